@@ -59,10 +59,13 @@ struct Work {
 
   kernels::DropoutMask mask(double rate) const { return {RandomKey(1, Purpose::attention_dropout), ids, rate}; }
   void forward(kernels::Threads& threads, double rate = 0) {
-    kernels::attention_forward(threads, e, {first, last}, mask(rate), qkv, qkv, qkv, o, lse);
+    kernels::attention_forward(threads, e, {first, last}, mask(rate),
+                               {.q = qkv, .k = qkv, .v = qkv, .o = o, .lse = lse});
   }
   void backward(kernels::Threads& threads, double rate = 0) {
-    kernels::attention_backward(threads, e, {first, last}, mask(rate), qkv, qkv, qkv, o, lse, d_o, d_qkv, d_qkv, d_qkv);
+    kernels::attention_backward(
+        threads, e, {first, last}, mask(rate),
+        {.q = qkv, .k = qkv, .v = qkv, .o = o, .lse = lse, .d_o = d_o, .dq = d_qkv, .dk = d_qkv, .dv = d_qkv});
   }
 };
 

@@ -48,13 +48,31 @@ struct Printer {
 void norms(const Printer& line, kernels::Threads& threads) {
   const auto x = random_values(rows * width, 1), dy = random_values(rows * width, 2), gain = random_values(width, 3);
   std::vector<float> y(x.size()), mean(rows), inv(rows), dx(x.size()), dgain(width), dbias(width);
-  line("layernorm", 2 * rows * width,
-       [&] { kernels::layernorm_forward(threads, x, gain, gain, 1e-5, 0, y, mean, inv); });
-  line("layernorm backward", 3 * rows * width,
-       [&] { kernels::layernorm_backward(threads, dy, x, gain, 0, mean, inv, dx, false, dgain, dbias); });
-  line("rmsnorm", 2 * rows * width, [&] { kernels::rmsnorm_forward(threads, x, gain, 1e-5, 0, y, inv); });
-  line("rmsnorm backward", 3 * rows * width,
-       [&] { kernels::rmsnorm_backward(threads, dy, x, gain, 0, inv, dx, false, dgain); });
+  line("layernorm", 2 * rows * width, [&] {
+    kernels::layernorm_forward(
+        threads,
+        {.x = x, .gain = gain, .bias = gain, .eps = 1e-5, .gain_offset = 0, .y = y, .mean = mean, .inv_std = inv});
+  });
+  line("layernorm backward", 3 * rows * width, [&] {
+    kernels::layernorm_backward(threads, {.dy = dy,
+                                          .x = x,
+                                          .gain = gain,
+                                          .gain_offset = 0,
+                                          .mean = mean,
+                                          .inv_std = inv,
+                                          .dx = dx,
+                                          .add = false,
+                                          .dgain = dgain,
+                                          .dbias = dbias});
+  });
+  line("rmsnorm", 2 * rows * width, [&] {
+    kernels::rmsnorm_forward(threads, {.x = x, .gain = gain, .eps = 1e-5, .gain_offset = 0, .y = y, .inv_rms = inv});
+  });
+  line("rmsnorm backward", 3 * rows * width, [&] {
+    kernels::rmsnorm_backward(
+        threads,
+        {.dy = dy, .x = x, .gain = gain, .gain_offset = 0, .inv_rms = inv, .dx = dx, .add = false, .dgain = dgain});
+  });
 }
 
 void activations(const Printer& line, kernels::Threads& threads) {

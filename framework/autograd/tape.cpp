@@ -140,7 +140,7 @@ void* Tape::room(std::size_t bytes, std::size_t alignment) {
 
 void Tape::seed(const Var& at, const Tensor& gradient) {
   if (gradient.shape() != at.shape())
-    throw ShapeError(text("tape: a gradient ", gradient.shape(), " came for a value ", at.shape()));
+    throw ShapeError(text("tape: the gradient is ", gradient.shape(), ", but its value is ", at.shape()));
   add_grad(at, gradient);
 }
 

@@ -111,8 +111,8 @@ class Floats {
   std::span<float> floats_;
 };
 
-/// A weight as factor of a matrix product with results in `type`: the tensor itself, or a copy rounded to `type` in arena
-/// memory if an fp32 weight enters a 16-bit product.
+/// A weight as factor of a matrix product with results in `type`: the tensor itself, or a copy rounded to `type` in
+/// arena memory if an fp32 weight enters a 16-bit product.
 class RoundedWeight {
  public:
   RoundedWeight(Tape& tape, const Leaf& weight, DType type);
@@ -169,8 +169,8 @@ class Tape {
   Var adopt(const Var& other, bool wants_grad);
   /// Frees the memory of a value although handles refer to it: nothing may read it before restore().
   void discard(VarId of) { slots_[of.slot].memory = {}; }
-  /// Gives a discarded value the elements of a value of another tape on the same arena, with shared memory. Does nothing
-  /// if no handle of it is left. Throws BugError for another shape, type or arena.
+  /// Gives a discarded value the elements of a value of another tape on the same arena, with shared memory. Does
+  /// nothing if no handle of it is left. Throws BugError for another shape, type or arena.
   void restore(VarId of, const Var& from);
   /// A nested tape for the passes inside one operation (recomputation). Owned by this tape and used again by the next
   /// operation; the user clears it. Its grad-ready hook is this tape's, so a leaf used on it must be used nowhere else.
@@ -202,7 +202,8 @@ class Tape {
   /// Notes that the operation being recorded uses `leaf`. nullptr gives an empty LeafUse. Must be called in recording
   /// order, because it tells first uses from later ones.
   LeafUse use(Leaf* leaf);
-  /// Records an operation: constructs Op from `args` in memory of the tape. The result is valid until its backward pass.
+  /// Records an operation: constructs Op from `args` in memory of the tape. The result is valid until its backward
+  /// pass.
   template <class Op, class... Args>
   Op& record(Args&&... args) {
     auto* op = new (room(sizeof(Op), alignof(Op))) Op(std::forward<Args>(args)...);

@@ -84,7 +84,7 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> into) const {
         uninterrupted([&] { return ::pread(descriptor_, into.data(), into.size(), static_cast<off_t>(offset)); });
     if (done < 0) refuse(path_, "cannot be read");
     if (done == 0)
-      throw IoError(text(path_.string(), ": ends at byte ", offset, "; ", into.size(), " more were promised"));
+      throw IoError(text(path_.string(), ": ends at byte ", offset, "; expected ", into.size(), " more bytes"));
     into = into.subspan(static_cast<std::size_t>(done));
     offset += static_cast<std::uint64_t>(done);
   }

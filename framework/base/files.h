@@ -18,8 +18,8 @@ class File {
  public:
   /// Opens for reading. Throws IoError if it cannot be opened.
   static File open(const std::filesystem::path& path);
-  /// Creates an empty file for writing. Replaces an existing file or symbolic link; the link's target and hard links keep
-  /// their content.
+  /// Creates an empty file for writing. Replaces an existing file or symbolic link; the link's target and hard links
+  /// keep their content.
   static File create(const std::filesystem::path& path);
 
   File(File&& other) noexcept;
@@ -96,9 +96,9 @@ void rename_or_exchange(const std::filesystem::path& from, const std::filesystem
 void delete_all(const std::filesystem::path& path);
 
 /// Throws ConfigError, naming both paths, if a command would overwrite its own input: if one of `outputs` is the same
-/// file or folder as one of `inputs`, or a folder that contains one, also through a symbolic link, a hard link or another
-/// spelling of the path; or if two outputs have the same name. Temporary names of outputs (with _tmp at the end) count
-/// as outputs. A path that does not exist is no input. Call this before anything is written.
+/// file or folder as one of `inputs`, or a folder that contains one, also through a symbolic link, a hard link or
+/// another spelling of the path; or if two outputs have the same name. Temporary names of outputs (with _tmp at the
+/// end) count as outputs. A path that does not exist is no input. Call this before anything is written.
 void refuse_overwriting(std::span<const std::filesystem::path> inputs, std::span<const std::filesystem::path> outputs);
 
 /// Creates a folder and its parents, and syncs the parent of each new folder, so that its name survives a crash. Throws

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// The result of `call`, a system call that returns a negative number and sets errno if it fails; repeated while a signal
-/// interrupts it.
+/// The result of `call`, a system call that returns a negative number and sets errno if it fails; repeated while a
+/// signal interrupts it.
 template <class Call>
 auto uninterrupted(Call call) {
   auto result = call();

@@ -103,7 +103,7 @@ struct Checkpoint::Content {
   Manifest manifest;
   Blobs blobs;
 
-  const Manifest::StoredTensor& tensor(const std::string& name) const {
+  const Manifest::TensorEntry& tensor(const std::string& name) const {
     const auto found = manifest.tensors.find(name);
     if (found == manifest.tensors.end()) throw ConfigError(text(folder.string(), ": has no tensor '", name, "'"));
     return found->second;
@@ -124,6 +124,7 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
     throw DamageError(text(folder.string(), ": holds no manifest.json: no checkpoint, or a damaged one"));
   content->manifest = read_manifest(read_file(manifest_path), manifest_path.string());
   check_ranges(content->manifest, manifest_path.string());
+  // The sizes alone: they tell a copy that was cut short at once. Checksums are compared as the elements are read.
   for (const auto& [name, file] : content->manifest.files) check_size(folder, name, file.bytes);
   content->blobs = read_blobs(folder, content->manifest);
   return Checkpoint(std::move(content));
@@ -159,7 +160,7 @@ std::uint64_t Checkpoint::bytes() const {
 }
 
 void Checkpoint::must_fit(std::span<const TensorRange> wanted) const {
-  std::string story;
+  std::string message;
   std::size_t problems = 0;
   std::set<std::string> told;
   for (const auto& range : wanted) {
@@ -167,12 +168,12 @@ void Checkpoint::must_fit(std::span<const TensorRange> wanted) const {
     if (here && shape(range.name) == range.global_shape) continue;
     if (!told.insert(range.name).second) continue;  // another part of the same tensor
     if (++problems > most_named_tensors) continue;
-    story += text("\n  ", range.name, ": ", range.global_shape, " is wanted, ",
-                  here ? text(shape(range.name), " was saved") : "nothing was saved under this name");
+    message += text("\n  ", range.name, ": ", range.global_shape, " was expected, ",
+                    here ? text(shape(range.name), " was saved") : "the checkpoint has no tensor of this name");
   }
   if (problems == 0) return;
-  if (problems > most_named_tensors) story += text("\n  and ", problems - most_named_tensors, " more");
-  throw ConfigError(text(folder().string(), ": is a checkpoint of another model:", story,
+  if (problems > most_named_tensors) message += text("\n  and ", problems - most_named_tensors, " more");
+  throw ConfigError(text(folder().string(), ": is a checkpoint of another model:", message,
                          "\n  give the recipe of this checkpoint, or another checkpoint or run folder"));
 }
 
@@ -181,7 +182,7 @@ void Checkpoint::read(const TensorRange& into, const ReadOptions& options) const
   must_fit(std::span(&into, 1));
   if (into.tensor.dtype() != stored.dtype && !options.convert)
     throw ConfigError(text(folder().string(), ": tensor '", into.name, "' was saved as ", name_of(stored.dtype), "; ",
-                           name_of(into.tensor.dtype()), " is wanted"));
+                           name_of(into.tensor.dtype()), " was expected"));
   must(into.offsets.size() == into.global_shape.rank() && into.tensor.shape().rank() == into.global_shape.rank(),
        "a tensor range has one offset and one extent for each dim");
   for (std::size_t dim = 0; dim < into.offsets.size(); ++dim)

@@ -29,6 +29,7 @@ std::optional<FoundCheckpoint> itself(const fs::path& folder, const CheckpointFo
   if (const auto* format = formats.of(folder))
     return format->find(folder) == folder ? std::optional(FoundCheckpoint{folder, iteration.value_or(0), format})
                                           : std::nullopt;
+  // It has the name of a checkpoint and no manifest: whoever opens it says that it is damaged, instead of passing it over.
   if (iteration) return FoundCheckpoint{folder, *iteration};
   return std::nullopt;
 }
@@ -50,6 +51,7 @@ std::vector<FoundCheckpoint> find_checkpoints(const fs::path& folder, const Chec
     throw ConfigError(text(folder.string(),
                            ": holds no checkpoint; give a checkpoint such as output/checkpoints/iter_0000100, or a run "
                            "folder that `tessera train` made"));
+  // Stable: of the same iteration our own format comes first.
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.iteration > b.iteration; });
   return all;
 }

@@ -22,6 +22,7 @@ std::optional<std::int64_t> iteration_in(const std::string& name, const std::str
   std::int64_t iteration = 0;
   const auto* end = name.data() + name.size();
   const auto [stop, error] = std::from_chars(name.data() + start.size(), end, iteration);
+  // Made again from the number: "iter_5" and "iter_+0000005" are not what this program writes.
   if (error != std::errc{} || stop != end || iteration < 0 || checkpoint_name(prefix, iteration) != name)
     return std::nullopt;
   return iteration;

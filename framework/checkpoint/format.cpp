@@ -125,9 +125,14 @@ const CheckpointFormat* CheckpointFormats::of(const std::filesystem::path& folde
   return nullptr;
 }
 
-const CheckpointFormat& CheckpointFormats::named(const std::string& name) const {
+const CheckpointFormat* CheckpointFormats::find(const std::string& name) const {
   for (const auto& format : all_)
-    if (format->name() == name) return *format;
+    if (format->name() == name) return format.get();
+  return nullptr;
+}
+
+const CheckpointFormat& CheckpointFormats::named(const std::string& name) const {
+  if (const auto* format = find(name)) return *format;
   throw ConfigError(text("checkpoints of format '", name, "': ", all_.empty() ? no_interop : "no such format"));
 }
 

@@ -14,16 +14,21 @@
 #include "framework/checkpoint/progress.h"
 #include "framework/checkpoint/weight_source.h"
 #include "framework/options/mappings.h"
+#include "framework/options/report.h"
 
-// What training, recipes and commands know of checkpoints, whatever program's format they have. Our own format implements
-// OpenedCheckpoint too (NativeCheckpoint); formats of other programs are registered in CheckpointFormats from above.
+// What training, recipes and commands know of checkpoints, whatever program's format they have. Our own format
+// implements OpenedCheckpoint too (NativeCheckpoint); formats of other programs are registered in CheckpointFormats
+// from above.
 
 namespace tessera::checkpoint {
 
+/// Our own format, as training_config.ckpt_format calls it.
+inline constexpr const char* native_format = "safetensors";
 /// Name of the resolved recipe in run folders and checkpoints.
 inline constexpr const char* recipe_blob = "resolved.yaml";
 
-/// An opened checkpoint: what it holds is known, the elements are still on the disk. `has`, `shape`, `dtype`, `read` and
+/// An opened checkpoint: what it holds is known, the elements are still on the disk. `has`, `shape`, `dtype`, `read`
+/// and
 /// `read_box` know optimizer state too, as "optimizer.<state>.<weight>"; `names` has the weights alone. Reading is
 /// thread-safe.
 class OpenedCheckpoint : public WeightSource {
@@ -98,6 +103,13 @@ struct ForeignSave {
   options::Mappings mappings = {};
 };
 
+/// What a run asks of the format that it saves in.
+struct SavedRun {
+  CheckpointLayout layout;       ///< its ranks; `layers` is not given
+  bool has_experts = false;      ///< some layer has experts
+  bool has_noop_layers = false;  ///< some layer only passes its input on
+};
+
 /// Another program's format of checkpoints.
 class CheckpointFormat {
  public:
@@ -125,19 +137,25 @@ class CheckpointFormat {
   /// Files that a run which begins with these weights keeps in its own checkpoints.
   virtual Blobs carried_files(const std::filesystem::path& folder) const;
 
+  /// Whether a run can save in this format.
+  virtual bool saves() const { return false; }
+  /// What of such a run cannot be saved in this format. A finding's option is written with its group,
+  /// "parallel_config.noop_layers". Empty: all can.
+  virtual std::vector<options::Finding> refusals(const SavedRun&) const { return {}; }
+
   // Saving. write_rank is called for every rank of the layout, in whatever process has its tensors; when all are
   // written, one calls finish. A format that only reads throws ConfigError.
 
-  /// Writes the files of one rank. `tensors` cover all weights that `rank` has, and the same elements of their optimizer
-  /// state. Throws IoError; ConfigError for a layout that does not fit.
+  /// Writes the files of one rank. `tensors` cover all weights that `rank` has, and the same elements of their
+  /// optimizer state. Throws IoError; ConfigError for a layout that does not fit.
   virtual void write_rank(const ForeignSave& save, const RankWeights& rank, std::span<const TensorRange> tensors) const;
   /// Writes `files` and the tracker that names the iteration. Returns the checkpoint's folder.
   virtual std::filesystem::path finish(const ForeignSave& save) const;
 };
 
-/// Saves all of `ranks`, those of save.layout, from `tensors`, which cover every tensor. Returns the checkpoint's folder.
-/// Throws ConfigError if the weights of the ranks are not those of `tensors`, in name or shape; and as write_rank and
-/// finish.
+/// Saves all of `ranks`, those of save.layout, from `tensors`, which cover every tensor. Returns the checkpoint's
+/// folder. Throws ConfigError if the weights of the ranks are not those of `tensors`, in name or shape; and as
+/// write_rank and finish.
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, std::span<const TensorRange> tensors);
 /// Saves one rank from a checkpoint of our own; reads what that rank has and nothing else. `finish` is the caller's.
@@ -152,6 +170,8 @@ class CheckpointFormats {
   /// The format in which `folder` is, or holds, a checkpoint; null if it is of none of them. A folder with a checkpoint
   /// of our own is of none.
   const CheckpointFormat* of(const std::filesystem::path& folder) const;
+  /// Null for a name that is not registered.
+  const CheckpointFormat* find(const std::string& name) const;
   /// Throws ConfigError for a name that is not registered.
   const CheckpointFormat& named(const std::string& name) const;
 

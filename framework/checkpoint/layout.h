@@ -32,9 +32,6 @@ struct CheckpointLayout {
   std::int64_t tensor_rank(std::int64_t rank) const { return rank % tensor; }
   std::int64_t expert_rank(std::int64_t rank) const { return rank / sharers_of_expert() % expert; }
   std::int64_t expert_tensor_rank(std::int64_t rank) const { return rank % sharers_of_expert(); }
-  /// Whether a format can name the files of these ranks by tensor_rank and expert_rank: no two of them have the same
-  /// pair, and the ranks of the stage that follow repeat the pairs with the same weights.
-  bool pairs_name_ranks() const { return sharers_of_expert() <= tensor && sharers_of_expert() * expert % tensor == 0; }
 };
 
 /// One of those ranks, and the weights that it has: those of each chunk, in the order of the model's modules. A tied

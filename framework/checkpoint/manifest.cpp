@@ -18,7 +18,7 @@ std::uint32_t crc_of(const Json& json) {
   return static_cast<std::uint32_t>(std::stoul(json.get<std::string>(), nullptr, 16));
 }
 
-Json json_of(const Manifest::StoredTensor& tensor) {
+Json json_of(const Manifest::TensorEntry& tensor) {
   Json ranges = Json::array();
   for (const auto& range : tensor.ranges)
     ranges.push_back({{"file", range.file},
@@ -29,8 +29,8 @@ Json json_of(const Manifest::StoredTensor& tensor) {
   return {{"dtype", safetensors_name(tensor.dtype)}, {"shape", list_of(tensor.global_shape)}, {"ranges", ranges}};
 }
 
-Manifest::StoredTensor tensor_of(const Json& json) {
-  Manifest::StoredTensor tensor{
+Manifest::TensorEntry tensor_of(const Json& json) {
+  Manifest::TensorEntry tensor{
       dtype_named(json.at("dtype").get<std::string>()), Shape(json.at("shape").get<std::vector<std::int64_t>>()), {}};
   for (const auto& range : json.at("ranges")) {
     const Shape extents(range.at("extents").get<std::vector<std::int64_t>>());
@@ -70,7 +70,7 @@ void Manifest::merge(const Manifest& other) {
   for (const auto& [name, file] : other.files)
     must(files.emplace(name, file).second, "every writer has files of its own");
   for (const auto& [name, tensor] : other.tensors) {
-    auto& mine = tensors.try_emplace(name, StoredTensor{tensor.dtype, tensor.global_shape, {}}).first->second;
+    auto& mine = tensors.try_emplace(name, TensorEntry{tensor.dtype, tensor.global_shape, {}}).first->second;
     if (mine.dtype != tensor.dtype || mine.global_shape != tensor.global_shape)
       throw BugError(text("checkpoint: two writers disagree about '", name, "': ", name_of(mine.dtype), " ",
                           mine.global_shape, " and ", name_of(tensor.dtype), " ", tensor.global_shape));
@@ -78,7 +78,7 @@ void Manifest::merge(const Manifest& other) {
   }
 }
 
-std::string coverage_problem(const Manifest::StoredTensor& tensor) {
+std::string coverage_problem(const Manifest::TensorEntry& tensor) {
   std::int64_t covered = 0;
   for (std::size_t i = 0; i < tensor.ranges.size(); ++i) {
     const auto& range = tensor.ranges[i];
@@ -87,6 +87,7 @@ std::string coverage_problem(const Manifest::StoredTensor& tensor) {
     for (std::size_t dim = 0; dim < range.offsets.size(); ++dim)
       if (range.offsets[dim] < 0 || range.offsets[dim] + range.extents[dim] > tensor.global_shape[dim])
         return text("a range reaches beyond ", tensor.global_shape);
+    // With ranges that do not overlap, their elements need only be counted to know that nothing is missing.
     for (std::size_t j = 0; j < i; ++j)
       if (range.extents.elements() != 0 && tensor.ranges[j].extents.elements() != 0 && overlap(range, tensor.ranges[j]))
         return "two ranges overlap";
@@ -117,6 +118,7 @@ std::string write_manifest(const Manifest& manifest) {
   for (const auto& [name, tensor] : manifest.tensors) json["tensors"][name] = json_of(tensor);
   for (const auto& [name, blob] : manifest.blobs)
     json["blobs"][name] = {{"bytes", blob.bytes}, {"crc32c", crc_text(blob.crc)}};
+  // The sum of the text without this line. The reader makes that text again from what it parsed: keys are sorted.
   json["manifest_crc32c"] = crc_text(crc32c(json.dump()));
   return json.dump() + "\n";
 }

@@ -11,7 +11,7 @@ namespace tessera::checkpoint {
 
 /// What a checkpoint's manifest.json says. The format is described in docs/checkpoints.md.
 struct Manifest {
-  struct StoredTensor {
+  struct TensorEntry {
     DType dtype;
     Shape global_shape;
     std::vector<Checkpoint::StoredRange> ranges;
@@ -28,7 +28,7 @@ struct Manifest {
 
   std::int64_t iteration = 0;
   std::map<std::string, StoredFile> files;
-  std::map<std::string, StoredTensor> tensors;
+  std::map<std::string, TensorEntry> tensors;
   std::map<std::string, StoredBlob> blobs;
 
   /// Take over what another writer of the same checkpoint wrote. Throws BugError when the two disagree about a tensor.
@@ -49,6 +49,6 @@ void check_ranges(const Manifest& manifest, const std::string& speaker);
 
 /// What is wrong with the ranges of a tensor ("covers 6 of 8 elements", "two ranges overlap"); empty when they cover it
 /// once and whole.
-std::string coverage_problem(const Manifest::StoredTensor& tensor);
+std::string coverage_problem(const Manifest::TensorEntry& tensor);
 
 }  // namespace tessera::checkpoint

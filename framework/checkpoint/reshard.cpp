@@ -47,6 +47,7 @@ class Resharder {
     const auto there = from_.shape(saved.name);
     if (there == saved.global_shape) return;
     const auto a = there.dims(), b = saved.global_shape.dims();
+    // Only the padding of the vocabulary depends on the layout (it makes the rows divisible), so only rows may differ.
     const bool other_rows = !a.empty() && a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1);
     if (!has_vocabulary_rows(saved.role) || !other_rows)
       refuse(text(saved.name, " is ", there, ", and ", saved.global_shape, " in the model of the new layout"));
@@ -70,6 +71,7 @@ class Resharder {
     const auto there = from_.shape(name);
     const bool state = name != saved.name;
     if (there == saved.global_shape) {
+      // With checksums: what was damaged must not be saved again with a right one.
       from_.read(range, {true, false});
       return range;
     }

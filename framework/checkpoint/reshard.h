@@ -7,8 +7,8 @@ namespace tessera::checkpoint {
 
 /// How a checkpoint is divided anew.
 struct Resharding {
-  /// The parts of weights that each writer saves, with the same parts of their optimizer state; together every weight of
-  /// the model exactly once.
+  /// The parts of weights that each writer saves, with the same parts of their optimizer state; together every weight
+  /// of the model exactly once.
   std::vector<std::vector<WeightPart>> writers;
   std::int64_t true_vocabulary = 0;  ///< rows of the vocabulary that are tokens and must be kept; 0: all there are
   Blobs blobs = {};                  ///< replace those of the checkpoint with the same name

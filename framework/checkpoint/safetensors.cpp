@@ -26,7 +26,7 @@ std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& dims, DTy
 
 /// One entry of the header, checked in itself. `room` is the number of bytes of the data part.
 SafetensorsEntry entry_of(const Json& json, std::uint64_t data_begin, std::uint64_t room, const std::string& speaker) {
-  const auto refuse = [&](const auto&... story) { throw ConfigError(text(speaker, ": ", story...)); };
+  const auto refuse = [&](const auto&... message) { throw ConfigError(text(speaker, ": ", message...)); };
   std::vector<std::int64_t> dims;
   std::vector<std::uint64_t> offsets;
   std::string type_name;
@@ -76,12 +76,12 @@ void refuse_overlaps_and_holes(const SafetensorsHeader& header, std::uint64_t fi
     if (entry.begin < at) throw ConfigError(text(speaker, ": tensor '", name, "' overlaps ", before));
     if (entry.begin > at)
       throw ConfigError(text(speaker, ": ", entry.begin - at, " bytes between ", before, " and tensor '", name,
-                             "' belong to nothing"));
+                             "' belong to no tensor"));
     at = entry.end;
     before = "tensor '" + name + "'";
   }
   if (at != file_bytes)
-    throw ConfigError(text(speaker, ": ", file_bytes - at, " bytes after ", before, " belong to nothing"));
+    throw ConfigError(text(speaker, ": ", file_bytes - at, " bytes after ", before, " belong to no tensor"));
 }
 
 Json parse_header(std::string_view words, const std::string& speaker) {
@@ -101,11 +101,11 @@ SafetensorsHeader read_safetensors_header(std::string_view start, std::uint64_t 
   std::uint64_t length = 0;
   for (std::size_t byte = 8; byte-- > 0;) length = length << 8 | static_cast<unsigned char>(start[byte]);
   if (length > longest_header)
-    throw ConfigError(text(speaker, ": promises a header of ", length, " bytes; at most ", longest_header,
+    throw ConfigError(text(speaker, ": its header has a length of ", length, " bytes; at most ", longest_header,
                            " are allowed: no safetensors file, or a damaged one"));
   if (8 + length > file_bytes || 8 + length > start.size())
-    throw ConfigError(text(speaker, ": promises a header of ", length, " bytes, but has only ", file_bytes,
-                           ": it was cut short; fetch or save it again"));
+    throw ConfigError(text(speaker, ": its header has a length of ", length, " bytes, but the file has only ",
+                           file_bytes, ": it was cut short; fetch or save it again"));
   SafetensorsHeader header;
   header.data_begin = 8 + length;
   const auto json = parse_header(start.substr(8, length), speaker);
@@ -166,7 +166,7 @@ void SafetensorsReader::add_file(const fs::path& path) {
   MappedFile file(path);
   const std::string_view content(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   auto header = read_safetensors_header(content, content.size(), path.string());
-  for (auto& [name, entry] : header.entries) tensors_.emplace(name, StoredTensor{files_.size(), entry});
+  for (auto& [name, entry] : header.entries) tensors_.emplace(name, TensorInFile{files_.size(), entry});
   metadata_.merge(header.metadata);
   files_.push_back(std::move(file));
 }
@@ -199,7 +199,7 @@ std::vector<std::string> SafetensorsReader::names() const {
   return names;
 }
 
-const SafetensorsReader::StoredTensor& SafetensorsReader::stored(const std::string& name) const {
+const SafetensorsReader::TensorInFile& SafetensorsReader::stored(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) throw ConfigError(text(path_.string(), ": has no tensor '", name, "'"));
   return found->second;

@@ -59,17 +59,17 @@ class SafetensorsReader {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
-  struct StoredTensor {
+  struct TensorInFile {
     std::size_t file;
     SafetensorsEntry entry;
   };
   void add_file(const std::filesystem::path& path);
   void add_index(const std::filesystem::path& path);
-  const StoredTensor& stored(const std::string& name) const;
+  const TensorInFile& stored(const std::string& name) const;
 
   std::filesystem::path path_;
   std::vector<MappedFile> files_;
-  std::map<std::string, StoredTensor> tensors_;
+  std::map<std::string, TensorInFile> tensors_;
   std::map<std::string, std::string> metadata_;
 };
 

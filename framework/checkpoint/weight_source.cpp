@@ -63,7 +63,7 @@ std::string problem_with(const WeightSource& source, const TensorRange& range) {
   const auto there = source.shape(range.name);
   if (there == range.global_shape) return "";
   if (!has_vocabulary_rows(range.role) || !same_but_for_rows(there, range.global_shape))
-    return text(range.name, ": is ", there, ", and ", range.global_shape, " is wanted");
+    return text(range.name, ": is ", there, "; expected ", range.global_shape);
   if (there[0] < range.global_shape[0]) return "";
   return text(range.name, ": its vocabulary has ", there[0], " rows and the model here ", range.global_shape[0],
               "; refused, for ", there[0] - range.global_shape[0],
@@ -171,11 +171,12 @@ void must_fit(const WeightSource& source, std::span<const TensorRange> wanted) {
   for (const auto& name : source.names())
     if (taken.count(name) == 0) problems.push_back(text(name, ": is there, but the model here has no such weight"));
   if (problems.empty()) return;
-  std::string story;
-  for (std::size_t i = 0; i < std::min(most_named_problems, problems.size()); ++i) story += "\n  " + problems[i];
-  if (problems.size() > most_named_problems) story += text("\n  and ", problems.size() - most_named_problems, " more");
+  std::string message;
+  for (std::size_t i = 0; i < std::min(most_named_problems, problems.size()); ++i) message += "\n  " + problems[i];
+  if (problems.size() > most_named_problems)
+    message += text("\n  and ", problems.size() - most_named_problems, " more");
   throw ConfigError(
-      text(source.folder().string(), ": its weights do not fit the model that the recipe describes:", story));
+      text(source.folder().string(), ": its weights do not fit the model that the recipe describes:", message));
 }
 
 std::vector<std::string> load_all(const WeightSource& source, std::span<const TensorRange> wanted,

@@ -53,13 +53,13 @@ void write_file_of(const fs::path& folder, const std::string& file_name, const s
   const auto header = write_safetensors_header(entries, {{"format", "pt"}});
   auto file = File::create(folder / file_name);
   const auto bytes = header.size() + entries.back().second.end;
-  file.reserve(bytes);
+  file.reserve(bytes);  // a full disk is noticed here, before anything is written
   file.write(header);
   manifest.files[file_name] = {bytes, header.size(), crc32c(header)};
   for (const auto& [name, entry] : entries) {
     const auto& range = *range_of.at(name);
     const auto sum = write_summed(file, range.tensor.raw());
-    auto& stored = manifest.tensors.try_emplace(range.name, Manifest::StoredTensor{entry.dtype, range.global_shape, {}})
+    auto& stored = manifest.tensors.try_emplace(range.name, Manifest::TensorEntry{entry.dtype, range.global_shape, {}})
                        .first->second;
     stored.ranges.push_back({.file = file_name,
                              .byte_offset = header.size() + entry.begin,
@@ -87,7 +87,7 @@ CheckpointWriter::CheckpointWriter(fs::path root, const std::string& prefix, std
 }
 
 void CheckpointWriter::begin() const {
-  delete_all(tmp_);
+  delete_all(tmp_);  // what a killed process left; it has no manifest, so it is no checkpoint
   make_folder(tmp_);
 }
 
@@ -109,9 +109,13 @@ void CheckpointWriter::commit(std::span<const std::string> parts, const Blobs& b
   Manifest manifest;
   manifest.iteration = iteration_;
   for (const auto& part : parts) manifest.merge(read_manifest(part, "checkpoint: the part of a writer"));
+  // Only here are the parts of all writers together: an element that no rank saved would be noticed at the next start.
   for (const auto& [name, tensor] : manifest.tensors)
     if (const auto problem = coverage_problem(tensor); !problem.empty())
       throw BugError(text("checkpoint: tensor '", name, "': ", problem));
+  // Every step is on the disk before the next: the files, then the manifest that names them, then the folder's final
+  // name, then the tracker. Whenever the power fails, a folder with a final name is a complete checkpoint. An older one of
+  // the same name is exchanged with it, so that there is always one of the two.
   write_blobs(tmp_, blobs, manifest);
   write_file_atomic(tmp_ / "manifest.json", write_manifest(manifest));
   rename_or_exchange(tmp_, folder_);

@@ -189,15 +189,18 @@ void check(const CheckArguments& arguments, CommandContext& context) {
 }  // namespace
 
 void add_check_commands(Command& app, CommandContext& context) {
-  auto* command = app.add_subcommand("check", "Read a recipe, report every mistake, tell what follows from it");
+  auto* command = app.add_subcommand("check", "Check a recipe: report every mistake, or show what the run will be");
   const auto arguments = std::make_shared<CheckArguments>();
   add_recipe_arguments(*command, arguments->recipe);
-  command->add_option("--ranks", arguments->ranks, "Check the cut over so many processes and draw it")
+  command->add_option("--ranks", arguments->ranks, "Check the parallel layout for this number of ranks, and show it")
       ->between(std::int64_t{1}, options::most_ranks);
-  command->add_option("--ranks-per-host", arguments->ranks_per_host, "Say which host each of them is on")->positive();
+  command
+      ->add_option("--ranks-per-host", arguments->ranks_per_host,
+                   "Number of ranks on each host; the layout then shows hosts")
+      ->positive();
   command
       ->add_option("--as", arguments->as,
-                   "Tell the run in another program's words instead: megatron prints the arguments of Megatron-LM "
+                   "Print the arguments of another program instead: megatron prints those of Megatron-LM "
                    "core_v0.12.1 as they are after its validation; with --json as one object")
       ->one_of({"megatron", flags::FlagTable::usual});
   command->add_flag(

@@ -126,7 +126,7 @@ void telling_damage(CommandContext& context, const std::function<void()>& work) 
 }  // namespace
 
 void add_checkpoint_commands(Command& app, CommandContext& context) {
-  auto* group = app.add_subcommand("checkpoint", "Look into saved checkpoints, check, convert and reshard them");
+  auto* group = app.add_subcommand("checkpoint", "Inspect, verify, convert and reshard checkpoints");
   group->require_subcommand();
   struct Given {
     std::string folder;
@@ -139,7 +139,7 @@ void add_checkpoint_commands(Command& app, CommandContext& context) {
     return command;
   };
   auto* inspecting = add("inspect", "What a checkpoint holds: iteration, sizes, blobs");
-  inspecting->add_flag("--tensors", given->tensors, "Every tensor with its type, its shape and its parts");
+  inspecting->add_flag("--tensors", given->tensors, "List every tensor with its type, shape and shards");
   inspecting->callback([given, &context] {
     telling_damage(context, [&] { inspect(given->folder, context.registries, given->tensors); });
   });

@@ -113,7 +113,7 @@ class Command {
 ///     void add_<name>_commands(Command& app, CommandContext& context);
 ///
 /// that adds its subcommand to `app` and a callback that does the work. A callback throws what it cannot do:
-/// ConfigError ends the program with exit code 2, anything else with 1, each with its story on stderr.
+/// ConfigError ends the program with exit code 2, anything else with 1, each with its message on stderr.
 /// Results go to stdout. A callback that ends well but not with 0 sets `exit_code`.
 struct CommandContext {
   recipe::Registries registries;

@@ -265,7 +265,7 @@ void convert(const ConvertArguments& arguments, CommandContext& context) {
 }  // namespace
 
 void add_convert_commands(Command& app, CommandContext& context) {
-  auto* command = app.add_subcommand("convert", "Turn another program's launch script or flags into a recipe");
+  auto* command = app.add_subcommand("convert", "Convert another program's launch script or flags to a recipe");
   const auto arguments = std::make_shared<ConvertArguments>();
   command
       ->add_option("INPUT", arguments->input,
@@ -273,14 +273,18 @@ void add_convert_commands(Command& app, CommandContext& context) {
       ->required()
       ->type_name("");
   command->add_option("-o,--output", arguments->out, "The recipe; left out: stdout")->type_name("FILE");
-  command->add_option("--report", arguments->report, "What became of every flag, as JSON")->type_name("FILE");
+  command
+      ->add_option("--report", arguments->report,
+                   "JSON file with the status of every flag: converted, ignored or refused")
+      ->type_name("FILE");
   add_foreign_arguments(*command, arguments->foreign);
   command
       ->add_option("--to", arguments->to,
                    "Write for another program instead: a launch script (megatron, megatron@main, ...), or a recipe of "
                    "MindSpeed-Core-MS (mindspeed-core-ms, mindspeed-core-ms-nested)")
       ->type_name("PROGRAM");
-  command->add_flag("--allow-refused", arguments->allow_refused, "Write what cannot be taken over as comments");
+  command->add_flag("--allow-refused", arguments->allow_refused,
+                    "Write unsupported flags to the recipe as comments, instead of failing");
   add_verbose_argument(*command, arguments->verbose);
   command->callback([arguments, &context] { convert(*arguments, context); });
 }

@@ -78,7 +78,7 @@ void check_output(const ConvertCheckpointFlags& flags) {
   const fs::path folder = flags.out, in = flags.in;
   refuse_overwriting({&in, 1}, {&folder, 1});
   if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
-    throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
+    throw ConfigError(text(folder.string(), ": exists and is not empty; give a new or an empty folder"));
 }
 
 /// From another program: weights, optimizer state and progress where there are any, the recipe, and what is carried
@@ -236,31 +236,37 @@ void convert(const ConvertCheckpointFlags& flags, const CommandContext& context)
   if (flags.from == "tessera" && flags.to == "hf") return export_hugging_face(flags, context);
   if (flags.from == "tessera" && flags.to == "megatron") return export_megatron(flags, context);
   throw ConfigError(text("--from ", flags.from, " --to ", flags.to,
-                         ": one of them is tessera, the other another program; go by way of tessera"));
+                         ": one of the two must be tessera; convert to tessera first, then to the other format"));
 }
 
 }  // namespace
 
 void add_convert_checkpoint_command(Command& group, CommandContext& context) {
-  auto* command = group.add_subcommand("convert", "Bring a model from another program, or take it there");
+  auto* command = group.add_subcommand("convert", "Convert a model from or to another program's format");
   const auto flags = std::make_shared<ConvertCheckpointFlags>();
   const std::vector<std::string> programs = {"hf", "megatron", "tessera"};
   command
-      ->add_option("--from", flags->from,
-                   "What IN is: hf (a folder of Hugging Face Transformers), megatron (--ckpt-format torch) or tessera")
+      ->add_option(
+          "--from", flags->from,
+          "Format of IN: hf (a folder of Hugging Face Transformers), megatron (--ckpt-format torch) or tessera")
       ->required()
       ->one_of(programs);
-  command->add_option("--to", flags->to, "What OUT becomes")->required()->one_of(programs);
-  command->add_option("IN", flags->in, "A folder; of tessera a checkpoint, or a run folder: its newest")->required();
-  command->add_option("OUT", flags->out, "A new folder")->required();
-  command->add_option("--dtype", flags->dtype, "Type of every weight; left out: as they are kept")
-      ->one_of({"float32", "bfloat16", "float16"});
-  command->add_option("--shard-size", flags->shard_size, "Most bytes of one file of hf")->show_default();
-  command->add_option("--model-type", flags->family,
-                      "The family that hf gets; left out: the one it came as, or the first that fits");
+  command->add_option("--to", flags->to, "Format of OUT")->required()->one_of(programs);
   command
-      ->add_option("--vocab-size", flags->vocabulary,
-                   "Rows that hf gets; the rest is padding. Left out: as it came, else those of the tokenizer")
+      ->add_option("IN", flags->in,
+                   "Folder to read; for tessera a checkpoint, or a run folder, whose newest checkpoint is read")
+      ->required();
+  command->add_option("OUT", flags->out, "Folder to write, new or empty")->required();
+  command->add_option("--dtype", flags->dtype, "Element type of the weights; default: as stored")
+      ->one_of({"float32", "bfloat16", "float16"});
+  command->add_option("--shard-size", flags->shard_size, "Maximum size of one file, for hf")->show_default();
+  command->add_option(
+      "--model-type", flags->family,
+      "model_type to write, for hf; default: the one that IN was converted from, or the first that fits");
+  command
+      ->add_option(
+          "--vocab-size", flags->vocabulary,
+          "Number of vocabulary rows to write, for hf, without padding; default: as in IN, else that of the tokenizer")
       ->positive();
   add_set_arguments(*command, flags->sets);
   command->callback([flags, &context] { convert(*flags, context); });

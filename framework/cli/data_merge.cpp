@@ -34,7 +34,7 @@ struct Merge {
 void add_data_merge(Command& data) {
   auto work = std::make_shared<Merge>();
   auto& request = work->request;
-  auto* command = data.add_subcommand("merge", "Append token files to each other");
+  auto* command = data.add_subcommand("merge", "Concatenate token files (.bin and .idx)");
   auto* prefixes = command->add_option("PREFIX", request.prefixes, "Names of the files without .bin or .idx, in order");
   command
       ->add_option("--input", work->folder,

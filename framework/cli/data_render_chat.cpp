@@ -64,21 +64,19 @@ struct RenderChat {
 
 void add_data_render_chat(Command& data) {
   auto work = std::make_shared<RenderChat>();
-  auto* command = data.add_subcommand("render-chat", "Print the text that a chat template makes of each conversation");
+  auto* command = data.add_subcommand("render-chat", "Print each conversation as the chat template renders it");
   command->add_option("--chat-template", work->chat_template, "File with the template (Jinja)")->required();
   command->add_option("--input", work->input, "JSON lines with the conversations")->required();
   command->add_option("--messages-key", work->messages_key, "Key of the list of messages in a line [messages]");
   command->add_option("--special-token", work->special_tokens,
-                      "Tokens that the template sees, as NAME=TEXT: bos_token=<s>");
+                      "Special token for the template, NAME=TEXT, for example bos_token=<s>; may be repeated");
   command->add_flag("--add-generation-prompt", work->add_generation_prompt,
-                    "Set add_generation_prompt: end with the beginning of an answer");
+                    "Set add_generation_prompt: end with the header of the assistant's message");
   command->add_flag("--allow-date", work->now, "Let strftime_now give the current date (UTC); without it an error");
   command
       ->add_option(
           "--on-error", [work](const std::string& word) { work->skip = word == "skip"; },
-          "What a conversation does that the template refuses: stop; skip, and go on with the next line (with --json "
-          "it "
-          "is null) [stop]")
+          "If the template raises an exception for a conversation: stop, or skip it (with --json, print null) [stop]")
       ->one_of({"stop", "skip"});
   command->add_flag("--json", work->json, "Print each text as a JSON string on one line");
   command->callback([work] { work->run(); });

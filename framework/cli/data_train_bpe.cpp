@@ -60,13 +60,15 @@ struct TrainBpe {
 
 void add_data_train_bpe(Command& data) {
   auto work = std::make_shared<TrainBpe>();
-  auto* command = data.add_subcommand("train-bpe", "Learn a byte-level BPE from text: vocab.json and merges.txt");
-  command->add_option("--input", work->inputs, "Files to learn from: text, JSON lines, Parquet")->required();
+  auto* command =
+      data.add_subcommand("train-bpe", "Train a byte-level BPE tokenizer on text: vocab.json and merges.txt");
+  command->add_option("--input", work->inputs, "Files to train on: text, JSON lines, Parquet")->required();
   add_format(*command, work->format);
   command->add_option("--json-keys,--json-key", work->json_keys, "Keys whose values are texts [text]");
   command->add_option("--vocab-size", work->vocab_size,
-                      "Tokens wanted: 256 bytes, merges, <|endoftext|> as the last [8192]");
-  command->add_option("--min-frequency", work->min_frequency, "How often a pair must occur to be merged [2]");
+                      "Vocabulary size: 256 bytes, merges, and <|endoftext|> as the last token [8192]");
+  command->add_option("--min-frequency", work->min_frequency,
+                      "Minimum number of occurrences of a pair to be merged [2]");
   command->add_option("--output-dir,--output", work->output_dir, "Folder for the two files")->required();
   command->callback([work] { work->run(); });
 }

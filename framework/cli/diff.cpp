@@ -106,7 +106,7 @@ void diff(const DiffArguments& arguments, CommandContext& context) {
 }  // namespace
 
 void add_diff_commands(Command& app, CommandContext& context) {
-  auto* command = app.add_subcommand("diff", "Tell what two recipes or runs do differently; exit code 1 when they do");
+  auto* command = app.add_subcommand("diff", "Compare two recipes or runs; exit code 1 if they differ");
   const auto arguments = std::make_shared<DiffArguments>();
   const char* what = "A recipe, another program's script, a run folder or a checkpoint";
   command->add_option("A", arguments->a, what)->required()->type_name("");

@@ -170,11 +170,11 @@ void doctor(const DoctorArguments& arguments) {
 
 void add_doctor_commands(Command& app, CommandContext&) {
   auto* command =
-      app.add_subcommand("doctor", "Tell what this machine offers for training, measured, and what slows it down");
+      app.add_subcommand("doctor", "Measure what this machine offers for training, and report what slows it down");
   const auto arguments = std::make_shared<DoctorArguments>();
   command
       ->add_option("--threads", arguments->threads,
-                   "Threads that measure; default: the cores that this process may use")
+                   "Number of threads to measure with; default: the cores that this process may use")
       ->type_name("N")
       ->positive();
   command->add_flag("--json", arguments->json, "Write one JSON object; rates are per second");

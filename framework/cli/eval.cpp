@@ -129,9 +129,10 @@ void add_eval_commands(Command& app, CommandContext& context) {
   command->add_option("--text", flags->text, "A text file");
   command->add_option("--data", flags->data, "PREFIX of a preprocessed .bin and .idx");
   command
-      ->add_option("--stride", flags->stride,
-                   "Tokens from one window to the next; 0: half a sequence, so that each token is scored once with at "
-                   "least that much context")
+      ->add_option(
+          "--stride", flags->stride,
+          "Stride of the sliding window, in tokens; 0: half a sequence, so that each token is scored once with at "
+          "least that much context")
       ->show_default()
       ->not_negative();
   command->add_option("--threads", flags->threads, "0: all cores")

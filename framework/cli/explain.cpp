@@ -195,10 +195,10 @@ void explain(const ExplainArguments& arguments, const CommandContext& context) {
 }  // namespace
 
 void add_explain_commands(Command& app, CommandContext& context) {
-  auto* command = app.add_subcommand("explain", "Tell what an option does, and its value in a recipe");
+  auto* command = app.add_subcommand("explain", "Explain an option, and its value in a recipe");
   const auto arguments = std::make_shared<ExplainArguments>();
   command->add_option("KEY", arguments->key, "The option, as group.key")->required()->type_name("");
-  command->add_option("RECIPE", arguments->recipe.file, "Tell its value in this recipe, and where that came from")
+  command->add_option("RECIPE", arguments->recipe.file, "Show its value in this recipe, and where that was set")
       ->type_name("");
   add_set_arguments(*command, arguments->recipe.sets);
   add_foreign_arguments(*command, arguments->recipe.foreign);

@@ -92,17 +92,17 @@ void generate(const GenerateFlags& flags, const CommandContext& context) {
 }  // namespace
 
 void add_generate_commands(Command& app, CommandContext& context) {
-  auto* command = app.add_subcommand("generate", "Text from a trained model");
+  auto* command = app.add_subcommand("generate", "Generate text with a trained model");
   const auto flags = std::make_shared<GenerateFlags>();
   command->add_option("FOLDER", flags->folder,
                       "A checkpoint, a run folder: its newest checkpoint, or a folder of Hugging Face Transformers");
   command->add_option("--model", flags->model, "The same");
-  auto* prompt = command->add_option("--prompt", flags->prompt, "What the text begins with");
-  command->add_option("--prompt-tokens", flags->prompt_tokens, "The same as ids, \"17 4 9\"; ids come out")
+  auto* prompt = command->add_option("--prompt", flags->prompt, "Prompt");
+  command->add_option("--prompt-tokens", flags->prompt_tokens, "Prompt as token ids, \"17 4 9\"; the output is ids too")
       ->delimiter(' ')
       ->excludes(prompt);
-  command->add_option("--tokens", flags->tokens, "Most tokens to generate")->show_default()->positive();
-  command->add_option("--samples", flags->samples, "How many texts")->show_default()->positive();
+  command->add_option("--tokens", flags->tokens, "Maximum number of tokens to generate")->show_default()->positive();
+  command->add_option("--samples", flags->samples, "Number of texts to generate")->show_default()->positive();
   command
       ->add_option("--temperature", flags->sampling.temperature, "Divides the logits; 0: always the most likely token")
       ->show_default()
@@ -114,7 +114,7 @@ void add_generate_commands(Command& app, CommandContext& context) {
       ->add_option("--top-p", flags->sampling.top_p, "Only the most likely tokens that together have this probability")
       ->show_default()
       ->between(1e-6, 1.0);
-  command->add_option("--seed", flags->sampling.seed, "Same seed, same text")->show_default();
+  command->add_option("--seed", flags->sampling.seed, "Seed of the random numbers")->show_default();
   command->add_option("--threads", flags->threads, "0: all cores")
       ->show_default()
       ->between(std::int64_t{0}, options::most_threads);

@@ -84,7 +84,7 @@ void options(const OptionsArguments& arguments, const CommandContext& context) {
   } else if (arguments.flags_markdown) {
     std::cout << flags::flags_page(facts, context.mappings());
   } else if (!arguments.flag.empty()) {
-    std::cout << flags::flag_story(arguments.flag, facts, context.mappings());
+    std::cout << flags::flag_details(arguments.flag, facts, context.mappings());
   } else if (arguments.json_schema) {
     std::cout << options::json_schema(facts);
   } else {

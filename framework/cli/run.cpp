@@ -16,6 +16,7 @@
 #include "framework/cli/state.h"
 #include "framework/cli/train.h"
 #include "framework/comm/together.h"
+#include "framework/interop/flags/spec_rule.h"
 #include "framework/interop/formats/formats.h"
 #include "framework/log/log.h"
 #include "framework/options/report.h"
@@ -50,6 +51,7 @@ int run(int argc, char** argv, recipe::Registries registries) {
   try {
     CommandContext context{std::move(registries), 0};
     formats::add_all_formats(context.registries.formats);
+    context.registries.rules.push_back(flags::check_spec);
     Command app("tessera", "Trains language models from a recipe.", "tessera " TESSERA_VERSION);
     app.add_option(
            "--mappings",

@@ -58,8 +58,8 @@ namespace {
 
 using Kind = Collective::Kind;
 
-[[noreturn]] void refuse(const Communicator::State& group, const std::string& story) {
-  throw ShapeError(text("group ", group.name, ": ", story));
+[[noreturn]] void refuse(const Communicator::State& group, const std::string& message) {
+  throw ShapeError(text("group ", group.name, ": ", message));
 }
 
 }  // namespace

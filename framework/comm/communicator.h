@@ -78,10 +78,11 @@ class Communicator {
   /// `all` = the members' `mine` in the order of ranks; `mine` has the same size on all. `mine` may be its own part of
   /// `all`.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view who) const;
-  /// Member r receives what each other member sends to it. `send` has send_bytes[r] bytes for each member r, in the order
-  /// of ranks; `receive` gets receive_bytes[r] bytes from each, in the same order. Both lists have size() elements that
-  /// add up to the size of their array; what one member sends to another must be what that one expects: otherwise
-  /// CommError, in shared memory at once, by messages possibly only after the time-out. The arrays must not overlap.
+  /// Member r receives what each other member sends to it. `send` has send_bytes[r] bytes for each member r, in the
+  /// order of ranks; `receive` gets receive_bytes[r] bytes from each, in the same order. Both lists have size()
+  /// elements that add up to the size of their array; what one member sends to another must be what that one expects:
+  /// otherwise CommError, in shared memory at once, by messages possibly only after the time-out. The arrays must not
+  /// overlap.
   void all_to_all(std::span<const std::byte> send, std::span<const std::size_t> send_bytes,
                   std::span<std::byte> receive, std::span<const std::size_t> receive_bytes, std::string_view who) const;
   /// `values` = those of rank `root`, on all members. The root sends them at most twice, or log2(size()) times if they

@@ -66,8 +66,8 @@ class Exchange {
   virtual Missing missing() const = 0;
   /// The oldest collective that is not done; requires that advance() has returned false.
   virtual const OperationName& oldest() const = 0;
-  /// After an error: forgets what was begun, so that nothing is written to the memory of its callers any more. The group
-  /// cannot be used for collectives any more.
+  /// After an error: forgets what was begun, so that nothing is written to the memory of its callers any more. The
+  /// group cannot be used for collectives any more.
   virtual void abandon() noexcept = 0;
 };
 

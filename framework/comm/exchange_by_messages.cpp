@@ -222,8 +222,9 @@ class ByMessages final : public Exchange {
     Messages in, out, results;
   };
 
-  // MPI matches the messages of one tag in the order in which they were posted. Contributions are posted in the order of
-  // pieces when these start, results when they are passed on; a tree's receives when the piece starts, its sends later.
+  // MPI matches the messages of one tag in the order in which they were posted. Contributions are posted in the order
+  // of pieces when these start, results when they are passed on; a tree's receives when the piece starts, its sends
+  // later.
   int results_tag() const { return tag_ + 1; }
   int tree_tag() const { return tag_ + 2; }
 

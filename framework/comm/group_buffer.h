@@ -25,8 +25,8 @@ class GroupBuffer {
 
   /// Collective over the group, with the same `bytes`; throws CommError if they differ. New memory, of zeros.
   GroupBuffer(const Communicator& group, std::size_t bytes);
-  /// The same in memory of the caller, whose array keeps its content: header_bytes, then the array. `zeros`: it contains
-  /// zeros, so that the size of messages can be measured with it.
+  /// The same in memory of the caller, whose array keeps its content: header_bytes, then the array. `zeros`: it
+  /// contains zeros, so that the size of messages can be measured with it.
   GroupBuffer(const Communicator& group, SharedMemory memory, bool zeros);
   ~GroupBuffer();
   GroupBuffer(GroupBuffer&&) noexcept;

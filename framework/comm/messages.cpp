@@ -70,8 +70,8 @@ void Messages::arrived(const MPI_Status& status, std::size_t index) const {
   int count = 0;
   check_mpi(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
   if (static_cast<std::size_t>(count) != expected_[index])
-    throw CommError(text("message from rank ", peers_[index], " of the group has ", count, " bytes; ", expected_[index],
-                         " were promised"));
+    throw CommError(
+        text("message from rank ", peers_[index], " of the group has ", count, " bytes; expected ", expected_[index]));
 }
 
 bool Messages::done() {

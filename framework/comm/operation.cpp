@@ -35,17 +35,19 @@ Operation::~Operation() {
 }
 
 std::string describe(const Communicator::State& group, const OperationName& name) {
-  std::string story(name.operation);
-  if (name.sequence != 0) story += text(" ", name.sequence);
-  story += text(" of group ", group.name, " (ranks");
+  std::string message(name.operation);
+  if (name.sequence != 0) message += text(" ", name.sequence);
+  message += text(" of group ", group.name, " (ranks");
   constexpr std::size_t shown = 16;
-  for (std::size_t r = 0; r < std::min(shown, group.world_ranks.size()); ++r) story += text(" ", group.world_ranks[r]);
-  if (group.world_ranks.size() > shown) story += text(" ... ", group.world_ranks.back());
-  return story + text("), ", name.bytes, " bytes, asked by '", name.who, "'");
+  for (std::size_t r = 0; r < std::min(shown, group.world_ranks.size()); ++r)
+    message += text(" ", group.world_ranks[r]);
+  if (group.world_ranks.size() > shown) message += text(" ... ", group.world_ranks.back());
+  return message + text("), ", name.bytes, " bytes, asked by '", name.who, "'");
 }
 
 void disagree(const Communicator::State& group, const OperationName& name, int member) {
-  throw CommError(text(describe(group, name), ": another member came with something else:\n  ",
+  throw CommError(text(describe(group, name),
+                       ": another rank of the group called a different operation, or with other sizes:\n  ",
                        group.world->where_is(group.world_ranks[static_cast<std::size_t>(member)])));
 }
 
@@ -54,11 +56,12 @@ void Operation::late(const Missing& missing) const {
   for (const int member : missing)
     if (!has_entered(group_.peer(member), group_.name, name_)) absent.push_back(member);
   const double seconds = std::chrono::duration<double>(world_.time_out).count();
-  std::string story = text(describe(group_, name_), ": rank ", world_.rank, " of host ", group_.peer(group_.rank).host,
-                           " has waited ", std::fixed, std::setprecision(1), seconds, " s for:");
+  std::string message =
+      text(describe(group_, name_), ": rank ", world_.rank, " of host ", group_.peer(group_.rank).host, " has waited ",
+           std::fixed, std::setprecision(1), seconds, " s for:");
   for (const int member : absent.empty() ? missing : absent)
-    story += "\n  " + world_.where_is(group_.world_ranks[static_cast<std::size_t>(member)]);
-  throw CommError(story);
+    message += "\n  " + world_.where_is(group_.world_ranks[static_cast<std::size_t>(member)]);
+  throw CommError(message);
 }
 
 }  // namespace tessera::comm

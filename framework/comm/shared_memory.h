@@ -13,14 +13,14 @@ namespace tessera::comm {
 class SharedMemory {
  public:
   SharedMemory() = default;
-  /// A new memfd, of zeros; its pages are allocated when they are touched. It has no name in the file system, so nothing is
-  /// left behind however its processes end. Throws CommError if the system has no memory.
+  /// A new memfd, of zeros; its pages are allocated when they are touched. It has no name in the file system, so
+  /// nothing is left behind however its processes end. Throws CommError if the system has no memory.
   static SharedMemory create(std::size_t bytes);
   /// The range [offset, offset + bytes) of an open file, which is at least as long; `offset` is a multiple of the page
   /// size. The descriptor is duplicated. Throws CommError if the system refuses.
   static SharedMemory map(int descriptor, std::size_t offset, std::size_t bytes);
-  /// The same range of the file that process `pid` of this host has open under `descriptor`; absent if the system denies
-  /// access (other user or container, ptrace restrictions) or the file is shorter.
+  /// The same range of the file that process `pid` of this host has open under `descriptor`; absent if the system
+  /// denies access (other user or container, ptrace restrictions) or the file is shorter.
   static std::optional<SharedMemory> open(int pid, int descriptor, std::size_t offset, std::size_t bytes);
 
   SharedMemory(SharedMemory&&) noexcept;

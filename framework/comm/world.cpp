@@ -200,8 +200,8 @@ void check_promised_size(int processes) {
     const bool of_slurm = std::string_view(variable).rfind("SLURM", 0) == 0;
     if (!given || (of_slurm && by_mpirun)) continue;  // under mpirun it counts mpirun's daemons
     if (std::to_string(processes) != given)
-      throw ConfigError(text(variable, " promises ", given, " processes, but ", processes,
-                             processes == 1 ? " is here" : " are here", "; ", advice));
+      throw ConfigError(text(variable, " is ", given, ", but the MPI job has ", processes,
+                             processes == 1 ? " process" : " processes", "; ", advice));
   }
 }
 

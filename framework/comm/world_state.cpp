@@ -113,11 +113,11 @@ void WorldState::progress() const {
 
 std::string WorldState::where_is(int world_rank) const {
   const Peer& peer = peers[static_cast<std::size_t>(world_rank)];
-  std::string story = text("rank ", world_rank, " (process ", peer.pid, " of host ", peer.host, ") ");
-  if (!peer.record) return story + "is where this host cannot see it";
+  std::string message = text("rank ", world_rank, " (process ", peer.pid, " of host ", peer.host, ") ");
+  if (!peer.record) return message + "is where this host cannot see it";
   const auto entries = peer.record->read();
-  if (entries.empty()) return story + "has entered no operation yet";
-  return story + "is " + tessera::worker::describe(entries.front(), worker::OperationRecord::now());
+  if (entries.empty()) return message + "has entered no operation yet";
+  return message + "is " + tessera::worker::describe(entries.front(), worker::OperationRecord::now());
 }
 
 bool Patience::pause() {

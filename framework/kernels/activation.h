@@ -22,9 +22,8 @@ namespace tessera::kernels {
 ///   relu          max(x, 0)
 ///   squared_relu  max(x, 0)^2                                       So et al., arXiv:2109.08668
 ///
-/// Elements are of any type; each is computed in fp32 and rounded once. Elementwise, so the result does not depend on the
-/// number of threads. Throws ShapeError if the sizes differ,
-/// BugError for `none`.
+/// Elements are of any type; each is computed in fp32 and rounded once. Elementwise, so the result does not depend on
+/// the number of threads. Throws ShapeError if the sizes differ, BugError for `none`.
 void activation_forward(Threads& threads, Activation act, const Elements& x, const MutableElements& y);
 
 /// Gradient of activation_forward with respect to x: dx = dy * act'(x), or dx += dy * act'(x) when `add`.

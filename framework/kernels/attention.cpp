@@ -33,7 +33,8 @@ void check(const AttentionExtents& e, const VisibleKeys& visible, const DropoutM
   for (std::size_t i = 0; i < visible.first.size(); ++i) {
     const auto first = visible.first[i], last = visible.last[i];
     if (first <= last && (first < 0 || last >= e.S)) {
-      throw ShapeError(text("attention: query ", i, " is to see keys ", first, " to ", last, "; there are ", e.S));
+      throw ShapeError(
+          text("attention: the mask lets query ", i, " see keys ", first, " to ", last, "; expected 0 to ", e.S - 1));
     }
   }
 }
@@ -110,37 +111,34 @@ void write_keys(const AttentionCall& call, std::int64_t b, std::int64_t g, const
 }  // namespace
 
 void attention_forward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
-                       const Elements& q, const Elements& k, const Elements& v, const MutableElements& o,
-                       std::span<float> lse, Earlier earlier) {
-  attention_forward_by(pair_tiles(), threads, e, visible, mask, q, k, v, o, lse, earlier);
+                       const AttentionForward& of, Earlier earlier) {
+  attention_forward_by(pair_tiles(), threads, e, visible, mask, of, earlier);
 }
 
 void attention_backward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible,
-                        const DropoutMask& mask, const Elements& q, const Elements& k, const Elements& v,
-                        const Elements& o, std::span<const float> lse, const Elements& d_o, const MutableElements& dq,
-                        const MutableElements& dk, const MutableElements& dv, Earlier earlier) {
-  attention_backward_by(pair_tiles(), threads, e, visible, mask, q, k, v, o, lse, d_o, dq, dk, dv, earlier);
+                        const DropoutMask& mask, const AttentionBackward& of, Earlier earlier) {
+  attention_backward_by(pair_tiles(), threads, e, visible, mask, of, earlier);
 }
 
 void attention_forward_by(const TileKernels* pairs, Threads& threads, const AttentionExtents& e,
-                          const VisibleKeys& visible, const DropoutMask& mask, const Elements& q, const Elements& k,
-                          const Elements& v, const MutableElements& o, std::span<float> lse, Earlier earlier) {
-  check(e, visible, mask, lse.size());
-  check_queries_and_keys(e, q.size(), o.size(), k.size(), v.size());
-  const auto types = {q.type, k.type, v.type, o.type};
+                          const VisibleKeys& visible, const DropoutMask& mask, const AttentionForward& of,
+                          Earlier earlier) {
+  check(e, visible, mask, of.lse.size());
+  check_queries_and_keys(e, of.q.size(), of.o.size(), of.k.size(), of.v.size());
+  const auto types = {of.q.type, of.k.type, of.v.type, of.o.type};
   const bool floats = all_floats(types);
   must(floats || earlier == Earlier::overwrite, "attention that joins earlier results is of floats");
   const bool by_rows = e.T < row_at_a_time && earlier == Earlier::overwrite && floats;
   AttentionCall call{.e = e,
                      .visible = visible,
                      .mask = mask,
-                     .q = q,
-                     .k = k,
-                     .v = v,
+                     .q = of.q,
+                     .k = of.k,
+                     .v = of.v,
                      .o = {},
                      .d_o = {},
-                     .out = o,
-                     .lse_out = lse.data(),
+                     .out = of.o,
+                     .lse_out = of.lse.data(),
                      .earlier = earlier};
   if (pairs != nullptr && can_multiply_pairs(e, types)) call.pairs = pairs;
   const Scratch packed(packed_floats(call));
@@ -155,27 +153,25 @@ void attention_forward_by(const TileKernels* pairs, Threads& threads, const Atte
 }
 
 void attention_backward_by(const TileKernels* pairs, Threads& threads, const AttentionExtents& e,
-                           const VisibleKeys& visible, const DropoutMask& mask, const Elements& q, const Elements& k,
-                           const Elements& v, const Elements& o, std::span<const float> lse, const Elements& d_o,
-                           const MutableElements& dq, const MutableElements& dk, const MutableElements& dv,
+                           const VisibleKeys& visible, const DropoutMask& mask, const AttentionBackward& of,
                            Earlier earlier) {
-  check(e, visible, mask, lse.size());
-  check_queries_and_keys(e, q.size(), o.size(), k.size(), v.size());
-  check_queries_and_keys(e, dq.size(), d_o.size(), dk.size(), dv.size());
-  const auto types = {q.type, k.type, v.type, o.type, d_o.type, dq.type, dk.type, dv.type};
+  check(e, visible, mask, of.lse.size());
+  check_queries_and_keys(e, of.q.size(), of.o.size(), of.k.size(), of.v.size());
+  check_queries_and_keys(e, of.dq.size(), of.d_o.size(), of.dk.size(), of.dv.size());
+  const auto types = {of.q.type, of.k.type, of.v.type, of.o.type, of.d_o.type, of.dq.type, of.dk.type, of.dv.type};
   must(all_floats(types) || earlier == Earlier::overwrite, "attention that joins earlier results is of floats");
   AttentionCall call{.e = e,
                      .visible = visible,
                      .mask = mask,
-                     .q = q,
-                     .k = k,
-                     .v = v,
-                     .o = o,
-                     .d_o = d_o,
-                     .lse = lse.data(),
-                     .dq = dq,
-                     .dk = dk,
-                     .dv = dv,
+                     .q = of.q,
+                     .k = of.k,
+                     .v = of.v,
+                     .o = of.o,
+                     .d_o = of.d_o,
+                     .lse = of.lse.data(),
+                     .dq = of.dq,
+                     .dk = of.dk,
+                     .dv = of.dv,
                      .earlier = earlier};
   if (pairs != nullptr && can_multiply_pairs(e, types)) call.pairs = pairs;
   const Scratch packed(packed_floats(call));

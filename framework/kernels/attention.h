@@ -47,8 +47,8 @@ struct AttentionExtents {
 /// What a call does with results that are there already.
 enum class Earlier {
   overwrite,
-  /// They are those of other keys (forward pass), or of other keys or queries (backward pass): the call joins its own to
-  /// them. So a sum over blocks of keys gives the same, except for rounding, as one call with all keys.
+  /// They are those of other keys (forward pass), or of other keys or queries (backward pass): the call joins its own
+  /// to them. So a sum over blocks of keys gives the same, except for rounding, as one call with all keys.
   join
 };
 
@@ -68,41 +68,46 @@ struct VisibleKeys {
   std::span<const std::uint8_t> among = {};   ///< [B, T, S], or empty: every key of the interval is visible
 };
 
-/// o = dropout(softmax(scale * q k^T over the visible keys)) v.
+/// Operands of attention_forward. q, k and v may point into one fused buffer. The caller owns all memory.
+struct AttentionForward {
+  Elements q;            ///< B * T token rows, laid out as e.q says
+  Elements k, v;         ///< B * S token rows, laid out as e.k and e.v say
+  MutableElements o;     ///< written: B * T token rows, laid out as e.o says
+  std::span<float> lse;  ///< written: [B, H, T], log of the sum of exponentials of the scaled (and soft-capped) scores
+};
+
+/// o = dropout(softmax(scale * q k^T over the visible keys)) v, and lse, which the backward pass needs.
 ///
-///   q, o    B * T token rows, laid out as e.q and e.o say
-///   k, v    B * S token rows, laid out as e.k and e.v say; q, k and v may point into one fused buffer
-///   lse     [B, H, T], written: log of the sum of exponentials of the scaled (and soft-capped) scores. The backward
-///           pass needs it.
-///   mask    dropout of the probabilities; the element of a sample is (head * mask_rows + t) * mask_columns + s; rate
-///           0: no dropout
+/// `mask` is the dropout of the probabilities: the element of a sample is (head * mask_rows + t) * mask_columns + s;
+/// rate 0: no dropout.
 ///
 /// With Earlier::join, o and lse hold the result of the same queries over other keys, and become that over both: with
 /// l = log(e^lse + e^lse'), o becomes e^(lse - l) o + e^(lse' - l) o'.
 ///
-/// Operands are float32, bfloat16 or float16; with Earlier::join all are float32. Scores, softmax and sums are fp32, and results are
-/// rounded once. Where all operands are bfloat16 and chosen_isa() multiplies pairs of them (avx512_bf16, amx; D even, strides and
-/// offsets even), the probabilities, and in the backward pass the gradients of the scores, are rounded to bfloat16 too, as factors
-/// of such products. Denormals are flushed to zero. The blocking depends on the extents only, so the result does not depend on the
-/// number of threads. Throws ShapeError if an operand is too small, `visible` or `mask` has another size, or an interval leaves
-/// [0, S). Source: Dao et al., arXiv:2205.14135.
+/// Operands are float32, bfloat16 or float16; with Earlier::join all are float32. Scores, softmax and sums are fp32,
+/// and results are rounded once. Where all operands are bfloat16 and chosen_isa() multiplies pairs of them
+/// (avx512_bf16, amx; D even, strides and offsets even), the probabilities, and in the backward pass the gradients of
+/// the scores, are rounded to bfloat16 too, as factors of such products. Denormals are flushed to zero. The blocking
+/// depends on the extents only, so the result does not depend on the number of threads. Throws ShapeError if an operand
+/// is too small, `visible` or `mask` has another size, or an interval leaves [0, S). Source: Dao et al.,
+/// arXiv:2205.14135.
 void attention_forward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
-                       const Elements& q, const Elements& k, const Elements& v, const MutableElements& o,
-                       std::span<float> lse, Earlier earlier = Earlier::overwrite);
+                       const AttentionForward& of, Earlier earlier = Earlier::overwrite);
 
-/// Gradients of attention_forward. They are written; with Earlier::join they are added.
-///
-///   q, k, v, visible, mask   as given to the forward pass
-///   o, lse                   as the forward pass wrote them; if it had several calls, as the last one did
-///   d_o                      gradient of o, laid out as e.o says
-///   dq, dk, dv               laid out as q, k and v; may point into one buffer of the fused layout. Only the D
-///                            of each head are written
-///
-/// Scores and probabilities are recomputed block by block. dk and dv are summed in fp32 over query blocks, in an order that
-/// depends on the extents only. Types and errors as of attention_forward.
+/// Operands of attention_backward. dq, dk and dv may point into one buffer of the fused layout: only the D elements of
+/// each head are written.
+struct AttentionBackward {
+  Elements q, k, v;            ///< as given to the forward pass
+  Elements o;                  ///< as the forward pass wrote it; if it had several calls, as the last one did
+  std::span<const float> lse;  ///< the same
+  Elements d_o;                ///< gradient of o, laid out as e.o says
+  MutableElements dq, dk, dv;  ///< written: laid out as q, k and v
+};
+
+/// Gradients of attention_forward with the same extents, `visible` and `mask`. They are written; with Earlier::join
+/// they are added. Scores and probabilities are recomputed block by block. dk and dv are summed in fp32 over query
+/// blocks, in an order that depends on the extents only. Types and errors as of attention_forward.
 void attention_backward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible,
-                        const DropoutMask& mask, const Elements& q, const Elements& k, const Elements& v,
-                        const Elements& o, std::span<const float> lse, const Elements& d_o, const MutableElements& dq,
-                        const MutableElements& dk, const MutableElements& dv, Earlier earlier = Earlier::overwrite);
+                        const DropoutMask& mask, const AttentionBackward& of, Earlier earlier = Earlier::overwrite);
 
 }  // namespace tessera::kernels

@@ -91,7 +91,8 @@ HWY_INLINE void Carve(std::size_t size, float* at, Operands& o) {
   o.sums = take(2 * width * size);
 }
 
-/// lse and delta of the queries of a block. `memory` holds [2, width, size] floats; operands that are floats do not use it.
+/// lse and delta of the queries of a block. `memory` holds [2, width, size] floats; operands that are floats do not use
+/// it.
 HWY_INLINE void LoadSums(const AttentionCall& call, const QueryBlock& at, std::size_t size, float* memory, float* lse,
                          float* delta) {
   const auto& e = call.e;
@@ -215,8 +216,8 @@ void BackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients
     for (std::size_t d = 0; d < o.size; ++d) dq[i * q_row + d] += o.q_rows[i * o.padded + d];
 }
 
-/// The same with products of pairs of bfloat16; see ForwardPairs. p and ds are rounded once, ds after its multiplication by the
-/// scale, so that dk and dq need none.
+/// The same with products of pairs of bfloat16; see ForwardPairs. p and ds are rounded once, ds after its
+/// multiplication by the scale, so that dk and dq need none.
 void BackwardPairs(const AttentionCall& call, const QueryBlock& at, KeyGradients to) {
   const auto& e = call.e;
   const TileKernels& t = *call.pairs;

@@ -13,8 +13,8 @@ inline constexpr std::int64_t query_block = 48;
 
 struct TileKernels;
 
-/// The arguments of one call. What a pass does not use is empty: the forward pass has no gradients, the backward pass does
-/// not write `out`. Owns nothing.
+/// The arguments of one call. What a pass does not use is empty: the forward pass has no gradients, the backward pass
+/// does not write `out`. Owns nothing.
 struct AttentionCall {
   const AttentionExtents& e;
   const VisibleKeys& visible;

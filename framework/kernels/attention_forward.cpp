@@ -113,8 +113,8 @@ HWY_INLINE void TakeIn(const Sight& sight, const KeyBlock& block, float* scores,
   }
 }
 
-/// Divides the outputs by the sums and writes o and lse. A query that saw no key has sum 0: output 0, lse -infinity. `rows`
-/// holds [width, size] floats; outputs that are floats do not use it.
+/// Divides the outputs by the sums and writes o and lse. A query that saw no key has sum 0: output 0, lse -infinity.
+/// `rows` holds [width, size] floats; outputs that are floats do not use it.
 HWY_INLINE void Finish(const AttentionCall& call, const QueryBlock& at, const Softmax& softmax, std::size_t size,
                        float* out, float* rows) {
   const D d;
@@ -177,8 +177,8 @@ void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
   Finish(call, at, softmax, size, out, rows);
 }
 
-/// The same with products of pairs of bfloat16. Queries are multiplied as they are, and the scores by the scale, so that only the
-/// probabilities are rounded. Blocks of keys begin where PackedKeys has them.
+/// The same with products of pairs of bfloat16. Queries are multiplied as they are, and the scores by the scale, so
+/// that only the probabilities are rounded. Blocks of keys begin where PackedKeys has them.
 void ForwardPairs(const AttentionCall& call, const QueryBlock& at) {
   const auto& e = call.e;
   const TileKernels& t = *call.pairs;

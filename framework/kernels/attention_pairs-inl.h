@@ -1,8 +1,9 @@
 // Operands of attention in 16 bits, compiled once for each instruction set. Include after attention_tile-inl.h.
 //
-// Where the processor multiplies pairs of bfloat16 (gemm_tiles.h), a block of queries goes through its register tiles: rows of
-// keys and values are read in place, columns of queries are packed as pairs along the channels, and probabilities are rounded to
-// pairs along the keys or along the queries. Elsewhere rows are widened to floats, a block at a time.
+// Where the processor multiplies pairs of bfloat16 (gemm_tiles.h), a block of queries goes through its register tiles:
+// rows of keys and values are read in place, columns of queries are packed as pairs along the channels, and
+// probabilities are rounded to pairs along the keys or along the queries. Elsewhere rows are widened to floats, a block
+// at a time.
 
 #if defined(TESSERA_KERNELS_ATTENTION_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_KERNELS_ATTENTION_PAIRS_INL_H_
@@ -52,7 +53,8 @@ HWY_INLINE void WidenRow(const Elements& x, std::size_t size, float* to) {
   for (; i < size; ++i) to[i] = static_cast<float>(reinterpret_cast<const float16*>(x.at)[i]);
 }
 
-/// `count` rows of `size` elements, `row` apart, the first at element `first` of x: in place if they are floats, else widened into
+/// `count` rows of `size` elements, `row` apart, the first at element `first` of x: in place if they are floats, else
+/// widened into
 /// `memory`, [count, size].
 HWY_INLINE FloatRows RowsOf(const Elements& x, std::int64_t first, std::int64_t row, std::size_t count,
                             std::size_t size, float* memory) {
@@ -64,8 +66,8 @@ HWY_INLINE FloatRows RowsOf(const Elements& x, std::int64_t first, std::int64_t 
   return {memory, size};
 }
 
-/// The reverse of ToColumns, into elements: row `lane` of y, from element `first` on, is x[i][lane] * factor, lane < count. `memory`
-/// holds [count, size] floats; y that are floats do not use it.
+/// The reverse of ToColumns, into elements: row `lane` of y, from element `first` on, is x[i][lane] * factor, lane <
+/// count. `memory` holds [count, size] floats; y that are floats do not use it.
 HWY_INLINE void ToRowsOf(const float* x, std::size_t count, std::size_t size, float factor, const MutableElements& y,
                          std::int64_t first, std::int64_t row, float* memory) {
   if (y.type == DType::float32) {
@@ -91,7 +93,8 @@ HWY_INLINE void Scale(const KeyBlock& block, float factor, float* scores) {
 
 using Words = hn::VFromD<hn::RebindToUnsigned<D>>;
 
-/// The bits of each lane with the upper half rounded to nearest, ties to even, as a bfloat16. What is below is undefined.
+/// The bits of each lane with the upper half rounded to nearest, ties to even, as a bfloat16. What is below is
+/// undefined.
 HWY_INLINE Words Rounded(V x) {
   const hn::RebindToUnsigned<D> d;
   const Words word = hn::BitCast(d, x);
@@ -105,7 +108,8 @@ HWY_INLINE V HeldPart(const KeyBlock& block, const float* tile, std::size_t i, s
   return hn::Mul(hn::Load(D(), tile + i * width + v * lanes), by);
 }
 
-/// A tile [keys][queries] times `factor` as pairs along the keys, in the panels of `shape`: the right operand of sums over keys.
+/// A tile [keys][queries] times `factor` as pairs along the keys, in the panels of `shape`: the right operand of sums
+/// over keys.
 HWY_INLINE void ToPairsOfKeys(const KeyBlock& block, const float* tile, float factor, const PanelShape& shape,
                               float* to) {
   const hn::RebindToUnsigned<D> d;
@@ -129,8 +133,8 @@ HWY_INLINE void ToPairsOfKeys(const KeyBlock& block, const float* tile, float fa
   }
 }
 
-/// The same tile as rows of bfloat16, `row` words apart: pairs along the queries, the left operand of sums over queries. What is
-/// behind the `width` elements of a row stays.
+/// The same tile as rows of bfloat16, `row` words apart: pairs along the queries, the left operand of sums over
+/// queries. What is behind the `width` elements of a row stays.
 HWY_INLINE void ToPairsOfQueries(const KeyBlock& block, const float* tile, float factor, std::size_t row, float* to) {
   const hn::RebindToSigned<D> d;
   const hn::Rebind<std::uint16_t, D> half;

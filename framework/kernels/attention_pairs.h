@@ -11,8 +11,8 @@ namespace tessera::kernels {
 /// Keys that are packed together.
 inline constexpr std::int64_t packed_keys = 64;
 
-/// Where the columns of a right operand lie: panels of `panel_cols` columns, `depth` words deep, one behind the other; the last one is
-/// as wide as its columns need in whole vectors.
+/// Where the columns of a right operand lie: panels of `panel_cols` columns, `depth` words deep, one behind the other;
+/// the last one is as wide as its columns need in whole vectors.
 struct PanelShape {
   std::int64_t cols, depth, panel_cols, vector;
 
@@ -41,19 +41,22 @@ PairRows pair_rows(const TileKernels& tiles, const Elements& x, std::int64_t fir
 /// Rows of words that lie `row` words apart.
 PairRows pair_rows(const TileKernels& tiles, const float* words, std::int64_t row);
 
-/// c[r][j] = (c[r][j] +) the sum over `words` pairs of a(r, k) b(k, j); r < rows, j < shape.cols; rows of c `c_row` floats apart.
+/// c[r][j] = (c[r][j] +) the sum over `words` pairs of a(r, k) b(k, j); r < rows, j < shape.cols; rows of c `c_row`
+/// floats apart.
 void multiply_pairs(const TileKernels& tiles, std::int64_t rows, std::int64_t words, const PairRows& a,
                     const PanelShape& shape, const float* b, float* c, std::int64_t c_row, bool add);
 
-/// `count` rows of `size` elements of x, `row` apart, as pairs along the rows in the panels of `shape` (cols: size; depth: at least
-/// count / 2, the rest zeros).
+/// `count` rows of `size` elements of x, `row` apart, as pairs along the rows in the panels of `shape` (cols: size;
+/// depth: at least count / 2, the rest zeros).
 void pack_pairs_of_rows(const TileKernels& tiles, const Elements& x, std::int64_t first, std::int64_t row,
                         std::int64_t count, const PanelShape& shape, float* to);
 
-/// Whether all of these operands can be multiplied as pairs: bfloat16, an even number of channels, and rows that begin at words.
+/// Whether all of these operands can be multiplied as pairs: bfloat16, an even number of channels, and rows that begin
+/// at words.
 bool can_multiply_pairs(const AttentionExtents& e, std::initializer_list<DType> types);
 
-/// Keys or values of all samples and groups as pairs along the tokens, the channels being rows: a left operand of sums over keys.
+/// Keys or values of all samples and groups as pairs along the tokens, the channels being rows: a left operand of sums
+/// over keys.
 class PackedKeys {
  public:
   PackedKeys(const TileKernels& tiles, const AttentionExtents& e) : tiles_(tiles), e_(e) {}

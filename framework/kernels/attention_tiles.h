@@ -10,22 +10,21 @@ namespace tessera::kernels {
 /// Writes o and lse of the queries of one block.
 void attention_forward_block(const AttentionCall& call, const QueryBlock& at);
 
-/// Writes o and lse of a single query; all operands are floats. For decoding, where a block of query_block lanes would be almost empty.
+/// Writes o and lse of a single query; all operands are floats. For decoding, where a block of query_block lanes would
+/// be almost empty.
 void attention_forward_row(const AttentionCall& call, const QueryBlock& at);
 
 /// Writes dq of the queries of one block, and adds their contribution to the gradients of the keys and values of their
 /// group.
 void attention_backward_block(const AttentionCall& call, const QueryBlock& at, KeyGradients to);
 
-/// attention_forward and attention_backward (attention.h) with these register tiles for products of pairs of bfloat16; null: none. For
-/// tests, which emulate tiles.
+/// attention_forward and attention_backward (attention.h) with these register tiles for products of pairs of bfloat16;
+/// null: none. For tests, which emulate tiles.
 void attention_forward_by(const TileKernels* pairs, Threads& threads, const AttentionExtents& e,
-                          const VisibleKeys& visible, const DropoutMask& mask, const Elements& q, const Elements& k,
-                          const Elements& v, const MutableElements& o, std::span<float> lse, Earlier earlier);
+                          const VisibleKeys& visible, const DropoutMask& mask, const AttentionForward& of,
+                          Earlier earlier);
 void attention_backward_by(const TileKernels* pairs, Threads& threads, const AttentionExtents& e,
-                           const VisibleKeys& visible, const DropoutMask& mask, const Elements& q, const Elements& k,
-                           const Elements& v, const Elements& o, std::span<const float> lse, const Elements& d_o,
-                           const MutableElements& dq, const MutableElements& dk, const MutableElements& dv,
+                           const VisibleKeys& visible, const DropoutMask& mask, const AttentionBackward& of,
                            Earlier earlier);
 
 /// Floats in a row of KeyGradients: `channels` rounded up to whole vectors of the chosen instruction set.

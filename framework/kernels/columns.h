@@ -7,8 +7,8 @@
 
 namespace tessera::kernels {
 
-/// Blocks of columns that are copied between the rows of two matrices: `blocks` blocks of `width` columns, which begin at
-/// first, first + step, first + 2 step, ... in each row. Step 0 in the source repeats one block.
+/// Blocks of columns that are copied between the rows of two matrices: `blocks` blocks of `width` columns, which begin
+/// at first, first + step, first + 2 step, ... in each row. Step 0 in the source repeats one block.
 struct ColumnBlocks {
   std::int64_t blocks = 1, width = 0;
   std::int64_t from_first = 0, from_step = 0;
@@ -24,8 +24,8 @@ struct ColumnBlocks {
 void copy_columns(Threads& threads, std::int64_t rows, const Elements& from, std::int64_t from_width,
                   const MutableElements& to, std::int64_t to_width, const ColumnBlocks& blocks);
 
-/// Adds the blocks to those of `to`, in fp32, each rounded once. With step 0 in `to` the blocks are summed, in their order.
-/// The types may differ.
+/// Adds the blocks to those of `to`, in fp32, each rounded once. With step 0 in `to` the blocks are summed, in their
+/// order. The types may differ.
 void add_columns(Threads& threads, std::int64_t rows, const Elements& from, std::int64_t from_width,
                  const MutableElements& to, std::int64_t to_width, const ColumnBlocks& blocks);
 

@@ -53,8 +53,8 @@ std::uint64_t saved_states(const Registers& features) {
   return std::uint64_t{high} << 32 | low;
 }
 
-/// Asks Linux for the permission that a process needs to use the data of tile registers. It then holds for all threads. Refused
-/// by a kernel before 5.16, and to a process with a stack for signals that is too small for these registers.
+/// Asks Linux for the permission that a process needs to use the data of tile registers. It then holds for all threads.
+/// Refused by a kernel before 5.16, and to a process with a stack for signals that is too small for these registers.
 bool may_use_tiles() {
 #if defined(__linux__)
   constexpr long ask = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM; the number of the state in XCR0
@@ -116,7 +116,7 @@ Isa from_environment() {
   if (named != isas.end()) return *named;
   const bool known = std::any_of(every_isa.begin(), every_isa.end(), [&](Isa isa) { return name_of(isa) == wish; });
   throw ConfigError(text("cpu: TESSERA_CPU is '", wish, "', ",
-                         known ? "which this machine does not have" : "which names no instruction set",
+                         known ? "which this machine does not have" : "which is not an instruction set",
                          "; give one of: ", names_of(isas), ", or leave it unset for the best"));
 }
 

@@ -100,7 +100,8 @@ void check(std::int64_t vocabulary, std::size_t logits, std::span<const std::int
   if (weight != 0) expect_values("cross_entropy", "weight", weight, rows);
   for (std::size_t r = 0; r < labels.size(); ++r) {
     if (labels[r] >= vocabulary) {
-      throw ShapeError(text("cross_entropy: row ", r, " has label ", labels[r], "; the vocabulary has ", vocabulary));
+      throw ShapeError(
+          text("cross_entropy: row ", r, " has label ", labels[r], "; the vocabulary size is ", vocabulary));
     }
   }
 }

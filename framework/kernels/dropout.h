@@ -28,7 +28,8 @@ struct DropoutMask {
 ///
 ///   x, y, residual   [samples, elements per sample]   `residual` may be empty (no addition); y may be x or residual
 ///
-/// Elements are of any type; sums are fp32, rounded once. With rate 0 only the addition is done. Throws ShapeError if sizes differ or x does not divide into the samples of
+/// Elements are of any type; sums are fp32, rounded once. With rate 0 only the addition is done. Throws ShapeError if
+/// sizes differ or x does not divide into the samples of
 /// `mask`, BugError for a rate outside [0, 1).
 void dropout_add_forward(Threads& threads, const DropoutMask& mask, const Elements& x, const Elements& residual,
                          const MutableElements& y);

@@ -10,8 +10,8 @@
 namespace tessera::kernels {
 
 // Moves tokens to the experts that they chose and back. A choice is one of the topk experts of one token; a row is one
-// choice as the experts see it: rows are sorted by expert, and by token within an expert. T tokens, K = topk, E experts,
-// R rows, h channels.
+// choice as the experts see it: rows are sorted by expert, and by token within an expert. T tokens, K = topk, E
+// experts, R rows, h channels.
 //
 //   chosen         [T, K]   expert of each choice; negative: the choice was dropped and has no row
 //   first_row      [E + 1]  rows of expert e are [first_row[e], first_row[e + 1]); R = first_row[E]
@@ -34,8 +34,9 @@ enum class DropPolicy {
 /// Rows that each expert may have: ceil(tokens * topk / experts * factor), at most `tokens`.
 std::int64_t expert_capacity(std::int64_t tokens, std::int64_t topk, std::int64_t experts, double factor);
 
-/// Drops choices so that every expert keeps at most `capacity`: sets their `chosen` to -1 and their `weights` to 0. Tokens are [B, S]
-/// here and are numbered s * B + b, as in Megatron-LM, for DropPolicy::position and between equal weights.
+/// Drops choices so that every expert keeps at most `capacity`: sets their `chosen` to -1 and their `weights` to 0.
+/// Tokens are [B, S] here and are numbered s * B + b, as in Megatron-LM, for DropPolicy::position and between equal
+/// weights.
 ///
 ///   weights   [T, K]
 void drop_choices(DropPolicy policy, std::int64_t experts, std::int64_t topk, std::int64_t capacity,

@@ -43,10 +43,10 @@ struct MatrixProduct {
   MutableElements y{};
 };
 
-/// Compute `product` with the kernels of chosen_isa(): our own register tiles for avx2 and above, OpenBLAS for portable.
-/// Two bfloat16 factors are multiplied as such by pair_tiles() (pairs of products, summed in fp32); in all other cases
-/// 16-bit factors are widened to fp32 where they are packed. The blocking and the order of every sum depend on M, N, K,
-/// the types and the instruction set only, never on the number of threads.
+/// Compute `product` with the kernels of chosen_isa(): our own register tiles for avx2 and above, OpenBLAS for
+/// portable. Two bfloat16 factors are multiplied as such by pair_tiles() (pairs of products, summed in fp32); in all
+/// other cases 16-bit factors are widened to fp32 where they are packed. The blocking and the order of every sum depend
+/// on M, N, K, the types and the instruction set only, never on the number of threads.
 void multiply(Threads& threads, const MatrixProduct& product);
 
 struct TileKernels;

@@ -1,6 +1,6 @@
-// AMX: products of bfloat16 pairs in tile registers of 16 rows by 16 words, summed in fp32. Four tiles of sums make a register
-// tile of 32 x 32; two tiles of a and two of b feed them. The processor rounds each product to nearest and treats denormal
-// numbers as zero, in operands and results.
+// AMX: products of bfloat16 pairs in tile registers of 16 rows by 16 words, summed in fp32. Four tiles of sums make a
+// register tile of 32 x 32; two tiles of a and two of b feed them. The processor rounds each product to nearest and
+// treats denormal numbers as zero, in operands and results.
 #include "framework/kernels/gemm_pairs_avx512-inl.h"
 
 namespace tessera::kernels {
@@ -17,7 +17,8 @@ struct alignas(64) Configuration {
   std::uint8_t rows[16] = {};
 };
 
-/// What the registers hold: rows of a, words of k and columns of b. Each extent is divided into parts of 16 and the rest.
+/// What the registers hold: rows of a, words of k and columns of b. Each extent is divided into parts of 16 and the
+/// rest.
 struct Shape {
   std::int64_t rows = 0, words = 0, cols = 0;
   bool operator==(const Shape&) const = default;
@@ -26,7 +27,8 @@ struct Shape {
 /// The registers are configured for this shape in the calling thread. No other code of the process uses them.
 thread_local Shape configured;
 
-/// Registers 0 to 3: sums, row by row. 4, 5: a. 6, 7: b. A configuration clears all registers, so it is kept while it fits.
+/// Registers 0 to 3: sums, row by row. 4, 5: a. 6, 7: b. A configuration clears all registers, so it is kept while it
+/// fits.
 void configure(const Shape& shape) {
   if (configured == shape) return;
   Configuration to;
@@ -48,8 +50,8 @@ void configure(const Shape& shape) {
   configured = shape;
 }
 
-/// Adds `count` blocks of `shape.words` words to the sums at `start`, or to zero, and writes them to c. R and J: parts of rows
-/// and columns. a and b are at the first block.
+/// Adds `count` blocks of `shape.words` words to the sums at `start`, or to zero, and writes them to c. R and J: parts
+/// of rows and columns. a and b are at the first block.
 template <int R, int J>
 void sum_blocks(const TileCall& t, const float* a, const float* b, std::int64_t count, const float* start,
                 std::int64_t start_row) {

@@ -278,8 +278,8 @@ void widen(const void* source, std::int64_t count, float* dst) {
   for (; count > 0; --count) *dst++ = Of::one(*src++);
 }
 
-/// Integer rounding, the same bits as kernels/type_conversion.cpp: half the last kept place is added, less one if that place is
-/// even; a NaN keeps its upper half and is made quiet.
+/// Integer rounding, the same bits as kernels/type_conversion.cpp: half the last kept place is added, less one if that
+/// place is even; a NaN keeps its upper half and is made quiet.
 __m128i rounded_bfloat16(__m256 value) {
   const __m256i word = _mm256_castps_si256(value), upper = _mm256_srli_epi32(word, 16);
   const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));

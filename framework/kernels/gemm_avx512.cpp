@@ -141,8 +141,8 @@ void widen(const void* from, std::int64_t count, float* dst) {
   }
 }
 
-/// Integer rounding, the same bits as kernels/type_conversion.cpp: half the last kept place is added, less one if that place is
-/// even; a NaN keeps its upper half and is made quiet.
+/// Integer rounding, the same bits as kernels/type_conversion.cpp: half the last kept place is added, less one if that
+/// place is even; a NaN keeps its upper half and is made quiet.
 void narrow_bfloat16(const float* src, std::int64_t count, void* to) {
   auto* dst = static_cast<std::uint16_t*>(to);
   const __m512i one = _mm512_set1_epi32(1), below_half = _mm512_set1_epi32(0x7fff), quiet = _mm512_set1_epi32(0x40);

@@ -14,8 +14,9 @@ namespace {
 std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, unit) * unit; }
 
 /// The division of c into tasks: at least TileKernels::tasks if the extents allow it, so that a few threads finish at
-/// about the same time. A task with few rows is expensive because b is packed again for each block of rows; a task with few columns
-/// reads strips of a more often, which costs less, and least if the strips are packed. So columns are divided first.
+/// about the same time. A task with few rows is expensive because b is packed again for each block of rows; a task with
+/// few columns reads strips of a more often, which costs less, and least if the strips are packed. So columns are
+/// divided first.
 TaskGrid grid_of_tiles(const TileKernels& t, const MatrixProduct& p) {
   constexpr std::int64_t few_rows = 384, many_rows = 1024;
   const std::int64_t enough_tasks = t.tasks;
@@ -164,8 +165,8 @@ class Task {
   bool has_sums() const { return p_.c.type != DType::float32; }
   bool widens() const { return p_.a.along == 1 && !in_words(t_, p_.a.type()); }
 
-  /// Floats for the sums of a 16-bit c, of one strip if all of k is one block, else of all rows of the task; and for one
-  /// strip of a 16-bit `a` that is widened.
+  /// Floats for the sums of a 16-bit c, of one strip if all of k is one block, else of all rows of the task; and for
+  /// one strip of a 16-bit `a` that is widened.
   std::size_t choose_row_memory(std::int64_t first, std::int64_t last) {
     if (!has_sums() && !widens()) return 0;
     sums_row_ = ceil_div(col_end_ - col_, 16) * 16;

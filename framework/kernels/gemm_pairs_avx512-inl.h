@@ -1,7 +1,7 @@
 #pragma once
 
-// Packing of bfloat16 pairs with AVX-512, for the sets that multiply them. Included once by each source that is compiled for
-// such a set; everything has internal linkage.
+// Packing of bfloat16 pairs with AVX-512, for the sets that multiply them. Included once by each source that is
+// compiled for such a set; everything has internal linkage.
 
 #include "framework/kernels/gemm_vectors_avx512-inl.h"
 

@@ -56,8 +56,8 @@ struct Packing {
   void (*across)(const void* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
                  float* dst);
   /// Pack a, when k is its outer index: into strips `strip` words apart, padded with zeros to R rows.
-  /// dst[(r / R) * strip + k / B * B * R + r % R * B + k % B] = word k of row r, r < rows; B = `block` of TileKernels, and
-  /// the last block of k is padded too. Blocks of k run outermost, as above.
+  /// dst[(r / R) * strip + k / B * B * R + r % R * B + k % B] = word k of row r, r < rows; B = `block` of TileKernels,
+  /// and the last block of k is padded too. Blocks of k run outermost, as above.
   void (*strips)(const void* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
                  float* dst);
   /// dst[i] = src[i] as float, exactly; i < count. Null for float.

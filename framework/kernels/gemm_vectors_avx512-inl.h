@@ -1,7 +1,8 @@
 #pragma once
 
-// Vectors of 16 words for AVX-512: what its register tiles and their packing share. Included once by each source that is
-// compiled for AVX-512 or for a superset; everything has internal linkage. gemm_tiles.h defines words, strips and panels.
+// Vectors of 16 words for AVX-512: what its register tiles and their packing share. Included once by each source that
+// is compiled for AVX-512 or for a superset; everything has internal linkage. gemm_tiles.h defines words, strips and
+// panels.
 
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 warns of _mm512_undefined_ps in its own header

@@ -12,13 +12,13 @@ namespace tessera::kernels {
 namespace {
 
 /// Throws ShapeError unless size == rows * width.
-void promised(const char* who, const char* what, std::size_t size, std::int64_t rows, std::int64_t width) {
+void expect_rows(const char* who, const char* what, std::size_t size, std::int64_t rows, std::int64_t width) {
   if (rows >= 0 && width >= 0 && size == static_cast<std::size_t>(rows) * static_cast<std::size_t>(width)) return;
-  throw ShapeError(text(who, ": ", what, " has ", size, " values; ", rows, " rows of ", width, " were promised"));
+  throw ShapeError(text(who, ": ", what, " has ", size, " values; expected ", rows, " rows of ", width));
 }
 
-void promised_bias(const char* who, std::span<const float> bias, std::int64_t out) {
-  if (!bias.empty()) promised(who, "bias", bias.size(), 1, out);
+void expect_bias(const char* who, std::span<const float> bias, std::int64_t out) {
+  if (!bias.empty()) expect_rows(who, "bias", bias.size(), 1, out);
 }
 
 // Each product of a linear layer as c = a b^T of gemm.h; the strides of Factor say which index is summed over. dw is
@@ -32,17 +32,17 @@ MatrixProduct forward(LinearExtents e, const Elements& x, const Elements& w, std
 
 MatrixProduct backward_input(const char* who, LinearExtents e, const Elements& dy, const Elements& w,
                              const MutableElements& dx, bool add) {
-  promised(who, "dy", dy.size(), e.rows, e.out);
-  promised(who, "w", w.size(), e.out, e.in);
-  promised(who, "dx", dx.size(), e.rows, e.in);
+  expect_rows(who, "dy", dy.size(), e.rows, e.out);
+  expect_rows(who, "w", w.size(), e.out, e.in);
+  expect_rows(who, "dx", dx.size(), e.rows, e.in);
   return {e.rows, e.in, e.out, {dy, e.out, 1}, {w, 1, e.in}, dx, add};
 }
 
 MatrixProduct backward_weight(const char* who, LinearExtents e, const Elements& dy, const Elements& x,
                               std::span<float> dw) {
-  promised(who, "dy", dy.size(), e.rows, e.out);
-  promised(who, "x", x.size(), e.rows, e.in);
-  promised(who, "dw", dw.size(), e.out, e.in);
+  expect_rows(who, "dy", dy.size(), e.rows, e.out);
+  expect_rows(who, "x", x.size(), e.rows, e.in);
+  expect_rows(who, "dw", dw.size(), e.out, e.in);
   return {e.out, e.in, e.rows, {dy, 1, e.out}, {x, 1, e.in}, dw, true};
 }
 
@@ -51,10 +51,10 @@ MatrixProduct backward_weight(const char* who, LinearExtents e, const Elements& 
 void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
                     std::span<const float> bias, const MutableElements& y) {
   constexpr auto me = "linear_forward";
-  promised(me, "x", x.size(), e.rows, e.in);
-  promised(me, "w", w.size(), e.out, e.in);
-  promised(me, "y", y.size(), e.rows, e.out);
-  promised_bias(me, bias, e.out);
+  expect_rows(me, "x", x.size(), e.rows, e.in);
+  expect_rows(me, "w", w.size(), e.out, e.in);
+  expect_rows(me, "y", y.size(), e.rows, e.out);
+  expect_bias(me, bias, e.out);
   multiply(threads, forward(e, x, w, bias, y));
 }
 
@@ -62,11 +62,11 @@ void linear_activation_forward(Threads& threads, LinearExtents e, Activation act
                                std::span<const float> bias, const MutableElements& before, const MutableElements& y) {
   constexpr auto me = "linear_activation_forward";
   must(act != Activation::none, "linear_activation_forward is called for an activation");
-  promised(me, "x", x.size(), e.rows, e.in);
-  promised(me, "w", w.size(), e.out, e.in);
-  promised(me, "before", before.size(), e.rows, e.out);
-  promised(me, "y", y.size(), e.rows, e.out);
-  promised_bias(me, bias, e.out);
+  expect_rows(me, "x", x.size(), e.rows, e.in);
+  expect_rows(me, "w", w.size(), e.out, e.in);
+  expect_rows(me, "before", before.size(), e.rows, e.out);
+  expect_rows(me, "y", y.size(), e.rows, e.out);
+  expect_bias(me, bias, e.out);
   MatrixProduct p = forward(e, x, w, bias, before);
   p.act = act;
   p.y = y;
@@ -76,9 +76,9 @@ void linear_activation_forward(Threads& threads, LinearExtents e, Activation act
 void linear_forward_in_double(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
                               const MutableElements& y) {
   constexpr auto me = "linear_forward_in_double";
-  promised(me, "x", x.size(), e.rows, e.in);
-  promised(me, "w", w.size(), e.out, e.in);
-  promised(me, "y", y.size(), e.rows, e.out);
+  expect_rows(me, "x", x.size(), e.rows, e.in);
+  expect_rows(me, "w", w.size(), e.out, e.in);
+  expect_rows(me, "y", y.size(), e.rows, e.out);
   multiply_in_double(threads, forward(e, x, w, {}, y));
 }
 
@@ -105,8 +105,8 @@ void linear_backward_weight_in_double(Threads& threads, LinearExtents e, const E
 void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> bias,
                      std::span<float> y) {
   constexpr auto me = "linear_add_bias";
-  promised(me, "y", y.size(), rows, out);
-  promised_bias(me, bias, out);
+  expect_rows(me, "y", y.size(), rows, out);
+  expect_bias(me, bias, out);
   const auto n = static_cast<std::size_t>(out);
   threads.parallel_for(static_cast<std::size_t>(rows), 16, [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
@@ -120,8 +120,8 @@ void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std:
 void linear_backward_bias(Threads& threads, std::int64_t rows, std::int64_t out, const Elements& dy,
                           std::span<float> dbias) {
   constexpr auto me = "linear_backward_bias";
-  promised(me, "dy", dy.size(), rows, out);
-  promised(me, "dbias", dbias.size(), 1, out);
+  expect_rows(me, "dy", dy.size(), rows, out);
+  expect_rows(me, "dbias", dbias.size(), 1, out);
   constexpr std::size_t width = 128;     // columns of a tile
   constexpr std::int64_t together = 64;  // rows summed in float before they join the total
   threads.parallel_for(static_cast<std::size_t>(out), width, [&](std::size_t first, std::size_t last) {

@@ -15,10 +15,10 @@ namespace tessera::kernels {
 ///   y, dy   [rows, out]
 ///   bias    [out]          or empty: no bias
 ///
-/// Elements are float32, bfloat16 or float16; sums are fp32 and each result is rounded once. If both factors of a product
-/// are bfloat16 and the instruction set multiplies such (cpu.h), they are multiplied as they are, else they are widened.
-/// The blocking depends on rows, in, out and the types only, so results do not depend on the number of threads. Outputs
-/// must not overlap inputs. Each function throws ShapeError if an operand has another size.
+/// Elements are float32, bfloat16 or float16; sums are fp32 and each result is rounded once. If both factors of a
+/// product are bfloat16 and the instruction set multiplies such (cpu.h), they are multiplied as they are, else they are
+/// widened. The blocking depends on rows, in, out and the types only, so results do not depend on the number of
+/// threads. Outputs must not overlap inputs. Each function throws ShapeError if an operand has another size.
 struct LinearExtents {
   std::int64_t rows, in, out;
 };

@@ -5,16 +5,18 @@
 
 namespace tessera::kernels {
 
-/// Floating-point operations per second in fp32 multiply-adds (two operations each) on registers, with the vectors of the chosen
-/// instruction set and all threads together: the peak that fp32 products are compared with. Takes about 0.3 s.
+/// Floating-point operations per second in fp32 multiply-adds (two operations each) on registers, with the vectors of
+/// the chosen instruction set and all threads together: the peak that fp32 products are compared with. Takes about 0.3
+/// s.
 double multiply_add_rate(Threads& threads);
 
-/// Operations per second of a matrix product of [512, 768] and [768, 768] elements of `type` (float32, bfloat16 or float16), which
-/// fits the caches: the best of those that fit into `seconds`. Throws as linear_forward for other types.
+/// Operations per second of a matrix product of [512, 768] and [768, 768] elements of `type` (float32, bfloat16 or
+/// float16), which fits the caches: the best of those that fit into `seconds`. Throws as linear_forward for other
+/// types.
 double product_rate(Threads& threads, DType type, double seconds);
 
-/// The memory bandwidth for data outside the caches, in bytes per second: reading four streams; a = b + s c, counted as 12 bytes per
-/// element; scaling four streams in place, counting bytes read and written. Uses 384 MiB and about 1 s.
+/// The memory bandwidth for data outside the caches, in bytes per second: reading four streams; a = b + s c, counted as
+/// 12 bytes per element; scaling four streams in place, counting bytes read and written. Uses 384 MiB and about 1 s.
 struct MemoryRates {
   double read, triad, update;
 };

@@ -233,73 +233,79 @@ void check_backward(const char* who, const Backward& b, std::size_t dgain) {
 
 }  // namespace
 
-void layernorm_forward(Threads& threads, const Elements& x, std::span<const float> gain, std::span<const float> bias,
-                       double eps, float gain_offset, const MutableElements& y, std::span<float> mean,
-                       std::span<float> inv_std) {
-  const auto rows = rows_of("layernorm", x.size(), gain.size()).rows, n = gain.size();
-  expect_values("layernorm", "y", y.size(), static_cast<std::int64_t>(x.size()));
-  expect_values("layernorm", "mean", mean.size(), static_cast<std::int64_t>(rows));
-  expect_values("layernorm", "inv_std", inv_std.size(), static_cast<std::int64_t>(rows));
-  if (!bias.empty()) expect_values("layernorm", "bias", bias.size(), static_cast<std::int64_t>(n));
+void layernorm_forward(Threads& threads, const LayerNormForward& of) {
+  const auto rows = rows_of("layernorm", of.x.size(), of.gain.size()).rows, n = of.gain.size();
+  expect_values("layernorm", "y", of.y.size(), static_cast<std::int64_t>(of.x.size()));
+  expect_values("layernorm", "mean", of.mean.size(), static_cast<std::int64_t>(rows));
+  expect_values("layernorm", "inv_std", of.inv_std.size(), static_cast<std::int64_t>(rows));
+  if (!of.bias.empty()) expect_values("layernorm", "bias", of.bias.size(), static_cast<std::int64_t>(n));
   threads.parallel_for(rows, 16, [&](std::size_t first, std::size_t last) {
-    const Scratch y_memory = row_memory(y.type, n), x_memory = row_memory(x.type, n);
+    const Scratch y_memory = row_memory(of.y.type, n), x_memory = row_memory(of.x.type, n);
     for (auto r = first; r < last; ++r) {
-      const ResultRow out(y, r, n, false, y_memory);
+      const ResultRow out(of.y, r, n, false, y_memory);
       const NormRow row{.width = n,
-                        .x = row_of(x, r, n, x_memory),
-                        .gain = gain.data(),
-                        .bias = bias.empty() ? nullptr : bias.data(),
-                        .eps = eps,
-                        .gain_offset = gain_offset,
+                        .x = row_of(of.x, r, n, x_memory),
+                        .gain = of.gain.data(),
+                        .bias = of.bias.empty() ? nullptr : of.bias.data(),
+                        .eps = of.eps,
+                        .gain_offset = of.gain_offset,
                         .y = out.floats()};
       const auto kept = HWY_DYNAMIC_DISPATCH(LayerNormRow)(row);
       out.store();
-      mean[r] = kept.mean;
-      inv_std[r] = kept.inv;
+      of.mean[r] = kept.mean;
+      of.inv_std[r] = kept.inv;
     }
   });
 }
 
-void layernorm_backward(Threads& threads, const Elements& dy, const Elements& x, std::span<const float> gain,
-                        float gain_offset, std::span<const float> mean, std::span<const float> inv_std,
-                        const MutableElements& dx, bool add, std::span<float> dgain, std::span<float> dbias) {
-  const Backward b{
-      .dy = dy, .x = x, .gain = gain, .mean = mean, .inv = inv_std, .offset = gain_offset, .dx = dx, .add = add};
-  check_backward("layernorm", b, dgain.size());
-  expect_values("layernorm", "mean", mean.size(), static_cast<std::int64_t>(inv_std.size()));
-  if (!dbias.empty()) expect_values("layernorm", "dbias", dbias.size(), static_cast<std::int64_t>(gain.size()));
-  norm_backward(threads, b, dgain, dbias);
+void layernorm_backward(Threads& threads, const LayerNormBackward& of) {
+  const Backward b{.dy = of.dy,
+                   .x = of.x,
+                   .gain = of.gain,
+                   .mean = of.mean,
+                   .inv = of.inv_std,
+                   .offset = of.gain_offset,
+                   .dx = of.dx,
+                   .add = of.add};
+  check_backward("layernorm", b, of.dgain.size());
+  expect_values("layernorm", "mean", of.mean.size(), static_cast<std::int64_t>(of.inv_std.size()));
+  if (!of.dbias.empty())
+    expect_values("layernorm", "dbias", of.dbias.size(), static_cast<std::int64_t>(of.gain.size()));
+  norm_backward(threads, b, of.dgain, of.dbias);
 }
 
-void rmsnorm_forward(Threads& threads, const Elements& x, std::span<const float> gain, double eps, float gain_offset,
-                     const MutableElements& y, std::span<float> inv_rms) {
-  const auto rows = rows_of("rmsnorm", x.size(), gain.size()).rows, n = gain.size();
-  expect_values("rmsnorm", "y", y.size(), static_cast<std::int64_t>(x.size()));
-  expect_values("rmsnorm", "inv_rms", inv_rms.size(), static_cast<std::int64_t>(rows));
+void rmsnorm_forward(Threads& threads, const RmsNormForward& of) {
+  const auto rows = rows_of("rmsnorm", of.x.size(), of.gain.size()).rows, n = of.gain.size();
+  expect_values("rmsnorm", "y", of.y.size(), static_cast<std::int64_t>(of.x.size()));
+  expect_values("rmsnorm", "inv_rms", of.inv_rms.size(), static_cast<std::int64_t>(rows));
   threads.parallel_for(rows, 16, [&](std::size_t first, std::size_t last) {
-    const Scratch y_memory = row_memory(y.type, n), x_memory = row_memory(x.type, n);
+    const Scratch y_memory = row_memory(of.y.type, n), x_memory = row_memory(of.x.type, n);
     for (auto r = first; r < last; ++r) {
-      const ResultRow out(y, r, n, false, y_memory);
-      inv_rms[r] = HWY_DYNAMIC_DISPATCH(RmsNormRow)({.width = n,
-                                                     .x = row_of(x, r, n, x_memory),
-                                                     .gain = gain.data(),
-                                                     .bias = nullptr,
-                                                     .eps = eps,
-                                                     .gain_offset = gain_offset,
-                                                     .y = out.floats()})
-                       .inv;
+      const ResultRow out(of.y, r, n, false, y_memory);
+      of.inv_rms[r] = HWY_DYNAMIC_DISPATCH(RmsNormRow)({.width = n,
+                                                        .x = row_of(of.x, r, n, x_memory),
+                                                        .gain = of.gain.data(),
+                                                        .bias = nullptr,
+                                                        .eps = of.eps,
+                                                        .gain_offset = of.gain_offset,
+                                                        .y = out.floats()})
+                          .inv;
       out.store();
     }
   });
 }
 
-void rmsnorm_backward(Threads& threads, const Elements& dy, const Elements& x, std::span<const float> gain,
-                      float gain_offset, std::span<const float> inv_rms, const MutableElements& dx, bool add,
-                      std::span<float> dgain) {
-  const Backward b{
-      .dy = dy, .x = x, .gain = gain, .mean = {}, .inv = inv_rms, .offset = gain_offset, .dx = dx, .add = add};
-  check_backward("rmsnorm", b, dgain.size());
-  norm_backward(threads, b, dgain, {});
+void rmsnorm_backward(Threads& threads, const RmsNormBackward& of) {
+  const Backward b{.dy = of.dy,
+                   .x = of.x,
+                   .gain = of.gain,
+                   .mean = {},
+                   .inv = of.inv_rms,
+                   .offset = of.gain_offset,
+                   .dx = of.dx,
+                   .add = of.add};
+  check_backward("rmsnorm", b, of.dgain.size());
+  norm_backward(threads, b, of.dgain, {});
 }
 
 }  // namespace tessera::kernels

@@ -80,7 +80,7 @@ HWY_EXPORT(TurnNeighbours);
 
 void check(const RotaryExtents& e, std::span<const std::int64_t> head_offsets, std::span<const std::int32_t> positions,
            std::size_t cosine, std::size_t sine, std::size_t x) {
-  must(e.rotary_dim > 0 && e.rotary_dim % 2 == 0, "the channels that turn come in pairs");
+  must(e.rotary_dim > 0 && e.rotary_dim % 2 == 0, "the number of rotary dimensions is even");
   expect_values("rotary", "x", x, e.rows * e.stride);
   expect_values("rotary", "positions", positions.size(), e.rows);
   expect_values("rotary", "sine", sine, static_cast<std::int64_t>(cosine));
@@ -93,7 +93,7 @@ void check(const RotaryExtents& e, std::span<const std::int64_t> head_offsets, s
   const auto angles = static_cast<std::int64_t>(cosine) / (e.rotary_dim / 2);
   for (std::size_t r = 0; r < positions.size(); ++r) {
     if (positions[r] < 0 || positions[r] >= angles) {
-      throw ShapeError(text("rotary: row ", r, " stands at position ", positions[r], "; the tables have ", angles));
+      throw ShapeError(text("rotary: row ", r, " has position ", positions[r], "; the tables have ", angles));
     }
   }
 }

@@ -26,8 +26,9 @@ struct RotaryExtents {
 ///   positions      [rows]           row of the tables for each row of x
 ///   cosine, sine   [table rows, rotary_dim / 2]
 ///
-/// `backward` rotates by the negative angle, which is the gradient. x is of any type; heads are rotated in fp32. Throws ShapeError if a size differs, a head leaves
-/// its row or a position exceeds the tables; BugError for an odd rotary_dim. Source: Su et al., arXiv:2104.09864.
+/// `backward` rotates by the negative angle, which is the gradient. x is of any type; heads are rotated in fp32. Throws
+/// ShapeError if a size differs, a head leaves its row or a position exceeds the tables; BugError for an odd
+/// rotary_dim. Source: Su et al., arXiv:2104.09864.
 void rotary(Threads& threads, RotaryExtents e, std::span<const std::int64_t> head_offsets,
             std::span<const std::int32_t> positions, std::span<const float> cosine, std::span<const float> sine,
             bool backward, const MutableElements& x);

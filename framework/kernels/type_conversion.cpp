@@ -96,12 +96,12 @@ constexpr std::size_t tile = std::size_t{1} << 15;
 
 /// Throws ShapeError for a type that this file does not convert.
 [[noreturn]] void refuse(const char* who, DType type) {
-  throw ShapeError(text(who, ": elements of ", name_of(type), " came; float32, bfloat16 or float16 can be"));
+  throw ShapeError(text(who, ": the elements are ", name_of(type), "; expected float32, bfloat16 or float16"));
 }
 
 void same_count(const char* who, std::size_t elements, std::size_t floats) {
   if (elements != floats)
-    throw ShapeError(text(who, ": ", elements, " elements and ", floats, " floats; as many were promised"));
+    throw ShapeError(text(who, ": ", elements, " elements and ", floats, " floats; expected as many of both"));
 }
 
 }  // namespace

@@ -207,9 +207,8 @@ HWY_EXPORT(sgd_range);
 
 constexpr std::size_t tile = std::size_t{1} << 16;  // 256 KiB: a part of an L2 cache
 
-void same_size(std::size_t given, std::size_t promised, const char* who, const char* what) {
-  if (given != promised)
-    throw ShapeError(text(who, ": ", what, " has ", given, " values; ", promised, " were promised"));
+void same_size(std::size_t given, std::size_t expected, const char* who, const char* what) {
+  if (given != expected) throw ShapeError(text(who, ": ", what, " has ", given, " values; expected ", expected));
 }
 
 }  // namespace

@@ -42,9 +42,9 @@ struct AdamWFactors {
 void adamw_update(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m,
                   std::span<float> v);
 
-/// Copies of blocks of 64 elements, each made before its block changes, so that another process can complete an update that
-/// is killed at any instruction: the block whose number is in `copied` is undone first, unless the number in `done` is
-/// larger. `values` has 64 elements for each array that changes, in the order of the update's arguments.
+/// Copies of blocks of 64 elements, each made before its block changes, so that another process can complete an update
+/// that is killed at any instruction: the block whose number is in `copied` is undone first, unless the number in
+/// `done` is larger. `values` has 64 elements for each array that changes, in the order of the update's arguments.
 struct BlockUndo {
   std::atomic<std::uint64_t>& copied;
   std::atomic<std::uint64_t>& done;

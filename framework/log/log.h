@@ -15,8 +15,8 @@ inline constexpr std::array<std::pair<const char*, LogLevel>, 4> log_levels = {
 /// The level that `word` names: "debug", "info", "warning" or "error". Throws ConfigError for another word.
 LogLevel log_level_of(std::string_view word);
 
-/// Writes the messages of one component, for example `const Logger logger("comm");`, to standard error and, in a run, to
-/// the run's log file. All threads may use it at any time; it never throws and never blocks for longer than a write.
+/// Writes the messages of one component, for example `const Logger logger("comm");`, to standard error and, in a run,
+/// to the run's log file. All threads may use it at any time; it never throws and never blocks for longer than a write.
 ///
 /// A message is plain text; one newline at its end is left out, and an empty message shows nothing. A warning that
 /// repeats an earlier one word for word is shown at most once a minute, with the number of repetitions.

@@ -8,8 +8,8 @@
 
 namespace tessera::log {
 
-/// Guards everything that the log writes and its settings. Recursive: a message hides the status lines. Internal to this
-/// component, like all of this header.
+/// Guards everything that the log writes and its settings. Recursive: a message hides the status lines. Internal to
+/// this component, like all of this header.
 std::recursive_mutex& log_mutex();
 
 /// All status lines that exist.

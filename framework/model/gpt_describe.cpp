@@ -40,7 +40,7 @@ void describe_sizes(options::Schema<O>& s) {
   s.option("num_experts", &O::num_experts,
            "Number of experts per layer; null or 0: dense layers. The other options of experts are in moe_config.")
       .at_least(0)
-      .at_most(65536);
+      .at_most(options::most_experts);
   s.option("kv_channels", &O::kv_channels, "Dimension of an attention head.")
       .at_least(1)
       .at_most(most_gpt_channels)

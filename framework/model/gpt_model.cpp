@@ -370,8 +370,9 @@ autograd::VocabularyLoss GptModel::loss_of(const autograd::Var& h, const nn::Pas
   return autograd::vocabulary_loss(h, head(), own);
 }
 
-/// The layers of multi-token prediction behind the decoder's output `h`, after its final norm. Layer k sees the embedding
-/// of the token k + 1 places to the right and predicts the one behind it; the position of a token does not change.
+/// The layers of multi-token prediction behind the decoder's output `h`, after its final norm. Layer k sees the
+/// embedding of the token k + 1 places to the right and predicts the one behind it; the position of a token does not
+/// change.
 void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const TokenBatch& batch, const ForwardMode& mode,
                                const nn::Pass& pass) const {
   auto tokens = batch.tokens;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "framework/base/error.h"
+#include "framework/options/limits.h"
 
 namespace tessera::model {
 
@@ -98,7 +99,6 @@ bool GptOptions::recomputes(RecomputedModule module) const {
 }
 
 std::vector<options::Finding> broken_rules(const GptOptions& o, const MoeOptions& moe) {
-  constexpr std::int64_t most_of_model = 1 << 18;  // each is two weights with names: some hundred bytes
   std::vector<options::Finding> all;
   const auto broken = [&](const char* option, std::string message, std::string advice, const char* rule) {
     all.push_back({option, std::move(message), std::move(advice), rule});
@@ -109,10 +109,10 @@ std::vector<options::Finding> broken_rules(const GptOptions& o, const MoeOptions
            "give one of them", "one number of experts");
   const auto experts = o.experts(moe);
   if (experts == 0) return all;
-  if (experts * o.num_layers > most_of_model)
+  if (experts * o.num_layers > options::most_experts_of_model)
     broken("model_config.num_experts",
            text("num_experts ", experts, " x num_layers ", o.num_layers, " is ", experts * o.num_layers, "; at most ",
-                most_of_model, " experts of a model are supported"),
+                options::most_experts_of_model, " experts of a model are supported"),
            "make one of them smaller", "number of experts");
   const auto& list = moe.moe_layer_freq.list;
   if (!list.empty() && static_cast<std::int64_t>(list.size()) != o.num_layers)

@@ -221,7 +221,8 @@ void describe(options::Schema<GptOptions>& s);
 void describe_latent_attention(options::Schema<GptOptions>& s);
 void describe_prediction(options::Schema<GptOptions>& s);
 
-/// The rules that these options and those of moe_config break together; options are named with their group. Empty: none.
+/// The rules that these options and those of moe_config break together; options are named with their group. Empty:
+/// none.
 std::vector<options::Finding> broken_rules(const GptOptions& o, const MoeOptions& moe);
 /// The rule that sequences of `seq_length` tokens break; none: they fit.
 std::optional<options::Finding> broken_length(const GptOptions& o, std::int64_t seq_length);

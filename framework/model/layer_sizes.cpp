@@ -80,7 +80,8 @@ nn::ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe) {
 
 namespace {
 
-/// Multiplications of the projections of one layer's attention per token, and of its scores and values per token and key.
+/// Multiplications of the projections of one layer's attention per token, and of its scores and values per token and
+/// key.
 struct AttentionCost {
   double projections, per_key;
 };

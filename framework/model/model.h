@@ -63,8 +63,8 @@ struct ForwardMode {
   bool training = false;     ///< dropout is on
   double loss_seed = 1;      ///< gradient of the objective with respect to the sum of loss * mask
   bool sums_losses = false;  ///< the objective sums losses of tokens (calculate_per_token_loss), not means
-  /// Gradient of the objective with respect to an auxiliary loss of a router, before its coefficient. Without sums_losses
-  /// also that with respect to a mean over the tokens of the micro-batch that count.
+  /// Gradient of the objective with respect to an auxiliary loss of a router, before its coefficient. Without
+  /// sums_losses also that with respect to a mean over the tokens of the micro-batch that count.
   double auxiliary_seed = 0;
   nn::AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report while training; null: nowhere
   const nn::Tap* tap = nullptr;

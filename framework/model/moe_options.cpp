@@ -3,15 +3,19 @@
 #include <cctype>
 
 #include "framework/base/error.h"
+#include "framework/options/limits.h"
 
 namespace tessera::model {
 namespace {
 
 using O = MoeOptions;
 
-constexpr std::int64_t most_experts = 65536, most_width = std::int64_t{1} << 20, most_layers = 4096;
+using options::most_experts, options::most_layers;
 
-/// Reads expressions of integer lists: sum = product {"+" product}; product = atom {"*" int}; atom = list | "(" sum ")".
+constexpr std::int64_t most_width = std::int64_t{1} << 20;
+
+/// Reads expressions of integer lists: sum = product {"+" product}; product = atom {"*" int}; atom = list | "(" sum
+/// ")".
 class ListExpression {
  public:
   explicit ListExpression(const std::string& text) : text_(text) {}

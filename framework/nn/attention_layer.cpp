@@ -147,8 +147,8 @@ autograd::Var SelfAttention::cached(const autograd::Var& qkv, const Pass& pass) 
   e.k = e.v = {cache.width(), 0, e.D};
   auto heads = tape.result({e.B, e.T, e.H * e.D}, false);
   auto lse = tape.make({e.B, e.H, e.T}, false);
-  kernels::attention_forward(tape.threads(), e, seen(pass), {}, rows, keys, values, tape.write(heads).span(),
-                             lse.floats());
+  kernels::attention_forward(tape.threads(), e, seen(pass), {},
+                             {.q = rows, .k = keys, .v = values, .o = tape.write(heads).span(), .lse = lse.floats()});
   return heads;
 }
 

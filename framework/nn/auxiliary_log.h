@@ -6,8 +6,9 @@
 
 namespace tessera::nn {
 
-/// What the routers of experts and the layers of multi-token prediction report of a training step, summed over micro-batches
-/// and, once values() has been summed over the ranks, over the run. All memory is allocated by the constructor.
+/// What the routers of experts and the layers of multi-token prediction report of a training step, summed over
+/// micro-batches and, once values() has been summed over the ranks, over the run. All memory is allocated by the
+/// constructor.
 class AuxiliaryLog {
  public:
   /// Of the whole model, the same on every rank.
@@ -31,8 +32,8 @@ class AuxiliaryLog {
   explicit AuxiliaryLog(const Extents& extents);
 
   const Extents& extents() const { return extents_; }
-  /// The choices of each expert [experts] by the tokens of a micro-batch, before and after dropping. `gap`: the smallest
-  /// difference between a chosen and a refused score.
+  /// The choices of each expert [experts] by the tokens of a micro-batch, before and after dropping. `gap`: the
+  /// smallest difference between a chosen and a refused score.
   void add_routing(std::int64_t layer, double aux_loss, double z_loss, double gap, std::span<const float> counts,
                    std::span<const float> kept);
   /// The mean loss of a micro-batch over its tokens that count, of prediction layer `index`.

@@ -6,9 +6,10 @@ namespace tessera::nn {
 
 /// The position of a rank among those that share the experts of a layer. Plain numbers, like TensorRank.
 ///
-/// Expert parallelism: rank r of `ranks` has the experts [r, r + 1) * E / ranks. Each of them may be divided once more over
-/// `tensor_ranks` ranks, as a dense network is over tensor-parallel ranks. Source: Megatron-LM core, expert_model_parallel
-/// and expert_tensor_parallel.
+/// Expert parallelism: rank r of `ranks` has the experts [r, r + 1) * E / ranks. Each of them may be divided once more
+/// over
+/// `tensor_ranks` ranks, as a dense network is over tensor-parallel ranks. Source: Megatron-LM core,
+/// expert_model_parallel and expert_tensor_parallel.
 struct ExpertRank {
   int rank = 0, ranks = 1;
   int tensor_rank = 0, tensor_ranks = 1;

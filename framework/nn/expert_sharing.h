@@ -8,8 +8,8 @@ namespace tessera::nn {
 
 struct Pass;
 
-/// How a mixture of experts works whose tokens or experts are on several ranks. The results are those of one rank, but for
-/// the order of sums.
+/// How a mixture of experts works whose tokens or experts are on several ranks. The results are those of one rank, but
+/// for the order of sums.
 class ExpertSharing {
  public:
   virtual ~ExpertSharing() = default;

@@ -45,8 +45,8 @@ struct FeedForwardSizes {
   Init init = {}, out_init = {};  ///< of linear_fc1 and of linear_fc2
 };
 
-/// The rows of a linear_fc1 of `parts` blocks (2 for a gate and up, else 1) of `inner` rows on a rank, which has the same
-/// range of each; without strips: all. Throws ShapeError if the ranks do not divide `inner`.
+/// The rows of a linear_fc1 of `parts` blocks (2 for a gate and up, else 1) of `inner` rows on a rank, which has the
+/// same range of each; without strips: all. Throws ShapeError if the ranks do not divide `inner`.
 TensorCut rows_of_network(std::int64_t inner, int parts, const TensorRank& tensor);
 
 /// A dense network: linear_fc2(act(linear_fc1(x))). For a gated kind linear_fc1 has the rows [gate; up]; under tensor

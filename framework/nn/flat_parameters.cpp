@@ -49,8 +49,8 @@ void FlatParameters::bind(std::span<float> values, std::span<float> gradients, s
   const auto needed = has_16_bit() ? 2 * all : 0;
   if (values.size() < all || (!gradients.empty() && gradients.size() < all) || rounded.size() < needed)
     throw ShapeError(text("parameters: ", values.size(), " values, ", gradients.size(), " gradients and ",
-                          rounded.size(), " bytes of rounded values came; ", all, ", ", all, " and ", needed,
-                          " were promised"));
+                          rounded.size(), " bytes of rounded values were given; expected ", all, ", ", all, " and ",
+                          needed));
   for (const auto& range : ranges_) {
     auto& leaf = range.parameter->leaf;
     if (range.parameter->type == DType::float32)

@@ -114,9 +114,9 @@ autograd::Var LatentAttention::core(const autograd::Var& fused, const Pass& pass
   return h.value < D ? autograd::head_columns(heads, h.heads, h.value) : heads;
 }
 
-// Generation: the cache holds the compressed vector and the rotary key of each token. The part of linear_kv_up_proj that
-// makes keys is applied to the queries instead, and the part that makes values to the mixed compressed vectors: attention with
-// one key for all heads, whose keys and values are the rows of the cache.
+// Generation: the cache holds the compressed vector and the rotary key of each token. The part of linear_kv_up_proj
+// that makes keys is applied to the queries instead, and the part that makes values to the mixed compressed vectors:
+// attention with one key for all heads, whose keys and values are the rows of the cache.
 autograd::Var LatentAttention::cached(const autograd::Var& q, const autograd::Var& compressed,
                                       const autograd::Var& k_rotary, const Pass& pass) const {
   auto& tape = q.tape();
@@ -165,8 +165,9 @@ autograd::Var LatentAttention::cached(const autograd::Var& q, const autograd::Va
   e.scale = sizes_.scale;
   e.q = e.o = {h.heads * width, 0, 0, width};
   e.k = e.v = {width, 0, 0};
-  kernels::attention_forward(threads, e, pass.visible, {}, queries.floats(), stored, stored, mixed.floats(),
-                             lse.floats());
+  kernels::attention_forward(
+      threads, e, pass.visible, {},
+      {.q = queries.floats(), .k = stored, .v = stored, .o = mixed.floats(), .lse = lse.floats()});
   for (std::int64_t head = 0; head < h.heads; ++head) {
     const auto vector = part(one.floats(), rows * rank), value = part(other.floats(), rows * h.value);
     copy = {1, rank, head * width, 0, 0, 0};

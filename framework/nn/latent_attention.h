@@ -24,16 +24,16 @@ struct LatentAttentionSizes {
   std::optional<NormKind> norm;   ///< of the compressed queries and of the compressed keys and values; absent: none
 };
 
-/// Multi-head latent attention: keys and values of all heads are projected from one compressed vector per token, which is
-/// what generation caches, with one rotary key for all heads. With query [plain | rotary] and key [plain | rotary] of each
-/// head:
+/// Multi-head latent attention: keys and values of all heads are projected from one compressed vector per token, which
+/// is what generation caches, with one rotary key for all heads. With query [plain | rotary] and key [plain | rotary]
+/// of each head:
 ///
 ///   q       linear_q_proj x, or linear_q_up_proj q_layernorm(linear_q_down_proj x)
 ///   c, k_r  linear_kv_down_proj x
 ///   k, v    linear_kv_up_proj kv_layernorm(c)
 ///
-/// Adjacent channels of the rotary parts are rotated as pairs. Megatron-LM then moves the pairs to the two halves of the
-/// vector, in queries and keys alike, which changes no score.
+/// Adjacent channels of the rotary parts are rotated as pairs. Megatron-LM then moves the pairs to the two halves of
+/// the vector, in queries and keys alike, which changes no score.
 ///
 /// Tensor-parallel ranks divide the heads: the rows of linear_q_proj, linear_q_up_proj and linear_kv_up_proj and the
 /// columns of linear_proj. The rows of the down-projections are divided too, and their outputs gathered. Source: Liu et
@@ -52,8 +52,8 @@ class LatentAttention final : public Attention {
   }
 
  private:
-  /// What the heads of this rank are made from: x or the compressed queries; the compressed keys and values; the rotated
-  /// rotary key of all tokens. The compressed ones before their norms.
+  /// What the heads of this rank are made from: x or the compressed queries; the compressed keys and values; the
+  /// rotated rotary key of all tokens. The compressed ones before their norms.
   using Compressed = std::array<autograd::Var, 3>;
   Compressed compressed(const autograd::Var& x, const Pass& pass) const;
   autograd::Var queries(const autograd::Var& from, const Pass& pass) const;

@@ -38,8 +38,8 @@ class ActivatedLinearLayer : public LinearLayer {
   virtual autograd::Var forward(const autograd::Var& x, kernels::Activation act, const Pass& pass) const = 0;
 };
 
-/// y = x w^T + bias of which every rank needs all outputs, although the rows of w are sharded over tensor-parallel ranks:
-/// a projection that is not the first of a pair, because an operation on whole rows follows.
+/// y = x w^T + bias of which every rank needs all outputs, although the rows of w are sharded over tensor-parallel
+/// ranks: a projection that is not the first of a pair, because an operation on whole rows follows.
 class GatheredLinear : public Module {
  public:
   using Module::Module;

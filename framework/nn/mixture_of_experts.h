@@ -30,20 +30,21 @@ struct ExpertSizes {
   Init init = {}, out_init = {};  ///< of router and linear_fc1, and of linear_fc2
 };
 
-/// A mixture of experts: a router sends each token to the best of many feed-forward networks. Their weighted outputs are
-/// added up, and that of the shared expert, if there is one. No layer has a bias.
+/// A mixture of experts: a router sends each token to the best of many feed-forward networks. Their weighted outputs
+/// are added up, and that of the shared expert, if there is one. No layer has a bias.
 ///
-/// Of the experts a rank has those of its ExpertRank; it has the whole router, and its tensor-parallel part of the shared
-/// expert. Parameters, in this order: router.weight [E, hidden]; router.expert_bias [E] if sizes say so;
+/// Of the experts a rank has those of its ExpertRank; it has the whole router, and its tensor-parallel part of the
+/// shared expert. Parameters, in this order: router.weight [E, hidden]; router.expert_bias [E] if sizes say so;
 /// experts.local_experts.<e>.linear_fc1.weight [inner or 2 inner, hidden] and .linear_fc2.weight [hidden, inner] with e
 /// the index among all experts of the layer; shared_experts.gate_weight [1, hidden] if sizes say so;
 /// shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight. Taps: "router" has the logits, "router.weights"
 /// the weights of the chosen experts, both [.., E]; "experts.local_experts.<e>" the weighted outputs [rows, hidden] of an
-/// expert that this rank has, or this rank's part of their sum. Source: Megatron-LM core, MoELayer; Shazeer et al., arXiv:1701.06538.
+/// expert that this rank has, or this rank's part of their sum. Source: Megatron-LM core, MoELayer; Shazeer et al.,
+/// arXiv:1701.06538.
 class MixtureOfExperts final : public FeedForward {
  public:
-  /// `layer` counts from 0 over the whole model. Throws ShapeError if the ranks do not divide the experts, or their inner
-  /// width.
+  /// `layer` counts from 0 over the whole model. Throws ShapeError if the ranks do not divide the experts, or their
+  /// inner width.
   MixtureOfExperts(FeedForwardKind kind, const std::string& name, std::int64_t layer, const ExpertSizes& sizes,
                    const ExpertRank& rank, const LayerMaker& maker);
   autograd::Var forward(const autograd::Var& x, const Pass& pass) const override;

@@ -10,7 +10,10 @@ namespace tessera::options {
 inline constexpr std::int64_t most_steps = 1'000'000'000'000;        ///< of a run, and of intervals and schedules
 inline constexpr std::int64_t most_samples = 1'000'000'000'000'000;  ///< of a run
 inline constexpr std::int64_t most_minutes = 10'000'000;             ///< 19 years
-inline constexpr std::int64_t most_layers = 4096;  ///< of a model; `check` counts them in a third of a second
+inline constexpr std::int64_t most_layers = 4096;    ///< of a model; `check` counts them in a third of a second
+inline constexpr std::int64_t most_experts = 65536;  ///< of a layer
+/// Of all layers of a model: each is two weights with names, some hundred bytes.
+inline constexpr std::int64_t most_experts_of_model = std::int64_t{1} << 18;
 inline constexpr std::int64_t most_places = std::int64_t{1} << 30;        ///< tokens of a sequence, and its positions
 inline constexpr std::int64_t most_tokens_known = 0x7FFFFFFF;             ///< of a vocabulary: ids are 31 bits
 inline constexpr std::int64_t most_step_samples = std::int64_t{1} << 30;  ///< of one step over all ranks

@@ -399,7 +399,7 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
     if (endless_) break;
     const auto here = on_line(origin, entry.first.Mark());
     if (!entry.first.IsScalar()) {
-      report_.problem(here, path, "a key is one word");
+      report_.problem(here, path, "the key is a list or map; expected a word");
       continue;
     }
     const auto key = entry.first.Scalar();

@@ -118,11 +118,17 @@ struct Pair {
   std::size_t q, o, keys, lse, lse_count;  ///< in floats
 };
 
-/// Calls compute(pair, visible) for each pair of a chunk of queries here and one of keys of rank `owner` in which a query
-/// sees a key, and progress() behind each.
+/// Calls compute(pair, visible) for each pair of a chunk of queries here and one of keys of rank `owner` in which a
+/// query sees a key, and progress() behind each.
 template <class Compute, class Progress>
 void each_pair(const Work& w, PairSight& sight, int owner, const Compute& compute, const Progress& progress) {
-  Pair pair{w.pair(), w.mask, 0, 0, 0, 0, static_cast<std::size_t>(w.e.H * w.chunk())};
+  Pair pair{.e = w.pair(),
+            .mask = w.mask,
+            .q = 0,
+            .o = 0,
+            .keys = 0,
+            .lse = 0,
+            .lse_count = static_cast<std::size_t>(w.e.H * w.chunk())};
   for (std::int64_t b = 0; b < w.e.B; ++b)
     for (int queries = 0; queries < 2; ++queries)
       for (int keys = 0; keys < 2; ++keys) {
@@ -282,9 +288,17 @@ class BlockAttention final : public autograd::Node {
       const auto compute = [&](const Pair& p, const kernels::VisibleKeys& visible) {
         const auto k = kv.subspan(p.keys);
         const auto dk = dkv.subspan(p.keys);
-        kernels::attention_backward(tape.threads(), p.e, visible, p.mask, x.span().subspan(p.q), k, k,
-                                    o.span().subspan(p.o), lse_.floats().subspan(p.lse, p.lse_count),
-                                    d_o.span().subspan(p.o), dx.span().subspan(p.q), dk, dk, kernels::Earlier::join);
+        kernels::attention_backward(tape.threads(), p.e, visible, p.mask,
+                                    {.q = x.span().subspan(p.q),
+                                     .k = k,
+                                     .v = k,
+                                     .o = o.span().subspan(p.o),
+                                     .lse = lse_.floats().subspan(p.lse, p.lse_count),
+                                     .d_o = d_o.span().subspan(p.o),
+                                     .dq = dx.span().subspan(p.q),
+                                     .dk = dk,
+                                     .dv = dk},
+                                    kernels::Earlier::join);
       };
       each_pair(work_, sight, owner, compute, [&] {
         progress();
@@ -307,7 +321,8 @@ autograd::Var block_attention(const autograd::Var& qkv, const kernels::Attention
                               const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,
                               const comm::Communicator& group, BlockExchange exchange, const PairTap& tap) {
   auto& tape = qkv.tape();
-  const Work work{e, visible, mask, group, exchange, tap};
+  const Work work{
+      .e = e, .visible = visible, .mask = mask, .group = group, .exchange = exchange, .tap = tap};
   must(e.T == e.S && e.T % 2 == 0, "a rank has two equal chunks of each sample");
   must(static_cast<std::int64_t>(visible.first.size()) == e.B * work.whole(), "the mask is that of all ranks");
   auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad());
@@ -321,8 +336,12 @@ autograd::Var block_attention(const autograd::Var& qkv, const kernels::Attention
     blocks.each([&](int owner, std::span<const float> kv, const auto& progress) {
       const auto compute = [&](const Pair& p, const kernels::VisibleKeys& seen) {
         const auto k = kv.subspan(p.keys);
-        kernels::attention_forward(tape.threads(), p.e, seen, p.mask, x.span().subspan(p.q), k, k,
-                                   o.span().subspan(p.o), lse.floats().subspan(p.lse, p.lse_count),
+        kernels::attention_forward(tape.threads(), p.e, seen, p.mask,
+                                   {.q = x.span().subspan(p.q),
+                                    .k = k,
+                                    .v = k,
+                                    .o = o.span().subspan(p.o),
+                                    .lse = lse.floats().subspan(p.lse, p.lse_count)},
                                    kernels::Earlier::join);
       };
       each_pair(work, sight, owner, compute, progress);

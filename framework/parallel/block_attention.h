@@ -26,10 +26,12 @@ using PairTap = std::function<void(std::int64_t query, std::int64_t key)>;
 ///
 /// The keys and values of each rank come as a block. Of the two chunks of queries here and the two chunks of keys there
 /// each pair is computed, unless no query of it sees a key, and joined to the result so far by log-sum-exp; in a ring
-/// messages move on behind each pair. The backward pass gets the keys and values again, and sends their gradients, in fp32, to the rank whose they are.
+/// messages move on behind each pair. The backward pass gets the keys and values again, and sends their gradients, in
+/// fp32, to the rank whose they are.
 ///
 /// Keeps qkv, the result and lse [B, 2, H, T / 2]. `visible` and the sample ids of `mask` must stay unchanged until the
-/// backward pass is done. `tap`, if there is one, is called in both passes. `qkv` must have no other use. Throws as attention_forward, and CommError as Communicator does.
+/// backward pass is done. `tap`, if there is one, is called in both passes. `qkv` must have no other use. Throws as
+/// attention_forward, and CommError as Communicator does.
 autograd::Var block_attention(const autograd::Var& qkv, const kernels::AttentionExtents& e,
                               const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,
                               const comm::Communicator& group, BlockExchange exchange, const PairTap& tap = {});

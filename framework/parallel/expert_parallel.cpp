@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "framework/base/range.h"
 #include "framework/nn/pass.h"
 
 namespace tessera::parallel {
@@ -60,11 +61,6 @@ class TokensOfRanks final : public autograd::MicroBatchRanks {
   nn::HeldTokens own_;
 };
 
-/// Consecutive rows.
-struct RowRange {
-  std::int64_t first, count;
-};
-
 /// Rows of tokens on the ranks of an expert group. Member m has a part m % tensor_ranks of the experts of its block
 /// m / tensor_ranks. Lies in memory of a tape, so it owns nothing.
 class RowsOfRanks final : public autograd::RowExchange {
@@ -74,9 +70,9 @@ class RowsOfRanks final : public autograd::RowExchange {
               std::span<const std::int64_t> first_row)
       : group_(&group), copies_(rank.tensor_ranks) {
     const auto members = size(group.size()), experts = (first_row.size() - 1) / size(rank.ranks);
-    blocks_ = tape.keep_array<RowRange>(members / size(copies_));
+    blocks_ = tape.keep_array<Range<std::int64_t>>(members / size(copies_));
     for (std::size_t b = 0; b < blocks_.size(); ++b)
-      blocks_[b] = {first_row[b * experts], first_row[(b + 1) * experts] - first_row[b * experts]};
+      blocks_[b] = {first_row[b * experts], first_row[(b + 1) * experts]};
     const auto sent = tape.keep_array<std::int64_t>(members * experts),
                got = tape.keep_array<std::int64_t>(members * experts);
     for (std::size_t m = 0; m < members; ++m)
@@ -103,7 +99,7 @@ class RowsOfRanks final : public autograd::RowExchange {
       std::size_t at = 0;
       for (const auto& block : blocks_)
         for (int copy = 0; copy < copies_; ++copy) {
-          const auto bytes = out.subspan(size(block.first) * row, size(block.count) * row);
+          const auto bytes = out.subspan(size(block.begin) * row, size(block.size()) * row);
           std::ranges::copy(bytes, copied.bytes().begin() + static_cast<std::ptrdiff_t>(at));
           at += bytes.size();
         }
@@ -132,7 +128,7 @@ class RowsOfRanks final : public autograd::RowExchange {
     if (copies_ == 1) return;
     auto from = arrived.begin();
     for (const auto& block : blocks_) {
-      const auto to = tokens.subspan(size(block.first * width), size(block.count * width));
+      const auto to = tokens.subspan(size(block.begin * width), size(block.size() * width));
       std::copy_n(from, to.size(), to.begin());
       from += static_cast<std::ptrdiff_t>(to.size());
       for (int copy = 1; copy < copies_; ++copy)
@@ -144,7 +140,7 @@ class RowsOfRanks final : public autograd::RowExchange {
   /// A message has the rows of its sender sorted by expert; here they are sorted by expert, then by sender.
   void place(autograd::Tape& tape, std::span<const std::int64_t> got, std::size_t members, std::size_t experts) {
     first_row_ = tape.keep_array<std::int64_t>(experts + 1);
-    messages_ = tape.keep_array<RowRange>(members * experts);
+    messages_ = tape.keep_array<Range<std::int64_t>>(members * experts);
     here_ = tape.keep_array<std::int64_t>(members * experts);
     received_ = tape.keep_array<std::int64_t>(members);
     std::int64_t row = 0;
@@ -160,7 +156,7 @@ class RowsOfRanks final : public autograd::RowExchange {
     for (std::size_t m = 0; m < members; ++m) {
       received_[m] = -in_message;
       for (std::size_t e = 0; e < experts; ++e) {
-        messages_[m * experts + e] = {in_message, got[m * experts + e]};
+        messages_[m * experts + e] = {in_message, in_message + got[m * experts + e]};
         in_message += got[m * experts + e];
       }
       received_[m] += in_message;
@@ -171,7 +167,7 @@ class RowsOfRanks final : public autograd::RowExchange {
 
   void set_bytes(std::size_t row) const {
     for (std::size_t m = 0; m < bytes_out_.size(); ++m) {
-      bytes_out_[m] = size(blocks_[m / size(copies_)].count) * row;
+      bytes_out_[m] = size(blocks_[m / size(copies_)].size()) * row;
       bytes_in_[m] = size(received_[m]) * row;
     }
   }
@@ -181,15 +177,15 @@ class RowsOfRanks final : public autograd::RowExchange {
   void move(autograd::Tape& tape, std::size_t row, const Body& body) const {
     tape.threads().parallel_for(messages_.size(), 1, [&](std::size_t first, std::size_t last) {
       for (auto i = first; i < last; ++i)
-        body(size(messages_[i].first) * row, size(here_[i]) * row, size(messages_[i].count) * row);
+        body(size(messages_[i].begin) * row, size(here_[i]) * row, size(messages_[i].size()) * row);
     });
   }
 
   const comm::Communicator* group_;
   int copies_;                                   ///< of each row that is sent: ranks that have a part of an expert
-  std::span<RowRange> blocks_;                   ///< of this rank's rows, for each block of experts
+  std::span<Range<std::int64_t>> blocks_;        ///< of this rank's rows, for each block of experts
   std::span<std::int64_t> first_row_;            ///< [experts here + 1]
-  std::span<RowRange> messages_;                 ///< [members, experts here] in all messages, one behind the other
+  std::span<Range<std::int64_t>> messages_;      ///< [members, experts here] in all messages, one behind the other
   std::span<std::int64_t> here_;                 ///< [members, experts here] first row here
   std::span<std::int64_t> received_;             ///< [members] rows
   std::span<std::size_t> bytes_out_, bytes_in_;  ///< [members] of the exchange in progress

@@ -7,14 +7,14 @@
 
 namespace tessera::parallel {
 
-/// Mixtures of experts on a rank that shares the experts of a layer (expert parallelism), or the tokens of a micro-batch
-/// (sequence or context parallelism), with others.
+/// Mixtures of experts on a rank that shares the experts of a layer (expert parallelism), or the tokens of a
+/// micro-batch (sequence or context parallelism), with others.
 ///
-/// The router's logits of a micro-batch are gathered, so that every rank routes all of its tokens and takes the choices of
-/// its own. Their rows go to the ranks that have the experts by one all-to-all, with a copy for each rank that has a part of
-/// the expert; the results come back in the same way and are summed. Megatron-LM's dispatchers (allgather, alltoall,
-/// alltoall_seq, flex) give the same result. Source: Megatron-LM core, MoEAlltoAllTokenDispatcher; Lepikhin et al.,
-/// arXiv:2006.16668.
+/// The router's logits of a micro-batch are gathered, so that every rank routes all of its tokens and takes the choices
+/// of its own. Their rows go to the ranks that have the experts by one all-to-all, with a copy for each rank that has a
+/// part of the expert; the results come back in the same way and are summed. Megatron-LM's dispatchers (allgather,
+/// alltoall, alltoall_seq, flex) give the same result. Source: Megatron-LM core, MoEAlltoAllTokenDispatcher; Lepikhin
+/// et al., arXiv:2006.16668.
 class ExpertParallel final : public nn::ExpertSharing {
  public:
   /// `context` and `tensor`: which tokens of each sample this rank has.

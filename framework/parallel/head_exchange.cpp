@@ -195,7 +195,11 @@ kernels::AttentionExtents extents_of_heads(const kernels::AttentionExtents& e, i
 autograd::Var sequence_to_heads(const autograd::Var& qkv, const kernels::AttentionExtents& e,
                                 const comm::Communicator& group, bool contiguous) {
   auto& tape = qkv.tape();
-  const Swap swap{e.B, e.T, group, contiguous, cut_of_projection(e, group.size())};
+  const Swap swap{.samples = e.B,
+                  .tokens = e.T,
+                  .group = group,
+                  .contiguous = contiguous,
+                  .cut = cut_of_projection(e, group.size())};
   const auto type = qkv.value().dtype();
   auto y = tape.make(type, {e.B, e.T * group.size(), swap.cut.own_row}, qkv.wants_grad());
   to_heads(tape, swap, size_of(type), qkv.value().raw(), y.value().raw());
@@ -206,7 +210,8 @@ autograd::Var sequence_to_heads(const autograd::Var& qkv, const kernels::Attenti
 autograd::Var heads_to_sequence(const autograd::Var& heads, const kernels::AttentionExtents& e,
                                 const comm::Communicator& group, bool contiguous) {
   auto& tape = heads.tape();
-  const Swap swap{e.B, e.T, group, contiguous, cut_of_result(e, group.size())};
+  const Swap swap{
+      .samples = e.B, .tokens = e.T, .group = group, .contiguous = contiguous, .cut = cut_of_result(e, group.size())};
   const auto type = heads.value().dtype();
   auto y = tape.make(type, {e.B, e.T, e.H * e.D}, heads.wants_grad());
   to_sequence(tape, swap, size_of(type), heads.value().raw(), y.value().raw());

@@ -31,7 +31,8 @@ class Shares {
     if (o_.standalone_embedding_stage) counts.insert(counts.begin(), std::vector<std::int64_t>(counts[0].size(), 0));
     if (counts.size() == 1 && counts[0].size() > 1)
       wrong("PAR12", "pipeline_model_parallel_size",
-            text("the one stage there is has ", counts[0].size(), " chunks; chunks need stages that take turns"),
+            text("there is one pipeline stage, but it has ", counts[0].size(),
+                 " chunks; the interleaved schedule needs two stages"),
             "give at least two stages, or one chunk");
     return counts;
   }
@@ -71,7 +72,8 @@ class Shares {
         {option != "num_layer_list" && o_.standalone_embedding_stage, "standalone_embedding_stage"}};
     for (const auto& [given, name] : others)
       if (given)
-        wrong("one cut", name, text(name, " and ", option, " both say how layers are cut"), "keep one of them");
+        wrong("one cut", name, text(name, " and ", option, " both distribute the layers over stages"),
+              "keep one of them");
   }
 
   void must_have_chunks(const std::string& option, std::int64_t chunks) {
@@ -112,13 +114,13 @@ class Shares {
     const auto& counts = o_.num_layer_list.stages;
     if (static_cast<std::int64_t>(counts.size()) != stages_)
       wrong("num_layer_list", option,
-            text("num_layer_list ", listed(counts), " speaks of ", counts.size(), " stages; there are ", stages_,
+            text("num_layer_list ", listed(counts), " has ", counts.size(), " stages; expected ", stages_,
                  o_.standalone_embedding_stage ? " after the one with the embedding alone" : ""),
             "its outer list has an item for each stage");
     for (const auto& stage : counts)
       if (stage.size() != counts[0].size() || stage.empty())
         return wrong("num_layer_list", option,
-                     text("num_layer_list ", listed(counts), " has not as many chunks on each stage"),
+                     text("num_layer_list ", listed(counts), " has stages with different numbers of chunks"),
                      "its inner lists have an item for each chunk"),
                Counts{};
     for (const auto& stage : counts)
@@ -137,7 +139,7 @@ class Shares {
     if (!length) return {};
     const std::string option = "num_layers_per_virtual_pipeline_stage";
     if (uneven_ends()) {
-      wrong("PAR6", option, text(option, " and the number of layers of the first or last stage do not go together"),
+      wrong("PAR6", option, text(option, " and the number of layers of the first or last stage are mutually exclusive"),
             "give virtual_pipeline_model_parallel_size instead");
       return {};
     }
@@ -146,7 +148,7 @@ class Shares {
       wrong("PAR6", option,
             text(option, " is ", *length, ", but ", all, " layers",
                  counted_parts() ? " (embedding and loss counted)" : "", " over ", stages_,
-                 " stages do not make whole chunks of that"),
+                 " stages are not divisible by it"),
             "change it, or give num_layer_list");
       return {};
     }
@@ -198,9 +200,7 @@ class Shares {
     const auto all = layers_ + counted_parts();
     if (all % (stages_ * chunks) != 0) {
       wrong("PAR9", "pipeline_model_parallel_size",
-            text("num_layers ", layers_, " and ", counted_parts(),
-                 " more for embedding and loss do not make equal "
-                 "shares of ",
+            text("num_layers ", layers_, " and ", counted_parts(), " more for embedding and loss are not divisible by ",
                  stages_, " stages", chunks > 1 ? text(" of ", chunks, " chunks") : std::string()),
             "give a number of layers that does, or num_layer_list");
       return {};
@@ -221,14 +221,19 @@ class Shares {
     const auto& last = o_.decoder_last_pipeline_num_layers;
     const std::string option = first ? "decoder_first_pipeline_num_layers" : "decoder_last_pipeline_num_layers";
     if (counted_parts() > 0)
-      wrong("PAR8", option, text(option, " does not go with embedding and loss counted as layers"), "keep one of them");
+      wrong(
+          "PAR8", option,
+          text(
+              option,
+              " cannot be combined with account_for_embedding_in_pipeline_split or account_for_loss_in_pipeline_split"),
+          "keep one of them");
     const auto given = std::int64_t{first.has_value()} + last.has_value();
     const auto middle = layers_ - first.value_or(0) - last.value_or(0), others = stages_ - given;
     if (others < 0 || (others == 0 ? middle != 0 : middle < others || middle % others != 0)) {
       wrong("PAR8", option,
             text("num_layers ", layers_, " with ", first ? text(*first, " on the first") : std::string(),
                  first && last ? " and " : "", last ? text(*last, " on the last") : std::string(), " stage leaves ",
-                 middle, " for ", std::max<std::int64_t>(others, 0), " others, which is no whole number for each"),
+                 middle, " for ", std::max<std::int64_t>(others, 0), " others, which do not divide them"),
             "change one of these, or give num_layer_list");
       return {};
     }
@@ -238,7 +243,8 @@ class Shares {
     Counts counts;
     for (const auto row : rows) {
       if (row % chunks != 0)
-        return wrong("PAR8", option, text("a stage of ", row, " layers is not ", chunks, " equal chunks"),
+        return wrong("PAR8", option,
+                     text("a stage of ", row, " layers cannot be divided into ", chunks, " equal chunks"),
                      "give multiples of the number of chunks"),
                Counts{};
       counts.emplace_back(static_cast<std::size_t>(chunks), row / chunks);

@@ -24,8 +24,8 @@ struct LayoutPart {
 ///            | "|" end of a chunk
 std::vector<LayoutPart> read_layout(const std::string& layout);
 
-/// The mistake of a pipeline_model_parallel_layout, if there is one that can be read, whose layers of multi-token prediction
-/// are not the `predictions` of the model.
+/// The mistake of a pipeline_model_parallel_layout, if there is one that can be read, whose layers of multi-token
+/// prediction are not the `predictions` of the model.
 std::vector<options::Finding> mistakes_of_predictions(const ParallelOptions& options, std::int64_t predictions);
 
 }  // namespace tessera::parallel

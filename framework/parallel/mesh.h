@@ -16,8 +16,8 @@ struct MeshSizes {
   /// `context`.
   int context_heads = 1;
   bool pipeline_before_data = false;  ///< rank order tp-cp-pp-dp (use_tp_pp_dp_mapping) instead of tp-cp-dp-pp
-  /// Of the tensor * context * data ranks of a stage: how many share each expert (0: `tensor`), and how many such groups
-  /// divide the experts of a layer. Their product divides that number of ranks.
+  /// Of the tensor * context * data ranks of a stage: how many share each expert (0: `tensor`), and how many such
+  /// groups divide the experts of a layer. Their product divides that number of ranks.
   int expert_tensor = 0, expert = 1;
 
   /// Number of ranks.

@@ -129,7 +129,8 @@ void describe(options::Schema<ParallelOptions>& s);
 /// The options that do not fit a run of `world` ranks.
 std::vector<options::Finding> mistakes_of_ranks(const ParallelOptions& options, std::int64_t world);
 
-/// Data-parallel size of a run of `world` ranks: world / (tensor * context * pipeline), at least 1 even if it does not divide.
+/// Data-parallel size of a run of `world` ranks: world / (tensor * context * pipeline), at least 1 even if it does not
+/// divide.
 std::int64_t data_parallel_ranks(const ParallelOptions& options, std::int64_t world);
 
 /// Ranks of the smallest run with these sizes: one replica, or data_parallel_size of them, or as many as all experts

@@ -34,8 +34,8 @@ struct ProcessGroups {
   comm::Communicator world;  ///< all ranks of the run
   comm::Communicator tensor;   ///< ranks that shard the same layers
   comm::Communicator context;  ///< ranks that share each sequence
-  comm::Communicator
-      context_heads;                ///< hierarchical context parallelism: the neighbours that exchange tokens for heads
+  /// Hierarchical context parallelism: the neighbours that exchange tokens for heads.
+  comm::Communicator context_heads;
   comm::Communicator context_ring;  ///< and the ranks, one of each of those groups, that make a ring
   comm::Communicator data;          ///< ranks with the same weights and different tokens: context and data parallelism
   comm::Communicator micro_batch;   ///< ranks that each have some of the tokens of a micro-batch: tensor and context

@@ -21,8 +21,8 @@ const Tensor& checked(const std::map<std::string, Tensor>& data, const std::stri
   const auto found = data.find(key);
   if (found == data.end()) throw ShapeError(text(broadcast_name, ": the first process has no tensor '", key, "'"));
   if (found->second.dtype() != type)
-    throw ShapeError(text(broadcast_name, ": '", key, "' is ", name_of(found->second.dtype()), "; ", name_of(type),
-                          " was promised"));
+    throw ShapeError(
+        text(broadcast_name, ": '", key, "' is ", name_of(found->second.dtype()), "; expected ", name_of(type)));
   return found->second;
 }
 

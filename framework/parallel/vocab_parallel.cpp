@@ -100,7 +100,7 @@ autograd::Var vocab_parallel_cross_entropy(const autograd::Var& logits, std::spa
   const auto columns = shape.width();
   if (labels.size() != rows)
     throw ShapeError(
-        text(loss_name, ": logits are ", shape, ", with ", labels.size(), " labels; one a row was promised"));
+        text(loss_name, ": logits are ", shape, ", with ", labels.size(), " labels; expected one for each row"));
   const kernels::CrossEntropyPart part{columns, columns * group.rank(), columns * group.size()};
   const Smoothing smoothing(part, label_smoothing);
   auto loss = tape.make(Shape(shape.dims().first(shape.rank() - 1)), logits.wants_grad());

@@ -205,9 +205,10 @@ parallel::ProcessGroups arrange(const Recipe& recipe, const comm::World& world) 
   const auto mesh = mesh_of(recipe, ranks);
   const auto* gpt = gpt_options(recipe);
   if (!gpt && mesh.sizes().tensor * mesh.sizes().context * mesh.sizes().pipeline > 1)
-    throw ConfigError(text("parallel_config: model_type ", recipe.model.type,
-                           " is not cut over processes; give tensor_model_parallel_size, context_parallel_size and "
-                           "pipeline_model_parallel_size 1, which leaves data parallelism"));
+    throw ConfigError(
+        text("parallel_config: model_type ", recipe.model.type,
+             " supports data parallelism only; give tensor_model_parallel_size, context_parallel_size and "
+             "pipeline_model_parallel_size 1"));
   return {world, mesh, gpt ? gpt->groups() : 1};
 }
 
@@ -233,7 +234,6 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   optimization.loss_scaler = training::LossScaler(recipe.loss_scale, recipe.half.fp16);
   optimization.per_token_loss = recipe.training.calculate_per_token_loss;
   optimization.data_parallel = recipe.data_parallel;
-  optimization.data_parallel.use_distributed_optimizer = recipe.shares_optimizer();
   optimization.parameter_gather = recipe.parameter_gather;
   optimization.optimizer = recipe.optimizer.make();
   add_model(recipe, tokenizer, setup.model);

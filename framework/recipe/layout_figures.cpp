@@ -75,8 +75,8 @@ double LayoutFigures::bubble() const {
 }
 
 // The tensor-parallel ranks of a stage hold equally many elements of each parameter: every division among them is even
-// (TensorRank::part) or gives each a copy of one key and value head; and so do the ranks that share experts. So rank 0 of
-// each stage stands for all; a property test constructs the others too.
+// (TensorRank::part) or gives each a copy of one key and value head; and so do the ranks that share experts. So rank 0
+// of each stage stands for all; a property test constructs the others too.
 LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   const auto mesh = mesh_of(recipe, world);
   LayoutFigures out{.mesh = mesh,
@@ -92,7 +92,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   const auto state_of = [&](const std::vector<nn::Parameter*>& parameters, int sharers) {
     return state_of_data_ranks(parameters, *optimizer,
                                {.ranks = sharers,
-                                .distributed_optimizer = recipe.shares_optimizer(),
+                                .distributed_optimizer = recipe.data_parallel.use_distributed_optimizer,
                                 .bucket_elements = recipe.data_parallel.bucket_elements(sharers)});
   };
   const nn::ExpertRank expert{0, sizes.expert, 0, sizes.sharers_of_expert()};
@@ -140,7 +140,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
                          static_cast<std::int64_t>(training::state_file_bytes(stage.journal, kept)), copy});
     parts.push_back(stage.experts.empty() ? 1 : 2);
   }
-  out.shards = training::shards_of_run(mesh, recipe.shares_optimizer(), parts);
+  out.shards = training::shards_of_run(mesh, recipe.data_parallel.use_distributed_optimizer, parts);
   return out;
 }
 

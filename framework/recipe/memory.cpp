@@ -106,8 +106,8 @@ class Kept {
     return routing == Routing::worst ? most : least;
   }
 
-  /// Per token. Recomputed up-projections leave at least the rotary key, of all tokens on every rank, and the compressed
-  /// vectors, which sequence parallelism divides.
+  /// Per token. Recomputed up-projections leave at least the rotary key, of all tokens on every rank, and the
+  /// compressed vectors, which sequence parallelism divides.
   double kept_of_latent_attention() const {
     if (!gpt_.recomputes(model::RecomputedModule::mla_up_proj))
       return static_cast<double>(gpt_.latent_width()) / tensor_ranks();

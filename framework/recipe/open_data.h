@@ -8,8 +8,8 @@
 namespace tessera::recipe {
 
 /// The data of one of `replicas` data-parallel ranks, in this process alone. Throws ConfigError for files that are
-/// missing or damaged, a vocabulary that is too small for the tokenizer, and data that does not suffice. `tell` gets lines
-/// for the user: of index files that are built, waited for or not usable; empty: nobody is told.
+/// missing or damaged, a vocabulary that is too small for the tokenizer, and data that does not suffice. `tell` gets
+/// lines for the user: of index files that are built, waited for or not usable; empty: nobody is told.
 training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const data::TellLine& tell = {});
 
 /// Whether a pipeline stage has the embedding or the loss, and so needs tokens or labels.

@@ -1,12 +1,13 @@
 #include <algorithm>
 #include <array>
 
-#include "framework/checkpoint/layout.h"
+#include "framework/checkpoint/format.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 #include "framework/parallel/context_options.h"
 #include "framework/parallel/layer_shares.h"
 #include "framework/recipe/rules.h"
+#include "framework/training/run_checkpoints.h"
 
 namespace tessera::recipe {
 namespace {
@@ -20,22 +21,21 @@ void tell_all(const Recipe& recipe, options::Report& report, const std::vector<o
 }
 
 void check_optimizer(const Recipe& r, options::Report& report) {
-  const std::string sharing =
-      r.data_parallel.use_distributed_optimizer ? "training_config.use_distributed_optimizer" : cut + "zero_level";
+  const std::string sharing = r.parallel.zero_level ? cut + "zero_level" : "training_config.use_distributed_optimizer";
   if (r.optimizer.type == "muon" && r.parallel.tensor_model_parallel_size > 1)
     tell(r, report, "muon", {"optimizer_config.optimizer_type", cut + "tensor_model_parallel_size"},
-         "muon needs whole matrices, and tensor_model_parallel_size cuts them",
+         "muon updates whole matrices, which tensor_model_parallel_size shards",
          "choose another optimizer_type, or tensor_model_parallel_size 1");
   else if (r.optimizer.type == "muon" && r.experts() > 0 && r.parallel.sharers_of_expert() > 1)
     tell(r, report, "muon", {"optimizer_config.optimizer_type", cut + "expert_tensor_parallel_size"},
          "muon needs whole matrices, and expert_tensor_parallel_size cuts those of experts",
          "choose another optimizer_type, or expert_tensor_parallel_size 1");
-  if (r.optimizer.type == "muon" && r.shares_optimizer())
+  if (r.optimizer.type == "muon" && r.data_parallel.use_distributed_optimizer)
     tell(r, report, "muon", {"optimizer_config.optimizer_type", sharing},
-         "muon needs whole matrices, and ranks that share the optimizer's state have parts of them",
+         "muon updates whole matrices, which the distributed optimizer shards",
          text("choose another optimizer_type, or leave ", sharing, " out"));
   const auto& d = r.data_parallel;
-  if (r.parameter_gather.overlap_param_gather && !(r.shares_optimizer() && d.overlap_grad_reduce))
+  if (r.parameter_gather.overlap_param_gather && !(r.data_parallel.use_distributed_optimizer && d.overlap_grad_reduce))
     tell(r, report, "PAR16", {"optimizer_config.overlap_param_gather", sharing, "training_config.overlap_grad_reduce"},
          "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce",
          "give training_config.use_distributed_optimizer and training_config.overlap_grad_reduce too");
@@ -60,21 +60,27 @@ void check_built(const Recipe& r, options::Report& report) {
     if (given) tell(r, report, "not built", {cut + option}, text(option, " is not implemented yet"), "leave it out");
   };
   missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
-  const checkpoint::CheckpointLayout ranks{.tensor = r.parallel.tensor_model_parallel_size,
-                                           .expert = r.parallel.expert_model_parallel_size,
-                                           .expert_tensor = r.parallel.sharers_of_expert()};
-  if (r.experts() > 0 && r.training.ckpt_format == training::CheckpointFormatName::torch && !ranks.pairs_name_ranks())
-    tell(r, report, "not built", {cut + "expert_tensor_parallel_size", "training_config.ckpt_format"},
-         text("Megatron-LM's checkpoints (ckpt_format torch) have one folder for each pair of tensor-parallel and "
-              "expert-parallel rank, which do not name the ranks of expert_tensor_parallel_size ",
-              ranks.sharers_of_expert(), " x expert_model_parallel_size ", ranks.expert,
-              " with tensor_model_parallel_size ", ranks.tensor),
-         "give expert_tensor_parallel_size at most tensor_model_parallel_size, and their product with "
-         "expert_model_parallel_size a multiple of it; or leave ckpt_format out");
-  if (!r.parallel.noop_layers.ids.empty() && r.training.ckpt_format == training::CheckpointFormatName::torch)
-    tell(r, report, "noop layers", {cut + "noop_layers", "training_config.ckpt_format"},
-         "Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing",
-         "leave noop_layers or ckpt_format out");
+}
+
+/// The format that the run saves in is registered, and can hold what the run saves.
+void check_checkpoint_format(const Recipe& r, options::Report& report) {
+  if (!training::saves_in_foreign_format(r.training) || r.formats.all().empty()) return;  // `build` refuses the latter
+  const std::string option = "training_config.ckpt_format";
+  const auto* format = r.formats.find(*r.training.ckpt_format);
+  if (format == nullptr || !format->saves()) {
+    std::string names = checkpoint::native_format;
+    for (const auto& known : r.formats.all())
+      if (known->saves()) names += ", " + known->name();
+    return tell(r, report, "checkpoint format", {option},
+                text("ckpt_format is '", *r.training.ckpt_format, "'; a run can save in: ", names),
+                "give one of these, or leave it out");
+  }
+  const checkpoint::SavedRun run{.layout = {.tensor = r.parallel.tensor_model_parallel_size,
+                                            .expert = r.parallel.expert_model_parallel_size,
+                                            .expert_tensor = r.parallel.sharers_of_expert()},
+                                 .has_experts = r.experts() > 0,
+                                 .has_noop_layers = !r.parallel.noop_layers.ids.empty()};
+  tell_all(r, report, format->refusals(run), {option});
 }
 
 void check_micro_batches(const Recipe& r, std::int64_t ranks, options::Report& report) {
@@ -171,6 +177,7 @@ void check_parallel(const Recipe& r, options::Report& report) {
   check_optimizer(r, report);
   check_number_of_ranks(r, report);
   if (report.good()) check_built(r, report);
+  if (report.good()) check_checkpoint_format(r, report);
   if (report.good() && r.batch.micro_batch_num)
     check_micro_batches(r, r.parallel.data_parallel_size.value_or(1), report);
 }

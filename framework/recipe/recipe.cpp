@@ -33,6 +33,7 @@ void report_unknown_groups(const options::Value& tree, const options::Facts& fac
 Recipe read_recipe(const options::Value& tree, const Registries& registries, options::Report& report) {
   Recipe recipe;
   recipe.formats = registries.formats;
+  recipe.foreign_rules = registries.rules;
   recipe.mappings = registries.mappings;
   const auto read = [&](const std::string& name, const auto& schemas) {
     options::Group group(tree, name, report);
@@ -63,6 +64,7 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
        [&](options::Group& group) { recipe.parallel = options::read_own<parallel::ParallelOptions>(group); });
   auto& overlap = recipe.data_parallel.overlap_grad_reduce;
   overlap = recipe.parallel.overlap_grad_reduce.value_or(overlap);
+  if (recipe.parallel.zero_level) recipe.data_parallel.use_distributed_optimizer = true;
   read("optimizer_config", [&](options::Group& group) {
     recipe.optimizer = registries.optimizers.read(group);
     recipe.learning_rate = options::read_own<schedule::LearningRateOptions>(group);

@@ -45,6 +45,7 @@ struct Recipe {
   model::MoeOptions moe;
 
   parallel::ParallelOptions parallel;
+  /// parallel_config's zero_level and overlap_grad_reduce are applied: what the run does.
   parallel::DataParallelOptions data_parallel;
   parallel::ParameterGatherOptions parameter_gather;
 
@@ -65,6 +66,7 @@ struct Recipe {
   options::Value resolved;  ///< every option, its final value and its origin; reads back to this same recipe
   options::Facts facts;     ///< every option there is, also of what was not chosen: for docs and flag tables
   checkpoint::CheckpointFormats formats;                      ///< of the registries that it was read with
+  std::vector<RecipeRule> foreign_rules;                      ///< the same
   options::Mappings mappings;                                 ///< the same
   std::map<std::string, options::Derived> derived_in_groups;  ///< option -> what its own struct derives for it
   std::map<std::string, std::string> idle_in_groups;          ///< option -> why it has no effect by its own struct
@@ -83,8 +85,6 @@ struct Recipe {
   parallel::PipelineShape pipeline_shape(std::int64_t ranks = 1) const;
   /// Experts of each layer that has some; 0: the model has none.
   std::int64_t experts() const;
-  /// Whether data parallel ranks share the optimizer's state.
-  bool shares_optimizer() const { return data_parallel.use_distributed_optimizer || parallel.zero_level.has_value(); }
 
   /// How many samples a step has on so many data parallel ranks.
   schedule::BatchSizes batch_sizes(std::int64_t ranks = 1) const;

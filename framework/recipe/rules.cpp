@@ -48,7 +48,7 @@ struct Rule {
   const char* reason;
   std::vector<const char*> about;  ///< the options it looks at; the first is pointed at
   bool (*holds)(const Recipe&);
-  std::string (*story)(const Recipe&);  ///< what came
+  std::string (*message)(const Recipe&);  ///< what came
   const char* advice;
 };
 
@@ -184,35 +184,6 @@ void check_model(const Recipe& recipe, options::Report& report) {
     tell(recipe, report, "", broken, {group + "num_experts", "moe_config.num_experts"});
 }
 
-/// The layers that a specification of another program describes must be those of the options. The row of --spec is the only
-/// list of specifications.
-void check_spec(const Recipe& recipe, options::Report& report) {
-  const std::string spec = "model_config.spec",
-                    advice = "leave spec out, and give the options that describe the layers";
-  const auto* gpt = recipe.model.options<model::GptOptions>();
-  if (!gpt || !gpt->spec) return;
-  std::string name, names;
-  for (const auto& word : *gpt->spec) name += (name.empty() ? "" : " ") + word;
-  const auto table = recipe.mappings.table("flags/megatron.yaml");
-  const auto* row = table.find("flags")->find("--spec");
-  for (const auto& [known, settings] : row->find("settings")->fields) {
-    names += (names.empty() ? "" : ", ") + known;
-    if (known != name) continue;
-    for (const auto& [option, value] : settings.fields)
-      if (const auto* own = recipe.resolved.at(option); own == nullptr || text(*own) != value.scalar)
-        tell(recipe, report, "spec", {spec, option},
-             text("spec '", name, "' describes layers with ", option, " ", value.scalar, ", but that is ",
-                  own == nullptr ? "not given" : text(*own)),
-             text("give ", option, ": ", value.scalar, ", or leave spec out"));
-    return;
-  }
-  if (const auto* refused = row->find("refused_words")->find(name))
-    tell(recipe, report, "spec", {spec}, text("spec '", name, "' is refused: ", refused->scalar), advice);
-  else
-    tell(recipe, report, "spec", {spec},
-         text("spec '", name, "' is not known, and Python modules are not run; known are: ", names), advice);
-}
-
 }  // namespace
 
 std::string uncountable(const Recipe& recipe, std::int64_t ranks) {
@@ -244,13 +215,13 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   for (const auto& rule : rules()) {
     const std::vector<std::string> about(rule.about.begin(), rule.about.end());
     if (!known_wrong(report, about) && !rule.holds(recipe))
-      tell(recipe, report, rule.name, about, rule.story(recipe), rule.advice);
+      tell(recipe, report, rule.name, about, rule.message(recipe), rule.advice);
   }
   check_schedules(recipe, report);
   check_precision(recipe, report);
   check_model(recipe, report);
-  check_spec(recipe, report);
   check_parallel(recipe, report);
+  for (const auto rule : recipe.foreign_rules) rule(recipe, report);
 }
 
 }  // namespace tessera::recipe

@@ -14,8 +14,8 @@ namespace tessera::recipe {
 void tell(const Recipe& recipe, options::Report& report, const std::string& rule,
           const std::vector<std::string>& options, const std::string& message, const std::string& advice);
 
-/// The same for what the rules of a part found; its option is a name in `group` ("model_config."), or with its group when
-/// that is empty. `others` are the other options that the rule looks at.
+/// The same for what the rules of a part found; its option is a name in `group` ("model_config."), or with its group
+/// when that is empty. `others` are the other options that the rule looks at.
 void tell(const Recipe& recipe, options::Report& report, const std::string& group, const options::Finding& finding,
           const std::vector<std::string>& others);
 

@@ -37,7 +37,7 @@ void for_every_rank(const Recipe& recipe, std::int64_t rows, const Visit& visit)
 checkpoint::CheckpointLayout saved_layout(const Recipe& recipe, std::int64_t rows, std::int64_t data_ranks) {
   checkpoint::CheckpointLayout layout{.tensor = recipe.parallel.tensor_model_parallel_size,
                                       .layers = recipe.layer_plan().layers_by_chunk(),
-                                      .distributed_optimizer = recipe.shares_optimizer(),
+                                      .distributed_optimizer = recipe.data_parallel.use_distributed_optimizer,
                                       .vocabulary = rows};
   if (recipe.experts() > 0) {
     layout.expert = recipe.parallel.expert_model_parallel_size;

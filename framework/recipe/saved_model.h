@@ -17,8 +17,8 @@ struct SavedRecipe {
   std::unique_ptr<data::Tokenizer> tokenizer;  ///< null when it has none, or none that is supported
   std::string no_tokenizer = {};               ///< why it is null, if the checkpoint is another program's
 };
-/// The recipe and tokenizer that this program saved in a checkpoint; else the recipe that the checkpoint describes, with
-/// the tokenizer beside it. `sets` ("group.key=value") are laid over it. Throws ConfigError.
+/// The recipe and tokenizer that this program saved in a checkpoint; else the recipe that the checkpoint describes,
+/// with the tokenizer beside it. `sets` ("group.key=value") are laid over it. Throws ConfigError.
 SavedRecipe saved_recipe(const checkpoint::OpenedCheckpoint& checkpoint, const Registries& registries,
                          const std::vector<std::string>& sets = {});
 /// resolved.yaml of a checkpoint folder with `sets` laid over it, without the places of files inside that folder.
@@ -32,7 +32,8 @@ struct SavedModel {
   std::unique_ptr<data::Tokenizer> tokenizer;  ///< null when the run had none
 };
 /// `folder` is a checkpoint, or a run folder, whose newest good checkpoint is taken (none is changed or set aside).
-/// `sets` ("group.key=value") are laid over its recipe. Throws ConfigError, for other programs' formats too; DamageError.
+/// `sets` ("group.key=value") are laid over its recipe. Throws ConfigError, for other programs' formats too;
+/// DamageError.
 SavedModel open_saved(const std::filesystem::path& folder, const Registries& registries,
                       const std::vector<std::string>& sets = {});
 

@@ -35,6 +35,7 @@ std::vector<ShardCopy> copies_of(std::span<const SharedShard> shards, HostOfRank
   for (std::size_t i = 0; i < shards.size(); ++i) {
     if (!on_one_host(shards[i], hosts)) continue;
     const auto owner = shards[i].ranks.front();
+    // The next host in order, and its ranks in turn: every host keeps as much for others as they keep for it.
     auto next = ranks_on.upper_bound(host_of(hosts, owner));
     if (next == ranks_on.end()) next = ranks_on.begin();
     const auto number = turn[host_of(hosts, owner)]++;

@@ -9,7 +9,8 @@
 
 namespace tessera::resilience {
 
-/// Weights and optimizer state that these ranks of the run have alike, so that each of them can give them to the others.
+/// Weights and optimizer state that these ranks of the run have alike, so that each of them can give them to the
+/// others.
 struct SharedShard {
   std::size_t part =
       0;  ///< which state of a rank it is: that of the dense layers, or of the experts if others share them
@@ -28,8 +29,9 @@ struct ShardCopy {
 /// The hosts of a run, as numbers: element r is that of rank r. Ranks of one machine have one number.
 using HostOfRank = std::span<const int>;
 
-/// The copies that make the loss of any one host harmless: one for each shard whose ranks are all on one host. The holders
-/// of a host's shards take turns on the next hosts, so that no rank holds many. Empty if there is only one host.
+/// The copies that make the loss of any one host harmless: one for each shard whose ranks are all on one host. The
+/// holders of a host's shards take turns on the next hosts, so that no rank holds many. Empty if there is only one
+/// host.
 std::vector<ShardCopy> copies_of(std::span<const SharedShard> shards, HostOfRank hosts);
 
 /// What a run survives without losing a step.

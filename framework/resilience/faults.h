@@ -24,9 +24,9 @@ enum class Phase {
 /// What the process does there.
 enum class FaultMode { kill, term, segv, bus, fpe, abort, exit, quit, error, hang, stop, mpiabort, nan, inf, large, spike };
 
-/// A fault to be injected, to rehearse what happens then: "RANK:STEP:PHASE:MODE", or with ":START" at the end, the number
-/// of the start of the job (0, the first, if absent; * every start). The modes from `nan` on change numbers that the rank
-/// computed, in phase reduce: the first time that the step is computed, or with "!" after the mode every time.
+/// A fault to be injected, to rehearse what happens then: "RANK:STEP:PHASE:MODE", or with ":START" at the end, the
+/// number of the start of the job (0, the first, if absent; * every start). The modes from `nan` on change numbers that
+/// the rank computed, in phase reduce: the first time that the step is computed, or with "!" after the mode every time.
 struct Fault {
   bool of_numbers() const { return mode >= FaultMode::nan; }
   std::int64_t rank = 0, step = 0, start = 0;  ///< start -1: every one
@@ -65,7 +65,8 @@ class Faults {
 
   /// Whether a fault is to come in this phase of the step.
   bool expects(std::int64_t step, Phase phase) const;
-  /// Causes the fault that is to come here, if there is one. Returns only if there is none. Throws Error for mode error.
+  /// Causes the fault that is to come here, if there is one. Returns only if there is none. Throws Error for mode
+  /// error.
   void reach(std::int64_t step, Phase phase) const;
   /// Adds drawn faults.
   void draw(const DrawnFaults& drawn) { drawn_ = drawn; }

@@ -38,6 +38,8 @@ Resolution resolve(std::span<const RankState> ranks, std::span<const SharedShard
     out.step = withdrawn->journal.committed;
     return out;
   }
+  // An intended step counts: its update may have changed weights, which cannot be taken back on the other ranks, and every
+  // rank can complete it.
   for (const auto& rank : ranks)
     if (rank.present) out.step = std::max({out.step, rank.journal.committed, rank.journal.intended});
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -56,11 +58,12 @@ Resolution resolve(std::span<const RankState> ranks, std::span<const SharedShard
         out.problem = text("the state of rank ", rank, " is lost, and no rank that is left has the same");
         return out;
       }
-      const bool of_copy = giver == holders.end();
+      const bool of_copy = giver == holders.end();  // a copy is asked for only if no rank has the shard itself
       out.gifts.push_back({i, of_copy ? copy->holder : *giver, rank, of_copy});
     }
   }
   const auto& told = ranks[static_cast<std::size_t>(out.narrator)].journal;
+  // Else the lines and metrics of the step were never printed; they are made from its record.
   out.reported = (out.narrator == 0 || told.told < 0 ? told.committed : told.told) == out.step;
   for (std::size_t r = 0; r < ranks.size() && out.recorder < 0; ++r)
     if (ranks[r].present && ranks[r].journal.intended == out.step) out.recorder = static_cast<int>(r);

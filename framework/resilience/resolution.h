@@ -36,11 +36,11 @@ struct Resolution {
   bool lost() const { return !gifts.empty(); }
 };
 
-/// Decides it from what all ranks found. A rank that has lost its state gets each of its shards from a rank that has it, or
-/// else from the holder of a copy: one of `copies`, those that holders found and that are of the same step as their own
-/// state. The position of the first rank counts, which writes metrics; if that is lost, what another rank knows that the
-/// first one did (JournalState::told). If any rank is withdrawn, the position of the first such rank counts, and nothing else.
-/// Pure.
+/// Decides it from what all ranks found. A rank that has lost its state gets each of its shards from a rank that has
+/// it, or else from the holder of a copy: one of `copies`, those that holders found and that are of the same step as
+/// their own state. The position of the first rank counts, which writes metrics; if that is lost, what another rank
+/// knows that the first one did (JournalState::told). If any rank is withdrawn, the position of the first such rank
+/// counts, and nothing else. Pure.
 Resolution resolve(std::span<const RankState> ranks, std::span<const SharedShard> shards,
                    std::span<const ShardCopy> copies);
 

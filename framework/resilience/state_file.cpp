@@ -79,6 +79,7 @@ bool StateFile::take_over(const StateKey& key) {
   if (descriptor_ < 0) return false;
   Header found = {};
   const auto size = lseek(descriptor_, 0, SEEK_END);
+  // Read, not mapped: the file may be shorter than a header, and an access behind its end would kill the process.
   const bool readable = pread(descriptor_, static_cast<void*>(&found), sizeof found, 0) == sizeof found;
   if (!readable || found.magic != magic || found.ready.load() == 0) {
     close(descriptor_);
@@ -102,10 +103,12 @@ bool StateFile::take_over(const StateKey& key) {
 }
 
 void StateFile::create(const StateKey& key) {
+  // A link leads to memory that the launcher holds and that has no name of its own; it is emptied and used again.
   const bool held = std::filesystem::is_symlink(path_);
   if (!held) unlink(path_.c_str());  // what a start that was not completed left
   descriptor_ = open(path_.c_str(), O_RDWR | O_CLOEXEC | (held ? O_TRUNC : O_CREAT | O_EXCL), 0600);
   if (descriptor_ < 0) throw IoError(text("cannot create ", path_.string(), ": ", std::strerror(errno)));
+  // On a disk every step would write all state through the page cache.
   struct statfs system = {};
   if (fstatfs(descriptor_, &system) != 0 || system.f_type != TMPFS_MAGIC) {
     if (!held) unlink(path_.c_str());
@@ -132,6 +135,7 @@ void StateFile::create(const StateKey& key) {
   h.key = key;
 }
 
+// Stored after everything else: a file of a start that died before it is not taken over (see take_over).
 void StateFile::set_ready() { header().ready.store(1, std::memory_order_release); }
 
 void StateFile::discard() noexcept {

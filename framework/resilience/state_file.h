@@ -20,15 +20,16 @@ struct StateKey {
 };
 
 /// The file in memory that holds all that training changes on one rank. It outlives the process, so that the next one
-/// continues with the same step. It consists of sections, each at the beginning of a page. All pages are reserved when the
-/// file is created, so no later access fails for want of memory. Only its owner may read it (mode 0600), and core dumps do
-/// not contain it.
+/// continues with the same step. It consists of sections, each at the beginning of a page. All pages are reserved when
+/// the file is created, so no later access fails for want of memory. Only its owner may read it (mode 0600), and core
+/// dumps do not contain it.
 class StateFile {
  public:
   /// Takes over the file at `path` if a process with the same key has called set_ready, else creates it, all zeros. A
-  /// symbolic link there is of the launcher, to a memfd that it holds. `sections`: their sizes in bytes; the first `mapped`
-  /// of them are mapped by this object. Throws ConfigError if a file that is ready has another key or other sections; it
-  /// stays as it is. Throws IoError with the number of bytes if there is no room, or if the file would be on a disk.
+  /// symbolic link there is of the launcher, to a memfd that it holds. `sections`: their sizes in bytes; the first
+  /// `mapped` of them are mapped by this object. Throws ConfigError if a file that is ready has another key or other
+  /// sections; it stays as it is. Throws IoError with the number of bytes if there is no room, or if the file would be
+  /// on a disk.
   StateFile(const std::filesystem::path& path, const StateKey& key, std::vector<std::size_t> sections,
             std::size_t mapped);
   StateFile(const StateFile&) = delete;

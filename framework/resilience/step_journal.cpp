@@ -67,6 +67,7 @@ std::optional<std::size_t> StepJournal::newest() const {
 std::optional<std::size_t> StepJournal::told() const {
   const auto last = newest();
   if (!last || header().confirmed.load(std::memory_order_acquire) >= slot(*last).sequence) return last;
+  // This process may have died between its commit and an operation in which it would have heard of the others.
   const auto before = 1 - *last;
   if (valid(before) && slot(before).withdrawn != 0) return last;  // all ranks have loaded a checkpoint since
   return valid(before) && slot(before).sequence + 1 == slot(*last).sequence ? std::optional(before) : std::nullopt;
@@ -111,6 +112,7 @@ void StepJournal::prepare(std::int64_t step) { header().prepared.store(step, std
 
 void StepJournal::intend(std::int64_t step, std::span<const std::byte> record) {
   must(record.size() == record_bytes_, "a record is as long as the journal was told");
+  // The record first: who finds the step as intended may rely on its record.
   std::memcpy(memory_.data() + sizeof(Header), record.data(), record.size());
   header().intended.store(step, std::memory_order_release);
 }
@@ -136,6 +138,8 @@ void StepJournal::store(std::int64_t step, const std::string& position, bool wit
   const auto last = newest();
   const std::size_t next = last ? 1 - *last : 0;
   const auto sequence = last ? slot(*last).sequence + 1 : 1;
+  // The older slot is replaced. A process that dies in here leaves one whose checksum does not fit, and the newer slot as
+  // it was: the step then counts as intended, not as committed.
   auto& to = slot(next);
   const auto words = text_of(next).first(position.size());
   to.checksum = 0;

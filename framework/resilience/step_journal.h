@@ -29,8 +29,9 @@ struct JournalState {
 ///
 /// Processes may be killed between any two instructions. Then the ranks agree on T, the maximum of all `committed` and
 /// `intended`: every rank has at least prepared T, because the all-reduce of T returned somewhere. A rank that has
-/// committed T is complete; one that intended T completes the update from its undo log (UndoLog); one that only prepared T
-/// takes the record of T from another rank and begins. No step is lost and none is computed twice, except backward passes.
+/// committed T is complete; one that intended T completes the update from its undo log (UndoLog); one that only
+/// prepared T takes the record of T from another rank and begins. No step is lost and none is computed twice, except
+/// backward passes.
 ///
 /// A run that goes back to a checkpoint calls, between two steps,
 ///
@@ -62,9 +63,9 @@ class StepJournal {
   void prepare(std::int64_t step);
   /// `record` is as long as the journal was told.
   void intend(std::int64_t step, std::span<const std::byte> record);
-  /// Also for the beginning of a run, with the iteration it begins after, and for a new position after the same step. There
-  /// are two copies in turn, so the last but one is intact until this one is complete. Throws BugError if the position is
-  /// too long.
+  /// Also for the beginning of a run, with the iteration it begins after, and for a new position after the same step.
+  /// There are two copies in turn, so the last but one is intact until this one is complete. Throws BugError if the
+  /// position is too long.
   void commit(std::int64_t step, const std::string& position);
   /// The state that follows the last commit() is given up. All ranks call it before any of them changes the state.
   void withdraw(const std::string& position);

@@ -28,6 +28,7 @@ UndoLog::UndoLog(std::span<std::byte> memory, const Extents& extents) : extents_
 }
 
 void UndoLog::begin() {
+  // The step is stored last: until then the log belongs to the step before, whose copies are no longer needed.
   for (auto& writer : writers_) {
     writer.copied.store(0, std::memory_order_relaxed);
     writer.done.store(0, std::memory_order_relaxed);
@@ -53,6 +54,7 @@ std::size_t UndoLog::resume(const Writer& writer, std::size_t piece, const optim
   const auto copied = writer.copied.load(std::memory_order_acquire), done = writer.done.load(std::memory_order_acquire);
   if (copied == 0 || piece_of(copied) != piece) return 0;
   if (done > copied && piece_of(done) == piece) return block_of(done);  // it was interrupted between two blocks
+  // Part of that block may have been updated. From its copy the update can be repeated: it is a pure function.
   undo(writer, block.part(block_of(copied) * optim::block_elements, optim::block_elements));
   return block_of(copied);
 }
@@ -60,6 +62,7 @@ std::size_t UndoLog::resume(const Writer& writer, std::size_t piece, const optim
 void UndoLog::save_whole(std::size_t piece, const optim::Block& block) {
   const auto count = block.master.size();
   must(count <= extents_.largest_whole, "a whole matrix is no larger than the log was told");
+  // 0 while the copy is incomplete: then the matrix has not changed yet, and there is nothing to undo.
   header_->whole.store(0, std::memory_order_release);
   std::memcpy(whole_.data(), block.master.data(), count * sizeof(float));
   for (std::size_t k = 0; k < extents_.tensors; ++k)

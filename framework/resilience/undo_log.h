@@ -8,12 +8,12 @@
 
 namespace tessera::resilience {
 
-/// Lets a later process complete an optimizer step that was killed at any instruction, with the bits of an undisturbed one:
-/// before a block of 64 elements (optim::block_elements) changes, its weights and optimizer state are copied here. A step
-/// consists of pieces, which several threads update at a time, and perhaps of whole matrices, one after another.
+/// Lets a later process complete an optimizer step that was killed at any instruction, with the bits of an undisturbed
+/// one: before a block of 64 elements (optim::block_elements) changes, its weights and optimizer state are copied here.
+/// A step consists of pieces, which several threads update at a time, and perhaps of whole matrices, one after another.
 ///
-/// The log is in a section of the state file. To complete a step that was interrupted, first update the interrupted pieces,
-/// each by the writer that has its copy, and then all others.
+/// The log is in a section of the state file. To complete a step that was interrupted, first update the interrupted
+/// pieces, each by the writer that has its copy, and then all others.
 class UndoLog {
  public:
   /// Maximum number of threads that update at a time.
@@ -33,8 +33,8 @@ class UndoLog {
   /// Forgets the copies of the previous step, and that its pieces are complete. Before StepJournal::intend.
   void begin();
 
-  /// Calls visit(piece, writer) for each piece that was begun since begin() and not completed, with the writer that has the
-  /// copy of its last block.
+  /// Calls visit(piece, writer) for each piece that was begun since begin() and not completed, with the writer that has
+  /// the copy of its last block.
   template <class Visit>
   void for_interrupted(const Visit& visit) const {
     for (std::size_t w = 0; w < writers_.size(); ++w) {
@@ -43,13 +43,14 @@ class UndoLog {
     }
   }
 
-  /// Updates `piece`, whose elements are `block`, 64 at a time, each after a copy. `writer` is in [0, most_writers); no two
-  /// threads use one at a time. A piece that is complete stays as it is; one that this writer was updating when it was
-  /// interrupted is continued. `update(rest, undo)` updates a range of the piece as optim::Optimizer::update_undoable does.
+  /// Updates `piece`, whose elements are `block`, 64 at a time, each after a copy. `writer` is in [0, most_writers); no
+  /// two threads use one at a time. A piece that is complete stays as it is; one that this writer was updating when it
+  /// was interrupted is continued. `update(rest, undo)` updates a range of the piece as
+  /// optim::Optimizer::update_undoable does.
   template <class Update>
   void update(std::size_t piece, const optim::Block& block, int writer, const Update& update);
-  /// Calls `change` once for all of a piece that is not complete, after a copy, and undoes it first if it was interrupted.
-  /// One piece at a time.
+  /// Calls `change` once for all of a piece that is not complete, after a copy, and undoes it first if it was
+  /// interrupted. One piece at a time.
   template <class Change>
   void change_whole(std::size_t piece, optim::Block block, const Change& change);
 

@@ -38,11 +38,12 @@ std::vector<options::Finding> broken_ramp(const std::vector<std::int64_t>& r, st
     return broken(text("rampup_batch_size begins with ", first, ", above the full size ", global),
                   "begin below global_batch_size");
   if ((global - first) % increment != 0)
-    return broken(text("rampup_batch_size: the way from ", first, " to ", global, " is not in strides of ", increment),
-                  "choose an increment that divides it");
+    return broken(text("rampup_batch_size: the increase from ", first, " to ", global,
+                       " is not divisible by the increment ", increment),
+                  "give an increment that divides it");
   if (first == global || samples == 0)
     return broken(first == global ? text("rampup_batch_size begins with the full size ", global)
-                                  : std::string("rampup_batch_size is over after 0 samples"),
+                                  : std::string("rampup_batch_size ends after 0 samples, so it has no effect"),
                   "leave it out");
   return {};
 }

@@ -39,11 +39,11 @@ class Differences {
   /// Throws ConfigError with all of them when there are any.
   void must_be_none() const {
     if (lines_.empty()) return;
-    std::string story = "the recipe's schedule is not that of the checkpoint:";
-    for (const auto& line : lines_) story += "\n  " + line;
+    std::string message = "the recipe's schedule is not that of the checkpoint:";
+    for (const auto& line : lines_) message += "\n  " + line;
     if (lengths_ && keys_.samples_per_unit > 1)
-      story += text("\n  (a step of this recipe has ", short_number(keys_.samples_per_unit), " samples)");
-    throw ConfigError(story +
+      message += text("\n  (a step of this recipe has ", short_number(keys_.samples_per_unit), " samples)");
+    throw ConfigError(message +
                       "\nto resume with the checkpoint's schedule, give --set "
                       "optimizer_config.use_checkpoint_opt_param_scheduler=true\n"
                       "to resume with the recipe's, give --set optimizer_config.override_opt_param_scheduler=true");

@@ -17,7 +17,8 @@ struct ScheduleState {
   std::string wd_incr_style;
 };
 
-/// Calls `visit(name, field)` for every field of a ScheduleState; the names are those of checkpoints, and Megatron-LM's.
+/// Calls `visit(name, field)` for every field of a ScheduleState; the names are those of checkpoints, and
+/// Megatron-LM's.
 template <class State, class Visit>
 void visit_fields(State& s, Visit visit) {
   visit("max_lr", s.max_lr);

@@ -7,7 +7,7 @@ namespace tessera {
 
 Shape::Shape(std::span<const std::int64_t> dims) : rank_(dims.size()) {
   if (dims.size() > most_dims)
-    throw ShapeError(text("shape: ", dims.size(), " extents came; at most ", most_dims, " fit"));
+    throw ShapeError(text("shape: ", dims.size(), " dimensions were given; at most ", most_dims, " are supported"));
   for (const auto d : dims)
     if (d < 0) throw ShapeError(text("shape: an extent is ", d, "; extents are at least 0"));
   std::copy(dims.begin(), dims.end(), dims_.begin());

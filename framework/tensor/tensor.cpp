@@ -5,12 +5,12 @@ namespace tessera {
 Tensor::Tensor(std::span<std::byte> memory, DType type, const Shape& shape)
     : data_(memory.data()), type_(type), shape_(shape) {
   if (memory.size() < bytes())
-    throw ShapeError(
-        text("tensor: ", shape, " of ", name_of(type), " needs ", bytes(), " bytes; ", memory.size(), " came"));
+    throw ShapeError(text("tensor: ", shape, " of ", name_of(type), " needs ", bytes(), " bytes, but its memory has ",
+                          memory.size()));
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {
-  if (shape.elements() != elements()) throw ShapeError(text("tensor: ", shape_, " cannot be seen as ", shape));
+  if (shape.elements() != elements()) throw ShapeError(text("tensor: ", shape_, " cannot be reshaped to ", shape));
   Tensor out = *this;
   out.shape_ = shape;
   return out;
@@ -31,7 +31,7 @@ Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
 }
 
 void Tensor::refuse(DType wanted) const {
-  throw ShapeError(text("tensor: ", shape_, " holds ", name_of(type_), "; ", name_of(wanted), " was asked for"));
+  throw ShapeError(text("tensor: ", shape_, " holds ", name_of(type_), "; ", name_of(wanted), " was expected"));
 }
 
 }  // namespace tessera

@@ -10,8 +10,8 @@ class BackwardListener {
   virtual ~BackwardListener() = default;
   /// A step begins; its gradients are zero.
   virtual void begin_step() = 0;
-  /// A backward pass begins. `last`: it is that of the last micro-batch through its chunk, and completes the gradients of
-  /// the chunk's parameters.
+  /// A backward pass begins. `last`: it is that of the last micro-batch through its chunk, and completes the gradients
+  /// of the chunk's parameters.
   virtual void begin_pass(bool last) = 0;
   /// The pass will not change the gradient of this parameter any more.
   virtual void gradient_complete(const autograd::Leaf& leaf) = 0;

@@ -12,8 +12,8 @@ class BatchSource {
   virtual ~BatchSource() = default;
   virtual std::int64_t samples() const = 0;     ///< of a micro-batch
   virtual std::int64_t seq_length() const = 0;  ///< tokens of a sample
-  /// Fills `batch`, which has that shape, with micro-batch `micro_batch`, counted from 0. Returns for how many seconds the
-  /// caller waited. Throws what reading the data throws.
+  /// Fills `batch`, which has that shape, with micro-batch `micro_batch`, counted from 0. Returns for how many seconds
+  /// the caller waited. Throws what reading the data throws.
   virtual double read(std::int64_t micro_batch, Batch& batch) = 0;
 };
 

@@ -17,8 +17,8 @@ class Evaluator {
   void validate(EvaluationRecord::Set set, const checkpoint::Progress& progress, RunLog* log);
   /// On the test split.
   void test(const checkpoint::Progress& progress, RunLog* log);
-  /// A training step of the whole batch took so long: until an evaluation has been measured, its iterations are expected to
-  /// take a third of it.
+  /// A training step of the whole batch took so long: until an evaluation has been measured, its iterations are
+  /// expected to take a third of it.
   void expect(double step_seconds);
 
  private:

@@ -34,8 +34,8 @@ class GradientSync final : public BackwardListener {
 
   void begin_step() override;
   void begin_pass(bool last) override;
-  /// Throws BugError if the parameter's bucket was begun already: that reduction missed this gradient. Ignores leaves of
-  /// other numbers than its parameters have.
+  /// Throws BugError if the parameter's bucket was begun already: that reduction missed this gradient. Ignores leaves
+  /// of other numbers than its parameters have.
   void gradient_complete(const autograd::Leaf& leaf) override;
   void end_pass() override;
   /// Begins what is left, and waits for all sums. Throws CommError as Communicator does.

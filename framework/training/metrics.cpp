@@ -147,8 +147,8 @@ std::array<std::int64_t, 3> evaluations_in(std::string_view line) {
   return found;
 }
 
-/// A line without the evaluations that will be repeated; empty if it has nothing else. They are at the end of a line, in
-/// the order of time.
+/// A line without the evaluations that will be repeated; empty if it has nothing else. They are at the end of a line,
+/// in the order of time.
 std::string without_repeated(std::string_view line, const MetricsFile::Kept& keep) {
   using Set = EvaluationRecord::Set;
   auto end = std::string_view::npos;

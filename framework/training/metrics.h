@@ -67,16 +67,16 @@ struct EvaluationRecord {
   std::int64_t number = 0;  ///< index of this validation set; they are evaluated in order
 };
 
-/// The file `metrics.jsonl`: one JSON object for each logged step, numbers in full precision (the shortest text that reads
-/// back as the same double). Its format: docs/metrics.md.
+/// The file `metrics.jsonl`: one JSON object for each logged step, numbers in full precision (the shortest text that
+/// reads back as the same double). Its format: docs/metrics.md.
 ///
-/// A line is passed to the operating system at once, so a killed process loses none. Writing allocates nothing. A failed
-/// write (a full disk) leaves the file as it was and never throws, because the run is worth more than its log;
+/// A line is passed to the operating system at once, so a killed process loses none. Writing allocates nothing. A
+/// failed write (a full disk) leaves the file as it was and never throws, because the run is worth more than its log;
 /// `complaint` describes the first.
 class MetricsFile {
  public:
-  /// What remains of an earlier file: the steps up to an iteration (0: none), and of that iteration the evaluation on the
-  /// validation split and those at the end of a run, if they will not be repeated.
+  /// What remains of an earlier file: the steps up to an iteration (0: none), and of that iteration the evaluation on
+  /// the validation split and those at the end of a run, if they will not be repeated.
   struct Kept {
     std::int64_t iteration = 0;
     bool validation = true, final_evaluations = true;

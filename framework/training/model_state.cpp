@@ -126,10 +126,10 @@ std::vector<checkpoint::TensorRange> ModelState::optimizer_ranges(StateScope sco
   return all;
 }
 
-std::vector<ParameterGroup> groups_of_parameters(std::vector<nn::Parameter*> parameters,
-                                                 const parallel::MeshSizes& sizes) {
+std::vector<SharedParameters> groups_of_parameters(std::vector<nn::Parameter*> parameters,
+                                                   const parallel::MeshSizes& sizes) {
   if (sizes.experts_like_dense()) return {{std::move(parameters), false}};
-  std::vector<ParameterGroup> all(2);
+  std::vector<SharedParameters> all(2);
   all[1].experts = true;
   for (auto* parameter : parameters)
     all[parameter->role == ParameterRole::expert ? 1 : 0].parameters.push_back(parameter);

@@ -71,14 +71,14 @@ class ModelState {
 std::vector<nn::Parameter*> parameters_of(std::span<model::Model* const> chunks);
 
 /// Parameters that one group of ranks has alike.
-struct ParameterGroup {
+struct SharedParameters {
   std::vector<nn::Parameter*> parameters;
   bool experts = false;  ///< they are shared as experts are, else as dense layers are
 };
-/// Divides the parameters of a rank by the groups that have them alike; those without parameters are left out, but for the
-/// dense ones.
-std::vector<ParameterGroup> groups_of_parameters(std::vector<nn::Parameter*> parameters,
-                                                 const parallel::MeshSizes& sizes);
+/// Divides the parameters of a rank by the groups that have them alike; those without parameters are left out, but for
+/// the dense ones.
+std::vector<SharedParameters> groups_of_parameters(std::vector<nn::Parameter*> parameters,
+                                                   const parallel::MeshSizes& sizes);
 
 /// The memory that training `parameters` takes when `ranks` data-parallel ranks share the optimizer state, on the rank
 /// that has most: exact, nothing is allocated. Throws ConfigError for sizes of 2^63 bytes or more.

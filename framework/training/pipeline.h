@@ -55,8 +55,8 @@ class Pipeline {
   Pipeline(PipelineInputs inputs, const Objective& objective);
 
   /// Forward and backward passes of `micro_batches` micro-batches. Adds the gradients of the objective times `scale` to
-  /// the main gradients: with per_token_loss of the sum of token losses, else of the mean over tokens, micro-batches and
-  /// replicas.
+  /// the main gradients: with per_token_loss of the sum of token losses, else of the mean over tokens, micro-batches
+  /// and replicas.
   Totals train(BatchSource& source, std::int64_t micro_batches, double scale);
   /// Forward passes without dropout. `progress` is called with the number of micro-batches this stage has completed.
   Totals evaluate(BatchSource& source, std::int64_t micro_batches,

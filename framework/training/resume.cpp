@@ -52,7 +52,7 @@ void restore_rates(const checkpoint::Progress& progress, const std::filesystem::
   try {
     restore_rates(progress, setup);
   } catch (ConfigError& error) {
-    error.during("going on from " + folder.string());
+    error.during("resuming from " + folder.string());
     throw;
   }
 }
@@ -80,7 +80,7 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
     restore_rates(progress, given.folder(), setup);
   if (progress.numbers.good_steps == 0) progress.numbers.last_good = progress.iteration - 1;  // of another program
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
-  notes.push_back(text("going on from ", given.folder().string(), " after iteration ", progress.iteration));
+  notes.push_back(text("resuming from ", given.folder().string(), " after iteration ", progress.iteration));
   return progress;
 }
 
@@ -104,7 +104,7 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   for (const auto& range : ranges)
     checkpoint::must_be_finite(range.tensor, text(given.folder().string(), ": tensor '", range.name, "'"));
   notes.insert(notes.end(), changes.begin(), changes.end());
-  notes.push_back(text("beginning with the weights of ", given.folder().string()));
+  notes.push_back(text("starting from the weights of ", given.folder().string()));
 }
 
 /// load_checkpoint may name one checkpoint or a folder of them; what a conversion wrote has no prefix. Nothing where
@@ -145,11 +145,11 @@ bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run,
   });
   if (found.lost_at >= 0)
     out.notes.push_back(
-        text("the damage costs ", found.lost_at - out.progress.iteration, " steps, which are trained again"));
+        text("because of the damaged checkpoint, ", found.lost_at - out.progress.iteration, " steps are repeated"));
   if (!found.folder && o.resume_training == Resume::always && !o.load_checkpoint)
     throw ConfigError(text("training_config.resume_training is true, but ",
                            checkpoint_path(o, 0).parent_path().string(),
-                           " holds no usable checkpoint; give auto to begin anew, or load_checkpoint"));
+                           " holds no usable checkpoint; give auto to start from scratch, or load_checkpoint"));
   return found.folder.has_value();
 }
 
@@ -185,7 +185,7 @@ void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
   const auto& o = setup.options;
   const auto given = open_any(setup, place);
   if (!given) {
-    out.notes.push_back(text("no checkpoint in ", place.string(), " yet: beginning anew"));
+    out.notes.push_back(text("no checkpoint in ", place.string(), " yet: starting from scratch"));
     return;
   }
   const bool resumes = o.resume_training != Resume::never && !setup.model.upcycles;

@@ -41,14 +41,14 @@ Restored restore_back(TrainingSetup& setup, ModelState& state, const checkpoint:
 /// anew.
 Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder* folder = nullptr);
 
-/// Bring the schedule and loss scaler of `setup` to `position`, which earlier processes left in memory; `step` is the one that
-/// the ranks agreed on. Throws ConfigError as restore_rates() does.
+/// Bring the schedule and loss scaler of `setup` to `position`, which earlier processes left in memory; `step` is the
+/// one that the ranks agreed on. Throws ConfigError as restore_rates() does.
 Restored restore_position(std::int64_t step, const RunPosition& position, TrainingSetup& setup);
 
 /// `progress` with the schedule and, if it is dynamic, the loss scale of this moment.
 checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup);
-/// Sets schedule and loss scale to those of `progress`; the schedule of checkpoints of the first version, which have neither,
-/// to its samples. Throws ConfigError if the schedule is another and nothing says whose counts.
+/// Sets schedule and loss scale to those of `progress`; the schedule of checkpoints of the first version, which have
+/// neither, to its samples. Throws ConfigError if the schedule is another and nothing says whose counts.
 void restore_rates(const checkpoint::Progress& progress, TrainingSetup& setup);
 
 /// How to continue a run that ends now, a sentence: `saved` says whether it has a checkpoint.

@@ -31,7 +31,7 @@ checkpoint::BelongsToRun own_checkpoints(const TrainingOptions& o, const std::st
   auto own = belongs_to(recorded);
   if (!all.empty() && (recorded.empty() || count(own) == 0)) own = belongs_to(run_of(all.front().folder));
   if (const auto others = static_cast<std::ptrdiff_t>(all.size()) - count(own); others > 0)
-    notes.push_back(text("passed over ", others, others == 1 ? " checkpoint" : " checkpoints", " of another run in ",
+    notes.push_back(text("ignored ", others, others == 1 ? " checkpoint" : " checkpoints", " of another run in ",
                          checkpoint_folder(o).string()));
   return own;
 }
@@ -42,15 +42,19 @@ std::filesystem::path checkpoint_folder(const TrainingOptions& options) {
   return std::filesystem::path(options.output_dir) / "checkpoints";
 }
 
+bool saves_in_foreign_format(const TrainingOptions& options) {
+  return options.ckpt_format && *options.ckpt_format != checkpoint::native_format;
+}
+
 std::filesystem::path checkpoint_path(const TrainingOptions& options, std::int64_t iteration) {
-  if (options.ckpt_format == CheckpointFormatName::torch)
+  if (saves_in_foreign_format(options))
     return std::filesystem::path(options.output_dir) / checkpoint::checkpoint_name("", iteration);
   return checkpoint_folder(options) / checkpoint::checkpoint_name(options.prefix, iteration);
 }
 
 const checkpoint::CheckpointFormat* saving_format(const TrainingOptions& options,
                                                   const checkpoint::CheckpointFormats& formats) {
-  return options.ckpt_format == CheckpointFormatName::torch ? &formats.named("torch") : nullptr;
+  return saves_in_foreign_format(options) ? &formats.named(*options.ckpt_format) : nullptr;
 }
 
 bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::path& checkpoint) {
@@ -73,7 +77,7 @@ void keep_other(const std::filesystem::path& checkpoint, const std::string& run)
   if (theirs.empty() || theirs == run) return;
   const std::filesystem::path kept = checkpoint.string() + "_of_run_" + theirs;
   if (std::filesystem::exists(kept))
-    throw IoError(text(checkpoint.string(), ": is of another run, and so is ", kept.string()));
+    throw IoError(text(checkpoint.string(), ": belongs to another run, and its new name is taken: ", kept.string()));
   rename_or_exchange(checkpoint, kept);
 }
 

@@ -14,8 +14,13 @@
 
 namespace tessera::training {
 
+/// Folder in a run folder for the checkpoint of our own format from which one of another program's format is written.
+inline constexpr const char* before_conversion = "before_conversion_tmp";
+
 /// Folder of the run's own checkpoints.
 std::filesystem::path checkpoint_folder(const TrainingOptions& options);
+/// Whether the run saves in another program's format, directly in output_dir.
+bool saves_in_foreign_format(const TrainingOptions& options);
 /// The checkpoint that `save` writes of that iteration, in the run's format.
 std::filesystem::path checkpoint_path(const TrainingOptions& options, std::int64_t iteration);
 /// The format of another program that the run saves in; null: our own. Throws ConfigError if it is not registered.
@@ -27,7 +32,8 @@ bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::pat
 
 /// The checkpoints of the run with that id, and those that have no id.
 checkpoint::BelongsToRun belongs_to(const std::string& run);
-/// A checkpoint of another run than `run` is renamed, so that it is not replaced by one of the same name. Throws IoError.
+/// A checkpoint of another run than `run` is renamed, so that it is not replaced by one of the same name. Throws
+/// IoError.
 void keep_other(const std::filesystem::path& checkpoint, const std::string& run);
 
 /// What the search for the newest good checkpoint of a run folder found.

@@ -29,9 +29,9 @@ using Json = nlohmann::json;
 
 constexpr const char *record_file = "run.json", *journal_file = "setting_aside.json";
 /// Written by every run, whatever its format of checkpoints. log/ is tsrun's.
-constexpr std::array<const char*, 8> own_names = {"checkpoints",         "metrics.jsonl",     "tensorboard",
-                                                  log_file_name,         "resolved.yaml",     record_file,
-                                                  "before_megatron_tmp", quarantine_file_name};
+constexpr std::array<const char*, 8> own_names = {"checkpoints",     "metrics.jsonl",     "tensorboard",
+                                                  log_file_name,     "resolved.yaml",     record_file,
+                                                  before_conversion, quarantine_file_name};
 
 bool is_there(const fs::path& path) {
   std::error_code absent;

@@ -25,8 +25,8 @@ struct RunRecord {
 /// The run folder of a run: claimed by its first rank against other processes, and known to all ranks. Nothing that
 /// another run wrote there is overwritten: it is set aside first, moved by renaming into the new folder
 /// `<output_dir>.<n>`, the first n that is free. That are checkpoints/, metrics.jsonl, tensorboard/, resolved.yaml,
-/// run.json, log/ (unless this process's output goes there), and iter_* folders of other programs' formats and tracker; all else stays.
-/// A process that ends midway leaves setting_aside.json, and the next start completes the move.
+/// run.json, log/ (unless this process's output goes there), and iter_* folders of other programs' formats and tracker;
+/// all else stays. A process that ends midway leaves setting_aside.json, and the next start completes the move.
 class RunFolder {
  public:
   /// Collective. Throws ConfigError when the folder cannot be written, another process uses it, a symbolic link in it

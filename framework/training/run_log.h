@@ -35,9 +35,9 @@ struct RunLogOptions {
   int console = 1;                   ///< file descriptor: standard output
 };
 
-/// Everything that a run reports: a bar on a terminal or plain lines elsewhere, the log file, metrics.jsonl, TensorBoard
-/// event files. The loop calls `step` once per step, in order, and `evaluation` after each evaluation. In steady
-/// state nothing here allocates, and a failed write is told once on the console and never thrown.
+/// Everything that a run reports: a bar on a terminal or plain lines elsewhere, the log file, metrics.jsonl,
+/// TensorBoard event files. The loop calls `step` once per step, in order, and `evaluation` after each evaluation. In
+/// steady state nothing here allocates, and a failed write is told once on the console and never thrown.
 class RunLog {
  public:
   /// Throws IoError when a file cannot be made.

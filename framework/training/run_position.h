@@ -35,8 +35,8 @@ std::string write_position(const RunPosition& position);
 /// Reads it. Throws DamageError for what is no position.
 RunPosition read_position(const std::string& bytes);
 
-/// What is decided before the update of a step, the same on all ranks: the update and the report of the step follow from
-/// it, in this process or in a later one. A plain value.
+/// What is decided before the update of a step, the same on all ranks: the update and the report of the step follow
+/// from it, in this process or in a later one. A plain value.
 struct StepIntent {
   StepOutcome outcome;
   UpdateRates rates;

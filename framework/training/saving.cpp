@@ -112,7 +112,7 @@ void save_alone(const checkpoint::CheckpointFormat& format, const checkpoint::Fo
 void save_through_native(const checkpoint::CheckpointFormat& format, const checkpoint::ForeignSave& save,
                          const TrainingSetup& setup, ModelState& state) {
   const auto& world = setup.model.processes.world;
-  const auto between = save.root / "before_megatron_tmp";
+  const auto between = save.root / before_conversion;
   const checkpoint::CheckpointWriter writer(between, "", save.iteration);
   const auto work = [&] {
     attempt(world, writer, [&] {

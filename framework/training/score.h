@@ -6,9 +6,9 @@
 
 namespace tessera::training {
 
-/// How a text is divided into windows to be scored by a model with shorter sequences. A window has `seq_length` tokens and
-/// begins `stride` tokens after the previous one. Each token is scored once, in the first window that has its label, with
-/// all preceding tokens of the window as context. A smaller stride gives more context and costs more.
+/// How a text is divided into windows to be scored by a model with shorter sequences. A window has `seq_length` tokens
+/// and begins `stride` tokens after the previous one. Each token is scored once, in the first window that has its
+/// label, with all preceding tokens of the window as context. A smaller stride gives more context and costs more.
 struct Windows {
   std::int64_t seq_length, stride;
   std::int64_t at_once = 8;  ///< windows per forward pass

@@ -13,7 +13,8 @@ namespace tessera::training {
 /// which for the largest models would be long. Throws as UpdatePlan.
 resilience::UndoLog::Extents undo_extents(const StateLayout& layout, const optim::Optimizer& optimizer);
 
-/// How a step of an optimizer on this rank's shards is divided. Pure: a function of the layout and the optimizer's rules.
+/// How a step of an optimizer on this rank's shards is divided. Pure: a function of the layout and the optimizer's
+/// rules.
 class UpdatePlan {
  public:
   /// Elements of one shard that one thread updates at a time, or a matrix that the optimizer needs as a whole.
@@ -35,15 +36,15 @@ class UpdatePlan {
 /// One step of an optimizer on this rank's shards.
 class ShardedUpdate {
  public:
-  /// None is owned; all outlive this. `undo`, made for undo_extents() of their plan, lets a later process complete a step
-  /// that is interrupted; nullptr: none can. Throws as UpdatePlan.
+  /// None is owned; all outlive this. `undo`, made for undo_extents() of their plan, lets a later process complete a
+  /// step that is interrupted; nullptr: none can. Throws as UpdatePlan.
   ShardedUpdate(const StateLayout& layout, const optim::Optimizer& optimizer, StateMemory& memory,
                 resilience::UndoLog* undo = nullptr);
 
-  /// Updates weights and optimizer state from the gradients, then the 16-bit weights of the same shards. `groups` are the
-  /// scalars of each group of parameters, which the optimizer prepares in place; `group_of[i]` is the group of parameter
-  /// i of the layout; empty: all are in the first. With an undo log, call its begin() before, or not, to complete the step
-  /// that was begun last: elements that are complete stay as they are.
+  /// Updates weights and optimizer state from the gradients, then the 16-bit weights of the same shards. `groups` are
+  /// the scalars of each group of parameters, which the optimizer prepares in place; `group_of[i]` is the group of
+  /// parameter i of the layout; empty: all are in the first. With an undo log, call its begin() before, or not, to
+  /// complete the step that was begun last: elements that are complete stay as they are.
   void step(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
 
   /// `call` is called in every step with an undo log, in the midst of the update of a block in the middle: for tests.
@@ -65,8 +66,8 @@ class ShardedUpdate {
   std::function<void()> halfway_;
 };
 
-/// Updates what the model reads of the elements [first, first + count) of a shard from their fp32 weights; nothing if it
-/// reads these in fp32. In the calling thread.
+/// Updates what the model reads of the elements [first, first + count) of a shard from their fp32 weights; nothing if
+/// it reads these in fp32. In the calling thread.
 void round_weights(const StateLayout& layout, StateMemory& memory, const PlacedShard& shard, std::size_t first,
                    std::size_t count);
 

@@ -13,15 +13,15 @@
 
 namespace tessera::training {
 
-/// The numbers that training changes, of the parameters that one group of ranks has alike: weights, main gradients, which
-/// these ranks sum, and optimizer state, which they may share. Binds the parameters to their memory, and keeps what the
-/// model reads equal to the fp32 weights. What lies where is StateLayout's; the memory is StateMemory's.
+/// The numbers that training changes, of the parameters that one group of ranks has alike: weights, main gradients,
+/// which these ranks sum, and optimizer state, which they may share. Binds the parameters to their memory, and keeps
+/// what the model reads equal to the fp32 weights. What lies where is StateLayout's; the memory is StateMemory's.
 class SharedState {
  public:
   /// For training with `optimizer`, which must outlive this as the parameters of the layout must; nullptr (then the
-  /// layout too was made without): weights alone. `overlaps_gather`: update() does not wait for the other ranks' shards,
-  /// weights_needed() does. `undo`: lets a later process complete an update, as in ShardedUpdate. The content of the memory
-  /// is not changed.
+  /// layout too was made without): weights alone. `overlaps_gather`: update() does not wait for the other ranks'
+  /// shards, weights_needed() does. `undo`: lets a later process complete an update, as in ShardedUpdate. The content
+  /// of the memory is not changed.
   SharedState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer, bool overlaps_gather = false,
               std::unique_ptr<resilience::UndoLog> undo = nullptr);
   /// For one rank that has all of each parameter, in new memory.
@@ -30,8 +30,8 @@ class SharedState {
   SharedState& operator=(const SharedState&) = delete;
 
   const StateLayout& layout() const { return layout_; }
-  /// The fp32 weights of all parameters, in the layout of FlatParameters. Throws BugError if this rank has only shards of
-  /// some.
+  /// The fp32 weights of all parameters, in the layout of FlatParameters. Throws BugError if this rank has only shards
+  /// of some.
   std::span<float> weights();
   /// The main gradients, likewise; empty without an optimizer.
   std::span<float> gradients() { return memory_.floats(StateArray::gradients); }
@@ -63,8 +63,8 @@ class SharedState {
   /// As ShardedUpdate::call_halfway.
   void call_halfway(std::function<void()> call);
 
-  /// Views of the elements that this rank owns (StateScope::owned), for sums over the run. May include padding, which is
-  /// zero; StateLayout::owned_padding counts it.
+  /// Views of the elements that this rank owns (StateScope::owned), for sums over the run. May include padding, which
+  /// is zero; StateLayout::owned_padding counts it.
   const std::vector<std::span<const float>>& owned_gradients() const { return owned_gradients_; }
   const std::vector<std::span<const float>>& owned_weights() const { return owned_weights_; }
 

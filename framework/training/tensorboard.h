@@ -16,8 +16,8 @@ struct Scalar {
 /// A TensorBoard event file (`events.out.tfevents.*`): TFRecord frames with masked CRC-32C around protocol
 /// buffers of tensorflow/core/util/event.proto, encoded by hand. Read back in a test by the real `tensorboard`.
 ///
-/// Each call passes whole records to the operating system at once, so a killed process loses none; it allocates nothing.
-/// A failed write never throws: `complaint` describes the first.
+/// Each call passes whole records to the operating system at once, so a killed process loses none; it allocates
+/// nothing. A failed write never throws: `complaint` describes the first.
 class EventFile {
  public:
   /// Creates `folder` if necessary, and in it a new file whose name sorts after the existing ones. Throws IoError.
@@ -42,8 +42,8 @@ class EventFile {
 inline constexpr std::string_view vs_samples = " vs samples";
 
 /// Removes from the event files in `folder` what came after the checkpoint that a run resumes from: points after
-/// `iteration`, or after `consumed_samples` on curves `vs samples`, and incomplete records. Files without remaining points
-/// are deleted. The curves then continue without a second branch.
+/// `iteration`, or after `consumed_samples` on curves `vs samples`, and incomplete records. Files without remaining
+/// points are deleted. The curves then continue without a second branch.
 ///
 /// (TensorBoard's own mechanism, a session start with a purge step, compares the number of the step alone, and would
 /// also remove points of the curves over samples.) Throws IoError.

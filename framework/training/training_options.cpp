@@ -124,8 +124,8 @@ void describe(options::Schema<TrainingOptions>& s) {
       "exit_on_missing_checkpoint", &O::exit_on_missing_checkpoint,
       "Fail if `load_checkpoint` holds no checkpoint, also if it is `output_dir`; false: start from scratch then.");
   s.option("ckpt_format", &O::ckpt_format,
-           "Checkpoint format to write: safetensors (or null) is Tessera's, torch is Megatron-LM's --ckpt-format "
-           "torch. Both can be loaded.");
+           "Checkpoint format to write: safetensors (or null) is Tessera's, torch is Megatron-LM's `--ckpt-format "
+           "torch`. Both can be loaded.");
   s.option("prefix", &O::prefix, "Prefix of checkpoint names.").alias("ckpt_prefix");
   s.option("crc_check", &O::crc_check, "Verify all checksums when a checkpoint is loaded.")
       .alias("resume_crc_check")

@@ -57,15 +57,6 @@ inline options::Words<LogStyle> words(LogStyle) {
   return {{"megatron", LogStyle::megatron}, {"core_ms", LogStyle::core_ms}};
 }
 
-/// What checkpoints look like.
-enum class CheckpointFormatName {
-  safetensors,  ///< docs/checkpoints.md
-  torch         ///< Megatron-LM's --ckpt-format torch, in output_dir itself
-};
-inline options::Words<CheckpointFormatName> words(CheckpointFormatName) {
-  return {{"safetensors", CheckpointFormatName::safetensors}, {"torch", CheckpointFormatName::torch}};
-}
-
 /// training_config: how long, from which seed, what is written when, and where.
 struct TrainingOptions {
   std::int64_t seed = 1234;
@@ -104,7 +95,8 @@ struct TrainingOptions {
   /// Whether the run may begin from a checkpoint.
   bool may_load() const { return resume_training != Resume::never || load_checkpoint; }
   bool exit_on_missing_checkpoint = false;
-  std::optional<CheckpointFormatName> ckpt_format;
+  /// Null: our own. Which others there are is known to the program that registers them.
+  std::optional<std::string> ckpt_format;
   std::string prefix = "network";
   bool crc_check = true;
   std::int64_t keep_checkpoint_max = 5;

@@ -10,13 +10,12 @@ namespace {
 
 const std::string experts = ".mlp.experts.local_experts.";
 
-/// "decoder.layers.7.mlp.experts.local_experts.3.linear_fc1.weight" -> "decoder.layers.7.mlp.linear_fc1.weight"; empty
-/// for the name of a weight that belongs to no expert.
+/// The weight of the dense network of the same layer, of a weight of an expert:
+/// "decoder.layers.7.mlp.experts.local_experts.3.linear_fc1.weight" -> "decoder.layers.7.mlp.linear_fc1.weight".
 std::string dense_name(const std::string& name) {
-  const auto at = name.find(experts);
-  if (at == std::string::npos) return "";
-  const auto end = name.find('.', at + experts.size());
-  return end == std::string::npos ? "" : name.substr(0, at) + ".mlp" + name.substr(end);
+  const auto at = name.find(experts), end = name.find('.', at + experts.size());
+  must(at != std::string::npos && end != std::string::npos, "an expert's weight is named after MixtureOfExperts");
+  return name.substr(0, at) + ".mlp" + name.substr(end);
 }
 
 bool is_of_router(const checkpoint::TensorRange& weight) {
@@ -27,13 +26,13 @@ bool is_of_router(const checkpoint::TensorRange& weight) {
 
 UpcycledWeights::UpcycledWeights(const checkpoint::WeightSource& dense, std::span<const checkpoint::TensorRange> all)
     : dense_(dense) {
-  for (const auto& name : dense_.names())
+  for (const auto& name : dense_.names())  // a file has names alone, no roles
     if (name.find(experts) != std::string::npos)
       throw ConfigError(text("moe_config.moe_use_upcycling: ", dense_.folder().string(), " has experts already: '",
                              name, "'; leave moe_use_upcycling out, or give the checkpoint of a dense model"));
   for (const auto& weight : all) {
+    if (weight.role != ParameterRole::expert || of_experts_.count(weight.name) > 0) continue;
     auto there = dense_name(weight.name);
-    if (there.empty() || of_experts_.count(weight.name) > 0) continue;
     copies_[there].push_back(weight.name);
     of_experts_[weight.name] = std::move(there);
   }
@@ -70,8 +69,9 @@ std::vector<checkpoint::TensorRange> upcycled(std::span<const checkpoint::Tensor
 
 void refuse_dense(const checkpoint::WeightSource& source, std::span<const checkpoint::TensorRange> weights) {
   for (const auto& weight : weights) {
+    if (weight.role != ParameterRole::expert) continue;
     const auto there = dense_name(weight.name);
-    if (there.empty() || source.has(weight.name) || !source.has(there)) continue;
+    if (source.has(weight.name) || !source.has(there)) continue;
     throw ConfigError(text(source.folder().string(), ": is the checkpoint of a dense model: it has '", there,
                            "', but that layer has experts here ('", weight.name,
                            "'). Give moe_config.moe_use_upcycling: true, training_config.load_checkpoint and another "

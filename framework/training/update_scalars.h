@@ -33,8 +33,8 @@ struct UpdateRates {
 };
 
 /// What an optimizer has to know for one step, for each group of parameters that are treated alike. A function of the
-/// recipe, the rates and the outcome of the step, and of the parameters' names and roles: any rank can compute it for the
-/// parameters of any other.
+/// recipe, the rates and the outcome of the step, and of the parameters' names and roles: any rank can compute it for
+/// the parameters of any other.
 class UpdateScalars {
  public:
   /// `optimization` is not owned and outlives this; the parameters are read here only.

@@ -66,7 +66,8 @@ class LaunchLink {
     say(lost_peer ? LinkWord::lost_peer : LinkWord::failed, message);
   }
   void done() const { say(LinkWord::done, ""); }
-  /// The state after `iteration` is in the folder: if this worker ends without done(), another start continues from there.
+  /// The state after `iteration` is in the folder: if this worker ends without done(), another start continues from
+  /// there.
   void holds(std::int64_t iteration) const;
   /// What the launcher adds to the report of a failure or a stop: "the same command resumes from the newest
   /// checkpoint".
@@ -79,8 +80,8 @@ class LaunchLink {
   std::string order_;
 };
 
-/// The files for the state of a rank in the launcher's folder: a file to be created there, and a link to a memfd that the
-/// launcher holds, for hosts whose /dev/shm is small. The launcher keeps both for the next start of the workers.
+/// The files for the state of a rank in the launcher's folder: a file to be created there, and a link to a memfd that
+/// the launcher holds, for hosts whose /dev/shm is small. The launcher keeps both for the next start of the workers.
 std::filesystem::path state_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path held_state_file(const std::filesystem::path& folder, int rank);
 

@@ -212,11 +212,11 @@ std::vector<OperationEntry> OperationRecord::read() const {
 }
 
 std::string describe(const OperationEntry& entry, double now) {
-  std::string story = entry.inside() ? "in " : "in no operation; its last was ";
-  story += entry.operation;
-  if (entry.sequence != 0) story += text(" ", entry.sequence);
-  story += text(" of group ", entry.group, ", ", entry.bytes, " bytes, asked by '", entry.who, "', ");
-  return story +
+  std::string message = entry.inside() ? "in " : "in no operation; its last was ";
+  message += entry.operation;
+  if (entry.sequence != 0) message += text(" ", entry.sequence);
+  message += text(" of group ", entry.group, ", ", entry.bytes, " bytes, asked by '", entry.who, "', ");
+  return message +
          (entry.inside() ? "for " + seconds(now - entry.entered) : "left " + seconds(now - *entry.left) + " ago");
 }
 

@@ -134,7 +134,7 @@ void Attempt::hear_guests() {
     }
     std::visit(Cases{[&](const HostMessage&) {
                        send(guest.connection, RefusedMessage{2, "the job has all its hosts already and is running"});
-                       guests_.refuse(guest, "a host too many");
+                       guests_.refuse(guest, "more hosts than --nnodes");
                      },
                      [&](const auto& worker_or_agent) { admit(guest, worker_or_agent); }},
                *message);

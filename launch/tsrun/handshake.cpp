@@ -39,7 +39,8 @@ bool prove(Connection& head, const Endpoint& where, Role role, const std::string
   };
   const auto nothing_came = [&] {
     if (!head.problem().empty()) return fail(Failure::Kind::stranger, head.problem());
-    return fail(Failure::Kind::dropped, head.open() ? "it does not answer as a tsrun that leads" : "it hung up");
+    return fail(Failure::Kind::dropped,
+                head.open() ? "it does not answer as a tsrun that leads" : "it closed the connection");
   };
   Handshake handshake = {name_of(role), random_letters(nonce_bytes), ""};
   send(head, HelloMessage{handshake.role, handshake.guest_nonce, host_name()});
@@ -101,7 +102,7 @@ Connection reach_head(const Endpoint& where, Role role, const std::string& secre
     return head;
   }
   if (!prove(head, where, role, secret, seconds, failure)) return Connection();
-  if (!head.open()) failure.words = "it hung up";
+  if (!head.open()) failure.words = "it closed the connection";
   return head;
 }
 

@@ -19,7 +19,7 @@ bool port_is_taken(const ConfigError& error) { return std::string(error.what()).
   if (failure.kind == Failure::Kind::stranger)
     throw Error(text("the tsrun that leads, on ", where.address, ", sent ", failure.words,
                      " (is it of another version, or another program?)"));
-  throw Error(text("nobody leads at ", where.address, ":", where.port, ": ", failure.words,
+  throw Error(text("no tsrun answers at ", where.address, ":", where.port, ": ", failure.words,
                    ". Was the same line started on ", options.master_addr, "?"));
 }
 

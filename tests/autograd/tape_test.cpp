@@ -313,8 +313,8 @@ std::ptrdiff_t not_bfloat16(std::span<const float> values) {
   return std::count_if(values.begin(), values.end(), [](float v) { return static_cast<float>(bfloat16(v)) != v; });
 }
 
-/// With one token whose hidden state is all ones, a row of the weight gradient is the slope of that row: a factor of two
-/// products, which in 16 bits is rounded as docs/numerics.md says.
+/// With one token whose hidden state is all ones, a row of the weight gradient is the slope of that row: a factor of
+/// two products, which in 16 bits is rounded as docs/numerics.md says.
 TEST_F(Ops, In16BitsSlopesThatAreFactorsOfProductsAreRounded) {
   Weight w({50, 2}, 1);
   const std::vector<std::int32_t> labels = {7};

@@ -125,7 +125,7 @@ TEST_F(FilesTest, ReadingBeyondTheEndSaysHowMuchIsMissing) {
   std::array<std::byte, 4> into{};
   file.read_at(1, into);
   EXPECT_EQ(into[0], std::byte{'2'});
-  EXPECT_EQ(story_of([&] { file.read_at(3, into); }), "short: ends at byte 5; 2 more were promised");
+  EXPECT_EQ(story_of([&] { file.read_at(3, into); }), "short: ends at byte 5; expected 2 more bytes");
 }
 
 TEST_F(FilesTest, AMappedFileShowsTheBytesAndAnEmptyOneNone) {

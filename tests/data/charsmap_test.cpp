@@ -27,7 +27,8 @@ TEST(CharsMap, RandomTextsAsRecorded) {
   EXPECT_EQ(recorded_map().at("texts").size(), 500U);
 }
 
-// Each code point in frames that show whether it joins its neighbours to a grapheme cluster; sums as in unicode_test.cpp.
+// Each code point in frames that show whether it joins its neighbours to a grapheme cluster; sums as in
+// unicode_test.cpp.
 TEST(CharsMap, EveryCodePointJoinsItsNeighboursAsRecorded) {
   constexpr char32_t block = 0x8000;
   const CharsMap map(blob(), "charsmap.json");

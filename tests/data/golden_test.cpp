@@ -9,7 +9,7 @@ TEST(RecordedDataPipeline, IsRepeatedToTheBit) {
   const auto results = run_data_cases(std::filesystem::path(TESTS_DATA) / "golden_data");
   EXPECT_EQ(results.size(), 87U);  // a file that is not found would leave its cases out
   for (const auto& result : results)
-    EXPECT_EQ(result.verdict, CaseResult::Verdict::passed) << result.name << ": " << result.story;
+    EXPECT_EQ(result.verdict, CaseResult::Verdict::passed) << result.name << ": " << result.summary;
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ TEST_F(IndexedFiles, DamageIsNamed) {
   };
   EXPECT_NO_THROW(open(index, data)());
   expect_refused([] { (void)IndexedDataset("absent"); }, {"absent.idx", "prefix"});
-  expect_refused(open(index, data.substr(0, 13)), {"y.bin", "13 bytes", "7 tokens", "cut off"});
+  expect_refused(open(index, data.substr(0, 13)), {"y.bin", "13 bytes", "7 tokens", "truncated"});
   expect_refused(open(changed(0, 'X'), data), {"y.idx", "MMIDIDX"});
   expect_refused(open("", data), {"y.idx", "MMIDIDX"});
   expect_refused(open(changed(9, 2), data), {"y.idx", "version 2"});

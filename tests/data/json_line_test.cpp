@@ -98,8 +98,8 @@ TEST(JsonLine, RefusesWhatPythonRefusesAndSaysWhere) {
   EXPECT_EQ(refusal_of("{\"text\": \"a\" 1}"), "is not JSON: column 14: expected ',' or '}'");
 }
 
-// The inputs of tests/fuzz/json_line_fuzz.cpp: of each line, whether json.loads of Python 3.11 reads it and "text" and "t"
-// are strings, or lists of them, that UTF-8 can hold.
+// The inputs of tests/fuzz/json_line_fuzz.cpp: of each line, whether json.loads of Python 3.11 reads it and "text" and
+// "t" are strings, or lists of them, that UTF-8 can hold.
 TEST(JsonLine, VerdictsOfTheFuzzersInputsAreThoseOfPython) {
   const std::map<std::string, std::string> verdicts = {{"bad_utf8", "n"},        {"broken", "nnnnnnnnnnn"},
                                                        {"byte_order_mark", "n"}, {"deep", "y"},

@@ -40,7 +40,7 @@ TEST(SentencePiece, IdsTextsAndSpecialIdsAreThoseOfMegatron) {
   const auto results = run_data_cases(recorded_models);
   EXPECT_EQ(results.size(), 24U);  // 12 tokenizers, their properties and their ids
   for (const auto& result : results)
-    EXPECT_EQ(result.verdict, CaseResult::Verdict::passed) << result.name << ": " << result.story;
+    EXPECT_EQ(result.verdict, CaseResult::Verdict::passed) << result.name << ": " << result.summary;
 }
 
 TEST(SentencePiece, AnyIdsDecodeToTheTextOfMegatron) {

@@ -26,7 +26,8 @@ std::string filled(std::string frame, char32_t code) {
   return frame;
 }
 
-// Sums of unicode_test.cpp, over the blocks of 0x8000 code points below `end` and the one of tags and variation selectors.
+// Sums of unicode_test.cpp, over the blocks of 0x8000 code points below `end` and the one of tags and variation
+// selectors.
 void expect_sums(const std::string& name, const std::string& sums, const std::string& frame, char32_t end,
                  const std::function<void(const std::string&, std::string&)>& fact) {
   constexpr char32_t block = 0x8000;

@@ -73,7 +73,7 @@ class LaunchTrain(Launching):
         self.wait_until(lambda: self.steps_logged("killed") >= 12, "12 steps")
         os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
         self.end_of(job)
-        self.assertRegex(self.log("worker_0.log", "killed/log"), r"going on from \S+ after iteration (?!0\b)\d+")
+        self.assertRegex(self.log("worker_0.log", "killed/log"), r"resuming from \S+ after iteration (?!0\b)\d+")
         self.assertFalse((self.folder / "killed.1").exists())
         self.tessera(*train(*PP2[2:], training_iters=60, output_dir="alone")[1:])
         self.assert_same_losses("alone", "killed")

@@ -62,7 +62,7 @@ class Layouts(harness.InOwnFolder):
                                  *(f"iter_0000002/mp_rank_00_00{stage}/model_optim_rng.pt" for stage in (0, 1)),
                                  *(f"iter_0000003/mp_rank_0{tensor}/{name}.pt" for tensor in (0, 1) for name in ("distrib_optim", "model_optim_rng")),
                                  "iter_0000004/mp_rank_00/model_optim_rng.pt"])
-        self.assertFalse((self.folder / "moving/before_megatron_tmp").exists())
+        self.assertFalse((self.folder / "moving/before_conversion_tmp").exists())
 
     def test_a_checkpoint_goes_on_with_another_padding_of_the_vocabulary(self):
         # 51 tokens in rows that tensor parallel ranks share: 56 on one process, 64 on two.

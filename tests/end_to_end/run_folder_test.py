@@ -62,7 +62,7 @@ class UsedFolder(RunFolder):
         for name in ("network_iter_0000030", "network_iter_0000040"):
             shutil.copytree(self.folder / "other/checkpoints" / name, self.folder / "run/checkpoints" / name)
         told = self.train(**length, training_iters=30)
-        self.assertIn("passed over 2 checkpoints of another run", told)
+        self.assertIn("ignored 2 checkpoints of another run", told)
         self.assertIn("run/checkpoints/network_iter_0000020 after iteration 20", told)
         run = json.loads((self.folder / "other/run.json").read_text())["run"]
         kept = {"network_iter_0000030": f"network_iter_0000030_of_run_{run}", "network_iter_0000040": "network_iter_0000040"}
@@ -263,7 +263,7 @@ class Links(RunFolder):
 
     def test_a_run_that_would_write_through_one_is_refused(self):
         for name, target in (("checkpoints", "folder"), ("tensorboard", "folder"), ("metrics.jsonl", "file"), ("resolved.yaml", "file"),
-                             ("run.json", "file"), ("in_use", "file"), ("in_use", "absent"), ("before_megatron_tmp", "folder"),
+                             ("run.json", "file"), ("in_use", "file"), ("in_use", "absent"), ("before_conversion_tmp", "folder"),
                              ("metrics.jsonl", "absent")):
             shutil.rmtree(self.folder / "run", ignore_errors=True)
             self.link(name, target)

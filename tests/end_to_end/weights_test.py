@@ -73,7 +73,7 @@ class Weights(harness.InOwnFolder):
             "dataset_config": {"dataset_type": "mock", "batch_size": 2}}))
         told = self.tessera("train", recipe)
         self.assertIn("embedding.word_embeddings.weight: 96 rows kept, 4 rows of padding filled with their mean", told)
-        self.assertIn("beginning with the weights of hf", told)
+        self.assertIn("starting from the weights of hf", told)
         told = self.convert("run", "out", "--dtype", "bfloat16", out_of="tessera", into="hf")
         self.assertIn("rows 96 to 99 are padding and left out", told)
         self.assertEqual(tensors_of(self.folder / "out/model.safetensors"), tensors_of(FAMILIES / "qwen2/model.safetensors"))
@@ -163,7 +163,7 @@ class Weights(harness.InOwnFolder):
 
     def test_what_cannot_be_converted_is_one_clear_line(self):
         told = self.convert(MEGATRON, "out", out_of="megatron", into="hf", code=2)
-        self.assertIn("go by way of tessera", told)
+        self.assertIn("one of the two must be tessera", told)
         self.write("odd/config.json", '{"model_type": "mamba"}')
         self.assertIn("model_type mamba is not built", self.convert("odd", "out", code=2))
         self.assertIn("generate: give one of", self.tessera("generate", code=2))

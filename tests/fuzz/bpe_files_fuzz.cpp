@@ -1,6 +1,6 @@
-// A vocab.json and a merges.txt, one behind the other with a NUL between: refused with a ConfigError, or texts become ids
-// of the vocabulary, and those that have a token for every byte become the same bytes again
-// if no two tokens share an id.
+// A vocab.json and a merges.txt, one behind the other with a NUL between: refused with a ConfigError, or texts become
+// ids of the vocabulary, and those that have a token for every byte become the same bytes again if no two tokens share
+// an id.
 #include <sys/mman.h>
 #include <unistd.h>
 

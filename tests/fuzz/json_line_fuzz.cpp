@@ -1,5 +1,6 @@
-// JSON lines. Each line: refused with a ConfigError, or its texts are UTF-8 if the line is, and what another library reads
-// where that library accepts the line as an object. The lines of the whole input: the same, however it is cut into chunks.
+// JSON lines. Each line: refused with a ConfigError, or its texts are UTF-8 if the line is, and what another library
+// reads where that library accepts the line as an object. The lines of the whole input: the same, however it is cut
+// into chunks.
 #include <sys/mman.h>
 #include <unistd.h>
 

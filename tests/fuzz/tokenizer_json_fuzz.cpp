@@ -1,4 +1,5 @@
-// A tokenizer.json: refused with a ConfigError, or it encodes texts and decodes ids, and never gives a part of a character.
+// A tokenizer.json: refused with a ConfigError, or it encodes texts and decodes ids, and never gives a part of a
+// character.
 #include <cstdlib>
 
 #include "framework/base/error.h"

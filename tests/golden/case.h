@@ -9,7 +9,7 @@ struct CaseResult {
   enum class Verdict { passed, failed, not_supported };
   std::string name;
   Verdict verdict = Verdict::failed;
-  std::string story;  ///< what differs or what is missing; empty when it passed
+  std::string summary;  ///< what differs or what is missing; empty when it passed
 };
 
 }  // namespace tessera

@@ -15,6 +15,7 @@
 #include "tests/golden/comparison.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/refusals.h"
+#include "tests/golden/registries.h"
 
 namespace tessera::golden {
 namespace {
@@ -27,7 +28,7 @@ constexpr const char* refused_alike = "refused as there: ";
 /// What there is to judge with.
 struct Court {
   flags::FlagTable table = flags::FlagTable::named(flags::FlagTable::usual, options::Mappings());
-  recipe::Registries registries = {};
+  recipe::Registries registries = all_registries();
   options::Facts facts = recipe::all_facts(registries);
   Json defaults = {};
 };
@@ -142,15 +143,15 @@ CaseResult judge(const Json& row, const Court& court) {
   CaseResult result{row.at("id"), CaseResult::Verdict::passed, ""};
   const auto ours = judged(accepted(row, court.table), row.at("world_size"), court);
   if (const auto theirs = refusal_in(row)) {
-    result.story = judge_refusal(*theirs, ours);
-    if (!result.story.empty()) result.verdict = CaseResult::Verdict::failed;
-    if (result.story.empty()) result.story = refused_alike + theirs->words;
+    result.summary = judge_refusal(*theirs, ours);
+    if (!result.summary.empty()) result.verdict = CaseResult::Verdict::failed;
+    if (result.summary.empty()) result.summary = refused_alike + theirs->words;
     return result;
   }
   if (!ours.not_built.empty()) throw NotSupported{ours.not_built};
   Comparison comparison;
   if (only_when_a_step_begins(ours.report)) {
-    result.story = "taken there until a step begins: " + problems_of(ours);
+    result.summary = "taken there until a step begins: " + problems_of(ours);
     return result;
   }
   for (const auto& finding : ours.report.findings())
@@ -159,7 +160,7 @@ CaseResult judge(const Json& row, const Court& court) {
     comparison.wrong(text("taken there, refused here: ", problems_of(ours)));
   else
     compare(row, court, ours, comparison);
-  if (!comparison.good()) result = {result.name, CaseResult::Verdict::failed, comparison.story()};
+  if (!comparison.good()) result = {result.name, CaseResult::Verdict::failed, comparison.summary()};
   return result;
 }
 
@@ -205,8 +206,8 @@ std::vector<std::string> shares_of_command_lines(const std::vector<CaseResult>& 
   for (const auto& result : results) {
     const bool passed = result.verdict == CaseResult::Verdict::passed;
     if (result.verdict == CaseResult::Verdict::failed) ++failed;
-    if (passed) ++(result.story.rfind(refused_alike, 0) == 0 ? refused : agree);
-    if (result.verdict == CaseResult::Verdict::not_supported) ++missing, ++causes[result.story];
+    if (passed) ++(result.summary.rfind(refused_alike, 0) == 0 ? refused : agree);
+    if (result.verdict == CaseResult::Verdict::not_supported) ++missing, ++causes[result.summary];
   }
   std::vector<std::pair<std::size_t, std::string>> by_number;
   for (const auto& [cause, count] : causes) by_number.emplace_back(count, cause);

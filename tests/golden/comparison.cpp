@@ -31,15 +31,16 @@ void Comparison::compare(const std::string& name, std::span<const double> x, std
                expected[at], "); ", tolerance, " is allowed"));
 }
 
-void Comparison::wrong(const std::string& story) {
-  if (++wrongs_ <= most_told) story_ += (story_.empty() ? "" : "; ") + story;
+void Comparison::wrong(const std::string& difference) {
+  if (++wrongs_ <= most_told) differences_ += (differences_.empty() ? "" : "; ") + difference;
 }
 
-std::string Comparison::story() const {
-  if (wrongs_ > most_told) return text(story_, "; and ", wrongs_ - most_told, " more");
-  if (wrongs_ > 0) return story_;
+std::string Comparison::summary() const {
+  if (wrongs_ > most_told) return text(differences_, "; and ", wrongs_ - most_told, " more");
+  if (wrongs_ > 0) return differences_;
   std::ostringstream out;
   out << "worst " << worst_ << " at " << std::setprecision(2) << worst_share_ << " of its tolerance";
+  for (const auto& what : not_compared_) out << (what == *not_compared_.begin() ? "; not compared: " : ", ") << what;
   return out.str();
 }
 

@@ -144,13 +144,13 @@ std::map<std::string, std::string> flag_map(const Json& arguments) {
 void DataFolder::run(const std::string& name, const std::function<std::string()>& judge) {
   CaseResult result{name, CaseResult::Verdict::failed, ""};
   try {
-    result.story = judge();
-    if (result.story.empty()) result.verdict = CaseResult::Verdict::passed;
+    result.summary = judge();
+    if (result.summary.empty()) result.verdict = CaseResult::Verdict::passed;
   } catch (const NotSupported& missing) {
     result.verdict = CaseResult::Verdict::not_supported;
-    result.story = missing.what;
+    result.summary = missing.what;
   } catch (const std::exception& error) {
-    result.story = error.what();
+    result.summary = error.what();
   }
   results.push_back(result);
 }

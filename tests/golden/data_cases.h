@@ -41,7 +41,7 @@ class DataFolder {
   /// The path in the flags of which tokenizer() made `path`.
   std::string given_path(const std::string& path) const;
 
-  /// Judge one case: `judge` returns what differs, or nothing. Exceptions are failures with their story.
+  /// Judge one case: `judge` returns what differs, or nothing. Exceptions are failures with their message.
   void run(const std::string& name, const std::function<std::string()>& judge);
   std::vector<CaseResult> results;
 

@@ -106,17 +106,13 @@ class Walk {
 std::vector<CaseKind> case_kinds(const Programs& programs) {
   const auto one_run = [programs](const fs::path& folder) { return run_training_case(folder, programs); };
   const auto runs = [programs](const fs::path& folder) { return run_training_cases(folder, programs); };
-  return {
-    {"models", is_model, run_model_cases}, {"training run", is_training_run, one_run},
-        {"training runs", is_training_folder, runs}, {"schedules", is_schedules, run_schedule_cases},
-        {"command lines", is_command_lines, run_command_line_cases, shares_of_command_lines},
-#if __has_include("tests/golden/operators.h")
-        {"operators", is_operators, run_operator_cases},
-#endif
-    {
-      "data", is_data, run_data_cases
-    }
-  };
+  return {{"models", is_model, run_model_cases},
+          {"training run", is_training_run, one_run},
+          {"training runs", is_training_folder, runs},
+          {"schedules", is_schedules, run_schedule_cases},
+          {"command lines", is_command_lines, run_command_line_cases, shares_of_command_lines},
+          {"operators", is_operators, run_operator_cases},
+          {"data", is_data, run_data_cases}};
 }
 
 std::vector<CaseResult> run_cases(const fs::path& root, const std::vector<CaseKind>& kinds,
@@ -132,7 +128,7 @@ std::string line_of(const CaseResult& result) {
   const auto* verdict = result.verdict == CaseResult::Verdict::passed   ? "passed"
                         : result.verdict == CaseResult::Verdict::failed ? "failed"
                                                                         : "not supported";
-  return text(verdict, " ", result.name, result.story.empty() ? "" : ": ", result.story);
+  return text(verdict, " ", result.name, result.summary.empty() ? "" : ": ", result.summary);
 }
 
 std::string summary_of(const std::vector<CaseResult>& results) {

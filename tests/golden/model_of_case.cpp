@@ -3,11 +3,11 @@
 #include <cmath>
 
 #include "framework/base/files.h"
-#include "framework/interop/formats/formats.h"
 #include "framework/kernels/vector.h"
 #include "framework/recipe/build.h"
 #include "framework/training/step.h"
 #include "tests/golden/arguments.h"
+#include "tests/golden/registries.h"
 
 namespace tessera {
 
@@ -159,8 +159,7 @@ options::Value recipe_of(const fs::path& folder, const options::Value& model_con
 }
 
 training::TrainingSetup setup_of(const options::Value& tree) {
-  recipe::Registries registries;
-  formats::add_all_formats(registries.formats);
+  auto registries = all_registries();
   registries.datasets.add("golden", make, "The batches of a golden case.");
   options::Report report;
   const auto recipe = recipe::read_recipe(tree, registries, report);

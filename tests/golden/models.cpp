@@ -98,14 +98,14 @@ class ModelCases {
       const auto verdict = comparison.good() ? CaseResult::Verdict::passed : CaseResult::Verdict::failed;
       add(name, verdict,
           comparison.compared() == 0 && comparison.good() ? what
-                                                          : text(what, what.empty() ? "" : "; ", comparison.story()));
+                                                          : text(what, what.empty() ? "" : "; ", comparison.summary()));
     } catch (const std::exception& error) {
       add(name, CaseResult::Verdict::failed, error.what());
     }
   }
-  void add(const std::string& name, CaseResult::Verdict verdict, std::string story) {
-    std::replace(story.begin(), story.end(), '\n', ' ');
-    results_.push_back({name, verdict, std::move(story)});
+  void add(const std::string& name, CaseResult::Verdict verdict, std::string summary) {
+    std::replace(summary.begin(), summary.end(), '\n', ' ');
+    results_.push_back({name, verdict, std::move(summary)});
   }
 
   std::string everything(Comparison& comparison) const {

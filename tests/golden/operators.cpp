@@ -89,12 +89,6 @@ void compare_tensor(const std::string& name, std::span<const double> x, const Te
   }
 }
 
-/// What was judged: how many tensors, and the note about them.
-struct Judged {
-  int tensors = 0;
-  std::string note;
-};
-
 /// The rule of a precision: so many times the noise floor that `key` names, and never below `least`.
 struct Rule {
   DType type = DType::float32;
@@ -118,7 +112,7 @@ Rule rule_of(const Json& json) {
 void round_results(DType type, OperatorResults& results) {
   if (type == DType::float32) return;
   kernels::Threads threads(1);
-  for (auto& [name, values] : results.tensors) {
+  for (auto& [name, values] : results) {
     if (name != "out.y" && name.rfind("grad.", 0) != 0) continue;
     std::vector<float> floats(values.begin(), values.end());
     kernels::round_to(threads, type, floats);
@@ -126,18 +120,19 @@ void round_results(DType type, OperatorResults& results) {
   }
 }
 
-Judged judge(const fs::path& json_file, const Json& json, Comparison& comparison) {
+/// Compares every recorded output and gradient, and returns how many there are.
+int compare_results(const fs::path& json_file, const Json& json, Comparison& comparison) {
   const checkpoint::SafetensorsReader file(fs::path(json_file).replace_extension(".safetensors"));
   const auto name = json.at("name").get<std::string>(), compare = json.at("compare").get<std::string>();
   const auto rule = rule_of(json);
   auto computed = run_operator(name, read_inputs(file, json.at("attributes")));
   round_results(rule.type, computed);
   const auto& floors = json.at("noise_floor").at(rule.key);
-  Judged judged{0, computed.note};
+  int tensors = 0;
   for (const auto& tensor : file.names()) {
     if (tensor.rfind("out.", 0) != 0 && tensor.rfind("grad.", 0) != 0) continue;
-    const auto found = computed.tensors.find(tensor);
-    if (found == computed.tensors.end()) {
+    const auto found = computed.find(tensor);
+    if (found == computed.end()) {
       comparison.wrong(tensor + " is recorded, but was not computed");
     } else if (!floors.contains(tensor)) {
       comparison.wrong(tensor + " has no recorded noise floor");
@@ -146,10 +141,10 @@ Judged judge(const fs::path& json_file, const Json& json, Comparison& comparison
       compare_tensor(tensor, found->second, file.tensor(tensor), compare, std::max(rule.factor * floor, rule.least),
                      comparison);
       compare_zeros(tensor, found->second, file, comparison);
-      ++judged.tensors;
+      ++tensors;
     }
   }
-  return judged;
+  return tensors;
 }
 
 }  // namespace
@@ -174,17 +169,16 @@ CaseResult run_operator_case(const std::filesystem::path& json_file) {
   try {
     const auto json = golden::Json::parse(read_file(json_file));
     golden::Comparison comparison;
-    const auto judged = golden::judge(json_file, json, comparison);
-    result.verdict = comparison.good() && judged.tensors > 0 ? Verdict::passed : Verdict::failed;
-    result.story = judged.tensors == 0 && comparison.good() ? "nothing is recorded"
-                                                            : text(judged.tensors, " tensors; ", comparison.story());
-    if (!judged.note.empty()) result.story += "; " + judged.note;
+    const auto tensors = golden::compare_results(json_file, json, comparison);
+    result.verdict = comparison.good() && tensors > 0 ? Verdict::passed : Verdict::failed;
+    result.summary =
+        tensors == 0 && comparison.good() ? "nothing is recorded" : text(tensors, " tensors; ", comparison.summary());
   } catch (const golden::NotBuilt& missing) {
     result.verdict = Verdict::not_supported;
-    result.story = missing.what + " is not built";
+    result.summary = missing.what + " is not built";
   } catch (const std::exception& error) {
-    result.story = error.what();
-    std::replace(result.story.begin(), result.story.end(), '\n', ' ');
+    result.summary = error.what();
+    std::replace(result.summary.begin(), result.summary.end(), '\n', ' ');
   }
   return result;
 }

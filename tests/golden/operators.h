@@ -22,12 +22,8 @@ struct OperatorInputs {
   const std::vector<std::int64_t>& shape(const std::string& name) const;
 };
 
-/// All outputs and gradients that the kernels compute for it, by their recorded names, and what a reader must know to
-/// judge them: where a recording could not be taken as it is.
-struct OperatorResults {
-  std::map<std::string, std::vector<double>> tensors;
-  std::string note;
-};
+/// All outputs and gradients that the kernels compute for it, by their recorded names.
+using OperatorResults = std::map<std::string, std::vector<double>>;
 
 /// Throws NotBuilt for what is not.
 OperatorResults run_operator(const std::string& name, const OperatorInputs& inputs);

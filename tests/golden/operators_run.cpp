@@ -30,9 +30,18 @@ Results rmsnorm(const OperatorInputs& in, float offset) {
   kernels::Threads threads(crew);
   const auto &x = in.at("in.x"), &gain = in.at("in.weight");
   Floats y(x.size()), inv(x.size() / gain.size()), dx(x.size()), dgain(gain.size());
-  kernels::rmsnorm_forward(threads, x, gain, in.attributes.at("epsilon"), offset, y, inv);
-  kernels::rmsnorm_backward(threads, in.at("cotangent.y"), x, gain, offset, inv, dx, false, dgain);
-  return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}, {"grad.weight", wide(dgain)}}, ""};
+  kernels::rmsnorm_forward(
+      threads,
+      {.x = x, .gain = gain, .eps = in.attributes.at("epsilon"), .gain_offset = offset, .y = y, .inv_rms = inv});
+  kernels::rmsnorm_backward(threads, {.dy = in.at("cotangent.y"),
+                                      .x = x,
+                                      .gain = gain,
+                                      .gain_offset = offset,
+                                      .inv_rms = inv,
+                                      .dx = dx,
+                                      .add = false,
+                                      .dgain = dgain});
+  return {{"out.y", wide(y)}, {"grad.x", wide(dx)}, {"grad.weight", wide(dgain)}};
 }
 
 Results layernorm(const OperatorInputs& in, float offset) {
@@ -40,9 +49,25 @@ Results layernorm(const OperatorInputs& in, float offset) {
   const auto &x = in.at("in.x"), &gain = in.at("in.weight"), &bias = in.at("in.bias");
   const auto rows = x.size() / gain.size();
   Floats y(x.size()), mean(rows), inv(rows), dx(x.size()), dgain(gain.size()), dbias(gain.size());
-  kernels::layernorm_forward(threads, x, gain, bias, in.attributes.at("epsilon"), offset, y, mean, inv);
-  kernels::layernorm_backward(threads, in.at("cotangent.y"), x, gain, offset, mean, inv, dx, false, dgain, dbias);
-  return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}, {"grad.weight", wide(dgain)}, {"grad.bias", wide(dbias)}}, ""};
+  kernels::layernorm_forward(threads, {.x = x,
+                                       .gain = gain,
+                                       .bias = bias,
+                                       .eps = in.attributes.at("epsilon"),
+                                       .gain_offset = offset,
+                                       .y = y,
+                                       .mean = mean,
+                                       .inv_std = inv});
+  kernels::layernorm_backward(threads, {.dy = in.at("cotangent.y"),
+                                        .x = x,
+                                        .gain = gain,
+                                        .gain_offset = offset,
+                                        .mean = mean,
+                                        .inv_std = inv,
+                                        .dx = dx,
+                                        .add = false,
+                                        .dgain = dgain,
+                                        .dbias = dbias});
+  return {{"out.y", wide(y)}, {"grad.x", wide(dx)}, {"grad.weight", wide(dgain)}, {"grad.bias", wide(dbias)}};
 }
 
 Results activation(const OperatorInputs& in, kernels::Activation act) {
@@ -51,7 +76,7 @@ Results activation(const OperatorInputs& in, kernels::Activation act) {
   Floats y(x.size()), dx(x.size());
   kernels::activation_forward(threads, act, x, y);
   kernels::activation_backward(threads, act, in.at("cotangent.y"), x, dx, false);
-  return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}}, ""};
+  return {{"out.y", wide(y)}, {"grad.x", wide(dx)}};
 }
 
 Results gated(const OperatorInputs& in, kernels::Activation act) {
@@ -61,7 +86,7 @@ Results gated(const OperatorInputs& in, kernels::Activation act) {
   Floats y(x.size() / 2), dx(x.size());
   kernels::gated_forward(threads, act, rows, width, x, y);
   kernels::gated_backward(threads, act, rows, width, in.at("cotangent.y"), x, dx, false);
-  return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}}, ""};
+  return {{"out.y", wide(y)}, {"grad.x", wide(dx)}};
 }
 
 /// The kernel ignores negative labels; other ignored ones become negative here.
@@ -90,7 +115,7 @@ Results cross_entropy(const OperatorInputs& in) {
   const Floats weight(labels.size(), static_cast<float>(in.at("cotangent.loss").at(0) / static_cast<double>(counted)));
   tessera::kernels::cross_entropy(threads, vocabulary, logits, labels, weight, loss, true);
   const double mean = std::accumulate(loss.begin(), loss.end(), 0.0) / static_cast<double>(counted);
-  return {{{"out.token_loss", wide(loss)}, {"out.loss", {mean}}, {"out.lse", lse}, {"grad.logits", wide(logits)}}, ""};
+  return {{"out.token_loss", wide(loss)}, {"out.loss", {mean}}, {"out.lse", lse}, {"grad.logits", wide(logits)}};
 }
 
 Results rotary(const OperatorInputs& in, kernels::RotaryLayout layout) {
@@ -109,7 +134,7 @@ Results rotary(const OperatorInputs& in, kernels::RotaryLayout layout) {
   auto y = in.at("in.x"), dx = in.at("cotangent.y");
   tessera::kernels::rotary(threads, e, offsets, positions, tables.cosine, tables.sine, false, y);
   tessera::kernels::rotary(threads, e, offsets, positions, tables.cosine, tables.sine, true, dx);
-  return {{{"out.y", wide(y)}, {"grad.x", wide(dx)}}, ""};
+  return {{"out.y", wide(y)}, {"grad.x", wide(dx)}};
 }
 
 /// The intervals of visible keys, for each sample and query. `visible` is [batch or 1, 1, queries, keys].
@@ -146,30 +171,11 @@ Results attention(const OperatorInputs& in) {
   const Intervals seen(in, e);
   const auto &q = in.at("in.q"), &k = in.at("in.k"), &v = in.at("in.v");
   Floats y(q.size()), lse(static_cast<std::size_t>(e.B * H * e.T)), dq(q.size()), dk(k.size()), dv(v.size());
-  kernels::attention_forward(threads, e, {seen.first, seen.last}, {}, q, k, v, y, lse);
-  kernels::attention_backward(threads, e, {seen.first, seen.last}, {}, q, k, v, y, lse, in.at("cotangent.y"), dq, dk,
-                              dv);
-  return {
-      {{"out.y", wide(y)}, {"out.lse", wide(lse)}, {"grad.q", wide(dq)}, {"grad.k", wide(dk)}, {"grad.v", wide(dv)}},
-      ""};
-}
-
-/// The weight before the first step. Recordings exist whose in.p is the weight after the last step (the optimizer that
-/// was recorded worked in place); there the first step is taken back, in double, from what is recorded behind it.
-Floats first_weight(const OperatorInputs& in, const kernels::AdamWFactors& f, std::string& note) {
-  const auto &p = in.at("in.p"), &after = in.at("out.p"), &grads = in.at("in.grads");
-  const auto n = p.size();
-  bool is_last = true;
-  for (std::size_t i = 0; i < n; ++i)
-    is_last = is_last && std::abs(p[i] - after[after.size() - n + i]) <= 1e-5F * std::abs(p[i]);
-  if (!is_last || after.size() == n) return p;
-  note = "in.p is recorded after the last step: the first step was taken back from out.p[0], which so proves nothing";
-  Floats start(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    const double g = grads[i], move = g / (std::abs(g) + f.eps);  // both moments of one step, corrected
-    start[i] = static_cast<float>((after[i] + f.lr * move) / (1 - f.lr * f.decay));
-  }
-  return start;
+  kernels::attention_forward(threads, e, {seen.first, seen.last}, {}, {.q = q, .k = k, .v = v, .o = y, .lse = lse});
+  kernels::attention_backward(
+      threads, e, {seen.first, seen.last}, {},
+      {.q = q, .k = k, .v = v, .o = y, .lse = lse, .d_o = in.at("cotangent.y"), .dq = dq, .dk = dk, .dv = dv});
+  return {{"out.y", wide(y)}, {"out.lse", wide(lse)}, {"grad.q", wide(dq)}, {"grad.k", wide(dk)}, {"grad.v", wide(dv)}};
 }
 
 Results adamw(const OperatorInputs& in) {
@@ -178,14 +184,14 @@ Results adamw(const OperatorInputs& in) {
       a.at("lr"), a.at("adam_beta1"), a.at("adam_beta2"), a.at("adam_eps"), a.at("weight_decay"), 1, 0, 0};
   const auto& grads = in.at("in.grads");
   Results out;
-  auto p = first_weight(in, f, out.note);
+  auto p = in.at("in.p");
   Floats m(p.size()), v(p.size());
   for (std::size_t step = 0; step * p.size() < grads.size(); ++step) {
     f.fix1 = 1 - std::pow(f.beta1, static_cast<double>(step + 1));
     f.fix2 = 1 - std::pow(f.beta2, static_cast<double>(step + 1));
     kernels::adamw_update(f, p, std::span(grads).subspan(step * p.size(), p.size()), m, v);
     for (const auto& [name, values] : {std::pair{"out.p", &p}, std::pair{"out.m", &m}, std::pair{"out.v", &v}}) {
-      auto& rows = out.tensors[name];
+      auto& rows = out[name];
       rows.insert(rows.end(), values->begin(), values->end());
     }
   }

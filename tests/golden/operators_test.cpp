@@ -31,7 +31,7 @@ CaseResult with_attribute(const std::string& name, const std::string& key, const
 TEST_F(OperatorsTest, ARecordedOperatorPasses) {
   for (const char* name : {"rmsnorm", "attention_documents", "cross_entropy"}) {
     const auto result = run_operator_case(copy_case(name));
-    EXPECT_EQ(result.verdict, Verdict::passed) << name << ": " << result.story;
+    EXPECT_EQ(result.verdict, Verdict::passed) << name << ": " << result.summary;
   }
 }
 
@@ -40,7 +40,7 @@ TEST_F(OperatorsTest, AnOperatorWithAnotherAttributeFails) {
        {with_attribute("rmsnorm", "epsilon", 2e-5), with_attribute("attention_causal", "scale", 0.251),
         with_attribute("rotary_half", "base", 10001.0), with_attribute("adamw", "weight_decay", 0.11)}) {
     EXPECT_EQ(result.verdict, Verdict::failed) << result.name;
-    EXPECT_NE(result.story.find("deviates by"), std::string::npos) << result.story;
+    EXPECT_NE(result.summary.find("deviates by"), std::string::npos) << result.summary;
   }
 }
 
@@ -52,7 +52,7 @@ TEST_F(OperatorsTest, WhatIsNotBuiltIsNotSupportedByName) {
   fs::copy_file("gelu_tanh.safetensors", "other.safetensors");
   const auto other = run_operator_case("other.json");
   EXPECT_EQ(other.verdict, Verdict::not_supported);
-  EXPECT_EQ(other.story, "operator softsign is not built");
+  EXPECT_EQ(other.summary, "operator softsign is not built");
 }
 
 TEST_F(OperatorsTest, ARecordedTensorThatNobodyComputesFails) {
@@ -67,7 +67,7 @@ TEST_F(OperatorsTest, ARecordedTensorThatNobodyComputesFails) {
   fs::copy_file("swiglu.json", "changed.json");
   const auto result = run_operator_case("changed.json");
   EXPECT_EQ(result.verdict, Verdict::failed);
-  EXPECT_NE(result.story.find("out.more is recorded, but was not computed"), std::string::npos) << result.story;
+  EXPECT_NE(result.summary.find("out.more is recorded, but was not computed"), std::string::npos) << result.summary;
 }
 
 }  // namespace

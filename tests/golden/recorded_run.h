@@ -33,7 +33,7 @@ class RecordedRun {
   const recipe::Recipe& recipe() const { return *recipe_; }
   /// Whether this run begins where the recorded one began; else only what does not depend on weights can be compared.
   bool knows_weights() const { return knows_weights_; }
-  const std::string& weights_from() const { return weights_from_; }  ///< for the story
+  const std::string& weights_from() const { return weights_from_; }  ///< for the summary
 
   /// Numbers of the first iteration, nothing trained yet. Names of the records without their last number (the micro
   /// batch), but for per_token_loss.<micro batch>.

@@ -5,9 +5,9 @@
 #include "framework/base/files.h"
 #include "framework/data/tokenizers/bpe.h"
 #include "framework/interop/flags/flag_table.h"
-#include "framework/interop/formats/formats.h"
 #include "framework/options/mappings.h"
 #include "tests/golden/data_cases.h"
+#include "tests/golden/registries.h"
 #include "tests/golden/schedule_flags.h"
 
 namespace tessera::golden {
@@ -173,8 +173,7 @@ recipe::Recipe recipe_of_run(const RunFlags& flags, const RunPlaces& places) {
   const auto argv = flags.without(elsewhere);
   const auto map = flags::FlagTable::from("megatron.yaml", options::Mappings());
   must_know(argv, map);
-  recipe::Registries registries;
-  formats::add_all_formats(registries.formats);
+  const auto registries = all_registries();
   options::Report report;
   Tree tree(map.convert(argv, recipe::all_facts(registries), report));
   must_be_built(report);

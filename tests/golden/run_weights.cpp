@@ -103,7 +103,10 @@ int compare_weights(const fs::path& folder, const fs::path& scratch, const Recor
     const auto name = kept.filename().string();
     if (name.rfind("iter_", 0) != 0) continue;
     const auto recorded = read(kept, scratch);
-    if (recorded.empty()) continue;
+    if (recorded.empty()) {
+      comparison.not_compared("checkpoint/" + name + " (neither torch nor torch_dist)");
+      continue;
+    }
     const auto iteration = std::stoll(name.substr(5));
     const auto saved = ours.saved_weights(iteration);
     if (saved.empty())

@@ -37,8 +37,8 @@ TEST_F(RunnerTest, AModelCasePassesUnderAnyName) {
   copy_case("deep/whatever");
   const auto results = run_cases(".", case_kinds());
   const auto whole = result_of(results, "deep/whatever");
-  EXPECT_EQ(whole.verdict, Verdict::passed) << whole.story;
-  EXPECT_NE(whole.story.find("20 steps"), std::string::npos) << whole.story;
+  EXPECT_EQ(whole.verdict, Verdict::passed) << whole.summary;
+  EXPECT_NE(whole.summary.find("20 steps"), std::string::npos) << whole.summary;
   EXPECT_EQ(result_of(results, "deep/whatever/config.transformers4").verdict, Verdict::passed);
 }
 
@@ -75,7 +75,7 @@ TEST_F(RunnerTest, AScheduleWithAnUnknownFlagIsNotSupportedByName) {
   const auto results = run_cases(".", case_kinds());
   ASSERT_EQ(results.size(), 1U);
   EXPECT_EQ(results[0].verdict, Verdict::not_supported);
-  EXPECT_EQ(results[0].story, "--lr-zigzag is not a flag we know");
+  EXPECT_EQ(results[0].summary, "--lr-zigzag is not a flag we know");
 }
 
 TEST_F(RunnerTest, AModelThatComputesSomethingElseFails) {
@@ -89,7 +89,7 @@ TEST_F(RunnerTest, AModelThatComputesSomethingElseFails) {
   for (const char* name : {"epsilon", "activation", "decay"}) {
     const auto result = result_of(results, name);
     EXPECT_EQ(result.verdict, Verdict::failed) << name;
-    EXPECT_NE(result.story.find("deviates by"), std::string::npos) << result.story;
+    EXPECT_NE(result.summary.find("deviates by"), std::string::npos) << result.summary;
   }
 }
 
@@ -109,11 +109,11 @@ TEST_F(RunnerTest, ArgumentsOfExpertsAreFollowed) {
   for (const auto& change : changes) {
     const auto result = result_of(results, change.first);
     EXPECT_EQ(result.verdict, Verdict::failed) << change.first;
-    EXPECT_NE(result.story.find("deviates by"), std::string::npos) << result.story;
+    EXPECT_NE(result.summary.find("deviates by"), std::string::npos) << result.summary;
   }
   const auto strange = result_of(results, "strange");
   EXPECT_EQ(strange.verdict, Verdict::not_supported);
-  EXPECT_NE(strange.story.find("moe_experts_on_fire"), std::string::npos) << strange.story;
+  EXPECT_NE(strange.summary.find("moe_experts_on_fire"), std::string::npos) << strange.summary;
 }
 
 TEST_F(RunnerTest, ARecordedTensorThatNobodyComputesFails) {
@@ -125,7 +125,8 @@ TEST_F(RunnerTest, ARecordedTensorThatNobodyComputesFails) {
   checkpoint::write_safetensors("case/expected.safetensors", tensors);
   const auto result = result_of(run_cases(".", case_kinds()), "case");
   EXPECT_EQ(result.verdict, Verdict::failed);
-  EXPECT_NE(result.story.find("router_logits.0 is recorded, but was not computed"), std::string::npos) << result.story;
+  EXPECT_NE(result.summary.find("router_logits.0 is recorded, but was not computed"), std::string::npos)
+      << result.summary;
 }
 
 TEST_F(RunnerTest, WhatIsNotBuiltIsNotSupportedByName) {
@@ -136,7 +137,7 @@ TEST_F(RunnerTest, WhatIsNotBuiltIsNotSupportedByName) {
   const auto results = run_cases(".", case_kinds());
   ASSERT_EQ(results.size(), 2U);
   EXPECT_EQ(results[0].verdict, Verdict::not_supported);
-  EXPECT_NE(results[0].story.find("model_type mamba is not built"), std::string::npos) << results[0].story;
+  EXPECT_NE(results[0].summary.find("model_type mamba is not built"), std::string::npos) << results[0].summary;
   EXPECT_EQ(line_of(results[1]), "not supported strange/inside: no kind of case that is built recognises this folder");
   EXPECT_EQ(summary_of(results), "0 passed, 0 failed, 2 not supported");
 }
@@ -165,7 +166,12 @@ TEST_F(RunnerTest, ANumberThatIsNoneIsNeverNear) {
   near.compare("x", 1.5, 1, 1);
   near.compare("y", 1.1, 1, 1);
   EXPECT_TRUE(near.good());
-  EXPECT_EQ(near.story(), "worst x at 0.5 of its tolerance");
+  EXPECT_EQ(near.summary(), "worst x at 0.5 of its tolerance");
+  for (int twice = 0; twice < 2; ++twice) near.not_compared("zeros (not counted)");
+  near.not_compared("gradients (overflowed)");
+  EXPECT_TRUE(near.good());
+  EXPECT_EQ(near.summary(),
+            "worst x at 0.5 of its tolerance; not compared: gradients (overflowed), zeros (not counted)");
 }
 
 }  // namespace

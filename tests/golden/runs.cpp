@@ -38,8 +38,8 @@ Tolerance tolerance_of(const RunFlags& flags) {
 /// occur, without a tied head) comes in rows.
 double chance_zeros(const RunFlags& flags) { return flags.has("--bf16") || flags.has("--fp16") ? 24 : 8; }
 
-/// Whether the recorded run counted zeros. Without the flag that asks for it, Megatron-LM counts those of optimizers that
-/// share one group of ranks, which dense layers and experts of expert parallelism do not, and prints 0.
+/// Whether the recorded run counted zeros. Without the flag that asks for it, Megatron-LM counts those of optimizers
+/// that share one group of ranks, which dense layers and experts of expert parallelism do not, and prints 0.
 bool counts_zeros(const RunFlags& flags) {
   const auto ranks = flags.value("--expert-model-parallel-size");
   return flags.has("--log-num-zeros-in-grad") || ranks.empty() || ranks == "1";
@@ -70,19 +70,19 @@ class RunJudge {
     if (run_.knows_weights()) {
       compare_first_iteration();
       compare_training();
+    } else {
+      comparison_.not_compared("activations, gradients, steps (no weights are recorded)");
     }
-    if (!comparison_.good()) return comparison_.story();
-    story_ =
+    if (!comparison_.good()) return comparison_.summary();
+    summary_ =
         text(trace_.size(), " iterations, ", comparison_.compared(), " comparisons",
-             counts_zeros(run_.flags()) ? "" : " (not the zeros of gradients, which were not counted there)",
              auxiliary_ > 0 ? text(" (", auxiliary_, " of them losses of routers or of multi-token prediction)") : "",
              run_.ranks().world > 1 ? text(" on ", run_.ranks().world, " processes") : "",
-             run_.knows_weights() ? "" : " (no weights are recorded: batches and rates alone)",
              run_.knows_weights() && run_.weights_from() != folder_.filename() ? ", from " + run_.weights_from() : "",
-             "; ", comparison_.story());
+             "; ", comparison_.summary());
     return "";
   }
-  const std::string& story() const { return story_; }
+  const std::string& summary() const { return summary_; }
 
  private:
   void compare_first_iteration();
@@ -102,7 +102,7 @@ class RunJudge {
   RecordedRun run_;
   Tolerance tolerance_;
   Json trace_ = Json::array();
-  std::string log_, story_;
+  std::string log_, summary_;
   int auxiliary_ = 0;  ///< losses beside that of the step that were compared
   Comparison comparison_;
 };
@@ -138,7 +138,11 @@ void RunJudge::compare_batches() {
 /// sequence.
 void RunJudge::compare_activations(const RecordedRun::FirstIteration& first) {
   const auto& ranks = run_.ranks();
-  if (ranks.stages > 1 || run_.flags().has("--sequence-parallel")) return;
+  const auto file = folder_ / "activations.rank0.safetensors";
+  if (!fs::exists(file)) return;
+  if (ranks.stages > 1) return comparison_.not_compared("activations (rank 0 has the layers of one stage)");
+  if (run_.flags().has("--sequence-parallel"))
+    return comparison_.not_compared("activations (rank 0 has part of the sequence)");
   auto ours = first.activations;
   auto& logits = ours.at("logits");
   const auto columns = logits.size() / ours.at("per_token_loss.0").size(), share = columns / ranks.tensor;
@@ -150,19 +154,23 @@ void RunJudge::compare_activations(const RecordedRun::FirstIteration& first) {
   const auto without_micro_batch = [](const std::string& theirs) {
     return theirs.rfind("per_token_loss", 0) == 0 ? theirs : theirs.substr(0, theirs.rfind('.'));
   };
-  compare_tensors(ours, folder_ / "activations.rank0.safetensors", without_micro_batch, tolerance_.tensors, 1,
-                  comparison_);
+  compare_tensors(ours, file, without_micro_batch, tolerance_.tensors, 1, comparison_);
 }
 
 /// Put together. Ranks that share the optimizer's state have their shares of the sum alone, and samples in a random
 /// order are others on other numbers of replicas: then there is nothing to compare one process with.
 void RunJudge::compare_gradients(const RecordedRun::FirstIteration& first) {
   const auto& ranks = run_.ranks();
-  if (ranks.replicas > 1 && (run_.recipe().shares_optimizer() || run_.recipe().sampler.type != "single")) return;
+  if (!fs::exists(folder_ / "gradients.rank0.safetensors")) return;
+  const auto skip = [&](const char* why) { comparison_.not_compared(text("gradients (", why, ")")); };
+  if (ranks.replicas > 1 && run_.recipe().data_parallel.use_distributed_optimizer)
+    return skip("each replica has a shard of the sum");
+  if (ranks.replicas > 1 && run_.recipe().sampler.type != "single")
+    return skip("their random order of samples depends on the number of replicas");
   const auto recorded = whole_tensors(folder_, "gradients", ranks, run_.recipe());
-  if (!recorded) return;
+  if (!recorded) return skip("a rank's file is missing");
   const auto factor = trace_.empty() ? 1 : gradient_factor(*recorded, trace_.front());
-  if (factor == 0) return;
+  if (factor == 0) return skip("they overflowed");
   auto tolerance = tolerance_.tensors;
   // A gradient that nearly cancels keeps the roundings of its terms, which are as large as other gradients.
   for (const auto& [name, gradient] : first.gradients)
@@ -227,7 +235,8 @@ void RunJudge::compare_near(const std::string& name, const Json& ours, const Jso
 }
 
 void RunJudge::compare_zeros(const std::string& at, const Json& ours, const Json& recorded) {
-  if (!counts_zeros(run_.flags())) return;
+  if (!counts_zeros(run_.flags()))
+    return comparison_.not_compared("zeros of gradients (Megatron-LM did not count them)");
   if (ours.is_null() != recorded.is_null() ||
       (!ours.is_null() && std::abs(ours.get<double>() - recorded.get<double>()) > chance_zeros(run_.flags())))
     comparison_.wrong(text("num_zeros", at, " is ", ours.dump(), " instead of ", recorded.dump()));
@@ -277,8 +286,12 @@ void RunJudge::compare_log(const std::map<std::int64_t, Json>& ours) {
     if (std::regex_search(line, found, step)) {
       const auto at = text(" of iteration ", found[1].str());
       compare_near("consumed samples" + at, of("consumed_samples"), std::stod(found[2]), 0);
-      if (std::regex_search(line, more, norm) && run_.recipe().training.log_params_norm)
-        compare_near("params norm" + at, of("params_norm"), std::stod(more[1]), tolerance_.loss, 5e-4);
+      if (std::regex_search(line, more, norm)) {
+        if (run_.recipe().training.log_params_norm)
+          compare_near("params norm" + at, of("params_norm"), std::stod(more[1]), tolerance_.loss, 5e-4);
+        else
+          comparison_.not_compared("norm of the weights (the recipe does not log it)");
+      }
       if (const auto known = ours.find(std::stoll(found[1])); known != ours.end())
         compare_auxiliary(line, at, known->second);
     } else if (std::regex_search(line, found, valid)) {
@@ -310,10 +323,10 @@ void RunJudge::compare_training() {
                   {tolerance_.norm, tolerance_.tensors.relative, tolerance_.tensors.absolute}, comparison_);
 }
 
-std::string judge_run(const fs::path& folder, const fs::path& scratch, const Programs& programs, std::string& story) {
+std::string judge_run(const fs::path& folder, const fs::path& scratch, const Programs& programs, std::string& summary) {
   RunJudge judge(folder, scratch, programs);
   auto wrong = judge.judge();
-  story = judge.story();
+  summary = judge.summary();
   return wrong;
 }
 
@@ -328,11 +341,11 @@ bool is_training_run(const std::filesystem::path& folder) {
 
 std::vector<CaseResult> run_training_case(const std::filesystem::path& folder, const golden::Programs& programs) {
   golden::DataFolder data(folder);
-  std::string story;
-  data.run("", [&] { return golden::judge_run(folder, data.scratch(), programs, story); });
+  std::string summary;
+  data.run("", [&] { return golden::judge_run(folder, data.scratch(), programs, summary); });
   auto& result = data.results.front();
-  if (result.verdict == CaseResult::Verdict::passed) result.story = story;
-  std::replace(result.story.begin(), result.story.end(), '\n', ' ');
+  if (result.verdict == CaseResult::Verdict::passed) result.summary = summary;
+  std::replace(result.summary.begin(), result.summary.end(), '\n', ' ');
   return std::move(data.results);
 }
 

@@ -101,7 +101,7 @@ std::string judge_scheduler(const Json& row) {
                     comparison);
     compare_rows(row.at("rows"), run, comparison);
   }
-  return comparison.good() ? "" : comparison.story();
+  return comparison.good() ? "" : comparison.summary();
 }
 
 schedule::ScheduleState state_of(const Json& saved) {
@@ -129,14 +129,14 @@ std::string judge_resume(const Json& row) {
   if (row.contains("error")) {
     const auto ours = refusal([&] { go_on(); }, comparison);
     compare_refusals(row.at("error"), ours, comparison);
-    return comparison.good() ? "" : comparison.story();
+    return comparison.good() ? "" : comparison.summary();
   }
   auto run = go_on();
   compare_fields(row.at("scheduler_after_load"), run, comparison);
   compare_exactly("lr after load", run.learning_rates()[0], row.at("lr_after_load")[0], comparison);
   compare_exactly("weight decay after load", run.weight_decays()[0], row.at("weight_decay_after_load")[0], comparison);
   compare_rows(row.at("rows"), run, comparison);
-  return comparison.good() ? "" : comparison.story();
+  return comparison.good() ? "" : comparison.summary();
 }
 
 std::int64_t integer(const Json& value) {
@@ -164,7 +164,7 @@ std::string judge_micro_batches(const Json& row) {
   Comparison comparison;
   if (row.contains("error")) {
     refusal([&] { plan_of(row); }, comparison);
-    return comparison.good() ? "" : comparison.story();
+    return comparison.good() ? "" : comparison.summary();
   }
   const auto plan = plan_of(row);
   for (const auto& line : row.at("rows")) {
@@ -175,7 +175,7 @@ std::string judge_micro_batches(const Json& row) {
     else
       compare_size(text("checked after ", consumed), plan.at(consumed), line[2], comparison);
   }
-  return comparison.good() ? "" : comparison.story();
+  return comparison.good() ? "" : comparison.summary();
 }
 
 /// A recorded number; "inf" where JSON has none.
@@ -211,7 +211,7 @@ std::string judge_loss_scale(const Json& row) {
   Comparison comparison;
   if (row.contains("error")) {
     refusal([&] { scaler_of(row); }, comparison);
-    return comparison.good() ? "" : comparison.story();
+    return comparison.good() ? "" : comparison.summary();
   }
   auto scaler = scaler_of(row);
   std::size_t step = 0;
@@ -226,7 +226,7 @@ std::string judge_loss_scale(const Json& row) {
   }
   const auto& saved = row.at("state_dict");
   compare_scale("saved scale", static_cast<double>(scaler.scale()), saved.at("scale")[0], comparison);
-  return comparison.good() ? "" : comparison.story();
+  return comparison.good() ? "" : comparison.summary();
 }
 
 }  // namespace

@@ -29,15 +29,25 @@ Results run(const Work& w, DType type, const TileKernels* pairs, Threads& thread
   Typed q(type, w.q), kv(type, w.kv), d_o(type, w.d_o), o(type, std::vector<float>(w.d_o.size(), 77.0F));
   Typed dq(type, std::vector<float>(w.q.size(), 55.0F)), dkv(type, std::vector<float>(w.kv.size(), 55.0F));
   std::vector<float> lse(static_cast<std::size_t>(w.c.B * w.c.H * w.c.T), 77.0F);
-  attention_forward_by(pairs, threads, w.e, w.visible(), w.mask(), q.elements(), kv.elements(), kv.elements(),
-                       o.elements(), lse, Earlier::overwrite);
-  attention_backward_by(pairs, threads, w.e, w.visible(), w.mask(), q.elements(), kv.elements(), kv.elements(),
-                        o.elements(), lse, d_o.elements(), dq.elements(), dkv.elements(), dkv.elements(),
+  attention_forward_by(pairs, threads, w.e, w.visible(), w.mask(),
+                       {.q = q.elements(), .k = kv.elements(), .v = kv.elements(), .o = o.elements(), .lse = lse},
+                       Earlier::overwrite);
+  attention_backward_by(pairs, threads, w.e, w.visible(), w.mask(),
+                        {.q = q.elements(),
+                         .k = kv.elements(),
+                         .v = kv.elements(),
+                         .o = o.elements(),
+                         .lse = lse,
+                         .d_o = d_o.elements(),
+                         .dq = dq.elements(),
+                         .dk = dkv.elements(),
+                         .dv = dkv.elements()},
                         Earlier::overwrite);
   return {o.now(), lse, dq.now(), dkv.now()};
 }
 
-/// |got - expected| <= unit (terms + |expected|): every term and the result are rounded to within `unit`; and the fp32 sums.
+/// |got - expected| <= unit (terms + |expected|): every term and the result are rounded to within `unit`; and the fp32
+/// sums.
 void expect_within(const std::vector<float>& got, const Doubles& expected, const Doubles& terms, double unit,
                    const std::string& story) {
   ASSERT_EQ(got.size(), expected.size());
@@ -51,7 +61,8 @@ void expect_within(const std::vector<float>& got, const Doubles& expected, const
   EXPECT_LE(worst, 1) << story << ": element " << where << " is " << got[where] << ", expected " << expected[where];
 }
 
-/// Half a unit in the last place is 2^-9 (bfloat16) or 2^-12 (float16) of a value; a term has up to two rounded factors.
+/// Half a unit in the last place is 2^-9 (bfloat16) or 2^-12 (float16) of a value; a term has up to two rounded
+/// factors.
 double unit_of(DType type) { return type == DType::bfloat16 ? 0x1p-8 : 0x1p-11; }
 
 void equals_the_plain_loop(const Case& c, DType type, bool even, const TileKernels* pairs) {

@@ -101,8 +101,10 @@ TEST(AttentionInBlocks, IsThatOfOneCall) {
     const VisibleKeys visible{w.first, w.last};
     const auto rows = static_cast<std::size_t>(w.e.S * w.e.H);
     std::vector<float> o(w.d_o.size()), lse(rows), d(w.qkv.size());
-    attention_forward(w.threads, w.e, visible, w.mask(), w.qkv, w.qkv, w.qkv, o, lse);
-    attention_backward(w.threads, w.e, visible, w.mask(), w.qkv, w.qkv, w.qkv, o, lse, w.d_o, d, d, d);
+    attention_forward(w.threads, w.e, visible, w.mask(), {.q = w.qkv, .k = w.qkv, .v = w.qkv, .o = o, .lse = lse});
+    attention_backward(
+        w.threads, w.e, visible, w.mask(),
+        {.q = w.qkv, .k = w.qkv, .v = w.qkv, .o = o, .lse = lse, .d_o = w.d_o, .dq = d, .dk = d, .dv = d});
 
     std::vector<float> blocks_o(o.size()), blocks_lse(rows, -std::numeric_limits<float>::infinity()),
         blocks_d(d.size());
@@ -110,16 +112,29 @@ TEST(AttentionInBlocks, IsThatOfOneCall) {
     w.each(blocks_lse, [&](const AttentionExtents& e, const VisibleKeys& seen, const DropoutMask& mask,
                            std::int64_t query, std::int64_t key, std::span<float> l) {
       const auto kv = x.subspan(w.at(key, e.k));
-      attention_forward(w.threads, e, seen, mask, x.subspan(w.at(query, e.q)), kv, kv,
-                        std::span(blocks_o).subspan(w.at(query, e.o)), l, Earlier::join);
+      attention_forward(w.threads, e, seen, mask,
+                        {.q = x.subspan(w.at(query, e.q)),
+                         .k = kv,
+                         .v = kv,
+                         .o = std::span(blocks_o).subspan(w.at(query, e.o)),
+                         .lse = l},
+                        Earlier::join);
     });
     w.each(blocks_lse, [&](const AttentionExtents& e, const VisibleKeys& seen, const DropoutMask& mask,
                            std::int64_t query, std::int64_t key, std::span<float> l) {
       const auto kv = x.subspan(w.at(key, e.k));
       const auto dkv = std::span(blocks_d).subspan(w.at(key, e.k));
       const std::span<const float> out(blocks_o), slope(w.d_o);
-      attention_backward(w.threads, e, seen, mask, x.subspan(w.at(query, e.q)), kv, kv, out.subspan(w.at(query, e.o)),
-                         l, slope.subspan(w.at(query, e.o)), std::span(blocks_d).subspan(w.at(query, e.q)), dkv, dkv,
+      attention_backward(w.threads, e, seen, mask,
+                         {.q = x.subspan(w.at(query, e.q)),
+                          .k = kv,
+                          .v = kv,
+                          .o = out.subspan(w.at(query, e.o)),
+                          .lse = l,
+                          .d_o = slope.subspan(w.at(query, e.o)),
+                          .dq = std::span(blocks_d).subspan(w.at(query, e.q)),
+                          .dk = dkv,
+                          .dv = dkv},
                          Earlier::join);
     });
     expect_close(blocks_o, o, name + ", o");

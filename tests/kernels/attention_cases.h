@@ -103,7 +103,7 @@ struct Work {
   std::vector<float> forward(Threads& threads, std::vector<float>& o, std::vector<float>& lse) const {
     o.assign(d_o.size(), 77.0F);
     lse.assign(static_cast<std::size_t>(c.B * c.H * c.T), 77.0F);
-    attention_forward(threads, e, visible(), mask(), q, kv, kv, o, lse);
+    attention_forward(threads, e, visible(), mask(), {.q = q, .k = kv, .v = kv, .o = o, .lse = lse});
     return joined({o, lse});
   }
 
@@ -111,7 +111,8 @@ struct Work {
   std::vector<float> backward(Threads& threads) const {
     std::vector<float> o, lse, dq(q.size(), 55.0F), dkv(kv.size(), 55.0F);
     forward(threads, o, lse);
-    attention_backward(threads, e, visible(), mask(), q, kv, kv, o, lse, d_o, dq, dkv, dkv);
+    attention_backward(threads, e, visible(), mask(),
+                       {.q = q, .k = kv, .v = kv, .o = o, .lse = lse, .d_o = d_o, .dq = dq, .dk = dkv, .dv = dkv});
     return joined({dq, dkv});
   }
 };
@@ -121,8 +122,9 @@ inline std::size_t at(const HeadRows& rows, std::int64_t row, std::int64_t group
                                   head * rows.head_stride);
 }
 
-/// The plain loops in double: o and lse, and the gradients of sum(d_o * o) by the chain rule, written out. `sizes_of_*` are the same
-/// sums of the absolute values of all terms: an error of every term of relative size u changes a result by u times that.
+/// The plain loops in double: o and lse, and the gradients of sum(d_o * o) by the chain rule, written out. `sizes_of_*`
+/// are the same sums of the absolute values of all terms: an error of every term of relative size u changes a result by
+/// u times that.
 struct Plain {
   Doubles o, lse, dq, dkv, sizes_of_o, sizes_of_dq, sizes_of_dkv;
 

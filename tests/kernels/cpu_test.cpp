@@ -38,7 +38,7 @@ TEST(Cpu, TheEnvironmentVariableIsObeyed) {
 TEST(CpuDeathTest, ASetThatNobodyKnowsIsRefusedWithTheListOfThoseThatWork) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(choose_with("sse9"), testing::ExitedWithCode(0),
-              "refused: cpu: TESSERA_CPU is 'sse9', which names no instruction set; give one of: portable");
+              "refused: cpu: TESSERA_CPU is 'sse9', which is not an instruction set; give one of: portable");
 }
 
 TEST(CpuDeathTest, ALowerSetCanBeForcedFromOutside) {

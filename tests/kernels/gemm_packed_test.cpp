@@ -64,8 +64,8 @@ TEST_P(PackedProduct, OfFewColumnsAndManySummandsIsComputedInPieces) {
         }
 }
 
-// The last of 31 blocks of k is shorter than the others by as much as it can be. The packed columns take more memory than
-// a thread's ready buffers have: sanitizers see what is written behind them.
+// The last of 31 blocks of k is shorter than the others by as much as it can be. The packed columns take more memory
+// than a thread's ready buffers have: sanitizers see what is written behind them.
 TEST_P(PackedProduct, OfMoreSummandsThanReadyBuffersHoldStaysInItsMemory) {
   const auto N = tiles().cols + 3, K = 31 * tiles().depth - 30;
   expect_plain_loop(5, N, K, true, true, std::int64_t{1} << 24);

@@ -212,7 +212,7 @@ TEST_P(Linear, SpansOfAnotherSizeAreRefused) {
   try {
     linear_forward(threads, o.e, o.x, o.w, o.bias, small);
   } catch (const ShapeError& error) {
-    EXPECT_STREQ(error.what(), "linear_forward: y has 14 values; 3 rows of 5 were promised");
+    EXPECT_STREQ(error.what(), "linear_forward: y has 14 values; expected 3 rows of 5");
   }
 }
 

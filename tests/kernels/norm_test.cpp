@@ -50,15 +50,70 @@ struct NormWork {
     const auto db_again = c.bias ? std::span<float>(dbias_again) : std::span<float>();
     auto in_place = dy;
     if (c.layernorm) {
-      layernorm_forward(threads, x, gain, b, 1e-5, c.offset, y, mean, inv);
-      layernorm_backward(threads, dy, x, gain, c.offset, mean, inv, dx, false, dgain, db);
-      layernorm_backward(threads, dy, x, gain, c.offset, mean, inv, added, true, again, db_again);
-      layernorm_backward(threads, in_place, x, gain, c.offset, mean, inv, in_place, false, again, db_again);
+      layernorm_forward(threads, {.x = x,
+                                  .gain = gain,
+                                  .bias = b,
+                                  .eps = 1e-5,
+                                  .gain_offset = c.offset,
+                                  .y = y,
+                                  .mean = mean,
+                                  .inv_std = inv});
+      layernorm_backward(threads, {.dy = dy,
+                                   .x = x,
+                                   .gain = gain,
+                                   .gain_offset = c.offset,
+                                   .mean = mean,
+                                   .inv_std = inv,
+                                   .dx = dx,
+                                   .add = false,
+                                   .dgain = dgain,
+                                   .dbias = db});
+      layernorm_backward(threads, {.dy = dy,
+                                   .x = x,
+                                   .gain = gain,
+                                   .gain_offset = c.offset,
+                                   .mean = mean,
+                                   .inv_std = inv,
+                                   .dx = added,
+                                   .add = true,
+                                   .dgain = again,
+                                   .dbias = db_again});
+      layernorm_backward(threads, {.dy = in_place,
+                                   .x = x,
+                                   .gain = gain,
+                                   .gain_offset = c.offset,
+                                   .mean = mean,
+                                   .inv_std = inv,
+                                   .dx = in_place,
+                                   .add = false,
+                                   .dgain = again,
+                                   .dbias = db_again});
     } else {
-      rmsnorm_forward(threads, x, gain, 1e-5, c.offset, y, inv);
-      rmsnorm_backward(threads, dy, x, gain, c.offset, inv, dx, false, dgain);
-      rmsnorm_backward(threads, dy, x, gain, c.offset, inv, added, true, again);
-      rmsnorm_backward(threads, in_place, x, gain, c.offset, inv, in_place, false, again);
+      rmsnorm_forward(threads, {.x = x, .gain = gain, .eps = 1e-5, .gain_offset = c.offset, .y = y, .inv_rms = inv});
+      rmsnorm_backward(threads, {.dy = dy,
+                                 .x = x,
+                                 .gain = gain,
+                                 .gain_offset = c.offset,
+                                 .inv_rms = inv,
+                                 .dx = dx,
+                                 .add = false,
+                                 .dgain = dgain});
+      rmsnorm_backward(threads, {.dy = dy,
+                                 .x = x,
+                                 .gain = gain,
+                                 .gain_offset = c.offset,
+                                 .inv_rms = inv,
+                                 .dx = added,
+                                 .add = true,
+                                 .dgain = again});
+      rmsnorm_backward(threads, {.dy = in_place,
+                                 .x = x,
+                                 .gain = gain,
+                                 .gain_offset = c.offset,
+                                 .inv_rms = inv,
+                                 .dx = in_place,
+                                 .add = false,
+                                 .dgain = again});
     }
     EXPECT_TRUE(same_bits(dx, in_place));
     for (std::size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(added[i], 1 + dx[i], 3e-7 * (1 + std::fabs(dx[i])));
@@ -100,7 +155,9 @@ TEST_P(Norms, AConstantRowGivesTheBias) {
   for (const float value : {0.25F, 0.1F, -3e5F}) {
     const std::vector<float> x(100, value), gain(100, 2.0F), bias(100, 0.75F);
     std::vector<float> y(100), mean(1), inv(1);
-    layernorm_forward(alone, x, gain, bias, 1e-5, 0, y, mean, inv);
+    layernorm_forward(
+        alone,
+        {.x = x, .gain = gain, .bias = bias, .eps = 1e-5, .gain_offset = 0, .y = y, .mean = mean, .inv_std = inv});
     EXPECT_CLOSE(y, Doubles(100, 0.75), 1e-7) << value;
   }
 }
@@ -149,7 +206,8 @@ TEST_P(Norms, GainGradientsOfManyRowsAreSummedTheSameOnAnyThreads) {
 TEST(Norm, SpansThatDoNotFitAreRefused) {
   Threads alone(1);
   std::vector<float> x(6), gain(4), y(6), inv(2);
-  EXPECT_THROW(rmsnorm_forward(alone, x, gain, 1e-5, 0, y, inv), ShapeError);
+  EXPECT_THROW(rmsnorm_forward(alone, {.x = x, .gain = gain, .eps = 1e-5, .gain_offset = 0, .y = y, .inv_rms = inv}),
+               ShapeError);
 }
 
 }  // namespace

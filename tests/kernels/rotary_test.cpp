@@ -79,7 +79,7 @@ TEST(RotaryErrors, APositionBeyondTheTablesIsNamed) {
     rotary(alone, work.e, work.heads, work.positions, work.cosine, work.sine, false, work.x);
     FAIL() << "accepted position 7 of 7";
   } catch (const ShapeError& error) {
-    EXPECT_NE(std::string(error.what()).find("row 2 stands at position 7; the tables have 7"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("row 2 has position 7; the tables have 7"), std::string::npos)
         << error.what();
   }
 }

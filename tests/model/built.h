@@ -10,8 +10,8 @@
 
 namespace tessera::model {
 
-/// A small model from words of a recipe, "key:value key[0]:value ...", with weights of its own. Keys that begin with moe_ are
-/// of moe_config, the others of model_config.
+/// A small model from words of a recipe, "key:value key[0]:value ...", with weights of its own. Keys that begin with
+/// moe_ are of moe_config, the others of model_config.
 struct Built {
   explicit Built(const std::string& words, std::int64_t seq_length = 12, std::int64_t vocabulary = 29,
                  const Precision& precision = {}) {

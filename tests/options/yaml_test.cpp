@@ -183,7 +183,7 @@ TEST_F(Yaml, WhatIsNoRecipeIsSaidInOneLine) {
   EXPECT_EQ(problems("a: 1\nb: caf\xe9 \n"), Lines{"run.yaml:2: this is no UTF-8 text; save the file as UTF-8"});
   EXPECT_EQ(problems(",a:\n").size(), 1u);  // of which yaml-cpp reads documents without end
   EXPECT_EQ(problems("a: &x [*x]\n").size(), 1u);
-  EXPECT_EQ(problems("? [a, b]\n: 1\n"), Lines{"run.yaml:1: a key is one word"});
+  EXPECT_EQ(problems("? [a, b]\n: 1\n"), Lines{"run.yaml:1: the key is a list or map; expected a word"});
 }
 
 TEST_F(Yaml, AliasesOfAliasesEnd) {
@@ -236,7 +236,7 @@ TEST_F(Yaml, SetsLayOneValueOverTheRecipe) {
                    "--set : '=3' does not say what to set; give it as group.key=value",
                    "--set x: 'x=3' does not say what to set; give it as group.key=value",
                    "--set a..b: a..b: a name is missing; give it as group.key=value",
-                   "--set a.x[b]: a.x[b]: '[' asks for a number and ']'; give it as group.key=value"}));
+                   "--set a.x[b]: a.x[b]: expected a number and ']' after '['; give it as group.key=value"}));
 }
 
 TEST_F(Yaml, WhatIsWrittenReadsBack) {

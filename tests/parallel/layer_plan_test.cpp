@@ -109,8 +109,8 @@ TEST(LayerPlan, ChunksCanBeGivenByTheirLength) {
   o.num_layers_per_virtual_pipeline_stage = 3;
   EXPECT_EQ(mistakes(o, 8), std::vector<std::string>{
                                 "parallel_config.num_layers_per_virtual_pipeline_stage: "
-                                "num_layers_per_virtual_pipeline_stage is 3, but 8 layers over 2 stages do not make "
-                                "whole chunks of that; change it, or give num_layer_list"});
+                                "num_layers_per_virtual_pipeline_stage is 3, but 8 layers over 2 stages are not "
+                                "divisible by it; change it, or give num_layer_list"});
 }
 
 TEST(LayerPlan, TheEndsMayHaveANumberOfTheirOwn) {
@@ -225,13 +225,14 @@ TEST(LayerPlan, AListThatDoesNotAddUpSaysItsSum) {
       mistakes(listed({{4, 0}, {2, 2}}), 8),
       Lines{"parallel_config.num_layer_list: num_layer_list [[4, 0], [2, 2]] has a chunk without layers; give each "
             "chunk at least one layer"});
-  EXPECT_EQ(mistakes(listed({{4, 2}, {2}}), 8),
-            Lines{"parallel_config.num_layer_list: num_layer_list [[4, 2], [2]] has not as many chunks on each stage; "
-                  "its inner lists have an item for each chunk"});
+  EXPECT_EQ(
+      mistakes(listed({{4, 2}, {2}}), 8),
+      Lines{"parallel_config.num_layer_list: num_layer_list [[4, 2], [2]] has stages with different numbers of chunks; "
+            "its inner lists have an item for each chunk"});
   auto o = listed({{4}, {4}});
   o.pipeline_model_parallel_size = 4;
-  EXPECT_EQ(mistakes(o, 8), Lines{"parallel_config.num_layer_list: num_layer_list [[4], [4]] speaks of 2 stages; there "
-                                  "are 4; its outer list has an item for each stage"});
+  EXPECT_EQ(mistakes(o, 8), Lines{"parallel_config.num_layer_list: num_layer_list [[4], [4]] has 2 stages; "
+                                  "expected 4; its outer list has an item for each stage"});
   o.pipeline_model_parallel_size = 2;
   o.virtual_pipeline_model_parallel_size = 2;
   EXPECT_EQ(mistakes(o, 8), Lines{"parallel_config.num_layer_list: num_layer_list has 1 chunk on each stage, but "
@@ -249,8 +250,10 @@ TEST(LayerPlan, MoreStagesThanLayersAreRefused) {
             Lines{"parallel_config.pipeline_model_parallel_size: num_layers is 3, fewer than 2 stages of "
                   "2 chunks that each need one; give fewer stages or more layers"});
   o.pipeline_model_parallel_size = 1;
-  EXPECT_EQ(mistakes(o, 3), Lines{"parallel_config.pipeline_model_parallel_size: the one stage there is has 2 chunks; "
-                                  "chunks need stages that take turns; give at least two stages, or one chunk"});
+  EXPECT_EQ(
+      mistakes(o, 3),
+      Lines{"parallel_config.pipeline_model_parallel_size: there is one pipeline stage, but "
+            "it has 2 chunks; the interleaved schedule needs two stages; give at least two stages, or one chunk"});
 }
 
 TEST(LayerPlan, TwoWordsForTheSameCutAreRefused) {

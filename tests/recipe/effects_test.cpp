@@ -171,8 +171,8 @@ class Effects : public InOwnFolder {
   }
 };
 
-/// Every rule is evaluated for every case. Each training takes most of a second under a sanitizer, so there a few cases,
-/// drawn at random, are trained; all are trained without.
+/// Every rule is evaluated for every case. Each training takes most of a second under a sanitizer, so there a few
+/// cases, drawn at random, are trained; all are trained without.
 TEST_F(Effects, WhatHasNoneChangesNothing) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(text("seed ", seed));

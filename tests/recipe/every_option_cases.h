@@ -129,7 +129,7 @@ inline const std::vector<Case> cases = {
     {t + "resume_training", "false", Seen::console, {}, first_half},
     {t + "load_checkpoint", "first/checkpoints", Seen::metrics, {}, {t + "output_dir=first"}},
     {t + "exit_on_missing_checkpoint", "true", Seen::outcome, {t + "output_dir=run", t + "load_checkpoint=run"}},
-    {t + "ckpt_format", "torch", Seen::files},
+    {t + "ckpt_format", "text", Seen::files},
     {t + "prefix", "mine", Seen::files},
     {t + "crc_check", "false", Seen::console, {}, first_half, true},
     {t + "keep_checkpoint_max", "2", Seen::files, {t + "save_interval=1"}},

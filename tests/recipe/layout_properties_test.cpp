@@ -241,7 +241,7 @@ TEST(LayoutProperties, FiguresOfEveryRankAreThoseOfItsRealModel) {
         return training::StateLayout(own, optimizer.get(),
                                      {.rank = sharer,
                                       .ranks = sharers,
-                                      .distributed_optimizer = one.recipe.shares_optimizer(),
+                                      .distributed_optimizer = one.recipe.data_parallel.use_distributed_optimizer,
                                       .bucket_elements = one.recipe.data_parallel.bucket_elements(sharers)})
             .bytes();
       };

@@ -235,8 +235,8 @@ TEST_F(ParallelRules, WhatAnOptimizerCannotShareIsRefused) {
   const std::string muon = "optimizer_config.optimizer_type=muon";
   EXPECT_EQ(
       problems("parallel_config: {tensor_model_parallel_size: 2}\n", {muon}),
-      Lines{"--set optimizer_config.optimizer_type: muon needs whole matrices, and tensor_model_parallel_size cuts "
-            "them; choose another optimizer_type, or tensor_model_parallel_size 1"});
+      Lines{"--set optimizer_config.optimizer_type: muon updates whole matrices, which tensor_model_parallel_size "
+            "shards; choose another optimizer_type, or tensor_model_parallel_size 1"});
   EXPECT_EQ(problems("", {muon, "training_config.use_distributed_optimizer=true"}).size(), 1u);
   EXPECT_EQ(problems("", {muon, p + "zero_level=z1"}).size(), 1u);
   EXPECT_EQ(problems("", {muon}), Lines{});
@@ -256,11 +256,45 @@ TEST_F(ParallelRules, WhatAnOptimizerCannotShareIsRefused) {
             Lines{});
 }
 
-TEST_F(ParallelRules, WhatMegatronsFormatHasNoWordForIsRefused) {
-  EXPECT_EQ(problems("parallel_config: {noop_layers: [6, 7]}\n"), Lines{});
-  EXPECT_EQ(problems("parallel_config: {noop_layers: [6, 7]}\n", {"training_config.ckpt_format=torch"}),
-            Lines{"run.yaml:4: Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing; leave "
-                  "noop_layers or ckpt_format out"});
+/// A format of another program with no experts.
+class NoExperts : public checkpoint::CheckpointFormat {
+ public:
+  explicit NoExperts(std::string name, bool saves = true) : name_(std::move(name)), saves_(saves) {}
+  std::string name() const override { return name_; }
+  std::string program() const override { return name_; }
+  std::optional<std::filesystem::path> find(const std::filesystem::path&) const override { return std::nullopt; }
+  std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path&,
+                                                     const options::Mappings&) const override {
+    return nullptr;
+  }
+  bool saves() const override { return saves_; }
+  std::vector<options::Finding> refusals(const checkpoint::SavedRun& run) const override {
+    if (!run.has_experts) return {};
+    return {{.option = "model_config.num_experts",
+             .message = text("no experts on ", run.layout.tensor, " x ", run.layout.expert, " ranks"),
+             .advice = "leave them out"}};
+  }
+
+ private:
+  std::string name_;
+  bool saves_;
+};
+
+TEST_F(ParallelRules, TheFormatOfCheckpointsIsRegisteredAndRefusesWhatItCannotHold) {
+  registries.formats.add(std::make_shared<NoExperts>("zarr"));
+  registries.formats.add(std::make_shared<NoExperts>("hf", false));
+  const auto in = [&](const std::string& format, Lines sets = {}) {
+    sets.push_back("training_config.ckpt_format=" + format);
+    return problems("", sets);
+  };
+  for (const auto* format : {"zarr", "safetensors", "null"}) EXPECT_EQ(in(format), Lines{}) << format;
+  for (const auto* format : {"hf", "torch_dist"})
+    EXPECT_EQ(in(format), Lines{text("--set training_config.ckpt_format: ckpt_format is '", format,
+                                     "'; a run can save in: safetensors, zarr; give one of these, or leave it out")});
+  const Lines experts = {"model_config.num_experts=4", "model_config.add_bias_linear=false",
+                         p + "expert_model_parallel_size=2"};
+  EXPECT_EQ(in("safetensors", experts), Lines{});
+  EXPECT_EQ(in("zarr", experts), Lines{"--set model_config.num_experts: no experts on 1 x 2 ranks; leave them out"});
 }
 
 TEST_F(ParallelRules, TheSequentialDispatcherNeedsExpertsShardedAsDenseLayers) {
@@ -280,48 +314,6 @@ TEST_F(ParallelRules, TheSequentialDispatcherNeedsExpertsShardedAsDenseLayers) {
             Lines{"--set parallel_config.expert_tensor_parallel_size: moe_token_dispatcher_type is alltoall_seq, which "
                   "needs expert_tensor_parallel_size equal to tensor_model_parallel_size; they are 1 and 2; leave "
                   "expert_tensor_parallel_size out, or give moe_token_dispatcher_type alltoall"});
-}
-
-TEST_F(ParallelRules, ASpecificationOfLayersMustSayTheSameAsTheOptions) {
-  const auto of = [&](const std::string& module, Lines sets = {}) {
-    sets.push_back("model_config.spec=[mindspeed_llm.tasks.models.spec." + module + ", layer_spec]");
-    const auto all = problems("", sets);
-    return all.empty() ? "" : all[0];
-  };
-  EXPECT_EQ(of("qwen3_spec"), "");
-  EXPECT_EQ(of("gemma2_spec", {"model_config.use_sandwich_norm=true", "model_config.normalization=RMSNorm"}), "");
-  EXPECT_EQ(
-      of("gemma2_spec"),
-      "--set model_config.spec: spec 'mindspeed_llm.tasks.models.spec.gemma2_spec layer_spec' describes layers with "
-      "model_config.use_sandwich_norm true, but that is false; give model_config.use_sandwich_norm: true, or leave "
-      "spec out");
-  for (const auto* expected : {"is refused: its layers are those of another model", "leave spec out"})
-    EXPECT_NE(of("longcat_spec").find(expected), std::string::npos) << of("longcat_spec");
-  for (const auto* expected : {"'mindspeed_llm.tasks.models.spec.never_spec layer_spec' is not known", "qwen3_spec"})
-    EXPECT_NE(of("never_spec").find(expected), std::string::npos) << of("never_spec");
-}
-
-TEST_F(ParallelRules, RanksOfExpertsThatMegatronsFoldersDoNotNameAreRefused) {
-  const Lines torch = {"training_config.ckpt_format=torch"};
-  const auto problems_of = [&](int tensor, int sharers, int ranks, Lines sets) {
-    sets.insert(sets.end(),
-                {"model_config.num_experts=8", "model_config.add_bias_linear=false", p + "sequence_parallel=true",
-                 text(p, "tensor_model_parallel_size=", tensor), text(p, "expert_tensor_parallel_size=", sharers),
-                 text(p, "expert_model_parallel_size=", ranks)});
-    return problems("", sets);
-  };
-  for (const auto& [tensor, sharers, ranks] :
-       {std::array{2, 2, 1}, {2, 2, 4}, {2, 1, 2}, {4, 1, 4}, {4, 2, 2}, {1, 1, 8}})
-    EXPECT_EQ(problems_of(tensor, sharers, ranks, torch), Lines{}) << tensor << sharers << ranks;
-  for (const auto& [tensor, sharers, ranks] : {std::array{2, 1, 1}, {4, 1, 2}, {1, 2, 4}, {2, 4, 1}}) {
-    EXPECT_EQ(problems_of(tensor, sharers, ranks, {}), Lines{}) << tensor << sharers << ranks;
-    const auto told = problems_of(tensor, sharers, ranks, torch);
-    ASSERT_EQ(told.size(), 1U) << tensor << sharers << ranks;
-    EXPECT_NE(told[0].find(text("do not name the ranks of expert_tensor_parallel_size ", sharers,
-                                " x expert_model_parallel_size ", ranks, " with tensor_model_parallel_size ", tensor)),
-              std::string::npos)
-        << told[0];
-  }
 }
 
 TEST_F(ParallelRules, TheVocabularyIsRoundedUpToWhatTensorRanksShare) {

@@ -257,9 +257,10 @@ TEST_F(RecipeFile, ABatchThatGrowsMustMeetItsFullSize) {
                     {"dataset_config={train_samples: 40, global_batch_size: 8, rampup_batch_size: " + ramp + "}"});
   };
   EXPECT_EQ(with("[2, 2, 8]"), Lines{});
-  EXPECT_EQ(with("[2, 4, 8]"),
-            Lines{"--set dataset_config: rampup_batch_size: the way from 2 to 8 is not in strides of 4; "
-                  "choose an increment that divides it"});
+  EXPECT_EQ(
+      with("[2, 4, 8]"),
+      Lines{"--set dataset_config: rampup_batch_size: the increase from 2 to 8 is not divisible by the increment 4; "
+            "give an increment that divides it"});
   EXPECT_EQ(with("[8, 4, 8]"),
             Lines{"--set dataset_config: rampup_batch_size begins with the full size 8; leave it out"});
   EXPECT_EQ(with("[2, 2]"),

@@ -16,13 +16,14 @@ namespace tessera::recipe {
 /// of a format, it needs of this.
 class TextFormat final : public checkpoint::CheckpointFormat {
  public:
-  std::string name() const override { return "torch"; }
+  std::string name() const override { return "text"; }
   std::string program() const override { return "text"; }
   std::optional<std::filesystem::path> find(const std::filesystem::path&) const override { return std::nullopt; }
   std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                      const options::Mappings&) const override {
     throw ConfigError(folder.string() + ": cannot be read back");
   }
+  bool saves() const override { return true; }
   void write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights&,
                   std::span<const checkpoint::TensorRange> tensors) const override {
     std::string names;

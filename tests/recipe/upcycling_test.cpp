@@ -145,7 +145,7 @@ TEST_F(Upcycling, ACheckpointOfOtherExpertsIsRefusedByName) {
   const Lines given = {t + "load_checkpoint=routed/checkpoints", t + "output_dir=run", t + "resume_training=false",
                        e + "moe_layer_freq=[0, 1]"};
   const auto more = refused(given + Lines{m + "num_experts=5"}), fewer = refused(given + Lines{m + "num_experts=3"});
-  EXPECT_TRUE(says(more, "decoder.layers.1.mlp.router.weight: is [4, 16], and [5, 16] is wanted")) << more;
+  EXPECT_TRUE(says(more, "decoder.layers.1.mlp.router.weight: is [4, 16]; expected [5, 16]")) << more;
   EXPECT_TRUE(says(more, "decoder.layers.1.mlp.experts.local_experts.4.linear_fc1.weight: is missing")) << more;
   EXPECT_TRUE(says(fewer, "local_experts.3.linear_fc1.weight: is there, but the model here has no such weight"))
       << fewer;
@@ -153,7 +153,7 @@ TEST_F(Upcycling, ACheckpointOfOtherExpertsIsRefusedByName) {
 
 TEST_F(Upcycling, ADenseNetworkOfAnotherSizeIsRefusedByName) {
   const auto why = refused(experts + from_dense + upcycling + Lines{e + "moe_ffn_hidden_size=16"});
-  EXPECT_TRUE(says(why, "decoder.layers.1.mlp.experts.local_experts.0.linear_fc1.weight: is [48, 16], and [32, 16]"))
+  EXPECT_TRUE(says(why, "decoder.layers.1.mlp.experts.local_experts.0.linear_fc1.weight: is [48, 16]; expected [32, 16]"))
       << why;
 }
 

@@ -85,8 +85,8 @@ TEST(Resolution, ARankThatIsBehindIsAProblem) {
   EXPECT_EQ(found.problem, "rank 1 has completed step 5, and others step 7");
 }
 
-/// A model of the protocol, stopped anywhere, with any ranks lost: the step is one that every rank can complete, and what
-/// is taken for reported the first rank has reported.
+/// A model of the protocol, stopped anywhere, with any ranks lost: the step is one that every rank can complete, and
+/// what is taken for reported the first rank has reported.
 TEST(Resolution, OfWhateverInstantIsRight) {
   const auto seed = std::random_device()();
   SCOPED_TRACE(text("seed ", seed));

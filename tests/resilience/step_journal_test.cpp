@@ -57,7 +57,8 @@ TEST_F(StepJournalTest, APositionMayBeReplacedAfterTheSameStep) {
   EXPECT_THROW(one.commit(7, std::string(position_bytes + 1, 'x')), BugError);
 }
 
-/// A kill leaves a prefix of the stores. Whatever byte of the newer position is not yet written, the one before it counts.
+/// A kill leaves a prefix of the stores. Whatever byte of the newer position is not yet written, the one before it
+/// counts.
 TEST_F(StepJournalTest, AnIncompletePositionLeavesTheOneBefore) {
   auto one = journal();
   one.commit(6, "six");

@@ -198,7 +198,7 @@ TEST(OptimizerSchedule, EachFieldIsTakenFromTheSideThatCounts) {
   }
 }
 
-TEST(OptimizerSchedule, AStyleThatIsNotOnTheShelfIsNamed) {
+TEST(OptimizerSchedule, AStyleThatIsNotRegisteredIsNamed) {
   auto first = schedule(1, 100).state();
   first.lr_decay_style = "sawtooth";
   auto second = schedule(1, 100);

@@ -77,8 +77,8 @@ class Training {
         layout_(model_.parameters(), optimizer_.get()),
         segment_(layout_, undo_extents(layout_, *optimizer_)) {}
 
-  /// In a process of its own, which is killed `microseconds` after it began to work; absent: it may end. Returns whether
-  /// it ended by itself.
+  /// In a process of its own, which is killed `microseconds` after it began to work; absent: it may end. Returns
+  /// whether it ended by itself.
   bool run(std::optional<unsigned> microseconds) {
     segment_.progress().works = false;
     const auto child = fork();

@@ -1,5 +1,5 @@
-// The pipeline by itself: all stages in this process, a thread each, with chunks whose values are known exactly, batches
-// that are known, and a channel of mailboxes. Everything a stage does is recorded.
+// The pipeline by itself: all stages in this process, a thread each, with chunks whose values are known exactly,
+// batches that are known, and a channel of mailboxes. Everything a stage does is recorded.
 #include "framework/training/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -183,8 +183,8 @@ class Mailboxes {
   std::map<Address, std::queue<std::vector<std::byte>>> boxes_;
 };
 
-/// A stage's end of the mailboxes. What it sends stays under way until it was asked several times, or is waited for; the
-/// memory must be unchanged then.
+/// A stage's end of the mailboxes. What it sends stays under way until it was asked several times, or is waited for;
+/// the memory must be unchanged then.
 class FakeChannel final : public StageChannel {
  public:
   FakeChannel(Mailboxes& mail, std::int64_t stage, std::int64_t all) : mail_(mail), stage_(stage), stages_(all) {}

@@ -43,8 +43,16 @@ class Attention final : public Node {
     if (dy.empty() || target.tensor.empty()) return;
     must(!target.add, "a fused projection has one attention");
     const Tensor x = qkv_.value(), dx = target.tensor;
-    kernels::attention_backward(tape.threads(), e_, visible_, mask_, x, x, x, out_.value(), lse_.floats(), dy.tensor,
-                                dx, dx, dx);
+    kernels::attention_backward(tape.threads(), e_, visible_, mask_,
+                                {.q = x,
+                                 .k = x,
+                                 .v = x,
+                                 .o = out_.value(),
+                                 .lse = lse_.floats(),
+                                 .d_o = dy.tensor,
+                                 .dq = dx,
+                                 .dk = dx,
+                                 .dv = dx});
   }
 
  private:
@@ -77,7 +85,8 @@ Var attention(const Var& qkv, const kernels::AttentionExtents& e, const kernels:
   auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad());
   auto lse = tape.make({e.B, e.H, e.T}, false);
   const Tensor x = qkv.value();
-  kernels::attention_forward(tape.threads(), e, visible, mask, x, x, x, y.value(), lse.floats());
+  kernels::attention_forward(tape.threads(), e, visible, mask,
+                             {.q = x, .k = x, .v = x, .o = y.value(), .lse = lse.floats()});
   if (y.wants_grad()) tape.record<Attention>(y, qkv, y, std::move(lse), e, visible, mask);
   return y;
 }

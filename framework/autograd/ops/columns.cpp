@@ -105,7 +105,7 @@ Var side_by_side(const Var& a, const Var& b) {
   const auto rows = a.shape().rows(), width = a.shape().width() + b.shape().width();
   if (b.shape().rows() != rows)
     throw ShapeError(
-        text("side_by_side: a is ", a.shape(), " and b is ", b.shape(), "; equally many rows were promised"));
+        text("side_by_side: a is ", a.shape(), " and b is ", b.shape(), "; expected the same number of rows"));
   auto y = tape.make(a.value().dtype(), a.shape().with_width(width), a.wants_grad() || b.wants_grad());
   kernels::ColumnBlocks left, right;
   left.width = a.shape().width();

@@ -35,10 +35,11 @@ struct TokenRows {
 };
 
 TokenRows rows_of(Tape& tape, const ExpertChoices& choices) {
-  TokenRows rows{tape.keep_array<std::int64_t>(static_cast<std::size_t>(choices.experts) + 1),
-                 tape.keep_array<std::int32_t>(choices.chosen.size()),
-                 tape.keep_array<std::int32_t>(choices.chosen.size()), tape.keep_array<float>(choices.chosen.size()),
-                 choices.topk};
+  TokenRows rows{.first_row = tape.keep_array<std::int64_t>(static_cast<std::size_t>(choices.experts) + 1),
+                 .token_of_row = tape.keep_array<std::int32_t>(choices.chosen.size()),
+                 .row_of_choice = tape.keep_array<std::int32_t>(choices.chosen.size()),
+                 .weight = tape.keep_array<float>(choices.chosen.size()),
+                 .topk = choices.topk};
   kernels::sort_choices(choices.topk, choices.chosen, rows.first_row, rows.token_of_row, rows.row_of_choice);
   const auto R = static_cast<std::size_t>(rows.count());
   rows.token_of_row = rows.token_of_row.first(R);
@@ -49,7 +50,8 @@ TokenRows rows_of(Tape& tape, const ExpertChoices& choices) {
   return rows;
 }
 
-/// The rows of this rank's experts, and how they are related to those of its tokens: by an exchange, or they are the same.
+/// The rows of this rank's experts, and how they are related to those of its tokens: by an exchange, or they are the
+/// same.
 struct Rows {
   TokenRows tokens;
   const RowExchange* exchange = nullptr;

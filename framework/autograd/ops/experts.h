@@ -49,8 +49,8 @@ class ExpertRanks {
   ~ExpertRanks() = default;
 };
 
-/// y[t] = sum over the choices k of token t of fc2_e (w act(fc1_e x[t])), with e the chosen expert and w its weight; a token
-/// without a choice that was kept gets zeros.
+/// y[t] = sum over the choices k of token t of fc2_e (w act(fc1_e x[t])), with e the chosen expert and w its weight; a
+/// token without a choice that was kept gets zeros.
 ///
 ///   x          [.., h]   kept for the backward pass
 ///   fc1[e]     [F, h], or [2 F, h] for a gated network
@@ -59,8 +59,8 @@ class ExpertRanks {
 ///              the sum is rounded once
 ///
 /// Keeps, besides x, what is before the activation for each choice; the activation is computed again in the backward
-/// pass. `fc1` and `fc2` must stay valid until the backward pass is done. Experts that no token chose take part with a zero
-/// gradient. `tap`, if there is one, is called for each expert here that has rows, in the forward pass.
+/// pass. `fc1` and `fc2` must stay valid until the backward pass is done. Experts that no token chose take part with a
+/// zero gradient. `tap`, if there is one, is called for each expert here that has rows, in the forward pass.
 ///
 /// With `ranks`, fc1 and fc2 are those of this rank's experts, and F may be a part of their inner width, of which other
 /// ranks have the rest; the input of the experts here is kept too, which saves the backward pass an exchange. Throws

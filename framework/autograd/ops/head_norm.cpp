@@ -38,10 +38,21 @@ void normalise(Tape& tape, const kernels::HeadsInRows& e, const Part& part, cons
   kernels::gather_heads(tape.threads(), e, part.offsets, x, dense);
   const auto gain = tape.read(norm.gain->value);
   if (kind.centred)
-    kernels::layernorm_forward(tape.threads(), dense, gain, norm.bias ? tape.read(norm.bias->value) : Floats(tape),
-                               kind.eps, kind.gain_offset, dense, part.mean.floats(), part.inv.floats());
+    kernels::layernorm_forward(tape.threads(), {.x = dense,
+                                                .gain = gain,
+                                                .bias = norm.bias ? tape.read(norm.bias->value) : Floats(tape),
+                                                .eps = kind.eps,
+                                                .gain_offset = kind.gain_offset,
+                                                .y = dense,
+                                                .mean = part.mean.floats(),
+                                                .inv_std = part.inv.floats()});
   else
-    kernels::rmsnorm_forward(tape.threads(), dense, gain, kind.eps, kind.gain_offset, dense, part.inv.floats());
+    kernels::rmsnorm_forward(tape.threads(), {.x = dense,
+                                              .gain = gain,
+                                              .eps = kind.eps,
+                                              .gain_offset = kind.gain_offset,
+                                              .y = dense,
+                                              .inv_rms = part.inv.floats()});
   kernels::scatter_heads(tape.threads(), e, part.offsets, dense, y);
 }
 
@@ -61,11 +72,25 @@ void normalise_backward(Tape& tape, const kernels::HeadsInRows& e, const Part& p
   }
   const auto gain = tape.read(part.gain.leaf->value);
   if (kind.centred)
-    kernels::layernorm_backward(tape.threads(), gradient, dense, gain, kind.gain_offset, part.mean.floats(),
-                                part.inv.floats(), gradient, false, dgain, head_grad_of(part.bias));
+    kernels::layernorm_backward(tape.threads(), {.dy = gradient,
+                                                 .x = dense,
+                                                 .gain = gain,
+                                                 .gain_offset = kind.gain_offset,
+                                                 .mean = part.mean.floats(),
+                                                 .inv_std = part.inv.floats(),
+                                                 .dx = gradient,
+                                                 .add = false,
+                                                 .dgain = dgain,
+                                                 .dbias = head_grad_of(part.bias)});
   else
-    kernels::rmsnorm_backward(tape.threads(), gradient, dense, gain, kind.gain_offset, part.inv.floats(), gradient,
-                              false, dgain);
+    kernels::rmsnorm_backward(tape.threads(), {.dy = gradient,
+                                               .x = dense,
+                                               .gain = gain,
+                                               .gain_offset = kind.gain_offset,
+                                               .inv_rms = part.inv.floats(),
+                                               .dx = gradient,
+                                               .add = false,
+                                               .dgain = dgain});
   kernels::scatter_heads(tape.threads(), e, part.offsets, gradient, dx);
   tape.done(part.gain);
   tape.done(part.bias);

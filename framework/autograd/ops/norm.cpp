@@ -53,9 +53,16 @@ class LayerNorm final : public Node {
     if (dy.empty()) return;
     const GainGrad dgain(tape, gain_);
     const InputGrad dx(tape, x_, static_cast<std::size_t>(x_.shape().elements()));
-    kernels::layernorm_backward(tape.threads(), dy.tensor, x_.value(), tape.read(gain_.leaf->value), offset_,
-                                mean_.floats(), inv_std_.floats(), dx.target.tensor, dx.target.add, dgain.floats(),
-                                grad_of(bias_));
+    kernels::layernorm_backward(tape.threads(), {.dy = dy.tensor,
+                                                 .x = x_.value(),
+                                                 .gain = tape.read(gain_.leaf->value),
+                                                 .gain_offset = offset_,
+                                                 .mean = mean_.floats(),
+                                                 .inv_std = inv_std_.floats(),
+                                                 .dx = dx.target.tensor,
+                                                 .add = dx.target.add,
+                                                 .dgain = dgain.floats(),
+                                                 .dbias = grad_of(bias_)});
     tape.done(gain_);
     tape.done(bias_);
   }
@@ -76,8 +83,14 @@ class RmsNorm final : public Node {
     if (dy.empty()) return;
     const GainGrad dgain(tape, gain_);
     const InputGrad dx(tape, x_, static_cast<std::size_t>(x_.shape().elements()));
-    kernels::rmsnorm_backward(tape.threads(), dy.tensor, x_.value(), tape.read(gain_.leaf->value), offset_,
-                              inv_rms_.floats(), dx.target.tensor, dx.target.add, dgain.floats());
+    kernels::rmsnorm_backward(tape.threads(), {.dy = dy.tensor,
+                                               .x = x_.value(),
+                                               .gain = tape.read(gain_.leaf->value),
+                                               .gain_offset = offset_,
+                                               .inv_rms = inv_rms_.floats(),
+                                               .dx = dx.target.tensor,
+                                               .add = dx.target.add,
+                                               .dgain = dgain.floats()});
     tape.done(gain_);
   }
 
@@ -94,9 +107,14 @@ Var layernorm(const Var& x, Leaf& gain, Leaf* bias, double eps, float gain_offse
   auto& tape = x.tape();
   auto y = tape.result(x.shape(), x.wants_grad() || gain.trained() || (bias && bias->trained()));
   auto mean = tape.make({x.shape().rows()}, false), inv_std = tape.make({x.shape().rows()}, false);
-  kernels::layernorm_forward(tape.threads(), x.value(), tape.read(gain.value),
-                             bias ? tape.read(bias->value) : Floats(tape), eps, gain_offset, y.value(), mean.floats(),
-                             inv_std.floats());
+  kernels::layernorm_forward(tape.threads(), {.x = x.value(),
+                                              .gain = tape.read(gain.value),
+                                              .bias = bias ? tape.read(bias->value) : Floats(tape),
+                                              .eps = eps,
+                                              .gain_offset = gain_offset,
+                                              .y = y.value(),
+                                              .mean = mean.floats(),
+                                              .inv_std = inv_std.floats()});
   if (y.wants_grad())
     tape.record<LayerNorm>(y, x, std::move(mean), std::move(inv_std), tape.use(&gain), tape.use(bias), gain_offset);
   return y;
@@ -106,8 +124,12 @@ Var rmsnorm(const Var& x, Leaf& gain, double eps, float gain_offset) {
   auto& tape = x.tape();
   auto y = tape.result(x.shape(), x.wants_grad() || gain.trained());
   auto inv_rms = tape.make({x.shape().rows()}, false);
-  kernels::rmsnorm_forward(tape.threads(), x.value(), tape.read(gain.value), eps, gain_offset, y.value(),
-                           inv_rms.floats());
+  kernels::rmsnorm_forward(tape.threads(), {.x = x.value(),
+                                            .gain = tape.read(gain.value),
+                                            .eps = eps,
+                                            .gain_offset = gain_offset,
+                                            .y = y.value(),
+                                            .inv_rms = inv_rms.floats()});
   if (y.wants_grad()) tape.record<RmsNorm>(y, x, std::move(inv_rms), tape.use(&gain), gain_offset);
   return y;
 }

@@ -116,9 +116,9 @@ class Restored final : public Node {
 };
 
 /// y = f(inputs) with activation recomputation, as recomputed() has it for one input. If y itself is what costs memory,
-/// because the operations that read it keep it, discard() frees it behind them, and their backward pass finds it computed
-/// again; those operations must not use recomputation themselves. `f` is called with a std::array<Var, N>. Source:
-/// Megatron-LM core, CheckpointWithoutOutput.
+/// because the operations that read it keep it, discard() frees it behind them, and their backward pass finds it
+/// computed again; those operations must not use recomputation themselves. `f` is called with a std::array<Var, N>.
+/// Source: Megatron-LM core, CheckpointWithoutOutput.
 template <std::size_t N, class F>
 class RecomputedValue {
  public:

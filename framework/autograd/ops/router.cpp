@@ -7,8 +7,8 @@
 namespace tessera::autograd {
 namespace {
 
-/// With Sinkhorn the weights are sigmoids for one choice, else parts of the softmax over all experts, whatever the score
-/// function; Megatron-LM scales neither.
+/// With Sinkhorn the weights are sigmoids for one choice, else parts of the softmax over all experts, whatever the
+/// score function; Megatron-LM scales neither.
 kernels::RouterRule rule_of_weights(const RouterTerms& terms) {
   if (terms.balance != RouterBalance::sinkhorn) return terms.rule;
   kernels::RouterRule rule{terms.rule.experts, terms.rule.topk};
@@ -212,8 +212,8 @@ ExpertChoices route(const Var& logits, const RouterTerms& terms, const MicroBatc
   const auto& rule = terms.rule;
   const auto T = logits.shape().rows();
   if (logits.shape().width() != rule.experts || terms.sequences < 1 || T % terms.sequences != 0)
-    throw ShapeError(text("router: logits are ", logits.shape(), "; ", rule.experts, " experts and ", terms.sequences,
-                          " sequences of equal length were promised"));
+    throw ShapeError(text("router: logits are ", logits.shape(), "; expected a column for each of ", rule.experts,
+                          " experts, and rows of ", terms.sequences, " sequences of equal length"));
   Routing routing(logits, terms, ranks);
   auto weights = tape.make({T, rule.topk}, logits.wants_grad());
   ExpertChoices out;

@@ -25,9 +25,9 @@ struct RouterTerms {
   std::int64_t sequences = 1;  ///< B: the tokens are [B, S]
 };
 
-/// The ranks that each have some of the tokens of a micro-batch. A router decides for all of them together, so that what
-/// couples tokens (auxiliary losses, capacity, Sinkhorn) does not depend on who has which. All ranks make the same calls
-/// in the same order.
+/// The ranks that each have some of the tokens of a micro-batch. A router decides for all of them together, so that
+/// what couples tokens (auxiliary losses, capacity, Sinkhorn) does not depend on who has which. All ranks make the same
+/// calls in the same order.
 class MicroBatchRanks {
  public:
   /// Tokens on all ranks: whole sequences [B, S].
@@ -53,13 +53,12 @@ struct ExpertChoices {
   double gap = std::numeric_limits<double>::infinity();  ///< as choose_experts returns it; infinity for Sinkhorn
 };
 
-/// Chooses experts by `logits` [T, E], which are kept. In 16 bits the weights are rounded to the type of the logits, as in
-/// Megatron-LM. If the tape records, the backward pass adds the gradients of the auxiliary losses to that of the logits.
-/// It adds to
-/// that of the bias, for each expert, E times the choices of it that were not dropped less those of all experts: its load
-/// compared with the mean, in whole numbers. With `ranks`, logits are those of this rank's tokens [B, S / n], and so are
-/// the choices; losses, counts, capacity and load are those of the whole micro-batch, on every rank. Throws ShapeError if
-/// the extents do not match.
+/// Chooses experts by `logits` [T, E], which are kept. In 16 bits the weights are rounded to the type of the logits, as
+/// in Megatron-LM. If the tape records, the backward pass adds the gradients of the auxiliary losses to that of the
+/// logits. It adds to that of the bias, for each expert, E times the choices of it that were not dropped less those of
+/// all experts: its load compared with the mean, in whole numbers. With `ranks`, logits are those of this rank's tokens
+/// [B, S / n], and so are the choices; losses, counts, capacity and load are those of the whole micro-batch, on every
+/// rank. Throws ShapeError if the extents do not match.
 ExpertChoices route(const Var& logits, const RouterTerms& terms, const MicroBatchRanks* ranks = nullptr);
 
 }  // namespace tessera::autograd

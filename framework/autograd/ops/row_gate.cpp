@@ -59,7 +59,7 @@ Var gated_rows(const Var& x, const Var& gate) {
   const Shape shape = x.shape();  // a copy: `make` may move the values of the tape
   if (gate.shape() != shape.with_width(1))
     throw ShapeError(
-        text("gated_rows: x is ", shape, " and the gate ", gate.shape(), "; one number a row was promised"));
+        text("gated_rows: x is ", shape, " and the gate ", gate.shape(), "; expected one number for each row"));
   auto y = tape.make(x.value().dtype(), shape, x.wants_grad() || gate.wants_grad());
   std::memcpy(y.value().raw().data(), x.value().raw().data(), x.value().bytes());
   kernels::scale_rows(tape.threads(), shape.width(), Sigmoids(tape, gate), y.value());

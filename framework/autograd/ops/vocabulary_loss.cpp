@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/base/range.h"
 #include "framework/kernels/cross_entropy.h"
 #include "framework/kernels/linear.h"
 #include "framework/kernels/softcap.h"
@@ -40,18 +41,18 @@ class VocabularyLossNode final : public Node {
   LeafUse w_;
 };
 
-/// A range of token rows, and the part of an array with `width` elements per row that belongs to it.
-struct RowRange {
-  std::int64_t first, count;
-  template <class T>
-  std::span<T> of(std::span<T> whole) const {
-    return whole.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
-  }
-  kernels::MutableElements of(const Tensor& whole, std::int64_t width) const {
-    return kernels::MutableElements(whole).part(static_cast<std::size_t>(first * width),
-                                                static_cast<std::size_t>(count * width));
-  }
-};
+/// A range of token rows.
+using Rows = Range<std::int64_t>;
+
+template <class T>
+std::span<T> at_rows(std::span<T> whole, const Rows& rows) {
+  return whole.subspan(static_cast<std::size_t>(rows.begin), static_cast<std::size_t>(rows.size()));
+}
+/// The rows of a matrix with `width` elements per row.
+kernels::MutableElements at_rows(const Tensor& whole, const Rows& rows, std::int64_t width) {
+  return kernels::MutableElements(whole).part(static_cast<std::size_t>(rows.begin * width),
+                                              static_cast<std::size_t>(rows.size() * width));
+}
 
 /// Loss and gradient of one chunk of logits, by one rank or by all ranks that share the vocabulary.
 void judge(Tape& tape, std::int64_t columns, const LossTerms& terms, std::span<float> logits,
@@ -94,7 +95,7 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
       static_cast<std::int64_t>(terms.mask.size()) != rows)
     throw ShapeError(text("vocabulary loss: h is ", h.shape(), ", the weight ", w.value.shape(), ", with ",
                           terms.labels.size(), " labels and ", terms.mask.size(),
-                          " mask values; one a row was promised"));
+                          " mask values; expected one for each row"));
   const auto type = h.value().dtype();
   const bool gradient = tape.records() && (h.wants_grad() || w.trained());
   auto token_loss = tape.make({h.shape()[0], h.shape()[1]}, false);
@@ -113,20 +114,21 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
   const bool rounds = gradient && type != DType::float32;
   const auto rounded_memory = rounds ? tape.scratch(type, static_cast<std::size_t>(chunk * vocabulary)) : Memory();
   for (std::int64_t first = 0; first < rows; first += chunk) {
-    const RowRange at{first, std::min(chunk, rows - first)};
-    const kernels::LinearExtents e{at.count, width, vocabulary};
-    const auto logits = Tape::floats(logits_memory).first(static_cast<std::size_t>(at.count * vocabulary));
-    const auto weight = Tape::floats(weight_memory).first(static_cast<std::size_t>(at.count));
-    const auto mask = at.of(terms.mask);
+    const Rows at{first, first + std::min(chunk, rows - first)};
+    const kernels::LinearExtents e{at.size(), width, vocabulary};
+    const auto logits = Tape::floats(logits_memory).first(static_cast<std::size_t>(at.size() * vocabulary));
+    const auto weight = Tape::floats(weight_memory).first(static_cast<std::size_t>(at.size()));
+    const auto mask = at_rows(terms.mask, at);
     for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(terms.seed * mask[i]);
-    kernels::linear_forward(threads, e, at.of(h.value(), width), weights, {}, logits);
+    kernels::linear_forward(threads, e, at_rows(h.value(), at, width), weights, {}, logits);
     if (capped) kernels::softcap_forward(threads, terms.softcap, logits, logits);
     // The derivative of the cap needs the capped logits, and the cross-entropy overwrites them.
     const auto kept = Tape::floats(capped_memory).first(capped && gradient ? logits.size() : 0);
     if (!kept.empty()) kernels::copy(threads, logits, kept);
     // The logits are computed in fp32 and rounded here, as Megatron-LM's fp16_lm_cross_entropy does.
     kernels::round_to(threads, terms.type, logits);
-    judge(tape, vocabulary, terms, logits, at.of(terms.labels), weight, at.of(token_loss.floats()), gradient);
+    judge(tape, vocabulary, terms, logits, at_rows(terms.labels, at), weight, at_rows(token_loss.floats(), at),
+          gradient);
     if (!kept.empty()) kernels::softcap_backward(threads, terms.softcap, logits, kept, logits);
     kernels::Elements slopes = logits;
     if (rounds) {
@@ -135,8 +137,8 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
       slopes = rounded;
     }
     if (gradient && w.trained())
-      kernels::linear_backward_weight(threads, e, slopes, at.of(h.value(), width), w.grad.floats());
-    if (!dh.empty()) kernels::linear_backward_input(threads, e, slopes, weights, at.of(dh.tensor, width), false);
+      kernels::linear_backward_weight(threads, e, slopes, at_rows(h.value(), at, width), w.grad.floats());
+    if (!dh.empty()) kernels::linear_backward_input(threads, e, slopes, weights, at_rows(dh.tensor, at, width), false);
   }
   kernels::round_to(threads, terms.type, token_loss.floats());
   if (gradient) tape.record<VocabularyLossNode>(h, std::move(dh), tape.use(&w));

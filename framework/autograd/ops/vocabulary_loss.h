@@ -37,8 +37,8 @@ struct VocabularyLoss {
   Var token_loss;  ///< [B, T], before the mask
 };
 
-/// Number of logit rows that exist at once for `tokens` tokens and `vocabulary` columns: about 64 MiB, a multiple of 128
-/// rows.
+/// Number of logit rows that exist at once for `tokens` tokens and `vocabulary` columns: about 64 MiB, a multiple of
+/// 128 rows.
 std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary);
 
 /// Cross-entropy of the logits h w^T.

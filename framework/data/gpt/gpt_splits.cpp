@@ -65,7 +65,8 @@ std::int32_t pad_of(const Tokenizer& tokenizer, bool may_be_ambiguous, const Tel
   if (may_be_ambiguous || (*ids.pad != tokenizer.eod() && ids.pad != ids.eos)) return *ids.pad;
   if (tell)
     tell(text("the tokenizer's pad token ", *ids.pad,
-              " also ends documents or sentences; it is not used for padding, for the loss would leave those out "
+              " is its end-of-document or end-of-sequence token too; it is not treated as padding, because the loss "
+              "would then ignore those tokens "
               "(dataset_config.allow_ambiguous_pad_tokens)"));
   return -1;
 }

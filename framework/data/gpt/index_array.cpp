@@ -86,7 +86,7 @@ IndexArray::IndexArray(IndexType type, std::vector<std::int64_t> shape) : type_(
 
 IndexArray IndexArray::map(const std::filesystem::path& file) {
   MappedFile mapped(file);
-  const auto wrong = [&](const auto&... story) { return ConfigError(text(file.string(), ": ", story...)); };
+  const auto wrong = [&](const auto&... message) { return ConfigError(text(file.string(), ": ", message...)); };
   const auto header = header_in(mapped.bytes());
   if (!header) throw wrong("is no NumPy file, or cut short in its header");
   std::smatch descr, shape;

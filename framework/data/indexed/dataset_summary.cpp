@@ -74,9 +74,9 @@ class Checker {
     }
   }
 
-  template <class Story>
-  static void outside(TokenCheck& out, const Story& story) {
-    if (out.outside++ == 0) out.first_outside = story();
+  template <class Words>
+  static void outside(TokenCheck& out, const Words& message) {
+    if (out.outside++ == 0) out.first_outside = message();
   }
 
   const IndexedDataset& data_;

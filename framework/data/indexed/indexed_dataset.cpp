@@ -107,7 +107,7 @@ IndexedDataset::IndexedDataset(std::string prefix, bool map_data)
 
 void IndexedDataset::read_header() {
   const auto bytes = index_.bytes();
-  const auto wrong = [&](const auto&... story) { throw ConfigError(text(prefix_, ".idx: ", story...)); };
+  const auto wrong = [&](const auto&... message) { throw ConfigError(text(prefix_, ".idx: ", message...)); };
   if (bytes.size() < header_size || std::memcmp(bytes.data(), magic.data(), magic.size()) != 0)
     wrong(
         "is no index of tokens: it does not begin with MMIDIDX; was it made by `tessera data preprocess` or "
@@ -149,10 +149,9 @@ void IndexedDataset::check_sequences() {
     tokens_ += length(s);
   }
   if (end > have)
-    throw ConfigError(text(prefix_, ".bin: has ", have, " bytes, but its index speaks of ", tokens_, " tokens of ",
-                           item,
-                           " bytes, some beyond its end; it is cut off or belongs to another index, make both "
-                           "anew"));
+    throw ConfigError(text(prefix_, ".bin: has ", have, " bytes; its index expects ", tokens_, " tokens of ", item,
+                           " bytes, some beyond the end of the file: truncated, or of another dataset. Preprocess the "
+                           "data again"));
 }
 
 void IndexedDataset::check_documents() const {

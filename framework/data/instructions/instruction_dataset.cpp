@@ -89,8 +89,8 @@ void InstructionDataset::read(std::int64_t index, const SampleView& out) const {
   const auto sample = request_.order[static_cast<std::size_t>(index)];
   const auto length = files_->input_ids.length(sample);
   const auto& rules = request_.rules;
-  const auto refuse = [&](const auto&... story) {
-    throw BadSampleError(text(files_->input_ids.place(sample, 0), ": ", story...));
+  const auto refuse = [&](const auto&... message) {
+    throw BadSampleError(text(files_->input_ids.place(sample, 0), ": ", message...));
   };
   if (length == 0) refuse("the sample is empty");
   const bool is_long = length > request_.seq_length;

@@ -30,7 +30,7 @@ std::string ConversationFile::place(std::int64_t line) const {
 }
 
 std::vector<Json> ConversationFile::conversations(std::int64_t line) const {
-  const auto refuse = [&](const auto&... story) { throw BadSampleError(text(place(line), ": ", story...)); };
+  const auto refuse = [&](const auto&... message) { throw BadSampleError(text(place(line), ": ", message...)); };
   const auto begin = lines_[static_cast<std::size_t>(line)].begin;
   const auto words = all_.substr(begin, std::min(all_.find('\n', begin), all_.size()) - begin);
   const auto object = parse_json<Json>(words);

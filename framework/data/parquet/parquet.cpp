@@ -58,7 +58,7 @@ class TextsOfRow final : public ParquetSink {
 
 ParquetReader::ParquetReader(const std::string& name, std::span<const std::string> columns, const ParquetLimits& limits)
     : name_(name), file_(open_input(name, "input")), limits_(limits), footer_(read_parquet_footer(file_)) {
-  const auto refuse_file = [&](const std::string& story) { throw ConfigError(text(name_, ": ", story)); };
+  const auto refuse_file = [&](const std::string& message) { throw ConfigError(text(name_, ": ", message)); };
   try {
     auto all = parquet_columns(footer_.elements);
     if (columns.empty()) {
@@ -95,7 +95,7 @@ std::int64_t ParquetReader::position() const {
                                    static_cast<double>(rows()));
 }
 
-void ParquetReader::refuse(const std::string& story) const { throw ConfigError(text(place(), ": ", story)); }
+void ParquetReader::refuse(const std::string& message) const { throw ConfigError(text(place(), ": ", message)); }
 
 void ParquetReader::count_bytes(std::size_t bytes) {
   row_bytes_ += static_cast<std::int64_t>(bytes + bytes_of_value);
@@ -260,9 +260,9 @@ bool ParquetTexts::next(std::vector<std::vector<std::string>>& texts) {
   try {
     return reader_.next(row);
   } catch (ConfigError& error) {
-    const std::string story = error.what();
-    if (story.starts_with(reader_.name())) throw;
-    throw ConfigError(text(place(), ": ", story));
+    const std::string message = error.what();
+    if (message.starts_with(reader_.name())) throw;
+    throw ConfigError(text(place(), ": ", message));
   }
 }
 

@@ -65,7 +65,7 @@ class ParquetReader {
   void read_leaf(const ParquetNode& node, ParquetColumn& column, ParquetSink& sink);
   void skip_null(const ParquetNode& node, std::size_t first, int definition);
   void count_bytes(std::size_t bytes);
-  [[noreturn]] void refuse(const std::string& story) const;
+  [[noreturn]] void refuse(const std::string& message) const;
 
   std::string name_;
   File file_;

@@ -101,8 +101,8 @@ struct ParquetColumn::Header {
 ParquetColumn::ParquetColumn(const File& file, const ParquetNode& leaf, const ParquetLimits& limits)
     : file_(file), leaf_(leaf), limits_(limits) {}
 
-void ParquetColumn::refuse(const std::string& story) const {
-  throw ConfigError(text(file_.path().string(), ": row group ", group_, ", column '", leaf_.path, "': ", story));
+void ParquetColumn::refuse(const std::string& message) const {
+  throw ConfigError(text(file_.path().string(), ": row group ", group_, ", column '", leaf_.path, "': ", message));
 }
 
 void ParquetColumn::begin(const ParquetChunk& chunk, std::int64_t number) {

@@ -37,8 +37,8 @@ class ParquetColumn {
   /// Goes to the next entry.
   void advance();
 
-  /// Throws ConfigError with file, row group and column before `story`.
-  [[noreturn]] void refuse(const std::string& story) const;
+  /// Throws ConfigError with file, row group and column before `message`.
+  [[noreturn]] void refuse(const std::string& message) const;
 
  private:
   struct Header;

@@ -187,8 +187,8 @@ bool is_parquet(const std::string& file) {
 }
 
 ParquetFooter read_parquet_footer(const File& file) {
-  const auto refuse = [&](const auto&... story) -> ParquetFooter {
-    throw ConfigError(text(file.path().string(), ": ", story...));
+  const auto refuse = [&](const auto&... message) -> ParquetFooter {
+    throw ConfigError(text(file.path().string(), ": ", message...));
   };
   const auto size = file.size();
   std::array<char, 8> end{};

@@ -204,11 +204,11 @@ class Converter {
   void ignore(const std::string& why) {
     out_.flags.back().status = FlagStatus::ignored;
     out_.flags.back().why = why;
-    report_.note(origin(), story(why));
+    report_.note(origin(), message(why));
   }
 
   /// With the flag's name, where the place does not say it.
-  std::string story(const std::string& why) const {
+  std::string message(const std::string& why) const {
     const auto& flag = out_.flags.back().given;
     return flag.at.source == flag.flag ? why : text(flag.flag, ": ", why);
   }
@@ -216,7 +216,7 @@ class Converter {
   void end(FlagStatus status, const std::string& why, const std::string& hint = "") {
     out_.flags.back().status = status;
     out_.flags.back().why = hint.empty() ? why : why + "; " + hint;
-    report_.problem(origin(), out_.flags.back().given.flag, story(why), hint);
+    report_.problem(origin(), out_.flags.back().given.flag, message(why), hint);
   }
 
   /// Their parser makes numbers of words with int() and float(), which take more spellings than a recipe.
@@ -235,7 +235,7 @@ class Converter {
       return end(FlagStatus::refused, text("takes no value, but '", value, "' follows"));
     if (row.takes == FlagRow::Takes::one && values.empty()) return end(FlagStatus::refused, "a value is missing");
     if (row.takes != FlagRow::Takes::many && values.size() > 1)
-      report_.note(origin(), story(text("takes one value; the words '", value, "' are read as one")));
+      report_.note(origin(), message(text("takes one value; the words '", value, "' are read as one")));
     for (const auto& [word, refusal] : row.refused_words)
       if (word == value) return end(FlagStatus::refused, text("'", word, "' is refused: ", refusal));
     const bool one_of_settings = !row.settings.empty() && row.kind != FlagRow::Kind::words;
@@ -305,7 +305,7 @@ class Converter {
     note_planned(flag, to, value);
     const auto* there = out_.recipe.at(to);
     if (there && there->origin.layer > value.origin.layer)
-      report_.note(value.origin, text("overruled: another flag says ", to, " ", *there));
+      report_.note(value.origin, text("overridden: another flag sets ", to, " ", *there));
     else
       out_.recipe.set(to, std::move(value));
   }
@@ -388,7 +388,7 @@ std::vector<GivenFlag> flags_of(const std::vector<std::string>& argv) {
     else if (!all.empty())
       all.back().values.push_back(word);
     else
-      throw ConfigError(text("'", word, "' stands before any flag; a command line of flags was expected"));
+      throw ConfigError(text("'", word, "' comes before the first flag; expected a command line of flags"));
   }
   return all;
 }
@@ -453,7 +453,8 @@ FlagTable FlagTable::from(const std::string& file, const options::Mappings& mapp
     tables.push_back(mappings.table(table_folder + next));
     const auto* base = tables.back().find("base");
     next = base ? base->scalar : "";
-    if (tables.size() > 10) throw ConfigError(text("mappings/", table_folder, file, ": its bases never end"));
+    if (tables.size() > 10)
+      throw ConfigError(text("mappings/", table_folder, file, ": its `base` tables form a cycle"));
   }
   FlagTable out;
   for (auto table = tables.rbegin(); table != tables.rend(); ++table) out.add(*table);

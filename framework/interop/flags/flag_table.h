@@ -89,12 +89,12 @@ struct Conversion {
 /// `to: optimizer_config.betas[0]` sets one item of a list. An option of a type that is not chosen is left out; which
 /// those are, the schemas know. `absent` is our value when the flag is not given, that is, their default. `also` is
 /// what the flag says besides, option and value; a flag that sets the option itself wins. `always` is the same, but
-/// wins over such a flag. `settings` beside `words` is what a word says besides, as `also`; beside `to` alone it also has
-/// all words that the flag takes. `also_to`, a list of
-/// options, gives them the flag's own value, as `also`. `refused_words` beside `words` says of each further word why it
-/// is refused. A word may lead to a word that the option does not have yet: that is planned. `takes` is how many words
-/// follow: none, one, optional (none or one) or many; usually one, with `value` none. `dest` is the name of its
-/// argument where that is not the flag's with underscores.
+/// wins over such a flag. `settings` beside `words` is what a word says besides, as `also`; beside `to` alone it also
+/// has all words that the flag takes. `also_to`, a list of options, gives them the flag's own value, as `also`.
+/// `refused_words` beside `words` says of each further word why it is refused. A word may lead to a word that the
+/// option does not have yet: that is planned. `takes` is how many words follow: none, one, optional (none or one) or
+/// many; usually one, with `value` none. `dest` is the name of its argument where that is not the flag's with
+/// underscores.
 class FlagTable {
  public:
   /// The table in a file of mappings/flags/, "megatron.yaml", with its bases.
@@ -108,8 +108,8 @@ class FlagTable {
 
   /// Turn a command line into a recipe that repeats their run. An option of a type that is not chosen is left out;
   /// `facts` knows which those are. Refused and unknown flags are problems; ignored ones and those without effect are
-  /// notes. A flag that leads to an option not implemented yet has the status `planned` unless its value changes nothing; the
-  /// recipe has it all the same, and reading that recipe refuses it.
+  /// notes. A flag that leads to an option not implemented yet has the status `planned` unless its value changes
+  /// nothing; the recipe has it all the same, and reading that recipe refuses it.
   Conversion convert(const std::vector<GivenFlag>& flags, const options::Facts& facts, options::Report& report) const;
   /// The recipe of a list of words.
   options::Value convert(const std::vector<std::string>& argv, const options::Facts& facts,

@@ -137,14 +137,14 @@ std::string plain(std::string words) {
   return words;
 }
 
-std::string story_of(const FlagRow& row, const options::Facts& facts) {
+std::string details_of(const FlagRow& row, const options::Facts& facts) {
   constexpr const char* words_after[] = {"no value", "one value", "one value or none", "values"};
-  auto story =
+  auto message =
       text("  ", row.flag, ": ", word_of(status_of(row, facts)), ", ", words_after[static_cast<int>(row.takes)],
            ", their name ", row.dest, "\n    ", plain(meaning_of(row, facts)), "\n");
-  if (!row.absent.empty()) story += text("    not given: ", row.absent, "\n");
-  if (const auto* option = option_at(row.to, facts)) story += text("    ", option->doc, "\n");
-  return story;
+  if (!row.absent.empty()) message += text("    not given: ", row.absent, "\n");
+  if (const auto* option = option_at(row.to, facts)) message += text("    ", option->doc, "\n");
+  return message;
 }
 
 }  // namespace
@@ -198,24 +198,24 @@ std::string flags_page(const options::Facts& facts, const options::Mappings& map
   return page;
 }
 
-std::string flag_story(const std::string& flag, const options::Facts& facts, const options::Mappings& mappings) {
-  std::vector<std::pair<std::string, std::string>> stories;  // names of tables and what they say
+std::string flag_details(const std::string& flag, const options::Facts& facts, const options::Mappings& mappings) {
+  std::vector<std::pair<std::string, std::string>> messages;  // names of tables and what they say
   std::vector<std::string> known;
   for (const auto& file : files_of(mappings)) {
     const auto table = FlagTable::from(file_name(file), mappings);
     std::string here;
     for (const auto& row : table.rows()) {
       known.push_back(row.flag);
-      if (is_called(row, flag)) here += story_of(row, facts);
+      if (is_called(row, flag)) here += details_of(row, facts);
     }
-    const auto same = std::find_if(stories.begin(), stories.end(), [&](const auto& s) { return s.second == here; });
-    if (same != stories.end())
+    const auto same = std::find_if(messages.begin(), messages.end(), [&](const auto& s) { return s.second == here; });
+    if (same != messages.end())
       same->first += ", " + table.name();
     else if (!here.empty())
-      stories.emplace_back(table.name(), here);
+      messages.emplace_back(table.name(), here);
   }
   std::string all;
-  for (const auto& [names, story] : stories) all += names + "\n" + story;
+  for (const auto& [names, message] : messages) all += names + "\n" + message;
   if (!all.empty()) return all;
   const auto hint = options::did_you_mean(flag, known);
   throw ConfigError(text("no table has a flag '", flag, "'", hint.empty() ? "" : "; ", hint));

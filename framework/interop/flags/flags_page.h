@@ -27,6 +27,6 @@ std::string flags_page(const options::Facts& facts, const options::Mappings& map
 
 /// What the tables say of one flag, a block of lines for those that say the same; `flag` is "--adam-beta2", or the
 /// name of its argument, "adam_beta2". Throws ConfigError with the nearest flag when there is none.
-std::string flag_story(const std::string& flag, const options::Facts& facts, const options::Mappings& mappings);
+std::string flag_details(const std::string& flag, const options::Facts& facts, const options::Mappings& mappings);
 
 }  // namespace tessera::flags

@@ -76,8 +76,8 @@ class ScriptReader {
                   one.instead.empty() ? " is not set" : " is " + one.instead, " (line ", one.at.line, ")");
     }
     if (!variables.empty())
-      report_.note({file_, 0, "", 0},
-                   text("the environment is not known; read as if ", variables, "; --env NAME=VALUE gives a value"));
+      report_.note({file_, 0, "", 0}, text("these environment variables are not known; read as if ", variables,
+                                           "; --env NAME=VALUE gives a value"));
     if (!arguments.empty())
       report_.note({file_, 0, "", 0},
                    text("the arguments are not known; read as if ", arguments, "; --arg N=VALUE gives a value"));
@@ -138,7 +138,8 @@ class ScriptReader {
         if (found.empty()) continue;
         reading_.launches = std::move(found);
         tell(reading);
-        report_.note({file_, 0, "", 0}, text("read as if this fell otherwise than it looks: ", way.condition()));
+        report_.note({file_, 0, "", 0},
+                     text("a condition of the script could not be decided; read as if: ", way.condition()));
         root = way;
         root.open = true;
         first = std::move(reading);
@@ -278,8 +279,8 @@ LaunchReading read_launches(const std::string& file, const ScriptInputs& inputs,
       return read_model_args(shell::read_script_text(file), file, report);
     return ScriptReader(file, inputs, mappings, report).read();
   } catch (const ConfigError& error) {
-    const std::string story = error.what(), place = file + ": ";  // which the report says itself
-    report.problem({file, 0, "", 0}, "", story.rfind(place, 0) == 0 ? story.substr(place.size()) : story);
+    const std::string message = error.what(), place = file + ": ";  // which the report says itself
+    report.problem({file, 0, "", 0}, "", message.rfind(place, 0) == 0 ? message.substr(place.size()) : message);
     return {};
   }
 }

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <sstream>
 
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 namespace tessera::flags {
 namespace {

@@ -117,7 +117,7 @@ void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t worl
       if (!at) at = asked.find(flag);
     const auto given = given_of(rule, asked);
     report.problem(at ? at->at : options::Origin{no_flag, 0, "", 0}, rule.flags[0],
-                   text("Megatron-LM stops here: ", rule.story, given.empty() ? "" : text(" (", given, ")")),
+                   text("Megatron-LM stops here: ", rule.message, given.empty() ? "" : text(" (", given, ")")),
                    rule.advice, rule.name);
   }
 }

@@ -54,8 +54,8 @@ struct MegatronRule {
   const char* name;                ///< its id in docs/rules.md
   std::vector<const char*> flags;  ///< that it looks at; the first one given is pointed at
   bool (*broken)(const AskedFlags& a);
-  const char* story;   ///< what does not go together
-  const char* advice;  ///< what to do
+  const char* message;  ///< what does not go together
+  const char* advice;   ///< what to do
 };
 
 const std::vector<MegatronRule>& megatron_rules();

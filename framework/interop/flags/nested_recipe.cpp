@@ -114,7 +114,7 @@ class Translation {
       if (last_name_of(known) == last_name_of(path)) elsewhere = parent_of(known);
     }
     auto hint = options::did_you_mean(last_name_of(path), beside);
-    if (hint.empty() && !elsewhere.empty()) hint = text("it stands in ", elsewhere);
+    if (hint.empty() && !elsewhere.empty()) hint = text("it belongs in ", elsewhere);
     std::string all;
     for (const auto& name : std::set<std::string>(beside.begin(), beside.end()))
       all += (all.empty() ? "" : ", ") + name;
@@ -211,7 +211,7 @@ class Translation {
       for (const auto& option : options.items) {
         const auto* value = out_.at(option.scalar);
         if (!value) continue;
-        report_.note(value->origin, text(option, " ", *value, " is overruled by ", by));
+        report_.note(value->origin, text(option, " ", *value, " is overridden by ", by));
         drop(option.scalar);
       }
     }
@@ -241,8 +241,8 @@ options::Value read_nested(const options::Value& tree, const options::Mappings& 
 }
 
 options::Value read_core_ms(const options::Value& tree, const options::Mappings& mappings, options::Report& report) {
-  report.note(tree.origin, text("read as a recipe of MindSpeed-Core-MS, whose defaults hold: ",
-                                mark_of_core_ms(tree, mappings), " shows it"));
+  report.note(tree.origin, text("read as a recipe of MindSpeed-Core-MS, with its defaults, because of ",
+                                mark_of_core_ms(tree, mappings)));
   const auto table = mappings.table(core_ms);
   return Translation(table, tree, report).run();
 }

@@ -219,9 +219,9 @@ void read_launch(Source& source, const std::string& file, const SourceOptions& o
   source.launch = std::move(reading.launches.front());
   if (source.launches > 1)
     report.note(source.launch->at, text("this is the first of ", source.launches,
-                                        " trainings that are started here; the rest are not read"));
+                                        " training runs that the script starts; only this one is read"));
   for (const auto& word : source.launch->stray)
-    report.note(source.launch->at, text("'", word, "' belongs to no flag and is passed over"));
+    report.note(source.launch->at, text("'", word, "' belongs to no flag and is ignored"));
   choose_table(source, options, *source.launch, mappings);
   convert_flags(source, source.launch->flags, facts, mappings, report);
 }

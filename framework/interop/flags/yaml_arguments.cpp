@@ -115,7 +115,7 @@ class Reading {
     const auto* value = recipe.at(option);
     bool on = false;
     if (!reason || !value || !options::OptionType<bool>::read(*reason, on) || !on) return;
-    report_.note(value->origin, text(option, " ", *value, " is overruled by ", by));
+    report_.note(value->origin, text(option, " ", *value, " is overridden by ", by));
     const auto dot = option.find('.');
     for (auto& [name, group] : recipe.fields)
       if (name == option.substr(0, dot))

@@ -11,13 +11,16 @@
 
 #include "framework/base/error.h"
 #include "framework/model/moe_options.h"
+#include "framework/options/limits.h"
 
 namespace tessera::hugging_face {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t most_layers = 10'000, most_width = 1 << 30, most_experts = 65536;
+using options::most_experts, options::most_layers;
+
+constexpr std::int64_t most_width = 1 << 30;
 constexpr double inner_epsilon = 1e-6;
 
 /// A model's configuration while rules convert it.
@@ -36,7 +39,7 @@ class Converted {
     const auto* end = value->scalar.data() + value->scalar.size();
     const auto [stop, error] = std::from_chars(value->scalar.data(), end, number);
     if (error != std::errc{} || stop != end || number < least || number > most)
-      problem(text(name_of(path), " is ", *value, "; an integer from ", least, " to ", most, " was expected"));
+      problem(text(name_of(path), " is ", *value, "; expected an integer from ", least, " to ", most));
     return number;
   }
   std::int64_t layers() const { return integer("num_layers", 1, most_layers).value_or(1); }
@@ -52,7 +55,7 @@ class Converted {
   void erase(const std::string& name) {
     std::erase_if(config_.fields, [&](const auto& field) { return field.name == name; });
   }
-  [[noreturn]] void problem(const std::string& story) const { throw ConfigError(text(speaker_, ": ", story)); }
+  [[noreturn]] void problem(const std::string& message) const { throw ConfigError(text(speaker_, ": ", message)); }
 
  private:
   static std::string name_of(const std::string& path) { return path.substr(path.rfind('.') + 1); }

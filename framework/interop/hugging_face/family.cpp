@@ -48,10 +48,10 @@ std::vector<std::string> differences(const std::map<std::string, std::string>& o
 
 /// What a family would make of it otherwise; nothing when it fits.
 struct Misfit {
-  std::vector<std::string> stories;
+  std::vector<std::string> messages;
   bool no_words = false;  ///< the family cannot even say it
   bool operator<(const Misfit& other) const {
-    return std::pair(no_words, stories.size()) < std::pair(other.no_words, other.stories.size());
+    return std::pair(no_words, messages.size()) < std::pair(other.no_words, other.messages.size());
   }
 };
 Misfit misfits(const options::Value& whole, const std::string& family, std::int64_t vocabulary,
@@ -186,15 +186,16 @@ std::string family_that_fits(const recipe::Recipe& recipe, std::int64_t vocabula
   Misfit least;
   for (const auto& family : candidates) {
     auto found = misfits(whole, family, vocabulary, registries, mappings);
-    if (found.stories.empty()) return family;
+    if (found.messages.empty()) return family;
     if (nearest.empty() || found < least) {
       nearest = family;
       least = std::move(found);
     }
   }
-  std::string story;
-  for (const auto& one : least.stories) story += "\n  " + one;
-  throw ConfigError(text("no family of Transformers computes what this model does; nearest is ", nearest, ":", story));
+  std::string message;
+  for (const auto& one : least.messages) message += "\n  " + one;
+  throw ConfigError(
+      text("no model_type of Transformers computes what this model does; the nearest is ", nearest, ":", message));
 }
 
 }  // namespace tessera::hugging_face

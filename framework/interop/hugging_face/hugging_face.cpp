@@ -8,7 +8,8 @@
 
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/tables/our_names.h"
-#include "framework/model/moe_options.h"
+#include "framework/model/gpt_options.h"
+#include "framework/options/schema.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -22,7 +23,7 @@ std::int64_t number(const options::Value& config, const std::string& key, std::i
   const auto* end = value->scalar.data() + value->scalar.size();
   const auto [stop, error] = std::from_chars(value->scalar.data(), end, out);
   if (error != std::errc{} || stop != end || out < 1)
-    throw ConfigError(text(value->origin, ": ", key, " is ", *value, "; a count of at least 1 was expected"));
+    throw ConfigError(text(value->origin, ": ", key, " is ", *value, "; expected an integer of at least 1"));
   return out;
 }
 
@@ -75,65 +76,59 @@ std::string prefix_hint(const std::vector<std::string>& missing, const std::vect
 
 }  // namespace
 
-HeadLayout head_layout(const options::Value& config, const std::string& speaker) {
-  const auto heads = needed(config, speaker, "num_attention_heads");
-  const auto hidden = needed(config, speaker, "hidden_size");
-  if (holds(config, "multi_latent_attention")) return {heads, heads, 1};  // no fused projection of all heads
-  const auto groups = holds(config, "group_query_attention") ? needed(config, speaker, "num_query_groups") : heads;
-  const auto channels = number(config, "kv_channels", 0);
-  if (channels == 0 && hidden % heads != 0)
-    throw ConfigError(text(speaker, ": hidden_size ", hidden, " is no multiple of num_attention_heads ", heads,
-                           ", and no width of a head is given"));
-  if (heads % groups != 0)
-    throw ConfigError(
-        text(speaker, ": num_query_groups is ", groups, ", which does not divide num_attention_heads ", heads));
-  const HeadLayout layout{heads, groups, channels == 0 ? hidden / heads : channels};
-  constexpr std::int64_t most = 1 << 24;
-  if (layout.heads > most || layout.channels > most)
-    throw ConfigError(text(speaker, ": ", layout.heads, " heads of ", layout.channels, " channels cannot be meant"));
-  return layout;
-}
-
 namespace {
 
-std::int64_t counted(const options::Value& config, const std::string& speaker, const std::string& key,
-                     std::int64_t most) {
-  const auto count = holds(config, key) ? number(config, key, 0) : 0;
-  if (count > most)
-    throw ConfigError(text(speaker, ": ", key, " ", count, " cannot be meant; at most ", most, " is read"));
-  return count;
+/// Throws ConfigError with the first of `broken` that is about one of `options`. The others are about options that the
+/// weights do not depend on; whoever reads the recipe reports those.
+void must_hold(const std::string& speaker, const std::vector<options::Finding>& broken,
+               const std::set<std::string>& options) {
+  for (const auto& finding : broken)
+    if (options.count(finding.option)) throw ConfigError(text(speaker, ": ", options::sentence_of(finding)));
 }
 
-/// moe_layer_freq; every layer where nothing is said.
-model::LayerFrequency layers_with_experts(const options::Value& config, const std::string& speaker,
-                                          std::int64_t layers) {
-  model::LayerFrequency freq;
-  const auto* value = config.at("moe_config.moe_layer_freq");
-  if (value == nullptr) return freq;
-  if (!model::LayerFrequency::Option::read(*value, freq) ||
-      (!freq.list.empty() && static_cast<std::int64_t>(freq.list.size()) != layers))
-    throw ConfigError(text(speaker, ": moe_layer_freq is ", *value, "; a number, or 0 or 1 for each of ", layers,
-                           " layers was expected"));
-  return freq;
+/// The options of attention heads, checked as the model's describe() says.
+model::GptOptions head_options(const options::Value& config, const std::string& speaker) {
+  model::GptOptions o;
+  // Neither is read here. With the defaults, rules about options that are not filled in would be broken.
+  o.num_layers = 1;
+  o.position_embedding_type = model::PositionEmbedding::none;
+  o.num_attention_heads = needed(config, speaker, "num_attention_heads");
+  o.hidden_size = needed(config, speaker, "hidden_size");
+  o.multi_latent_attention = holds(config, "multi_latent_attention");
+  if (o.multi_latent_attention) return o;  // no fused projection of all heads
+  if (const auto channels = number(config, "kv_channels", 0); channels > 0) o.kv_channels = channels;
+  o.group_query_attention = holds(config, "group_query_attention");
+  if (o.group_query_attention) o.num_query_groups = needed(config, speaker, "num_query_groups");
+  must_hold(speaker, options::broken_rules(o),
+            {"num_attention_heads", "hidden_size", "kv_channels", "num_query_groups"});
+  return o;
 }
 
 }  // namespace
 
+HeadLayout head_layout(const options::Value& config, const std::string& speaker) {
+  const auto o = head_options(config, speaker);
+  if (o.multi_latent_attention) return {o.num_attention_heads, o.num_attention_heads, 1};
+  return {o.num_attention_heads, o.groups(), o.channels()};
+}
+
 WeightTable weight_table(const std::string& name, const options::Value& model_config, const options::Mappings& mappings,
                          const std::string& speaker) {
-  constexpr std::int64_t most_layers = 10'000, most_experts = 65536, most_of_model = 1 << 18;
+  auto o = head_options(model_config, speaker);
+  o.num_layers = needed(model_config, speaker, "num_layers");
+  if (holds(model_config, "num_experts")) o.num_experts = number(model_config, "num_experts", 0);
+  if (holds(model_config, "mtp_num_layers")) o.mtp_num_layers = number(model_config, "mtp_num_layers", 0);
+  must_hold(speaker, options::broken_rules(o), {"num_layers", "num_experts", "mtp_num_layers"});
+  model::MoeOptions moe;
+  if (const auto* layers = model_config.at("moe_config.moe_layer_freq"))
+    if (!model::LayerFrequency::Option::read(*layers, moe.moe_layer_freq))
+      throw ConfigError(text(speaker, ": moe_layer_freq is ", *layers, "; expected an integer, or a list of 0 and 1"));
+  must_hold(speaker, model::broken_rules(o, moe), {"model_config.num_experts", "moe_config.moe_layer_freq"});
   ModelLayers model;
-  model.layers = needed(model_config, speaker, "num_layers");
-  if (model.layers > most_layers)
-    throw ConfigError(text(speaker, ": ", model.layers, " layers cannot be meant; at most ", most_layers, " are read"));
-  model.experts = counted(model_config, speaker, "num_experts", most_experts);
-  model.predictions = counted(model_config, speaker, "mtp_num_layers", most_layers);
-  if (const auto all = model.layers + model.predictions; model.experts * all > most_of_model)
-    throw ConfigError(text(speaker, ": ", model.experts, " experts in each of ", all,
-                           " layers cannot be meant; at most ", most_of_model, " of a model are read"));
-  model.has_experts = [freq = layers_with_experts(model_config, speaker, model.layers)](std::int64_t layer) {
-    return freq.has_experts(layer);
-  };
+  model.layers = o.num_layers;
+  model.experts = o.experts(moe);
+  model.predictions = o.predictions();
+  model.has_experts = [freq = moe.moe_layer_freq](std::int64_t layer) { return freq.has_experts(layer); };
   return {mappings.table(name), model, head_layout(model_config, speaker),
           [&](const std::string& key) { return holds(model_config, key); }};
 }
@@ -191,9 +186,9 @@ void HuggingFaceModel::refuse_missing_and_left_over() const {
   for (const auto& name : files_.names())
     if (taken.count(name) == 0 && !table_.ignores(name)) left_over.push_back(name);
   if (missing.empty() && left_over.empty()) return;
-  throw ConfigError(text(folder_.string(), ": the tensors are not those that config.json promises",
+  throw ConfigError(text(folder_.string(), ": the tensors are not those of the model that config.json describes",
                          missing.empty() ? "" : "\n missing:" + list_of(missing),
-                         left_over.empty() ? "" : "\n not known:" + list_of(left_over),
+                         left_over.empty() ? "" : "\n unexpected:" + list_of(left_over),
                          missing.empty() ? "" : prefix_hint(missing, left_over)));
 }
 
@@ -210,11 +205,11 @@ void HuggingFaceModel::refuse_other_types() const {
 void HuggingFaceModel::refuse_another_size() const {
   const auto& config = config_.model_config;
   const auto speaker = (folder_ / "config.json").string();
-  const Shape promised{needed(config, speaker, "vocab_size"), needed(config, speaker, "hidden_size")};
+  const Shape expected{needed(config, speaker, "vocab_size"), needed(config, speaker, "hidden_size")};
   for (const auto& row : table_.rows())
-    if (tables::has_vocabulary_rows(row.name) && shape(row.name) != promised)
+    if (tables::has_vocabulary_rows(row.name) && shape(row.name) != expected)
       throw ConfigError(text(folder_.string(), ": tensor '", found(row.from.front()), "' is ", shape(row.name),
-                             ", but config.json promises ", promised, " (vocabulary, width)"));
+                             "; config.json says ", expected, " (vocab_size, hidden_size)"));
 }
 
 void HuggingFaceModel::refuse_copies_that_differ() const {
@@ -241,7 +236,7 @@ std::vector<std::string> HuggingFaceModel::names() const {
 
 const WeightRow& HuggingFaceModel::row(const std::string& name) const {
   const auto at = rows_.find(name);
-  if (at == rows_.end()) throw ConfigError(text(folder_.string(), ": has nothing for tensor '", name, "'"));
+  if (at == rows_.end()) throw ConfigError(text(folder_.string(), ": has no tensor '", name, "'"));
   return table_.rows()[at->second];
 }
 

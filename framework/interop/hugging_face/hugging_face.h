@@ -31,7 +31,8 @@ HuggingFaceConfig read_hugging_face_config(const std::filesystem::path& file, co
 HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std::string& speaker,
                                             const options::Mappings& mappings);
 
-/// The tree of a recipe that has this model_config, and the moe_config in it; seq_length is max_position_embeddings, 2048 at most.
+/// The tree of a recipe that has this model_config, and the moe_config in it; seq_length is max_position_embeddings,
+/// 2048 at most.
 options::Value recipe_with(const options::Value& model_config);
 
 /// The families there are tables for, in the order of the alphabet.

@@ -63,9 +63,9 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std:
     head_layout(config, speaker);
     return {std::move(config), type.get<std::string>(), weights->scalar};
   } catch (ConfigError& error) {
-    const std::string story = error.what();
-    if (story.rfind(speaker, 0) == 0) throw;
-    throw ConfigError(text(speaker, ": ", story));
+    const std::string message = error.what();
+    if (message.rfind(speaker, 0) == 0) throw;
+    throw ConfigError(text(speaker, ": ", message));
   }
 }
 

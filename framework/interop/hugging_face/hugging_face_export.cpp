@@ -80,15 +80,17 @@ class Exporter {
  private:
   void refuse_what_does_not_match() const {
     std::set<std::string> taken;
-    std::string story;
+    std::string message;
     for (const auto& row : table_.rows()) {
       taken.insert(row.name);
-      if (!weights_.has(row.name)) story += text("\n  ", row.name, ": a ", how_.family, " needs it");
+      if (!weights_.has(row.name))
+        message += text("\n  ", row.name, ": required by ", how_.family, ", but the model does not have it");
     }
     for (const auto& name : weights_.names())
-      if (taken.count(name) == 0) story += text("\n  ", name, ": a ", how_.family, " has no place for it");
-    if (!story.empty())
-      throw ConfigError(text(weights_.folder().string(), ": cannot become a ", how_.family, ":", story));
+      if (taken.count(name) == 0) message += text("\n  ", name, ": ", how_.family, " has no such weight");
+    if (!message.empty())
+      throw ConfigError(
+          text(weights_.folder().string(), ": cannot be saved as model_type ", how_.family, ":", message));
   }
 
   bool is_padded(const std::string& name) const {

@@ -129,8 +129,8 @@ Shape after(const WeightRow& row, WeightStep step, const Shape& shape, const Hea
     return Shape{shape[1], shape[0]};
   }
   if (shape.rank() == 0 || shape[0] != heads.rows())
-    throw ShapeError(text(row.name, ": ", shape, " came; ", heads.rows(), " rows are promised by ", heads.heads,
-                          " heads in ", heads.groups, " groups of ", heads.channels, " channels"));
+    throw ShapeError(text(row.name, " has shape ", shape, "; expected ", heads.rows(), " rows: ", heads.heads,
+                          " query heads and ", heads.groups, " key/value heads of dimension ", heads.channels));
   return shape;
 }
 
@@ -139,9 +139,8 @@ Shape after(const WeightRow& row, WeightStep step, const Shape& shape, const Hea
 WeightTable::WeightTable(const options::Value& table, const ModelLayers& model, const HeadLayout& heads,
                          const std::function<bool(const std::string& key)>& holds)
     : heads_(heads) {
-  if (heads.groups < 1 || heads.channels < 1 || heads.heads % heads.groups != 0)
-    throw ConfigError(text("weights: ", heads.heads, " heads in ", heads.groups, " groups of ", heads.channels,
-                           " channels do not go"));
+  must(heads.groups >= 1 && heads.channels >= 1 && heads.heads % heads.groups == 0,
+       "HeadLayout has a whole number of query heads for each key/value head");
   if (const auto* prefix = table.find("optional_prefix")) optional_prefix_ = prefix->scalar;
   if (const auto* ignored = table.find("ignored")) ignored_ = scalars(*ignored);
   if (const auto* copies = table.find("copies"))

@@ -105,8 +105,8 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> MegatronFormat::open(const fs::pat
   return std::make_unique<MegatronCheckpoint>(folder, mappings);
 }
 
-void MegatronCheckpoint::refuse(const std::string& story) const {
-  throw ConfigError(text(folder_.string(), ": ", story));
+void MegatronCheckpoint::refuse(const std::string& message) const {
+  throw ConfigError(text(folder_.string(), ": ", message));
 }
 
 MegatronCheckpoint::MegatronCheckpoint(const fs::path& folder, const options::Mappings& mappings)
@@ -414,7 +414,8 @@ std::optional<checkpoint::Progress> MegatronCheckpoint::progress() const {
 
 options::Value MegatronCheckpoint::recipe() const {
   const auto* args = ranks_[0]->arguments();
-  if (args == nullptr || args->kind != Kind::dict) refuse("its file holds no 'args', which would describe the model");
+  if (args == nullptr || args->kind != Kind::dict)
+    refuse("its file has no 'args', from which the model is constructed");
   Json json = Json::object();
   for (std::size_t i = 0; i + 1 < args->items.size(); i += 2) json[args->items[i]->text] = json_of(*args->items[i + 1]);
   return tables::read_by_table(json.dump(), (folder_ / weights_file).string() + ": args",

@@ -25,9 +25,12 @@ class MegatronFormat final : public checkpoint::CheckpointFormat {
   std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                      const options::Mappings& mappings) const override;
 
+  bool saves() const override { return true; }
+  /// Layers that do nothing, and ranks of experts whose folders would have the same name.
+  std::vector<options::Finding> refusals(const checkpoint::SavedRun& run) const override;
   /// What torch.load and Megatron-LM (with --no-load-rng: its generators are not ours) take: weights in fp32 and
-  /// "optimizer.<state>.<weight>" become mp_rank_*/model_optim_rng.pt of each rank, with a `type` of 16 bits the weights
-  /// of that type and the given ones their masters; and latest_checkpointed_iteration.txt.
+  /// "optimizer.<state>.<weight>" become mp_rank_*/model_optim_rng.pt of each rank, with a `type` of 16 bits the
+  /// weights of that type and the given ones their masters; and latest_checkpointed_iteration.txt.
   void write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
                   std::span<const checkpoint::TensorRange> tensors) const override;
   std::filesystem::path finish(const checkpoint::ForeignSave& save) const override;
@@ -41,9 +44,9 @@ std::filesystem::path megatron_iteration_folder(const std::filesystem::path& fol
 /// parallel ranks, stages, virtual stages (model0, model1, ...) among them, and ranks that divide experts, with the
 /// optimizer's state in the same file or in distrib_optim.pt. Read as data (torch_file.h).
 ///
-/// The parts of several tensor-parallel ranks are joined as the models of these ranks divide their weights: those of the
-/// recipe in `blobs`, else of the arguments in the file. Of weights that several ranks have whole or alike the first
-/// rank's are read. Experts, which each rank counts from 0, get their numbers among all experts of a layer.
+/// The parts of several tensor-parallel ranks are joined as the models of these ranks divide their weights: those of
+/// the recipe in `blobs`, else of the arguments in the file. Of weights that several ranks have whole or alike the
+/// first rank's are read. Experts, which each rank counts from 0, get their numbers among all experts of a layer.
 ///
 /// `read` and its like know whole weights by our names, and optimizer state as "optimizer.<slot>.<weight>"; of a weight
 /// that has an fp32 master it is the master.
@@ -99,7 +102,7 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   }
   const Holder& holder(const std::string& name) const;
   const WeightPart& weight_part(const std::string& name, std::int64_t rank) const;
-  [[noreturn]] void refuse(const std::string& story) const;
+  [[noreturn]] void refuse(const std::string& message) const;
 
   std::filesystem::path folder_;
   checkpoint::Blobs blobs_;

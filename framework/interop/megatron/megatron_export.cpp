@@ -137,8 +137,8 @@ class RankContent {
     return weight;
   }
 
-  /// The elements of `part` of the tensor `name`, the weight or its optimizer state: memory that is there if it has just
-  /// these, else put together.
+  /// The elements of `part` of the tensor `name`, the weight or its optimizer state: memory that is there if it has
+  /// just these, else put together.
   Tensor joined(const std::string& name, const WeightPart& part, MegatronContent& out) const {
     const auto found = boxes_.find(name);
     must(found != boxes_.end(), "every weight of a rank is given with every slot of the optimizer");
@@ -204,6 +204,25 @@ std::string name_in_experts(const std::string& theirs, const options::Value& tab
   return theirs;
 }
 
+/// Whether tensor_rank and expert_rank name the files of the ranks: no two of them have the same pair, and the ranks of
+/// the stage that follow repeat the pairs with the same weights.
+bool pairs_name_ranks(const checkpoint::CheckpointLayout& layout) {
+  const auto sharers = layout.sharers_of_expert();
+  return sharers <= layout.tensor && sharers * layout.expert % layout.tensor == 0;
+}
+
+std::string why_not_named(const checkpoint::CheckpointLayout& layout) {
+  return text(
+      "Megatron-LM's checkpoints (ckpt_format torch) have one folder for each pair of tensor-parallel and "
+      "expert-parallel rank, which do not name the ranks of expert_tensor_parallel_size ",
+      layout.sharers_of_expert(), " x expert_model_parallel_size ", layout.expert, " with tensor_model_parallel_size ",
+      layout.tensor);
+}
+
+constexpr const char* how_named =
+    "give expert_tensor_parallel_size at most tensor_model_parallel_size, and their product with "
+    "expert_model_parallel_size a multiple of it";
+
 }  // namespace
 
 std::string our_name_of_megatron(const std::string& theirs, const options::Value& table) {
@@ -223,17 +242,26 @@ std::string our_name_of_megatron(const std::string& theirs, const options::Value
   return name_in_experts(theirs, table);
 }
 
+std::vector<options::Finding> MegatronFormat::refusals(const checkpoint::SavedRun& run) const {
+  std::vector<options::Finding> all;
+  if (run.has_experts && !pairs_name_ranks(run.layout))
+    all.push_back({.option = "parallel_config.expert_tensor_parallel_size",
+                   .message = why_not_named(run.layout),
+                   .advice = text(how_named, "; or leave ckpt_format out"),
+                   .rule = "not built"});
+  if (run.has_noop_layers)
+    all.push_back({.option = "parallel_config.noop_layers",
+                   .message = "Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing",
+                   .advice = "leave noop_layers or ckpt_format out",
+                   .rule = "noop layers"});
+  return all;
+}
+
 void MegatronFormat::write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
                                 std::span<const checkpoint::TensorRange> tensors) const {
   const auto& layout = save.layout;
-  if (!layout.pairs_name_ranks())
-    throw ConfigError(text(
-        "Megatron-LM names the files of ranks by tensor-parallel and expert-parallel rank, which do not name those of "
-        "expert_tensor_parallel_size ",
-        layout.sharers_of_expert(), " x expert_model_parallel_size ", layout.expert,
-        " with tensor_model_parallel_size ", layout.tensor,
-        "; give expert_tensor_parallel_size at most tensor_model_parallel_size, and their product with "
-        "expert_model_parallel_size a multiple of it"));
+  if (!pairs_name_ranks(layout))
+    throw ConfigError(text("checkpoint of Megatron-LM: ", why_not_named(layout), "; ", how_named));
   const auto table = save.mappings.table("weights/megatron.yaml");
   auto args = arguments_of(save.recipe, save.mappings);
   const auto predictions = args.find("mtp_num_layers");

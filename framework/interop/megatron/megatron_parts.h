@@ -12,8 +12,8 @@
 
 namespace tessera::megatron {
 
-/// The parts of a model's weights that each rank of a stage has, [rank] below CheckpointLayout::ranks(), by the names of
-/// the weights.
+/// The parts of a model's weights that each rank of a stage has, [rank] below CheckpointLayout::ranks(), by the names
+/// of the weights.
 using RankParts = std::vector<std::map<std::string, WeightPart>>;
 
 /// The parts of a model that a rank of the layout constructs, its stages aside.

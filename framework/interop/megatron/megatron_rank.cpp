@@ -8,6 +8,7 @@
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/tables/our_names.h"
+#include "framework/options/limits.h"
 
 namespace tessera::megatron {
 namespace {
@@ -16,11 +17,12 @@ namespace fs = std::filesystem;
 using Kind = torch::PickleNode::Kind;
 
 constexpr const char* shared_file = "distrib_optim.pt";
-constexpr std::int64_t most_layers = 1000000, most_experts = 65536;
 const std::string expert_mark = "{expert}", state_begin = "optimizer.";
 const std::string table_name = "embedding.word_embeddings.weight", head_name = "output_layer.weight";
 
-/// Whether a weight decays, as Megatron's groups tell it.
+/// Whether a weight is in one of Megatron-LM's parameter groups with weight decay. That is a fact about the file, which
+/// Megatron-LM decides by name and rank, not by roles, and which is needed before any model is constructed: it says which
+/// group has the weight's optimizer state. Source: Megatron-LM core, optimizer/__init__.py, `no_wd`.
 bool decays(const std::string& name, std::size_t rank) {
   return rank != 1 && (name.size() < 5 || name.compare(name.size() - 5, 5, ".bias") != 0);
 }
@@ -36,8 +38,8 @@ bool flag_of(const torch::PickleNode& group, const char* key) {
 
 }  // namespace
 
-/// linear_fc1 is [in, experts x out] there, linear_fc2 [experts x in, out]; as Megatron-LM views both, the experts lie one
-/// behind the other. Source: Megatron-LM core, GroupedMLP.
+/// linear_fc1 is [in, experts x out] there, linear_fc2 [experts x in, out]; as Megatron-LM views both, the experts lie
+/// one behind the other. Source: Megatron-LM core, GroupedMLP.
 bool MegatronRank::Weight::is_input_of_expert() const { return name.find(".linear_fc1.") != std::string::npos; }
 
 Shape MegatronRank::Weight::kept() const {
@@ -72,7 +74,9 @@ MegatronRank::MegatronRank(const fs::path& folder, const options::Value& table) 
   if (fs::exists(folder / shared_file)) shared_ = std::make_unique<torch::TorchFile>(folder / shared_file);
 }
 
-void MegatronRank::refuse(const std::string& story) const { throw ConfigError(text(folder_.string(), ": ", story)); }
+void MegatronRank::refuse(const std::string& message) const {
+  throw ConfigError(text(folder_.string(), ": ", message));
+}
 
 void MegatronRank::take_chunk(const torch::PickleNode& model, const options::Value& table) {
   if (model.kind != Kind::dict) refuse("its file holds no 'model'");
@@ -82,7 +86,8 @@ void MegatronRank::take_chunk(const torch::PickleNode& model, const options::Val
     const auto ours = our_name_of_megatron(theirs, table);
     if (ours.empty()) continue;
     if (!torch::TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is no tensor"));
-    if (checkpoint::layer_of(ours) > most_layers) refuse(text("'", theirs, "' is of a layer beyond ", most_layers));
+    if (checkpoint::layer_of(ours) > options::most_layers)
+      refuse(text("'", theirs, "' is of a layer beyond ", options::most_layers, ", the most that a model may have"));
     weights.push_back(weight_of(ours, *model.items[i + 1], table));
   }
 }
@@ -105,7 +110,7 @@ MegatronRank::Weight MegatronRank::weight_of(const std::string& name, const torc
 std::int64_t MegatronRank::experts_here() const {
   const auto all = number(argument("num_experts")).value_or(0);
   const auto ranks = number(argument("expert_model_parallel_size")).value_or(1);
-  if (!(all >= 0 && all <= most_experts && ranks >= 1 && ranks <= most_experts)) return 0;
+  if (!(all >= 0 && all <= options::most_experts && ranks >= 1 && ranks <= options::most_experts)) return 0;
   return static_cast<std::int64_t>(all) / static_cast<std::int64_t>(ranks);
 }
 
@@ -235,7 +240,7 @@ std::vector<const torch::PickleNode*> MegatronRank::optimizers() const {
   std::vector<const torch::PickleNode*> all = {optimizer};
   if (optimizer->kind == Kind::list) all = optimizer->items;
   for (const auto* one : all)
-    if (one->kind != Kind::dict) refuse("its 'optimizer' is no dict and no list of dicts");
+    if (one->kind != Kind::dict) refuse("its 'optimizer' is neither a dict nor a list of dicts");
   return all;
 }
 
@@ -282,7 +287,7 @@ void MegatronRank::take_groups(const torch::PickleNode& groups, const torch::Pic
     while (at < groups.items.size() && !fits(*groups.items[at])) ++at;
     const auto* ids = at < groups.items.size() ? groups.items[at]->find("params") : nullptr;
     if (ids == nullptr || used[at] >= ids->items.size())
-      refuse(text("no group of its optimizer has a place for '", name, "' (wd_mult ", wd, ")"));
+      refuse(text("its optimizer has no parameter group for '", name, "' (wd_mult ", wd, ")"));
     const auto place = used[at]++;
     if (weight->copy) continue;
     if (masters != nullptr && masters->kind == Kind::list && at < masters->items.size() &&

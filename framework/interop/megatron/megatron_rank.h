@@ -25,8 +25,8 @@ struct MegatronPlace {
 /// distrib_optim.pt when data parallel ranks share the optimizer's state. Read as data (torch_file.h).
 ///
 /// Where ranks divide the experts, Megatron-LM chains two optimizers, for experts and for all other weights, each with
-/// its own groups and buffers: then 'optimizer' and distrib_optim.pt are lists. Of distrib_optim.pt a rank has the state
-/// of those optimizers that no data-parallel rank before it has; the others are None there.
+/// its own groups and buffers: then 'optimizer' and distrib_optim.pt are lists. Of distrib_optim.pt a rank has the
+/// state of those optimizers that no data-parallel rank before it has; the others are None there.
 class MegatronRank {
  public:
   /// `folder` is that rank's. Throws ConfigError.
@@ -109,7 +109,7 @@ class MegatronRank {
   std::int64_t bucket_size(std::size_t chunk) const;
   std::vector<const Weight*> weights() const;                                ///< of all chunks
   std::vector<const Weight*> trained(std::size_t chunk, Scope scope) const;  ///< buffers are not among them
-  [[noreturn]] void refuse(const std::string& story) const;
+  [[noreturn]] void refuse(const std::string& message) const;
 
   std::filesystem::path folder_;
   std::int64_t stage_ = 0;

@@ -286,8 +286,8 @@ class Writer {
   std::deque<std::vector<std::byte>> memory_;
 };
 
-/// Of each optimizer a buffer for each chunk with weights of it: these weights (fp32) and their state one behind the other
-/// as megatron_flat_places says. None instead, where a data-parallel rank before this one has the same weights.
+/// Of each optimizer a buffer for each chunk with weights of it: these weights (fp32) and their state one behind the
+/// other as megatron_flat_places says. None instead, where a data-parallel rank before this one has the same weights.
 class SharedWriter {
  public:
   SharedWriter(const MegatronContent& content, DType type) : content_(content), type_(type) {}

@@ -32,8 +32,8 @@ struct MegatronContent {
   std::deque<std::vector<std::byte>> memory = {};  ///< of parts that had to be put together
 };
 
-/// Write model_optim_rng.pt, and distrib_optim.pt where the state is shared, into `folder`, which exists. `args`: Megatron's
-/// arguments. Throws IoError.
+/// Write model_optim_rng.pt, and distrib_optim.pt where the state is shared, into `folder`, which exists. `args`:
+/// Megatron's arguments. Throws IoError.
 void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
                          const checkpoint::Progress& progress, const nlohmann::json& args, DType type);
 

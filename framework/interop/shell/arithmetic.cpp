@@ -2,8 +2,8 @@
 #include <climits>
 #include <cstdlib>
 
-#include "framework/interop/shell/evaluator.h"
 #include "framework/interop/shell/parser.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // $(( )): 64-bit integers, with the operators of C. A name stands for its value.
 
@@ -25,7 +25,7 @@ long long plus(long long a, long long b) {
 
 class Arithmetic {
  public:
-  Arithmetic(const std::string& words, Evaluator& evaluator, int depth)
+  Arithmetic(const std::string& words, ScriptEvaluator& evaluator, int depth)
       : words_(words), evaluator_(evaluator), depth_(depth) {}
 
   Number value() {
@@ -350,14 +350,14 @@ class Arithmetic {
   }
 
   const std::string words_;
-  Evaluator& evaluator_;
+  ScriptEvaluator& evaluator_;
   std::size_t i_ = 0;
   int depth_;
 };
 
 }  // namespace
 
-std::optional<long long> arithmetic_value(const std::string& expression, Evaluator& evaluator) {
+std::optional<long long> arithmetic_value(const std::string& expression, ScriptEvaluator& evaluator) {
   evaluator.step(1 + static_cast<long>(expression.size() / 64));
   try {
     const auto out = Arithmetic(without_places(expression), evaluator, 0).value();
@@ -371,7 +371,7 @@ std::optional<long long> arithmetic_value(const std::string& expression, Evaluat
   }
 }
 
-std::string arithmetic_words(const std::string& expression, Evaluator& evaluator) {
+std::string arithmetic_words(const std::string& expression, ScriptEvaluator& evaluator) {
   std::string out;
   for (std::size_t i = 0; i < expression.size();) {
     if (expression[i] == unknown_begin) {

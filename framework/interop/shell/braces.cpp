@@ -2,7 +2,7 @@
 #include <cctype>
 #include <cstdlib>
 
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // {a,b,c} and {1..8}: one word becomes many.
 

@@ -2,24 +2,24 @@
 #include <set>
 #include <utility>
 
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // Commands that the shell itself carries out.
 
 namespace tessera::shell {
 
-void Evaluator::emit(const std::string& words) {
+void ScriptEvaluator::emit(const std::string& words) {
   if (output_ == nullptr) return;
   output_->words += words;
   produced_ += static_cast<long>(words.size());
   step(static_cast<long>(words.size() / 1024));
 }
 
-void Evaluator::emit_unknown() {
+void ScriptEvaluator::emit_unknown() {
   if (output_ != nullptr) output_->known = false;
 }
 
-Truth Evaluator::change_folder(const Words& words) {
+Truth ScriptEvaluator::change_folder(const Words& words) {
   if (words.size() > 2) {
     doubt_outcome(words[0]);
     return Truth::unknown;
@@ -35,7 +35,7 @@ Truth Evaluator::change_folder(const Words& words) {
   return Truth::yes;
 }
 
-Truth Evaluator::let(const Words& words) {
+Truth ScriptEvaluator::let(const Words& words) {
   auto out = Truth::no;
   for (std::size_t i = 1; i < words.size(); ++i) {
     const auto value = arithmetic_value(words[i], *this);
@@ -45,7 +45,7 @@ Truth Evaluator::let(const Words& words) {
 }
 
 /// read NAME...: of a text that is known, its words; else nobody knows.
-Truth Evaluator::read_line(const Words& words) {
+Truth ScriptEvaluator::read_line(const Words& words) {
   Words names;
   bool list = false;
   for (std::size_t i = 1; i < words.size(); ++i) {
@@ -94,7 +94,7 @@ Truth Evaluator::read_line(const Words& words) {
 }
 
 /// exit, return, break, continue
-Truth Evaluator::leave(const Words& words) {
+Truth ScriptEvaluator::leave(const Words& words) {
   auto truth = Truth::yes;
   long long number = 1;
   if (words.size() > 1) {
@@ -113,13 +113,13 @@ Truth Evaluator::leave(const Words& words) {
   return words[0] == "exit" || words[0] == "return" ? truth : Truth::yes;
 }
 
-Truth Evaluator::print(const Words& words) {
+Truth ScriptEvaluator::print(const Words& words) {
   emit(printed(words));
   return Truth::yes;
 }
 
 /// What a builtin makes of its words; nothing when there is none of that name.
-std::optional<Truth> Evaluator::builtin(const Node& node, const Words& words) {
+std::optional<Truth> ScriptEvaluator::builtin(const Node& node, const Words& words) {
   const auto name = without_places(words[0]);
   if (name == ":" || name == "true") return Truth::yes;
   if (name == "false") return Truth::no;

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // if, loops, case: what depends on conditions.
 
@@ -14,7 +14,7 @@ bool Decision::operator<(const Decision& other) const {
 
 /// Which branch is taken: as the caller chose, else the usual one, which `decision` has. Writes down that there was a
 /// choice, and why it is open.
-int Evaluator::decide(Decision decision) {
+int ScriptEvaluator::decide(Decision decision) {
   if (decision.open) decision.needs.assign(doubts_.begin(), doubts_.end());
   const auto forced = choices_.find(decision);
   if (forced != choices_.end() && (decision.open || !forced->first.open))
@@ -32,12 +32,12 @@ int Evaluator::decide(Decision decision) {
 }
 
 /// A decision whether something is done: branch 0, or not: branch 1.
-bool Evaluator::decide_whether(const ScriptPosition& at, int site, const std::string& condition, bool usual,
-                               bool open) {
+bool ScriptEvaluator::decide_whether(const ScriptPosition& at, int site, const std::string& condition, bool usual,
+                                     bool open) {
   return decide({at, site, condition, 2, usual ? 0 : 1, open, {}, {0, 1}}) == 0;
 }
 
-void Evaluator::doubt(const std::string& words) {
+void ScriptEvaluator::doubt(const std::string& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] != unknown_begin) continue;
     const auto end = end_of_mark(words, i);
@@ -53,19 +53,19 @@ void Evaluator::doubt(const std::string& words) {
   }
 }
 
-std::string Evaluator::derived(const std::string& words, const std::string& from) {
+std::string ScriptEvaluator::derived(const std::string& words, const std::string& from) {
   const Weighing weighing(*this);
   doubt(from);
   return derived(words);
 }
 
-std::string Evaluator::derived(const std::string& words) {
+std::string ScriptEvaluator::derived(const std::string& words) {
   if (!doubts_.empty()) causes_[plain(words)].insert(doubts_.begin(), doubts_.end());
   return unknown(words);
 }
 
 /// What the condition ahead took for unset is written down if it was relied on, and forgotten.
-void Evaluator::settle_assumptions(bool relied_on) {
+void ScriptEvaluator::settle_assumptions(bool relied_on) {
   for (const auto& name : assumed_) {
     const auto same = [&name](const Assumed& other) { return other.name == name; };
     if (relied_on && std::none_of(reading_.assumed.begin(), reading_.assumed.end(), same))
@@ -75,7 +75,7 @@ void Evaluator::settle_assumptions(bool relied_on) {
 }
 
 /// What a condition would come to that is not reached, for what it needs. Leaves nothing behind.
-Truth Evaluator::probe(const Tree& condition) {
+Truth ScriptEvaluator::probe(const Tree& condition) {
   if (!is_test(condition)) return Truth::unknown;
   const auto state = copy_of_state();
   const auto at = at_;
@@ -86,7 +86,7 @@ Truth Evaluator::probe(const Tree& condition) {
 }
 
 /// Whether what a condition leads to ends the script: exit is one of its commands, or a function's that it calls.
-bool Evaluator::ends_script(const Tree& tree, int depth) const {
+bool ScriptEvaluator::ends_script(const Tree& tree, int depth) const {
   constexpr int deepest = 10;
   if (!tree || depth > deepest) return false;
   if (tree->kind == Node::Kind::simple) {
@@ -102,7 +102,7 @@ bool Evaluator::ends_script(const Tree& tree, int depth) const {
   return false;
 }
 
-Truth Evaluator::run_branches(const Node& node) {
+Truth ScriptEvaluator::run_branches(const Node& node) {
   const int count = static_cast<int>(node.children.size() / 2);
   const bool has_else = node.children.size() % 2 == 1;
   Decision decision{.at = node.at,
@@ -142,7 +142,7 @@ Truth Evaluator::run_branches(const Node& node) {
 }
 
 /// After a loop's body: whether the loop goes on.
-bool Evaluator::end_of_round() {
+bool ScriptEvaluator::end_of_round() {
   if (flow_ == Flow::on) return true;
   if (flow_ == Flow::leave_loop || flow_ == Flow::next_round) {
     const bool next = flow_ == Flow::next_round && levels_ <= 1;
@@ -156,7 +156,7 @@ bool Evaluator::end_of_round() {
 }
 
 /// While its condition holds. Where that is not known: not at all, or once if so chosen.
-Truth Evaluator::run_loop(const Node& node) {
+Truth ScriptEvaluator::run_loop(const Node& node) {
   for (int rounds = 0;; ++rounds) {
     at_ = node.at;
     step();
@@ -176,7 +176,7 @@ Truth Evaluator::run_loop(const Node& node) {
   return Truth::yes;
 }
 
-Truth Evaluator::run_items(const Node& node, const std::vector<std::string>& items) {
+Truth ScriptEvaluator::run_items(const Node& node, const std::vector<std::string>& items) {
   for (const auto& item : items) {
     step();
     assign(node.name, item);
@@ -186,7 +186,7 @@ Truth Evaluator::run_items(const Node& node, const std::vector<std::string>& ite
   return Truth::yes;
 }
 
-Truth Evaluator::run_each(const Node& node) {
+Truth ScriptEvaluator::run_each(const Node& node) {
   const auto items = node.all_arguments ? all_arguments() : fields(node.words);
   const auto is_unknown = [](const std::string& item) {
     const auto words = without_places(item);
@@ -202,7 +202,7 @@ Truth Evaluator::run_each(const Node& node) {
 }
 
 /// for ((a; b; c))
-Truth Evaluator::run_counted(const Node& node) {
+Truth ScriptEvaluator::run_counted(const Node& node) {
   const auto value = [&](std::size_t i) { return arithmetic_value(single(node.words[i]), *this); };
   value(0);
   for (;;) {
@@ -224,7 +224,7 @@ Truth Evaluator::run_counted(const Node& node) {
   return Truth::yes;
 }
 
-Truth Evaluator::run_choice(const Node& node) {
+Truth ScriptEvaluator::run_choice(const Node& node) {
   const auto subject = without_places(single(node.words[0]));
   const int count = static_cast<int>(node.items.size());
   Decision decision{.at = node.at,

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "framework/interop/shell/evaluator.h"
 #include "framework/interop/shell/parser.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // Words of a script become words of a command.
 
@@ -27,7 +27,7 @@ Separator separator_at(const std::string& words, std::size_t at, const std::stri
 /// Collects the words that one word of the script becomes.
 class WordMaker {
  public:
-  explicit WordMaker(Evaluator& evaluator) : evaluator_(evaluator) {
+  explicit WordMaker(ScriptEvaluator& evaluator) : evaluator_(evaluator) {
     if (const auto ifs = evaluator.value_of("IFS")) separators_ = *ifs;
   }
 
@@ -128,19 +128,19 @@ class WordMaker {
     begun_ = false;
   }
 
-  Evaluator& evaluator_;
+  ScriptEvaluator& evaluator_;
   std::vector<std::string> words_;
   std::string now_, separators_ = " \t\n";
   bool begun_ = false;
 };
 
-void Evaluator::step(long cost) {
+void ScriptEvaluator::step(long cost) {
   reading_.steps += cost;
   steps_left_ -= cost;
   if (steps_left_ < 0) throw Stop{"the script goes on and on: reading it was given up; is this an endless loop?", at_};
 }
 
-std::vector<std::string> Evaluator::fields(const std::vector<Word>& words) {
+std::vector<std::string> ScriptEvaluator::fields(const std::vector<Word>& words) {
   std::vector<std::string> out;
   for (const auto& word : words) {
     if (word.assignment) continue;
@@ -158,7 +158,7 @@ std::vector<std::string> Evaluator::fields(const std::vector<Word>& words) {
   return out;
 }
 
-std::string Evaluator::single(const Word& word) {
+std::string ScriptEvaluator::single(const Word& word) {
   step();
   // A list that stands alone gives its first item here, as in Bash: HOST=$HOSTS.
   if (word.parts.size() == 1 && word.parts[0].kind == Part::Kind::parameter && !is_list(word.parts[0]))
@@ -166,12 +166,12 @@ std::string Evaluator::single(const Word& word) {
   return concat(word.parts, false);
 }
 
-std::string Evaluator::pattern(const Word& word) {
+std::string ScriptEvaluator::pattern(const Word& word) {
   step();
   return without_places(concat(word.parts, true));
 }
 
-std::string Evaluator::concat(const std::vector<Part>& parts, bool as_pattern) {
+std::string ScriptEvaluator::concat(const std::vector<Part>& parts, bool as_pattern) {
   std::string out;
   const auto quote = [as_pattern](const std::string& words) {
     if (!as_pattern) return words;
@@ -217,7 +217,7 @@ std::string Evaluator::concat(const std::vector<Part>& parts, bool as_pattern) {
   return out;
 }
 
-std::string Evaluator::arithmetic(const Part& part) {
+std::string ScriptEvaluator::arithmetic(const Part& part) {
   const auto expression = without_places(concat(part.inside, false));
   if (const auto value = arithmetic_value(expression, *this)) return std::to_string(*value);
   std::string out(1, unknown_begin);
@@ -225,7 +225,7 @@ std::string Evaluator::arithmetic(const Part& part) {
 }
 
 /// What a subshell leaves as it was. A copy costs time.
-State Evaluator::copy_of_state() {
+State ScriptEvaluator::copy_of_state() {
   std::size_t bytes = 0;
   for (const auto& [name, variable] : state_.variables)
     for (const auto& item : variable.items) bytes += 64 + item.size();
@@ -234,7 +234,7 @@ State Evaluator::copy_of_state() {
 }
 
 /// $(...): what is printed, if that is known without running anything.
-std::string Evaluator::substitution(const Part& part) {
+std::string ScriptEvaluator::substitution(const Part& part) {
   const auto before = copy_of_state();
   const auto files = reading_.written;
   const auto flow = flow_;

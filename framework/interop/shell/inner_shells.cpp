@@ -3,7 +3,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // Programs that a script starts, other scripts, and shells inside of commands: bash -c, srun bash -c, sbatch <<EOF.
 
@@ -31,14 +31,14 @@ bool is_command(const std::string& word) {
 
 }  // namespace
 
-bool Evaluator::is_file(const std::string& path, char kind) {
+bool ScriptEvaluator::is_file(const std::string& path, char kind) {
   if (reading_.written.count(path) != 0) return kind != 'd';
   std::error_code ignored;
   if (kind == 'd') return fs::is_directory(path, ignored);
   return !found_file(path).empty();
 }
 
-std::string Evaluator::found_file(const std::string& path) const {
+std::string ScriptEvaluator::found_file(const std::string& path) const {
   auto name = without_places(path);
   const auto here = unknown("${PWD}") + "/";
   if (name.compare(0, here.size(), here) == 0) name.erase(0, here.size());
@@ -52,7 +52,7 @@ std::string Evaluator::found_file(const std::string& path) const {
 }
 
 /// The text of a file that the script wrote or that is there.
-std::optional<std::string> Evaluator::text_of_file(const std::string& path) {
+std::optional<std::string> ScriptEvaluator::text_of_file(const std::string& path) {
   if (const auto written = reading_.written.find(plain(path)); written != reading_.written.end())
     return written->second;
   const auto file = found_file(path);
@@ -66,7 +66,7 @@ std::optional<std::string> Evaluator::text_of_file(const std::string& path) {
 }
 
 /// source FILE, bash FILE. A shell of its own leaves nothing behind.
-Truth Evaluator::run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell) {
+Truth ScriptEvaluator::run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell) {
   const auto text = text_of_file(without_places(path));
   if (!text) {
     remark(plain(path) + " is read here, but it is not there: what it sets is not known");
@@ -109,7 +109,7 @@ Truth Evaluator::run_script_file(const std::string& path, std::vector<std::strin
   return out;
 }
 
-std::vector<std::pair<std::string, std::string>> Evaluator::exported() const {
+std::vector<std::pair<std::string, std::string>> ScriptEvaluator::exported() const {
   std::vector<std::pair<std::string, std::string>> out;
   for (const auto& [name, variable] : state_.variables)
     if (variable.exported && !variable.unset && !variable.items.empty()) out.emplace_back(name, variable.items[0]);
@@ -117,8 +117,8 @@ std::vector<std::pair<std::string, std::string>> Evaluator::exported() const {
 }
 
 /// The commands in `text`, started by the first `count` of `words`.
-void Evaluator::run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
-                           std::vector<std::string> arguments) {
+void ScriptEvaluator::run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
+                                 std::vector<std::string> arguments) {
   const auto before = copy_of_state();
   const auto prefix = prefix_;
   const auto functions = functions_;
@@ -134,7 +134,7 @@ void Evaluator::run_inside(const std::vector<std::string>& words, std::size_t co
 }
 
 /// bash -c TEXT, bash FILE, sbatch FILE, and a here-document for one of them. False when `words` start no shell.
-bool Evaluator::run_inner_shell(const std::vector<std::string>& words) {
+bool ScriptEvaluator::run_inner_shell(const std::vector<std::string>& words) {
   auto shell = std::find_if(words.begin(), words.end(), is_shell);
   const bool batch = name_of(words[0]) == "sbatch";
   if (batch) shell = words.begin();
@@ -171,7 +171,7 @@ bool Evaluator::run_inner_shell(const std::vector<std::string>& words) {
 }
 
 /// What a program gives is not known because of its words and input, if it is one whose output follows from them.
-void Evaluator::doubt_program(const std::vector<std::string>& words) {
+void ScriptEvaluator::doubt_program(const std::vector<std::string>& words) {
   std::string all;
   for (const auto& word : words) all += (all.empty() ? "" : " ") + word;
   const auto given = all + input_.value_or("");
@@ -182,7 +182,7 @@ void Evaluator::doubt_program(const std::vector<std::string>& words) {
   doubt_outcome(all.size() > longest ? all.substr(0, longest) + "..." : all);
 }
 
-Truth Evaluator::run_program(const std::vector<std::string>& words) {
+Truth ScriptEvaluator::run_program(const std::vector<std::string>& words) {
   auto bare = words;
   for (auto& word : bare) word = without_places(word);
   std::optional<std::string> output;

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // $NAME and ${NAME...}
 
@@ -58,7 +58,7 @@ std::string in_case(std::string value, const std::string& op) {
 
 }  // namespace
 
-std::optional<std::string> Evaluator::argument(int number) {
+std::optional<std::string> ScriptEvaluator::argument(int number) {
   if (number == 0) return reading_.files.at(static_cast<std::size_t>(at_.file));
   const auto index = static_cast<std::size_t>(number - 1);
   if (index < state_.arguments.size() && state_.arguments[index].find('\0') == std::string::npos)
@@ -66,7 +66,7 @@ std::optional<std::string> Evaluator::argument(int number) {
   return std::nullopt;
 }
 
-std::vector<std::string> Evaluator::all_arguments() {
+std::vector<std::string> ScriptEvaluator::all_arguments() {
   std::vector<std::string> out;
   for (int i = 1; i <= static_cast<int>(state_.arguments.size()); ++i) out.push_back(value_or_mark(std::to_string(i)));
   if (out.empty() && !state_.arguments_known) out.push_back(unknown("$@"));
@@ -74,7 +74,7 @@ std::vector<std::string> Evaluator::all_arguments() {
 }
 
 /// The parameters that are no variables.
-std::optional<std::string> Evaluator::special(const std::string& name) {
+std::optional<std::string> ScriptEvaluator::special(const std::string& name) {
   if (name == "#") {
     if (!state_.arguments_known && state_.arguments.empty()) return unknown("$#");
     return std::to_string(state_.arguments.size());
@@ -87,12 +87,12 @@ std::optional<std::string> Evaluator::special(const std::string& name) {
   return std::nullopt;
 }
 
-bool Evaluator::has(const std::string& name) const {
+bool ScriptEvaluator::has(const std::string& name) const {
   const auto found = state_.variables.find(name);
   return found != state_.variables.end() && !found->second.unset;
 }
 
-std::optional<std::string> Evaluator::value_of(const std::string& name) {
+std::optional<std::string> ScriptEvaluator::value_of(const std::string& name) {
   if (const auto found = state_.variables.find(name); found != state_.variables.end()) {
     if (found->second.unset) return std::nullopt;
     return found->second.items.empty() ? "" : found->second.items[0];
@@ -106,7 +106,7 @@ std::optional<std::string> Evaluator::value_of(const std::string& name) {
   return special(name);
 }
 
-std::string Evaluator::value_or_mark(const std::string& name) {
+std::string ScriptEvaluator::value_or_mark(const std::string& name) {
   if (auto value = value_of(name)) return *value;
   const auto found = state_.variables.find(name);
   if (found != state_.variables.end()) return "";  // `unset NAME`
@@ -116,7 +116,7 @@ std::string Evaluator::value_or_mark(const std::string& name) {
   return mark_of(std::to_string(number + state_.shifted));
 }
 
-bool Evaluator::is_list(const Part& part) const {
+bool ScriptEvaluator::is_list(const Part& part) const {
   const auto& parameter = *part.parameter;
   if (parameter.length) return false;
   if (parameter.name == "@" || parameter.name == "*") return parameter.op.empty() || parameter.op == ":";
@@ -128,7 +128,7 @@ bool Evaluator::is_list(const Part& part) const {
           parameter.op[0] == '%' || parameter.indirect);
 }
 
-std::vector<std::string> Evaluator::list_items(const Part& part) {
+std::vector<std::string> ScriptEvaluator::list_items(const Part& part) {
   const auto& parameter = *part.parameter;
   const bool arguments = parameter.name == "@" || parameter.name == "*";
   std::vector<std::string> items;
@@ -160,7 +160,7 @@ std::vector<std::string> Evaluator::list_items(const Part& part) {
 }
 
 /// A[2], A[key]
-std::string Evaluator::subscripted(const Variable& variable, const Word& subscript, bool& found) {
+std::string ScriptEvaluator::subscripted(const Variable& variable, const Word& subscript, bool& found) {
   const auto key = without_places(single(subscript));
   found = true;
   if (variable.named) {
@@ -177,7 +177,7 @@ std::string Evaluator::subscripted(const Variable& variable, const Word& subscri
   return "";
 }
 
-std::optional<std::string> Evaluator::raw_value(const Parameter& parameter, bool in_words) {
+std::optional<std::string> ScriptEvaluator::raw_value(const ParameterExpansion& parameter, bool in_words) {
   if (parameter.indirect) {
     const auto name = value_of(parameter.name);
     if (!name || has_unknown(*name)) return std::nullopt;
@@ -201,7 +201,7 @@ std::optional<std::string> Evaluator::raw_value(const Parameter& parameter, bool
 }
 
 /// The value of a parameter as one string; what is not known as a mark.
-std::string Evaluator::scalar(const Part& part, bool in_words) {
+std::string ScriptEvaluator::scalar(const Part& part, bool in_words) {
   const auto& parameter = *part.parameter;
   if (parameter.length) {
     const auto& subscript = parameter.subscript.parts;
@@ -222,7 +222,7 @@ std::string Evaluator::scalar(const Part& part, bool in_words) {
 }
 
 /// ${X:o:l}
-std::string Evaluator::cut(const Parameter& parameter, const std::string& value) {
+std::string ScriptEvaluator::cut(const ParameterExpansion& parameter, const std::string& value) {
   const auto words = without_places(value);
   const auto size = static_cast<long long>(words.size());
   const auto from = arithmetic_value(without_places(single(parameter.first)), *this);
@@ -240,14 +240,14 @@ namespace {
 /// A number of its own for what stands in a line.
 int site_of(const Part& part) { return static_cast<int>(std::hash<std::string>{}(part.words) % 1'000'000'000); }
 
-bool is_set(const Parameter& parameter, const std::optional<std::string>& value) {
+bool is_set(const ParameterExpansion& parameter, const std::optional<std::string>& value) {
   return value && (parameter.op.size() == 1 || !value->empty());
 }
 
 }  // namespace
 
 /// Whether ${NAME:+words} is its words. Where nobody knows whether NAME is set, it is not.
-bool Evaluator::set_for_sure(const Part& part, const std::optional<std::string>& value) {
+bool ScriptEvaluator::set_for_sure(const Part& part, const std::optional<std::string>& value) {
   const auto& parameter = *part.parameter;
   const auto mark = value ? "" : value_or_mark(parameter.name);
   if (!has_unknown(mark)) return is_set(parameter, value);
@@ -262,7 +262,7 @@ bool Evaluator::set_for_sure(const Part& part, const std::optional<std::string>&
 }
 
 /// Whether the words of ${NAME:-words} are taken. Where nobody knows whether NAME is set, they are.
-bool Evaluator::default_stands(const Part& part, const std::optional<std::string>& value) {
+bool ScriptEvaluator::default_stands(const Part& part, const std::optional<std::string>& value) {
   const auto& parameter = *part.parameter;
   const auto mark = value ? "" : value_or_mark(parameter.name);
   if (!has_unknown(mark)) return !is_set(parameter, value);
@@ -273,7 +273,7 @@ bool Evaluator::default_stands(const Part& part, const std::optional<std::string
 }
 
 /// Whether the words of ${NAME:-words} or ${NAME:+words} stand in its place.
-bool Evaluator::stands_in(const Part& part) {
+bool ScriptEvaluator::stands_in(const Part& part) {
   const auto& parameter = *part.parameter;
   if (parameter.op.empty() || parameter.length || (parameter.op.back() != '-' && parameter.op.back() != '+'))
     return false;
@@ -281,7 +281,7 @@ bool Evaluator::stands_in(const Part& part) {
   return parameter.op.back() == '+' ? set_for_sure(part, value) : default_stands(part, value);
 }
 
-std::string Evaluator::with_op(const Part& part, std::optional<std::string> value) {
+std::string ScriptEvaluator::with_op(const Part& part, std::optional<std::string> value) {
   const auto& parameter = *part.parameter;
   const auto& op = parameter.op;
   if (std::string_view("-=+?").find(op.back()) < 4) {

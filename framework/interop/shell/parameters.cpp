@@ -31,7 +31,7 @@ void Parser::dollar(std::vector<Part>& out, bool in_quotes) {
   if (!is_name_start(next) && !is_special(next))
     return add_char(out, in_quotes ? Part::Kind::quoted : Part::Kind::text);
   const auto begin = i_++;
-  const auto parameter = std::make_shared<Parameter>();
+  const auto parameter = std::make_shared<ParameterExpansion>();
   if (is_special(ahead())) {
     ++i_;
   } else {
@@ -126,7 +126,7 @@ void Parser::backticks(std::vector<Part>& out) {
                  .inside = {}});
 }
 
-void Parser::parameter_name(Parameter& out) {
+void Parser::parameter_name(ParameterExpansion& out) {
   if (ahead() == '#' && ahead(1) != '}' && (is_name_start(ahead(1)) || is_special(ahead(1)))) {
     out.length = true;
     ++i_;
@@ -151,7 +151,7 @@ void Parser::parameter_name(Parameter& out) {
   ++i_;
 }
 
-void Parser::parameter_op(Parameter& out, bool in_quotes) {
+void Parser::parameter_op(ParameterExpansion& out, bool in_quotes) {
   static constexpr std::array<std::string_view, 21> ops = {":-", ":=", ":+", ":?", "##", "%%", "//",
                                                            "/#", "/%", "^^", ",,", "-",  "=",  "+",
                                                            "?",  "#",  "%",  "/",  "^",  ",",  "@"};
@@ -176,7 +176,7 @@ void Parser::braces(std::vector<Part>& out, bool in_quotes) {
   const Deeper deeper(*this);
   const auto begin = i_;
   i_ += 2;
-  const auto parameter = std::make_shared<Parameter>();
+  const auto parameter = std::make_shared<ParameterExpansion>();
   parameter_name(*parameter);
   parameter_op(*parameter, in_quotes);
   if (ahead() != '}') fail("'}' is missing, for the '${' that begins here", begin);

@@ -101,8 +101,8 @@ class Parser {
   std::size_t arithmetic_end() const;
   void arithmetic(std::vector<Part>& out, std::size_t end);
   void braces(std::vector<Part>& out, bool in_quotes);
-  void parameter_name(Parameter& out);
-  void parameter_op(Parameter& out, bool in_quotes);
+  void parameter_name(ParameterExpansion& out);
+  void parameter_op(ParameterExpansion& out, bool in_quotes);
 
   struct Deeper;
   struct HereDocument {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // Patterns of file names: * ? [a-z] [!a-z], and \x for x itself. @(a|b) and its relatives are not known.
 

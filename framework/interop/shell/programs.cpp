@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // What small programs print whose output only depends on their words and their input.
 

@@ -5,7 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 namespace tessera::shell {
 namespace {
@@ -38,7 +38,7 @@ std::string read_script_text(const std::string& file) {
 
 Reading follow_text(const std::string& words, const std::string& file, const Inputs& inputs, const Choices& choices,
                     long steps) {
-  return Evaluator(file, inputs, choices, steps).read(words);
+  return ScriptEvaluator(file, inputs, choices, steps).read(words);
 }
 
 Reading follow_script(const std::string& file, const Inputs& inputs, const Choices& choices, long steps) {

@@ -14,7 +14,7 @@ namespace tessera::shell {
 
 struct Node;
 using Tree = std::shared_ptr<const Node>;
-struct Parameter;
+struct ParameterExpansion;
 
 /// A piece of a word.
 struct Part {
@@ -29,7 +29,7 @@ struct Part {
   };
   Kind kind = Kind::text;
   std::string words;  ///< the text; else what was written, "$(date)"
-  std::shared_ptr<const Parameter> parameter;
+  std::shared_ptr<const ParameterExpansion> parameter;
   Tree body;                 ///< of a command
   std::vector<Part> inside;  ///< of a group, an expression
 };
@@ -43,7 +43,7 @@ struct Word {
 };
 
 /// ${name}, with all that can stand between the braces.
-struct Parameter {
+struct ParameterExpansion {
   std::string name;       ///< NAME, a digit, one of @*#?$!-
   bool length = false;    ///< ${#name}
   bool indirect = false;  ///< ${!name}

@@ -2,7 +2,7 @@
 #include <cctype>
 #include <regex>
 
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // [ ... ], test ... and [[ ... ]]
 
@@ -53,7 +53,7 @@ bool is_unset_name(const std::string& words) {
 
 class Test {
  public:
-  Test(const std::vector<Operand>& operands, bool patterns, Evaluator& evaluator)
+  Test(const std::vector<Operand>& operands, bool patterns, ScriptEvaluator& evaluator)
       : operands_(operands), patterns_(patterns), evaluator_(evaluator) {}
 
   Truth value() {
@@ -215,14 +215,14 @@ class Test {
 
   const std::vector<Operand>& operands_;
   const bool patterns_;
-  Evaluator& evaluator_;
+  ScriptEvaluator& evaluator_;
   std::size_t i_ = 0;
   int depth_ = 0;
 };
 
 }  // namespace
 
-Truth test(const std::vector<Operand>& operands, bool patterns, Evaluator& evaluator) {
+Truth test(const std::vector<Operand>& operands, bool patterns, ScriptEvaluator& evaluator) {
   return Test(operands, patterns, evaluator).value();
 }
 

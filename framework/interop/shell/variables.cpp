@@ -1,12 +1,12 @@
 #include <algorithm>
 
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // Assignments, and the builtins that give or take variables.
 
 namespace tessera::shell {
 
-void Evaluator::assign(const std::string& name, std::string value) {
+void ScriptEvaluator::assign(const std::string& name, std::string value) {
   if (name.empty()) return;
   auto& variable = state_.variables[name];
   if (variable.items.empty()) variable.items.emplace_back();
@@ -16,7 +16,7 @@ void Evaluator::assign(const std::string& name, std::string value) {
   variable.unset = false;
 }
 
-void Evaluator::assign_list(const Assignment& assignment, Variable& variable) {
+void ScriptEvaluator::assign_list(const Assignment& assignment, Variable& variable) {
   std::vector<std::string> items, keys;
   for (std::size_t i = 0; i < assignment.items.size(); ++i) {
     if (!assignment.keys[i].parts.empty()) {
@@ -52,7 +52,7 @@ void Evaluator::assign_list(const Assignment& assignment, Variable& variable) {
 }
 
 /// A[2]=x, A[key]=x
-void Evaluator::assign_item(const Assignment& assignment, Variable& variable) {
+void ScriptEvaluator::assign_item(const Assignment& assignment, Variable& variable) {
   const auto key = without_places(single(assignment.subscript));
   const auto value = single(assignment.value);
   if (!variable.list) {
@@ -74,7 +74,7 @@ void Evaluator::assign_item(const Assignment& assignment, Variable& variable) {
   variable.items[at] = assignment.append ? variable.items[at] + value : value;
 }
 
-void Evaluator::assign_all(const Assignment& assignment) {
+void ScriptEvaluator::assign_all(const Assignment& assignment) {
   if (assignment.list) {
     auto variable = state_.variables[assignment.name];
     assign_list(assignment, variable);
@@ -92,7 +92,7 @@ void Evaluator::assign_all(const Assignment& assignment) {
 }
 
 /// export, declare, typeset, readonly, local
-Truth Evaluator::declare(const Node& node, const Words& words) {
+Truth ScriptEvaluator::declare(const Node& node, const Words& words) {
   std::string options;
   std::vector<std::string> names;
   for (std::size_t i = 1; i < words.size(); ++i) {
@@ -141,7 +141,7 @@ Truth Evaluator::declare(const Node& node, const Words& words) {
   return Truth::yes;
 }
 
-Truth Evaluator::unset(const Words& words) {
+Truth ScriptEvaluator::unset(const Words& words) {
   for (std::size_t i = 1; i < words.size(); ++i) {
     const auto name = without_places(words[i]);
     if (name == "-f") return Truth::yes;
@@ -154,7 +154,7 @@ Truth Evaluator::unset(const Words& words) {
 }
 
 /// set -- a b c, set a b c; options as -ex mean nothing here.
-Truth Evaluator::set(const Words& words) {
+Truth ScriptEvaluator::set(const Words& words) {
   std::size_t i = 1;
   for (; i < words.size(); ++i) {
     const auto word = without_places(words[i]);
@@ -172,7 +172,7 @@ Truth Evaluator::set(const Words& words) {
   return Truth::yes;
 }
 
-Truth Evaluator::shift(const Words& words) {
+Truth ScriptEvaluator::shift(const Words& words) {
   const auto count = words.size() > 1 ? arithmetic_value(without_places(words[1]), *this).value_or(1) : 1;
   auto& arguments = state_.arguments;
   if (count < 0) return Truth::no;

@@ -108,9 +108,9 @@ class PickleReader {
   }
 
  private:
-  template <class... Story>
-  [[noreturn]] void refuse(const Story&... story) const {
-    throw ConfigError(text(speaker_, ": as a pickle: ", story...));
+  template <class... Words>
+  [[noreturn]] void refuse(const Words&... message) const {
+    throw ConfigError(text(speaker_, ": as a pickle: ", message...));
   }
   static std::string hex(unsigned value) {
     constexpr const char* digits = "0123456789abcdef";
@@ -152,18 +152,18 @@ class PickleReader {
     return node;
   }
   Node* pop() {
-    if (stack_.size() <= floor()) refuse("byte ", at_, " takes a value where none is");
+    if (stack_.size() <= lowest()) refuse("byte ", at_, " takes a value, but the stack has none");
     auto* node = stack_.back();
     stack_.pop_back();
     return node;
   }
   Node* top() {
-    if (stack_.size() <= floor()) refuse("byte ", at_, " takes a value where none is");
+    if (stack_.size() <= lowest()) refuse("byte ", at_, " takes a value, but the stack has none");
     return stack_.back();
   }
-  std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+  std::size_t lowest() const { return marks_.empty() ? 0 : marks_.back(); }
   std::vector<const Node*> pop_to_mark() {
-    if (marks_.empty()) refuse("byte ", at_, " takes what stands above a mark, and there is none");
+    if (marks_.empty()) refuse("byte ", at_, " takes the items above a mark, but no mark is on the stack");
     std::vector<const Node*> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
     stack_.resize(marks_.back());
     marks_.pop_back();

@@ -100,7 +100,7 @@ bool TorchFile::is_tensor(const PickleNode& node) { return rebuilt(node) != null
 
 Tensor TorchFile::tensor(const PickleNode& node, const std::string& what) const {
   const auto speaker = text(name_, ": ", what);
-  const auto refuse = [&](const auto&... story) { throw ConfigError(text(speaker, ": ", story...)); };
+  const auto refuse = [&](const auto&... message) { throw ConfigError(text(speaker, ": ", message...)); };
   const auto* given = rebuilt(node);
   if (given == nullptr) refuse("is no tensor");
   const auto& arguments = *given;

@@ -34,9 +34,9 @@ class Reader {
       refuse("byte ", at, " and the ", size, " from there are asked for, but it has ", bytes_.size(),
              ": cut short or damaged");
   }
-  template <class... Story>
-  [[noreturn]] void refuse(const Story&... story) const {
-    throw ConfigError(text(speaker_, ": as an archive: ", story...));
+  template <class... Words>
+  [[noreturn]] void refuse(const Words&... message) const {
+    throw ConfigError(text(speaker_, ": as an archive: ", message...));
   }
   std::uint64_t size() const { return bytes_.size(); }
 

@@ -37,8 +37,12 @@ class ZipWriter {
   ZipWriter& operator=(const ZipWriter&) = delete;
   ~ZipWriter();  ///< what was not finished is deleted
 
+  /// Writes one entry and its sum; the bytes are not kept. Names must differ, which read_zip_directory checks. Throws
+  /// IoError.
   void add(const std::string& name, std::span<const std::byte> bytes);
   void add(const std::string& name, std::string_view words);
+  /// Writes the directory, brings the file to the disk and renames it to its path, replacing a file there. Nothing can be
+  /// added then. Throws IoError; the archive keeps its unfinished name, and the destructor deletes it.
   void finish();
 
  private:

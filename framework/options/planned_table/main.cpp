@@ -1,4 +1,5 @@
-// planned_table TABLE SOURCE NAME: writes the C++ source of a table of planned options, which messages call NAME. Part of the build only.
+// planned_table TABLE SOURCE NAME: writes the C++ source of a table of planned options, which messages call NAME. Part
+// of the build only.
 #include <exception>
 #include <fstream>
 #include <iostream>

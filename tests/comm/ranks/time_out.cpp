@@ -151,7 +151,7 @@ TEST_F(TimeOut, DifferentOperationsAtOnceAreNamedWithoutWaiting) {
     else
       group.all_reduce({&value, 1}, "that");
   });
-  EXPECT_TRUE(says(story, "another member came with something else")) << story;
+  EXPECT_TRUE(says(story, "another rank of the group called a different operation")) << story;
 }
 
 TEST_F(TimeOut, AMessageOfAnotherSizeIsAnError) {
@@ -162,7 +162,7 @@ TEST_F(TimeOut, AMessageOfAnotherSizeIsAnError) {
     group.send(bytes, 1, 1, "test").wait();
   }
   if (world().rank() == 1) {
-    EXPECT_TRUE(says(story_of([&] { group.receive(bytes, 0, 0, "test").wait(); }), "400 were promised"));
+    EXPECT_TRUE(says(story_of([&] { group.receive(bytes, 0, 0, "test").wait(); }), "expected 400"));
     EXPECT_TRUE(says(story_of([&] { group.receive(bytes.first(40), 0, 1, "test").wait(); }), "truncate"));
   }
 }

@@ -169,7 +169,7 @@ TEST(Flags, BecomeTheSameCut) {
   EXPECT_EQ(recipe.pipeline_shape(1).group, 3);
   EXPECT_EQ(recipe.pipeline_shape(1).micro_batches, 8);
   EXPECT_EQ(recipe.data_parallel.bucket_size, 1000);
-  EXPECT_TRUE(recipe.shares_optimizer() && recipe.data_parallel.overlap_grad_reduce &&
+  EXPECT_TRUE(recipe.data_parallel.use_distributed_optimizer && recipe.data_parallel.overlap_grad_reduce &&
               recipe.parameter_gather.overlap_param_gather && recipe.parallel.use_tp_pp_dp_mapping &&
               recipe.parallel.sequence_parallel);
 }

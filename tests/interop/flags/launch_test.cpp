@@ -164,7 +164,7 @@ TEST_F(Launches, AScriptThatLaunchesNothingHasOneProblem) {
 TEST_F(Launches, AScriptThatEndsForWantOfArgumentsIsReadAsIfItHadThem) {
   EXPECT_EQ(one("M=\nif [ -z $M ]; then echo give M; exit 1; fi\ntorchrun pretrain.py --lr 1"),
             "torchrun: : pretrain.py: --lr|1");
-  EXPECT_TRUE(says(told(), "read as if this fell otherwise than it looks: [ -z $M ], line 2")) << told();
+  EXPECT_TRUE(says(told(), "a condition of the script could not be decided; read as if: [ -z $M ], line 2")) << told();
 }
 
 /// "condition (line): flags < needs: remedy", a line for each condition that is not decided.
@@ -255,7 +255,8 @@ TEST_F(Launches, AScriptsAnswerForAVariableThatIsNotSetIsTakenAndTold) {
   EXPECT_EQ(undecided(reading), "");
   EXPECT_EQ(shown(reading.launches.at(0).flags), "--lr|1 --w|2");
   EXPECT_TRUE(
-      says(told(), "x.sh: the environment is not known; read as if GPUS is 8 (line 1), LR is not set (line 2), "))
+      says(told(),
+           "x.sh: these environment variables are not known; read as if GPUS is 8 (line 1), LR is not set (line 2), "))
       << told();
   EXPECT_TRUE(says(told(), "X is not set (line 4); --env NAME=VALUE gives a value")) << told();
   EXPECT_EQ(undecided(read("F=${1:-8}\ntorchrun pretrain.py --lr $F\n", {{{1, ""}}, {}})), "");

@@ -90,7 +90,7 @@ TEST(NestedRecipe, AKeyInTheWrongMapIsToldWhereItStands) {
   flat("model_config:\n  llm:\n    blocks:\n      padded_size: 8\n", report);
   EXPECT_EQ(report.problems(),
             Lines{"nested.yaml:4: no key 'padded_size' in model_config.llm.blocks of a nested recipe; "
-                  "it stands in model_config.llm.tokenizer"});
+                  "it belongs in model_config.llm.tokenizer"});
 }
 
 TEST(NestedRecipe, AnOperatorInBothListsIsAMistake) {

@@ -252,24 +252,24 @@ TEST(FlagsPage, TellsOfARowWhetherItRuns) {
 }
 
 TEST(FlagStory, SaysWhatAFlagBecomesInEveryTable) {
-  const auto story = flags::flag_story("--adam-beta2", facts(), options::Mappings());
+  const auto story = flags::flag_details("--adam-beta2", facts(), options::Mappings());
   EXPECT_NE(story.find("\n  --adam-beta2: runs, one value, their name adam_beta2\n    optimizer_config.betas[1]\n"
                        "    not given: 0.999\n"),
             std::string::npos)
       << story;
   EXPECT_EQ(story.find("megatron@core_v0.12.1, megatron@main"), story.find("megatron@core"));
-  const auto interval = flags::flag_story("--eval-interval", facts(), options::Mappings());
+  const auto interval = flags::flag_details("--eval-interval", facts(), options::Mappings());
   EXPECT_NE(interval.find("megatron@main\n  --eval-interval"), std::string::npos) << interval;
-  EXPECT_EQ(flags::flag_story("adam_beta2", facts(), options::Mappings()).rfind(story, 0), 0u)
+  EXPECT_EQ(flags::flag_details("adam_beta2", facts(), options::Mappings()).rfind(story, 0), 0u)
       << "and that of programs that spell it so";
-  EXPECT_NE(flags::flag_story("--encoder-tensor-model-parallel-size", facts(), options::Mappings())
+  EXPECT_NE(flags::flag_details("--encoder-tensor-model-parallel-size", facts(), options::Mappings())
                 .find("only 0 is taken yet"),
             std::string::npos);
 }
 
 TEST(FlagStory, OfAFlagThatNobodyHasNamesTheNearest) {
   try {
-    flags::flag_story("--adam-beta3", recipe::all_facts({}), options::Mappings());
+    flags::flag_details("--adam-beta3", recipe::all_facts({}), options::Mappings());
     FAIL() << "a story of no flag";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("did you mean '--adam-beta"), std::string::npos) << error.what();

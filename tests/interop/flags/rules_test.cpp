@@ -11,6 +11,7 @@
 #include "framework/interop/flags/flag_table.h"
 #include "framework/interop/flags/megatron_arguments.h"
 #include "framework/interop/flags/megatron_rules.h"
+#include "framework/interop/flags/spec_rule.h"
 #include "framework/options/mappings.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
@@ -131,6 +132,25 @@ void take_out(options::Value& tree, const std::string& path) {
       std::erase_if(group.fields, [&, prefix = name + "."](const auto& field) { return prefix + field.name == path; });
 }
 
+/// A format of another program that can be read only.
+class ReadOnlyFormat final : public checkpoint::CheckpointFormat {
+ public:
+  std::string name() const override { return "read_only"; }
+  std::string program() const override { return "another"; }
+  std::optional<std::filesystem::path> find(const std::filesystem::path&) const override { return std::nullopt; }
+  std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path&,
+                                                     const options::Mappings&) const override {
+    return nullptr;
+  }
+};
+
+recipe::Registries registries() {
+  recipe::Registries all;
+  all.formats.add(std::make_shared<ReadOnlyFormat>());
+  all.rules.push_back(flags::check_spec);
+  return all;
+}
+
 /// Settings laid over a recipe without mistakes; "-option" takes it out, "world 3" starts so many processes.
 std::set<std::string> broken_by_settings(const Lines& settings) {
   options::Report report;
@@ -147,7 +167,7 @@ std::set<std::string> broken_by_settings(const Lines& settings) {
       tree.set(setting.substr(0, equal), std::move(value));
     }
   }
-  const auto recipe = recipe::read_recipe(tree, {}, report);
+  const auto recipe = recipe::read_recipe(tree, registries(), report);
   if (world > 0 && report.good()) recipe::check_ranks(recipe, world, report);
   std::set<std::string> all;
   for (const auto& finding : report.findings()) all.insert(finding.rule.empty() ? finding.message : finding.rule);
@@ -241,6 +261,7 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"MOE9",
        {m + "num_experts=4", m + "add_bias_linear=false", e + "moe_token_dispatcher_type=alltoall_seq",
         p + "tensor_model_parallel_size=2", p + "sequence_parallel=true", p + "expert_tensor_parallel_size=1"}},
+      {"checkpoint format", {t + "ckpt_format=read_only"}},
       {"spec", {m + "spec=[some.module, layers]"}},
       {"spec", {m + "spec=[mindspeed_llm.tasks.models.spec.longcat_spec, layer_spec]"}},
       {"spec", {m + "spec=[mindspeed_llm.tasks.models.spec.gemma2_spec, layer_spec]"}},

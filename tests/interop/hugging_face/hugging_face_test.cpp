@@ -253,7 +253,7 @@ TEST_F(HuggingFaceTest, MissingAndUnknownTensorsAreNamed) {
   const auto story = story_of([&] { hugging_face::HuggingFaceModel model(".", mappings); });
   EXPECT_NE(story.find("missing:\n  model.layers.1.mlp.up_proj.weight\n  model.norm.weight"), std::string::npos)
       << story;
-  EXPECT_NE(story.find("not known:\n  model.final_norm.weight"), std::string::npos) << story;
+  EXPECT_NE(story.find("unexpected:\n  model.final_norm.weight"), std::string::npos) << story;
 }
 
 TEST_F(HuggingFaceTest, MoreLayersInTheFilesThanInTheConfigAreNotDroppedInSilence) {
@@ -270,7 +270,7 @@ TEST_F(HuggingFaceTest, HeadsThatDoNotFitTheProjectionAreRefused) {
   write_renamed(models / "llama/hf", [](const std::string& name) { return name; });
   EXPECT_NE(story_of([&] {
               hugging_face::HuggingFaceModel model(".", mappings);
-            }).find("[96, 48] came; 144 rows are promised"),
+            }).find("has shape [96, 48]; expected 144 rows"),
             std::string::npos);
 }
 

@@ -51,8 +51,8 @@ class MegatronExpertRanks : public InOwnFolder {
   MegatronExpertRanks() : InOwnFolder(fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir()) {}
   options::Mappings mappings{MAPPINGS_DIR};
 
-  /// Every weight of the model and its optimizer state, each element a number of its own; the state of biases of routers
-  /// is zero.
+  /// Every weight of the model and its optimizer state, each element a number of its own; the state of biases of
+  /// routers is zero.
   std::vector<checkpoint::TensorRange> model(const ExpertForm& form) {
     std::vector<checkpoint::TensorRange> all;
     for (const auto& rank : ranks_of(recipe_of(form), {}))
@@ -193,8 +193,8 @@ TEST_F(MegatronExpertRanks, DenseWeightsAndExpertsHaveAnOptimizerEach) {
   EXPECT_EQ(Saved(folder / "mp_rank_00_001_001").optimizer->kind, Kind::list);
 }
 
-/// Rank 0 of the data-parallel ranks saves their state: of dense weights all expert-parallel ranks are such, of an expert
-/// those that have the same one.
+/// Rank 0 of the data-parallel ranks saves their state: of dense weights all expert-parallel ranks are such, of an
+/// expert those that have the same one.
 TEST_F(MegatronExpertRanks, SharedStateOfDenseWeightsIsInTheFilesOfTheFirstRanksAlone) {
   const ExpertForm form;
   const auto all = model(form);
@@ -256,9 +256,9 @@ TEST_F(MegatronExpertRanks, RandomLayoutsOfRandomModelsReadBackToTheSameTensors)
     const auto what = text("TESSERA_TEST_SEED=", seed, ", layout ", i, ": ", describe(layout), "\n",
                            options::write_yaml(recipe_of(form)));
     const auto all = model(form);
-    if (!layout.pairs_name_ranks()) {
+    if (!megatron::MegatronFormat().refusals({.layout = layout, .has_experts = true}).empty()) {
       const auto story = story_of([&] { save(form, all, layout); });
-      ASSERT_TRUE(says(story, "do not name those of expert_tensor_parallel_size")) << story << what;
+      ASSERT_TRUE(says(story, "do not name the ranks of expert_tensor_parallel_size")) << story << what;
       ASSERT_FALSE(fs::exists("run")) << what;
       ++refused;
       continue;
@@ -373,6 +373,29 @@ TEST_F(MegatronExpertRanks, ModulesOfAllExpertsOfARankAreNumberedAmongAllExperts
   for (const int rank : {0, 1}) write_rank(rank, {{layer + "linear_fc1.weight1", {2, 1}}}, 2);
   EXPECT_TRUE(says(story_of([&] { read(); }), "is of another expert than the 1 of a rank"))
       << story_of([&] { read(); });
+}
+
+TEST(MegatronFormat, RunsWhoseRanksItsFoldersDoNotNameOrWithLayersThatDoNothingAreRefused) {
+  const auto refusals = [](std::int64_t tensor, std::int64_t sharers, std::int64_t experts, bool has_experts) {
+    return megatron::MegatronFormat().refusals(
+        {.layout = {.tensor = tensor, .expert = experts, .expert_tensor = sharers}, .has_experts = has_experts});
+  };
+  for (const auto& [tensor, sharers, ranks] :
+       {std::array{2, 2, 1}, {2, 2, 4}, {2, 1, 2}, {4, 1, 4}, {4, 2, 2}, {1, 1, 8}})
+    EXPECT_TRUE(refusals(tensor, sharers, ranks, true).empty()) << tensor << sharers << ranks;
+  for (const auto& [tensor, sharers, ranks] : {std::array{2, 1, 1}, {4, 1, 2}, {1, 2, 4}, {2, 4, 1}}) {
+    EXPECT_TRUE(refusals(tensor, sharers, ranks, false).empty()) << tensor << sharers << ranks;
+    const auto told = refusals(tensor, sharers, ranks, true);
+    ASSERT_EQ(told.size(), 1U) << tensor << sharers << ranks;
+    EXPECT_EQ(told[0].option, "parallel_config.expert_tensor_parallel_size");
+    EXPECT_TRUE(says(told[0].message,
+                     text("do not name the ranks of expert_tensor_parallel_size ", sharers,
+                          " x expert_model_parallel_size ", ranks, " with tensor_model_parallel_size ", tensor)))
+        << told[0].message;
+  }
+  const auto noop = megatron::MegatronFormat().refusals({.layout = {}, .has_noop_layers = true});
+  ASSERT_EQ(noop.size(), 1U);
+  EXPECT_EQ(noop[0].option, "parallel_config.noop_layers");
 }
 
 }  // namespace

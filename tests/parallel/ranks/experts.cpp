@@ -1,4 +1,5 @@
-// A mixture of experts whose experts and tokens are on several ranks gives what one rank computes: values and gradients.
+// A mixture of experts whose experts and tokens are on several ranks gives what one rank computes: values and
+// gradients.
 #include <random>
 
 #include "framework/nn/mixture_of_experts.h"

@@ -1,4 +1,4 @@
-#include "framework/interop/shell/evaluator.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -26,7 +26,7 @@ bool is_test(const Tree& tree) {
   return name == "[" || name == "test" || name == "true" || name == "false" || name == ":";
 }
 
-Evaluator::Evaluator(const std::string& file, const Inputs& inputs, const Choices& choices, long steps)
+ScriptEvaluator::ScriptEvaluator(const std::string& file, const Inputs& inputs, const Choices& choices, long steps)
     : choices_(choices), steps_left_(steps) {
   reading_.files.push_back(file);
   state_.folder = unknown("${PWD}");
@@ -50,7 +50,7 @@ Evaluator::Evaluator(const std::string& file, const Inputs& inputs, const Choice
   at_ = {0, 1};
 }
 
-Reading Evaluator::read(const std::string& text) {
+Reading ScriptEvaluator::read(const std::string& text) {
   auto script = parse_script(text, {0, 1}, false);
   learn(script);
   reading_.remarks = std::move(script.remarks);
@@ -64,14 +64,14 @@ Reading Evaluator::read(const std::string& text) {
   return std::move(reading_);
 }
 
-void Evaluator::remark(const std::string& words) {
+void ScriptEvaluator::remark(const std::string& words) {
   const auto same = [&](const Remark& other) { return other.words == words && other.at.line == at_.line; };
   constexpr std::size_t most = 1000;
   if (reading_.remarks.size() < most && std::none_of(reading_.remarks.begin(), reading_.remarks.end(), same))
     reading_.remarks.push_back({at_, words});
 }
 
-Truth Evaluator::run(const Tree& tree) {
+Truth ScriptEvaluator::run(const Tree& tree) {
   if (++depth_ > deepest_evaluation) {
     depth_ = 0;
     throw Stop{"commands call each other without end", tree->at};
@@ -100,7 +100,7 @@ Truth Evaluator::run(const Tree& tree) {
   return out;
 }
 
-Truth Evaluator::run_list(const Node& node) {
+Truth ScriptEvaluator::run_list(const Node& node) {
   auto out = Truth::yes;
   for (const auto& child : node.children) {
     out = run(child);
@@ -110,7 +110,7 @@ Truth Evaluator::run_list(const Node& node) {
 }
 
 /// A && B || C. What is not known counts as met, unless the script would end with what follows.
-Truth Evaluator::run_and_or(const Node& node) {
+Truth ScriptEvaluator::run_and_or(const Node& node) {
   Weighing weighing(*this);
   auto out = run(node.children[0]);
   for (std::size_t i = 1; i < node.children.size() && flow_ == Flow::on; ++i) {
@@ -139,7 +139,7 @@ Truth Evaluator::run_and_or(const Node& node) {
   return out;
 }
 
-Truth Evaluator::run_pipeline(const Node& node) {
+Truth ScriptEvaluator::run_pipeline(const Node& node) {
   auto out = Truth::yes;
   const auto input = input_;
   auto* const outer = output_;
@@ -161,7 +161,7 @@ Truth Evaluator::run_pipeline(const Node& node) {
   return node.negated ? !out : out;
 }
 
-Truth Evaluator::run_subshell(const Tree& body) {
+Truth ScriptEvaluator::run_subshell(const Tree& body) {
   const auto before = copy_of_state();
   const auto out = run(body);
   state_ = before;
@@ -169,7 +169,7 @@ Truth Evaluator::run_subshell(const Tree& body) {
   return out;
 }
 
-Truth Evaluator::with_redirects(const Node& node, const std::function<Truth()>& action) {
+Truth ScriptEvaluator::with_redirects(const Node& node, const std::function<Truth()>& action) {
   if (node.redirects.empty()) return action();
   const auto input = input_;
   auto* const outer = output_;
@@ -197,7 +197,7 @@ Truth Evaluator::with_redirects(const Node& node, const std::function<Truth()>& 
   return out;
 }
 
-void Evaluator::read_input(const Redirect& redirect) {
+void ScriptEvaluator::read_input(const Redirect& redirect) {
   input_.reset();
   if (redirect.here)
     input_ = single(*redirect.here);
@@ -207,7 +207,7 @@ void Evaluator::read_input(const Redirect& redirect) {
     input_ = text_of_file(without_places(single(redirect.target)));
 }
 
-void Evaluator::write_file(const std::string& name, const Output& output, bool append) {
+void ScriptEvaluator::write_file(const std::string& name, const Output& output, bool append) {
   if (name == "/dev/null" || name == "/dev/stderr") return;
   const auto key = plain(name);
   if (!output.known) {
@@ -218,7 +218,7 @@ void Evaluator::write_file(const std::string& name, const Output& output, bool a
   words = append ? words + output.words : output.words;
 }
 
-Truth Evaluator::run_simple(const Node& node) {
+Truth ScriptEvaluator::run_simple(const Node& node) {
   switch (node.kind) {
     case Node::Kind::branches:
       return run_branches(node);
@@ -271,7 +271,7 @@ Truth Evaluator::run_simple(const Node& node) {
   return out;
 }
 
-Truth Evaluator::run_words(const Node& node, std::vector<std::string> words) {
+Truth ScriptEvaluator::run_words(const Node& node, std::vector<std::string> words) {
   words[0] = without_places(words[0]);
   while (words.size() > 1 && (words[0] == "command" || words[0] == "builtin" || words[0] == "exec")) {
     if (words[0] == "command" && without_places(words[1])[0] == '-') {  // command -v
@@ -289,7 +289,7 @@ Truth Evaluator::run_words(const Node& node, std::vector<std::string> words) {
   return run_program(words);
 }
 
-Truth Evaluator::call_function(const Tree& body, std::vector<std::string> arguments) {
+Truth ScriptEvaluator::call_function(const Tree& body, std::vector<std::string> arguments) {
   const auto outer = state_.arguments;
   const bool known = state_.arguments_known;
   state_.arguments = std::move(arguments);
@@ -308,7 +308,7 @@ Truth Evaluator::call_function(const Tree& body, std::vector<std::string> argume
 }
 
 /// Names that a script assigns are its own: where they are not set yet they are empty.
-void Evaluator::learn(ParsedScript& script) {
+void ScriptEvaluator::learn(ParsedScript& script) {
   if (assigned_.empty())
     assigned_ = std::move(script.assigned);
   else
@@ -316,7 +316,7 @@ void Evaluator::learn(ParsedScript& script) {
 }
 
 /// eval, bash -c: a text that is a script.
-Truth Evaluator::run_text(const std::string& text, const ScriptPosition& at) {
+Truth ScriptEvaluator::run_text(const std::string& text, const ScriptPosition& at) {
   step(static_cast<long>(text.size() / 256));
   const auto script = parse_script(text, at, true);
   for (const auto& one : script.remarks) remark(one.words);

@@ -9,8 +9,8 @@
 
 #include "framework/interop/shell/reader.h"
 
-// The inside of follow_script. Functions of Evaluator are in evaluator.cpp (commands), control.cpp (if, loops, case),
-// expansion.cpp and parameter_value.cpp (words), builtins.cpp, variables.cpp and programs.cpp.
+// The inside of follow_script. Functions of ScriptEvaluator are in script_evaluator.cpp (commands), control.cpp (if,
+// loops, case), expansion.cpp and parameter_value.cpp (words), builtins.cpp, variables.cpp and programs.cpp.
 
 namespace tessera::shell {
 
@@ -54,9 +54,9 @@ struct Output {
 
 enum class Flow { on, leave_loop, next_round, leave_function, leave_script };
 
-class Evaluator {
+class ScriptEvaluator {
  public:
-  Evaluator(const std::string& file, const Inputs& inputs, const Choices& choices, long steps);
+  ScriptEvaluator(const std::string& file, const Inputs& inputs, const Choices& choices, long steps);
   Reading read(const std::string& text);
 
   // what arithmetic and tests ask for
@@ -128,12 +128,12 @@ class Evaluator {
   std::string scalar(const Part& part, bool in_words);
   bool is_list(const Part& part) const;
   std::vector<std::string> list_items(const Part& part);
-  std::optional<std::string> raw_value(const Parameter& parameter, bool in_words);
+  std::optional<std::string> raw_value(const ParameterExpansion& parameter, bool in_words);
   bool set_for_sure(const Part& part, const std::optional<std::string>& value);
   bool default_stands(const Part& part, const std::optional<std::string>& value);
   bool stands_in(const Part& part);
   std::string with_op(const Part& part, std::optional<std::string> value);
-  std::string cut(const Parameter& parameter, const std::string& value);
+  std::string cut(const ParameterExpansion& parameter, const std::string& value);
   std::optional<std::string> special(const std::string& name);
   std::optional<std::string> argument(int number);
   std::vector<std::string> all_arguments();
@@ -182,9 +182,9 @@ class Evaluator {
 };
 
 /// An integer expression of Bash. Nothing when something in it is not known; also, with a remark, when it is none.
-std::optional<long long> arithmetic_value(const std::string& expression, Evaluator& evaluator);
+std::optional<long long> arithmetic_value(const std::string& expression, ScriptEvaluator& evaluator);
 /// The expression with the values of its names in their place.
-std::string arithmetic_words(const std::string& expression, Evaluator& evaluator);
+std::string arithmetic_words(const std::string& expression, ScriptEvaluator& evaluator);
 
 /// Whether all of `words` fits a pattern with * ? [..], in which \x is x itself.
 bool fits(const std::string& words, const std::string& pattern);
@@ -196,7 +196,7 @@ std::size_t fitting_suffix(const std::string& words, const std::string& pattern,
 /// Doubts and assumptions of one condition; those of the condition that it is part of come back at the end.
 class Weighing {
  public:
-  explicit Weighing(Evaluator& evaluator) : evaluator_(evaluator) { exchange(); }
+  explicit Weighing(ScriptEvaluator& evaluator) : evaluator_(evaluator) { exchange(); }
   ~Weighing() {
     exchange();
     if (!hands_on_) return;
@@ -212,7 +212,7 @@ class Weighing {
     doubts_.swap(evaluator_.doubts_);
     assumed_.swap(evaluator_.assumed_);
   }
-  Evaluator& evaluator_;
+  ScriptEvaluator& evaluator_;
   std::set<std::string> doubts_, assumed_;
   bool hands_on_ = false;
 };
@@ -226,7 +226,7 @@ struct Operand {
   std::string pattern;  ///< of [[ ]]: the words as a pattern
   bool quoted = false;  ///< is no operator
 };
-Truth test(const std::vector<Operand>& operands, bool patterns, Evaluator& evaluator);
+Truth test(const std::vector<Operand>& operands, bool patterns, ScriptEvaluator& evaluator);
 
 /// What separates two words at words[at], with IFS `separators`: blanks, or one other character with blanks around it,
 /// before which an empty word counts as one.

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "framework/interop/flags/spec_rule.h"
+#include "framework/interop/formats/formats.h"
+#include "framework/recipe/registries.h"
+
+namespace tessera::golden {
+
+/// Those that the program tessera reads recipes with.
+inline recipe::Registries all_registries() {
+  recipe::Registries all;
+  formats::add_all_formats(all.formats);
+  all.rules.push_back(flags::check_spec);
+  return all;
+}
+
+}  // namespace tessera::golden
