@@ -98,7 +98,7 @@ struct Operands {
 };
 
 void apply_dropout(Threads& threads, const DropoutMask& mask, const Elements& x, const Elements& residual,
-         const MutableElements& y) {
+                   const MutableElements& y) {
   must(mask.rate >= 0 && mask.rate < 1, "a dropout rate is in [0, 1)");
   const auto elements = x.size();
   if (mask.rate == 0) {

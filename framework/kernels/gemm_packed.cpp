@@ -227,7 +227,7 @@ class Task {
 };
 
 void matrix_product(Threads& threads, const TileKernels& t, const MatrixProduct& p, const TaskGrid& grid,
-               const Shared& shared) {
+                    const Shared& shared) {
   threads.parallel_for(static_cast<std::size_t>(grid.tasks()), 1, [&](std::size_t task, std::size_t) {
     const auto at = static_cast<std::int64_t>(task);
     const std::int64_t row = grid.row_of(at), col = grid.col_of(at);

@@ -321,8 +321,7 @@ autograd::Var block_attention(const autograd::Var& qkv, const kernels::Attention
                               const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,
                               const comm::Communicator& group, BlockExchange exchange, const PairTap& tap) {
   auto& tape = qkv.tape();
-  const Work work{
-      .e = e, .visible = visible, .mask = mask, .group = group, .exchange = exchange, .tap = tap};
+  const Work work{.e = e, .visible = visible, .mask = mask, .group = group, .exchange = exchange, .tap = tap};
   must(e.T == e.S && e.T % 2 == 0, "a rank has two equal chunks of each sample");
   must(static_cast<std::int64_t>(visible.first.size()) == e.B * work.whole(), "the mask is that of all ranks");
   auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad());

@@ -22,7 +22,24 @@ enum class Phase {
 };
 
 /// What the process does there.
-enum class FaultMode { kill, term, segv, bus, fpe, abort, exit, quit, error, hang, stop, mpiabort, nan, inf, large, spike };
+enum class FaultMode {
+  kill,
+  term,
+  segv,
+  bus,
+  fpe,
+  abort,
+  exit,
+  quit,
+  error,
+  hang,
+  stop,
+  mpiabort,
+  nan,
+  inf,
+  large,
+  spike
+};
 
 /// A fault to be injected, to rehearse what happens then: "RANK:STEP:PHASE:MODE", or with ":START" at the end, the
 /// number of the start of the job (0, the first, if absent; * every start). The modes from `nan` on change numbers that

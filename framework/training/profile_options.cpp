@@ -39,6 +39,7 @@ void describe(options::Schema<ProfileOptions>& s) {
       .matters_when(profiles, no_profile);
   s.option("profile_ranks", &O::profile_ranks, "Ranks that record a trace; an empty list: all.")
       .at_least(0)
+      .below(options::most_ranks)
       .matters_when(profiles, no_profile);
   s.option("profile_level", &O::profile_level,
            "Detail of the trace. level0: phases of a step, communication, waiting for data; level1: also modules, "

@@ -107,10 +107,10 @@ TEST(LayerPlan, ChunksCanBeGivenByTheirLength) {
   EXPECT_EQ(mistakes(o, 8).size(), 1u);
   o.virtual_pipeline_model_parallel_size.reset();
   o.num_layers_per_virtual_pipeline_stage = 3;
-  EXPECT_EQ(mistakes(o, 8), std::vector<std::string>{
-                                "parallel_config.num_layers_per_virtual_pipeline_stage: "
-                                "num_layers_per_virtual_pipeline_stage is 3, but 8 layers over 2 stages are not "
-                                "divisible by it; change it, or give num_layer_list"});
+  EXPECT_EQ(mistakes(o, 8),
+            std::vector<std::string>{"parallel_config.num_layers_per_virtual_pipeline_stage: "
+                                     "num_layers_per_virtual_pipeline_stage is 3, but 8 layers over 2 stages are not "
+                                     "divisible by it; change it, or give num_layer_list"});
 }
 
 TEST(LayerPlan, TheEndsMayHaveANumberOfTheirOwn) {

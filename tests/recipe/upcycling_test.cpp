@@ -153,7 +153,8 @@ TEST_F(Upcycling, ACheckpointOfOtherExpertsIsRefusedByName) {
 
 TEST_F(Upcycling, ADenseNetworkOfAnotherSizeIsRefusedByName) {
   const auto why = refused(experts + from_dense + upcycling + Lines{e + "moe_ffn_hidden_size=16"});
-  EXPECT_TRUE(says(why, "decoder.layers.1.mlp.experts.local_experts.0.linear_fc1.weight: is [48, 16]; expected [32, 16]"))
+  EXPECT_TRUE(
+      says(why, "decoder.layers.1.mlp.experts.local_experts.0.linear_fc1.weight: is [48, 16]; expected [32, 16]"))
       << why;
 }
 

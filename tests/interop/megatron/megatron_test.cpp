@@ -141,7 +141,7 @@ TEST_F(MegatronTest, HostileAndDamagedPicklesAreRefused) {
   EXPECT_TRUE(says(story_of_pickle(start), "in the middle of a value"));
   EXPECT_TRUE(says(story_of_pickle(start + "h\x05."), "recalls value 5, which was never kept"));
   EXPECT_TRUE(says(story_of_pickle(start + "R."), "takes a value, but the stack has none"));
-  EXPECT_TRUE(says(story_of_pickle(start + "t."), "above a mark, and there is none"));
+  EXPECT_TRUE(says(story_of_pickle(start + "t."), "takes the items above a mark, but no mark is on the stack"));
   EXPECT_TRUE(says(story_of_pickle(start + "NN."), "ends with 2 values"));
   EXPECT_TRUE(says(story_of_pickle(start + "Nu."), "above a mark"));
   EXPECT_TRUE(says(story_of_pickle(start + "}(Nu."), "a key without a value"));
