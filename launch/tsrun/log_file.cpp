@@ -176,7 +176,10 @@ void LogFollower::show(bool all) {
 }
 
 void LogFollower::show(Followed& one, bool all) {
-  for (auto size = size_of(one.path); size > one.read; size = size_of(one.path)) {
+  // One part at a time unless nothing more comes: whoever prints faster than we can copy must not keep us from all else.
+  for (bool more = true; more; more = all) {
+    const auto size = size_of(one.path);
+    if (size <= one.read) break;
     const auto bytes = read_part(one.path, one.read, std::min(size - one.read, most_copied_at_once));
     if (bytes.empty()) break;
     one.read += bytes.size();

@@ -50,7 +50,8 @@ class LogFollower {
   /// From what the file holds now on; it need not exist yet.
   void add(const std::filesystem::path& path, const std::string& label);
   bool shows(const std::filesystem::path& path) const;
-  /// Show what has come since. `all`: also a last line without its end.
+  /// Show what has come since, at most 1 MiB of each file, so that other work of the caller is not kept waiting. `all`:
+  /// everything, also a last line without its end.
   void show(bool all = false);
 
  private:

@@ -6,6 +6,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "framework/base/files.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -77,6 +80,21 @@ TEST_F(Log, ALinkIsNotFollowed) {
   std::filesystem::create_symlink("elsewhere", "log");
   EXPECT_TRUE(says(story_of([] { tsrun::WorkerLog log("log", ""); }), "log: cannot be written"));
   EXPECT_FALSE(std::filesystem::exists("elsewhere"));
+}
+
+TEST_F(Log, AFollowerShowsAtMostAMebibyteAtATime) {
+  std::ostringstream out;
+  tsrun::LogFollower follower(out);
+  follower.add("log", "");
+  const std::string line(1023, 'x');
+  std::ofstream log("log");
+  for (int i = 0; i < 2500; ++i) log << line << "\n";
+  log << "rest";
+  log.close();
+  follower.show();
+  EXPECT_EQ(out.str().size(), std::size_t{1} << 20);
+  follower.show(true);
+  EXPECT_EQ(out.str().size(), 2500 * 1024 + std::string("rest\n").size());
 }
 
 }  // namespace
