@@ -100,7 +100,8 @@ bool are_flags(const std::vector<std::int64_t>& list) {
 }  // namespace
 
 std::string LayerFrequency::Option::json_schema() {
-  return R"({"anyOf": [{"$ref": "#/$defs/int"}, {"type": "array", "items": {"enum": [0, 1]}}, {"type": "string"}]})";
+  return R"({"not": {"enum": [0, "0"]}, "anyOf": [{"$ref": "#/$defs/int"},
+             {"type": "array", "items": {"enum": [0, 1]}, "minItems": 1}, {"type": "string"}]})";
 }
 
 bool LayerFrequency::Option::read(const options::Value& value, LayerFrequency& out) {
