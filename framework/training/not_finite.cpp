@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 
 namespace tessera::training {

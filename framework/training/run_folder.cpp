@@ -16,6 +16,7 @@
 #include "framework/base/links.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/comm/together.h"
+#include "framework/training/run_checkpoints.h"
 #include "framework/training/run_log.h"
 #include "framework/training/sample_quarantine.h"
 #include "framework/training/tensorboard.h"
