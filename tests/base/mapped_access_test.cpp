@@ -53,8 +53,7 @@ TEST_F(MappedAccess, OutsideOfItTheSignalEndsTheProcess) {
   const MappedFile file("file");
   ASSERT_TRUE(access_mapped([] {}));
   std::filesystem::resize_file("file", 0);
-  volatile std::int64_t sum = 0;
-  EXPECT_EXIT((sum = sum_of(file.bytes()), std::exit(0)), ended, "");
+  EXPECT_EXIT(std::exit(sum_of(file.bytes()) < 0 ? 1 : 0), ended, "");
   EXPECT_EXIT(access_mapped([] { raise(SIGBUS); }), ended, "");
 }
 
