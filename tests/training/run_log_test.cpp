@@ -28,6 +28,11 @@ std::atomic<long> allocations = 0;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
+// std::stable_sort takes its buffer from this one and gives it to the operator delete below.
+[[gnu::weak]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  ++allocations;
+  return std::malloc(size);
+}
 [[gnu::weak]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::weak]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
