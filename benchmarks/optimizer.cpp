@@ -1,6 +1,6 @@
 // What fraction of the memory bandwidth does an AdamW update of 124.5 million parameters reach? It reads 16 and writes 12
-// bytes per parameter. How much longer does one take whose blocks are copied first (resilience::UndoLog)? Also the gradient
-// norm, which reads 4.
+// bytes per parameter. How much longer does one take whose blocks are copied first (resilience::UndoLog), and whose pieces are
+// checked by checksums (resilience::StateSums)? Also the gradient norm, which reads 4.
 //
 //   bench_optimizer [threads] [millions of parameters]
 #include "framework/optim/optimizer.h"
@@ -13,6 +13,7 @@
 #include "benchmarks/report.h"
 #include "framework/kernels/machine_limits.h"
 #include "framework/kernels/vector.h"
+#include "framework/resilience/state_sums.h"
 #include "framework/resilience/undo_log.h"
 #include "framework/tensor/arena.h"
 
@@ -70,20 +71,30 @@ int main(int argc, char** argv) {
            },
            fair_clock(threads), 1.0),
        28, limits.update / 1e9);
-  show("with undo",
-       time(
-           [&] {
-             undo.begin();
-             std::atomic<std::size_t> next = 0;
-             threads.parallel_for(static_cast<std::size_t>(count), 1, [&](std::size_t writer, std::size_t) {
-               for (auto i = next++; i < pieces; i = next++)
-                 undo.update(i, block(i), static_cast<int>(writer), [&](const optim::Block& rest, const auto& copies) {
-                   rule->update_undoable(scalars, rest, copies);
-                 });
-             });
-           },
-           fair_clock(threads), 1.0),
-       28, limits.update / 1e9);
+  resilience::StateSums sums(pieces);
+  for (std::size_t i = 0; i < pieces; ++i) sums.keep(i, resilience::StateSums::of(block(i)));
+  const auto kept = [&](bool checks) {
+    undo.begin();
+    std::atomic<std::size_t> next = 0;
+    threads.parallel_for(static_cast<std::size_t>(count), 1, [&](std::size_t writer, std::size_t) {
+      for (auto i = next++; i < pieces; i = next++)
+        undo.update(i, block(i), static_cast<int>(writer),
+                    [&](const optim::Block& rest, const kernels::BlockUndo& copies) {
+                      kernels::UpdateSums made;
+                      kernels::BlockUndo undo_and_sums = copies;
+                      if (checks) undo_and_sums.sums = &made;
+                      rule->update_undoable(scalars, rest, undo_and_sums);
+                      if (!checks) return;
+                      sums.note(sums.compare(i, {made.weights_before, made.state_before}, true));
+                      sums.keep(i, {made.weights_after, made.state_after});
+                    });
+    });
+  };
+  for (int again = 0; again < 3; ++again)  // in turn: the machine may not be quiet
+    for (const bool checks : {false, true})
+      show(checks ? "and sums" : "with undo", time([&] { kept(checks); }, fair_clock(threads), 1.0), 28,
+           limits.update / 1e9);
+  if (sums.noted() != resilience::Damage::none) return 1;
   double sum = 0;
   show("norm", time([&] { sum += kernels::sum_of_squares(threads, grad); }, fair_clock(threads), 0.5), 4,
        limits.read / 1e9);

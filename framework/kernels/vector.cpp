@@ -71,6 +71,32 @@ void scale_by(float factor, float* y, std::size_t size) {
   for (; i < size; ++i) y[i] *= factor;
 }
 
+/// Sums of integers are the same in any order, so lanes and vectors are added as they come.
+std::uint64_t words_of(const float* x, std::size_t size) {
+  std::uint64_t sum = 0;
+  std::size_t whole = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::ScalableTag<float> d;
+  const hn::RepartitionToWide<hn::RebindToUnsigned<decltype(d)>> words;
+  const std::size_t lanes = hn::Lanes(d);
+  whole = size / (4 * lanes) * (4 * lanes);
+  auto s0 = hn::Zero(words), s1 = s0, s2 = s0, s3 = s0;
+  for (std::size_t i = 0; i < whole; i += 4 * lanes) {
+    s0 = hn::Add(s0, hn::BitCast(words, hn::LoadU(d, x + i)));
+    s1 = hn::Add(s1, hn::BitCast(words, hn::LoadU(d, x + i + lanes)));
+    s2 = hn::Add(s2, hn::BitCast(words, hn::LoadU(d, x + i + 2 * lanes)));
+    s3 = hn::Add(s3, hn::BitCast(words, hn::LoadU(d, x + i + 3 * lanes)));
+  }
+  sum = hn::GetLane(hn::SumOfLanes(words, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+#endif
+  for (std::size_t i = whole; i < size; i += 2) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, x + i, i + 1 < size ? sizeof word : sizeof(float));
+    sum += word;
+  }
+  return sum;
+}
+
 std::size_t zeros_in(const float* x, std::size_t size) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -97,6 +123,8 @@ struct AdamWFloats {
 
 /// adamw_update for whole vectors; `size` is a multiple of 64. The bias corrections are folded into `step` = lr / fix1
 /// and `root` = 1 / sqrt(fix2). With `undo` no store to a block comes before its number is in undo->copied.
+/// The sums of `undo`, if it has any, are made of what is in registers: a pass of its own would double the time.
+template <bool with_sums>
 HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, float* m, float* v, std::size_t size,
                             const BlockUndo* undo = nullptr) {
   constexpr std::size_t block = 64;
@@ -105,13 +133,31 @@ HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, f
   const auto clip = hn::Set(d, f.clip), keep1 = hn::Set(d, f.keep1), take1 = hn::Set(d, f.take1);
   const auto keep2 = hn::Set(d, f.keep2), take2 = hn::Set(d, f.take2), step = hn::Set(d, f.step);
   const auto root = hn::Set(d, f.root), eps = hn::Set(d, f.eps), decay = hn::Set(d, f.decay);
+#if HWY_TARGET != HWY_SCALAR
+  const hn::RepartitionToWide<hn::RebindToUnsigned<decltype(d)>> words;
+  auto weights_before = hn::Zero(words), state_before = weights_before;
+  auto weights_after = weights_before, state_after = weights_before;
+#endif
   for (std::size_t begin = 0; begin < size; begin += block) {
     if (undo != nullptr) {
       for (std::size_t i = 0; i < block; i += lanes) {
-        hn::StoreU(hn::LoadU(d, p + begin + i), d, undo->values + i);
-        hn::StoreU(hn::LoadU(d, m + begin + i), d, undo->values + block + i);
-        hn::StoreU(hn::LoadU(d, v + begin + i), d, undo->values + 2 * block + i);
+        const auto p0 = hn::LoadU(d, p + begin + i), m0 = hn::LoadU(d, m + begin + i), v0 = hn::LoadU(d, v + begin + i);
+        hn::StoreU(p0, d, undo->values + i);
+        hn::StoreU(m0, d, undo->values + block + i);
+        hn::StoreU(v0, d, undo->values + 2 * block + i);
+#if HWY_TARGET != HWY_SCALAR
+        if constexpr (with_sums) {
+          weights_before = hn::Add(weights_before, hn::BitCast(words, p0));
+          state_before = hn::Add(state_before, hn::Add(hn::BitCast(words, m0), hn::BitCast(words, v0)));
+        }
+#endif
       }
+#if HWY_TARGET == HWY_SCALAR
+      if constexpr (with_sums) {
+        undo->sums->weights_before += words_of(p + begin, block);
+        undo->sums->state_before += words_of(m + begin, block) + words_of(v + begin, block);
+      }
+#endif
       undo->copied.store(undo->first + begin / block, std::memory_order_release);
       std::atomic_thread_fence(std::memory_order_release);
     }
@@ -121,15 +167,37 @@ HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, f
       const auto v1 = hn::MulAdd(hn::Mul(take2, g), g, hn::Mul(keep2, hn::LoadU(d, v + i)));
       const auto old = hn::LoadU(d, p + i);
       const auto move = hn::Div(hn::Mul(step, m1), hn::MulAdd(root, hn::Sqrt(v1), eps));
+      const auto p1 = hn::Sub(old, hn::MulAdd(decay, old, move));
       hn::StoreU(m1, d, m + i);
       hn::StoreU(v1, d, v + i);
-      hn::StoreU(hn::Sub(old, hn::MulAdd(decay, old, move)), d, p + i);
+      hn::StoreU(p1, d, p + i);
+#if HWY_TARGET != HWY_SCALAR
+      if constexpr (with_sums) {
+        weights_after = hn::Add(weights_after, hn::BitCast(words, p1));
+        state_after = hn::Add(state_after, hn::Add(hn::BitCast(words, m1), hn::BitCast(words, v1)));
+      }
+#endif
     }
     if (undo != nullptr) {
+#if HWY_TARGET == HWY_SCALAR
+      if constexpr (with_sums) {
+        undo->sums->weights_after += words_of(p + begin, block);
+        undo->sums->state_after += words_of(m + begin, block) + words_of(v + begin, block);
+      }
+#endif
       undo->done.store(undo->first + begin / block + 1, std::memory_order_release);
       std::atomic_thread_fence(std::memory_order_release);
     }
   }
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (with_sums) {
+    const auto total = [&](auto sum) HWY_ATTR { return hn::GetLane(hn::SumOfLanes(words, sum)); };
+    undo->sums->weights_before += total(weights_before);
+    undo->sums->state_before += total(state_before);
+    undo->sums->weights_after += total(weights_after);
+    undo->sums->state_after += total(state_after);
+  }
+#endif
 }
 
 /// Whole blocks of 64 in place, the rest in a padded copy; with `undo` there is no rest.
@@ -147,14 +215,17 @@ void adamw_range(const AdamWFactors& f, float* p, const float* grad, float* m, f
                               .decay = f32(f.lr * f.decay)};
   constexpr std::size_t block = 64;
   const std::size_t whole = size / block * block, rest = size - whole;
-  adamw_vectors(floats, p, grad, m, v, whole, undo);
+  if (undo != nullptr && undo->sums != nullptr)
+    adamw_vectors<true>(floats, p, grad, m, v, whole, undo);
+  else
+    adamw_vectors<false>(floats, p, grad, m, v, whole, undo);
   if (rest == 0) return;
   alignas(64) float part[4][block] = {};
   std::copy_n(p + whole, rest, part[0]);
   std::copy_n(grad + whole, rest, part[1]);
   std::copy_n(m + whole, rest, part[2]);
   std::copy_n(v + whole, rest, part[3]);
-  adamw_vectors(floats, part[0], part[1], part[2], part[3], block);
+  adamw_vectors<false>(floats, part[0], part[1], part[2], part[3], block);
   std::copy_n(part[0], rest, p + whole);
   std::copy_n(part[2], rest, m + whole);
   std::copy_n(part[3], rest, v + whole);
@@ -201,6 +272,7 @@ HWY_EXPORT(sum_of_squares_of);
 HWY_EXPORT(add_to);
 HWY_EXPORT(scale_by);
 HWY_EXPORT(zeros_in);
+HWY_EXPORT(words_of);
 HWY_EXPORT(not_finite_near);
 HWY_EXPORT(adamw_range);
 HWY_EXPORT(sgd_range);
@@ -249,6 +321,11 @@ std::int64_t count_zeros(Threads& threads, std::span<const float> x) {
   return static_cast<std::int64_t>(threads.parallel_sum(x.size(), tile, [&](std::size_t first, std::size_t last) {
     return static_cast<double>(HWY_DYNAMIC_DISPATCH(zeros_in)(&x[first], last - first));
   }));
+}
+
+std::uint64_t sum_of_words(std::span<const float> x) {
+  chosen_isa();
+  return HWY_DYNAMIC_DISPATCH(words_of)(x.data(), x.size());
 }
 
 std::int64_t first_not_finite(Threads& threads, std::span<const float> x) {

@@ -18,6 +18,9 @@ void scale(Threads& threads, float factor, std::span<float> y);             ///<
 double sum_of_squares(Threads& threads, std::span<const float> x);
 /// Number of elements that are exactly zero.
 std::int64_t count_zeros(Threads& threads, std::span<const float> x);
+/// Checksum: the sum of the bytes of `x` as 64-bit words, modulo 2^64, in the calling thread. Every single bit that changes
+/// changes it, and it is fast enough for every step. A last word that is incomplete is filled with zeros.
+std::uint64_t sum_of_words(std::span<const float> x);
 /// Index of the first element that is NaN or infinite; -1 if all are finite.
 std::int64_t first_not_finite(Threads& threads, std::span<const float> x);
 
@@ -42,6 +45,12 @@ struct AdamWFactors {
 void adamw_update(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m,
                   std::span<float> v);
 
+/// Checksums (sum_of_words) of what an update found and of what it left: of the weights, and of all its other arrays
+/// together.
+struct UpdateSums {
+  std::uint64_t weights_before = 0, state_before = 0, weights_after = 0, state_after = 0;
+};
+
 /// Copies of blocks of 64 elements, each made before its block changes, so that another process can complete an update
 /// that is killed at any instruction: the block whose number is in `copied` is undone first, unless the number in
 /// `done` is larger. `values` has 64 elements for each array that changes, in the order of the update's arguments.
@@ -49,7 +58,8 @@ struct BlockUndo {
   std::atomic<std::uint64_t>& copied;
   std::atomic<std::uint64_t>& done;
   float* values;
-  std::uint64_t first;  ///< number of the first block; they count up
+  std::uint64_t first;         ///< number of the first block; they count up
+  UpdateSums* sums = nullptr;  ///< the update adds to them, if there are any
 };
 /// The same with such copies; sizes are multiples of 64. The same bits.
 void adamw_update(const AdamWFactors& f, std::span<float> p, std::span<const float> grad, std::span<float> m,

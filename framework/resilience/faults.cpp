@@ -32,7 +32,7 @@ constexpr std::array<Named<Phase>, 10> phases = {{{"start", Phase::start},
                                                   {"evaluate", Phase::evaluate},
                                                   {"save", Phase::save},
                                                   {"roll_back", Phase::roll_back}}};
-constexpr std::array<Named<FaultMode>, 16> modes = {{{"kill", FaultMode::kill},
+constexpr std::array<Named<FaultMode>, 17> modes = {{{"kill", FaultMode::kill},
                                                      {"term", FaultMode::term},
                                                      {"segv", FaultMode::segv},
                                                      {"bus", FaultMode::bus},
@@ -44,6 +44,7 @@ constexpr std::array<Named<FaultMode>, 16> modes = {{{"kill", FaultMode::kill},
                                                      {"hang", FaultMode::hang},
                                                      {"stop", FaultMode::stop},
                                                      {"mpiabort", FaultMode::mpiabort},
+                                                     {"flip", FaultMode::flip},
                                                      {"nan", FaultMode::nan},
                                                      {"inf", FaultMode::inf},
                                                      {"large", FaultMode::large},
@@ -112,6 +113,7 @@ void cause(FaultMode mode) {
       break;
     case FaultMode::mpiabort:
       comm::abort_all_ranks(1);
+    case FaultMode::flip:
     case FaultMode::nan:
     case FaultMode::inf:
     case FaultMode::large:
@@ -120,10 +122,10 @@ void cause(FaultMode mode) {
   }
 }
 
-void tell(const Fault& fault) {
+void tell(const Fault& fault, const std::string& more = {}) {
   log::Logger("resilience")
       .warning(text("injected fault: rank ", fault.rank, ", step ", fault.step, ", ", name_of(phases, fault.phase),
-                    ", ", name_of(modes, fault.mode)));
+                    ", ", name_of(modes, fault.mode), more));
 }
 
 void change_numbers(FaultMode mode, const NumbersOfRank& numbers) {
@@ -189,10 +191,11 @@ bool Faults::expects(std::int64_t step, Phase phase) const {
                      [&](const Fault& fault) { return fault.step == step && fault.phase == phase; });
 }
 
-void Faults::reach(std::int64_t step, Phase phase) const {
-  for (const auto& fault : own_) {
-    if (fault.step != step || fault.phase != phase || fault.of_numbers()) continue;
-    tell(fault);
+void Faults::reach(std::int64_t step, Phase phase) {
+  for (auto& fault : own_) {
+    if (fault.step != step || fault.phase != phase || fault.of_numbers() || fault.done) continue;
+    fault.done = fault.mode == FaultMode::flip;
+    tell(fault, fault.done && flip_ ? ": " + flip_() : "");
     cause(fault.mode);
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,7 @@ enum class FaultMode {
   hang,
   stop,
   mpiabort,
+  flip,
   nan,
   inf,
   large,
@@ -50,7 +52,7 @@ struct Fault {
   Phase phase = Phase::forward;
   FaultMode mode = FaultMode::kill;
   bool repeats = false;
-  bool done = false;  ///< of numbers: it came, and does not repeat
+  bool done = false;  ///< of numbers, or flip: it came, and does not repeat
 };
 
 /// What faults change: a sum of losses, and an element of the gradients; null: the rank has none.
@@ -82,9 +84,11 @@ class Faults {
 
   /// Whether a fault is to come in this phase of the step.
   bool expects(std::int64_t step, Phase phase) const;
-  /// Causes the fault that is to come here, if there is one. Returns only if there is none. Throws Error for mode
-  /// error.
-  void reach(std::int64_t step, Phase phase) const;
+  /// Causes the fault that is to come here, if there is one. Returns only if there is none, or for mode flip. Throws
+  /// Error for mode error.
+  void reach(std::int64_t step, Phase phase);
+  /// `flip` changes one bit of weights or optimizer state, and says which.
+  void flip_by(std::function<std::string()> flip) { flip_ = std::move(flip); }
   /// Adds drawn faults.
   void draw(const DrawnFaults& drawn) { drawn_ = drawn; }
   /// Causes those of `step` that change numbers. Called once each time that the step is computed.
@@ -95,6 +99,7 @@ class Faults {
   std::vector<Fault> own_;
   DrawnFaults drawn_;
   std::int64_t last_drawn_ = -1;  ///< the last step with a drawn fault
+  std::function<std::string()> flip_;
 };
 
 }  // namespace tessera::resilience

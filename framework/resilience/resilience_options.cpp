@@ -57,6 +57,21 @@ void describe(options::Schema<ResilienceOptions>& s) {
       .matters_when([](const O& o) { return o.bad_step == BadStep::skip; }, "`bad_step` is stop")
       .no_flag("only Tessera has it");
   s.option(
+       "check_state_interval", &O::check_state_interval,
+       "Interval of the check that ranks with the same weights and optimizer state have the same bits: data-parallel "
+       "ranks, copies of policy replica, and tensor-parallel ranks for what is not sharded over them; 0: only before "
+       "evaluations and checkpoints. Where they differ, the state is repaired or the run goes back to its newest "
+       "checkpoint.")
+      .alias("check_weight_hash_across_dp_replicas_interval")
+      .at_least(0)
+      .at_most(options::most_steps)
+      .unit("steps");
+  s.option(
+       "check_updates", &O::check_updates,
+       "Keep a checksum of each piece of weights and optimizer state, which the next update checks: finds a bit that "
+       "changes in memory within a step, also without data-parallel ranks.")
+      .no_flag("only Tessera has it");
+  s.option(
        "inject_fault", &O::inject_fault,
        "Faults to rehearse: RANK:STEP:PHASE:MODE each, or RANK:STEP:PHASE:MODE:START for another start of the job than "
        "the first.")

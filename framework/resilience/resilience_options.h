@@ -33,6 +33,8 @@ struct ResilienceOptions {
   std::optional<double> step_time_out;
   BadStep bad_step = BadStep::stop;
   std::int64_t roll_back_after = 3;
+  std::int64_t check_state_interval = 100;
+  bool check_updates = true;
   std::vector<std::string> inject_fault;
 };
 void describe(options::Schema<ResilienceOptions>& s);

@@ -70,13 +70,14 @@ void UndoLog::save_whole(std::size_t piece, const optim::Block& block) {
   header_->whole.store(piece + 1, std::memory_order_release);
 }
 
-void UndoLog::undo_whole(std::size_t piece, const optim::Block& block) {
-  if (header_->whole.load(std::memory_order_acquire) != piece + 1) return;
+bool UndoLog::undo_whole(std::size_t piece, const optim::Block& block) {
+  if (header_->whole.load(std::memory_order_acquire) != piece + 1) return false;
   const auto count = block.master.size();
   std::memcpy(block.master.data(), whole_.data(), count * sizeof(float));
   for (std::size_t k = 0; k < extents_.tensors; ++k)
     std::memcpy(block.slots[k].data(), whole_.data() + (1 + k) * count, count * sizeof(float));
   ++undone_;
+  return true;
 }
 
 }  // namespace tessera::resilience

@@ -49,8 +49,8 @@ class UndoLog {
   /// optim::Optimizer::update_undoable does.
   template <class Update>
   void update(std::size_t piece, const optim::Block& block, int writer, const Update& update);
-  /// Calls `change` once for all of a piece that is not complete, after a copy, and undoes it first if it was
-  /// interrupted. One piece at a time.
+  /// Calls `change(interrupted)` once for all of a piece that is not complete, after a copy, and undoes it first if it
+  /// was interrupted. One piece at a time.
   template <class Change>
   void change_whole(std::size_t piece, optim::Block block, const Change& change);
 
@@ -83,7 +83,7 @@ class UndoLog {
   void copy(Writer& to, const optim::Block& from) const;
   void undo(const Writer& from, const optim::Block& to);
   void save_whole(std::size_t piece, const optim::Block& block);
-  void undo_whole(std::size_t piece, const optim::Block& block);
+  bool undo_whole(std::size_t piece, const optim::Block& block);
 
   Extents extents_;
   Header* header_;
@@ -99,16 +99,16 @@ void UndoLog::update(std::size_t piece, const optim::Block& block, int writer, c
   auto& own = writers_[static_cast<std::size_t>(writer)];
   const auto blocks = resume(own, piece, block), first = blocks * optim::block_elements;
   update(block.part(first, block.master.size() - first),
-         kernels::BlockUndo{own.copied, own.done, own.values[0], place(piece, blocks)});
+         kernels::BlockUndo{own.copied, own.done, own.values[0], place(piece, blocks), nullptr});
   set_complete(piece);
 }
 
 template <class Change>
 void UndoLog::change_whole(std::size_t piece, optim::Block block, const Change& change) {
   if (complete(piece)) return;
-  undo_whole(piece, block);
+  const bool interrupted = undo_whole(piece, block);
   save_whole(piece, block);
-  change();
+  change(interrupted);
   set_complete(piece);
 }
 

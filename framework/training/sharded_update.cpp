@@ -81,8 +81,8 @@ struct ShardedUpdate::Scalars {
 };
 
 ShardedUpdate::ShardedUpdate(const StateLayout& layout, const optim::Optimizer& optimizer, StateMemory& memory,
-                             resilience::UndoLog* undo)
-    : layout_(layout), optimizer_(optimizer), memory_(memory), undo_(undo), plan_(layout, optimizer) {}
+                             resilience::UndoLog* undo, resilience::StateSums* sums)
+    : layout_(layout), optimizer_(optimizer), memory_(memory), undo_(undo), sums_(sums), plan_(layout, optimizer) {}
 
 optim::Block ShardedUpdate::block(const Piece& piece) {
   const auto& shard = shard_of(piece);
@@ -95,22 +95,68 @@ optim::Block ShardedUpdate::block(const Piece& piece) {
   return block;
 }
 
+bool ShardedUpdate::model_reads(const Piece& piece) const {
+  return layout_.parameters().ranges()[shard_of(piece).parameter].parameter->type == DType::float32;
+}
+
+/// What an update found in a piece.
+void ShardedUpdate::check(std::size_t index, const resilience::StateSums::Sums& found) {
+  sums_->note(sums_->compare(index, found, model_reads(plan_.pieces()[index])));
+}
+
+void ShardedUpdate::seal(kernels::Threads& threads) {
+  if (sums_ == nullptr) return;
+  threads.parallel_for(plan_.pieces().size(), 1, [&](std::size_t i, std::size_t) {
+    sums_->keep(i, resilience::StateSums::of(block(plan_.pieces()[i])));
+  });
+  sums_->clear();
+}
+
+resilience::Damage ShardedUpdate::damage(kernels::Threads& threads) {
+  std::atomic<resilience::Damage> worst = resilience::Damage::none;
+  if (sums_ == nullptr) return worst;
+  threads.parallel_for(plan_.pieces().size(), 1, [&](std::size_t i, std::size_t) {
+    const auto& piece = plan_.pieces()[i];
+    const auto found = sums_->compare(i, resilience::StateSums::of(block(piece)), model_reads(piece));
+    for (auto before = worst.load(); before < found && !worst.compare_exchange_weak(before, found);) {
+    }
+  });
+  return worst;
+}
+
 /// In the calling thread.
 void ShardedUpdate::update(std::size_t index, const Scalars& scalars, int writer) {
   const auto& piece = plan_.pieces()[index];
   const auto& own = scalars.of(shard_of(piece));
   const auto& rule = own.balances ? static_cast<const optim::Optimizer&>(bias_rule) : optimizer_;
   const auto elements = block(piece);
-  if (undo_ == nullptr)
-    rule.update(own, elements);
-  else
-    undo_->update(index, elements, writer, [&](const optim::Block& rest, const kernels::BlockUndo& undo) {
-      if (!halfway_ || index != plan_.parallel() / 2) return rule.update_undoable(own, rest, undo);
+  const auto change = [&](const optim::Block& rest, kernels::BlockUndo undo) {
+    kernels::UpdateSums sums;
+    if (sums_ != nullptr) undo.sums = &sums;
+    if (halfway_ && undo_ != nullptr && index == plan_.parallel() / 2) {
       const auto middle = (rest.master.size() / optim::block_elements) / 2;
       optim::update_each(rule, own, rest, undo, [&](std::size_t i) {
         if (i == middle) halfway_();
       });
-    });
+    } else {
+      rule.update_undoable(own, rest, undo);
+    }
+    if (sums_ == nullptr || own.skip) return;
+    // If another process has changed some of the piece, its old sums say nothing.
+    const bool whole = rest.master.size() == elements.master.size();
+    if (whole) check(index, {sums.weights_before, sums.state_before});
+    sums_->keep(index, whole ? resilience::StateSums::Sums{sums.weights_after, sums.state_after}
+                             : resilience::StateSums::of(elements));
+  };
+  if (undo_ != nullptr) {
+    undo_->update(index, elements, writer, change);
+  } else if (sums_ != nullptr) {
+    alignas(64) float copies[(1 + optim::most_slots) * optim::block_elements];  // that nobody reads
+    std::atomic<std::uint64_t> copied, done;
+    change(elements, {copied, done, copies, 0, nullptr});
+  } else {
+    rule.update(own, elements);
+  }
   round_weights(layout_, memory_, shard_of(piece), piece.first, piece.count);
 }
 
@@ -118,11 +164,13 @@ void ShardedUpdate::update_whole(kernels::Threads& threads, std::size_t index, c
   const auto& piece = plan_.pieces()[index];
   const auto shape = layout_.parameters().ranges()[shard_of(piece).parameter].parameter->shape();
   const auto elements = block(piece);
-  const auto change = [&] {
+  const auto change = [&](bool interrupted) {
+    if (sums_ != nullptr && !interrupted) check(index, resilience::StateSums::of(elements));
     optimizer_.update_whole(threads, scalars.of(shard_of(piece)), {elements, shape[0], shape[1]});
+    if (sums_ != nullptr) sums_->keep(index, resilience::StateSums::of(elements));
   };
   if (undo_ == nullptr)
-    change();
+    change(false);
   else
     undo_->change_whole(index, elements, change);
   round_weights(layout_, memory_, shard_of(piece), piece.first, piece.count);

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "framework/resilience/state_sums.h"
 #include "framework/resilience/undo_log.h"
 #include "framework/training/state_memory.h"
 
@@ -37,15 +38,21 @@ class UpdatePlan {
 class ShardedUpdate {
  public:
   /// None is owned; all outlive this. `undo`, made for undo_extents() of their plan, lets a later process complete a
-  /// step that is interrupted; nullptr: none can. Throws as UpdatePlan.
+  /// step that is interrupted; nullptr: none can. `sums`, of as many pieces, are checked and kept by each step; nullptr:
+  /// nothing is checked. Throws as UpdatePlan.
   ShardedUpdate(const StateLayout& layout, const optim::Optimizer& optimizer, StateMemory& memory,
-                resilience::UndoLog* undo = nullptr);
+                resilience::UndoLog* undo = nullptr, resilience::StateSums* sums = nullptr);
 
   /// Updates weights and optimizer state from the gradients, then the 16-bit weights of the same shards. `groups` are
   /// the scalars of each group of parameters, which the optimizer prepares in place; `group_of[i]` is the group of
   /// parameter i of the layout; empty: all are in the first. With an undo log, call its begin() before, or not, to
   /// complete the step that was begun last: elements that are complete stay as they are.
   void step(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
+
+  /// The sums of the state as it is now are right: after it was changed otherwise than by a step.
+  void seal(kernels::Threads& threads);
+  /// How the state differs from its sums; without sums: not at all.
+  resilience::Damage damage(kernels::Threads& threads);
 
   /// `call` is called in every step with an undo log, in the midst of the update of a block in the middle: for tests.
   void call_halfway(std::function<void()> call) { halfway_ = std::move(call); }
@@ -55,6 +62,8 @@ class ShardedUpdate {
   using Piece = UpdatePlan::Piece;
   const PlacedShard& shard_of(const Piece& piece) const { return layout_.shards()[piece.shard]; }
   optim::Block block(const Piece& piece);
+  void check(std::size_t index, const resilience::StateSums::Sums& found);
+  bool model_reads(const Piece& piece) const;
   void update(std::size_t index, const Scalars& scalars, int writer);
   void update_whole(kernels::Threads& threads, std::size_t index, const Scalars& scalars);
 
@@ -62,6 +71,7 @@ class ShardedUpdate {
   const optim::Optimizer& optimizer_;
   StateMemory& memory_;
   resilience::UndoLog* undo_;
+  resilience::StateSums* sums_;
   UpdatePlan plan_;
   std::function<void()> halfway_;
 };

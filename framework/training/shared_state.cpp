@@ -8,14 +8,21 @@ namespace {
 
 std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elements); }
 
+/// Whether every tensor-parallel rank has the whole parameter.
+bool is_unsharded(const nn::Parameter& parameter) {
+  return parameter.role != ParameterRole::expert && parameter.shape() == parameter.global_shape;
+}
+
 }  // namespace
 
 SharedState::SharedState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer,
-                         bool overlaps_gather, std::unique_ptr<resilience::UndoLog> undo)
+                         bool overlaps_gather, std::unique_ptr<resilience::UndoLog> undo,
+                         std::unique_ptr<resilience::StateSums> sums)
     : layout_(std::move(layout)),
       memory_(std::move(memory)),
       overlaps_gather_(overlaps_gather),
       undo_(std::move(undo)),
+      sums_(std::move(sums)),
       reducer_(layout_, memory_),
       gather_(layout_, memory_) {
   connect(optimizer);
@@ -33,7 +40,7 @@ void SharedState::connect(const optim::Optimizer* optimizer) {
   bind();
   for (const auto& range : layout_.owned_gradients()) owned_gradients_.push_back(memory_.floats(range));
   for (const auto& range : layout_.owned_weights()) owned_weights_.push_back(memory_.floats(range));
-  if (optimizer) update_.emplace(layout_, *optimizer, memory_, undo_.get());
+  if (optimizer) update_.emplace(layout_, *optimizer, memory_, undo_.get(), sums_.get());
 }
 
 /// Lets every parameter look at what the model reads.
@@ -104,6 +111,33 @@ void SharedState::complete_update(kernels::Threads& threads, std::span<optim::St
                                   std::span<const std::size_t> group_of) {
   must(update_ && undo_, "an update with an undo log can be completed");
   update_->step(threads, groups, group_of);
+}
+
+void SharedState::seal(kernels::Threads& threads) {
+  if (update_) update_->seal(threads);
+}
+
+resilience::Damage SharedState::damage(kernels::Threads& threads) {
+  return update_ ? update_->damage(threads) : resilience::Damage::none;
+}
+
+std::vector<std::span<const std::byte>> SharedState::model_weights() const {
+  return {memory_.bytes(StateArray::weights), memory_.bytes(StateArray::rounded_weights)};
+}
+
+std::vector<std::span<const std::byte>> SharedState::unsharded_elements() const {
+  std::vector<std::span<const std::byte>> all;
+  const auto& ranges = layout_.parameters().ranges();
+  for (const auto& range : ranges)
+    if (is_unsharded(*range.parameter)) all.push_back(range.parameter->leaf.value.raw());
+  if (layout_.sharing().shards()) return all;
+  for (const auto& shard : layout_.shards()) {
+    if (!is_unsharded(*ranges[shard.parameter].parameter)) continue;
+    all.push_back(std::as_bytes(memory_.floats({shard.weights_in, shard.weight, size(shard.elements.count)})));
+    for (std::size_t k = 0; k < layout_.state_tensors().size(); ++k)
+      all.push_back(std::as_bytes(memory_.floats(layout_.state_of(shard, k))));
+  }
+  return all;
 }
 
 std::vector<std::span<float>> SharedState::shard_elements() {

@@ -20,10 +20,10 @@ class SharedState {
  public:
   /// For training with `optimizer`, which must outlive this as the parameters of the layout must; nullptr (then the
   /// layout too was made without): weights alone. `overlaps_gather`: update() does not wait for the other ranks'
-  /// shards, weights_needed() does. `undo`: lets a later process complete an update, as in ShardedUpdate. The content
-  /// of the memory is not changed.
+  /// shards, weights_needed() does. `undo` and `sums`: as in ShardedUpdate. The content of the memory is not changed.
   SharedState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer, bool overlaps_gather = false,
-              std::unique_ptr<resilience::UndoLog> undo = nullptr);
+              std::unique_ptr<resilience::UndoLog> undo = nullptr,
+              std::unique_ptr<resilience::StateSums> sums = nullptr);
   /// For one rank that has all of each parameter, in new memory.
   SharedState(std::vector<nn::Parameter*> parameters, const optim::Optimizer* optimizer);
   SharedState(const SharedState&) = delete;
@@ -55,6 +55,17 @@ class SharedState {
   /// The ranks do not exchange their shards: weights_changed() does.
   void complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
                        std::span<const std::size_t> group_of);
+  // As in ShardedUpdate.
+  void seal(kernels::Threads& threads);
+  resilience::Damage damage(kernels::Threads& threads);
+  /// The worst damage that updates found since the state was sealed.
+  resilience::Damage noted_damage() const { return sums_ ? sums_->noted() : resilience::Damage::none; }
+  /// What all data-parallel ranks have alike, whoever updates it: the weights that the model reads.
+  std::vector<std::span<const std::byte>> model_weights() const;
+  /// What all tensor-parallel ranks have alike: weights that are not sharded over them, as norms, and without a
+  /// distributed optimizer their state.
+  std::vector<std::span<const std::byte>> unsharded_elements() const;
+
   /// The state of each shard of this rank, shard by shard: fp32 weights, then state tensors. Who writes them calls
   /// weights_changed() afterwards.
   std::vector<std::span<float>> shard_elements();
@@ -82,6 +93,7 @@ class SharedState {
   StateMemory memory_;
   bool overlaps_gather_ = false;
   std::unique_ptr<resilience::UndoLog> undo_;
+  std::unique_ptr<resilience::StateSums> sums_;
   GradientReducer reducer_;
   WeightGather gather_;
   std::optional<ShardedUpdate> update_;

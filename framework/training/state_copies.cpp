@@ -56,7 +56,7 @@ std::vector<nn::Parameter> read_outline(const std::string& outline) {
 std::size_t copy_file_bytes(const StateLayout& layout, const optim::Optimizer& optimizer) {
   auto parameters = read_outline(write_outline(layout));
   const auto sections = kept_sections(StateLayout(pointers_to<nn::Parameter*>(parameters), &optimizer), optimizer);
-  return resilience::StateFile::bytes(std::array{sections.undo, sections.segment});
+  return resilience::StateFile::bytes(std::array{sections.undo, sections.sums, sections.segment});
 }
 
 void start_transfers(const comm::Communicator& world, std::vector<comm::Transfer>& transfers,
@@ -70,14 +70,16 @@ void start_transfers(const comm::Communicator& world, std::vector<comm::Transfer
 /// One copy with its file. Parameters have their places: the state refers to them.
 struct StateCopies::Copy {
   Copy(std::size_t number, const std::string& outline, const OptimizationSetup& optimization,
-       const std::filesystem::path& path, const resilience::StateKey& key)
+       const std::filesystem::path& path, const resilience::StateKey& key, bool checks)
       : shard(number),
         parameters(read_outline(outline)),
         layout(pointers_to<nn::Parameter*>(parameters), optimization.optimizer.get()),
         undo(undo_extents(layout, *optimization.optimizer)),
-        file(path, key, {resilience::UndoLog::bytes(undo), layout.segment().bytes}, 1),
-        state(layout, StateMemory(layout.segment(), file.descriptor(), file.offset(1), !file.taken_over(), {}),
-              optimization.optimizer.get(), false, std::make_unique<resilience::UndoLog>(file.section(0), undo)),
+        file(path, key,
+             {resilience::UndoLog::bytes(undo), resilience::StateSums::bytes(undo.pieces), layout.segment().bytes}, 2),
+        state(layout, StateMemory(layout.segment(), file.descriptor(), file.offset(2), !file.taken_over(), {}),
+              optimization.optimizer.get(), false, std::make_unique<resilience::UndoLog>(file.section(0), undo),
+              checks ? std::make_unique<resilience::StateSums>(file.section(1), undo.pieces) : nullptr),
         scalars(optimization, pointers_to<const nn::Parameter*>(parameters)) {}
   std::size_t shard;
   std::vector<nn::Parameter> parameters;
@@ -112,7 +114,7 @@ std::filesystem::path StateCopies::path_of(std::size_t shard) const {
 
 std::unique_ptr<StateCopies::Copy> StateCopies::open(std::size_t shard) const {
   const resilience::StateKey key{crc32c(outlines_[shard]), run_.recipe, run_.world.rank(), run_.world.size()};
-  return std::make_unique<Copy>(shard, outlines_[shard], run_.optimization, path_of(shard), key);
+  return std::make_unique<Copy>(shard, outlines_[shard], run_.optimization, path_of(shard), key, run_.checks_updates);
 }
 
 StateCopies::Copy* StateCopies::held(std::size_t shard) const {
@@ -125,6 +127,12 @@ SharedState& StateCopies::copy_of(std::size_t shard) {
   auto* copy = held(shard);
   must(copy != nullptr, "a copy that this rank holds");
   return copy->state;
+}
+
+std::vector<std::size_t> StateCopies::held_shards() const {
+  std::vector<std::size_t> all;
+  for (const auto& copy : copies_) all.push_back(copy->shard);
+  return all;
 }
 
 std::vector<resilience::ShardCopy> StateCopies::found() const {
@@ -145,7 +153,8 @@ void StateCopies::discard() {
   copies_.clear();
 }
 
-void StateCopies::arrange(const std::vector<resilience::ShardCopy>& plan, ModelState& state) {
+void StateCopies::arrange(const std::vector<resilience::ShardCopy>& plan, ModelState& state,
+                          kernels::Threads& threads) {
   const auto before = found();
   const auto is_in = [](const auto& list, const resilience::ShardCopy& copy) {
     return std::find(list.begin(), list.end(), copy) != list.end();
@@ -171,11 +180,11 @@ void StateCopies::arrange(const std::vector<resilience::ShardCopy>& plan, ModelS
     }
   for (const auto& copy : plan)
     if (!is_in(before, copy)) plan_.push_back(copy);
-  refresh(state);
+  refresh(state, threads);
   plan_ = plan;
 }
 
-void StateCopies::refresh(ModelState& state) {
+void StateCopies::refresh(ModelState& state, kernels::Threads& threads) {
   std::vector<comm::Transfer> transfers;
   const auto rank = run_.world.rank();
   for (const auto& copy : plan_) {
@@ -185,8 +194,11 @@ void StateCopies::refresh(ModelState& state) {
                     first_tag + static_cast<int>(copy.shard), "the copy of a shard");
   }
   for (auto& transfer : transfers) transfer.wait();
-  for (const auto& copy : plan_)
-    if (copy.holder == rank) held(copy.shard)->file.set_ready();
+  for (const auto& copy : plan_) {
+    if (copy.holder != rank) continue;
+    held(copy.shard)->state.seal(threads);
+    held(copy.shard)->file.set_ready();
+  }
 }
 
 void StateCopies::send_gradients(ModelState& state) {

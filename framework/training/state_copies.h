@@ -35,6 +35,7 @@ class StateCopies {
     std::filesystem::path folder;
     std::uint64_t recipe = 0;  ///< checksum
     std::vector<resilience::SharedShard> shards;
+    bool checks_updates = false;  ///< resilience_config.check_updates
   };
   /// Collective. `outlines`: of each part of this rank's state. `keeps`: this rank has found its own state; else copies
   /// that are found are worth nothing.
@@ -49,9 +50,9 @@ class StateCopies {
   /// From now on `plan` are the copies of the run: those that are not there yet are made from the state of their owners,
   /// which have completed the same step as all others. Collective. Throws IoError with the number of bytes if a holder has
   /// no room; then no rank has any copy of `plan`.
-  void arrange(const std::vector<resilience::ShardCopy>& plan, ModelState& state);
+  void arrange(const std::vector<resilience::ShardCopy>& plan, ModelState& state, kernels::Threads& threads);
   /// Makes all copies again from the state of their owners, which has changed otherwise than by an update. Collective.
-  void refresh(ModelState& state);
+  void refresh(ModelState& state, kernels::Threads& threads);
 
   /// A step: the gradients of the shards go to the holders, which wait for them. Collective.
   void send_gradients(ModelState& state);
@@ -59,6 +60,8 @@ class StateCopies {
   /// The update, or what is left of an interrupted one.
   void update(kernels::Threads& threads, const StepIntent& intent);
 
+  /// The shards whose copies this rank holds.
+  std::vector<std::size_t> held_shards() const;
   /// A copy that this rank holds.
   SharedState& copy_of(std::size_t shard);
 

@@ -72,6 +72,7 @@ void StateKeeper::lay_out() {
   record_.resize(record_bytes_);
   sections_ = {journal_section(log.extents())};
   for (const auto& part : parts_) sections_.push_back(resilience::UndoLog::bytes(part.undo));
+  for (const auto& part : parts_) sections_.push_back(resilience::StateSums::bytes(part.undo.pieces));
   for (const auto& part : parts_) sections_.push_back(part.layout.segment().bytes);
   layout_checksum_ = crc32c(words);
 }
@@ -107,15 +108,16 @@ void StateKeeper::plan_copies() {
                                                            .optimization = setup_.optimization,
                                                            .folder = folder_,
                                                            .recipe = crc32c(setup_.documents.resolved_recipe),
-                                                           .shards = shards_},
+                                                           .shards = shards_,
+                                                           .checks_updates = setup_.resilience.check_updates},
                                           outlines, file_->taken_over());
 }
 
 /// All ranks are at the same step.
-void StateKeeper::arrange_copies(ModelState& state) {
+void StateKeeper::arrange_copies(ModelState& state, kernels::Threads& threads) {
   if (!copies_) return;
   try {
-    copies_->arrange(planned_copies_, state);
+    copies_->arrange(planned_copies_, state, threads);
   } catch (const IoError& error) {
     notes_.push_back(text("no copies are kept on other hosts: ", error.what()));
     planned_copies_.clear();
@@ -147,7 +149,7 @@ void StateKeeper::open() {
     const bool in_held = std::filesystem::file_size(held, absent) > 0 && !absent;
     for (const auto& path : in_held ? std::vector{held} : std::vector{named, held}) {
       try {
-        file_ = std::make_unique<resilience::StateFile>(path, key, sections_, 1 + parts_.size());
+        file_ = std::make_unique<resilience::StateFile>(path, key, sections_, 1 + 2 * parts_.size());
         problem.clear();
         return;
       } catch (const IoError& error) {
@@ -210,7 +212,7 @@ void StateKeeper::adopt(const resilience::Resolution& resolution, const resilien
   world_.broadcast(std::span(record_), resolution.recorder, "the state in memory");
 }
 
-void StateKeeper::give_to_lost(ModelState& state) {
+void StateKeeper::give_to_lost(ModelState& state, kernels::Threads& threads) {
   std::vector<comm::Transfer> transfers;
   for (const auto& gift : gifts_) {
     if (gift.from != world_.rank() && gift.to != world_.rank()) continue;
@@ -225,7 +227,9 @@ void StateKeeper::give_to_lost(ModelState& state) {
   }
   for (auto& transfer : transfers) transfer.wait();
   gifts_.clear();
-  arrange_copies(state);
+  if (found_->rank_is_lost)
+    for (const auto& part : state.parts()) part->seal(threads);
+  arrange_copies(state, threads);
   if (!found_->rank_is_lost) return;
   journal_->intend(found_->step, record_);
   journal_->commit(found_->position.progress.iteration, position_);
@@ -238,25 +242,30 @@ ModelState StateKeeper::make_state() {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     auto& part = parts_[i];
     const auto segment = part.layout.segment();
+    const bool checks = setup_.resilience.check_updates;
     if (!file_) {
       StateMemory memory(segment, part.sharers);
-      made.push_back(std::make_unique<SharedState>(std::move(part.layout), std::move(memory), optimizer, overlaps));
+      made.push_back(
+          std::make_unique<SharedState>(std::move(part.layout), std::move(memory), optimizer, overlaps, nullptr,
+                                        checks ? std::make_unique<resilience::StateSums>(part.undo.pieces) : nullptr));
       continue;
     }
-    StateMemory memory(segment, file_->descriptor(), file_->offset(1 + parts_.size() + i), !found_ && !withdrawn_,
+    const auto n = parts_.size();
+    StateMemory memory(segment, file_->descriptor(), file_->offset(1 + 2 * n + i), !found_ && !withdrawn_,
                        part.sharers);
-    made.push_back(
-        std::make_unique<SharedState>(std::move(part.layout), std::move(memory), optimizer, overlaps,
-                                      std::make_unique<resilience::UndoLog>(file_->section(1 + i), part.undo)));
+    made.push_back(std::make_unique<SharedState>(
+        std::move(part.layout), std::move(memory), optimizer, overlaps,
+        std::make_unique<resilience::UndoLog>(file_->section(1 + i), part.undo),
+        checks ? std::make_unique<resilience::StateSums>(file_->section(1 + n + i), part.undo.pieces) : nullptr));
   }
   if (file_) journal_.emplace(file_->section(0), record_bytes_, most_position_bytes);
   return ModelState(std::move(made));
 }
 
-void StateKeeper::begin(std::int64_t step, const RunPosition& position, ModelState& state) {
+void StateKeeper::begin(std::int64_t step, const RunPosition& position, ModelState& state, kernels::Threads& threads) {
   if (!journal_) return;
   comm::together(world_, "the state in memory", [] {});  // all ranks have loaded theirs
-  arrange_copies(state);
+  arrange_copies(state, threads);
   journal_->restart(step, write_position(position));
   file_->set_ready();
   withdrawn_.reset();

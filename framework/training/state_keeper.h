@@ -50,6 +50,10 @@ class StateKeeper {
 
   /// What the run survives; the same on all ranks.
   const resilience::Coverage& coverage() const { return coverage_; }
+  /// The state that ranks have alike.
+  const std::vector<resilience::SharedShard>& shards() const { return shards_; }
+  /// The copies that this rank keeps for others; nullptr: none.
+  StateCopies* copies() const { return copies_.get(); }
 
   // The steps of a rank, in this order; see resilience::StepJournal.
   void prepare(std::int64_t step, ModelState& state);
@@ -63,21 +67,21 @@ class StateKeeper {
   void adopt_intent(ModelState& state);
   /// After the ranks that have their state completed the found step: those that have lost it get it. Collective. The
   /// next commit() makes it theirs; call ModelState::weights_changed() before.
-  void give_to_lost(ModelState& state);
+  void give_to_lost(ModelState& state, kernels::Threads& threads);
   /// All ranks have entered an operation that follows the last commit().
   void confirm();
   /// The run goes back to a checkpoint: from here later processes do so too, and `position` is what they keep. Returns when
   /// all ranks have come here; then `state` may be overwritten, and begin() follows. Collective.
   void withdraw(const RunPosition& position);
   /// From the first commit on, later processes continue with this memory. Collective.
-  void begin(std::int64_t step, const RunPosition& position, ModelState& state);
+  void begin(std::int64_t step, const RunPosition& position, ModelState& state, kernels::Threads& threads);
 
  private:
   struct Part;
   void lay_out();
   void find_shards();
   void plan_copies();
-  void arrange_copies(ModelState& state);
+  void arrange_copies(ModelState& state, kernels::Threads& threads);
   void begin_update(ModelState& state);
   void judge_coverage();
   [[noreturn]] void refuse(const std::string& why) const;

@@ -10,7 +10,8 @@
 namespace tessera::training {
 
 KeptSections kept_sections(const StateLayout& layout, const optim::Optimizer& optimizer) {
-  return {resilience::UndoLog::bytes(undo_extents(layout, optimizer)), layout.segment().bytes};
+  const auto undo = undo_extents(layout, optimizer);
+  return {resilience::UndoLog::bytes(undo), resilience::StateSums::bytes(undo.pieces), layout.segment().bytes};
 }
 
 std::size_t journal_section(const nn::AuxiliaryLog::Extents& auxiliary) {
@@ -20,7 +21,7 @@ std::size_t journal_section(const nn::AuxiliaryLog::Extents& auxiliary) {
 
 std::size_t state_file_bytes(std::size_t journal, std::span<const KeptSections> parts) {
   std::vector<std::size_t> sections = {journal};
-  for (const auto& part : parts) sections.insert(sections.end(), {part.undo, part.segment});
+  for (const auto& part : parts) sections.insert(sections.end(), {part.undo, part.sums, part.segment});
   return resilience::StateFile::bytes(sections);
 }
 

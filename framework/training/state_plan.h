@@ -14,7 +14,7 @@ namespace tessera::training {
 
 /// Sections of a rank's state file (resilience::StateFile) that one part of its state needs, in bytes.
 struct KeptSections {
-  std::size_t undo = 0, segment = 0;
+  std::size_t undo = 0, sums = 0, segment = 0;
 };
 KeptSections kept_sections(const StateLayout& layout, const optim::Optimizer& optimizer);
 /// The section of the journal.

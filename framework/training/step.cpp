@@ -27,6 +27,7 @@ enum Sum : std::size_t {
   tokens_of_loss,
   seconds_of_stages,
   waiting_of_stages,
+  damaged_ranks,
   bad_samples,
   readers,            ///< ranks that have data
   digest_of_readers,  ///< the lower part of the digest of the samples, of all ranks that have data
@@ -108,7 +109,7 @@ bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
     sync_.finish();
   }
   if (when_computed_ && overlapped) when_computed_(totals.loss.sum, state_.first_gradient(true));
-  if (when_reduced_) when_reduced_();
+  const bool damaged = when_reduced_ && when_reduced_();
   own_loss_ = totals.loss.sum;
   const TraceSpan span(TraceKind::phase, "gradient norm");
 
@@ -120,6 +121,7 @@ bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
   commit_[tokens_of_loss] = counts ? totals.loss.count : 0;
   commit_[seconds_of_stages] = totals.seconds;
   commit_[waiting_of_stages] = totals.stage_wait_seconds;
+  commit_[damaged_ranks] = damaged ? 1 : 0;
   take_samples(batches);
   const auto reported = auxiliary_.values();
   std::copy(reported.begin(), reported.end(), commit_.begin() + commit_sums);
@@ -134,6 +136,7 @@ bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
   outcome.samples = samples_of_commit();
   outcome.stage_seconds = commit_[seconds_of_stages];
   outcome.stage_wait_seconds = commit_[waiting_of_stages];
+  outcome.damaged = commit_[damaged_ranks] > 0;
   const auto tokens = commit_[tokens_of_loss];
   outcome.loss = tokens > 0 ? commit_[loss_of_tokens] / tokens : 0;
   outcome.gradient_factor = optimization_.loss_scaler.inverse();

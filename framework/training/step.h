@@ -64,8 +64,9 @@ class TrainingStep {
   /// What routers and prediction layers reported in the last backward(), of all ranks.
   const nn::AuxiliaryLog& auxiliary() const { return auxiliary_; }
   nn::AuxiliaryLog& auxiliary() { return auxiliary_; }
-  /// `call` is called in every backward() when all gradients of this rank are final, before the commit.
-  void when_reduced(std::function<void()> call) { when_reduced_ = std::move(call); }
+  /// `call` is called in every backward() when all gradients of this rank are final, before the commit. It says whether
+  /// the state of this rank is damaged: StepOutcome::damaged of all.
+  void when_reduced(std::function<bool()> call) { when_reduced_ = std::move(call); }
   /// `call` may change what this rank computed: its sum of losses and an element of its gradients, which is null if it has
   /// none. The gradients are not reduced yet, unless that overlaps with the backward pass.
   void when_computed(std::function<void(double& loss, float* gradient)> call) { when_computed_ = std::move(call); }
@@ -98,7 +99,7 @@ class TrainingStep {
   BatchLoaders loaders_;
   UpdateScalars scalars_;
   double own_loss_ = 0;  ///< sum of the last backward()
-  std::function<void()> when_reduced_;
+  std::function<bool()> when_reduced_;
   std::function<void(double& loss, float* gradient)> when_computed_;
   BadSamples when_bad_samples_;
 };

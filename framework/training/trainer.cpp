@@ -36,6 +36,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       threads_(thread_count(setup_)),
       keeper_(setup_),
       state_(keeper_.make_state()),
+      checks_(setup_, keeper_, state_, threads_),
       restored_(restored_state()),
       progress_(restored_.progress),
       quarantine_(setup_.data, world_, o_.output_dir),
@@ -82,6 +83,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
   work_.when_reduced([this] {
     keeper_.prepare(progress_.iteration + 1, state_);
     faults_.reach(progress_.iteration + 1, resilience::Phase::reduce);
+    return checks_.damaged();
   });
   if (o_.rerun_mode != RerunMode::disabled)
     faults_.draw({o_.error_injection_rate, o_.error_injection_type != InjectedError::transient_error,
@@ -92,10 +94,13 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     });
     state_.call_halfway([this] { faults_.reach(progress_.iteration + 1, resilience::Phase::update); });
   }
+  faults_.flip_by([this] { return flip_a_bit(state_); });
+  if (!keeper_.found()) checks_.seal();
   if (keeper_.found()) {
     recover();
+    state_was_sound();
   } else if (keeper_.keeps()) {
-    keeper_.begin(progress_.iteration, position(), state_);
+    keeper_.begin(progress_.iteration, position(), state_, threads_);
     launcher_.holds(progress_.iteration);
   }
   for (const auto& line : keeper_.take_notes()) note(line);
@@ -121,7 +126,7 @@ void Trainer::recover() {
       keeper_.update_copies(threads_, intent);
     }
   }
-  keeper_.give_to_lost(state_);
+  keeper_.give_to_lost(state_, threads_);
   state_.weights_changed();
   if (found.reported) return commit();
   while (progress_.iteration + 1 < found.step && skip_iteration()) {
@@ -211,7 +216,7 @@ void Trainer::report_profile(bool last) {
   for (const auto& line : profiler_.after_step(progress_.iteration, last)) note(line);
 }
 
-/// One step. Returns whether it was made: else the run went back to a checkpoint.
+/// One step. Returns whether it was made: else it is to be computed again, or the run went back to a checkpoint.
 bool Trainer::step() {
   using resilience::Phase;
   const TraceSpan span(TraceKind::phase, "step", progress_.iteration + 1);
@@ -227,6 +232,8 @@ bool Trainer::step() {
   const NumberChecks checks{.finite = o_.check_for_nan_in_grad && !scaler.dynamic(),
                             .spiky_loss = o_.check_for_spiky_loss,
                             .large_gradients = o_.check_for_large_grads};
+  const bool wrong = first.damaged || judge(first, progress_.numbers, checks) != BadNumbers::none;
+  if (wrong && !state_was_sound()) return false;
   const auto judged = judge_step(work_, world_, first, progress_, checks, o_.rerun_mode);
   const bool accepted = accepts(judged);
   if (!accepted && progress_.numbers.bad_in_row + 1 >= setup_.resilience.roll_back_after) {
@@ -305,8 +312,12 @@ void Trainer::save_before_growth() {
   micro_batches_ = micro_batches;
 }
 
+bool Trainer::evaluation_is_due() const {
+  return !evaluation_done_ && o_.eval_interval > 0 && progress_.iteration % o_.eval_interval == 0;
+}
+
 void Trainer::evaluate_if_due() {
-  if (evaluation_done_ || o_.eval_interval < 1 || progress_.iteration % o_.eval_interval != 0) return;
+  if (!evaluation_is_due()) return;
   // As in Megatron-LM, an evaluation continues with the validation samples that follow those of the previous one.
   wait_for_evaluation();
   faults_.reach(progress_.iteration, resilience::Phase::evaluate);
@@ -327,6 +338,8 @@ void Trainer::evaluate_at_end() {
 bool Trainer::save_now() {
   if (saved_at_ == progress_.iteration) return true;
   wait_at_most(longest_wait());
+  // What is damaged is not published.
+  if (!state_was_sound() && saved_at_ == progress_.iteration) return true;
   faults_.reach(progress_.iteration, resilience::Phase::save);
   try {
     save(setup_, state_, progress_);
@@ -350,13 +363,17 @@ void Trainer::save_after_loss() {
   if ((keeper_.found() && keeper_.found()->any_is_lost) || (restored_.went_back && !restored_.is_saved)) save_now();
 }
 
+/// The last step is saved after the evaluations at the end: a run that is killed in between repeats them.
+bool Trainer::save_is_due() const {
+  return o_.save_interval.value_or(0) > 0 && progress_.iteration % *o_.save_interval == 0 &&
+         progress_.iteration < o_.training_iters;
+}
+
 /// What may be due after a step.
 void Trainer::after_step() {
+  if (checks_.due(progress_.iteration) || evaluation_is_due()) state_was_sound();
   evaluate_if_due();
-  // The last step is saved after the evaluations at the end: a run that is killed in between repeats them.
-  if (o_.save_interval.value_or(0) > 0 && progress_.iteration % *o_.save_interval == 0 &&
-      progress_.iteration < o_.training_iters)
-    save_now();
+  if (save_is_due()) save_now();
 }
 
 /// The launcher starts the processes no more: what they left in memory becomes a checkpoint.
@@ -370,15 +387,8 @@ RunEnd Trainer::save_and_end() {
                   "; ", how_to_resume(o_, true))};
 }
 
-RunEnd Trainer::run() {
-  if (launcher_.wants_checkpoint()) return save_and_end();
-  if (launcher_.only_finishes()) return {0, text("the state after iteration ", progress_.iteration, " is complete")};
-  const bool done_before = progress_.iteration >= o_.training_iters && !stepped_;
-  stop_.agree();
-  std::string why;
-  if (stepped_) after_step();
-  save_after_loss();
-  if (stepped_) why = stop_.reason(progress_.iteration);
+/// Until all iterations are done, or the run is to stop for the reason `why`.
+void Trainer::train_on(std::string& why) {
   while (progress_.iteration < o_.training_iters && why.empty() && !stop_.asked()) {
     report_position();
     save_before_growth();
@@ -392,11 +402,29 @@ RunEnd Trainer::run() {
     why = stop_.reason(progress_.iteration);
   }
   if (stop_.asked()) why = stop_.reason(progress_.iteration);
-  const bool done = progress_.iteration >= o_.training_iters;
-  report_profile(true);
-  if (const auto line = bubble_.line(setup_); !line.empty()) note(line);
-  if (done && !done_before) evaluate_at_end();
-  const bool saved = save_now();
+}
+
+RunEnd Trainer::run() {
+  if (launcher_.wants_checkpoint()) return save_and_end();
+  if (launcher_.only_finishes()) return {0, text("the state after iteration ", progress_.iteration, " is complete")};
+  const bool done_before = progress_.iteration >= o_.training_iters && !stepped_;
+  stop_.agree();
+  std::string why;
+  if (stepped_) after_step();
+  save_after_loss();
+  if (stepped_) why = stop_.reason(progress_.iteration);
+  bool done = false, saved = false;
+  for (bool again = true; again;) {
+    train_on(why);
+    done = progress_.iteration >= o_.training_iters;
+    again = done && !state_was_sound();  // it was repaired, or the run went back
+    if (again) continue;
+    report_profile(true);
+    if (const auto line = bubble_.line(setup_); !line.empty()) note(line);
+    if (done && !done_before) evaluate_at_end();
+    saved = save_now();
+    again = done && progress_.iteration < o_.training_iters;
+  }
   const auto folder = last_checkpoint();
   if (!saved)
     return {worker::nothing_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_, "; ",

@@ -12,6 +12,7 @@
 #include "framework/training/run_log.h"
 #include "framework/training/run_stop.h"
 #include "framework/training/sample_quarantine.h"
+#include "framework/training/state_checks.h"
 #include "framework/training/state_keeper.h"
 #include "framework/training/step.h"
 #include "framework/training/step_repeat.h"
@@ -23,7 +24,7 @@
 namespace tessera::training {
 
 /// A run between its start and its end: what train() works with. trainer.cpp has the loop, trainer_numbers.cpp what follows
-/// from wrong numbers.
+/// from wrong numbers and wrong state.
 class Trainer {
  public:
   Trainer(TrainingSetup setup, const StopSignal& stop);
@@ -51,6 +52,10 @@ class Trainer {
   void roll_back(std::int64_t back_to);
   void read_rejected();
   void roll_back_behind_bad_steps(const JudgedStep& judged);
+  bool state_was_sound();
+  bool evaluation_is_due() const;
+  bool save_is_due() const;
+  void train_on(std::string& why);
   void complete_step(const StepIntent& intent, double seconds);
   void after_step();
   RunEnd save_and_end();
@@ -71,6 +76,7 @@ class Trainer {
   kernels::Threads threads_;
   StateKeeper keeper_;
   ModelState state_;
+  StateChecks checks_;
   Restored restored_;
   checkpoint::Progress progress_;
   SampleQuarantine quarantine_;

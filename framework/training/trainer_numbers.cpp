@@ -65,6 +65,20 @@ void Trainer::read_rejected() {
   }
 }
 
+/// Checks the state of all ranks, after the last update of each. False: some of it was wrong, and is repaired, or the run went
+/// back to its newest checkpoint; gradients that were computed since are not to be used. Throws Error if there is none.
+bool Trainer::state_was_sound() {
+  const auto found = checks_.check(progress_.iteration);
+  for (const auto& line : found.notes) note(line);
+  if (found.sound) return !found.repaired;
+  if (!can_go_back(setup_, progress_.run, progress_.iteration))
+    throw Error(
+        text("training: ", found.problem, ". Nothing of it was saved, and there is no checkpoint to go back to"));
+  note(found.problem + ": the run goes back to its newest checkpoint");
+  roll_back(progress_.iteration);
+  return false;
+}
+
 /// The run goes back to its newest checkpoint that is not after iteration `back_to`, with findings and open files as they are
 /// now; for later processes too, at whatever instant these end. Between two steps, before keeper_.intend(). Collective.
 void Trainer::roll_back(std::int64_t back_to) {
@@ -85,7 +99,8 @@ void Trainer::roll_back(std::int64_t back_to) {
   interval_.clear();
   log_.reset();
   comm::together(world_, "the reports", [&] { open_log(); });
-  keeper_.begin(progress_.iteration, position(), state_);
+  checks_.seal();
+  keeper_.begin(progress_.iteration, position(), state_, threads_);
   if (keeper_.keeps()) launcher_.holds(progress_.iteration);
   faults_.reach(progress_.iteration, resilience::Phase::roll_back);
   save_after_loss();

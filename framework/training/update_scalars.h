@@ -18,6 +18,7 @@ struct StepOutcome {
   double data_wait_seconds = 0;     ///< of this rank: waiting for micro-batches
   double stage_seconds = 0;         ///< of all ranks: in the pipeline
   double stage_wait_seconds = 0;    ///< of all ranks: of that, waiting for other stages
+  bool damaged = false;             ///< an update found weights or optimizer state of some rank changed in memory
   data::SampleDigest samples = {};  ///< of all samples of the step
 
   /// Whether loss and gradient norm are finite: else the gradients must not reach a weight.

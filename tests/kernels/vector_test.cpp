@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <limits>
 
 #include "framework/base/error.h"
@@ -59,6 +60,23 @@ TEST_P(Vector, NaNAndInfinityPassThroughTheSumOfSquares) {
     EXPECT_TRUE(std::isinf(sum_of_squares(threads, x)));
     x[at] = 1e30F;  // its square overflows a float
     EXPECT_NEAR(sum_of_squares(threads, x), 1e60, 1e53);
+  }
+}
+
+TEST_P(Vector, TheSumOfWordsIsThatOfAPlainLoopAndEveryBitChangesIt) {
+  for (const auto size : sizes) {
+    auto x = random_normal(size, 6);
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < size; ++i)
+      sum += static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(x[i])) << (i % 2 == 0 ? 0 : 32);
+    EXPECT_EQ(sum_of_words(x), sum) << size;
+    for (std::size_t i = 0; i < size; i += 1 + size / 7)
+      for (int bit = 0; bit < 32; ++bit) {
+        const float before = x[i];
+        x[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(before) ^ (1U << bit));
+        EXPECT_NE(sum_of_words(x), sum) << size << ", element " << i << ", bit " << bit;
+        x[i] = before;
+      }
   }
 }
 

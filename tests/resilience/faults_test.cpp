@@ -33,7 +33,7 @@ TEST(Faults, WhatIsWrongIsNamed) {
 
 TEST(Faults, ComeToTheirRankStepPhaseAndStartOnly) {
   const std::vector<std::string> words = {"1:2:report:error", "1:3:report:error:*", "0:2:report:error"};
-  const Faults first(words, 1, 2, 0), second(words, 1, 2, 1);
+  Faults first(words, 1, 2, 0), second(words, 1, 2, 1);
   EXPECT_TRUE(first.expects(2, Phase::report));
   EXPECT_FALSE(first.expects(2, Phase::update));
   EXPECT_FALSE(second.expects(2, Phase::report));
@@ -99,6 +99,17 @@ TEST(FaultsDeathTest, EndTheProcessAsTheirModeSays) {
   EXPECT_EXIT(reach("abort"), testing::KilledBySignal(SIGABRT), "");
   EXPECT_EXIT(reach("exit"), testing::ExitedWithCode(1), "");
   EXPECT_EXIT(reach("quit"), testing::ExitedWithCode(0), "");
+}
+
+TEST(Faults, ABitFlipsOnceAlsoIfTheStepIsComputedAgain) {
+  Faults faults({"0:2:gather:flip"}, 0, 1, 0);
+  int flips = 0;
+  faults.flip_by([&] { return ++flips, "bit 3"; });
+  faults.reach(1, Phase::gather);
+  EXPECT_EQ(flips, 0);
+  faults.reach(2, Phase::gather);
+  faults.reach(2, Phase::gather);
+  EXPECT_EQ(flips, 1);
 }
 
 }  // namespace

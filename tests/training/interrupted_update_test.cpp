@@ -41,13 +41,15 @@ class Segment {
  public:
   struct Progress {
     std::atomic<std::int64_t> committed, intended;
-    std::atomic<int> undone;  ///< blocks and matrices that were found half changed
-    std::atomic<bool> works;  ///< the present process has begun or continued its first step
+    std::atomic<int> undone;    ///< blocks and matrices that were found half changed
+    std::atomic<bool> works;    ///< the present process has begun or continued its first step
+    std::atomic<bool> damaged;  ///< an update found what the one before did not write
   };
 
   Segment(const StateLayout& layout, const resilience::UndoLog::Extents& undo)
       : undo_bytes_((resilience::UndoLog::bytes(undo) + 4095) / 4096 * 4096),
-        size_(4096 + undo_bytes_ + layout.segment().bytes) {
+        sums_bytes_((resilience::StateSums::bytes(undo.pieces) + 4095) / 4096 * 4096),
+        size_(4096 + undo_bytes_ + sums_bytes_ + layout.segment().bytes) {
     void* at = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(at != MAP_FAILED, "the system has memory");
     data_ = static_cast<std::byte*>(at);
@@ -58,10 +60,14 @@ class Segment {
 
   Progress& progress() { return *reinterpret_cast<Progress*>(data_); }
   std::span<std::byte> undo() { return {data_ + 4096, undo_bytes_}; }
-  std::span<std::byte> state() { return {data_ + 4096 + undo_bytes_, size_ - 4096 - undo_bytes_}; }
+  std::span<std::byte> sums() { return {data_ + 4096 + undo_bytes_, sums_bytes_}; }
+  std::span<std::byte> state() {
+    const auto before = 4096 + undo_bytes_ + sums_bytes_;
+    return {data_ + before, size_ - before};
+  }
 
  private:
-  std::size_t undo_bytes_, size_;
+  std::size_t undo_bytes_, sums_bytes_, size_;
   std::byte* data_ = nullptr;
 };
 
@@ -110,12 +116,18 @@ class Training {
     auto undo =
         undoes_ ? std::make_unique<resilience::UndoLog>(segment_.undo(), undo_extents(layout_, *optimizer_)) : nullptr;
     auto* log = undo.get();
+    auto sums =
+        undoes_ ? std::make_unique<resilience::StateSums>(segment_.sums(), undo_extents(layout_, *optimizer_).pieces)
+                : nullptr;
     StateLayout layout(model_.parameters(), optimizer_.get());
     StateMemory memory(layout.segment(), segment_.state());
-    SharedState state(std::move(layout), std::move(memory), optimizer_.get(), false, std::move(undo));
+    SharedState state(std::move(layout), std::move(memory), optimizer_.get(), false, std::move(undo), std::move(sums));
     auto& progress = segment_.progress();
     const auto groups = model_.groups();
-    if (progress.intended == 0) state.initialise(threads, 5);
+    if (progress.intended == 0) {
+      state.initialise(threads, 5);
+      state.seal(threads);
+    }
     progress.works = true;
     while (progress.committed < steps_) {
       const auto step = progress.committed + 1;
@@ -135,6 +147,8 @@ class Training {
       }
       progress.committed = step;
     }
+    const auto none = resilience::Damage::none;
+    progress.damaged = state.noted_damage() != none || state.damage(threads) != none;
     state.weights_changed();
   }
 
@@ -157,7 +171,7 @@ class Training {
 
 struct Torture {
   int kills = 0, within_update = 0, undone = 0;
-  bool equal = false;
+  bool equal = false, damaged = false;
 };
 
 /// Kills at random moments until all steps are done.
@@ -173,6 +187,7 @@ Torture torture(const std::string& optimizer, std::int64_t rows, int threads, bo
   }
   result.undone = killed.segment().progress().undone;
   result.equal = killed.equals(plain);
+  result.damaged = plain.segment().progress().damaged || killed.segment().progress().damaged;
   return result;
 }
 
@@ -186,6 +201,7 @@ TEST_P(InterruptedUpdate, IsCompletedToTheBit) {
   for (const int threads : {1, 2, 4}) {
     const auto result = torture(GetParam(), 200, threads, true, random);
     EXPECT_TRUE(result.equal) << threads << " threads, seed " << seed;
+    EXPECT_FALSE(result.damaged) << "a checksum was wrong: " << threads << " threads, seed " << seed;
     within += result.within_update;
     std::printf("%s, %d threads: %d kills, %d within an update, %d half-changed blocks undone\n", GetParam().c_str(),
                 threads, result.kills, result.within_update, result.undone);

@@ -214,7 +214,7 @@ TEST_F(RunLogTest, AFailedWriteIsToldOnceAndEndsNothing) {
   log.step(step(5));
   EXPECT_EQ(lines_of("metrics.jsonl"), 2U);
   char words[8192];
-  const std::string said(words, static_cast<std::size_t>(read(ends[0], words, sizeof words)));
+  const std::string said(words, static_cast<std::size_t>(::read(ends[0], words, sizeof words)));
   close(ends[0]);
   close(ends[1]);
   const std::string complaint = "metrics.jsonl: a line could not be written";
