@@ -1,30 +1,12 @@
 #include "framework/kernels/attention_pairs.h"
 
 #include <algorithm>
-#include <cstring>
-
-#include "framework/kernels/scratch.h"
 
 namespace tessera::kernels {
 namespace {
 
 const std::byte* element(const Elements& x, std::int64_t at) {
   return x.at + at * static_cast<std::int64_t>(size_of(x.type));
-}
-
-/// An even number of rows, dense, from `count` rows that lie `row` apart: the last one is zeros if `count` is odd.
-struct EvenRows {
-  const std::byte* at;
-  std::int64_t row;
-};
-EvenRows even_rows(const Elements& x, std::int64_t first, std::int64_t row, std::int64_t count, std::int64_t size,
-                   std::span<float> memory) {
-  if (count % 2 == 0) return {element(x, first), row};
-  auto* to = reinterpret_cast<std::uint16_t*>(memory.data());
-  for (std::int64_t i = 0; i < count; ++i)
-    std::memcpy(to + i * size, element(x, first + i * row), static_cast<std::size_t>(size) * sizeof(std::uint16_t));
-  std::fill_n(to + count * size, size, std::uint16_t{0});
-  return {reinterpret_cast<const std::byte*>(to), size};
 }
 
 }  // namespace
@@ -63,10 +45,8 @@ void multiply_pairs(const TileKernels& t, std::int64_t rows, std::int64_t words,
 
 void pack_pairs_of_rows(const TileKernels& t, const Elements& x, std::int64_t first, std::int64_t row,
                         std::int64_t count, const PanelShape& shape, float* to) {
-  const Scratch copy(count % 2 == 0 ? 0 : static_cast<std::size_t>((count + 1) * shape.cols / 2));
-  const auto even = even_rows(x, first, row, count, shape.cols, copy.floats());
   const std::int64_t words = (count + 1) / 2;
-  t.bfloat16.across(even.at, even.row, words, shape.cols, shape.panel(), to);
+  t.bfloat16.across(element(x, first), row, count, shape.cols, shape.panel(), to);
   for (std::int64_t col = 0; col < shape.cols; col += t.cols) {
     const std::int64_t width = shape.width(col);
     float* panel = to + shape.at(col);
@@ -87,9 +67,8 @@ void PackedKeys::pack(Threads& threads, const Elements& x, const HeadRows& rows,
   threads.parallel_for(static_cast<std::size_t>(e_.B * e_.G * all), 1, [&](std::size_t task, std::size_t) {
     const auto at = static_cast<std::int64_t>(task), b = at / all / e_.G, g = at / all % e_.G;
     const std::int64_t key = at % all * packed_keys, count = std::min(packed_keys, e_.S - key);
-    const Scratch copy(count % 2 == 0 ? 0 : static_cast<std::size_t>((count + 1) * e_.D / 2));
-    const auto even = even_rows(x, row_of(rows, b * e_.S + key, g), rows.row_stride, count, e_.D, copy.floats());
-    tiles_.bfloat16.strips(even.at, even.row, (count + 1) / 2, e_.D, strip(), memory + at * block_floats());
+    const auto* from = element(x, row_of(rows, b * e_.S + key, g));
+    tiles_.bfloat16.strips(from, rows.row_stride, count, e_.D, strip(), memory + at * block_floats());
   });
 }
 

@@ -1,22 +1,50 @@
 #include "framework/kernels/gemm.h"
 
+#include <algorithm>
+#include <array>
+
 #include "framework/kernels/cpu.h"
 #include "framework/kernels/gemm_blas.h"
 #include "framework/kernels/gemm_packed.h"
 
 namespace tessera::kernels {
 
+namespace {
+
+/// The register tiles for a product; null: BLAS. K == 0 leaves c = bias (or c unchanged), which only that handles.
+const TileKernels* tiles_for(const MatrixProduct& p) {
+#if defined(__x86_64__)
+  const TileKernels* pairs = pair_tiles();
+  if (p.K > 0 && pairs != nullptr && multiplies_pairs(p)) return pairs;
+  if (p.K > 0 && chosen_isa() >= Isa::avx512) return &tiles_avx512();
+  if (p.K > 0 && chosen_isa() == Isa::avx2) return &tiles_avx2();
+#endif
+  return nullptr;
+}
+
+}  // namespace
+
 void multiply(Threads& threads, const MatrixProduct& p) {
   if (p.M == 0 || p.N == 0) return;
-    // K == 0 leaves c = bias (or c unchanged), which only the BLAS path handles.
-#if defined(__x86_64__)
-  const auto isa = chosen_isa();
-  const TileKernels* pairs = pair_tiles();
-  if (p.K > 0 && pairs != nullptr && multiplies_pairs(p)) return multiply_packed(threads, *pairs, p);
-  if (p.K > 0 && isa >= Isa::avx512) return multiply_packed(threads, tiles_avx512(), p);
-  if (p.K > 0 && isa == Isa::avx2) return multiply_packed(threads, tiles_avx2(), p);
-#endif
-  multiply_blas(threads, p);
+  const TileKernels* tiles = tiles_for(p);
+  tiles != nullptr ? multiply_packed(threads, *tiles, p) : multiply_blas(threads, p);
+}
+
+void multiply_group(Threads& threads, std::span<const MatrixProduct> products) {
+  constexpr std::size_t at_once = 64;
+  for (; !products.empty(); products = products.subspan(std::min(at_once, products.size()))) {
+    std::array<ProductOfGroup, at_once> group;
+    std::size_t size = 0;
+    for (const auto& p : products.first(std::min(at_once, products.size()))) {
+      const TileKernels* tiles = tiles_for(p);
+      if (p.M == 0 || p.N == 0) continue;
+      if (tiles != nullptr)
+        group[size++] = {&p, tiles};
+      else
+        multiply_blas(threads, p);
+    }
+    multiply_packed_group(threads, std::span(group).first(size));
+  }
 }
 
 const TileKernels* pair_tiles() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "framework/kernels/elements.h"
 #include "framework/kernels/linear.h"
@@ -48,6 +49,11 @@ struct MatrixProduct {
 /// other cases 16-bit factors are widened to fp32 where they are packed. The blocking and the order of every sum depend
 /// on M, N, K, the types and the instruction set only, never on the number of threads.
 void multiply(Threads& threads, const MatrixProduct& product);
+
+/// Computes products that do not depend on one another and write different memory, such as those of the experts of a
+/// layer. The threads share the tasks of all of them, so that neither a small product nor a large one leaves a thread
+/// idle. The order of every sum depends on the same as that of multiply().
+void multiply_group(Threads& threads, std::span<const MatrixProduct> products);
 
 struct TileKernels;
 /// The register tiles of chosen_isa() that multiply pairs of bfloat16; null if it has none.

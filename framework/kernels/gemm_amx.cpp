@@ -107,8 +107,9 @@ void tile(const TileCall& t) {
 }
 
 /// Sixteen rows by sixteen words at a time, transposed in registers.
-void pack_strips(const void* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
+void pack_strips(const void* src, std::int64_t along, std::int64_t elements, std::int64_t rows, std::int64_t strip,
                  float* dst) {
+  const std::int64_t depth = (elements + 1) / 2;
   const auto* from = static_cast<const std::uint16_t*>(src);
   for (std::int64_t k = 0; k < depth; k += block) {
     const std::int64_t words = depth - k < block ? depth - k : block;
@@ -120,7 +121,8 @@ void pack_strips(const void* src, std::int64_t along, std::int64_t depth, std::i
         const auto* low = even + 2 * i * along + row;
         fetch(low + 2 * block * along);
         fetch(low + (2 * block + 1) * along);
-        v[i] = i < words ? pairs(_mm256_maskz_loadu_epi16(mask, low), _mm256_maskz_loadu_epi16(mask, low + along))
+        v[i] = i < words ? pairs(_mm256_maskz_loadu_epi16(mask, low),
+                                 _mm256_maskz_loadu_epi16(mask & upper_half(k + i, elements), low + along))
                          : _mm512_setzero_ps();
       }
       transpose(v);

@@ -17,21 +17,23 @@ __m256 pairs(__m128i lower, __m128i upper) {
       _mm256_or_si256(_mm256_cvtepu16_epi32(lower), _mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16)));
 }
 
-void pack_strips(const void* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
+void pack_strips(const void* src, std::int64_t along, std::int64_t elements, std::int64_t rows, std::int64_t strip,
                  float* dst) {
   const auto* even = static_cast<const std::uint16_t*>(src);
   const std::int64_t whole = rows / tile_rows;
   const auto rest = static_cast<__mmask8>((1 << rows % tile_rows) - 1);
-  for (std::int64_t k = 0; k < depth; ++k, even += 2 * along) {
+  for (std::int64_t k = 0; 2 * k < elements; ++k, even += 2 * along) {
     const std::uint16_t *low = even, *high = even + along;
+    const auto upper = static_cast<__mmask8>(upper_half(k, elements));
     float* to = dst + k * tile_rows;
     for (std::int64_t s = 0; s < whole; ++s, low += tile_rows, high += tile_rows, to += strip) {
       fetch(low + ahead * along);
       fetch(high + ahead * along);
-      _mm256_storeu_ps(to, pairs(_mm_loadu_si128(reinterpret_cast<const __m128i*>(low)),
-                                 _mm_loadu_si128(reinterpret_cast<const __m128i*>(high))));
+      _mm256_storeu_ps(
+          to, pairs(_mm_loadu_si128(reinterpret_cast<const __m128i*>(low)), _mm_maskz_loadu_epi16(upper, high)));
     }
-    if (rest != 0) _mm256_storeu_ps(to, pairs(_mm_maskz_loadu_epi16(rest, low), _mm_maskz_loadu_epi16(rest, high)));
+    if (rest != 0)
+      _mm256_storeu_ps(to, pairs(_mm_maskz_loadu_epi16(rest, low), _mm_maskz_loadu_epi16(rest & upper, high)));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
@@ -13,13 +14,12 @@ namespace {
 
 std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, unit) * unit; }
 
-/// The division of c into tasks: at least TileKernels::tasks if the extents allow it, so that a few threads finish at
-/// about the same time. A task with few rows is expensive because b is packed again for each block of rows; a task with
+/// The division of c into tasks: at least `enough_tasks` if the extents allow it, so that a few threads finish at about
+/// the same time. A task with few rows is expensive because b is packed again for each block of rows; a task with
 /// few columns reads strips of a more often, which costs less, and least if the strips are packed. So columns are
 /// divided first.
-TaskGrid grid_of_tiles(const TileKernels& t, const MatrixProduct& p) {
+TaskGrid grid_of_tiles(const TileKernels& t, const MatrixProduct& p, std::int64_t enough_tasks) {
   constexpr std::int64_t few_rows = 384, many_rows = 1024;
-  const std::int64_t enough_tasks = t.tasks;
   TaskGrid grid{};
   const auto set_rows = [&](std::int64_t most) {
     grid.rows = even_part(p.M, most, t.rows);
@@ -74,19 +74,29 @@ struct Strips {
   }
 };
 
+std::int64_t words_in(const TileKernels& t, std::int64_t elements) { return ceil_div(elements, t.elements); }
+
+/// Elements of k in `steps` words from word k on; the last word of a product may have fewer than the others.
+std::int64_t elements_in(const TileKernels& t, const MatrixProduct& p, std::int64_t k, std::int64_t steps) {
+  return std::min(steps * t.elements, p.K - k * t.elements);
+}
+
 /// Packs `steps` words, from word k on, of rows [first, last) of a; k is its outer index.
 void pack_strips(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
                  std::int64_t steps, std::int64_t apart, float* to) {
-  packing_of(t, p.a.type()).strips(p.a.element(first, k * t.elements), p.a.along, steps, last - first, apart, to);
+  packing_of(t, p.a.type())
+      .strips(p.a.element(first, k * t.elements), p.a.along, elements_in(t, p, k, steps), last - first, apart, to);
 }
 
 /// Packs `steps` words, from word k on, of columns [first, last) of b.
 void pack_panels(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
                  std::int64_t steps, std::int64_t apart, float* to) {
   const auto& packing = packing_of(t, p.b.type());
-  const bool inner = p.b.along == 1;
-  (inner ? packing.along : packing.across)(p.b.element(first, k * t.elements), inner ? p.b.across : p.b.along, steps,
-                                           last - first, apart, to);
+  const std::byte* at = p.b.element(first, k * t.elements);
+  if (p.b.along == 1)
+    packing.along(at, p.b.across, steps, last - first, apart, to);
+  else
+    packing.across(at, p.b.along, elements_in(t, p, k, steps), last - first, apart, to);
 }
 
 /// Operands that the tasks of one product share. What is null, each task packs for itself, one block of k at a time.
@@ -132,7 +142,7 @@ class Task {
         shared_(shared),
         col_(col),
         col_end_(col_end),
-        words_(p.K / t.elements),
+        words_(words_in(t, p.K)),
         depth_(even_part(words_, t.depth, t.block)) {}
 
   void run(std::int64_t first, std::int64_t last) {
@@ -226,12 +236,16 @@ class Task {
   bool one_strip_ = false;
 };
 
+void run_task(const TileKernels& t, const MatrixProduct& p, const TaskGrid& grid, const Shared& shared,
+              std::int64_t task) {
+  const std::int64_t row = grid.row_of(task), col = grid.col_of(task);
+  Task(t, p, shared, col, std::min(col + grid.cols, p.N)).run(row, std::min(row + grid.rows, p.M));
+}
+
 void matrix_product(Threads& threads, const TileKernels& t, const MatrixProduct& p, const TaskGrid& grid,
                     const Shared& shared) {
   threads.parallel_for(static_cast<std::size_t>(grid.tasks()), 1, [&](std::size_t task, std::size_t) {
-    const auto at = static_cast<std::int64_t>(task);
-    const std::int64_t row = grid.row_of(at), col = grid.col_of(at);
-    Task(t, p, shared, col, std::min(col + grid.cols, p.N)).run(row, std::min(row + grid.rows, p.M));
+    run_task(t, p, grid, shared, static_cast<std::int64_t>(task));
   });
 }
 
@@ -245,7 +259,7 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const MatrixProduct
   grid.cols = round_up(p.N, t.cols);
   grid.row_blocks = ceil_div(p.M, grid.rows);
   grid.col_blocks = 1;
-  const std::int64_t words = p.K / t.elements;
+  const std::int64_t words = words_in(t, p.K);
   const std::int64_t most = std::max(t.depth, packed_floats / grid.cols / t.depth * t.depth);
   // The last block of k lies as far apart as the others, though it may be shorter.
   const std::int64_t longest = std::min(words, most);
@@ -254,7 +268,7 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const MatrixProduct
   for (std::int64_t first = 0; first < words; first += most) {
     const std::int64_t some = std::min(most, words - first), depth = even_part(some, t.depth, t.block);
     MatrixProduct part = p;
-    part.K = some * t.elements;
+    part.K = elements_in(t, p, first, some);
     part.a = p.a.from(0, first * t.elements);
     part.b = p.b.from(0, first * t.elements);
     part.add = p.add || first > 0;
@@ -271,7 +285,7 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const MatrixProduct
 /// `packed_floats` floats.
 void multiply_flipped(Threads& threads, const TileKernels& t, const MatrixProduct& p, std::int64_t packed_floats) {
   constexpr std::int64_t together = 512, steps = 128;
-  const std::int64_t words = p.K / t.elements;
+  const std::int64_t words = words_in(t, p.K);
   const std::int64_t apart =
       round_up(words, t.block) * t.rows + 16;  // + 16: not a multiple of 4 KiB, so that strips do not share cache sets
   const std::int64_t group = together / t.rows * t.rows;
@@ -291,41 +305,48 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const MatrixProduc
                   packed + row / t.rows * apart + k * t.rows);
     });
     const Strips strips{.at = packed, .across = apart, .packed_rows = t.rows, .block = t.block};
-    matrix_product(threads, t, part, grid_of_tiles(t, part), {&strips});
+    matrix_product(threads, t, part, grid_of_tiles(t, part, t.tasks), {&strips});
   }
 }
 
+constexpr std::int64_t few_cols = 64;  // of a task of a product of few rows
+
 /// Few rows, as in decoding: the time is that of reading b once, so packing it would only add to it. b is read in its
-/// own type; `a` is widened as a whole.
-void multiply_few(Threads& threads, const TileKernels& t, const MatrixProduct& p) {
-  constexpr std::int64_t cols = 64, at_once = 4;
-  const auto* a = reinterpret_cast<const float*>(p.a.elements.at);
-  std::int64_t a_row = p.a.across;
-  const Scratch memory(p.a.type() != DType::float32 ? static_cast<std::size_t>(p.M * p.K) : 0);
-  if (p.a.type() != DType::float32) {
-    float* widened = memory.data();
-    for (std::int64_t r = 0; r < p.M; ++r) packing_of(t, p.a.type()).widen(p.a.element(r, 0), p.K, widened + r * p.K);
-    a = widened;
-    a_row = p.K;
+/// own type; `a` is widened, for each task anew. Columns [col, col + count), count <= few_cols.
+void run_few(const TileKernels& t, const MatrixProduct& p, std::int64_t col, std::int64_t count) {
+  constexpr std::int64_t at_once = 4;
+  const bool widens = p.a.type() != DType::float32, rounds = p.c.type != DType::float32;
+  const Scratch widened(widens ? static_cast<std::size_t>(std::min(at_once, p.M) * p.K) : 0);
+  std::array<float, at_once * few_cols> block;
+  for (std::int64_t row = 0; row < p.M; row += at_once) {
+    const std::int64_t rows = std::min(at_once, p.M - row);
+    for (std::int64_t r = 0; widens && r < rows; ++r)
+      packing_of(t, p.a.type()).widen(p.a.element(row + r, 0), p.K, widened.data() + r * p.K);
+    const float* a = widens ? widened.data() : reinterpret_cast<const float*>(p.a.element(row, 0));
+    const Sums sums =
+        rounds ? Sums{block.data(), few_cols} : Sums{reinterpret_cast<float*>(p.c.at) + row * p.N + col, p.N};
+    for (std::int64_t r = 0; rounds && p.add && r < rows; ++r)
+      packing_of(t, p.c.type)
+          .widen(p.c.part(static_cast<std::size_t>((row + r) * p.N + col), 0).at, count, sums.at + r * sums.row);
+    const float* start = p.add ? sums.at : p.bias != nullptr ? p.bias + col : nullptr;
+    packing_of(t, p.b.type())
+        .dots({a, widens ? p.K : p.a.across, p.b.element(col, 0), p.b.across, p.K, start, p.add ? sums.row : 0, sums.at,
+               sums.row, rows, count});
+    if (rounds || p.act != Activation::none) finish(t, p, row, rows, col, count, sums);
   }
-  const auto& packing = packing_of(t, p.b.type());
-  threads.parallel_for(static_cast<std::size_t>(p.N), cols, [&](std::size_t first, std::size_t last) {
-    const auto col = static_cast<std::int64_t>(first), count = static_cast<std::int64_t>(last - first);
-    std::array<float, at_once * cols> block;
-    const bool rounds = p.c.type != DType::float32;
-    for (std::int64_t row = 0; row < p.M; row += at_once) {
-      const std::int64_t rows = std::min(at_once, p.M - row);
-      const Sums sums =
-          rounds ? Sums{block.data(), cols} : Sums{reinterpret_cast<float*>(p.c.at) + row * p.N + col, p.N};
-      for (std::int64_t r = 0; rounds && p.add && r < rows; ++r)
-        packing_of(t, p.c.type)
-            .widen(p.c.part(static_cast<std::size_t>((row + r) * p.N + col), 0).at, count, sums.at + r * sums.row);
-      const float* start = p.add ? sums.at : p.bias != nullptr ? p.bias + col : nullptr;
-      packing.dots({a + row * a_row, a_row, p.b.element(col, 0), p.b.across, p.K, start, p.add ? sums.row : 0, sums.at,
-                    sums.row, rows, count});
-      if (rounds || p.act != Activation::none) finish(t, p, row, rows, col, count, sums);
-    }
-  });
+}
+
+bool takes_few_rows(const TileKernels& t, const MatrixProduct& p) { return has_few_rows(p) && t.elements == 1; }
+
+/// Of a product in a group that has `share` of the group's work.
+TaskGrid grid_in_group(const TileKernels& t, const MatrixProduct& p, double share) {
+  if (takes_few_rows(t, p)) return {p.M, few_cols, 1, ceil_div(p.N, few_cols), false};
+  const auto tasks = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(t.tasks)));
+  return grid_of_tiles(t, p, std::max(std::int64_t{1}, tasks));
+}
+
+double work_of(const MatrixProduct& p) {
+  return static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.K);
 }
 
 }  // namespace
@@ -336,20 +357,49 @@ bool has_few_rows(const MatrixProduct& p) {
 }
 
 bool multiplies_pairs(const MatrixProduct& p) {
-  // Pairs along k must be words in memory, and whole: rows of an even number of elements, and no last one alone.
-  const auto in_pairs = [](const Factor& factor) {
-    return factor.type() == DType::bfloat16 && (factor.along != 1 || factor.across % 2 == 0);
+  // Where k is the inner index, pairs must be words in memory, and whole: rows of an even number of elements, and no
+  // last one alone. Where it is the outer one, packing makes the pairs.
+  const auto in_pairs = [&](const Factor& factor) {
+    return factor.type() == DType::bfloat16 && (factor.along != 1 || (factor.across % 2 == 0 && p.K % 2 == 0));
   };
-  return p.K % 2 == 0 && in_pairs(p.a) && in_pairs(p.b) && !has_few_rows(p);
+  return in_pairs(p.a) && in_pairs(p.b) && !has_few_rows(p);
 }
 
 void multiply_packed(Threads& threads, const TileKernels& t, const MatrixProduct& p, std::int64_t packed_floats) {
-  if (has_few_rows(p) && t.elements == 1) return multiply_few(threads, t, p);
-  if (p.a.along == 1) return matrix_product(threads, t, p, grid_of_tiles(t, p), {});
+  if (takes_few_rows(t, p))
+    return threads.parallel_for(static_cast<std::size_t>(p.N), few_cols, [&](std::size_t first, std::size_t last) {
+      run_few(t, p, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last - first));
+    });
+  if (p.a.along == 1) return matrix_product(threads, t, p, grid_of_tiles(t, p, t.tasks), {});
   must(p.c.type == DType::float32 && p.act == Activation::none,
        "a product whose left factor has k as its outer index is a float");
   p.N <= t.cols* t.panels ? multiply_narrow(threads, t, p, packed_floats)
                           : multiply_flipped(threads, t, p, packed_floats);
+}
+
+void multiply_packed_group(Threads& threads, std::span<const ProductOfGroup> group) {
+  constexpr std::size_t most = 64;
+  must(group.size() <= most, "a group of products is divided before");
+  double work = 0;
+  for (const auto& member : group) work += work_of(*member.product);
+  std::array<TaskGrid, most> grids;
+  std::array<std::int64_t, most + 1> first_task = {};
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const auto& [product, tiles] = group[i];
+    grids[i] = grid_in_group(*tiles, *product, work_of(*product) / work);
+    first_task[i + 1] = first_task[i] + grids[i].tasks();
+  }
+  threads.parallel_for(static_cast<std::size_t>(first_task[group.size()]), 1, [&](std::size_t at, std::size_t) {
+    const auto task = static_cast<std::int64_t>(at);
+    const auto after = std::upper_bound(first_task.begin(), first_task.begin() + group.size() + 1, task);
+    const auto i = static_cast<std::size_t>(after - first_task.begin()) - 1;
+    const auto& [product, tiles] = group[i];
+    const std::int64_t own = task - first_task[i];
+    if (takes_few_rows(*tiles, *product))
+      run_few(*tiles, *product, grids[i].col_of(own), std::min(few_cols, product->N - grids[i].col_of(own)));
+    else
+      run_task(*tiles, *product, grids[i], {}, own);
+  });
 }
 
 }  // namespace tessera::kernels

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "framework/kernels/gemm.h"
 #include "framework/kernels/gemm_tiles.h"
 
@@ -16,6 +18,16 @@ namespace tessera::kernels {
 /// several pieces. The default is 16 MiB. Kernels of pairs (`elements` 2) need multiplies_pairs(product).
 void multiply_packed(Threads& threads, const TileKernels& kernels, const MatrixProduct& product,
                      std::int64_t packed_floats = std::int64_t{4} << 20);
+
+/// A product and the kernels that compute it.
+struct ProductOfGroup {
+  const MatrixProduct* product = nullptr;
+  const TileKernels* tiles = nullptr;
+};
+
+/// multiply_group(): the tasks of all products in one parallel loop. A product is divided into as many tasks as its share
+/// of the group's work asks for, and a task packs what it needs itself.
+void multiply_packed_group(Threads& threads, std::span<const ProductOfGroup> group);
 
 /// Whether the product has few rows, as in decoding: then reading b bounds it, and b is not packed.
 bool has_few_rows(const MatrixProduct& product);

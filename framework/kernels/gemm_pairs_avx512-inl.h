@@ -14,6 +14,11 @@ inline __m512 pairs(__m256i lower, __m256i upper) {
       _mm512_or_si512(_mm512_cvtepu16_epi32(lower), _mm512_slli_epi32(_mm512_cvtepu16_epi32(upper), 16)));
 }
 
+/// Lanes of the upper halves of word k: none if the number of elements of k is odd and this is the last word.
+inline __mmask16 upper_half(std::int64_t k, std::int64_t elements) {
+  return 2 * k + 1 < elements ? __mmask16(0xffff) : __mmask16(0);
+}
+
 /// Where k is the inner index, pairs are words in memory already, and packing them is packing floats.
 template <int vectors>
 void pack_pairs_along(const void* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t panel,
@@ -22,26 +27,26 @@ void pack_pairs_along(const void* src, std::int64_t across, std::int64_t depth, 
 }
 
 template <int vectors>
-void pack_pairs_across(const void* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
-                       float* dst) {
+void pack_pairs_across(const void* src, std::int64_t along, std::int64_t elements, std::int64_t cols,
+                       std::int64_t panel, float* dst) {
   const auto* even = static_cast<const std::uint16_t*>(src);
-  for (std::int64_t k = 0; k < depth; ++k, even += 2 * along) {
+  for (std::int64_t k = 0; 2 * k < elements; ++k, even += 2 * along) {
     const std::uint16_t *low = even, *high = even + along;
+    const __mmask16 upper = upper_half(k, elements);
     float* to = dst;
     std::int64_t left = cols;
     for (; left >= vectors * lanes; left -= vectors * lanes, to += panel) {
       UNROLL for (int j = 0; j < vectors; ++j, low += lanes, high += lanes) {
         fetch(low + ahead * along);
         fetch(high + ahead * along);
-        _mm512_store_ps(to + (k * vectors + j) * lanes,
-                        pairs(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)),
-                              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high))));
+        _mm512_store_ps(to + (k * vectors + j) * lanes, pairs(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)),
+                                                              _mm256_maskz_loadu_epi16(upper, high)));
       }
     }
     to += k * width_of<vectors>(left);
     for (; left > 0; left -= lanes, low += lanes, high += lanes, to += lanes) {
       const __mmask16 mask = first_lanes(left);
-      _mm512_store_ps(to, pairs(_mm256_maskz_loadu_epi16(mask, low), _mm256_maskz_loadu_epi16(mask, high)));
+      _mm512_store_ps(to, pairs(_mm256_maskz_loadu_epi16(mask, low), _mm256_maskz_loadu_epi16(mask & upper, high)));
     }
   }
 }

@@ -44,8 +44,9 @@ struct DotsCall {
   std::int64_t rows, cols;  ///< rows <= 4
 };
 
-/// What one instruction set does with elements of one type. Strides of sources count elements, `depth` and the strides
-/// of destinations words. A function that is null is not needed or not available.
+/// What one instruction set does with elements of one type. `depth` and the strides of destinations count words,
+/// `elements` elements of k; strides of sources count elements. If `elements` ends inside a word, the rest of the word
+/// is zero. A function that is null is not needed or not available.
 struct Packing {
   /// Pack b when k is its inner index: into panels `panel` words apart, each [depth, C]; the last one is as wide as its
   /// columns need in whole vectors. dst[(j / C) * panel + k * width + j % C] = word k of src[j * across], j < cols;
@@ -53,12 +54,12 @@ struct Packing {
   void (*along)(const void* src, std::int64_t across, std::int64_t depth, std::int64_t cols, std::int64_t panel,
                 float* dst);
   /// The same when k is the outer index: from src[k * along + j]. k runs outermost, so that src is read contiguously.
-  void (*across)(const void* src, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
+  void (*across)(const void* src, std::int64_t along, std::int64_t elements, std::int64_t cols, std::int64_t panel,
                  float* dst);
   /// Pack a, when k is its outer index: into strips `strip` words apart, padded with zeros to R rows.
   /// dst[(r / R) * strip + k / B * B * R + r % R * B + k % B] = word k of row r, r < rows; B = `block` of TileKernels,
   /// and the last block of k is padded too. Blocks of k run outermost, as above.
-  void (*strips)(const void* src, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
+  void (*strips)(const void* src, std::int64_t along, std::int64_t elements, std::int64_t rows, std::int64_t strip,
                  float* dst);
   /// dst[i] = src[i] as float, exactly; i < count. Null for float.
   void (*widen)(const void* src, std::int64_t count, float* dst);

@@ -1,6 +1,7 @@
 #include "framework/kernels/linear.h"
 
 #include <algorithm>
+#include <array>
 
 #include "framework/base/error.h"
 #include "framework/kernels/gemm.h"
@@ -100,6 +101,39 @@ void linear_backward_weight(Threads& threads, LinearExtents e, const Elements& d
 void linear_backward_weight_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
                                       std::span<float> dw) {
   multiply_in_double(threads, backward_weight("linear_backward_weight_in_double", e, dy, x, dw));
+}
+
+namespace {
+
+MatrixProduct product_of(LinearProduct which, const LinearOperands& layer) {
+  constexpr auto me = "linear_group";
+  const auto& [e, left, right, result] = layer;
+  switch (which) {
+    case LinearProduct::forward:
+      expect_rows(me, "x", left.size(), e.rows, e.in);
+      expect_rows(me, "w", right.size(), e.out, e.in);
+      expect_rows(me, "y", result.size(), e.rows, e.out);
+      return forward(e, left, right, {}, result);
+    case LinearProduct::backward_input:
+      return backward_input(me, e, left, right, result, false);
+    case LinearProduct::backward_weight:
+      must(result.type == DType::float32, "gradients of weights are floats");
+      return backward_weight(me, e, left, right, {reinterpret_cast<float*>(result.at), result.size()});
+  }
+  throw BugError("linear_group: no such product");
+}
+
+}  // namespace
+
+void linear_group(Threads& threads, LinearProduct which, std::span<const LinearOperands> layers) {
+  constexpr std::size_t at_once = 64;
+  for (; !layers.empty(); layers = layers.subspan(std::min(at_once, layers.size()))) {
+    std::array<MatrixProduct, at_once> products;
+    const auto some = layers.first(std::min(at_once, layers.size()));
+    std::transform(some.begin(), some.end(), products.begin(),
+                   [&](const LinearOperands& layer) { return product_of(which, layer); });
+    multiply_group(threads, std::span(products).first(some.size()));
+  }
 }
 
 void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> bias,

@@ -46,6 +46,19 @@ void linear_backward_input(Threads& threads, LinearExtents e, const Elements& dy
 void linear_backward_weight(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
                             std::span<float> dw);
 
+/// The operands of one layer of a group: of linear_forward x, w, y; of linear_backward_input dy, w, dx; of
+/// linear_backward_weight dy, x, dw.
+struct LinearOperands {
+  LinearExtents extents;
+  Elements left, right;
+  MutableElements result;
+};
+enum class LinearProduct { forward, backward_input, backward_weight };
+
+/// One of the three functions above, without bias and, but for gradients of weights, without adding, for each layer of a
+/// group whose results do not overlap, such as the experts of a layer: the threads share the work of all.
+void linear_group(Threads& threads, LinearProduct product, std::span<const LinearOperands> layers);
+
 /// The three products with factors and sums in double; each result is rounded once.
 void linear_forward_in_double(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
                               const MutableElements& y);

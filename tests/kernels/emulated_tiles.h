@@ -54,23 +54,28 @@ inline void along(const void* from, std::int64_t across, std::int64_t depth, std
   pack_panels([&](std::int64_t k, std::int64_t j) { return src[j * across + k]; }, depth, cols, panel, dst);
 }
 
-inline void across(const void* from, std::int64_t along, std::int64_t depth, std::int64_t cols, std::int64_t panel,
+/// Element (k, j) of a factor whose outer index is k, which has `elements` of them; zero beyond.
+inline auto outer_elements(const void* from, std::int64_t along, std::int64_t elements) {
+  return [=, src = static_cast<const std::uint16_t*>(from)](std::int64_t k, std::int64_t j) {
+    return k < elements ? src[k * along + j] : std::uint16_t{0};
+  };
+}
+
+inline void across(const void* from, std::int64_t along, std::int64_t elements, std::int64_t cols, std::int64_t panel,
                    float* dst) {
-  const auto* src = static_cast<const std::uint16_t*>(from);
-  pack_panels([&](std::int64_t k, std::int64_t j) { return src[k * along + j]; }, depth, cols, panel, dst);
+  pack_panels(outer_elements(from, along, elements), (elements + 1) / 2, cols, panel, dst);
 }
 
 template <int B>
-void strips(const void* from, std::int64_t along, std::int64_t depth, std::int64_t rows, std::int64_t strip,
+void strips(const void* from, std::int64_t along, std::int64_t elements, std::int64_t rows, std::int64_t strip,
             float* dst) {
-  const auto* src = static_cast<const std::uint16_t*>(from);
+  const auto element = outer_elements(from, along, elements);
+  const std::int64_t depth = (elements + 1) / 2;
   for (std::int64_t first = 0; first < rows; first += R, dst += strip)
     for (std::int64_t k = 0; k < (depth + B - 1) / B * B; ++k)
       for (std::int64_t r = 0; r < R; ++r)
         dst[k / B * B * R + r * B + k % B] =
-            first + r < rows && k < depth
-                ? word_of(src[2 * k * along + first + r], src[(2 * k + 1) * along + first + r])
-                : 0.0F;
+            first + r < rows ? word_of(element(2 * k, first + r), element(2 * k + 1, first + r)) : 0.0F;
 }
 
 inline void widen(const void* from, std::int64_t count, float* dst) {

@@ -1,6 +1,8 @@
 #include "framework/autograd/ops/experts.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <ranges>
 
 #include "framework/kernels/activation.h"
@@ -100,18 +102,83 @@ struct Sizes {
   std::int64_t hidden, inner, wide;  ///< wide: rows of fc1
 };
 
-/// Calls body(e, first, rows) for every expert with rows.
+/// The rows of one expert in a matrix of all rows.
+struct ExpertRange {
+  std::int64_t first, count;
+  template <class Operand>
+  Operand of(const Operand& all, std::int64_t width) const {
+    return all.part(static_cast<std::size_t>(first * width), static_cast<std::size_t>(count * width));
+  }
+};
+
+/// Calls body(e, range) for every expert with rows.
 template <class Body>
 void for_experts(const Rows& rows, const Body& body) {
   for (std::size_t e = 0; e + 1 < rows.first_row.size(); ++e) {
-    const auto first = rows.first_row[e], count = rows.first_row[e + 1] - first;
-    if (count > 0) body(e, first, count);
+    const ExpertRange range{rows.first_row[e], rows.first_row[e + 1] - rows.first_row[e]};
+    if (range.count > 0) body(e, range);
   }
 }
 
-template <class Operand>
-Operand part(const Operand& all, std::int64_t first, std::int64_t rows, std::int64_t width) {
-  return all.part(static_cast<std::size_t>(first * width), static_cast<std::size_t>(rows * width));
+/// The layers of some experts, which are computed together. Bounds how many weights are rounded at once.
+class ExpertGroup {
+ public:
+  ExpertGroup(Tape& tape, kernels::LinearProduct product) : tape_(tape), product_(product) {}
+  void add(const kernels::LinearOperands& layer) {
+    layers_[size_++] = layer;
+    if (size_ == layers_.size()) compute();
+  }
+  /// With `weight`, rounded to `type`, as right factor.
+  void add(kernels::LinearOperands layer, const Leaf& weight, DType type) {
+    layer.right = weights_[size_].emplace(tape_, weight, type);
+    add(layer);
+  }
+  void compute() {
+    kernels::linear_group(tape_.threads(), product_, std::span(layers_).first(size_));
+    for (auto& weight : weights_) weight.reset();
+    size_ = 0;
+  }
+
+ private:
+  Tape& tape_;
+  kernels::LinearProduct product_;
+  std::array<kernels::LinearOperands, 32> layers_;
+  std::array<std::optional<RoundedWeight>, 32> weights_;
+  std::size_t size_ = 0;
+};
+
+/// y = x w^T for the rows of each expert. weight(e): the leaf of expert e.
+template <class Weight>
+void forward(Tape& tape, const Rows& rows, std::int64_t in, std::int64_t out, const kernels::Elements& x,
+             const Weight& weight, DType type, const kernels::MutableElements& y) {
+  ExpertGroup group(tape, kernels::LinearProduct::forward);
+  for_experts(rows, [&](std::size_t e, const ExpertRange& range) {
+    group.add({{range.count, in, out}, range.of(x, in), {}, range.of(y, out)}, weight(e), type);
+  });
+  group.compute();
+}
+
+/// dx = dy w.
+template <class Weight>
+void backward_input(Tape& tape, const Rows& rows, std::int64_t in, std::int64_t out, const kernels::Elements& dy,
+                    const Weight& weight, DType type, const kernels::MutableElements& dx) {
+  ExpertGroup group(tape, kernels::LinearProduct::backward_input);
+  for_experts(rows, [&](std::size_t e, const ExpertRange& range) {
+    group.add({{range.count, in, out}, range.of(dy, out), {}, range.of(dx, in)}, weight(e), type);
+  });
+  group.compute();
+}
+
+/// The gradients of the weights, which are added to.
+template <class Weight>
+void backward_weight(Tape& tape, const Rows& rows, std::int64_t in, std::int64_t out, const kernels::Elements& dy,
+                     const kernels::Elements& x, const Weight& weight) {
+  ExpertGroup group(tape, kernels::LinearProduct::backward_weight);
+  for_experts(rows, [&](std::size_t e, const ExpertRange& range) {
+    if (weight(e).trained())
+      group.add({{range.count, in, out}, range.of(dy, out), range.of(x, in), weight(e).grad.floats()});
+  });
+  group.compute();
 }
 
 class ExpertsNode final : public Node {
@@ -163,16 +230,9 @@ class ExpertsNode final : public Node {
       const Matrix value(tape, type_, rows_.count(), sizes_.inner);
       kernels::weighted_activation_forward(threads, network_.act, network_.gated, sizes_.inner, before_.value(), factor,
                                            value);
-      for_experts(rows_, [&](std::size_t e, std::int64_t first, std::int64_t count) {
-        const kernels::LinearExtents extents{count, sizes_.inner, sizes_.hidden};
-        auto& w = *fc2_[e].leaf;
-        const auto d = part(kernels::Elements(dout), first, count, sizes_.hidden);
-        if (w.trained())
-          kernels::linear_backward_weight(threads, extents, d,
-                                          part(kernels::Elements(value), first, count, sizes_.inner), w.grad.floats());
-        kernels::linear_backward_input(threads, extents, d, RoundedWeight(tape, w, type_),
-                                       part(kernels::MutableElements(dvalue), first, count, sizes_.inner), false);
-      });
+      const auto weight = [&](std::size_t e) -> Leaf& { return *fc2_[e].leaf; };
+      backward_weight(tape, rows_, sizes_.inner, sizes_.hidden, dout, value, weight);
+      backward_input(tape, rows_, sizes_.inner, sizes_.hidden, dout, weight, type_, dvalue);
     }
     kernels::weighted_activation_backward(threads, network_.act, network_.gated, sizes_.inner, dvalue, before_.value(),
                                           factor, dbefore, dweight);
@@ -184,15 +244,11 @@ class ExpertsNode final : public Node {
     const Matrix in(tape, x_.value().dtype(), rows_.count(), sizes_.hidden);
     input(tape, in);
     const auto dx = tape.grad_target(x_place_);
+    const auto weight = [&](std::size_t e) -> Leaf& { return *fc1_[e].leaf; };
     const bool wanted = !dx.tensor.empty() || network_.weights_on_input;
     if (wanted) {
       const Matrix din(tape, DType::float32, rows_.count(), sizes_.hidden);
-      for_experts(rows_, [&](std::size_t e, std::int64_t first, std::int64_t count) {
-        kernels::linear_backward_input(threads, {count, sizes_.hidden, sizes_.wide},
-                                       part(kernels::Elements(dbefore), first, count, sizes_.wide),
-                                       RoundedWeight(tape, *fc1_[e].leaf, type_),
-                                       part(kernels::MutableElements(din), first, count, sizes_.hidden), false);
-      });
+      backward_input(tape, rows_, sizes_.hidden, sizes_.wide, dbefore, weight, type_, din);
       if (network_.weights_on_input) {
         kernels::dot_rows(threads, sizes_.hidden, din, in, dweight);
         kernels::scale_rows(threads, sizes_.hidden, rows_.weight, din);
@@ -200,13 +256,7 @@ class ExpertsNode final : public Node {
       if (!dx.tensor.empty()) rows_.sum(tape, sizes_.hidden, din, dx.tensor, dx.add);
     }
     if (network_.weights_on_input) kernels::scale_rows(threads, sizes_.hidden, rows_.weight, in);
-    for_experts(rows_, [&](std::size_t e, std::int64_t first, std::int64_t count) {
-      auto& w = *fc1_[e].leaf;
-      if (w.trained())
-        kernels::linear_backward_weight(threads, {count, sizes_.hidden, sizes_.wide},
-                                        part(kernels::Elements(dbefore), first, count, sizes_.wide),
-                                        part(kernels::Elements(in), first, count, sizes_.hidden), w.grad.floats());
-    });
+    backward_weight(tape, rows_, sizes_.hidden, sizes_.wide, dbefore, in, weight);
   }
 
   /// The inputs of the experts, before they are multiplied by weights.
@@ -282,12 +332,9 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
       std::ranges::copy(in.tensor().raw(), received.value().raw().begin());
     }
     if (network.weights_on_input) kernels::scale_rows(threads, sizes.hidden, rows.weight, in);
-    for_experts(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
-      kernels::linear_forward(threads, {count, sizes.hidden, sizes.wide},
-                              part(kernels::Elements(in), first, count, sizes.hidden),
-                              RoundedWeight(tape, *fc1[e], type), {},
-                              part(kernels::MutableElements(before.value()), first, count, sizes.wide));
-    });
+    forward(
+        tape, rows, sizes.hidden, sizes.wide, in, [&](std::size_t e) -> Leaf& { return *fc1[e]; }, type,
+        before.value());
   }
   const Matrix value(tape, type, rows.count(), sizes.inner), out(tape, DType::float32, rows.count(), sizes.hidden);
   if (network.weights_on_input) {
@@ -299,12 +346,11 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
     kernels::weighted_activation_forward(threads, network.act, network.gated, sizes.inner, before.value(), rows.weight,
                                          value);
   }
-  for_experts(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
-    kernels::linear_forward(
-        threads, {count, sizes.inner, sizes.hidden}, part(kernels::Elements(value), first, count, sizes.inner),
-        RoundedWeight(tape, *fc2[e], type), {}, part(kernels::MutableElements(out), first, count, sizes.hidden));
-    if (tap) tap(e, out.tensor().slice(first, count));
-  });
+  forward(
+      tape, rows, sizes.inner, sizes.hidden, value, [&](std::size_t e) -> Leaf& { return *fc2[e]; }, type, out);
+  if (tap)
+    for_experts(rows,
+                [&](std::size_t e, const ExpertRange& range) { tap(e, out.tensor().slice(range.first, range.count)); });
   rows.sum(tape, sizes.hidden, out, y.value(), false);
   if (y.wants_grad())
     tape.record<ExpertsNode>(y, x, choices.weights, std::move(before), std::move(received), rows, sizes, network,
