@@ -112,10 +112,10 @@ void print(const recipe::Recipe& recipe, const Flags& flags, const Measured& m) 
   if (flags.json) {
     std::printf(
         "{\"who\": \"tessera\", \"batch\": %ld, \"seq\": %ld, \"threads\": %d, \"min_s\": %.5f, \"median_s\": %.5f, "
-        "\"cpu_min_s\": %.5f, "
+        "\"cpu_min_s\": %.5f, \"model_flops\": %.0f, "
         "\"peak_rss_mb\": %.0f, \"loss_first\": %.4f, \"loss_last\": %.4f, \"steps\": %d}\n",
-        batch, length, flags.threads, m.wall.low, m.wall.median, m.processor.low, peak_megabytes(), m.first_loss,
-        m.last_loss, m.wall.repetitions);
+        batch, length, flags.threads, m.wall.low, m.wall.median, m.processor.low, m.flops, peak_megabytes(),
+        m.first_loss, m.last_loss, m.wall.repetitions);
     return;
   }
   std::printf(

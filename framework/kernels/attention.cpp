@@ -125,10 +125,10 @@ void attention_forward_by(const TileKernels* pairs, Threads& threads, const Atte
                           Earlier earlier) {
   check(e, visible, mask, of.lse.size());
   check_queries_and_keys(e, of.q.size(), of.o.size(), of.k.size(), of.v.size());
-  const auto types = {of.q.type, of.k.type, of.v.type, of.o.type};
-  const bool floats = all_floats(types);
-  must(floats || earlier == Earlier::overwrite, "attention that joins earlier results is of floats");
-  const bool by_rows = e.T < row_at_a_time && earlier == Earlier::overwrite && floats;
+  const auto factors = {of.q.type, of.k.type, of.v.type};
+  must(of.o.type == DType::float32 || earlier == Earlier::overwrite, "attention joins earlier results that are floats");
+  const bool by_rows =
+      e.T < row_at_a_time && earlier == Earlier::overwrite && all_floats(factors) && of.o.type == DType::float32;
   AttentionCall call{.e = e,
                      .visible = visible,
                      .mask = mask,
@@ -140,7 +140,7 @@ void attention_forward_by(const TileKernels* pairs, Threads& threads, const Atte
                      .out = of.o,
                      .lse_out = of.lse.data(),
                      .earlier = earlier};
-  if (pairs != nullptr && can_multiply_pairs(e, types)) call.pairs = pairs;
+  if (pairs != nullptr && can_multiply_pairs(e, factors)) call.pairs = pairs;
   const Scratch packed(packed_floats(call));
   pack_keys(threads, call, call.v, e.v, packed.data());
   const std::int64_t size = by_rows ? 1 : query_block, blocks = (e.T + size - 1) / size;
@@ -158,8 +158,9 @@ void attention_backward_by(const TileKernels* pairs, Threads& threads, const Att
   check(e, visible, mask, of.lse.size());
   check_queries_and_keys(e, of.q.size(), of.o.size(), of.k.size(), of.v.size());
   check_queries_and_keys(e, of.dq.size(), of.d_o.size(), of.dk.size(), of.dv.size());
-  const auto types = {of.q.type, of.k.type, of.v.type, of.o.type, of.d_o.type, of.dq.type, of.dk.type, of.dv.type};
-  must(all_floats(types) || earlier == Earlier::overwrite, "attention that joins earlier results is of floats");
+  const auto factors = {of.q.type, of.k.type, of.v.type, of.d_o.type};
+  must(all_floats({of.dq.type, of.dk.type, of.dv.type}) || earlier == Earlier::overwrite,
+       "attention joins earlier results that are floats");
   AttentionCall call{.e = e,
                      .visible = visible,
                      .mask = mask,
@@ -173,7 +174,7 @@ void attention_backward_by(const TileKernels* pairs, Threads& threads, const Att
                      .dk = of.dk,
                      .dv = of.dv,
                      .earlier = earlier};
-  if (pairs != nullptr && can_multiply_pairs(e, types)) call.pairs = pairs;
+  if (pairs != nullptr && can_multiply_pairs(e, factors)) call.pairs = pairs;
   const Scratch packed(packed_floats(call));
   pack_keys(threads, call, call.k, e.k, packed.data());
   // All query blocks of a group add to the same dk and dv. One part per group needs no memory beyond the thread's own

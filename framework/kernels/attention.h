@@ -84,8 +84,8 @@ struct AttentionForward {
 /// With Earlier::join, o and lse hold the result of the same queries over other keys, and become that over both: with
 /// l = log(e^lse + e^lse'), o becomes e^(lse - l) o + e^(lse' - l) o'.
 ///
-/// Operands are float32, bfloat16 or float16; with Earlier::join all are float32. Scores, softmax and sums are fp32,
-/// and results are rounded once. Where all operands are bfloat16 and chosen_isa() multiplies pairs of them
+/// Operands are float32, bfloat16 or float16; with Earlier::join the results are float32. Scores, softmax and sums are
+/// fp32, and results are rounded once. Where q, k, v and d_o are bfloat16 and chosen_isa() multiplies pairs of them
 /// (avx512_bf16, amx; D even, strides and offsets even), the probabilities, and in the backward pass the gradients of
 /// the scores, are rounded to bfloat16 too, as factors of such products. Denormals are flushed to zero. The blocking
 /// depends on the extents only, so the result does not depend on the number of threads. Throws ShapeError if an operand

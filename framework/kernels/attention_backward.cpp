@@ -185,6 +185,21 @@ HWY_INLINE void AddToKeys(const KeyBlock& block, const Operands& o, const float*
   });
 }
 
+/// Writes the gradient of the queries, columns [size, width], times `factor`, or adds it. `memory` holds [width, size]
+/// floats.
+HWY_INLINE void WriteQueries(const AttentionCall& call, const QueryBlock& at, const float* columns, std::size_t size,
+                             float factor, float* memory) {
+  const auto& e = call.e;
+  const auto count = static_cast<std::size_t>(at.count), row = static_cast<std::size_t>(e.q.row_stride);
+  const auto first = row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group);
+  if (call.earlier == Earlier::overwrite)
+    return ToRowsOf(columns, count, size, factor, call.dq, first, e.q.row_stride, memory);
+  ToRows(columns, count, size, factor, memory, size);
+  float* dq = floats_at(call.dq, first);
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t d = 0; d < size; ++d) dq[i * row + d] += memory[i * size + d];
+}
+
 void BackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients to) {
   const auto& e = call.e;
   const Scratch memory(OperandFloats(static_cast<std::size_t>(e.D)));
@@ -206,14 +221,7 @@ void BackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients
     AddToKeys(block, o, o.ds, o.q_rows, to.dk + row);
     AddWeightedKeys(block, k.at, k.row, o.size, o.ds, o.dq);
   }
-  const auto count = static_cast<std::size_t>(at.count), q_row = static_cast<std::size_t>(e.q.row_stride);
-  const auto dq_at = row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group);
-  if (call.earlier == Earlier::overwrite)
-    return ToRowsOf(o.dq, count, o.size, static_cast<float>(e.scale), call.dq, dq_at, e.q.row_stride, o.rows);
-  float* dq = floats_at(call.dq, dq_at);
-  ToRows(o.dq, count, o.size, static_cast<float>(e.scale), o.q_rows, o.padded);  // the queries are not needed any more
-  for (std::size_t i = 0; i < count; ++i)
-    for (std::size_t d = 0; d < o.size; ++d) dq[i * q_row + d] += o.q_rows[i * o.padded + d];
+  WriteQueries(call, at, o.dq, o.size, static_cast<float>(e.scale), o.rows);
 }
 
 /// The same with products of pairs of bfloat16; see ForwardPairs. p and ds are rounded once, ds after its
@@ -279,7 +287,7 @@ void BackwardPairs(const AttentionCall& call, const QueryBlock& at, KeyGradients
     multiply_pairs(t, e.D, (keys + 1) / 2, packed.rows(call.packed, at.b, at.g, key), keys_shape, ds_panels, dq, width,
                    true);
   }
-  ToRowsOf(dq, static_cast<std::size_t>(at.count), size, 1.0F, call.dq, q_at, e.q.row_stride, widened);
+  WriteQueries(call, at, dq, size, 1.0F, widened);
 }
 
 }  // namespace attention

@@ -24,7 +24,7 @@ struct AttentionCall {
   MutableElements out{}, dq{}, dk{}, dv{};
   float* lse_out = nullptr;
   Earlier earlier;
-  const TileKernels* pairs = nullptr;  ///< if not null: all elements are bfloat16 and are multiplied by these
+  const TileKernels* pairs = nullptr;  ///< if not null: q, k, v, d_o are bfloat16 and are multiplied by these
   const float* packed = nullptr;       ///< with `pairs`: PackedKeys of the values (forward) or the keys (backward)
 };
 

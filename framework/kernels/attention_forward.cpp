@@ -138,6 +138,23 @@ HWY_INLINE void Finish(const AttentionCall& call, const QueryBlock& at, const So
   std::copy_n(lse, at.count, call.lse_out + (at.b * e.H + at.head) * e.T + at.first);
 }
 
+/// Sets the softmax and the outputs [size, width] to what is there before the keys of this call. False: there are none, and
+/// the earlier results stay.
+HWY_INLINE bool Begin(const AttentionCall& call, const QueryBlock& at, const Sight& sight, std::size_t size,
+                      Softmax& softmax, float* out) {
+  if (call.earlier == Earlier::overwrite) {
+    std::fill_n(out, size * width, 0.0F);
+    return true;
+  }
+  if (sight.begin >= sight.end) return false;
+  const auto& e = call.e;
+  const auto count = static_cast<std::size_t>(at.count);
+  softmax.Resume(call.lse_out + (at.b * e.H + at.head) * e.T + at.first, count);
+  ToColumns(floats_at(call.out, row_of(e.o, at.b * e.T + at.first, at.g, at.head_in_group)),
+            static_cast<std::size_t>(e.o.row_stride), count, size, 1.0F, out);
+  return true;
+}
+
 void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
   const auto& e = call.e;
   const auto size = static_cast<std::size_t>(e.D);
@@ -152,15 +169,7 @@ void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
                              static_cast<std::size_t>(at.count), size, rows);
   ToColumns(q.at, q.row, static_cast<std::size_t>(at.count), size, static_cast<float>(e.scale * log2_of_e), columns);
   Softmax softmax;
-  if (call.earlier == Earlier::join) {
-    if (sight.begin >= sight.end) return;
-    const auto count = static_cast<std::size_t>(at.count);
-    softmax.Resume(call.lse_out + (at.b * e.H + at.head) * e.T + at.first, count);
-    ToColumns(floats_at(call.out, row_of(e.o, at.b * e.T + at.first, at.g, at.head_in_group)),
-              static_cast<std::size_t>(e.o.row_stride), count, size, 1.0F, out);
-  } else {
-    std::fill_n(out, size * width, 0.0F);
-  }
+  if (!Begin(call, at, sight, size, softmax, out)) return;
   for (auto key = sight.begin; key < sight.end; key += key_block) {
     const KeyBlock block = Cut(sight, key);
     const FloatRows k = RowsOf(call.k, row_of(e.k, at.b * e.S + key, at.g), e.k.row_stride, block.keys, size, rows);
@@ -196,7 +205,7 @@ void ForwardPairs(const AttentionCall& call, const QueryBlock& at) {
   const auto q = call.q.part(static_cast<std::size_t>(row_of(e.q, at.b * e.T + at.first, at.g, at.head_in_group)), 0);
   t.bfloat16.along(q.at, e.q.row_stride, queries.depth, at.count, queries.panel(), q_panels);
   Softmax softmax;
-  std::fill_n(out, size * width, 0.0F);
+  if (!Begin(call, at, sight, size, softmax, out)) return;
   for (auto key = sight.begin / packed_keys * packed_keys; key < sight.end; key += packed_keys) {
     const KeyBlock block = Cut(sight, key);
     const auto keys = static_cast<std::int64_t>(block.keys);

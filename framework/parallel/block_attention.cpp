@@ -115,7 +115,7 @@ class PairSight {
 struct Pair {
   kernels::AttentionExtents e;
   kernels::DropoutMask mask;
-  std::size_t q, o, keys, lse, lse_count;  ///< in floats
+  std::size_t q, o, keys, lse, lse_count;  ///< in elements
 };
 
 /// Calls compute(pair, visible) for each pair of a chunk of queries here and one of keys of rank `owner` in which a
@@ -148,15 +148,13 @@ void each_pair(const Work& w, PairSight& sight, int owner, const Compute& comput
       }
 }
 
+kernels::Elements from(const kernels::Elements& x, std::size_t first) { return x.part(first, x.size() - first); }
+
 /// Brings the block of each rank here, one after the other, this rank's own first.
 class KeyBlocks {
  public:
   KeyBlocks(autograd::Tape& tape, const Work& w, const Tensor& qkv)
-      : tape_(tape),
-        work_(w),
-        type_(qkv.dtype()),
-        bytes_(w.block() * size_of(type_)),
-        own_(tape.scratch(type_, w.block())) {
+      : work_(w), type_(qkv.dtype()), bytes_(w.block() * size_of(type_)), own_(tape.scratch(type_, w.block())) {
     pack(w, size_of(type_), qkv.raw(), own_.bytes().first(bytes_));
     const auto others = w.exchange == BlockExchange::gather ? static_cast<std::size_t>(w.ranks()) : 1;
     more_ = tape.scratch(type_, others * w.block());
@@ -164,7 +162,7 @@ class KeyBlocks {
       w.group.all_gather(own_.bytes().first(bytes_), more_.bytes().first(others * bytes_), keys_name);
   }
 
-  /// Calls compute(owner, keys and values, progress) for each rank; progress() lets the next block travel on.
+  /// Calls compute(owner, Elements of keys and values, progress) for each rank; progress() lets the next block travel on.
   template <class Compute>
   void each(const Compute& compute) {
     for (int step = 0; step < work_.ranks(); ++step) {
@@ -192,11 +190,9 @@ class KeyBlocks {
  private:
   template <class Compute, class Progress>
   void call(std::span<std::byte> block, int owner, const Compute& compute, const Progress& progress) {
-    const auto floats = tape_.read(Tensor(block, type_, {static_cast<std::int64_t>(work_.block())}));
-    compute(owner, floats.span(), progress);
+    compute(owner, kernels::Elements(block.data(), work_.block(), type_), progress);
   }
 
-  autograd::Tape& tape_;
   const Work& work_;
   DType type_;
   std::size_t bytes_;
@@ -278,23 +274,24 @@ class BlockAttention final : public autograd::Node {
     const auto target = tape.grad_target(qkv_);
     if (dy.empty() || target.tensor.empty()) return;
     must(!target.add, "a fused projection has one attention");
-    const auto x = tape.read(qkv_), dx = tape.write(target), o = tape.read(out_), d_o = tape.read(dy.tensor);
+    const kernels::Elements x = qkv_.value(), o = out_.value(), d_o = dy.tensor;
+    const auto dx = tape.write(target);
     kernels::fill(tape.threads(), 0, dx);
     KeyBlocks blocks(tape, work_, qkv_.value());
     BlockGradients gradients(tape, work_);
     PairSight sight(tape, work_);
-    blocks.each([&](int owner, std::span<const float> kv, const auto& progress) {
+    blocks.each([&](int owner, const kernels::Elements& kv, const auto& progress) {
       const auto dkv = gradients.begin(owner);
       const auto compute = [&](const Pair& p, const kernels::VisibleKeys& visible) {
-        const auto k = kv.subspan(p.keys);
+        const auto k = from(kv, p.keys);
         const auto dk = dkv.subspan(p.keys);
         kernels::attention_backward(tape.threads(), p.e, visible, p.mask,
-                                    {.q = x.span().subspan(p.q),
+                                    {.q = from(x, p.q),
                                      .k = k,
                                      .v = k,
-                                     .o = o.span().subspan(p.o),
+                                     .o = from(o, p.o),
                                      .lse = lse_.floats().subspan(p.lse, p.lse_count),
-                                     .d_o = d_o.span().subspan(p.o),
+                                     .d_o = from(d_o, p.o),
                                      .dq = dx.span().subspan(p.q),
                                      .dk = dk,
                                      .dv = dk},
@@ -327,16 +324,17 @@ autograd::Var block_attention(const autograd::Var& qkv, const kernels::Attention
   auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad());
   auto lse = tape.make({e.B, 2, e.H, work.chunk()}, false);
   {
-    const auto x = tape.read(qkv), o = tape.write(y);
+    const kernels::Elements x = qkv.value();
+    const auto o = tape.write(y);
     kernels::fill(tape.threads(), 0, o);
     kernels::fill(tape.threads(), -std::numeric_limits<float>::infinity(), lse.floats());
     KeyBlocks blocks(tape, work, qkv.value());
     PairSight sight(tape, work);
-    blocks.each([&](int owner, std::span<const float> kv, const auto& progress) {
+    blocks.each([&](int owner, const kernels::Elements& kv, const auto& progress) {
       const auto compute = [&](const Pair& p, const kernels::VisibleKeys& seen) {
-        const auto k = kv.subspan(p.keys);
+        const auto k = from(kv, p.keys);
         kernels::attention_forward(tape.threads(), p.e, seen, p.mask,
-                                   {.q = x.span().subspan(p.q),
+                                   {.q = from(x, p.q),
                                     .k = k,
                                     .v = k,
                                     .o = o.span().subspan(p.o),

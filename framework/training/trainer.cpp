@@ -7,6 +7,7 @@
 
 #include "framework/base/clock.h"
 #include "framework/base/files.h"
+#include "framework/base/memory_limit.h"
 #include "framework/base/trace.h"
 #include "framework/comm/together.h"
 #include "framework/kernels/machine_limits.h"
@@ -281,7 +282,11 @@ void Trainer::complete_step(const StepIntent& intent, double seconds) {
   progress_.consumed_samples += samples;
   if (intent.changes_weights()) progress_.sample_chain = intent.outcome.samples.after(progress_.sample_chain);
   complete_record(record, setup_, progress_);
-  record.memory_bytes = state_.bytes().all() + static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
+  const auto state = state_.bytes();
+  record.weight_bytes = state.weights;
+  record.gradient_bytes = state.gradients;
+  record.optimizer_bytes = state.optimizer;
+  record.activation_bytes = activation_bytes();
   evaluator_.expect(record.step_seconds * static_cast<double>(samples_per_step()) / static_cast<double>(samples));
   if (log_) log_->step(record);
   interval_.add(record);
@@ -310,6 +315,19 @@ void Trainer::save_before_growth() {
   const auto micro_batches = setup_.data.batch_plan.at(progress_.consumed_samples).micro_batches;
   if (o_.save_interval && micro_batches_ > 0 && micro_batches != micro_batches_) save_now();
   micro_batches_ = micro_batches;
+}
+
+std::int64_t Trainer::activation_bytes() const {
+  return static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
+}
+
+/// What the memory of this rank was used for. Peak: what the operating system measured, with code, data and message buffers.
+std::string Trainer::memory_line() const {
+  const auto words = [](std::int64_t bytes) { return in_binary_units(static_cast<double>(bytes)); };
+  const auto state = state_.bytes();
+  return text("memory of this rank: weights ", words(state.weights), ", gradients ", words(state.gradients),
+              ", optimizer state ", words(state.optimizer), ", activations ", words(activation_bytes()),
+              "; peak of the process ", words(peak_resident_bytes()));
 }
 
 bool Trainer::evaluation_is_due() const {
@@ -421,6 +439,7 @@ RunEnd Trainer::run() {
     if (again) continue;
     report_profile(true);
     if (const auto line = bubble_.line(setup_); !line.empty()) note(line);
+    if (stepped_) note(memory_line());
     if (done && !done_before) evaluate_at_end();
     saved = save_now();
     again = done && progress_.iteration < o_.training_iters;

@@ -48,6 +48,8 @@ class Trainer {
   std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
   bool step();
   void report_profile(bool last);
+  std::int64_t activation_bytes() const;
+  std::string memory_line() const;
   bool accepts(const JudgedStep& judged);
   void roll_back(std::int64_t back_to);
   void read_rejected();

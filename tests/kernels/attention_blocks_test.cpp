@@ -4,8 +4,11 @@
 #include <limits>
 #include <random>
 
-#include "framework/kernels/attention.h"
+#include "framework/kernels/attention_tiles.h"
+#include "framework/kernels/gemm.h"
+#include "tests/kernels/emulated_tiles.h"
 #include "tests/kernels/reference.h"
+#include "tests/kernels/typed.h"
 
 namespace tessera::kernels {
 namespace {
@@ -83,63 +86,87 @@ struct Blocks {
   }
 };
 
-void expect_close(const std::vector<float>& got, const std::vector<float>& expected, const std::string& what) {
+/// How the factors are multiplied: their type, and the tiles of pairs of bfloat16, or null.
+struct Factors {
+  const char* name;
+  DType type;
+  const TileKernels* pairs;
+};
+
+std::vector<Factors> all_factors() {
+  std::vector<Factors> all = {{"float32", DType::float32, nullptr},
+                              {"float16, widened", DType::float16, nullptr},
+                              {"bfloat16, widened", DType::bfloat16, nullptr},
+                              {"pairs, emulated", DType::bfloat16, &emulated_pairs<1>()},
+                              {"pairs in blocks, emulated", DType::bfloat16, &emulated_pairs<4>()}};
+  if (pair_tiles() != nullptr) all.push_back({"pairs", DType::bfloat16, pair_tiles()});
+  return all;
+}
+
+/// `unit`: of the largest value. fp32 sums in another order differ by some units in the last place.
+void expect_close(const std::vector<float>& got, const std::vector<float>& expected, float unit,
+                  const std::string& what) {
   float most = 1e-3F;
   for (const auto value : expected)
     if (std::isfinite(value)) most = std::max(most, std::abs(value));
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (got[i] == expected[i]) continue;
-    ASSERT_NEAR(got[i], expected[i], 3e-6F * most) << what << ", element " << i;
+    ASSERT_NEAR(got[i], expected[i], unit * most) << what << ", element " << i;
   }
+}
+
+void blocks_equal_one_call(unsigned seed, const Factors& factors) {
+  Blocks w(seed);
+  const auto name = text("seed ", seed, ", ", factors.name);
+  const VisibleKeys visible{w.first, w.last};
+  const auto rows = static_cast<std::size_t>(w.e.S * w.e.H);
+  Typed qkv(factors.type, w.qkv), d_o(factors.type, w.d_o);
+  const auto x = qkv.now(), slope = d_o.now();  // as floats, exactly
+  std::vector<float> o(w.d_o.size()), lse(rows), d(w.qkv.size());
+  attention_forward(w.threads, w.e, visible, w.mask(), {.q = x, .k = x, .v = x, .o = o, .lse = lse});
+  attention_backward(w.threads, w.e, visible, w.mask(),
+                     {.q = x, .k = x, .v = x, .o = o, .lse = lse, .d_o = slope, .dq = d, .dk = d, .dv = d});
+
+  std::vector<float> blocks_o(o.size()), blocks_lse(rows, -std::numeric_limits<float>::infinity()), blocks_d(d.size());
+  const auto from = [](const Elements& all, std::size_t first) { return all.part(first, all.size() - first); };
+  w.each(blocks_lse, [&](const AttentionExtents& e, const VisibleKeys& seen, const DropoutMask& mask,
+                         std::int64_t query, std::int64_t key, std::span<float> l) {
+    const auto kv = from(qkv.elements(), w.at(key, e.k));
+    attention_forward_by(factors.pairs, w.threads, e, seen, mask,
+                         {.q = from(qkv.elements(), w.at(query, e.q)),
+                          .k = kv,
+                          .v = kv,
+                          .o = std::span(blocks_o).subspan(w.at(query, e.o)),
+                          .lse = l},
+                         Earlier::join);
+  });
+  w.each(blocks_lse, [&](const AttentionExtents& e, const VisibleKeys& seen, const DropoutMask& mask,
+                         std::int64_t query, std::int64_t key, std::span<float> l) {
+    const auto kv = from(qkv.elements(), w.at(key, e.k));
+    const auto dkv = std::span(blocks_d).subspan(w.at(key, e.k));
+    attention_backward_by(factors.pairs, w.threads, e, seen, mask,
+                          {.q = from(qkv.elements(), w.at(query, e.q)),
+                           .k = kv,
+                           .v = kv,
+                           .o = from(blocks_o, w.at(query, e.o)),
+                           .lse = l,
+                           .d_o = from(d_o.elements(), w.at(query, e.o)),
+                           .dq = std::span(blocks_d).subspan(w.at(query, e.q)),
+                           .dk = dkv,
+                           .dv = dkv},
+                          Earlier::join);
+  });
+  // Products of pairs round probabilities and gradients of scores, to 2^-9 of each term; a sum can be smaller than its
+  // terms.
+  const float unit = factors.pairs != nullptr ? 0x1p-7F : 3e-6F;
+  expect_close(blocks_o, o, unit, name + ", o");
+  expect_close(blocks_d, d, unit, name + ", gradients");
 }
 
 TEST(AttentionInBlocks, IsThatOfOneCall) {
   const auto start = std::random_device()();
-  for (unsigned trial = 0; trial < 25; ++trial) {
-    Blocks w(start + trial);
-    const auto name = "seed " + std::to_string(start) + ", trial " + std::to_string(trial);
-    const VisibleKeys visible{w.first, w.last};
-    const auto rows = static_cast<std::size_t>(w.e.S * w.e.H);
-    std::vector<float> o(w.d_o.size()), lse(rows), d(w.qkv.size());
-    attention_forward(w.threads, w.e, visible, w.mask(), {.q = w.qkv, .k = w.qkv, .v = w.qkv, .o = o, .lse = lse});
-    attention_backward(
-        w.threads, w.e, visible, w.mask(),
-        {.q = w.qkv, .k = w.qkv, .v = w.qkv, .o = o, .lse = lse, .d_o = w.d_o, .dq = d, .dk = d, .dv = d});
-
-    std::vector<float> blocks_o(o.size()), blocks_lse(rows, -std::numeric_limits<float>::infinity()),
-        blocks_d(d.size());
-    const std::span<const float> x(w.qkv);
-    w.each(blocks_lse, [&](const AttentionExtents& e, const VisibleKeys& seen, const DropoutMask& mask,
-                           std::int64_t query, std::int64_t key, std::span<float> l) {
-      const auto kv = x.subspan(w.at(key, e.k));
-      attention_forward(w.threads, e, seen, mask,
-                        {.q = x.subspan(w.at(query, e.q)),
-                         .k = kv,
-                         .v = kv,
-                         .o = std::span(blocks_o).subspan(w.at(query, e.o)),
-                         .lse = l},
-                        Earlier::join);
-    });
-    w.each(blocks_lse, [&](const AttentionExtents& e, const VisibleKeys& seen, const DropoutMask& mask,
-                           std::int64_t query, std::int64_t key, std::span<float> l) {
-      const auto kv = x.subspan(w.at(key, e.k));
-      const auto dkv = std::span(blocks_d).subspan(w.at(key, e.k));
-      const std::span<const float> out(blocks_o), slope(w.d_o);
-      attention_backward(w.threads, e, seen, mask,
-                         {.q = x.subspan(w.at(query, e.q)),
-                          .k = kv,
-                          .v = kv,
-                          .o = out.subspan(w.at(query, e.o)),
-                          .lse = l,
-                          .d_o = slope.subspan(w.at(query, e.o)),
-                          .dq = std::span(blocks_d).subspan(w.at(query, e.q)),
-                          .dk = dkv,
-                          .dv = dkv},
-                         Earlier::join);
-    });
-    expect_close(blocks_o, o, name + ", o");
-    expect_close(blocks_d, d, name + ", gradients");
-  }
+  for (unsigned trial = 0; trial < 25; ++trial)
+    for (const auto& factors : all_factors()) blocks_equal_one_call(start + trial, factors);
 }
 
 }  // namespace
