@@ -49,7 +49,7 @@ LLAMA = {"model_config.normalization": "RMSNorm", "model_config.hidden_act": "sw
          "dataset_config.batch_size": 4, "model_config.seq_length": 256}
 UNTUNED = {"model_config.hidden_size": 640, "model_config.num_attention_heads": 10, "dataset_config.batch_size": 3, "model_config.seq_length": 200}
 TOY = """
-training_config: {training_iters: 1, output_dir: run, eval_iters: 0, tensorboard: false, save_interval: 0}
+training_config: {training_iters: 1, output_dir: run, log_interval: 1, eval_iters: 0, tensorboard: false, save_interval: 0}
 model_config: {num_layers: 2, hidden_size: 64, num_attention_heads: 2, seq_length: 32, max_position_embeddings: 32, vocab_size: 256}
 optimizer_config: {optimizer_type: adamw}
 dataset_config: {dataset_type: mock, batch_size: 1}
@@ -57,8 +57,8 @@ dataset_config: {dataset_type: mock, batch_size: 1}
 
 
 class Suite:
-    def __init__(self, args, machine):
-        self.args, self.machine, self.figures = args, machine, []
+    def __init__(self, args, machine, output, about):
+        self.args, self.machine, self.output, self.about, self.figures = args, machine, output, about, []
         self.steps = training_steps.Measure(args.build, args.python, args.threads, args.seconds)
         sets = machine["instruction_sets"]
         self.kind = next(s for s in ("amx", "avx512_bf16", "avx512", "avx2", "portable") if s in sets)
@@ -75,6 +75,7 @@ class Suite:
                              "target": target, "met": met})
         spread = f" ({min(values):.3g} to {max(values):.3g})" if len(values) > 1 else ""
         print(f"{name:<58} {median:8.3g}{spread} {unit}" + ("" if met is None else f"   target {target}: {'met' if met else 'MISSED'}"), flush=True)
+        self.output.write_text(json.dumps({**self.about, "machine": self.machine, "figures": self.figures}, indent=1) + "\n")
 
     def beside_torch(self):
         for dtype, shapes in (("float32", ("4x64", "4x256", "1x1024", "small")), ("bfloat16", ("4x64", "4x256", "1x1024", "8x1024"))):
@@ -159,10 +160,14 @@ def main():
     args = parser.parse_args()
     doctor = json.loads(subprocess.run([args.build / "framework/tessera", "doctor", "--json"], capture_output=True, text=True, check=True).stdout)
     machine = {**doctor["machine"], "rates": doctor["per_second"]}
-    before = {"commit": commit(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0], "cpu_pressure_percent": pressure()}
-    print(f"{machine['processor']}, {machine['instruction_set']}, {args.threads} threads, commit {before['commit']}, load {before['load']:.1f}, "
+    about = {"commit": commit(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0], "cpu_pressure_percent": pressure(),
+             "pairs": args.pairs, "threads": args.threads}
+    print(f"{machine['processor']}, {machine['instruction_set']}, {args.threads} threads, commit {about['commit']}, load {about['load']:.1f}, "
           f"{args.pairs} pairs")
-    suite = Suite(args, machine)
+    kind = re.sub(r"[^A-Za-z0-9]+", "-", f"{machine['processor']} {machine['instruction_set']}").strip("-")
+    output = args.output or HERE / "results" / f"{kind}-{about['date']}.json"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    suite = Suite(args, machine, output, about)
     if training_steps.has_torch(args.python):
         suite.beside_torch()
     else:
@@ -170,10 +175,6 @@ def main():
     suite.own_ratios()
     suite.ranks()
     suite.start()
-    kind = re.sub(r"[^A-Za-z0-9]+", "-", f"{machine['processor']} {machine['instruction_set']}").strip("-")
-    output = args.output or HERE / "results" / f"{kind}-{before['date']}.json"
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps({**before, "pairs": args.pairs, "threads": args.threads, "machine": machine, "figures": suite.figures}, indent=1) + "\n")
     print(f"written: {output}")
 
 
