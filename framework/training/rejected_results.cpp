@@ -15,7 +15,7 @@
 namespace tessera::training {
 namespace {
 
-constexpr std::array<const char*, 4> words = {"rerun_disabled", "initial_run", "first_rerun_not_reproducible",
+constexpr std::array<const char*, 4> status_words = {"rerun_disabled", "initial_run", "first_rerun_not_reproducible",
                                               "first_rerun_reproducible"};
 
 std::string moment() {
@@ -38,7 +38,7 @@ void add_rejected(const std::filesystem::path& file, const RejectedResult& resul
   const char* job = std::getenv("SLURM_JOBID");
   std::ofstream out(file, std::ios::app);
   out << text("ts=", moment(), " node=", host_name(), " device=0 jobID=", job == nullptr ? "N/A" : job,
-              " rank=0 iteration=", result.iteration, " status=", words[static_cast<std::size_t>(result.status)],
+              " rank=0 iteration=", result.iteration, " status=", status_words[static_cast<std::size_t>(result.status)],
               " result=", result.loss, " message='", result.message, "'\n")
       << std::flush;
   if (!out) throw IoError(text("training_config.result_rejected_tracker_filename: cannot append to ", file.string()));
