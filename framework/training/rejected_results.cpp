@@ -16,7 +16,7 @@ namespace tessera::training {
 namespace {
 
 constexpr std::array<const char*, 4> status_words = {"rerun_disabled", "initial_run", "first_rerun_not_reproducible",
-                                              "first_rerun_reproducible"};
+                                                     "first_rerun_reproducible"};
 
 std::string moment() {
   std::array<char, 32> out = {};
