@@ -65,7 +65,8 @@ void describe(options::Schema<ResilienceOptions>& s) {
       .alias("check_weight_hash_across_dp_replicas_interval")
       .at_least(0)
       .at_most(options::most_steps)
-      .unit("steps");
+      .unit("steps")
+      .no_flag("--check-weight-hash-across-dp-replicas-interval is off by default, and compares less");
   s.option(
        "check_updates", &O::check_updates,
        "Keep a checksum of each piece of weights and optimizer state, which the next update checks: finds a bit that "

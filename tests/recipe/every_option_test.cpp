@@ -132,9 +132,12 @@ class EveryOption : public InOwnFolder {
     const auto console = train_once(c.with + change);
     Sight sight;
     sight[Seen::console] = std::regex_replace(
-        console, std::regex(R"(\[[^\]]*\] | elapsed time per iteration \(ms\): [\d.]+|Time: [\d.]+)"), "");
+        console,
+        std::regex(R"(\[[^\]]*\] | elapsed time per iteration \(ms\): [\d.]+|Time: [\d.]+|peak of the process .*)"),
+        "");
     sight[Seen::outcome] = console.find("refused") == std::string::npos ? "ran" : "refused";
-    const std::regex clocks(R"re("(step_seconds|tokens_per_second|data_wait_seconds|memory_bytes|activation_bytes)":[^,}]*)re");
+    const std::regex clocks(
+        R"re("(step_seconds|tokens_per_second|data_wait_seconds|memory_bytes|activation_bytes)":[^,}]*)re");
     for (const auto& path : files()) {
       sight[Seen::files] += std::regex_replace(path.string(), std::regex(R"(tfevents.*)"), "tfevents") + "\n";
       if (path.filename() == "metrics.jsonl") sight[Seen::metrics] += std::regex_replace(read_file(path), clocks, "");
