@@ -355,9 +355,9 @@ void Trainer::evaluate_at_end() {
 
 bool Trainer::save_now() {
   if (saved_at_ == progress_.iteration) return true;
-  wait_at_most(longest_wait());
-  // What is damaged is not published.
+  // What is damaged is not published. The time-out is still that of the step: a rank that hangs since is found at once.
   if (!state_was_sound() && saved_at_ == progress_.iteration) return true;
+  wait_at_most(longest_wait());
   faults_.reach(progress_.iteration, resilience::Phase::save);
   try {
     save(setup_, state_, progress_);
