@@ -71,6 +71,18 @@ void scale_by(float factor, float* y, std::size_t size) {
   for (; i < size; ++i) y[i] *= factor;
 }
 
+#if HWY_TARGET != HWY_SCALAR
+/// Sum of the lanes modulo 2^64. GCC's reduction of such vectors adds signed numbers, whose overflow is undefined.
+template <class Words, class W>
+HWY_INLINE std::uint64_t TotalOf(Words words, W v) {
+  alignas(64) std::uint64_t each[hn::MaxLanes(Words())];
+  hn::Store(v, words, each);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < hn::Lanes(words); ++i) sum += each[i];
+  return sum;
+}
+#endif
+
 /// Sums of integers are the same in any order, so lanes and vectors are added as they come.
 std::uint64_t words_of(const float* x, std::size_t size) {
   std::uint64_t sum = 0;
@@ -87,7 +99,7 @@ std::uint64_t words_of(const float* x, std::size_t size) {
     s2 = hn::Add(s2, hn::BitCast(words, hn::LoadU(d, x + i + 2 * lanes)));
     s3 = hn::Add(s3, hn::BitCast(words, hn::LoadU(d, x + i + 3 * lanes)));
   }
-  sum = hn::GetLane(hn::SumOfLanes(words, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+  sum = TotalOf(words, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
 #endif
   for (std::size_t i = whole; i < size; i += 2) {
     std::uint64_t word = 0;
@@ -191,7 +203,7 @@ HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, f
   }
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (with_sums) {
-    const auto total = [&](auto sum) HWY_ATTR { return hn::GetLane(hn::SumOfLanes(words, sum)); };
+    const auto total = [&](auto sum) HWY_ATTR { return TotalOf(words, sum); };
     undo->sums->weights_before += total(weights_before);
     undo->sums->state_before += total(state_before);
     undo->sums->weights_after += total(weights_after);
