@@ -175,6 +175,9 @@ def main():
     suite.own_ratios()
     suite.ranks()
     suite.start()
+    absent = TARGETS.keys() - {figure["name"] for figure in suite.figures}
+    if absent:
+        print("not measured: " + "; ".join(sorted(absent)))
     print(f"written: {output}")
 
 

@@ -40,12 +40,6 @@ struct ShellWords {
   std::string programs;  ///< what --from takes
 };
 
-std::string joined_by_blanks(const std::vector<std::string>& words) {
-  std::string all;
-  for (const auto& word : words) all += (all.empty() ? "" : " ") + word;
-  return all;
-}
-
 /// Words between single quotes.
 std::string quoted(const std::string& words) {
   std::string out = "'";
@@ -57,7 +51,7 @@ std::string names_of(const CommandNode& command) {
   std::string all;
   for (const auto& [name, doc] : command.commands) all += name + " ";
   for (const auto& option : command.options)
-    if (!option.by_place) all += joined_by_blanks(option.names) + " ";
+    if (!option.by_place) all += joined(option.names, " ") + " ";
   return all;
 }
 
@@ -68,7 +62,7 @@ void print_tables(const ShellWords& words) {
     std::cout << "    \"" << command.path << "\") echo \"" << names_of(command) << "\" ;;\n";
   std::cout << "  esac\n}\n_tessera_values() {\n  case \"$1\" in\n";
   for (const auto& key : words.keys)
-    if (!key.words.empty()) std::cout << "    " << key.key << ") echo \"" << joined_by_blanks(key.words) << "\" ;;\n";
+    if (!key.words.empty()) std::cout << "    " << key.key << ") echo \"" << joined(key.words, " ") << "\" ;;\n";
   std::cout << "  esac\n}\n_tessera_keys=\"";
   for (const auto& key : words.keys) std::cout << key.key << " ";
   std::cout << "\"\n_tessera_programs=\"" << words.programs << "\"\n";
@@ -192,7 +186,7 @@ void print_fish(const ShellWords& words) {
   std::cout << "\nset -g __tessera_programs " << words.programs << "\nfunction __tessera_values\n  switch $argv[1]\n";
   for (const auto& key : words.keys)
     if (!key.words.empty())
-      std::cout << "    case " << key.key << "\n      printf '%s\\n' " << joined_by_blanks(key.words) << "\n";
+      std::cout << "    case " << key.key << "\n      printf '%s\\n' " << joined(key.words, " ") << "\n";
   std::cout << "  end\nend\n" << fish;
   for (const auto& command : words.commands) {
     for (const auto& [name, doc] : command.commands)

@@ -108,6 +108,7 @@ void same_count(const char* who, std::size_t elements, std::size_t floats) {
 
 void widen_range(const Elements& x, std::span<float> y) {
   same_count("widen", x.size(), y.size());
+  if (y.empty()) return;  // memcpy takes no null pointer
   chosen_isa();
   switch (x.type) {
     case DType::float32:
@@ -126,6 +127,7 @@ void widen_range(const Elements& x, std::span<float> y) {
 
 void narrow_range(std::span<const float> x, const MutableElements& y) {
   same_count("narrow", y.size(), x.size());
+  if (x.empty()) return;
   chosen_isa();
   switch (y.type) {
     case DType::float32:

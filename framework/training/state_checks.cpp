@@ -49,12 +49,6 @@ std::uint32_t checksum_of_shard(kernels::Threads& threads, SharedState& state) {
 /// Nothing is computed with the weights of a copy.
 Damage of_copy(Damage damage) { return std::min(damage, Damage::state); }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string all;
-  for (const auto& word : words) all += (all.empty() ? "" : ", ") + word;
-  return all;
-}
-
 }  // namespace
 
 StateChecks::StateChecks(const TrainingSetup& setup, const StateKeeper& keeper, ModelState& state,

@@ -355,7 +355,8 @@ void Trainer::evaluate_at_end() {
 
 bool Trainer::save_now() {
   if (saved_at_ == progress_.iteration) return true;
-  // What is damaged is not published. The time-out is still that of the step: a rank that hangs since is found at once.
+  // What is damaged is not published. A rank that has hung since its step is found after the step's time-out, not after
+  // that of a checkpoint.
   if (!state_was_sound() && saved_at_ == progress_.iteration) return true;
   wait_at_most(longest_wait());
   faults_.reach(progress_.iteration, resilience::Phase::save);

@@ -72,8 +72,9 @@ bool Trainer::state_was_sound() {
   for (const auto& line : found.notes) note(line);
   if (found.sound) return !found.repaired;
   if (!can_go_back(setup_, progress_.run, progress_.iteration))
-    throw Error(
-        text("training: ", found.problem, ". Nothing of it was saved, and there is no checkpoint to go back to"));
+    throw Error(text("training: ", found.problem,
+                     ". Nothing of it was saved, and there is no checkpoint to go back to: test the ",
+                     "memory of these hosts, and start again with training_config.save_interval"));
   note(found.problem + ": the run goes back to its newest checkpoint");
   roll_back(progress_.iteration);
   return false;

@@ -25,6 +25,14 @@ class Smoke(harness.InOwnFolder):
         self.assertEqual(len(losses), 60)
         self.assertLess(losses[-1], losses[0] - 0.1)
 
+    def test_what_the_memory_was_used_for_is_told(self):
+        told = self.tessera("train", "tiny.yaml", *sets(training_iters=2))
+        self.assertRegex(told, r"memory of this rank: weights .*, gradients .*, optimizer state .*, activations .*; peak of the process \d")
+        line = json.loads((self.folder / "run/metrics.jsonl").read_text().splitlines()[0])
+        kinds = [line[f"{kind}_bytes"] for kind in ("weight", "gradient", "optimizer", "activation")]
+        self.assertTrue(all(kinds), line)
+        self.assertEqual(sum(kinds), line["memory_bytes"])
+
     def test_unknown_command_names_what_there_is(self):
         told = self.tessera("trian", "tiny.yaml", code=2)
         self.assertIn("trian", told)

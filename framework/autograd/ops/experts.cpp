@@ -147,24 +147,17 @@ class ExpertGroup {
   std::size_t size_ = 0;
 };
 
-/// y = x w^T for the rows of each expert. weight(e): the leaf of expert e.
+/// Rows of each expert times its weight: y = x w^T (forward) or dx = dy w (backward_input). weight(e): the leaf of expert
+/// e, of shape [out, in].
 template <class Weight>
-void forward(Tape& tape, const Rows& rows, std::int64_t in, std::int64_t out, const kernels::Elements& x,
-             const Weight& weight, DType type, const kernels::MutableElements& y) {
-  ExpertGroup group(tape, kernels::LinearProduct::forward);
+void times_weights(Tape& tape, const Rows& rows, kernels::LinearProduct product, std::int64_t in, std::int64_t out,
+                   const kernels::Elements& left, const Weight& weight, DType type,
+                   const kernels::MutableElements& result) {
+  const bool forward = product == kernels::LinearProduct::forward;
+  ExpertGroup group(tape, product);
   for_experts(rows, [&](std::size_t e, const ExpertRange& range) {
-    group.add({{range.count, in, out}, range.of(x, in), {}, range.of(y, out)}, weight(e), type);
-  });
-  group.compute();
-}
-
-/// dx = dy w.
-template <class Weight>
-void backward_input(Tape& tape, const Rows& rows, std::int64_t in, std::int64_t out, const kernels::Elements& dy,
-                    const Weight& weight, DType type, const kernels::MutableElements& dx) {
-  ExpertGroup group(tape, kernels::LinearProduct::backward_input);
-  for_experts(rows, [&](std::size_t e, const ExpertRange& range) {
-    group.add({{range.count, in, out}, range.of(dy, out), {}, range.of(dx, in)}, weight(e), type);
+    group.add({{range.count, in, out}, range.of(left, forward ? in : out), {}, range.of(result, forward ? out : in)},
+              weight(e), type);
   });
   group.compute();
 }
@@ -232,7 +225,8 @@ class ExpertsNode final : public Node {
                                            value);
       const auto weight = [&](std::size_t e) -> Leaf& { return *fc2_[e].leaf; };
       backward_weight(tape, rows_, sizes_.inner, sizes_.hidden, dout, value, weight);
-      backward_input(tape, rows_, sizes_.inner, sizes_.hidden, dout, weight, type_, dvalue);
+      times_weights(tape, rows_, kernels::LinearProduct::backward_input, sizes_.inner, sizes_.hidden, dout, weight,
+                    type_, dvalue);
     }
     kernels::weighted_activation_backward(threads, network_.act, network_.gated, sizes_.inner, dvalue, before_.value(),
                                           factor, dbefore, dweight);
@@ -248,7 +242,8 @@ class ExpertsNode final : public Node {
     const bool wanted = !dx.tensor.empty() || network_.weights_on_input;
     if (wanted) {
       const Matrix din(tape, DType::float32, rows_.count(), sizes_.hidden);
-      backward_input(tape, rows_, sizes_.hidden, sizes_.wide, dbefore, weight, type_, din);
+      times_weights(tape, rows_, kernels::LinearProduct::backward_input, sizes_.hidden, sizes_.wide, dbefore, weight,
+                    type_, din);
       if (network_.weights_on_input) {
         kernels::dot_rows(threads, sizes_.hidden, din, in, dweight);
         kernels::scale_rows(threads, sizes_.hidden, rows_.weight, din);
@@ -332,9 +327,9 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
       std::ranges::copy(in.tensor().raw(), received.value().raw().begin());
     }
     if (network.weights_on_input) kernels::scale_rows(threads, sizes.hidden, rows.weight, in);
-    forward(
-        tape, rows, sizes.hidden, sizes.wide, in, [&](std::size_t e) -> Leaf& { return *fc1[e]; }, type,
-        before.value());
+    times_weights(
+        tape, rows, kernels::LinearProduct::forward, sizes.hidden, sizes.wide, in,
+        [&](std::size_t e) -> Leaf& { return *fc1[e]; }, type, before.value());
   }
   const Matrix value(tape, type, rows.count(), sizes.inner), out(tape, DType::float32, rows.count(), sizes.hidden);
   if (network.weights_on_input) {
@@ -346,8 +341,9 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
     kernels::weighted_activation_forward(threads, network.act, network.gated, sizes.inner, before.value(), rows.weight,
                                          value);
   }
-  forward(
-      tape, rows, sizes.inner, sizes.hidden, value, [&](std::size_t e) -> Leaf& { return *fc2[e]; }, type, out);
+  times_weights(
+      tape, rows, kernels::LinearProduct::forward, sizes.inner, sizes.hidden, value,
+      [&](std::size_t e) -> Leaf& { return *fc2[e]; }, type, out);
   if (tap)
     for_experts(rows,
                 [&](std::size_t e, const ExpertRange& range) { tap(e, out.tensor().slice(range.first, range.count)); });

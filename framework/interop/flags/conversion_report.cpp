@@ -11,17 +11,11 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::string joined_by(const std::vector<std::string>& words, const char* between) {
-  std::string all;
-  for (const auto& word : words) all += (all.empty() ? "" : between) + word;
-  return all;
-}
-
 /// The options that a flag leads to.
 std::string options_of(const ConvertedFlag& flag) {
   auto all = flag.to;
   all.insert(all.end(), flag.implied.begin(), flag.implied.end());
-  return joined_by(all, ", ");
+  return joined(all, ", ");
 }
 
 OrderedJson json_of(const GivenFlag& given) {
@@ -74,7 +68,7 @@ std::string start_line(const Source& source, const std::string& recipe) {
     const bool unknown = std::any_of(option.values.begin(), option.values.end(),
                                      [](const auto& value) { return value.find('$') != std::string::npos; });
     if (unknown || without_meaning.count(name)) continue;
-    line += text(" ", name, option.values.empty() ? "" : " ", joined_by(option.values, " "));
+    line += text(" ", name, option.values.empty() ? "" : " ", joined(option.values, " "));
   }
   return line + " " + train;
 }
@@ -123,7 +117,7 @@ std::string report_table(const Source& source, bool verbose) {
   if (!source.from.empty()) out += text("flags of ", source.from, " (", source.from_why, ")\n\n");
   std::size_t flag_width = 4, value_width = 5;
   const auto value_of = [](const ConvertedFlag& flag) {
-    auto words = joined_by(flag.given.values, " ");
+    auto words = joined(flag.given.values, " ");
     return words.size() <= 32 ? words : words.substr(0, 29) + "...";
   };
   for (const auto& flag : source.flags) {
@@ -156,8 +150,7 @@ std::vector<std::string> caller_values(const Source& source) {
     });
     if (!used) continue;
     const auto answer = answer_to(one.name);
-    lines.push_back(text(place(one.at), ": ", one.name, " of ", joined_by(one.used_by, ", "),
-                         " is left to the caller; ",
+    lines.push_back(text(place(one.at), ": ", one.name, " of ", joined(one.used_by, ", "), " is left to the caller; ",
                          answer.empty() ? "set it in the environment of the training" : "give " + answer));
   }
   return lines;
@@ -170,8 +163,7 @@ std::vector<std::string> head_of(const Source& source, const std::string& file, 
   const auto start = start_line(source, recipe);
   if (!start.empty()) head.insert(head.end(), {"Started as there:", "  " + start});
   if (!source.unknowns.empty()) head.emplace_back("To be said by the environment, as the script does not know it:");
-  for (const auto& one : source.unknowns)
-    head.push_back(text("  ", one.name, "  (", joined_by(one.used_by, ", "), ")"));
+  for (const auto& one : source.unknowns) head.push_back(text("  ", one.name, "  (", joined(one.used_by, ", "), ")"));
   return head;
 }
 

@@ -146,12 +146,6 @@ options::Value list_of(const std::vector<std::string>& values, const options::Or
   return list;
 }
 
-std::string joined_by_blanks(const std::vector<std::string>& words) {
-  std::string all;
-  for (const auto& word : words) all += (all.empty() ? "" : " ") + word;
-  return all;
-}
-
 bool is_row_flag(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
 }
@@ -230,7 +224,7 @@ class Converter {
 
   void follow(const FlagRow& row) {
     const auto values = values_of(row);
-    const auto value = joined_by_blanks(values);
+    const auto value = joined(values, " ");
     if (row.takes == FlagRow::Takes::none && !values.empty())
       return end(FlagStatus::refused, text("takes no value, but '", value, "' follows"));
     if (row.takes == FlagRow::Takes::one && values.empty()) return end(FlagStatus::refused, "a value is missing");
@@ -323,7 +317,7 @@ class Converter {
   void derive(std::size_t index, const FlagRow& row) {
     auto& flag = out_.flags[index];
     try {
-      for (const auto& [option, value] : derived_settings(row.rule, joined_by_blanks(flag.given.values), out_.recipe)) {
+      for (const auto& [option, value] : derived_settings(row.rule, joined(flag.given.values, " "), out_.recipe)) {
         auto at = flag.given.at;
         at.layer = given;
         flag.to.push_back(option);

@@ -34,12 +34,6 @@ std::string cell(const std::string& words) {
   return out;
 }
 
-std::string joined(const std::vector<std::string>& parts, const std::string& between) {
-  std::string all;
-  for (const auto& part : parts) all += (all.empty() ? "" : between) + part;
-  return all;
-}
-
 /// The words of a row, those that are the same on both sides once.
 std::string words_of(const FlagRow& row, const options::OptionFacts* option) {
   std::vector<std::string> all;

@@ -7,12 +7,6 @@
 namespace tessera::flags {
 namespace {
 
-std::string join(const std::vector<std::string>& words) {
-  std::string all;
-  for (const auto& word : words) all += (all.empty() ? "" : ", ") + word;
-  return all;
-}
-
 std::string name_of(const options::Alias& alias) {
   return alias.item < 0 ? text("`", alias.name, "`") : text("`", alias.name, "` ([", alias.item, "])");
 }
@@ -58,7 +52,8 @@ std::string table_row(const std::string& group, const Row& row, const FlagTable&
   for (const auto& flag : flags_to(flags, group + "." + option.name)) from.push_back("`" + flag + "`");
   const auto unit = option.unit.empty() ? "" : ", " + option.unit;
   return text("| `", option.name, "` | ", row.types, " | ", option.type, unit, " | ", default_of(option), " | ",
-              join(option.limits), " | ", join(names), " | ", join(from), " | ", option.doc, no_effect(option), " |\n");
+              joined(option.limits), " | ", joined(names), " | ", joined(from), " | ", option.doc, no_effect(option),
+              " |\n");
 }
 
 std::string planned_line(const std::string& group, const options::OptionFacts& option) {
@@ -68,7 +63,7 @@ std::string planned_line(const std::string& group, const options::OptionFacts& o
   for (const auto& value : option.neutral)
     taken += (taken.empty() ? "`" : " or `") + (value.empty() ? "''" : value) + "`";
   return text("- `", group, ".", option.name, "`: accepts only ", taken, ". ", option.doc,
-              names.empty() ? "" : " Also read: " + join(names) + ".", "\n");
+              names.empty() ? "" : " Also read: " + joined(names) + ".", "\n");
 }
 
 }  // namespace
