@@ -370,6 +370,7 @@ void multiply_packed(Threads& threads, const TileKernels& t, const MatrixProduct
     return threads.parallel_for(static_cast<std::size_t>(p.N), few_cols, [&](std::size_t first, std::size_t last) {
       run_few(t, p, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last - first));
     });
+  must(p.K % t.elements == 0 || (p.a.along != 1 && p.b.along != 1), "words that are read in place are whole");
   if (p.a.along == 1) return matrix_product(threads, t, p, grid_of_tiles(t, p, t.tasks), {});
   must(p.c.type == DType::float32 && p.act == Activation::none,
        "a product whose left factor has k as its outer index is a float");

@@ -161,7 +161,9 @@ TEST(PairProduct, EqualsThePlainLoopForRandomExtents) {
   };
   for (int round = 0; round < 60; ++round) {
     const bool a_outer = random() % 2 == 0, b_outer = random() % 2 == 0, add = random() % 2 == 0;
-    const std::int64_t M = upto(90), N = upto(120), K = a_outer && b_outer ? upto(100) : 2 * upto(50);
+    // One row whose outer index is k lies in memory as one whose inner index is: then K must be even.
+    const std::int64_t M = upto(90) + (a_outer ? 1 : 0), N = upto(120) + (b_outer ? 1 : 0);
+    const std::int64_t K = a_outer && b_outer ? upto(100) : 2 * upto(50);
     const auto result = a_outer || random() % 2 == 0 ? DType::float32 : DType::bfloat16;
     Typed a(DType::bfloat16, random_of(M * K, random())), b(DType::bfloat16, random_of(N * K, random()));
     const auto before = random_of(M * N, random());
