@@ -16,6 +16,11 @@ TOLERANCE = 1e-5
 TP2 = ("--set", "parallel_config.tensor_model_parallel_size=2")
 # After a fault the run continues from its newest checkpoint.
 FROM_CHECKPOINTS = ("--set", "resilience_config.policy=off")
+# A rank dies in the middle of step 13, the first time that the job runs; checkpoint 5 is complete by then.
+def dies(rank):
+    return ("--set", f"resilience_config.inject_fault=[{rank}:13:reduce:kill]")
+
+
 # Two replicas with half a batch each.
 DP2 = ("--set", "dataset_config.batch_size=2")
 PP2 = ("--set", "parallel_config.pipeline_model_parallel_size=2", "--set", "dataset_config.micro_batch_num=2")
@@ -46,10 +51,7 @@ class LaunchTrain(Launching):
     def test_killed_in_mid_step_it_names_place_and_step_and_the_same_command_goes_on(self):
         line = ["--worker_num=2", "--tail_worker_log=9", *train(*TP2, *FROM_CHECKPOINTS, training_iters=60, save_interval=5, output_dir="killed")]
         rank = random.randrange(2)
-        job = self.start_tsrun(*line)
-        self.wait_until(lambda: self.steps_logged("killed") >= 12, "12 steps")
-        os.kill(self.process_of(rank, "tessera"), signal.SIGKILL)
-        told = self.end_of(job, 137)
+        told = self.end_of(self.start_tsrun(*line, *dies(rank)), 137)
         self.assertRegex(told, rf"tsrun: rank {rank} of 2 on \S+ \(tp {rank} dp 0 pp 0, iteration \d+\) was ended by signal 9")
         self.assertIn("the same command resumes from the newest checkpoint", told.splitlines()[-1])
         self.assert_nothing_left()
@@ -59,29 +61,22 @@ class LaunchTrain(Launching):
 
     def test_restarted_after_a_kill_it_ends_as_if_nothing_had_been(self):
         job = self.start_tsrun("--worker_num=2", "--max_restarts=2",
-                               *train(*PP2, training_iters=60, save_interval=5, output_dir="killed"))
-        self.wait_until(lambda: self.steps_logged("killed") >= 12, "12 steps")
-        os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
+                               *train(*PP2, *dies(1), training_iters=60, save_interval=5, output_dir="killed"))
         self.assertIn("starting all workers again (1 of 2)", self.end_of(job))
         self.tessera(*train(*PP2[2:], training_iters=60, output_dir="alone")[1:])
         self.assert_same_losses("alone", "killed")
 
     def test_a_restart_resumes_whatever_resume_training_says_and_a_new_job_does_not(self):
         anew = ("--set", "training_config.resume_training=false")
-        line = train(*PP2, *FROM_CHECKPOINTS, *anew, training_iters=60, save_interval=5, output_dir="killed")
-        job = self.start_tsrun("--worker_num=2", "--max_restarts=2", *line)
-        self.wait_until(lambda: self.steps_logged("killed") >= 12, "12 steps")
-        os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
-        self.end_of(job)
+        line = train(*PP2, *FROM_CHECKPOINTS, *anew, *dies(1), training_iters=60, save_interval=5, output_dir="killed")
+        self.end_of(self.start_tsrun("--worker_num=2", "--max_restarts=2", *line))
         self.assertRegex(self.log("worker_0.log", "killed/log"), r"resuming from \S+ after iteration (?!0\b)\d+")
         self.assertFalse((self.folder / "killed.1").exists())
         self.tessera(*train(*PP2[2:], training_iters=60, output_dir="alone")[1:])
         self.assert_same_losses("alone", "killed")
 
-        job = self.start_tsrun("--worker_num=2", *line)
-        self.wait_until(lambda: (self.folder / "killed.1/run.json").exists() and self.steps_logged("killed") >= 12, "12 steps of a new run")
-        os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
-        told = self.end_of(job, 137)
+        told = self.end_of(self.start_tsrun("--worker_num=2", *line), 137)
+        self.assertTrue((self.folder / "killed.1/run.json").exists())
         self.assertIn("to resume, add --set training_config.resume_training=true", told.splitlines()[-1])
         self.assert_same_losses("alone", "killed.1")
 
