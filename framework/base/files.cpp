@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -234,11 +233,7 @@ std::string owner_of(int descriptor) {
   return words.substr(0, words.find('\n'));
 }
 
-std::string own_words() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return text("process ", ::getpid(), " on ", host.data(), "\n");
-}
+std::string own_words() { return text("process ", ::getpid(), " on ", host_name(), "\n"); }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
@@ -14,6 +15,7 @@
 #include "framework/training/run_notes.h"
 #include "framework/training/trainer.h"
 #include "framework/worker/launch_link.h"
+#include "framework/worker/thread_stacks.h"
 
 namespace tessera::cli {
 namespace {
@@ -53,6 +55,8 @@ void check_memory(const std::string& file, const recipe::Recipe& recipe, const p
 }
 
 void train_recipe(const TrainFlags& flags, CommandContext& context) {
+  std::optional<worker::ThreadStacks> stacks;
+  if (worker::LaunchLink().present()) stacks.emplace();
   const training::StopSignal stop;  // before anything takes long, so that the first signal never loses work
   const comm::World world;
   log::set_log_rank(world.rank(), world.size());

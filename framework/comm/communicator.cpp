@@ -73,6 +73,9 @@ const std::string& Communicator::name() const { return state_->name; }
 void Communicator::set_time_out(std::chrono::milliseconds time) const {
   if (state_->world) state_->world->time_out = time;
 }
+double Communicator::waited_seconds() const {
+  return state_->world ? std::chrono::duration<double>(state_->world->waited).count() : 0;
+}
 bool Communicator::on_one_host() const { return size() == 1 || state_->shares_memory; }
 std::span<const int> Communicator::world_ranks() const { return state_->world_ranks; }
 

@@ -61,6 +61,8 @@ class Communicator {
 
   /// As World::set_time_out, for the operations of all groups of this process.
   void set_time_out(std::chrono::milliseconds time) const;
+  /// Seconds that this process has waited for other ranks so far, in the operations of all groups.
+  double waited_seconds() const;
 
   /// Returns when all members have called it.
   void barrier(std::string_view who) const;

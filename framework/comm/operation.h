@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -8,6 +9,19 @@
 #include "framework/comm/world_state.h"
 
 namespace tessera::comm {
+
+/// Adds the time of a scope to WorldState::waited.
+class WaitingTime {
+ public:
+  explicit WaitingTime(WorldState& world) : world_(world) {}
+  ~WaitingTime() { world_.waited += std::chrono::steady_clock::now() - begin_; }
+  WaitingTime(const WaitingTime&) = delete;
+  WaitingTime& operator=(const WaitingTime&) = delete;
+
+ private:
+  WorldState& world_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
 
 /// An operation of a group, from its entry to its end: it is in the operation record as long as this object lives. If
 /// an exception leaves it, the record stays "inside": that is where the rank failed. Internal to this component.
@@ -25,6 +39,8 @@ class Operation {
   /// those that are known to have entered the operation.
   template <class Ready, class Moved, class MissingRanks>
   void wait(const Ready& ready, const Moved& moved, const MissingRanks& missing) const {
+    if (ready()) return;
+    const WaitingTime waiting(world_);
     Patience patience(world_);
     for (std::uint64_t before = moved(); !ready();) {
       if (const std::uint64_t now = moved(); now != before) {
@@ -39,7 +55,7 @@ class Operation {
   [[noreturn]] void late(const Missing& missing) const;
 
   const Communicator::State& group_;
-  const WorldState& world_;
+  WorldState& world_;
   OperationName name_;
   int exceptions_;
   TraceSpan span_;

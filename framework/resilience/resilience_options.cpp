@@ -72,6 +72,12 @@ void describe(options::Schema<ResilienceOptions>& s) {
        "Keep a checksum of each piece of weights and optimizer state, which the next update checks: finds a bit that "
        "changes in memory within a step, also without data-parallel ranks.")
       .no_flag("only Tessera has it");
+  s.option("straggler_ratio", &O::straggler_ratio,
+           "Ratio above which a rank's computing time per step, over the median of the ranks of its pipeline stage, is "
+           "logged, once it was so for "
+           "three windows of 5 s; 0: never.")
+      .at_least(0)
+      .no_flag("--log-straggler is off by default, and reports the fastest and slowest ranks instead");
   s.option(
        "inject_fault", &O::inject_fault,
        "Faults to rehearse: RANK:STEP:PHASE:MODE each, or RANK:STEP:PHASE:MODE:START for another start of the job than "

@@ -35,6 +35,7 @@ struct ResilienceOptions {
   std::int64_t roll_back_after = 3;
   std::int64_t check_state_interval = 100;
   bool check_updates = true;
+  double straggler_ratio = 1.4;
   std::vector<std::string> inject_fault;
 };
 void describe(options::Schema<ResilienceOptions>& s);

@@ -1,13 +1,12 @@
 #include "framework/training/sample_quarantine.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
-#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/base/system_call.h"
 #include "framework/comm/together.h"
 #include "framework/log/log.h"
 
@@ -20,16 +19,10 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr auto quarantine_operation = "the quarantine of samples";
 const log::Logger quarantine_logger("data");
 
-std::string host_of_this() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return host.data();
-}
-
 /// What this rank found, for the others. The reason may hold bytes of a file that are no UTF-8.
 std::string told(const std::vector<data::BadSample>& found) {
   auto all = Json::array();
-  const auto host = found.empty() ? "" : host_of_this();
+  const auto host = found.empty() ? "" : host_name();
   for (const auto& one : found) all.push_back({{"sample", one.index}, {"reason", one.reason}, {"host", host}});
   return all.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

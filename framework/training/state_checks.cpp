@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "framework/base/crc32c.h"
-#include "framework/data/gpt/build_lock.h"
+#include "framework/base/system_call.h"
 #include "framework/training/state_plan.h"
 
 namespace tessera::training {
@@ -153,7 +153,7 @@ void StateChecks::repair(const resilience::StateVerdict& verdict) {
 
 /// "rank 2 on node7" for each.
 std::vector<std::string> StateChecks::names_of(const std::vector<int>& ranks) const {
-  const auto hosts = world_.all_gather(data::host_name(), "the hosts of the run");
+  const auto hosts = world_.all_gather(host_name(), "the hosts of the run");
   std::vector<std::string> names;
   for (const int rank : ranks) names.push_back(text("rank ", rank, " on ", hosts[static_cast<std::size_t>(rank)]));
   return names;

@@ -10,7 +10,7 @@ void StepTimeOut::add(double seconds, std::int64_t samples) {
 
 double StepTimeOut::seconds(std::int64_t samples) const {
   if (given_) return std::min(*given_, longest_);
-  if (steps_ < warm_up_steps + learnt_steps) return longest_;
+  if (!known()) return longest_;
   return std::min(std::max(least_seconds, times_longest * slowest_ * static_cast<double>(samples)), longest_);
 }
 

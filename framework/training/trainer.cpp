@@ -8,6 +8,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
+#include "framework/base/system_call.h"
 #include "framework/base/trace.h"
 #include "framework/comm/together.h"
 #include "framework/kernels/machine_limits.h"
@@ -46,6 +47,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       auxiliary_(work_.auxiliary().extents()),
       faults_(setup_.resilience.inject_fault, world_.rank(), world_.size(), worker::start_of_job()),
       step_time_out_(setup_.resilience.step_time_out, longest_wait()),
+      stragglers_(setup_.resilience.straggler_ratio, world_.size(), setup_.model.processes.place.pipeline, host_name()),
       stop_(o_, stop, world_) {
   progress_.run =
       folder_.begin(restored_.continues, progress_.run,
@@ -176,16 +178,24 @@ void Trainer::report_position() {
 }
 
 /// For other ranks, in the operations that follow: a step and the agreement after it have another time-out than an
-/// evaluation, and this than checkpoints and the start.
-void Trainer::wait_at_most(double seconds) const {
+/// evaluation, and this than checkpoints and the start. The launcher gives this rank the same time for all of the phase, as soon as
+/// steps have shown how long they take: an only rank has nobody who waits for it.
+void Trainer::wait_at_most(double seconds, const std::string& phase) const {
   world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
+  step_time_out_.known() ? launcher_.expect(seconds, phase) : launcher_.expect_nothing();
 }
 
-/// The length of a full validation is that of its data, which no step tells.
+/// The same for a phase whose length no step tells.
+void Trainer::wait_longest() const {
+  world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * longest_wait())));
+  launcher_.expect_nothing();
+}
+
+/// The length of a full validation is that of its data.
 void Trainer::wait_for_evaluation() const {
-  wait_at_most(o_.full_validation
-                   ? longest_wait()
-                   : step_time_out_.evaluation_seconds(samples_per_step(), std::max<std::int64_t>(1, o_.eval_iters)));
+  if (o_.full_validation) return wait_longest();
+  wait_at_most(step_time_out_.evaluation_seconds(samples_per_step(), std::max<std::int64_t>(1, o_.eval_iters)),
+               "an evaluation");
 }
 
 RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
@@ -222,9 +232,10 @@ bool Trainer::step() {
   using resilience::Phase;
   const TraceSpan span(TraceKind::phase, "step", progress_.iteration + 1);
   const Stopwatch watch;
+  const double waited_before = world_.waited_seconds();
   const auto number = progress_.iteration + 1;
   const auto samples = setup_.data.batch_plan.at(progress_.consumed_samples).samples;
-  wait_at_most(step_time_out_.seconds(samples));
+  wait_at_most(step_time_out_.seconds(samples), text("step ", number));
   keeper_.confirm();  // all ranks have agreed on this step
   faults_.reach(number, Phase::forward);
   const auto first = work_.backward(progress_.consumed_samples);
@@ -257,8 +268,15 @@ bool Trainer::step() {
   faults_.reach(number, Phase::report);
   complete_step(intent, watch.seconds());
   step_time_out_.add(watch.seconds(), samples);
+  watch_stragglers(watch.seconds(), world_.waited_seconds() - waited_before);
   faults_.reach(number, Phase::gather);
   return true;
+}
+
+void Trainer::watch_stragglers(double seconds, double waited) {
+  if (!stragglers_.add(seconds, waited)) return;
+  for (const auto& line : stragglers_.close(world_.all_gather(stragglers_.window(), "the computing time of ranks")))
+    note(line);
 }
 
 /// All of a step that follows its update: counters, rates, and what is reported.
@@ -350,6 +368,7 @@ void Trainer::evaluate_at_end() {
   wait_for_evaluation();
   faults_.reach(progress_.iteration, resilience::Phase::evaluate);
   evaluator_.validate(EvaluationRecord::Set::final_validation, progress_, log_.get());
+  wait_for_evaluation();
   evaluator_.test(progress_, log_.get());
 }
 
@@ -358,7 +377,7 @@ bool Trainer::save_now() {
   // What is damaged is not published. A rank that has hung since its step is found after the step's time-out, not after
   // that of a checkpoint.
   if (!state_was_sound() && saved_at_ == progress_.iteration) return true;
-  wait_at_most(longest_wait());
+  wait_longest();
   faults_.reach(progress_.iteration, resilience::Phase::save);
   try {
     save(setup_, state_, progress_);
@@ -438,6 +457,7 @@ RunEnd Trainer::run() {
     done = progress_.iteration >= o_.training_iters;
     again = done && !state_was_sound();  // it was repaired, or the run went back
     if (again) continue;
+    launcher_.expect_nothing();
     report_profile(true);
     if (const auto line = bubble_.line(setup_); !line.empty()) note(line);
     if (stepped_) note(memory_line());
@@ -445,6 +465,7 @@ RunEnd Trainer::run() {
     saved = save_now();
     again = done && progress_.iteration < o_.training_iters;
   }
+  launcher_.expect_nothing();
   const auto folder = last_checkpoint();
   if (!saved)
     return {worker::nothing_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_, "; ",

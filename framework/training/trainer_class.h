@@ -18,6 +18,7 @@
 #include "framework/training/step_repeat.h"
 #include "framework/training/step_report.h"
 #include "framework/training/step_time_out.h"
+#include "framework/training/straggler_watch.h"
 #include "framework/training/trainer.h"
 #include "framework/worker/launch_link.h"
 
@@ -42,7 +43,8 @@ class Trainer {
   }
   void report_position();
   void report_how_to_resume() const;
-  void wait_at_most(double seconds) const;
+  void wait_at_most(double seconds, const std::string& phase) const;
+  void wait_longest() const;
   void wait_for_evaluation() const;
   double longest_wait() const { return 60.0 * static_cast<double>(o_.distributed_timeout_minutes); }
   std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
@@ -59,6 +61,7 @@ class Trainer {
   bool save_is_due() const;
   void train_on(std::string& why);
   void complete_step(const StepIntent& intent, double seconds);
+  void watch_stragglers(double seconds, double waited);
   void after_step();
   RunEnd save_and_end();
   void evaluate_if_due();
@@ -89,6 +92,7 @@ class Trainer {
   worker::LaunchLink launcher_;
   resilience::Faults faults_;
   StepTimeOut step_time_out_;
+  StragglerWatch stragglers_;
   RunStop stop_;
   PipelineBubble bubble_;
   bool stepped_ = false;         ///< a step was made since the run began or was loaded

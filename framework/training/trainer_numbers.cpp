@@ -83,7 +83,7 @@ bool Trainer::state_was_sound() {
 /// The run goes back to its newest checkpoint that is not after iteration `back_to`, with findings and open files as they are
 /// now; for later processes too, at whatever instant these end. Between two steps, before keeper_.intend(). Collective.
 void Trainer::roll_back(std::int64_t back_to) {
-  wait_at_most(longest_wait());
+  wait_longest();
   auto kept = position();
   kept.back_to = back_to;
   keeper_.withdraw(kept);

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "framework/base/error.h"
+
 namespace tessera::worker {
 namespace {
 
@@ -34,6 +36,10 @@ LaunchLink::LaunchLink() : descriptor_(promised_socket(std::getenv("TESSERA_LAUN
 }
 
 void LaunchLink::holds(std::int64_t iteration) const { say(LinkWord::holds, std::to_string(iteration)); }
+
+void LaunchLink::expect(double seconds, const std::string& phase) const {
+  say(LinkWord::deadline, text(seconds, " ", phase));
+}
 
 std::filesystem::path state_file(const std::filesystem::path& folder, int rank) {
   return folder / ("state." + std::to_string(rank));

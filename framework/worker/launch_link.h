@@ -17,6 +17,7 @@ enum class LinkWord : char {
   done = 'D',       ///< its work is complete
   resume = 'R',     ///< how the run is continued should it end now
   holds = 'H',      ///< its state after this iteration is in memory that outlives it
+  deadline = 'T',   ///< seconds within which it says this again, and what it does until then
 };
 
 /// Exit code of a program that could not write its checkpoint: another start would meet the same disk.
@@ -69,6 +70,11 @@ class LaunchLink {
   /// The state after `iteration` is in the folder: if this worker ends without done(), another start continues from
   /// there.
   void holds(std::int64_t iteration) const;
+  /// For a phase of known length: "step 30" begins and takes at most `seconds`; the next call, or done(), is its end. Without it, and
+  /// outside of operations with other ranks, which have a time-out of their own, the launcher stops this worker as hung.
+  void expect(double seconds, const std::string& phase) const;
+  /// A phase begins whose length nobody knows.
+  void expect_nothing() const { say(LinkWord::deadline, ""); }
   /// What the launcher adds to the report of a failure or a stop: "the same command resumes from the newest
   /// checkpoint".
   void how_to_resume(const std::string& words) const { say(LinkWord::resume, words); }

@@ -394,7 +394,8 @@ void Attempt::beat() {
 }
 
 void Attempt::stop_all() {
-  tell_all(StopMessage());
+  const bool hang = asked_to_stop_ == 0 && (!suspects_.empty() || (!ends_.empty() && only_lost_peers()));
+  tell_all(StopMessage{hang});
   const auto waits = [&] {
     return std::any_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.connection.open(); });
   };

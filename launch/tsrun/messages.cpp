@@ -122,6 +122,7 @@ void fields(Fields& f, WorkerEnd& m) {
   f("lost_peer", m.lost_peer);
   f("unfinished", m.unfinished);
   f("alive", m.alive);
+  f("hung", m.hung);
   f("held", m.held, Range{-1, INT_MAX});
   f("host", m.host, Form::line);
   f("place", m.place, Form::words);
@@ -202,6 +203,10 @@ void fields(Fields& f, BeatMessage& m) {
 template <class Fields>
 void fields(Fields& f, SignalMessage& m) {
   f("signal", m.signal, std::array{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1});
+}
+template <class Fields>
+void fields(Fields& f, StopMessage& m) {
+  f("hang", m.hang);
 }
 template <class Fields>
 void fields(Fields& f, FailedMessage& m) {

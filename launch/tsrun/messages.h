@@ -114,9 +114,10 @@ struct RunMessage {
   static constexpr const char* kind = "run";
   std::string words;
 };
-/// Kill what runs.
+/// Kill what runs. `hang`: because some worker hangs, so one that is in no operation with others tells its stacks first.
 struct StopMessage {
   static constexpr const char* kind = "stop";
+  bool hang = false;
 };
 /// The job is done: end.
 struct LeaveMessage {

@@ -14,6 +14,7 @@ struct WorkerEnd {
   bool lost_peer = false;   ///< it says that another worker failed it
   bool unfinished = false;  ///< it had joined and ended without having said that it is done
   bool alive = false;       ///< it had to be stopped: it had not ended by itself
+  bool hung = false;        ///< it had to be stopped, because it did not end a phase within the time that it had said
   int held = -1;            ///< the last iteration whose state is in memory that outlives it, if it told; else -1
   std::string host;
   std::string place;                    ///< "tp 0 dp 1 pp 0, iteration 12", if it told

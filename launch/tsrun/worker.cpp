@@ -19,6 +19,7 @@
 #include "framework/worker/job_record.h"
 #include "framework/worker/launch_link.h"
 #include "framework/worker/operation_record.h"
+#include "framework/worker/thread_stacks.h"
 #include "launch/tsrun/cores.h"
 #include "launch/tsrun/handshake.h"
 #include "launch/tsrun/host.h"
@@ -33,8 +34,8 @@ namespace {
 constexpr double worker_head_silence_seconds = 15;
 constexpr double own_signal_seconds = .1;  // a signal to all processes of the job is here by then
 constexpr std::size_t lines_to_tell = 20;
-constexpr double reach_head_seconds = 30;  // strangers at the head may delay that
-constexpr double log_flush_seconds = .5;   // the head waits 1.2 s for an end
+constexpr double reach_head_seconds = 30;                      // strangers at the head may delay that
+constexpr double log_flush_seconds = .3, stacks_seconds = .7;  // the head waits 1.2 s for an end
 
 /// The program's side of the link is inherited under its number; the words are read at ours.
 struct LinkEnds {
@@ -53,13 +54,22 @@ LinkEnds make_link() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-/// Why a living process does nothing, where the system can tell.
-std::string state_of(pid_t pid) {
-  std::ifstream status(text("/proc/", pid, "/status"));
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind("State:", 0) == 0 && line.find('T') != std::string::npos) return "(it is stopped by SIGSTOP)";
-  return "";
-}
+/// What the system tells about a process.
+struct ProcessStatus {
+  char state = ' ';                  ///< 'T': stopped, 'D': waits in the kernel and cannot be killed
+  std::uint64_t caught_signals = 0;  ///< bit number - 1
+
+  explicit ProcessStatus(pid_t pid) {
+    std::ifstream status(text("/proc/", pid, "/status"));
+    for (std::string line; std::getline(status, line);) {
+      const auto value = line.find_first_not_of(" \t", line.find(':') + 1);
+      if (value == std::string::npos) continue;
+      if (line.rfind("State:", 0) == 0) state = line[value];
+      if (line.rfind("SigCgt:", 0) == 0) caught_signals = std::strtoull(line.c_str() + value, nullptr, 16);
+    }
+  }
+  bool catches(int signal) const { return (caught_signals >> (signal - 1) & 1) != 0; }
+};
 
 class Worker {
  public:
@@ -147,8 +157,12 @@ class Worker {
                          {signals_.number(), POLLIN, 0},
                          {link_.ours.number(), POLLIN, 0},
                          {log_ ? log_->number() : -1, POLLIN, 0}};
-    const double wait = to_pass_ != 0 ? own_signal_seconds : beat_seconds;
+    double wait = to_pass_ != 0 ? own_signal_seconds : beat_seconds;
+    if (deadline_ != 0) wait = std::clamp(deadline_ - now(), 0.01, wait);
+    const double before = now();
     poll(watched, 4, static_cast<int>(wait * 1000));
+    // Who stops this process stops the program, too: the time does not count for it.
+    if (const double late = now() - before - wait; deadline_ != 0 && late > beat_seconds) deadline_ += late;
     head_.write_more();
     if (head_.open())
       for (const auto& message : receive<ToWorkerMessage>(head_))
@@ -157,6 +171,7 @@ class Worker {
     take_log();
     hear_program();
     reap();
+    look_at_deadline();
     if (now() - last_beat_ >= beat_seconds) {
       last_beat_ = now();
       send(head_, BeatMessage{end_.place});
@@ -167,7 +182,7 @@ class Worker {
     to_pass_ = message.signal;
     pass_at_ = now() + own_signal_seconds;
   }
-  void obey(const StopMessage&) { stop(); }
+  void obey(const StopMessage& message) { stop(message.hang); }
   void obey(const LeaveMessage&) { leaving_ = true; }
   void obey(const BeatMessage&) {}
 
@@ -254,7 +269,15 @@ class Worker {
           break;
         case worker::LinkWord::done:
           done_ = true;
+          deadline_ = 0;
           break;
+        case worker::LinkWord::deadline: {
+          char* phase = nullptr;
+          time_of_phase_ = std::strtod(about.c_str(), &phase);
+          phase_ = *phase == ' ' ? phase + 1 : phase;
+          deadline_ = time_of_phase_ > 0 ? now() + time_of_phase_ : 0;
+          break;
+        }
         case worker::LinkWord::holds:
           if (end_.held < 0) std::ofstream(worker::kept_file(folder_)).flush();
           end_.held = static_cast<int>(std::min(std::strtoll(about.c_str(), nullptr, 10), 0LL + INT_MAX));
@@ -272,6 +295,7 @@ class Worker {
       if (pid != program_) continue;  // an orphan of the program
       hear_program();
       program_ = 0;
+      deadline_ = 0;
       end_.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
       end_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
       end_.for_memory = end_.signal == SIGKILL && memory_kills() > memory_kills_;
@@ -281,31 +305,69 @@ class Worker {
     }
   }
 
-  /// Into `end_`: what the program did with the others, from the record that it keeps if it is tessera.
-  void read_operation(const std::string& folder) {
-    const auto record = worker::OperationRecord::open(worker::operations_file(folder, end_.rank));
+  /// Into `end_`: what the program did with the others, from the record that it keeps if it is tessera. Returns whether it is inside an
+  /// operation with others.
+  bool read_operation() {
+    const auto record = worker::OperationRecord::open(worker::operations_file(folder_, end_.rank));
     const auto entries = record ? record->read() : std::vector<worker::OperationEntry>();
-    if (!entries.empty()) end_.operation = worker::describe(entries.front(), worker::OperationRecord::now());
+    if (entries.empty()) return false;
+    end_.operation = worker::describe(entries.front(), worker::OperationRecord::now());
+    return entries.front().inside();
+  }
+
+  /// The program took longer than it said. Inside an operation it waits for others, and has a time-out for that, which tells more.
+  void look_at_deadline() {
+    if (deadline_ == 0 || now() < deadline_) return;
+    if (read_operation()) {
+      deadline_ = now() + beat_seconds / 10;
+      return;
+    }
+    deadline_ = 0;
+    end_.hung = true;
+    const auto where = where_it_hangs();
+    end_.reason =
+        text("(it did not complete ", phase_, " within ", time_of_phase_, " s", where.empty() ? "" : "; ", where, ")");
+    kill(-program_, SIGKILL);
+  }
+
+  /// Why a living program does nothing, as far as can be told. Its stacks go to its log, after what is kept as its last lines.
+  std::string where_it_hangs() {
+    const auto record = worker::OperationRecord::open(worker::operations_file(folder_, end_.rank));
+    const pid_t process = record ? record->pid() : program_;  // `program_` may be a script that started it
+    const ProcessStatus status(process);
+    if (status.state == 'T') return "it is stopped by SIGSTOP";
+    if (status.state == 'D') return "it waits in the kernel, maybe for a disk";
+    if (!log_ || !status.catches(worker::stacks_signal())) return "";
+    log_->take();
+    end_.last_lines = log_->last_lines(lines_to_tell);
+    kill(process, worker::stacks_signal());
+    const auto told = [this] {
+      const auto last = log_->last_lines(1);
+      return !last.empty() && last.front() == worker::end_of_stacks;
+    };
+    for (const double until = now() + stacks_seconds; !told() && now() < until; log_->take()) poll(nullptr, 0, 5);
+    return "the stacks of its threads are in its log";
   }
 
   void tell_end() {
-    read_operation(folder_);
+    read_operation();
     if (log_) {
       log_->take();
       log_->flush(log_flush_seconds);
-      end_.last_lines = log_->last_lines(lines_to_tell);
+      if (end_.last_lines.empty()) end_.last_lines = log_->last_lines(lines_to_tell);
       end_.log_problem = log_->problem();
     }
     send(head_, EndedMessage{end_});
   }
 
   /// The head wants an end: a program that still runs is killed, and told to have been alive.
-  void stop() {
+  void stop(bool hang) {
     reap();
     if (program_ > 0) {
       hear_program();
       end_.alive = true;
-      end_.reason = state_of(program_);
+      if (const auto where = hang && !read_operation() ? where_it_hangs() : ""; !where.empty())
+        end_.reason = text("(", where, ")");
       kill(-program_, SIGKILL);
       end_descendants();
       program_ = 0;
@@ -346,6 +408,8 @@ class Worker {
   std::uint64_t memory_kills_ = 0;
   bool joined_ = false, done_ = false, leaving_ = false;
   double last_beat_ = 0;
+  double deadline_ = 0, time_of_phase_ = 0;  ///< of the phase that the program has begun; 0: unknown
+  std::string phase_;
   int to_pass_ = 0;
   double pass_at_ = 0, last_own_signal_ = -1e9;
   WorkerEnd end_;

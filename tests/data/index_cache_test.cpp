@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "framework/base/files.h"
+#include "framework/base/system_call.h"
 #include "framework/data/gpt/build_lock.h"
 #include "framework/data/gpt/md5.h"
 #include "tests/data/chosen.h"

@@ -42,6 +42,9 @@ def line_of(configuration, folder, *more):
             *sets(training_iters=STEPS, eval_interval=EVALUATIONS, save_interval=SAVES, output_dir=folder), *options, *more]
 
 
+FROM_CHECKPOINTS = ["--set", "resilience_config.policy=off"]
+
+
 def inject(faults):
     return ["--set", f"resilience_config.inject_fault=[{', '.join(faults)}]"]
 
@@ -166,6 +169,22 @@ class Faults(Launching):
                 self.assert_nothing_lost(run, about=told)
                 self.assert_nothing_left()
 
+    def test_an_only_rank_that_hangs_or_is_stopped(self):
+        """Nobody waits for it in an operation; the process that watches it knows how long a step takes."""
+        faults = ["0:5:forward:hang:0", "0:11:commit:stop:1", "0:20:evaluate:hang:2"]
+        line = lambda run, *more: line_of("one rank, lines of 5 steps", run, *sets(eval_interval=5), *more)
+        self.tsrun(*line("undisturbed"))
+        told = self.tsrun(*line("disturbed", *inject(faults), "--set", "resilience_config.step_time_out=1"))
+        self.assertIn("(it did not complete step 5 within 1 s; the stacks of its threads are in its log)", told)
+        self.assertIn("(it did not complete step 11 within 1 s; it is stopped by SIGSTOP)", told)
+        self.assertRegex(told, r"\(it did not complete an evaluation within \d+ s; the stacks")
+        self.assertEqual(told.count("starting all workers again"), 3)
+        log = self.log("worker_0.log", "disturbed/log")
+        self.assertIn("tessera::resilience::Faults::reach(", log)
+        self.assertEqual(log.count("end of the stacks"), 2)
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+
     def test_a_rank_that_hangs_or_is_stopped(self):
         faults = ["1:5:forward:hang:0", "2:11:reduce:stop:1", "0:14:commit:hang:2"]
         self.tsrun(*line_of("DP 3", "undisturbed"))
@@ -185,6 +204,22 @@ class Faults(Launching):
         told = self.end_of(job)
         self.assertNotIn("starting all workers again", told)
         self.assert_nothing_lost("disturbed", about=told)
+
+    def test_a_rank_that_computes_slowly_is_named(self):
+        larger = ["--set", "model_config.hidden_size=128", "--set", "model_config.seq_length=128", "--set", "model_config.max_position_embeddings=128", *sets(save_interval=0, training_iters=1000000, eval_interval=1000000)]
+        job = self.start_tsrun(*line_of("DP 3", "run", *larger, *FROM_CHECKPOINTS))
+        log = self.folder / "run/tessera.log"
+        self.wait_until(lambda: self.steps_logged() >= 5, "5 steps")
+        slow = self.process_of(1, "tessera")
+        until = time.monotonic() + 90
+        while "straggler: " not in log.read_text():
+            self.assertLess(time.monotonic(), until, log.read_text()[-2000:])
+            for number, seconds in ((signal.SIGSTOP, .02), (signal.SIGCONT, .005)):
+                os.kill(slow, number)
+                time.sleep(seconds)
+        self.assertRegex(log.read_text(), r"straggler: rank 1 on \S+ computes \d+\.\d\d times as long as the median rank of its pipeline stage")
+        job.send_signal(signal.SIGTERM)
+        self.end_of(job)
 
     def test_where_dev_shm_is_small(self):
         if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], stderr=subprocess.DEVNULL).returncode != 0:

@@ -386,6 +386,8 @@ inline const std::map<std::string, std::string> exempt = {
     {"resilience_config.check_state_interval",
      "sound state stays as it is; tests/end_to_end/flips_test.py has its effect"},
     {"resilience_config.check_updates", "as check_state_interval"},
+    {"resilience_config.straggler_ratio",
+     "it changes what is logged; tests/training/straggler_watch_test.cpp has its effect"},
     {"resilience_config.inject_fault", "it ends the process; tests/end_to_end/faults_test.py has its effect"},
     {t + "distributed_timeout_minutes", "one process waits for nobody; tests/comm holds time-outs"},
     {t + "bucket_size", "one process sums nothing; tests/parallel reads it"},

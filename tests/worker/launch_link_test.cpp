@@ -58,7 +58,10 @@ TEST_F(Line, EachWordIsAPacket) {
   link.failed("peer", true);
   link.done();
   link.how_to_resume("so");
-  for (const auto* packet : {"J", "I", "Ptp 0, iteration 3", "Fown", "Lpeer", "D", "Rso"}) EXPECT_EQ(heard(), packet);
+  link.expect(2.5, "step 3");
+  link.expect_nothing();
+  for (const auto* packet : {"J", "I", "Ptp 0, iteration 3", "Fown", "Lpeer", "D", "Rso", "T2.5 step 3", "T"})
+    EXPECT_EQ(heard(), packet);
 }
 
 TEST_F(Line, AnotherFileUnderThePromisedNumberIsLeftAlone) {

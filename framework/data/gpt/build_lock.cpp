@@ -5,11 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "framework/base/files.h"
+#include "framework/base/system_call.h"
 
 namespace tessera::data {
 namespace {
@@ -28,11 +28,6 @@ void write_owner(int descriptor) {
 }
 
 }  // namespace
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
 
 std::optional<BuildLock> BuildLock::try_take(const std::filesystem::path& file) {
   for (;;) {

@@ -26,7 +26,4 @@ class BuildLock {
   int descriptor_ = -1;
 };
 
-/// Of this machine, as in messages and names of files.
-std::string host_name();
-
 }  // namespace tessera::data

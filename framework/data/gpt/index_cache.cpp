@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "framework/base/number_text.h"
+#include "framework/base/system_call.h"
 #include "framework/data/gpt/build_lock.h"
 #include "framework/data/gpt/md5.h"
 
