@@ -77,12 +77,17 @@ class Outcome:
         return f"{done} | {most(self.detection)} | {most(self.recovery)} | {self.restarts or ''}"
 
 
+def detected_in(log):
+    """The moments at which tsrun says that a rank failed, in its scheduler.log."""
+    return [seconds_of(found) for found in
+            re.findall(r"^([\d-]+ [\d:.]+) (?:rank|\d+ ranks|all ranks)\b.*(?:was ended|ended with|hung|stopped)", log, re.M)]
+
+
 def times_of(log, workers, appended):
     """Seconds from each injected fault to its detection, and from there to the next line of metrics."""
     injected = sorted(seconds_of(found) for path in workers
                       for found in re.findall(r"^\[([\d :.-]+)\] \[rank \d+\] \[warning\] \[resilience\] injected fault", path.read_text(), re.M))
-    detected = [seconds_of(found) for found in
-                re.findall(r"^([\d-]+ [\d:.]+) (?:rank|\d+ ranks|all ranks)\b.*(?:was ended|ended with|hung|stopped)", log, re.M)]
+    detected = detected_in(log)
     detection, recovery = [], []
     for found in detected:
         before = [moment for moment in injected if moment <= found]
@@ -94,30 +99,47 @@ def times_of(log, workers, appended):
     return detection, recovery
 
 
-def job_type():
+ON_HOSTS = "two hosts"  # a configuration of --soak: 4 ranks with bf16 and a distributed optimizer
+
+
+def job_type(on_hosts=False):
+    """A test case that makes one job with faults, in a folder of its own, and leaves nothing."""
     import faults_test  # needs the environment above
 
-    class Job(faults_test.Faults):
-        """One job with faults, as a test case, so that it has a folder of its own and leaves nothing."""
-
+    class Job(faults_test.FaultsOnHosts if on_hosts else faults_test.Faults):
         def runTest(self):
             pass
+
+        def start(self, name, configuration, *more):
+            """The tsrun processes; the first one leads."""
+            if not on_hosts:
+                return [self.start_tsrun(*faults_test.line_of(configuration, name, *more))]
+            line = faults_test.line_of("bf16, distributed optimizer", name, *more)[2:]
+            return [self.start_host(host, f"--worker_log_name={name}", program=line) for host in range(2)]
+
+        def logs(self, name):
+            if not on_hosts:
+                log = self.folder / name / "log"
+                return log / "scheduler.log", list(log.glob("worker_*.log"))
+            return self.folder / "logs0/scheduler.log", list(self.folder.glob(f"logs?/{name}_*.log"))
 
         def disturbed(self, name, configuration, faults, steps, more, outcome):
             watch = Watch(self.folder / name / "metrics.jsonl")
             length = ["--set", f"training_config.training_iters={steps}"]
-            job = self.start_tsrun(*faults_test.line_of(configuration, name, *length, *more, *faults_test.inject(faults)))
-            try:
-                told, _ = job.communicate(timeout=60 + 5 * len(faults))
-            except subprocess.TimeoutExpired:
-                job.kill()
-                told, _ = job.communicate()
-                self.fail(f"still runs:\n{told[-4000:]}")
+            jobs = self.start(name, configuration, *length, *more, *faults_test.inject(faults))
+            told = ""
+            for job in reversed(jobs):
+                try:
+                    told, _ = job.communicate(timeout=60 + 5 * len(faults))
+                except subprocess.TimeoutExpired:
+                    job.kill()
+                    told, _ = job.communicate()
+                    self.fail(f"still runs:\n{told[-4000:]}")
+                self.assertEqual(job.returncode, 0, told[-4000:])
             appended = watch.end()
-            self.assertEqual(job.returncode, 0, told[-4000:])
             outcome.restarts += told.count("starting all workers again")
-            log = self.folder / name / "log"
-            detection, recovery = times_of((log / "scheduler.log").read_text(), list(log.glob("worker_*.log")), appended)
+            scheduler, workers = self.logs(name)
+            detection, recovery = times_of(scheduler.read_text(), workers, appended)
             outcome.detection += detection
             outcome.recovery += recovery
             self.assertIn("starting all workers again", told)
@@ -125,7 +147,9 @@ def job_type():
             self.assert_nothing_left()
 
         def undisturbed(self, configuration, steps):
-            self.tsrun(*faults_test.line_of(configuration, "undisturbed", "--set", f"training_config.training_iters={steps}"), timeout=120)
+            for job in self.start("undisturbed", configuration, "--set", f"training_config.training_iters={steps}"):
+                told, _ = job.communicate(timeout=300)
+                self.assertEqual(job.returncode, 0, told)
 
     return Job, faults_test
 
@@ -137,6 +161,8 @@ def in_a_case(job_class, configuration, steps, body, outcome, about):
         case.undisturbed(configuration, steps)
         body(case)
         outcome.passed += 1
+    except unittest.SkipTest as reason:
+        outcome.skipped.append(f"{about}: {reason}")
     except Exception as error:  # of the assertions, too
         outcome.failed.append(f"{about}\n{error}")
     finally:
@@ -162,8 +188,8 @@ def injected(row, configurations, draws, seed, outcome):
 
 
 def soak(configuration, count, seed, outcome):
-    job_class, faults_test = job_type()
-    ranks = faults_test.CONFIGURATIONS[configuration][0]
+    job_class, faults_test = job_type(configuration == ON_HOSTS)
+    ranks = 4 if configuration == ON_HOSTS else faults_test.CONFIGURATIONS[configuration][0]
     steps = 2 * count
     without = ["update"] if "fp16" in configuration else []
     faults = faults_test.random_faults(random.Random(seed), ranks, count, without, steps)
@@ -197,14 +223,14 @@ def main():
     parser.add_argument("--rows", help="numbers, separated by commas; default: all")
     parser.add_argument("--soak", type=int, help="this many faults in one job, instead of rows")
     parser.add_argument("--seed", type=int, default=random.randrange(10**9))
-    parser.add_argument("--on", action="append", help="a configuration of tests/end_to_end/faults_test.py; may be repeated")
+    parser.add_argument("--on", action="append", help="a configuration of tests/end_to_end/faults_test.py, with --soak also 'two hosts' (needs root); may be repeated")
     parser.add_argument("--draws", type=int, default=1, help="random ranks and steps for each fault")
     options = parser.parse_args()
     build = environment_of(options.build)
     print(f"seed {options.seed}\n\n| row | fault | runs | T_d, s | T_r, s | restarts |\n|---|---|---|---|---|---|")
     failed = []
     if options.soak:
-        for configuration in options.on or ["DP 3", "TP 2, PP 2"]:
+        for configuration in options.on or ["DP 3", "TP 2, PP 2", ON_HOSTS]:
             outcome = Outcome()
             soak(configuration, options.soak, options.seed, outcome)
             print(f"| 39 | {options.soak} random faults in one job, {configuration} | {outcome.words()} |", flush=True)
