@@ -59,7 +59,7 @@ std::vector<std::string> StragglerWatch::close(const std::vector<std::string>& a
   for (std::size_t r = 0; r < windows.size(); ++r) {
     const auto& window = windows[r];
     const double usual = median(stages[window.stage]), factor = window.computing / usual;
-    const bool slow = stages[window.stage].size() > 1 && factor > ratio_;
+    const bool slow = factor > ratio_;  // never for the only rank of a stage
     slow_windows_[r] = slow ? slow_windows_[r] + 1 : 0;
     const auto rank = static_cast<int>(r);
     if (slow_windows_[r] == windows_in_a_row && reported_.insert(rank).second)
