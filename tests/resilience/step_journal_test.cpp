@@ -36,6 +36,15 @@ TEST_F(StepJournalTest, ALaterProcessFindsWhatWasWritten) {
   EXPECT_EQ(std::memcmp(later.record().data(), record(7).data(), record_bytes), 0);
 }
 
+TEST_F(StepJournalTest, APreparedStepIsIntendedOnlyAfterTheOperationOfAllRanks) {
+  auto one = journal();
+  one.commit(6, "six");
+  one.intend(6, record(6));
+  one.prepare(7);
+  EXPECT_EQ(one.state().prepared, 7);
+  EXPECT_EQ(one.state().intended, 6) << "one rank that intends a step proves that all have prepared it";
+}
+
 TEST_F(StepJournalTest, IsReadWithoutKnowingItsSizes) {
   EXPECT_FALSE(StepJournal::read_state(memory())) << "nothing was written";
   auto one = journal();
