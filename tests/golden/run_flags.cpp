@@ -20,7 +20,8 @@ const std::vector<std::string> data_paths = {"--data-path", "--train-data-path",
 const std::vector<std::string> tokenizer_flags = {"--tokenizer-type", "--tokenizer-model", "--vocab-file",
                                                   "--merge-file", "--vocab-size"};
 /// Where files lie and in which format: RunPlaces says it here.
-const std::vector<std::string> place_flags = {"--save", "--load", "--tensorboard-dir", "--log-interval"};
+const std::vector<std::string> place_flags = {"--save", "--load", "--tensorboard-dir", "--log-interval",
+                                              "--data-cache-path"};
 /// The format of a checkpoint is of no account in the numbers of a run; one that is not built is our own.
 std::vector<std::string> format_flags(const RunFlags& flags) {
   if (flags.value("--ckpt-format") == "torch") return {};
@@ -106,6 +107,7 @@ void set_tokenizer(const RunFlags& flags, const RunPlaces& places, Tree& tree) {
 
 void set_places(const RunPlaces& places, Tree& tree) {
   tree.set("training_config.output_dir", places.output.string());
+  tree.set("dataset_config.data_cache_path", (places.output.parent_path() / "cache").string());
   if (!places.load.empty()) tree.set("training_config.load_checkpoint", places.load.string());
   if (places.weights_alone) tree.set("training_config.resume_training", "false");
   tree.set("training_config.log_interval", "1");
