@@ -16,7 +16,7 @@ build_packages=(
 run_packages=(bible-kjv bzip2 xz-utils)
 test_packages=(
   libgtest-dev python3-venv python3-yaml clang clang-format clang-tidy
-  iproute2 strace slurm-wlm slurm-wlm-basic-plugins munge
+  iproute2 strace valgrind slurm-wlm slurm-wlm-basic-plugins munge
 )
 
 list_only=false

@@ -9,6 +9,7 @@ or programs of the build. --soak: N faults in one job: random ranks, steps, phas
 if anything was lost; the line that repeats it is printed."""
 
 import argparse
+import concurrent.futures
 import datetime
 import io
 import json
@@ -127,15 +128,11 @@ def job_type(on_hosts=False):
             watch = Watch(self.folder / name / "metrics.jsonl")
             length = ["--set", f"training_config.training_iters={steps}"]
             jobs = self.start(name, configuration, *length, *more, *faults_test.inject(faults))
-            told = ""
-            for job in reversed(jobs):
-                try:
-                    told, _ = job.communicate(timeout=60 + 5 * len(faults))
-                except subprocess.TimeoutExpired:
-                    job.kill()
-                    told, _ = job.communicate()
-                    self.fail(f"still runs:\n{told[-4000:]}")
-                self.assertEqual(job.returncode, 0, told[-4000:])
+            with concurrent.futures.ThreadPoolExecutor() as pool:  # who is not read would wait
+                ends = list(pool.map(lambda job: self.words_of(job, 60 + 5 * len(faults)), jobs))
+            for job, words in zip(jobs, ends):
+                self.assertEqual(job.returncode, 0, words[-4000:])
+            told = ends[0]
             appended = watch.end()
             outcome.restarts += told.count("starting all workers again")
             scheduler, workers = self.logs(name)
@@ -146,10 +143,18 @@ def job_type(on_hosts=False):
             self.assert_nothing_lost(name, about=told[-4000:])
             self.assert_nothing_left()
 
+        def words_of(self, job, timeout):
+            try:
+                return job.communicate(timeout=timeout)[0]
+            except subprocess.TimeoutExpired:
+                job.kill()
+                return f"still runs after {timeout} s:\n" + job.communicate()[0]
+
         def undisturbed(self, configuration, steps):
-            for job in self.start("undisturbed", configuration, "--set", f"training_config.training_iters={steps}"):
-                told, _ = job.communicate(timeout=300)
-                self.assertEqual(job.returncode, 0, told)
+            jobs = self.start("undisturbed", configuration, "--set", f"training_config.training_iters={steps}")
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                for job, words in zip(jobs, pool.map(lambda job: self.words_of(job, 300), jobs)):
+                    self.assertEqual(job.returncode, 0, words)
 
     return Job, faults_test
 
