@@ -45,7 +45,7 @@ class Follower {
     while (!code_ && head_.open() && head_.silence() < (welcome_ ? follower_head_silence_seconds : 1e9)) turn();
     if (!code_ && !head_.open() && head_.problem().empty() && folders_) outlive();
     end_descendants();
-    logs_.show(true);
+    logs_.finish();
     if (code_) return end();
     voice_.say(text("the tsrun that leads, on ", head_words_, ", ",
                     head_.open()              ? "has not been heard for 6 s: cable, switch or power?"
@@ -185,8 +185,9 @@ class Follower {
   HostInfo info_;
   Descriptor signals_, reached_;
   std::optional<JobFolders> folders_;
-  LogFollower logs_{std::cout};
   Voice voice_;
+  LogFollower logs_{Screen::of_process(),
+                    [this](const std::string& words) { voice_.say(words, log::LogLevel::warning); }};
   bool welcome_ = false, asked_ = false;
   std::optional<int> code_;
   double last_beat_ = 0;

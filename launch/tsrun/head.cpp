@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 
 #include "framework/worker/launch_link.h"
 #include "launch/tsrun/gathering.h"
@@ -63,7 +62,8 @@ class Head {
                  log::LogLevel::warning);
     for (const auto& note : job_.options.notes) voice_.say(note);
     voice_.say(beginning());
-    LogFollower logs(std::cout);
+    LogFollower logs(Screen::of_process(),
+                     [this](const std::string& words) { voice_.say(words, log::LogLevel::warning); });
     follow_logs(logs);
     const auto start = [&](const char* order) {
       folders.clear();
@@ -79,7 +79,7 @@ class Head {
       leave_lost_hosts(outcome, folders);
       return outcome;
     };
-    if (!job_.options.left.empty()) return end(only_left(start_all(job_.options.left.c_str()), folders));
+    if (!job_.options.left.empty()) return end(only_left(start_all(job_.options.left.c_str()), folders), logs);
     auto outcome = start_all("");
     while (outcome.kind == Outcome::Kind::failed) {
       const auto decision = restarts.decide(outcome);
@@ -100,7 +100,7 @@ class Head {
       if (outcome.refused || outcome.code == worker::nothing_saved || !save_held(outcome, start))
         keep_held(outcome, folders);
     }
-    return end(outcome);
+    return end(outcome, logs);
   }
 
  private:
@@ -344,12 +344,13 @@ class Head {
     return text(outcome.words, "\nLogs: ", job_.log_dir, outcome.resume.empty() ? "" : "; ", outcome.resume);
   }
 
-  int end(const Outcome& outcome) {
+  int end(const Outcome& outcome, LogFollower& logs) {
     for (auto& host : sockets_.hosts) {
       send(host, EndMessage{outcome.code, last_words(outcome), kept_});
       host.flush(1);
     }
     wait_for_hosts();
+    logs.finish();
     voice_.say(last_words(outcome), outcome.code == 0 ? log::LogLevel::info : log::LogLevel::error);
     return outcome.code;
   }
