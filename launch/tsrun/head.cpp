@@ -70,7 +70,7 @@ class Head {
       folders.record_start(starts_);
       return Attempt(job_, folders, starts_++, order, sockets_, voice_, logs).run();
     };
-    Restarts restarts(job_.options.max_restarts, adopted_ ? 0 : -1);
+    Restarts restarts(job_.options.max_restarts, adopted_ ? 0 : -1, job_.options.restart_window);
     const auto start_all = [&](const char* order) {
       auto outcome = start(order);
       restarts.carry_held(outcome);
@@ -82,7 +82,7 @@ class Head {
     if (!job_.options.left.empty()) return end(only_left(start_all(job_.options.left.c_str()), folders), logs);
     auto outcome = start_all("");
     while (outcome.kind == Outcome::Kind::failed) {
-      const auto decision = restarts.decide(outcome);
+      const auto decision = restarts.decide(outcome, now());
       if (decision != Restarts::Decision::restart) {
         give_up(outcome, decision, restarts);
         break;
@@ -182,7 +182,10 @@ class Head {
       outcome.words += text("\nThe state", after, " was in memory of tsrun and is lost: /dev/shm is too small for it");
   }
 
-  static void give_up(Outcome& outcome, Restarts::Decision decision, const Restarts& restarts) {
+  void give_up(Outcome& outcome, Restarts::Decision decision, const Restarts& restarts) const {
+    if (restarts.too_often())
+      outcome.words += text("\nThere were ", restarts.done(), " restarts within the ", *job_.options.restart_window,
+                            " s of --restart_window, and --max_restarts allows ", restarts.allowed());
     if (outcome.held < 0) return;
     if (outcome.host_lost) {
       outcome.words += "\nThe state of its ranks is lost with it";
@@ -192,7 +195,8 @@ class Head {
                             ": another start would only repeat it");
     } else if (!outcome.refused && outcome.code != worker::nothing_saved && restarts.allowed() > 0) {
       outcome.code = Restarts::used_up;
-      outcome.words += text("\nThe ", restarts.allowed(), " restarts of --max_restarts are used up");
+      if (!restarts.too_often())
+        outcome.words += text("\nThe ", restarts.allowed(), " restarts of --max_restarts are used up");
     }
   }
 

@@ -154,6 +154,11 @@ std::vector<OptionRow> neutral_rows() {
        "Start all workers again after a failure, at most N times in a row without a completed step (default: 3 if the "
        "program keeps its state in memory, as tessera train does; else 0).",
        [](LaunchOptions& o, const std::string& word) { o.max_restarts = whole_number(word, 0, INT_MAX); }},
+      {"--restart_window", "", d, "SECONDS",
+       "Also start the workers no more often than --max_restarts within so long, even if steps are completed between "
+       "the "
+       "failures (default: no such limit).",
+       [](LaunchOptions& o, const std::string& word) { o.restart_window = whole_number(word, 1, INT_MAX); }},
       {"--lease", "", d, "SECONDS",
        "If tsrun is killed, workers that keep their state in memory train on so long, then save and end (default: 15).",
        number(&LaunchOptions::lease, 0, 86400)},

@@ -34,6 +34,7 @@ struct LaunchOptions {
   int cluster_time_out = 600;  ///< seconds; negative: no limit
   std::string bind_core = "False";
   std::optional<int> max_restarts;
+  std::optional<int> restart_window;  ///< seconds; none: only restarts in a row count
   std::string left;          ///< "save" or "finish": worker::order_to_save, worker::order_to_finish, and nothing else
   int lease = 15;            ///< seconds that workers which keep their state go on when tsrun was killed
   int host_time_out = 8;     ///< seconds without a message from a host after which it is lost
