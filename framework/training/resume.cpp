@@ -7,6 +7,7 @@
 #include "framework/comm/together.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/upcycling.h"
+#include "framework/worker/launch_link.h"
 
 namespace tessera::training {
 namespace {
@@ -196,6 +197,36 @@ void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
   out.continues = is_of_run_folder(o, place);
 }
 
+/// The newest checkpoint of the run in its folder, in the run's format, and its iteration; -1: there is none.
+std::pair<std::int64_t, std::filesystem::path> newest_in_folder(const TrainingSetup& setup, const std::string& run) {
+  const auto& o = setup.options;
+  if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr) {
+    const auto found = format->find(o.output_dir);
+    const auto progress = found ? format->open(*found, setup.documents.mappings)->progress() : std::nullopt;
+    return {progress ? progress->iteration : -1, found.value_or("")};
+  }
+  for (const auto& info : checkpoint::list_checkpoints(checkpoint_folder(o), o.prefix))
+    if (belongs_to(run)(info.folder)) return {info.iteration, info.folder};
+  return {-1, {}};
+}
+
+/// A run saves no checkpoint of a later iteration than that of its state, and sets those aside after which it goes back. So
+/// one that is there was saved by a run that somebody continued without this state.
+void refuse_newer_checkpoint(std::int64_t step, const std::string& run, const TrainingSetup& setup) {
+  comm::together(setup.model.processes.world, "the state in memory", [&] {
+    if (setup.model.processes.world.rank() > 0) return;
+    const auto [iteration, folder] = newest_in_folder(setup, run);
+    if (iteration <= step) return;
+    const auto job = worker::id_of_job();
+    throw ConfigError(text("the state in memory of job ", job, " is after iteration ", step, ", but the checkpoint ",
+                           folder.string(), " is after iteration ", iteration,
+                           ": the run was continued without this state. Neither is changed. To continue from the "
+                           "checkpoint, delete the state on each host: `tessera state clean ",
+                           job, "`. To continue from the state, move all checkpoints after iteration ", step,
+                           " out of the run folder. Then give the same command again"));
+  });
+}
+
 }  // namespace
 
 checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup) {
@@ -214,6 +245,7 @@ void restore_rates(const checkpoint::Progress& progress, TrainingSetup& setup) {
 }
 
 Restored restore_position(std::int64_t step, const RunPosition& position, TrainingSetup& setup) {
+  refuse_newer_checkpoint(step, position.progress.run, setup);
   Restored out;
   out.progress = position.progress;
   restore_rates(out.progress, setup);

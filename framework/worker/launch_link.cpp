@@ -59,6 +59,12 @@ std::int64_t start_of_job() {
   return 0;
 }
 
+std::string id_of_job() {
+  for (const auto& [job, start] : job_starts())
+    if (job.rfind("tsrun ", 0) == 0) return job.substr(std::string("tsrun ").size());
+  return "";
+}
+
 std::map<std::string, std::int64_t> job_starts() {
   const auto variable = [](const char* name) -> std::string {
     const char* words = std::getenv(name);

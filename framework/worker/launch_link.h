@@ -102,6 +102,9 @@ std::map<std::string, std::int64_t> job_starts();
 /// together. 0 without it.
 int host_of_job();
 
+/// The id of the job of tsrun, which `tessera state` takes; empty without it.
+std::string id_of_job();
+
 /// How often tsrun started this job before; 0 without it.
 std::int64_t start_of_job();
 

@@ -18,13 +18,11 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr double host_silence_seconds = 8;  // a cut cable, a stopped machine
 constexpr double suspicious_silence_seconds = 1.9;
-constexpr double settle_seconds = .15;     // after a worker's own failure: was another one first?
-constexpr double lost_peer_seconds = .5;   // after a worker that only lost a peer: the peer's end comes soon
-constexpr double stop_seconds = 1.2;       // until workers that were told to stop have
-constexpr double one_signal_seconds = 3;   // signals on several hosts within that are one
-constexpr double stragglers_seconds = 30;  // a polite stop: from the first end to the last
+constexpr double settle_seconds = .15;    // after a worker's own failure: was another one first?
+constexpr double lost_peer_seconds = .5;  // after a worker that only lost a peer: the peer's end comes soon
+constexpr double stop_seconds = 1.2;      // until workers that were told to stop have
+constexpr double one_signal_seconds = 3;  // signals on several hosts within that are one
 
 std::string command_line(const std::vector<std::string>& words) {
   std::string all;
@@ -257,14 +255,14 @@ void Attempt::hear_hosts() {
       if (const auto* failed = std::get_if<FailedMessage>(&message))
         fail(text("on ", job_.words_of(h), ": ", failed->words), {}, settle_seconds);
     }
-    if (!host.open() || host.silence() > host_silence_seconds) lost_hosts_.insert(h);
+    if (!host.open() || host.silence() > job_.options.host_time_out) lost_hosts_.insert(h);
     if (!host.open())
       fail(text("the tsrun on ", job_.words_of(h),
                 host.problem().empty() ? " has ended" : " was cut off: it sent " + host.problem()),
            {}, settle_seconds);
-    if (host.open() && host.silence() > host_silence_seconds)
+    if (host.open() && host.silence() > job_.options.host_time_out)
       fail(text("host ", job_.words_of(h), " with ", ranks_words(job_.ranks_on(h)), " has not been heard for ",
-                host_silence_seconds, " s: cable, switch or power?"),
+                job_.options.host_time_out, " s: cable, switch or power?"),
            {}, 0);
   }
 }
@@ -331,6 +329,7 @@ StartMessage Attempt::start_message(int rank) const {
   start.launch_folder = folders_.memory();
   start.lease = job_.options.lease;
   start.longest_save = job_.options.longest_save();
+  start.leader_time_out = job_.options.leader_time_out;
   start.order = order_.empty() && !job_.options.keep_state ? worker::order_to_keep_nothing : order_;
   start.header = text("rank ", rank, " of ", job_.workers, " on ", host.host, ", start ", restart_, ": ",
                       command_line(host.program));
@@ -374,15 +373,16 @@ void Attempt::look_at_clock() {
           text("the workers did not find each other within ", limit, " s; still waiting: ", ranks_words(waiting)),
           waiting, 0);
   }
+  const int longest_silence = job_.options.host_time_out, longest_stop = job_.options.stop_time_out;
   const auto silent = ranks_where(
-      [](const Line& line) { return line.connection.open() && line.connection.silence() > host_silence_seconds + 1; });
-  if (!silent.empty()) fail(text(ranks_words(silent), " has not been heard for ", host_silence_seconds, " s"), {}, 0);
+      [=](const Line& line) { return line.connection.open() && line.connection.silence() > longest_silence + 1; });
+  if (!silent.empty()) fail(text(ranks_words(silent), " has not been heard for ", longest_silence, " s"), {}, 0);
   if (mpirun_ended_ != 0) {
     about_mpirun_ = true;
     fail("mpirun ended before the workers", {}, settle_seconds);
   }
-  if (first_end_after_stop_ != 0 && now() - first_end_after_stop_ > stragglers_seconds)
-    fail(text("some workers did not end within ", stragglers_seconds, " s of the others"), {}, 0);
+  if (first_end_after_stop_ != 0 && now() - first_end_after_stop_ > longest_stop)
+    fail(text("some workers did not end within ", longest_stop, " s of the others"), {}, 0);
 }
 
 void Attempt::beat() {

@@ -20,8 +20,6 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr double follower_head_silence_seconds = 6;  // less than the head waits before it places the ranks elsewhere
-
 class Follower {
  public:
   Follower(const LaunchOptions& options, Connection head, std::string secret, std::string called)
@@ -42,13 +40,13 @@ class Follower {
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     send(head_, HostMessage{info_, called_});
-    while (!code_ && head_.open() && head_.silence() < (welcome_ ? follower_head_silence_seconds : 1e9)) turn();
+    while (!code_ && head_.open() && head_.silence() < (welcome_ ? options_.host_lease : 1e9)) turn();
     if (!code_ && !head_.open() && head_.problem().empty() && folders_) outlive();
     end_descendants();
-    logs_.show(true);
+    logs_.finish();
     if (code_) return end();
     voice_.say(text("the tsrun that leads, on ", head_words_, ", ",
-                    head_.open()              ? "has not been heard for 6 s: cable, switch or power?"
+                    head_.open() ? text("has not been heard for ", options_.host_lease, " s: cable, switch or power?")
                     : head_.problem().empty() ? "has gone away"
                                               : "sent " + head_.problem() + " (is it of another version?)",
                     "; all workers here are stopped"),
@@ -64,7 +62,7 @@ class Follower {
     voice_.say(text("the tsrun that leads, on ", head_words_, ", was killed; the workers here train on for ",
                     options_.lease, " s, then they save and end"),
                log::LogLevel::warning);
-    outlive_head(options_.lease + options_.longest_save(), [&] { logs_.show(); });
+    outlive_head(options_.lease + options_.longest_save(), options_.stop_time_out, [&] { logs_.show(); });
     if (all_saved(folders_->memory(), place_.first_rank, place_.ranks)) return;
     if (!std::filesystem::exists(folders_->memory(), absent)) return;  // deleted by the guard of a head on this machine
     if (folders_->keep()) voice_.say(how_to_adopt(id_), log::LogLevel::warning);
@@ -185,8 +183,9 @@ class Follower {
   HostInfo info_;
   Descriptor signals_, reached_;
   std::optional<JobFolders> folders_;
-  LogFollower logs_{std::cout};
   Voice voice_;
+  LogFollower logs_{Screen::of_process(),
+                    [this](const std::string& words) { voice_.say(words, log::LogLevel::warning); }};
   bool welcome_ = false, asked_ = false;
   std::optional<int> code_;
   double last_beat_ = 0;

@@ -11,9 +11,8 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr double stragglers_seconds = 30;  // from the first end to the last
 constexpr double last_hosts_seconds = 30;  // those of other hosts may take longer than ours
-constexpr std::size_t own_words = 8;       // before those of mpirun
+constexpr std::size_t own_words = 9;       // before those of mpirun
 
 /// What guard_words says.
 struct Guarded {
@@ -26,9 +25,10 @@ struct Guarded {
         ranks(std::stoi(words.at(5))),
         longest(std::stoi(words.at(6))),
         lock(std::stoi(words.at(7))),
+        stop_time_out(std::stoi(words.at(8))),
         mpirun(words.begin() + own_words, words.end()) {}
   std::string files, memory, log, id;
-  int first, ranks, longest, lock;
+  int first, ranks, longest, lock, stop_time_out;
   std::vector<std::string> mpirun;
 };
 
@@ -67,7 +67,7 @@ int end_alone(const Guarded& job, pid_t mpirun) {
     voice.note("the leading tsrun was killed: the workers end after the iterations of its lease, with a checkpoint");
     int status = 0;
     bool gone = false;
-    outlive_head(job.longest, [&] { gone = gone || has_ended(mpirun, status); });
+    outlive_head(job.longest, job.stop_time_out, [&] { gone = gone || has_ended(mpirun, status); });
     for (const double until = now() + last_hosts_seconds; !gone && now() < until; poll(nullptr, 0, 50))
       gone = has_ended(mpirun, status);
     saved = all_saved(job.memory, job.first, job.ranks);
@@ -96,7 +96,8 @@ std::vector<std::string> guard_words(const Job& job, const JobFolders& folders, 
           std::to_string(works ? job.first_rank(own) : 0),
           std::to_string(works ? job.hosts[own].workers : 0),
           std::to_string(job.options.lease + job.options.longest_save()),
-          std::to_string(folders.lock())};
+          std::to_string(folders.lock()),
+          std::to_string(job.options.stop_time_out)};
 }
 
 int run_guard(const std::vector<std::string>& words) {
@@ -117,12 +118,12 @@ int run_guard(const std::vector<std::string>& words) {
   }
 }
 
-void outlive_head(double longest, const std::function<void()>& turn) {
+void outlive_head(double longest, double stop_time_out, const std::function<void()>& turn) {
   const auto begun = workers_below().size();
   double until = now() + longest;
   bool any_ended = false;
   for (auto left = begun; left > 0 && now() < until; left = workers_below().size()) {
-    if (left < begun && !any_ended) until = std::min(until, now() + stragglers_seconds);
+    if (left < begun && !any_ended) until = std::min(until, now() + stop_time_out);
     any_ended = left < begun;
     turn();
     poll(nullptr, 0, 100);

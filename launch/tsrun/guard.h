@@ -21,9 +21,9 @@ inline constexpr const char* guard_preload = "TSRUN_PRELOAD";
 /// What `--as-guard` does: runs mpirun, and ends as that does. Its standard input is a pipe that ends when tsrun is gone.
 int run_guard(const std::vector<std::string>& words);
 
-/// Wait until no worker of this host is left, at most `longest` seconds and a short while after the first; kill what is
+/// Wait until no worker of this host is left, at most `longest` seconds and `stop_time_out` after the first; kill what is
 /// still there. `turn` is called meanwhile.
-void outlive_head(double longest, const std::function<void()>& turn);
+void outlive_head(double longest, double stop_time_out, const std::function<void()>& turn);
 /// Whether all these workers ended well after the head was gone (worker::saved_file).
 bool all_saved(const std::string& memory, int first, int ranks);
 /// "the same command continues from the state in /dev/shm/tsrun.x.shm; ...".

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 
 #include "framework/worker/launch_link.h"
 #include "launch/tsrun/gathering.h"
@@ -63,14 +62,15 @@ class Head {
                  log::LogLevel::warning);
     for (const auto& note : job_.options.notes) voice_.say(note);
     voice_.say(beginning());
-    LogFollower logs(std::cout);
+    LogFollower logs(Screen::of_process(),
+                     [this](const std::string& words) { voice_.say(words, log::LogLevel::warning); });
     follow_logs(logs);
     const auto start = [&](const char* order) {
       folders.clear();
       folders.record_start(starts_);
       return Attempt(job_, folders, starts_++, order, sockets_, voice_, logs).run();
     };
-    Restarts restarts(job_.options.max_restarts, adopted_ ? 0 : -1);
+    Restarts restarts(job_.options.max_restarts, adopted_ ? 0 : -1, job_.options.restart_window);
     const auto start_all = [&](const char* order) {
       auto outcome = start(order);
       restarts.carry_held(outcome);
@@ -79,10 +79,10 @@ class Head {
       leave_lost_hosts(outcome, folders);
       return outcome;
     };
-    if (!job_.options.left.empty()) return end(only_left(start_all(job_.options.left.c_str()), folders));
+    if (!job_.options.left.empty()) return end(only_left(start_all(job_.options.left.c_str()), folders), logs);
     auto outcome = start_all("");
     while (outcome.kind == Outcome::Kind::failed) {
-      const auto decision = restarts.decide(outcome);
+      const auto decision = restarts.decide(outcome, now());
       if (decision != Restarts::Decision::restart) {
         give_up(outcome, decision, restarts);
         break;
@@ -100,7 +100,7 @@ class Head {
       if (outcome.refused || outcome.code == worker::nothing_saved || !save_held(outcome, start))
         keep_held(outcome, folders);
     }
-    return end(outcome);
+    return end(outcome, logs);
   }
 
  private:
@@ -182,7 +182,10 @@ class Head {
       outcome.words += text("\nThe state", after, " was in memory of tsrun and is lost: /dev/shm is too small for it");
   }
 
-  static void give_up(Outcome& outcome, Restarts::Decision decision, const Restarts& restarts) {
+  void give_up(Outcome& outcome, Restarts::Decision decision, const Restarts& restarts) const {
+    if (restarts.too_often())
+      outcome.words += text("\nThere were ", restarts.done(), " restarts within the ", *job_.options.restart_window,
+                            " s of --restart_window, and --max_restarts allows ", restarts.allowed());
     if (outcome.held < 0) return;
     if (outcome.host_lost) {
       outcome.words += "\nThe state of its ranks is lost with it";
@@ -192,7 +195,8 @@ class Head {
                             ": another start would only repeat it");
     } else if (!outcome.refused && outcome.code != worker::nothing_saved && restarts.allowed() > 0) {
       outcome.code = Restarts::used_up;
-      outcome.words += text("\nThe ", restarts.allowed(), " restarts of --max_restarts are used up");
+      if (!restarts.too_often())
+        outcome.words += text("\nThe ", restarts.allowed(), " restarts of --max_restarts are used up");
     }
   }
 
@@ -344,12 +348,13 @@ class Head {
     return text(outcome.words, "\nLogs: ", job_.log_dir, outcome.resume.empty() ? "" : "; ", outcome.resume);
   }
 
-  int end(const Outcome& outcome) {
+  int end(const Outcome& outcome, LogFollower& logs) {
     for (auto& host : sockets_.hosts) {
       send(host, EndMessage{outcome.code, last_words(outcome), kept_});
       host.flush(1);
     }
     wait_for_hosts();
+    logs.finish();
     voice_.say(last_words(outcome), outcome.code == 0 ? log::LogLevel::info : log::LogLevel::error);
     return outcome.code;
   }

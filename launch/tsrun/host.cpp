@@ -68,7 +68,11 @@ std::vector<std::string> what_must_agree(const LaunchOptions& options, const std
   const auto sizes = sizes_of(options);
   std::vector<std::string> all = {
       text("number of workers: ", sizes.total),
-      text("max_restarts: ", options.max_restarts ? std::to_string(*options.max_restarts) : "not given")};
+      text("lease, host_time_out, host_lease, leader_time_out and stop_time_out: ", options.lease, ", ",
+           options.host_time_out, ", ", options.host_lease, ", ", options.leader_time_out, " and ",
+           options.stop_time_out, " s"),
+      text("max_restarts: ", options.max_restarts ? std::to_string(*options.max_restarts) : "not given"),
+      text("restart_window: ", options.restart_window ? text(*options.restart_window, " s") : "not given")};
   std::string line = "program line:";
   for (const auto& word : options.program) line += " " + word;
   all.push_back(line);

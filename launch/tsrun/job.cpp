@@ -20,6 +20,7 @@
 #include "framework/worker/launch_link.h"
 #include "launch/tsrun/guard.h"
 #include "launch/tsrun/logger.h"
+#include "launch/tsrun/screen.h"
 
 namespace tessera::tsrun {
 namespace {
@@ -96,7 +97,7 @@ void Voice::note(const std::string& words) {
 }
 
 void Voice::say(const std::string& words, log::LogLevel level) {
-  logger.write(level, "tsrun: " + without_controls(words));
+  Screen::of_process().message(level, "tsrun: " + without_controls(words));
   note(words);
 }
 

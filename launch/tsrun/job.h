@@ -13,7 +13,7 @@
 
 namespace tessera::tsrun {
 
-/// The messages of tsrun: to the log, and with the time to scheduler.log.
+/// The messages of tsrun: to the screen, and with the time to scheduler.log. Nothing waits for a reader.
 class Voice {
  public:
   /// Everything also goes to this file from now on; it grows over restarts.

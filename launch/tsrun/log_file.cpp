@@ -10,8 +10,9 @@
 #include <condition_variable>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <mutex>
-#include <ostream>
+#include <numeric>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -167,32 +168,89 @@ void LogFollower::add(const std::filesystem::path& path, const std::string& labe
 }
 
 bool LogFollower::shows(const std::filesystem::path& path) const {
-  return std::any_of(files_.begin(), files_.end(), [&](const Followed& one) { return one.path == path; });
+  return std::any_of(files_.begin(), files_.end(),
+                     [&](const Followed& one) { return one.path == path && size_of(path) <= one.read; });
 }
 
 void LogFollower::show(bool all) {
-  for (auto& one : files_) show(one, all);
-  out_.flush();
+  for (std::size_t i = 0; i < files_.size(); ++i) show(files_[i], all, screen_.room() / (files_.size() - i));
+  tell_left_out();
 }
 
-void LogFollower::show(Followed& one, bool all) {
+void LogFollower::finish(double patience) {
+  const auto all_read = [this] {
+    return std::accumulate(files_.begin(), files_.end(), std::uint64_t{0},
+                           [](std::uint64_t sum, const Followed& one) { return sum + one.read; });
+  };
+  show(true);
+  for (std::uint64_t before = -1; is_behind() && before != all_read() && screen_.wait_for_room(patience); show(true))
+    before = all_read();
+  auto unread = screen_.finish(patience) ? std::map<std::string, std::uint64_t>() : screen_.take_back();
+  for (auto& one : files_) {
+    const auto size = std::max(size_of(one.path), one.read);
+    one.left_out +=
+        unread[one.path.string()] + size - std::exchange(one.read, size) + std::exchange(one.rest, "").size();
+    one.inside_line = false;
+  }
+  tell_left_out();
+}
+
+bool LogFollower::is_behind() const {
+  return std::any_of(files_.begin(), files_.end(),
+                     [](const Followed& one) { return !one.rest.empty() || size_of(one.path) > one.read; });
+}
+
+void LogFollower::show(Followed& one, bool all, std::size_t share) {
+  if (share == 0) return;
+  skip_old(one);
+  std::string lines;
+  std::uint64_t shown = 0;
   // One part at a time unless nothing more comes: whoever prints faster than we can copy must not keep us from all else.
-  for (bool more = true; more; more = all) {
+  for (bool more = true; more && lines.size() < share; more = all) {
     const auto size = size_of(one.path);
     if (size <= one.read) break;
-    const auto bytes = read_part(one.path, one.read, std::min(size - one.read, most_copied_at_once));
+    const auto bytes = read_part(one.path, one.read,
+                                 std::min<std::uint64_t>({size - one.read, most_copied_at_once, share - lines.size()}));
     if (bytes.empty()) break;
     one.read += bytes.size();
     one.rest += bytes;
     std::size_t begin = 0;
     for (auto end = one.rest.find('\n'); end != std::string::npos; end = one.rest.find('\n', begin)) {
-      if (one.rest.compare(begin, header_mark.size(), header_mark) != 0)
-        out_ << one.label << one.rest.substr(begin, end + 1 - begin);
+      if (std::exchange(one.inside_line, false))
+        one.left_out += end + 1 - begin;
+      else if (one.rest.compare(begin, header_mark.size(), header_mark) != 0)
+        lines += one.label + one.rest.substr(begin, end + 1 - begin), shown += end + 1 - begin;
       begin = end + 1;
     }
     one.rest.erase(0, begin);
   }
-  if (all && !one.rest.empty()) out_ << one.label << std::exchange(one.rest, "") << "\n";
+  if (all && !one.rest.empty() && size_of(one.path) <= one.read) {
+    auto last = std::exchange(one.rest, "");
+    if (std::exchange(one.inside_line, false))
+      one.left_out += last.size();
+    else
+      lines += one.label + last + "\n", shown += last.size();
+  }
+  screen_.echo(std::move(lines), one.path.string(), shown);
+}
+
+/// Of a file with more than may wait, half of that is left.
+void LogFollower::skip_old(Followed& one) const {
+  const auto size = size_of(one.path);
+  if (size <= one.read || size - one.read <= most_behind_) return;
+  const auto next = size - most_behind_ / 2;
+  one.left_out += next - one.read + std::exchange(one.rest, "").size();
+  one.read = next;
+  one.inside_line = true;
+}
+
+void LogFollower::tell_left_out() {
+  std::string all;
+  for (auto& one : files_)
+    if (one.left_out > 0 && !one.inside_line)
+      all += text(all.empty() ? "" : ", ", std::exchange(one.left_out, 0), " bytes of ", one.path.string());
+  if (!all.empty())
+    tell_(text("not shown here, because this output was not read: ", all, "; the files have all of it"));
 }
 
 }  // namespace tessera::tsrun

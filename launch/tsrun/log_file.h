@@ -1,12 +1,14 @@
 #pragma once
 
 #include <filesystem>
-#include <iosfwd>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/tsrun/connection.h"
+#include "launch/tsrun/screen.h"
 
 namespace tessera::tsrun {
 
@@ -43,26 +45,40 @@ class WorkerLog {
   std::string tail_;
 };
 
-/// Shows what files gain, whole lines, each with its label before it.
+/// Shows what files gain, whole lines, each with its label before it. Takes from the files no more than the screen has
+/// room for: what a slow reader has not taken yet waits in the files.
 class LogFollower {
  public:
-  explicit LogFollower(std::ostream& out) : out_(out) {}
+  /// `tell` gets one line about what is not shown at all. `most_behind`: bytes of a file that may wait for a slow reader;
+  /// when there are more, the older ones are left out.
+  LogFollower(Screen& screen, std::function<void(const std::string&)> tell, std::uint64_t most_behind = 16 << 20)
+      : screen_(screen), tell_(std::move(tell)), most_behind_(most_behind) {}
   /// From what the file holds now on; it need not exist yet.
   void add(const std::filesystem::path& path, const std::string& label);
+  /// Whether it shows that file, and all that this holds is shown.
   bool shows(const std::filesystem::path& path) const;
-  /// Show what has come since, at most 1 MiB of each file, so that other work of the caller is not kept waiting. `all`:
-  /// everything, also a last line without its end.
+  /// Show what has come since and the screen has room for; nothing waits. Of each file at most 1 MiB, so that other work of
+  /// the caller is not kept waiting. `all`: more, and also a last line without its end.
   void show(bool all = false);
+  /// Show all that is left, as long as the reader takes something every `patience` seconds. The rest is left out.
+  void finish(double patience = Screen::reader_patience);
 
  private:
   struct Followed {
     std::filesystem::path path;
     std::string label;
     std::uint64_t read = 0;
-    std::string rest;
+    std::string rest;            ///< a line that has no end yet
+    std::uint64_t left_out = 0;  ///< bytes that are not told yet
+    bool inside_line = false;    ///< what comes next is the end of a line whose beginning was left out
   };
-  void show(Followed& one, bool all);
-  std::ostream& out_;
+  void show(Followed& one, bool all, std::size_t share);
+  void skip_old(Followed& one) const;
+  bool is_behind() const;
+  void tell_left_out();
+  Screen& screen_;
+  std::function<void(const std::string&)> tell_;
+  std::uint64_t most_behind_;
   std::vector<Followed> files_;
 };
 

@@ -4,9 +4,9 @@
 
 #include "launch/tsrun/follower.h"
 #include "launch/tsrun/guard.h"
-#include "launch/tsrun/logger.h"
 #include "launch/tsrun/process.h"
 #include "launch/tsrun/roles.h"
+#include "launch/tsrun/screen.h"
 #include "launch/tsrun/worker.h"
 
 namespace tessera::tsrun {
@@ -33,14 +33,18 @@ int launch(const std::vector<std::string>& words) {
 }  // namespace tessera::tsrun
 
 int main(int argc, char** argv) {
+  using tessera::log::LogLevel;
+  auto& screen = tessera::tsrun::Screen::of_process();
+  int code = 1;
   try {
-    return tessera::tsrun::launch({argv + 1, argv + argc});
+    code = tessera::tsrun::launch({argv + 1, argv + argc});
   } catch (const tessera::ConfigError& error) {
     const std::string words = error.what();
-    tessera::tsrun::logger.error((words.rfind("tsrun: ", 0) == 0 ? "" : "tsrun: ") + words);
-    return 2;
+    screen.message(LogLevel::error, (words.rfind("tsrun: ", 0) == 0 ? "" : "tsrun: ") + words);
+    code = 2;
   } catch (const std::exception& error) {
-    tessera::tsrun::logger.error(std::string("tsrun: ") + error.what());
-    return 1;
+    screen.message(LogLevel::error, std::string("tsrun: ") + error.what());
   }
+  screen.finish();
+  return code;
 }

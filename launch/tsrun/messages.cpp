@@ -252,6 +252,7 @@ void fields(Fields& f, StartMessage& m) {
   f("order", m.order, Form::words);
   f("header", m.header, Form::words);
   f("lease", m.lease, Range{0, INT_MAX});
+  f("leader_time_out", m.leader_time_out, Range{1, INT_MAX});
   f("longest_save", m.longest_save, Range{0, INT_MAX});
 }
 template <class Fields>

@@ -165,7 +165,7 @@ struct StartMessage {
   std::string folder;
   Environment environment;
   std::string bind_core, log, launch_folder, order, header;
-  int lease = 0, longest_save = 0;  ///< seconds: LaunchOptions
+  int lease = 0, longest_save = 0, leader_time_out = 0;  ///< seconds: LaunchOptions
 };
 /// What a host that --hosts starts gets on its standard input.
 struct OrdersMessage {

@@ -154,9 +154,28 @@ std::vector<OptionRow> neutral_rows() {
        "Start all workers again after a failure, at most N times in a row without a completed step (default: 3 if the "
        "program keeps its state in memory, as tessera train does; else 0).",
        [](LaunchOptions& o, const std::string& word) { o.max_restarts = whole_number(word, 0, INT_MAX); }},
+      {"--restart_window", "", d, "SECONDS",
+       "Also start the workers no more often than --max_restarts within so long, even if steps are completed between "
+       "the "
+       "failures (default: no such limit).",
+       [](LaunchOptions& o, const std::string& word) { o.restart_window = whole_number(word, 1, INT_MAX); }},
       {"--lease", "", d, "SECONDS",
        "If tsrun is killed, workers that keep their state in memory train on so long, then save and end (default: 15).",
        number(&LaunchOptions::lease, 0, 86400)},
+      {"--host_time_out", "", d, "SECONDS",
+       "Several hosts: one from which the leader has received nothing for so long is lost (default: 8).",
+       number(&LaunchOptions::host_time_out, 4, 86400)},
+      {"--host_lease", "", d, "SECONDS",
+       "Several hosts: one that has received nothing from the leader for so long ends its workers; at least 2 s less "
+       "than --host_time_out (default: 6).",
+       number(&LaunchOptions::host_lease, 2, 86400)},
+      {"--leader_time_out", "", d, "SECONDS",
+       "A worker whose supervisor has received nothing from the leader for so long is killed; more than --host_lease "
+       "(default: 15).",
+       number(&LaunchOptions::leader_time_out, 3, 86400)},
+      {"--stop_time_out", "", d, "SECONDS",
+       "After a signal: time from the end of the first worker to that of the last, which is then killed (default: 30).",
+       number(&LaunchOptions::stop_time_out, 1, 86400)},
       {"--left", "", d, "save|finish",
        "Start the workers only to save the state that a killed job with the same command left in memory, or to "
        "complete "

@@ -11,6 +11,8 @@
 namespace tessera::tsrun {
 namespace {
 
+constexpr int host_lease_margin = 2;  // seconds: a beat, and the end of the workers
+
 /// "--Nproc-per-node" does not exist, "--nproc-per-node" does: '-' and '_' are one letter inside a name.
 std::string plain(std::string name) {
   if (name.rfind("--", 0) == 0) std::replace(name.begin() + 2, name.end(), '-', '_');
@@ -33,6 +35,7 @@ class OptionsReader {
     read_ttp();
     if (options_.program.empty()) complain("PROGRAM is missing: what is to be started?");
     if (wrong_.empty()) check_sizes();
+    if (wrong_.empty()) check_time_outs();
     if (!wrong_.empty()) throw ConfigError(joined());
     return options_;
   }
@@ -133,6 +136,21 @@ class OptionsReader {
     } catch (const ConfigError& error) {
       complain(error.what());
     }
+  }
+
+  /// A host that is cut off must have ended its workers before the leader starts their ranks elsewhere.
+  void check_time_outs() {
+    const auto& o = options_;
+    if (o.host_lease + host_lease_margin > o.host_time_out)
+      complain(text("--host_lease ", o.host_lease, " is too long for --host_time_out ", o.host_time_out,
+                    ": a host that is cut off has to end its workers before others start in their place; give a "
+                    "--host_lease of at most ",
+                    o.host_time_out - host_lease_margin, " s, or a --host_time_out of at least ",
+                    o.host_lease + host_lease_margin, " s"));
+    if (o.leader_time_out <= o.host_lease)
+      complain(text("--leader_time_out ", o.leader_time_out, " is not longer than --host_lease ", o.host_lease,
+                    ": workers would end before the lease of their host does; give a --leader_time_out of at least ",
+                    o.host_lease + 1, " s"));
   }
 
   const std::map<std::string, std::string>& environment_;

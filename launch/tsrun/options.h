@@ -34,9 +34,14 @@ struct LaunchOptions {
   int cluster_time_out = 600;  ///< seconds; negative: no limit
   std::string bind_core = "False";
   std::optional<int> max_restarts;
-  std::string left;        ///< "save" or "finish": worker::order_to_save, worker::order_to_finish, and nothing else
-  int lease = 15;          ///< seconds that workers which keep their state go on when tsrun was killed
-  bool keep_state = true;  ///< ENABLE_TTP: programs may keep their state in memory for the next start
+  std::optional<int> restart_window;  ///< seconds; none: only restarts in a row count
+  std::string left;          ///< "save" or "finish": worker::order_to_save, worker::order_to_finish, and nothing else
+  int lease = 15;            ///< seconds that workers which keep their state go on when tsrun was killed
+  int host_time_out = 8;     ///< seconds without a message from a host after which it is lost
+  int host_lease = 6;        ///< seconds without a message from the leader after which a host ends its workers
+  int leader_time_out = 15;  ///< the same for the process beside a worker
+  int stop_time_out = 30;    ///< seconds from the end of the first worker that was asked to stop to that of the last
+  bool keep_state = true;    ///< ENABLE_TTP: programs may keep their state in memory for the next start
   std::optional<int> save_time_out;  ///< TTP_OT: seconds for the checkpoint of that state when nobody continues with it
   std::string rank_table_file, run_id = "none", role = "default";
 

@@ -31,7 +31,6 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr double worker_head_silence_seconds = 15;
 constexpr double own_signal_seconds = .1;  // a signal to all processes of the job is here by then
 constexpr std::size_t lines_to_tell = 20;
 constexpr double reach_head_seconds = 30;                      // strangers at the head may delay that
@@ -80,7 +79,7 @@ class Worker {
     signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
     signal(SIGPIPE, SIG_IGN);
     if (!connect()) return 1;
-    while (!leaving_ && head_.open() && head_.silence() < worker_head_silence_seconds) turn();
+    while (!leaving_ && head_.open() && head_.silence() < leader_time_out_) turn();
     const bool head_is_gone = !leaving_ && !head_.open() && head_.problem().empty(), keeps = state_is_kept();
     if (head_is_gone && keeps) outlive_head();
     end_descendants();
@@ -234,6 +233,7 @@ class Worker {
     folder_ = message.launch_folder;
     lease_ = message.lease;
     longest_save_ = message.longest_save;
+    leader_time_out_ = message.leader_time_out;
     program.environment["TESSERA_LAUNCH_FOLDER"] = folder_;
     if (!message.order.empty()) program.environment["TESSERA_LAUNCH_ORDER"] = message.order;
     log_.emplace(message.log, message.header);
@@ -404,7 +404,7 @@ class Worker {
   std::optional<WorkerLog> log_;
   bool log_failed_ = false;  ///< told already
   std::string folder_;
-  int lease_ = 0, longest_save_ = 0;
+  int lease_ = 0, longest_save_ = 0, leader_time_out_ = LaunchOptions().leader_time_out;  // until it is told
   std::uint64_t memory_kills_ = 0;
   bool joined_ = false, done_ = false, leaving_ = false;
   double last_beat_ = 0;

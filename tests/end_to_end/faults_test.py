@@ -294,6 +294,15 @@ class GivingUp(Launching):
         self.assertIn("The 1 restarts of --max_restarts are used up", told)
         self.save_and_resume(told, 7)
 
+    def test_restarts_within_the_window_count_though_steps_were_completed(self):
+        faults = inject(["0:7:update:kill:0", "1:9:forward:kill:1", "2:11:forward:kill:2"])
+        told = self.tsrun("--max_restarts=2", "--restart_window=600", *line_of("DP 3", "disturbed", *faults), code=20)
+        self.assertEqual(told.count("starting all workers again"), 2, told)
+        self.assertIn("starting all workers again (2 of 2)", told)
+        self.assertIn("There were 2 restarts within the 600 s of --restart_window, and --max_restarts allows 2", told)
+        self.assertNotIn("are used up", told)
+        self.save_and_resume(told, 10)
+
     def test_without_restarts_too(self):
         told = self.tsrun("--max_restarts=0", *line_of("DP 3", "disturbed", *inject(["1:7:report:kill"])), code=128 + signal.SIGKILL)
         self.save_and_resume(told, 7)

@@ -103,6 +103,34 @@ class LaunchHosts(Hosts):
         self.assertRegex(told[1], r"that leads, on 10.77.0.1, has not been heard for 6 s")
         self.assert_nothing_left()
 
+    def test_time_outs_are_those_that_were_given_and_the_same_on_all_hosts(self):
+        jobs = [self.start_host(host, f"--host_lease={2 + host}", "--host_time_out=30") for host in range(2)]
+        told = [self.end_of(job, code=2) for job in jobs][0]
+        same = r"lease, host_time_out, host_lease, leader_time_out and stop_time_out: 15, 30, {}, 15 and 30 s"
+        self.assertRegex(told, rf"not the same on all hosts: \S+ \(10.77.0.1\) has {same.format(2)}; \S+ \(10.77.0.2\) has {same.format(3)}")
+
+        long = ["--host_lease=25", "--host_time_out=30", "--leader_time_out=40"]
+        jobs = [self.start_host(host, *long, program=[launching.worker(), 100000]) for host in range(2)]
+        self.wait_until(lambda: "all workers have come" in self.log("scheduler.log", "logs0"), "a start")
+        worker = self.process_of(3)
+        self.cut(1)
+        time.sleep(10)
+        self.ip("-n", self.names[0], "link", "set", "port1", "up")
+        time.sleep(5)
+        self.assertEqual([job.poll() for job in jobs], [None, None])
+        os.kill(worker, signal.SIGKILL)
+        for told in [self.end_of(job, code=137) for job in jobs]:
+            self.assertRegex(told, r"rank 3 of 4 on \S+ .*was ended by signal 9")
+
+        jobs = [self.start_host(host, "--host_lease=2", "--host_time_out=4", program=[launching.worker(), 100000]) for host in range(2)]
+        self.process_of(3)
+        self.wait_until(lambda: self.log("scheduler.log", "logs0").count("all workers have come") == 2, "a start")
+        self.cut(1)
+        told = [self.end_of(job, code=1, timeout=20) for job in jobs]
+        self.assertRegex(told[0], r"with ranks 2, 3 on \S+ has not been heard for 4 s")
+        self.assertRegex(told[1], r"that leads, on 10.77.0.1, has not been heard for 2 s")
+        self.assert_nothing_left()
+
     def test_a_worker_killed_on_the_other_host_is_named_on_both(self):
         jobs = [self.start_host(host, "--tail_worker_log=9", program=[launching.worker(), 100000]) for host in range(2)]
         os.kill(self.process_of(3), signal.SIGKILL)

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import signal
+import time
 
 import harness
 import launch_hosts_test
@@ -113,6 +114,34 @@ class LaunchTrain(Launching):
         self.tessera(*train(**length, output_dir="alone")[1:])
         self.assertEqual(len(self.losses("stopped")), stopped + 10)
         self.assert_same_losses("alone", "stopped")
+
+    def test_the_run_goes_on_while_nobody_reads_what_tsrun_prints(self):
+        self.tsrun("--worker_num=2", *train(*DP2, training_iters=60, output_dir="read"))
+        # More than a pipe holds; then rank 1 stops in step 5, so that the run is still there when the reader comes back.
+        self.script("talk.sh", 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo "line $i of rank $RANK, which nobody reads for a while"; done; exec "$@"')
+        stops = ("--set", "resilience_config.inject_fault=[1:5:forward:stop]")
+        line = ["--worker_num=2", "--max_restarts=0", "./talk.sh", *train(*DP2, *stops, training_iters=60)]
+        job = self.start_tsrun(*line, "--set", "training_config.output_dir=paused", "--set", "training_config.training_iters=60")
+        self.wait_until(lambda: self.steps_logged("paused") >= 4, "4 steps")
+        time.sleep(20)  # the process that watches a worker kills it after 15 s without tsrun
+        os.kill(self.process_of(1, "tessera"), signal.SIGCONT)
+        self.wait_until(lambda: self.steps_logged("paused") >= 50, "50 steps")
+        told = self.end_of(job)
+        for rank in range(2):
+            for number in (1, 3000):
+                self.assertEqual(told.count(f"[{rank}] line {number} of rank {rank},"), 1)
+        self.assertNotIn("not shown here", told)
+        self.assertEqual(self.metrics("paused"), self.metrics("read"))
+
+        job = self.start_tsrun(*line, "--set", "training_config.output_dir=unread", "--set", "resilience_config.inject_fault=[]")
+        self.assertEqual(job.wait(60), 0)
+        told = self.end_of(job)
+        self.assertNotIn("workers are done", told)
+        log = self.log("scheduler.log")
+        self.assertRegex(log, r"not shown here, because this output was not read: \d+ bytes of \S+worker_0.log, \d+ bytes of \S+worker_1.log; the files have all")
+        self.assertTrue(log.splitlines()[-1].endswith("all 2 workers are done"), log)
+        self.assertEqual(self.metrics("unread"), self.metrics("read"))
+        self.assert_nothing_left()
 
     def test_a_world_that_does_not_fit_is_refused_once(self):
         told = self.tsrun("--worker_num=3", *train(*TP2), code=2)

@@ -43,6 +43,12 @@ class Layouts(harness.InOwnFolder):
                 (4, dict(pipeline_model_parallel_size=2, num_layer_list="[5,3]", use_tp_pp_dp_mapping="true", zero_level="z1"))]):
             self.assertEqual(self.run_on(ranks, f"run{number}", *cut(**options)), alone, options)
 
+    def test_without_tsrun_several_ranks_say_that_the_state_is_not_kept(self):
+        line = "the state is not kept for a restart (resilience_config.policy), because the run was not started by tsrun"
+        for run, ranks, more, times in (("two", 2, [], 1), ("one", 1, [], 0), ("off", 2, ["--set", "resilience_config.policy=off"], 0)):
+            self.run_on(ranks, run, *more)
+            self.assertEqual((self.folder / run / "tessera.log").read_text().count(line), times, run)
+
     def test_layers_that_do_nothing_do_so_in_every_cut(self):
         nothing = cut(noop_layers="[2,7]")
         alone = self.run_on(1, "alone", *nothing)

@@ -11,6 +11,7 @@ import time
 
 import harness
 import launch_hosts_test
+import layouts_test
 from faults_test import Faults, inject, line_of
 from harness import sets
 from launching import Launching
@@ -89,6 +90,46 @@ class Killed(Launching):
 
     def test_all_processes_tensor_and_pipeline_parallel(self):
         self.all_killed("TP 2, PP 2")
+
+    def continued_without_the_state(self):
+        """Killed, then continued from a checkpoint by MPI alone, to iteration 150. The command, the folder of the state and what is
+        told of it."""
+        self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
+        line = line_of("DP 3", "disturbed", *LENGTH)
+        job = self.running("disturbed", line)
+        self.kill_all()
+        self.end_of(job, -signal.SIGKILL)
+        folder, = self.folders("disturbed")
+        self.command(*layouts_test.MPIRUN, "-np", 3, harness.program(), *line[3:], *sets(exit_interval=150))
+        self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith("0000150"))
+        before = self.state("disturbed")
+        told = self.tsrun(*line, code=2)
+        after = re.search(rf"the state in memory of job {folder.name.split('.')[1]} is after iteration (\d+), but the checkpoint "
+                          r"\S+_iter_0000150 is after iteration 150", told)
+        self.assertTrue(after, told)
+        self.assertEqual(self.state("disturbed"), before)
+        self.assertTrue(folder.is_dir(), "the state is gone")
+        return line, folder, int(after[1])
+
+    def test_a_later_checkpoint_is_neither_lost_nor_taken(self):
+        line, folder, after = self.continued_without_the_state()
+        self.told_of(folder.name.split(".")[1], "save", code=2)
+        self.assertTrue(folder.is_dir(), "the state is gone")
+        for path in self.checkpoints("disturbed"):
+            if int(path.name[-7:]) > after:
+                path.rename(self.folder / path.name)
+        told = self.tsrun(*line, timeout=120)
+        self.assertIn(f"continuing after iteration {after} with the state in memory", self.log("worker_0.log", "disturbed/log"))
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+
+    def test_a_later_checkpoint_counts_when_the_state_is_deleted(self):
+        line, folder, _ = self.continued_without_the_state()
+        self.told_of(folder.name.split(".")[1], "clean")
+        told = self.tsrun(*line, timeout=120)
+        self.assertIn("after iteration 150", self.log("worker_0.log", "disturbed/log"))
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
 
     def told_of(self, job, *words, code=0):
         return self.tessera("state", *words, *([job] if words != ("probe",) else []), code=code, environment=self.environment())

@@ -1,13 +1,15 @@
 // A worker's log: what the file holds, what is kept in memory, and what happens when the file takes no more.
 #include "launch/tsrun/log_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
-#include <sstream>
+#include <functional>
+#include <thread>
 
 #include "framework/base/files.h"
 #include "tests/own_folder.h"
@@ -82,19 +84,92 @@ TEST_F(Log, ALinkIsNotFollowed) {
   EXPECT_FALSE(std::filesystem::exists("elsewhere"));
 }
 
-TEST_F(Log, AFollowerShowsAtMostAMebibyteAtATime) {
-  std::ostringstream out;
-  tsrun::LogFollower follower(out);
+/// A screen whose reader takes only what a test asks for.
+class Follower : public Log {
+ protected:
+  Follower() {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    reading_ = tsrun::Descriptor(ends[0]);
+    writing_ = tsrun::Descriptor(ends[1]);
+    fcntl(ends[1], F_SETPIPE_SZ, 4096);
+  }
+  /// All that is shown while the reader reads and `shows` runs.
+  std::string shown_by(const std::function<void()>& shows, tsrun::Screen& screen) {
+    std::string all;
+    std::thread reader([&] {
+      char bytes[65536];
+      for (auto count = read(reading_.number(), bytes, sizeof bytes); count > 0;
+           count = read(reading_.number(), bytes, sizeof bytes)) {
+        all.append(bytes, static_cast<std::size_t>(count));
+        if (all.back() == '\0') return;
+      }
+    });
+    shows();
+    screen.echo(std::string(1, '\0'), "", 1);
+    reader.join();
+    all.pop_back();
+    return all;
+  }
+  void write_lines(int count, char letter = 'x') const {
+    std::ofstream log("log", std::ios::app);
+    for (int i = 0; i < count; ++i) log << std::string(1023, letter) << "\n";
+  }
+  std::function<void(const std::string&)> tell() {
+    return [this](const std::string& words) { told_ += words; };
+  }
+  tsrun::Descriptor reading_, writing_;
+  std::string told_;
+};
+
+TEST_F(Follower, ItShowsAtMostAMebibyteAtATime) {
+  tsrun::Screen screen(8 << 20, writing_.number());
+  tsrun::LogFollower follower(screen, tell());
   follower.add("log", "");
-  const std::string line(1023, 'x');
-  std::ofstream log("log");
-  for (int i = 0; i < 2500; ++i) log << line << "\n";
-  log << "rest";
-  log.close();
-  follower.show();
-  EXPECT_EQ(out.str().size(), std::size_t{1} << 20);
+  write_lines(2500);
+  std::ofstream("log", std::ios::app) << "rest";
+  EXPECT_EQ(shown_by([&] { follower.show(); }, screen).size(), std::size_t{1} << 20);
+  EXPECT_FALSE(follower.shows("log"));
+  EXPECT_EQ(shown_by([&] { follower.show(true); }, screen).size(), 1476 * 1024 + std::string("rest\n").size());
+  EXPECT_TRUE(follower.shows("log"));
+  EXPECT_EQ(told_, "");
+}
+
+TEST_F(Follower, AReaderThatStopsForAWhileGetsEverythingLater) {
+  tsrun::Screen screen(64 << 10, writing_.number());
+  tsrun::LogFollower follower(screen, tell());
+  follower.add("log", "");
+  write_lines(1000);
+  for (int turn = 0; turn < 100; ++turn) follower.show();  // nobody reads: none of them waits
+  EXPECT_LE(screen.room(), 4096U);
+  EXPECT_EQ(shown_by([&] { follower.finish(); }, screen), read_file("log"));
+  EXPECT_EQ(told_, "");
+}
+
+TEST_F(Follower, OfWhatAReaderIsTooSlowForTheLastWholeLinesAreShown) {
+  tsrun::Screen screen(64 << 10, writing_.number());
+  tsrun::LogFollower follower(screen, tell(), 100 << 10);
+  follower.add("log", "");
+  write_lines(1000, 'a');
+  std::ofstream("log", std::ios::app) << "half ";
+  write_lines(49, 'b');
+  const auto shown = shown_by([&] { follower.finish(); }, screen);
+  // From 50 KiB before the end, 5 bytes into a line of a's; then "half bbb...".
+  EXPECT_EQ(shown, read_file("log").substr(1000 * 1024));
+  EXPECT_EQ(told_, "not shown here, because this output was not read: 1024000 bytes of log; the files have all of it");
+}
+
+TEST_F(Follower, AReaderThatReadsNoMoreIsLeft) {
+  tsrun::Screen screen(64 << 10, writing_.number());
+  tsrun::LogFollower follower(screen, tell());
+  follower.add("log", "");
+  write_lines(1000);
+  follower.finish(.05);
+  // The pipe has a page of it, and the next one is being written.
+  EXPECT_EQ(told_, "not shown here, because this output was not read: 1015808 bytes of log; the files have all of it");
+  EXPECT_FALSE(screen.finish(60)) << "it is given up for good";
   follower.show(true);
-  EXPECT_EQ(out.str().size(), 2500 * 1024 + std::string("rest\n").size());
+  EXPECT_EQ(told_.find("not shown"), told_.rfind("not shown")) << "told twice: " << told_;
 }
 
 }  // namespace

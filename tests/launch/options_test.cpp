@@ -98,6 +98,25 @@ TEST(Options, ASecretStandsBesideBothDialectsButNotOnTheLine) {
   EXPECT_FALSE(says(story, "0123456789abcdef")) << story;
 }
 
+TEST(Options, AHostEndsItsWorkersBeforeTheyStartElsewhere) {
+  const auto story = [](const std::string& lease, const std::string& silence, const std::string& leader) {
+    return story_of([&] {
+      read({"--worker_num=4", "--host_lease=" + lease, "--host_time_out=" + silence, "--leader_time_out=" + leader,
+            "x"});
+    });
+  };
+  EXPECT_EQ(story("6", "8", "15"), "no error");
+  EXPECT_EQ(story("58", "60", "59"), "no error");
+  EXPECT_TRUE(says(story("7", "8", "15"), "--host_lease 7 is too long for --host_time_out 8")) << story("7", "8", "15");
+  EXPECT_TRUE(says(story("7", "8", "15"), "of at most 6 s, or a --host_time_out of at least 9 s"));
+  EXPECT_TRUE(says(story("58", "60", "58"), "--leader_time_out 58 is not longer than --host_lease 58"));
+  const tsrun::LaunchOptions defaults = read({"--worker_num=4", "x"});
+  EXPECT_EQ(defaults.host_lease, 6);
+  EXPECT_EQ(defaults.host_time_out, 8);
+  EXPECT_EQ(defaults.leader_time_out, 15);
+  EXPECT_EQ(defaults.stop_time_out, 30);
+}
+
 TEST(Options, SizesFollowTheDialect) {
   const auto msrun = tsrun::sizes_of(read({"--worker_num=16", "x"}));
   EXPECT_EQ(msrun.total, 16);
