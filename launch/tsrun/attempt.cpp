@@ -49,7 +49,7 @@ Attempt::Attempt(const Job& job, const JobFolders& folders, int restart, std::st
 
 Attempt::~Attempt() {
   if (mpirun_ > 0) kill(-mpirun_, SIGKILL);
-  end_descendants();
+  end_descendants(sockets_.agents);
 }
 
 template <class Message>
@@ -108,12 +108,14 @@ void Attempt::turn() {
   for (const auto& agent : agents_) watch(agent.connection);
   for (const auto& line : lines_) watch(line.connection);
   for (const auto& host : sockets_.hosts) watch(host);
+  sockets_.spares.watch(watched);
   poll(watched.data(), watched.size(), failing_ ? 20 : 100);
   hear_mpirun();
   hear_guests();
   hear_agents();
   hear_workers();
   hear_hosts();
+  sockets_.spares.hear(voice_, host_silence_seconds);
   obey_signals();
   start_programs();
   look_at_clock();
@@ -126,20 +128,32 @@ void Attempt::hear_guests() {
   guests_.take(sockets_.listener);
   for (auto& guest : guests_.all()) {
     if (!guest.challenge.proven()) continue;
-    const auto message = next_message<GuestMessage>(guest.connection);
+    auto message = next_message<GuestMessage>(guest.connection);
     if (!message || !guest.connection.open()) continue;
-    if (std::holds_alternative<HostMessage>(*message) != (guest.challenge.role() == Role::host)) {
+    const bool of_host =
+        std::holds_alternative<HostMessage>(*message) || std::holds_alternative<ListeningMessage>(*message);
+    if (of_host != (guest.challenge.role() == Role::host)) {
       guests_.refuse(guest, "a message of another role than it has proven");
       continue;
     }
-    std::visit(Cases{[&](const HostMessage&) {
-                       send(guest.connection, RefusedMessage{2, "the job has all its hosts already and is running"});
-                       guests_.refuse(guest, "more hosts than --nnodes");
+    std::visit(Cases{[&](HostMessage& host) { admit(guest, std::move(host)); },
+                     [&](const ListeningMessage& host) {
+                       if (guests_.has_answered(guest, host)) sockets_.spares.admit(job_, guests_, guest, voice_);
                      },
                      [&](const auto& worker_or_agent) { admit(guest, worker_or_agent); }},
                *message);
   }
   guests_.tidy();
+}
+
+/// A spare host, or one that was lost and is back, comes while the job runs.
+void Attempt::admit(Guest& guest, HostMessage&& host) {
+  if (host.info.spare || job_.lost_hosts > 0) return guests_.introduce(guest, std::move(host));
+  send(guest.connection,
+       RefusedMessage{2,
+                      "the job has all its hosts already and is running; a host that is to wait until "
+                      "another one is lost is started with --spare"});
+  guests_.refuse(guest, "more hosts than --nnodes");
 }
 
 void Attempt::admit(Guest& guest, const AgentMessage& agent) {
@@ -391,6 +405,7 @@ void Attempt::beat() {
   look_for_stop_file();
   tell_all(BeatMessage());
   for (auto& host : sockets_.hosts) send(host, BeatMessage());
+  sockets_.spares.tell_all(BeatMessage());
 }
 
 void Attempt::stop_all() {
@@ -420,7 +435,7 @@ void Attempt::finish_mpirun(double patience) {
   hear_mpirun();
   if (mpirun_ > 0) kill(-mpirun_, SIGKILL);
   mpirun_ = 0;
-  end_descendants();
+  end_descendants(sockets_.agents);
 }
 
 }  // namespace tessera::tsrun

@@ -8,6 +8,7 @@
 #include "launch/tsrun/guests.h"
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/log_file.h"
+#include "launch/tsrun/spares.h"
 
 namespace tessera::tsrun {
 
@@ -29,6 +30,8 @@ struct HeadSockets {
   Descriptor listener;
   Descriptor signals;
   std::vector<Connection> hosts;  ///< to the tsrun of each host; that of this host is not open
+  Spares spares;                  ///< hosts without ranks
+  std::set<pid_t> agents;         ///< that hold the tsrun of other hosts, and live as long as those (--agent)
 };
 
 /// One start of all workers, watched to its end: starts mpirun (by a guard), gives every worker its program, and judges by what the
@@ -57,6 +60,7 @@ class Attempt {
   void turn();
   void hear_guests();
   void hear_agents();
+  void admit(Guest& guest, HostMessage&& host);
   void admit(Guest& guest, const AgentMessage& agent);
   void admit(Guest& guest, const WorkerMessage& worker);
   void hear_workers();

@@ -42,7 +42,7 @@ class Follower {
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     send(head_, HostMessage{info_, called_});
-    while (!code_ && head_.open() && head_.silence() < (welcome_ ? follower_head_silence_seconds : 1e9)) turn();
+    while (!code_ && head_.open() && head_.silence() < (heard_ ? follower_head_silence_seconds : 1e9)) turn();
     if (!code_ && !head_.open() && head_.problem().empty() && folders_) outlive();
     end_descendants();
     logs_.show(true);
@@ -51,7 +51,7 @@ class Follower {
                     head_.open()              ? "has not been heard for 6 s: cable, switch or power?"
                     : head_.problem().empty() ? "has gone away"
                                               : "sent " + head_.problem() + " (is it of another version?)",
-                    "; all workers here are stopped"),
+                    folders_ ? "; all workers here are stopped" : "; this spare host ends"),
                log::LogLevel::error);
     return 1;
   }
@@ -78,7 +78,7 @@ class Follower {
     for (const auto& message : receive<ToHostMessage>(head_)) std::visit([this](const auto& m) { obey(m); }, message);
     obey_signals();
     logs_.show();
-    if (welcome_ && now() - last_beat_ > beat_seconds) {
+    if (heard_ && now() - last_beat_ > beat_seconds) {
       last_beat_ = now();
       send(head_, BeatMessage());
     }
@@ -106,13 +106,21 @@ class Follower {
 
   void obey(const TryMessage& all) { send(head_, TriedMessage{unreachable(all.targets)}); }
 
+  void obey(const WaitMessage& wait) {
+    heard_ = true;
+    reached_.close();
+    if (called_.empty()) voice_.say(text(wait.words, "; the tsrun that leads is on ", head_words_));
+  }
+
   void obey(const WelcomeMessage& welcome) {
-    welcome_ = true;
+    heard_ = true;
     reached_.close();
     alias_ = welcome.alias;
     key_ = workers_key(secret_, welcome.salt);
     id_ = welcome.id;
-    place_ = {welcome.first_rank, info_.workers};
+    info_.workers = welcome.ranks;
+    place_ = {welcome.first_rank, welcome.ranks};
+    if (welcome.forget) delete_folder(worker::job_folder(id_));
     folders_.emplace(worker::JobRecord{.id = welcome.id,
                                        .program = options_.program,
                                        .folder = info_.folder,
@@ -187,7 +195,8 @@ class Follower {
   std::optional<JobFolders> folders_;
   LogFollower logs_{std::cout};
   Voice voice_;
-  bool welcome_ = false, asked_ = false;
+  bool heard_ = false;  ///< the head sends beats from now on
+  bool asked_ = false;
   std::optional<int> code_;
   double last_beat_ = 0;
 };
@@ -238,7 +247,8 @@ int run_listed_host(const std::string& head) {
   if (!parsed) throw Error(text("--as-host is for tsrun itself; its input is ", problem));
   const auto& orders = std::get<OrdersMessage>(*parsed);
   for (const auto& [name, value] : orders.environment) setenv(name.c_str(), value.c_str(), 1);
-  const auto options = read_options(orders.words, this_environment());
+  auto options = read_options(orders.words, this_environment());
+  options.spare = orders.spare;
   Failure failure;
   auto connection = find_head(endpoint_of(head), Role::host, orders.secret, 10, failure);
   if (!connection.open()) {

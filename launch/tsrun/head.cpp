@@ -104,23 +104,51 @@ class Head {
   }
 
  private:
-  /// The ranks of hosts that are lost go to the others, if there are any.
+  /// The ranks of hosts that are lost go to spare hosts, else to the other hosts, if there are any.
   void leave_lost_hosts(Outcome& outcome, JobFolders& folders) {
     const auto& lost = outcome.lost_hosts;
+    if (lost.empty()) return;
+    sockets_.spares.hear(voice_, 1e9);
     for (auto h = lost.rbegin(); h != lost.rend(); ++h) {
       const auto name = job_.words_of(*h);
       const auto ranks = job_.ranks_on(*h);
-      if (!job_.remove_host(*h)) return;
-      sockets_.hosts.erase(sockets_.hosts.begin() + static_cast<std::ptrdiff_t>(*h));
-      outcome.words +=
-          text("\nThe host ", name, " is left out; its ", ranks.size() == 1 ? "rank " : "ranks ", ranks.front(),
-               ranks.size() == 1 ? "" : text(" to ", ranks.back()), " will run on the hosts that are left");
+      const auto place = replace_by_spares(*h, static_cast<int>(ranks.size()));
+      if (place.empty() && !job_.remove_host(*h)) return;
+      if (place.empty()) sockets_.hosts.erase(sockets_.hosts.begin() + static_cast<std::ptrdiff_t>(*h));
+      job_.lost_hosts++;
+      outcome.words += text("\nThe host ", name, " is left out; its ", ranks.size() == 1 ? "rank " : "ranks ",
+                            ranks.front(), ranks.size() == 1 ? "" : text(" to ", ranks.back()), " will run on ",
+                            place.empty() ? "the hosts that are left" : place);
     }
-    if (lost.empty()) return;
     outcome.host_lost = false;
+    tell_places(folders);
+  }
+
+  /// Who they are, in words; empty if there is none.
+  std::string replace_by_spares(std::size_t host, int ranks) {
+    auto spares = sockets_.spares.take(ranks_for_spares(ranks, sockets_.spares.room()));
+    if (spares.empty()) return "";
+    std::vector<HostInfo> infos;
+    const auto at = sockets_.hosts.erase(sockets_.hosts.begin() + static_cast<std::ptrdiff_t>(host));
+    std::vector<Connection> connections;
+    std::string words = spares.size() == 1 ? "the spare host " : "the spare hosts ";
+    for (auto& spare : spares) {
+      words += text(infos.empty() ? "" : ", ", spare.info.host, " (", spare.info.address, ")");
+      infos.push_back(std::move(spare.info));
+      connections.push_back(std::move(spare.connection));
+    }
+    sockets_.hosts.insert(at, std::make_move_iterator(connections.begin()), std::make_move_iterator(connections.end()));
+    job_.replace_host(host, infos);
+    return words;
+  }
+
+  /// Every host's tsrun makes room for the state of the ranks that it has now.
+  void tell_places(JobFolders& folders) {
     for (std::size_t h = 0; h < job_.hosts.size(); h++) {
       const PlaceMessage place = {job_.first_rank(h), job_.hosts[h].workers};
-      if (sockets_.hosts[h].open())
+      if (job_.hosts[h].spare)
+        welcome(h);
+      else if (sockets_.hosts[h].open())
         send(sockets_.hosts[h], place);
       else
         folders.hold(place.first_rank, place.ranks);
@@ -218,7 +246,9 @@ class Head {
   void gather() {
     const auto sizes = sizes_of(job_.options);
     const auto listed = listed_hosts(job_.options, sizes.local, sizes.total);
+    const auto spares = listed_spares(job_.options, sizes.local, listed);
     const auto own_address = choose_address(listed, sizes.one_host);
+    check_spares(listed, spares);
     const auto own = describe_this_host(job_.options, own_address);
     job_.machine = own.machine;
     job_.log_dir = own.log_dir;
@@ -240,12 +270,13 @@ class Head {
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     Gathering gathering(job_, sockets_, voice_, total);
-    start_listed(listed, gathering);
+    start_listed(listed, false, gathering);
+    start_listed(spares, true, gathering);
     if (!sizes.one_host && listed.empty())
       voice_.say(text("waiting at ", job_.head.address, ":", job_.head.port, " for the other hosts"));
     gathering.wait();
     find_left_job();
-    welcome();
+    for (std::size_t h = 0; h < job_.hosts.size(); h++) welcome(h);
   }
 
   /// This host's address. Listens for workers and hosts when nobody does yet: only at the interface of that address, and
@@ -277,15 +308,27 @@ class Head {
     }
   }
 
+  /// --spares: the job must survive the loss of a host, and the leading one is none.
+  static void check_spares(const std::vector<ListedHost>& listed, const std::vector<ListedHost>& spares) {
+    const auto is_own = [](const ListedHost& host) { return is_own_address(resolve(host.name)); };
+    if (!spares.empty() && std::all_of(listed.begin(), listed.end(), is_own))
+      throw ConfigError(
+          "--spares: the only host of --hosts is this one, whose loss ends the job; list others in --hosts");
+    for (const auto& spare : spares)
+      if (is_own(spare))
+        throw ConfigError(text("--spares: ", spare.name, " is this host, whose loss ends the job; list another one"));
+  }
+
   /// The tsrun of every other listed host, through the agent; it is told the rest on its stdin.
-  void start_listed(const std::vector<ListedHost>& listed, Gathering& gathering) {
+  void start_listed(const std::vector<ListedHost>& listed, bool spare, Gathering& gathering) {
     Environment given;
     for (const auto& [name, value] : this_environment())
       if (name == "PATH" || name == "LD_LIBRARY_PATH" || name.rfind("TESSERA_", 0) == 0) given.emplace(name, value);
     for (std::size_t h = 0; h < listed.size(); h++) {
       if (is_own_address(resolve(listed[h].name))) continue;
-      const OrdersMessage orders = {job_.secret, words_, listed[h].name, static_cast<int>(h), listed[h].workers, given};
-      gathering.expect(listed[h], start_through_agent(listed[h].name, encode(orders) + "\n"));
+      const OrdersMessage orders = {job_.secret,       words_, listed[h].name, static_cast<int>(h),
+                                    listed[h].workers, spare,  given};
+      gathering.expect(listed[h], start_through_agent(listed[h].name, encode(orders) + "\n"), spare);
     }
   }
 
@@ -306,16 +349,27 @@ class Head {
                                " --as-host ", job_.head.address, ":", job_.head.port));
     agent.input = reading.number();
     const auto pid = spawn(agent);
+    sockets_.agents.insert(pid);
     // A pipe holds 64 KiB; the words and a few variables are less.
     if (write(writing.number(), input.data(), input.size()) != static_cast<ssize_t>(input.size()))
       throw Error(text("the agent for ", host, " takes no input"));
     return pid;
   }
 
-  void welcome() {
-    for (std::size_t h = 0; h < job_.hosts.size(); h++)
-      send(sockets_.hosts[h],
-           WelcomeMessage{job_.id, job_.salt, job_.hosts[h].alias, job_.first_rank(h), job_.workers});
+  /// A host has ranks from now on. One that was a spare may have been in the job before: its state is of an older step then.
+  void welcome(std::size_t h) {
+    auto& host = job_.hosts[h];
+    bool forget = host.spare;
+    for (std::size_t other = 0; other < job_.hosts.size(); other++)
+      forget = forget && (other == h || job_.hosts[other].machine != host.machine);
+    host.spare = false;
+    send(sockets_.hosts[h], WelcomeMessage{.id = job_.id,
+                                           .salt = job_.salt,
+                                           .alias = host.alias,
+                                           .first_rank = job_.first_rank(h),
+                                           .ranks = host.workers,
+                                           .workers = job_.workers,
+                                           .forget = forget});
   }
 
   void follow_logs(LogFollower& logs) const {
@@ -328,13 +382,17 @@ class Head {
     }
   }
 
-  std::string beginning() const {
+  std::string beginning() {
     std::string all = text(job_.workers, job_.workers == 1 ? " worker on " : " workers on ");
     for (std::size_t h = 0; h < job_.hosts.size(); h++) {
       const auto& host = job_.hosts[h];
       all += text(h == 0 ? "" : ", ", host.host);
       if (!job_.is_local()) all += text(" (", host.interface, " ", host.address, ")");
     }
+    const auto& spares = sockets_.spares.all();
+    for (std::size_t i = 0; i < spares.size(); i++)
+      all += text(i == 0 ? "; spare: " : ", ", spares[i].info.host, " (", spares[i].info.interface, " ",
+                  spares[i].info.address, ")");
     return text(all, "; logs in ", job_.log_dir);
   }
 
@@ -348,6 +406,10 @@ class Head {
     for (auto& host : sockets_.hosts) {
       send(host, EndMessage{outcome.code, last_words(outcome), kept_});
       host.flush(1);
+    }
+    for (auto& spare : sockets_.spares.all()) {
+      send(spare.connection, EndMessage{outcome.code, last_words(outcome), false});
+      spare.connection.flush(1);
     }
     wait_for_hosts();
     voice_.say(last_words(outcome), outcome.code == 0 ? log::LogLevel::info : log::LogLevel::error);

@@ -165,6 +165,31 @@ bool Job::remove_host(std::size_t host) {
   return true;
 }
 
+void Job::replace_host(std::size_t host, const std::vector<HostInfo>& by) {
+  const auto at = hosts.erase(hosts.begin() + static_cast<std::ptrdiff_t>(host));
+  hosts.insert(at, by.begin(), by.end());
+}
+
+std::vector<int> ranks_for_spares(int ranks, const std::vector<int>& room) {
+  std::vector<int> all(room.size());
+  const auto enough = std::find_if(room.begin(), room.end(), [=](int one) { return one >= ranks; });
+  if (enough != room.end()) {
+    all[static_cast<std::size_t>(enough - room.begin())] = ranks;
+    return all;
+  }
+  for (std::size_t i = 0; i < room.size(); i++) {
+    all[i] = std::min(ranks, room[i]);
+    ranks -= all[i];
+  }
+  const bool any = std::any_of(room.begin(), room.end(), [](int one) { return one > 0; });
+  for (std::size_t i = 0; any && ranks > 0; i = (i + 1) % room.size()) {
+    if (room[i] == 0) continue;
+    all[i]++;
+    ranks--;
+  }
+  return all;
+}
+
 int Job::first_rank(std::size_t host) const {
   int first = 0;
   for (std::size_t h = 0; h < host; h++) first += hosts[h].workers;

@@ -89,6 +89,7 @@ void fields(Fields& f, HostInfo& m) {
   f("cores", m.cores, count_range);
   f("left_job", m.left_job, Form::line);
   f("left_start", m.left_start, Range{0, INT_MAX});
+  f("spare", m.spare);
   f("problem", m.problem, Form::words);
 }
 
@@ -182,7 +183,13 @@ void fields(Fields& f, WelcomeMessage& m) {
   f("salt", m.salt, Form::sum);
   f("alias", m.alias, Form::line);
   f("first_rank", m.first_rank, rank_range);
+  f("ranks", m.ranks, count_range);
   f("workers", m.workers, count_range);
+  f("forget", m.forget);
+}
+template <class Fields>
+void fields(Fields& f, WaitMessage& m) {
+  f("words", m.words, Form::words);
 }
 template <class Fields>
 void fields(Fields& f, RefusedMessage& m) {
@@ -256,6 +263,7 @@ void fields(Fields& f, OrdersMessage& m) {
   f("called", m.called, Form::line);
   f("node_rank", m.node_rank, rank_range);
   f("workers", m.workers, count_range);
+  f("spare", m.spare);
   f("environment", m.environment);
 }
 
@@ -463,6 +471,7 @@ template std::string encode(const ListeningMessage&);
 template std::string encode(const TryMessage&);
 template std::string encode(const TriedMessage&);
 template std::string encode(const WelcomeMessage&);
+template std::string encode(const WaitMessage&);
 template std::string encode(const PlaceMessage&);
 template std::string encode(const RefusedMessage&);
 template std::string encode(const EndMessage&);

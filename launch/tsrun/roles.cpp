@@ -44,11 +44,11 @@ int take_part(const LaunchOptions& options, const std::vector<std::string>& word
     throw ConfigError(text("--require_secret: no secret is given; ", remedy));
   Failure failure;
   const auto find = [&](double seconds) { return find_head(where, Role::host, secret, seconds, failure); };
-  if (!own || options.node_rank > 0) {
-    auto head = find(own ? patience_with_node_zero : options.cluster_time_out);
+  if (!own || options.node_rank > 0 || options.spare) {
+    auto head = find(own && !options.spare ? patience_with_node_zero : options.cluster_time_out);
     if (head.open()) return follow(options, std::move(head), secret);
     const bool somebody = failure.kind == Failure::Kind::secret || failure.kind == Failure::Kind::stranger;
-    if (!own || somebody) fail_without_head(options, where, failure);
+    if (!own || options.spare || somebody) fail_without_head(options, where, failure);
   }
   Descriptor listener;
   try {

@@ -5,8 +5,10 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 
 import faults_test
 import harness
@@ -25,7 +27,7 @@ BF16 = ["--set", "training_config.bf16=true", "--set", "training_config.overlap_
 PHASES = ["forward", "reduce", "commit", "update", "report", "gather"]
 
 
-class HostLoss(launch_hosts_test.Hosts):
+class LostHosts(launch_hosts_test.Hosts):
     """Hosts have /dev/shm and TMPDIR of their own, which are lost with their last process."""
     state, assert_nothing_lost = faults_test.Faults.state, faults_test.Faults.assert_nothing_lost
 
@@ -82,6 +84,8 @@ class HostLoss(launch_hosts_test.Hosts):
         self.assertIn("with the state in memory: no step is lost", told)
         self.assertNotIn("cannot be used", told)
 
+
+class HostLoss(LostHosts):
     def check(self, *options, faults=None, ranks=(2, 3)):
         """The second host is lost while its rank 2 or 3 is anywhere in a step."""
         seed = random.randrange(10**9)
@@ -182,6 +186,134 @@ class HostLoss(launch_hosts_test.Hosts):
                       "ranks 0, 1, 2, 3 have", told)
         for job in self.start("taken", *TENSOR, *required):
             self.end_of(job)
+
+
+class SpareHosts(LostHosts):
+    """The third host waits as a spare. Host N keeps what it has in memory when its tsrun is started again."""
+
+    def setUp(self):
+        super().setUp()
+        self.memory = pathlib.Path(tempfile.mkdtemp(prefix="tessera.hosts.", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, self.memory, ignore_errors=True)
+        self.add_host(2)
+        self.write("host.sh", 'memory=$1; shift; mkdir -p "$memory" && mount --bind "$memory" /dev/shm && mount -t tmpfs tmpfs "$TMPDIR" && mount -t proc proc /proc && exec "$@"\n')
+        self.before_host = []
+
+    def on(self, host):
+        return [*launch_hosts_test.Hosts.on(self, host), *self.before_host, "sh", str(self.folder / "host.sh"), str(self.memory / host)]
+
+    def start_host(self, host, run, *more, spare=False):
+        """The same command on each host."""
+        rank = ["--spare"] if spare else [f"--node_rank={host}"]
+        return self.start_tsrun(f"--worker_num={sum(self.counts)}", "--local_worker_num=2", *rank, "--master_addr=10.77.0.1", "--master_port=8848",
+                                f"--log_dir=logs{host}", "--tail_worker_log=0", *self.program(run, *more), before=self.on(f"h{host}"))
+
+    def agent(self):
+        return self.script("agent.sh", f'''host=$1; shift
+case $host in 10.77.0.[123]) n=$((${{host##*.}} - 1)) ;; *) echo "no host $host" >&2; exit 255 ;; esac
+exec ip netns exec {self.mark}h$n sh {self.folder}/host.sh {self.memory}/h$n sh -c "$*"''')
+
+    def fault(self, *ranks):
+        """Where the host with these ranks is lost: anywhere in a step. The seed is printed if it fails."""
+        seed = random.randrange(10**9)
+        draw = random.Random(seed)
+        fault = f"{draw.choice(ranks)}:{draw.randrange(2, STEPS)}:{draw.choice(PHASES)}:stop"
+        return fault, f"seed {seed}: {fault}"
+
+    def wait_for_spare(self, host, count=1):
+        """`count`: how often it has come. It may be admitted before the job runs or later."""
+        known = rf"10.77.0.{host + 1}\) has come(, and waits)? as a spare"
+        log = self.folder / "logs0" / "scheduler.log"
+        self.wait_until(lambda: log.exists() and len(re.findall(known, log.read_text())) == count, f"host {host} waits as a spare")
+
+    def lose(self, host, rank, start=0):
+        self.wait_for_stopped(rank, start)
+        self.kill_all_on(host)
+
+    def test_a_spare_gets_the_ranks_of_the_lost_host(self):
+        self.undisturbed(*TENSOR)
+        fault, about = self.fault(2, 3)
+        spare = self.start_host(2, "lost", *TENSOR, *faults_test.inject([fault]), spare=True)
+        jobs = [self.start_host(host, "lost", *TENSOR, *faults_test.inject([fault])) for host in range(2)]
+        self.wait_for_spare(2)
+        self.lose(1, fault[0])
+        told = self.end_of(jobs[0])
+        self.assertRegex(told, r"its ranks 2 to 3 will run on the spare host \S+ \(10.77.0.3\)", about)
+        self.assertIn("with the state in memory: no step is lost", told, about)
+        self.assertTrue((self.folder / "logs2" / "worker_3.log").exists(), about)
+        self.assertIn("this host waits as a spare with room for 2 ranks", self.end_of(spare))
+        self.end_of(jobs[1], code=-signal.SIGKILL)
+        self.assert_nothing_lost("lost", about=f"{about}\n{told}")
+        self.assert_nothing_left()
+
+    def test_listed_spares_are_started_from_here(self):
+        self.undisturbed(*SHARDS)
+        fault, about = self.fault(2, 3)
+        job = self.start_tsrun("--hosts=10.77.0.1:2,10.77.0.2:2", "--spares=10.77.0.3:2", "--agent", self.agent(), "--log_dir=logs0", "--tail_worker_log=0",
+                               *self.program("lost", *SHARDS, *REPLICA, *faults_test.inject([fault])), before=self.on("h0"))
+        self.lose(1, fault[0])
+        told = self.end_of(job)
+        self.assertRegex(told, r"workers on .*; spare: \S+ \(eth0 10.77.0.3\)", about)
+        self.assertRegex(told, r"its ranks 2 to 3 will run on the spare host \S+ \(10.77.0.3\)", about)
+        self.assert_nothing_lost("lost", about=f"{about}\n{told}")
+        self.assert_nothing_left()
+
+    def test_a_host_that_is_back_waits_as_a_spare(self):
+        """Its state in memory is old by then, and is not continued."""
+        self.undisturbed(*TENSOR)
+        self.before_host = ["unshare", "--pid", "--fork", "--kill-child"]  # processes of other hosts are none of this one
+        faults = ["2:3:update:stop:0", "3:9:commit:stop:1"]
+        spare = self.start_host(2, "lost", *TENSOR, *faults_test.inject(faults), spare=True)
+        jobs = [self.start_host(host, "lost", *TENSOR, *faults_test.inject(faults)) for host in range(2)]
+        self.lose(1, 2)
+        self.end_of(jobs[1], code=-signal.SIGKILL)
+        self.wait_for_stopped(3, start=1)
+        self.assertTrue(list(self.memory.glob("h1/tsrun.*/state.[23]")), "no old state")
+        back = self.start_host(1, "lost", *TENSOR, *faults_test.inject(faults))
+        self.wait_for_spare(1)
+        self.kill_all_on(2)
+        told = self.end_of(jobs[0])
+        self.assertRegex(told, r"its ranks 2 to 3 will run on the spare host \S+ \(10.77.0.2\)")
+        self.end_of(spare, code=-signal.SIGKILL)
+        self.end_of(back)
+        self.assertNotIn("cannot be used", told)
+        self.assert_nothing_lost("lost", about=told)
+
+    def test_a_spare_that_ends_while_it_waits_is_reported(self):
+        self.undisturbed(*TENSOR)
+        faults = faults_test.inject(["2:9:reduce:stop"])
+        jobs = [self.start_host(host, "lost", *TENSOR, *faults) for host in range(2)]
+        killed = self.start_host(2, "lost", *TENSOR, *faults, spare=True)
+        self.wait_for_spare(2)
+        self.process_of(3, "tessera")
+        killed.kill()
+        self.end_of(killed, code=-signal.SIGKILL)
+        self.wait_until(lambda: "10.77.0.3) has ended; the job goes on without it" in self.log("scheduler.log", "logs0"), "it is missed")
+        stopped = self.start_host(2, "lost", *TENSOR, *faults, spare=True)
+        self.wait_for_spare(2, count=2)
+        stopped.send_signal(signal.SIGTERM)
+        self.assertIn("this spare host was stopped by signal 15", self.end_of(stopped, code=128 + signal.SIGTERM))
+        self.lose(1, 2)
+        told = self.end_of(jobs[0])
+        self.end_of(jobs[1], code=-signal.SIGKILL)
+        self.assert_covered(told)
+        self.assert_nothing_lost("lost", about=told)
+        self.assert_nothing_left()
+
+    def test_spares_that_cannot_be_used_are_refused(self):
+        start = lambda hosts, spares: self.tsrun(f"--hosts={hosts}", f"--spares={spares}", "--agent", self.agent(), "--log_dir=logs0", "true",
+                                                 before=self.on("h0"), code=2)
+        self.assertIn("host 10.77.0.9: nothing could be started there", start("10.77.0.1:2,10.77.0.2:2", "10.77.0.9:2"))
+        self.assertIn("no..where", start("10.77.0.1:2,10.77.0.2:2", "no..where:2"))
+        self.assertIn("host 10.77.0.2 is listed twice", start("10.77.0.1:2,10.77.0.2:2", "10.77.0.2:2"))
+        self.assertIn("--spares: the only host of --hosts is this one", start("10.77.0.1:2", "10.77.0.2:2"))
+        jobs = [self.start_host(host, "refused") for host in range(2)]
+        self.process_of(3, "tessera")
+        late = self.start_host(2, "refused", "--set", "training_config.seed=8", spare=True)
+        self.assertRegex(self.end_of(late, code=2), "refuses this host as a spare: not the same on all hosts: .*program line")
+        for job in jobs:
+            self.end_of(job)
+        self.assert_nothing_left()
 
 
 class Told(Launching):
