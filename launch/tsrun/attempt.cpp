@@ -120,6 +120,7 @@ void Attempt::turn() {
   start_programs();
   look_at_clock();
   beat();
+  grow();
   logs_.show();
 }
 
@@ -208,6 +209,7 @@ void Attempt::hear(Line& line) {
   while (auto message = next_message<FromWorkerMessage>(line.connection))
     std::visit(Cases{[&](BeatMessage& m) { line.place = std::move(m.place); },
                      [&](ResumeMessage& m) { line.resume = std::move(m.words); },
+                     [&](RanksMessage& m) { possible_ = std::move(m.ranks); },
                      [&](const JoiningMessage&) { line.joining = true; },
                      [&](const JoinedMessage&) { line.joining = line.joined = true; },
                      [&](const LogFailedMessage& m) {
@@ -299,6 +301,12 @@ void Attempt::hear_mpirun() {
 /// every host, this one (-1) too: that is one.
 void Attempt::stop_as_asked(int number, int host) {
   const bool new_there = asked_on_.insert(host).second;
+  if (regroups_) {  // the workers are asked already
+    regroups_ = false;
+    asked_at_ = now();
+    voice_.say(text(signal_words(number), ": the job ends when its workers have; once more kills them"));
+    return;
+  }
   if (asked_to_stop_ != 0) {
     if (new_there && now() - asked_at_ < one_signal_seconds) return;
     voice_.say("second signal: all workers are killed");
@@ -330,6 +338,26 @@ void Attempt::look_for_stop_file() {
   if (job_.log_dir.empty() || failing_ || !std::filesystem::remove(file, absent)) return;
   voice_.say(file.string() + " was found");
   stop_as_asked(SIGTERM, -1);
+}
+
+/// Workers are missing since a host was lost: when hosts have come that have room for more, the workers stop after their step,
+/// and more continue.
+void Attempt::grow() {
+  const bool all_there = std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.joined; });
+  if (job_.workers >= job_.full_workers || !all_there || failing_ || asked_to_stop_ != 0 || !order_.empty()) return;
+  if (sockets_.call_hosts) sockets_.call_hosts();
+  int room = 0;
+  for (const auto& host : job_.hosts) room += host.room;
+  for (const auto& spare : sockets_.spares.all()) room += spare.info.room;
+  const int most = most_ranks(possible_, std::min(room, job_.full_workers));
+  if (most <= job_.workers) return;
+  voice_.say(text("there is room for ", most, " of ", job_.full_workers, " workers again: the ", job_.workers,
+                  " workers save and end, then ", most, " continue"),
+             log::LogLevel::warning);
+  regroups_ = true;
+  asked_to_stop_ = SIGTERM;
+  asked_at_ = now();
+  tell_all(SignalMessage{SIGTERM});
 }
 
 StartMessage Attempt::start_message(int rank) const {

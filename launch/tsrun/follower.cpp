@@ -47,6 +47,7 @@ class Follower {
     end_descendants();
     logs_.show(true);
     if (code_) return end();
+    if (options_.spare && !heard_ && !asked_ && head_.problem().empty()) return spare_was_dropped;
     voice_.say(text("the tsrun that leads, on ", head_words_, ", ",
                     head_.open()              ? "has not been heard for 6 s: cable, switch or power?"
                     : head_.problem().empty() ? "has gone away"
@@ -109,6 +110,7 @@ class Follower {
   void obey(const WaitMessage& wait) {
     heard_ = true;
     reached_.close();
+    folders_.reset();  // of a host that had ranks before
     if (called_.empty()) voice_.say(text(wait.words, "; the tsrun that leads is on ", head_words_));
   }
 
@@ -139,6 +141,7 @@ class Follower {
   }
 
   void obey(const PlaceMessage& place) {
+    if (folders_ && place.forget) folders_->forget(place.workers);
     if (folders_) folders_->hold(place.first_rank, place.ranks);
     info_.workers = place.ranks;
     place_ = place;
@@ -255,7 +258,9 @@ int run_listed_host(const std::string& head) {
     logger.error(text("tsrun on ", host_name(), ": cannot reach ", head, ": ", failure.words));
     return failure.kind == Failure::Kind::secret ? 2 : 1;
   }
-  return follow(options, std::move(connection), orders.secret, orders.called, orders.node_rank, orders.workers);
+  const int code =
+      follow(options, std::move(connection), orders.secret, orders.called, orders.node_rank, orders.workers);
+  return code == spare_was_dropped ? 1 : code;
 }
 
 }  // namespace tessera::tsrun

@@ -99,6 +99,7 @@ void Gathering::hear(Guest& guest) {
 void Gathering::admit(Guest& guest, const ListeningMessage& message) {
   if (!guests_.has_answered(guest, message)) return;
   const bool spare = guest.info->spare;
+  guest.info->called = guest.called;
   auto& host = (spare ? spares_ : admitted_)
                    .emplace_back(Admitted{std::move(guest.connection), std::move(*guest.info), message.port});
   voice_.note(text(host.info.host, " (", host.info.address, ") has come ",
@@ -197,7 +198,8 @@ void Gathering::put_in_order() {
     ports_.push_back(place.port);
   }
   admitted_.clear();
-  job_.workers = workers_;
+  job_.workers = job_.full_workers = workers_;
+  for (auto& host : job_.hosts) host.room = host.workers;
 }
 
 void Gathering::part_with_spares() {

@@ -12,17 +12,12 @@
 
 #include "framework/worker/launch_link.h"
 #include "launch/tsrun/gathering.h"
+#include "launch/tsrun/placement.h"
 #include "launch/tsrun/restarts.h"
 #include "launch/tsrun/run_folder.h"
 
 namespace tessera::tsrun {
 namespace {
-
-std::string quoted(const std::string& word) {
-  std::string all = "'";
-  for (const char letter : word) all += letter == '\'' ? "'\\''" : std::string(1, letter);
-  return all + "'";
-}
 
 /// The command that a job continues with: without --left and its value, which stand before the `program` words at the end.
 std::vector<std::string> lasting_words(const std::vector<std::string>& words, std::size_t program) {
@@ -56,13 +51,14 @@ class Head {
 
   int run(Descriptor listener) {
     sockets_.listener = std::move(listener);
+    if (job_.options.shrink) sockets_.call_hosts = [this] { agents_.call_lost(); };
     gather();
     auto folders = make_folders();
     if (adopted_)
       voice_.say(text("continuing from the state in ", folders.memory(), ", which a tsrun that was killed left"),
                  log::LogLevel::warning);
     for (const auto& note : job_.options.notes) voice_.say(note);
-    voice_.say(beginning());
+    voice_.say(placement_.words());
     LogFollower logs(std::cout);
     follow_logs(logs);
     const auto start = [&](const char* order) {
@@ -71,23 +67,47 @@ class Head {
       return Attempt(job_, folders, starts_++, order, sockets_, voice_, logs).run();
     };
     Restarts restarts(job_.options.max_restarts, adopted_ ? 0 : -1);
+    std::vector<int> possible;  // Outcome::possible
+    bool can_shrink = true;     // false: the state could not be saved for that
     const auto start_all = [&](const char* order) {
       auto outcome = start(order);
       restarts.carry_held(outcome);
       std::error_code absent;  // if all who could tell it were killed with their programs
       if (outcome.held < 0 && std::filesystem::exists(worker::kept_file(folders.memory()), absent)) outcome.held = 0;
-      leave_lost_hosts(outcome, folders);
+      if (!outcome.possible.empty()) possible = outcome.possible;
+      placement_.leave_lost_hosts(outcome, folders);
       return outcome;
     };
     if (!job_.options.left.empty()) return end(only_left(start_all(job_.options.left.c_str()), folders));
     auto outcome = start_all("");
-    while (outcome.kind == Outcome::Kind::failed) {
+    while (outcome.kind == Outcome::Kind::failed || outcome.regroups) {
+      if (outcome.regroups) {
+        placement_.regroup(most_ranks(possible, std::min(placement_.room(), job_.full_workers)), folders);
+        outcome = start_all("");
+        continue;
+      }
       const auto decision = restarts.decide(outcome);
       if (decision != Restarts::Decision::restart) {
         give_up(outcome, decision, restarts);
         break;
       }
       voice_.say(outcome.words, log::LogLevel::error);
+      if (const int fewer = can_shrink ? placement_.fewer_workers(possible) : 0; fewer > 0) {
+        voice_.say(text("the ", job_.workers, " workers save their state, then ", fewer, " continue"),
+                   log::LogLevel::warning);
+        outcome = start_all(worker::order_to_hand_over);
+        if (outcome.kind == Outcome::Kind::stopped) break;
+        if (outcome.kind == Outcome::Kind::failed && outcome.code != worker::nothing_saved) continue;
+        can_shrink = outcome.kind == Outcome::Kind::done;
+        if (can_shrink)
+          placement_.regroup(fewer, folders);
+        else
+          voice_.say(text("the state could not be saved: ", outcome.words,
+                          "\nAll workers continue on the hosts that are left"),
+                     log::LogLevel::error);
+        outcome = start_all("");
+        continue;
+      }
       voice_.say(text("starting all workers again (", restarts.done(), " of ", restarts.allowed(), ")",
                       outcome.held > 0    ? text(" from their state after iteration ", outcome.held, ", in memory")
                       : outcome.held == 0 ? " from their state in memory"
@@ -104,57 +124,6 @@ class Head {
   }
 
  private:
-  /// The ranks of hosts that are lost go to spare hosts, else to the other hosts, if there are any.
-  void leave_lost_hosts(Outcome& outcome, JobFolders& folders) {
-    const auto& lost = outcome.lost_hosts;
-    if (lost.empty()) return;
-    sockets_.spares.hear(voice_, 1e9);
-    for (auto h = lost.rbegin(); h != lost.rend(); ++h) {
-      const auto name = job_.words_of(*h);
-      const auto ranks = job_.ranks_on(*h);
-      const auto place = replace_by_spares(*h, static_cast<int>(ranks.size()));
-      if (place.empty() && !job_.remove_host(*h)) return;
-      if (place.empty()) sockets_.hosts.erase(sockets_.hosts.begin() + static_cast<std::ptrdiff_t>(*h));
-      job_.lost_hosts++;
-      outcome.words += text("\nThe host ", name, " is left out; its ", ranks.size() == 1 ? "rank " : "ranks ",
-                            ranks.front(), ranks.size() == 1 ? "" : text(" to ", ranks.back()), " will run on ",
-                            place.empty() ? "the hosts that are left" : place);
-    }
-    outcome.host_lost = false;
-    tell_places(folders);
-  }
-
-  /// Who they are, in words; empty if there is none.
-  std::string replace_by_spares(std::size_t host, int ranks) {
-    auto spares = sockets_.spares.take(ranks_for_spares(ranks, sockets_.spares.room()));
-    if (spares.empty()) return "";
-    std::vector<HostInfo> infos;
-    const auto at = sockets_.hosts.erase(sockets_.hosts.begin() + static_cast<std::ptrdiff_t>(host));
-    std::vector<Connection> connections;
-    std::string words = spares.size() == 1 ? "the spare host " : "the spare hosts ";
-    for (auto& spare : spares) {
-      words += text(infos.empty() ? "" : ", ", spare.info.host, " (", spare.info.address, ")");
-      infos.push_back(std::move(spare.info));
-      connections.push_back(std::move(spare.connection));
-    }
-    sockets_.hosts.insert(at, std::make_move_iterator(connections.begin()), std::make_move_iterator(connections.end()));
-    job_.replace_host(host, infos);
-    return words;
-  }
-
-  /// Every host's tsrun makes room for the state of the ranks that it has now.
-  void tell_places(JobFolders& folders) {
-    for (std::size_t h = 0; h < job_.hosts.size(); h++) {
-      const PlaceMessage place = {job_.first_rank(h), job_.hosts[h].workers};
-      if (job_.hosts[h].spare)
-        welcome(h);
-      else if (sockets_.hosts[h].open())
-        send(sockets_.hosts[h], place);
-      else
-        folders.hold(place.first_rank, place.ranks);
-    }
-  }
-
   /// Those of this host, with memory for the state of its ranks; the others' tsrun make theirs.
   JobFolders make_folders() const {
     const worker::JobRecord record = {.id = job_.id,
@@ -173,6 +142,12 @@ class Head {
     std::map<std::string, std::pair<int, int>> left;  // number of hosts, last start
     for (const auto& host : job_.hosts) {
       if (host.left_job.empty()) continue;
+      if (host.left_workers != job_.workers) {  // --hosts alone does not tell a host how many there are
+        voice_.say(text("on ", host.host, " the state of a job with this command and ", host.left_workers,
+                        " workers is left: `tessera state clean ", host.left_job, "` deletes it there"),
+                   log::LogLevel::warning);
+        continue;
+      }
       auto& [hosts, start] = left[host.left_job];
       hosts++;
       start = std::max(start, host.left_start);
@@ -276,7 +251,7 @@ class Head {
       voice_.say(text("waiting at ", job_.head.address, ":", job_.head.port, " for the other hosts"));
     gathering.wait();
     find_left_job();
-    for (std::size_t h = 0; h < job_.hosts.size(); h++) welcome(h);
+    for (std::size_t h = 0; h < job_.hosts.size(); h++) placement_.welcome(h);
   }
 
   /// This host's address. Listens for workers and hosts when nobody does yet: only at the interface of that address, and
@@ -321,55 +296,10 @@ class Head {
 
   /// The tsrun of every other listed host, through the agent; it is told the rest on its stdin.
   void start_listed(const std::vector<ListedHost>& listed, bool spare, Gathering& gathering) {
-    Environment given;
-    for (const auto& [name, value] : this_environment())
-      if (name == "PATH" || name == "LD_LIBRARY_PATH" || name.rfind("TESSERA_", 0) == 0) given.emplace(name, value);
     for (std::size_t h = 0; h < listed.size(); h++) {
       if (is_own_address(resolve(listed[h].name))) continue;
-      const OrdersMessage orders = {job_.secret,       words_, listed[h].name, static_cast<int>(h),
-                                    listed[h].workers, spare,  given};
-      gathering.expect(listed[h], start_through_agent(listed[h].name, encode(orders) + "\n"), spare);
+      gathering.expect(listed[h], agents_.start(listed[h], static_cast<int>(h), spare), spare);
     }
-  }
-
-  pid_t start_through_agent(const std::string& host, const std::string& input) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw Error("pipe2 failed");
-    const Descriptor reading(ends[0]), writing(ends[1]);
-    Spawn agent;
-    for (std::size_t begin = 0; begin < job_.options.agent.size();) {
-      const auto end = std::min(job_.options.agent.find(' ', begin), job_.options.agent.size());
-      if (end > begin) agent.words.push_back(job_.options.agent.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    agent.environment = this_environment();
-    agent.words.at(0) = find_program(agent.words.at(0), agent.environment);
-    agent.words.push_back(host);
-    agent.words.push_back(text("cd ", quoted(std::filesystem::current_path()), " && exec ", quoted(own_path()),
-                               " --as-host ", job_.head.address, ":", job_.head.port));
-    agent.input = reading.number();
-    const auto pid = spawn(agent);
-    sockets_.agents.insert(pid);
-    // A pipe holds 64 KiB; the words and a few variables are less.
-    if (write(writing.number(), input.data(), input.size()) != static_cast<ssize_t>(input.size()))
-      throw Error(text("the agent for ", host, " takes no input"));
-    return pid;
-  }
-
-  /// A host has ranks from now on. One that was a spare may have been in the job before: its state is of an older step then.
-  void welcome(std::size_t h) {
-    auto& host = job_.hosts[h];
-    bool forget = host.spare;
-    for (std::size_t other = 0; other < job_.hosts.size(); other++)
-      forget = forget && (other == h || job_.hosts[other].machine != host.machine);
-    host.spare = false;
-    send(sockets_.hosts[h], WelcomeMessage{.id = job_.id,
-                                           .salt = job_.salt,
-                                           .alias = host.alias,
-                                           .first_rank = job_.first_rank(h),
-                                           .ranks = host.workers,
-                                           .workers = job_.workers,
-                                           .forget = forget});
   }
 
   void follow_logs(LogFollower& logs) const {
@@ -380,20 +310,6 @@ class Head {
         logs.add(log_of(job_.hosts[h], rank), job_.workers > 1 ? text("[", rank, "] ") : "");
       }
     }
-  }
-
-  std::string beginning() {
-    std::string all = text(job_.workers, job_.workers == 1 ? " worker on " : " workers on ");
-    for (std::size_t h = 0; h < job_.hosts.size(); h++) {
-      const auto& host = job_.hosts[h];
-      all += text(h == 0 ? "" : ", ", host.host);
-      if (!job_.is_local()) all += text(" (", host.interface, " ", host.address, ")");
-    }
-    const auto& spares = sockets_.spares.all();
-    for (std::size_t i = 0; i < spares.size(); i++)
-      all += text(i == 0 ? "; spare: " : ", ", spares[i].info.host, " (", spares[i].info.interface, " ",
-                  spares[i].info.address, ")");
-    return text(all, "; logs in ", job_.log_dir);
   }
 
   std::string last_words(const Outcome& outcome) const {
@@ -434,6 +350,8 @@ class Head {
   std::vector<std::string> words_;
   HeadSockets sockets_;
   Voice voice_;
+  Agents agents_{job_, sockets_, voice_, words_};
+  Placement placement_{job_, sockets_, agents_, voice_};
   bool adopted_ = false;  ///< the state of an earlier job
   bool kept_ = false;     ///< the state stays after the end
   int starts_ = 0;        ///< of the workers so far

@@ -104,6 +104,7 @@ void find_left_job(const LaunchOptions& options, HostInfo& info) {
     if (!info.left_job.empty() && info.left_start >= record.start) continue;
     info.left_job = record.id;
     info.left_start = record.start;
+    info.left_workers = record.workers;
   }
 }
 

@@ -34,7 +34,10 @@ struct HostInfo {
   int cores = 1;
   std::string left_job;  ///< the id of a job with the same line whose state is in this host's memory; empty: none
   int left_start = 0;    ///< of that job, the last
+  int left_workers = 0;  ///< of that job
   bool spare = false;    ///< it gets ranks only when another host is lost; `workers`: how many it has room for
+  std::string called;    ///< the head's: its name in --hosts or --spares
+  int room = 0;          ///< the head's: `workers` when it came, which may be another number since a host was lost
   std::string problem;   ///< why it cannot take part; empty: it can
 };
 

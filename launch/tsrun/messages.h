@@ -81,10 +81,12 @@ struct WaitMessage {
   static constexpr const char* kind = "wait";
   std::string words;  ///< who waits for what, for its screen
 };
-/// A host was lost: this one has these ranks from now on, its own among them.
+/// A host was lost, or is back: this one has these ranks from now on.
 struct PlaceMessage {
   static constexpr const char* kind = "place";
   int first_rank = 0, ranks = 0;
+  int workers = 0;      ///< of the job
+  bool forget = false;  ///< the state in memory is that of other ranks: delete it
 };
 /// The host or the job is refused; the host ends with `code`.
 struct RefusedMessage {
@@ -162,6 +164,11 @@ struct ResumeMessage {
   static constexpr const char* kind = "resume";
   std::string words;
 };
+/// From a watcher: the numbers of ranks with which the program can be continued, as it told.
+struct RanksMessage {
+  static constexpr const char* kind = "ranks";
+  std::vector<int> ranks;
+};
 /// To a watcher: start the program.
 struct StartMessage {
   static constexpr const char* kind = "start";
@@ -185,11 +192,12 @@ struct OrdersMessage {
 };
 
 // What each receiver understands. Any other kind is an error there.
-using AnyMessage = std::variant<HelloMessage, ChallengeMessage, ProofMessage, ProvenMessage, HostMessage, ListenMessage,
-                                ListeningMessage, TryMessage, TriedMessage, WelcomeMessage, WaitMessage, PlaceMessage,
-                                RefusedMessage, EndMessage, BeatMessage, SignalMessage, FailedMessage, RunMessage,
-                                StopMessage, LeaveMessage, AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage,
-                                EndedMessage, LogFailedMessage, ResumeMessage, StartMessage, OrdersMessage>;
+using AnyMessage =
+    std::variant<HelloMessage, ChallengeMessage, ProofMessage, ProvenMessage, HostMessage, ListenMessage,
+                 ListeningMessage, TryMessage, TriedMessage, WelcomeMessage, WaitMessage, PlaceMessage, RefusedMessage,
+                 EndMessage, BeatMessage, SignalMessage, FailedMessage, RunMessage, StopMessage, LeaveMessage,
+                 AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage,
+                 ResumeMessage, RanksMessage, StartMessage, OrdersMessage>;
 /// The head from a connection that has not proven the secret.
 using StrangerMessage = std::variant<HelloMessage, ProofMessage>;
 /// The head, while it waits for hosts, from one that has, but is not admitted.
@@ -199,8 +207,8 @@ using GuestMessage = std::variant<HostMessage, ListeningMessage, AgentMessage, W
 /// The head from an admitted host.
 using FromHostMessage = std::variant<BeatMessage, SignalMessage, FailedMessage, TriedMessage>;
 /// The head from an admitted worker's watcher.
-using FromWorkerMessage =
-    std::variant<BeatMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage, ResumeMessage>;
+using FromWorkerMessage = std::variant<BeatMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage,
+                                       ResumeMessage, RanksMessage>;
 /// A host from the head.
 using ToHostMessage = std::variant<ListenMessage, TryMessage, WelcomeMessage, WaitMessage, PlaceMessage, RunMessage,
                                    StopMessage, RefusedMessage, EndMessage, BeatMessage>;

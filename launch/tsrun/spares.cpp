@@ -6,6 +6,7 @@ namespace tessera::tsrun {
 
 void Spares::add(Connection connection, HostInfo info) {
   info.spare = true;
+  info.room = info.workers;
   all_.push_back({std::move(connection), std::move(info)});
   const auto& spare = all_.back();
   send(all_.back().connection,
@@ -15,6 +16,7 @@ void Spares::add(Connection connection, HostInfo info) {
 
 void Spares::admit(const Job& job, Guests& guests, Guest& guest, Voice& voice) {
   auto info = std::move(*guest.info);
+  info.called = guest.called;
   const auto why = info.problem.empty() ? difference(job.hosts.at(0), info) : info.problem;
   if (!why.empty()) {
     send(guest.connection, RefusedMessage{2, text("the tsrun that leads refuses this host as a spare: ", why)});

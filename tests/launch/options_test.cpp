@@ -122,8 +122,10 @@ TEST(Options, ARendezvousNamesTheHead) {
 }
 
 TEST(Options, WhatCannotBeIsRefusedWithItsReason) {
-  for (const auto& [word, reason] : std::map<std::string, std::string>{
-           {"--nnodes=1:2", "fixed"}, {"-m", "python modules"}, {"--nproc_per_node=gpu", "no gpu"}})
+  for (const auto& [word, reason] : std::map<std::string, std::string>{{"--nnodes=1:2", "--after_host_loss shrink"},
+                                                                       {"--after_host_loss=wait", "neither"},
+                                                                       {"-m", "python modules"},
+                                                                       {"--nproc_per_node=gpu", "no gpu"}})
     EXPECT_TRUE(says(story_of([&word = word] { read({word, "x"}); }), reason)) << word;
   EXPECT_TRUE(says(story_of([] { read({"--worker_num=1", "--sim_level=0", "x"}); }), "tessera check"));
 }

@@ -218,6 +218,28 @@ TEST(Job, ASpareTakesThePlaceOfALostHost) {
   EXPECT_EQ(job.place_of(3, 0).machine, 1);
 }
 
+TEST(Job, FewerWorkersAreTheMostThatFitOnTheHostsThatAreLeft) {
+  EXPECT_EQ(tsrun::most_ranks({2, 4, 8}, 7), 4);
+  EXPECT_EQ(tsrun::most_ranks({2, 4, 8}, 8), 8);
+  EXPECT_EQ(tsrun::most_ranks({4, 8}, 3), 0);
+  EXPECT_EQ(tsrun::most_ranks({}, 8), 0);
+  using List = std::vector<int>;
+  EXPECT_EQ(tsrun::ranks_of_hosts(8, {4, 4, 4}, 0), (List{4, 4, 0}));
+  EXPECT_EQ(tsrun::ranks_of_hosts(8, {4, 4, 4}, 2), (List{4, 0, 4})) << "the leading host has some";
+  EXPECT_EQ(tsrun::ranks_of_hosts(6, {4, 4}, 0), (List{4, 2}));
+  EXPECT_EQ(tsrun::ranks_of_hosts(9, {4, 4}, 0), (List{4, 5}));
+}
+
+TEST(Job, ProgramsAreToldTheNumberOfWorkersThatTheJobWasStartedWith) {
+  tsrun::WorkerPlace place;
+  place.workers = place.full_workers = 4;
+  EXPECT_EQ(tsrun::worker_environment(place, {}, {}, 8).count("TESSERA_LAUNCH_FULL_WORLD"), 0U);
+  place.workers = 2;
+  const auto all = tsrun::worker_environment(place, {}, {}, 8);
+  EXPECT_EQ(all.at("TESSERA_LAUNCH_FULL_WORLD"), "4");
+  EXPECT_EQ(all.at("WORLD_SIZE"), "2");
+}
+
 TEST(Job, TwoShellsOfOneMachineAreOneHostForMpi) {
   tsrun::Job job;
   job.machine = "x";
