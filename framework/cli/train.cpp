@@ -72,7 +72,13 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
     if (first) log_notes(news(flags, report, recipe), converted, flags.arguments.verbose);
     report.must_be_good();
   });
-  comm::together(world.all(), "arranging the processes", [&] { processes = recipe::arrange(recipe, world); });
+  comm::together(world.all(), "arranging the processes", [&] {
+    const auto full = worker::full_world(world.size());
+    recipe::check_ranks(recipe, full);
+    if (first) worker::LaunchLink().can_continue_with(recipe::numbers_of_ranks(recipe, full));
+    if (full > world.size()) recipe::keep_global_batch(recipe, full);
+    processes = recipe::arrange(recipe, world);
+  });
   comm::together(world.all(), "looking at the memory",
                  [&] { check_memory(flags.arguments.file, recipe, processes, world); });
   auto data = recipe::open_data(recipe, processes);

@@ -218,4 +218,23 @@ void check_ranks(const Recipe& recipe, std::int64_t world) {
   report.must_be_good();
 }
 
+void keep_global_batch(Recipe& recipe, std::int64_t full) {
+  recipe.batch.global_batch_size = recipe.batch_sizes(parallel::data_parallel_ranks(recipe.parallel, full)).global;
+  recipe.batch.micro_batch_num.reset();
+  recipe.parallel.data_parallel_size.reset();
+}
+
+std::vector<std::int64_t> numbers_of_ranks(const Recipe& recipe, std::int64_t full) {
+  auto other = recipe;
+  keep_global_batch(other, full);
+  const auto replicas = parallel::data_parallel_ranks(other.parallel, full);
+  std::vector<std::int64_t> all;
+  for (std::int64_t count = 1; count <= replicas; ++count) {
+    options::Report report;
+    check_ranks(other, full / replicas * count, report);
+    if (report.good()) all.push_back(full / replicas * count);
+  }
+  return all;
+}
+
 }  // namespace tessera::recipe

@@ -45,7 +45,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       work_(setup_.model, setup_.optimization, setup_.data, state_, threads_, progress_.seed),
       evaluator_(setup_, work_),
       auxiliary_(work_.auxiliary().extents()),
-      faults_(setup_.resilience.inject_fault, world_.rank(), world_.size(), worker::start_of_job()),
+      faults_(setup_.resilience.inject_fault, world_.rank(), worker::full_world(world_.size()), worker::start_of_job()),
       step_time_out_(setup_.resilience.step_time_out, longest_wait()),
       stragglers_(setup_.resilience.straggler_ratio, world_.size(), setup_.model.processes.place.pipeline, host_name()),
       stop_(o_, stop, world_) {
@@ -443,7 +443,8 @@ void Trainer::train_on(std::string& why) {
 }
 
 RunEnd Trainer::run() {
-  if (launcher_.wants_checkpoint()) return save_and_end();
+  if (launcher_.hands_over() && stepped_) after_step();
+  if (launcher_.wants_checkpoint() || launcher_.hands_over()) return save_and_end();
   if (launcher_.only_finishes()) return {0, text("the state after iteration ", progress_.iteration, " is complete")};
   const bool done_before = progress_.iteration >= o_.training_iters && !stepped_;
   stop_.agree();

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "framework/base/error.h"
@@ -41,6 +42,14 @@ void LaunchLink::expect(double seconds, const std::string& phase) const {
   say(LinkWord::deadline, text(seconds, " ", phase));
 }
 
+void LaunchLink::can_continue_with(const std::vector<std::int64_t>& ranks) const {
+  constexpr std::size_t most = 1000;
+  std::string words;
+  for (std::size_t i = ranks.size() > most ? ranks.size() - most : 0; i < ranks.size(); ++i)
+    words += (words.empty() ? "" : ",") + std::to_string(ranks[i]);
+  say(LinkWord::ranks, words);
+}
+
 std::filesystem::path state_file(const std::filesystem::path& folder, int rank) {
   return folder / ("state." + std::to_string(rank));
 }
@@ -51,6 +60,11 @@ std::filesystem::path held_state_file(const std::filesystem::path& folder, int r
 int host_of_job() {
   const char* number = std::getenv("TESSERA_LAUNCH_HOST");
   return number == nullptr ? 0 : static_cast<int>(std::strtol(number, nullptr, 10));
+}
+
+std::int64_t full_world(std::int64_t ranks) {
+  const char* number = std::getenv("TESSERA_LAUNCH_FULL_WORLD");
+  return number == nullptr ? ranks : std::max<std::int64_t>(ranks, std::strtoll(number, nullptr, 10));
 }
 
 std::int64_t start_of_job() {

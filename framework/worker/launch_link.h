@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace tessera::worker {
 
@@ -16,6 +17,7 @@ enum class LinkWord : char {
   lost_peer = 'L',  ///< it ends because another worker failed or is missing
   done = 'D',       ///< its work is complete
   resume = 'R',     ///< how the run is continued should it end now
+  ranks = 'N',      ///< with which numbers of ranks the run could be continued
   holds = 'H',      ///< its state after this iteration is in memory that outlives it
   deadline = 'T',   ///< seconds within which it says this again, and what it does until then
 };
@@ -24,6 +26,7 @@ enum class LinkWord : char {
 inline constexpr int nothing_saved = 22;
 inline constexpr const char* order_to_save = "save";
 inline constexpr const char* order_to_finish = "finish";
+inline constexpr const char* order_to_hand_over = "hand over";
 inline constexpr const char* order_to_keep_nothing = "keep nothing";
 
 /// The connection of this worker to the launcher `tsrun`, if that started it. The launcher passes two environment
@@ -34,6 +37,8 @@ inline constexpr const char* order_to_keep_nothing = "keep nothing";
 ///                          starts the workers no more
 ///   TESSERA_LAUNCH_ORDER   order_to_save: write a checkpoint of the state in that folder and end;
 ///                          order_to_finish: complete the interrupted step of that state and end;
+///                          order_to_hand_over: do what is due after the step of that state, write a checkpoint and end:
+///                          another number of workers continues from it;
 ///                          order_to_keep_nothing: keep no state there; absent: neither
 ///
 /// The worker only sends, and never blocks: a message that cannot be sent at once is dropped, since the launcher also
@@ -52,6 +57,8 @@ class LaunchLink {
   bool wants_checkpoint() const { return order_ == order_to_save; }
   /// Whether this start is only to complete the step that earlier processes left in the folder.
   bool only_finishes() const { return order_ == order_to_finish; }
+  /// Whether this start is only to save a checkpoint with which another number of workers continues.
+  bool hands_over() const { return order_ == order_to_hand_over; }
   /// Whether the state may be in the folder.
   bool may_keep_state() const { return present() && order_ != order_to_keep_nothing; }
 
@@ -78,6 +85,9 @@ class LaunchLink {
   /// What the launcher adds to the report of a failure or a stop: "the same command resumes from the newest
   /// checkpoint".
   void how_to_resume(const std::string& words) const { say(LinkWord::resume, words); }
+  /// From a checkpoint the run can be continued with each of these numbers of ranks, ascending: with the same samples in
+  /// the same steps. If there are many, the launcher gets the largest.
+  void can_continue_with(const std::vector<std::int64_t>& ranks) const;
 
  private:
   void say(LinkWord word, const std::string& about) const;
@@ -104,6 +114,10 @@ int host_of_job();
 
 /// The id of the job of tsrun, which `tessera state` takes; empty without it.
 std::string id_of_job();
+
+/// The number of ranks that the run was started with, TESSERA_LAUNCH_FULL_WORLD of tsrun, when it has fewer since a host
+/// was lost; else `ranks`, which it has. Its global batch is that of all of them.
+std::int64_t full_world(std::int64_t ranks);
 
 /// How often tsrun started this job before; 0 without it.
 std::int64_t start_of_job();

@@ -47,7 +47,7 @@ Attempt::Attempt(const Job& job, const JobFolders& folders, int restart, std::st
 
 Attempt::~Attempt() {
   if (mpirun_ > 0) kill(-mpirun_, SIGKILL);
-  end_descendants();
+  end_descendants(sockets_.agents);
 }
 
 template <class Message>
@@ -106,16 +106,19 @@ void Attempt::turn() {
   for (const auto& agent : agents_) watch(agent.connection);
   for (const auto& line : lines_) watch(line.connection);
   for (const auto& host : sockets_.hosts) watch(host);
+  sockets_.spares.watch(watched);
   poll(watched.data(), watched.size(), failing_ ? 20 : 100);
   hear_mpirun();
   hear_guests();
   hear_agents();
   hear_workers();
   hear_hosts();
+  sockets_.spares.hear(voice_, job_.options.host_time_out);
   obey_signals();
   start_programs();
   look_at_clock();
   beat();
+  grow();
   logs_.show();
 }
 
@@ -124,20 +127,32 @@ void Attempt::hear_guests() {
   guests_.take(sockets_.listener);
   for (auto& guest : guests_.all()) {
     if (!guest.challenge.proven()) continue;
-    const auto message = next_message<GuestMessage>(guest.connection);
+    auto message = next_message<GuestMessage>(guest.connection);
     if (!message || !guest.connection.open()) continue;
-    if (std::holds_alternative<HostMessage>(*message) != (guest.challenge.role() == Role::host)) {
+    const bool of_host =
+        std::holds_alternative<HostMessage>(*message) || std::holds_alternative<ListeningMessage>(*message);
+    if (of_host != (guest.challenge.role() == Role::host)) {
       guests_.refuse(guest, "a message of another role than it has proven");
       continue;
     }
-    std::visit(Cases{[&](const HostMessage&) {
-                       send(guest.connection, RefusedMessage{2, "the job has all its hosts already and is running"});
-                       guests_.refuse(guest, "more hosts than --nnodes");
+    std::visit(Cases{[&](HostMessage& host) { admit(guest, std::move(host)); },
+                     [&](const ListeningMessage& host) {
+                       if (guests_.has_answered(guest, host)) sockets_.spares.admit(job_, guests_, guest, voice_);
                      },
                      [&](const auto& worker_or_agent) { admit(guest, worker_or_agent); }},
                *message);
   }
   guests_.tidy();
+}
+
+/// A spare host, or one that was lost and is back, comes while the job runs.
+void Attempt::admit(Guest& guest, HostMessage&& host) {
+  if (host.info.spare || job_.lost_hosts > 0) return guests_.introduce(guest, std::move(host));
+  send(guest.connection,
+       RefusedMessage{2,
+                      "the job has all its hosts already and is running; a host that is to wait until "
+                      "another one is lost is started with --spare"});
+  guests_.refuse(guest, "more hosts than --nnodes");
 }
 
 void Attempt::admit(Guest& guest, const AgentMessage& agent) {
@@ -192,6 +207,7 @@ void Attempt::hear(Line& line) {
   while (auto message = next_message<FromWorkerMessage>(line.connection))
     std::visit(Cases{[&](BeatMessage& m) { line.place = std::move(m.place); },
                      [&](ResumeMessage& m) { line.resume = std::move(m.words); },
+                     [&](RanksMessage& m) { possible_ = std::move(m.ranks); },
                      [&](const JoiningMessage&) { line.joining = true; },
                      [&](const JoinedMessage&) { line.joining = line.joined = true; },
                      [&](const LogFailedMessage& m) {
@@ -283,6 +299,12 @@ void Attempt::hear_mpirun() {
 /// every host, this one (-1) too: that is one.
 void Attempt::stop_as_asked(int number, int host) {
   const bool new_there = asked_on_.insert(host).second;
+  if (regroups_) {  // the workers are asked already
+    regroups_ = false;
+    asked_at_ = now();
+    voice_.say(text(signal_words(number), ": the job ends when its workers have; once more kills them"));
+    return;
+  }
   if (asked_to_stop_ != 0) {
     if (new_there && now() - asked_at_ < one_signal_seconds) return;
     voice_.say("second signal: all workers are killed");
@@ -314,6 +336,26 @@ void Attempt::look_for_stop_file() {
   if (job_.log_dir.empty() || failing_ || !std::filesystem::remove(file, absent)) return;
   voice_.say(file.string() + " was found");
   stop_as_asked(SIGTERM, -1);
+}
+
+/// Workers are missing since a host was lost: when hosts have come that have room for more, the workers stop after their step,
+/// and more continue.
+void Attempt::grow() {
+  const bool all_there = std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.joined; });
+  if (job_.workers >= job_.full_workers || !all_there || failing_ || asked_to_stop_ != 0 || !order_.empty()) return;
+  if (sockets_.call_hosts) sockets_.call_hosts();
+  int room = 0;
+  for (const auto& host : job_.hosts) room += host.room;
+  for (const auto& spare : sockets_.spares.all()) room += spare.info.room;
+  const int most = most_ranks(possible_, std::min(room, job_.full_workers));
+  if (most <= job_.workers) return;
+  voice_.say(text("there is room for ", most, " of ", job_.full_workers, " workers again: the ", job_.workers,
+                  " workers save and end, then ", most, " continue"),
+             log::LogLevel::warning);
+  regroups_ = true;
+  asked_to_stop_ = SIGTERM;
+  asked_at_ = now();
+  tell_all(SignalMessage{SIGTERM});
 }
 
 StartMessage Attempt::start_message(int rank) const {
@@ -391,6 +433,7 @@ void Attempt::beat() {
   look_for_stop_file();
   tell_all(BeatMessage());
   for (auto& host : sockets_.hosts) send(host, BeatMessage());
+  sockets_.spares.tell_all(BeatMessage());
 }
 
 void Attempt::stop_all() {
@@ -421,7 +464,7 @@ void Attempt::finish_mpirun(double patience) {
   hear_mpirun();
   if (mpirun_ > 0) kill(-mpirun_, SIGKILL);
   mpirun_ = 0;
-  end_descendants();
+  end_descendants(sockets_.agents);
 }
 
 }  // namespace tessera::tsrun

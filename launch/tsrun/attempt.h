@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <list>
 #include <set>
 #include <string>
@@ -8,6 +9,7 @@
 #include "launch/tsrun/guests.h"
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/log_file.h"
+#include "launch/tsrun/spares.h"
 
 namespace tessera::tsrun {
 
@@ -22,13 +24,18 @@ struct Outcome {
   std::string cause;     ///< which worker failed, and how, in a few words: the same for a failure that repeats itself
   std::vector<std::size_t> lost_hosts;  ///< of Job::hosts, ascending: they are gone
   bool host_lost = false;               ///< a host is gone, and no other one can have its workers
+  bool regroups = false;                ///< stopped so that another number of workers continues
+  std::vector<int> possible;            ///< numbers of workers with which the program can be continued, if it told
 };
 
 /// What the head listens to while the job runs; lives longer than its attempts.
 struct HeadSockets {
   Descriptor listener;
   Descriptor signals;
-  std::vector<Connection> hosts;  ///< to the tsrun of each host; that of this host is not open
+  std::vector<Connection> hosts;     ///< to the tsrun of each host; that of this host is not open
+  Spares spares;                     ///< hosts without ranks
+  std::set<pid_t> agents;            ///< that hold the tsrun of other hosts, and live as long as those (--agent)
+  std::function<void()> call_hosts;  ///< called while workers are missing: starts tsrun on lost hosts again, if it can
 };
 
 /// One start of all workers, watched to its end: starts mpirun (by a guard), gives every worker its program, and judges by what the
@@ -57,6 +64,7 @@ class Attempt {
   void turn();
   void hear_guests();
   void hear_agents();
+  void admit(Guest& guest, HostMessage&& host);
   void admit(Guest& guest, const AgentMessage& agent);
   void admit(Guest& guest, const WorkerMessage& worker);
   void hear_workers();
@@ -69,6 +77,7 @@ class Attempt {
   void look_at_clock();
   void beat();
   void look_for_stop_file();
+  void grow();
   StartMessage start_message(int rank) const;
 
   void fail(const std::string& trouble, std::vector<int> suspects, double settle);
@@ -118,7 +127,9 @@ class Attempt {
   std::set<std::size_t> lost_hosts_;
   bool about_mpirun_ = false;  ///< its last lines may tell why
   std::set<int> asked_on_;
-  int asked_to_stop_ = 0;  ///< the signal that asked, 0: none
+  int asked_to_stop_ = 0;      ///< the signal that asked, 0: none
+  bool regroups_ = false;      ///< nobody else asked
+  std::vector<int> possible_;  ///< Outcome::possible
   double asked_at_ = 0, first_end_after_stop_ = 0;
 };
 

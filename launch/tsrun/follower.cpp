@@ -40,16 +40,17 @@ class Follower {
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     send(head_, HostMessage{info_, called_});
-    while (!code_ && head_.open() && head_.silence() < (welcome_ ? options_.host_lease : 1e9)) turn();
+    while (!code_ && head_.open() && head_.silence() < (heard_ ? options_.host_lease : 1e9)) turn();
     if (!code_ && !head_.open() && head_.problem().empty() && folders_) outlive();
     end_descendants();
     logs_.finish();
     if (code_) return end();
+    if (options_.spare && !heard_ && !asked_ && head_.problem().empty()) return spare_was_dropped;
     voice_.say(text("the tsrun that leads, on ", head_words_, ", ",
                     head_.open() ? text("has not been heard for ", options_.host_lease, " s: cable, switch or power?")
                     : head_.problem().empty() ? "has gone away"
                                               : "sent " + head_.problem() + " (is it of another version?)",
-                    "; all workers here are stopped"),
+                    folders_ ? "; all workers here are stopped" : "; this spare host ends"),
                log::LogLevel::error);
     return 1;
   }
@@ -76,7 +77,7 @@ class Follower {
     for (const auto& message : receive<ToHostMessage>(head_)) std::visit([this](const auto& m) { obey(m); }, message);
     obey_signals();
     logs_.show();
-    if (welcome_ && now() - last_beat_ > beat_seconds) {
+    if (heard_ && now() - last_beat_ > beat_seconds) {
       last_beat_ = now();
       send(head_, BeatMessage());
     }
@@ -104,13 +105,22 @@ class Follower {
 
   void obey(const TryMessage& all) { send(head_, TriedMessage{unreachable(all.targets)}); }
 
+  void obey(const WaitMessage& wait) {
+    heard_ = true;
+    reached_.close();
+    folders_.reset();  // of a host that had ranks before
+    if (called_.empty()) voice_.say(text(wait.words, "; the tsrun that leads is on ", head_words_));
+  }
+
   void obey(const WelcomeMessage& welcome) {
-    welcome_ = true;
+    heard_ = true;
     reached_.close();
     alias_ = welcome.alias;
     key_ = workers_key(secret_, welcome.salt);
     id_ = welcome.id;
-    place_ = {welcome.first_rank, info_.workers};
+    info_.workers = welcome.ranks;
+    place_ = {welcome.first_rank, welcome.ranks};
+    if (welcome.forget) delete_folder(worker::job_folder(id_));
     folders_.emplace(worker::JobRecord{.id = welcome.id,
                                        .program = options_.program,
                                        .folder = info_.folder,
@@ -129,6 +139,7 @@ class Follower {
   }
 
   void obey(const PlaceMessage& place) {
+    if (folders_ && place.forget) folders_->forget(place.workers);
     if (folders_) folders_->hold(place.first_rank, place.ranks);
     info_.workers = place.ranks;
     place_ = place;
@@ -186,7 +197,8 @@ class Follower {
   Voice voice_;
   LogFollower logs_{Screen::of_process(),
                     [this](const std::string& words) { voice_.say(words, log::LogLevel::warning); }};
-  bool welcome_ = false, asked_ = false;
+  bool heard_ = false;  ///< the head sends beats from now on
+  bool asked_ = false;
   std::optional<int> code_;
   double last_beat_ = 0;
 };
@@ -237,14 +249,17 @@ int run_listed_host(const std::string& head) {
   if (!parsed) throw Error(text("--as-host is for tsrun itself; its input is ", problem));
   const auto& orders = std::get<OrdersMessage>(*parsed);
   for (const auto& [name, value] : orders.environment) setenv(name.c_str(), value.c_str(), 1);
-  const auto options = read_options(orders.words, this_environment());
+  auto options = read_options(orders.words, this_environment());
+  options.spare = orders.spare;
   Failure failure;
   auto connection = find_head(endpoint_of(head), Role::host, orders.secret, 10, failure);
   if (!connection.open()) {
     logger.error(text("tsrun on ", host_name(), ": cannot reach ", head, ": ", failure.words));
     return failure.kind == Failure::Kind::secret ? 2 : 1;
   }
-  return follow(options, std::move(connection), orders.secret, orders.called, orders.node_rank, orders.workers);
+  const int code =
+      follow(options, std::move(connection), orders.secret, orders.called, orders.node_rank, orders.workers);
+  return code == spare_was_dropped ? 1 : code;
 }
 
 }  // namespace tessera::tsrun

@@ -7,6 +7,10 @@
 
 namespace tessera::tsrun {
 
+/// Returned by follow() if the head closed the connection of a spare host before it had answered: it begins to
+/// listen to workers, or has ended. Another try tells.
+inline constexpr int spare_was_dropped = -1;
+
 /// The tsrun of a host that does not lead: brings its host's facts to the head, starts what MPI wants to be started
 /// here, shows its workers' logs, and ends as the head says. Children die with it. Returns the exit code.
 ///

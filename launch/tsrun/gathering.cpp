@@ -27,12 +27,13 @@ int Gathering::present() const {
 void Gathering::wait() {
   const double began = now();
   double mistake = 0;
-  while (present() < workers_) {
+  while (present() < workers_ || !all_listed_spares_came()) {
     turn();
     if (mistake == 0 && !wrong_.empty()) mistake = now();
     if (mistake != 0 && (now() - mistake > patience_with_mistakes || nobody_else_comes())) break;
     if (job_.options.cluster_time_out >= 0 && now() - began > job_.options.cluster_time_out) {
-      for (auto& host : admitted_) send(host.connection, RefusedMessage{1, missing()});
+      for (auto* all : {&admitted_, &spares_})
+        for (auto& host : *all) send(host.connection, RefusedMessage{1, missing()});
       throw Error(missing());
     }
   }
@@ -42,6 +43,11 @@ void Gathering::wait() {
   rename_twins();
   check_reach();
   if (!wrong_.empty()) refuse();
+  part_with_spares();
+}
+
+bool Gathering::all_listed_spares_came() const {
+  return std::all_of(expected_.begin(), expected_.end(), [](const Expected& one) { return one.came || !one.spare; });
 }
 
 bool Gathering::nobody_else_comes() const {
@@ -65,14 +71,17 @@ std::string Gathering::missing() const {
 void Gathering::turn() {
   std::vector<pollfd> watched = {{sockets_.signals.number(), POLLIN, 0}};
   guests_.watch(watched, sockets_.listener);
-  for (const auto& host : admitted_) watched.push_back({host.connection.number(), POLLIN, 0});
+  for (const auto* all : {&admitted_, &spares_})
+    for (const auto& host : *all) watched.push_back({host.connection.number(), POLLIN, 0});
   poll(watched.data(), watched.size(), 200);
   obey_signals();
   guests_.take(sockets_.listener);
   for (auto& guest : guests_.all()) hear(guest);
   guests_.tidy();
-  for (auto& host : admitted_) hear(host);
-  admitted_.remove_if([](const Admitted& host) { return !host.connection.open(); });
+  for (auto* all : {&admitted_, &spares_}) {
+    for (auto& host : *all) hear(host);
+    all->remove_if([](const Admitted& host) { return !host.connection.open(); });
+  }
 }
 
 void Gathering::hear(Guest& guest) {
@@ -81,32 +90,20 @@ void Gathering::hear(Guest& guest) {
   while (guest.connection.open()) {
     auto message = next_message<NewcomerMessage>(guest.connection);
     if (!message) return;
-    std::visit(Cases{[&](HostMessage& m) { introduce(guest, std::move(m)); },
+    std::visit(Cases{[&](HostMessage& m) { guests_.introduce(guest, std::move(m)); },
                      [&](const ListeningMessage& m) { admit(guest, m); }},
                *message);
   }
 }
 
-void Gathering::introduce(Guest& guest, HostMessage&& message) {
-  if (guest.info) return guests_.refuse(guest, "it introduces itself a second time");
-  if (message.info.problem.empty() && message.info.address != guest.connection.peer()) {
-    const auto why = text("it names ", message.info.address, " as its address, but its connection comes from ",
-                          guest.connection.peer());
-    send(guest.connection,
-         RefusedMessage{2, text("the tsrun that leads refuses this host: ", why, " (address translation?)")});
-    return guests_.refuse(guest, why);
-  }
-  guest.info = std::move(message.info);
-  guest.called = std::move(message.called);
-  guest.token = random_letters(12);
-  send(guest.connection, ListenMessage{guest.token});
-}
-
-/// What repeats the token is a tsrun that answers, not a line that somebody sent here.
 void Gathering::admit(Guest& guest, const ListeningMessage& message) {
-  if (!guest.info || message.token != guest.token) return guests_.refuse(guest, "an answer to no question");
-  auto& host = admitted_.emplace_back(Admitted{std::move(guest.connection), std::move(*guest.info), message.port});
-  voice_.note(text(host.info.host, " (", host.info.address, ") has come with ", host.info.workers, " workers"));
+  if (!guests_.has_answered(guest, message)) return;
+  const bool spare = guest.info->spare;
+  guest.info->called = guest.called;
+  auto& host = (spare ? spares_ : admitted_)
+                   .emplace_back(Admitted{std::move(guest.connection), std::move(*guest.info), message.port});
+  voice_.note(text(host.info.host, " (", host.info.address, ") has come ",
+                   spare ? "as a spare with room for " : "with ", host.info.workers, " workers"));
   if (host.info.problem.empty() && host.port == 0) host.info.problem = "it cannot listen for the other hosts";
   if (!host.info.problem.empty()) wrong_.push_back(text("on ", host.info.host, ": ", host.info.problem));
   for (auto& one : expected_)
@@ -123,7 +120,8 @@ void Gathering::hear(Admitted& host) {
 
 void Gathering::stop(int signal) {
   const RefusedMessage no = {128 + signal, "stopped by " + signal_words(signal)};
-  for (auto& host : admitted_) send(host.connection, no);
+  for (auto* all : {&admitted_, &spares_})
+    for (auto& host : *all) send(host.connection, no);
   for (auto& host : sockets_.hosts) send(host, no);
   throw Error("stopped by " + signal_words(signal) + " while waiting for the other hosts");
 }
@@ -149,7 +147,9 @@ void Gathering::check() {
   std::vector<const HostInfo*> all;
   for (const auto& host : job_.hosts) all.push_back(&host);
   for (const auto& host : admitted_) all.push_back(&host.info);
-  for (std::size_t h = 1; h < all.size(); h++) check_against(*all[0], *all[h]);
+  for (const auto& spare : spares_) all.push_back(&spare.info);
+  for (std::size_t h = 1; h < all.size(); h++)
+    if (auto words = difference(*all[0], *all[h]); !words.empty()) wrong_.push_back(std::move(words));
 }
 
 void Gathering::check_ranks() {
@@ -167,24 +167,19 @@ void Gathering::check_ranks() {
   for (const auto& host : admitted_) take(host.info);
 }
 
-void Gathering::check_against(const HostInfo& first, const HostInfo& other) {
-  for (std::size_t i = 0; i < std::max(first.given.size(), other.given.size()); i++) {
-    const auto here = i < first.given.size() ? first.given[i] : "nothing more";
-    const auto there = i < other.given.size() ? other.given[i] : "nothing more";
-    if (here == there) continue;
-    wrong_.push_back(text("not the same on all hosts: ", first.host, " (", first.address, ") has ", here, "; ",
-                          other.host, " (", other.address, ") has ", there));
-    return;
-  }
-}
-
-/// By node_rank; those without one fill the gaps in the order of their coming.
+/// By node_rank; those without one fill the gaps in the order of their coming. Spares are behind them for now: what follows
+/// is checked of them, too.
 void Gathering::put_in_order() {
   std::vector<Admitted> all;
   for (auto& host : job_.hosts) all.push_back({Connection(), std::move(host)});
   for (auto& host : admitted_) all.push_back(std::move(host));
   std::set<int> taken;
   for (const auto& place : all) taken.insert(place.info.node_rank);
+  for (auto& spare : spares_) {
+    spare.info.node_rank = -1;
+    all.push_back(std::move(spare));
+  }
+  spares_.clear();
   int next = 0;
   for (auto& place : all) {
     if (place.info.node_rank >= 0) continue;
@@ -192,8 +187,9 @@ void Gathering::put_in_order() {
     place.info.node_rank = next;
     taken.insert(next);
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Admitted& a, const Admitted& b) { return a.info.node_rank < b.info.node_rank; });
+  std::stable_sort(all.begin(), all.end(), [](const Admitted& a, const Admitted& b) {
+    return std::pair(a.info.spare, a.info.node_rank) < std::pair(b.info.spare, b.info.node_rank);
+  });
   job_.hosts.clear();
   sockets_.hosts.clear();
   for (auto& place : all) {
@@ -202,7 +198,17 @@ void Gathering::put_in_order() {
     ports_.push_back(place.port);
   }
   admitted_.clear();
-  job_.workers = workers_;
+  job_.workers = job_.full_workers = workers_;
+  for (auto& host : job_.hosts) host.room = host.workers;
+}
+
+void Gathering::part_with_spares() {
+  while (job_.hosts.size() > 1 && job_.hosts.back().spare) {
+    sockets_.spares.add(std::move(sockets_.hosts.back()), std::move(job_.hosts.back()));
+    sockets_.hosts.pop_back();
+    job_.hosts.pop_back();
+  }
+  std::reverse(sockets_.spares.all().begin(), sockets_.spares.all().end());
 }
 
 /// MPI takes two hosts of one name for one; those that only share it get another one while the job runs.
@@ -255,6 +261,8 @@ void Gathering::check_reach() {
           blame(h, tried->failed);
       }
       if (is_head(h) || sockets_.hosts[h].open()) continue;
+      waiting.erase(h);
+      if (job_.hosts[h].spare) continue;  // Spares::hear reports it
       wrong_.push_back(text("the tsrun on ", job_.words_of(h), " has ended"));
       return;
     }
@@ -264,7 +272,8 @@ void Gathering::check_reach() {
 
 void Gathering::refuse() {
   const RefusedMessage no = {2, ""};
-  for (auto& host : admitted_) send(host.connection, no), host.connection.flush(1);
+  for (auto* all : {&admitted_, &spares_})
+    for (auto& host : *all) send(host.connection, no), host.connection.flush(1);
   for (auto& host : sockets_.hosts) send(host, no), host.flush(1);
   std::string all;
   for (const auto& line : wrong_) all += (all.empty() ? "" : "\n       ") + line;

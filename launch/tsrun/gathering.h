@@ -12,7 +12,8 @@ namespace tessera::tsrun {
 
 /// The head's waiting for the other hosts, each of which comes as a connection from the tsrun there. A connection is
 /// admitted as a host when it has introduced itself, from the address that it names, and has answered. Ends with all
-/// hosts in `job`, in the order of their ranks, and their connections beside them, or with everybody refused.
+/// hosts in `job`, in the order of their ranks, and their connections beside them, or with everybody refused. Spare hosts
+/// that were started from here are waited for, too; others may come later.
 class Gathering {
  public:
   /// For a job of so many workers. The head's own host is in `job.hosts` already when it has workers.
@@ -27,7 +28,7 @@ class Gathering {
   /// not fit: all that does not, a line each; Error when hosts did not come in time.
   void wait();
   /// A host that we started ourselves: what it is called, how its agent's process is known.
-  void expect(const ListedHost& host, pid_t agent) { expected_.push_back({host, agent}); }
+  void expect(const ListedHost& host, pid_t agent, bool spare) { expected_.push_back({host, agent, spare}); }
 
  private:
   struct Admitted {
@@ -38,22 +39,23 @@ class Gathering {
   struct Expected {
     ListedHost host;
     pid_t agent;
+    bool spare;
     bool came = false, failed = false;
   };
 
   int present() const;
+  bool all_listed_spares_came() const;
   bool nobody_else_comes() const;
   void turn();
   void hear(Guest& guest);
-  void introduce(Guest& guest, HostMessage&& message);
   void admit(Guest& guest, const ListeningMessage& message);
   void hear(Admitted& host);
   [[noreturn]] void stop(int signal);
   void obey_signals();
   void check();
   void check_ranks();
-  void check_against(const HostInfo& first, const HostInfo& other);
   void put_in_order();
+  void part_with_spares();
   void check_reach();
   void rename_twins();
   [[noreturn]] void refuse();
@@ -64,7 +66,7 @@ class Gathering {
   Voice& voice_;
   const int workers_;
   Guests guests_;
-  std::list<Admitted> admitted_;
+  std::list<Admitted> admitted_, spares_;
   std::vector<int> ports_;  ///< where the hosts of `job` listen for each other; 0: the head's own
   std::vector<Expected> expected_;
   std::vector<std::string> wrong_;

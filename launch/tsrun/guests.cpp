@@ -88,6 +88,27 @@ void Guests::tidy() {
   }
 }
 
+void Guests::introduce(Guest& guest, HostMessage&& message) {
+  if (guest.info) return refuse(guest, "it introduces itself a second time");
+  if (message.info.problem.empty() && message.info.address != guest.connection.peer()) {
+    const auto why = text("it names ", message.info.address, " as its address, but its connection comes from ",
+                          guest.connection.peer());
+    send(guest.connection,
+         RefusedMessage{2, text("the tsrun that leads refuses this host: ", why, " (address translation?)")});
+    return refuse(guest, why);
+  }
+  guest.info = std::move(message.info);
+  guest.called = std::move(message.called);
+  guest.token = random_letters(12);
+  send(guest.connection, ListenMessage{guest.token});
+}
+
+bool Guests::has_answered(Guest& guest, const ListeningMessage& message) {
+  if (guest.info && message.token == guest.token) return true;
+  refuse(guest, "an answer to no question");
+  return false;
+}
+
 void Guests::refuse(Guest& guest, const std::string& why) {
   note(guest, why);
   guest.connection.close();

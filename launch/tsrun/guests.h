@@ -35,6 +35,10 @@ class Guests {
   void take(const Descriptor& listener);
   /// Close what is over the limits, and forget what is closed.
   void tidy();
+  /// A host introduces itself: it is asked to repeat a token, or refused.
+  void introduce(Guest& guest, HostMessage&& message);
+  /// Whether it repeats the token: then it is a tsrun that answers, not a line that somebody sent. Else it is refused.
+  bool has_answered(Guest& guest, const ListeningMessage& message);
   /// Close one, with the reason in scheduler.log.
   void refuse(Guest& guest, const std::string& why);
   /// The connections, and the listener if a new one would be taken.

@@ -11,17 +11,12 @@
 
 #include "framework/worker/launch_link.h"
 #include "launch/tsrun/gathering.h"
+#include "launch/tsrun/placement.h"
 #include "launch/tsrun/restarts.h"
 #include "launch/tsrun/run_folder.h"
 
 namespace tessera::tsrun {
 namespace {
-
-std::string quoted(const std::string& word) {
-  std::string all = "'";
-  for (const char letter : word) all += letter == '\'' ? "'\\''" : std::string(1, letter);
-  return all + "'";
-}
 
 /// The command that a job continues with: without --left and its value, which stand before the `program` words at the end.
 std::vector<std::string> lasting_words(const std::vector<std::string>& words, std::size_t program) {
@@ -55,13 +50,14 @@ class Head {
 
   int run(Descriptor listener) {
     sockets_.listener = std::move(listener);
+    if (job_.options.shrink) sockets_.call_hosts = [this] { agents_.call_lost(); };
     gather();
     auto folders = make_folders();
     if (adopted_)
       voice_.say(text("continuing from the state in ", folders.memory(), ", which a tsrun that was killed left"),
                  log::LogLevel::warning);
     for (const auto& note : job_.options.notes) voice_.say(note);
-    voice_.say(beginning());
+    voice_.say(placement_.words());
     LogFollower logs(Screen::of_process(),
                      [this](const std::string& words) { voice_.say(words, log::LogLevel::warning); });
     follow_logs(logs);
@@ -71,23 +67,47 @@ class Head {
       return Attempt(job_, folders, starts_++, order, sockets_, voice_, logs).run();
     };
     Restarts restarts(job_.options.max_restarts, adopted_ ? 0 : -1, job_.options.restart_window);
+    std::vector<int> possible;  // Outcome::possible
+    bool can_shrink = true;     // false: the state could not be saved for that
     const auto start_all = [&](const char* order) {
       auto outcome = start(order);
       restarts.carry_held(outcome);
       std::error_code absent;  // if all who could tell it were killed with their programs
       if (outcome.held < 0 && std::filesystem::exists(worker::kept_file(folders.memory()), absent)) outcome.held = 0;
-      leave_lost_hosts(outcome, folders);
+      if (!outcome.possible.empty()) possible = outcome.possible;
+      placement_.leave_lost_hosts(outcome, folders);
       return outcome;
     };
     if (!job_.options.left.empty()) return end(only_left(start_all(job_.options.left.c_str()), folders), logs);
     auto outcome = start_all("");
-    while (outcome.kind == Outcome::Kind::failed) {
+    while (outcome.kind == Outcome::Kind::failed || outcome.regroups) {
+      if (outcome.regroups) {
+        placement_.regroup(most_ranks(possible, std::min(placement_.room(), job_.full_workers)), folders);
+        outcome = start_all("");
+        continue;
+      }
       const auto decision = restarts.decide(outcome, now());
       if (decision != Restarts::Decision::restart) {
         give_up(outcome, decision, restarts);
         break;
       }
       voice_.say(outcome.words, log::LogLevel::error);
+      if (const int fewer = can_shrink ? placement_.fewer_workers(possible) : 0; fewer > 0) {
+        voice_.say(text("the ", job_.workers, " workers save their state, then ", fewer, " continue"),
+                   log::LogLevel::warning);
+        outcome = start_all(worker::order_to_hand_over);
+        if (outcome.kind == Outcome::Kind::stopped) break;
+        if (outcome.kind == Outcome::Kind::failed && outcome.code != worker::nothing_saved) continue;
+        can_shrink = outcome.kind == Outcome::Kind::done;
+        if (can_shrink)
+          placement_.regroup(fewer, folders);
+        else
+          voice_.say(text("the state could not be saved: ", outcome.words,
+                          "\nAll workers continue on the hosts that are left"),
+                     log::LogLevel::error);
+        outcome = start_all("");
+        continue;
+      }
       voice_.say(text("starting all workers again (", restarts.done(), " of ", restarts.allowed(), ")",
                       outcome.held > 0    ? text(" from their state after iteration ", outcome.held, ", in memory")
                       : outcome.held == 0 ? " from their state in memory"
@@ -104,29 +124,6 @@ class Head {
   }
 
  private:
-  /// The ranks of hosts that are lost go to the others, if there are any.
-  void leave_lost_hosts(Outcome& outcome, JobFolders& folders) {
-    const auto& lost = outcome.lost_hosts;
-    for (auto h = lost.rbegin(); h != lost.rend(); ++h) {
-      const auto name = job_.words_of(*h);
-      const auto ranks = job_.ranks_on(*h);
-      if (!job_.remove_host(*h)) return;
-      sockets_.hosts.erase(sockets_.hosts.begin() + static_cast<std::ptrdiff_t>(*h));
-      outcome.words +=
-          text("\nThe host ", name, " is left out; its ", ranks.size() == 1 ? "rank " : "ranks ", ranks.front(),
-               ranks.size() == 1 ? "" : text(" to ", ranks.back()), " will run on the hosts that are left");
-    }
-    if (lost.empty()) return;
-    outcome.host_lost = false;
-    for (std::size_t h = 0; h < job_.hosts.size(); h++) {
-      const PlaceMessage place = {job_.first_rank(h), job_.hosts[h].workers};
-      if (sockets_.hosts[h].open())
-        send(sockets_.hosts[h], place);
-      else
-        folders.hold(place.first_rank, place.ranks);
-    }
-  }
-
   /// Those of this host, with memory for the state of its ranks; the others' tsrun make theirs.
   JobFolders make_folders() const {
     const worker::JobRecord record = {.id = job_.id,
@@ -145,6 +142,12 @@ class Head {
     std::map<std::string, std::pair<int, int>> left;  // number of hosts, last start
     for (const auto& host : job_.hosts) {
       if (host.left_job.empty()) continue;
+      if (host.left_workers != job_.workers) {  // --hosts alone does not tell a host how many there are
+        voice_.say(text("on ", host.host, " the state of a job with this command and ", host.left_workers,
+                        " workers is left: `tessera state clean ", host.left_job, "` deletes it there"),
+                   log::LogLevel::warning);
+        continue;
+      }
       auto& [hosts, start] = left[host.left_job];
       hosts++;
       start = std::max(start, host.left_start);
@@ -222,7 +225,9 @@ class Head {
   void gather() {
     const auto sizes = sizes_of(job_.options);
     const auto listed = listed_hosts(job_.options, sizes.local, sizes.total);
+    const auto spares = listed_spares(job_.options, sizes.local, listed);
     const auto own_address = choose_address(listed, sizes.one_host);
+    check_spares(listed, spares);
     const auto own = describe_this_host(job_.options, own_address);
     job_.machine = own.machine;
     job_.log_dir = own.log_dir;
@@ -244,12 +249,13 @@ class Head {
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     Gathering gathering(job_, sockets_, voice_, total);
-    start_listed(listed, gathering);
+    start_listed(listed, false, gathering);
+    start_listed(spares, true, gathering);
     if (!sizes.one_host && listed.empty())
       voice_.say(text("waiting at ", job_.head.address, ":", job_.head.port, " for the other hosts"));
     gathering.wait();
     find_left_job();
-    welcome();
+    for (std::size_t h = 0; h < job_.hosts.size(); h++) placement_.welcome(h);
   }
 
   /// This host's address. Listens for workers and hosts when nobody does yet: only at the interface of that address, and
@@ -281,45 +287,23 @@ class Head {
     }
   }
 
+  /// --spares: the job must survive the loss of a host, and the leading one is none.
+  static void check_spares(const std::vector<ListedHost>& listed, const std::vector<ListedHost>& spares) {
+    const auto is_own = [](const ListedHost& host) { return is_own_address(resolve(host.name)); };
+    if (!spares.empty() && std::all_of(listed.begin(), listed.end(), is_own))
+      throw ConfigError(
+          "--spares: the only host of --hosts is this one, whose loss ends the job; list others in --hosts");
+    for (const auto& spare : spares)
+      if (is_own(spare))
+        throw ConfigError(text("--spares: ", spare.name, " is this host, whose loss ends the job; list another one"));
+  }
+
   /// The tsrun of every other listed host, through the agent; it is told the rest on its stdin.
-  void start_listed(const std::vector<ListedHost>& listed, Gathering& gathering) {
-    Environment given;
-    for (const auto& [name, value] : this_environment())
-      if (name == "PATH" || name == "LD_LIBRARY_PATH" || name.rfind("TESSERA_", 0) == 0) given.emplace(name, value);
+  void start_listed(const std::vector<ListedHost>& listed, bool spare, Gathering& gathering) {
     for (std::size_t h = 0; h < listed.size(); h++) {
       if (is_own_address(resolve(listed[h].name))) continue;
-      const OrdersMessage orders = {job_.secret, words_, listed[h].name, static_cast<int>(h), listed[h].workers, given};
-      gathering.expect(listed[h], start_through_agent(listed[h].name, encode(orders) + "\n"));
+      gathering.expect(listed[h], agents_.start(listed[h], static_cast<int>(h), spare), spare);
     }
-  }
-
-  pid_t start_through_agent(const std::string& host, const std::string& input) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw Error("pipe2 failed");
-    const Descriptor reading(ends[0]), writing(ends[1]);
-    Spawn agent;
-    for (std::size_t begin = 0; begin < job_.options.agent.size();) {
-      const auto end = std::min(job_.options.agent.find(' ', begin), job_.options.agent.size());
-      if (end > begin) agent.words.push_back(job_.options.agent.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    agent.environment = this_environment();
-    agent.words.at(0) = find_program(agent.words.at(0), agent.environment);
-    agent.words.push_back(host);
-    agent.words.push_back(text("cd ", quoted(std::filesystem::current_path()), " && exec ", quoted(own_path()),
-                               " --as-host ", job_.head.address, ":", job_.head.port));
-    agent.input = reading.number();
-    const auto pid = spawn(agent);
-    // A pipe holds 64 KiB; the words and a few variables are less.
-    if (write(writing.number(), input.data(), input.size()) != static_cast<ssize_t>(input.size()))
-      throw Error(text("the agent for ", host, " takes no input"));
-    return pid;
-  }
-
-  void welcome() {
-    for (std::size_t h = 0; h < job_.hosts.size(); h++)
-      send(sockets_.hosts[h],
-           WelcomeMessage{job_.id, job_.salt, job_.hosts[h].alias, job_.first_rank(h), job_.workers});
   }
 
   void follow_logs(LogFollower& logs) const {
@@ -332,16 +316,6 @@ class Head {
     }
   }
 
-  std::string beginning() const {
-    std::string all = text(job_.workers, job_.workers == 1 ? " worker on " : " workers on ");
-    for (std::size_t h = 0; h < job_.hosts.size(); h++) {
-      const auto& host = job_.hosts[h];
-      all += text(h == 0 ? "" : ", ", host.host);
-      if (!job_.is_local()) all += text(" (", host.interface, " ", host.address, ")");
-    }
-    return text(all, "; logs in ", job_.log_dir);
-  }
-
   std::string last_words(const Outcome& outcome) const {
     if (outcome.kind == Outcome::Kind::done) return text("all ", job_.workers, " workers are done");
     if (outcome.kind == Outcome::Kind::stopped || outcome.refused) return outcome.words;
@@ -352,6 +326,10 @@ class Head {
     for (auto& host : sockets_.hosts) {
       send(host, EndMessage{outcome.code, last_words(outcome), kept_});
       host.flush(1);
+    }
+    for (auto& spare : sockets_.spares.all()) {
+      send(spare.connection, EndMessage{outcome.code, last_words(outcome), false});
+      spare.connection.flush(1);
     }
     wait_for_hosts();
     logs.finish();
@@ -377,6 +355,8 @@ class Head {
   std::vector<std::string> words_;
   HeadSockets sockets_;
   Voice voice_;
+  Agents agents_{job_, sockets_, voice_, words_};
+  Placement placement_{job_, sockets_, agents_, voice_};
   bool adopted_ = false;  ///< the state of an earlier job
   bool kept_ = false;     ///< the state stays after the end
   int starts_ = 0;        ///< of the workers so far

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -107,6 +108,7 @@ void find_left_job(const LaunchOptions& options, HostInfo& info) {
     if (!info.left_job.empty() && info.left_start >= record.start) continue;
     info.left_job = record.id;
     info.left_start = record.start;
+    info.left_workers = record.workers;
   }
 }
 
@@ -152,6 +154,7 @@ HostInfo describe_this_host(const LaunchOptions& options, const std::string& add
   try {
     const auto sizes = sizes_of(options);
     info.node_rank = sizes.one_host ? 0 : options.node_rank;
+    info.spare = options.spare;
     info.workers = sizes.local;
     const auto way = interface_with(address);
     info.address = address;
@@ -176,6 +179,17 @@ HostInfo describe_this_host(const LaunchOptions& options, const std::string& add
     info.problem = error.what();
   }
   return info;
+}
+
+std::string difference(const HostInfo& first, const HostInfo& other) {
+  for (std::size_t i = 0; i < std::max(first.given.size(), other.given.size()); i++) {
+    const auto here = i < first.given.size() ? first.given[i] : "nothing more";
+    const auto there = i < other.given.size() ? other.given[i] : "nothing more";
+    if (here == there) continue;
+    return text("not the same on all hosts: ", first.host, " (", first.address, ") has ", here, "; ", other.host, " (",
+                other.address, ") has ", there);
+  }
+  return "";
 }
 
 std::string log_of(const HostInfo& host, int rank) {

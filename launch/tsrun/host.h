@@ -34,11 +34,18 @@ struct HostInfo {
   int cores = 1;
   std::string left_job;  ///< the id of a job with the same line whose state is in this host's memory; empty: none
   int left_start = 0;    ///< of that job, the last
+  int left_workers = 0;  ///< of that job
+  bool spare = false;    ///< it gets ranks only when another host is lost; `workers`: how many it has room for
+  std::string called;    ///< the head's: its name in --hosts or --spares
+  int room = 0;          ///< the head's: `workers` when it came, which may be another number since a host was lost
   std::string problem;   ///< why it cannot take part; empty: it can
 };
 
 /// This host's, whose way to the head is `address`. Never throws: what is wrong here is told in `problem`.
 HostInfo describe_this_host(const LaunchOptions& options, const std::string& address);
+
+/// What of HostInfo::given two hosts do not have alike, in words; empty: nothing.
+std::string difference(const HostInfo& first, const HostInfo& other);
 
 /// Where the log of a rank on that host goes.
 std::string log_of(const HostInfo& host, int rank);

@@ -24,10 +24,10 @@ ListedHost read_host(const std::string& words, int each, const std::string& orig
   return host;
 }
 
-std::vector<ListedHost> from_list(const std::string& list, int each) {
+std::vector<ListedHost> from_list(const std::string& list, int each, const std::string& origin) {
   std::vector<ListedHost> hosts;
   std::istringstream words(list);
-  for (std::string word; std::getline(words, word, ',');) hosts.push_back(read_host(word, each, "--hosts"));
+  for (std::string word; std::getline(words, word, ',');) hosts.push_back(read_host(word, each, origin));
   return hosts;
 }
 
@@ -51,21 +51,35 @@ std::vector<ListedHost> from_file(const std::string& path, int each) {
   return hosts;
 }
 
-}  // namespace
-
-std::vector<ListedHost> listed_hosts(const LaunchOptions& options, int each, int total) {
-  if (options.hosts.empty() && options.host_file.empty()) return {};
-  const auto hosts = options.hosts.empty() ? from_file(options.host_file, each) : from_list(options.hosts, each);
-  int sum = 0;
+void refuse_twins(const std::vector<ListedHost>& hosts) {
   for (const auto& host : hosts) {
-    sum += host.workers;
     const auto same = [&](const ListedHost& other) { return other.name == host.name; };
     if (std::count_if(hosts.begin(), hosts.end(), same) > 1)
       throw ConfigError(text("host ", host.name, " is listed twice"));
   }
+}
+
+}  // namespace
+
+std::vector<ListedHost> listed_hosts(const LaunchOptions& options, int each, int total) {
+  if (options.hosts.empty() && options.host_file.empty()) return {};
+  const auto hosts =
+      options.hosts.empty() ? from_file(options.host_file, each) : from_list(options.hosts, each, "--hosts");
+  int sum = 0;
+  for (const auto& host : hosts) sum += host.workers;
+  refuse_twins(hosts);
   if (total != 0 && sum != total)
     throw ConfigError(text("the listed hosts have ", sum, " workers together; the job has ", total));
   return hosts;
+}
+
+std::vector<ListedHost> listed_spares(const LaunchOptions& options, int each, const std::vector<ListedHost>& hosts) {
+  if (options.spares.empty()) return {};
+  const auto spares = from_list(options.spares, each, "--spares");
+  auto all = hosts;
+  all.insert(all.end(), spares.begin(), spares.end());
+  refuse_twins(all);
+  return spares;
 }
 
 }  // namespace tessera::tsrun

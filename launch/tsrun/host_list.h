@@ -18,4 +18,7 @@ struct ListedHost {
 /// that is listed twice, and a sum that is not `total` (0: any).
 std::vector<ListedHost> listed_hosts(const LaunchOptions& options, int each, int total);
 
+/// What --spares says, as --hosts. Throws also for a host that `hosts` has.
+std::vector<ListedHost> listed_spares(const LaunchOptions& options, int each, const std::vector<ListedHost>& hosts);
+
 }  // namespace tessera::tsrun

@@ -140,6 +140,17 @@ void JobFolders::hold(int first, int ranks) {
   }
 }
 
+void JobFolders::forget(int workers) {
+  record_.workers = workers;
+  record_start(record_.start);
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(memory_, ignored))
+    if (entry.path().filename().string().rfind("state.", 0) == 0 && !entry.is_symlink())
+      std::filesystem::remove_all(entry.path(), ignored);
+  for (const auto& [rank, memory] : held_)
+    if (ftruncate(memory.number(), 0) != 0) throw Error(text("the state of rank ", rank, " cannot be deleted"));
+}
+
 void JobFolders::clear() const {
   std::error_code ignored;
   for (const auto& folder : {files_, memory_})
@@ -164,6 +175,48 @@ bool Job::remove_host(std::size_t host) {
   if (after != nullptr) after->workers += all - to_before;
   hosts.erase(hosts.begin() + static_cast<std::ptrdiff_t>(host));
   return true;
+}
+
+void Job::replace_host(std::size_t host, const std::vector<HostInfo>& by) {
+  const auto at = hosts.erase(hosts.begin() + static_cast<std::ptrdiff_t>(host));
+  hosts.insert(at, by.begin(), by.end());
+}
+
+std::vector<int> ranks_for_spares(int ranks, const std::vector<int>& room) {
+  std::vector<int> all(room.size());
+  const auto enough = std::find_if(room.begin(), room.end(), [=](int one) { return one >= ranks; });
+  if (enough != room.end()) {
+    all[static_cast<std::size_t>(enough - room.begin())] = ranks;
+    return all;
+  }
+  for (std::size_t i = 0; i < room.size(); i++) {
+    all[i] = std::min(ranks, room[i]);
+    ranks -= all[i];
+  }
+  const bool any = std::any_of(room.begin(), room.end(), [](int one) { return one > 0; });
+  for (std::size_t i = 0; any && ranks > 0; i = (i + 1) % room.size()) {
+    if (room[i] == 0) continue;
+    all[i]++;
+    ranks--;
+  }
+  return all;
+}
+
+int most_ranks(const std::vector<int>& possible, int most) {
+  int chosen = 0;
+  for (const int ranks : possible)
+    if (ranks <= most) chosen = std::max(chosen, ranks);
+  return chosen;
+}
+
+std::vector<int> ranks_of_hosts(int ranks, const std::vector<int>& room, std::size_t first) {
+  std::vector<int> all(room.size());
+  const auto fill = [&](std::size_t host) { ranks -= all[host] = std::min(ranks, room[host]); };
+  fill(first);
+  for (std::size_t host = 0; host < room.size(); host++)
+    if (host != first) fill(host);
+  all.back() += ranks;
+  return all;
 }
 
 int Job::first_rank(std::size_t host) const {
@@ -194,6 +247,7 @@ WorkerPlace Job::place_of(int rank, int restart) const {
   const auto host = host_of(rank);
   place.rank = rank;
   place.workers = workers;
+  place.full_workers = std::max(workers, full_workers);
   place.local_rank = rank - first_rank(host);
   place.local_workers = hosts[host].workers;
   place.node = static_cast<int>(host);

@@ -42,6 +42,8 @@ class JobFolders {
   JobFolders& operator=(const JobFolders&) = delete;
   /// The same for more ranks.
   void hold(int first, int ranks);
+  /// Deletes the state of all ranks: from now on the job has `workers`.
+  void forget(int workers);
   /// Writes into the record that the workers start for the time `start`.
   void record_start(int start);
   /// The state stays when this object ends, for the same command or `tessera state`. False if it cannot: it is in memory
@@ -72,6 +74,8 @@ struct Job {
   std::string secret, key;  ///< what other hosts and what workers have to know (secret.h)
   std::string salt;         ///< of the key
   int workers = 0;
+  int full_workers = 0;     ///< that it was started with; `workers` may be fewer after the loss of a host
+  int lost_hosts = 0;       ///< so many so far; their tsrun may come again
   std::string master_addr;  ///< told to the workers
   int master_port = 0;      ///< told to the workers
 
@@ -82,6 +86,8 @@ struct Job {
   /// Deals the workers of a host that is lost out to its neighbours, so that ranks still go host by host and those of the
   /// other hosts stay. False if it is the only one: then nothing changes.
   bool remove_host(std::size_t host);
+  /// Puts these in the place of a host that is lost; `workers` of each says how many of its ranks it gets.
+  void replace_host(std::size_t host, const std::vector<HostInfo>& by);
   int first_rank(std::size_t host) const;
   std::vector<int> ranks_on(std::size_t host) const;
   std::size_t host_of(int rank) const;
@@ -91,6 +97,18 @@ struct Job {
   /// "host b (10.77.0.2)".
   std::string words_of(std::size_t host) const;
 };
+
+/// How many ranks of a lost host, `ranks` in all, each spare host gets: all go to the first that has room for them, else
+/// to several in their order. If all together have too little room, each gets more than it has room for; one without any
+/// gets none.
+std::vector<int> ranks_for_spares(int ranks, const std::vector<int>& room);
+
+/// The largest of the numbers of ranks `possible` that is at most `most`; 0: there is none.
+int most_ranks(const std::vector<int>& possible, int most);
+
+/// How many of the `ranks` each host gets, that has room for so many: host `first` is filled first, then the others in
+/// their order. If all have too little room, the last one gets the rest.
+std::vector<int> ranks_of_hosts(int ranks, const std::vector<int>& room, std::size_t first);
 
 /// The local workers that --tail_worker_log names among so many; ids that do not exist name nobody.
 std::vector<int> tailed(const std::string& list, int workers);

@@ -89,6 +89,8 @@ void fields(Fields& f, HostInfo& m) {
   f("cores", m.cores, count_range);
   f("left_job", m.left_job, Form::line);
   f("left_start", m.left_start, Range{0, INT_MAX});
+  f("left_workers", m.left_workers, count_range);
+  f("spare", m.spare);
   f("problem", m.problem, Form::words);
 }
 
@@ -96,6 +98,7 @@ template <class Fields>
 void fields(Fields& f, WorkerPlace& m) {
   f("rank", m.rank, rank_range);
   f("workers", m.workers, count_range);
+  f("full_workers", m.full_workers, count_range);
   f("local_rank", m.local_rank, rank_range);
   f("local_workers", m.local_workers, count_range);
   f("node", m.node, rank_range);
@@ -131,6 +134,15 @@ void fields(Fields& f, WorkerEnd& m) {
   f("last_lines", m.last_lines, Form::words);
   f("log_problem", m.log_problem, Form::words);
 }
+
+template <class Message>
+constexpr bool has_only_words =
+    std::disjunction_v<std::is_same<Message, FailedMessage>, std::is_same<Message, RunMessage>,
+                       std::is_same<Message, LogFailedMessage>, std::is_same<Message, ResumeMessage>,
+                       std::is_same<Message, WaitMessage>>;
+template <class Fields, class Message>
+requires has_only_words<Message>
+void fields(Fields& f, Message& m) { f("words", m.words, Form::words); }
 
 template <class Fields>
 void fields(Fields& f, HelloMessage& m) {
@@ -176,6 +188,8 @@ template <class Fields>
 void fields(Fields& f, PlaceMessage& m) {
   f("first_rank", m.first_rank, rank_range);
   f("ranks", m.ranks, count_range);
+  f("workers", m.workers, count_range);
+  f("forget", m.forget);
 }
 template <class Fields>
 void fields(Fields& f, WelcomeMessage& m) {
@@ -183,7 +197,9 @@ void fields(Fields& f, WelcomeMessage& m) {
   f("salt", m.salt, Form::sum);
   f("alias", m.alias, Form::line);
   f("first_rank", m.first_rank, rank_range);
+  f("ranks", m.ranks, count_range);
   f("workers", m.workers, count_range);
+  f("forget", m.forget);
 }
 template <class Fields>
 void fields(Fields& f, RefusedMessage& m) {
@@ -209,14 +225,6 @@ void fields(Fields& f, StopMessage& m) {
   f("hang", m.hang);
 }
 template <class Fields>
-void fields(Fields& f, FailedMessage& m) {
-  f("words", m.words, Form::words);
-}
-template <class Fields>
-void fields(Fields& f, RunMessage& m) {
-  f("words", m.words, Form::words);
-}
-template <class Fields>
 void fields(Fields& f, AgentMessage& m) {
   f("host", m.host, Form::line);
   f("words", m.words, Form::words);
@@ -232,12 +240,8 @@ void fields(Fields& f, EndedMessage& m) {
   f("end", m.end);
 }
 template <class Fields>
-void fields(Fields& f, LogFailedMessage& m) {
-  f("words", m.words, Form::words);
-}
-template <class Fields>
-void fields(Fields& f, ResumeMessage& m) {
-  f("words", m.words, Form::words);
+void fields(Fields& f, RanksMessage& m) {
+  f("ranks", m.ranks, count_range);
 }
 template <class Fields>
 void fields(Fields& f, StartMessage& m) {
@@ -262,6 +266,7 @@ void fields(Fields& f, OrdersMessage& m) {
   f("called", m.called, Form::line);
   f("node_rank", m.node_rank, rank_range);
   f("workers", m.workers, count_range);
+  f("spare", m.spare);
   f("environment", m.environment);
 }
 
@@ -469,6 +474,7 @@ template std::string encode(const ListeningMessage&);
 template std::string encode(const TryMessage&);
 template std::string encode(const TriedMessage&);
 template std::string encode(const WelcomeMessage&);
+template std::string encode(const WaitMessage&);
 template std::string encode(const PlaceMessage&);
 template std::string encode(const RefusedMessage&);
 template std::string encode(const EndMessage&);
@@ -485,6 +491,7 @@ template std::string encode(const JoinedMessage&);
 template std::string encode(const EndedMessage&);
 template std::string encode(const LogFailedMessage&);
 template std::string encode(const ResumeMessage&);
+template std::string encode(const RanksMessage&);
 template std::string encode(const StartMessage&);
 template std::string encode(const OrdersMessage&);
 

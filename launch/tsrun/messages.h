@@ -66,18 +66,27 @@ struct TriedMessage {
   static constexpr const char* kind = "tried";
   std::vector<std::string> failed;
 };
-/// All hosts have come.
+/// All hosts have come, or a spare host gets ranks.
 struct WelcomeMessage {
   static constexpr const char* kind = "welcome";
   std::string id;    ///< of the job; names its folders
   std::string salt;  ///< for the key of the workers (secret.h)
   std::string alias;
-  int first_rank = 0, workers = 0;
+  int first_rank = 0, ranks = 0;  ///< of this host
+  int workers = 0;                ///< of the job
+  bool forget = false;            ///< state of this job in this host's memory is old: delete it
 };
-/// A host was lost: this one has these ranks from now on, its own among them.
+/// The job runs, and this host waits as a spare.
+struct WaitMessage {
+  static constexpr const char* kind = "wait";
+  std::string words;  ///< who waits for what, for its screen
+};
+/// A host was lost, or is back: this one has these ranks from now on.
 struct PlaceMessage {
   static constexpr const char* kind = "place";
   int first_rank = 0, ranks = 0;
+  int workers = 0;      ///< of the job
+  bool forget = false;  ///< the state in memory is that of other ranks: delete it
 };
 /// The host or the job is refused; the host ends with `code`.
 struct RefusedMessage {
@@ -156,6 +165,11 @@ struct ResumeMessage {
   static constexpr const char* kind = "resume";
   std::string words;
 };
+/// From a watcher: the numbers of ranks with which the program can be continued, as it told.
+struct RanksMessage {
+  static constexpr const char* kind = "ranks";
+  std::vector<int> ranks;
+};
 /// To a watcher: start the program.
 struct StartMessage {
   static constexpr const char* kind = "start";
@@ -174,29 +188,31 @@ struct OrdersMessage {
   std::vector<std::string> words;
   std::string called;
   int node_rank = 0, workers = 0;
+  bool spare = false;
   Environment environment;
 };
 
 // What each receiver understands. Any other kind is an error there.
-using AnyMessage = std::variant<HelloMessage, ChallengeMessage, ProofMessage, ProvenMessage, HostMessage, ListenMessage,
-                                ListeningMessage, TryMessage, TriedMessage, WelcomeMessage, PlaceMessage,
-                                RefusedMessage, EndMessage, BeatMessage, SignalMessage, FailedMessage, RunMessage,
-                                StopMessage, LeaveMessage, AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage,
-                                EndedMessage, LogFailedMessage, ResumeMessage, StartMessage, OrdersMessage>;
+using AnyMessage =
+    std::variant<HelloMessage, ChallengeMessage, ProofMessage, ProvenMessage, HostMessage, ListenMessage,
+                 ListeningMessage, TryMessage, TriedMessage, WelcomeMessage, WaitMessage, PlaceMessage, RefusedMessage,
+                 EndMessage, BeatMessage, SignalMessage, FailedMessage, RunMessage, StopMessage, LeaveMessage,
+                 AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage,
+                 ResumeMessage, RanksMessage, StartMessage, OrdersMessage>;
 /// The head from a connection that has not proven the secret.
 using StrangerMessage = std::variant<HelloMessage, ProofMessage>;
 /// The head, while it waits for hosts, from one that has, but is not admitted.
 using NewcomerMessage = std::variant<HostMessage, ListeningMessage>;
 /// The head, while the job runs, from one that has, but is not admitted.
-using GuestMessage = std::variant<HostMessage, AgentMessage, WorkerMessage>;
+using GuestMessage = std::variant<HostMessage, ListeningMessage, AgentMessage, WorkerMessage>;
 /// The head from an admitted host.
 using FromHostMessage = std::variant<BeatMessage, SignalMessage, FailedMessage, TriedMessage>;
 /// The head from an admitted worker's watcher.
-using FromWorkerMessage =
-    std::variant<BeatMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage, ResumeMessage>;
+using FromWorkerMessage = std::variant<BeatMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage,
+                                       ResumeMessage, RanksMessage>;
 /// A host from the head.
-using ToHostMessage = std::variant<ListenMessage, TryMessage, WelcomeMessage, PlaceMessage, RunMessage, StopMessage,
-                                   RefusedMessage, EndMessage, BeatMessage>;
+using ToHostMessage = std::variant<ListenMessage, TryMessage, WelcomeMessage, WaitMessage, PlaceMessage, RunMessage,
+                                   StopMessage, RefusedMessage, EndMessage, BeatMessage>;
 /// A watcher from the head.
 using ToWorkerMessage = std::variant<StartMessage, SignalMessage, StopMessage, LeaveMessage, BeatMessage>;
 

@@ -63,12 +63,19 @@ int usable_core_count() {
   return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
+void put_after_loss(LaunchOptions& o, const std::string& word) {
+  if (word != "oversubscribe" && word != "shrink")
+    throw ConfigError(text("'", word, "' is neither oversubscribe nor shrink"));
+  o.shrink = word == "shrink";
+}
+
 void put_nodes(LaunchOptions& o, const std::string& word) {
   const auto colon = word.find(':');
   const int least = whole_number(word.substr(0, colon), 1, INT_MAX);
   const int most = colon == std::string::npos ? least : whole_number(word.substr(colon + 1), 1, INT_MAX);
   if (least != most)
-    throw ConfigError(text("the number of hosts is fixed during a run: give N or N:N instead of ", word));
+    throw ConfigError(text("a run starts with all its hosts: give N or N:N instead of ", word,
+                           "; with --after_host_loss shrink it continues with fewer after a loss"));
   o.nnodes = least;
 }
 
@@ -188,6 +195,15 @@ std::vector<OptionRow> neutral_rows() {
        words(&LaunchOptions::hosts)},
       {"--hostfile", "", d, "FILE", "The same from a file: a line 'A slots=8' or 'A:8' for each host.",
        words(&LaunchOptions::host_file)},
+      {"--spares", "", d, "C:8,D:8",
+       "With --hosts: also start tsrun on these hosts, without workers. They get the workers of hosts that are lost.",
+       words(&LaunchOptions::spares)},
+      {"--spare", "", d, "", "Same command on each host: this host gets workers only when another one is lost.",
+       [](LaunchOptions& o, const std::string&) { o.spare = true; }},
+      {"--after_host_loss", "", d, "oversubscribe|shrink",
+       "Without a spare host: the other hosts run the workers of a lost one, too (default), or the job continues with "
+       "fewer workers and the same global batch until a host comes back.",
+       put_after_loss},
       {"--agent", "", d, "COMMAND", "How --hosts starts a command: COMMAND HOST WORDS (default: ssh).",
        words(&LaunchOptions::agent)},
       {"--secret_file", "", d, "FILE",

@@ -131,8 +131,16 @@ class OptionsReader {
   void check_sizes() {
     if (!options_.hosts.empty() && !options_.host_file.empty())
       complain("--hosts and --hostfile say the same thing twice");
+    const bool listed = !options_.hosts.empty() || !options_.host_file.empty();
+    if (!options_.spares.empty() && !listed)
+      complain(
+          "--spares needs --hosts or --hostfile; if the same command is started on each host, start it with --spare "
+          "on a spare host");
+    if (options_.spare && listed)
+      complain("--spare is for the same command on each host; with --hosts list the spare hosts in --spares");
     try {
-      static_cast<void>(sizes_of(options_));
+      if (sizes_of(options_).one_host && options_.spare)
+        complain("--spare: all workers are on one host, whose loss ends the job; give fewer --local_worker_num");
     } catch (const ConfigError& error) {
       complain(error.what());
     }

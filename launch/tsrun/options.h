@@ -23,6 +23,9 @@ struct LaunchOptions {
   std::optional<int> master_port;                   ///< one host: any free port when absent
   int node_rank = -1;                               ///< -1: the head decides
   std::string hosts, host_file, agent = "ssh";
+  std::string spares;   ///< hosts that get ranks only when another one is lost, as `hosts`
+  bool spare = false;   ///< this host is one
+  bool shrink = false;  ///< --after_host_loss
 
   std::string secret_file;      ///< the secret of the same line on each host
   bool require_secret = false;  ///< refuse to do without one off the loopback interface

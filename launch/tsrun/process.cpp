@@ -86,12 +86,13 @@ std::map<pid_t, pid_t> parents() {
   return all;
 }
 
-std::vector<pid_t> descendants() {
+/// Of this process, without `but` and what those started.
+std::vector<pid_t> descendants(const std::set<pid_t>& but = {}) {
   const auto all = parents();
   std::vector<pid_t> found = {getpid()};
   for (std::size_t i = 0; i < found.size(); i++)
     for (const auto& [child, parent] : all)
-      if (parent == found[i]) found.push_back(child);
+      if (parent == found[i] && but.count(child) == 0) found.push_back(child);
   found.erase(found.begin());
   return found;
 }
@@ -132,14 +133,14 @@ pid_t spawn(const Spawn& what) {
 
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
-void end_descendants() {
+void end_descendants(const std::set<pid_t>& but) {
   for (const double until = now() + 2; now() < until;) {
-    const auto living = descendants();
+    const auto living = descendants(but);
     for (const auto pid : living) kill(pid, SIGKILL);
     pid_t reaped = 0;
     do reaped = waitpid(-1, nullptr, WNOHANG);
     while (reaped > 0);
-    if (living.empty() && reaped < 0) return;  // no child is left, not even a dead one
+    if (living.empty() && (reaped < 0 || !but.empty())) return;  // no child is left, not even a dead one
     poll(nullptr, 0, 5);
   }
 }

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,8 @@ pid_t spawn(const Spawn& what);
 
 /// From now on whoever loses its parent below this process becomes our child, so that nobody gets away.
 void adopt_orphans();
-/// Kill everything below this process and wait until it is gone, for at most two seconds.
-void end_descendants();
+/// Kill everything below this process but these and what they started, and wait until it is gone, for at most two seconds.
+void end_descendants(const std::set<pid_t>& but = {});
 
 /// The processes below this one that MPI started as workers, and what these started.
 std::vector<pid_t> workers_below();

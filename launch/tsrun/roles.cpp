@@ -10,6 +10,7 @@
 namespace tessera::tsrun {
 namespace {
 
+constexpr double patience_after_drop = 10;     // seconds that a spare host waits until the head listens again
 constexpr double patience_with_node_zero = 3;  // seconds that others on its machine give it to lead
 
 bool port_is_taken(const ConfigError& error) { return std::string(error.what()).find("in use") != std::string::npos; }
@@ -44,11 +45,15 @@ int take_part(const LaunchOptions& options, const std::vector<std::string>& word
     throw ConfigError(text("--require_secret: no secret is given; ", remedy));
   Failure failure;
   const auto find = [&](double seconds) { return find_head(where, Role::host, secret, seconds, failure); };
-  if (!own || options.node_rank > 0) {
-    auto head = find(own ? patience_with_node_zero : options.cluster_time_out);
-    if (head.open()) return follow(options, std::move(head), secret);
+  if (!own || options.node_rank > 0 || options.spare) {
+    auto head = find(own && !options.spare ? patience_with_node_zero : options.cluster_time_out);
+    while (head.open()) {
+      const int code = follow(options, std::move(head), secret);
+      if (code != spare_was_dropped) return code;
+      head = find(patience_after_drop);
+    }
     const bool somebody = failure.kind == Failure::Kind::secret || failure.kind == Failure::Kind::stranger;
-    if (!own || somebody) fail_without_head(options, where, failure);
+    if (!own || options.spare || somebody) fail_without_head(options, where, failure);
   }
   Descriptor listener;
   try {

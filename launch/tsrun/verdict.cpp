@@ -84,6 +84,8 @@ Outcome Attempt::verdict() {
   for (const auto& end : ends_) outcome.held = std::max(outcome.held, end.held);
   outcome.lost_hosts.assign(lost_hosts_.begin(), lost_hosts_.end());
   outcome.host_lost = !lost_hosts_.empty();
+  outcome.regroups = regroups_ && outcome.kind == Outcome::Kind::stopped && outcome.code == 0;
+  outcome.possible = possible_;
   const auto* cause = root_cause(ends_);
   if (!trouble_.empty())
     outcome.cause = trouble_;

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <sstream>
 
 #include "framework/worker/job_record.h"
 #include "framework/worker/launch_link.h"
@@ -69,6 +70,16 @@ struct ProcessStatus {
   }
   bool catches(int signal) const { return (caught_signals >> (signal - 1) & 1) != 0; }
 };
+
+/// Of "2,4,8". What is no number is left out: the program may be another one than tessera.
+RanksMessage ranks_message(const std::string& words) {
+  RanksMessage message;
+  std::istringstream numbers(words);
+  for (std::string one; std::getline(numbers, one, ',');)
+    if (const auto number = std::strtol(one.c_str(), nullptr, 10); number > 0 && number <= 1 << 20)
+      message.ranks.push_back(static_cast<int>(number));
+  return message;
+}
 
 class Worker {
  public:
@@ -281,6 +292,9 @@ class Worker {
         case worker::LinkWord::holds:
           if (end_.held < 0) std::ofstream(worker::kept_file(folder_)).flush();
           end_.held = static_cast<int>(std::min(std::strtoll(about.c_str(), nullptr, 10), 0LL + INT_MAX));
+          break;
+        case worker::LinkWord::ranks:
+          send(head_, ranks_message(about));
           break;
         case worker::LinkWord::resume:
           send(head_, ResumeMessage{about});

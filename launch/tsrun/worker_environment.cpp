@@ -80,6 +80,7 @@ Environment worker_environment(const WorkerPlace& place, const Environment& host
     if (of_a_job(name)) all[name] = value;
   for (const auto& variable : without_other_jobs(host)) all.insert(variable);
   all["TESSERA_LAUNCH_HOST"] = std::to_string(place.machine);
+  if (place.full_workers > place.workers) all["TESSERA_LAUNCH_FULL_WORLD"] = std::to_string(place.full_workers);
   all["TESSERA_LAUNCH_JOB"] = text(place.job, ":", place.restart);
   const int share = place.torchrun ? 1 : std::max(1, cores / std::max(1, place.local_workers));
   if (place.local_workers > 1) all.emplace("OMP_NUM_THREADS", std::to_string(share));

@@ -9,6 +9,7 @@ namespace tessera::tsrun {
 /// What one worker is within the job.
 struct WorkerPlace {
   int rank = 0, workers = 1;
+  int full_workers = 1;  ///< that the job was started with; more than `workers` while a host is lost
   int local_rank = 0, local_workers = 1;
   int node = 0, nodes = 1;
   int machine = 0;  ///< equal for workers whose hosts are lost together

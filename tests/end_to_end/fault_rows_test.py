@@ -17,7 +17,7 @@ import fault_run
 class FaultRows(unittest.TestCase):
     def test_every_row_says_how_it_is_tested_or_why_not(self):
         rows = fault_run.rows()
-        self.assertEqual(list(rows), list(range(1, 43)))
+        self.assertEqual(list(rows), list(range(1, len(rows) + 1)))
         for row in rows.values():
             self.assertTrue({"inject", "tests", "programs", "soak", "not covered"} & row.keys(), row)
             for name in row.get("tests", []):

@@ -5,8 +5,11 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
+import time
 
 import faults_test
 import harness
@@ -22,10 +25,12 @@ REPLICA = ["--set", "resilience_config.policy=replica"]
 STAGES = ["--set", "parallel_config.tensor_model_parallel_size=2", "--set", "parallel_config.pipeline_model_parallel_size=2",
           "--set", "dataset_config.micro_batch_num=2"]  # each rank alone has its part
 BF16 = ["--set", "training_config.bf16=true", "--set", "training_config.overlap_grad_reduce=true", "--set", "optimizer_config.overlap_param_gather=true"]
+# Processes of other hosts are none of this one: a host that is back finds its own ended.
+OWN_PROCESSES = ["unshare", "--pid", "--fork", "--kill-child"]
 PHASES = ["forward", "reduce", "commit", "update", "report", "gather"]
 
 
-class HostLoss(launch_hosts_test.Hosts):
+class LostHosts(launch_hosts_test.Hosts):
     """Hosts have /dev/shm and TMPDIR of their own, which are lost with their last process."""
     state, assert_nothing_lost = faults_test.Faults.state, faults_test.Faults.assert_nothing_lost
 
@@ -82,6 +87,8 @@ class HostLoss(launch_hosts_test.Hosts):
         self.assertIn("with the state in memory: no step is lost", told)
         self.assertNotIn("cannot be used", told)
 
+
+class HostLoss(LostHosts):
     def check(self, *options, faults=None, ranks=(2, 3)):
         """The second host is lost while its rank 2 or 3 is anywhere in a step."""
         seed = random.randrange(10**9)
@@ -182,6 +189,282 @@ class HostLoss(launch_hosts_test.Hosts):
                       "ranks 0, 1, 2, 3 have", told)
         for job in self.start("taken", *TENSOR, *required):
             self.end_of(job)
+
+
+class SeveralHosts(LostHosts):
+    """Host N keeps what it has in memory when its tsrun is started again."""
+
+    def setUp(self):
+        super().setUp()
+        self.memory = pathlib.Path(tempfile.mkdtemp(prefix="tessera.hosts.", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, self.memory, ignore_errors=True)
+        self.add_host(2)
+        self.write("host.sh", 'memory=$1; shift; mkdir -p "$memory" && mount --bind "$memory" /dev/shm && mount -t tmpfs tmpfs "$TMPDIR" && mount -t proc proc /proc && exec "$@"\n')
+        self.before_host = []
+
+    def on(self, host):
+        return [*launch_hosts_test.Hosts.on(self, host), *self.before_host, "sh", str(self.folder / "host.sh"), str(self.memory / host)]
+
+    options = []  # of tsrun
+
+    def start_host(self, host, run, *more, spare=False):
+        """The same command on each host."""
+        rank = ["--spare"] if spare else [f"--node_rank={host}"]
+        return self.start_tsrun(f"--worker_num={sum(self.counts)}", f"--local_worker_num={self.counts[0]}", *rank, *self.options, "--master_addr=10.77.0.1", "--master_port=8848",
+                                f"--log_dir=logs{host}", "--tail_worker_log=0", *self.program(run, *more), before=self.on(f"h{host}"))
+
+    def agent(self):
+        return self.script("agent.sh", f'''host=$1; shift
+case $host in 10.77.0.[123]) n=$((${{host##*.}} - 1)) ;; *) echo "no host $host" >&2; exit 255 ;; esac
+exec ip netns exec {self.mark}h$n {" ".join(self.before_host)} sh {self.folder}/host.sh {self.memory}/h$n sh -c "$*"''')
+
+    def fault(self, *ranks):
+        """Where the host with these ranks is lost: anywhere in a step. The seed is printed if it fails."""
+        seed = random.randrange(10**9)
+        draw = random.Random(seed)
+        fault = f"{draw.choice(ranks)}:{draw.randrange(2, STEPS)}:{draw.choice(PHASES)}:stop"
+        return fault, f"seed {seed}: {fault}"
+
+    def wait_for_spare(self, host, count=1):
+        """`count`: how often it has come. It may be admitted before the job runs or later."""
+        known = rf"10.77.0.{host + 1}\) has come(, and waits)? as a spare"
+        log = self.folder / "logs0" / "scheduler.log"
+        self.wait_until(lambda: log.exists() and len(re.findall(known, log.read_text())) == count, f"host {host} waits as a spare")
+
+    def lose(self, host, rank, start=0):
+        self.wait_for_stopped(rank, start)
+        self.kill_all_on(host)
+
+
+class SpareHosts(SeveralHosts):
+    """The third host waits as a spare."""
+
+    def test_a_spare_gets_the_ranks_of_the_lost_host(self):
+        self.undisturbed(*TENSOR)
+        fault, about = self.fault(2, 3)
+        spare = self.start_host(2, "lost", *TENSOR, *faults_test.inject([fault]), spare=True)
+        jobs = [self.start_host(host, "lost", *TENSOR, *faults_test.inject([fault])) for host in range(2)]
+        self.wait_for_spare(2)
+        self.lose(1, fault[0])
+        told = self.end_of(jobs[0])
+        self.assertRegex(told, r"its ranks 2 to 3 will run on the spare host \S+ \(10.77.0.3\)", about)
+        self.assertIn("with the state in memory: no step is lost", told, about)
+        self.assertTrue((self.folder / "logs2" / "worker_3.log").exists(), about)
+        self.assertIn("this host waits as a spare with room for 2 ranks", self.end_of(spare))
+        self.end_of(jobs[1], code=-signal.SIGKILL)
+        self.assert_nothing_lost("lost", about=f"{about}\n{told}")
+        self.assert_nothing_left()
+
+    def test_listed_spares_are_started_from_here(self):
+        self.undisturbed(*SHARDS)
+        fault, about = self.fault(2, 3)
+        job = self.start_tsrun("--hosts=10.77.0.1:2,10.77.0.2:2", "--spares=10.77.0.3:2", "--agent", self.agent(), "--log_dir=logs0", "--tail_worker_log=0",
+                               *self.program("lost", *SHARDS, *REPLICA, *faults_test.inject([fault])), before=self.on("h0"))
+        self.lose(1, fault[0])
+        told = self.end_of(job)
+        self.assertRegex(told, r"workers on .*; spare: \S+ \(eth0 10.77.0.3\)", about)
+        self.assertRegex(told, r"its ranks 2 to 3 will run on the spare host \S+ \(10.77.0.3\)", about)
+        self.assert_nothing_lost("lost", about=f"{about}\n{told}")
+        self.assert_nothing_left()
+
+    def test_a_host_that_is_back_waits_as_a_spare(self):
+        """Its state in memory is old by then, and is not continued."""
+        self.undisturbed(*TENSOR)
+        self.before_host = OWN_PROCESSES
+        faults = ["2:3:update:stop:0", "3:9:commit:stop:1"]
+        spare = self.start_host(2, "lost", *TENSOR, *faults_test.inject(faults), spare=True)
+        jobs = [self.start_host(host, "lost", *TENSOR, *faults_test.inject(faults)) for host in range(2)]
+        self.lose(1, 2)
+        self.end_of(jobs[1], code=-signal.SIGKILL)
+        self.wait_for_stopped(3, start=1)
+        self.assertTrue(list(self.memory.glob("h1/tsrun.*/state.[23]")), "no old state")
+        back = self.start_host(1, "lost", *TENSOR, *faults_test.inject(faults))
+        self.wait_for_spare(1)
+        self.kill_all_on(2)
+        told = self.end_of(jobs[0])
+        self.assertRegex(told, r"its ranks 2 to 3 will run on the spare host \S+ \(10.77.0.2\)")
+        self.end_of(spare, code=-signal.SIGKILL)
+        self.end_of(back)
+        self.assertNotIn("cannot be used", told)
+        self.assert_nothing_lost("lost", about=told)
+
+    def test_a_spare_that_ends_while_it_waits_is_reported(self):
+        self.undisturbed(*TENSOR)
+        faults = faults_test.inject(["2:9:reduce:stop"])
+        jobs = [self.start_host(host, "lost", *TENSOR, *faults) for host in range(2)]
+        killed = self.start_host(2, "lost", *TENSOR, *faults, spare=True)
+        self.wait_for_spare(2)
+        self.process_of(3, "tessera")
+        killed.kill()
+        self.end_of(killed, code=-signal.SIGKILL)
+        self.wait_until(lambda: "10.77.0.3) has ended; the job goes on without it" in self.log("scheduler.log", "logs0"), "it is missed")
+        stopped = self.start_host(2, "lost", *TENSOR, *faults, spare=True)
+        self.wait_for_spare(2, count=2)
+        stopped.send_signal(signal.SIGTERM)
+        self.assertIn("this spare host was stopped by signal 15", self.end_of(stopped, code=128 + signal.SIGTERM))
+        self.lose(1, 2)
+        told = self.end_of(jobs[0])
+        self.end_of(jobs[1], code=-signal.SIGKILL)
+        self.assert_covered(told)
+        self.assert_nothing_lost("lost", about=told)
+        self.assert_nothing_left()
+
+    def test_spares_that_cannot_be_used_are_refused(self):
+        start = lambda hosts, spares: self.tsrun(f"--hosts={hosts}", f"--spares={spares}", "--agent", self.agent(), "--log_dir=logs0", "true",
+                                                 before=self.on("h0"), code=2)
+        self.assertIn("host 10.77.0.9: nothing could be started there", start("10.77.0.1:2,10.77.0.2:2", "10.77.0.9:2"))
+        self.assertIn("no..where", start("10.77.0.1:2,10.77.0.2:2", "no..where:2"))
+        self.assertIn("host 10.77.0.2 is listed twice", start("10.77.0.1:2,10.77.0.2:2", "10.77.0.2:2"))
+        self.assertIn("--spares: the only host of --hosts is this one", start("10.77.0.1:2", "10.77.0.2:2"))
+        jobs = [self.start_host(host, "refused") for host in range(2)]
+        self.process_of(3, "tessera")
+        late = self.start_host(2, "refused", "--set", "training_config.seed=8", spare=True)
+        self.assertRegex(self.end_of(late, code=2), "refuses this host as a spare: not the same on all hosts: .*program line")
+        for job in jobs:
+            self.end_of(job)
+        self.assert_nothing_left()
+
+
+class FewerHosts(SeveralHosts):
+    """--after_host_loss shrink: fewer replicas train on with the same global batch, until the lost host is back."""
+
+    options = ["--after_host_loss=shrink"]
+
+    def listed(self, run, *more, **popen):
+        hosts = ",".join(f"10.77.0.{host + 1}:{count}" for host, count in enumerate(self.counts))
+        return self.start_tsrun(f"--hosts={hosts}", *self.options, "--agent", self.agent(), "--log_dir=logs0", "--tail_worker_log=0",
+                                *self.program(run, *more), before=self.on("h0"), **popen)
+
+    def told_by_head(self):
+        return self.log("scheduler.log", "logs0")
+
+    def proceed(self, start):
+        """After the injected fault `stop`: the rank goes on."""
+        for pid, variables in self.processes("tessera").items():
+            if variables["TESSERA_LAUNCH_JOB"].endswith(f":{start}"):
+                os.kill(pid, signal.SIGCONT)
+
+    def assert_same_samples(self, run, switch, reference="undisturbed", about=""):
+        """Every step once, in order, of the same samples. Up to iteration `switch` to the bit; later only sums are rounded otherwise."""
+        ours, theirs = self.metrics(run), self.metrics(reference)
+        steps = lambda lines: [line for line in lines if "loss" in line]
+        losses = {"loss", "validation_loss", "final_validation_loss", "test_loss"}
+        self.assertEqual([line["iteration"] for line in steps(ours)], list(range(1, STEPS + 1)), about)
+        self.assertEqual([line.keys() for line in ours], [line.keys() for line in theirs], about)
+        for one, other in zip(ours, theirs):
+            if one["iteration"] < switch:
+                self.assertEqual(one, other, about)
+            for key in one.keys() - losses - {"grad_norm", "weight_bytes", "gradient_bytes", "optimizer_bytes"}:
+                self.assertEqual(one[key], other[key], f"{key}: {about}")
+            for key in one.keys() & losses:
+                self.assertLessEqual(abs(one[key] - other[key]), 1e-3 * other[key], f"{key}: {about}")
+        self.assertTrue(all("sample_chain" in line for line in steps(ours)))
+
+    def assert_same_checkpoint(self, run, iteration, reference="undisturbed"):
+        folder = lambda name: next(path for path in self.checkpoints(name) if path.name.endswith(f"{iteration:07}"))
+        for name in [path.relative_to(folder(reference)) for path in folder(reference).rglob("*")
+                     if path.is_file() and path.name not in harness.WORDS_OF_THE_COMMAND]:
+            self.assertEqual(harness.without_run_id(folder(run) / name), harness.without_run_id(folder(reference) / name), name)
+
+    def assert_no_bit_changes_with_the_number_of_ranks(self, checkpoint, *options):
+        """Saved by 2 ranks: loaded and saved by 4, and by 2 again."""
+        options = [word.replace("policy=replica", "policy=memory") for word in options]
+        state = lambda folder: {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+        first = checkpoint
+        for ranks in (4, 2):
+            run = f"loaded_by_{ranks}"
+            self.tsrun(f"--worker_num={ranks}", "--tail_worker_log=9", "tessera", "train", "tiny.yaml", *options,
+                       *sets(training_iters=int(checkpoint.name[-7:]), output_dir=run, load_checkpoint=checkpoint),
+                       "--set", "optimizer_config.use_checkpoint_opt_param_scheduler=true")
+            checkpoint = self.checkpoints(run)[-1]
+        self.assertEqual(state(checkpoint), state(first))
+        self.assertTrue(state(first))
+
+    def shrink_and_grow(self, start, back, *options):
+        """The second host is lost at one step and back at a later one."""
+        seed = random.randrange(10**9)
+        draw = random.Random(seed)
+        lost_at, back_at = draw.randrange(2, 8), draw.randrange(9, STEPS)
+        faults = [f"{draw.choice((2, 3))}:{lost_at}:{draw.choice(PHASES)}:stop:0", f"1:{back_at}:forward:stop:2"]
+        about = f"seed {seed}: {' '.join(faults)}"
+        options = [*options, *sets(keep_checkpoint_max=100)]
+        self.undisturbed(*options, *sets(save_interval=1))
+        jobs = start("fewer", *options, *faults_test.inject(faults))
+        self.lose(1, faults[0][0])
+        self.wait_for_stopped(1, start=2)
+        self.assertRegex(self.told_by_head(), "the 4 workers save their state, then 2 continue", about)
+        returned = back("fewer", *options, *faults_test.inject(faults))
+        self.wait_until(lambda: "there is room for 4 of 4 workers again" in self.told_by_head(), "the host is back")
+        time.sleep(.5)  # tsrun signals the ranks after 0.1 s
+        self.proceed(start=2)
+        told = self.end_of(jobs[0])
+        about += "\n" + told
+        for job in jobs[1:]:
+            self.end_of(job, code=-signal.SIGKILL)
+        for job in returned:
+            self.end_of(job)
+        self.assertRegex(told, r"continuing with 2 of 4 workers: 2 workers on \S+;", about)
+        self.assertRegex(told, "continuing with 4 of 4 workers: .*10.77.0.2", about)
+        saved = int(re.search(r"saved fewer/checkpoints/network_iter_0*(\d+) after iteration", told)[1])
+        self.assertIn(saved, (lost_at - 1, lost_at), about)
+        self.assertIn(f"stopped by SIGTERM after iteration {back_at} of {STEPS}, saved fewer", told, about)
+        self.assert_same_samples("fewer", saved + 1, about=about)
+        self.assert_same_checkpoint("fewer", saved)
+        self.assert_nothing_left()
+        self.assert_no_bit_changes_with_the_number_of_ranks(next(path for path in self.checkpoints("fewer") if path.name.endswith(f"{back_at:07}")),
+                                                            *options)
+
+    def test_fewer_replicas_and_back(self):
+        start = lambda *program: [self.start_host(host, *program) for host in range(2)]
+        self.before_host = OWN_PROCESSES
+        self.shrink_and_grow(start, lambda *program: [self.start_host(1, *program)], *TENSOR)
+
+    def test_where_no_replica_fits_the_hosts_that_are_left_run_all_ranks(self):
+        self.undisturbed(*STAGES)
+        fault, about = self.fault(2, 3)
+        jobs = [self.start_host(host, "all", *STAGES, *REPLICA, *faults_test.inject([fault])) for host in range(2)]
+        self.lose(1, fault[0])
+        told = self.end_of(jobs[0])
+        self.end_of(jobs[1], code=-signal.SIGKILL)
+        self.assertIn("--after_host_loss shrink is not possible: with the same global batch the program needs at least 4 workers, and the hosts that "
+                      "are left have room for 2; the hosts that are left run all workers", told, about)
+        self.assert_covered(told)
+        self.assert_nothing_lost("all", about=f"{about}\n{told}")
+
+    def test_a_spare_is_used_first(self):
+        self.undisturbed(*TENSOR)
+        fault, about = self.fault(2, 3)
+        spare = self.start_host(2, "spare", *TENSOR, *faults_test.inject([fault]), spare=True)
+        jobs = [self.start_host(host, "spare", *TENSOR, *faults_test.inject([fault])) for host in range(2)]
+        self.wait_for_spare(2)
+        self.lose(1, fault[0])
+        told = self.end_of(jobs[0])
+        self.end_of(jobs[1], code=-signal.SIGKILL)
+        self.end_of(spare)
+        self.assertNotIn("save their state", told, about)
+        self.assert_nothing_lost("spare", about=f"{about}\n{told}")
+
+    def test_killed_while_it_saves_for_fewer_ranks_and_with_fewer_ranks(self):
+        """And as many replicas as divide the global batch: of 3 ranks 2 are left, of which 1 can have it."""
+        self.counts = (1, 1, 1)
+        keep = sets(keep_checkpoint_max=100)
+        self.undisturbed(*keep, *sets(save_interval=1))
+        faults = ["2:4:update:stop:0", "0:4:save:kill:1", "0:7:update:kill:3"]
+        jobs = [self.start_host(host, "fewer", *keep, *faults_test.inject(faults)) for host in range(3)]
+        self.lose(2, 2)
+        told = self.end_of(jobs[0])
+        self.end_of(jobs[1])
+        self.end_of(jobs[2], code=-signal.SIGKILL)
+        self.assertIn("the 3 workers save their state, then 1 continue", told)
+        self.assertRegex(told, r"continuing with 1 of 3 workers: 1 worker on \S+; spare: \S+ \(eth0 10.77.0.2\)")
+        self.assertEqual(told.count("signal 9 (SIGKILL)"), 2, told)
+        self.assert_same_samples("fewer", 5, about=told)
+        self.assert_same_checkpoint("fewer", 4)
+        self.assert_nothing_left()
+
+    def test_listed_hosts_are_called_again(self):
+        self.before_host = OWN_PROCESSES
+        self.shrink_and_grow(lambda *program: [self.listed(*program)], lambda *program: [], *SHARDS, *BF16, *REPLICA)
 
 
 class Told(Launching):

@@ -84,7 +84,7 @@ TEST(Messages, NoStrangerMaySendWhatHostsAndWorkersSend) {
   for (const auto& [kind, line] : all) {
     const bool stranger = std::set<std::string>{"hello", "proof"}.count(kind) != 0;
     const bool newcomer = std::set<std::string>{"host", "listening"}.count(kind) != 0;
-    const bool guest = std::set<std::string>{"host", "agent", "worker"}.count(kind) != 0;
+    const bool guest = std::set<std::string>{"host", "listening", "agent", "worker"}.count(kind) != 0;
     EXPECT_EQ(refusal<tsrun::StrangerMessage>(line).empty(), stranger) << kind;
     EXPECT_EQ(refusal<tsrun::NewcomerMessage>(line).empty(), newcomer) << kind;
     EXPECT_EQ(refusal<tsrun::GuestMessage>(line).empty(), guest) << kind;

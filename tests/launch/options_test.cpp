@@ -141,10 +141,22 @@ TEST(Options, ARendezvousNamesTheHead) {
 }
 
 TEST(Options, WhatCannotBeIsRefusedWithItsReason) {
-  for (const auto& [word, reason] : std::map<std::string, std::string>{
-           {"--nnodes=1:2", "fixed"}, {"-m", "python modules"}, {"--nproc_per_node=gpu", "no gpu"}})
+  for (const auto& [word, reason] : std::map<std::string, std::string>{{"--nnodes=1:2", "--after_host_loss shrink"},
+                                                                       {"--after_host_loss=wait", "neither"},
+                                                                       {"-m", "python modules"},
+                                                                       {"--nproc_per_node=gpu", "no gpu"}})
     EXPECT_TRUE(says(story_of([&word = word] { read({word, "x"}); }), reason)) << word;
   EXPECT_TRUE(says(story_of([] { read({"--worker_num=1", "--sim_level=0", "x"}); }), "tessera check"));
+}
+
+TEST(Options, SparesBelongToAListOfHostsAndASpareToTheSameCommandOnEachHost) {
+  EXPECT_EQ(read({"--hosts=a:8", "--spares", "b:8", "train"}).spares, "b:8");
+  EXPECT_TRUE(read({"--worker_num=8", "--local_worker_num=4", "--spare", "train"}).spare);
+  for (const auto& [words, reason] : std::map<std::vector<std::string>, std::string>{
+           {{"--worker_num=8", "--local_worker_num=4", "--spares=b:8", "train"}, "--spares needs --hosts"},
+           {{"--hosts=a:8", "--spare", "train"}, "list the spare hosts in --spares"},
+           {{"--worker_num=8", "--spare", "train"}, "all workers are on one host"}})
+    EXPECT_TRUE(says(story_of([&words = words] { read(words); }), reason)) << reason;
 }
 
 TEST(Options, HelpNamesEveryOptionOnce) {

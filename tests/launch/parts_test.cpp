@@ -38,6 +38,21 @@ TEST(HostList, MistakesAreNamed) {
   EXPECT_TRUE(says(story_of([] { tsrun::listed_hosts(with_hosts("a"), 0, 0); }), "how many workers does a get"));
 }
 
+TEST(HostList, SparesAreOtherHosts) {
+  auto options = with_hosts("a:8,b:8");
+  const auto hosts = tsrun::listed_hosts(options, 0, 16);
+  EXPECT_TRUE(tsrun::listed_spares(options, 0, hosts).empty());
+  options.spares = "c:8,d";
+  const auto spares = tsrun::listed_spares(options, 4, hosts);
+  ASSERT_EQ(spares.size(), 2U);
+  EXPECT_EQ(spares[1].name, "d");
+  EXPECT_EQ(spares[1].workers, 4);
+  options.spares = "c:8,b:8";
+  EXPECT_TRUE(says(story_of([&] { tsrun::listed_spares(options, 0, hosts); }), "host b is listed twice"));
+  options.spares = "c:x";
+  EXPECT_TRUE(says(story_of([&] { tsrun::listed_spares(options, 0, hosts); }), "--spares: 'c:x'"));
+}
+
 class Files : public InOwnFolder {};
 
 TEST_F(Files, AHostFileHasSlotsAndRemarks) {
@@ -177,6 +192,52 @@ TEST(Job, TheRanksOfALostHostGoToItsNeighbours) {
   ASSERT_TRUE(job.remove_host(1));
   EXPECT_EQ(job.hosts[0].workers, 2);
   EXPECT_EQ(job.hosts[1].workers, 7);
+}
+
+TEST(Job, TheRanksOfALostHostGoToTheFirstSpareWithRoomElseToSeveral) {
+  using List = std::vector<int>;
+  EXPECT_EQ(tsrun::ranks_for_spares(4, {}), List{});
+  EXPECT_EQ(tsrun::ranks_for_spares(4, {2, 4, 8}), (List{0, 4, 0}));
+  EXPECT_EQ(tsrun::ranks_for_spares(8, {2, 4, 4}), (List{2, 4, 2}));
+  EXPECT_EQ(tsrun::ranks_for_spares(3, {2, 2}), (List{2, 1}));
+  EXPECT_EQ(tsrun::ranks_for_spares(8, {2, 3}), (List{4, 4})) << "more than they have room for";
+  EXPECT_EQ(tsrun::ranks_for_spares(8, {0, 3}), (List{0, 8}));
+  EXPECT_EQ(tsrun::ranks_for_spares(8, {0, 0}), (List{0, 0}));
+}
+
+TEST(Job, ASpareTakesThePlaceOfALostHost) {
+  tsrun::Job job;
+  job.hosts = {host("a", "x", 2), host("b", "y", 3), host("c", "z", 1)};
+  job.workers = 6;
+  job.replace_host(1, {host("s", "u", 2), host("t", "v", 1)});
+  ASSERT_EQ(job.hosts.size(), 4U);
+  EXPECT_EQ(job.ranks_on(1), (std::vector<int>{2, 3}));
+  EXPECT_EQ(job.ranks_on(2), (std::vector<int>{4}));
+  EXPECT_EQ(job.hosts[3].host, "c");
+  EXPECT_EQ(job.ranks_on(3), (std::vector<int>{5}));
+  EXPECT_EQ(job.place_of(3, 0).machine, 1);
+}
+
+TEST(Job, FewerWorkersAreTheMostThatFitOnTheHostsThatAreLeft) {
+  EXPECT_EQ(tsrun::most_ranks({2, 4, 8}, 7), 4);
+  EXPECT_EQ(tsrun::most_ranks({2, 4, 8}, 8), 8);
+  EXPECT_EQ(tsrun::most_ranks({4, 8}, 3), 0);
+  EXPECT_EQ(tsrun::most_ranks({}, 8), 0);
+  using List = std::vector<int>;
+  EXPECT_EQ(tsrun::ranks_of_hosts(8, {4, 4, 4}, 0), (List{4, 4, 0}));
+  EXPECT_EQ(tsrun::ranks_of_hosts(8, {4, 4, 4}, 2), (List{4, 0, 4})) << "the leading host has some";
+  EXPECT_EQ(tsrun::ranks_of_hosts(6, {4, 4}, 0), (List{4, 2}));
+  EXPECT_EQ(tsrun::ranks_of_hosts(9, {4, 4}, 0), (List{4, 5}));
+}
+
+TEST(Job, ProgramsAreToldTheNumberOfWorkersThatTheJobWasStartedWith) {
+  tsrun::WorkerPlace place;
+  place.workers = place.full_workers = 4;
+  EXPECT_EQ(tsrun::worker_environment(place, {}, {}, 8).count("TESSERA_LAUNCH_FULL_WORLD"), 0U);
+  place.workers = 2;
+  const auto all = tsrun::worker_environment(place, {}, {}, 8);
+  EXPECT_EQ(all.at("TESSERA_LAUNCH_FULL_WORLD"), "4");
+  EXPECT_EQ(all.at("WORLD_SIZE"), "2");
 }
 
 TEST(Job, TwoShellsOfOneMachineAreOneHostForMpi) {

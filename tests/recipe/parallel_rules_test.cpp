@@ -396,6 +396,28 @@ TEST_F(ParallelRules, ALayerWithExpertsCostsThoseThatATokenChooses) {
             half);
 }
 
+TEST_F(ParallelRules, FewerReplicasThatDivideItKeepTheGlobalBatch) {
+  using Numbers = std::vector<std::int64_t>;
+  EXPECT_EQ(numbers_of_ranks(read({}), 6), (Numbers{1, 2, 3, 6}));
+  EXPECT_EQ(numbers_of_ranks(read({p + "tensor_model_parallel_size=2"}), 8), (Numbers{2, 4, 8}));
+  EXPECT_EQ(numbers_of_ranks(read({"dataset_config.global_batch_size=12", p + "data_parallel_size=3"}), 3),
+            (Numbers{1, 2, 3}));
+  EXPECT_EQ(numbers_of_ranks(read({p + "pipeline_model_parallel_size=4", "dataset_config.micro_batch_num=4"}), 4),
+            Numbers{4});
+  EXPECT_EQ(numbers_of_ranks(read({p + "pipeline_model_parallel_size=2", "dataset_config.micro_batch_num=4",
+                                   p + "virtual_pipeline_model_parallel_size=2"}),
+                             6),
+            (Numbers{2, 4, 6}));
+  auto recipe = read({"dataset_config.micro_batch_num=3", p + "data_parallel_size=4"});
+  const auto resolved = resolved_yaml(recipe);
+  keep_global_batch(recipe, 4);
+  EXPECT_EQ(recipe.batch_sizes(2).global, 24);
+  EXPECT_EQ(recipe.batch.micro_batches(2), 6);
+  EXPECT_EQ(recipe.batch.micro_batches(4), 3);
+  check_ranks(recipe, 2);
+  EXPECT_EQ(resolved_yaml(recipe), resolved) << "the recipe stays what was given";
+}
+
 TEST_F(ParallelRules, ASharedOptimizerTakesLessOfEachRank) {
   const Lines big = {"model_config.hidden_size=128", "dataset_config.micro_batch_num=1"};
   const auto alone = layout_figures(read(big), 2).ranks[0].state.all();

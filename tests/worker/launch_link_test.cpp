@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <numeric>
 
 #include "framework/base/error.h"
 
@@ -60,8 +61,18 @@ TEST_F(Line, EachWordIsAPacket) {
   link.how_to_resume("so");
   link.expect(2.5, "step 3");
   link.expect_nothing();
-  for (const auto* packet : {"J", "I", "Ptp 0, iteration 3", "Fown", "Lpeer", "D", "Rso", "T2.5 step 3", "T"})
+  link.can_continue_with({2, 4});
+  for (const auto* packet : {"J", "I", "Ptp 0, iteration 3", "Fown", "Lpeer", "D", "Rso", "T2.5 step 3", "T", "N2,4"})
     EXPECT_EQ(heard(), packet);
+}
+
+TEST_F(Line, OfManyNumbersOfRanksTheLargestAreTold) {
+  std::vector<std::int64_t> all(5000);
+  std::iota(all.begin(), all.end(), 1);
+  LaunchLink().can_continue_with(all);
+  const auto packet = heard();
+  EXPECT_EQ(packet.substr(0, 6), "N4001,");
+  EXPECT_EQ(packet.substr(packet.size() - 5), ",5000");
 }
 
 TEST_F(Line, AnotherFileUnderThePromisedNumberIsLeftAlone) {
@@ -84,6 +95,16 @@ TEST_F(Line, ALauncherThatDoesNotListenHoldsNobodyUp) {
   for (int i = 0; i < 10000; i++) link.report(std::string(1000, 'x'));
   link.report(std::string(100000, 'x'));
   EXPECT_EQ(heard(), "P" + std::string(1000, 'x'));
+}
+
+TEST(FullWorld, IsWhatTheJobWasStartedWith) {
+  unsetenv("TESSERA_LAUNCH_FULL_WORLD");
+  EXPECT_EQ(full_world(4), 4);
+  setenv("TESSERA_LAUNCH_FULL_WORLD", "8", 1);
+  EXPECT_EQ(full_world(4), 8);
+  setenv("TESSERA_LAUNCH_FULL_WORLD", "nonsense", 1);
+  EXPECT_EQ(full_world(4), 4);
+  unsetenv("TESSERA_LAUNCH_FULL_WORLD");
 }
 
 TEST(JobStarts, AreThoseOfTsrunAndOfSlurm) {
