@@ -61,7 +61,7 @@ class LaunchWords(Launching):
         for words in ("'no' is no whole number", "did you mean '--local_worker_num'", "99999 is out of range",
                       "--worker_num is msrun's and --nnodes is torchrun's"):
             self.assertIn(words, told)
-        for words, reason in ((["--nnodes=1:4", "true"], "fixed"), (["--rdzv_backend=etcd", "true"], "etcd"),
+        for words, reason in ((["--nnodes=1:4", "true"], "--after_host_loss shrink"), (["--rdzv_backend=etcd", "true"], "etcd"),
                               (["--worker_num=2", "--sim_level=1", "true"], "tessera check"), (["true"], "how many workers"),
                               (["--worker_num=2", "--local_worker_num=4", "true"], "more than"), (["--worker_num=2"], "PROGRAM"),
                               (["--worker_num=2", "--join=maybe", "true"], "neither True nor False"),
