@@ -197,16 +197,22 @@ void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
   out.continues = is_of_run_folder(o, place);
 }
 
-/// The newest checkpoint of the run in its folder, in the run's format, and its iteration; -1: there is none.
+/// The newest checkpoint of the run with that id in its folder, in the run's format, and its iteration; -1: there is none.
 std::pair<std::int64_t, std::filesystem::path> newest_in_folder(const TrainingSetup& setup, const std::string& run) {
   const auto& o = setup.options;
   if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr) {
-    const auto found = format->find(o.output_dir);
-    const auto progress = found ? format->open(*found, setup.documents.mappings)->progress() : std::nullopt;
-    return {progress ? progress->iteration : -1, found.value_or("")};
+    try {
+      const auto found = format->find(o.output_dir);
+      const auto progress = found ? format->open(*found, setup.documents.mappings)->progress() : std::nullopt;
+      // It does not say which run saved it: what was there before this run began was set aside.
+      if (progress) return {progress->iteration, *found};
+    } catch (const Error&) {
+      // Nobody can continue from a damaged one.
+    }
+    return {-1, {}};
   }
   for (const auto& info : checkpoint::list_checkpoints(checkpoint_folder(o), o.prefix))
-    if (belongs_to(run)(info.folder)) return {info.iteration, info.folder};
+    if (saved_by(run)(info.folder)) return {info.iteration, info.folder};
   return {-1, {}};
 }
 

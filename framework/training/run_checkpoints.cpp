@@ -72,6 +72,10 @@ checkpoint::BelongsToRun belongs_to(const std::string& run) {
   };
 }
 
+checkpoint::BelongsToRun saved_by(const std::string& run) {
+  return [run](const std::filesystem::path& checkpoint) { return !run.empty() && run_of(checkpoint) == run; };
+}
+
 void keep_other(const std::filesystem::path& checkpoint, const std::string& run) {
   const auto theirs = std::filesystem::exists(checkpoint) ? run_of(checkpoint) : "";
   if (theirs.empty() || theirs == run) return;

@@ -32,6 +32,8 @@ bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::pat
 
 /// The checkpoints of the run with that id, and those that have no id.
 checkpoint::BelongsToRun belongs_to(const std::string& run);
+/// Only those of the run with that id.
+checkpoint::BelongsToRun saved_by(const std::string& run);
 /// A checkpoint of another run than `run` is renamed, so that it is not replaced by one of the same name. Throws
 /// IoError.
 void keep_other(const std::filesystem::path& checkpoint, const std::string& run);

@@ -131,6 +131,19 @@ class Killed(Launching):
         self.assert_nothing_lost("disturbed", about=told)
         self.assert_nothing_left()
 
+    def test_a_damaged_checkpoint_does_not_keep_a_run_from_its_state(self):
+        for kept_as in ("safetensors", "torch"):
+            line = line_of("DP 3", kept_as, *LENGTH, *sets(ckpt_format=kept_as), *inject(["1:57:forward:stop"]))
+            job = self.running(kept_as, line, 56)
+            newest, = (self.folder / kept_as).rglob("*iter_0000055")
+            for path in newest.rglob("*"):
+                if path.is_file():
+                    os.truncate(path, 100)
+            os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
+            told = self.end_of(job)
+            self.assertEqual(told.count("starting all workers again"), 1, told)
+            self.assertIn("continuing after iteration 56 with the state in memory", self.log("worker_0.log", f"{kept_as}/log"))
+
     def told_of(self, job, *words, code=0):
         return self.tessera("state", *words, *([job] if words != ("probe",) else []), code=code, environment=self.environment())
 
