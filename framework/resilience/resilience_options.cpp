@@ -74,9 +74,9 @@ void describe(options::Schema<ResilienceOptions>& s) {
       .no_flag("only Tessera has it");
   s.option("straggler_ratio", &O::straggler_ratio,
            "Ratio above which a rank's computing time per step, over the median of the ranks of its pipeline stage, is "
-           "logged, once it was so for "
-           "three windows of 5 s; 0: never.")
+           "logged, once it was so for three windows of 5 s; 0: never.")
       .at_least(0)
+      .at_most(1000)
       .no_flag("--log-straggler is off by default, and reports the fastest and slowest ranks instead");
   s.option(
        "inject_fault", &O::inject_fault,
