@@ -28,6 +28,10 @@ class FaultRows(unittest.TestCase):
                     self.assertTrue(found, f"row {row['row']}: {name} does not exist")
                     nodes = found[0].body
 
+    def test_the_page_has_the_table(self):
+        self.assertIn(fault_run.table(), (TESTS.parent.parent / "docs/resilience.md").read_text(),
+                      "docs/resilience.md: replace its table by what tests/faults/fault_run.py --table prints")
+
     def test_faults_are_injected_and_their_times_are_taken(self):
         told = subprocess.run([sys.executable, "-B", TESTS.parent / "faults" / "fault_run.py", os.environ["TESSERA_BUILD"], "--rows", "9,12",
                                "--on", "TP 2, PP 2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

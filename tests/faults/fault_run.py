@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The faults of tests/data/faults/rows.json, one after the other, each compared with an undisturbed run of the same command.
 
+    fault_run.py --table
     fault_run.py BUILD_FOLDER [--rows 1,5,9 | --soak N] [--seed S] [--on CONFIGURATION ...] [--draws N]
 
 Prints a table: for each row what was run, whether nothing was lost, the longest time from fault to detection and from detection to the
@@ -40,6 +41,24 @@ def environment_of(build):
 
 def rows():
     return {row["row"]: row for row in json.loads(ROWS.read_text())}
+
+
+def table():
+    """The rows as docs/resilience.md has them."""
+    lines = ["| row | fault | how it is tested |", "|---|---|---|"]
+    for number, row in rows().items():
+        how = []
+        if "inject" in row or "soak" in row:
+            how.append("injected on " + "; ".join(row["on"]))
+        tests = row.get("tests", [])
+        if tests:
+            files = sorted({f"`{name.split('.')[0]}.py`" for name in tests})
+            how.append(f"{len(tests)} {'test' if len(tests) == 1 else 'tests'} of {', '.join(files)}")
+        how += [f"`{line.split(' --gtest_filter=')[-1]}`" for line in row.get("programs", [])]
+        if "not covered" in row:
+            how.append(row["not covered"])
+        lines.append(f"| {number} | {row['fault']} | {'; '.join(how)} |")
+    return "\n".join(lines) + "\n"
 
 
 def seconds_of(words):
@@ -224,13 +243,18 @@ def programs_of(row, build, outcome):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build")
+    parser.add_argument("build", nargs="?")
+    parser.add_argument("--table", action="store_true", help="print the table of docs/resilience.md, and run nothing")
     parser.add_argument("--rows", help="numbers, separated by commas; default: all")
     parser.add_argument("--soak", type=int, help="this many faults in one job, instead of rows")
     parser.add_argument("--seed", type=int, default=random.randrange(10**9))
     parser.add_argument("--on", action="append", help="a configuration of tests/end_to_end/faults_test.py, with --soak also 'two hosts' (needs root); may be repeated")
     parser.add_argument("--draws", type=int, default=1, help="random ranks and steps for each fault")
     options = parser.parse_args()
+    if options.table:
+        return print(table(), end="")
+    if options.build is None:
+        parser.error("BUILD_FOLDER is missing")
     build = environment_of(options.build)
     print(f"seed {options.seed}\n\n| row | fault | runs | T_d, s | T_r, s | restarts |\n|---|---|---|---|---|---|")
     failed = []
