@@ -68,7 +68,7 @@ std::vector<std::string> StragglerWatch::close(const std::vector<std::string>& a
                            milliseconds(window.computing), " of ", milliseconds(usual),
                            " a step; all ranks wait for it"));
     if (!slow && reported_.erase(rank) > 0)
-      lines.push_back(text("rank ", rank, " on ", window.host, " is no straggler any more"));
+      lines.push_back(text("rank ", rank, " on ", window.host, " is no longer a straggler"));
   }
   length_ = static_cast<std::size_t>(std::clamp(slowest > 0 ? window_seconds / slowest : first_window,
                                                 double{shortest_window}, double{longest_window}));

@@ -344,10 +344,7 @@ void Attempt::grow() {
   const bool all_there = std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.joined; });
   if (job_.workers >= job_.full_workers || !all_there || failing_ || asked_to_stop_ != 0 || !order_.empty()) return;
   if (sockets_.call_hosts) sockets_.call_hosts();
-  int room = 0;
-  for (const auto& host : job_.hosts) room += host.room;
-  for (const auto& spare : sockets_.spares.all()) room += spare.info.room;
-  const int most = most_ranks(possible_, std::min(room, job_.full_workers));
+  const int most = most_ranks(possible_, std::min(room_of(job_, sockets_.spares), job_.full_workers));
   if (most <= job_.workers) return;
   voice_.say(text("there is room for ", most, " of ", job_.full_workers, " workers again: the ", job_.workers,
                   " workers save and end, then ", most, " continue"),

@@ -45,12 +45,7 @@ void Placement::leave_lost_hosts(Outcome& outcome, JobFolders& folders) {
   tell_places(folders, false);
 }
 
-int Placement::room() {
-  int all = 0;
-  for (const auto& host : job_.hosts) all += host.room;
-  for (const auto& spare : sockets_.spares.all()) all += spare.info.room;
-  return all;
-}
+int Placement::room() const { return room_of(job_, sockets_.spares); }
 
 int Placement::fewer_workers(const std::vector<int>& possible) {
   if (!job_.options.shrink || room() >= job_.workers) return 0;

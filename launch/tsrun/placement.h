@@ -20,7 +20,7 @@ class Placement {
   /// The ranks of hosts that are lost go to spare hosts, else to the other hosts, if there are any. `outcome` then tells it.
   void leave_lost_hosts(Outcome& outcome, JobFolders& folders);
   /// Ranks that the hosts with ranks, and the spare ones, were started for.
-  int room();
+  int room() const;
   /// --after_host_loss shrink: with how many workers the job continues, since the hosts that are left have no room for all;
   /// 0: with all of them. `possible`: Outcome::possible.
   int fewer_workers(const std::vector<int>& possible);

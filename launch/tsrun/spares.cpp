@@ -62,6 +62,13 @@ void Spares::hear(Voice& voice, double longest_silence) {
              all_.end());
 }
 
+int room_of(const Job& job, Spares& spares) {
+  int all = 0;
+  for (const auto& host : job.hosts) all += host.room;
+  for (const auto& spare : spares.all()) all += spare.info.room;
+  return all;
+}
+
 std::vector<int> Spares::room() const {
   std::vector<int> all;
   for (const auto& spare : all_) all.push_back(spare.connection.open() ? spare.info.workers : 0);

@@ -41,4 +41,7 @@ class Spares {
   std::vector<Spare> all_;
 };
 
+/// Ranks that the hosts of the job, and the spare ones, were started for.
+int room_of(const Job& job, Spares& spares);
+
 }  // namespace tessera::tsrun

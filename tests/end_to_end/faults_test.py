@@ -205,6 +205,25 @@ class Faults(Launching):
         self.assertNotIn("starting all workers again", told)
         self.assert_nothing_lost("disturbed", about=told)
 
+    def test_an_only_rank_has_its_time(self):
+        """It is not stopped as hung while it saves, which may take long, or when all processes of the job were stopped for a while."""
+        line = lambda run, *more: line_of("one rank, lines of 5 steps", run, *more)
+        self.tsrun(*line("undisturbed"))
+        job = self.start_tsrun(*line("disturbed", *inject(["0:5:save:stop", "0:14:forward:stop"]), "--set", "resilience_config.step_time_out=2"))
+        log = self.folder / "disturbed/log/worker_0.log"
+        for times in (1, 2):
+            self.wait_until(lambda: log.exists() and log.read_text().count("injected fault") == times, "the stop")
+            stopped = self.processes() if times == 2 else []
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(4)
+            for pid in stopped or [self.process_of(0, "tessera")]:
+                os.kill(pid, signal.SIGCONT)
+        told = self.end_of(job)
+        self.assertNotIn("hung", told)
+        self.assertNotIn("starting all workers again", told)
+        self.assert_nothing_lost("disturbed", about=told)
+
     def test_a_rank_that_computes_slowly_is_named(self):
         larger = ["--set", "model_config.hidden_size=128", "--set", "model_config.seq_length=128", "--set", "model_config.max_position_embeddings=128", *sets(save_interval=0, training_iters=1000000, eval_interval=1000000)]
         job = self.start_tsrun(*line_of("DP 3", "run", *larger, *FROM_CHECKPOINTS))

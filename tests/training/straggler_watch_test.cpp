@@ -54,7 +54,7 @@ TEST(StragglerWatchTest, NamesTheSlowRankOnceAfterThreeWindowsAndWhenItIsFastAga
   for (int i = 0; i < 400; ++i)
     for (const auto& line : ranks.step({.1, .1, .1, .1})) lines.push_back(line);
   ASSERT_EQ(lines.size(), 1U);
-  EXPECT_TRUE(says(lines[0], "rank 2 on host2 is no straggler any more"));
+  EXPECT_TRUE(says(lines[0], "rank 2 on host2 is no longer a straggler"));
 }
 
 TEST(StragglerWatchTest, StagesAreComparedWithThemselves) {
