@@ -145,12 +145,12 @@ class Bench:
         print(f"{name}: hang to its detection, less the time-out of {time_out} s: {most([seconds - time_out for seconds in found])}", flush=True)
 
     def memory(self, recipe):
-        """MiB of the processes' peak."""
+        """The peak of the process, as the operating system measured it."""
         peaks = {}
         for policy in ("off", "memory"):
             self.start(recipe, 1, f"resilience_config.policy={policy}").wait()
-            peaks[policy] = json.loads((self.folder / "run/metrics.jsonl").read_text().splitlines()[-1])["memory_bytes"] / 2**20
-        print(f"  peak memory of a rank: {peaks['off']:.2f} MiB off, {peaks['memory']:.2f} MiB memory")
+            peaks[policy], = re.findall(r"peak of the process (.*)", (self.folder / "run/tessera.log").read_text())
+        print(f"  peak memory of a rank: {peaks['off']} off, {peaks['memory']} memory")
 
 
 def updates(build):
