@@ -191,6 +191,8 @@ class Faults(Launching):
         told = self.tsrun(*line_of("DP 3", "disturbed", *inject(faults), "--set", "resilience_config.step_time_out=1"))
         for rank, step in ((1, 5), (2, 11), (0, 14)):
             self.assertRegex(told, rf"rank {rank} of 3 on \S+ \(tp 0 dp {rank} pp 0, iteration {step}\) hung")
+        stacks = [self.log(f"worker_{rank}.log", "disturbed/log").count("end of the stacks") for rank in range(3)]
+        self.assertEqual(stacks, [1, 1, 0], "who waits for a hung rank is not taken for hung")
         self.assert_nothing_lost("disturbed", about=told)
         self.assert_nothing_left()
 
