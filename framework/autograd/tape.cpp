@@ -9,6 +9,11 @@
 
 namespace tessera::autograd {
 
+std::span<float> Leaf::grad_to_add_to(kernels::Threads& threads) {
+  if (std::exchange(grad_is_stale, false)) kernels::fill(threads, 0, grad.floats());
+  return grad.floats();
+}
+
 // A Var is one handle of its slot. The memory is released with the last handle, the slot only by clear().
 Var::Var(const Var& other) : tape_(other.tape_), slot_(other.slot_) {
   if (tape_) ++tape_->slots_[slot_].handles;

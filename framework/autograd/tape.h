@@ -23,12 +23,21 @@ class Tape;
 /// gradient). Owned by its Parameter (nn/parameter.h).
 struct Leaf {
   Tensor value;
-  Tensor grad;                ///< fp32, shape of `value`; empty: the parameter is frozen
-  std::uint64_t seen_by = 0;  ///< Tape::run_ of the last pass that used it
-  int number = -1;            ///< index among the model's parameters, for the grad-ready hook
+  Tensor grad;                 ///< fp32, shape of `value`; empty: the parameter is frozen
+  bool grad_is_stale = false;  ///< `grad` stands for zeros, whatever it holds: the next contribution overwrites it
+  std::uint64_t seen_by = 0;   ///< Tape::run_ of the last pass that used it
+  int number = -1;             ///< index among the model's parameters, for the grad-ready hook
 
   /// Whether a gradient of the parameter is needed.
   bool trained() const { return !grad.empty(); }
+  /// The gradient, for an operation that adds to some of it: filled with zeros if it was stale.
+  std::span<float> grad_to_add_to(kernels::Threads& threads);
+  /// The gradient, for an operation that computes all of it: `add` to it, or overwrite it. It is not stale afterwards.
+  struct GradTarget {
+    std::span<float> floats;
+    bool add;
+  };
+  GradTarget grad_target() { return {grad.floats(), !std::exchange(grad_is_stale, false)}; }
 };
 
 /// One use of a leaf by a recorded operation. The first use in the forward pass is the last in the backward pass: after

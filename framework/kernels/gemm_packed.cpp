@@ -99,6 +99,41 @@ void pack_panels(const TileKernels& t, const MatrixProduct& p, std::int64_t firs
     packing.across(at, p.b.along, elements_in(t, p, k, steps), last - first, apart, to);
 }
 
+/// Columns [first, last) of b in words [k, k + steps), which a task will pack: a task fetches them into the cache bit by
+/// bit while it multiplies, so that packing does not wait for memory. Of few rows of a, packing is else a tenth of the time.
+class PanelsAhead {
+ public:
+  PanelsAhead() = default;
+  PanelsAhead(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
+              std::int64_t steps) {
+    const auto size = static_cast<std::int64_t>(size_of(p.b.type()));
+    const std::int64_t elements = elements_in(t, p, k, steps), cols = last - first;
+    at_ = p.b.element(first, k * t.elements);
+    const auto [lines, width, stride] =
+        p.b.along == 1 ? std::array{cols, elements, p.b.across} : std::array{elements, cols, p.b.along};
+    row_end_ = width * size;
+    stride_ = stride * size;
+    rows_ = lines;
+  }
+  /// Number of cache lines that are left to fetch, about.
+  std::int64_t lines() const { return rows_ * ceil_div(row_end_, line); }
+  void fetch(std::int64_t lines) {
+    for (; lines > 0 && rows_ > 0; --lines) {
+      __builtin_prefetch(at_ + in_row_, 0, 2);
+      in_row_ += line;
+      if (in_row_ < row_end_) continue;
+      in_row_ = 0;
+      at_ += stride_;
+      --rows_;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t line = 64;
+  const std::byte* at_ = nullptr;
+  std::int64_t rows_ = 0, in_row_ = 0, row_end_ = 0, stride_ = 0;  ///< strides in bytes
+};
+
 /// Operands that the tasks of one product share. What is null, each task packs for itself, one block of k at a time.
 struct Shared {
   const Strips* strips = nullptr;
@@ -136,12 +171,15 @@ void finish(const TileKernels& t, const MatrixProduct& p, std::int64_t row, std:
 /// One task: rows [first, last) by columns [col, col_end) of c.
 class Task {
  public:
-  Task(const TileKernels& t, const MatrixProduct& p, const Shared& shared, std::int64_t col, std::int64_t col_end)
+  /// `next_col`: where the columns of the task begin that this thread will probably run next; p.N if there is none.
+  Task(const TileKernels& t, const MatrixProduct& p, const Shared& shared, std::int64_t col, std::int64_t col_end,
+       std::int64_t next_col)
       : t_(t),
         p_(p),
         shared_(shared),
         col_(col),
         col_end_(col_end),
+        next_col_(next_col),
         words_(words_in(t, p.K)),
         depth_(even_part(words_, t.depth, t.block)) {}
 
@@ -154,7 +192,10 @@ class Task {
     divide_row_memory(rows.data());
     for (std::int64_t k = 0; k < words_; k += depth_) {
       const std::int64_t steps = std::min(depth_, words_ - k);
-      if (packs_panels) pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels.data());
+      if (packs_panels) {
+        pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels.data());
+        look_ahead(k + steps, ceil_div(last - first, t_.rows) * ceil_div(col_end_ - col_, t_.cols));
+      }
       if (packs_strips) pack_strips(t_, p_, first, last, k, steps, apart, own_strips.data());
       panels_ = packs_panels ? own_panels.data() : shared_.panels + k * shared_.width + col_ * depth_;
       const Strips strips = packs_strips                ? Strips{.at = own_strips.data(),
@@ -171,6 +212,13 @@ class Task {
 
  private:
   Strips rows_in_place() const { return {reinterpret_cast<const float*>(p_.a.elements.at), p_.a.across / t_.elements}; }
+
+  /// The block of b that is packed after that which ends at word k, to be fetched during `calls` tiles.
+  void look_ahead(std::int64_t k, std::int64_t calls) {
+    ahead_ = k < words_ ? PanelsAhead(t_, p_, col_, col_end_, k, std::min(depth_, words_ - k))
+                        : PanelsAhead(t_, p_, next_col_, std::min(next_col_ + col_end_ - col_, p_.N), 0, depth_);
+    lines_of_call_ = ceil_div(ahead_.lines(), calls);
+  }
 
   bool has_sums() const { return p_.c.type != DType::float32; }
   bool widens() const { return p_.a.along == 1 && !in_words(t_, p_.a.type()); }
@@ -212,6 +260,7 @@ class Task {
     for (std::int64_t col = col_; col < col_end_; col += t_.cols) {
       float* c = sums.at + (col - col_);
       const float* start = onto ? c : p_.bias != nullptr ? p_.bias + col : nullptr;
+      ahead_.fetch(lines_of_call_);
       t_.tile({a.at, a.row, a.step, col + t_.cols < col_end_ ? a.at : next, panels_ + (col - col_) * depth_, steps,
                start, onto ? sums.row : 0, c, sums.row, count, std::min(t_.cols, col_end_ - col)});
     }
@@ -229,23 +278,27 @@ class Task {
   const TileKernels& t_;
   const MatrixProduct& p_;
   const Shared& shared_;
-  const std::int64_t col_, col_end_, words_, depth_;
+  const std::int64_t col_, col_end_, next_col_, words_, depth_;
+  PanelsAhead ahead_;
+  std::int64_t lines_of_call_ = 0;
   const float* panels_ = nullptr;
   float *sums_ = nullptr, *widened_ = nullptr;
   std::int64_t sums_row_ = 0, sums_size_ = 0, widened_row_ = 0;
   bool one_strip_ = false;
 };
 
+/// `threads`: how many run the tasks of the grid.
 void run_task(const TileKernels& t, const MatrixProduct& p, const TaskGrid& grid, const Shared& shared,
-              std::int64_t task) {
-  const std::int64_t row = grid.row_of(task), col = grid.col_of(task);
-  Task(t, p, shared, col, std::min(col + grid.cols, p.N)).run(row, std::min(row + grid.rows, p.M));
+              std::int64_t task, int threads) {
+  const std::int64_t row = grid.row_of(task), col = grid.col_of(task), next = task + threads;
+  Task(t, p, shared, col, std::min(col + grid.cols, p.N), next < grid.tasks() ? grid.col_of(next) : p.N)
+      .run(row, std::min(row + grid.rows, p.M));
 }
 
 void matrix_product(Threads& threads, const TileKernels& t, const MatrixProduct& p, const TaskGrid& grid,
                     const Shared& shared) {
   threads.parallel_for(static_cast<std::size_t>(grid.tasks()), 1, [&](std::size_t task, std::size_t) {
-    run_task(t, p, grid, shared, static_cast<std::int64_t>(task));
+    run_task(t, p, grid, shared, static_cast<std::int64_t>(task), threads.count());
   });
 }
 
@@ -399,7 +452,7 @@ void multiply_packed_group(Threads& threads, std::span<const ProductOfGroup> gro
     if (takes_few_rows(*tiles, *product))
       run_few(*tiles, *product, grids[i].col_of(own), std::min(few_cols, product->N - grids[i].col_of(own)));
     else
-      run_task(*tiles, *product, grids[i], {}, own);
+      run_task(*tiles, *product, grids[i], {}, own, threads.count());
   });
 }
 

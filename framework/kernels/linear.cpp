@@ -40,11 +40,11 @@ MatrixProduct backward_input(const char* who, LinearExtents e, const Elements& d
 }
 
 MatrixProduct backward_weight(const char* who, LinearExtents e, const Elements& dy, const Elements& x,
-                              std::span<float> dw) {
+                              std::span<float> dw, bool add) {
   expect_rows(who, "dy", dy.size(), e.rows, e.out);
   expect_rows(who, "x", x.size(), e.rows, e.in);
   expect_rows(who, "dw", dw.size(), e.out, e.in);
-  return {e.out, e.in, e.rows, {dy, 1, e.out}, {x, 1, e.in}, dw, true};
+  return {e.out, e.in, e.rows, {dy, 1, e.out}, {x, 1, e.in}, dw, add};
 }
 
 }  // namespace
@@ -94,31 +94,32 @@ void linear_backward_input_in_double(Threads& threads, LinearExtents e, const El
 }
 
 void linear_backward_weight(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
-                            std::span<float> dw) {
-  multiply(threads, backward_weight("linear_backward_weight", e, dy, x, dw));
+                            std::span<float> dw, bool add) {
+  multiply(threads, backward_weight("linear_backward_weight", e, dy, x, dw, add));
 }
 
 void linear_backward_weight_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
-                                      std::span<float> dw) {
-  multiply_in_double(threads, backward_weight("linear_backward_weight_in_double", e, dy, x, dw));
+                                      std::span<float> dw, bool add) {
+  multiply_in_double(threads, backward_weight("linear_backward_weight_in_double", e, dy, x, dw, add));
 }
 
 namespace {
 
 MatrixProduct product_of(LinearProduct which, const LinearOperands& layer) {
   constexpr auto me = "linear_group";
-  const auto& [e, left, right, result] = layer;
+  const auto& [e, left, right, result, add] = layer;
   switch (which) {
     case LinearProduct::forward:
       expect_rows(me, "x", left.size(), e.rows, e.in);
       expect_rows(me, "w", right.size(), e.out, e.in);
       expect_rows(me, "y", result.size(), e.rows, e.out);
+      must(!add, "the result of a forward pass is not added to");
       return forward(e, left, right, {}, result);
     case LinearProduct::backward_input:
-      return backward_input(me, e, left, right, result, false);
+      return backward_input(me, e, left, right, result, add);
     case LinearProduct::backward_weight:
       must(result.type == DType::float32, "gradients of weights are floats");
-      return backward_weight(me, e, left, right, {reinterpret_cast<float*>(result.at), result.size()});
+      return backward_weight(me, e, left, right, {reinterpret_cast<float*>(result.at), result.size()}, add);
   }
   throw BugError("linear_group: no such product");
 }

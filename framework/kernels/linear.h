@@ -41,10 +41,10 @@ void linear_activation_forward(Threads& threads, LinearExtents e, Activation act
 void linear_backward_input(Threads& threads, LinearExtents e, const Elements& dy, const Elements& w,
                            const MutableElements& dx, bool add);
 
-/// Gradient with respect to w, accumulated: dw += dy^T x. dw is usually the fp32 main gradient (gradient accumulation
-/// fusion in Megatron's terms).
+/// Gradient with respect to w: dw = dy^T x, or dw += dy^T x when `add`. dw is usually the fp32 main gradient (gradient
+/// accumulation fusion in Megatron's terms).
 void linear_backward_weight(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
-                            std::span<float> dw);
+                            std::span<float> dw, bool add);
 
 /// The operands of one layer of a group: of linear_forward x, w, y; of linear_backward_input dy, w, dx; of
 /// linear_backward_weight dy, x, dw.
@@ -52,11 +52,12 @@ struct LinearOperands {
   LinearExtents extents;
   Elements left, right;
   MutableElements result;
+  bool add = false;  ///< to the result, else it is overwritten
 };
 enum class LinearProduct { forward, backward_input, backward_weight };
 
-/// One of the three functions above, without bias and, but for gradients of weights, without adding, for each layer of a
-/// group whose results do not overlap, such as the experts of a layer: the threads share the work of all.
+/// One of the three functions above, without bias, for each layer of a group whose results do not overlap, such as the
+/// experts of a layer: the threads share the work of all.
 void linear_group(Threads& threads, LinearProduct product, std::span<const LinearOperands> layers);
 
 /// The three products with factors and sums in double; each result is rounded once.
@@ -65,7 +66,7 @@ void linear_forward_in_double(Threads& threads, LinearExtents e, const Elements&
 void linear_backward_input_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Elements& w,
                                      const MutableElements& dx, bool add);
 void linear_backward_weight_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
-                                      std::span<float> dw);
+                                      std::span<float> dw, bool add);
 
 /// y += bias in every row. For a row-parallel layer, whose y must first be summed over the ranks.
 void linear_add_bias(Threads& threads, std::int64_t rows, std::int64_t out, std::span<const float> bias,

@@ -71,12 +71,10 @@ void orthogonalise(kernels::Threads& threads, Extents e, std::int64_t steps, std
   const auto A = square_memory.floats(), B = factor_memory.floats(), next = next_memory.floats();
   const bool wide = e.rows <= e.columns;
   for (std::int64_t step = 0; step < steps; ++step) {
-    if (wide) {
+    if (wide)
       kernels::linear_forward(threads, {n, e.columns, n}, x, x, {}, A);
-    } else {
-      kernels::fill(threads, 0, A);
-      kernels::linear_backward_weight(threads, {e.rows, n, n}, x, x, A);
-    }
+    else
+      kernels::linear_backward_weight(threads, {e.rows, n, n}, x, x, A, false);
     kernels::linear_forward(threads, {n, n, n}, A, A, {}, B);  // A is symmetric
     threads.parallel_for(square, tile, [&](std::size_t first, std::size_t last) {
       for (auto i = first; i < last; ++i) B[i] = b * A[i] + c * B[i];

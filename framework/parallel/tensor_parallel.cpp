@@ -135,7 +135,7 @@ class PlusPositions final : public autograd::Node {
     auto dy = tape.take_grad(y_);
     if (!dy.empty() && table_.leaf->trained())
       kernels::embedding_backward(tape.threads(), dy.tensor.shape().width(), positions_, tape.read(dy.tensor),
-                                  table_.leaf->grad.floats());
+                                  table_.leaf->grad_to_add_to(tape.threads()));
     tape.done(table_);
     if (!dy.empty()) tape.give_grad(x_, std::move(dy));
   }

@@ -84,8 +84,14 @@ void GradientSync::gradient_complete(const autograd::Leaf& leaf) {
 
 void GradientSync::end_pass() { kernels::round_to(threads_, options_.type, shared_.gradients); }
 
+void GradientSync::settle(std::size_t first, std::size_t count) {
+  for (const auto& range : std::span(shared_.parameters.ranges()).subspan(first, count))
+    if (auto& leaf = range.parameter->leaf; leaf.grad_is_stale) leaf.grad_to_add_to(threads_);
+}
+
 void GradientSync::begin(std::size_t bucket) {
   must(bucket == begun_, "buckets are reduced in order");
+  settle(shared_.buckets[bucket].first_parameter, shared_.buckets[bucket].parameters);
   shared_.reducer->begin(bucket);
   ++begun_;
 }
@@ -108,6 +114,7 @@ void GradientSync::sum_shared(std::span<const std::span<float>> ranges, const co
 }
 
 void GradientSync::finish() {
+  if (!shared_.reducer) settle(0, shared_.parameters.ranges().size());
   if (shared_.reducer) {
     while (begun_ < shared_.buckets.size()) begin(begun_);
     shared_.reducer->finish();

@@ -86,8 +86,8 @@ void ModelState::complete_update(kernels::Threads& threads, std::span<optim::Ste
   update_parts(&SharedState::complete_update, threads, groups, group_of);
 }
 
-void ModelState::clear_gradients(kernels::Threads& threads) {
-  for (const auto& part : parts_) kernels::fill(threads, 0, part->gradients());
+void ModelState::clear_gradients() {
+  for (const auto& part : parts_) part->clear_gradients();
 }
 
 StateBytes ModelState::bytes() const {

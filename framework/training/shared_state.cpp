@@ -58,6 +58,16 @@ void SharedState::bind() {
   }
 }
 
+void SharedState::clear_gradients() {
+  const auto all = gradients();
+  if (all.empty()) return;
+  for (const auto& range : layout_.parameters().ranges()) {
+    range.parameter->leaf.grad_is_stale = true;
+    const auto padding = all.subspan(size(range.first + range.count), size(range.padded() - range.count));
+    std::fill(padding.begin(), padding.end(), 0.0F);
+  }
+}
+
 std::span<float> SharedState::weights() {
   must(!layout_.sharing().shards(), "a rank with shards does not have all fp32 weights");
   return memory_.floats(StateArray::weights);

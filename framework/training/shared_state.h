@@ -35,6 +35,8 @@ class SharedState {
   std::span<float> weights();
   /// The main gradients, likewise; empty without an optimizer.
   std::span<float> gradients() { return memory_.floats(StateArray::gradients); }
+  /// Declares all gradients stale (Leaf::grad_is_stale), and sets the padding between them to zero.
+  void clear_gradients();
   /// Reduces the gradients over the data-parallel ranks.
   BucketReducer& reducer() { return reducer_; }
 

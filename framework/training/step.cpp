@@ -92,7 +92,7 @@ bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
   const auto micro_batches = data_.batch_plan.at(consumed).micro_batches;
   {
     const TraceSpan span(TraceKind::phase, "clear gradients");
-    state_.clear_gradients(threads_);
+    state_.clear_gradients();
   }
   auxiliary_.clear();
   {

@@ -127,7 +127,7 @@ TEST_P(Linear16Bit, BackwardWeightAndBiasAddToFloats) {
       expected.insert(expected.end(), bias.begin(), bias.end());
       const auto both = on_any_threads([&](Threads& threads) {
         auto dw = dw_before, db = db_before;
-        linear_backward_weight(threads, e, dy.elements(), x.elements(), dw);
+        linear_backward_weight(threads, e, dy.elements(), x.elements(), dw, true);
         linear_backward_bias(threads, e.rows, e.out, dy.elements(), db);
         return joined({dw, db});
       });

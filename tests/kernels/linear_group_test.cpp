@@ -68,8 +68,8 @@ std::vector<float> results(Threads& threads, const Layers& layers, unsigned seed
     const auto own_w = part(w.elements(), i * out, out, in);
     const auto own_dw = part(MutableElements(dw), i * out, out, in);
     forward.push_back({e, part(x.elements(), row, rows, in), own_w, part(y.elements(), row, rows, out)});
-    input.push_back({e, part(dy.elements(), row, rows, out), own_w, part(dx.elements(), row, rows, in)});
-    weight.push_back({e, part(dy.elements(), row, rows, out), part(x.elements(), row, rows, in), own_dw});
+    input.push_back({e, part(dy.elements(), row, rows, out), own_w, part(dx.elements(), row, rows, in), i % 3 == 0});
+    weight.push_back({e, part(dy.elements(), row, rows, out), part(x.elements(), row, rows, in), own_dw, i % 2 == 0});
     row += rows;
   }
   if (grouped) {
@@ -78,10 +78,10 @@ std::vector<float> results(Threads& threads, const Layers& layers, unsigned seed
     linear_group(threads, LinearProduct::backward_weight, weight);
   } else {
     for (const auto& l : forward) linear_forward(threads, l.extents, l.left, l.right, {}, l.result);
-    for (const auto& l : input) linear_backward_input(threads, l.extents, l.left, l.right, l.result, false);
+    for (const auto& l : input) linear_backward_input(threads, l.extents, l.left, l.right, l.result, l.add);
     for (const auto& l : weight)
       linear_backward_weight(threads, l.extents, l.left, l.right,
-                             {reinterpret_cast<float*>(l.result.at), l.result.size()});
+                             {reinterpret_cast<float*>(l.result.at), l.result.size()}, l.add);
   }
   return joined({y.now(), dx.now(), dw});
 }

@@ -46,11 +46,12 @@ TEST(LinearInDouble, RoundsEachResultOfTheThreeProductsOnce) {
     std::vector<Values> first;
     for (const int count : {1, 2, 3}) {
       Threads threads(count);
-      std::vector<Values> got = {Values(y.size()), Values(x.size()), x, dw_before};
+      std::vector<Values> got = {Values(y.size()), Values(x.size()), x, dw_before, Values(w.size(), NAN)};
       linear_forward_in_double(threads, e, x, w, got[0]);
       linear_backward_input_in_double(threads, e, dy, w, got[1], false);
       linear_backward_input_in_double(threads, e, dy, w, got[2], true);
-      linear_backward_weight_in_double(threads, e, dy, x, got[3]);
+      linear_backward_weight_in_double(threads, e, dy, x, got[3], true);
+      linear_backward_weight_in_double(threads, e, dy, x, got[4], false);
       if (count == 1) first = got;
       for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(first[i], got[i])) << count << " threads";
     }
@@ -59,6 +60,8 @@ TEST(LinearInDouble, RoundsEachResultOfTheThreeProductsOnce) {
     expect_rounded(first[1], dx, "dx " + what);
     expect_rounded(first[2], dx_and_x, "dx + x " + what);
     expect_rounded(first[3], dw, "dw " + what);
+    for (std::size_t i = 0; i < dw.size(); ++i) dw[i] -= dw_before[i];
+    expect_rounded(first[4], dw, "dw alone " + what);
   }
 }
 

@@ -119,7 +119,7 @@ TEST_P(Linear, BackwardInputEqualsThePlainLoopAndAddsWhenAsked) {
   }
 }
 
-TEST_P(Linear, BackwardWeightAddsToTheGradient) {
+TEST_P(Linear, BackwardWeightWritesOrAddsToTheGradient) {
   for (const auto e : odd_extents) {
     const Operands o(e);
     Values flipped(o.dy.size());
@@ -129,13 +129,15 @@ TEST_P(Linear, BackwardWeightAddsToTheGradient) {
     auto expected = plain_product(e.out, e.in, e.rows, flipped, [&](std::int64_t k, std::int64_t j) {
       return o.x[static_cast<std::size_t>(k * e.in + j)];
     });
-    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += o.w[i];
-    const auto dw = on_any_threads([&](Threads& threads) {
-      Values out = o.w;
-      linear_backward_weight(threads, e, o.dy, o.x, out);
-      return out;
-    });
-    EXPECT_CLOSE(dw, expected, tolerance(e.rows)) << e.rows << " x " << e.in << " x " << e.out;
+    for (const bool add : {false, true}) {
+      const auto dw = on_any_threads([&](Threads& threads) {
+        Values out = add ? o.w : Values(o.w.size(), NAN);
+        linear_backward_weight(threads, e, o.dy, o.x, out, add);
+        return out;
+      });
+      for (std::size_t i = 0; add && i < expected.size(); ++i) expected[i] += o.w[i];
+      EXPECT_CLOSE(dw, expected, tolerance(e.rows)) << e.rows << " x " << e.in << " x " << e.out << " " << add;
+    }
   }
 }
 
@@ -160,7 +162,7 @@ TEST_P(Linear, LargeProductsEqualThePlainLoopWhereSampled) {
   Values y(o.dy.size()), dx(o.x.size()), dw(o.w.size(), 0.0F);
   linear_forward(threads, e, o.x, o.w, o.bias, y);
   linear_backward_input(threads, e, o.dy, o.w, dx, false);
-  linear_backward_weight(threads, e, o.dy, o.x, dw);
+  linear_backward_weight(threads, e, o.dy, o.x, dw, true);
   const auto at = [](const Values& v, std::int64_t row, std::int64_t width, std::int64_t col) {
     return double{v[static_cast<std::size_t>(row * width + col)]};
   };
@@ -207,7 +209,7 @@ TEST_P(Linear, SpansOfAnotherSizeAreRefused) {
   EXPECT_THROW(linear_forward(threads, o.e, o.x, o.w, dx, y), ShapeError);
   EXPECT_THROW(linear_activation_forward(threads, o.e, Activation::gelu_tanh, o.x, o.w, o.bias, small, y), ShapeError);
   EXPECT_THROW(linear_backward_input(threads, o.e, small, o.w, dx, false), ShapeError);
-  EXPECT_THROW(linear_backward_weight(threads, o.e, o.dy, small, dw), ShapeError);
+  EXPECT_THROW(linear_backward_weight(threads, o.e, o.dy, small, dw, true), ShapeError);
   EXPECT_THROW(linear_backward_bias(threads, 3, 5, o.dy, small), ShapeError);
   try {
     linear_forward(threads, o.e, o.x, o.w, o.bias, small);
@@ -220,8 +222,10 @@ TEST_P(Linear, NothingToDoIsDone) {
   Threads threads(2);
   Values w(12, 1), dw(12, 1), y(3 * 4, NAN), none;
   linear_forward(threads, {0, 3, 4}, none, w, {}, none);
-  linear_backward_weight(threads, {0, 3, 4}, none, none, dw);
+  linear_backward_weight(threads, {0, 3, 4}, none, none, dw, true);
   EXPECT_EQ(dw, w);
+  linear_backward_weight(threads, {0, 3, 4}, none, none, dw, false);
+  EXPECT_EQ(dw, Values(12, 0));
   linear_forward(threads, {3, 0, 4}, none, none, {}, y);
   EXPECT_EQ(y, Values(12, 0));
 }

@@ -252,6 +252,25 @@ TEST(AnyModel, InBfloat16IsNearItselfAndRecomputingChangesNoBit) {
   }
 }
 
+TEST(AnyModel, AStaleGradientIsOverwrittenByWhatWouldBeAddedToZeros) {
+  Recipes recipes(9);
+  const Tokens tokens;
+  for (int i = 0; i < 150; ++i) {
+    const auto words = recipes.next({true, true, true});
+    SCOPED_TRACE(text("seed ", seed(), ": ", words));
+    Built zeros(words), stale(words);
+    std::fill(stale.grads.begin(), stale.grads.end(), std::numeric_limits<float>::quiet_NaN());
+    for (const auto& range : stale.layout->ranges()) range.parameter->leaf.grad_is_stale = true;
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch)
+      EXPECT_EQ(backward(stale, tokens.batch()), backward(zeros, tokens.batch()));
+    for (const auto& range : stale.layout->ranges()) {
+      const auto now = range.parameter->leaf.grad_to_add_to(stale.threads);  // zeros if no operation wrote it
+      const auto expected = nn::FlatParameters::view(range, zeros.grads).floats();
+      ASSERT_TRUE(std::equal(now.begin(), now.end(), expected.begin())) << range.parameter->name;
+    }
+  }
+}
+
 TEST(AnyModel, RecomputingChangesNoBit) {
   Recipes with(2);
   const Tokens tokens;

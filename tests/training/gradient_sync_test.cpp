@@ -156,6 +156,33 @@ TEST(GradientSync, ParametersWithoutGradientAreReducedAtTheEnd) {
   EXPECT_EQ(g.reducer->begun, g.all_buckets());
 }
 
+TEST(GradientSync, GradientsThatNoPassWroteAreZerosBeforeTheyAreReduced) {
+  for (const bool overlapped : {false, true}) {
+    Gradients g(8, 1);
+    auto shared = g.shared();
+    const auto check = [&](GradientSync& sync) {
+      std::fill(g.values.begin(), g.values.end(), 7.0F);
+      const auto& unused = g.flat->ranges()[1];
+      unused.parameter->leaf.grad = nn::FlatParameters::view(unused, g.values);
+      unused.parameter->leaf.grad_is_stale = true;
+      sync.begin_step();
+      g.pass(sync, true, 2, g.count());
+      sync.finish();
+      for (std::int64_t i = 0; i < unused.count; ++i)
+        EXPECT_EQ(g.values[static_cast<std::size_t>(unused.first + i)], 0);
+      EXPECT_EQ(g.values[static_cast<std::size_t>(g.flat->ranges()[0].first)], 7);  // which was not stale
+      EXPECT_FALSE(unused.parameter->leaf.grad_is_stale);
+    };
+    auto sync = g.sync({.overlapped = overlapped});
+    check(sync);
+    EXPECT_FALSE(g.reducer->changed);
+    shared.reducer = nullptr;
+    kernels::Threads threads(1);
+    GradientSync alone(shared, threads, {.overlapped = overlapped});
+    check(alone);
+  }
+}
+
 TEST(GradientSync, AGradientThatChangesAfterItsBucketWasBegunIsRefused) {
   Gradients g(9);
   auto sync = g.sync({.overlapped = true});

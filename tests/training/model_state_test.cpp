@@ -109,6 +109,21 @@ TEST(ModelState, AParameterOfSeveralPiecesIsUpdatedAndRoundedWhole) {
   for (std::size_t i = 0; i < read.size(); ++i) ASSERT_EQ(read[i], static_cast<float>(i % 251)) << i;
 }
 
+TEST(ModelState, ClearedGradientsAreStaleAndTheirPaddingIsZero) {
+  TwoTensors model;
+  const Descent descent;
+  kernels::Threads threads(1);
+  ModelState state(model, &descent);
+  std::fill(state.gradients().begin(), state.gradients().end(), 3.F);
+  state.clear_gradients();
+  for (auto* parameter : {&model.plain, &model.narrow}) {
+    EXPECT_TRUE(parameter->leaf.grad_is_stale) << parameter->name;
+    parameter->leaf.grad_to_add_to(threads);
+    EXPECT_FALSE(parameter->leaf.grad_is_stale) << parameter->name;
+  }
+  for (const auto gradient : state.gradients()) EXPECT_EQ(gradient, 0);  // between the parameters too
+}
+
 TEST(ModelState, WhatIsWrittenIntoRangesReachesTheModelWhenItIsTold) {
   TwoTensors model;
   ModelState state(model, nullptr);

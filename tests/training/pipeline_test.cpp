@@ -62,7 +62,7 @@ class Multiplied final : public autograd::Node {
     const auto dx = tape.grad_target(x_);
     const float weight = weight_.leaf->value.floats()[0];
     for (std::size_t i = 0; i < tokens_of_batch; ++i) {
-      weight_.leaf->grad.floats()[0] += gradient[i] * x_.floats()[i];
+      weight_.leaf->grad_to_add_to(tape.threads())[0] += gradient[i] * x_.floats()[i];
       if (!dx.tensor.empty()) dx.tensor.floats()[i] = gradient[i] * weight;
     }
     tape.done(weight_);

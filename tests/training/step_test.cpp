@@ -42,8 +42,8 @@ class SumModel final : public StandInModel {
   class Backward final : public autograd::Node {
    public:
     Backward(std::vector<nn::Parameter*> all, double gradient) : all_(std::move(all)), gradient_(gradient) {}
-    void backward(autograd::Tape&) override {
-      for (auto* p : all_) p->leaf.grad.floats()[0] += static_cast<float>(gradient_);
+    void backward(autograd::Tape& tape) override {
+      for (auto* p : all_) p->leaf.grad_to_add_to(tape.threads())[0] += static_cast<float>(gradient_);
     }
 
    private:

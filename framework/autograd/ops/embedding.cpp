@@ -22,7 +22,8 @@ class Embedding final : public Node {
 
  private:
   void add(Tape& tape, Ids ids, const LeafUse& use, std::span<const float> dy) const {
-    if (use.leaf->trained()) kernels::embedding_backward(tape.threads(), width_, ids, dy, use.leaf->grad.floats());
+    if (use.leaf->trained())
+      kernels::embedding_backward(tape.threads(), width_, ids, dy, use.leaf->grad_to_add_to(tape.threads()));
     tape.done(use);
   }
   VarId y_;

@@ -162,14 +162,15 @@ void times_weights(Tape& tape, const Rows& rows, kernels::LinearProduct product,
   group.compute();
 }
 
-/// The gradients of the weights, which are added to.
+/// The gradients of the weights, which are added to unless they are stale.
 template <class Weight>
 void backward_weight(Tape& tape, const Rows& rows, std::int64_t in, std::int64_t out, const kernels::Elements& dy,
                      const kernels::Elements& x, const Weight& weight) {
   ExpertGroup group(tape, kernels::LinearProduct::backward_weight);
   for_experts(rows, [&](std::size_t e, const ExpertRange& range) {
-    if (weight(e).trained())
-      group.add({{range.count, in, out}, range.of(dy, out), range.of(x, in), weight(e).grad.floats()});
+    if (!weight(e).trained()) return;
+    const auto dw = weight(e).grad_target();
+    group.add({{range.count, in, out}, range.of(dy, out), range.of(x, in), dw.floats, dw.add});
   });
   group.compute();
 }

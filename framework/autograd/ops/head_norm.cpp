@@ -24,8 +24,8 @@ std::size_t floats_of(const kernels::HeadsInRows& e, std::span<const std::int64_
   return static_cast<std::size_t>(e.rows * e.channels) * offsets.size();
 }
 
-std::span<float> head_grad_of(const LeafUse& use) {
-  return use && use.leaf->trained() ? use.leaf->grad.floats() : std::span<float>{};
+std::span<float> head_grad_of(Tape& tape, const LeafUse& use) {
+  return use && use.leaf->trained() ? use.leaf->grad_to_add_to(tape.threads()) : std::span<float>{};
 }
 
 /// Writes the normalized heads of `part` of x to y. The heads are gathered into a dense array, because the norm kernels
@@ -65,7 +65,7 @@ void normalise_backward(Tape& tape, const kernels::HeadsInRows& e, const Part& p
   const auto dense = Tape::floats(memory).first(count), gradient = Tape::floats(memory).subspan(count, count);
   kernels::gather_heads(tape.threads(), e, part.offsets, x, dense);
   kernels::gather_heads(tape.threads(), e, part.offsets, dy, gradient);
-  auto dgain = head_grad_of(part.gain);
+  auto dgain = head_grad_of(tape, part.gain);
   if (dgain.empty()) {  // a frozen gain: the kernels need a place to add to
     dgain = Tape::floats(memory).subspan(2 * count, channels);
     std::fill(dgain.begin(), dgain.end(), 0.0F);
@@ -81,7 +81,7 @@ void normalise_backward(Tape& tape, const kernels::HeadsInRows& e, const Part& p
                                                  .dx = gradient,
                                                  .add = false,
                                                  .dgain = dgain,
-                                                 .dbias = head_grad_of(part.bias)});
+                                                 .dbias = head_grad_of(tape, part.bias)});
   else
     kernels::rmsnorm_backward(tape.threads(), {.dy = gradient,
                                                .x = dense,

@@ -35,9 +35,12 @@ struct Products {
     const auto backward_weight =
         in_double ? kernels::linear_backward_weight_in_double : kernels::linear_backward_weight;
     const auto backward_input = in_double ? kernels::linear_backward_input_in_double : kernels::linear_backward_input;
-    if (w.leaf->trained()) backward_weight(threads, e, dy, x.value(), w.leaf->grad.floats());
+    if (w.leaf->trained()) {
+      const auto dw = w.leaf->grad_target();
+      backward_weight(threads, e, dy, x.value(), dw.floats, dw.add);
+    }
     if (bias && bias.leaf->trained())
-      kernels::linear_backward_bias(threads, e.rows, e.out, dy, bias.leaf->grad.floats());
+      kernels::linear_backward_bias(threads, e.rows, e.out, dy, bias.leaf->grad_to_add_to(threads));
     const auto dx = tape.grad_target(x_place);
     if (!dx.tensor.empty()) backward_input(threads, e, dy, RoundedWeight(tape, *w.leaf, type), dx.tensor, dx.add);
     tape.done(w);
@@ -89,7 +92,8 @@ class AddBias final : public Node {
     if (dy.empty()) return;
     const auto& shape = dy.tensor.shape();
     if (bias_.leaf->trained())
-      kernels::linear_backward_bias(tape.threads(), shape.rows(), shape.width(), dy.tensor, bias_.leaf->grad.floats());
+      kernels::linear_backward_bias(tape.threads(), shape.rows(), shape.width(), dy.tensor,
+                                    bias_.leaf->grad_to_add_to(tape.threads()));
     tape.done(bias_);
     tape.give_grad(x_, std::move(dy));
   }

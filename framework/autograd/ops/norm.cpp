@@ -5,15 +5,15 @@
 namespace tessera::autograd {
 namespace {
 
-std::span<float> grad_of(const LeafUse& use) {
-  return use && use.leaf->trained() ? use.leaf->grad.floats() : std::span<float>{};
+std::span<float> grad_of(Tape& tape, const LeafUse& use) {
+  return use && use.leaf->trained() ? use.leaf->grad_to_add_to(tape.threads()) : std::span<float>{};
 }
 
 /// The gradient of the gain; for a frozen gain scratch memory, because the kernels always add to one.
 class GainGrad {
  public:
   GainGrad(Tape& tape, const LeafUse& gain) {
-    grad_ = grad_of(gain);
+    grad_ = grad_of(tape, gain);
     if (!grad_.empty()) return;
     const auto width = static_cast<std::size_t>(gain.leaf->value.elements());
     memory_ = tape.scratch(width);
@@ -62,7 +62,7 @@ class LayerNorm final : public Node {
                                                  .dx = dx.target.tensor,
                                                  .add = dx.target.add,
                                                  .dgain = dgain.floats(),
-                                                 .dbias = grad_of(bias_)});
+                                                 .dbias = grad_of(tape, bias_)});
     tape.done(gain_);
     tape.done(bias_);
   }

@@ -58,14 +58,14 @@ class RouteNode final : public Node {
   void backward(Tape& tape) override {
     give_logits(tape);
     if (!bias_) return;
-    if (bias_.leaf->trained()) add_load();
+    if (bias_.leaf->trained()) add_load(tape);
     tape.done(bias_);
   }
 
  private:
   /// Whole numbers, exact in fp32 up to 2^24.
-  void add_load() const {
-    const auto load = bias_.leaf->grad.floats();
+  void add_load(Tape& tape) const {
+    const auto load = bias_.leaf->grad_to_add_to(tape.threads());
     float all = 0;
     for (const auto count : kept_) all += count;
     for (std::size_t e = 0; e < load.size(); ++e) load[e] += static_cast<float>(load.size()) * kept_[e] - all;

@@ -136,8 +136,10 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
       kernels::narrow(threads, logits, rounded);
       slopes = rounded;
     }
-    if (gradient && w.trained())
-      kernels::linear_backward_weight(threads, e, slopes, at_rows(h.value(), at, width), w.grad.floats());
+    if (gradient && w.trained()) {
+      const auto dw = w.grad_target();
+      kernels::linear_backward_weight(threads, e, slopes, at_rows(h.value(), at, width), dw.floats, dw.add);
+    }
     if (!dh.empty()) kernels::linear_backward_input(threads, e, slopes, weights, at_rows(dh.tensor, at, width), false);
   }
   kernels::round_to(threads, terms.type, token_loss.floats());
