@@ -20,7 +20,8 @@ namespace tessera::autograd {
 class Tape;
 
 /// A parameter as operations see it: its value, and where its gradient is accumulated (a view of the flat main
-/// gradient). Owned by its Parameter (nn/parameter.h).
+/// gradient). Owned by its Parameter (nn/parameter.h). The backward pass of an operation writes the gradient through
+/// grad_to_add_to() or grad_target(), because at the beginning of a step it is stale.
 struct Leaf {
   Tensor value;
   Tensor grad;                 ///< fp32, shape of `value`; empty: the parameter is frozen
