@@ -10,8 +10,8 @@
 namespace tessera::autograd {
 
 std::span<float> Leaf::grad_to_add_to(kernels::Threads& threads) {
-  if (std::exchange(grad_is_stale, false)) kernels::fill(threads, 0, grad.floats());
-  return grad.floats();
+  if (std::exchange(stale_, false)) kernels::fill(threads, 0, grad_.floats());
+  return grad_.floats();
 }
 
 // A Var is one handle of its slot. The memory is released with the last handle, the slot only by clear().

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/error.h"
 #include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
 #include "framework/tensor/arena.h"
@@ -19,18 +20,26 @@ namespace tessera::autograd {
 // consumes them.
 class Tape;
 
-/// A parameter as operations see it: its value, and where its gradient is accumulated (a view of the flat main
-/// gradient). Owned by its Parameter (nn/parameter.h). The backward pass of an operation writes the gradient through
-/// grad_to_add_to() or grad_target(), because at the beginning of a step it is stale.
-struct Leaf {
+/// A parameter as operations see it: its value, and its gradient, a view of the flat main gradient. Owned by its Parameter
+/// (nn/parameter.h).
+class Leaf {
+ public:
   Tensor value;
-  Tensor grad;                 ///< fp32, shape of `value`; empty: the parameter is frozen
-  bool grad_is_stale = false;  ///< `grad` stands for zeros, whatever it holds: the next contribution overwrites it
-  std::uint64_t seen_by = 0;   ///< Tape::run_ of the last pass that used it
-  int number = -1;             ///< index among the model's parameters, for the grad-ready hook
+  std::uint64_t seen_by = 0;  ///< Tape::run_ of the last pass that used it
+  int number = -1;            ///< index among the model's parameters, for the grad-ready hook
 
+  /// Gives the memory of the gradient: fp32, shape of `value`; an empty tensor: the parameter is frozen.
+  void bind_grad(Tensor grad) { grad_ = std::move(grad); }
   /// Whether a gradient of the parameter is needed.
-  bool trained() const { return !grad.empty(); }
+  bool trained() const { return !grad_.empty(); }
+  /// From here on the gradient stands for zeros, whatever its memory holds, until someone writes it.
+  void make_grad_stale() { stale_ = true; }
+  bool grad_is_stale() const { return stale_; }
+  /// The gradient, to be read. Throws BugError if it is stale.
+  Tensor grad() const {
+    must(!stale_, "a gradient is read after it was computed");
+    return grad_;
+  }
   /// The gradient, for an operation that adds to some of it: filled with zeros if it was stale.
   std::span<float> grad_to_add_to(kernels::Threads& threads);
   /// The gradient, for an operation that computes all of it: `add` to it, or overwrite it. It is not stale afterwards.
@@ -38,7 +47,11 @@ struct Leaf {
     std::span<float> floats;
     bool add;
   };
-  GradTarget grad_target() { return {grad.floats(), !std::exchange(grad_is_stale, false)}; }
+  GradTarget grad_target() { return {grad_.floats(), !std::exchange(stale_, false)}; }
+
+ private:
+  Tensor grad_;
+  bool stale_ = false;
 };
 
 /// One use of a leaf by a recorded operation. The first use in the forward pass is the last in the backward pass: after

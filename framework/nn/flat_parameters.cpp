@@ -58,7 +58,7 @@ void FlatParameters::bind(std::span<float> values, std::span<float> gradients, s
     else
       leaf.value = Tensor(rounded.subspan(static_cast<std::size_t>(2 * range.first)), range.parameter->type,
                           range.parameter->shape());
-    leaf.grad = gradients.empty() ? Tensor{} : view(range, gradients);
+    leaf.bind_grad(gradients.empty() ? Tensor{} : view(range, gradients));
   }
 }
 

@@ -116,7 +116,7 @@ class PartEmbedding final : public autograd::Node {
     const auto dy = tape.take_grad(y_);
     if (!dy.empty() && words_.leaf->trained())
       kernels::embedding_part_backward(tape.threads(), dy.tensor.shape().width(), first_row_, tokens_,
-                                       tape.read(dy.tensor), words_.leaf->grad.floats());
+                                       tape.read(dy.tensor), words_.leaf->grad_to_add_to(tape.threads()));
     tape.done(words_);
   }
 

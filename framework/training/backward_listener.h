@@ -8,7 +8,7 @@ namespace tessera::training {
 class BackwardListener {
  public:
   virtual ~BackwardListener() = default;
-  /// A step begins; its gradients are zero or stale (Leaf::grad_is_stale).
+  /// A step begins; its gradients are zero or stale (Leaf::make_grad_stale).
   virtual void begin_step() = 0;
   /// A backward pass begins. `last`: it is that of the last micro-batch through its chunk, and completes the gradients
   /// of the chunk's parameters.

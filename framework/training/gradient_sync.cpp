@@ -86,7 +86,7 @@ void GradientSync::end_pass() { kernels::round_to(threads_, options_.type, share
 
 void GradientSync::settle(std::size_t first, std::size_t count) {
   for (const auto& range : std::span(shared_.parameters.ranges()).subspan(first, count))
-    if (auto& leaf = range.parameter->leaf; leaf.grad_is_stale) leaf.grad_to_add_to(threads_);
+    if (auto& leaf = range.parameter->leaf; leaf.grad_is_stale()) leaf.grad_to_add_to(threads_);
 }
 
 void GradientSync::begin(std::size_t bucket) {

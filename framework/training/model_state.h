@@ -43,7 +43,7 @@ class ModelState {
                        std::span<const std::size_t> group_of);
   /// Of the first part.
   void call_halfway(std::function<void()> call) { parts_.front()->call_halfway(std::move(call)); }
-  /// Declares all gradients stale (Leaf::grad_is_stale), and sets the padding between them to zero.
+  /// Declares all gradients stale (Leaf::make_grad_stale), and sets the padding between them to zero.
   void clear_gradients();
 
   const std::vector<std::span<const float>>& owned_gradients() const { return owned_gradients_; }

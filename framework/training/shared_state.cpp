@@ -54,7 +54,7 @@ void SharedState::bind() {
     else
       parameter.leaf.value = Tensor(memory_.bytes(StateArray::rounded_weights).subspan(2 * size(ranges[i].first)),
                                     parameter.type, parameter.shape());
-    parameter.leaf.grad = gradients().empty() ? Tensor{} : nn::FlatParameters::view(ranges[i], gradients());
+    parameter.leaf.bind_grad(gradients().empty() ? Tensor{} : nn::FlatParameters::view(ranges[i], gradients()));
   }
 }
 
@@ -62,7 +62,7 @@ void SharedState::clear_gradients() {
   const auto all = gradients();
   if (all.empty()) return;
   for (const auto& range : layout_.parameters().ranges()) {
-    range.parameter->leaf.grad_is_stale = true;
+    range.parameter->leaf.make_grad_stale();
     const auto padding = all.subspan(size(range.first + range.count), size(range.padded() - range.count));
     std::fill(padding.begin(), padding.end(), 0.0F);
   }

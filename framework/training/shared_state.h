@@ -35,7 +35,7 @@ class SharedState {
   std::span<float> weights();
   /// The main gradients, likewise; empty without an optimizer.
   std::span<float> gradients() { return memory_.floats(StateArray::gradients); }
-  /// Declares all gradients stale (Leaf::grad_is_stale), and sets the padding between them to zero.
+  /// Declares all gradients stale (Leaf::make_grad_stale), and sets the padding between them to zero.
   void clear_gradients();
   /// Reduces the gradients over the data-parallel ranks.
   BucketReducer& reducer() { return reducer_; }

@@ -268,7 +268,7 @@ NotFinite TrainingStep::value_not_finite(std::int64_t consumed) {
 
 NotFinite TrainingStep::gradient_not_finite(std::int64_t) {
   for (const auto* parameter : state_.parameters()) {
-    const auto at = tessera::kernels::first_not_finite(threads_, parameter->leaf.grad.floats());
+    const auto at = tessera::kernels::first_not_finite(threads_, parameter->leaf.grad().floats());
     if (at >= 0)
       return {0,
               text("the gradient of ", parameter->name, " is not finite at element ", at, "; all weights are finite")};

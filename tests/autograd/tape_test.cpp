@@ -398,7 +398,7 @@ TEST_F(Ops, TheHookFiresOnceForEachLeafWhenItsGradientIsComplete) {
   std::vector<float> seen;
   tape.on_grad_ready([&](Leaf& leaf) {
     order.push_back(leaf.number);
-    seen.assign(leaf.grad.floats().begin(), leaf.grad.floats().end());
+    seen.assign(leaf.grad().floats().begin(), leaf.grad().floats().end());
   });
   const std::vector<std::int32_t> tokens = {1, 2}, labels = {0, 4};
   const std::vector<float> mask = {1, 1};

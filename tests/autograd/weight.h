@@ -22,7 +22,7 @@ inline std::vector<float> normal(std::int64_t n, unsigned seed) {
 struct Weight {
   Weight(const Shape& shape, unsigned seed) : value(normal(shape.elements(), seed)), grad(value.size(), 0.0F) {
     leaf.value = Tensor(std::span<float>(value), shape);
-    leaf.grad = Tensor(std::span<float>(grad), shape);
+    leaf.bind_grad(Tensor(std::span<float>(grad), shape));
   }
   std::vector<float> value, grad;
   Leaf leaf;

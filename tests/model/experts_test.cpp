@@ -162,7 +162,7 @@ TEST(Experts, TheirLoadIsCountedOnceForTheBiasAndNotInEvaluation) {
       if (p->role != ParameterRole::expert_bias) continue;
       const auto kept = log.layer(layer++).kept;
       const auto all = kept[0] + kept[1] + kept[2] + kept[3];
-      for (std::size_t e = 0; e < 4; ++e) EXPECT_EQ(p->leaf.grad.floats()[e], 4 * kept[e] - all) << p->name << how;
+      for (std::size_t e = 0; e < 4; ++e) EXPECT_EQ(p->leaf.grad().floats()[e], 4 * kept[e] - all) << p->name << how;
     }
     EXPECT_EQ(layer, 2);
   }

@@ -260,7 +260,7 @@ TEST(AnyModel, AStaleGradientIsOverwrittenByWhatWouldBeAddedToZeros) {
     SCOPED_TRACE(text("seed ", seed(), ": ", words));
     Built zeros(words), stale(words);
     std::fill(stale.grads.begin(), stale.grads.end(), std::numeric_limits<float>::quiet_NaN());
-    for (const auto& range : stale.layout->ranges()) range.parameter->leaf.grad_is_stale = true;
+    for (const auto& range : stale.layout->ranges()) range.parameter->leaf.make_grad_stale();
     for (int micro_batch = 0; micro_batch < 2; ++micro_batch)
       EXPECT_EQ(backward(stale, tokens.batch()), backward(zeros, tokens.batch()));
     for (const auto& range : stale.layout->ranges()) {

@@ -163,15 +163,15 @@ TEST(GradientSync, GradientsThatNoPassWroteAreZerosBeforeTheyAreReduced) {
     const auto check = [&](GradientSync& sync) {
       std::fill(g.values.begin(), g.values.end(), 7.0F);
       const auto& unused = g.flat->ranges()[1];
-      unused.parameter->leaf.grad = nn::FlatParameters::view(unused, g.values);
-      unused.parameter->leaf.grad_is_stale = true;
+      unused.parameter->leaf.bind_grad(nn::FlatParameters::view(unused, g.values));
+      unused.parameter->leaf.make_grad_stale();
       sync.begin_step();
       g.pass(sync, true, 2, g.count());
       sync.finish();
       for (std::int64_t i = 0; i < unused.count; ++i)
         EXPECT_EQ(g.values[static_cast<std::size_t>(unused.first + i)], 0);
       EXPECT_EQ(g.values[static_cast<std::size_t>(g.flat->ranges()[0].first)], 7);  // which was not stale
-      EXPECT_FALSE(unused.parameter->leaf.grad_is_stale);
+      EXPECT_FALSE(unused.parameter->leaf.grad_is_stale());
     };
     auto sync = g.sync({.overlapped = overlapped});
     check(sync);

@@ -49,8 +49,8 @@ TEST(ModelState, AnUpdateReachesWhatTheModelReadsInEitherPrecision) {
   ModelState state(model, &descent);
   state.initialise(threads, 3);
   const float plain = read(model.plain, 14), narrow = read(model.narrow, 69);
-  model.plain.leaf.grad.floats()[14] = 2;
-  model.narrow.leaf.grad.floats()[69] = 2;
+  model.plain.leaf.grad().floats()[14] = 2;
+  model.narrow.leaf.grad().floats()[69] = 2;
   optim::StepScalars scalars;
   scalars.lr = 8;
   state.update(threads, scalars);
@@ -72,7 +72,7 @@ TEST(ModelState, TheBiasOfARouterMovesByItsRateAndIsInNoSumOverTheModel) {
   kernels::Threads threads(2);
   ModelState state(model, &descent);
   state.initialise(threads, 3);
-  const auto load = model.bias.leaf.grad.floats();  // each expert's tokens, times 4, less those of all
+  const auto load = model.bias.leaf.grad().floats();  // each expert's tokens, times 4, less those of all
   std::copy_n(std::array{-1.0F, 0.0F, 1000.0F, 3.0F}.begin(), 4, load.begin());
   std::array<optim::StepScalars, 2> scalars;
   scalars[1].lr = 0.25;
@@ -102,7 +102,7 @@ TEST(ModelState, AParameterOfSeveralPiecesIsUpdatedAndRoundedWhole) {
   const Descent descent;
   kernels::Threads threads(2);
   ModelState state(model, &descent);
-  for (std::size_t i = 0; i < 100'003; ++i) model.values.leaf.grad.floats()[i] = static_cast<float>(i % 251);
+  for (std::size_t i = 0; i < 100'003; ++i) model.values.leaf.grad().floats()[i] = static_cast<float>(i % 251);
   state.update(threads, optim::StepScalars{.step = 1, .lr = -1});
   std::vector<float> read(100'003);  // whole numbers up to 256 have a bfloat16
   checkpoint::copy_converted(model.values.leaf.value, Tensor(std::span(read), model.values.shape()));
@@ -117,9 +117,9 @@ TEST(ModelState, ClearedGradientsAreStaleAndTheirPaddingIsZero) {
   std::fill(state.gradients().begin(), state.gradients().end(), 3.F);
   state.clear_gradients();
   for (auto* parameter : {&model.plain, &model.narrow}) {
-    EXPECT_TRUE(parameter->leaf.grad_is_stale) << parameter->name;
+    EXPECT_TRUE(parameter->leaf.grad_is_stale()) << parameter->name;
     parameter->leaf.grad_to_add_to(threads);
-    EXPECT_FALSE(parameter->leaf.grad_is_stale) << parameter->name;
+    EXPECT_FALSE(parameter->leaf.grad_is_stale()) << parameter->name;
   }
   for (const auto gradient : state.gradients()) EXPECT_EQ(gradient, 0);  // between the parameters too
 }

@@ -83,7 +83,7 @@ class FakeChunk final : public StandInModel {
   FakeChunk(std::int64_t number, std::int64_t number_here, bool is_last, Record& record)
       : number_(number), here_(number_here), is_last_(is_last), record_(record) {
     leaf_.value = Tensor(std::span(&weight_, 1), Shape{1});
-    leaf_.grad = Tensor(std::span(&gradient_, 1), Shape{1});
+    leaf_.bind_grad(Tensor(std::span(&gradient_, 1), Shape{1}));
     leaf_.number = static_cast<int>(number_here);
   }
   Boundary boundary(const TokenBatch& batch) const override {

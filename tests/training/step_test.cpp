@@ -240,7 +240,7 @@ TEST_F(StepTest, AnEvaluationContinuesAtItsSamplesAndRecordsNothing) {
 TEST_F(StepTest, PaddingIsNeitherCountedAsZeroNorInTheNormOfTheWeights) {
   step().backward(6);
   EXPECT_EQ(step().zeros_in_gradients(), 0);
-  model_->all[2]->leaf.grad.floats()[0] = 0;
+  model_->all[2]->leaf.grad().floats()[0] = 0;
   EXPECT_EQ(step().zeros_in_gradients(), 1);
   EXPECT_DOUBLE_EQ(step().weight_norm(), 0.5);
 }

@@ -44,7 +44,7 @@ class SomeTensors final : public StandInModel {
   /// The gradient of rank `rank` in step `step`.
   void add_gradients(int rank, int step) const {
     for (const auto* p : all) {
-      auto gradient = p->leaf.grad.floats();
+      auto gradient = p->leaf.grad().floats();
       for (std::size_t i = 0; i < gradient.size(); ++i)
         gradient[i] += static_cast<float>(static_cast<int>(i % 5) - 2 + rank * step);
     }
