@@ -29,7 +29,15 @@ Var::~Var() {
   if (tape_) tape_->drop(slot_);
 }
 
-const Tensor& Var::value() const { return tape_->slots_[slot_].value; }
+const Tensor& Var::value() const {
+  const auto& slot = tape_->slots_[slot_];
+  if (slot.discarded) {
+    const TraceSpan span(TraceKind::operation, "recomputation");
+    tape_->slots_[slot.source].by->restore(*tape_);
+  }
+  return slot.value;
+}
+const Shape& Var::shape() const { return tape_->slots_[slot_].value.shape(); }
 bool Var::wants_grad() const { return tape_ && tape_->slots_[slot_].wants_grad; }
 
 // An fp32 tensor is used in place unless its values must be rounded first; then a rounded copy is made.
@@ -63,9 +71,14 @@ Tape::Tape(Arena& arena, kernels::Threads& threads, bool records)
 }
 
 Var Tape::add_slot(Tensor value, Memory memory, bool wants_grad) {
-  slots_.push_back(
-      {.value = value, .memory = std::move(memory), .grad = {}, .handles = 1, .wants_grad = wants_grad && records_});
-  return {this, static_cast<std::uint32_t>(slots_.size() - 1)};
+  const auto slot = static_cast<std::uint32_t>(slots_.size());
+  slots_.push_back({.value = value,
+                    .memory = std::move(memory),
+                    .grad = {},
+                    .source = slot,
+                    .handles = 1,
+                    .wants_grad = wants_grad && records_});
+  return {this, slot};
 }
 
 Var Tape::make(DType type, const Shape& shape, bool wants_grad) {
@@ -90,7 +103,9 @@ Var Tape::reuse(Var old, bool wants_grad) {
 Var Tape::alias(const Var& other, bool wants_grad) {
   const auto value = slots_[other.slot_].value;
   auto memory = slots_[other.slot_].memory;
-  return add_slot(value, std::move(memory), wants_grad);
+  auto alias = add_slot(value, std::move(memory), wants_grad);
+  slots_.back().source = slots_[other.slot_].source;
+  return alias;
 }
 
 Var Tape::adopt(const Var& other, bool wants_grad) {
@@ -99,15 +114,38 @@ Var Tape::adopt(const Var& other, bool wants_grad) {
   return add_slot(slot.value, slot.memory, wants_grad);
 }
 
+void Tape::discard(VarId of) {
+  if (!slots_[of.slot].by) return;
+  for (auto slot = slots_.begin() + of.slot; slot != slots_.end(); ++slot) {
+    if (slot->source != of.slot || slot->handles == 0) continue;
+    slot->memory = {};
+    slot->discarded = true;
+  }
+}
+
+void Tape::refill(std::uint32_t source, const Tensor& value, const Memory& memory) {
+  for (auto slot = slots_.begin() + source; slot != slots_.end(); ++slot) {
+    if (slot->source != source || !slot->discarded || slot->handles == 0) continue;
+    slot->value = value;
+    slot->memory = memory;
+    slot->discarded = false;
+  }
+}
+
+Tensor Tape::renewed(VarId of) {
+  const auto& before = slots_[of.slot].value;
+  const auto memory = arena_.allocate(before.bytes());
+  const Tensor value(memory.bytes(), before.dtype(), before.shape());
+  refill(of.slot, value, memory);
+  return value;
+}
+
 void Tape::restore(VarId of, const Var& from) {
-  auto& slot = slots_[of.slot];
+  const auto& before = slots_[of.slot].value;
   const auto& other = from.tape_->slots_[from.slot_];
-  must(&from.tape_->arena_ == &arena_ && other.value.shape() == slot.value.shape() &&
-           other.value.dtype() == slot.value.dtype(),
+  must(&from.tape_->arena_ == &arena_ && other.value.shape() == before.shape() && other.value.dtype() == before.dtype(),
        "a value is restored with what it was");
-  if (slot.handles == 0) return;
-  slot.value = other.value;
-  slot.memory = other.memory;
+  refill(of.slot, other.value, other.memory);
 }
 
 Tape& Tape::inside(bool records) {

@@ -75,9 +75,9 @@ class Var {
 
   /// Default-constructed: no value.
   bool empty() const { return tape_ == nullptr; }
-  /// The memory is the arena's or, for Tape::input, the caller's.
+  /// The memory is the arena's or, for Tape::input, the caller's. A discarded value (Tape::discard) is computed again.
   const Tensor& value() const;
-  const Shape& shape() const { return value().shape(); }
+  const Shape& shape() const;
   /// The elements of an fp32 value; throws ShapeError for another type.
   std::span<float> floats() const { return value().floats(); }
   Tape& tape() const { return *tape_; }
@@ -155,6 +155,16 @@ class Node {
   virtual void backward(Tape& tape) = 0;
 };
 
+/// A recorded operation that can compute its result again, with the same bits, from what it keeps for its backward pass.
+class Restorable {
+ public:
+  /// Gives the discarded result its elements with Tape::renewed or Tape::restore.
+  virtual void restore(Tape& tape) = 0;
+
+ protected:
+  ~Restorable() = default;
+};
+
 /// The record of one forward pass of one micro-batch through one model chunk. Several tapes may be alive at once on one
 /// arena (pipeline schedules). After clear() a tape is used again without heap allocations. Not thread-safe: one thread
 /// records, the kernels inside use `threads`.
@@ -190,10 +200,16 @@ class Tape {
   Var alias(const Var& other, bool wants_grad);
   /// A value of another tape on the same arena, with shared memory. Throws BugError for another arena.
   Var adopt(const Var& other, bool wants_grad);
-  /// Frees the memory of a value although handles refer to it: nothing may read it before restore().
-  void discard(VarId of) { slots_[of.slot].memory = {}; }
-  /// Gives a discarded value the elements of a value of another tape on the same arena, with shared memory. Does
-  /// nothing if no handle of it is left. Throws BugError for another shape, type or arena.
+  /// Notes that `by`, the operation that gave a value, can compute it again.
+  void restored_by(VarId of, Restorable& by) { slots_[of.slot].by = &by; }
+  /// Frees the memory of a value, and of its aliases, although recorded operations keep it: the first to read it finds
+  /// it computed again, usually in the backward pass. Does nothing to a value that no recorded operation can compute
+  /// again. Source: Megatron-LM core, CheckpointWithoutOutput.
+  void discard(VarId of);
+  /// For Restorable::restore: new memory for a discarded value, to be filled by the caller.
+  Tensor renewed(VarId of);
+  /// The same with the elements of a value of another tape on the same arena, with shared memory. Throws BugError for
+  /// another shape, type or arena.
   void restore(VarId of, const Var& from);
   /// A nested tape for the passes inside one operation (recomputation). Owned by this tape and used again by the next
   /// operation; the user clears it. Its grad-ready hook is this tape's, so a leaf used on it must be used nowhere else.
@@ -279,13 +295,17 @@ class Tape {
     Tensor value;
     Memory memory;
     Gradient grad;
+    Restorable* by = nullptr;  ///< computes the value again; null: nothing does
+    std::uint32_t source = 0;  ///< the value that this is an alias of; else itself
     std::uint32_t handles = 0;
-    bool wants_grad = false;
+    bool wants_grad = false, discarded = false;
   };
   static constexpr std::size_t chunk_bytes = 1 << 16;
 
   /// A new slot with one handle.
   Var add_slot(Tensor value, Memory memory, bool wants_grad);
+  /// Gives a discarded value and its discarded aliases, as far as handles refer to them, these elements.
+  void refill(std::uint32_t slot, const Tensor& value, const Memory& memory);
   /// One handle fewer; frees the memory of the value when none is left.
   void drop(std::uint32_t slot);
   /// Memory for a Node: nodes are placement-constructed in chunks, which saves a heap allocation each.

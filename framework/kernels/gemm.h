@@ -27,10 +27,10 @@ struct Factor {
   }
 };
 
-/// c = a b^T + bias, or c += a b^T when `add`; if `act` is not none, also y = act(a b^T + bias).
+/// c = a b^T + bias, or c += a b^T when `add`; if `act` is not none, also y = act(c).
 ///
 ///   a      [M, K], b [N, K] in the sense of Factor; float32, bfloat16 or float16
-///   c, y   [M, N], dense; the same types. The sum is fp32; c and y are each rounded once
+///   c, y   [M, N], dense; the same types. The sum is fp32; c is rounded once, and so is y
 ///
 /// If k is the outer index of `a` (a weight gradient), c is float32 and there is no activation. Internal to this
 /// component: linear.h checks the extents and is what other components call.

@@ -89,6 +89,7 @@ void block(const MatrixProduct& p, std::int64_t row, std::int64_t rows, std::int
   for (std::int64_t r = 0; r < rows; ++r) {
     if (rounds) narrow_range(line(r), line_of(p.c, r));
     if (p.act == Activation::none) continue;
+    if (rounds) widen_range(line_of(p.c, r), line(r));  // the activation of what was rounded
     const auto y = line_of(p.y, r);
     if (y.type == DType::float32) {
       activation_range(p.act, line(r).data(), reinterpret_cast<float*>(y.at), width);

@@ -147,7 +147,8 @@ struct Sums {
   std::int64_t row;  ///< floats from a row to the next
 };
 
-/// Finishes `count` rows of c from row `row`, columns [col, col + cols): the activation, and the rounding to 16 bits.
+/// Finishes `count` rows of c from row `row`, columns [col, col + cols): the rounding to 16 bits, and the activation of
+/// what was rounded.
 void finish(const TileKernels& t, const MatrixProduct& p, std::int64_t row, std::int64_t count, std::int64_t col,
             std::int64_t cols, const Sums& sums) {
   const auto size = static_cast<std::size_t>(cols);
@@ -157,6 +158,7 @@ void finish(const TileKernels& t, const MatrixProduct& p, std::int64_t row, std:
     const auto c = p.c.part(first, size);
     if (c.type != DType::float32) packing_of(t, c.type).narrow(from, cols, c.at);
     if (p.act == Activation::none) continue;
+    if (c.type != DType::float32) packing_of(t, c.type).widen(c.at, cols, from);
     const auto y = p.y.part(first, size);
     if (y.type == DType::float32) {
       activation_range(p.act, from, reinterpret_cast<float*>(y.at), size);

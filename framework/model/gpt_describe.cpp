@@ -387,8 +387,6 @@ void describe_feed_forward(options::Schema<O>& s) {
       .otherwise([](const O& o) { return o.mlp_bias(); }, "`add_bias_linear`");
 }
 
-constexpr auto all_recomputed = [](const O& o) { return o.recompute_granularity == Recomputation::full; };
-
 void describe_rest(options::Schema<O>& s) {
   s.option("untie_embeddings_and_output_weights", &O::untie_embeddings_and_output_weights,
            "The output layer has its own weights instead of sharing the word embedding's.");
@@ -428,55 +426,6 @@ void describe_rest(options::Schema<O>& s) {
            "every matrix.")
       .alias("init_method_xavier_uniform", {{"true", "xavier_uniform"}, {"false", ""}})
       .no_flag("Megatron-LM stops at its flag");
-  s.option("recompute_granularity", &O::recompute_granularity,
-           "Activation recomputation in the backward pass: full (whole layers) or selective (`recompute_modules`).")
-      .alias("recompute_activations", {{"true", "selective"}, {"false", ""}});
-  s.option("recompute_method", &O::recompute_method,
-           "With recompute_granularity full: uniform recomputes all layers, `recompute_num_layers` at a time; block "
-           "recomputes the first `recompute_num_layers`.")
-      .must(
-          "REC3", [](const O& o) { return !all_recomputed(o) || o.recompute_method; },
-          [](const O&) { return "recompute_granularity is full, but recompute_method is missing"; },
-          "give uniform or block", {"recompute_granularity"})
-      .must(
-          "REC2", [](const O& o) { return o.recompute_granularity != Recomputation::selective || !o.recompute_method; },
-          [](const O&) { return "recompute_method is given, but recompute_granularity is selective; it is for full"; },
-          "leave it out", {"recompute_granularity"});
-  s.option("recompute_num_layers", &O::recompute_num_layers,
-           "Number of layers recomputed together (uniform, at least 1), or number of recomputed layers (block).")
-      .at_least(0)
-      .at_most(options::most_layers)
-      .must(
-          "REC3",
-          [](const O& o) {
-            return !all_recomputed(o) || o.recompute_method != RecomputedLayers::uniform || o.recompute_num_layers != 0;
-          },
-          [](const O&) {
-            return "recompute_num_layers is 0, but recompute_method uniform recomputes so many at a time";
-          },
-          "give 1 or more, or leave recompute_granularity out", {"recompute_granularity", "recompute_method"})
-      .must(
-          "REC3", [](const O& o) { return !all_recomputed(o) || o.recompute_num_layers; },
-          [](const O&) { return "recompute_granularity is full, but recompute_num_layers is missing"; }, "give it",
-          {"recompute_granularity"})
-      .must(
-          "REC2",
-          [](const O& o) { return o.recompute_granularity != Recomputation::selective || !o.recompute_num_layers; },
-          [](const O&) {
-            return "recompute_num_layers is given, but recompute_granularity is selective; it is for full";
-          },
-          "leave it out", {"recompute_granularity"});
-  s.option("recompute_modules", &O::recompute_modules,
-           "With recompute_granularity selective: modules to recompute: core_attn (attention without its projections), "
-           "mlp (the feed-forward network of dense layers), moe (experts and their router), moe_act (activations of "
-           "experts; no effect, they are always recomputed), mla_up_proj (up-projections and rotation of multi-latent "
-           "attention).")
-      .must(
-          "REC5", [](const O& o) { return o.multi_latent_attention || !o.recomputes(RecomputedModule::mla_up_proj); },
-          [](const O&) { return "recompute_modules has mla_up_proj, but multi_latent_attention is false"; },
-          "leave mla_up_proj out", {"multi_latent_attention", "recompute_granularity"})
-      .matters_when([](const O& o) { return o.recompute_granularity == Recomputation::selective; },
-                    "`recompute_granularity` is not selective");
 }
 
 }  // namespace
@@ -490,6 +439,7 @@ void describe(options::Schema<GptOptions>& s) {
   describe_norms(s);
   describe_feed_forward(s);
   describe_rest(s);
+  describe_recomputation(s);
   describe_prediction(s);
 }
 

@@ -11,6 +11,7 @@
 #include "framework/model/layer_sizes.h"
 #include "framework/model/model.h"
 #include "framework/model/prediction_layer.h"
+#include "framework/model/recomputed_layers.h"
 #include "framework/model/visibility.h"
 #include "framework/nn/key_value_cache.h"
 #include "framework/parallel/tensor_parallel.h"
@@ -45,10 +46,11 @@ class GptModel final : public Model {
   }
 
  private:
-  TransformerLayer::Submodules layer_parts(const std::string& name, std::int64_t number) const;
+  TransformerLayer::Submodules layer_parts(const std::string& name, std::int64_t number,
+                                           bool recomputes_activation) const;
   std::unique_ptr<nn::Attention> make_attention(const std::string& name, std::int64_t layer) const;
-  std::unique_ptr<TransformerLayer> make_layer(const std::string& name, std::int64_t number) const;
-  bool recomputes_layers() const;
+  std::unique_ptr<TransformerLayer> make_layer(const std::string& name, std::int64_t number,
+                                               std::optional<std::int64_t> at) const;
   autograd::Var through_layers(autograd::Var x, const nn::Pass& pass) const;
   autograd::Var project(const autograd::Var& h, const nn::Pass& pass) const;
   autograd::Var before_head(const autograd::Var& h, const nn::Pass& pass) const;
@@ -152,18 +154,21 @@ void GptModel::add_layers() {
                     positions_, o_.rotary_scaling(positions_));
   for (std::int64_t i = chunk_.first_layer; i < chunk_.first_layer + *chunk_.layers; ++i) {
     if (std::find(chunk_.noop.begin(), chunk_.noop.end(), i) != chunk_.noop.end()) continue;
-    layers_.push_back(make_layer(text("decoder.layers.", i), i));
+    layers_.push_back(make_layer(text("decoder.layers.", i), i, static_cast<std::int64_t>(layers_.size())));
     contains(*layers_.back());
   }
 }
 
-std::unique_ptr<TransformerLayer> GptModel::make_layer(const std::string& name, std::int64_t number) const {
+/// `at` counts the layers of the chunk, without no-op layers; nullopt: a layer of multi-token prediction.
+std::unique_ptr<TransformerLayer> GptModel::make_layer(const std::string& name, std::int64_t number,
+                                                       std::optional<std::int64_t> at) const {
   const bool recomputes = has_experts(o_, moe_, number)
                               ? moe_.moe_layer_recompute || o_.recomputes(RecomputedModule::moe)
                               : o_.recomputes(RecomputedModule::mlp);
   const LayerForm form{o_.hidden_dropout_rate, o_.use_parallel_residual, o_.apply_residual_connection_post_norm,
-                       recomputes};
-  return std::make_unique<TransformerLayer>(name, number, form, layer_parts(name, number));
+                       recomputes, recomputes_norms(o_, chunk_, at)};
+  const bool activation = !recomputes && recomputes_activation(o_, chunk_, at);
+  return std::make_unique<TransformerLayer>(name, number, form, layer_parts(name, number, activation));
 }
 
 void GptModel::add_predictions() {
@@ -171,7 +176,7 @@ void GptModel::add_predictions() {
   for (std::int64_t k = 0; k < o_.predictions(); ++k) {
     const auto name = text("mtp.layers.", k);
     predictions_.push_back(std::make_unique<PredictionLayer>(
-        name, o_.hidden_size, o_.norm(), init, maker_, make_layer(name + ".transformer_layer", o_.num_layers + k)));
+        name, o_.hidden_size, o_.norm(), init, maker_, make_layer(name + ".transformer_layer", o_.num_layers + k, {})));
     contains(*predictions_.back());
   }
 }
@@ -225,7 +230,8 @@ std::unique_ptr<nn::Attention> GptModel::make_attention(const std::string& name,
                                              rotary, maker_);
 }
 
-TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std::int64_t number) const {
+TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std::int64_t number,
+                                                   bool recomputes_activation) const {
   const auto norm = [&](const char* which, double gain = 1) {
     return nn::make_norm(o_.norm(), text(name, ".", which), o_.hidden_size, gain);
   };
@@ -237,32 +243,32 @@ TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std:
     parts.after_feed_forward = norm("post_mlp_layernorm", o_.ffn_post_norm_scale);
   }
   parts.attention = make_attention(name + ".self_attention", number);
-  if (has_experts(o_, moe_, number))
-    parts.feed_forward = std::make_unique<nn::MixtureOfExperts>(o_.feed_forward(), name + ".mlp", number,
-                                                                expert_sizes(o_, moe_), expert_, maker_);
-  else
-    parts.feed_forward = nn::make_feed_forward(o_.feed_forward(), name + ".mlp", feed_forward_sizes(o_), maker_);
+  if (has_experts(o_, moe_, number)) {
+    auto sizes = expert_sizes(o_, moe_);
+    sizes.recomputes_activation = recomputes_activation;
+    parts.feed_forward =
+        std::make_unique<nn::MixtureOfExperts>(o_.feed_forward(), name + ".mlp", number, sizes, expert_, maker_);
+  } else {
+    auto sizes = feed_forward_sizes(o_);
+    sizes.recomputes_activation = recomputes_activation;
+    parts.feed_forward = nn::make_feed_forward(o_.feed_forward(), name + ".mlp", sizes, maker_);
+  }
   return parts;
 }
 
-bool GptModel::recomputes_layers() const {
-  return chunk_.recompute ? chunk_.recompute->layers > 0 : o_.recompute_granularity == Recomputation::full;
-}
-
 autograd::Var GptModel::through_layers(autograd::Var x, const nn::Pass& pass) const {
-  const bool full = recomputes_layers();
-  const bool block = chunk_.recompute || (full && *o_.recompute_method == RecomputedLayers::block);
-  // "block": the first `count` layers are recomputed one by one. "uniform": all layers, `count` at a time.
+  const bool uniform =
+      !chunk_.recompute && recomputes_layers(o_, chunk_) && o_.recompute_method == RecomputedLayers::uniform;
   const auto layers = static_cast<std::int64_t>(layers_.size());
-  const auto wanted = chunk_.recompute ? chunk_.recompute->layers : full ? *o_.recompute_num_layers : 0;
-  const auto count = std::min(wanted, layers);
-  if (!full || block) {
+  if (!uniform) {
+    const auto alone = layers_recomputed_alone(o_, chunk_);
     for (std::int64_t i = 0; i < layers; ++i) {
       const auto one = std::span(layers_).subspan(static_cast<std::size_t>(i), 1);
-      x = i < count ? recomputed_layers(x, one, pass) : one[0]->forward(std::move(x), pass);
+      x = i < alone ? recomputed_layers(x, one, pass) : one[0]->forward(std::move(x), pass);
     }
     return x;
   }
+  const auto count = std::min(*o_.recompute_num_layers, layers);
   for (std::int64_t i = 0; i < layers; i += count)
     x = recomputed_layers(
         x,
@@ -392,7 +398,7 @@ void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const Toke
       return held_tokens(tape, context_, batch.samples, batch.seq_length, array);
     };
     const auto embedding = embedded(tape, here(tokens), pass, site);
-    h = predictions_[k]->forward(embedding, h, pass, recomputes_layers());
+    h = predictions_[k]->forward(embedding, h, pass, recomputes_layers(o_, chunk_));
     tape.computes_in(DType::float32);
     const auto seed = mode.sums_losses ? mode.loss_seed : counted > 0 ? mode.auxiliary_seed / counted : 0;
     const auto loss =

@@ -79,13 +79,14 @@ enum class RecomputedLayers { uniform, block };
 inline options::Words<RecomputedLayers> words(RecomputedLayers) {
   return {{"uniform", RecomputedLayers::uniform}, {"block", RecomputedLayers::block}};
 }
-enum class RecomputedModule { core_attn, mlp, moe, moe_act, mla_up_proj };
+enum class RecomputedModule { core_attn, mlp, moe, moe_act, mla_up_proj, layernorm };
 inline options::Words<RecomputedModule> words(RecomputedModule) {
   return {{"core_attn", RecomputedModule::core_attn},
           {"mlp", RecomputedModule::mlp},
           {"moe", RecomputedModule::moe},
           {"moe_act", RecomputedModule::moe_act},
-          {"mla_up_proj", RecomputedModule::mla_up_proj}};
+          {"mla_up_proj", RecomputedModule::mla_up_proj},
+          {"layernorm", RecomputedModule::layernorm}};
 }
 
 /// model_config for model_type gpt: a decoder of the GPT family is a combination of these options. describe() has the
@@ -170,6 +171,11 @@ struct GptOptions {
   std::optional<RecomputedLayers> recompute_method;
   std::optional<std::int64_t> recompute_num_layers;
   std::vector<RecomputedModule> recompute_modules = {RecomputedModule::core_attn};
+  bool recompute_norm = false;
+  std::optional<std::int64_t> recompute_norm_num_layers;
+  bool recompute_activation_function = false;
+  std::optional<std::int64_t> recompute_activation_function_num_layers;
+  bool enable_recompute_layers_per_pp_rank = false;
 
   // Values derived from the options.
   nn::FeedForwardKind feed_forward() const;
@@ -217,9 +223,10 @@ struct GptOptions {
 };
 /// Declares the options.
 void describe(options::Schema<GptOptions>& s);
-/// The part of it about multi-latent attention and multi-token prediction.
+/// The parts of it about multi-latent attention, multi-token prediction and activation recomputation.
 void describe_latent_attention(options::Schema<GptOptions>& s);
 void describe_prediction(options::Schema<GptOptions>& s);
+void describe_recomputation(options::Schema<GptOptions>& s);
 
 /// The rules that these options and those of moe_config break together; options are named with their group. Empty:
 /// none.

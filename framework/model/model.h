@@ -38,6 +38,7 @@ struct ModelChunk {
   std::int64_t first_layer = 0;        ///< index in the whole model
   std::optional<std::int64_t> layers;  ///< absent: all layers from first_layer on
   std::vector<std::int64_t> noop;      ///< indices in the whole model of layers that do nothing
+  int chunk = 0, chunks = 1;           ///< its index among the chunks of its stage, and their number
   /// Activation recomputation: the number of layers at the beginning that are recomputed as a whole, and the number of
   /// following layers that recompute attention; absent: as model_config says.
   struct Recompute {

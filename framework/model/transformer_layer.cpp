@@ -23,27 +23,45 @@ autograd::Var TransformerLayer::forward(autograd::Var x, const nn::Pass& pass) c
   return x;
 }
 
-// `normed` is released as early as possible, so that its memory can be used again when no backward pass needs it.
+// What a norm gives is released as early as possible, so that its memory can be used again when no backward pass needs
+// it, or when that recomputes it.
 autograd::Var TransformerLayer::one_after_the_other(autograd::Var x, const nn::Pass& pass) const {
-  auto normed = parts_.before_attention->forward(x);
-  auto mixed = attend(normed, pass);
-  if (form_.residual_after_norm) x = std::move(normed);
-  normed = {};
-  x = join(std::move(mixed), x, parts_.after_attention.get(), 1, pass);
-
-  normed = parts_.before_feed_forward->forward(x);
-  auto fed = feed(normed, pass);
-  if (form_.residual_after_norm) x = std::move(normed);
-  normed = {};
-  return join(std::move(fed), x, parts_.after_feed_forward.get(), 2, pass);
+  auto& tape = x.tape();
+  const auto branch = [&](const nn::Norm& before, const auto& through, const nn::Norm* after, std::uint64_t which) {
+    auto normed = before.forward(x);
+    const autograd::VarId result = normed;
+    auto out = through(normed);
+    if (form_.residual_after_norm)
+      x = std::move(normed);
+    else
+      forget(tape, result);
+    normed = {};
+    x = join(std::move(out), x, after, which, pass);
+    if (form_.residual_after_norm) forget(tape, result);
+  };
+  branch(
+      *parts_.before_attention, [&](const auto& in) { return attend(in, pass); }, parts_.after_attention.get(), 1);
+  branch(
+      *parts_.before_feed_forward, [&](const auto& in) { return feed(in, pass); }, parts_.after_feed_forward.get(), 2);
+  return x;
 }
 
 autograd::Var TransformerLayer::side_by_side(const autograd::Var& x, const nn::Pass& pass) const {
-  const auto normed = parts_.before_attention->forward(x);
+  auto normed = parts_.before_attention->forward(x);
   auto mixed = attend(normed, pass);
-  auto fed = feed(parts_.before_feed_forward ? parts_.before_feed_forward->forward(x) : normed, pass);
+  if (parts_.before_feed_forward) {
+    forget(x.tape(), normed);
+    normed = parts_.before_feed_forward->forward(x);
+  }
+  auto fed = feed(normed, pass);
+  forget(x.tape(), normed);
+  normed = {};
   const auto half = join(std::move(mixed), x, parts_.after_attention.get(), 1, pass);
   return join(std::move(fed), half, parts_.after_feed_forward.get(), 2, pass);
+}
+
+void TransformerLayer::forget(autograd::Tape& tape, autograd::VarId normed) const {
+  if (form_.recomputes_norms) tape.discard(normed);
 }
 
 autograd::Var TransformerLayer::attend(const autograd::Var& normed, const nn::Pass& pass) const {

@@ -13,6 +13,7 @@ struct LayerForm {
   bool parallel = false;                 ///< both branches read the layer's input (GPT-NeoX)
   bool residual_after_norm = false;      ///< the residual is the output of the norm, not its input
   bool recomputes_feed_forward = false;  ///< recompute the feed-forward in the backward pass
+  bool recomputes_norms = false;         ///< recompute the norms before the branches there, whose results are not kept
 };
 
 /// A transformer layer: x + dropout(attention(norm(x))), then the same with the feed-forward. A norm after a branch
@@ -40,6 +41,8 @@ class TransformerLayer final : public nn::Module {
   autograd::Var side_by_side(const autograd::Var& x, const nn::Pass& pass) const;
   autograd::Var attend(const autograd::Var& normed, const nn::Pass& pass) const;
   autograd::Var feed(const autograd::Var& normed, const nn::Pass& pass) const;
+  /// Call when nothing in the forward pass reads the result of a norm before a branch any more.
+  void forget(autograd::Tape& tape, autograd::VarId normed) const;
   /// Adds a branch to the residual, with dropout and an optional norm.
   autograd::Var join(autograd::Var branch, const autograd::Var& residual, const nn::Norm* after, std::uint64_t which,
                      const nn::Pass& pass) const;

@@ -42,7 +42,8 @@ FeedForwardKind gated(FeedForwardKind kind);
 struct FeedForwardSizes {
   std::int64_t hidden = 0, inner = 0;  ///< inner: ffn_hidden_size; a gated kind has 2 * inner outputs of linear_fc1
   bool has_bias = false;
-  Init init = {}, out_init = {};  ///< of linear_fc1 and of linear_fc2
+  Init init = {}, out_init = {};       ///< of linear_fc1 and of linear_fc2
+  bool recomputes_activation = false;  ///< the backward pass applies the activation again; its result is not kept
 };
 
 /// The rows of a linear_fc1 of `parts` blocks (2 for a gate and up, else 1) of `inner` rows on a rank, which has the

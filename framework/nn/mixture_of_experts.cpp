@@ -21,8 +21,12 @@ MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name
   if (s.shared_inner == 0) return;
   if (s.shared_gate)
     shared_gate_ = &declare("shared_experts.gate_weight", ParameterRole::router, {1, s.hidden}, s.init);
-  const FeedForwardSizes shared{
-      .hidden = s.hidden, .inner = s.shared_inner, .has_bias = false, .init = s.init, .out_init = s.out_init};
+  const FeedForwardSizes shared{.hidden = s.hidden,
+                                .inner = s.shared_inner,
+                                .has_bias = false,
+                                .init = s.init,
+                                .out_init = s.out_init,
+                                .recomputes_activation = s.recomputes_activation};
   shared_ = make_feed_forward(kind, inner("shared_experts"), shared, maker);
   contains(*shared_);
 }

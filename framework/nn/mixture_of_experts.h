@@ -22,12 +22,13 @@ struct ExpertSizes {
   kernels::DropPolicy drop_policy = kernels::DropPolicy::probs;
   RouterProduct product = RouterProduct::as_layer;
   double jitter = 0;  ///< in training the router's input is multiplied by random factors in [1 - jitter, 1 + jitter]
-  bool forces_balance = false;    ///< random numbers take the place of the logits
-  bool has_bias = false;          ///< the router has a bias for the selection
-  bool weights_on_input = false;  ///< weights of choices multiply the experts' input
-  std::int64_t shared_inner = 0;  ///< of the shared expert, which sees every token; 0: none
-  bool shared_gate = false;       ///< its output is multiplied by a sigmoid of a product with the input
-  Init init = {}, out_init = {};  ///< of router and linear_fc1, and of linear_fc2
+  bool forces_balance = false;         ///< random numbers take the place of the logits
+  bool has_bias = false;               ///< the router has a bias for the selection
+  bool weights_on_input = false;       ///< weights of choices multiply the experts' input
+  std::int64_t shared_inner = 0;       ///< of the shared expert, which sees every token; 0: none
+  bool shared_gate = false;            ///< its output is multiplied by a sigmoid of a product with the input
+  bool recomputes_activation = false;  ///< of the shared expert, as FeedForwardSizes has it
+  Init init = {}, out_init = {};       ///< of router and linear_fc1, and of linear_fc2
 };
 
 /// A mixture of experts: a router sends each token to the best of many feed-forward networks. Their weighted outputs

@@ -100,7 +100,8 @@ namespace {
 
 const model::GptOptions* gpt_options(const Recipe& recipe) { return recipe.model.options<model::GptOptions>(); }
 
-model::ModelChunk chunk_of(const parallel::LayerPlan& plan, const parallel::Chunk& chunk) {
+model::ModelChunk chunk_of(const parallel::LayerPlan& plan, std::int64_t stage, std::int64_t number) {
+  const auto& chunk = plan.at(stage, number);
   model::ModelChunk out;
   out.noop = plan.noop_layers();
   if (plan.stages() == 1 && plan.chunks() == 1 && !chunk.recompute) return out;
@@ -108,6 +109,8 @@ model::ModelChunk chunk_of(const parallel::LayerPlan& plan, const parallel::Chun
   out.loss = chunk.loss;
   out.first_layer = chunk.first_layer;
   out.layers = chunk.layers;
+  out.chunk = static_cast<int>(number);
+  out.chunks = static_cast<int>(plan.chunks());
   if (chunk.recompute) out.recompute = {chunk.recompute->layers, chunk.recompute->attention};
   return out;
 }
@@ -127,8 +130,8 @@ std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std
                           .context = context,
                           .expert = expert};
   std::vector<std::unique_ptr<model::Model>> chunks;
-  for (const auto& chunk : plan.stage(stage)) {
-    parts.chunk = chunk_of(plan, chunk);
+  for (std::int64_t chunk = 0; chunk < plan.chunks(); ++chunk) {
+    parts.chunk = chunk_of(plan, stage, chunk);
     chunks.push_back(recipe.model.make(parts));
   }
   return chunks;

@@ -11,7 +11,11 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "s
 
 def cut(**options):
     """--set words of parallel_config."""
-    return [word for name, value in options.items() for word in ("--set", f"parallel_config.{name}={value}")]
+    return in_group("parallel_config", options)
+
+
+def in_group(group, options):
+    return [word for name, value in options.items() for word in ("--set", f"{group}.{name}={value}")]
 
 
 class Layouts(harness.InOwnFolder):
@@ -54,6 +58,27 @@ class Layouts(harness.InOwnFolder):
         alone = self.run_on(1, "alone", *nothing)
         self.assertNotEqual(alone, self.run_on(1, "all"))
         self.assertEqual(self.run_on(4, "cut", *nothing, *cut(pipeline_model_parallel_size=4)), alone)
+
+    def test_recomputed_norms_and_activation_functions_change_no_byte(self):
+        light = dict(recompute_norm="true", recompute_activation_function="true")
+        some = dict(light, recompute_norm_num_layers=1, recompute_activation_function_num_layers=3, enable_recompute_layers_per_pp_rank="true")
+        full = dict(recompute_granularity="full", recompute_method="block", recompute_num_layers=1)
+        gated = dict(hidden_act="swiglu", normalization="RMSNorm")
+        stages = dict(pipeline_model_parallel_size=2, num_layers_per_virtual_pipeline_stage=2)
+        two = dict(tensor_model_parallel_size=2)
+        for number, (ranks, bf16, model, options, recomputed) in enumerate([
+                (1, "true", gated, {}, dict(recompute_granularity="selective", recompute_modules="[layernorm,core_attn]")),
+                (1, "true", {}, {}, light),
+                (2, "false", {}, two, light),
+                (2, "true", gated, dict(two, sequence_parallel="true"), light),
+                (2, "false", {}, stages, dict(some, **full)),
+                (4, "true", gated, dict(stages, **two), some),
+                (2, "false", {}, dict(stages, recompute="[[1,0],[2,0]]"), light)]):
+            with self.subTest(number=number):
+                plain = [*sets(bf16=bf16), *in_group("model_config", model), *cut(**options)]
+                self.run_on(ranks, f"plain{number}", *plain)
+                self.run_on(ranks, f"less{number}", *plain, *in_group("model_config", recomputed))
+                self.assert_same_run(f"plain{number}", f"less{number}")
 
     def test_a_run_in_megatrons_format_goes_on_in_any_layout(self):
         alone = self.run_on(1, "alone")

@@ -104,7 +104,8 @@ TEST(Experts, RecomputingChangesNoBitAndReportsOnce) {
         "recompute_granularity:selective recompute_modules[0]:moe recompute_modules[1]:core_attn",
         "recompute_granularity:selective recompute_modules[0]:mla_up_proj",
         "recompute_granularity:selective recompute_modules[0]:mla_up_proj recompute_modules[1]:core_attn",
-        "moe_layer_recompute:true"}) {
+        "recompute_granularity:selective recompute_modules[0]:layernorm recompute_activation_function:true",
+        "recompute_norm:true recompute_activation_function:true", "moe_layer_recompute:true"}) {
     Built b(usual + how);
     const Tokens tokens;
     nn::AuxiliaryLog log(b.model->auxiliary());

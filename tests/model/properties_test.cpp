@@ -111,14 +111,26 @@ class Recipes {
       say("recompute_granularity", "full");
       say("recompute_method", one({"uniform", "block"}));
       say("recompute_num_layers", one({"1", "2", "5"}));
+      if (words_.find("uniform") == std::string::npos) norms_and_activations();
       return;
     }
-    say("recompute_granularity", "selective");
-    const auto modules = one({"usual", "core_attn", "mlp", "both"});
-    if (modules == "core_attn" || modules == "mlp") say("recompute_modules[0]", modules);
-    if (modules != "both") return;
+    const bool selective = sometimes(2);
+    say("recompute_granularity", selective ? "selective" : "none");
+    norms_and_activations();
+    if (!selective) return;
+    const auto modules = one({"usual", "core_attn", "mlp", "layernorm", "all", "both"});
+    if (modules == "core_attn" || modules == "mlp" || modules == "layernorm") say("recompute_modules[0]", modules);
+    if (modules != "both" && modules != "all") return;
     say("recompute_modules[0]", "mlp");
     say("recompute_modules[1]", "core_attn");
+    if (modules == "all") say("recompute_modules[2]", "layernorm");
+  }
+  void norms_and_activations() {
+    for (const std::string what : {"recompute_norm", "recompute_activation_function"}) {
+      if (sometimes(3)) continue;
+      say(what, "true");
+      if (sometimes(2)) say(what + "_num_layers", one({"0", "1"}));
+    }
   }
 
   std::mt19937 random_;

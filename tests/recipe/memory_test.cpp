@@ -42,6 +42,7 @@ TEST_F(Memory, NeverSaysMoreThanAStepTakesAndTheStateExactly) {
         "recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 2",
         "recompute_granularity: full, recompute_method: block, recompute_num_layers: 1",
         "recompute_granularity: selective, recompute_modules: [core_attn, mlp], use_parallel_residual: true",
+        "recompute_norm: true, recompute_activation_function: true, hidden_act: swiglu",
         "multi_latent_attention: true, q_lora_rank: 16, kv_lora_rank: 8, qk_head_dim: 8, qk_pos_emb_head_dim: 4, "
         "v_head_dim: 8, position_embedding_type: rope, mtp_num_layers: 1",
         "multi_latent_attention: true, kv_lora_rank: 8, qk_head_dim: 8, qk_pos_emb_head_dim: 4, v_head_dim: 8, "
@@ -61,6 +62,34 @@ TEST_F(Memory, NeverSaysMoreThanAStepTakesAndTheStateExactly) {
     const auto claimed = part(need, "activations") + part(need, "logits");
     EXPECT_GT(claimed, 0) << model;
     EXPECT_LE(claimed, static_cast<std::int64_t>(work.arena().high_water())) << model;
+  }
+}
+
+/// The peak of a step is in the backward pass of the last layer, which has them again; the other layers do not.
+TEST_F(Memory, OfAStepIsLessByTheResultsOfRecomputedNormsAndActivations) {
+  constexpr std::int64_t layers = 8, tokens = 3 * 24, norms = 2 * 32, activations = 96;
+  const auto peak = [&](const std::string& model) {
+    const auto recipe = read("ffn_hidden_size: 96, " + model, {text("model_config.num_layers=", layers)});
+    auto all = build(recipe);
+    kernels::Threads threads(2);
+    training::ModelState state(all.model.first(), all.optimization.optimizer.get());
+    state.initialise(threads, 1);
+    training::TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
+    work.backward(0);
+    return static_cast<std::int64_t>(work.arena().high_water());
+  };
+  for (const std::string model :
+       {"hidden_act: gelu", "hidden_act: swiglu, normalization: RMSNorm", "hidden_act: gelu, params_dtype: bfloat16"}) {
+    const auto plain = peak(model), width = tokens * (model.find("bfloat16") == std::string::npos ? 4 : 2);
+    const auto saved = [&](const std::string& what, std::int64_t of_layer) {
+      const auto less = plain - peak(model + ", " + what);
+      EXPECT_LE(less, layers * of_layer * width) << model << ", " << what;
+      EXPECT_GE(10 * less, 9 * (layers - 1) * of_layer * width) << model << ", " << what;
+    };
+    saved("recompute_norm: true", norms);
+    saved("recompute_activation_function: true", activations);
+    saved("recompute_norm: true, recompute_activation_function: true", norms + activations);
+    saved("recompute_granularity: selective, recompute_modules: [layernorm]", norms);
   }
 }
 

@@ -67,6 +67,7 @@ TEST_F(SteadyState, AStepTakesNothingFromTheHeapAlsoAfterAnEvaluation) {
         "qk_layernorm: true, window_size: [5, 2], use_sandwich_norm: true, output_logit_softcap: 5",
         "recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 1",
         "recompute_granularity: selective, recompute_modules: [core_attn, mlp], use_parallel_residual: true",
+        "recompute_norm: true, recompute_activation_function: true, recompute_norm_num_layers: 1",
         "multi_latent_attention: true, q_lora_rank: 16, kv_lora_rank: 8, qk_head_dim: 8, qk_pos_emb_head_dim: 4, "
         "v_head_dim: 8, position_embedding_type: rope, mtp_num_layers: 1",
         "multi_latent_attention: true, kv_lora_rank: 8, qk_head_dim: 8, qk_pos_emb_head_dim: 4, v_head_dim: 8, "

@@ -9,9 +9,13 @@ namespace {
 
 // In every backward of this folder: no gradient may have arrived (the value was not used for the objective), and the
 // input may want none; then there is nothing to do.
-class Gated final : public Node {
+class Gated final : public Node, public Restorable {
  public:
   Gated(VarId y, Var x, kernels::Activation act) : y_(y), x_(std::move(x)), act_(act) {}
+  void restore(Tape& tape) override {
+    kernels::gated_forward(tape.threads(), act_, x_.shape().rows(), x_.shape().width() / 2, x_.value(),
+                           tape.renewed(y_));
+  }
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto dx = tape.grad_target(x_);
@@ -76,7 +80,7 @@ Var gated(const Var& x, kernels::Activation act) {
         text("gated activation: x is ", x.shape(), "; its last extent holds gate and up, so it must be even"));
   auto y = tape.result(x.shape().with_width(width / 2), x.wants_grad());
   kernels::gated_forward(tape.threads(), act, x.shape().rows(), width / 2, x.value(), y.value());
-  if (y.wants_grad()) tape.record<Gated>(y, x, act);
+  if (y.wants_grad()) tape.restored_by(y, tape.record<Gated>(y, x, act));
   return y;
 }
 

@@ -13,7 +13,7 @@ namespace tessera::autograd {
 ///   x   [.., 2 F] = [gate | up] in the last dimension
 ///   y   [.., F]
 ///
-/// Keeps x for the backward pass. Throws ShapeError if the last extent of x is odd.
+/// Keeps x for the backward pass; y can be discarded (Tape::discard). Throws ShapeError if the last extent of x is odd.
 Var gated(const Var& x, kernels::Activation act);
 
 /// y = factor * x, any shape; in the memory of x if no other handle refers to it. Keeps nothing. x must have no other

@@ -61,10 +61,13 @@ class Linear final : public Node {
   Products products_;
 };
 
-class LinearActivation final : public Node {
+class LinearActivation final : public Node, public Restorable {
  public:
   LinearActivation(VarId y, Var before, kernels::Activation act, Products products)
       : y_(y), before_(std::move(before)), act_(act), products_(std::move(products)) {}
+  void restore(Tape& tape) override {
+    kernels::activation_forward(tape.threads(), act_, before_.value(), tape.renewed(y_));
+  }
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
@@ -143,7 +146,8 @@ Var linear_activation(const Var& x, Leaf& w, Leaf* bias, kernels::Activation act
   auto y = tape.result(x.shape().with_width(e.out), grad);
   kernels::linear_activation_forward(tape.threads(), e, act, x.value(), RoundedWeight(tape, w, tape.type()),
                                      read_bias(tape, bias), before.value(), y.value());
-  if (y.wants_grad()) tape.record<LinearActivation>(y, std::move(before), act, products(x, e, w, bias));
+  if (y.wants_grad())
+    tape.restored_by(y, tape.record<LinearActivation>(y, std::move(before), act, products(x, e, w, bias)));
   return y;
 }
 

@@ -20,7 +20,8 @@ Var linear(const Var& x, Leaf& w, Leaf* bias);
 /// and each result is rounded once. The weight is not rounded to the compute type.
 Var linear_in_double(const Var& x, Leaf& w);
 
-/// y = act(x w^T + bias) in one pass over y, for any act except `none`. Keeps x and the input of the activation.
+/// y = act(x w^T + bias) in one pass over y, for any act except `none`. Keeps x and the input of the activation; y can
+/// be discarded (Tape::discard).
 Var linear_activation(const Var& x, Leaf& w, Leaf* bias, kernels::Activation act);
 
 /// y = x + bias [width] in every row; in the memory of x if no other handle refers to it. Keeps nothing. For

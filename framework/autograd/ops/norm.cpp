@@ -38,16 +38,46 @@ struct InputGrad {
   Tape::Target target;
 };
 
-class LayerNorm final : public Node {
+/// What the formula of a norm has besides its weights.
+struct Constants {
+  double eps;
+  float gain_offset;
+};
+
+void normalize(Tape& tape, const Var& x, const Leaf& gain, const Leaf* bias, const Constants& of, const Tensor& y,
+               const Var& mean, const Var& inv_std) {
+  kernels::layernorm_forward(tape.threads(), {.x = x.value(),
+                                              .gain = tape.read(gain.value),
+                                              .bias = bias ? tape.read(bias->value) : Floats(tape),
+                                              .eps = of.eps,
+                                              .gain_offset = of.gain_offset,
+                                              .y = y,
+                                              .mean = mean.floats(),
+                                              .inv_std = inv_std.floats()});
+}
+
+void normalize(Tape& tape, const Var& x, const Leaf& gain, const Constants& of, const Tensor& y, const Var& inv_rms) {
+  kernels::rmsnorm_forward(tape.threads(), {.x = x.value(),
+                                            .gain = tape.read(gain.value),
+                                            .eps = of.eps,
+                                            .gain_offset = of.gain_offset,
+                                            .y = y,
+                                            .inv_rms = inv_rms.floats()});
+}
+
+class LayerNorm final : public Node, public Restorable {
  public:
-  LayerNorm(VarId y, Var x, Var mean, Var inv_std, LeafUse gain, LeafUse bias, float gain_offset)
+  LayerNorm(VarId y, Var x, Var mean, Var inv_std, LeafUse gain, LeafUse bias, const Constants& of)
       : y_(y),
         x_(std::move(x)),
         mean_(std::move(mean)),
         inv_std_(std::move(inv_std)),
         gain_(gain),
         bias_(bias),
-        offset_(gain_offset) {}
+        of_(of) {}
+  void restore(Tape& tape) override {
+    normalize(tape, x_, *gain_.leaf, bias_.leaf, of_, tape.renewed(y_), mean_, inv_std_);
+  }
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
@@ -56,7 +86,7 @@ class LayerNorm final : public Node {
     kernels::layernorm_backward(tape.threads(), {.dy = dy.tensor,
                                                  .x = x_.value(),
                                                  .gain = tape.read(gain_.leaf->value),
-                                                 .gain_offset = offset_,
+                                                 .gain_offset = of_.gain_offset,
                                                  .mean = mean_.floats(),
                                                  .inv_std = inv_std_.floats(),
                                                  .dx = dx.target.tensor,
@@ -71,13 +101,14 @@ class LayerNorm final : public Node {
   VarId y_;
   Var x_, mean_, inv_std_;
   LeafUse gain_, bias_;
-  float offset_;
+  Constants of_;
 };
 
-class RmsNorm final : public Node {
+class RmsNorm final : public Node, public Restorable {
  public:
-  RmsNorm(VarId y, Var x, Var inv_rms, LeafUse gain, float gain_offset)
-      : y_(y), x_(std::move(x)), inv_rms_(std::move(inv_rms)), gain_(gain), offset_(gain_offset) {}
+  RmsNorm(VarId y, Var x, Var inv_rms, LeafUse gain, const Constants& of)
+      : y_(y), x_(std::move(x)), inv_rms_(std::move(inv_rms)), gain_(gain), of_(of) {}
+  void restore(Tape& tape) override { normalize(tape, x_, *gain_.leaf, of_, tape.renewed(y_), inv_rms_); }
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
@@ -86,7 +117,7 @@ class RmsNorm final : public Node {
     kernels::rmsnorm_backward(tape.threads(), {.dy = dy.tensor,
                                                .x = x_.value(),
                                                .gain = tape.read(gain_.leaf->value),
-                                               .gain_offset = offset_,
+                                               .gain_offset = of_.gain_offset,
                                                .inv_rms = inv_rms_.floats(),
                                                .dx = dx.target.tensor,
                                                .add = dx.target.add,
@@ -98,7 +129,7 @@ class RmsNorm final : public Node {
   VarId y_;
   Var x_, inv_rms_;
   LeafUse gain_;
-  float offset_;
+  Constants of_;
 };
 
 }  // namespace
@@ -107,16 +138,11 @@ Var layernorm(const Var& x, Leaf& gain, Leaf* bias, double eps, float gain_offse
   auto& tape = x.tape();
   auto y = tape.result(x.shape(), x.wants_grad() || gain.trained() || (bias && bias->trained()));
   auto mean = tape.make({x.shape().rows()}, false), inv_std = tape.make({x.shape().rows()}, false);
-  kernels::layernorm_forward(tape.threads(), {.x = x.value(),
-                                              .gain = tape.read(gain.value),
-                                              .bias = bias ? tape.read(bias->value) : Floats(tape),
-                                              .eps = eps,
-                                              .gain_offset = gain_offset,
-                                              .y = y.value(),
-                                              .mean = mean.floats(),
-                                              .inv_std = inv_std.floats()});
+  const Constants of{eps, gain_offset};
+  normalize(tape, x, gain, bias, of, y.value(), mean, inv_std);
   if (y.wants_grad())
-    tape.record<LayerNorm>(y, x, std::move(mean), std::move(inv_std), tape.use(&gain), tape.use(bias), gain_offset);
+    tape.restored_by(
+        y, tape.record<LayerNorm>(y, x, std::move(mean), std::move(inv_std), tape.use(&gain), tape.use(bias), of));
   return y;
 }
 
@@ -124,13 +150,9 @@ Var rmsnorm(const Var& x, Leaf& gain, double eps, float gain_offset) {
   auto& tape = x.tape();
   auto y = tape.result(x.shape(), x.wants_grad() || gain.trained());
   auto inv_rms = tape.make({x.shape().rows()}, false);
-  kernels::rmsnorm_forward(tape.threads(), {.x = x.value(),
-                                            .gain = tape.read(gain.value),
-                                            .eps = eps,
-                                            .gain_offset = gain_offset,
-                                            .y = y.value(),
-                                            .inv_rms = inv_rms.floats()});
-  if (y.wants_grad()) tape.record<RmsNorm>(y, x, std::move(inv_rms), tape.use(&gain), gain_offset);
+  const Constants of{eps, gain_offset};
+  normalize(tape, x, gain, of, y.value(), inv_rms);
+  if (y.wants_grad()) tape.restored_by(y, tape.record<RmsNorm>(y, x, std::move(inv_rms), tape.use(&gain), of));
   return y;
 }
 

@@ -9,12 +9,12 @@ namespace tessera::autograd {
 ///   x, result    [.., width]
 ///   gain, bias   [width]   bias may be nullptr
 ///
-/// gain_offset is 1 for a zero-centred gain, else 0. Keeps x and the mean and inverse deviation of each row. Throws
-/// ShapeError if the extents do not match.
+/// gain_offset is 1 for a zero-centred gain, else 0. Keeps x and the mean and inverse deviation of each row; the result
+/// can be discarded (Tape::discard). Throws ShapeError if the extents do not match.
 Var layernorm(const Var& x, Leaf& gain, Leaf* bias, double eps, float gain_offset);
 
-/// x / sqrt(mean(x^2) + eps) * (gain + gain_offset) over the last dimension; shapes and errors as layernorm. Keeps x
-/// and the inverse root of each row.
+/// x / sqrt(mean(x^2) + eps) * (gain + gain_offset) over the last dimension; shapes, errors and discarding as layernorm.
+/// Keeps x and the inverse root of each row.
 Var rmsnorm(const Var& x, Leaf& gain, double eps, float gain_offset);
 
 }  // namespace tessera::autograd

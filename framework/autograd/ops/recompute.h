@@ -61,7 +61,7 @@ Var recomputed(const Var& x, const F& f) {
 
 /// The operation recorded by RecomputedValue.
 template <std::size_t N, class F>
-class RecomputedFromSeveral final : public Node {
+class RecomputedFromSeveral final : public Node, public Restorable {
  public:
   RecomputedFromSeveral(VarId y, std::array<Var, N> inputs, F f, DType type)
       : y_(y), inputs_(std::move(inputs)), f_(std::move(f)), type_(type) {}
@@ -72,7 +72,7 @@ class RecomputedFromSeveral final : public Node {
     for (std::size_t i = 0; i < N; ++i) again_[i] = again.input(inputs_[i].value(), inputs_[i].wants_grad());
     value_ = f_(again_);
   }
-  void restore(Tape& tape) {
+  void restore(Tape& tape) override {
     compute(tape);
     tape.restore(y_, value_);
   }
@@ -104,21 +104,10 @@ class RecomputedFromSeveral final : public Node {
   DType type_;
 };
 
-/// The operation recorded by RecomputedValue::discard().
-template <class Value>
-class Restored final : public Node {
- public:
-  explicit Restored(Value& value) : value_(value) {}
-  void backward(Tape& tape) override { value_.restore(tape); }
-
- private:
-  Value& value_;
-};
-
 /// y = f(inputs) with activation recomputation, as recomputed() has it for one input. If y itself is what costs memory,
 /// because the operations that read it keep it, discard() frees it behind them, and their backward pass finds it
-/// computed again; those operations must not use recomputation themselves. `f` is called with a std::array<Var, N>.
-/// Source: Megatron-LM core, CheckpointWithoutOutput.
+/// computed again (Tape::discard); those operations must not use recomputation themselves. `f` is called with a
+/// std::array<Var, N>.
 template <std::size_t N, class F>
 class RecomputedValue {
  public:
@@ -134,20 +123,15 @@ class RecomputedValue {
       y_ = tape_.adopt(f(seen), true);
     }
     looking.clear();
-    node_ = &tape_.template record<RecomputedFromSeveral<N, F>>(y_, inputs, f, tape_.type());
+    tape_.restored_by(y_, tape_.template record<RecomputedFromSeveral<N, F>>(y_, inputs, f, tape_.type()));
   }
   const Var& value() const { return y_; }
-  /// Call when all operations that read the value are recorded; nothing may read it afterwards.
-  void discard() {
-    if (!node_) return;
-    tape_.discard(y_);
-    tape_.template record<Restored<RecomputedFromSeveral<N, F>>>(*node_);
-  }
+  /// Call when all operations that read the value are recorded.
+  void discard() { tape_.discard(y_); }
 
  private:
   Tape& tape_;
   Var y_;
-  RecomputedFromSeveral<N, F>* node_ = nullptr;
 };
 
 }  // namespace tessera::autograd

@@ -91,8 +91,16 @@ class Search {
     } else if (row.kind == FlagRow::Kind::fixed && options::same(options::Value::of(row.fixed, {}), *want)) {
       give(row, {});
     } else if (row.kind == FlagRow::Kind::words) {
-      for (const auto& [theirs, ours] : row.words)
-        if (options::same(options::Value::of(ours, {}), *want)) return give(row, {theirs});
+      const bool list = want->kind == options::Value::Kind::list;
+      std::vector<std::string> words;
+      for (const auto& item : list ? want->items : std::vector<options::Value>{*want}) {
+        const auto found = std::find_if(row.words.begin(), row.words.end(), [&](const auto& word) {
+          return options::same(options::Value::of(word.second, {}), item);
+        });
+        if (found == row.words.end()) return;
+        words.push_back(found->first);
+      }
+      give(row, std::move(words));
     }
   }
 

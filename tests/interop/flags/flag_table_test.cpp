@@ -6,6 +6,7 @@
 #include <set>
 
 #include "framework/interop/flags/options_page.h"
+#include "framework/model/gpt_options.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
 #include "tests/interop/flags/tables.h"
@@ -74,12 +75,12 @@ TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
 TEST(Flags, AWordThatAnOptionDoesNotHaveYetIsPlanned) {
   options::Report report;
   const auto flags = megatron()
-                         .convert(flags::flags_of({"--recompute-modules", "mlp", "layernorm", "--tokenizer-type",
-                                                   "NullTokenizer", "--position-embedding-type", "wrong"}),
+                         .convert(flags::flags_of({"--position-embedding-type", "mrope", "--tokenizer-type",
+                                                   "NullTokenizer", "--recompute-granularity", "wrong"}),
                                   recipe::all_facts({}), report)
                          .flags;
   EXPECT_EQ(flags.at(0).status, flags::FlagStatus::planned);
-  EXPECT_EQ(flags.at(0).why, "model_config.recompute_modules has no 'layernorm' yet.");
+  EXPECT_EQ(flags.at(0).why, "model_config.position_embedding_type has no 'mrope' yet.");
   EXPECT_EQ(flags.at(1).status, flags::FlagStatus::mapped);
   EXPECT_EQ(flags.at(2).status, flags::FlagStatus::refused);
 }
@@ -184,6 +185,29 @@ TEST(Flags, OfMindSpeedAreTextsThatHoldLists) {
   EXPECT_EQ(recipe.parallel.num_layer_list.stages, (std::vector<std::vector<std::int64_t>>{{1}, {2}, {3}, {2}}));
   EXPECT_EQ(recipe.parallel.noop_layers.ids, (std::vector<std::int64_t>{6, 7}));
   EXPECT_EQ(recipe.parallel.pipeline_model_parallel_layout, "Et|ttL");
+}
+
+TEST(Flags, OfRecomputationAreReadAsMegatronAndMindSpeedMeanThem) {
+  const auto options_of = [](const std::string& table, const Lines& argv) {
+    options::Report report;
+    const auto tree = flags::FlagTable::named(table, options::Mappings()).convert(argv, recipe::all_facts({}), report);
+    const auto recipe = recipe::read_recipe(tree, {}, report);
+    return *recipe.model.options<model::GptOptions>();
+  };
+  const auto norms = options_of("megatron", {"--num-layers", "8", "--recompute-granularity", "selective",
+                                             "--recompute-modules", "core_attn", "layernorm"});
+  EXPECT_TRUE(norms.recomputes(model::RecomputedModule::layernorm));
+  EXPECT_TRUE(norms.recomputes(model::RecomputedModule::core_attn));
+  const auto both =
+      options_of("mindspeed-llm", {"--num-layers", "8", "--recompute-activation-function", "--recompute-norm",
+                                   "--recompute-norm-num-layers", "3", "--recompute-activation-function-num-layers",
+                                   "2", "--enable-recompute-layers-per-pp-rank"});
+  EXPECT_TRUE(both.recompute_norm && both.recompute_activation_function && both.enable_recompute_layers_per_pp_rank);
+  EXPECT_EQ(both.recompute_norm_num_layers, 3);
+  EXPECT_EQ(both.recompute_activation_function_num_layers, 2);
+  const auto usual = options_of("mindspeed-llm", {"--num-layers", "8"});
+  EXPECT_FALSE(usual.recompute_norm || usual.recompute_activation_function ||
+               usual.enable_recompute_layers_per_pp_rank);
 }
 
 TEST(Docs, ThePageOfAllOptionsIsCurrent) {

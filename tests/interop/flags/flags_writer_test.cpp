@@ -60,6 +60,7 @@ TEST(FlagsWriter, FlagsGoThereAndBackAsTheSameRecipe) {
       {"--fp16", "--initial-loss-scale", "4096", "--adam-beta1", "0.8"},
       {"--optimizer", "sgd", "--sgd-momentum", "0.5"},
       {"--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers", "1"},
+      {"--recompute-activations", "--recompute-modules", "core_attn", "layernorm"},
       {"--lr-decay-style", "WSD", "--lr-wsd-decay-iters", "3", "--lr-wsd-decay-style", "cosine"},
       {"--group-query-attention", "--num-query-groups", "2", "--untie-embeddings-and-output-weights"},
       {"--weight-decay-incr-style", "linear", "--start-weight-decay", "0.1", "--end-weight-decay", "0.2"}};

@@ -1,0 +1,49 @@
+#include "framework/model/recomputed_layers.h"
+
+#include <algorithm>
+
+namespace tessera::model {
+namespace {
+
+/// The layers of this chunk among the first `count` of it, or of its rank: there the first layer of each chunk comes
+/// before the second of any.
+std::int64_t in_chunk(const GptOptions& o, const ModelChunk& chunk, std::int64_t count) {
+  if (!o.enable_recompute_layers_per_pp_rank) return count;
+  return std::max<std::int64_t>(0, count - chunk.chunk + chunk.chunks - 1) / chunk.chunks;
+}
+
+std::int64_t recomputed_by_block(const GptOptions& o) {
+  const bool block = o.recompute_granularity == Recomputation::full && o.recompute_method == RecomputedLayers::block;
+  return block ? *o.recompute_num_layers : 0;
+}
+
+/// Whether `at` is one of the `count` layers behind those that are recomputed fully; of all those if `count` is absent.
+bool behind_full(const GptOptions& o, const ModelChunk& chunk, std::optional<std::int64_t> at,
+                 const std::optional<std::int64_t>& count) {
+  if (!at) return !recomputes_layers(o, chunk) && !count;
+  const auto full = layers_recomputed_alone(o, chunk);
+  if (*at < full || !count) return *at >= full;
+  return *at <
+         (chunk.recompute ? full + in_chunk(o, chunk, *count) : in_chunk(o, chunk, recomputed_by_block(o) + *count));
+}
+
+}  // namespace
+
+bool recomputes_layers(const GptOptions& o, const ModelChunk& chunk) {
+  return chunk.recompute ? chunk.recompute->layers > 0 : o.recompute_granularity == Recomputation::full;
+}
+
+std::int64_t layers_recomputed_alone(const GptOptions& o, const ModelChunk& chunk) {
+  return chunk.recompute ? chunk.recompute->layers : in_chunk(o, chunk, recomputed_by_block(o));
+}
+
+bool recomputes_norms(const GptOptions& o, const ModelChunk& chunk, std::optional<std::int64_t> at) {
+  return o.recomputes(RecomputedModule::layernorm) ||
+         (o.recompute_norm && behind_full(o, chunk, at, o.recompute_norm_num_layers));
+}
+
+bool recomputes_activation(const GptOptions& o, const ModelChunk& chunk, std::optional<std::int64_t> at) {
+  return o.recompute_activation_function && behind_full(o, chunk, at, o.recompute_activation_function_num_layers);
+}
+
+}  // namespace tessera::model
