@@ -7,11 +7,9 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <new>
-#include <random>
+#include <span>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "benchmarks/report.h"
 #include "framework/kernels/gemm_blas.h"
@@ -26,40 +24,28 @@ struct Layer {
   std::int64_t rows, in, out;
 };
 
-std::vector<float> random_values(std::int64_t size, unsigned seed) {
-  std::mt19937 rng(seed);
-  std::uniform_real_distribution<float> draw(-1, 1);
-  std::vector<float> out(static_cast<std::size_t>(size));
-  for (auto& v : out) v = draw(rng);
-  return out;
-}
-
-/// Values rounded to a type.
+/// Values rounded to a type, on huge pages as in a run.
 class Typed {
  public:
-  Typed(kernels::Threads& threads, DType type, const std::vector<float>& values)
-      : memory_(new (std::align_val_t(64)) std::byte[values.size() * size_of(type)]),
-        size_(values.size()),
-        type_(type) {
+  Typed(kernels::Threads& threads, DType type, std::span<const float> values)
+      : memory_(values.size() * size_of(type)), size_(values.size()), type_(type) {
     kernels::narrow(threads, values, elements());
   }
-  ~Typed() { ::operator delete[](memory_, std::align_val_t(64)); }
-  Typed(const Typed&) = delete;
-  Typed& operator=(const Typed&) = delete;
-  kernels::MutableElements elements() const { return {memory_, size_, type_}; }
+  kernels::MutableElements elements() const { return {memory_.bytes().data(), size_, type_}; }
 
  private:
-  std::byte* memory_;
+  Storage memory_;
   std::size_t size_;
   DType type_;
 };
 
 /// The three products of one layer, Tessera's and OpenBLAS's in alternation.
 void compare(kernels::Threads& threads, const Layer& s, DType type, double peak) {
-  const auto x = random_values(s.rows * s.in, 1), w = random_values(s.out * s.in, 2),
-             dy = random_values(s.rows * s.out, 3);
-  const auto bias = random_values(s.out, 4);
-  std::vector<float> y(dy.size()), dx(x.size()), dw(w.size());
+  const Storage values[] = {random_floats(s.rows * s.in, 1), random_floats(s.out * s.in, 2),
+                            random_floats(s.rows * s.out, 3), random_floats(s.out, 4)};
+  const auto x = values[0].floats(), w = values[1].floats(), dy = values[2].floats(), bias = values[3].floats();
+  const Storage results[] = {Storage(dy.size_bytes()), Storage(x.size_bytes()), Storage(w.size_bytes())};
+  const auto y = results[0].floats(), dx = results[1].floats(), dw = results[2].floats();
   const kernels::MatrixProduct blas_products[] = {
       {s.rows, s.out, s.in, {x, s.in, 1}, {w, s.in, 1}, y, false, bias.data()},
       {s.rows, s.in, s.out, {dy, s.out, 1}, {w, 1, s.in}, dx},

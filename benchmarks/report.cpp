@@ -1,7 +1,10 @@
 #include "benchmarks/report.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <random>
 #include <string>
 
 #include "framework/kernels/cpu.h"
@@ -33,6 +36,44 @@ double seconds_on(Clock clock) {
   timespec now{};
   clock_gettime(clock == Clock::wall ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+double stalled_seconds() {
+  std::ifstream file("/proc/pressure/cpu");
+  std::string line;
+  std::getline(file, line);
+  const auto at = line.find("total=");
+  return at == std::string::npos ? 0 : 1e-6 * std::atof(line.c_str() + at + 6);
+}
+
+Timing timing_of(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  const auto at = [&](double share) {
+    return seconds[static_cast<std::size_t>(share * static_cast<double>(seconds.size() - 1))];
+  };
+  return {at(0.5), at(0.1), at(0.9), static_cast<int>(seconds.size())};
+}
+
+Repetitions summary(const std::vector<Repetition>& all) {
+  std::vector<double> every, clean, processor;
+  for (const auto& one : all) {
+    every.push_back(one.wall);
+    processor.push_back(one.processor);
+    if (one.clean) clean.push_back(one.wall);
+  }
+  const auto undisturbed = static_cast<int>(clean.size());
+  return {timing_of(clean.size() >= std::min<std::size_t>(3, all.size()) ? std::move(clean) : std::move(every)),
+          timing_of(std::move(processor)), undisturbed, static_cast<int>(all.size())};
+}
+
+Storage random_floats(std::int64_t size, unsigned seed) {
+  Storage values(static_cast<std::size_t>(size) * sizeof(float));
+  std::mt19937 rng(seed);
+  std::uniform_real_distribution<float> draw(-1, 1);
+  for (auto& v : values.floats()) v = draw(rng);
+  return values;
 }
 
 void print_head(const char* question, int threads) {

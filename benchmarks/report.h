@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "framework/kernels/threads.h"
+#include "framework/tensor/arena.h"
 
 #if !defined(NDEBUG) || !defined(__OPTIMIZE__)
 #error "measures nothing without optimization: build with CMAKE_BUILD_TYPE=Release"
@@ -18,12 +20,48 @@ struct Timing {
   int repetitions = 0;
 };
 
+Timing timing_of(std::vector<double> seconds);  ///< of at least one repetition
+
 /// wall: elapsed time. processor: processor time of the calling thread, which is less affected by other programs on the
 /// same cores; valid only for work that this thread does alone.
 enum class Clock { wall, processor };
 double seconds_on(Clock clock);
+/// Processor time of all threads of this process.
+double processor_seconds();
 inline Clock fair_clock(const kernels::Threads& threads) {
   return threads.count() == 1 ? Clock::processor : Clock::wall;
+}
+
+/// Seconds since the system's start in which some program of it waited for a processor ("some" of /proc/pressure/cpu); 0
+/// if Linux does not tell.
+double stalled_seconds();
+
+/// One repetition, measured by all clocks; wall and processor in seconds, the latter of all threads of the process.
+struct Repetition {
+  double wall = 0, processor = 0;
+  bool clean = true;  ///< other programs took a processor away for less than a fiftieth of the time
+};
+
+/// Repetitions of one piece of work: those that other programs did not disturb, if they are three or all; else all.
+struct Repetitions {
+  Timing wall, processor;  ///< `wall` of the chosen ones, `processor` of all
+  int clean = 0, total = 0;
+};
+Repetitions summary(const std::vector<Repetition>& all);
+
+/// Runs `body` `warm_up` times, which are not counted, then until `seconds` have passed, at least `least` times.
+template <class Body>
+Repetitions repeat(const Body& body, double seconds, int least, int warm_up) {
+  for (int i = 0; i < warm_up; ++i) body();
+  std::vector<Repetition> all;
+  const double start = seconds_on(Clock::wall);
+  while (static_cast<int>(all.size()) < least || seconds_on(Clock::wall) - start < seconds) {
+    const double stalled = stalled_seconds(), began = seconds_on(Clock::wall), worked = processor_seconds();
+    body();
+    const double wall = seconds_on(Clock::wall) - began;
+    all.push_back({wall, processor_seconds() - worked, stalled_seconds() - stalled < wall / 50});
+  }
+  return summary(all);
 }
 
 /// Runs `body` until `seconds` have passed, at least `least` times, after `warm_up` runs that are not counted.
@@ -37,12 +75,11 @@ Timing time(const Body& body, Clock clock = Clock::wall, double seconds = 0.3, i
     body();
     taken.push_back(seconds_on(clock) - begin);
   }
-  std::sort(taken.begin(), taken.end());
-  const auto at = [&](double share) {
-    return taken[static_cast<std::size_t>(share * static_cast<double>(taken.size() - 1))];
-  };
-  return {at(0.5), at(0.1), at(0.9), static_cast<int>(taken.size())};
+  return timing_of(std::move(taken));
 }
+
+/// Random values in [-1, 1), on huge pages as the memory of a run.
+Storage random_floats(std::int64_t size, unsigned seed);
 
 /// Prints the head of a benchmark: the question, processor, instruction set, threads, compiler and flags, and the commit
 /// of the source tree, with a + if files differ from it.

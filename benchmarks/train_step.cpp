@@ -1,8 +1,8 @@
 // How long does a complete training step take: forward, loss, backward, gradient clipping, AdamW?
 //
-//   bench_train_step [RECIPE] [--set group.key=value ...] [--threads N] [--seconds S] [--json]
+//   bench_train_step [RECIPE] [--set group.key=value ...] [--threads N] [--seconds S] [--warm-up N] [--least N] [--json]
 //
-// Without a recipe: GPT-2 124M with three shapes. One batch of random tokens is repeated, so that the loss must fall. With
+// Runs --warm-up steps (2) that are not counted, then steps for --seconds, at least --least (3). Without a recipe: GPT-2 124M with three shapes. One batch of random tokens is repeated, so that the loss must fall. With
 // --json: one line of JSON for one shape, which against_torch.py reads.
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,11 +10,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
-#include <fstream>
-#include <random>
 #include <string>
 
+#include "benchmarks/gpt2.h"
 #include "benchmarks/report.h"
 #include "framework/base/clock.h"
 #include "framework/base/error.h"
@@ -29,7 +27,7 @@ namespace {
 struct Flags {
   std::string recipe;
   std::vector<std::string> sets;
-  int threads = 2;
+  int threads = 2, warm_up = 2, least = 3;
   double seconds = 20;
   bool json = false;
 };
@@ -38,31 +36,11 @@ struct Shape {
   int samples, length;
 };
 
-/// One batch of random tokens, used for every step, so that the loss must fall.
-class RandomBatch {
- public:
-  RandomBatch(std::int64_t samples, std::int64_t length, std::int64_t vocabulary) : batch_(samples, length) {
-    std::mt19937 random(1);
-    for (auto& t : batch_.tokens) t = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocabulary));
-    for (auto& t : batch_.labels) t = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocabulary));
-    std::fill(batch_.loss_mask.begin(), batch_.loss_mask.end(), 1.0F);
-    for (std::size_t i = 0; i < batch_.positions.size(); ++i)
-      batch_.positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(length));
-  }
-  TokenBatch view() const { return batch_.view(); }
-
- private:
-  Batch batch_;
-};
-
 struct Measured {
-  Timing wall, processor;
+  Repetitions steps;
   double first_loss = 0, last_loss = 0, flops = 0;
   std::int64_t tokens = 0;
 };
-
-/// Processor time of all threads of this process.
-double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 Measured measure(const recipe::Recipe& recipe, const Flags& flags) {
   kernels::Threads threads(flags.threads);
@@ -78,9 +56,7 @@ Measured measure(const recipe::Recipe& recipe, const Flags& flags) {
   out.tokens = recipe.batch.batch_size * recipe.size.seq_length;
   out.flops = model->flops(recipe.batch.batch_size, recipe.size.seq_length);
   std::int64_t number = 0;
-  std::vector<double> processor;
   const auto step = [&] {
-    const double begin = processor_seconds();
     kernels::fill(threads, 0, state.gradients());
     model::ForwardMode mode;
     mode.training = true;
@@ -96,12 +72,8 @@ Measured measure(const recipe::Recipe& recipe, const Flags& flags) {
     state.update(threads, scalars);
     out.last_loss = total.sum / total.count;
     if (number == 1) out.first_loss = out.last_loss;
-    processor.push_back(processor_seconds() - begin);
   };
-  out.wall = time(step, Clock::wall, flags.seconds, 3);
-  std::sort(processor.begin(), processor.end());
-  out.processor = {processor[processor.size() / 2], processor.front(), processor.back(),
-                   static_cast<int>(processor.size())};
+  out.steps = repeat(step, flags.seconds, flags.least, flags.warm_up);
   return out;
 }
 
@@ -109,37 +81,28 @@ double peak_megabytes() { return static_cast<double>(peak_resident_bytes()) / (1
 
 void print(const recipe::Recipe& recipe, const Flags& flags, const Measured& m) {
   const auto batch = static_cast<long>(recipe.batch.batch_size), length = static_cast<long>(recipe.size.seq_length);
+  const Timing& wall = m.steps.wall;
   if (flags.json) {
     std::printf(
         "{\"who\": \"tessera\", \"batch\": %ld, \"seq\": %ld, \"threads\": %d, \"min_s\": %.5f, \"median_s\": %.5f, "
         "\"cpu_min_s\": %.5f, \"model_flops\": %.0f, "
-        "\"peak_rss_mb\": %.0f, \"loss_first\": %.4f, \"loss_last\": %.4f, \"steps\": %d}\n",
-        batch, length, flags.threads, m.wall.low, m.wall.median, m.processor.low, m.flops, peak_megabytes(),
-        m.first_loss, m.last_loss, m.wall.repetitions);
+        "\"peak_rss_mb\": %.0f, \"loss_first\": %.4f, \"loss_last\": %.4f, \"clean\": %d, \"steps\": %d}\n",
+        batch, length, flags.threads, wall.low, wall.median, m.steps.processor.low, m.flops, peak_megabytes(),
+        m.first_loss, m.last_loss, m.steps.clean, m.steps.total);
     return;
   }
   std::printf(
-      "B%ld T%-5ld median %8.1f ms  (10th %.1f, 90th %.1f, %d steps)  %7.1f tokens/s  %6.1f model GFLOP/s  %5.0f MB  "
+      "B%ld T%-5ld median %8.1f ms  (10th %.1f, 90th %.1f, %d steps, %d undisturbed)  %7.1f tokens/s  %6.1f model "
+      "GFLOP/s  %5.0f MB  "
       "loss %.3f -> %.3f\n",
-      batch, length, 1e3 * m.wall.median, 1e3 * m.wall.low, 1e3 * m.wall.high, m.wall.repetitions,
-      static_cast<double>(m.tokens) / m.wall.median, 1e-9 * m.flops / m.wall.median, peak_megabytes(), m.first_loss,
+      batch, length, 1e3 * wall.median, 1e3 * wall.low, 1e3 * wall.high, m.steps.total, m.steps.clean,
+      static_cast<double>(m.tokens) / wall.median, 1e-9 * m.flops / wall.median, peak_megabytes(), m.first_loss,
       m.last_loss);
 }
 
-/// Writes GPT-2 124M as a recipe to a file.
-std::string gpt2_recipe() {
-  const std::string file = "/tmp/tessera_bench_" + std::to_string(getpid()) + ".yaml";
-  std::ofstream(file) << "training_config: {training_iters: 1}\n"
-                         "model_config: {num_layers: 12, hidden_size: 768, num_attention_heads: 12, seq_length: 256, "
-                         "max_position_embeddings: 1024,\n"
-                         "  vocab_size: 50304, hidden_dropout_rate: 0, attention_dropout_rate: 0}\n"
-                         "optimizer_config: {betas: [0.9, 0.95]}\n"
-                         "dataset_config: {dataset_type: mock, batch_size: 4}\n";
-  return file;
-}
-
+/// `file`: a recipe; empty: GPT-2 124M.
 void one(const std::string& file, const std::vector<std::string>& sets, const Flags& flags) {
-  const auto recipe = recipe::read_recipe(file, sets, recipe::Registries{});
+  const auto recipe = file.empty() ? read_gpt2(sets) : recipe::read_recipe(file, sets, recipe::Registries{});
   print(recipe, flags, measure(recipe, flags));
   std::fflush(stdout);
 }
@@ -164,6 +127,10 @@ Flags read_flags(int argc, char** argv) {
       flags.sets.push_back(value());
     else if (word == "--threads")
       flags.threads = std::atoi(value());
+    else if (word == "--warm-up")
+      flags.warm_up = std::atoi(value());
+    else if (word == "--least")
+      flags.least = std::atoi(value());
     else if (word == "--seconds")
       flags.seconds = std::atof(value());
     else if (word == "--json")
@@ -187,20 +154,16 @@ int run_benchmark(int argc, char** argv) {
   const auto flags = read_flags(argc, argv);
   if (!flags.json) print_head("How long does one training step take?", flags.threads);
   if (!flags.recipe.empty() || flags.json || give_shape(flags.sets)) {
-    const auto file = flags.recipe.empty() ? gpt2_recipe() : flags.recipe;
-    one(file, flags.sets, flags);
-    if (flags.recipe.empty()) std::remove(file.c_str());
+    one(flags.recipe, flags.sets, flags);
     return 0;
   }
-  const auto file = gpt2_recipe();
   for (const auto [samples, length] : {Shape{4, 64}, Shape{4, 256}, Shape{1, 1024}})
     in_own_process([&, samples = samples, length = length] {
       auto sets = flags.sets;
       sets.push_back("dataset_config.batch_size=" + std::to_string(samples));
       sets.push_back("model_config.seq_length=" + std::to_string(length));
-      one(file, sets, flags);
+      one("", sets, flags);
     });
-  std::remove(file.c_str());
   return 0;
 }
 

@@ -86,16 +86,18 @@ void pack_strips(const void* source, std::int64_t along, std::int64_t depth, std
   }
 }
 
-/// R rows of a against J rows of b from `col`. The lanes of each sum are added at the end.
+/// R rows of a against J rows of b, `apart` rows from one to the next, from `col` on. The lanes of each sum are added at
+/// the end.
 template <class Of, int R, int J>
-void dots_of(const DotsCall& t, std::int64_t col) {
+void dots_of(const DotsCall& t, std::int64_t col, std::int64_t apart) {
   __m512 sum[R][J];
   UNROLL for (int r = 0; r < R; ++r) { UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm512_setzero_ps(); }
   const auto* b = static_cast<const typename Of::Element*>(t.b) + col * t.b_row;
+  const std::int64_t next = apart * t.b_row;
   std::int64_t k = 0;
   for (; k + lanes <= t.depth; k += lanes) {
     __m512 v[J];
-    UNROLL for (int j = 0; j < J; ++j) v[j] = Of::all(b + j * t.b_row + k);
+    UNROLL for (int j = 0; j < J; ++j) v[j] = Of::all(b + j * next + k);
     UNROLL for (int r = 0; r < R; ++r) {
       const __m512 x = _mm512_loadu_ps(t.a + r * t.a_row + k);
       UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm512_fmadd_ps(x, v[j], sum[r][j]);
@@ -105,22 +107,25 @@ void dots_of(const DotsCall& t, std::int64_t col) {
     const __mmask16 mask = first_lanes(t.depth - k);
     UNROLL for (int r = 0; r < R; ++r) {
       const __m512 x = _mm512_maskz_loadu_ps(mask, t.a + r * t.a_row + k);
-      UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm512_fmadd_ps(x, Of::some(mask, b + j * t.b_row + k), sum[r][j]);
+      UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm512_fmadd_ps(x, Of::some(mask, b + j * next + k), sum[r][j]);
     }
   }
   UNROLL for (int r = 0; r < R; ++r) {
     UNROLL for (int j = 0; j < J; ++j) {
-      const float start = t.start == nullptr ? 0 : t.start[r * t.start_row + col + j];
-      t.c[r * t.c_row + col + j] = start + _mm512_reduce_add_ps(sum[r][j]);
+      const float start = t.start == nullptr ? 0 : t.start[r * t.start_row + col + j * apart];
+      t.c[r * t.c_row + col + j * apart] = start + _mm512_reduce_add_ps(sum[r][j]);
     }
   }
 }
 
+/// The rows of b that are read together are far apart: each of these streams goes on where it was, so that b comes from
+/// memory as fast as memory can be read. Rows side by side make streams that end with each row, at half that rate.
 template <class Of, int R>
 void dots_with(const DotsCall& t) {
-  std::int64_t col = 0;
-  for (; col + 4 <= t.cols; col += 4) dots_of<Of, R, 4>(t, col);
-  for (; col < t.cols; ++col) dots_of<Of, R, 1>(t, col);
+  constexpr int streams = R == 1 ? 2 : 4;
+  const std::int64_t apart = t.cols / streams;
+  for (std::int64_t col = 0; col < apart; ++col) dots_of<Of, R, streams>(t, col, apart);
+  for (std::int64_t col = streams * apart; col < t.cols; ++col) dots_of<Of, R, 1>(t, col, 0);
 }
 
 template <class Of>

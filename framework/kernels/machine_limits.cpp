@@ -3,11 +3,15 @@
 #include "framework/kernels/machine_limits.h"
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "framework/base/clock.h"
+#include "framework/kernels/gemm.h"
+#include "framework/kernels/gemm_tiles.h"
 #include "framework/kernels/linear.h"
 #include "framework/kernels/type_conversion.h"
+#include "framework/tensor/arena.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "framework/kernels/machine_limits.cpp"
@@ -104,9 +108,36 @@ double multiply_add_rate(Threads& threads) {
   return operations / seconds;
 }
 
+double pair_tile_rate(Threads& threads) {
+  const TileKernels* tiles = pair_tiles();
+  if (tiles == nullptr) return 0;
+  constexpr std::int64_t depth = 128, calls = 2000;
+  const std::int64_t a = tiles->rows * depth, b = tiles->cols * depth, c = tiles->rows * tiles->cols;
+  const auto crew = static_cast<std::size_t>(threads.count()), own = static_cast<std::size_t>(a + b + c);
+  const Storage memory(crew * own * sizeof(float));
+  for (std::size_t at = 0; at < crew * own; ++at) {  // pairs of values in [-0.5, 0.5), not all alike
+    const auto value = static_cast<float>(at * 2654435761U % 1000) / 1000 - 0.5F;
+    const std::uint32_t half = bfloat16(value).bits;
+    memory.floats()[at] = std::bit_cast<float>(half << 16 | half);
+  }
+  const auto once = [&] {
+    threads.parallel_for(crew, 1, [&](std::size_t i, std::size_t) {
+      float* at = &memory.floats()[i * own];
+      const TileCall call{at, tiles->block, tiles->rows, at,          at + a,     depth, nullptr,
+                          0,  at + a + b,   tiles->cols, tiles->rows, tiles->cols};
+      for (std::int64_t n = 0; n < calls; ++n) tiles->tile(call);
+    });
+  };
+  const auto operations = 2 * tiles->elements * c * depth * calls * threads.count();
+  return static_cast<double>(operations) / fastest(0.2, once);
+}
+
 MemoryRates memory_rates(Threads& threads) {
   constexpr std::size_t stream = std::size_t{24} << 20, tile = std::size_t{1} << 16;  // four streams of 96 MiB
-  std::vector<float> x(4 * stream, 1.0F), sums(stream / tile * 16);
+  const Storage memory(4 * stream * sizeof(float));  // on huge pages, as the weights of a run
+  const auto x = memory.floats();
+  std::fill(x.begin(), x.end(), 1.0F);
+  std::vector<float> sums(stream / tile * 16);
   const auto read = [&] {
     threads.parallel_for(stream, tile, [&](std::size_t first, std::size_t last) {
       sums[first / tile * 16] = HWY_DYNAMIC_DISPATCH(sum_of)(&x[first], last - first, stream);

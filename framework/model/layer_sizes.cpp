@@ -81,7 +81,7 @@ nn::ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe) {
 namespace {
 
 /// Multiplications of the projections of one layer's attention per token, and of its scores and values per token and
-/// key.
+/// key that the token sees.
 struct AttentionCost {
   double projections, per_key;
 };
@@ -91,7 +91,7 @@ AttentionCost attention_cost(const GptOptions& o) {
   if (!o.multi_latent_attention) {
     const auto attended = heads * static_cast<double>(o.channels());
     const auto qkv = static_cast<double>((o.num_attention_heads + 2 * o.groups()) * o.channels());
-    return {hidden * (qkv + attended), attended};
+    return {hidden * (qkv + attended), 2 * attended};
   }
   // As Megatron-LM counts it; a norm of a compressed vector counts one multiplication per channel.
   const auto plain = static_cast<double>(o.qk_head_dim), rotated = static_cast<double>(o.qk_pos_emb_head_dim),
@@ -100,7 +100,19 @@ AttentionCost attention_cost(const GptOptions& o) {
   const auto queries = heads * (plain + rotated);
   const auto query = o.q_lora_rank ? query_rank * (hidden + queries + 1) : hidden * queries;
   return {query + rank * (hidden + heads * (plain + value) + 1) + hidden * rotated + heads * value * hidden,
-          (queries + heads * value) / 2};
+          queries + heads * value};
+}
+
+/// Keys that a token of a layer sees, the mean over `seq_length` tokens of one document. In a causal layer half of them,
+/// as Megatron-LM counts; the diagonal of the scores counts half in a window too, so that a window of the whole
+/// sequence is no other count.
+double mean_keys(const GptOptions& o, std::int64_t layer, std::int64_t seq_length) {
+  const auto length = static_cast<double>(seq_length);
+  if (!o.windowed(layer)) return length / 2;
+  const auto [to_left, to_right] = o.window();
+  const auto left = to_left < 0 ? length : std::min(static_cast<double>(to_left) + 1, length),
+             right = std::min(static_cast<double>(to_right), length);
+  return left - left * left / (2 * length) + right - right * right / (2 * length);
 }
 
 }  // namespace
@@ -114,9 +126,11 @@ double training_flops(const GptOptions& o, const MoeOptions& moe, std::span<cons
   const auto active = moe.moe_router_topk * moe.moe_ffn_hidden_size.value_or(o.inner()) +
                       moe.moe_shared_expert_intermediate_size.value_or(0);
   std::int64_t computed = 0, inner = 0;
+  double keys = 0;
   for (std::int64_t i = 0; i < o.num_layers + o.predictions(); ++i) {
     if (std::find(noop.begin(), noop.end(), i) != noop.end()) continue;
     ++computed;
+    keys += mean_keys(o, i, seq_length);
     inner += has_experts(o, moe, i) ? active : o.inner();
   }
   const auto attention = attention_cost(o);
@@ -125,8 +139,7 @@ double training_flops(const GptOptions& o, const MoeOptions& moe, std::span<cons
   const auto products = layers * attention.projections + feed_forward +
                         (predictions + 1) * hidden * static_cast<double>(vocabulary) +
                         predictions * (3 * hidden + 2 * hidden * hidden);
-  const auto scores = layers * attention.per_key * static_cast<double>(seq_length);  // causal: half of q k^T and of p v
-  return 6 * tokens * (products + scores);
+  return 6 * tokens * (products + keys * attention.per_key);
 }
 
 }  // namespace tessera::model

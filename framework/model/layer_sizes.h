@@ -28,7 +28,9 @@ nn::FeedForwardSizes feed_forward_sizes(const GptOptions& o);
 nn::ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe);
 
 /// Model::flops: floating-point operations of the forward and backward pass over `samples` sequences of `seq_length`
-/// tokens, without recomputation, of a GPT with `vocabulary` rows whose layers `noop` compute nothing.
+/// tokens, without recomputation, of a GPT with `vocabulary` rows whose layers `noop` compute nothing: six per weight
+/// and token, and those of attention for the keys that a token of a sample of one document sees, in its causal or
+/// sliding window. The router of experts is not counted.
 double training_flops(const GptOptions& o, const MoeOptions& moe, std::span<const std::int64_t> noop,
                       std::int64_t vocabulary, std::int64_t samples, std::int64_t seq_length);
 

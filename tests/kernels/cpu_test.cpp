@@ -6,6 +6,8 @@
 #include <cstdlib>
 
 #include "framework/base/error.h"
+#include "framework/kernels/gemm.h"
+#include "framework/kernels/machine_limits.h"
 #include "tests/kernels/reference.h"
 
 namespace tessera::kernels {
@@ -61,6 +63,18 @@ TEST_P(CpuOfEverySet, HighwayNeverTakesAHigherSetThanTheChosen) {
   }
   if (GetParam() >= Isa::avx512) {
     EXPECT_NE(targets & HWY_AVX3, 0);
+  }
+}
+
+TEST_P(CpuOfEverySet, ItsPairTileIsAsFastAsItsProductsOrFaster) {
+  Threads threads(1);
+  const double tile = pair_tile_rate(threads);
+  if (pair_tiles() == nullptr) {
+    EXPECT_EQ(tile, 0);
+  } else {
+    const double products = product_rate(threads, DType::bfloat16, 0.1);
+    EXPECT_GT(tile, 0.5 * products);  // half: other programs disturb both
+    EXPECT_LT(tile, 4 * products);    // tiles of AMX wait for the L2 cache in a product
   }
 }
 

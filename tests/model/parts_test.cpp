@@ -242,6 +242,46 @@ TEST(Softcap, BoundsTheLogits) {
   EXPECT_GT(most, 0.45F);
 }
 
+/// Operations of a step of two samples of 12 tokens; every weight of a product counts 6 per token.
+double operations(const std::string& words) { return Built(words).model->flops(2, 12); }
+
+TEST(Operations, AreThoseOfWeightsAndOfTheKeysThatATokenSees) {
+  const double per_token = 6 * 24;
+  // Of two layers: projections 16 x (3 x 16 + 16), feed-forward network 2 x 16 x 64; the head has 29 rows.
+  const double products = 2 * (1024 + 2048) + 16 * 29;
+  // Scores and values take 2 x 16 multiplications per key; without a window a token sees 12 / 2.
+  EXPECT_DOUBLE_EQ(operations(""), per_token * (products + 2 * 32 * 6.0));
+  // A window of 4: 12 x 4 pairs less the half of 4 x 4 that lies before the first token, of 12 tokens.
+  const double window = (12 * 4 - 8) / 12.0;
+  EXPECT_DOUBLE_EQ(operations("sliding_window:4"), per_token * (products + 2 * 32 * window));
+  EXPECT_DOUBLE_EQ(operations("window_size[0]:3 window_size[1]:0"), operations("sliding_window:4"));
+  EXPECT_DOUBLE_EQ(operations("sliding_window:4 layer_types[0]:sliding_attention layer_types[1]:full_attention"),
+                   per_token * (products + 32 * (window + 6)));
+  EXPECT_DOUBLE_EQ(operations("window_size[0]:3 window_size[1]:2"),
+                   per_token * (products + 2 * 32 * (window + (12 * 2 - 2) / 12.0)));
+  // As long as the samples or longer: no window.
+  for (const char* whole : {"sliding_window:12", "sliding_window:2147483647", "window_size[0]:-1 window_size[1]:0"})
+    EXPECT_DOUBLE_EQ(operations(whole), operations("")) << whole;
+  EXPECT_DOUBLE_EQ(operations("window_size[0]:-1 window_size[1]:99"), per_token * (products + 2 * 32 * 12.0));
+}
+
+TEST(Operations, OfExpertsAreThoseOfATokensExpertsAndOfTheSharedOne) {
+  const std::string experts =
+      "add_bias_linear:false num_experts:4 moe_router_topk:2 moe_ffn_hidden_size:8 "
+      "moe_shared_expert_intermediate_size:5 ";
+  const double dense = 2 * 16 * 64, sparse = 2 * 16 * (2 * 8 + 5), token = 6 * 24;
+  EXPECT_DOUBLE_EQ(operations(experts + "moe_layer_freq:([0]*1+[1]*1)"), operations("") - token * (dense - sparse));
+  EXPECT_DOUBLE_EQ(operations(experts), operations("") - token * 2 * (dense - sparse));
+}
+
+TEST(Operations, OfLatentAttentionAreThoseOfItsProducts) {
+  const double query = 6 * (16 + 24 + 1), key_value = 8 * (16 + 4 * (4 + 3) + 1), rotated = 16 * 2, out = 4 * 3 * 16;
+  const double scores = (4 * 6 + 4 * 3) * 6, usual = 1024 + 2 * 16 * 6;
+  EXPECT_DOUBLE_EQ(operations("multi_latent_attention:true q_lora_rank:6 kv_lora_rank:8 qk_head_dim:4 "
+                              "qk_pos_emb_head_dim:2 v_head_dim:3 position_embedding_type:rope"),
+                   operations("") + 6 * 24 * 2 * (query + key_value + rotated + out + scores - usual));
+}
+
 TEST(GptOptions, OfNewPartsThatContradictEachOtherAreNamed) {
   const auto said = [](auto change) {
     GptOptions o;
