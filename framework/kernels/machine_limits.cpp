@@ -100,7 +100,7 @@ double multiply_add_rate(Threads& threads) {
   double operations = 0;
   const auto once = [&] {
     threads.parallel_for(crew, 1, [&](std::size_t i, std::size_t) {
-      const double done = HWY_DYNAMIC_DISPATCH(multiply_adds)(2'000'000, &results[i * 64]);
+      const double done = HWY_DYNAMIC_DISPATCH(multiply_adds)(200'000, &results[i * 64]);
       if (i == 0) operations = done * static_cast<double>(crew);
     });
   };
