@@ -93,6 +93,49 @@ TEST_F(Memory, OfAStepIsLessByTheResultsOfRecomputedNormsAndActivations) {
   }
 }
 
+/// What the forward pass of each chunk of the first stage keeps, of two stages with two chunks of two layers.
+std::vector<std::size_t> kept_by_chunks(const Recipe& recipe) {
+  std::vector<std::size_t> all;
+  kernels::Threads threads(1);
+  for (const auto& chunk : build_stage(recipe, 64, recipe.layer_plan(), 0, {}, {}, {})) {
+    nn::FlatParameters layout(chunk->parameters());
+    std::vector<float> values(static_cast<std::size_t>(layout.elements())), grads(values.size());
+    layout.bind(values, grads, {});
+    layout.initialise(threads, 1, values);
+    const Batch batch(3, 24);
+    Arena arena;
+    autograd::Tape tape(arena, threads, true);
+    model::ForwardMode mode;
+    mode.training = true;
+    std::vector<float> before(static_cast<std::size_t>(chunk->boundary(batch.view()).shape.elements()));
+    {
+      autograd::Var x;
+      if (!all.empty()) x = tape.input(Tensor(std::span<float>(before), chunk->boundary(batch.view()).shape), true);
+      const auto out = chunk->forward(tape, x, batch.view(), mode);
+      all.push_back(arena.in_use());
+    }
+    tape.clear();
+  }
+  return all;
+}
+
+TEST_F(Memory, OfRecomputedNormsCountsLayersOfAChunkOrOfARank) {
+  const auto saved = [&](const std::string& how) {
+    const std::vector<std::string> cut = {"model_config.num_layers=8", "parallel_config.pipeline_model_parallel_size=2",
+                                          "parallel_config.virtual_pipeline_model_parallel_size=2"};
+    const auto plain = kept_by_chunks(read("hidden_act: gelu", cut)), less = kept_by_chunks(read(how, cut));
+    const std::size_t norms = 2 * 3 * 24 * 32 * sizeof(float);
+    EXPECT_EQ((plain.at(0) - less.at(0)) % norms, 0U);
+    return std::pair((plain.at(0) - less.at(0)) / norms, (plain.at(1) - less.at(1)) / norms);
+  };
+  const std::string one = "recompute_norm: true, recompute_norm_num_layers: 1",
+                    three = "recompute_norm: true, recompute_norm_num_layers: 3",
+                    of_rank = ", enable_recompute_layers_per_pp_rank: true";
+  EXPECT_EQ(saved(one), std::pair(std::size_t{1}, std::size_t{1}));
+  EXPECT_EQ(saved(one + of_rank), std::pair(std::size_t{1}, std::size_t{0}));
+  EXPECT_EQ(saved(three + of_rank), std::pair(std::size_t{2}, std::size_t{1}));
+}
+
 /// A dense layer as wide as ffn_hidden_size would be claimed otherwise.
 TEST_F(Memory, OfExpertsIsThatOfTheChoicesOfTokens) {
   const std::string experts =
