@@ -1,6 +1,6 @@
 // What fraction of the processor's peak do the matrix products of a linear layer reach, and how do they compare with
-// OpenBLAS in fp32, called single-threaded on tiles? Shapes of GPT-2 124M, random data, 10^9 operations per second; with
-// one thread measured in processor time. The peak is that of fp32 multiply-adds.
+// OpenBLAS in fp32, called single-threaded on tiles? Shapes of GPT-2 124M, random data, 10^9 operations per second;
+// with one thread measured in processor time. The peak is that of fp32 multiply-adds.
 //
 //   bench_gemm [threads] [rows] [layer, or all] [width] [float32, bfloat16 or float16]
 #include "framework/kernels/gemm.h"

@@ -44,8 +44,8 @@ Timing time(const Body& body, Clock clock = Clock::wall, double seconds = 0.3, i
   return {at(0.5), at(0.1), at(0.9), static_cast<int>(taken.size())};
 }
 
-/// Prints the head of a benchmark: the question, processor, instruction set, threads, compiler and flags, and the commit
-/// of the source tree, with a + if files differ from it.
+/// Prints the head of a benchmark: the question, processor, instruction set, threads, compiler and flags, and the
+/// commit of the source tree, with a + if files differ from it.
 void print_head(const char* question, int threads);
 
 }  // namespace tessera

@@ -2,8 +2,8 @@
 //
 //   bench_train_step [RECIPE] [--set group.key=value ...] [--threads N] [--seconds S] [--json]
 //
-// Without a recipe: GPT-2 124M with three shapes. One batch of random tokens is repeated, so that the loss must fall. With
-// --json: one line of JSON for one shape, which against_torch.py reads.
+// Without a recipe: GPT-2 124M with three shapes. One batch of random tokens is repeated, so that the loss must fall.
+// With --json: one line of JSON for one shape, which against_torch.py reads.
 #include <sys/wait.h>
 #include <unistd.h>
 

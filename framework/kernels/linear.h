@@ -55,8 +55,8 @@ struct LinearOperands {
 };
 enum class LinearProduct { forward, backward_input, backward_weight };
 
-/// One of the three functions above, without bias and, but for gradients of weights, without adding, for each layer of a
-/// group whose results do not overlap, such as the experts of a layer: the threads share the work of all.
+/// One of the three functions above, without bias and, but for gradients of weights, without adding, for each layer of
+/// a group whose results do not overlap, such as the experts of a layer: the threads share the work of all.
 void linear_group(Threads& threads, LinearProduct product, std::span<const LinearOperands> layers);
 
 /// The three products with factors and sums in double; each result is rounded once.

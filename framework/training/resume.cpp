@@ -197,7 +197,8 @@ void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
   out.continues = is_of_run_folder(o, place);
 }
 
-/// The newest checkpoint of the run with that id in its folder, in the run's format, and its iteration; -1: there is none.
+/// The newest checkpoint of the run with that id in its folder, in the run's format, and its iteration; -1: there is
+/// none.
 std::pair<std::int64_t, std::filesystem::path> newest_in_folder(const TrainingSetup& setup, const std::string& run) {
   const auto& o = setup.options;
   if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr) {
@@ -216,8 +217,8 @@ std::pair<std::int64_t, std::filesystem::path> newest_in_folder(const TrainingSe
   return {-1, {}};
 }
 
-/// A run saves no checkpoint of a later iteration than that of its state, and sets those aside after which it goes back. So
-/// one that is there was saved by a run that somebody continued without this state.
+/// A run saves no checkpoint of a later iteration than that of its state, and sets those aside after which it goes
+/// back. So one that is there was saved by a run that somebody continued without this state.
 void refuse_newer_checkpoint(std::int64_t step, const std::string& run, const TrainingSetup& setup) {
   comm::together(setup.model.processes.world, "the state in memory", [&] {
     if (setup.model.processes.world.rank() > 0) return;

@@ -23,12 +23,13 @@ struct Restored {
   bool went_back = false;  ///< the run was already further; see restore_back
 };
 
-/// Whether the run folder has a checkpoint of the run that is not after iteration `back_to`; damaged ones count. Collective.
+/// Whether the run folder has a checkpoint of the run that is not after iteration `back_to`; damaged ones count.
+/// Collective.
 bool can_go_back(const TrainingSetup& setup, const std::string& run, std::int64_t back_to);
 
-/// Bring a run that is under way back to its newest good checkpoint that is not after iteration `back_to`; later ones are
-/// set aside. `kept` is where the run was: findings, the id of the run and the beginning of its data are kept. Collective.
-/// Throws Error if there is no such checkpoint.
+/// Bring a run that is under way back to its newest good checkpoint that is not after iteration `back_to`; later ones
+/// are set aside. `kept` is where the run was: findings, the id of the run and the beginning of its data are kept.
+/// Collective. Throws Error if there is no such checkpoint.
 Restored restore_back(TrainingSetup& setup, ModelState& state, const checkpoint::Progress& kept, std::int64_t back_to);
 
 /// Bring `state`, and the schedule and loss scaler of `setup`, to where the run goes on, as training_config says: the

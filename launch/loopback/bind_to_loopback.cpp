@@ -1,7 +1,7 @@
 // Preloaded into mpirun and its daemons by tsrun. Open MPI's out-of-band component listens on all interfaces whatever
 // oob_tcp_if_include says, and on any port. Here every socket that would be bound to all addresses is bound to the one
-// in TSRUN_LISTEN (IPv4), at a port of `ports` if any would do; to the loopback address if there is no such variable, or
-// for IPv6. Uses nothing of C++'s library.
+// in TSRUN_LISTEN (IPv4), at a port of `ports` if any would do; to the loopback address if there is no such variable,
+// or for IPv6. Uses nothing of C++'s library.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>

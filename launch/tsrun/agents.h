@@ -19,8 +19,8 @@ class Agents {
   pid_t start(const ListedHost& host, int node_rank, bool spare);
   /// Such a host was lost.
   void lost(const ListedHost& host);
-  /// To be called again and again: starts tsrun on the lost hosts, as spare ones. A host that is still away is tried again
-  /// later.
+  /// To be called again and again: starts tsrun on the lost hosts, as spare ones. A host that is still away is tried
+  /// again later.
   void call_lost();
 
  private:

@@ -338,8 +338,8 @@ void Attempt::look_for_stop_file() {
   stop_as_asked(SIGTERM, -1);
 }
 
-/// Workers are missing since a host was lost: when hosts have come that have room for more, the workers stop after their step,
-/// and more continue.
+/// Workers are missing since a host was lost: when hosts have come that have room for more, the workers stop after
+/// their step, and more continue.
 void Attempt::grow() {
   const bool all_there = std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.joined; });
   if (job_.workers >= job_.full_workers || !all_there || failing_ || asked_to_stop_ != 0 || !order_.empty()) return;

@@ -38,8 +38,8 @@ struct HeadSockets {
   std::function<void()> call_hosts;  ///< called while workers are missing: starts tsrun on lost hosts again, if it can
 };
 
-/// One start of all workers, watched to its end: starts mpirun (by a guard), gives every worker its program, and judges by what the
-/// workers tell. mpirun's exit code is no verdict. Afterwards nothing of it runs any more.
+/// One start of all workers, watched to its end: starts mpirun (by a guard), gives every worker its program, and judges
+/// by what the workers tell. mpirun's exit code is no verdict. Afterwards nothing of it runs any more.
 class Attempt {
  public:
   /// `order`: what the program is told to do, see worker::LaunchLink; empty: its work.

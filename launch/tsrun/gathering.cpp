@@ -167,8 +167,8 @@ void Gathering::check_ranks() {
   for (const auto& host : admitted_) take(host.info);
 }
 
-/// By node_rank; those without one fill the gaps in the order of their coming. Spares are behind them for now: what follows
-/// is checked of them, too.
+/// By node_rank; those without one fill the gaps in the order of their coming. Spares are behind them for now: what
+/// follows is checked of them, too.
 void Gathering::put_in_order() {
   std::vector<Admitted> all;
   for (auto& host : job_.hosts) all.push_back({Connection(), std::move(host)});

@@ -12,8 +12,8 @@ namespace tessera::tsrun {
 
 /// The head's waiting for the other hosts, each of which comes as a connection from the tsrun there. A connection is
 /// admitted as a host when it has introduced itself, from the address that it names, and has answered. Ends with all
-/// hosts in `job`, in the order of their ranks, and their connections beside them, or with everybody refused. Spare hosts
-/// that were started from here are waited for, too; others may come later.
+/// hosts in `job`, in the order of their ranks, and their connections beside them, or with everybody refused. Spare
+/// hosts that were started from here are waited for, too; others may come later.
 class Gathering {
  public:
   /// For a job of so many workers. The head's own host is in `job.hosts` already when it has workers.

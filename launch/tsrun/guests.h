@@ -24,8 +24,8 @@ struct Guest {
 
 /// The connections to the head that are not admitted. Whatever they send or do not send, the head goes on. A connection
 /// has 5 s and 4 KiB to prove that it knows the secret of its role; at most 64 that have not are kept, the others wait
-/// in the system's queue. Of those that have, lines have to end, and when there are too many the oldest are closed. Every
-/// connection that is closed has a line in scheduler.log; a host with a wrong secret is also told on the screen.
+/// in the system's queue. Of those that have, lines have to end, and when there are too many the oldest are closed.
+/// Every connection that is closed has a line in scheduler.log; a host with a wrong secret is also told on the screen.
 class Guests {
  public:
   /// `expected`: how many may come at once, all workers of the job; so many and 128 more are kept.

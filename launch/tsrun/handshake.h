@@ -17,8 +17,8 @@ namespace tessera::tsrun {
 //
 // The guest is first, so strangers get nothing from the head that was computed from the secret.
 
-/// Who connects: the tsrun of another host, which knows the secret of the job; or the watcher of a worker or an agent of
-/// mpirun, which know the key that is made from it (workers_key).
+/// Who connects: the tsrun of another host, which knows the secret of the job; or the watcher of a worker or an agent
+/// of mpirun, which know the key that is made from it (workers_key).
 enum class Role { host, worker };
 std::string name_of(Role role);
 

@@ -18,7 +18,8 @@
 namespace tessera::tsrun {
 namespace {
 
-/// The command that a job continues with: without --left and its value, which stand before the `program` words at the end.
+/// The command that a job continues with: without --left and its value, which stand before the `program` words at the
+/// end.
 std::vector<std::string> lasting_words(const std::vector<std::string>& words, std::size_t program) {
   std::vector<std::string> all;
   for (std::size_t i = 0; i < words.size(); i++) {
@@ -258,8 +259,8 @@ class Head {
     for (std::size_t h = 0; h < job_.hosts.size(); h++) placement_.welcome(h);
   }
 
-  /// This host's address. Listens for workers and hosts when nobody does yet: only at the interface of that address, and
-  /// only at the loopback interface where all are on this host.
+  /// This host's address. Listens for workers and hosts when nobody does yet: only at the interface of that address,
+  /// and only at the loopback interface where all are on this host.
   std::string choose_address(const std::vector<ListedHost>& listed, bool one_host) {
     std::string address = resolve(job_.options.master_addr.empty() ? "127.0.0.1" : job_.options.master_addr);
     std::string other;  // the first other host's

@@ -123,7 +123,8 @@ struct RunMessage {
   static constexpr const char* kind = "run";
   std::string words;
 };
-/// Kill what runs. `hang`: because some worker hangs, so one that is in no operation with others tells its stacks first.
+/// Kill what runs. `hang`: because some worker hangs, so one that is in no operation with others tells its stacks
+/// first.
 struct StopMessage {
   static constexpr const char* kind = "stop";
   bool hang = false;

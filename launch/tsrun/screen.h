@@ -9,9 +9,9 @@
 
 namespace tessera::tsrun {
 
-/// What tsrun shows: lines of its workers on standard output, its own messages on standard error, in their order. A thread
-/// writes them, so a reader that stops reading never makes tsrun wait. The descriptors stay as they are: other processes
-/// may share them, so they are not made non-blocking.
+/// What tsrun shows: lines of its workers on standard output, its own messages on standard error, in their order. A
+/// thread writes them, so a reader that stops reading never makes tsrun wait. The descriptors stay as they are: other
+/// processes may share them, so they are not made non-blocking.
 ///
 /// A process that forks and goes on in the child must not have shown anything before, because the child has no thread.
 class Screen {

@@ -10,7 +10,8 @@
 
 namespace tessera::tsrun {
 
-/// The hosts that wait for the ranks of a lost one, in the order of their coming. Each is a connection to the tsrun there.
+/// The hosts that wait for the ranks of a lost one, in the order of their coming. Each is a connection to the tsrun
+/// there.
 class Spares {
  public:
   struct Spare {
@@ -24,8 +25,8 @@ class Spares {
   /// belong to the job.
   void admit(const Job& job, Guests& guests, Guest& guest, Voice& voice);
   void watch(std::vector<pollfd>& watched) const;
-  /// Takes what they have sent. Who has ended, is silent for `longest_silence` seconds or was asked to stop is one no more;
-  /// the job goes on.
+  /// Takes what they have sent. Who has ended, is silent for `longest_silence` seconds or was asked to stop is one no
+  /// more; the job goes on.
   void hear(Voice& voice, double longest_silence);
   /// How many ranks each has room for.
   std::vector<int> room() const;

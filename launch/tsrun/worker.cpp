@@ -319,8 +319,8 @@ class Worker {
     }
   }
 
-  /// Into `end_`: what the program did with the others, from the record that it keeps if it is tessera. Returns whether it is inside an
-  /// operation with others.
+  /// Into `end_`: what the program did with the others, from the record that it keeps if it is tessera. Returns whether
+  /// it is inside an operation with others.
   bool read_operation() {
     const auto record = worker::OperationRecord::open(worker::operations_file(folder_, end_.rank));
     const auto entries = record ? record->read() : std::vector<worker::OperationEntry>();
@@ -329,7 +329,8 @@ class Worker {
     return entries.front().inside();
   }
 
-  /// The program took longer than it said. Inside an operation it waits for others, and has a time-out for that, which tells more.
+  /// The program took longer than it said. Inside an operation it waits for others, and has a time-out for that, which
+  /// tells more.
   void look_at_deadline() {
     if (deadline_ == 0 || now() < deadline_) return;
     if (read_operation()) {
@@ -344,7 +345,8 @@ class Worker {
     kill(-program_, SIGKILL);
   }
 
-  /// Why a living program does nothing, as far as can be told. Its stacks go to its log, after what is kept as its last lines.
+  /// Why a living program does nothing, as far as can be told. Its stacks go to its log, after what is kept as its last
+  /// lines.
   std::string where_it_hangs() {
     const auto record = worker::OperationRecord::open(worker::operations_file(folder_, end_.rank));
     const pid_t process = record ? record->pid() : program_;  // `program_` may be a script that started it

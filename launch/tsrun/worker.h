@@ -7,8 +7,8 @@ namespace tessera::tsrun {
 /// whatever becomes of the program, also before MPI_Init, somebody has seen it. The program dies with it, and it ends
 /// when the head is gone; if the program keeps its state in memory, after a lease (guard.h).
 ///
-/// It reads TSRUN_HEAD (address:port), TSRUN_KEY (what it proves, secret.h), TSRUN_FOLDERS (what to delete when the head is gone) and
-/// OMPI_COMM_WORLD_RANK; signals mean nothing to it.
+/// It reads TSRUN_HEAD (address:port), TSRUN_KEY (what it proves, secret.h), TSRUN_FOLDERS (what to delete when the
+/// head is gone) and OMPI_COMM_WORLD_RANK; signals mean nothing to it.
 int run_worker();
 
 }  // namespace tessera::tsrun

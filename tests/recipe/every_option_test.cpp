@@ -147,8 +147,8 @@ class EveryOption : public InOwnFolder {
     return sight;
   }
 
-  /// Of a trace, the names of its events and their arguments; of the data loader's workers only that there are some, since
-  /// nobody knows how far they are ahead.
+  /// Of a trace, the names of its events and their arguments; of the data loader's workers only that there are some,
+  /// since nobody knows how far they are ahead.
   static std::string events_of(const std::string& trace) {
     std::set<std::string> reading;
     std::string all;

@@ -15,9 +15,9 @@ using TellLine = std::function<void(const std::string&)>;
 /// Megatron-LM's cache of indices: <md5 of the description>-<class>-<split>-description.txt and one .npy file for each
 /// array. What it wrote is used here and the other way round.
 ///
-/// One process of each file system builds what is missing, under a lock beside the files; the others wait for it, and if
-/// it dies, one of them takes over. Files get their names when they are complete, description.txt last. Afterwards all
-/// map the same files.
+/// One process of each file system builds what is missing, under a lock beside the files; the others wait for it, and
+/// if it dies, one of them takes over. Files get their names when they are complete, description.txt last. Afterwards
+/// all map the same files.
 class IndexCache {
  public:
   struct Options {

@@ -17,7 +17,8 @@ namespace tessera::data {
 struct InstructionFiles {
   IndexedDataset input_ids, attention_mask, labels;
 
-  /// Throws ConfigError if one of the files is missing or damaged, or if they differ in numbers or lengths of sequences.
+  /// Throws ConfigError if one of the files is missing or damaged, or if they differ in numbers or lengths of
+  /// sequences.
   explicit InstructionFiles(const std::string& prefix);
   std::int64_t samples() const { return input_ids.sequences(); }
 };

@@ -15,8 +15,8 @@ using Json = nlohmann::ordered_json;
 using Slots = PromptTemplate::Slots;
 using SlotKind = PromptTemplate::Slot::Kind;
 
-// The formats of MindSpeed-LLM's templates.json (August 2026) without its long system messages; "like" takes what is not
-// given from another one.
+// The formats of MindSpeed-LLM's templates.json (August 2026) without its long system messages; "like" takes what is
+// not given from another one.
 constexpr const char* built_in = R"json([
 {"name": "default", "user": ["Human: {{content}}\nAssistant:"], "system": ["{{content}}\n"], "separator": ["\n"]},
 {"name": "empty", "user": ["{{content}}"], "assistant": ["{{content}}"]},

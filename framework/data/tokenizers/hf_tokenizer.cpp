@@ -1,5 +1,6 @@
-// Megatron-LM's _HuggingFaceTokenizer: what transformers' AutoTokenizer makes of a folder with tokenizer.json. That file
-// says what comes before and behind a text: as in transformers 5, add_bos_token and add_eos_token have no effect beside it.
+// Megatron-LM's _HuggingFaceTokenizer: what transformers' AutoTokenizer makes of a folder with tokenizer.json. That
+// file says what comes before and behind a text: as in transformers 5, add_bos_token and add_eos_token have no effect
+// beside it.
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
-// TikTokenizer: byte-pair encoding by ranks, as Megatron-LM's CustomTikTokenizer. Special tokens have the first ids; inside a
-// text they are ordinary text.
+// TikTokenizer: byte-pair encoding by ranks, as Megatron-LM's CustomTikTokenizer. Special tokens have the first ids;
+// inside a text they are ordinary text.
 
 #include <algorithm>
 #include <cstdio>

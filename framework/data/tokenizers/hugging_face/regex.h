@@ -13,10 +13,10 @@
 namespace tessera::data::hugging_face {
 
 /// A regular expression in Oniguruma's syntax, as `tokenizers` uses it to split text. Supported are literals, `.`, `^`,
-/// `$`, `\A`, `\z`, alternation, groups (plain, `(?:...)`, `(?i:...)`, atomic `(?>...)`, named), lookahead `(?=...)` and
-/// `(?!...)`, lookbehind of one character, character classes (nested, negated, with `&&`), `\s \d \w \h` and their
-/// complements, `\p{...}`, and greedy, reluctant and possessive quantifiers. In `(?i:...)` only ASCII letters may stand.
-/// Characters are classified by the Unicode version of `tokenizers` (characters.h).
+/// `$`, `\A`, `\z`, alternation, groups (plain, `(?:...)`, `(?i:...)`, atomic `(?>...)`, named), lookahead `(?=...)`
+/// and `(?!...)`, lookbehind of one character, character classes (nested, negated, with `&&`), `\s \d \w \h` and their
+/// complements, `\p{...}`, and greedy, reluctant and possessive quantifiers. In `(?i:...)` only ASCII letters may
+/// stand. Characters are classified by the Unicode version of `tokenizers` (characters.h).
 class Regex {
  public:
   /// Throws ConfigError, naming the pattern and what is wrong, for a syntax error or an unsupported construct.
