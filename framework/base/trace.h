@@ -92,7 +92,7 @@ class Trace {
   void add(const Event& event);
   /// A copy of `words` that lives as long as the trace; the same for the same words.
   const char* keep(std::string_view words);
-  /// The tracks so far. The references stay valid; their threads may go on to record.
+  /// The tracks so far. The references stay valid; their threads may continue to record.
   std::vector<const Track*> tracks() const;
 
   static std::int64_t now();

@@ -87,7 +87,7 @@ CheckpointWriter::CheckpointWriter(fs::path root, const std::string& prefix, std
 }
 
 void CheckpointWriter::begin() const {
-  delete_all(tmp_);  // what a killed process left; it has no manifest, so it is no checkpoint
+  delete_all(tmp_);  // what a killed process left; it has no manifest, so it is not a checkpoint
   make_folder(tmp_);
 }
 

@@ -19,7 +19,8 @@ enum class Phase {
   gather,    ///< the step is complete
   evaluate,  ///< before an evaluation
   save,      ///< before a checkpoint is written
-  roll_back  ///< a return to a checkpoint. STEP: the step that is left, before loading; that of the checkpoint, after it
+  /// A return to a checkpoint. STEP: the step that is left, before loading; that of the checkpoint, after it.
+  roll_back
 };
 
 /// What the process does there.

@@ -15,7 +15,7 @@ namespace tessera::training {
 /// Where a run came from, and what is to be told about it.
 struct Restored {
   checkpoint::Progress progress;
-  /// The checkpoint that it resumes from; empty when it begins anew.
+  /// The checkpoint that it resumes from; empty when it starts from scratch.
   std::filesystem::path folder = {};
   std::vector<std::string> notes = {};
   bool continues = false;  ///< the run whose checkpoints the run folder holds; else a new run begins
@@ -32,7 +32,7 @@ bool can_go_back(const TrainingSetup& setup, const std::string& run, std::int64_
 /// Collective. Throws Error if there is no such checkpoint.
 Restored restore_back(TrainingSetup& setup, ModelState& state, const checkpoint::Progress& kept, std::int64_t back_to);
 
-/// Bring `state`, and the schedule and loss scaler of `setup`, to where the run goes on, as training_config says: the
+/// Bring `state`, and the schedule and loss scaler of `setup`, to where the run continues, as training_config says: the
 /// newest good checkpoint of the run folder; else load_checkpoint (everything, or with resume_training false the
 /// weights alone); else initial weights. Checkpoints that another run left in the run folder are passed over as long as
 /// there are own ones. `folder` says whose it is and whether this start resumes; null: training_config alone says it.

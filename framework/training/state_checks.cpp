@@ -208,7 +208,7 @@ StateChecks::Result StateChecks::check(std::int64_t step) {
   const bool known = !found.wrong.empty();
   result.problem =
       text("after iteration ", step, " the state of ", joined(names_of(known ? found.wrong : found.suspects)),
-           known ? " is damaged: " : " differs, and nobody knows whose is wrong: ", found.problem);
+           known ? " is damaged: " : " differs, and it is not known which of them is wrong: ", found.problem);
   if (!known) remember(step);
   return result;
 }

@@ -21,7 +21,7 @@ struct Ports {
 };
 constexpr Ports ports = {61000, 1000};  // docs/launching.md lists them
 
-/// mpirun's children, the watchers of the workers, are not meant: they take LD_PRELOAD from mpirun's environment.
+/// mpirun's children, the supervisors of the workers, are not meant: they take LD_PRELOAD from mpirun's environment.
 __attribute__((constructor)) void leave_the_environment() {
   Dl_info own = {};
   char* list = getenv("LD_PRELOAD");

@@ -14,7 +14,7 @@
 namespace tessera::tsrun {
 
 /// The messages of tsrun: to the screen, and with the time to scheduler.log. Nothing waits for a reader.
-class Voice {
+class Reporter {
  public:
   /// Everything also goes to this file from now on; it grows over restarts.
   void keep_in(const std::filesystem::path& file);
@@ -69,7 +69,7 @@ class JobFolders {
 struct Job {
   LaunchOptions options;
   std::vector<HostInfo> hosts;
-  Endpoint head;            ///< where workers and other hosts find us
+  Endpoint leader;          ///< where workers and other hosts find us
   std::string id;           ///< names the folders and the job
   std::string secret, key;  ///< what other hosts and what workers have to know (secret.h)
   std::string salt;         ///< of the key
@@ -79,10 +79,10 @@ struct Job {
   std::string master_addr;  ///< told to the workers
   int master_port = 0;      ///< told to the workers
 
-  std::string machine;  ///< of the head
-  std::string log_dir;  ///< of the head: scheduler.log
+  std::string machine;  ///< of the leader
+  std::string log_dir;  ///< of the leader: scheduler.log
 
-  bool is_local() const;  ///< all workers are on the head's machine
+  bool is_local() const;  ///< all workers are on the leader's machine
   /// Deals the workers of a host that is lost out to its neighbours, so that ranks still go host by host and those of
   /// the other hosts stay. False if it is the only one: then nothing changes.
   bool remove_host(std::size_t host);
@@ -113,8 +113,8 @@ std::vector<int> ranks_of_hosts(int ranks, const std::vector<int>& room, std::si
 /// The local workers that --tail_worker_log names among so many; ids that do not exist name nobody.
 std::vector<int> tailed(const std::string& list, int workers);
 
-/// Leave the terminal, which is told where the logs are and how to stop us: the caller goes on as another process that
-/// has no screen.
+/// Leave the terminal, which is told where the logs are and how to stop us: the caller continues as another process
+/// that has no screen.
 void go_on_alone(const std::string& log_dir);
 
 /// Path of the library that keeps mpirun and its daemons on one interface (launch/loopback): beside tsrun in the build,

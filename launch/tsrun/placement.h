@@ -12,8 +12,8 @@ namespace tessera::tsrun {
 /// beside them and the spare hosts together, between two starts of the workers.
 class Placement {
  public:
-  Placement(Job& job, HeadSockets& sockets, Agents& agents, Voice& voice)
-      : job_(job), sockets_(sockets), agents_(agents), voice_(voice) {}
+  Placement(Job& job, LeaderSockets& sockets, Agents& agents, Reporter& reporter)
+      : job_(job), sockets_(sockets), agents_(agents), reporter_(reporter) {}
 
   /// A host has ranks from now on.
   void welcome(std::size_t host);
@@ -36,9 +36,9 @@ class Placement {
   void tell_places(JobFolders& folders, bool forget);
 
   Job& job_;
-  HeadSockets& sockets_;
+  LeaderSockets& sockets_;
   Agents& agents_;
-  Voice& voice_;
+  Reporter& reporter_;
 };
 
 }  // namespace tessera::tsrun

@@ -13,7 +13,8 @@ namespace tessera::tsrun {
 /// thread writes them, so a reader that stops reading never makes tsrun wait. The descriptors stay as they are: other
 /// processes may share them, so they are not made non-blocking.
 ///
-/// A process that forks and goes on in the child must not have shown anything before, because the child has no thread.
+/// A process that forks and continues in the child must not have shown anything before, because the child has no
+/// thread.
 class Screen {
  public:
   /// At most so many bytes wait to be written. `output`: where the lines of workers go.

@@ -109,7 +109,7 @@ const std::set<std::string> result_writers = {"framework/cli/check.cpp",
                                               "framework/log/log.cpp",
                                               "framework/options/planned_table/main.cpp",
                                               "launch/tsrun/follower.cpp",
-                                              "launch/tsrun/head.cpp",
+                                              "launch/tsrun/leader.cpp",
                                               "launch/tsrun/job.cpp",
                                               "launch/tsrun/main.cpp"};
 

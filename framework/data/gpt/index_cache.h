@@ -48,7 +48,7 @@ class IndexCache {
   explicit IndexCache(Options options);
 
   /// The arrays: mapped from a complete cache, else built, and written if the folder can be written. Files that do not
-  /// fit the request are told of and written anew. Throws what `build` throws.
+  /// fit the request are told of and rewritten. Throws what `build` throws.
   Result get(const Request& request) const;
 
  private:

@@ -227,7 +227,7 @@ PromptTemplate prompt_template(const std::string& name, const std::string& file)
   }
   const auto all = parse_json<Json>(read_input(file, "prompt templates"));
   if (!all.is_array())
-    throw ConfigError(text(file, ": is no JSON list of prompt templates, as MindSpeed-LLM's templates.json is"));
+    throw ConfigError(text(file, ": is not a JSON list of prompt templates, as MindSpeed-LLM's templates.json is"));
   const auto* entry = named(all, name);
   if (entry == nullptr)
     throw ConfigError(text(file, ": has no prompt template '", name, "', only ", joined_names(all)));

@@ -68,7 +68,7 @@ class Tokenizer {
   };
   virtual Identity identity() const = 0;
 
-  /// The bytes of one token, not always whole characters; U+FFFD for an id that is no token. What a token stands for
+  /// The bytes of one token, not always whole characters; U+FFFD for an id that is not a token. What a token stands for
   /// between others may differ (blanks at the beginning of a text): see decode().
   virtual std::string piece(std::int32_t id) const = 0;
 

@@ -85,7 +85,7 @@ void MegatronRank::take_chunk(const torch::PickleNode& model, const options::Val
     const auto& theirs = model.items[i]->text;
     const auto ours = our_name_of_megatron(theirs, table);
     if (ours.empty()) continue;
-    if (!torch::TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is no tensor"));
+    if (!torch::TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is not a tensor"));
     if (checkpoint::layer_of(ours) > options::most_layers)
       refuse(text("'", theirs, "' is of a layer beyond ", options::most_layers, ", the most that a model may have"));
     weights.push_back(weight_of(ours, *model.items[i + 1], table));

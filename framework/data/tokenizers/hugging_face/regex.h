@@ -32,8 +32,8 @@ class Regex {
       many,       ///< `least` to `most` characters of class `set`: greedy, or possessive if `possessive`
       few,        ///< the same, reluctant
       split,      ///< try `next`, then `other`
-      jump,       ///< go on at `other`
-      ahead,      ///< (?=...) with its program at `next`, go on at `other`
+      jump,       ///< continue at `other`
+      ahead,      ///< (?=...) with its program at `next`, continue at `other`
       not_ahead,  ///< (?!...)
       atomic,     ///< (?>...)
       ahead_one,  ///< (?=[set])
@@ -45,7 +45,7 @@ class Regex {
       text_begin,
       text_end,
       mark,   ///< remember the position in counter `set`
-      moved,  ///< go on at `other` if the position is still that of counter `set`: ends loops over nothing
+      moved,  ///< continue at `other` if the position is still that of counter `set`: ends loops over nothing
       accept,
     };
     Kind kind;
@@ -64,7 +64,7 @@ class Regex {
     std::optional<Match> next();
 
    private:
-    // An alternative not yet tried: go on at `program` from `at`. Of a greedy or reluctant run `at` moves towards
+    // An alternative not yet tried: continue at `program` from `at`. Of a greedy or reluctant run `at` moves towards
     // `limit` with each try.
     struct Frame {
       enum class Kind : std::uint8_t { plain, shrink, grow, counter } kind;
