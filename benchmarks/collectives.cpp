@@ -2,9 +2,10 @@
 //
 //   mpirun -n 2 bench_collectives [--megabytes 500] [--messages] [--seconds 2]
 //
-// Tessera's collectives are compared, in the same run, with a plain summation over arrays in shared memory (each rank sums
-// its shard and writes it to all arrays), with MPI_Allreduce in one call and in pieces, and with MPI's other collectives.
-// --messages: Tessera uses MPI messages instead of shared memory; with `--mca btl self,tcp` all data goes through TCP.
+// Tessera's collectives are compared, in the same run, with a plain summation over arrays in shared memory (each rank
+// sums its shard and writes it to all arrays), with MPI_Allreduce in one call and in pieces, and with MPI's other
+// collectives. --messages: Tessera uses MPI messages instead of shared memory; with `--mca btl self,tcp` all data goes
+// through TCP.
 #include <mpi.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -64,8 +65,8 @@ void measure(const comm::World& world, const Settings& settings, std::vector<Way
   }
 }
 
-/// The reference: arrays in an MPI shared-memory window; each rank sums its shard and writes it to all arrays; a barrier
-/// of counters.
+/// The reference: arrays in an MPI shared-memory window; each rank sums its shard and writes it to all arrays; a
+/// barrier of counters.
 class BareSum {
  public:
   BareSum(const comm::World& world, std::size_t bytes) : rank_(world.rank()), size_(world.size()), count_(bytes / 4) {
@@ -178,8 +179,8 @@ struct Pair {
   std::function<void()> ours, mpi;
 };
 
-/// The sizes that tensor parallelism all-reduces twice in each layer. Every rank rewrites its values before each call, as
-/// a layer does. MPI's sums may use any order.
+/// The sizes that tensor parallelism all-reduces twice in each layer. Every rank rewrites its values before each call,
+/// as a layer does. MPI's sums may use any order.
 void compare_small(const comm::World& world, const Settings& settings) {
   if (world.rank() == 0) std::printf("\n%-16s %10s %12s %12s %8s\n", "", "bytes", "ours, us", "MPI, us", "ratio");
   Settings few = settings;

@@ -1,5 +1,5 @@
-// What fraction of the memory bandwidth do the operations between matrix products reach? Shapes of GPT-2 124M with batch
-// size 4 and 256 tokens; each operand is counted as read once and each result as written once.
+// What fraction of the memory bandwidth do the operations between matrix products reach? Shapes of GPT-2 124M with
+// batch size 4 and 256 tokens; each operand is counted as read once and each result as written once.
 //
 //   bench_elementwise [threads]
 #include <cstdio>

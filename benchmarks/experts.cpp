@@ -2,10 +2,10 @@
 //
 //   bench_experts [--threads N] [--seconds S] [--width H]
 //
-// Forward and backward pass of one layer of SwiGLU experts, alternately with the dense layer whose inner width is that of
-// all chosen experts of a token together. "one expert": half of all choices go to the same expert. "routing": router,
-// sorting and collecting, as the time of the layer extrapolated to experts of inner width 0. "memory": activations kept
-// for the backward pass, over those of the dense layer.
+// Forward and backward pass of one layer of SwiGLU experts, alternately with the dense layer whose inner width is that
+// of all chosen experts of a token together. "one expert": half of all choices go to the same expert. "routing":
+// router, sorting and collecting, as the time of the layer extrapolated to experts of inner width 0. "memory":
+// activations kept for the backward pass, over those of the dense layer.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

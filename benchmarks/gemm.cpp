@@ -1,7 +1,8 @@
 // What fraction of the processor's peak do the matrix products of a linear layer reach, and how do they compare with
 // OpenBLAS in fp32, called single-threaded on tiles, and with oneDNN in the same type, if there is one? Shapes of GPT-2
 // 124M, random data, 10^9 operations per second; with one thread measured in processor time. The peak is that of fp32
-// multiply-adds, for bfloat16 that of its register tile where there is one. "of the best": our rate over that of the faster library.
+// multiply-adds, for bfloat16 that of its register tile where there is one. "of the best": our rate over that of the
+// faster library.
 //
 //   bench_gemm [threads] [rows] [layer, or all] [width] [float32, bfloat16 or float16]
 #include "framework/kernels/gemm.h"

@@ -1,6 +1,6 @@
-// What fraction of the memory bandwidth does an AdamW update of 124.5 million parameters reach? It reads 16 and writes 12
-// bytes per parameter. How much longer does one take whose blocks are copied first (resilience::UndoLog), and whose pieces are
-// checked by checksums (resilience::StateSums)? Also the gradient norm, which reads 4.
+// What fraction of the memory bandwidth does an AdamW update of 124.5 million parameters reach? It reads 16 and writes
+// 12 bytes per parameter. How much longer does one take whose blocks are copied first (resilience::UndoLog), and whose
+// pieces are checked by checksums (resilience::StateSums)? Also the gradient norm, which reads 4.
 //
 //   bench_optimizer [threads] [millions of parameters]
 #include "framework/optim/optimizer.h"

@@ -125,7 +125,7 @@ train() {
   "$tessera" train "$recipe" "${settings[@]}" --set "training_config.training_iters=$(<"$output/steps")"
   # Ctrl-C also exits with code 0, but before the last step.
   [[ $(cat "$run"/checkpoints/*latest_checkpointed_iteration.txt) == "$(<"$output/steps")" ]] ||
-    stop "training was stopped; the same command goes on" 130
+    stop "training was stopped; the same command continues it" 130
   touch "$run/finished"
 }
 

@@ -50,7 +50,7 @@ MemoryLimit host_memory_limit() {
     limit = {static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page), "the machine's memory"};
   visit_memory_group("memory.limit_in_bytes", "memory.max", [&limit](const fs::path& path) {
     std::ifstream file(path);
-    std::uint64_t bytes = 0;  // the word "max" is no number, and no limit
+    std::uint64_t bytes = 0;  // the word "max" is not a number, and no limit
     if (file >> bytes) lower(limit, bytes, text("the memory limit of the control group (", path.string(), ")"));
     return false;  // a group above may allow less
   });

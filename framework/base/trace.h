@@ -41,9 +41,9 @@ class TraceKinds {
   unsigned bits_ = 0;
 };
 
-/// The recorder of one process: while it is active, every TraceSpan that ends is kept, by thread. One trace at a time is
-/// active; without one, a span costs a load and a comparison. Nothing is allocated while events are recorded but for a
-/// thread's first one; when the memory of a thread is full, further events of it are counted and dropped.
+/// The recorder of one process: while it is active, every TraceSpan that ends is kept, by thread. One trace at a time
+/// is active; without one, a span costs a load and a comparison. Nothing is allocated while events are recorded but for
+/// a thread's first one; when the memory of a thread is full, further events of it are counted and dropped.
 class Trace {
  public:
   struct Event {
@@ -92,7 +92,7 @@ class Trace {
   void add(const Event& event);
   /// A copy of `words` that lives as long as the trace; the same for the same words.
   const char* keep(std::string_view words);
-  /// The tracks so far. The references stay valid; their threads may go on to record.
+  /// The tracks so far. The references stay valid; their threads may continue to record.
   std::vector<const Track*> tracks() const;
 
   static std::int64_t now();

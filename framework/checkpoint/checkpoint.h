@@ -64,7 +64,7 @@ struct ReadOptions {
 class Checkpoint {
  public:
   /// Reads and checks the manifest, the presence and the sizes of the files, and the blobs. Throws DamageError for
-  /// anything missing, cut or altered; ConfigError for a folder that is no checkpoint or of a newer format; IoError
+  /// anything missing, cut or altered; ConfigError for a folder that is not a checkpoint or of a newer format; IoError
   /// when the system refuses.
   static Checkpoint open(const std::filesystem::path& folder);
   Checkpoint(Checkpoint&&) noexcept;

@@ -29,7 +29,8 @@ std::optional<FoundCheckpoint> itself(const fs::path& folder, const CheckpointFo
   if (const auto* format = formats.of(folder))
     return format->find(folder) == folder ? std::optional(FoundCheckpoint{folder, iteration.value_or(0), format})
                                           : std::nullopt;
-  // It has the name of a checkpoint and no manifest: whoever opens it says that it is damaged, instead of passing it over.
+  // It has the name of a checkpoint and no manifest: whoever opens it says that it is damaged, instead of passing it
+  // over.
   if (iteration) return FoundCheckpoint{folder, *iteration};
   return std::nullopt;
 }

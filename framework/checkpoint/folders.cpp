@@ -56,7 +56,7 @@ fs::path set_aside(const fs::path& folder, const std::string& reason) {
   if (fs::is_symlink(aside)) return aside;  // the caller tells the reason
   try {
     write_file_atomic(aside / "why_damaged.txt", reason + "\n");
-  } catch (const IoError&) {  // the caller has the reason too; a full disk must not keep the run from going on
+  } catch (const IoError&) {  // the caller has the reason too; a full disk must not keep the run from continuing
   }
   return aside;
 }

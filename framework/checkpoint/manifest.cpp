@@ -126,7 +126,7 @@ std::string write_manifest(const Manifest& manifest) {
 Manifest read_manifest(const std::string& words, const std::string& speaker) {
   auto json = parse_json(words);
   if (!json.is_object() || json.value("format", Json()) != format_name)
-    throw DamageError(text(speaker, ": is no manifest of a checkpoint, or a damaged one"));
+    throw DamageError(text(speaker, ": is not a manifest of a checkpoint, or a damaged one"));
   const auto sum = json.value("manifest_crc32c", Json());
   json.erase("manifest_crc32c");
   if (sum != crc_text(crc32c(json.dump())))

@@ -110,7 +110,7 @@ Progress read_progress(const std::string& words, const std::string& speaker) {
     return out;
   } catch (const Json::exception& error) {
     throw DamageError(text(speaker, ": ", error.what()));
-  } catch (const std::logic_error& error) {  // a loss scale that is no number
+  } catch (const std::logic_error& error) {  // a loss scale that is not a number
     throw DamageError(text(speaker, ": loss_scale: ", error.what()));
   }
 }

@@ -5,7 +5,7 @@
 
 namespace tessera::checkpoint {
 
-/// How a checkpoint is divided anew.
+/// How a checkpoint is divided again.
 struct Resharding {
   /// The parts of weights that each writer saves, with the same parts of their optimizer state; together every weight
   /// of the model exactly once.

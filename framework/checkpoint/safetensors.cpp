@@ -65,6 +65,7 @@ SafetensorsEntry entry_of(const Json& json, std::uint64_t data_begin, std::uint6
   return {type, Shape(dims), data_begin + offsets[0], data_begin + offsets[1]};
 }
 
+// As the format's own library: bytes that no tensor owns could hide other data, and overlaps make files ambiguous.
 void refuse_overlaps_and_holes(const SafetensorsHeader& header, std::uint64_t file_bytes, const std::string& speaker) {
   std::vector<std::pair<std::string, SafetensorsEntry>> order(header.entries.begin(), header.entries.end());
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
@@ -87,7 +88,7 @@ void refuse_overlaps_and_holes(const SafetensorsHeader& header, std::uint64_t fi
 Json parse_header(std::string_view words, const std::string& speaker) {
   auto json = parse_json(words);
   if (!json.is_object())
-    throw ConfigError(text(speaker, ": its header is no JSON object: no safetensors file, or a damaged one"));
+    throw ConfigError(text(speaker, ": its header is not a JSON object: no safetensors file, or a damaged one"));
   return json;
 }
 
@@ -138,6 +139,8 @@ std::string write_safetensors_header(const std::vector<std::pair<std::string, Sa
 }
 
 void lay_out(std::vector<std::pair<std::string, SafetensorsEntry>>& entries) {
+  // Wider types first: then every tensor is aligned to its element size without padding, which the format does not
+  // have.
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     const auto wide_a = size_of(a.second.dtype), wide_b = size_of(b.second.dtype);
     return wide_a != wide_b ? wide_a > wide_b : a.first < b.first;
@@ -174,7 +177,7 @@ void SafetensorsReader::add_file(const fs::path& path) {
 void SafetensorsReader::add_index(const fs::path& path) {
   const auto json = parse_json(read_file(path));
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
-    throw ConfigError(text(path.string(), ": is no index of safetensors files: it has no 'weight_map'"));
+    throw ConfigError(text(path.string(), ": is not an index of safetensors files: it has no 'weight_map'"));
   std::map<std::string, std::string> file_of;
   for (const auto& [name, file] : json["weight_map"].items()) {
     const auto words = file.is_string() ? file.get<std::string>() : "";

@@ -87,7 +87,7 @@ CheckpointWriter::CheckpointWriter(fs::path root, const std::string& prefix, std
 }
 
 void CheckpointWriter::begin() const {
-  delete_all(tmp_);  // what a killed process left; it has no manifest, so it is no checkpoint
+  delete_all(tmp_);  // what a killed process left; it has no manifest, so it is not a checkpoint
   make_folder(tmp_);
 }
 
@@ -114,8 +114,8 @@ void CheckpointWriter::commit(std::span<const std::string> parts, const Blobs& b
     if (const auto problem = coverage_problem(tensor); !problem.empty())
       throw BugError(text("checkpoint: tensor '", name, "': ", problem));
   // Every step is on the disk before the next: the files, then the manifest that names them, then the folder's final
-  // name, then the tracker. Whenever the power fails, a folder with a final name is a complete checkpoint. An older one of
-  // the same name is exchanged with it, so that there is always one of the two.
+  // name, then the tracker. Whenever the power fails, a folder with a final name is a complete checkpoint. An older one
+  // of the same name is exchanged with it, so that there is always one of the two.
   write_blobs(tmp_, blobs, manifest);
   write_file_atomic(tmp_ / "manifest.json", write_manifest(manifest));
   rename_or_exchange(tmp_, folder_);

@@ -189,7 +189,8 @@ void check(const CheckArguments& arguments, CommandContext& context) {
 }  // namespace
 
 void add_check_commands(Command& app, CommandContext& context) {
-  auto* command = app.add_subcommand("check", "Check a recipe: report every mistake, or show what the run will be");
+  auto* command =
+      app.add_subcommand("check", "Check a recipe: report all mistakes, or else parameters, memory, tokens and steps");
   const auto arguments = std::make_shared<CheckArguments>();
   add_recipe_arguments(*command, arguments->recipe);
   command->add_option("--ranks", arguments->ranks, "Check the parallel layout for this number of ranks, and show it")
@@ -205,7 +206,7 @@ void add_check_commands(Command& app, CommandContext& context) {
       ->one_of({"megatron", flags::FlagTable::usual});
   command->add_flag(
       "--json", arguments->json,
-      "Print the mistakes as JSON: [{file, line, key, message, suggestion}], and the rule that does not hold");
+      "Print the mistakes as JSON: [{file, line, key, message, suggestion}], with the rule that is violated");
   command->callback([arguments, &context] { check(*arguments, context); });
 }
 

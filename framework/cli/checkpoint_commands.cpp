@@ -138,13 +138,14 @@ void add_checkpoint_commands(Command& app, CommandContext& context) {
     command->add_option("FOLDER", given->folder, "A checkpoint, or a run folder: its newest checkpoint")->required();
     return command;
   };
-  auto* inspecting = add("inspect", "What a checkpoint holds: iteration, sizes, blobs");
+  auto* inspecting = add("inspect", "Print what a checkpoint contains: iteration, sizes, blobs");
   inspecting->add_flag("--tensors", given->tensors, "List every tensor with its type, shape and shards");
   inspecting->callback([given, &context] {
     telling_damage(context, [&] { inspect(given->folder, context.registries, given->tensors); });
   });
-  add("verify", "Read everything and compare every checksum; exit code 24 when it is damaged")
-      ->callback([given, &context] { telling_damage(context, [&] { verify(given->folder, context.registries); }); });
+  add("verify", "Verify all checksums; exit code 24 if the checkpoint is damaged")->callback([given, &context] {
+    telling_damage(context, [&] { verify(given->folder, context.registries); });
+  });
   add_convert_checkpoint_command(*group, context);
   add_reshard_command(*group, context);
 }

@@ -175,11 +175,12 @@ void write_as_core_ms(const ConvertArguments& arguments, const recipe::Recipe& r
   for (const auto& line : report.notes()) convert_logger.info("note: " + line);
   for (const auto& line : report.problems()) convert_logger.error(line);
   flags::RecipeText around{{text("From ", arguments.input[0], ", for MindSpeed-Core-MS, by tessera convert.")}, ""};
-  if (!report.good()) around.head.emplace_back("Not said, as it has no key for it:");
+  if (!report.good()) around.head.emplace_back("Omitted, because it has no such key:");
   for (const auto& finding : report.findings()) around.head.push_back("  " + finding.message);
   if (!report.good() && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
-    convert_logger.error("no recipe is written; with --allow-refused one is, which says so");
+    convert_logger.error(
+        "no recipe is written; with --allow-refused it is written without them, and lists them in comments");
     return;
   }
   write(arguments.out, flags::write_recipe(tree, facts, around));
@@ -192,14 +193,15 @@ void write_as_flags(const ConvertArguments& arguments, const recipe::Recipe& rec
       flags::FlagTable::named(arguments.to == "megatron" ? flags::FlagTable::usual : arguments.to, context.mappings());
   const auto flags = flags::write_flags(recipe.resolved, table, facts, {});
   std::vector<std::string> head{text("From ", arguments.input[0], ", for ", table.doc(), ", by tessera convert.")};
-  if (!flags.lost.empty()) head.emplace_back("Not said, as there is no flag for it:");
+  if (!flags.lost.empty()) head.emplace_back("Omitted, because there is no such flag:");
   for (const auto& lost : flags.lost) {
     convert_logger.error(options::text_of(lost));
     head.push_back("  " + lost.message);
   }
   if (!flags.lost.empty() && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
-    convert_logger.error("no script is written; with --allow-refused one is, which says so");
+    convert_logger.error(
+        "no script is written; with --allow-refused it is written without them, and lists them in comments");
     return;
   }
   const auto ranks = parallel::fewest_ranks(recipe.parallel);
@@ -228,8 +230,8 @@ void convert(const ConvertArguments& arguments, CommandContext& context) {
   const auto mappings = context.mappings();
   const bool flags = arguments.input.front().rfind("-", 0) == 0;
   if (!flags && arguments.input.size() > 1)
-    throw ConfigError(text("one file is converted at a time, not '", arguments.input[0], "' and '", arguments.input[1],
-                           "'; flags stand after --"));
+    throw ConfigError(text("convert takes one file; remove '", arguments.input[0], "' and '", arguments.input[1],
+                           "', or put flags after --"));
   const auto name = flags ? "the command line" : arguments.input[0];
   options::Report report;
   const auto options = source_options(arguments.foreign);
@@ -256,7 +258,8 @@ void convert(const ConvertArguments& arguments, CommandContext& context) {
   const bool all = source.undecided.empty() && std::all_of(source.flags.begin(), source.flags.end(), is_taken);
   if (!all && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
-    convert_logger.error("no recipe is written; with --allow-refused one is, with what is not taken over as comments");
+    convert_logger.error(
+        "no recipe is written; with --allow-refused it is written, and lists in comments what is not converted");
     return;
   }
   write(arguments.out, recipe_text(source, name, recipe, facts, context.registries));
@@ -272,7 +275,7 @@ void add_convert_commands(Command& app, CommandContext& context) {
                    "A launch script, a MODEL_ARGS file, a nested recipe; or after -- the flags themselves")
       ->required()
       ->type_name("");
-  command->add_option("-o,--output", arguments->out, "The recipe; left out: stdout")->type_name("FILE");
+  command->add_option("-o,--output", arguments->out, "Path of the recipe; default: standard output")->type_name("FILE");
   command
       ->add_option("--report", arguments->report,
                    "JSON file with the status of every flag: converted, ignored or refused")

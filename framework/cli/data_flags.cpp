@@ -16,7 +16,7 @@ CommandOption* add_format(Command& command, std::optional<data::TextFormat>& for
   return command
       .add_option(
           "--format", [&format](const std::string& given) { format = formats.at(given); },
-          "How documents lie in the input: json (an object a line), file (each file is one document), "
+          "Format of the input: json (one object per line), file (each file is one document), "
           "blank-lines (plain text, empty lines between documents); without it .txt is file, all else json")
       ->one_of(words);
 }

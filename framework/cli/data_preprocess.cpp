@@ -93,7 +93,8 @@ void add_data_preprocess(Command& data, CommandContext& context) {
       ->between(1, 1024);
   command
       ->add_option("--partitions", request.partitions,
-                   "Parts that the lines are dealt to in turns; each becomes PREFIX_NUMBER_KEY_document, and all are "
+                   "Number of partitions, to which lines are assigned round-robin; each becomes "
+                   "PREFIX_NUMBER_KEY_document, and all are "
                    "joined to PREFIX_KEY_document [1]")
       ->between(1, 1024);
   command->add_flag("--keep-sequential-samples", request.keep_sequential_samples,
@@ -107,12 +108,12 @@ void add_data_preprocess(Command& data, CommandContext& context) {
                       "Accepted for compatibility; has no effect, because sentences are not split here [english]");
   command
       ->add_option("--log-interval", work->log_interval,
-                   "Documents from one printed line of progress to the next; 0: only on a terminal, on one line [0]")
+                   "Interval of progress lines, in documents; 0: one line that is updated, on a terminal only [0]")
       ->not_negative();
   command
       ->add_option(
           "--on-error", [&request](const std::string& word) { request.skip_bad = word == "skip"; },
-          "What happens at a document that cannot be encoded: stop (an error with file and line), or skip (it is left "
+          "Action for a document that cannot be encoded: stop (an error with file and line), or skip (it is left "
           "out and counted; the first ones are printed) [stop]")
       ->one_of({"stop", "skip"});
   command->add_flag("--resume", request.resume,

@@ -40,7 +40,7 @@ Scored of_text(const std::string& file, const data::Tokenizer& tokenizer) {
   return out;
 }
 
-/// Bytes of the text of one sequence, which was encoded by itself; the end of a document is no text.
+/// Bytes of the text of one sequence, which was encoded by itself; the end of a document is not a text.
 std::uint64_t text_bytes(std::span<const std::int32_t> sequence, const data::Tokenizer& tokenizer) {
   const auto decoder = tokenizer.decoder();
   std::uint64_t bytes = 0;

@@ -72,7 +72,7 @@ std::string enumerated(const std::vector<std::string>& words) {
 /// "GptOptions of model, framework/model/gpt_options.cpp".
 std::string reader_of(const options::OptionFacts& option, const options::SchemaFacts& schema) {
   if (option.planned) return "nothing: not implemented yet";
-  if (option.reader.empty()) return "the choice of what is made";
+  if (option.reader.empty()) return "selects the implementation";
   const auto& file = option.declared_in;
   const std::string root = "framework/";
   const auto component =
@@ -111,7 +111,7 @@ void print_facts(const Found& found) {
 std::string words_of(const flags::FlagRow& row, const std::string& to) {
   if (row.option() != to) {
     for (const auto& [option, value] : row.also)
-      if (option.substr(0, option.find('[')) == to) return text(row.flag, ": ", value, ", unless another flag says it");
+      if (option.substr(0, option.find('[')) == to) return text(row.flag, ": ", value, ", unless another flag sets it");
     return "";
   }
   if (row.kind == flags::FlagRow::Kind::fixed) return text(row.flag, ": ", row.fixed);
@@ -137,7 +137,7 @@ void print_flags(const std::string& key, const std::string& why_none, const opti
   }
   for (const auto& [words, names] : flags)
     print_line("flag", words + (names.size() == tables ? "" : "  [" + enumerated(names) + "]"));
-  if (flags.empty()) print_line("flag", "none of another program" + (why_none.empty() ? "" : ": " + why_none));
+  if (flags.empty()) print_line("flag", "no flag of another program" + (why_none.empty() ? "" : ": " + why_none));
 }
 
 std::string place(const options::Origin& origin) { return origin.layer == 0 ? "default" : text(origin); }
@@ -157,7 +157,7 @@ void print_value(const std::string& key, const RecipeArguments& arguments, const
     if (finding.option == key || !report.complete()) print_line("mistake", options::text_of(finding));
   const auto* value = recipe.resolved.at(key);
   if (value == nullptr) {
-    print_line("value", "none: it is of a type that is not chosen here");
+    print_line("value", "none: it belongs to a type that is not selected");
     return;
   }
   const auto words = text(*value);
@@ -189,7 +189,7 @@ void explain(const ExplainArguments& arguments, const CommandContext& context) {
   if (!arguments.recipe.file.empty())
     print_value(found.key(), arguments.recipe, context);
   else if (!arguments.recipe.sets.empty())
-    throw ConfigError("--set lays a value over a recipe; name one");
+    throw ConfigError("--set overrides a value of a recipe; give a recipe");
 }
 
 }  // namespace

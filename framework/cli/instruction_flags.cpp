@@ -31,7 +31,7 @@ void InstructionFlags::add_to(Command& command) {
                      "messages, tags, system, tools (ShareGPT); null: none");
   command
       .add_option("--seq-length", seq_length_,
-                  "Number of tokens from which on a row is left out; with --pack the length of a sample")
+                  "Maximum number of tokens of a row; longer rows are left out. With --pack: the length of a sample")
       ->positive();
   command.add_flag("--pack", request_.pack, "Put several rows into each sample, padded to --seq-length");
   command.add_flag("--neat-pack", request_.neat_pack,
@@ -45,8 +45,8 @@ void InstructionFlags::add_to(Command& command) {
             else
               request_.enable_thinking = given == "true";
           },
-          "Thoughts of answers in templates that have them: true (empty ones are learnt where there are none), "
-          "false (they are removed), none (they stay; empty ones are not learnt) [none]")
+          "Reasoning (thinking) of answers, for templates that have it: true (where it is missing, an empty one is "
+          "added and trained on), false (removed), none (kept; an empty one is not trained on) [none]")
       ->one_of({"true", "false", "none"});
   command.add_flag("--overwrite-cache", overwrite_cache_,
                    "Accepted for compatibility; has no effect: there is no cache");
@@ -60,8 +60,8 @@ data::InstructionWriteRequest InstructionFlags::with(const data::PreprocessReque
   };
   if (texts.json_keys != data::PreprocessRequest().json_keys)
     refuse("--json-keys", "keys of instructions are in --map-keys");
-  if (texts.partitions > 1 || texts.keep_sequential_samples) refuse("--partitions", "it is for texts");
-  if (texts.split_sentences) refuse("--split-sentences", "it is for texts");
+  if (texts.partitions > 1 || texts.keep_sequential_samples) refuse("--partitions", "it applies to texts only");
+  if (texts.split_sentences) refuse("--split-sentences", "it applies to texts only");
   if (texts.resume) refuse("--resume", "an interrupted run of instructions starts again");
   if (texts.format.value_or(data::TextFormat::json_lines) != data::TextFormat::json_lines)
     refuse("--format", "instructions are JSON");

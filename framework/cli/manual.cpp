@@ -59,10 +59,9 @@ void print_key(const options::SchemaFacts& schema, const options::OptionFacts& o
 
 void print_keys(const options::Facts& facts) {
   std::cout
-      << ".SH RECIPES\nA recipe is a YAML file of groups of options; only what differs from the defaults needs to be "
-         "said.\n.B base:\nnames recipes that it is laid over;\n.RI ${ NAME }\nreads the environment.\nEvery option "
-         "that is built follows; "
-         "those that are not are listed by\n.BR \"tessera options \\-\\-planned\" .\n";
+      << ".SH RECIPES\nA recipe is a YAML file of groups of options; only what differs from the defaults has to be "
+         "given.\n.B base:\nnames recipes whose values it overrides;\n.RI ${ NAME }\nreads the environment.\nAll "
+         "options follow; those that are not implemented yet are listed by\n.BR \"tessera options \\-\\-planned\" .\n";
   for (const auto& [group, schemas] : facts) {
     std::set<std::string> said;
     bool any = false;
@@ -85,7 +84,7 @@ void print_manual(const Command& app, const CommandContext& context) {
          "tessera\n.I "
          "COMMAND\n.RI [ ARGUMENT ...]\n.SH DESCRIPTION\n"
       << roff(commands[0].doc)
-      << "\nA recipe is checked before anything is built: every mistake is told with its file and line.\n.SH OPTIONS\n";
+      << "\nA recipe is checked before the run starts: all mistakes are reported with file and line.\n.SH OPTIONS\n";
   for (const auto& option : commands[0].options) print_option(option);
   std::cout << ".SH COMMANDS\n";
   for (std::size_t i = 1; i < commands.size(); ++i) print_command(commands[i]);
@@ -93,7 +92,7 @@ void print_manual(const Command& app, const CommandContext& context) {
   std::cout << ".SH EXIT STATUS\n"
                ".TP\n.B 0\nDone; of\n.BR \"tessera diff\" :\nnothing differs.\n"
                ".TP\n.B 1\nSomething failed; of\n.BR \"tessera diff\" :\nsomething differs.\n"
-               ".TP\n.B 2\nWhat was given is wrong, and nothing was started.\n"
+               ".TP\n.B 2\nWrong arguments or recipe; nothing was started.\n"
                ".TP\n.B 3\nOf\n.BR \"tessera convert\" :\nflags were refused or are not known.\n"
                ".TP\n.B 24\nA checkpoint is damaged.\n"
                ".SH SEE ALSO\n.BR tsrun (1)\n";

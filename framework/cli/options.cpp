@@ -100,16 +100,14 @@ void options(const OptionsArguments& arguments, const CommandContext& context) {
 void add_options_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("options", "List the options of a recipe");
   const auto arguments = std::make_shared<OptionsArguments>();
-  command
-      ->add_option("PATTERN", arguments->pattern,
-                   "Part of a key, of another name of it, or of a flag; * stands for anything")
+  command->add_option("PATTERN", arguments->pattern, "Part of a key, an alias or a flag; * matches any text")
       ->type_name("");
   auto* planned = command->add_flag("--planned", arguments->planned, "Only options that are not implemented yet");
   command->add_flag("--names", arguments->names, "Only the keys");
   auto* schema = command->add_flag("--json-schema", arguments->json_schema, "As a JSON Schema, for editors");
   auto* page = command->add_flag("--markdown", arguments->markdown, "As docs/options.md");
   auto* flags = command->add_flag("--flags-markdown", arguments->flags_markdown, "As docs/flags.md");
-  auto* flag = command->add_option("--flag", arguments->flag, "What a flag of another program becomes, in every table");
+  auto* flag = command->add_option("--flag", arguments->flag, "How each table converts a flag of another program");
   flag->type_name("FLAG");
   schema->excludes(page)->excludes(planned);
   page->excludes(planned);

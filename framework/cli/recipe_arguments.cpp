@@ -21,19 +21,20 @@ std::pair<std::string, std::string> pair_of(const std::string& words, const char
 }  // namespace
 
 void add_set_arguments(Command& command, std::vector<std::string>& sets) {
-  command.add_option("--set", sets, "Set one option, over what the recipe says; may be repeated")
+  command.add_option("--set", sets, "Set one option, overriding the recipe; may be repeated")
       ->type_name("group.key=value")
       ->one_value_each();
 }
 
 void add_foreign_arguments(Command& command, ForeignArguments& arguments) {
   command
-      .add_option("--from", arguments.from, "Whose flags a script has: megatron@core_v0.12.1, ...; left out: guessed")
+      .add_option("--from", arguments.from,
+                  "Program and release whose flags the script uses: megatron@core_v0.12.1, ...; default: detected")
       ->type_name("PROGRAM");
-  command.add_option("--arg", arguments.positional, "An argument that the script is called with; may be repeated")
+  command.add_option("--arg", arguments.positional, "Positional argument of the script; may be repeated")
       ->type_name("N=value")
       ->one_value_each();
-  command.add_option("--env", arguments.environment, "A variable that the script finds; may be repeated")
+  command.add_option("--env", arguments.environment, "Environment variable of the script; may be repeated")
       ->type_name("NAME=value")
       ->one_value_each();
 }

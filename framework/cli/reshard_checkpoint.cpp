@@ -51,7 +51,8 @@ void reshard_by(const ReshardCheckpointFlags& flags, const CommandContext& conte
 
 void add_reshard_command(Command& group, CommandContext& context) {
   auto* command = group.add_subcommand(
-      "reshard", "Write a checkpoint anew as another layout saves it; every layout also loads it as it is");
+      "reshard",
+      "Rewrite a checkpoint for another parallel layout; not needed for loading: every layout loads every checkpoint");
   const auto flags = std::make_shared<ReshardCheckpointFlags>();
   command->add_option("IN", flags->in, "A checkpoint, or a run folder: its newest checkpoint")->required();
   command->add_option("OUT", flags->out, "A new folder")->required();

@@ -56,12 +56,12 @@ int run(int argc, char** argv, recipe::Registries registries) {
     app.add_option(
            "--mappings",
            [&context](const std::string& folder) { context.registries.mappings = options::Mappings(folder); },
-           "Folder with tables of names, instead of those compiled in")
+           "Folder of mapping tables (mappings/), instead of those compiled in")
         ->type_name("DIR");
     app.add_option(
            "--log-level", [](const std::string& word) { log::set_log_level(log::log_level_of(word)); },
-           "Least severe messages that are shown: debug, info, warning or error; in a run it takes precedence over "
-           "training_config.log_level [info]")
+           "Minimum level of messages: debug, info, warning or error; takes precedence over training_config.log_level "
+           "[info]")
         ->type_name("LEVEL");
     app.require_subcommand();
     add_commands(app, context);

@@ -95,21 +95,22 @@ void start_for(const std::string& what, const std::string& id) {
 void add_start(Command& state, const std::string& what, const std::string& doc) {
   auto* command = state.add_subcommand(what, doc);
   const auto id = std::make_shared<std::string>();
-  command->add_option("JOB", *id, "Its id, as `tessera state probe` tells")->required();
+  command->add_option("JOB", *id, "Id of the job, as printed by `tessera state probe`")->required();
   command->callback([what, id] { start_for(what, *id); });
 }
 
 }  // namespace
 
 void add_state_commands(Command& app, CommandContext&) {
-  auto* state = app.add_subcommand("state", "The state in memory of jobs of tsrun on this host: see, save, delete");
+  auto* state =
+      app.add_subcommand("state", "List, save or delete the state that jobs of tsrun keep in memory on this host");
   state->require_subcommand();
   state->add_subcommand("probe", "List the jobs: command, iteration, size, whether they run")->callback(probe);
   add_start(*state, "finish", "Complete the interrupted iteration of a job that was killed; its state stays in memory");
   add_start(*state, "save", "Save the state of a job that was killed as a checkpoint");
   auto* command = state->add_subcommand("clean", "Delete the state of a job that was killed");
   const auto id = std::make_shared<std::string>();
-  command->add_option("JOB", *id, "Its id, as `tessera state probe` tells")->required();
+  command->add_option("JOB", *id, "Id of the job, as printed by `tessera state probe`")->required();
   command->callback([id] { clean(*id); });
 }
 

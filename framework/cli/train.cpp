@@ -43,7 +43,7 @@ void check_memory(const std::string& file, const recipe::Recipe& recipe, const p
   for (const auto& words : world.all().all_gather(text(world.host(), " ", need.bytes()), "memory of the ranks"))
     if (const auto blank = words.rfind(' '); words.substr(0, blank) == world.host())
       sum += static_cast<double>(std::stoll(words.substr(blank + 1)));
-  const auto advice = "; make the model, batch_size or seq_length smaller, or take more ranks or larger machines";
+  const auto advice = "; make the model, batch_size or seq_length smaller, or use more ranks or larger machines";
   if (static_cast<double>(need.bytes()) > static_cast<double>(own.bytes))
     throw ConfigError(text(file, ": rank ", world.rank(), " needs ", recipe::text_of(need), "; it may have ",
                            in_binary_units(static_cast<double>(own.bytes)), " (", own.source, ")", advice));
@@ -79,7 +79,7 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
     if (full > world.size()) recipe::keep_global_batch(recipe, full);
     processes = recipe::arrange(recipe, world);
   });
-  comm::together(world.all(), "looking at the memory",
+  comm::together(world.all(), "memory of the hosts",
                  [&] { check_memory(flags.arguments.file, recipe, processes, world); });
   auto data = recipe::open_data(recipe, processes);
   comm::together(world.all(), "building the run", [&] { setup = recipe::build(recipe, processes, std::move(data)); });
@@ -105,8 +105,7 @@ void add_train_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("train", "Train from a recipe, or resume: see training_config.resume_training");
   const auto flags = std::make_shared<TrainFlags>();
   add_recipe_arguments(*command, flags->arguments);
-  command->add_flag("--print-output-dir", flags->only_where,
-                    "Read the recipe, print the run folder and end: for launchers");
+  command->add_flag("--print-output-dir", flags->only_where, "Print the run folder and exit; for launchers");
   command->callback([flags, &context] {
     if (flags->only_where) {
       print_output_dir(flags->arguments, context);

@@ -95,7 +95,7 @@ void Communicator::all_reduce(std::span<double> values, std::string_view who) co
 
 void Communicator::all_reduce(std::span<std::byte> values, DType type, std::string_view who) const {
   if (values.size() % size_of(type) != 0)
-    refuse(*state_, text("all_reduce of ", values.size(), " bytes of ", name_of(type), " asked by '", who, "'"));
+    refuse(*state_, text("all_reduce of ", values.size(), " bytes of ", name_of(type), " called by '", who, "'"));
   if (size() == 1) return;
   state_->run({.kind = Kind::all_reduce, .values = values, .type = type}, "all_reduce", values.size(), who);
 }
@@ -109,7 +109,7 @@ void Communicator::all_reduce_max(std::span<float> values, std::string_view who)
 void Communicator::reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine, DType type,
                                   std::string_view who) const {
   if (!(all.size() == mine.size() * static_cast<std::size_t>(size()) && mine.size() % size_of(type) == 0))
-    refuse(*state_, text("reduce_scatter asked by '", who, "' has ", all.size(), " bytes in all and ", mine.size(),
+    refuse(*state_, text("reduce_scatter called by '", who, "' has ", all.size(), " bytes in all and ", mine.size(),
                          " for each of ", size(), " members, elements of ", name_of(type)));
   if (size() == 1) {
     if (!mine.empty()) std::memmove(mine.data(), all.data(), mine.size());
@@ -121,7 +121,7 @@ void Communicator::reduce_scatter(std::span<const std::byte> all, std::span<std:
 
 void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::string_view who) const {
   if (all.size() != mine.size() * static_cast<std::size_t>(size()))
-    refuse(*state_, text("all_gather asked by '", who, "' has ", all.size(), " bytes in all and ", mine.size(),
+    refuse(*state_, text("all_gather called by '", who, "' has ", all.size(), " bytes in all and ", mine.size(),
                          " from each of ", size(), " members"));
   if (size() == 1) {
     if (!mine.empty()) std::memmove(all.data(), mine.data(), mine.size());
@@ -138,12 +138,12 @@ void Communicator::all_to_all(std::span<const std::byte> send, std::span<const s
            std::accumulate(parts.begin(), parts.end(), std::size_t{0}) == bytes;
   };
   if (!fits(send.size(), send_bytes) || !fits(receive.size(), receive_bytes))
-    refuse(*state_, text("all_to_all asked by '", who, "' sends ", send.size(), " bytes in ", send_bytes.size(),
+    refuse(*state_, text("all_to_all called by '", who, "' sends ", send.size(), " bytes in ", send_bytes.size(),
                          " parts and receives ", receive.size(), " in ", receive_bytes.size(), "; expected a part for ",
                          "each of ", size(), " members, of together these sizes"));
   const auto own = static_cast<std::size_t>(rank());
   if (send_bytes[own] != receive_bytes[own])
-    refuse(*state_, text("all_to_all asked by '", who, "' sends ", send_bytes[own],
+    refuse(*state_, text("all_to_all called by '", who, "' sends ", send_bytes[own],
                          " bytes to its own rank and expects ", receive_bytes[own], " from it"));
   if (size() == 1) {
     if (!send.empty()) std::memmove(receive.data(), send.data(), send.size());
@@ -158,7 +158,7 @@ void Communicator::all_to_all(std::span<const std::byte> send, std::span<const s
 }
 
 void Communicator::broadcast(std::span<std::byte> values, int root, std::string_view who) const {
-  if (!(root >= 0 && root < size())) refuse(*state_, text("broadcast asked by '", who, "' from member ", root));
+  if (!(root >= 0 && root < size())) refuse(*state_, text("broadcast called by '", who, "' from member ", root));
   if (size() == 1) return;
   state_->run({.kind = Kind::broadcast, .values = values, .root = root}, "broadcast", values.size(), who);
 }
@@ -190,7 +190,7 @@ std::string Communicator::broadcast(const std::string& mine, int root, std::stri
 
 Transfer Communicator::send(std::span<const std::byte> values, int to, int tag, std::string_view who) const {
   if (!(to >= 0 && to < size() && to != rank() && tag >= 0 && tag < user_tags))
-    refuse(*state_, text("message to member ", to, ", tag ", tag, ", asked by '", who, "'"));
+    refuse(*state_, text("message to member ", to, ", tag ", tag, ", called by '", who, "'"));
   auto transfer = std::make_unique<Transfer::State>(
       state_, text("send to rank ", world_ranks()[static_cast<std::size_t>(to)]), tag, values.size(), who);
   transfer->messages.send(values, to, first_user_tag + tag);
@@ -199,7 +199,7 @@ Transfer Communicator::send(std::span<const std::byte> values, int to, int tag, 
 
 Transfer Communicator::receive(std::span<std::byte> values, int from, int tag, std::string_view who) const {
   if (!(from >= 0 && from < size() && from != rank() && tag >= 0 && tag < user_tags))
-    refuse(*state_, text("message from member ", from, ", tag ", tag, ", asked by '", who, "'"));
+    refuse(*state_, text("message from member ", from, ", tag ", tag, ", called by '", who, "'"));
   auto transfer = std::make_unique<Transfer::State>(
       state_, text("receive from rank ", world_ranks()[static_cast<std::size_t>(from)]), tag, values.size(), who);
   transfer->messages.receive(values, from, first_user_tag + tag);

@@ -66,7 +66,7 @@ class GroupBuffer::State {
     if (range.first % multiple != 0 || range.count % element_bytes != 0 || range.first > size ||
         range.count > size - range.first)
       throw ShapeError(text("buffer of group ", group->name, ": range of ", range.count, " bytes from byte ",
-                            range.first, " of ", size, ", asked by '", who, "'; ranges begin at multiples of ",
+                            range.first, " of ", size, ", called by '", who, "'; ranges begin at multiples of ",
                             multiple, " and hold whole elements"));
     if (!exchange) return;
     exchange->begin({.kind = kind,

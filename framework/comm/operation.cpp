@@ -42,7 +42,7 @@ std::string describe(const Communicator::State& group, const OperationName& name
   for (std::size_t r = 0; r < std::min(shown, group.world_ranks.size()); ++r)
     message += text(" ", group.world_ranks[r]);
   if (group.world_ranks.size() > shown) message += text(" ... ", group.world_ranks.back());
-  return message + text("), ", name.bytes, " bytes, asked by '", name.who, "'");
+  return message + text("), ", name.bytes, " bytes, called by '", name.who, "'");
 }
 
 void disagree(const Communicator::State& group, const OperationName& name, int member) {

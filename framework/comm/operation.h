@@ -34,7 +34,7 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   /// Blocks until ready() is true. moved() is any number that changes whenever the operation has come further: the
-  /// back-off and the time-out begin anew then, so that a long operation neither sleeps between its parts nor is ended
+  /// back-off and the time-out restart then, so that a long operation neither sleeps between its parts nor is ended
   /// while data arrives. After a time-out without that throws CommError that names the ranks in missing(), without
   /// those that are known to have entered the operation.
   template <class Ready, class Moved, class MissingRanks>
@@ -61,7 +61,7 @@ class Operation {
   TraceSpan span_;
 };
 
-/// "all_reduce 17 of group tensor (ranks 0 1), 4096 bytes, asked by 'x'".
+/// "all_reduce 17 of group tensor (ranks 0 1), 4096 bytes, called by 'x'".
 std::string describe(const Communicator::State& group, const OperationName& name);
 
 /// Throws CommError: `member` entered another operation than `name`, or one of another size.

@@ -85,7 +85,7 @@ WorldState::WorldState(Transport how) : transport(how), mpi(true) {
   for (int done = 0; done == 0;) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done == 0 && !patience.pause())
-      throw CommError("start of the run: not all processes have said who they are within the time-out");
+      throw CommError("start of the run: not all processes have connected within the time-out");
   }
   local_size = 0;
   for (int r = 0; r < size; ++r) {

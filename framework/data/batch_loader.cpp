@@ -88,8 +88,8 @@ double BatchLoader::read(std::int64_t consumed, Batch& batch) {
   return waited;
 }
 
-/// Forget what was read and continue behind `consumed`. Reads that are under way are waited for, because they write into
-/// the slots.
+/// Forget what was read and continue behind `consumed`. Reads that are under way are waited for, because they write
+/// into the slots.
 void BatchLoader::restart(std::unique_lock<std::mutex>& lock, std::int64_t consumed) {
   open_ = false;
   filled_.wait(lock, [&] { return reading_ == 0; });
@@ -155,8 +155,8 @@ void BatchLoader::read_or_note(std::int64_t index, const SampleView& out, Conten
 }
 
 void BatchLoader::work() {
-  // Linux then does not let a woken reader preempt the thread that woke it, which computes; a reader has time, because it
-  // is ahead. If the system refuses, only that is lost.
+  // Linux then does not let a woken reader preempt the thread that woke it, which computes; a reader has time, because
+  // it is ahead. If the system refuses, only that is lost.
   const sched_param none{};
   (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
   std::int64_t consumed = 0;

@@ -16,9 +16,9 @@ namespace tessera::data {
 
 /// Reads the micro-batches of one dataset for one data-parallel rank, ahead of their use.
 ///
-/// `workers` threads fill a queue of `workers` x `batches_ahead_of_worker` micro-batches, which follow each other in the
-/// run: after the one that follows `consumed` samples comes the one that follows consumed + samples of all ranks. A call
-/// of read() for another place empties the queue and continues there, so that every read() gives what read_batch()
+/// `workers` threads fill a queue of `workers` x `batches_ahead_of_worker` micro-batches, which follow each other in
+/// the run: after the one that follows `consumed` samples comes the one that follows consumed + samples of all ranks. A
+/// call of read() for another place empties the queue and continues there, so that every read() gives what read_batch()
 /// would give, to the bit, whatever the number of workers. With 0 workers read() reads itself and there is no thread.
 ///
 /// An error of a dataset or sampler is kept and thrown by the read() for its micro-batch, not earlier. A loader that is
@@ -44,9 +44,10 @@ class BatchLoader {
   /// Waits for the reads that are under way.
   ~BatchLoader();
 
-  /// Fill `batch` with the samples that follow `consumed`, waiting for them if necessary. Returns for how many seconds the
-  /// caller had no batch: until it was taken from the queue, without waking the workers; with 0 workers, the reading. Throws ShapeError if the batch
-  /// has another shape than the share and the dataset, and what the dataset or sampler threw. For one thread at a time.
+  /// Fill `batch` with the samples that follow `consumed`, waiting for them if necessary. Returns for how many seconds
+  /// the caller had no batch: until it was taken from the queue, without waking the workers; with 0 workers, the
+  /// reading. Throws ShapeError if the batch has another shape than the share and the dataset, and what the dataset or
+  /// sampler threw. For one thread at a time.
   double read(std::int64_t consumed, Batch& batch);
   /// Of the last read().
   const Contents& contents() const { return contents_; }

@@ -92,7 +92,7 @@ const Quarantine& Quarantines::add_split(const std::string& name, const Dataset&
 const std::string& Quarantines::split_of(const Dataset& data) const {
   for (const auto& [name, split] : splits_)
     if (split->data == &data) return name;
-  throw BugError("a dataset is read that is no split of the run");
+  throw BugError("a dataset is read that is not a split of the run");
 }
 
 bool Quarantines::add(const SplitSample& sample) {

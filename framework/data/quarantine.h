@@ -45,8 +45,8 @@ struct SplitSample {
   bool operator==(const SplitSample& other) const { return split == other.split && index == other.index; }
 };
 
-/// The samples that a text like quarantine.jsonl names: one JSON object a line with `split` and `sample`; other keys are
-/// for people. Throws ConfigError, with `name` and the line, for what is no such text.
+/// The samples that a text like quarantine.jsonl names: one JSON object a line with `split` and `sample`; other keys
+/// are for people. Throws ConfigError, with `name` and the line, for what is no such text.
 std::vector<SplitSample> read_quarantine(const std::string& words, const std::string& name);
 
 /// The quarantines of all splits of a run.
@@ -56,7 +56,8 @@ class Quarantines {
   const Quarantine& add_split(const std::string& name, const Dataset& data);
   /// The name of the split with this data. Throws BugError if it was not added.
   const std::string& split_of(const Dataset& data) const;
-  /// Returns whether it is new. Throws ConfigError, which names the splits there are, for another split, and as Quarantine.
+  /// Returns whether it is new. Throws ConfigError, which names the splits there are, for another split, and as
+  /// Quarantine.
   bool add(const SplitSample& sample);
   /// Adds the samples that were known before the run; they do not count in found().
   void add_known(const std::vector<SplitSample>& samples);

@@ -9,8 +9,8 @@
 
 namespace tessera::data {
 
-/// A checksum of a set of samples, whatever their order: two sums, modulo 2^32, of hashes of each sample's number in the
-/// run and its index in the dataset. Sums of ranks add up to that of all.
+/// A checksum of a set of samples, whatever their order: two sums, modulo 2^32, of hashes of each sample's number in
+/// the run and its index in the dataset. Sums of ranks add up to that of all.
 struct SampleDigest {
   std::uint32_t low = 0, high = 0;
 

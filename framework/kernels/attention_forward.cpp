@@ -138,8 +138,8 @@ HWY_INLINE void Finish(const AttentionCall& call, const QueryBlock& at, const So
   std::copy_n(lse, at.count, call.lse_out + (at.b * e.H + at.head) * e.T + at.first);
 }
 
-/// Sets the softmax and the outputs [size, width] to what is there before the keys of this call. False: there are none, and
-/// the earlier results stay.
+/// Sets the softmax and the outputs [size, width] to what is there before the keys of this call. False: there are none,
+/// and the earlier results stay.
 HWY_INLINE bool Begin(const AttentionCall& call, const QueryBlock& at, const Sight& sight, std::size_t size,
                       Softmax& softmax, float* out) {
   if (call.earlier == Earlier::overwrite) {

@@ -110,12 +110,13 @@ std::string names_of(const std::vector<Isa>& isas) {
 /// The set that TESSERA_CPU names, or the best if it is unset.
 Isa from_environment() {
   const auto isas = available_isas();
-  const char* wish = std::getenv("TESSERA_CPU");
-  if (wish == nullptr || *wish == '\0') return isas.back();
-  const auto named = std::find_if(isas.begin(), isas.end(), [&](Isa isa) { return name_of(isa) == wish; });
+  const char* requested = std::getenv("TESSERA_CPU");
+  if (requested == nullptr || *requested == '\0') return isas.back();
+  const auto named = std::find_if(isas.begin(), isas.end(), [&](Isa isa) { return name_of(isa) == requested; });
   if (named != isas.end()) return *named;
-  const bool known = std::any_of(every_isa.begin(), every_isa.end(), [&](Isa isa) { return name_of(isa) == wish; });
-  throw ConfigError(text("cpu: TESSERA_CPU is '", wish, "', ",
+  const bool known =
+      std::any_of(every_isa.begin(), every_isa.end(), [&](Isa isa) { return name_of(isa) == requested; });
+  throw ConfigError(text("cpu: TESSERA_CPU is '", requested, "', ",
                          known ? "which this machine does not have" : "which is not an instruction set",
                          "; give one of: ", names_of(isas), ", or leave it unset for the best"));
 }

@@ -8,8 +8,8 @@ namespace tessera::kernels {
 
 /// Instruction sets that kernels are compiled for, in ascending order. Each includes the ones before it.
 ///
-///   portable      the baseline of x86-64 (on other processors: the compiler's default). Highway code may use SSE4 where
-///                 the processor has it, never more
+///   portable      the baseline of x86-64 (on other processors: the compiler's default). Highway code may use SSE4
+///                 where the processor has it, never more
 ///   avx2          AVX2, FMA and F16C
 ///   avx512        AVX-512 F, BW, DQ and VL
 ///   avx512_bf16   the same and AVX512_BF16: products of bfloat16 pairs

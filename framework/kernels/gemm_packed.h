@@ -25,8 +25,8 @@ struct ProductOfGroup {
   const TileKernels* tiles = nullptr;
 };
 
-/// multiply_group(): the tasks of all products in one parallel loop. A product is divided into as many tasks as its share
-/// of the group's work asks for, and a task packs what it needs itself.
+/// multiply_group(): the tasks of all products in one parallel loop. A product is divided into as many tasks as its
+/// share of the group's work asks for, and a task packs what it needs itself.
 void multiply_packed_group(Threads& threads, std::span<const ProductOfGroup> group);
 
 /// Whether the product has few rows, as in decoding: then reading b bounds it, and b is not packed.

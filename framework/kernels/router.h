@@ -14,7 +14,8 @@ enum class RouterScore { softmax, sigmoid };
 ///
 ///   softmax                 the topk largest logits; their weights are the softmax over these
 ///   softmax, pre_softmax    p = softmax(l); the topk largest p, which are the weights
-///   sigmoid                 s = sigmoid(l); chosen by s + bias; weights s / (sum of the chosen s + 1e-20), or s if topk is 1
+///   sigmoid                 s = sigmoid(l); chosen by s + bias; weights s / (sum of the chosen s + 1e-20), or s if
+///                           topk is 1
 ///
 /// All weights are multiplied by `scaling`. With `groups` > 0 the experts form that many equal groups in order; the
 /// score of a group is the sum of its topk / groups_kept largest values, and only the experts of the groups_kept best

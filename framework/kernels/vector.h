@@ -18,8 +18,8 @@ void scale(Threads& threads, float factor, std::span<float> y);             ///<
 double sum_of_squares(Threads& threads, std::span<const float> x);
 /// Number of elements that are exactly zero.
 std::int64_t count_zeros(Threads& threads, std::span<const float> x);
-/// Checksum: the sum of the bytes of `x` as 64-bit words, modulo 2^64, in the calling thread. Every single bit that changes
-/// changes it, and it is fast enough for every step. A last word that is incomplete is filled with zeros.
+/// Checksum: the sum of the bytes of `x` as 64-bit words, modulo 2^64, in the calling thread. Every single bit that
+/// changes changes it, and it is fast enough for every step. A last word that is incomplete is filled with zeros.
 std::uint64_t sum_of_words(std::span<const float> x);
 /// Index of the first element that is NaN or infinite; -1 if all are finite.
 std::int64_t first_not_finite(Threads& threads, std::span<const float> x);

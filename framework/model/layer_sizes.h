@@ -14,8 +14,8 @@ namespace tessera::model {
 
 // All functions expect options that broken_rules (gpt_options.h) has nothing against, and throw nothing.
 
-/// Whether the layer has experts: moe_layer_freq says so, and there are some. True for a layer of multi-token prediction if
-/// the last decoder layer has experts.
+/// Whether the layer has experts: moe_layer_freq says so, and there are some. True for a layer of multi-token
+/// prediction if the last decoder layer has experts.
 bool has_experts(const GptOptions& o, const MoeOptions& moe, std::int64_t layer);
 /// Sizes of self-attention. Its window depends on the layer (layer_types). `recomputed`: its backward pass computes
 /// attention again instead of keeping what the forward pass computed.

@@ -84,11 +84,13 @@ autograd::Var LatentAttention::forward(const autograd::Var& x, const Pass& pass)
 autograd::Var LatentAttention::mixed(const Compressed& from, const Pass& pass) const {
   const auto up = [this, pass](const Compressed& c) { return fused(c, pass); };
   const auto rest = [this, pass](const autograd::Var& f) { return out_->forward(core(f, pass), pass); };
+  // With both kinds of recomputation one node repeats both; nested ones would repeat the projections twice.
   if (sizes_.recomputes_up && sizes_.recomputed)
     return autograd::RecomputedValue(from, [up, rest](const Compressed& c) { return rest(up(c)); }).value();
   if (sizes_.recomputes_up) {
     autograd::RecomputedValue heads(from, up);
     const auto mixed = core(heads.value(), pass);
+    // The heads are the largest activation here: they are freed until the backward pass of attention needs them.
     heads.discard();
     return out_->forward(mixed, pass);
   }

@@ -39,8 +39,8 @@ struct ExpertSizes {
 /// experts.local_experts.<e>.linear_fc1.weight [inner or 2 inner, hidden] and .linear_fc2.weight [hidden, inner] with e
 /// the index among all experts of the layer; shared_experts.gate_weight [1, hidden] if sizes say so;
 /// shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight. Taps: "router" has the logits, "router.weights"
-/// the weights of the chosen experts, both [.., E]; "experts.local_experts.<e>" the weighted outputs [rows, hidden] of an
-/// expert that this rank has, or this rank's part of their sum. Source: Megatron-LM core, MoELayer; Shazeer et al.,
+/// the weights of the chosen experts, both [.., E]; "experts.local_experts.<e>" the weighted outputs [rows, hidden] of
+/// an expert that this rank has, or this rank's part of their sum. Source: Megatron-LM core, MoELayer; Shazeer et al.,
 /// arXiv:1701.06538.
 class MixtureOfExperts final : public FeedForward {
  public:

@@ -14,7 +14,7 @@ namespace tessera::options {
 namespace fs = std::filesystem;
 
 Mappings::Mappings(std::string folder) : folder_(std::move(folder)) {
-  if (!folder_.empty() && !fs::is_directory(folder_)) throw ConfigError("--mappings " + folder_ + ": is no folder");
+  if (!folder_.empty() && !fs::is_directory(folder_)) throw ConfigError("--mappings " + folder_ + ": is not a folder");
 }
 
 std::vector<std::string> Mappings::names() const {

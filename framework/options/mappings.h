@@ -12,7 +12,7 @@ namespace tessera::options {
 class Mappings {
  public:
   Mappings() = default;
-  /// `folder` replaces the compiled-in tables; empty: these. Throws ConfigError when it is no folder.
+  /// `folder` replaces the compiled-in tables; empty: these. Throws ConfigError when it is not a folder.
   explicit Mappings(std::string folder);
 
   /// The names of all tables in the order of the alphabet, as "weights/gpt2.yaml".

@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
 // What a recipe may have at most; far from any real one, and read in a moment.
 constexpr std::size_t most_bytes = std::size_t{16} << 20;
 constexpr std::size_t longest_line = std::size_t{1} << 20;  // the time to read one grows with its square
-constexpr std::size_t most_nodes = 200'000;                 // scalars, lists and maps; each use of an alias counts anew
-constexpr int deepest_yaml = 100;                           // nested lists and maps
+constexpr std::size_t most_nodes = 200'000;  // scalars, lists and maps; each use of an alias counts again
+constexpr int deepest_yaml = 100;            // nested lists and maps
 
 Origin on_line(Origin origin, const YAML::Mark& mark) {
   if (origin.line > 0) origin.line = mark.line + 1;  // what is not in a file has no lines
@@ -80,7 +80,7 @@ YAML::Mark second_document(const std::string& words) {
   return second.at;
 }
 
-/// The first line, counted from 1, that holds a byte which is no UTF-8; 0 when all is well.
+/// The first line, counted from 1, that holds a byte which is not UTF-8; 0 when all is well.
 int line_of_bad_byte(const std::string& words) {
   int line = 1;
   for (std::size_t i = 0; i < words.size();) {
@@ -294,7 +294,7 @@ Documents Reader::parse(std::string_view given, const Origin& origin) {
   if (const int line = line_of_bad_byte(words)) {
     Origin here = origin;
     here.line = origin.line > 0 ? line : 0;
-    give_up(here, "this is no UTF-8 text", "save the file as UTF-8");
+    give_up(here, "this is not UTF-8 text", "save the file as UTF-8");
     return Documents{};
   }
   const bool tabs = untab(words, origin);
@@ -312,7 +312,7 @@ Documents Reader::parse(std::string_view given, const Origin& origin) {
     if (tabs)
       report_.incomplete();  // of which they are the reason
     else
-      give_up(on_line(origin, error.mark), text("this is no YAML: ", error.msg), hint_for(words, error.mark));
+      give_up(on_line(origin, error.mark), text("this is not YAML: ", error.msg), hint_for(words, error.mark));
   }
   return Documents{};
 }

@@ -162,7 +162,8 @@ class KeyBlocks {
       w.group.all_gather(own_.bytes().first(bytes_), more_.bytes().first(others * bytes_), keys_name);
   }
 
-  /// Calls compute(owner, Elements of keys and values, progress) for each rank; progress() lets the next block travel on.
+  /// Calls compute(owner, Elements of keys and values, progress) for each rank; progress() lets the next block travel
+  /// on.
   template <class Compute>
   void each(const Compute& compute) {
     for (int step = 0; step < work_.ranks(); ++step) {

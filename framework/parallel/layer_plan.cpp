@@ -53,7 +53,7 @@ void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector
     if (numbers->empty() || fits(*numbers, counts, o.standalone_embedding_stage)) continue;
     all_fit = false;
     mistakes.push_back({layer_plan_group + name,
-                        text(name, " ", ChunkNumbers::Option::write(*numbers), " is no list of ", counts.size(),
+                        text(name, " ", ChunkNumbers::Option::write(*numbers), " is not a list of ", counts.size(),
                              " stages of ", counts[0].size(), counts[0].size() == 1 ? " chunk" : " chunks"),
                         "give it the form of the cut of layers, [stage][chunk]", "recompute lists"});
   }

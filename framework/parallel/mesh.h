@@ -41,7 +41,7 @@ struct MeshPlace {
 };
 
 /// The coordinates of a rank among those of its stage, for the weights of experts: the ranks of a stage in the order
-/// tensor-context-data are cut anew, the fastest-varying first, into expert_tensor, expert and data.
+/// tensor-context-data are divided again, the fastest-varying first, into expert_tensor, expert and data.
 struct ExpertPlace {
   int expert_tensor = 0, expert = 0, data = 0;
   bool operator==(const ExpertPlace&) const = default;

@@ -35,7 +35,7 @@ ProcessGroups::ProcessGroups(const comm::World& all, const Mesh& ranks, std::int
   context = group("context", {Axis::context});
   data = group("data", {Axis::context, Axis::data});
   const auto& sizes = ranks.sizes();
-  // As with other groups: one that would be another anew is that one.
+  // As with other groups: a group with the same ranks as another one is that one.
   micro_batch = sizes.context == 1  ? tensor
                 : sizes.tensor == 1 ? context
                                     : group("micro-batch", {Axis::tensor, Axis::context});

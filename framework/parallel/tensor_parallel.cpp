@@ -60,6 +60,7 @@ RowParallelLinear::RowParallelLinear(const std::string& name, const nn::LinearSi
 autograd::Var RowParallelLinear::forward(const autograd::Var& x, const nn::Pass& pass) const {
   if (tensor_.whole()) return autograd::linear(x, weight_.leaf, bias_ ? &bias_->leaf : nullptr);
   const auto& group = tensor_group(pass, tensor_);
+  // Without the bias, which every rank has whole: it is added once, to the sum.
   auto part =
       autograd::linear(input_is_parallel_ ? x : scatter_to_tensor_region(x, group, name()), weight_.leaf, nullptr);
   auto y = tensor_.sequence_parallel ? reduce_scatter_to_sequence_region(part, group, name())
@@ -80,6 +81,7 @@ nn::GatheredLinear::Parts GatheredParallelLinear::forward(const autograd::Var& x
   if (tensor_.whole()) return parts;
   const auto& group = tensor_group(pass, tensor_);
   if (tensor_.sequence_parallel) parts.own = scatter_to_sequence_region(parts.own, group, name());
+  // Every rank reads all of it for its own heads, so its gradient is the sum over the ranks.
   if (!parts.all.empty()) parts.all = copy_to_tensor_region(parts.all, group, name());
   return parts;
 }

@@ -27,8 +27,8 @@ double products(const std::vector<nn::Parameter*>& parameters, bool loss, double
   return matrices + (head > 0 ? head : words);
 }
 
-/// `active` of products(). A rank has 1 / (expert * sharers) of all experts' elements; its tensor-parallel group divides
-/// the products of each token.
+/// `active` of products(). A rank has 1 / (expert * sharers) of all experts' elements; its tensor-parallel group
+/// divides the products of each token.
 double active_share(const Recipe& recipe, const parallel::MeshSizes& sizes) {
   if (recipe.experts() == 0) return 0;
   const auto held = static_cast<double>(recipe.experts()) / (sizes.expert * sizes.sharers_of_expert());

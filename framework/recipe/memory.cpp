@@ -75,8 +75,8 @@ class Kept {
     return tokens() * static_cast<double>(inner) * (nn::is_gated(gpt_.feed_forward()) ? 2 : 1) / tensor_ranks();
   }
 
-  /// The same of a mixture of experts: of each row of an expert here, and of all tokens in the shared expert. Rows that came
-  /// from other ranks are kept too.
+  /// The same of a mixture of experts: of each row of an expert here, and of all tokens in the shared expert. Rows that
+  /// came from other ranks are kept too.
   double kept_of_experts(Routing routing) const {
     const auto sizes = model::expert_sizes(gpt_, recipe_.moe);
     const auto sharers = static_cast<double>(recipe_.parallel.sharers_of_expert());

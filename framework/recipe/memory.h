@@ -15,8 +15,8 @@ struct MemoryNeed {
     std::int64_t bytes = 0;
   };
   std::vector<Part> parts;
-  /// Of a model with experts: activations that are there at once if tokens are spread evenly over the experts, and if they
-  /// all choose experts of this rank; the part of that name has what is there whatever they choose. Otherwise 0.
+  /// Of a model with experts: activations that are there at once if tokens are spread evenly over the experts, and if
+  /// they all choose experts of this rank; the part of that name has what is there whatever they choose. Otherwise 0.
   std::int64_t balanced_activations = 0, worst_activations = 0;
   std::int64_t bytes() const;  ///< of all; the largest number there is when they are more
 };

@@ -117,8 +117,8 @@ void check_ranks(const Recipe& recipe, std::int64_t world);
 /// Change the number of micro-batches so that a step has as many samples on any number of ranks as `recipe` says for
 /// `full`. `resolved` stays what was given. `recipe` has no mistakes on `full` ranks.
 void keep_global_batch(Recipe& recipe, std::int64_t full);
-/// The numbers of ranks up to `full`, ascending, on which `recipe` has no mistakes when it keeps the global batch of `full`
-/// ranks.
+/// The numbers of ranks up to `full`, ascending, on which `recipe` has no mistakes when it keeps the global batch of
+/// `full` ranks.
 std::vector<std::int64_t> numbers_of_ranks(const Recipe& recipe, std::int64_t full);
 
 /// The text of resolved.yaml: every option with its value and where that came from. Training with this file repeats

@@ -58,7 +58,7 @@ Value value_of(const std::array<Named<Value>, count>& all, std::string_view name
     if (one.name == name) return one.value;
     known += text(known.empty() ? "" : ", ", one.name);
   }
-  throw ConfigError(text("'", words, "': '", name, "' is no ", what, "; known: ", known));
+  throw ConfigError(text("'", words, "': '", name, "' is not a ", what, "; known: ", known));
 }
 
 template <class Value, std::size_t count>
@@ -70,7 +70,7 @@ std::int64_t number(std::string_view digits, const char* what, std::string_view 
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc() || end != digits.data() + digits.size() || value < 0)
-    throw ConfigError(text("'", words, "': '", digits, "' is no ", what, "; expected a number from 0"));
+    throw ConfigError(text("'", words, "': '", digits, "' is not a ", what, "; expected a number from 0"));
   return value;
 }
 
@@ -100,6 +100,7 @@ void cause(FaultMode mode) {
     case FaultMode::abort:
       raise_default(SIGABRT);
       break;
+    // Not exit(): its handlers would finalize MPI in order, which a process that fails does not.
     case FaultMode::exit:
       _exit(1);
     case FaultMode::quit:
@@ -113,6 +114,7 @@ void cause(FaultMode mode) {
       break;
     case FaultMode::mpiabort:
       comm::abort_all_ranks(1);
+    // These change memory or numbers (reach, change); the process continues.
     case FaultMode::flip:
     case FaultMode::nan:
     case FaultMode::inf:

@@ -19,7 +19,8 @@ enum class Phase {
   gather,    ///< the step is complete
   evaluate,  ///< before an evaluation
   save,      ///< before a checkpoint is written
-  roll_back  ///< the run goes back to a checkpoint: STEP is the step it leaves, before loading, or the one it comes to, after
+  /// A return to a checkpoint. STEP: the step that is left, before loading; that of the checkpoint, after it.
+  roll_back
 };
 
 /// What the process does there.
@@ -78,8 +79,8 @@ Fault read_fault(std::string_view words);
 class Faults {
  public:
   Faults() = default;
-  /// Of rank `rank` of `ranks`. `start`: how often the job has been started before. Throws ConfigError if one is for a rank
-  /// that does not exist.
+  /// Of rank `rank` of `ranks`. `start`: how often the job has been started before. Throws ConfigError if one is for a
+  /// rank that does not exist.
   Faults(const std::vector<std::string>& all, std::int64_t rank, std::int64_t ranks, std::int64_t start);
 
   /// Whether a fault is to come in this phase of the step.

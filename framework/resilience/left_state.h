@@ -14,8 +14,8 @@ struct LeftState {
   JournalState journal{};
 };
 
-/// Of the state files of all ranks in a launcher's folder (worker::state_file, worker::held_state_file), by rank. Files of
-/// another version are left out.
+/// Of the state files of all ranks in a launcher's folder (worker::state_file, worker::held_state_file), by rank. Files
+/// of another version are left out.
 std::vector<LeftState> left_states(const std::filesystem::path& folder);
 
 /// The iteration from which these ranks continue; -1: there is none.

@@ -22,12 +22,12 @@ std::optional<options::Finding> wrong_fault(const ResilienceOptions& o) {
 void describe(options::Schema<ResilienceOptions>& s) {
   using O = ResilienceOptions;
   s.option("policy", &O::policy,
-           "What survives the death of processes under tsrun. memory: weights, gradients and optimizer state are in "
+           "What is kept when processes fail under tsrun. memory: weights, gradients and optimizer state are in "
            "memory that outlives the processes, and restarted processes continue with the same step; replica: also, "
            "weights and optimizer state that only one host has are copied to another one and updated there, so the "
            "loss of a host loses no step; off: a restart continues from the newest checkpoint.");
   s.option("require_host", &O::require_host,
-           "Refuse to start where the loss of a host would lose steps: the state of every rank must also be on another "
+           "Refuse to start if the loss of a host would lose steps: the state of every rank must also be on another "
            "host.")
       .no_flag("only Tessera has it");
   s.option(
@@ -73,14 +73,14 @@ void describe(options::Schema<ResilienceOptions>& s) {
        "changes in memory within a step, also without data-parallel ranks.")
       .no_flag("only Tessera has it");
   s.option("straggler_ratio", &O::straggler_ratio,
-           "Ratio above which a rank's computing time per step, over the median of the ranks of its pipeline stage, is "
-           "logged, once it was so for three windows of 5 s; 0: never.")
+           "Straggler threshold: ratio of a rank's computing time per step to the median of the ranks of its pipeline "
+           "stage. A rank above it in three consecutive windows of 5 s is logged; 0: off.")
       .at_least(0)
       .at_most(1000)
       .no_flag("--log-straggler is off by default, and reports the fastest and slowest ranks instead");
   s.option(
        "inject_fault", &O::inject_fault,
-       "Faults to rehearse: RANK:STEP:PHASE:MODE each, or RANK:STEP:PHASE:MODE:START for another start of the job than "
+       "Faults to inject, RANK:STEP:PHASE:MODE each, or RANK:STEP:PHASE:MODE:START for another start of the job than "
        "the first.")
       .no_flag("only Tessera has it")
       .must("injected faults", [](const O& o) { return wrong_fault(o); });

@@ -38,8 +38,8 @@ Resolution resolve(std::span<const RankState> ranks, std::span<const SharedShard
     out.step = withdrawn->journal.committed;
     return out;
   }
-  // An intended step counts: its update may have changed weights, which cannot be taken back on the other ranks, and every
-  // rank can complete it.
+  // An intended step counts: its update may have changed weights, which cannot be taken back on the other ranks, and
+  // every rank can complete it.
   for (const auto& rank : ranks)
     if (rank.present) out.step = std::max({out.step, rank.journal.committed, rank.journal.intended});
   for (std::size_t r = 0; r < ranks.size(); ++r) {

@@ -52,7 +52,7 @@ class StateFile {
   bool taken_over() const { return taken_over_; }
   /// From now on a later process takes it over.
   void set_ready();
-  /// Gives the memory back, as far as no process uses it; later processes create the file anew.
+  /// Gives the memory back, as far as no process uses it; later processes create the file again.
   void discard() noexcept;
 
   int descriptor() const { return descriptor_; }

@@ -18,9 +18,9 @@ enum class Damage : std::uint32_t {
 /// The worse of two.
 inline Damage worse(Damage a, Damage b) { return a < b ? b : a; }
 
-/// Checksums of weights and optimizer state, piece by piece: the update writes one when it has completed a piece and checks
-/// it before it changes the piece again, so that a bit that changed in between is found. They are in a section of the state
-/// file, or in memory of this process.
+/// Checksums of weights and optimizer state, piece by piece: the update writes one when it has completed a piece and
+/// checks it before it changes the piece again, so that a bit that changed in between is found. They are in a section
+/// of the state file, or in memory of this process.
 class StateSums {
  public:
   /// Of the elements of one piece.

@@ -138,8 +138,8 @@ void StepJournal::store(std::int64_t step, const std::string& position, bool wit
   const auto last = newest();
   const std::size_t next = last ? 1 - *last : 0;
   const auto sequence = last ? slot(*last).sequence + 1 : 1;
-  // The older slot is replaced. A process that dies in here leaves one whose checksum does not fit, and the newer slot as
-  // it was: the step then counts as intended, not as committed.
+  // The older slot is replaced. A process that dies in here leaves one whose checksum does not fit, and the newer slot
+  // as it was: the step then counts as intended, not as committed.
   auto& to = slot(next);
   const auto words = text_of(next).first(position.size());
   to.checksum = 0;

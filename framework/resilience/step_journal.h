@@ -23,8 +23,8 @@ struct JournalState {
 ///
 ///   prepare(s)           its gradients are final
 ///                      -- one all-reduce over the run: no rank returns from it before all have entered --
-///   intend(s, record)    from here the update may change weights and optimizer state. The record, the same on all ranks, is
-///                        what is needed to update on any of them, and to report the step
+///   intend(s, record)    from here the update may change weights and optimizer state. The record, the same on all
+///                        ranks, is what is needed to update on any of them, and to report the step
 ///   commit(s, position)  the update is complete, and so is the step's report; all other state of the run is `position`
 ///
 /// Processes may be killed between any two instructions. Then the ranks agree on T, the maximum of all `committed` and

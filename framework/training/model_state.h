@@ -47,8 +47,8 @@ class ModelState {
   void clear_gradients();
 
   const std::vector<std::span<const float>>& owned_gradients() const { return owned_gradients_; }
-  /// The first element of the gradients that counts as this rank's in sums over the run: of its shards if they are `reduced`,
-  /// else of what its replica computes. Null if there is none.
+  /// The first element of the gradients that counts as this rank's in sums over the run: of its shards if they are
+  /// `reduced`, else of what its replica computes. Null if there is none.
   float* first_gradient(bool reduced);
   const std::vector<std::span<const float>>& owned_weights() const { return owned_weights_; }
   StateBytes bytes() const;

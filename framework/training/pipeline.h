@@ -62,8 +62,8 @@ class Pipeline {
   Totals evaluate(BatchSource& source, std::int64_t micro_batches,
                   const std::function<void(std::int64_t micro_batches)>& progress = {});
 
-  /// The forward passes of train(), with dropout; nothing is recorded or reported. `tap` sees all that nn::Tap sees, and
-  /// the losses of tokens as "loss".
+  /// The forward passes of train(), with dropout; nothing is recorded or reported. `tap` sees all that nn::Tap sees,
+  /// and the losses of tokens as "loss".
   void look(BatchSource& source, std::int64_t micro_batches, const StepTap& tap);
 
   const Arena& arena() const { return arena_; }

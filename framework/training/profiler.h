@@ -30,12 +30,12 @@ ProfileSummary summarize(const Trace::Track& track);
 /// Lines for people: "profile of iterations 10 to 12: 123.4 ms each: forward pass 31 %, ...".
 std::vector<std::string> profile_lines(const ProfileSummary& summary, std::int64_t first);
 
-/// The trace in Chrome's trace event format (JSON object), times in microseconds of the monotonic clock. `process` names
-/// the rank; with `communication` its events have bytes, group and purpose.
+/// The trace in Chrome's trace event format (JSON object), times in microseconds of the monotonic clock. `process`
+/// names the rank; with `communication` its events have bytes, group and purpose.
 std::string trace_json(const Trace& trace, int rank, const std::string& process, bool communication);
 
-/// Profiles the steps that the options name, on the ranks that they name. Owns the trace; outlives all threads that record
-/// in it.
+/// Profiles the steps that the options name, on the ranks that they name. Owns the trace; outlives all threads that
+/// record in it.
 class Profiler {
  public:
   /// Creates no file. `output_dir` is the run folder.
@@ -43,8 +43,8 @@ class Profiler {
 
   /// Call it before every step, with its iteration counted from 1. Throws IoError if the folder cannot be made.
   void before_step(std::int64_t iteration);
-  /// Call it after it, and at the end of the run with `last`. Writes the trace when the last profiled step is done and returns what is to be
-  /// told of it. A trace that cannot be written is told too; it does not end the run.
+  /// Call it after it, and at the end of the run with `last`. Writes the trace when the last profiled step is done and
+  /// returns what is to be told of it. A trace that cannot be written is told too; it does not end the run.
   std::vector<std::string> after_step(std::int64_t iteration, bool last);
 
  private:

@@ -39,7 +39,7 @@ void add_duration(LogLine& out, double seconds);
 /// "512", "12.3k", "1.05M".
 void add_scaled(LogLine& out, double value);
 
-/// A bar on the last line of a terminal, drawn anew at most ten times a second, as wide as the terminal is at that
+/// A bar on the last line of a terminal, redrawn at most ten times a second, as wide as the terminal is at that
 /// moment.
 class ProgressBar {
  public:

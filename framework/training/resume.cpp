@@ -95,7 +95,7 @@ std::vector<std::string> load_upcycled(const checkpoint::OpenedCheckpoint& dense
   return changes;
 }
 
-/// The weights alone; all else begins anew.
+/// The weights alone; all else starts from scratch.
 void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup, ModelState& state,
                 std::vector<std::string>& notes) {
   const auto ranges = state.weight_ranges();
@@ -109,7 +109,7 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
 }
 
 /// load_checkpoint may name one checkpoint or a folder of them; what a conversion wrote has no prefix. Nothing where
-/// the run's own folder has none yet and may begin anew.
+/// the run's own folder has none yet and may start from scratch.
 std::optional<checkpoint::Checkpoint> open_given(const TrainingOptions& o, const std::filesystem::path& given) {
   if (std::filesystem::exists(given / "manifest.json")) return checkpoint::Checkpoint::open(given);
   for (const auto& prefix : {o.prefix, std::string()})
@@ -181,7 +181,7 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setu
   return std::make_unique<checkpoint::NativeCheckpoint>(*std::move(native), !resumes || o.crc_check);
 }
 
-/// Begin with, or go on from, what load_checkpoint names, which is at `place`.
+/// Begin with, or continue from, what load_checkpoint names, which is at `place`.
 void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::path& place, Restored& out) {
   const auto& o = setup.options;
   const auto given = open_any(setup, place);
@@ -197,7 +197,8 @@ void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
   out.continues = is_of_run_folder(o, place);
 }
 
-/// The newest checkpoint of the run with that id in its folder, in the run's format, and its iteration; -1: there is none.
+/// The newest checkpoint of the run with that id in its folder, in the run's format, and its iteration; -1: there is
+/// none.
 std::pair<std::int64_t, std::filesystem::path> newest_in_folder(const TrainingSetup& setup, const std::string& run) {
   const auto& o = setup.options;
   if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr) {
@@ -216,8 +217,8 @@ std::pair<std::int64_t, std::filesystem::path> newest_in_folder(const TrainingSe
   return {-1, {}};
 }
 
-/// A run saves no checkpoint of a later iteration than that of its state, and sets those aside after which it goes back. So
-/// one that is there was saved by a run that somebody continued without this state.
+/// A run saves no checkpoint of a later iteration than that of its state, and sets those aside after which it goes
+/// back. So one that is there was saved by a run that somebody continued without this state.
 void refuse_newer_checkpoint(std::int64_t step, const std::string& run, const TrainingSetup& setup) {
   comm::together(setup.model.processes.world, "the state in memory", [&] {
     if (setup.model.processes.world.rank() > 0) return;

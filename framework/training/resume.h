@@ -15,7 +15,7 @@ namespace tessera::training {
 /// Where a run came from, and what is to be told about it.
 struct Restored {
   checkpoint::Progress progress;
-  /// The checkpoint that it resumes from; empty when it begins anew.
+  /// The checkpoint that it resumes from; empty when it starts from scratch.
   std::filesystem::path folder = {};
   std::vector<std::string> notes = {};
   bool continues = false;  ///< the run whose checkpoints the run folder holds; else a new run begins
@@ -23,15 +23,16 @@ struct Restored {
   bool went_back = false;  ///< the run was already further; see restore_back
 };
 
-/// Whether the run folder has a checkpoint of the run that is not after iteration `back_to`; damaged ones count. Collective.
+/// Whether the run folder has a checkpoint of the run that is not after iteration `back_to`; damaged ones count.
+/// Collective.
 bool can_go_back(const TrainingSetup& setup, const std::string& run, std::int64_t back_to);
 
-/// Bring a run that is under way back to its newest good checkpoint that is not after iteration `back_to`; later ones are
-/// set aside. `kept` is where the run was: findings, the id of the run and the beginning of its data are kept. Collective.
-/// Throws Error if there is no such checkpoint.
+/// Bring a run that is under way back to its newest good checkpoint that is not after iteration `back_to`; later ones
+/// are set aside. `kept` is where the run was: findings, the id of the run and the beginning of its data are kept.
+/// Collective. Throws Error if there is no such checkpoint.
 Restored restore_back(TrainingSetup& setup, ModelState& state, const checkpoint::Progress& kept, std::int64_t back_to);
 
-/// Bring `state`, and the schedule and loss scaler of `setup`, to where the run goes on, as training_config says: the
+/// Bring `state`, and the schedule and loss scaler of `setup`, to where the run continues, as training_config says: the
 /// newest good checkpoint of the run folder; else load_checkpoint (everything, or with resume_training false the
 /// weights alone); else initial weights. Checkpoints that another run left in the run folder are passed over as long as
 /// there are own ones. `folder` says whose it is and whether this start resumes; null: training_config alone says it.

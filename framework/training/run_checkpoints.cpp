@@ -102,7 +102,7 @@ FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& 
             checkpoint::newest_good(checkpoint_folder(options), options.prefix, options.crc_check, told, own))
       found = good->folder();
   });
-  found = world.broadcast(found, 0, "the checkpoint to go on from");
+  found = world.broadcast(found, 0, "the checkpoint to resume from");
   if (!found.empty()) out.folder = found;
   return out;
 }

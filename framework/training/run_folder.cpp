@@ -311,7 +311,7 @@ fs::path RunFolder::given_checkpoint() const {
     return given;
   if (fs::exists(found_.moved_to)) return found_.moved_to;
   throw ConfigError(text("training_config.load_checkpoint: ", given.string(), " was set aside with an earlier run as ",
-                         found_.moved_to, ", which is gone; say where it is now"));
+                         found_.moved_to, ", which no longer exists; give its new path"));
 }
 
 /// No checkpoint was saved, so that it starts from its first step: the run that was in the folder all the same?
@@ -338,7 +338,7 @@ void RunFolder::write_unless_restarted(bool same_run, const std::function<void()
     write();
   } catch (const IoError& error) {
     if (!same_run || !is_restart_) throw;
-    notes_.push_back(text(error.what(), "; this restart goes on without it"));
+    notes_.push_back(text(error.what(), "; this restart continues without it"));
   }
 }
 

@@ -21,7 +21,8 @@ struct RunLogOptions {
   std::int64_t log_interval = 1;    ///< steps from one console line and one metrics object to the next
   LogStyle log_style = LogStyle::megatron;
   bool tensorboard = true;
-  std::int64_t resume_iteration = 0;         ///< steps done by the checkpoint the run goes on from; 0: it begins anew
+  std::int64_t resume_iteration =
+      0;  ///< steps done by the checkpoint the run continues from; 0: it starts from scratch
   std::int64_t resume_consumed_samples = 0;  ///< samples that it had consumed
   bool resume_evaluated = true;  ///< the evaluation after that step, if one is due, is done; else it will be repeated
   bool resume_at_end = false;    ///< the evaluations after the last step will be repeated

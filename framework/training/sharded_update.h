@@ -38,8 +38,8 @@ class UpdatePlan {
 class ShardedUpdate {
  public:
   /// None is owned; all outlive this. `undo`, made for undo_extents() of their plan, lets a later process complete a
-  /// step that is interrupted; nullptr: none can. `sums`, of as many pieces, are checked and kept by each step; nullptr:
-  /// nothing is checked. Throws as UpdatePlan.
+  /// step that is interrupted; nullptr: none can. `sums`, of as many pieces, are checked and kept by each step;
+  /// nullptr: nothing is checked. Throws as UpdatePlan.
   ShardedUpdate(const StateLayout& layout, const optim::Optimizer& optimizer, StateMemory& memory,
                 resilience::UndoLog* undo = nullptr, resilience::StateSums* sums = nullptr);
 

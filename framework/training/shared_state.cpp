@@ -81,6 +81,7 @@ void SharedState::initialise(kernels::Threads& threads, std::uint64_t seed) {
       nn::FlatParameters::initialise(
           threads, seed, *ranges[i].parameter,
           memory_.floats({StateArray::weights, layout_.weight_of(i), size(ranges[i].count)}));
+  // Every rank draws the whole parameter and keeps its shard, so that initial values do not depend on the layout.
   std::size_t drawn = ranges.size();  // the parameter whose initial values are in scratch
   for (const auto& shard : layout_.shards()) {
     if (shard.weights_in != StateArray::master_weights) continue;

@@ -161,8 +161,8 @@ std::vector<std::string> StateChecks::names_of(const std::vector<int>& ranks) co
 
 void StateChecks::remember(std::int64_t step) { difference_ = {step, shards_, alike_}; }
 
-/// The steps since the checkpoint were computed again, and all ranks agree. Who had this before was right, unless damaged
-/// weights had spoilt the gradients of all.
+/// The steps since the checkpoint were computed again, and all ranks agree. Who had this before was right, unless
+/// damaged weights had spoilt the gradients of all.
 void StateChecks::name_those_who_were_wrong(std::int64_t step, std::vector<std::string>& notes) {
   if (!difference_ || difference_->step != step) return;
   std::set<int> wrong, right;
@@ -208,7 +208,7 @@ StateChecks::Result StateChecks::check(std::int64_t step) {
   const bool known = !found.wrong.empty();
   result.problem =
       text("after iteration ", step, " the state of ", joined(names_of(known ? found.wrong : found.suspects)),
-           known ? " is damaged: " : " differs, and nobody knows whose is wrong: ", found.problem);
+           known ? " is damaged: " : " differs, and it is not known which of them is wrong: ", found.problem);
   if (!known) remember(step);
   return result;
 }

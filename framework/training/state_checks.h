@@ -9,8 +9,8 @@
 
 namespace tessera::training {
 
-/// Finds state that changed otherwise than by an update (a flipped bit in memory, a wrong instruction), and repairs it from
-/// ranks that have the same: resilience_config.check_state_interval and check_updates.
+/// Finds state that changed otherwise than by an update (a flipped bit in memory, a wrong instruction), and repairs it
+/// from ranks that have the same: resilience_config.check_state_interval and check_updates.
 class StateChecks {
  public:
   /// None is owned; all outlive this.
@@ -27,9 +27,9 @@ class StateChecks {
     std::vector<std::string> notes = {};  ///< what was found, with rank and host
     std::string problem = {};             ///< what is wrong, if not sound
   };
-  /// Checks the state of all ranks, which have completed `step` and its update, and none has begun another; repairs what
-  /// can be repaired. Gradients that were computed since are not to be used if anything was wrong. Collective. The same
-  /// result on all ranks.
+  /// Checks the state of all ranks, which have completed `step` and its update, and none has begun another; repairs
+  /// what can be repaired. Gradients that were computed since are not to be used if anything was wrong. Collective. The
+  /// same result on all ranks.
   Result check(std::int64_t step);
   /// The state was restored: what it is now is right.
   void seal();

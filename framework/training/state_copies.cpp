@@ -26,6 +26,8 @@ std::string write_outline(const StateLayout& layout) {
   std::string all;
   for (const auto& shard : layout.shards()) {
     const auto& parameter = *layout.parameters().ranges()[shard.parameter].parameter;
+    // A shard of the distributed optimizer is a range of elements without a shape; whole parameters keep theirs, for
+    // optimizers that update matrices.
     const auto shape = layout.sharing().shards() ? Shape{shard.elements.count} : parameter.shape();
     all += text(static_cast<int>(parameter.role), ' ', shape.rank());
     for (std::size_t d = 0; d < shape.rank(); ++d) all += text(' ', shape[d]);
@@ -173,12 +175,14 @@ void StateCopies::arrange(const std::vector<resilience::ShardCopy>& plan, ModelS
   } catch (const IoError& error) {
     problem = error.what();
   }
+  // All ranks fail if one cannot create its file: all must have the same plan.
   for (const auto& other : run_.world.all_gather(problem, "the copies of the run"))
     if (!other.empty()) {
       discard();
       throw IoError(other);
     }
   for (const auto& copy : plan)
+    // Copies that were found are of this step already; only new ones are filled.
     if (!is_in(before, copy)) plan_.push_back(copy);
   refresh(state, threads);
   plan_ = plan;

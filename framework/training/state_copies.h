@@ -12,17 +12,17 @@
 
 namespace tessera::training {
 
-/// What another rank has to know of the shards of a layout to update a copy of them: the parameter of each, with the shape
-/// of the shard. As text, a line for each.
+/// What another rank has to know of the shards of a layout to update a copy of them: the parameter of each, with the
+/// shape of the shard. As text, a line for each.
 std::string write_outline(const StateLayout& layout);
 /// The parameters of a copy, one for each shard. Throws BugError for what is no outline.
 std::vector<nn::Parameter> read_outline(const std::string& outline);
 /// Bytes of the file with a copy of the shards of `layout`, in the memory of its holder. Exact.
 std::size_t copy_file_bytes(const StateLayout& layout, const optim::Optimizer& optimizer);
 
-/// The copies that this rank keeps of shards that no other host has, and the way of its own shards to the ranks that keep
-/// theirs (resilience_config.policy replica). The holder of a copy gets the reduced gradients of its shard in every step
-/// and makes the same update, so that the copy has the same bits at the same step.
+/// The copies that this rank keeps of shards that no other host has, and the way of its own shards to the ranks that
+/// keep theirs (resilience_config.policy replica). The holder of a copy gets the reduced gradients of its shard in
+/// every step and makes the same update, so that the copy has the same bits at the same step.
 ///
 /// Each copy is in a file of its own beside the state file of its holder, whose journal is valid for it as well: a file
 /// that is ready is at the step of its holder.
@@ -47,9 +47,9 @@ class StateCopies {
   /// Deletes those of this rank.
   void discard();
 
-  /// From now on `plan` are the copies of the run: those that are not there yet are made from the state of their owners,
-  /// which have completed the same step as all others. Collective. Throws IoError with the number of bytes if a holder has
-  /// no room; then no rank has any copy of `plan`.
+  /// From now on `plan` are the copies of the run: those that are not there yet are made from the state of their
+  /// owners, which have completed the same step as all others. Collective. Throws IoError with the number of bytes if a
+  /// holder has no room; then no rank has any copy of `plan`.
   void arrange(const std::vector<resilience::ShardCopy>& plan, ModelState& state, kernels::Threads& threads);
   /// Makes all copies again from the state of their owners, which has changed otherwise than by an update. Collective.
   void refresh(ModelState& state, kernels::Threads& threads);

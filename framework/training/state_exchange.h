@@ -8,8 +8,8 @@ namespace tessera::training {
 class BucketReducer {
  public:
   virtual ~BucketReducer() = default;
-  /// Declares this rank's gradients of a bucket complete. All ranks begin the same buckets in the same order. The bucket
-  /// must not change until finish(). Does not block.
+  /// Declares this rank's gradients of a bucket complete. All ranks begin the same buckets in the same order. The
+  /// bucket must not change until finish(). Does not block.
   virtual void begin(std::size_t bucket) = 0;
   /// Does what can be done without blocking; nothing else makes messages progress.
   virtual void progress() = 0;

@@ -136,8 +136,8 @@ void StateKeeper::judge_coverage() {
   if (launcher.present()) notes_.push_back(words_of(coverage_));
   if (!launcher.present() && setup_.resilience.policy != resilience::Policy::off && world_.size() > 1)
     notes_.emplace_back(
-        "the state is not kept for a restart (resilience_config.policy), because the run was not started by tsrun and "
-        "nobody restarts its processes; after a fault the same command continues from the newest checkpoint");
+        "the state is not kept for a restart (resilience_config.policy), because the run was not started by tsrun, "
+        "which would restart its processes; after a fault the same command continues from the newest checkpoint");
   if (setup_.resilience.require_host && !coverage_.host() && worker::start_of_job() == 0) refuse(refusal_of(coverage_));
 }
 

@@ -23,9 +23,9 @@ struct FoundState {
   RunPosition position;  ///< of the first rank, if that is not lost: after T if reported, else after the step before
 };
 
-/// Keeps the state of a run in memory that outlives its processes, where resilience_config.policy and the launcher allow:
-/// one resilience::StateFile for each rank in the launcher's folder, with a journal of steps and undo logs. Without it the
-/// state is in this process's own memory, and the functions about steps do nothing.
+/// Keeps the state of a run in memory that outlives its processes, where resilience_config.policy and the launcher
+/// allow: one resilience::StateFile for each rank in the launcher's folder, with a journal of steps and undo logs.
+/// Without it the state is in this process's own memory, and the functions about steps do nothing.
 class StateKeeper {
  public:
   /// Collective over the run. `setup` outlives this. Throws ConfigError if the memory was left by another recipe or
@@ -41,9 +41,11 @@ class StateKeeper {
   bool keeps() const { return journal_.has_value(); }
   /// What was left; absent if the run begins with this process, or with a checkpoint.
   const std::optional<FoundState>& found() const { return found_; }
-  /// Of a state that was found while the run went back to a checkpoint: what it keeps. The run begins with the checkpoint.
+  /// Of a state that was found while the run went back to a checkpoint: what it keeps. The run begins with the
+  /// checkpoint.
   const std::optional<RunPosition>& withdrawn() const { return withdrawn_; }
-  /// The last step of a state that was found, but could not be continued because no rank has some of it; -1: there is none.
+  /// The last step of a state that was found, but could not be continued because no rank has some of it; -1: there is
+  /// none.
   std::int64_t given_up() const { return given_up_; }
   /// Lines to be told that were not taken yet.
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
@@ -70,8 +72,8 @@ class StateKeeper {
   void give_to_lost(ModelState& state, kernels::Threads& threads);
   /// All ranks have entered an operation that follows the last commit().
   void confirm();
-  /// The run goes back to a checkpoint: from here later processes do so too, and `position` is what they keep. Returns when
-  /// all ranks have come here; then `state` may be overwritten, and begin() follows. Collective.
+  /// The run goes back to a checkpoint: from here later processes do so too, and `position` is what they keep. Returns
+  /// when all ranks have come here; then `state` may be overwritten, and begin() follows. Collective.
   void withdraw(const RunPosition& position);
   /// From the first commit on, later processes continue with this memory. Collective.
   void begin(std::int64_t step, const RunPosition& position, ModelState& state, kernels::Threads& threads);

@@ -88,14 +88,14 @@ enum class StateScope {
   owned  ///< those that count as this rank's: over all ranks of the run, each element of the model exactly once
 };
 
-/// What lies where in the state of a model on one rank: shards, buckets, arrays and the ranges that checkpoints and norms
-/// read. Pure: a function of the parameters, the optimizer's list of state tensors and the sharing. No memory, no
+/// What lies where in the state of a model on one rank: shards, buckets, arrays and the ranges that checkpoints and
+/// norms read. Pure: a function of the parameters, the optimizer's list of state tensors and the sharing. No memory, no
 /// communication. Source of the distributed optimizer: Rajbhandari et al., arXiv:1910.02054 (stage 1).
 class StateLayout {
  public:
   /// The parameters are not owned and must outlive this; their leaves are numbered in this order. `optimizer` nullptr:
-  /// weights alone, for evaluation and generation; it is asked for its state tensors only. Throws ConfigError if an array
-  /// would have 2^63 bytes or more.
+  /// weights alone, for evaluation and generation; it is asked for its state tensors only. Throws ConfigError if an
+  /// array would have 2^63 bytes or more.
   StateLayout(std::vector<nn::Parameter*> parameters, const optim::Optimizer* optimizer,
               const StateSharing& sharing = {});
 
@@ -124,8 +124,9 @@ class StateLayout {
   };
   GatherRange gathered(const parallel::Bucket& bucket) const;
 
-  /// The elements that this rank owns, joined to long ranges, for sums over the model: in `gradients`, and the weights of
-  /// the same. The bias of a router is not among them: an optimizer does not update it. They may contain padding, which is zero in every array.
+  /// The elements that this rank owns, joined to long ranges, for sums over the model: in `gradients`, and the weights
+  /// of the same. The bias of a router is not among them: an optimizer does not update it. They may contain padding,
+  /// which is zero in every array.
   std::span<const StateRange> owned_gradients() const { return owned_gradients_; }
   std::span<const StateRange> owned_weights() const { return owned_weights_; }
   /// Number of elements of owned_gradients() that are padding.

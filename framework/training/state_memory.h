@@ -13,16 +13,16 @@ namespace tessera::training {
 class StateMemory {
  public:
   /// Zeros, owned by this object. Arrays that the data-parallel ranks exchange are in buffers that `data` can reach;
-  /// collective if there are such. Throws Error if the system refuses the memory; BugError if arrays are to be exchanged
-  /// within a group of one rank.
+  /// collective if there are such. Throws Error if the system refuses the memory; BugError if arrays are to be
+  /// exchanged within a group of one rank.
   explicit StateMemory(const StateSegment& sizes, const comm::Communicator& data = {});
   /// In `segment`, memory of the caller that must outlive this: at least sizes.bytes, aligned to 64 bytes. It contains
   /// zeros, or what an earlier StateMemory of the same sizes left. Throws ShapeError if it is too short or not aligned,
   /// BugError if arrays are to be exchanged.
   StateMemory(const StateSegment& sizes, std::span<std::byte> segment);
   /// In the segment of a file in memory that begins at `offset`, a multiple of the page size: it has sizes.bytes, which
-  /// other processes map. The descriptor is not kept. `zeros`: it contains zeros, else what an earlier StateMemory of the
-  /// same sizes left. Collective over `data` if arrays are exchanged. Throws CommError.
+  /// other processes map. The descriptor is not kept. `zeros`: it contains zeros, else what an earlier StateMemory of
+  /// the same sizes left. Collective over `data` if arrays are exchanged. Throws CommError.
   StateMemory(const StateSegment& sizes, int descriptor, std::size_t offset, bool zeros,
               const comm::Communicator& data);
 

@@ -23,8 +23,8 @@ std::size_t journal_section(const nn::AuxiliaryLog::Extents& auxiliary);
 /// gradients and optimizer state included. Exact.
 std::size_t state_file_bytes(std::size_t journal, std::span<const KeptSections> parts);
 
-/// Which ranks of a run have state alike. `parts`: how many parts the state of each rank has (groups_of_parameters): with
-/// two, the second has the experts. Pure.
+/// Which ranks of a run have state alike. `parts`: how many parts the state of each rank has (groups_of_parameters):
+/// with two, the second has the experts. Pure.
 std::vector<resilience::SharedShard> shards_of_run(const parallel::Mesh& mesh, bool distributed_optimizer,
                                                    std::span<const int> parts);
 

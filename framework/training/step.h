@@ -32,9 +32,9 @@ class TrainingStep {
   TrainingStep(const ModelSetup& model, const OptimizationSetup& optimization, const RunData& data, ModelState& state,
                kernels::Threads& threads, std::uint64_t seed);
 
-  /// Computes the gradients, times the loss scale, of the samples that follow `consumed`, as many as the batch plan says.
-  /// Changes no weight, and may be called again for the same samples: the outcome has the same bits. If a rank finds samples
-  /// that cannot be used, all begin again without them.
+  /// Computes the gradients, times the loss scale, of the samples that follow `consumed`, as many as the batch plan
+  /// says. Changes no weight, and may be called again for the same samples: the outcome has the same bits. If a rank
+  /// finds samples that cannot be used, all begin again without them.
   StepOutcome backward(std::int64_t consumed);
   /// Of the last backward().
   StepPrint print();
@@ -50,13 +50,13 @@ class TrainingStep {
   /// L2 norm of all weights of the run.
   double weight_norm() const;
 
-  /// Mean loss over the tokens of `steps` whole steps of a split, beginning at sample `consumed`. Without dropout; nothing
-  /// is recorded. `progress` is called with the number of steps that this rank has completed.
+  /// Mean loss over the tokens of `steps` whole steps of a split, beginning at sample `consumed`. Without dropout;
+  /// nothing is recorded. `progress` is called with the number of steps that this rank has completed.
   double evaluate(const data::Dataset& data, const data::Sampler& order, std::int64_t consumed, std::int64_t steps,
                   const std::function<void(std::int64_t steps)>& progress = {});
 
-  /// Repeats the forward passes of the step that begins at `consumed` and describes the first value that is not finite, of
-  /// all ranks: a weight, the output of a layer or an expert, or a gradient.
+  /// Repeats the forward passes of the step that begins at `consumed` and describes the first value that is not finite,
+  /// of all ranks: a weight, the output of a layer or an expert, or a gradient.
   std::string first_not_finite(std::int64_t consumed);
 
   /// Makes the gaps in auxiliary() those of all ranks; of a run without experts does nothing.
@@ -67,11 +67,11 @@ class TrainingStep {
   /// `call` is called in every backward() when all gradients of this rank are final, before the commit. It says whether
   /// the state of this rank is damaged: StepOutcome::damaged of all.
   void when_reduced(std::function<bool()> call) { when_reduced_ = std::move(call); }
-  /// `call` may change what this rank computed: its sum of losses and an element of its gradients, which is null if it has
-  /// none. The gradients are not reduced yet, unless that overlaps with the backward pass.
+  /// `call` may change what this rank computed: its sum of losses and an element of its gradients, which is null if it
+  /// has none. The gradients are not reduced yet, unless that overlaps with the backward pass.
   void when_computed(std::function<void(double& loss, float* gradient)> call) { when_computed_ = std::move(call); }
-  /// `call` is called by all ranks with what each found in `data`, before they begin again. Needed if bad samples are not
-  /// errors.
+  /// `call` is called by all ranks with what each found in `data`, before they begin again. Needed if bad samples are
+  /// not errors.
   using BadSamples = std::function<void(const data::Dataset& data, const std::vector<data::BadSample>& found)>;
   void when_bad_samples(BadSamples call) { when_bad_samples_ = std::move(call); }
   const Arena& arena() const { return pipeline_.arena(); }

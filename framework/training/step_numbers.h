@@ -20,8 +20,8 @@ struct NumberChecks {
   bool finite = true, spiky_loss = false, large_gradients = false;
 };
 
-/// A loss or norm of this many times the largest of the good steps is too large, once there are so many of them. The factor is
-/// that of Megatron-LM (rerun_state_machine.py, is_unexpectedly_large).
+/// A loss or norm of this many times the largest of the good steps is too large, once there are so many of them. The
+/// factor is that of Megatron-LM (rerun_state_machine.py, is_unexpectedly_large).
 inline constexpr double too_large = 10;
 inline constexpr std::int64_t steps_before_judgement = 10;
 

@@ -24,8 +24,8 @@ class PipelineBubble {
   double stage_seconds_ = 0, wait_seconds_ = 0;  ///< of all ranks
 };
 
-/// What a record says of step `progress.iteration` + 1 before counters, schedule and loss scale move: outcome, times, the rates
-/// that the step used. `seconds`: duration of the step; `samples`: of the step.
+/// What a record says of step `progress.iteration` + 1 before counters, schedule and loss scale move: outcome, times,
+/// the rates that the step used. `seconds`: duration of the step; `samples`: of the step.
 StepRecord begun_record(const TrainingSetup& setup, const StepIntent& intent, double seconds, std::int64_t samples);
 
 /// What it says after they moved: `progress` and the rates of the next step.

@@ -17,13 +17,13 @@ class StepTimeOut {
 
   /// A step of so many samples is complete.
   void add(double seconds, std::int64_t samples);
-  /// For the next step, of so many samples: ten times as long as the slowest step per sample so far, at least 30 s; `longest`
-  /// until enough steps are known, and at most.
+  /// For the next step, of so many samples: ten times as long as the slowest step per sample so far, at least 30 s;
+  /// `longest` until enough steps are known, and at most.
   double seconds(std::int64_t samples) const;
   /// Whether these are known: given, or learnt from enough steps.
   bool known() const { return given_ || steps_ >= warm_up_steps + learnt_steps; }
-  /// For an evaluation of so many iterations of so many samples: an iteration is a part of what a step is, and ranks may wait
-  /// for each other only at the end.
+  /// For an evaluation of so many iterations of so many samples: an iteration is a part of what a step is, and ranks
+  /// may wait for each other only at the end.
   double evaluation_seconds(std::int64_t samples, std::int64_t iterations) const;
 
  private:

@@ -148,7 +148,7 @@ void EventFile::add(std::int64_t step, std::span<const Scalar> points) {
     return;
   }
   if (complaint_[0] == 0)
-    std::snprintf(complaint_, sizeof complaint_, "tensorboard: an event could not be written (%s); the run goes on",
+    std::snprintf(complaint_, sizeof complaint_, "tensorboard: an event could not be written (%s); the run continues",
                   std::strerror(errno));
   const bool mended = ftruncate(file_, end_) == 0 && lseek(file_, end_, SEEK_SET) == end_;
   static_cast<void>(mended);  // readers stop at a torn record, the next start removes it

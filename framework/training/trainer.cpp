@@ -178,8 +178,8 @@ void Trainer::report_position() {
 }
 
 /// For other ranks, in the operations that follow: a step and the agreement after it have another time-out than an
-/// evaluation, and this than checkpoints and the start. The launcher gives this rank the same time for all of the phase, as soon as
-/// steps have shown how long they take: an only rank has nobody who waits for it.
+/// evaluation, and this than checkpoints and the start. The launcher gives this rank the same time for all of the
+/// phase, as soon as steps have shown how long they take: an only rank has nobody who waits for it.
 void Trainer::wait_at_most(double seconds, const std::string& phase) const {
   world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
   step_time_out_.known() ? launcher_.expect(seconds, phase) : launcher_.expect_nothing();
@@ -314,8 +314,8 @@ void Trainer::complete_step(const StepIntent& intent, double seconds) {
   commit();
 }
 
-/// If iterations_to_skip or an earlier roll-back names the next iteration, consumes its samples without training. As in Megatron-LM nothing is
-/// evaluated, logged or saved after it.
+/// If iterations_to_skip or an earlier roll-back names the next iteration, consumes its samples without training. As in
+/// Megatron-LM nothing is evaluated, logged or saved after it.
 bool Trainer::skip_iteration() {
   const auto& list = o_.iterations_to_skip;
   if (std::find(list.begin(), list.end(), progress_.iteration) == list.end() &&
@@ -339,7 +339,8 @@ std::int64_t Trainer::activation_bytes() const {
   return static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
 }
 
-/// What the memory of this rank was used for. Peak: what the operating system measured, with code, data and message buffers.
+/// What the memory of this rank was used for. Peak: what the operating system measured, with code, data and message
+/// buffers.
 std::string Trainer::memory_line() const {
   const auto words = [](std::int64_t bytes) { return in_binary_units(static_cast<double>(bytes)); };
   const auto state = state_.bytes();

@@ -24,8 +24,8 @@
 
 namespace tessera::training {
 
-/// A run between its start and its end: what train() works with. trainer.cpp has the loop, trainer_numbers.cpp what follows
-/// from wrong numbers and wrong state.
+/// A run between its start and its end: what train() works with. trainer.cpp has the loop, trainer_numbers.cpp what
+/// follows from wrong numbers and wrong state.
 class Trainer {
  public:
   Trainer(TrainingSetup setup, const StopSignal& stop);

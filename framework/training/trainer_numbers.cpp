@@ -65,8 +65,9 @@ void Trainer::read_rejected() {
   }
 }
 
-/// Checks the state of all ranks, after the last update of each. False: some of it was wrong, and is repaired, or the run went
-/// back to its newest checkpoint; gradients that were computed since are not to be used. Throws Error if there is none.
+/// Checks the state of all ranks, after the last update of each. False: some of it was wrong, and is repaired, or the
+/// run went back to its newest checkpoint; gradients that were computed since are not to be used. Throws Error if there
+/// is none.
 bool Trainer::state_was_sound() {
   const auto found = checks_.check(progress_.iteration);
   for (const auto& line : found.notes) note(line);
@@ -80,8 +81,9 @@ bool Trainer::state_was_sound() {
   return false;
 }
 
-/// The run goes back to its newest checkpoint that is not after iteration `back_to`, with findings and open files as they are
-/// now; for later processes too, at whatever instant these end. Between two steps, before keeper_.intend(). Collective.
+/// The run goes back to its newest checkpoint that is not after iteration `back_to`, with findings and open files as
+/// they are now; for later processes too, at whatever instant these end. Between two steps, before keeper_.intend().
+/// Collective.
 void Trainer::roll_back(std::int64_t back_to) {
   wait_longest();
   auto kept = position();

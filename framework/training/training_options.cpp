@@ -30,10 +30,9 @@ void describe(options::Schema<TrainingOptions>& s) {
       .above(0)
       .at_most(options::most_steps)
       .unit("steps");
-  s.option(
-       "log_level", &O::log_level,
-       "Least severe messages that are shown and written to the log file: debug, info, warning or error; the lines of "
-       "iterations are info. `--log-level` of the program takes precedence.")
+  s.option("log_level", &O::log_level,
+           "Minimum level of messages, on the terminal and in the log file: debug, info, warning or error; iteration "
+           "lines are info. `--log-level` of the program takes precedence.")
       .no_flag("only Tessera has it");
   s.option("log_style", &O::log_style, "Format of plain log lines: megatron or core_ms.")
       .no_flag("only Tessera has it");
@@ -57,7 +56,8 @@ void describe(options::Schema<TrainingOptions>& s) {
       "that a check rejects; with another result the run continues and names the rank and host; disabled: none, and "
       "each rejected number ends the run; report_stats: every step, at twice the time.");
   s.option("result_rejected_tracker_filename", &O::result_rejected_tracker_filename,
-           "File that gets a line for each result that a check rejects. Iterations that it names twice as rejected are "
+           "File to which a line is appended for each result that a check rejects. Iterations that it names twice as "
+           "rejected are "
            "skipped when a run starts.");
   s.option("error_injection_rate", &O::error_injection_rate,
            "Rate of injected faults, one in so many steps, drawn from the seed: a rank's numbers become NaN; 0: none.")

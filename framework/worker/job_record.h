@@ -9,8 +9,8 @@
 
 namespace tessera::worker {
 
-/// What tsrun writes about a job into the folder of its state (TESSERA_LAUNCH_FOLDER), on each host: whoever continues or
-/// deletes that state after tsrun was killed reads it.
+/// What tsrun writes about a job into the folder of its state (TESSERA_LAUNCH_FOLDER), on each host: whoever continues
+/// or deletes that state after tsrun was killed reads it.
 struct JobRecord {
   std::string id{};                    ///< names the folder
   std::vector<std::string> command{};  ///< all words of tsrun; empty if another host leads the job

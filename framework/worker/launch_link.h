@@ -37,8 +37,8 @@ inline constexpr const char* order_to_keep_nothing = "keep nothing";
 ///                          starts the workers no more
 ///   TESSERA_LAUNCH_ORDER   order_to_save: write a checkpoint of the state in that folder and end;
 ///                          order_to_finish: complete the interrupted step of that state and end;
-///                          order_to_hand_over: do what is due after the step of that state, write a checkpoint and end:
-///                          another number of workers continues from it;
+///                          order_to_hand_over: do what is due after the step of that state, write a checkpoint and
+///                          end: another number of workers continues from it;
 ///                          order_to_keep_nothing: keep no state there; absent: neither
 ///
 /// The worker only sends, and never blocks: a message that cannot be sent at once is dropped, since the launcher also
@@ -77,16 +77,17 @@ class LaunchLink {
   /// The state after `iteration` is in the folder: if this worker ends without done(), another start continues from
   /// there.
   void holds(std::int64_t iteration) const;
-  /// For a phase of known length: "step 30" begins and takes at most `seconds`; the next call, or done(), is its end. Without it, and
-  /// outside of operations with other ranks, which have a time-out of their own, the launcher stops this worker as hung.
+  /// For a phase of known length: "step 30" begins and takes at most `seconds`; the next call, or done(), is its end.
+  /// Without it, and outside of operations with other ranks, which have a time-out of their own, the launcher stops
+  /// this worker as hung.
   void expect(double seconds, const std::string& phase) const;
   /// A phase begins whose length nobody knows.
   void expect_nothing() const { say(LinkWord::deadline, ""); }
   /// What the launcher adds to the report of a failure or a stop: "the same command resumes from the newest
   /// checkpoint".
   void how_to_resume(const std::string& words) const { say(LinkWord::resume, words); }
-  /// From a checkpoint the run can be continued with each of these numbers of ranks, ascending: with the same samples in
-  /// the same steps. If there are many, the launcher gets the largest.
+  /// From a checkpoint the run can be continued with each of these numbers of ranks, ascending: with the same samples
+  /// in the same steps. If there are many, the launcher gets the largest.
   void can_continue_with(const std::vector<std::int64_t>& ranks) const;
 
  private:
@@ -115,8 +116,8 @@ int host_of_job();
 /// The id of the job of tsrun, which `tessera state` takes; empty without it.
 std::string id_of_job();
 
-/// The number of ranks that the run was started with, TESSERA_LAUNCH_FULL_WORLD of tsrun, when it has fewer since a host
-/// was lost; else `ranks`, which it has. Its global batch is that of all of them.
+/// The number of ranks that the run was started with, TESSERA_LAUNCH_FULL_WORLD of tsrun, when it has fewer since a
+/// host was lost; else `ranks`, which it has. Its global batch is that of all of them.
 std::int64_t full_world(std::int64_t ranks);
 
 /// How often tsrun started this job before; 0 without it.

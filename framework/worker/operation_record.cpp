@@ -215,7 +215,7 @@ std::string describe(const OperationEntry& entry, double now) {
   std::string message = entry.inside() ? "in " : "in no operation; its last was ";
   message += entry.operation;
   if (entry.sequence != 0) message += text(" ", entry.sequence);
-  message += text(" of group ", entry.group, ", ", entry.bytes, " bytes, asked by '", entry.who, "', ");
+  message += text(" of group ", entry.group, ", ", entry.bytes, " bytes, called by '", entry.who, "', ");
   return message +
          (entry.inside() ? "for " + seconds(now - entry.entered) : "left " + seconds(now - *entry.left) + " ago");
 }

@@ -28,7 +28,7 @@ struct OperationEntry {
   bool inside() const { return !left; }
 };
 
-/// "in all_reduce 17 of group tensor, 4096 bytes, asked by 'linear_fc2 of layer 3', for 12.5 s", or the last operation
+/// "in all_reduce 17 of group tensor, 4096 bytes, called by 'linear_fc2 of layer 3', for 12.5 s", or the last operation
 /// that was left. `now`: OperationRecord::now().
 std::string describe(const OperationEntry& entry, double now);
 

@@ -27,8 +27,8 @@ constexpr int most_frames = 48;
 constexpr int own_frames = 2;                  // the handler, and what the kernel returns through
 constexpr std::int64_t wait_for_thread = 100;  // milliseconds
 
-// What handlers use. A thread that is asked so late that nobody waits for it must not write into another one's frames: it
-// fills a slot only if that is still its own.
+// What handlers use. A thread that is asked so late that nobody waits for it must not write into another one's frames:
+// it fills a slot only if that is still its own.
 std::array<void*, most_frames> frames;
 std::atomic<int> asked_thread = 0;  ///< whose frames are wanted; 0: nobody's
 int frame_count = 0;

@@ -1,7 +1,7 @@
 // Preloaded into mpirun and its daemons by tsrun. Open MPI's out-of-band component listens on all interfaces whatever
 // oob_tcp_if_include says, and on any port. Here every socket that would be bound to all addresses is bound to the one
-// in TSRUN_LISTEN (IPv4), at a port of `ports` if any would do; to the loopback address if there is no such variable, or
-// for IPv6. Uses nothing of C++'s library.
+// in TSRUN_LISTEN (IPv4), at a port of `ports` if any would do; to the loopback address if there is no such variable,
+// or for IPv6. Uses nothing of C++'s library.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
@@ -21,7 +21,7 @@ struct Ports {
 };
 constexpr Ports ports = {61000, 1000};  // docs/launching.md lists them
 
-/// mpirun's children, the watchers of the workers, are not meant: they take LD_PRELOAD from mpirun's environment.
+/// mpirun's children, the supervisors of the workers, are not meant: they take LD_PRELOAD from mpirun's environment.
 __attribute__((constructor)) void leave_the_environment() {
   Dl_info own = {};
   char* list = getenv("LD_PRELOAD");

@@ -45,7 +45,7 @@ pid_t Agents::start(const ListedHost& host, int node_rank, bool spare) {
   agent.words.at(0) = find_program(agent.words.at(0), agent.environment);
   agent.words.push_back(host.name);
   agent.words.push_back(text("cd ", quoted(std::filesystem::current_path()), " && exec ", quoted(own_path()),
-                             " --as-host ", job_.head.address, ":", job_.head.port));
+                             " --as-host ", job_.leader.address, ":", job_.leader.port));
   agent.input = reading.number();
   const auto pid = spawn(agent);
   sockets_.agents.insert(pid);
@@ -70,10 +70,10 @@ void Agents::call_lost() {
                                   [&name = host.name](const auto& spare) { return spare.info.called == name; });
     if (came || (agent > 0 && kill(agent, 0) == 0)) continue;
     try {
-      voice_.note(text("trying to start tsrun on the lost host ", host.name, " again"));
+      reporter_.note(text("trying to start tsrun on the lost host ", host.name, " again"));
       agent = start(host, 0, true);
     } catch (const std::exception& error) {
-      voice_.note(text("the lost host ", host.name, ": ", error.what()));
+      reporter_.note(text("the lost host ", host.name, ": ", error.what()));
     }
   }
 }

@@ -12,15 +12,15 @@ namespace tessera::tsrun {
 class Agents {
  public:
   /// `words`: the command line of this tsrun, for those.
-  Agents(const Job& job, HeadSockets& sockets, Voice& voice, const std::vector<std::string>& words)
-      : job_(job), sockets_(sockets), voice_(voice), words_(words) {}
+  Agents(const Job& job, LeaderSockets& sockets, Reporter& reporter, const std::vector<std::string>& words)
+      : job_(job), sockets_(sockets), reporter_(reporter), words_(words) {}
 
   /// The process that holds it. Throws if nothing can be started.
   pid_t start(const ListedHost& host, int node_rank, bool spare);
   /// Such a host was lost.
   void lost(const ListedHost& host);
-  /// To be called again and again: starts tsrun on the lost hosts, as spare ones. A host that is still away is tried again
-  /// later.
+  /// To be called again and again: starts tsrun on the lost hosts, as spare ones. A host that is still away is tried
+  /// again later.
   void call_lost();
 
  private:
@@ -31,8 +31,8 @@ class Agents {
   std::string orders(const ListedHost& host, int node_rank, bool spare) const;
 
   const Job& job_;
-  HeadSockets& sockets_;
-  Voice& voice_;
+  LeaderSockets& sockets_;
+  Reporter& reporter_;
   const std::vector<std::string>& words_;
   std::vector<Away> away_;
   double call_at_ = 0;

@@ -32,17 +32,17 @@ std::string command_line(const std::vector<std::string>& words) {
 
 }  // namespace
 
-Attempt::Attempt(const Job& job, const JobFolders& folders, int restart, std::string order, HeadSockets& sockets,
-                 Voice& voice, LogFollower& logs)
+Attempt::Attempt(const Job& job, const JobFolders& folders, int restart, std::string order, LeaderSockets& sockets,
+                 Reporter& reporter, LogFollower& logs)
     : job_(job),
       folders_(folders),
       restart_(restart),
       order_(std::move(order)),
       limit_(order_ == worker::order_to_save ? job.options.save_time_out : std::nullopt),
       sockets_(sockets),
-      voice_(voice),
+      reporter_(reporter),
       logs_(logs),
-      guests_(voice, {job.secret, job.key}, job.workers),
+      pending_(reporter, {job.secret, job.key}, job.workers),
       lines_(static_cast<std::size_t>(job.workers)) {}
 
 Attempt::~Attempt() {
@@ -59,7 +59,7 @@ Outcome Attempt::run() {
   began_ = now();
   start_mpirun();
   const auto all = static_cast<std::size_t>(job_.workers);
-  while (ends_.size() < all && !(failing_ && now() > settled_ && !undecided())) turn();
+  while (ends_.size() < all && !(failing_ && now() > settled_ && !undecided())) poll_once();
   if (!failing_ && good_ == all) {
     tell_all(LeaveMessage());
     finish_mpirun(3);
@@ -83,7 +83,7 @@ void Attempt::start_mpirun() {
   if (!writing || !mpirun_output_) throw Error(text(output, " cannot be made"));
   const auto words = mpirun_words(job_, folders_);
   Spawn guard;
-  guard.words = guard_words(job_, folders_, voice_.file());
+  guard.words = guard_words(job_, folders_, reporter_.file());
   guard.words.insert(guard.words.end(), words.begin(), words.end());
   guard.environment = mpirun_environment(job_, folders_, restart_);
   guard.input = reading.number();
@@ -91,91 +91,92 @@ void Attempt::start_mpirun() {
   guard.kept = folders_.lock();
   guard.session = guard.deaf = guard.outlives = true;
   if (restart_ == 0 && loopback_library().empty())
-    voice_.say("tsrun_loopback.so is not installed beside tsrun: mpirun will listen on all network interfaces",
-               log::LogLevel::warning);
-  voice_.note(command_line(words));
+    reporter_.say("tsrun_loopback.so is not installed beside tsrun: mpirun will listen on all network interfaces",
+                  log::LogLevel::warning);
+  reporter_.note(command_line(words));
   mpirun_ = spawn(guard);
 }
 
-void Attempt::turn() {
+void Attempt::poll_once() {
   std::vector<pollfd> watched = {{sockets_.signals.number(), POLLIN, 0}};
   const auto watch = [&](const Connection& c) {
     if (c.open()) watched.push_back({c.number(), static_cast<short>(POLLIN | (c.wants_to_write() ? POLLOUT : 0)), 0});
   };
-  guests_.watch(watched, sockets_.listener);
+  pending_.watch(watched, sockets_.listener);
   for (const auto& agent : agents_) watch(agent.connection);
   for (const auto& line : lines_) watch(line.connection);
   for (const auto& host : sockets_.hosts) watch(host);
   sockets_.spares.watch(watched);
   poll(watched.data(), watched.size(), failing_ ? 20 : 100);
-  hear_mpirun();
-  hear_guests();
-  hear_agents();
-  hear_workers();
-  hear_hosts();
-  sockets_.spares.hear(voice_, job_.options.host_time_out);
-  obey_signals();
+  handle_mpirun();
+  handle_pending();
+  handle_agents();
+  handle_workers();
+  handle_hosts();
+  sockets_.spares.handle(reporter_, job_.options.host_time_out);
+  handle_signals();
   start_programs();
-  look_at_clock();
-  beat();
+  check_deadlines();
+  heartbeat();
   grow();
   logs_.show();
 }
 
-/// Give newcomers their place by their first message; strangers, and workers of an earlier start, are sent away.
-void Attempt::hear_guests() {
-  guests_.take(sockets_.listener);
-  for (auto& guest : guests_.all()) {
-    if (!guest.challenge.proven()) continue;
-    auto message = next_message<GuestMessage>(guest.connection);
-    if (!message || !guest.connection.open()) continue;
+/// Admits pending connections by their first message; refuses unknown programs and workers of an earlier start.
+void Attempt::handle_pending() {
+  pending_.take(sockets_.listener);
+  for (auto& client : pending_.all()) {
+    if (!client.challenge.proven()) continue;
+    auto message = next_message<PendingMessage>(client.connection);
+    if (!message || !client.connection.open()) continue;
     const bool of_host =
         std::holds_alternative<HostMessage>(*message) || std::holds_alternative<ListeningMessage>(*message);
-    if (of_host != (guest.challenge.role() == Role::host)) {
-      guests_.refuse(guest, "a message of another role than it has proven");
+    if (of_host != (client.challenge.role() == Role::host)) {
+      pending_.refuse(client, "a message of another role than it has proven");
       continue;
     }
-    std::visit(Cases{[&](HostMessage& host) { admit(guest, std::move(host)); },
+    std::visit(Cases{[&](HostMessage& host) { admit(client, std::move(host)); },
                      [&](const ListeningMessage& host) {
-                       if (guests_.has_answered(guest, host)) sockets_.spares.admit(job_, guests_, guest, voice_);
+                       if (pending_.has_answered(client, host))
+                         sockets_.spares.admit(job_, pending_, client, reporter_);
                      },
-                     [&](const auto& worker_or_agent) { admit(guest, worker_or_agent); }},
+                     [&](const auto& worker_or_agent) { admit(client, worker_or_agent); }},
                *message);
   }
-  guests_.tidy();
+  pending_.tidy();
 }
 
 /// A spare host, or one that was lost and is back, comes while the job runs.
-void Attempt::admit(Guest& guest, HostMessage&& host) {
-  if (host.info.spare || job_.lost_hosts > 0) return guests_.introduce(guest, std::move(host));
-  send(guest.connection,
+void Attempt::admit(PendingConnection& client, HostMessage&& host) {
+  if (host.info.spare || job_.lost_hosts > 0) return pending_.introduce(client, std::move(host));
+  send(client.connection,
        RefusedMessage{2,
                       "the job has all its hosts already and is running; a host that is to wait until "
                       "another one is lost is started with --spare"});
-  guests_.refuse(guest, "more hosts than --nnodes");
+  pending_.refuse(client, "more hosts than --nnodes");
 }
 
-void Attempt::admit(Guest& guest, const AgentMessage& agent) {
+void Attempt::admit(PendingConnection& client, const AgentMessage& agent) {
   for (std::size_t h = 0; h < job_.hosts.size(); h++)
     if (job_.mpi_name(h) == agent.host && sockets_.hosts[h].open()) {
       send(sockets_.hosts[h], RunMessage{agent.words});
-      agents_.push_back({std::move(guest.connection), h});
+      agents_.push_back({std::move(client.connection), h});
       return;
     }
-  guests_.refuse(guest, "an agent for a host that is not in the job");
+  pending_.refuse(client, "an agent for a host that is not in the job");
 }
 
-void Attempt::admit(Guest& guest, const WorkerMessage& worker) {
-  if (worker.attempt != restart_) return guests_.refuse(guest, text("a worker of start ", worker.attempt));
-  if (worker.rank >= job_.workers) return guests_.refuse(guest, text("a worker of rank ", worker.rank));
+void Attempt::admit(PendingConnection& client, const WorkerMessage& worker) {
+  if (worker.attempt != restart_) return pending_.refuse(client, text("a worker of start ", worker.attempt));
+  if (worker.rank >= job_.workers) return pending_.refuse(client, text("a worker of rank ", worker.rank));
   auto& line = lines_[static_cast<std::size_t>(worker.rank)];
-  if (line.rank >= 0) return guests_.refuse(guest, text("rank ", worker.rank, " a second time"));
-  line.connection = std::move(guest.connection);
+  if (line.rank >= 0) return pending_.refuse(client, text("rank ", worker.rank, " a second time"));
+  line.connection = std::move(client.connection);
   line.rank = worker.rank;
 }
 
 /// mpirun keeps an agent as long as its daemon; it says nothing more.
-void Attempt::hear_agents() {
+void Attempt::handle_agents() {
   for (auto& agent : agents_) {
     agent.connection.fill();
     if (agent.connection.buffered() > 0) agent.connection.close();
@@ -183,36 +184,35 @@ void Attempt::hear_agents() {
   agents_.remove_if([](const Agent& agent) { return !agent.connection.open(); });
 }
 
-void Attempt::hear_workers() {
+void Attempt::handle_workers() {
   for (auto& line : lines_) {
     if (!line.connection.open()) continue;
     line.connection.write_more();
-    hear(line);
+    handle(line);
     if (!line.connection.open() && !ended(line.rank)) {
       WorkerEnd lost;
       lost.rank = line.rank;
       lost.host = job_.hosts[job_.host_of(line.rank)].host;
       lost.place = line.place;
       lost.signal = SIGKILL;
-      lost.reason = line.connection.problem().empty()
-                        ? "(the process that watches it was killed, and the worker with it)"
-                        : text("(the process that watches it sent ", line.connection.problem(), ")");
+      lost.reason = line.connection.problem().empty() ? "(its supervisor was killed, and the worker with it)"
+                                                      : text("(its supervisor sent ", line.connection.problem(), ")");
       judge_end(lost);
     }
   }
 }
 
-void Attempt::hear(Line& line) {
+void Attempt::handle(Line& line) {
   line.connection.fill();
   while (auto message = next_message<FromWorkerMessage>(line.connection))
-    std::visit(Cases{[&](BeatMessage& m) { line.place = std::move(m.place); },
+    std::visit(Cases{[&](HeartbeatMessage& m) { line.place = std::move(m.place); },
                      [&](ResumeMessage& m) { line.resume = std::move(m.words); },
                      [&](RanksMessage& m) { possible_ = std::move(m.ranks); },
                      [&](const JoiningMessage&) { line.joining = true; },
                      [&](const JoinedMessage&) { line.joining = line.joined = true; },
                      [&](const LogFailedMessage& m) {
-                       const auto words = text("rank ", line.rank, ": ", m.words, "; it goes on");
-                       log_failed_ ? voice_.note(words) : voice_.say(words);
+                       const auto words = text("rank ", line.rank, ": ", m.words, "; it continues");
+                       log_failed_ ? reporter_.note(words) : reporter_.say(words);
                        log_failed_ = true;
                      },
                      [&](const EndedMessage& m) {
@@ -237,7 +237,7 @@ void Attempt::judge_end(const WorkerEnd& end) {
   if (!as_asked) fail("", {}, end.lost_peer || end.code == 2 ? lost_peer_seconds : settle_seconds);
 }
 
-/// The job cannot go on; what comes within `settle` seconds may still tell the root cause.
+/// The job cannot continue; messages within `settle` seconds may still tell the root cause.
 void Attempt::fail(const std::string& trouble, std::vector<int> suspects, double settle) {
   const bool better = failing_ && trouble_.empty() && only_lost_peers();
   settled_ = failing_ ? std::min(settled_, now() + settle) : now() + settle;
@@ -261,7 +261,7 @@ bool Attempt::undecided() const {
          std::any_of(lines_.begin(), lines_.end(), quiet);
 }
 
-void Attempt::hear_hosts() {
+void Attempt::handle_hosts() {
   for (std::size_t h = 0; h < sockets_.hosts.size(); h++) {
     auto& host = sockets_.hosts[h];
     if (!host.open()) continue;
@@ -277,20 +277,20 @@ void Attempt::hear_hosts() {
                 host.problem().empty() ? " has ended" : " was cut off: it sent " + host.problem()),
            {}, settle_seconds);
     if (host.open() && host.silence() > job_.options.host_time_out)
-      fail(text("host ", job_.words_of(h), " with ", ranks_words(job_.ranks_on(h)), " has not been heard for ",
-                job_.options.host_time_out, " s: cable, switch or power?"),
+      fail(text("host ", job_.words_of(h), " with ", ranks_words(job_.ranks_on(h)), " has not responded for ",
+                job_.options.host_time_out, " s; check cable, switch and power"),
            {}, 0);
   }
 }
 
-void Attempt::hear_mpirun() {
+void Attempt::handle_mpirun() {
   char bytes[4096];
   for (auto count = read(mpirun_output_.number(), bytes, sizeof bytes); count > 0;
        count = read(mpirun_output_.number(), bytes, sizeof bytes))
     mpirun_rest_.append(bytes, static_cast<std::size_t>(count));
   for (auto end = mpirun_rest_.find('\n'); end != std::string::npos; end = mpirun_rest_.find('\n')) {
     if (end > 0) mpirun_lines_.push_back(mpirun_rest_.substr(0, end));
-    if (end > 0) voice_.note("mpirun: " + mpirun_lines_.back());
+    if (end > 0) reporter_.note("mpirun: " + mpirun_lines_.back());
     mpirun_rest_.erase(0, end + 1);
   }
 }
@@ -302,23 +302,23 @@ void Attempt::stop_as_asked(int number, int host) {
   if (regroups_) {  // the workers are asked already
     regroups_ = false;
     asked_at_ = now();
-    voice_.say(text(signal_words(number), ": the job ends when its workers have; once more kills them"));
+    reporter_.say(text(signal_words(number), ": the job ends when its workers have; a second signal kills them"));
     return;
   }
   if (asked_to_stop_ != 0) {
     if (new_there && now() - asked_at_ < one_signal_seconds) return;
-    voice_.say("second signal: all workers are killed");
+    reporter_.say("second signal: all workers are killed");
     fail("", {}, 0);
     return;
   }
   // What asks politely is one signal for all programs, whatever came.
   asked_to_stop_ = number == SIGINT ? SIGINT : SIGTERM;
   asked_at_ = now();
-  voice_.say(text(signal_words(number), ": the workers are asked to end; once more kills them"));
+  reporter_.say(text(signal_words(number), ": the workers are asked to end; a second signal kills them"));
   tell_all(SignalMessage{asked_to_stop_});
 }
 
-void Attempt::obey_signals() {
+void Attempt::handle_signals() {
   for (const int s : caught(sockets_.signals))
     if (s != SIGCHLD) stop_as_asked(s, -1);
   int status = 0;
@@ -334,21 +334,21 @@ void Attempt::look_for_stop_file() {
   std::error_code absent;
   const auto file = std::filesystem::path(job_.log_dir) / "STOP";
   if (job_.log_dir.empty() || failing_ || !std::filesystem::remove(file, absent)) return;
-  voice_.say(file.string() + " was found");
+  reporter_.say(file.string() + " was found");
   stop_as_asked(SIGTERM, -1);
 }
 
-/// Workers are missing since a host was lost: when hosts have come that have room for more, the workers stop after their step,
-/// and more continue.
+/// Workers are missing since a host was lost: when hosts have come that have room for more, the workers stop after
+/// their step, and more continue.
 void Attempt::grow() {
   const bool all_there = std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.joined; });
   if (job_.workers >= job_.full_workers || !all_there || failing_ || asked_to_stop_ != 0 || !order_.empty()) return;
   if (sockets_.call_hosts) sockets_.call_hosts();
   const int most = most_ranks(possible_, std::min(room_of(job_, sockets_.spares), job_.full_workers));
   if (most <= job_.workers) return;
-  voice_.say(text("there is room for ", most, " of ", job_.full_workers, " workers again: the ", job_.workers,
-                  " workers save and end, then ", most, " continue"),
-             log::LogLevel::warning);
+  reporter_.say(text("there is room for ", most, " of ", job_.full_workers, " workers again: the ", job_.workers,
+                     " workers save and end, then ", most, " continue"),
+                log::LogLevel::warning);
   regroups_ = true;
   asked_to_stop_ = SIGTERM;
   asked_at_ = now();
@@ -379,7 +379,7 @@ StartMessage Attempt::start_message(int rank) const {
 void Attempt::start_programs() {
   const bool all = std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.rank >= 0; });
   if (!all || failing_ || lines_[0].started) return;
-  voice_.note(text("all workers have come after ", now() - began_, " s"));
+  reporter_.note(text("all workers have come after ", now() - began_, " s"));
   for (auto& line : lines_) {
     line.started = true;
     send(line.connection, start_message(line.rank));
@@ -387,7 +387,7 @@ void Attempt::start_programs() {
   if (asked_to_stop_ != 0) tell_all(SignalMessage{asked_to_stop_});
 }
 
-void Attempt::look_at_clock() {
+void Attempt::check_deadlines() {
   if (failing_ && !undecided()) return;
   const double passed = now() - began_;
   if (limit_ && passed > *limit_) return fail(text("it took longer than the ", *limit_, " s of TTP_OT"), {}, 0);
@@ -405,17 +405,17 @@ void Attempt::look_at_clock() {
     if (!absent.empty()) return fail(text(ranks_words(absent), " could not be started within ", limit, " s"), {}, 0);
     const auto late = ranks_where([](const Line& line) { return !line.joining; });
     if (meeting && !late.empty())
-      return fail(text(ranks_words(late), " did not come to the others within ", limit, " s"), late, 0);
+      return fail(text(ranks_words(late), " did not connect to the others within ", limit, " s"), late, 0);
     const auto waiting = ranks_where([](const Line& line) { return !line.joined; });
     if (meeting && !waiting.empty())
       return fail(
-          text("the workers did not find each other within ", limit, " s; still waiting: ", ranks_words(waiting)),
+          text("the workers did not connect to each other within ", limit, " s; still waiting: ", ranks_words(waiting)),
           waiting, 0);
   }
   const int longest_silence = job_.options.host_time_out, longest_stop = job_.options.stop_time_out;
   const auto silent = ranks_where(
       [=](const Line& line) { return line.connection.open() && line.connection.silence() > longest_silence + 1; });
-  if (!silent.empty()) fail(text(ranks_words(silent), " has not been heard for ", longest_silence, " s"), {}, 0);
+  if (!silent.empty()) fail(text(ranks_words(silent), " has not responded for ", longest_silence, " s"), {}, 0);
   if (mpirun_ended_ != 0) {
     about_mpirun_ = true;
     fail("mpirun ended before the workers", {}, settle_seconds);
@@ -424,13 +424,13 @@ void Attempt::look_at_clock() {
     fail(text("some workers did not end within ", longest_stop, " s of the others"), {}, 0);
 }
 
-void Attempt::beat() {
-  if (now() - last_beat_ < beat_seconds) return;
-  last_beat_ = now();
+void Attempt::heartbeat() {
+  if (now() - last_heartbeat_ < heartbeat_seconds) return;
+  last_heartbeat_ = now();
   look_for_stop_file();
-  tell_all(BeatMessage());
-  for (auto& host : sockets_.hosts) send(host, BeatMessage());
-  sockets_.spares.tell_all(BeatMessage());
+  tell_all(HeartbeatMessage());
+  for (auto& host : sockets_.hosts) send(host, HeartbeatMessage());
+  sockets_.spares.tell_all(HeartbeatMessage());
 }
 
 void Attempt::stop_all() {
@@ -444,9 +444,9 @@ void Attempt::stop_all() {
     for (const auto& line : lines_)
       if (line.connection.open()) watched.push_back({line.connection.number(), POLLIN, 0});
     poll(watched.data(), watched.size(), 50);
-    for (auto& line : lines_) hear(line);
+    for (auto& line : lines_) handle(line);
   }
-  // Only now: they kill what runs there, and watchers have still to tell how their workers ended.
+  // Only now: they kill what runs there, and supervisors have still to tell how their workers ended.
   for (auto& host : sockets_.hosts) send(host, StopMessage());
 }
 
@@ -454,11 +454,11 @@ void Attempt::finish_mpirun(double patience) {
   for (const double until = now() + patience; mpirun_ > 0 && now() < until;) {
     pollfd watched = {sockets_.signals.number(), POLLIN, 0};
     poll(&watched, 1, 50);
-    hear_mpirun();
+    handle_mpirun();
     caught(sockets_.signals);
     if (waitpid(mpirun_, nullptr, WNOHANG) == mpirun_) mpirun_ = 0;
   }
-  hear_mpirun();
+  handle_mpirun();
   if (mpirun_ > 0) kill(-mpirun_, SIGKILL);
   mpirun_ = 0;
   end_descendants(sockets_.agents);

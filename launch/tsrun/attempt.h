@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "launch/tsrun/guests.h"
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/log_file.h"
+#include "launch/tsrun/pending_connections.h"
 #include "launch/tsrun/spares.h"
 
 namespace tessera::tsrun {
@@ -18,7 +18,7 @@ struct Outcome {
   enum class Kind { done, stopped, failed } kind = Kind::done;
   int code = 0;
   std::string words;     ///< the root cause, for the screen
-  bool refused = false;  ///< the program refused what it was given: trying again is no use
+  bool refused = false;  ///< the program refused its input: trying again is no use
   std::string resume;    ///< how to continue what it did, if it told
   int held = -1;         ///< the last iteration whose state is in memory that outlives the workers; -1: none
   std::string cause;     ///< which worker failed, and how, in a few words: the same for a failure that repeats itself
@@ -28,8 +28,8 @@ struct Outcome {
   std::vector<int> possible;            ///< numbers of workers with which the program can be continued, if it told
 };
 
-/// What the head listens to while the job runs; lives longer than its attempts.
-struct HeadSockets {
+/// What the leader listens to while the job runs; lives longer than its attempts.
+struct LeaderSockets {
   Descriptor listener;
   Descriptor signals;
   std::vector<Connection> hosts;     ///< to the tsrun of each host; that of this host is not open
@@ -38,13 +38,13 @@ struct HeadSockets {
   std::function<void()> call_hosts;  ///< called while workers are missing: starts tsrun on lost hosts again, if it can
 };
 
-/// One start of all workers, watched to its end: starts mpirun (by a guard), gives every worker its program, and judges by what the
-/// workers tell. mpirun's exit code is no verdict. Afterwards nothing of it runs any more.
+/// One start of all workers, watched to its end: starts mpirun (by a guard), gives every worker its program, and judges
+/// by what the workers tell. mpirun's exit code is no verdict. Afterwards nothing of it runs any more.
 class Attempt {
  public:
   /// `order`: what the program is told to do, see worker::LaunchLink; empty: its work.
-  Attempt(const Job& job, const JobFolders& folders, int restart, std::string order, HeadSockets& sockets, Voice& voice,
-          LogFollower& logs);
+  Attempt(const Job& job, const JobFolders& folders, int restart, std::string order, LeaderSockets& sockets,
+          Reporter& reporter, LogFollower& logs);
   ~Attempt();
   Outcome run();
 
@@ -61,21 +61,21 @@ class Attempt {
   };
 
   void start_mpirun();
-  void turn();
-  void hear_guests();
-  void hear_agents();
-  void admit(Guest& guest, HostMessage&& host);
-  void admit(Guest& guest, const AgentMessage& agent);
-  void admit(Guest& guest, const WorkerMessage& worker);
-  void hear_workers();
-  void hear(Line& line);
-  void hear_hosts();
-  void hear_mpirun();
-  void obey_signals();
+  void poll_once();
+  void handle_pending();
+  void handle_agents();
+  void admit(PendingConnection& client, HostMessage&& host);
+  void admit(PendingConnection& client, const AgentMessage& agent);
+  void admit(PendingConnection& client, const WorkerMessage& worker);
+  void handle_workers();
+  void handle(Line& line);
+  void handle_hosts();
+  void handle_mpirun();
+  void handle_signals();
   void stop_as_asked(int number, int host);
   void start_programs();
-  void look_at_clock();
-  void beat();
+  void check_deadlines();
+  void heartbeat();
   void look_for_stop_file();
   void grow();
   StartMessage start_message(int rank) const;
@@ -101,11 +101,11 @@ class Attempt {
   int restart_;
   std::string order_;
   std::optional<int> limit_;  ///< seconds for the whole
-  HeadSockets& sockets_;
-  Voice& voice_;
+  LeaderSockets& sockets_;
+  Reporter& reporter_;
   LogFollower& logs_;
 
-  double began_ = 0, last_beat_ = 0;
+  double began_ = 0, last_heartbeat_ = 0;
   pid_t mpirun_ = 0;       ///< its guard
   Descriptor guard_line_;  ///< the guard notices when it is closed
   double mpirun_ended_ = 0;
@@ -113,7 +113,7 @@ class Attempt {
   std::string mpirun_rest_;
   std::vector<std::string> mpirun_lines_;
 
-  Guests guests_;
+  PendingConnections pending_;
   std::list<Agent> agents_;
   std::vector<Line> lines_;      ///< by rank
   std::vector<WorkerEnd> ends_;  ///< in the order of time

@@ -79,7 +79,7 @@ Descriptor listen_at(const Endpoint& where) {
     if (errno == EADDRINUSE)
       throw ConfigError(text("port ", where.port, " of ", where.address,
                              " is in use by another program; choose another --master_port"));
-    if (errno == EADDRNOTAVAIL) throw ConfigError(text(where.address, " is none of this host's addresses"));
+    if (errno == EADDRNOTAVAIL) throw ConfigError(text(where.address, " is not an address of this host"));
     throw ConfigError(text("cannot listen at ", place, ": ", std::strerror(errno)));
   }
   set_options(listener.number(), false);
@@ -178,6 +178,7 @@ void Connection::flush(double seconds) {
 void Connection::fill() {
   char bytes[16384];
   for (std::size_t taken = 0; open() && taken < most_read_at_once;) {
+    // One byte more than allowed tells whether the other side sends too much.
     const auto most = allowed_ ? std::min(sizeof bytes, *allowed_ + 1) : sizeof bytes;
     const auto count = recv(socket_.number(), bytes, most, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
@@ -200,6 +201,7 @@ void Connection::fill() {
 std::optional<std::string> Connection::take_line() {
   const auto end = in_.find('\n', scanned_);
   if (end == std::string::npos) {
+    // Lines that were taken are removed only here, so that many lines of one read are not moved again for each.
     in_.erase(0, begin_);
     begin_ = 0;
     scanned_ = in_.size();

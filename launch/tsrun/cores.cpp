@@ -36,14 +36,14 @@ void add_range(const std::string& range, std::vector<int>& cores) {
     if (first < 0 || last < first) throw std::out_of_range("order");
     for (int core = first; core <= last; core++) cores.push_back(core);
   } catch (const std::logic_error&) {
-    throw ConfigError(text("--bind_core: '", range, "' is no range of cores such as 0-3"));
+    throw ConfigError(text("--bind_core: '", range, "' is not a range of cores such as 0-3"));
   }
 }
 
 std::vector<int> mapped_cores(const std::string& map, int local) {
   const auto all = parse_json(map);
   if (!all.is_object())
-    throw ConfigError(text("--bind_core: '", map, "' is no JSON map such as {\"device0\": [\"0-3\"]}"));
+    throw ConfigError(text("--bind_core: '", map, "' is not a JSON map such as {\"device0\": [\"0-3\"]}"));
   const auto device = all.find(text("device", local));
   if (device == all.end()) throw ConfigError(text("--bind_core: the map has no entry \"device", local, "\""));
   std::vector<int> cores;
@@ -74,7 +74,7 @@ std::vector<int> bound_cores(const std::string& bind_core, int local, int locals
     for (const int core : chosen)
       if (std::find(cores.begin(), cores.end(), core) == cores.end())
         throw ConfigError(
-            text("--bind_core: device", local, " wants core ", core, "; this host lets us use ", core_list(cores)));
+            text("--bind_core: device", local, " wants core ", core, "; this process may use ", core_list(cores)));
     return chosen;
   }
   if (bind_core.empty() || (bind_core[0] != 'T' && bind_core[0] != 't')) return {};

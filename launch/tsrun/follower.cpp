@@ -22,15 +22,15 @@ namespace {
 
 class Follower {
  public:
-  Follower(const LaunchOptions& options, Connection head, std::string secret, std::string called)
+  Follower(const LaunchOptions& options, Connection leader, std::string secret, std::string called)
       : options_(options),
         secret_(std::move(secret)),
-        head_(std::move(head)),
-        head_words_(text(peer_endpoint(head_.socket()).address)),
+        leader_(std::move(leader)),
+        leader_words_(text(peer_endpoint(leader_.socket()).address)),
         called_(std::move(called)) {}
 
   int run(int node_rank, int workers) {
-    info_ = describe_this_host(options_, local_endpoint(head_.socket()).address);
+    info_ = describe_this_host(options_, local_endpoint(leader_.socket()).address);
     if (workers > 0) {
       info_.node_rank = node_rank;
       info_.workers = workers;
@@ -39,80 +39,83 @@ class Follower {
     signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
-    send(head_, HostMessage{info_, called_});
-    while (!code_ && head_.open() && head_.silence() < (heard_ ? options_.host_lease : 1e9)) turn();
-    if (!code_ && !head_.open() && head_.problem().empty() && folders_) outlive();
+    send(leader_, HostMessage{info_, called_});
+    while (!code_ && leader_.open() && leader_.silence() < (heard_ ? options_.host_lease : 1e9)) poll_once();
+    if (!code_ && !leader_.open() && leader_.problem().empty() && folders_) outlive();
     end_descendants();
     logs_.finish();
     if (code_) return end();
-    if (options_.spare && !heard_ && !asked_ && head_.problem().empty()) return spare_was_dropped;
-    voice_.say(text("the tsrun that leads, on ", head_words_, ", ",
-                    head_.open() ? text("has not been heard for ", options_.host_lease, " s: cable, switch or power?")
-                    : head_.problem().empty() ? "has gone away"
-                                              : "sent " + head_.problem() + " (is it of another version?)",
-                    folders_ ? "; all workers here are stopped" : "; this spare host ends"),
-               log::LogLevel::error);
+    if (options_.spare && !heard_ && !asked_ && leader_.problem().empty()) return spare_was_dropped;
+    reporter_.say(
+        text("the leading tsrun, on ", leader_words_, ", ",
+             leader_.open() ? text("has not responded for ", options_.host_lease, " s; check cable, switch and power")
+             : leader_.problem().empty() ? "has closed the connection"
+                                         : "sent " + leader_.problem() + " (is it of another version?)",
+             folders_ ? "; all workers here are stopped" : "; this spare host ends"),
+        log::LogLevel::error);
     return 1;
   }
 
  private:
-  /// The head was killed: workers that keep their state go on for a while.
+  /// The leader was killed: workers that keep their state continue for the lease.
   void outlive() {
     std::error_code absent;
     if (!std::filesystem::exists(worker::kept_file(folders_->memory()), absent)) return;
-    voice_.say(text("the tsrun that leads, on ", head_words_, ", was killed; the workers here train on for ",
-                    options_.lease, " s, then they save and end"),
-               log::LogLevel::warning);
-    outlive_head(options_.lease + options_.longest_save(), options_.stop_time_out, [&] { logs_.show(); });
+    reporter_.say(text("the leading tsrun, on ", leader_words_, ", was killed; the workers here train on for ",
+                       options_.lease, " s, then they save and end"),
+                  log::LogLevel::warning);
+    outlive_leader(options_.lease + options_.longest_save(), options_.stop_time_out, [&] { logs_.show(); });
     if (all_saved(folders_->memory(), place_.first_rank, place_.ranks)) return;
-    if (!std::filesystem::exists(folders_->memory(), absent)) return;  // deleted by the guard of a head on this machine
-    if (folders_->keep()) voice_.say(how_to_adopt(id_), log::LogLevel::warning);
+    if (!std::filesystem::exists(folders_->memory(), absent))
+      return;  // deleted by the guard of a leader on this machine
+    if (folders_->keep()) reporter_.say(how_to_adopt(id_), log::LogLevel::warning);
   }
 
-  void turn() {
-    pollfd watched[2] = {{head_.number(), static_cast<short>(POLLIN | (head_.wants_to_write() ? POLLOUT : 0)), 0},
+  void poll_once() {
+    pollfd watched[2] = {{leader_.number(), static_cast<short>(POLLIN | (leader_.wants_to_write() ? POLLOUT : 0)), 0},
                          {signals_.number(), POLLIN, 0}};
     poll(watched, 2, 100);
-    head_.write_more();
-    for (const auto& message : receive<ToHostMessage>(head_)) std::visit([this](const auto& m) { obey(m); }, message);
-    obey_signals();
+    leader_.write_more();
+    for (const auto& message : receive<ToHostMessage>(leader_))
+      std::visit([this](const auto& m) { handle(m); }, message);
+    handle_signals();
     logs_.show();
-    if (heard_ && now() - last_beat_ > beat_seconds) {
-      last_beat_ = now();
-      send(head_, BeatMessage());
+    if (heard_ && now() - last_heartbeat_ > heartbeat_seconds) {
+      last_heartbeat_ = now();
+      send(leader_, HeartbeatMessage());
     }
   }
 
-  void obey(const BeatMessage&) {}
-  void obey(const StopMessage&) {
+  void handle(const HeartbeatMessage&) {}
+  void handle(const StopMessage&) {
     end_descendants();
     if (folders_) folders_->clear();
   }
-  void obey(const RefusedMessage& refused) { code_ = refused.code, words_ = refused.words; }
-  void obey(const EndMessage& end) {
+  void handle(const RefusedMessage& refused) { code_ = refused.code, words_ = refused.words; }
+  void handle(const EndMessage& end) {
     code_ = end.code, words_ = end.words;
     if (end.keep && folders_) folders_->keep();
   }
 
-  void obey(const ListenMessage& listen) {
+  void handle(const ListenMessage& listen) {
     try {
       reached_ = listen_at({info_.address, 0});
     } catch (const ConfigError&) {
       reached_.close();
     }
-    send(head_, ListeningMessage{listen.token, reached_ ? local_endpoint(reached_).port : 0});
+    send(leader_, ListeningMessage{listen.token, reached_ ? local_endpoint(reached_).port : 0});
   }
 
-  void obey(const TryMessage& all) { send(head_, TriedMessage{unreachable(all.targets)}); }
+  void handle(const TryMessage& all) { send(leader_, TriedMessage{unreachable(all.targets)}); }
 
-  void obey(const WaitMessage& wait) {
+  void handle(const WaitMessage& wait) {
     heard_ = true;
     reached_.close();
     folders_.reset();  // of a host that had ranks before
-    if (called_.empty()) voice_.say(text(wait.words, "; the tsrun that leads is on ", head_words_));
+    if (called_.empty()) reporter_.say(text(wait.words, "; the leading tsrun is on ", leader_words_));
   }
 
-  void obey(const WelcomeMessage& welcome) {
+  void handle(const WelcomeMessage& welcome) {
     heard_ = true;
     reached_.close();
     alias_ = welcome.alias;
@@ -128,25 +131,25 @@ class Follower {
                                        .start = info_.left_job == id_ ? info_.left_start + 1 : 0},
                      welcome.first_rank, info_.workers);
     const int first = welcome.first_rank;
-    if (called_.empty()) voice_.keep_in(std::filesystem::path(info_.log_dir) / "scheduler.log");
+    if (called_.empty()) reporter_.keep_in(std::filesystem::path(info_.log_dir) / "scheduler.log");
     if (called_.empty())
-      voice_.say(text("ranks ", first, " to ", first + info_.workers - 1, " on ", info_.host, " (", info_.interface,
-                      " ", info_.address, "), led by ", head_words_, "; logs in ", info_.log_dir));
+      reporter_.say(text("ranks ", first, " to ", first + info_.workers - 1, " on ", info_.host, " (", info_.interface,
+                         " ", info_.address, "), led by ", leader_words_, "; logs in ", info_.log_dir));
     const auto locals = tailed(options_.join ? options_.tail : "", info_.workers);
     const bool several = welcome.workers > 1;
     for (const int local : locals)
       logs_.add(log_of(info_, first + local), several ? text("[", first + local, "] ") : "");
   }
 
-  void obey(const PlaceMessage& place) {
+  void handle(const PlaceMessage& place) {
     if (folders_ && place.forget) folders_->forget(place.workers);
     if (folders_) folders_->hold(place.first_rank, place.ranks);
     info_.workers = place.ranks;
     place_ = place;
   }
 
-  /// The daemon of MPI on this host, as the head's mpirun words it.
-  void obey(const RunMessage& run) {
+  /// The daemon of MPI on this host, as the leader's mpirun words it.
+  void handle(const RunMessage& run) {
     Spawn daemon;
     const auto library = loopback_library();
     const bool one_interface = !library.empty() && library.find_first_of(" :'") == std::string::npos;
@@ -161,16 +164,16 @@ class Follower {
     try {
       spawn(daemon);
     } catch (const std::exception& error) {
-      send(head_, FailedMessage{error.what()});
+      send(leader_, FailedMessage{error.what()});
     }
   }
 
-  void obey_signals() {
+  void handle_signals() {
     for (const int s : caught(signals_)) {
       if (s == SIGCHLD) continue;
       if (asked_) code_ = 128 + s;
       asked_ = true;
-      send(head_, SignalMessage{s});
+      send(leader_, SignalMessage{s});
     }
     while (waitpid(-1, nullptr, WNOHANG) > 0) {
     }
@@ -179,28 +182,28 @@ class Follower {
   int end() {
     if (!called_.empty()) return *code_;
     if (words_.empty() && *code_ == 2)
-      voice_.say(text("the job was refused; the tsrun on ", head_words_, " says why"), log::LogLevel::error);
+      reporter_.say(text("the job was refused; the tsrun on ", leader_words_, " says why"), log::LogLevel::error);
     else if (!words_.empty())
-      voice_.say(words_, *code_ == 0 ? log::LogLevel::info : log::LogLevel::error);
+      reporter_.say(words_, *code_ == 0 ? log::LogLevel::info : log::LogLevel::error);
     return *code_;
   }
 
   const LaunchOptions& options_;
   const std::string secret_;
-  Connection head_;
+  Connection leader_;
   std::string key_;  ///< of the workers
-  std::string head_words_, called_, alias_, words_, id_;
+  std::string leader_words_, called_, alias_, words_, id_;
   PlaceMessage place_;
   HostInfo info_;
   Descriptor signals_, reached_;
   std::optional<JobFolders> folders_;
-  Voice voice_;
+  Reporter reporter_;
   LogFollower logs_{Screen::of_process(),
-                    [this](const std::string& words) { voice_.say(words, log::LogLevel::warning); }};
-  bool heard_ = false;  ///< the head sends beats from now on
+                    [this](const std::string& words) { reporter_.say(words, log::LogLevel::warning); }};
+  bool heard_ = false;  ///< the leader sends heartbeats from now on
   bool asked_ = false;
   std::optional<int> code_;
-  double last_beat_ = 0;
+  double last_heartbeat_ = 0;
 };
 
 std::string variable(const char* name) {
@@ -216,9 +219,9 @@ Endpoint endpoint_of(const std::string& words) {
 
 }  // namespace
 
-int follow(const LaunchOptions& options, Connection head, const std::string& secret, const std::string& called,
+int follow(const LaunchOptions& options, Connection leader, const std::string& secret, const std::string& called,
            int node_rank, int workers) {
-  return Follower(options, std::move(head), secret, called).run(node_rank, workers);
+  return Follower(options, std::move(leader), secret, called).run(node_rank, workers);
 }
 
 int run_agent(const std::vector<std::string>& words) {
@@ -228,20 +231,21 @@ int run_agent(const std::vector<std::string>& words) {
   std::string command;
   for (std::size_t i = next + 1; i < words.size(); i++) command += (command.empty() ? "" : " ") + words[i];
   Failure failure;
-  Connection head = find_head(endpoint_of(variable("TSRUN_HEAD")), Role::worker, variable("TSRUN_KEY"), 10, failure);
-  if (!head.open()) throw Error(text("agent for ", words[next], ": no tsrun that leads: ", failure.words));
-  send(head, AgentMessage{words[next], command});
-  head.flush(5);
-  while (head.open()) {
-    pollfd watched = {head.number(), POLLIN, 0};
+  Connection leader =
+      find_leader(endpoint_of(variable("TSRUN_LEADER")), Role::worker, variable("TSRUN_KEY"), 10, failure);
+  if (!leader.open()) throw Error(text("agent for ", words[next], ": no leading tsrun: ", failure.words));
+  send(leader, AgentMessage{words[next], command});
+  leader.flush(5);
+  while (leader.open()) {
+    pollfd watched = {leader.number(), POLLIN, 0};
     poll(&watched, 1, -1);
-    head.fill();
-    if (head.buffered() > 0) head.close();
+    leader.fill();
+    if (leader.buffered() > 0) leader.close();
   }
   return 0;
 }
 
-int run_listed_host(const std::string& head) {
+int run_listed_host(const std::string& leader) {
   std::string line;
   std::getline(std::cin, line);
   std::string problem;
@@ -252,9 +256,9 @@ int run_listed_host(const std::string& head) {
   auto options = read_options(orders.words, this_environment());
   options.spare = orders.spare;
   Failure failure;
-  auto connection = find_head(endpoint_of(head), Role::host, orders.secret, 10, failure);
+  auto connection = find_leader(endpoint_of(leader), Role::host, orders.secret, 10, failure);
   if (!connection.open()) {
-    logger.error(text("tsrun on ", host_name(), ": cannot reach ", head, ": ", failure.words));
+    logger.error(text("tsrun on ", host_name(), ": cannot reach ", leader, ": ", failure.words));
     return failure.kind == Failure::Kind::secret ? 2 : 1;
   }
   const int code =

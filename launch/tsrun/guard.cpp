@@ -56,23 +56,23 @@ bool has_ended(pid_t pid, int& status) {
   return false;
 }
 
-/// The head is gone.
+/// The leader is gone.
 int end_alone(const Guarded& job, pid_t mpirun) {
   std::error_code absent;
   const bool kept = std::filesystem::exists(worker::kept_file(job.memory), absent);
   bool saved = !kept;
   if (kept) {
-    Voice voice;
-    if (!job.log.empty()) voice.keep_in(job.log);
-    voice.note("the leading tsrun was killed: the workers end after the iterations of its lease, with a checkpoint");
+    Reporter reporter;
+    if (!job.log.empty()) reporter.keep_in(job.log);
+    reporter.note("the leading tsrun was killed: the workers end after the iterations of its lease, with a checkpoint");
     int status = 0;
     bool gone = false;
-    outlive_head(job.longest, job.stop_time_out, [&] { gone = gone || has_ended(mpirun, status); });
+    outlive_leader(job.longest, job.stop_time_out, [&] { gone = gone || has_ended(mpirun, status); });
     for (const double until = now() + last_hosts_seconds; !gone && now() < until; poll(nullptr, 0, 50))
       gone = has_ended(mpirun, status);
     saved = all_saved(job.memory, job.first, job.ranks);
-    voice.note(saved ? "all workers have saved their state; the same command resumes from the newest checkpoint"
-                     : how_to_adopt(job.id));
+    reporter.note(saved ? "all workers have saved their state; the same command resumes from the newest checkpoint"
+                        : how_to_adopt(job.id));
   }
   kill(mpirun, SIGKILL);
   end_descendants();
@@ -84,7 +84,7 @@ int end_alone(const Guarded& job, pid_t mpirun) {
 }  // namespace
 
 std::vector<std::string> guard_words(const Job& job, const JobFolders& folders, const std::string& log) {
-  std::size_t own = 0;  // host, if the head has workers
+  std::size_t own = 0;  // host, if the leader has workers
   while (own < job.hosts.size() && job.hosts[own].machine != job.machine) own++;
   const bool works = own < job.hosts.size();
   return {own_path(),
@@ -118,14 +118,14 @@ int run_guard(const std::vector<std::string>& words) {
   }
 }
 
-void outlive_head(double longest, double stop_time_out, const std::function<void()>& turn) {
+void outlive_leader(double longest, double stop_time_out, const std::function<void()>& poll_once) {
   const auto begun = workers_below().size();
   double until = now() + longest;
   bool any_ended = false;
   for (auto left = begun; left > 0 && now() < until; left = workers_below().size()) {
     if (left < begun && !any_ended) until = std::min(until, now() + stop_time_out);
     any_ended = left < begun;
-    turn();
+    poll_once();
     poll(nullptr, 0, 100);
   }
   for (const auto pid : workers_below()) kill(pid, SIGKILL);

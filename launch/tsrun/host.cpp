@@ -138,7 +138,7 @@ Interface interface_with(const std::string& address) {
     known += text(known.empty() ? "" : ", ", one.name, " ", one.address);
   }
   if (address.rfind("127.", 0) == 0) return {"lo", address, "127.0.0.0/8"};
-  throw ConfigError(text(address, " is none of this host's addresses (", known, ")"));
+  throw ConfigError(text(address, " is not an address of this host (", known, ")"));
 }
 
 bool is_own_address(const std::string& address) {

@@ -18,7 +18,7 @@ struct Interface {
 Interface interface_with(const std::string& address);
 bool is_own_address(const std::string& address);
 
-/// What a host brings to the job: told to the head by the tsrun on it.
+/// What a host brings to the job: told to the leader by the tsrun on it.
 struct HostInfo {
   int node_rank = -1;  ///< as given; -1: to be decided
   int workers = 0;
@@ -36,12 +36,12 @@ struct HostInfo {
   int left_start = 0;    ///< of that job, the last
   int left_workers = 0;  ///< of that job
   bool spare = false;    ///< it gets ranks only when another host is lost; `workers`: how many it has room for
-  std::string called;    ///< the head's: its name in --hosts or --spares
-  int room = 0;          ///< the head's: `workers` when it came, which may be another number since a host was lost
+  std::string called;    ///< the leader's: its name in --hosts or --spares
+  int room = 0;          ///< the leader's: `workers` when it came, which may be another number since a host was lost
   std::string problem;   ///< why it cannot take part; empty: it can
 };
 
-/// This host's, whose way to the head is `address`. Never throws: what is wrong here is told in `problem`.
+/// This host's, whose way to the leader is `address`. Never throws: what is wrong here is told in `problem`.
 HostInfo describe_this_host(const LaunchOptions& options, const std::string& address);
 
 /// What of HostInfo::given two hosts do not have alike, in words; empty: nothing.

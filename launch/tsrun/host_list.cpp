@@ -15,11 +15,11 @@ ListedHost read_host(const std::string& words, int each, const std::string& orig
     const bool digits =
         !number.empty() && number.size() < 7 && number.find_first_not_of("0123456789") == std::string::npos;
     host.workers = digits ? std::stoi(number) : 0;
-    if (host.workers == 0) throw ConfigError(text(origin, ": '", words, "' is no HOST:WORKERS"));
+    if (host.workers == 0) throw ConfigError(text(origin, ": '", words, "' is not HOST:WORKERS"));
   }
   if (host.name.empty()) throw ConfigError(text(origin, ": '", words, "' names no host"));
   if (host.workers == 0)
-    throw ConfigError(text(origin, ": how many workers does ", host.name, " get? Write ", host.name,
+    throw ConfigError(text(origin, ": the number of workers of ", host.name, " is missing; write ", host.name,
                            ":N or give --local_worker_num"));
   return host;
 }
@@ -51,7 +51,7 @@ std::vector<ListedHost> from_file(const std::string& path, int each) {
   return hosts;
 }
 
-void refuse_twins(const std::vector<ListedHost>& hosts) {
+void refuse_duplicates(const std::vector<ListedHost>& hosts) {
   for (const auto& host : hosts) {
     const auto same = [&](const ListedHost& other) { return other.name == host.name; };
     if (std::count_if(hosts.begin(), hosts.end(), same) > 1)
@@ -67,7 +67,7 @@ std::vector<ListedHost> listed_hosts(const LaunchOptions& options, int each, int
       options.hosts.empty() ? from_file(options.host_file, each) : from_list(options.hosts, each, "--hosts");
   int sum = 0;
   for (const auto& host : hosts) sum += host.workers;
-  refuse_twins(hosts);
+  refuse_duplicates(hosts);
   if (total != 0 && sum != total)
     throw ConfigError(text("the listed hosts have ", sum, " workers together; the job has ", total));
   return hosts;
@@ -78,7 +78,7 @@ std::vector<ListedHost> listed_spares(const LaunchOptions& options, int each, co
   const auto spares = from_list(options.spares, each, "--spares");
   auto all = hosts;
   all.insert(all.end(), spares.begin(), spares.end());
-  refuse_twins(all);
+  refuse_duplicates(all);
   return spares;
 }
 

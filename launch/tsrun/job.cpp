@@ -58,7 +58,7 @@ Descriptor locked(const std::filesystem::path& path) {
   return file;
 }
 
-/// Networks over which ranks and daemons may talk: those by which the hosts reach the head.
+/// Networks over which ranks and daemons may talk: those by which the hosts reach the leader.
 std::string networks_of(const Job& job) {
   std::set<std::string> all;
   for (const auto& host : job.hosts) all.insert(host.network);
@@ -83,20 +83,20 @@ std::string host_list(const Job& job) {
 
 }  // namespace
 
-void Voice::keep_in(const std::filesystem::path& file) {
+void Reporter::keep_in(const std::filesystem::path& file) {
   if (std::filesystem::is_symlink(file))
     throw ConfigError(text(file.string(), ": is a symbolic link, which is not followed; delete it, or give --log_dir"));
   file_.open(file, std::ios::app);
   path_ = file;
 }
 
-void Voice::note(const std::string& words) {
+void Reporter::note(const std::string& words) {
   if (!file_.is_open()) return;
   file_.clear();  // a disk that was full may have room again
   file_ << clock_words() << " " << without_controls(words) << std::endl;
 }
 
-void Voice::say(const std::string& words, log::LogLevel level) {
+void Reporter::say(const std::string& words, log::LogLevel level) {
   Screen::of_process().message(level, "tsrun: " + without_controls(words));
   note(words);
 }
@@ -291,7 +291,7 @@ void go_on_alone(const std::string& log_dir) {
   const pid_t child = fork();
   if (child < 0) throw Error("cannot start a process");
   if (child > 0) {
-    logger.info(text("tsrun: going on without this terminal as process ", child, "; logs are in ", log_dir, "; `kill ",
+    logger.info(text("tsrun: continuing in the background as process ", child, "; logs are in ", log_dir, "; `kill ",
                      child, "` stops all workers"));
     _exit(0);
   }
@@ -336,7 +336,7 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
   set("plm_rsh_agent", own_path() + " --as-agent");
   set("plm_rsh_no_tree_spawn", "1");
   // Not TSRUN_KEY, which MPI would send over the network: mpirun's environment has it, and that of each daemon.
-  for (const char* name : {"TSRUN_HEAD", "TSRUN_ATTEMPT", "TSRUN_FOLDERS"}) add({"-x", name});
+  for (const char* name : {"TSRUN_LEADER", "TSRUN_ATTEMPT", "TSRUN_FOLDERS"}) add({"-x", name});
   add({"--host", host_list(job), "-np", std::to_string(job.workers), own_path(), "--as-worker"});
   return words;
 }
@@ -350,7 +350,7 @@ std::string loopback_library() {
 
 Environment mpirun_environment(const Job& job, const JobFolders& folders, int restart) {
   auto all = free_of_launchers(this_environment());
-  all["TSRUN_HEAD"] = text(job.head.address, ":", job.head.port);
+  all["TSRUN_LEADER"] = text(job.leader.address, ":", job.leader.port);
   all["TSRUN_KEY"] = job.key;
   all["TSRUN_ATTEMPT"] = std::to_string(restart);
   all["TSRUN_FOLDERS"] = folders.files() + ":" + folders.memory();

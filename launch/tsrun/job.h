@@ -14,7 +14,7 @@
 namespace tessera::tsrun {
 
 /// The messages of tsrun: to the screen, and with the time to scheduler.log. Nothing waits for a reader.
-class Voice {
+class Reporter {
  public:
   /// Everything also goes to this file from now on; it grows over restarts.
   void keep_in(const std::filesystem::path& file);
@@ -34,8 +34,8 @@ class Voice {
 class JobFolders {
  public:
   /// Makes them, or takes over those of a job with this id whose processes have all been killed. Holds memory for the
-  /// state of the ranks [first, first + ranks) of this host: see worker::held_state_file. Throws ConfigError if a living
-  /// job has them.
+  /// state of the ranks [first, first + ranks) of this host: see worker::held_state_file. Throws ConfigError if a
+  /// living job has them.
   JobFolders(worker::JobRecord record, int first, int ranks);
   ~JobFolders();
   JobFolders(const JobFolders&) = delete;
@@ -46,8 +46,8 @@ class JobFolders {
   void forget(int workers);
   /// Writes into the record that the workers start for the time `start`.
   void record_start(int start);
-  /// The state stays when this object ends, for the same command or `tessera state`. False if it cannot: it is in memory
-  /// that ends with this process.
+  /// The state stays when this object ends, for the same command or `tessera state`. False if it cannot: it is in
+  /// memory that ends with this process.
   bool keep();
   /// Locked while this process lives, and those that inherited it.
   int lock() const { return lock_.number(); }
@@ -69,7 +69,7 @@ class JobFolders {
 struct Job {
   LaunchOptions options;
   std::vector<HostInfo> hosts;
-  Endpoint head;            ///< where workers and other hosts find us
+  Endpoint leader;          ///< where workers and other hosts find us
   std::string id;           ///< names the folders and the job
   std::string secret, key;  ///< what other hosts and what workers have to know (secret.h)
   std::string salt;         ///< of the key
@@ -79,12 +79,12 @@ struct Job {
   std::string master_addr;  ///< told to the workers
   int master_port = 0;      ///< told to the workers
 
-  std::string machine;  ///< of the head
-  std::string log_dir;  ///< of the head: scheduler.log
+  std::string machine;  ///< of the leader
+  std::string log_dir;  ///< of the leader: scheduler.log
 
-  bool is_local() const;  ///< all workers are on the head's machine
-  /// Deals the workers of a host that is lost out to its neighbours, so that ranks still go host by host and those of the
-  /// other hosts stay. False if it is the only one: then nothing changes.
+  bool is_local() const;  ///< all workers are on the leader's machine
+  /// Deals the workers of a host that is lost out to its neighbours, so that ranks still go host by host and those of
+  /// the other hosts stay. False if it is the only one: then nothing changes.
   bool remove_host(std::size_t host);
   /// Puts these in the place of a host that is lost; `workers` of each says how many of its ranks it gets.
   void replace_host(std::size_t host, const std::vector<HostInfo>& by);
@@ -98,9 +98,9 @@ struct Job {
   std::string words_of(std::size_t host) const;
 };
 
-/// How many ranks of a lost host, `ranks` in all, each spare host gets: all go to the first that has room for them, else
-/// to several in their order. If all together have too little room, each gets more than it has room for; one without any
-/// gets none.
+/// How many ranks of a lost host, `ranks` in all, each spare host gets: all go to the first that has room for them,
+/// else to several in their order. If all together have too little room, each gets more than it has room for; one
+/// without any gets none.
 std::vector<int> ranks_for_spares(int ranks, const std::vector<int>& room);
 
 /// The largest of the numbers of ranks `possible` that is at most `most`; 0: there is none.
@@ -113,8 +113,8 @@ std::vector<int> ranks_of_hosts(int ranks, const std::vector<int>& room, std::si
 /// The local workers that --tail_worker_log names among so many; ids that do not exist name nobody.
 std::vector<int> tailed(const std::string& list, int workers);
 
-/// Leave the terminal, which is told where the logs are and how to stop us: the caller goes on as another process that
-/// has no screen.
+/// Leave the terminal, which is told where the logs are and how to stop us: the caller continues as another process
+/// that has no screen.
 void go_on_alone(const std::string& log_dir);
 
 /// Path of the library that keeps mpirun and its daemons on one interface (launch/loopback): beside tsrun in the build,

@@ -205,7 +205,8 @@ void LogFollower::show(Followed& one, bool all, std::size_t share) {
   skip_old(one);
   std::string lines;
   std::uint64_t shown = 0;
-  // One part at a time unless nothing more comes: whoever prints faster than we can copy must not keep us from all else.
+  // One part at a time unless nothing more comes: whoever prints faster than we can copy must not keep us from all
+  // else.
   for (bool more = true; more && lines.size() < share; more = all) {
     const auto size = size_of(one.path);
     if (size <= one.read) break;

@@ -49,16 +49,16 @@ class WorkerLog {
 /// room for: what a slow reader has not taken yet waits in the files.
 class LogFollower {
  public:
-  /// `tell` gets one line about what is not shown at all. `most_behind`: bytes of a file that may wait for a slow reader;
-  /// when there are more, the older ones are left out.
+  /// `tell` gets one line about what is not shown at all. `most_behind`: bytes of a file that may wait for a slow
+  /// reader; when there are more, the older ones are left out.
   LogFollower(Screen& screen, std::function<void(const std::string&)> tell, std::uint64_t most_behind = 16 << 20)
       : screen_(screen), tell_(std::move(tell)), most_behind_(most_behind) {}
   /// From what the file holds now on; it need not exist yet.
   void add(const std::filesystem::path& path, const std::string& label);
   /// Whether it shows that file, and all that this holds is shown.
   bool shows(const std::filesystem::path& path) const;
-  /// Show what has come since and the screen has room for; nothing waits. Of each file at most 1 MiB, so that other work of
-  /// the caller is not kept waiting. `all`: more, and also a last line without its end.
+  /// Show what has come since and the screen has room for; nothing waits. Of each file at most 1 MiB, so that other
+  /// work of the caller is not kept waiting. `all`: more, and also a last line without its end.
   void show(bool all = false);
   /// Show all that is left, as long as the reader takes something every `patience` seconds. The rest is left out.
   void finish(double patience = Screen::reader_patience);

@@ -213,7 +213,7 @@ void fields(Fields& f, EndMessage& m) {
   f("keep", m.keep);
 }
 template <class Fields>
-void fields(Fields& f, BeatMessage& m) {
+void fields(Fields& f, HeartbeatMessage& m) {
   f("place", m.place, Form::words);
 }
 template <class Fields>
@@ -270,7 +270,7 @@ void fields(Fields& f, OrdersMessage& m) {
   f("environment", m.environment);
 }
 
-/// Takes fields out of an object; problem() names the first that is missing or wrong, or an entry that is no field.
+/// Takes fields out of an object; problem() names the first that is missing or wrong, or an entry that is not a field.
 class Reader {
  public:
   Reader(const Json& object, std::string name, std::size_t known = 0)
@@ -407,7 +407,7 @@ bool is_too_deep(const std::string& line) {
 
 /// What stands in a log about a kind that came from anybody.
 std::string printable(const std::string& kind) {
-  return kind.size() <= 32 && fits(kind, Form::token) ? text("'", kind, "'") : "with a strange name";
+  return kind.size() <= 32 && fits(kind, Form::token) ? text("'", kind, "'") : "with an invalid name";
 }
 
 template <class Any, std::size_t index = 0>
@@ -438,7 +438,7 @@ std::optional<Any> parse(const std::string& line, std::string& why) {
   const auto object = Json::parse(line, nullptr, false);
   const auto kind = object.is_object() ? object.find("is") : object.end();
   if (!object.is_object() || kind == object.end() || !kind->is_string()) {
-    why = "a line that is no message of tsrun";
+    why = "a line that is not a message of tsrun";
     return {};
   }
   return parse_as<Any>(object, kind->get_ref<const std::string&>(), why);
@@ -454,9 +454,9 @@ std::string encode(const Message& message) {
 }
 
 template std::optional<AnyMessage> parse(const std::string&, std::string&);
-template std::optional<StrangerMessage> parse(const std::string&, std::string&);
-template std::optional<NewcomerMessage> parse(const std::string&, std::string&);
-template std::optional<GuestMessage> parse(const std::string&, std::string&);
+template std::optional<UnauthenticatedMessage> parse(const std::string&, std::string&);
+template std::optional<RendezvousMessage> parse(const std::string&, std::string&);
+template std::optional<PendingMessage> parse(const std::string&, std::string&);
 template std::optional<FromHostMessage> parse(const std::string&, std::string&);
 template std::optional<FromWorkerMessage> parse(const std::string&, std::string&);
 template std::optional<ToHostMessage> parse(const std::string&, std::string&);
@@ -478,7 +478,7 @@ template std::string encode(const WaitMessage&);
 template std::string encode(const PlaceMessage&);
 template std::string encode(const RefusedMessage&);
 template std::string encode(const EndMessage&);
-template std::string encode(const BeatMessage&);
+template std::string encode(const HeartbeatMessage&);
 template std::string encode(const SignalMessage&);
 template std::string encode(const FailedMessage&);
 template std::string encode(const RunMessage&);

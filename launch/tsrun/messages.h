@@ -20,12 +20,12 @@ namespace tessera::tsrun {
 
 // The first four are the handshake (handshake.h).
 
-/// Of who connects to the head: what it is, a nonce, and what it calls its host.
+/// Of who connects to the leader: what it is, a nonce, and what it calls its host.
 struct HelloMessage {
   static constexpr const char* kind = "hello";
   std::string role, nonce, host;
 };
-/// The head's answer.
+/// The leader's answer.
 struct ChallengeMessage {
   static constexpr const char* kind = "challenge";
   std::string nonce;
@@ -34,7 +34,7 @@ struct ProofMessage {
   static constexpr const char* kind = "proof";
   std::string proof;
 };
-/// The proof was right; this is the head's.
+/// The proof was right; this is the leader's.
 struct ProvenMessage {
   static constexpr const char* kind = "proven";
   std::string proof;
@@ -45,7 +45,7 @@ struct HostMessage {
   HostInfo info;
   std::string called;
 };
-/// The head's answer to a host: listen for the other hosts, and repeat the token.
+/// The leader's answer to a host: listen for the other hosts, and repeat the token.
 struct ListenMessage {
   static constexpr const char* kind = "listen";
   std::string token;
@@ -101,14 +101,14 @@ struct EndMessage {
   std::string words;
   bool keep = false;  ///< the state of the workers stays for the same command
 };
-/// Seconds between two beats.
-inline constexpr double beat_seconds = 1;
+/// Seconds between two heartbeats.
+inline constexpr double heartbeat_seconds = 1;
 /// The sender is alive. `place`: where its worker stands, if it watches one.
-struct BeatMessage {
-  static constexpr const char* kind = "beat";
+struct HeartbeatMessage {
+  static constexpr const char* kind = "heartbeat";
   std::string place;
 };
-/// To the head: this signal came on a host. To a worker: pass it to the program.
+/// To the leader: this signal came on a host. To a worker: pass it to the program.
 struct SignalMessage {
   static constexpr const char* kind = "signal";
   int signal = 0;
@@ -123,7 +123,8 @@ struct RunMessage {
   static constexpr const char* kind = "run";
   std::string words;
 };
-/// Kill what runs. `hang`: because some worker hangs, so one that is in no operation with others tells its stacks first.
+/// Kill what runs. `hang`: because some worker hangs, so one that is in no operation with others tells its stacks
+/// first.
 struct StopMessage {
   static constexpr const char* kind = "stop";
   bool hang = false;
@@ -137,7 +138,7 @@ struct AgentMessage {
   static constexpr const char* kind = "agent";
   std::string host, words;
 };
-/// The watcher of a worker introduces itself.
+/// The supervisor of a worker introduces itself.
 struct WorkerMessage {
   static constexpr const char* kind = "worker";
   int attempt = 0, rank = 0;
@@ -155,22 +156,22 @@ struct EndedMessage {
   static constexpr const char* kind = "ended";
   WorkerEnd end;
 };
-/// The worker's log cannot be written; the program goes on.
+/// The worker's log cannot be written; the program continues.
 struct LogFailedMessage {
   static constexpr const char* kind = "log_failed";
   std::string words;
 };
-/// From a watcher: how the work of the program is continued, as the program told it.
+/// From a supervisor: how the work of the program is continued, as the program told it.
 struct ResumeMessage {
   static constexpr const char* kind = "resume";
   std::string words;
 };
-/// From a watcher: the numbers of ranks with which the program can be continued, as it told.
+/// From a supervisor: the numbers of ranks with which the program can be continued, as it told.
 struct RanksMessage {
   static constexpr const char* kind = "ranks";
   std::vector<int> ranks;
 };
-/// To a watcher: start the program.
+/// To a supervisor: start the program.
 struct StartMessage {
   static constexpr const char* kind = "start";
   WorkerPlace place;
@@ -196,25 +197,25 @@ struct OrdersMessage {
 using AnyMessage =
     std::variant<HelloMessage, ChallengeMessage, ProofMessage, ProvenMessage, HostMessage, ListenMessage,
                  ListeningMessage, TryMessage, TriedMessage, WelcomeMessage, WaitMessage, PlaceMessage, RefusedMessage,
-                 EndMessage, BeatMessage, SignalMessage, FailedMessage, RunMessage, StopMessage, LeaveMessage,
+                 EndMessage, HeartbeatMessage, SignalMessage, FailedMessage, RunMessage, StopMessage, LeaveMessage,
                  AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage,
                  ResumeMessage, RanksMessage, StartMessage, OrdersMessage>;
-/// The head from a connection that has not proven the secret.
-using StrangerMessage = std::variant<HelloMessage, ProofMessage>;
-/// The head, while it waits for hosts, from one that has, but is not admitted.
-using NewcomerMessage = std::variant<HostMessage, ListeningMessage>;
-/// The head, while the job runs, from one that has, but is not admitted.
-using GuestMessage = std::variant<HostMessage, ListeningMessage, AgentMessage, WorkerMessage>;
-/// The head from an admitted host.
-using FromHostMessage = std::variant<BeatMessage, SignalMessage, FailedMessage, TriedMessage>;
-/// The head from an admitted worker's watcher.
-using FromWorkerMessage = std::variant<BeatMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage,
+/// The leader from a connection that has not proven the secret.
+using UnauthenticatedMessage = std::variant<HelloMessage, ProofMessage>;
+/// The leader, while it waits for hosts, from one that has, but is not admitted.
+using RendezvousMessage = std::variant<HostMessage, ListeningMessage>;
+/// The leader, while the job runs, from one that has, but is not admitted.
+using PendingMessage = std::variant<HostMessage, ListeningMessage, AgentMessage, WorkerMessage>;
+/// The leader from an admitted host.
+using FromHostMessage = std::variant<HeartbeatMessage, SignalMessage, FailedMessage, TriedMessage>;
+/// The leader from an admitted worker's supervisor.
+using FromWorkerMessage = std::variant<HeartbeatMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage,
                                        ResumeMessage, RanksMessage>;
-/// A host from the head.
+/// A host from the leader.
 using ToHostMessage = std::variant<ListenMessage, TryMessage, WelcomeMessage, WaitMessage, PlaceMessage, RunMessage,
-                                   StopMessage, RefusedMessage, EndMessage, BeatMessage>;
-/// A watcher from the head.
-using ToWorkerMessage = std::variant<StartMessage, SignalMessage, StopMessage, LeaveMessage, BeatMessage>;
+                                   StopMessage, RefusedMessage, EndMessage, HeartbeatMessage>;
+/// A supervisor from the leader.
+using ToWorkerMessage = std::variant<StartMessage, SignalMessage, StopMessage, LeaveMessage, HeartbeatMessage>;
 
 /// Who connects, from whoever answers there.
 using AnswerMessage = std::variant<ChallengeMessage, ProvenMessage, RefusedMessage>;

@@ -21,7 +21,7 @@ int whole_number(const std::string& word, long least, long most) {
   } catch (const std::exception&) {
     end = 0;
   }
-  if (end == 0 || end != word.size()) throw ConfigError(text("'", word, "' is no whole number"));
+  if (end == 0 || end != word.size()) throw ConfigError(text("'", word, "' is not a whole number"));
   if (number < least || number > most)
     throw ConfigError(
         text(number, " is out of range; ", least, most < INT_MAX ? text(" to ", most) : " and above", " is"));
@@ -52,7 +52,7 @@ Put words(std::string LaunchOptions::*member) {
   return [=](LaunchOptions& o, const std::string& word) { o.*member = word; };
 }
 Put ignored(const std::string& name, const std::string& why) {
-  return [=](LaunchOptions& o, const std::string&) { o.notes.push_back(text(name, " changes nothing here: ", why)); };
+  return [=](LaunchOptions& o, const std::string&) { o.notes.push_back(text(name, " has no effect here: ", why)); };
 }
 Put refused(const std::string& why) {
   return [=](LaunchOptions&, const std::string&) { throw ConfigError(why); };
@@ -113,7 +113,7 @@ void put_rendezvous_settings(LaunchOptions& o, const std::string& word) {
     if (key == "join_timeout" || key == "timeout")
       o.cluster_time_out = whole_number(setting.substr(std::min(equal + 1, setting.size())), 1, INT_MAX);
     else
-      o.notes.push_back(text("--rdzv_conf ", setting, " changes nothing here"));
+      o.notes.push_back(text("--rdzv_conf ", setting, " has no effect here"));
     begin = end + 1;
   }
 }
@@ -154,30 +154,32 @@ std::vector<OptionRow> neutral_rows() {
        number(&LaunchOptions::master_port, 1, 65535)},
       {"--log_dir", "", d, "DIR", "Folder for worker_<rank>.log and scheduler.log (default: see below).",
        words(&LaunchOptions::log_dir)},
-      {"--log_level", "", d, "LEVEL",
-       "Least severe messages of tsrun that are shown: debug, info (default), warning or error.",
+      {"--log_level", "", d, "LEVEL", "Minimum level of tsrun's messages: debug, info (default), warning or error.",
        [](LaunchOptions&, const std::string& word) { log::set_log_level(log::log_level_of(word)); }},
       {"--max_restarts", "", d, "N",
        "Start all workers again after a failure, at most N times in a row without a completed step (default: 3 if the "
        "program keeps its state in memory, as tessera train does; else 0).",
        [](LaunchOptions& o, const std::string& word) { o.max_restarts = whole_number(word, 0, INT_MAX); }},
       {"--restart_window", "", d, "SECONDS",
-       "Also start the workers no more often than --max_restarts within so long, even if steps are completed between "
+       "Time window in which the workers are restarted at most --max_restarts times, even if steps are completed "
+       "between "
        "the "
        "failures (default: no such limit).",
        [](LaunchOptions& o, const std::string& word) { o.restart_window = whole_number(word, 1, INT_MAX); }},
       {"--lease", "", d, "SECONDS",
-       "If tsrun is killed, workers that keep their state in memory train on so long, then save and end (default: 15).",
+       "If tsrun is killed, time for which workers that keep their state in memory continue to train; then they save "
+       "and end (default: 15).",
        number(&LaunchOptions::lease, 0, 86400)},
       {"--host_time_out", "", d, "SECONDS",
-       "Several hosts: one from which the leader has received nothing for so long is lost (default: 8).",
+       "Several hosts: time without a message after which the leader takes a host for lost (default: 8).",
        number(&LaunchOptions::host_time_out, 4, 86400)},
       {"--host_lease", "", d, "SECONDS",
-       "Several hosts: one that has received nothing from the leader for so long ends its workers; at least 2 s less "
+       "Several hosts: a host that has received nothing from the leader for so long ends its workers; at least 2 s "
+       "less "
        "than --host_time_out (default: 6).",
        number(&LaunchOptions::host_lease, 2, 86400)},
       {"--leader_time_out", "", d, "SECONDS",
-       "A worker whose supervisor has received nothing from the leader for so long is killed; more than --host_lease "
+       "Time without a message from the leader after which the supervisor of a worker kills it; more than --host_lease "
        "(default: 15).",
        number(&LaunchOptions::leader_time_out, 3, 86400)},
       {"--stop_time_out", "", d, "SECONDS",
@@ -211,8 +213,8 @@ std::vector<OptionRow> neutral_rows() {
        words(&LaunchOptions::secret_file)},
       {"--require_secret", "", d, "", "Several hosts: refuse to start without a secret.",
        [](LaunchOptions& o, const std::string&) { o.require_secret = true; }},
-      {"--help", "-h", d, "", "Print this and end.", [](LaunchOptions& o, const std::string&) { o.help = true; }},
-      {"--version", "", d, "", "Print the version and end.",
+      {"--help", "-h", d, "", "Print this help and exit.", [](LaunchOptions& o, const std::string&) { o.help = true; }},
+      {"--version", "", d, "", "Print the version and exit.",
        [](LaunchOptions& o, const std::string&) { o.version = true; }},
   };
 }
@@ -273,7 +275,7 @@ std::vector<OptionRow> torchrun_rows() {
       {"--monitor_interval", "", d, "SECONDS", "Ignored.",
        ignored("--monitor_interval", "the end of a worker is seen at once")},
       {"--start_method", "", d, "NAME", "Ignored.", ignored("--start_method", "every worker is a program of its own")},
-      {"--local_addr", "", d, "ADDRESS", "Ignored.", ignored("--local_addr", "it is that of the route to the head")},
+      {"--local_addr", "", d, "ADDRESS", "Ignored.", ignored("--local_addr", "it is that of the route to the leader")},
       {"--signals_to_handle", "", d, "NAMES", "Ignored.",
        ignored("--signals_to_handle", "INT, TERM, HUP and QUIT are passed on to the workers")},
       {"--numa_binding", "", d, "KIND", "Ignored.", ignored("--numa_binding", "use --bind_core True")},

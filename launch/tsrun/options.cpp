@@ -11,7 +11,7 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr int host_lease_margin = 2;  // seconds: a beat, and the end of the workers
+constexpr int host_lease_margin = 2;  // seconds: a heartbeat, and the end of the workers
 
 /// "--Nproc-per-node" does not exist, "--nproc-per-node" does: '-' and '_' are one letter inside a name.
 std::string plain(std::string name) {
@@ -33,7 +33,7 @@ class OptionsReader {
     settle_dialect();
     read_environment();
     read_ttp();
-    if (options_.program.empty()) complain("PROGRAM is missing: what is to be started?");
+    if (options_.program.empty()) complain("PROGRAM is missing; give the program to start");
     if (wrong_.empty()) check_sizes();
     if (wrong_.empty()) check_time_outs();
     if (!wrong_.empty()) throw ConfigError(joined());
@@ -130,7 +130,7 @@ class OptionsReader {
 
   void check_sizes() {
     if (!options_.hosts.empty() && !options_.host_file.empty())
-      complain("--hosts and --hostfile say the same thing twice");
+      complain("--hosts and --hostfile are mutually exclusive; give one of them");
     const bool listed = !options_.hosts.empty() || !options_.host_file.empty();
     if (!options_.spares.empty() && !listed)
       complain(
@@ -193,7 +193,7 @@ Sizes sizes_of(const LaunchOptions& o) {
   }
   if (!o.worker_num && !o.local_worker_num) {
     if (listed) return {0, 0, false};
-    throw ConfigError("how many workers? Say --worker_num N (msrun) or --nproc_per_node N (torchrun)");
+    throw ConfigError("the number of workers is missing; give --worker_num N (msrun) or --nproc_per_node N (torchrun)");
   }
   const int total = o.worker_num.value_or(std::max(8, o.local_worker_num.value_or(8)));
   const int local = o.local_worker_num.value_or(std::min(8, total));
@@ -202,7 +202,8 @@ Sizes sizes_of(const LaunchOptions& o) {
 }
 
 void print_help(std::ostream& out) {
-  out << "tsrun [OPTIONS] PROGRAM ARGUMENTS: starts PROGRAM once for each worker, as one MPI job, and watches it.\n\n"
+  out << "tsrun [OPTIONS] PROGRAM ARGUMENTS: starts PROGRAM once for each worker, as one MPI job, and monitors the "
+         "workers.\n\n"
          "  tsrun --worker_num 8 --local_worker_num 8 tessera train recipe.yaml      (msrun's options)\n"
          "  tsrun --nnodes 2 --nproc_per_node 4 --node_rank 0 --master_addr a ...    (torchrun's options)\n\n"
          "Write --name value or --name=value, with - or _ inside names. Options of msrun and of torchrun do not mix.\n"
@@ -217,12 +218,12 @@ void print_help(std::ostream& out) {
   out << "\nTwo departures from msrun: --join is True unless you say False, and logs go to the run folder's log/ when\n"
          "PROGRAM is `tessera train` (else to ./log). Logs grow over restarts; nothing is overwritten.\n"
          "Several hosts: the same line on each, differing only in --node_rank; or --hosts from one of them.\n"
-         "Exit codes: 0 all workers are done; 2 what was given is wrong, nothing was started; else the code of the "
+         "Exit codes: 0 all workers are done; 2 wrong arguments or recipe, nothing was started; else the code of the "
          "worker\n"
          "that failed first (128 + its signal). A program that keeps its state in memory: 20 the restarts are used up, "
          "21 "
          "a step\n"
-         "failed alike twice, 22 its state could not be saved. docs/resilience.md has the whole.\n";
+         "failed alike twice, 22 its state could not be saved. See docs/resilience.md.\n";
 }
 
 }  // namespace tessera::tsrun

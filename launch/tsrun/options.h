@@ -21,7 +21,7 @@ struct LaunchOptions {
   std::optional<int> nnodes, nproc_per_node;        ///< torchrun
   std::string master_addr;                          ///< empty: 127.0.0.1
   std::optional<int> master_port;                   ///< one host: any free port when absent
-  int node_rank = -1;                               ///< -1: the head decides
+  int node_rank = -1;                               ///< -1: the leader decides
   std::string hosts, host_file, agent = "ssh";
   std::string spares;   ///< hosts that get ranks only when another one is lost, as `hosts`
   bool spare = false;   ///< this host is one
@@ -39,7 +39,7 @@ struct LaunchOptions {
   std::optional<int> max_restarts;
   std::optional<int> restart_window;  ///< seconds; none: only restarts in a row count
   std::string left;          ///< "save" or "finish": worker::order_to_save, worker::order_to_finish, and nothing else
-  int lease = 15;            ///< seconds that workers which keep their state go on when tsrun was killed
+  int lease = 15;            ///< seconds that workers which keep their state continue when tsrun was killed
   int host_time_out = 8;     ///< seconds without a message from a host after which it is lost
   int host_lease = 6;        ///< seconds without a message from the leader after which a host ends its workers
   int leader_time_out = 15;  ///< the same for the process beside a worker

@@ -27,7 +27,7 @@ void Placement::welcome(std::size_t h) {
 void Placement::leave_lost_hosts(Outcome& outcome, JobFolders& folders) {
   const auto& lost = outcome.lost_hosts;
   if (lost.empty()) return;
-  sockets_.spares.hear(voice_, 1e9);
+  sockets_.spares.handle(reporter_, 1e9);
   for (auto h = lost.rbegin(); h != lost.rend(); ++h) {
     const auto name = job_.words_of(*h);
     const auto ranks = job_.ranks_on(*h);
@@ -62,8 +62,8 @@ int Placement::fewer_workers(const std::vector<int>& possible) {
                *std::min_element(possible.begin(), possible.end()),
                " workers, and the hosts that are left have room for ", room());
   if (why.empty()) return fits;
-  voice_.say(text("--after_host_loss shrink is not possible: ", why, "; the hosts that are left run all workers"),
-             log::LogLevel::warning);
+  reporter_.say(text("--after_host_loss shrink is not possible: ", why, "; the hosts that are left run all workers"),
+                log::LogLevel::warning);
   return 0;
 }
 
@@ -82,7 +82,7 @@ void Placement::regroup(int workers, JobFolders& folders) {
   }
   std::vector<int> room;
   for (const auto& host : job_.hosts) room.push_back(host.room);
-  std::size_t own = 0;  // host, if the head has workers
+  std::size_t own = 0;  // host, if the leader has workers
   while (own < sockets_.hosts.size() && sockets_.hosts[own].open()) own++;
   const auto ranks = ranks_of_hosts(workers, room, own < room.size() ? own : 0);
   for (std::size_t h = job_.hosts.size(); h-- > 0;) {
@@ -94,8 +94,8 @@ void Placement::regroup(int workers, JobFolders& folders) {
     job_.hosts.erase(job_.hosts.begin() + at);
   }
   tell_places(folders, true);
-  voice_.say(text("continuing with ", workers, " of ", job_.full_workers, " workers: ", words()),
-             log::LogLevel::warning);
+  reporter_.say(text("continuing with ", workers, " of ", job_.full_workers, " workers: ", words()),
+                log::LogLevel::warning);
 }
 
 /// Who they are, in words; empty if there is none.

@@ -192,7 +192,7 @@ std::string find_program(const std::string& name, const Environment& environment
   const auto runs = [](const fs::path& path) { return access(path.c_str(), X_OK) == 0 && !fs::is_directory(path); };
   if (name.find('/') != std::string::npos) {
     if (runs(name)) return fs::absolute(name);
-    throw ConfigError(text(name, fs::exists(name) ? " is no program (not executable)" : ": there is no such program"));
+    throw ConfigError(text(name, fs::exists(name) ? " is not executable" : ": there is no such program"));
   }
   const auto path = environment.find("PATH");
   std::istringstream folders(path == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second);

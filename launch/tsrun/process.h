@@ -31,12 +31,14 @@ struct Spawn {
   std::vector<int> cores;  ///< bound to them; empty: as this process
 };
 
-/// Start it. It dies when this process dies, unless it outlives that. Throws Error with the system's reason when it cannot be run.
+/// Start it. It dies when this process dies, unless it outlives that. Throws Error with the system's reason when it
+/// cannot be run.
 pid_t spawn(const Spawn& what);
 
 /// From now on whoever loses its parent below this process becomes our child, so that nobody gets away.
 void adopt_orphans();
-/// Kill everything below this process but these and what they started, and wait until it is gone, for at most two seconds.
+/// Kill everything below this process but these and what they started, and wait until it is gone, for at most two
+/// seconds.
 void end_descendants(const std::set<pid_t>& but = {});
 
 /// The processes below this one that MPI started as workers, and what these started.

@@ -23,7 +23,7 @@ const WorkerEnd* root_cause(const std::vector<WorkerEnd>& ends) {
 }
 
 std::string how_it_ended(const WorkerEnd& end) {
-  if (end.alive || end.hung) return "hung: it did not do its part and had to be stopped";
+  if (end.alive || end.hung) return "hung: it did not enter the operation of the other ranks, and was stopped";
   if (end.for_memory)
     return text("was killed for memory (", signal_words(end.signal),
                 "): this host or its cgroup has too little for what was asked");

@@ -16,8 +16,8 @@ class Restarts {
   /// Restarts in a row, for a program that keeps its state in memory, if --max_restarts does not say otherwise.
   static constexpr int of_held_state = 3;
 
-  /// `most`: --max_restarts, `window`: --restart_window, if given. `held`: state that is in memory before the first start;
-  /// -1: none.
+  /// `most`: --max_restarts, `window`: --restart_window, if given. `held`: state that is in memory before the first
+  /// start; -1: none.
   explicit Restarts(std::optional<int> most, int held = -1, std::optional<int> window = std::nullopt)
       : most_(most), window_(window), held_(held), carried_(held) {}
 
@@ -26,9 +26,9 @@ class Restarts {
     give_up,  ///< there is no restart left
     poison    ///< the same failure at the same step twice: a restart would only repeat it
   };
-  /// To be asked once after each failed start. Restarts count from the last one after which the program completed a step;
-  /// those of a program without state in memory count from the first. With a window those of the last `window` seconds
-  /// also count, whatever was completed between them. `now`: seconds of a clock that never jumps.
+  /// To be asked once after each failed start. Restarts count from the last one after which the program completed a
+  /// step; those of a program without state in memory count from the first. With a window those of the last `window`
+  /// seconds also count, whatever was completed between them. `now`: seconds of a clock that never jumps.
   Decision decide(const Outcome& outcome, double now);
   /// To be asked after each start, before decide(). A start that ended before any worker told what it holds leaves the
   /// state of the start before it: then outcome.held is that.

@@ -4,21 +4,21 @@
 
 #include "launch/tsrun/follower.h"
 #include "launch/tsrun/handshake.h"
-#include "launch/tsrun/head.h"
+#include "launch/tsrun/leader.h"
 #include "launch/tsrun/logger.h"
 
 namespace tessera::tsrun {
 namespace {
 
-constexpr double patience_after_drop = 10;     // seconds that a spare host waits until the head listens again
+constexpr double patience_after_drop = 10;     // seconds that a spare host waits until the leader listens again
 constexpr double patience_with_node_zero = 3;  // seconds that others on its machine give it to lead
 
 bool port_is_taken(const ConfigError& error) { return std::string(error.what()).find("in use") != std::string::npos; }
 
 [[noreturn]] void fail_without_head(const LaunchOptions& options, const Endpoint& where, const Failure& failure) {
   if (failure.kind == Failure::Kind::secret) throw ConfigError(failure.words);
-  if (failure.kind == Failure::Kind::stranger)
-    throw Error(text("the tsrun that leads, on ", where.address, ", sent ", failure.words,
+  if (failure.kind == Failure::Kind::not_tsrun)
+    throw Error(text("the leading tsrun, on ", where.address, ", sent ", failure.words,
                      " (is it of another version, or another program?)"));
   throw Error(text("no tsrun answers at ", where.address, ":", where.port, ": ", failure.words,
                    ". Was the same line started on ", options.master_addr, "?"));
@@ -44,15 +44,15 @@ int take_part(const LaunchOptions& options, const std::vector<std::string>& word
   if (options.require_secret && secret.empty() && !on_loopback(where))
     throw ConfigError(text("--require_secret: no secret is given; ", remedy));
   Failure failure;
-  const auto find = [&](double seconds) { return find_head(where, Role::host, secret, seconds, failure); };
+  const auto find = [&](double seconds) { return find_leader(where, Role::host, secret, seconds, failure); };
   if (!own || options.node_rank > 0 || options.spare) {
-    auto head = find(own && !options.spare ? patience_with_node_zero : options.cluster_time_out);
-    while (head.open()) {
-      const int code = follow(options, std::move(head), secret);
+    auto leader = find(own && !options.spare ? patience_with_node_zero : options.cluster_time_out);
+    while (leader.open()) {
+      const int code = follow(options, std::move(leader), secret);
       if (code != spare_was_dropped) return code;
-      head = find(patience_after_drop);
+      leader = find(patience_after_drop);
     }
-    const bool somebody = failure.kind == Failure::Kind::secret || failure.kind == Failure::Kind::stranger;
+    const bool somebody = failure.kind == Failure::Kind::secret || failure.kind == Failure::Kind::not_tsrun;
     if (!own || options.spare || somebody) fail_without_head(options, where, failure);
   }
   Descriptor listener;
@@ -60,13 +60,13 @@ int take_part(const LaunchOptions& options, const std::vector<std::string>& word
     listener = listen_at(where);
   } catch (const ConfigError& error) {
     if (!port_is_taken(error)) throw;
-    auto head = find(1);
-    if (head.open()) return follow(options, std::move(head), secret);
+    auto leader = find(1);
+    if (leader.open()) return follow(options, std::move(leader), secret);
     if (failure.kind == Failure::Kind::secret) fail_without_head(options, where, failure);
     throw;
   }
   if (secret.empty() && !on_loopback(where))
-    logger.warning(text("tsrun: no secret is given: whoever reaches port ", where.port, " of ", where.address,
+    logger.warning(text("tsrun: no secret is given: any program that reaches port ", where.port, " of ", where.address,
                         " can take part in the job; ", remedy));
   return lead(options, words, secret, std::move(listener));
 }

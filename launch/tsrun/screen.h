@@ -9,11 +9,12 @@
 
 namespace tessera::tsrun {
 
-/// What tsrun shows: lines of its workers on standard output, its own messages on standard error, in their order. A thread
-/// writes them, so a reader that stops reading never makes tsrun wait. The descriptors stay as they are: other processes
-/// may share them, so they are not made non-blocking.
+/// What tsrun shows: lines of its workers on standard output, its own messages on standard error, in their order. A
+/// thread writes them, so a reader that stops reading never makes tsrun wait. The descriptors stay as they are: other
+/// processes may share them, so they are not made non-blocking.
 ///
-/// A process that forks and goes on in the child must not have shown anything before, because the child has no thread.
+/// A process that forks and continues in the child must not have shown anything before, because the child has no
+/// thread.
 class Screen {
  public:
   /// At most so many bytes wait to be written. `output`: where the lines of workers go.

@@ -44,7 +44,7 @@ std::string read_secret_file(const std::string& path) {
   struct stat found = {};
   if (!file || fstat(file.number(), &found) != 0)
     throw ConfigError(text("--secret_file ", path, ": ", std::strerror(errno)));
-  if (!S_ISREG(found.st_mode)) throw ConfigError(text("--secret_file ", path, ": is no regular file"));
+  if (!S_ISREG(found.st_mode)) throw ConfigError(text("--secret_file ", path, ": is not a regular file"));
   if ((found.st_mode & 077) != 0)
     throw ConfigError(text("--secret_file ", path, ": others than its owner have access to it (mode ", std::oct,
                            found.st_mode & 07777, "); put a new secret into a file of mode 600"));
@@ -91,8 +91,8 @@ std::string workers_key(const std::string& secret, const std::string& salt) {
 
 std::string proof_of(Prover prover, const std::string& secret, const Handshake& handshake) {
   return hmac_sha256(secret.empty() ? "no secret" : secret,
-                     text("tsrun proof of the ", prover == Prover::guest ? "guest" : "head", "\n", handshake.role, "\n",
-                          handshake.guest_nonce, "\n", handshake.head_nonce));
+                     text("tsrun proof of the ", prover == Prover::client ? "client" : "leader", "\n", handshake.role,
+                          "\n", handshake.client_nonce, "\n", handshake.leader_nonce));
 }
 
 bool same_proof(const std::string& one, const std::string& other) {

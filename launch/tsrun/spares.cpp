@@ -14,13 +14,13 @@ void Spares::add(Connection connection, HostInfo info) {
                         spare.info.workers == 1 ? " rank" : " ranks", "; it gets the ranks of a host that is lost")});
 }
 
-void Spares::admit(const Job& job, Guests& guests, Guest& guest, Voice& voice) {
-  auto info = std::move(*guest.info);
-  info.called = guest.called;
+void Spares::admit(const Job& job, PendingConnections& pending, PendingConnection& client, Reporter& reporter) {
+  auto info = std::move(*client.info);
+  info.called = client.called;
   const auto why = info.problem.empty() ? difference(job.hosts.at(0), info) : info.problem;
   if (!why.empty()) {
-    send(guest.connection, RefusedMessage{2, text("the tsrun that leads refuses this host as a spare: ", why)});
-    return guests.refuse(guest, why);
+    send(client.connection, RefusedMessage{2, text("the leading tsrun refuses this host as a spare: ", why)});
+    return pending.refuse(client, why);
   }
   // MPI takes two hosts of one name for one.
   const auto taken = [&](const std::string& name) {
@@ -31,16 +31,16 @@ void Spares::admit(const Job& job, Guests& guests, Guest& guest, Voice& voice) {
   for (int number = 1; taken(info.host); number++)
     info.host = info.alias =
         text(info.alias.empty() ? info.host : info.host.substr(0, info.host.rfind("-s")), "-s", number);
-  voice.say(text(info.host, " (", info.address, ") has come, and waits as a spare host with room for ", info.workers,
-                 info.workers == 1 ? " rank" : " ranks"));
-  add(std::move(guest.connection), std::move(info));
+  reporter.say(text(info.host, " (", info.address, ") has come, and waits as a spare host with room for ", info.workers,
+                    info.workers == 1 ? " rank" : " ranks"));
+  add(std::move(client.connection), std::move(info));
 }
 
 void Spares::watch(std::vector<pollfd>& watched) const {
   for (const auto& spare : all_) watched.push_back({spare.connection.number(), POLLIN, 0});
 }
 
-void Spares::hear(Voice& voice, double longest_silence) {
+void Spares::handle(Reporter& reporter, double longest_silence) {
   for (auto& [connection, info] : all_) {
     connection.write_more();
     std::string why;
@@ -52,10 +52,10 @@ void Spares::hear(Voice& voice, double longest_silence) {
     if (why.empty() && !connection.open())
       why = connection.problem().empty() ? "has ended" : text("was cut off: it sent ", connection.problem());
     if (why.empty() && connection.silence() > longest_silence)
-      why = text("has not been heard for ", longest_silence, " s");
+      why = text("has not responded for ", longest_silence, " s");
     if (why.empty()) continue;
-    voice.say(text("the spare host ", info.host, " (", info.address, ") ", why, "; the job goes on without it"),
-              log::LogLevel::warning);
+    reporter.say(text("the spare host ", info.host, " (", info.address, ") ", why, "; the job continues without it"),
+                 log::LogLevel::warning);
     connection.close();
   }
   all_.erase(std::remove_if(all_.begin(), all_.end(), [](const Spare& spare) { return !spare.connection.open(); }),

@@ -5,12 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "launch/tsrun/guests.h"
 #include "launch/tsrun/job.h"
+#include "launch/tsrun/pending_connections.h"
 
 namespace tessera::tsrun {
 
-/// The hosts that wait for the ranks of a lost one, in the order of their coming. Each is a connection to the tsrun there.
+/// The hosts that wait for the ranks of a lost one, in the order of their coming. Each is a connection to the tsrun
+/// there.
 class Spares {
  public:
   struct Spare {
@@ -20,13 +21,13 @@ class Spares {
 
   /// It waits from now on, and is told so.
   void add(Connection connection, HostInfo info);
-  /// The same of a host that comes while the job runs and has answered (Guests::has_answered); refused if it does not
-  /// belong to the job.
-  void admit(const Job& job, Guests& guests, Guest& guest, Voice& voice);
+  /// The same of a host that comes while the job runs and has answered (PendingConnections::has_answered); refused if
+  /// it does not belong to the job.
+  void admit(const Job& job, PendingConnections& pending, PendingConnection& client, Reporter& reporter);
   void watch(std::vector<pollfd>& watched) const;
-  /// Takes what they have sent. Who has ended, is silent for `longest_silence` seconds or was asked to stop is one no more;
-  /// the job goes on.
-  void hear(Voice& voice, double longest_silence);
+  /// Takes what they have sent. Who has ended, is silent for `longest_silence` seconds or was asked to stop is one no
+  /// more; the job continues.
+  void handle(Reporter& reporter, double longest_silence);
   /// How many ranks each has room for.
   std::vector<int> room() const;
   /// Those waiting no more: as many ranks as `ranks` says for each, in `info.workers`; 0: it stays.

@@ -109,7 +109,7 @@ Outcome Attempt::judged() {
     const bool on_screen = said.log_problem.empty() && !said.last_lines.empty() &&
                            logs_.shows(log_of(job_.hosts[job_.host_of(said.rank)], said.rank));
     const auto lines = said.last_lines.empty() ? std::vector<std::string>{said.reason} : said.last_lines;
-    outcome.words = text("the program refused what it was given", on_screen ? " (see above)" : ":",
+    outcome.words = text("the program refused its input", on_screen ? " (see above)" : ":",
                          on_screen ? "" : lines_below(lines, 20));
     return outcome;
   }

@@ -34,8 +34,8 @@ namespace {
 
 constexpr double own_signal_seconds = .1;  // a signal to all processes of the job is here by then
 constexpr std::size_t lines_to_tell = 20;
-constexpr double reach_head_seconds = 30;                      // strangers at the head may delay that
-constexpr double log_flush_seconds = .3, stacks_seconds = .7;  // the head waits 1.2 s for an end
+constexpr double reach_leader_seconds = 30;                    // other connections may delay that
+constexpr double log_flush_seconds = .3, stacks_seconds = .7;  // the leader waits 1.2 s for an end
 
 /// The program's side of the link is inherited under its number; the words are read at ours.
 struct LinkEnds {
@@ -71,7 +71,7 @@ struct ProcessStatus {
   bool catches(int signal) const { return (caught_signals >> (signal - 1) & 1) != 0; }
 };
 
-/// Of "2,4,8". What is no number is left out: the program may be another one than tessera.
+/// Of "2,4,8". What is not a number is left out: the program may be another one than tessera.
 RanksMessage ranks_message(const std::string& words) {
   RanksMessage message;
   std::istringstream numbers(words);
@@ -90,14 +90,14 @@ class Worker {
     signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
     signal(SIGPIPE, SIG_IGN);
     if (!connect()) return 1;
-    while (!leaving_ && head_.open() && head_.silence() < leader_time_out_) turn();
-    const bool head_is_gone = !leaving_ && !head_.open() && head_.problem().empty(), keeps = state_is_kept();
-    if (head_is_gone && keeps) outlive_head();
+    while (!leaving_ && leader_.open() && leader_.silence() < leader_time_out_) poll_once();
+    const bool leader_is_gone = !leaving_ && !leader_.open() && leader_.problem().empty(), keeps = state_is_kept();
+    if (leader_is_gone && keeps) outlive_leader();
     end_descendants();
     if (log_) log_->take();
     log_.reset();
-    if (!head_.problem().empty())
-      logger.error(text("worker on ", host_name(), ": the tsrun that leads sent ", head_.problem()));
+    if (!leader_.problem().empty())
+      logger.error(text("worker on ", host_name(), ": the leading tsrun sent ", leader_.problem()));
     if (leaving_) return 0;
     if (keeps) return 1;  // the guard, or the tsrun of this host, knows what all workers have saved
     end_mpirun();
@@ -112,28 +112,28 @@ class Worker {
   }
 
   bool connect() {
-    const auto head = variable("TSRUN_HEAD");
-    const auto colon = head.find(':');
-    Failure failure = {Failure::Kind::unreachable, "no TSRUN_HEAD"};
-    if (colon != std::string::npos) head_ = reach({head.substr(0, colon), std::stoi(head.substr(colon + 1))}, failure);
+    const auto leader = variable("TSRUN_LEADER");
+    const auto colon = leader.find(':');
+    Failure failure = {Failure::Kind::unreachable, "no TSRUN_LEADER"};
+    if (colon != std::string::npos)
+      leader_ = reach({leader.substr(0, colon), std::stoi(leader.substr(colon + 1))}, failure);
     if (failure.kind != Failure::Kind::none) {
-      const bool strange = failure.kind == Failure::Kind::stranger;
-      logger.error(text("worker on ", host_name(),
-                        strange ? ": the tsrun that leads sent " : ": cannot reach tsrun at ",
-                        strange ? "" : head + ": ", failure.words));
+      const bool not_tsrun = failure.kind == Failure::Kind::not_tsrun;
+      logger.error(text("worker on ", host_name(), not_tsrun ? ": the leading tsrun sent " : ": cannot reach tsrun at ",
+                        not_tsrun ? "" : leader + ": ", failure.words));
       return false;
     }
     end_.rank = std::stoi("0" + variable("OMPI_COMM_WORLD_RANK"));
     end_.host = host_name();
-    send(head_, WorkerMessage{std::stoi("0" + variable("TSRUN_ATTEMPT")), end_.rank, end_.host});
+    send(leader_, WorkerMessage{std::stoi("0" + variable("TSRUN_ATTEMPT")), end_.rank, end_.host});
     return true;
   }
 
-  /// A head that nobody is at the place of has ended; one that hangs up has too many strangers.
+  /// If nothing listens at the address, the leader has ended; if it closes the connection, it has too many others.
   Connection reach(const Endpoint& where, Failure& failure) const {
-    for (const double until = now() + reach_head_seconds;;) {
-      auto head = reach_head(where, Role::worker, variable("TSRUN_KEY"), reach_head_seconds, failure);
-      if (head.open() || failure.kind != Failure::Kind::dropped || now() > until) return head;
+    for (const double until = now() + reach_leader_seconds;;) {
+      auto leader = reach_leader(where, Role::worker, variable("TSRUN_KEY"), reach_leader_seconds, failure);
+      if (leader.open() || failure.kind != Failure::Kind::dropped || now() > until) return leader;
       poll(nullptr, 0, 200);
     }
   }
@@ -149,12 +149,12 @@ class Worker {
     return !memory().empty() && std::filesystem::exists(worker::kept_file(memory()), absent);
   }
 
-  /// The head was killed, and nobody starts the program elsewhere: it goes on for the lease, and then is asked to stop.
-  /// A program that has not found its state yet would only wait for others.
-  void outlive_head() {
+  /// The leader was killed, and nobody starts the program elsewhere: it continues for the lease, and then is asked to
+  /// stop. A program that has not found its state yet would only wait for others.
+  void outlive_leader() {
     const double ask_at = now() + lease_, until = ask_at + longest_save_;
     for (bool asked = false; program_ > 0 && joined_ && end_.held >= 0 && now() < until;) {
-      turn();
+      poll_once();
       if (asked || now() < ask_at) continue;
       asked = true;
       kill(-program_, SIGTERM);
@@ -162,46 +162,46 @@ class Worker {
     if (log_ && program_ == 0 && end_.good()) std::ofstream(worker::saved_file(memory(), end_.rank)).flush();
   }
 
-  void turn() {
-    pollfd watched[4] = {{head_.number(), static_cast<short>(POLLIN | (head_.wants_to_write() ? POLLOUT : 0)), 0},
+  void poll_once() {
+    pollfd watched[4] = {{leader_.number(), static_cast<short>(POLLIN | (leader_.wants_to_write() ? POLLOUT : 0)), 0},
                          {signals_.number(), POLLIN, 0},
                          {link_.ours.number(), POLLIN, 0},
                          {log_ ? log_->number() : -1, POLLIN, 0}};
-    double wait = to_pass_ != 0 ? own_signal_seconds : beat_seconds;
+    double wait = to_pass_ != 0 ? own_signal_seconds : heartbeat_seconds;
     if (deadline_ != 0) wait = std::clamp(deadline_ - now(), 0.01, wait);
     const double before = now();
     poll(watched, 4, static_cast<int>(wait * 1000));
     // Who stops this process stops the program, too: the time does not count for it.
-    if (const double late = now() - before - wait; deadline_ != 0 && late > beat_seconds) deadline_ += late;
-    head_.write_more();
-    if (head_.open())
-      for (const auto& message : receive<ToWorkerMessage>(head_))
-        std::visit([this](const auto& m) { obey(m); }, message);
+    if (const double late = now() - before - wait; deadline_ != 0 && late > heartbeat_seconds) deadline_ += late;
+    leader_.write_more();
+    if (leader_.open())
+      for (const auto& message : receive<ToWorkerMessage>(leader_))
+        std::visit([this](const auto& m) { handle(m); }, message);
     pass_signal();
     take_log();
-    hear_program();
+    handle_program();
     reap();
     look_at_deadline();
-    if (now() - last_beat_ >= beat_seconds) {
-      last_beat_ = now();
-      send(head_, BeatMessage{end_.place});
+    if (now() - last_heartbeat_ >= heartbeat_seconds) {
+      last_heartbeat_ = now();
+      send(leader_, HeartbeatMessage{end_.place});
     }
   }
 
-  void obey(const SignalMessage& message) {
+  void handle(const SignalMessage& message) {
     to_pass_ = message.signal;
     pass_at_ = now() + own_signal_seconds;
   }
-  void obey(const StopMessage& message) { stop(message.hang); }
-  void obey(const LeaveMessage&) { leaving_ = true; }
-  void obey(const BeatMessage&) {}
+  void handle(const StopMessage& message) { stop(message.hang); }
+  void handle(const LeaveMessage&) { leaving_ = true; }
+  void handle(const HeartbeatMessage&) {}
 
   void take_log() {
     if (!log_) return;
     log_->take();
     if (log_failed_ || log_->problem().empty()) return;
     log_failed_ = true;
-    send(head_, LogFailedMessage{"its log " + log_->problem()});
+    send(leader_, LogFailedMessage{"its log " + log_->problem()});
   }
 
   /// Who signals all processes of a job (Slurm, systemd) has reached the program, too, and takes a second signal of
@@ -214,8 +214,8 @@ class Worker {
     to_pass_ = 0;
   }
 
-  void obey(const StartMessage& message) {
-    if (log_) return head_.refuse("a second start");
+  void handle(const StartMessage& message) {
+    if (log_) return leader_.refuse("a second start");
     end_.host = message.host;
     try {
       launch(message);
@@ -255,7 +255,7 @@ class Worker {
     log_->program_end().close();
   }
 
-  void hear_program() {
+  void handle_program() {
     char packet[16384];
     while (link_.ours) {
       const auto size = recv(link_.ours.number(), packet, sizeof packet, MSG_DONTWAIT);
@@ -264,11 +264,11 @@ class Worker {
       const std::string about(packet + 1, static_cast<std::size_t>(size - 1));
       switch (static_cast<worker::LinkWord>(packet[0])) {
         case worker::LinkWord::joining:
-          send(head_, JoiningMessage());
+          send(leader_, JoiningMessage());
           break;
         case worker::LinkWord::joined:
           joined_ = true;
-          send(head_, JoinedMessage());
+          send(leader_, JoinedMessage());
           break;
         case worker::LinkWord::position:
           end_.place = about;
@@ -294,10 +294,10 @@ class Worker {
           end_.held = static_cast<int>(std::min(std::strtoll(about.c_str(), nullptr, 10), 0LL + INT_MAX));
           break;
         case worker::LinkWord::ranks:
-          send(head_, ranks_message(about));
+          send(leader_, ranks_message(about));
           break;
         case worker::LinkWord::resume:
-          send(head_, ResumeMessage{about});
+          send(leader_, ResumeMessage{about});
           break;
       }
     }
@@ -307,7 +307,7 @@ class Worker {
     int status = 0;
     for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG)) {
       if (pid != program_) continue;  // an orphan of the program
-      hear_program();
+      handle_program();
       program_ = 0;
       deadline_ = 0;
       end_.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -319,8 +319,8 @@ class Worker {
     }
   }
 
-  /// Into `end_`: what the program did with the others, from the record that it keeps if it is tessera. Returns whether it is inside an
-  /// operation with others.
+  /// Into `end_`: what the program did with the others, from the record that it keeps if it is tessera. Returns whether
+  /// it is inside an operation with others.
   bool read_operation() {
     const auto record = worker::OperationRecord::open(worker::operations_file(folder_, end_.rank));
     const auto entries = record ? record->read() : std::vector<worker::OperationEntry>();
@@ -329,11 +329,12 @@ class Worker {
     return entries.front().inside();
   }
 
-  /// The program took longer than it said. Inside an operation it waits for others, and has a time-out for that, which tells more.
+  /// The program took longer than it said. Inside an operation it waits for others, and has a time-out for that, which
+  /// tells more.
   void look_at_deadline() {
     if (deadline_ == 0 || now() < deadline_) return;
     if (read_operation()) {
-      deadline_ = now() + beat_seconds / 10;
+      deadline_ = now() + heartbeat_seconds / 10;
       return;
     }
     deadline_ = 0;
@@ -344,7 +345,8 @@ class Worker {
     kill(-program_, SIGKILL);
   }
 
-  /// Why a living program does nothing, as far as can be told. Its stacks go to its log, after what is kept as its last lines.
+  /// Why a living program does nothing, as far as can be told. Its stacks go to its log, after what is kept as its last
+  /// lines.
   std::string where_it_hangs() {
     const auto record = worker::OperationRecord::open(worker::operations_file(folder_, end_.rank));
     const pid_t process = record ? record->pid() : program_;  // `program_` may be a script that started it
@@ -371,14 +373,14 @@ class Worker {
       if (end_.last_lines.empty()) end_.last_lines = log_->last_lines(lines_to_tell);
       end_.log_problem = log_->problem();
     }
-    send(head_, EndedMessage{end_});
+    send(leader_, EndedMessage{end_});
   }
 
-  /// The head wants an end: a program that still runs is killed, and told to have been alive.
+  /// The leader wants an end: a program that still runs is killed, and told to have been alive.
   void stop(bool hang) {
     reap();
     if (program_ > 0) {
-      hear_program();
+      handle_program();
       end_.alive = true;
       if (const auto where = hang && !read_operation() ? where_it_hangs() : ""; !where.empty())
         end_.reason = text("(", where, ")");
@@ -387,11 +389,11 @@ class Worker {
       program_ = 0;
       tell_end();
     }
-    head_.flush(1);
+    leader_.flush(1);
     leaving_ = true;
   }
 
-  /// The mpirun of this job, which started this process, ends with the head, but maybe a moment later: until then it
+  /// The mpirun of this job, which started this process, ends with the leader, but maybe a moment later: until then it
   /// writes into the folders. It has the job's key in its environment.
   void end_mpirun() const {
     const auto parent = getppid();
@@ -400,7 +402,7 @@ class Worker {
       kill(parent, SIGKILL);
   }
 
-  /// The head would have deleted them; the last worker to come here leaves none.
+  /// The leader would have deleted them; the last worker to come here leaves none.
   void delete_folders() const {
     const auto folders = variable("TSRUN_FOLDERS");
     for (std::size_t begin = 0; begin < folders.size();) {
@@ -411,7 +413,7 @@ class Worker {
   }
 
   const Environment& environment_;
-  Connection head_;
+  Connection leader_;
   Descriptor signals_;
   LinkEnds link_;
   pid_t program_ = 0;
@@ -421,7 +423,7 @@ class Worker {
   int lease_ = 0, longest_save_ = 0, leader_time_out_ = LaunchOptions().leader_time_out;  // until it is told
   std::uint64_t memory_kills_ = 0;
   bool joined_ = false, done_ = false, leaving_ = false;
-  double last_beat_ = 0;
+  double last_heartbeat_ = 0;
   double deadline_ = 0, time_of_phase_ = 0;  ///< of the phase that the program has begun; 0: unknown
   std::string phase_;
   int to_pass_ = 0;

@@ -109,7 +109,7 @@ const std::set<std::string> result_writers = {"framework/cli/check.cpp",
                                               "framework/log/log.cpp",
                                               "framework/options/planned_table/main.cpp",
                                               "launch/tsrun/follower.cpp",
-                                              "launch/tsrun/head.cpp",
+                                              "launch/tsrun/leader.cpp",
                                               "launch/tsrun/job.cpp",
                                               "launch/tsrun/main.cpp"};
 
@@ -180,10 +180,12 @@ TEST_F(Planted, UntidyLinesAreNamed) {
   plant("framework/base/text.h",
         "int x;  // TO"
         "DO\n\tint y;\nint z;");
+  plant("framework/base/wide.h", "  // " + std::string(116, 'x') + "\n// " + std::string(117, 'x') + "\n");
   EXPECT_EQ(joined(untidy_lines(root())),
             "docs/page.md:2: trailing blanks\ndocs/page.md:3: a path of one machine\n"
             "framework/base/text.h:1: a mark of unfinished work; finish it or say in words what is missing\n"
-            "framework/base/text.h:2: a tab\nframework/base/text.h: no newline at the end\n");
+            "framework/base/text.h:2: a tab\nframework/base/text.h: no newline at the end\n"
+            "framework/base/wide.h:1: a comment of more than 120 columns\n");
 }
 
 TEST_F(Planted, AWriteBesideTheLogIsNamed) {

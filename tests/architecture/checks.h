@@ -29,7 +29,8 @@ std::vector<std::string> writes_beside_the_log(const std::filesystem::path& root
                                                const std::set<std::string>& result_writers);
 
 /// Lines that must not be in the tree: marks of unfinished work, absolute paths of one machine, tabs, trailing blanks,
-/// a missing newline at the end, a source of more than 500 lines. As "docs/x.md:7: trailing blanks".
+/// comments of more than 120 columns, a missing newline at the end, a source of more than 500 lines. As "docs/x.md:7:
+/// trailing blanks".
 std::vector<std::string> untidy_lines(const std::filesystem::path& root);
 
 /// Unexpected names at the top level of the tree. Build and run folders that git ignores are not reported.

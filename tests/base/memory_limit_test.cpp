@@ -18,7 +18,8 @@ TEST(MemoryLimit, IsTheMachinesOrLess) {
   EXPECT_THROW(require_memory("much", std::int64_t{1} << 55), ConfigError);
 }
 
-#ifndef __SANITIZE_ADDRESS__  // AddressSanitizer's own mappings, terabytes, count: below such a limit nothing can be allocated
+// AddressSanitizer's own mappings are terabytes and count, so that below such a limit nothing could be allocated.
+#ifndef __SANITIZE_ADDRESS__
 void lower(int what, std::uint64_t bytes) {
   const rlimit limit{bytes, bytes};
   setrlimit(what, &limit);

@@ -57,8 +57,8 @@ TEST_F(SafetensorsTest, EveryKindOfBrokenHeaderIsNamed) {
   EXPECT_NE(refusal_of(file_with(one, 8).substr(0, 30)).find("was cut short"), std::string::npos);
   EXPECT_NE(refusal_of(file_with(one, 7)).find("tensor 't': its data end at byte"), std::string::npos);
   EXPECT_NE(refusal_of(file_with(one, 9)).find("1 bytes after tensor 't' belong to no tensor"), std::string::npos);
-  EXPECT_NE(refusal_of(file_with("[1]", 0)).find("no JSON object"), std::string::npos);
-  EXPECT_NE(refusal_of(file_with("{\"t\":", 0)).find("no JSON object"), std::string::npos);
+  EXPECT_NE(refusal_of(file_with("[1]", 0)).find("not a JSON object"), std::string::npos);
+  EXPECT_NE(refusal_of(file_with("{\"t\":", 0)).find("not a JSON object"), std::string::npos);
   const auto tensor = [](const std::string& words, std::size_t bytes = 8) {
     return refusal_of(file_with("{\"t\":" + words + "}", bytes));
   };

@@ -117,7 +117,7 @@ TEST_F(InstructionWriter, RefusesRowsWithFileAndLine) {
   const std::string good = R"({"instruction": "a", "input": "", "output": "b"})";
   mentions(error_in(good + "\n\n{\"instruction\": \n", {"Alpaca", "default"}), {"in.json:3: ", "JSON"});
   mentions(error_in(good + "\n[1]\n", {"Alpaca", "default"}), {"in.json:2: ", "JSON"});
-  mentions(error_in("[\n" + good + ",\n7]", {"Alpaca", "default"}), {"in.json:3: ", "no object"});
+  mentions(error_in("[\n" + good + ",\n7]", {"Alpaca", "default"}), {"in.json:3: ", "not an object"});
   mentions(error_in("[\n" + good + ",\n" + good, {"Alpaca", "default"}), {"in.json:3: ", "ends"});
   mentions(error_in("[" + good + " " + good + "]", {"Alpaca", "default"}), {"in.json:1: ", "comma"});
   mentions(error_in("[" + good + "] " + good, {"Alpaca", "default"}), {"in.json:1: ", "behind the end"});

@@ -133,7 +133,7 @@ TEST_F(Bpe, BrokenFilesAreNamed) {
   expect_refused(open("absent.json", "merges.txt"), {"absent.json", "vocabulary"});
   expect_refused(open("vocab.json", ""), {"vocab_file and merge_file"});
   expect_refused(open(".", "merges.txt"), {"folder"});
-  expect_refused(open("merges.txt", "merges.txt"), {"merges.txt", "no vocabulary"});
+  expect_refused(open("merges.txt", "merges.txt"), {"merges.txt", "not a vocabulary"});
   write("list.json", "[1, 2]");
   expect_refused(open("list.json", "merges.txt"), {"list.json", "a list"});
   write("words.json", R"({"a": "b"})");

@@ -30,7 +30,7 @@ class Explaining(InOwnFolder):
         self.assertRegex(value("model_config.num_layers", "--set", "model_config.num_layers=3"), r"value +3\n +from +--set model_config.num_layers")
         self.assertRegex(value("model_config.rotary_base"), r"value +10\n +from +top.yaml:3\n +effect +none: `position_embedding_type` is not rope")
         self.assertRegex(value("model_config.ffn_hidden_size"), r"value +null\n +from +default\n +taken +128 \(derived: 4 x `hidden_size`")
-        self.assertRegex(value("optimizer_config.muon_momentum"), r"value +none: it is of a type that is not chosen here")
+        self.assertRegex(value("optimizer_config.muon_momentum"), r"value +none: it belongs to a type that is not selected")
         self.assertIn("num_layers must be >= 1", value("model_config.num_layers", "--set", "model_config.num_layers=0"))
 
     def test_check_lists_what_has_no_effect(self):

@@ -351,7 +351,7 @@ class GivingUp(Launching):
 
     def test_a_wrong_fault_is_named(self):
         told = self.tessera("check", "tiny.yaml", *inject(["1:2:updat:kill"]), code=2)
-        self.assertIn("resilience_config.inject_fault: '1:2:updat:kill': 'updat' is no phase; known: start, forward", told)
+        self.assertIn("resilience_config.inject_fault: '1:2:updat:kill': 'updat' is not a phase; known: start, forward", told)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ class RolledBack(Flips):
 
     def test_of_two_ranks_without_checksums_of_updates(self):
         self.check(ONLY_COMPARED + EVERY_STEP, ["1:8:gather:flip"], 2,
-                   r"after iteration 8 the state of rank 0 on \S+, rank 1 on \S+ differs, and nobody knows whose is wrong",
+                   r"after iteration 8 the state of rank 0 on \S+, rank 1 on \S+ differs, and it is not known which of them is wrong",
                    r"iteration 8 was computed again: the state of rank 1 on \S+ was wrong")
 
     def test_without_a_checkpoint_the_run_ends(self):

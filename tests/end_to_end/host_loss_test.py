@@ -1,4 +1,4 @@
-"""A host is lost while a run trains on two: it goes on with the other one from that very step. Every number of the run and every
+"""A host is lost while a run trains on two: it continues with the other one from that very step. Every number of the run and every
 byte of its last checkpoint are those of an undisturbed run of the same command."""
 
 import os
@@ -158,12 +158,12 @@ class HostLoss(LostHosts):
         self.wait_for_stopped(2)
         self.cut(1)
         told = self.end_of(jobs[1], code=1, timeout=20)
-        self.assertRegex(told, "that leads, on 10.77.0.1, has not been heard for 6 s")
+        self.assertRegex(told, "the leading tsrun, on 10.77.0.1, has not responded for 6 s")
         self.assertEqual(self.processes_on(1), [])
         self.wait_until(lambda: "starting all workers again" in self.log("scheduler.log", "logs0"), "another start")
         self.ip("-n", self.names[0], "link", "set", "port1", "up")  # has no effect any more
         told = self.end_of(jobs[0])
-        self.assertRegex(told, r"host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not been heard for 8 s")
+        self.assertRegex(told, r"host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not responded for 8 s")
         self.assert_covered(told)
         self.assert_nothing_lost("disturbed", about=told)
         self.assert_nothing_left()
@@ -297,7 +297,7 @@ class SpareHosts(SeveralHosts):
         self.process_of(3, "tessera")
         killed.kill()
         self.end_of(killed, code=-signal.SIGKILL)
-        self.wait_until(lambda: "10.77.0.3) has ended; the job goes on without it" in self.log("scheduler.log", "logs0"), "it is missed")
+        self.wait_until(lambda: "10.77.0.3) has ended; the job continues without it" in self.log("scheduler.log", "logs0"), "it is missed")
         stopped = self.start_host(2, "lost", *TENSOR, *faults, spare=True)
         self.wait_for_spare(2, count=2)
         stopped.send_signal(signal.SIGTERM)
@@ -335,7 +335,7 @@ class FewerHosts(SeveralHosts):
         return self.start_tsrun(f"--hosts={hosts}", *self.options, "--agent", self.agent(), "--log_dir=logs0", "--tail_worker_log=0",
                                 *self.program(run, *more), before=self.on("h0"), **popen)
 
-    def told_by_head(self):
+    def told_by_leader(self):
         return self.log("scheduler.log", "logs0")
 
     def proceed(self, start):
@@ -392,9 +392,9 @@ class FewerHosts(SeveralHosts):
         jobs = start("fewer", *options, *faults_test.inject(faults))
         self.lose(1, faults[0][0])
         self.wait_for_stopped(1, start=2)
-        self.assertRegex(self.told_by_head(), "the 4 workers save their state, then 2 continue", about)
+        self.assertRegex(self.told_by_leader(), "the 4 workers save their state, then 2 continue", about)
         returned = back("fewer", *options, *faults_test.inject(faults))
-        self.wait_until(lambda: "there is room for 4 of 4 workers again" in self.told_by_head(), "the host is back")
+        self.wait_until(lambda: "there is room for 4 of 4 workers again" in self.told_by_leader(), "the host is back")
         time.sleep(.5)  # tsrun signals the ranks after 0.1 s
         self.proceed(start=2)
         told = self.end_of(jobs[0])

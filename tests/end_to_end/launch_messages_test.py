@@ -96,7 +96,7 @@ class Strangers(Launching):
         self.wait_until(answers, f"somebody at port {port}")
 
     def pester(self, port, count, secret=None):
-        """Send what strangers might, or what guests might that know the secret; some connections stay open, some close at once, in
+        """Send what strangers might, or what clients might that know the secret; some connections stay open, some close at once, in
         the middle of a line or not."""
         lines = [json.dumps(message) for message in examples().values()]
         whole = [line.encode() + b"\n" for line in LINES_OF_THE_ISSUE + lines]
@@ -128,13 +128,13 @@ class LaunchStrangers(Strangers):
     def test_a_head_that_waits_goes_on_waiting(self):
         port = self.port()
         lines = self.two_shells(port, 5)
-        head = self.start_tsrun(*lines[0])
+        leader = self.start_tsrun(*lines[0])
         self.wait_for_port(port)
         self.pester(port, 60, launching.NO_SECRET)
         self.pester(port, 200)
-        self.assertIsNone(head.poll(), "the head has ended")
+        self.assertIsNone(leader.poll(), "the leader has ended")
         other = self.start_tsrun(*lines[1])
-        self.assert_sums(self.end_of(head) + self.end_of(other), 5)
+        self.assert_sums(self.end_of(leader) + self.end_of(other), 5)
         self.assertIn("closed a connection from 127.0.0.1: ill-formed message 'host': 'info' is not there", self.log("scheduler.log", "logs0"))
         self.assertIn("a message 'signal', which is not expected here", self.log("scheduler.log", "logs0"))
         self.assert_nothing_left()
@@ -151,19 +151,19 @@ class LaunchStrangers(Strangers):
     def test_who_knows_the_key_cannot_take_the_place_of_a_worker(self):
         job = self.start_tsrun("--worker_num=4", launching.worker(), 200)
         self.process_of(0)
-        watcher = next(iter(v for v in self.processes("tsrun").values() if "TSRUN_KEY" in v))
-        port = int(watcher["TSRUN_HEAD"].split(":")[1])
+        supervisor = next(iter(v for v in self.processes("tsrun").values() if "TSRUN_KEY" in v))
+        port = int(supervisor["TSRUN_LEADER"].split(":")[1])
         for rank in (-1, 0, 3, 4, 10**9):
             with self.connect(port) as end:
-                launching.prove(end, watcher["TSRUN_KEY"], "worker")
+                launching.prove(end, supervisor["TSRUN_KEY"], "worker")
                 end.sendall(json.dumps({**examples()["worker"], "rank": rank}).encode() + b"\n")
                 self.assertEqual(end.recv(1), b"")
         with self.connect(port) as end:
-            launching.prove(end, watcher["TSRUN_KEY"], "worker")
+            launching.prove(end, supervisor["TSRUN_KEY"], "worker")
             end.sendall(json.dumps(examples()["host"]).encode() + b"\n")
             self.assertEqual(end.recv(1), b"")
         with self.connect(port) as end:
-            self.assertEqual(launching.prove(end, watcher["TSRUN_KEY"], "host")[1]["is"], "refused")
+            self.assertEqual(launching.prove(end, supervisor["TSRUN_KEY"], "host")[1]["is"], "refused")
         self.assert_sums(self.end_of(job), 200)
         self.assertIn("rank 3 a second time", self.log("scheduler.log"))
         self.assertIn("a message of another role than it has proven", self.log("scheduler.log"))
@@ -171,7 +171,7 @@ class LaunchStrangers(Strangers):
     def test_a_host_that_does_not_answer_is_not_counted(self):
         port = self.port()
         lines = self.two_shells(port, 5)
-        head = self.start_tsrun(*lines[0])
+        leader = self.start_tsrun(*lines[0])
         self.wait_for_port(port)
         host = examples()["host"]
         wrong = [host, changed(host, ("info", "address"), "10.1.2.3"), changed(host, ("info", "problem"), "I am broken")]
@@ -182,13 +182,13 @@ class LaunchStrangers(Strangers):
             end.sendall(json.dumps(message).encode() + b"\n" + json.dumps(examples()["listening"]).encode() + b"\n")
         self.assertIn(b"refused", ends[1].recv(1000))
         other = self.start_tsrun(*lines[1])
-        self.assert_sums(self.end_of(head) + self.end_of(other), 5)
+        self.assert_sums(self.end_of(leader) + self.end_of(other), 5)
         self.assertIn("it names 10.1.2.3 as its address, but its connection comes from 127.0.0.1", self.log("scheduler.log", "logs0"))
 
     def test_many_idle_connections_and_a_line_that_trickles_keep_nobody_out(self):
         port = self.port()
         lines = self.two_shells(port, 5)
-        head = self.start_tsrun(*lines[0])
+        leader = self.start_tsrun(*lines[0])
         self.wait_for_port(port)
         held = [self.connect(port) for _ in range(400)]
         for end in held:
@@ -196,12 +196,12 @@ class LaunchStrangers(Strangers):
             with contextlib.suppress(OSError):
                 end.sendall(b'{"is":"ho')
         other = self.start_tsrun(*lines[1])
-        self.assert_sums(self.end_of(head) + self.end_of(other), 5)
+        self.assert_sums(self.end_of(leader) + self.end_of(other), 5)
         self.assert_nothing_left()
 
 
 class FakeHead(Strangers):
-    """A head that says what no head says: each process that it leads ends by itself, with a reason."""
+    """A leader that says what no leader says: each process that it leads ends by itself, with a reason."""
 
     def setUp(self):
         super().setUp()
@@ -210,7 +210,7 @@ class FakeHead(Strangers):
         self.addCleanup(self.listener.close)
 
     def lead(self, start, line, secret=None):
-        """What the process prints, and its exit code, when its head sends that line as its first, or first after its proof."""
+        """What the process prints, and its exit code, when its leader sends that line as its first, or first after its proof."""
         process = start()
         end, _ = self.listener.accept()
         with end:
@@ -229,20 +229,20 @@ class FakeHead(Strangers):
         return LINES_OF_THE_ISSUE[1:] + strangers + [line for kind in kinds for line in ill_formed(examples()[kind])]
 
     def test_a_watcher_ends_with_a_reason(self):
-        place = {"TSRUN_HEAD": "127.0.0.1:%d" % self.listener.getsockname()[1], "TSRUN_KEY": "a", "OMPI_COMM_WORLD_RANK": "1"}
+        place = {"TSRUN_LEADER": "127.0.0.1:%d" % self.listener.getsockname()[1], "TSRUN_KEY": "a", "OMPI_COMM_WORLD_RANK": "1"}
         start = lambda: subprocess.Popen([str(launching.beside_program("tsrun")), "--as-worker"], stdin=subprocess.DEVNULL, text=True,
                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.environment(**place), cwd=self.folder)
-        for line in self.lines("start", "signal", "stop", "leave", "beat"):
+        for line in self.lines("start", "signal", "stop", "leave", "heartbeat"):
             told, code = self.lead(start, line, self.rng.choice(["a", "a", None]))
             self.assertEqual(code, 1, f"{line}: {told}")
-            self.assertRegex(told, "worker on \\S+: the tsrun that leads sent ", line)
+            self.assertRegex(told, "worker on \\S+: the leading tsrun sent ", line)
         self.assert_nothing_left()
 
     def test_folders_are_deleted_though_mpirun_outlives_its_head(self):
-        """mpirun dies a moment after the head; what it writes meanwhile must not stay."""
+        """mpirun dies a moment after the leader; what it writes meanwhile must not stay."""
         folder = self.folder / "tmp" / "tsrun.of_the_job"
         self.script("mpirun.sh", f"{launching.beside_program('tsrun')} --as-worker & while :; do mkdir -p {folder}/session; : > {folder}/session/file; done")
-        place = {"TSRUN_HEAD": "127.0.0.1:%d" % self.listener.getsockname()[1], "TSRUN_KEY": "a", "OMPI_COMM_WORLD_RANK": "0",
+        place = {"TSRUN_LEADER": "127.0.0.1:%d" % self.listener.getsockname()[1], "TSRUN_KEY": "a", "OMPI_COMM_WORLD_RANK": "0",
                  "TSRUN_FOLDERS": str(folder)}
         mpirun = subprocess.Popen(["./mpirun.sh"], env=self.environment(**place), cwd=self.folder)
         end, _ = self.listener.accept()
@@ -259,7 +259,7 @@ class FakeHead(Strangers):
         for line in self.rng.sample(lines, 24):
             told, code = self.lead(start, line, self.rng.choice([launching.NO_SECRET, launching.NO_SECRET, None]))
             self.assertEqual(code, 1, f"{line}: {told}")
-            self.assertRegex(told, "the tsrun that leads, on 127.0.0.1, sent (ill-formed|a message|a line)", line)
+            self.assertRegex(told, "the leading tsrun, on 127.0.0.1, sent (ill-formed|a message|a line)", line)
         self.assert_nothing_left()
 
 

@@ -14,7 +14,7 @@ import launch_hosts_test
 import launching
 
 SECRET, OTHER = "the secret of all hosts of a test", "the secret of another test"
-HEAD_PORT = 8848
+LEADER_PORT = 8848
 DAEMON_PORTS, RANK_PORTS = range(61000, 62000), range(62000, 65000)  # docs/launching.md
 
 # Run in a namespace of their own, with the folder of this file as working directory.
@@ -27,13 +27,13 @@ address, port, secret, how = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.arg
 def connect():
     return socket.create_connection((address, port), timeout=30)
 def attempt(words):
-    """Send it, to the end or as far as the head listens; the connection stays open."""
+    """Send it, to the end or as far as the leader listens; the connection stays open."""
     end = connect()
     with contextlib.suppress(OSError):
         end.sendall(words)
     return end
 def replayed(lines):
-    """What a right handshake said, said again, at once and line by line: the head's answer to the proof."""
+    """What a right handshake said, said again, at once and line by line: the leader's answer to the proof."""
     answers = []
     for waits in (False, True):
         end = connect()
@@ -151,24 +151,28 @@ class LaunchSecret(launch_hosts_test.Hosts):
 
     def test_strangers_do_not_change_a_run_and_find_no_port_beside_the_documented(self):
         self.add_host(2)
-        steps = 3000
-        jobs = [self.start_host(host, program=[launching.worker(), steps]) for host in range(2)]
+        jobs = [self.start_host(host, program=[launching.worker(), 100000, "until", self.folder / "over"]) for host in range(2)]
         self.process_of(3)
         self.wait_until(lambda: "all workers have come" in self.log("scheduler.log", "logs0"), "a start")
-        strangers = self.start_python(STRANGERS, "10.77.0.1", HEAD_PORT, SECRET, "slowly")
+        strangers = self.start_python(STRANGERS, "10.77.0.1", LEADER_PORT, SECRET, "slowly")
         self.assertEqual(strangers.stdout.readline(), "begun\n")
         found = self.open_ports("10.77.0.1", "10.77.0.2")
         self.assertEqual(self.end_of(strangers), "done\n")
         self.assertEqual([job.poll() for job in jobs], [None, None], "the job was over before the strangers were")
-        self.assertIn(HEAD_PORT, found["10.77.0.1"])
+        self.assertIn(LEADER_PORT, found["10.77.0.1"])
         self.assertTrue(found["10.77.0.1"] & set(RANK_PORTS) and found["10.77.0.2"] & set(RANK_PORTS), found)
         for address, ports in found.items():
-            documented = {*DAEMON_PORTS, *RANK_PORTS, *([HEAD_PORT] if address == "10.77.0.1" else [])}
+            documented = {*DAEMON_PORTS, *RANK_PORTS, *([LEADER_PORT] if address == "10.77.0.1" else [])}
             self.assertEqual(ports - documented, set(), address)
-        self.assertEqual(self.sums(*map(self.end_of, jobs)), self.undisturbed_sums(steps))
+        self.write("over", "")
+        told = [self.end_of(job) for job in jobs]
+        steps = {int(count) for count in re.findall(r"after (\d+) steps", "".join(told))}
+        self.assertEqual(len(steps), 1, told)
+        self.assertGreater(min(steps), 200)
+        self.assertEqual(self.sums(*told), self.undisturbed_sums(*steps))
         self.assertEqual(self.open_ports("10.77.0.1", "10.77.0.2"), {"10.77.0.1": set(), "10.77.0.2": set()})
         log = self.log("scheduler.log", "logs0")
-        for why in ("it does not know the secret of the job", "a line that is no message of tsrun", "more bytes than it may send"):
+        for why in ("it does not know the secret of the job", "a line that is not a message of tsrun", "more bytes than it may send"):
             self.assertIn(f"closed a connection from 10.77.0.3: {why}", log)
         self.assert_nothing_left()
 
@@ -178,7 +182,7 @@ class LaunchSecret(launch_hosts_test.Hosts):
         for run in ("undisturbed", "run"):
             jobs = [self.start_host(host, "--tail_worker_log=9", program=train(run)) for host in range(2)]
             if run == "run":
-                strangers = self.start_python(STRANGERS, "10.77.0.1", HEAD_PORT, SECRET, "quickly")
+                strangers = self.start_python(STRANGERS, "10.77.0.1", LEADER_PORT, SECRET, "quickly")
                 begun = strangers.stdout.readline()
                 self.assertEqual(begun, "begun\n", begun + ("" if begun == "begun\n" else strangers.communicate()[0]))
             for job in jobs:
@@ -190,14 +194,14 @@ class LaunchSecret(launch_hosts_test.Hosts):
 
     def test_a_host_with_a_wrong_secret_is_named_and_the_job_waits_on(self):
         self.secret_file("other", OTHER)
-        head = self.start_host(0)
-        wait_for_head = lambda: "waiting at" in (self.folder / "logs0/scheduler.log").read_text()
-        self.wait_until(lambda: (self.folder / "logs0/scheduler.log").exists() and wait_for_head(), "the head")
+        leader = self.start_host(0)
+        wait_for_leader = lambda: "waiting at" in (self.folder / "logs0/scheduler.log").read_text()
+        self.wait_until(lambda: (self.folder / "logs0/scheduler.log").exists() and wait_for_leader(), "the leader")
         for secret, reason in (("--secret_file=other", "the secret that is given here is another one than there"), (None, "it asks for a secret")):
             told = self.end_of(self.start_host(1, secret=secret), code=2)
-            self.assertRegex(told, rf"^tsrun: the tsrun that leads, at 10.77.0.1:8848, refuses \S+, this host: {reason}")
+            self.assertRegex(told, rf"^tsrun: the leading tsrun, at 10.77.0.1:8848, refuses \S+, this host: {reason}")
             self.assertEqual(len(told.splitlines()), 1, told)
-        told = [self.end_of(self.start_host(1, "--log_level=info")), self.end_of(head)]
+        told = [self.end_of(self.start_host(1, "--log_level=info")), self.end_of(leader)]
         self.assertEqual(self.sums(*told), self.undisturbed_sums(5))
         refusals = [line for line in told[1].splitlines() if "refused the tsrun" in line]
         self.assertEqual(len(refusals), 1, told[1])
@@ -207,15 +211,15 @@ class LaunchSecret(launch_hosts_test.Hosts):
 
     def test_a_host_with_a_wrong_secret_is_named_again_when_the_job_does_not_begin(self):
         self.secret_file("other", OTHER)
-        head = self.start_host(0, "--cluster_time_out=4")
+        leader = self.start_host(0, "--cluster_time_out=4")
         self.end_of(self.start_host(1, secret="--secret_file=other"), code=2)
-        self.assertRegex(self.end_of(head, code=1), r"after 4 s only 2 of 4 workers' hosts have come: .*; 10.77.0.2 has a wrong secret")
+        self.assertRegex(self.end_of(leader, code=1), r"after 4 s only 2 of 4 workers' hosts have come: .*; 10.77.0.2 has a wrong secret")
 
     def test_without_a_secret_tsrun_says_so_or_refuses(self):
         jobs = [self.start_host(host, secret=None) for host in (1, 0)]
         told = [self.end_of(job) for job in jobs]
         self.assertEqual(self.sums(*told), self.undisturbed_sums(5))
-        said = [line for line in told[1].splitlines() if "no secret is given: whoever reaches port 8848 of 10.77.0.1 can take part" in line]
+        said = [line for line in told[1].splitlines() if "no secret is given: any program that reaches port 8848 of 10.77.0.1 can take part" in line]
         self.assertEqual(len(said), 1, told[1])
         self.assertNotIn("no secret is given", told[0])
         for host in range(2):
@@ -229,7 +233,7 @@ class LaunchSecret(launch_hosts_test.Hosts):
         self.assert_nothing_left()
 
     def secrets_of_processes(self):
-        """The keys in the environment of the watchers and daemons, which only their owner can read."""
+        """The keys in the environment of the supervisors and daemons, which only their owner can read."""
         return {variables["TSRUN_KEY"] for variables in self.processes().values() if "TSRUN_KEY" in variables}
 
     def assert_secrets_are_nowhere(self, secrets, *told):

@@ -46,7 +46,7 @@ class LaunchWords(Launching):
                 self.assertEqual(told.get(name), value, name)
 
     def test_the_port_of_an_x_display_lets_nobody_wait(self):
-        # hwloc, asked by MPI, looks for displays at ports 6000 and up; the head listens there and is none.
+        # hwloc, asked by MPI, looks for displays at ports 6000 and up; the leader listens there and is none.
         done = self.tsrun("--nproc_per_node=2", "--master_addr", "localhost", "--master_port", 6000, launching.worker(), 1)
         self.assertIn("all 2 workers are done", done)
 
@@ -58,11 +58,11 @@ class LaunchWords(Launching):
 
     def test_all_mistakes_are_named_at_once(self):
         told = self.tsrun("--worker_num=no", "--locl_worker_num=2", "--master_port=99999", "--nnodes=1", "true", code=2)
-        for words in ("'no' is no whole number", "did you mean '--local_worker_num'", "99999 is out of range",
+        for words in ("'no' is not a whole number", "did you mean '--local_worker_num'", "99999 is out of range",
                       "--worker_num is msrun's and --nnodes is torchrun's"):
             self.assertIn(words, told)
         for words, reason in ((["--nnodes=1:4", "true"], "--after_host_loss shrink"), (["--rdzv_backend=etcd", "true"], "etcd"),
-                              (["--worker_num=2", "--sim_level=1", "true"], "tessera check"), (["true"], "how many workers"),
+                              (["--worker_num=2", "--sim_level=1", "true"], "tessera check"), (["true"], "number of workers is missing"),
                               (["--worker_num=2", "--local_worker_num=4", "true"], "more than"), (["--worker_num=2"], "PROGRAM"),
                               (["--worker_num=2", "--join=maybe", "true"], "neither True nor False"),
                               (["--worker_num=2", "no_such_program"], "no_such_program"),
@@ -71,7 +71,7 @@ class LaunchWords(Launching):
 
     def test_variables_of_ttp_that_are_no_truth_value_or_number_are_named_and_nothing_is_started(self):
         for name, value, reason in (("ENABLE_TTP", "maybe", "'maybe' is neither 1 nor 0, nor true nor false"), ("ENABLE_TTP", "2", "'2' is neither"),
-                                    ("TTP_OT", "soon", "'soon' is no whole number"), ("TTP_OT", "1.5", "'1.5' is no whole number"),
+                                    ("TTP_OT", "soon", "'soon' is not a whole number"), ("TTP_OT", "1.5", "'1.5' is not a whole number"),
                                     ("TTP_OT", "0", "0 is out of range; 1 and above is"), ("TTP_OT", "-3", "-3 is out of range")):
             told = self.tsrun("--worker_num=1", "touch", "started", environment={name: value}, code=2)
             self.assertIn(f"tsrun: {name}: {reason}", told)
@@ -213,7 +213,7 @@ class LaunchEnds(Launching):
 
     def test_a_worker_that_never_comes_is_named(self):
         told = self.tsrun("--worker_num=3", "--cluster_time_out=2", launching.worker(), 10, "late", 2, code=1)
-        self.assertRegex(told, r"rank 2 did not come to the others within 2 s")
+        self.assertRegex(told, r"rank 2 did not connect to the others within 2 s")
         self.assert_nothing_left()
 
     def test_exit_code_0_before_the_work_is_done_is_a_failure(self):
@@ -283,32 +283,32 @@ class LaunchEnds(Launching):
     def test_a_program_dies_with_its_watcher_when_nobody_else_can_end_it(self):
         job = self.start_tsrun("--worker_num=2", "--tail_worker_log=9", "sleep", 77)  # MPI would end its own
         pid = self.process_of(1, "sleep")
-        watcher = next(p for p, v in self.processes("tsrun").items() if v.get("OMPI_COMM_WORLD_RANK") == "1")
+        supervisor = next(p for p, v in self.processes("tsrun").items() if v.get("OMPI_COMM_WORLD_RANK") == "1")
         stopped = [job.pid, *(self.processes("mpirun") or self.processes("orterun"))]
         for other in stopped:
             os.kill(other, signal.SIGSTOP)
-        os.kill(watcher, signal.SIGKILL)
+        os.kill(supervisor, signal.SIGKILL)
         try:
-            self.wait_until(lambda: pid not in self.processes("sleep"), "the end of the program whose watcher was killed", 5)
+            self.wait_until(lambda: pid not in self.processes("sleep"), "the end of the program whose supervisor was killed", 5)
         finally:
             for other in stopped:
                 os.kill(other, signal.SIGCONT)
-        self.assertRegex(self.end_of(job, 128 + signal.SIGKILL), "rank 1 of 2 .*\\n.*the process that watches it was killed")
+        self.assertRegex(self.end_of(job, 128 + signal.SIGKILL), "rank 1 of 2 .*\\n.*its supervisor was killed")
         self.assert_nothing_left()
 
     def test_mpirun_dies_with_tsrun_when_nobody_else_can_end_it(self):
         job = self.start_job("--tail_worker_log=9")
-        for rank in range(self.WORKERS):  # before its program starts, a watcher's child is a tsrun too
+        for rank in range(self.WORKERS):  # before its program starts, a supervisor's child is a tsrun too
             self.process_of(rank)
-        watchers = [p for p, v in self.processes("tsrun").items() if "OMPI_COMM_WORLD_RANK" in v]
-        self.assertEqual(len(watchers), self.WORKERS)
-        for pid in watchers:
+        supervisors = [p for p, v in self.processes("tsrun").items() if "OMPI_COMM_WORLD_RANK" in v]
+        self.assertEqual(len(supervisors), self.WORKERS)
+        for pid in supervisors:
             os.kill(pid, signal.SIGSTOP)
         job.kill()
         try:
             self.wait_until(lambda: not self.processes("mpirun") and not self.processes("orterun"), "the end of mpirun", 5)
         finally:
-            for pid in watchers:
+            for pid in supervisors:
                 with contextlib.suppress(ProcessLookupError):  # mpirun's guard has killed it
                     os.kill(pid, signal.SIGCONT)
         self.end_of(job, -signal.SIGKILL)

@@ -118,12 +118,13 @@ class LaunchTrain(Launching):
     def test_the_run_goes_on_while_nobody_reads_what_tsrun_prints(self):
         self.tsrun("--worker_num=2", *train(*DP2, training_iters=60, output_dir="read"))
         # More than a pipe holds; then rank 1 stops in step 5, so that the run is still there when the reader comes back.
-        self.script("talk.sh", 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo "line $i of rank $RANK, which nobody reads for a while"; done; exec "$@"')
+        self.script("print.sh", 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo "line $i of rank $RANK, which nobody reads for a while"; done; exec "$@"')
         stops = ("--set", "resilience_config.inject_fault=[1:5:forward:stop]")
-        line = ["--worker_num=2", "--max_restarts=0", "./talk.sh", *train(*DP2, *stops, training_iters=60)]
+        times = ("--host_lease=3", "--host_time_out=5", "--leader_time_out=4")
+        line = ["--worker_num=2", "--max_restarts=0", *times, "./print.sh", *train(*DP2, *stops, training_iters=60)]
         job = self.start_tsrun(*line, "--set", "training_config.output_dir=paused", "--set", "training_config.training_iters=60")
         self.wait_until(lambda: self.steps_logged("paused") >= 4, "4 steps")
-        time.sleep(20)  # the process that watches a worker kills it after 15 s without tsrun
+        time.sleep(7)  # the supervisor of a worker kills it after 4 s without a message of tsrun
         os.kill(self.process_of(1, "tessera"), signal.SIGCONT)
         self.wait_until(lambda: self.steps_logged("paused") >= 50, "50 steps")
         told = self.end_of(job)
@@ -200,7 +201,7 @@ class LaunchTrainHosts(launch_hosts_test.Hosts):
         self.wait_until(lambda: self.steps_logged("hosts") >= 3, "3 steps")
         self.cut(1)
         told = [self.end_of(job, code=1, timeout=30) for job in jobs]
-        self.assertRegex(told[0], r"host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not been heard for 8 s")
+        self.assertRegex(told[0], r"host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not responded for 8 s")
         # What follows is tested by host_loss_test.py: these hosts share one /dev/shm, and the one that is cut off removes the job's files there.
         self.assert_nothing_left()
 

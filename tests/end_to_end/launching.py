@@ -27,8 +27,8 @@ def worker():
 NO_SECRET = "no secret"
 
 
-def proof_of(prover, secret, role, guest_nonce, head_nonce):
-    words = f"tsrun proof of the {prover}\n{role}\n{guest_nonce}\n{head_nonce}"
+def proof_of(prover, secret, role, client_nonce, leader_nonce):
+    words = f"tsrun proof of the {prover}\n{role}\n{client_nonce}\n{leader_nonce}"
     return hmac.new(secret.encode(), words.encode(), hashlib.sha256).hexdigest()
 
 
@@ -48,21 +48,21 @@ def read_line(end):
 
 
 def prove(end, secret=NO_SECRET, role="host"):
-    """Connect as one who knows the secret. The lines that were sent, and the head's answer."""
+    """Connect as one who knows the secret. The lines that were sent, and the leader's answer."""
     nonce = os.urandom(32).hex()
     hello = {"is": "hello", "role": role, "nonce": nonce, "host": "b"}
     end.sendall(line_of(**hello))
-    proof = {"is": "proof", "proof": proof_of("guest", secret, role, nonce, read_line(end)["nonce"])}
+    proof = {"is": "proof", "proof": proof_of("client", secret, role, nonce, read_line(end)["nonce"])}
     end.sendall(line_of(**proof))
     return [hello, proof], read_line(end)
 
 
 def lead(end, secret=NO_SECRET):
-    """Answer one who connects as a head that knows the secret."""
+    """Answer one who connects as a leader that knows the secret."""
     hello, nonce = read_line(end), os.urandom(32).hex()
     end.sendall(line_of(**{"is": "challenge", "nonce": nonce}))
     read_line(end)
-    end.sendall(line_of(**{"is": "proven", "proof": proof_of("head", secret, hello["role"], hello["nonce"], nonce)}))
+    end.sendall(line_of(**{"is": "proven", "proof": proof_of("leader", secret, hello["role"], hello["nonce"], nonce)}))
 
 
 class Launching(harness.InOwnFolder):

@@ -43,7 +43,7 @@ def shape_mistakes(value, shape, path):
         return [] if value in shape else [f"{path}: {value!r} is none of {sorted(shape)}"]
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return [f"{path} is no list"]
+            return [f"{path} is not a list"]
         return [told for i, item in enumerate(value) for told in shape_mistakes(item, shape[0], f"{path}[{i}]")]
     if isinstance(shape, type):
         good = isinstance(value, shape) and not (shape is int and isinstance(value, bool))

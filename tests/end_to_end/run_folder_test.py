@@ -186,7 +186,7 @@ class LoadingFromTheRunFolder(RunFolder):
         shutil.rmtree(self.folder / "run/checkpoints")
         shutil.rmtree(self.folder / "run.1")
         told = self.train(*ANEW, **length, load_checkpoint="run", code=2)
-        self.assertRegex(told, "set aside with an earlier run as .*/run.1, which is gone")
+        self.assertRegex(told, "set aside with an earlier run as .*/run.1, which no longer exists; give its new path")
 
     def test_a_restart_after_a_crash_while_setting_aside_finds_them_too(self):
         """Between the renames, and between the last of them and run.json: in either case the journal knows."""

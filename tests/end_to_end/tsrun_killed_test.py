@@ -225,7 +225,7 @@ class KilledOnHosts(launch_hosts_test.Hosts):
         jobs[0].kill()
         self.wait_until(lambda: not self.processes(), "the workers' own end", 90)
         told = self.end_of(jobs[1], 1)
-        self.assertRegex(told, "the tsrun that leads, on 10.77.0.1, was killed; the workers here train on for 1 s")
+        self.assertRegex(told, "the leading tsrun, on 10.77.0.1, was killed; the workers here train on for 1 s")
         after = self.steps_logged("disturbed")
         self.assertLess(after, STEPS)
         self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith(f"{after:07d}"), told)

@@ -23,10 +23,10 @@ void read(const std::string& line) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string line(reinterpret_cast<const char*>(data), size);
   read<tsrun::AnyMessage>(line);
-  read<tsrun::StrangerMessage>(line);
+  read<tsrun::UnauthenticatedMessage>(line);
   read<tsrun::AnswerMessage>(line);
-  read<tsrun::NewcomerMessage>(line);
-  read<tsrun::GuestMessage>(line);
+  read<tsrun::RendezvousMessage>(line);
+  read<tsrun::PendingMessage>(line);
   read<tsrun::FromHostMessage>(line);
   read<tsrun::FromWorkerMessage>(line);
   read<tsrun::ToHostMessage>(line);

@@ -56,23 +56,23 @@ TEST(Messages, WhatIsWrongIsNamed) {
            {R"({"is":"signal","signal":15.5})", "whole number"},
            {R"({"is":"signal","signal":18446744073709551615})", "whole number"},
            {R"({"is":"signal","signal":-9223372036854775808})", "whole number"},
-           {R"({"is":"signal","signal":1e999})", "no message of tsrun"},
-           {R"({"is":"signal","signal":NaN})", "no message of tsrun"},
+           {R"({"is":"signal","signal":1e999})", "not a message of tsrun"},
+           {R"({"is":"signal","signal":NaN})", "not a message of tsrun"},
            {R"({"is":"signal","signal":15,"more":1})", "has entries that are no fields"},
            {R"({"is":"host"})", "'info' is not there"},
            {R"({"is":"host","info":[],"called":""})", "'info' is not an object"},
            {R"({"is":"worker","attempt":0,"rank":-1,"host":"b"})", "'rank' is not a whole number from 0"},
            {R"({"is":"proof","proof":"0123"})", "'proof' is not a string of 64 hexadecimal digits"},
            {R"({"is":"welcome","id":"../..","alias":"","first_rank":0,"workers":1})", "'id' is not"},
-           {R"({"is":"beat","place":"a\u0000b"})", "'place' is not a string"},
+           {R"({"is":"heartbeat","place":"a\u0000b"})", "'place' is not a string"},
            {R"({"is":"failed","words":{}})", "'words' is not a string"},
            {R"({"is":"tried","failed":[1]})", "'failed' is not a string"},
            {R"({"is":"shout"})", "a message 'shout', which is not expected here"},
-           {"{\"is\":\"a\\u001b[2J\"}", "with a strange name"},
-           {R"({"is":7})", "no message of tsrun"},
-           {R"([])", "no message of tsrun"},
-           {"", "no message of tsrun"},
-           {"\xff\xfe", "no message of tsrun"},
+           {"{\"is\":\"a\\u001b[2J\"}", "with an invalid name"},
+           {R"({"is":7})", "not a message of tsrun"},
+           {R"([])", "not a message of tsrun"},
+           {"", "not a message of tsrun"},
+           {"\xff\xfe", "not a message of tsrun"},
            {std::string(100000, '['), "nests too deeply"}}) {
     EXPECT_NE(refusal<tsrun::AnyMessage>(line).find(reason), std::string::npos)
         << line << ": " << refusal<tsrun::AnyMessage>(line);
@@ -84,10 +84,10 @@ TEST(Messages, NoStrangerMaySendWhatHostsAndWorkersSend) {
   for (const auto& [kind, line] : all) {
     const bool stranger = std::set<std::string>{"hello", "proof"}.count(kind) != 0;
     const bool newcomer = std::set<std::string>{"host", "listening"}.count(kind) != 0;
-    const bool guest = std::set<std::string>{"host", "listening", "agent", "worker"}.count(kind) != 0;
-    EXPECT_EQ(refusal<tsrun::StrangerMessage>(line).empty(), stranger) << kind;
-    EXPECT_EQ(refusal<tsrun::NewcomerMessage>(line).empty(), newcomer) << kind;
-    EXPECT_EQ(refusal<tsrun::GuestMessage>(line).empty(), guest) << kind;
+    const bool client = std::set<std::string>{"host", "listening", "agent", "worker"}.count(kind) != 0;
+    EXPECT_EQ(refusal<tsrun::UnauthenticatedMessage>(line).empty(), stranger) << kind;
+    EXPECT_EQ(refusal<tsrun::RendezvousMessage>(line).empty(), newcomer) << kind;
+    EXPECT_EQ(refusal<tsrun::PendingMessage>(line).empty(), client) << kind;
   }
 }
 

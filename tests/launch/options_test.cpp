@@ -59,7 +59,7 @@ TEST(Options, OptionsOfTwoDialectsContradict) {
 TEST(Options, EveryMistakeIsNamedAtOnce) {
   const auto story = story_of([] { read({"--worker_nun=4", "--cluster_time_out=soon", "--join=yes"}); });
   for (const auto* words :
-       {"did you mean '--worker_num'", "'soon' is no whole number", "'yes' is neither", "PROGRAM is missing"})
+       {"did you mean '--worker_num'", "'soon' is not a whole number", "'yes' is neither", "PROGRAM is missing"})
     EXPECT_TRUE(says(story, words)) << story;
 }
 

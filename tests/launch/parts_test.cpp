@@ -35,7 +35,8 @@ TEST(HostList, MistakesAreNamed) {
                                                                        {":3", "names no host"},
                                                                        {"a:8,b:1", "9 workers"}})
     EXPECT_TRUE(says(story_of([&list = list] { tsrun::listed_hosts(with_hosts(list), 0, 16); }), reason)) << list;
-  EXPECT_TRUE(says(story_of([] { tsrun::listed_hosts(with_hosts("a"), 0, 0); }), "how many workers does a get"));
+  EXPECT_TRUE(
+      says(story_of([] { tsrun::listed_hosts(with_hosts("a"), 0, 0); }), "the number of workers of a is missing"));
 }
 
 TEST(HostList, SparesAreOtherHosts) {
@@ -88,8 +89,9 @@ TEST(Cores, AMapNamesThem) {
   EXPECT_EQ(tsrun::bound_cores(map, 1, 2, cores), (std::vector<int>{3}));
   EXPECT_TRUE(says(story_of([&] { tsrun::bound_cores(map, 2, 3, cores); }), "no entry \"device2\""));
   EXPECT_TRUE(says(story_of([&] { tsrun::bound_cores(R"({"device0": ["9"]})", 0, 1, cores); }), "core 9"));
-  EXPECT_TRUE(says(story_of([&] { tsrun::bound_cores(R"({"device0": ["2-1"]})", 0, 1, cores); }), "'2-1' is no range"));
-  EXPECT_TRUE(says(story_of([&] { tsrun::bound_cores("{device0}", 0, 1, cores); }), "no JSON map"));
+  EXPECT_TRUE(
+      says(story_of([&] { tsrun::bound_cores(R"({"device0": ["2-1"]})", 0, 1, cores); }), "'2-1' is not a range"));
+  EXPECT_TRUE(says(story_of([&] { tsrun::bound_cores("{device0}", 0, 1, cores); }), "not a JSON map"));
   EXPECT_EQ(tsrun::core_list({4, 0, 2, 1}), "0-2,4");
 }
 

@@ -157,8 +157,8 @@ TEST(RotaryScaling, OfYarnSlowsThePairsThatTurnSeldom) {
   EXPECT_FLOAT_EQ(table.tables({}).cosine[0], 1.25F);
 }
 
-/// DeepSeek's and MindSpeed-LLM's definition, with m(a) = 0.1 a ln(factor) + 1: scores times m(mscale_all_dim)^2, rotated
-/// dimensions times m(mscale) / m(mscale_all_dim). Megatron-LM's is the same where both are equal.
+/// DeepSeek's and MindSpeed-LLM's definition, with m(a) = 0.1 a ln(factor) + 1: scores times m(mscale_all_dim)^2,
+/// rotated dimensions times m(mscale) / m(mscale_all_dim). Megatron-LM's is the same where both are equal.
 TEST(RotaryScaling, OfLatentAttentionIsSaidInTwoWays) {
   const auto seed = std::random_device()();
   SCOPED_TRACE(text("seed ", seed));

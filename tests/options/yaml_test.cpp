@@ -162,7 +162,7 @@ TEST_F(Yaml, ABaseThatCannotBeReadIsNamedWhereItIsAsked) {
             "and among the recipes that come with tessera"});
   EXPECT_EQ(problems("base: {x: 1}\n"), Lines{"run.yaml:1: base takes a file name or a list of them, not '{x: 1}'"});
   write("broken.yaml", "a: [1\nb: 2\n");
-  EXPECT_EQ(problems("base: broken.yaml\n").at(0).substr(0, 33), "broken.yaml:2: this is no YAML: e");
+  EXPECT_EQ(problems("base: broken.yaml\n").at(0).substr(0, 33), "broken.yaml:2: this is not YAML: ");
 }
 
 TEST_F(Yaml, WhatIsNoRecipeIsSaidInOneLine) {
@@ -180,7 +180,7 @@ TEST_F(Yaml, WhatIsNoRecipeIsSaidInOneLine) {
   EXPECT_EQ(problems("hello\n"), Lines{"run.yaml: is a word, not a map of groups" + hint});
   EXPECT_EQ(problems("a: 1\n---\nb: 2\n"),
             Lines{"run.yaml:3: a second document begins here; a recipe is one document"});
-  EXPECT_EQ(problems("a: 1\nb: caf\xe9 \n"), Lines{"run.yaml:2: this is no UTF-8 text; save the file as UTF-8"});
+  EXPECT_EQ(problems("a: 1\nb: caf\xe9 \n"), Lines{"run.yaml:2: this is not UTF-8 text; save the file as UTF-8"});
   EXPECT_EQ(problems(",a:\n").size(), 1u);  // of which yaml-cpp reads documents without end
   EXPECT_EQ(problems("a: &x [*x]\n").size(), 1u);
   EXPECT_EQ(problems("? [a, b]\n: 1\n"), Lines{"run.yaml:1: the key is a list or map; expected a word"});

@@ -82,7 +82,7 @@ TEST(LayerPlan, OutputsGoThroughAllStagesBeforeTheNextChunk) {
 TEST(LayerPlan, AListOfThePanGuRecipeWinsOverWhatStandsBesideIt) {
   auto o = listed({{4, 4, 4, 4}, {4, 4, 4, 4}, {4, 4, 4, 4}, {4, 4, 4, 2}});
   o.virtual_pipeline_model_parallel_size = 4;
-  o.num_layers_per_virtual_pipeline_stage = 4;  // 62 / 4 / 4 is no whole number
+  o.num_layers_per_virtual_pipeline_stage = 4;  // 62 / 4 / 4 is not a whole number
   const LayerPlan plan(o, 62);
   EXPECT_EQ(plan.at(3, 3), (Chunk{false, 60, 2, true}));
   EXPECT_EQ(plan.layers_of_stage(0), 16);
@@ -299,8 +299,9 @@ TEST(LayerPlan, ListsOfRecomputationFitTheCut) {
                                   "and select_comm_recompute ask for 3; give at most as many as there are"});
   o.select_comm_recompute = {};
   o.recompute.stages = {{1}, {1}};
-  EXPECT_EQ(mistakes(o, 6), Lines{"parallel_config.recompute: recompute [[1], [1]] is no list of 2 stages of 2 chunks; "
-                                  "give it the form of the cut of layers, [stage][chunk]"});
+  EXPECT_EQ(mistakes(o, 6),
+            Lines{"parallel_config.recompute: recompute [[1], [1]] is not a list of 2 stages of 2 chunks; "
+                  "give it the form of the cut of layers, [stage][chunk]"});
 }
 
 TEST(LayerPlan, AWrongOneIsNotMade) {

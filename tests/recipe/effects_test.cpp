@@ -14,6 +14,7 @@
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
 #include "tests/recipe/groups.h"
+#include "tests/recipe/small_run.h"
 #include "tests/sanitized.h"
 
 namespace tessera::recipe {
@@ -159,11 +160,13 @@ const std::vector<Effect> cases = {
 
 class Effects : public InOwnFolder {
  protected:
+  Effects() : InOwnFolder(folder_in_memory()) {}
   void SetUp() override {
+    write_token_file("tokens", 7);
     write("run.yaml",
           "training_config: {training_iters: 3, output_dir: run, log_interval: 1, tensorboard: false, eval_iters: 0}\n"
-          "model_config: {num_layers: 2, hidden_size: 16, num_attention_heads: 4, seq_length: 8, vocab_size: 16}\n"
-          "dataset_config: {dataset_type: mock, batch_size: 2}\n");
+          "model_config: {num_layers: 2, hidden_size: 16, num_attention_heads: 4, seq_length: 8, vocab_size: 64}\n"
+          "dataset_config: {data_path: tokens, batch_size: 2}\n");
   }
   static Recipe recipe(const Lines& sets) { return read_recipe("run.yaml", sets, {}); }
   static bool idle(const Lines& sets, const std::string& key) {

@@ -15,6 +15,7 @@
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
 #include "tests/recipe/every_option_cases.h"
+#include "tests/recipe/small_run.h"
 #include "tests/recipe/text_format.h"
 #include "tests/story.h"
 
@@ -29,10 +30,10 @@ using Sight = std::map<Seen, std::string>;
 
 class EveryOption : public InOwnFolder {
  protected:
-  EveryOption() : InOwnFolder(in_memory()) {
+  EveryOption() : InOwnFolder(folder_in_memory()) {
     fs::create_directory("data");
-    plant("data/a", 7);
-    plant("data/b", 11);
+    write_token_file("data/a", 7);
+    write_token_file("data/b", 11);
     write("small.json", R"({"a": 0, "<|endoftext|>": 1})");
     std::string large = "{";
     for (int i = 0; i < 140; ++i) large += text("\"a", i, "\": ", i, ", ");
@@ -60,23 +61,6 @@ class EveryOption : public InOwnFolder {
           "model_config: {num_layers: 1, hidden_size: 16, num_attention_heads: 4, seq_length: 8, vocab_size: 64}\n"
           "optimizer_config: {learning_rate: 1e-3}\n"
           "dataset_config: {batch_size: 2}\n");
-  }
-
-  /// Where saving a checkpoint waits for no disk.
-  static std::string in_memory() { return fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir(); }
-
-  /// Documents of some twenty tokens below 63, each ended by 63.
-  static void plant(const std::string& prefix, std::int32_t step) {
-    data::IndexedDatasetBuilder data(prefix, data::TokenType::uint16);
-    std::int32_t token = 1;
-    for (std::int32_t i = 0; i < 40; ++i) {
-      std::vector<std::int32_t> document;
-      for (std::int32_t k = 0; k < 9 + i % 23; ++k) document.push_back(token = (token * step + i) % 60);
-      document.push_back(63);
-      data.add_sequence(document);
-      data.end_document();
-    }
-    data.finish();
   }
 
   /// Ten samples of a prompt and an answer, of 6 to 15 tokens, or packed ones of eight tokens in two parts.
@@ -147,8 +131,8 @@ class EveryOption : public InOwnFolder {
     return sight;
   }
 
-  /// Of a trace, the names of its events and their arguments; of the data loader's workers only that there are some, since
-  /// nobody knows how far they are ahead.
+  /// Of a trace, the names of its events and their arguments; of the data loader's workers only that there are some,
+  /// since nobody knows how far they are ahead.
   static std::string events_of(const std::string& trace) {
     std::set<std::string> reading;
     std::string all;

@@ -24,11 +24,11 @@ TEST(Faults, AreReadAsRankStepPhaseModeAndStart) {
 TEST(Faults, WhatIsWrongIsNamed) {
   const auto story = [](const char* words) { return story_of([&] { read_fault(words); }); };
   EXPECT_TRUE(says(story("1:2:update"), "3 parts; expected RANK:STEP:PHASE:MODE")) << story("1:2:update");
-  EXPECT_TRUE(says(story("1:2:updat:kill"), "'updat' is no phase; known: start, forward, reduce, commit, update"));
-  EXPECT_TRUE(says(story("1:2:update:die"), "'die' is no mode; known: kill, term, segv"));
-  EXPECT_TRUE(says(story("-1:2:update:kill"), "'-1' is no rank"));
-  EXPECT_TRUE(says(story("1:2x:update:kill"), "'2x' is no step"));
-  EXPECT_TRUE(says(story("1:2:update:kill:first"), "'first' is no start"));
+  EXPECT_TRUE(says(story("1:2:updat:kill"), "'updat' is not a phase; known: start, forward, reduce, commit, update"));
+  EXPECT_TRUE(says(story("1:2:update:die"), "'die' is not a mode; known: kill, term, segv"));
+  EXPECT_TRUE(says(story("-1:2:update:kill"), "'-1' is not a rank"));
+  EXPECT_TRUE(says(story("1:2x:update:kill"), "'2x' is not a step"));
+  EXPECT_TRUE(says(story("1:2:update:kill:first"), "'first' is not a start"));
 }
 
 TEST(Faults, ComeToTheirRankStepPhaseAndStartOnly) {

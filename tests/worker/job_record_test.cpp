@@ -30,7 +30,7 @@ class JobRecordTest : public testing::Test {
 };
 
 TEST_F(JobRecordTest, IsFoundWithTheSizeOfItsState) {
-  EXPECT_EQ(job().record.id, "") << "a folder without a record is no job";
+  EXPECT_EQ(job().record.id, "") << "a folder without a record is not a job";
   leave(0, 4, {"--worker_num=3", "tessera", "train", "a b.yaml"});
   std::ofstream(folder_ / "state.0") << std::string(1000, 'x');
   std::ofstream(folder_ / "vader_segment") << std::string(1000, 'x');

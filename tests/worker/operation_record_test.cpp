@@ -28,7 +28,7 @@ TEST_F(OperationRecords, ShowsOthersWhatAProcessDoesAndDid) {
   EXPECT_TRUE(entries[0].inside());
   EXPECT_EQ(entries[0].sequence, 17U);
   EXPECT_TRUE(says(describe(entries[0], entries[0].entered + 12.5),
-                   "in all_reduce 17 of group tensor, 4096 bytes, asked by 'linear_fc2 of layer 3', for 12.5 s"));
+                   "in all_reduce 17 of group tensor, 4096 bytes, called by 'linear_fc2 of layer 3', for 12.5 s"));
   writer.leave();
   entries = reader->read();
   ASSERT_FALSE(entries[0].inside());

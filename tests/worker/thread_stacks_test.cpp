@@ -13,7 +13,8 @@
 namespace tessera::worker {
 namespace {
 
-/// What a child process with ThreadStacks writes to standard error until it says the end. `work`: what its main thread does once it has written "ready".
+/// What a child process with ThreadStacks writes to standard error until it says the end. `work`: what its main thread
+/// does once it has written "ready".
 template <class Work>
 std::string stacks_of_child(int times, Work work) {
   int ends[2];

@@ -147,8 +147,8 @@ class ExpertGroup {
   std::size_t size_ = 0;
 };
 
-/// Rows of each expert times its weight: y = x w^T (forward) or dx = dy w (backward_input). weight(e): the leaf of expert
-/// e, of shape [out, in].
+/// Rows of each expert times its weight: y = x w^T (forward) or dx = dy w (backward_input). weight(e): the leaf of
+/// expert e, of shape [out, in].
 template <class Weight>
 void times_weights(Tape& tape, const Rows& rows, kernels::LinearProduct product, std::int64_t in, std::int64_t out,
                    const kernels::Elements& left, const Weight& weight, DType type,

@@ -55,8 +55,8 @@ class ExpertRanks {
 ///   x          [.., h]   kept for the backward pass
 ///   fc1[e]     [F, h], or [2 F, h] for a gated network
 ///   fc2[e]     [h, F]
-///   y          [.., h] in the tape's compute type; in 16 bits each choice is computed in fp32 from the activation on, and
-///              the sum is rounded once
+///   y          [.., h] in the tape's compute type; in 16 bits each choice is computed in fp32 from the activation on,
+///              and the sum is rounded once
 ///
 /// Keeps, besides x, what is before the activation for each choice; the activation is computed again in the backward
 /// pass. `fc1` and `fc2` must stay valid until the backward pass is done. Experts that no token chose take part with a

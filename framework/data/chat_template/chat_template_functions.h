@@ -33,7 +33,8 @@ std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalized(std::string_view text);
 std::string titled(std::string_view text);
-/// Every occurrence of `from`, or the first `count` ones (-1: all), replaced; an empty `from` stands between code points.
+/// Every occurrence of `from`, or the first `count` ones (-1: all), replaced; an empty `from` stands between code
+/// points.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to, std::int64_t count);
 
 }  // namespace tessera::data::chat

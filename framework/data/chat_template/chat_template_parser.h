@@ -10,8 +10,8 @@
 
 namespace tessera::data::chat {
 
-/// A node of a parsed template. What `children` and `text` are is said for each kind; null children are allowed where it
-/// says so.
+/// A node of a parsed template. What `children` and `text` are is said for each kind; null children are allowed where
+/// it says so.
 struct Node {
   enum class Kind {
     // Statements.

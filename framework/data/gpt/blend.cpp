@@ -94,7 +94,7 @@ Blend blend_of_words(const std::vector<std::string>& words) {
         blend.weights->push_back(*weights[i / 2]);
       }
     } else if (!std::all_of(first_none, weights.end(), is_none)) {
-      // Megatron-LM looks only at what follows the first word that is no number: the rest are prefixes there too.
+      // Megatron-LM looks only at what follows the first word that is not a number: the rest are prefixes there too.
       throw BadBlend{text("'", words[static_cast<std::size_t>(2 * (first_none - weights.begin()))],
                           "' stands where a weight is expected"),
                      "give a weight before each prefix, or before none"};

@@ -39,8 +39,8 @@ std::vector<double> normalized(std::span<const double> weights);
 /// Of `samples` those that a part of this normalized weight gives; with a surplus, those that are built for it.
 std::int64_t samples_of_part(std::int64_t samples, double weight, double surplus = 0);
 
-/// Megatron-LM's order of a blend: which part each sample comes from, and its number there. Each sample goes to the part
-/// that is most behind its weight, to the first of equals.
+/// Megatron-LM's order of a blend: which part each sample comes from, and its number there. Each sample goes to the
+/// part that is most behind its weight, to the first of equals.
 struct BlendIndex {
   IndexArray part;         ///< [size] int16
   IndexArray part_sample;  ///< [size] int64

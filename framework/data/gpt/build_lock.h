@@ -6,8 +6,9 @@
 
 namespace tessera::data {
 
-/// An exclusive lock by which one process of a file system builds something while the others wait. The system releases it
-/// however the process ends (flock). Its file holds the owner's process and host for messages; it is deleted with the lock.
+/// An exclusive lock by which one process of a file system builds something while the others wait. The system releases
+/// it however the process ends (flock). Its file holds the owner's process and host for messages; it is deleted with
+/// the lock.
 class BuildLock {
  public:
   /// The lock, or null if another process holds it. Throws IoError if the file cannot be made there. On a file system

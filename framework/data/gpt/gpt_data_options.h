@@ -42,7 +42,8 @@ struct GptSources {
   std::array<std::optional<Blend>, 3> per_split;  ///< without `blend`: train, valid, test
 };
 
-/// Reads the files that the options name. Throws ConfigError if there is no data, or options break a rule of describe().
+/// Reads the files that the options name. Throws ConfigError if there is no data, or options break a rule of
+/// describe().
 GptSources gpt_sources(const GptDataOptions& options);
 
 }  // namespace tessera::data

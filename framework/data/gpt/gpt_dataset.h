@@ -61,9 +61,9 @@ void describe_documents(options::Schema<Options>& s) {
 
 /// Megatron-LM's GPTDataset: sample i is seq_length tokens of the joined documents, labels are the tokens that follow.
 ///
-/// A sample that is not full is padded. Where the label is the pad token, labels are -1 and the loss mask is 0; where the
-/// input is, tokens are 0: as Megatron-LM does it, also for pad tokens of the text. After an end of document at p (p
-/// itself still belongs to its document): with reset_position_ids positions begin again at p + 1; with
+/// A sample that is not full is padded. Where the label is the pad token, labels are -1 and the loss mask is 0; where
+/// the input is, tokens are 0: as Megatron-LM does it, also for pad tokens of the text. After an end of document at p
+/// (p itself still belongs to its document): with reset_position_ids positions begin again at p + 1; with
 /// reset_attention_mask no token after p sees p or what is before; with eod_mask_loss the mask at p is 0.
 class GptDataset final : public Dataset {
  public:
@@ -75,8 +75,8 @@ class GptDataset final : public Dataset {
     DocumentOptions options;
     std::string description;  ///< Megatron-LM's unique_description; may be empty
   };
-  /// Builds the index in memory. Throws ConfigError when the range is too small (see plan_gpt_index), or an option needs
-  /// an eod and there is none.
+  /// Builds the index in memory. Throws ConfigError when the range is too small (see plan_gpt_index), or an option
+  /// needs an eod and there is none.
   GptDataset(std::shared_ptr<const TokenSource> source, const Request& request);
   /// With an index of this request.
   GptDataset(std::shared_ptr<const TokenSource> source, Request request, GptIndex index);

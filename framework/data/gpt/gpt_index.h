@@ -39,9 +39,9 @@ struct SampleStart {
   std::int64_t document, offset;
 };
 
-/// Megatron-LM's document, sample and shuffle index, value by value and type by type: sequences in a random order for as
-/// many epochs as are needed, joined and cut every seq_length tokens, the samples in a random order. The last epoch keeps
-/// its samples at the end when less than 80 % of them are wanted.
+/// Megatron-LM's document, sample and shuffle index, value by value and type by type: sequences in a random order for
+/// as many epochs as are needed, joined and cut every seq_length tokens, the samples in a random order. The last epoch
+/// keeps its samples at the end when less than 80 % of them are wanted.
 struct GptIndex {
   IndexArray documents;  ///< [documents] int32: sequence numbers
   IndexArray starts;     ///< [samples + 1, 2]: document and offset; a sample ends where the next begins

@@ -23,8 +23,8 @@ struct SplitWanted {
 };
 using SplitsWanted = std::array<std::optional<SplitWanted>, 3>;
 
-/// Builds Megatron-LM's GPTDataset, MockGPTDataset and BlendedDataset: which samples each part of a blend gives, the text
-/// that names their index files, and the files.
+/// Builds Megatron-LM's GPTDataset, MockGPTDataset and BlendedDataset: which samples each part of a blend gives, the
+/// text that names their index files, and the files.
 class GptSplits {
  public:
   struct Options {
@@ -53,18 +53,18 @@ class GptSplits {
   explicit GptSplits(Options options) : options_(std::move(options)) {}
 
   using Splits = std::array<std::unique_ptr<Dataset>, 3>;
-  /// One blend that `split` ("969, 30, 1") divides. A split is null if its weight is 0, or it is not wanted, or it is the
-  /// test split and so small that it has no sequence. Throws ConfigError for files that are missing or damaged, for a
-  /// split without a sample, and for a blend with weights of which one epoch is wanted.
+  /// One blend that `split` ("969, 30, 1") divides. A split is null if its weight is 0, or it is not wanted, or it is
+  /// the test split and so small that it has no sequence. Throws ConfigError for files that are missing or damaged, for
+  /// a split without a sample, and for a blend with weights of which one epoch is wanted.
   Splits of_blend(const Blend& blend, const std::string& split, const SplitsWanted& wanted) const;
   /// A blend of its own for one split (0 train, 1 valid, 2 test).
   std::unique_ptr<Dataset> of_split(const Blend& blend, std::size_t split, SplitWanted wanted) const;
   /// Mock data, each split a third.
   Splits of_mock(const std::shared_ptr<const TokenSource>& source, const SplitsWanted& wanted) const;
 
-  /// All that a run wants, from what its recipe names. With `multiple_validation_sets` each prefix of `per_split[1]` is a
-  /// validation set with the number of samples that is asked for, else there is one set. Throws ConfigError if the number
-  /// of names differs from that of the sets, and as of_blend.
+  /// All that a run wants, from what its recipe names. With `multiple_validation_sets` each prefix of `per_split[1]` is
+  /// a validation set with the number of samples that is asked for, else there is one set. Throws ConfigError if the
+  /// number of names differs from that of the sets, and as of_blend.
   DataSplits of_run(const std::optional<Blend>& blend, const std::string& split,
                     const std::array<std::optional<Blend>, 3>& per_split, const SamplesAsked& asked) const;
 

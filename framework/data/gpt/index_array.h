@@ -41,7 +41,8 @@ class IndexArray {
   /// Memory with zeros.
   IndexArray(IndexType type, std::vector<std::int64_t> shape);
   /// Maps a .npy file of versions 1 to 3. Throws ConfigError, naming the file, if it is none, holds another type than
-  /// those of IndexType or Fortran's order, or has more or fewer bytes than its shape says; IoError if it cannot be read.
+  /// those of IndexType or Fortran's order, or has more or fewer bytes than its shape says; IoError if it cannot be
+  /// read.
   static IndexArray map(const std::filesystem::path& file);
 
   IndexType type() const { return type_; }

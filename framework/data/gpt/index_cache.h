@@ -15,9 +15,9 @@ using TellLine = std::function<void(const std::string&)>;
 /// Megatron-LM's cache of indices: <md5 of the description>-<class>-<split>-description.txt and one .npy file for each
 /// array. What it wrote is used here and the other way round.
 ///
-/// One process of each file system builds what is missing, under a lock beside the files; the others wait for it, and if
-/// it dies, one of them takes over. Files get their names when they are complete, description.txt last. Afterwards all
-/// map the same files.
+/// One process of each file system builds what is missing, under a lock beside the files; the others wait for it, and
+/// if it dies, one of them takes over. Files get their names when they are complete, description.txt last. Afterwards
+/// all map the same files.
 class IndexCache {
  public:
   struct Options {
@@ -48,7 +48,7 @@ class IndexCache {
   explicit IndexCache(Options options);
 
   /// The arrays: mapped from a complete cache, else built, and written if the folder can be written. Files that do not
-  /// fit the request are told of and written anew. Throws what `build` throws.
+  /// fit the request are told of and rewritten. Throws what `build` throws.
   Result get(const Request& request) const;
 
  private:

@@ -20,7 +20,7 @@ std::vector<double> weights_of(const std::string& words) {
     const auto word = words.substr(at, end - at);
     char* stop = nullptr;
     weights.push_back(std::strtod(word.c_str(), &stop));
-    if (*stop != 0 || word == ".") refuse("has a weight that is no number");
+    if (*stop != 0 || word == ".") refuse("has a weight that is not a number");
     at = end;
   }
   if (weights.size() > 3) refuse("has more than three weights");

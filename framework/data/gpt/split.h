@@ -17,7 +17,8 @@ struct SplitBounds {
   double first = 0, last = 0;
 };
 
-/// The bounds that weights such as "969, 30, 1" mean: Megatron-LM's `split_matrix`, to the last bit. Throws as cut_split.
+/// The bounds that weights such as "969, 30, 1" mean: Megatron-LM's `split_matrix`, to the last bit. Throws as
+/// cut_split.
 std::array<std::optional<SplitBounds>, 3> split_bounds(const std::string& weights);
 
 /// Cuts `sequences` for train, valid and test by weights such as "969, 30, 1" (every run of digits and dots is a

@@ -110,7 +110,7 @@ void IndexedDataset::read_header() {
   const auto wrong = [&](const auto&... message) { throw ConfigError(text(prefix_, ".idx: ", message...)); };
   if (bytes.size() < header_size || std::memcmp(bytes.data(), magic.data(), magic.size()) != 0)
     wrong(
-        "is no index of tokens: it does not begin with MMIDIDX; was it made by `tessera data preprocess` or "
+        "is not an index of tokens: it does not begin with MMIDIDX; was it made by `tessera data preprocess` or "
         "Megatron-LM?");
   const auto version = load<std::uint64_t>(bytes.data() + 9);
   if (version != 1) wrong("has version ", version, "; only version 1 is known");

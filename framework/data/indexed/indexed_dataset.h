@@ -26,7 +26,8 @@ TokenType token_type_for(std::int64_t vocab_size);
 std::string token_index_header(TokenType type, std::int64_t sequences, std::int64_t bounds);
 
 /// Reader of PREFIX.bin and PREFIX.idx, the format of Megatron-LM's IndexedDataset; docs/data.md has every byte. Both
-/// files are mapped, the .bin file only if that is asked for. Opening reads the whole index, 20 bytes for each sequence, and no token.
+/// files are mapped, the .bin file only if that is asked for. Opening reads the whole index, 20 bytes for each
+/// sequence, and no token.
 class IndexedDataset final : public TokenSource {
  public:
   /// `map_data` false: tokens are read from the .bin file with plain reads, for file systems where mapping is slow.

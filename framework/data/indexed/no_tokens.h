@@ -4,8 +4,9 @@
 
 namespace tessera::data {
 
-/// Stands for a dataset on ranks that need no tokens: pipeline stages without embedding and loss. As many samples of the
-/// same length; tokens are 0, labels -1, the loss mask is 0, positions count from 0 and each sample is one document.
+/// Stands for a dataset on ranks that need no tokens: pipeline stages without embedding and loss. As many samples of
+/// the same length; tokens are 0, labels -1, the loss mask is 0, positions count from 0 and each sample is one
+/// document.
 class NoTokens final : public Dataset {
  public:
   NoTokens(std::int64_t samples, std::int64_t seq_length) : samples_(samples), seq_length_(seq_length) {}

@@ -72,11 +72,11 @@ std::optional<TokenChecksums> TokenChecksums::open(const std::string& prefix, st
   if (!std::filesystem::exists(name, ignored)) return {};
   auto file = map_input(name, "file of checksums");
   const auto bytes = file.bytes();
-  constexpr auto advice = "; make it anew with `tessera data checksum`, or delete it";
+  constexpr auto advice = "; regenerate it with `tessera data checksum`, or delete it";
   Header header{};
   if (bytes.size() >= sizeof header) std::memcpy(&header, bytes.data(), sizeof header);
   if (std::string_view(header.magic, sizeof header.magic) != checksums_magic || header.chunk_bytes != chunk_bytes)
-    throw ConfigError(text(name, ": is no file of checksums of this version", advice));
+    throw ConfigError(text(name, ": is not a file of checksums of this version", advice));
   TokenChecksums sums(prefix, std::move(file), header.data_bytes);
   const auto expected = sizeof header + 4 * (static_cast<std::size_t>(sums.chunks()) + 1);
   if (bytes.size() != expected || number_at(bytes, expected - 4) != crc32c(bytes.first(expected - 4)))
@@ -93,7 +93,7 @@ void TokenChecksums::check_index(std::span<const std::byte> content) const {
   if (const auto sum = crc32c(content); sum != header.index_sum)
     throw ConfigError(text(prefix_, ".idx: has the checksum ", hex(sum), ", but ", file_of(prefix_), " says ",
                            hex(header.index_sum),
-                           "; it is damaged or was made anew. Restore it, or make the checksums anew with `tessera "
+                           "; it is damaged or was regenerated. Restore it, or regenerate the checksums with `tessera "
                            "data checksum`"));
 }
 
@@ -106,7 +106,7 @@ void TokenChecksums::check(std::int64_t chunk, std::uint32_t sum) const {
   if (sum == expected) return;
   throw BadSampleError(text(prefix_, ".bin: bytes ", first_of(chunk), " to ", first_of(chunk) + bytes_of(chunk),
                             " have the checksum ", hex(sum), ", but ", file_of(prefix_), " says ", hex(expected),
-                            "; the file is damaged or was made anew. Restore it, or make the checksums anew with "
+                            "; the file is damaged or was regenerated. Restore it, or regenerate the checksums with "
                             "`tessera data checksum`"));
 }
 

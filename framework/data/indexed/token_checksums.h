@@ -17,8 +17,8 @@ class TokenChecksums {
   static constexpr std::uint64_t chunk_bytes = 64 << 10U;
 
   static std::string file_of(const std::string& prefix) { return prefix + ".crc"; }
-  /// Computes the checksums of a dataset and writes PREFIX.crc. `progress` is told bytes done and all. Throws ConfigError
-  /// if a file is missing, IoError if one cannot be read or written.
+  /// Computes the checksums of a dataset and writes PREFIX.crc. `progress` is told bytes done and all. Throws
+  /// ConfigError if a file is missing, IoError if one cannot be read or written.
   static void write(const std::string& prefix,
                     const std::function<void(std::int64_t done, std::int64_t all)>& progress = {});
   /// Of PREFIX.crc; absent if there is no such file. Throws ConfigError if it is damaged or belongs to a .bin file of
@@ -42,7 +42,8 @@ class TokenChecksums {
   std::uint64_t data_bytes_;
 };
 
-/// Compares all of a dataset with PREFIX.crc. Throws ConfigError, naming the first difference, and if there is no PREFIX.crc.
+/// Compares all of a dataset with PREFIX.crc. Throws ConfigError, naming the first difference, and if there is no
+/// PREFIX.crc.
 void verify_checksums(const std::string& prefix,
                       const std::function<void(std::int64_t done, std::int64_t all)>& progress = {});
 

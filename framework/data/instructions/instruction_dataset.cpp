@@ -60,7 +60,7 @@ std::array<SequenceRange, 3> instruction_split(const std::string& weights, std::
     const auto read = std::from_chars(word.data(), word.data() + word.size(), value);
     if (word.empty() || read.ec != std::errc() || read.ptr != word.data() + word.size() || !std::isfinite(value) ||
         value < 0)
-      throw ConfigError(text("split '", weights, "': '", word, "' is no weight; give for example \"969,30,1\""));
+      throw ConfigError(text("split '", weights, "': '", word, "' is not a weight; give for example \"969,30,1\""));
     if (count < 3) parts[count] = value;
     begin = end + 1;
   }

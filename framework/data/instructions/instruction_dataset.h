@@ -17,7 +17,8 @@ namespace tessera::data {
 struct InstructionFiles {
   IndexedDataset input_ids, attention_mask, labels;
 
-  /// Throws ConfigError if one of the files is missing or damaged, or if they differ in numbers or lengths of sequences.
+  /// Throws ConfigError if one of the files is missing or damaged, or if they differ in numbers or lengths of
+  /// sequences.
   explicit InstructionFiles(const std::string& prefix);
   std::int64_t samples() const { return input_ids.sequences(); }
 };
@@ -38,7 +39,7 @@ std::vector<std::int64_t> instruction_order(const SequenceRange& range, std::int
                                             bool shuffle, std::int64_t pad_to);
 
 /// The ranges of train, valid and test as Megatron-LM's older get_train_valid_test_split_ cuts them. Throws ConfigError
-/// for text that is no list of weights.
+/// for text that is not a list of weights.
 std::array<SequenceRange, 3> instruction_split(const std::string& weights, std::int64_t samples);
 
 /// MindSpeed-LLM's DecoderPackedMTFDataset and its collator, padded on the right to seq_length. Labels are those of the

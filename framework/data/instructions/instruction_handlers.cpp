@@ -49,8 +49,9 @@ InstructionHandler::InstructionHandler(const std::string& name, const std::strin
 void InstructionHandler::map_names(const std::string& map_keys) {
   const auto map = parse_json<Json>(map_keys);
   if (!map.is_object())
-    throw ConfigError(text("--map-keys: '", map_keys,
-                           "' is no JSON object; expected for example '{\"prompt\": \"question\", \"query\": null}'"));
+    throw ConfigError(
+        text("--map-keys: '", map_keys,
+             "' is not a JSON object; expected for example '{\"prompt\": \"question\", \"query\": null}'"));
   std::vector<std::pair<std::string, std::string*>> names;
   if (is_alpaca_)
     names = {{"prompt", &prompt_},
@@ -71,7 +72,7 @@ void InstructionHandler::map_names(const std::string& map_keys) {
       std::string all;
       for (const auto& one : names) all += text(all.empty() ? "" : ", ", one.first);
       throw ConfigError(
-          text("--map-keys: '", key, "' is no name of this handler; expected ", all, is_alpaca_ ? "" : ", tags"));
+          text("--map-keys: '", key, "' is not a name of this handler; expected ", all, is_alpaca_ ? "" : ", tags"));
     }
     if (!value.is_null() && !value.is_string())
       throw ConfigError(text("--map-keys: the column of '", key, "' must be a text, or null for none"));
@@ -102,9 +103,10 @@ void InstructionHandler::map_tags(const Json& tags) {
     else if (key == "system_tag")
       tags_.system = name;
     else
-      throw ConfigError(text("--map-keys: '", key,
-                             "' is no tag; expected role_tag, content_tag, user_tag, assistant_tag, observation_tag, "
-                             "function_tag, system_tag"));
+      throw ConfigError(
+          text("--map-keys: '", key,
+               "' is not a tag; expected role_tag, content_tag, user_tag, assistant_tag, observation_tag, "
+               "function_tag, system_tag"));
   }
   if (tags_.role.empty() || tags_.content.empty())
     throw ConfigError("--map-keys: tags replaces all tags, so it must give role_tag and content_tag too");
@@ -113,7 +115,7 @@ void InstructionHandler::map_tags(const Json& tags) {
 std::optional<Conversation> InstructionHandler::operator()(std::string_view line, std::vector<bool>& seen,
                                                            std::string& why) const {
   const auto row = parse_json<Json>(line);
-  if (!row.is_object()) throw ConfigError("is no JSON object; correct or remove the row");
+  if (!row.is_object()) throw ConfigError("is not a JSON object; correct or remove the row");
   for (std::size_t i = 0; i < columns_.size(); ++i)
     if (row.contains(columns_[i])) seen[i] = true;
   return is_alpaca_ ? alpaca(row, why) : sharegpt(row, why);
@@ -129,7 +131,7 @@ std::optional<Conversation> InstructionHandler::alpaca(const Json& row, std::str
   if (!history_.empty() && field(row, history_).is_array())
     for (const auto& turn : field(row, history_)) {
       if (!turn.is_array() || turn.size() != 2)
-        throw ConfigError(text("'", history_, "' has an element that is no pair of a prompt and an answer"));
+        throw ConfigError(text("'", history_, "' has an element that is not a pair of a prompt and an answer"));
       made.messages.push_back({Role::user, words_of(turn[0], text("a prompt of '", history_, "'"))});
       made.messages.push_back({Role::assistant, words_of(turn[1], text("an answer of '", history_, "'"))});
     }

@@ -24,15 +24,15 @@ struct Conversation {
 /// Const and safe to share between threads.
 class InstructionHandler {
  public:
-  /// `map_keys`: the JSON object of --map-keys, or empty. Throws ConfigError for a handler that is not supported, and for
-  /// names that the handler does not have.
+  /// `map_keys`: the JSON object of --map-keys, or empty. Throws ConfigError for a handler that is not supported, and
+  /// for names that the handler does not have.
   InstructionHandler(const std::string& name, const std::string& map_keys);
 
   /// Columns that some row must have: a key that a row lacks is null there.
   const std::vector<std::string>& columns() const { return columns_; }
   /// The conversation of a row; null if MindSpeed-LLM leaves out the row, and then `why` says the reason. `seen` has a
-  /// flag for each column, set for those that the row has. Throws ConfigError, without file and line, for a row at which
-  /// MindSpeed-LLM stops.
+  /// flag for each column, set for those that the row has. Throws ConfigError, without file and line, for a row at
+  /// which MindSpeed-LLM stops.
   std::optional<Conversation> operator()(std::string_view row, std::vector<bool>& seen, std::string& why) const;
 
  private:

@@ -87,7 +87,7 @@ class InstructionRows::Text final : public Source {
     while (is_blank(peek())) take();
   }
   void take_element(std::string& json) {
-    if (peek() != '{') refuse("has an element in its list that is no object");
+    if (peek() != '{') refuse("has an element in its list that is not an object");
     std::int64_t depth = 0;
     bool in_string = false;
     do {

@@ -11,8 +11,8 @@ namespace tessera::data {
 /// Holds one row and one block of a file.
 class InstructionRows {
  public:
-  /// `columns`: of Parquet files, those that are read; empty: all. Patterns in `inputs` are expanded. Throws ConfigError
-  /// if a pattern matches nothing.
+  /// `columns`: of Parquet files, those that are read; empty: all. Patterns in `inputs` are expanded. Throws
+  /// ConfigError if a pattern matches nothing.
   InstructionRows(const std::vector<std::string>& inputs, std::vector<std::string> columns);
   InstructionRows(const InstructionRows&) = delete;
   InstructionRows& operator=(const InstructionRows&) = delete;

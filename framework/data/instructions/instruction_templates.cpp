@@ -15,8 +15,8 @@ using Json = nlohmann::ordered_json;
 using Slots = PromptTemplate::Slots;
 using SlotKind = PromptTemplate::Slot::Kind;
 
-// The formats of MindSpeed-LLM's templates.json (August 2026) without its long system messages; "like" takes what is not
-// given from another one.
+// The formats of MindSpeed-LLM's templates.json (August 2026) without its long system messages; "like" takes what is
+// not given from another one.
 constexpr const char* built_in = R"json([
 {"name": "default", "user": ["Human: {{content}}\nAssistant:"], "system": ["{{content}}\n"], "separator": ["\n"]},
 {"name": "empty", "user": ["{{content}}"], "assistant": ["{{content}}"]},
@@ -227,7 +227,7 @@ PromptTemplate prompt_template(const std::string& name, const std::string& file)
   }
   const auto all = parse_json<Json>(read_input(file, "prompt templates"));
   if (!all.is_array())
-    throw ConfigError(text(file, ": is no JSON list of prompt templates, as MindSpeed-LLM's templates.json is"));
+    throw ConfigError(text(file, ": is not a JSON list of prompt templates, as MindSpeed-LLM's templates.json is"));
   const auto* entry = named(all, name);
   if (entry == nullptr)
     throw ConfigError(text(file, ": has no prompt template '", name, "', only ", joined_names(all)));

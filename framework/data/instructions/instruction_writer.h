@@ -34,11 +34,11 @@ struct InstructionWriteResult {
   std::vector<std::string> reasons;  ///< of the first rows left out or skipped: file, line, reason
 };
 
-/// Instructions to token files, byte for byte as MindSpeed-LLM's preprocess_data.py. Memory does not grow with the input,
-/// except with `pack`: 8 bytes for each token, because all rows are sorted by length.
+/// Instructions to token files, byte for byte as MindSpeed-LLM's preprocess_data.py. Memory does not grow with the
+/// input, except with `pack`: 8 bytes for each token, because all rows are sorted by length.
 ///
-/// Throws ConfigError, naming file and line, for a row at which that program stops; if no row is left; if a column is in
-/// no row; if the request is not consistent, or the tokenizer lacks a token of the template. Then nothing is left
+/// Throws ConfigError, naming file and line, for a row at which that program stops; if no row is left; if a column is
+/// in no row; if the request is not consistent, or the tokenizer lacks a token of the template. Then nothing is left
 /// behind, and older files of these names stay.
 InstructionWriteResult write_instructions(const Tokenizer& tokenizer, const InstructionWriteRequest& request,
                                           const std::function<void(const PreprocessProgress&)>& progress = {});

@@ -22,7 +22,7 @@ class ConversationFile {
   /// "file:line" of a line by its number from 0.
   std::string place(std::int64_t line) const;
   /// The conversations of a line: each begins at a message of role system, or at the beginning of the line. Throws
-  /// ConfigError, beginning with file:line, if it is no JSON object with messages.
+  /// ConfigError, beginning with file:line, if it is not a JSON object with messages.
   std::vector<nlohmann::ordered_json> conversations(std::int64_t line) const;
 
  private:

@@ -45,8 +45,8 @@ struct ParquetFooter {
   std::vector<ParquetRowGroup> groups;
 };
 
-/// Whether a file is Parquet: it begins with the format's mark, and ends with it or is named *.parquet. False also if it
-/// cannot be read.
+/// Whether a file is Parquet: it begins with the format's mark, and ends with it or is named *.parquet. False also if
+/// it cannot be read.
 bool is_parquet(const std::string& file);
 
 /// Reads and checks the footer. Throws ConfigError, beginning with the file name, if the file is not Parquet, is cut

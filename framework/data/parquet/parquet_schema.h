@@ -10,7 +10,8 @@
 namespace tessera::data {
 
 /// A column of a Parquet file as a tree: a value, a structure of named values, a list, or a map. Levels are those of
-/// the format (Dremel): a definition level says how much of a path is not null, a repetition level which list continues.
+/// the format (Dremel): a definition level says how much of a path is not null, a repetition level which list
+/// continues.
 struct ParquetNode {
   enum class Kind { leaf, structure, list, map };
   /// What the values of a leaf are in JSON.

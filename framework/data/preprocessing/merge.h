@@ -23,7 +23,7 @@ struct MergeResult {
 };
 
 /// One dataset of all documents of several, the bytes that Megatron-LM's tools/merge_datasets.py writes; its pointers
-/// and document bounds are computed anew. Any type of token is copied as it is. Sequence modes are kept if all datasets
+/// and document bounds are recomputed. Any type of token is copied as it is. Sequence modes are kept if all datasets
 /// have them. Nothing of the size of a dataset is held in memory. Both files are written as *.unfinished and renamed at
 /// the end; after an error nothing is left. Throws ConfigError if a dataset is missing or damaged, if types differ, if
 /// only some datasets have modes, or if an output would overwrite an input. `progress` is told bytes copied and all.

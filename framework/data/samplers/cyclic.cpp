@@ -1,4 +1,4 @@
-// Epoch after epoch, each shuffled anew, as Megatron-LM's MegatronPretrainingRandomSampler.
+// Epoch after epoch, each reshuffled, as Megatron-LM's MegatronPretrainingRandomSampler.
 
 #include <mutex>
 

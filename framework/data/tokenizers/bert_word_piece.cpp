@@ -1,5 +1,5 @@
-// BertWordPieceLowerCase and BertWordPieceCase: WordPiece as Megatron-LM's _BertWordPieceTokenizer. Special tokens inside a
-// text are ordinary text.
+// BertWordPieceLowerCase and BertWordPieceCase: WordPiece as Megatron-LM's _BertWordPieceTokenizer. Special tokens
+// inside a text are ordinary text.
 
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/bert_words.h"

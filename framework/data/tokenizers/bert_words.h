@@ -9,12 +9,13 @@
 
 namespace tessera::data {
 
-/// The words of `text` (UTF-8) as BERT's BasicTokenizer of Megatron-LM core_v0.12.1 cuts them (Unicode 14): controls are
-/// removed, blanks separate, each CJK ideograph and each punctuation sign is a word of its own; with `lower_case` words
-/// are in lower case without accents. `take` is called once for each word.
+/// The words of `text` (UTF-8) as BERT's BasicTokenizer of Megatron-LM core_v0.12.1 cuts them (Unicode 14): controls
+/// are removed, blanks separate, each CJK ideograph and each punctuation sign is a word of its own; with `lower_case`
+/// words are in lower case without accents. `take` is called once for each word.
 void for_each_bert_word(std::string_view text, bool lower_case, const std::function<void(std::string_view)>& take);
 
-/// vocab.txt of BERT: token i stands on line i, counted from 0. Of two equal lines the later counts, as in a Python dict.
+/// vocab.txt of BERT: token i stands on line i, counted from 0. Of two equal lines the later counts, as in a Python
+/// dict.
 class WordPieces {
  public:
   /// Throws ConfigError if the file is missing, empty or not UTF-8.
@@ -43,8 +44,8 @@ class WordPieces {
   std::size_t longest_ = 0;  // bytes of the longest token
 };
 
-/// Tokens to text, as Megatron-LM's convert_tokens_to_string, one token at a time: blanks between tokens but in front of
-/// "##", none in front of punctuation and "n't" and the like, none at the ends.
+/// Tokens to text, as Megatron-LM's convert_tokens_to_string, one token at a time: blanks between tokens but in front
+/// of "##", none in front of punctuation and "n't" and the like, none at the ends.
 class BertTextJoiner {
  public:
   /// The text that no later token can change.

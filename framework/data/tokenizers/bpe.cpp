@@ -81,7 +81,7 @@ struct BpeModel::VocabularyReader : nlohmann::json_sax<nlohmann::json> {
     return refuse(error.what());
   }
   bool refuse(const std::string& what) const {
-    throw ConfigError(text(file, ": is no vocabulary: ", what, "; expected a JSON object like {\"!\": 0, ...}"));
+    throw ConfigError(text(file, ": is not a vocabulary: ", what, "; expected a JSON object like {\"!\": 0, ...}"));
   }
 
   BpeModel& model;
@@ -133,7 +133,7 @@ void BpeModel::read_merges(const std::string& file) {
     const auto blank = line.find(' ');
     if (blank == 0 || blank + 1 >= line.size() || line.find(' ', blank + 1) != std::string_view::npos)
       throw ConfigError(
-          text(file, ":", line_number, ": '", line, "' is no merge; expected two tokens with a blank between"));
+          text(file, ":", line_number, ": '", line, "' is not a merge; expected two tokens with a blank between"));
     const std::string left(line.substr(0, blank)), right(line.substr(blank + 1));
     const auto pair = pair_key(symbol(left), symbol(right));
     merges.push_back({pair, {static_cast<std::uint32_t>(merges.size()), symbol(left + right)}});

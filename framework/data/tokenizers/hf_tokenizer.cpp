@@ -1,5 +1,6 @@
-// Megatron-LM's _HuggingFaceTokenizer: what transformers' AutoTokenizer makes of a folder with tokenizer.json. That file
-// says what comes before and behind a text: as in transformers 5, add_bos_token and add_eos_token have no effect beside it.
+// Megatron-LM's _HuggingFaceTokenizer: what transformers' AutoTokenizer makes of a folder with tokenizer.json. That
+// file says what comes before and behind a text: as in transformers 5, add_bos_token and add_eos_token have no effect
+// beside it.
 
 #include <algorithm>
 #include <array>
@@ -67,7 +68,7 @@ class SideFile {
     // nlohmann first: simdjson refuses whole numbers beyond 64 bits, such as the usual model_max_length of 1e30
     const auto read = parse_json<nlohmann::ordered_json>(read_input(name_, "tokenizer configuration"));
     if (read.is_discarded() || parser_.parse(simdjson::padded_string(read.dump())).get(element_) != simdjson::SUCCESS)
-      throw ConfigError(text(name_, ": is no JSON; get the file again, or remove it"));
+      throw ConfigError(text(name_, ": is not JSON; get the file again, or remove it"));
     there_ = true;
     if (!root().is_object()) root().refuse("expected an object");
   }
@@ -276,7 +277,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
       std::int64_t id = 0;
       for (const auto c : member.key) {
         if (c < '0' || c > '9' || id >= hugging_face::Vocabulary::most)
-          decoder.refuse(text("'", member.key, "' is no id"));
+          decoder.refuse(text("'", member.key, "' is not an id"));
         id = 10 * id + (c - '0');
       }
       all.emplace_back(id, added_token(decoder.at(member.key), false));

@@ -31,7 +31,7 @@ class NullEncoder final : public Tokenizer::Encoder {
       std::int32_t id = -1;
       const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
       if (error != std::errc{} || stop != word.data() + word.size() || id < 0 || id > below_)
-        throw ConfigError(text("NullTokenizer: '", word, "' is no number from 0 to ", below_));
+        throw ConfigError(text("NullTokenizer: '", word, "' is not a number from 0 to ", below_));
       ids.push_back(id);
       at = end + 1;
     }

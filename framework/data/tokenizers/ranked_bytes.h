@@ -18,7 +18,8 @@ class RankedBytes {
   std::size_t size() const { return tokens_.size(); }
   const std::string& token(std::size_t rank) const { return *tokens_[rank]; }
 
-  /// Appends the ranks of `word`, each plus `shift`. Throws ConfigError if a byte is no token; `name`: whose vocabulary.
+  /// Appends the ranks of `word`, each plus `shift`. Throws ConfigError if a byte is not a token; `name`: whose
+  /// vocabulary.
   void encode(std::string_view word, std::int32_t shift, const std::string& name, std::vector<std::int32_t>& ids) const;
 
  private:

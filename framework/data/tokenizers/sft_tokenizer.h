@@ -37,9 +37,9 @@ class SftTokenizer {
   std::int32_t pad() const { return pad_; }
 
   /// Append the ids of `conversation`, an array of messages, to `tokens`, and to `targets` the same ids, or `ignored`
-  /// for tokens of prompts. Throws ConfigError if the template refuses the conversation, if a role is unknown, an answer
-  /// is empty or follows neither user nor tool, or if the template renders a message differently alone than in the
-  /// conversation, so that its tokens cannot be told apart.
+  /// for tokens of prompts. Throws ConfigError if the template refuses the conversation, if a role is unknown, an
+  /// answer is empty or follows neither user nor tool, or if the template renders a message differently alone than in
+  /// the conversation, so that its tokens cannot be told apart.
   void encode(const nlohmann::ordered_json& conversation, std::vector<std::int32_t>& tokens,
               std::vector<std::int32_t>& targets) const;
 

@@ -14,8 +14,8 @@ namespace {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
-// Behind the last line that is complete in `text`, which may go on; 0 if there is none. Only what is behind `from` is
-// searched.
+// Behind the last line that is complete in `text`, which may continue; 0 if there is none. Only what is behind `from`
+// is searched.
 std::size_t end_of_lines(std::string_view text, std::size_t from) {
   if (const auto at = text.substr(from).rfind('\n'); at != std::string_view::npos) return from + at + 1;
   if (text.size() < 2) return 0;

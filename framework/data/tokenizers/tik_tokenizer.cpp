@@ -1,5 +1,5 @@
-// TikTokenizer: byte-pair encoding by ranks, as Megatron-LM's CustomTikTokenizer. Special tokens have the first ids; inside a
-// text they are ordinary text.
+// TikTokenizer: byte-pair encoding by ranks, as Megatron-LM's CustomTikTokenizer. Special tokens have the first ids;
+// inside a text they are ordinary text.
 
 #include <algorithm>
 #include <cstdio>
@@ -87,7 +87,7 @@ std::string python_repr(const std::string& of) {
 void read_ranks(const std::string& file, std::size_t most, RankedBytes& ranks) {
   const auto list = parse_json(read_input(file, "vocabulary"));
   if (!list.is_array())
-    throw ConfigError(text(file, ": is no vocabulary of TikTokenizer; expected a JSON list of objects with rank, ",
+    throw ConfigError(text(file, ": is not a vocabulary of TikTokenizer; expected a JSON list of objects with rank, ",
                            "token_bytes and token_str"));
   for (std::size_t i = 0; i < std::min(most, list.size()); ++i) {
     const auto& entry = list[i];

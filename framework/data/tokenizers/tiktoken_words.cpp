@@ -93,8 +93,8 @@ class Matcher {
     return at;
   }
 
-  // upper* lower+: where the upper run must give back characters that are lower too, only the last of them is lower. 0: no
-  // match.
+  // upper* lower+: where the upper run must give back characters that are lower too, only the last of them is lower. 0:
+  // no match.
   std::size_t upper_then_some_lower(std::size_t at) const {
     std::size_t both_end = 0;
     auto next = character(at);

@@ -11,8 +11,8 @@ enum class TiktokenPattern : std::uint8_t { v1, v2 };
 /// The expression as Megatron-LM core_v0.12.1 writes it: part of the tokenizer's identity.
 std::string_view expression(TiktokenPattern pattern);
 
-/// Length in bytes of the word of `text` (UTF-8) that begins at `at`, as fancy-regex of `tiktoken` 0.14 matches it (Unicode
-/// 16). A byte that is not UTF-8 counts as a character that is neither letter, number nor blank.
+/// Length in bytes of the word of `text` (UTF-8) that begins at `at`, as fancy-regex of `tiktoken` 0.14 matches it
+/// (Unicode 16). A byte that is not UTF-8 counts as a character that is neither letter, number nor blank.
 std::size_t next_tiktoken_word(TiktokenPattern pattern, std::string_view text, std::size_t at);
 
 }  // namespace tessera::data

@@ -36,8 +36,8 @@ class Tokenizer {
   /// The id that ends a document.
   virtual std::int32_t eod() const = 0;
 
-  /// The properties `pad`, `bos`, ... of Megatron-LM's tokenizer of this type. Null: that tokenizer has no such property
-  /// (reading it raises there); -1: it has the property, but the model file has no such token.
+  /// The properties `pad`, `bos`, ... of Megatron-LM's tokenizer of this type. Null: that tokenizer has no such
+  /// property (reading it raises there); -1: it has the property, but the model file has no such token.
   struct SpecialIds {
     std::optional<std::int32_t> pad, bos, eos, cls, sep, mask;
   };
@@ -68,7 +68,7 @@ class Tokenizer {
   };
   virtual Identity identity() const = 0;
 
-  /// The bytes of one token, not always whole characters; U+FFFD for an id that is no token. What a token stands for
+  /// The bytes of one token, not always whole characters; U+FFFD for an id that is not a token. What a token stands for
   /// between others may differ (blanks at the beginning of a text): see decode().
   virtual std::string piece(std::int32_t id) const = 0;
 

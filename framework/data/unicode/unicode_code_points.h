@@ -83,8 +83,8 @@ enum class Category : std::uint8_t {
   co
 };
 
-/// Whose categories: v14 of Python 3.11's `unicodedata`; v16 of the regular expressions of `tokenizers` 0.23 (Oniguruma)
-/// and of `tiktoken` 0.14 (fancy-regex); v18 of Python's `regex` 2026.11.
+/// Whose categories: v14 of Python 3.11's `unicodedata`; v16 of the regular expressions of `tokenizers` 0.23
+/// (Oniguruma) and of `tiktoken` 0.14 (fancy-regex); v18 of Python's `regex` 2026.11.
 enum class Version : std::uint8_t { v14, v16, v18 };
 
 /// Made at the first call for its version; safe to share between threads.

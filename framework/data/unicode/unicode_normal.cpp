@@ -32,7 +32,8 @@ struct Decompositions {
 
   std::u32string_view of(const Entry& entry) const { return std::u32string_view(parts).substr(entry.at, entry.length); }
 
-  // The number of the entry of each code point. Each part is the difference to the part at its position one entry before.
+  // The number of the entry of each code point. Each part is the difference to the part at its position one entry
+  // before.
   std::vector<std::uint16_t> read(std::string_view table) {
     std::vector<std::uint16_t> numbers_of(end_of_code_points, 0);
     std::vector<std::int32_t> before(32, 0);
@@ -266,7 +267,8 @@ std::string ascii_lower(std::string_view text) {
   return lower;
 }
 
-// A capital sigma at `at` ends a word: a cased letter stands before it and none behind it, looking through what case ignores.
+// A capital sigma at `at` ends a word: a cased letter stands before it and none behind it, looking through what case
+// ignores.
 bool final_sigma(std::u32string_view codes, std::size_t at) {
   const auto& cased = property(Property::python_cased);
   const auto& ignorable = property(Property::python_case_ignorable);

@@ -17,14 +17,14 @@ class Said {
  public:
   Said(const std::string& value, const options::Value& recipe) : value_(value), recipe_(recipe) {}
 
-  /// The flag's own value. Throws ConfigError if it is no number.
+  /// The flag's own value. Throws ConfigError if it is not a number.
   std::int64_t own() const { return number(options::Value::of(value_, {}), "its value"); }
   bool has(const std::string& option) const { return recipe_.at(option) != nullptr; }
   std::string word(const std::string& option) const {
     const auto* value = recipe_.at(option);
     return value ? value->scalar : "";
   }
-  /// Throws ConfigError, with `advice`, if no flag says it or it is no number.
+  /// Throws ConfigError, with `advice`, if no flag says it or it is not a number.
   std::int64_t number(const std::string& option, const std::string& advice) const {
     const auto* value = recipe_.at(option);
     if (value == nullptr) throw ConfigError(text(option, " is not known; ", advice));

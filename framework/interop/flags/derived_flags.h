@@ -13,7 +13,8 @@ namespace tessera::flags {
 ///
 ///     shared_experts       value x hidden size of an expert is that of the shared expert
 ///     first_dense_layers   the first `value` layers have no experts; -1 and 0: all have some
-///     experts_over_tensor  tensor-parallel ranks have whole experts: the expert-parallel size is that many times larger
+///     experts_over_tensor  tensor-parallel ranks have whole experts: the expert-parallel size is that many times
+///                          larger
 ///     sequence_loss        the sequence-wise load-balancing loss joins a router without another one
 ///
 /// Throws ConfigError with the reason and what to do if the flag cannot be expressed, or BugError for another rule.

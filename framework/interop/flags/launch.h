@@ -76,7 +76,7 @@ struct LaunchReading {
 };
 
 /// Read a launch script (*.sh, any text that is Bash) or a MODEL_ARGS file (*.yaml, *.yml) and say which trainings it
-/// starts with which flags. Nothing is run, and bounded in time: a script that goes on for ever ends with a message.
+/// starts with which flags. Nothing is run, and bounded in time: a script that continues for ever ends with a message.
 ///
 /// A value that cannot be known keeps the words it was written with, "${NAME}", "$4", "$(date)", inside of what is
 /// known: "${26}/checkpoint". Where a condition cannot be known, each of its branches is followed: if the first launch

@@ -61,7 +61,7 @@ class LaunchReader {
   }
   options::Origin origin_of(std::size_t at) const { return origin(shell::place_of(run_.words[at], run_.at)); }
 
-  /// Reads a launcher, or finds the program. False when this is no launch.
+  /// Reads a launcher, or finds the program. False when this is not a launch.
   bool before_program() {
     const auto& word = words_[i_];
     if (const auto equals = word.find('=');

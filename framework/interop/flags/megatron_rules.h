@@ -19,7 +19,7 @@ class AskedFlags {
   /// Its value, or what its absence means.
   std::string word(const std::string& flag, const std::string& otherwise = "") const;
   std::vector<std::string> words(const std::string& flag) const;
-  /// Throws NotKnown for a value that is no number: ${NAME}.
+  /// Throws NotKnown for a value that is not a number: ${NAME}.
   std::int64_t number(const std::string& flag, std::int64_t otherwise) const;
   double real(const std::string& flag, double otherwise) const;
   const GivenFlag* find(const std::string& flag) const;

@@ -53,7 +53,7 @@ std::vector<MegatronRule> lengths() {
          const auto global = a.number("--global-batch-size", 0);
          return a.has("--decrease-batch-size-if-needed") ? global < micro : global % micro != 0;
        },
-       "--global-batch-size is no multiple of --micro-batch-size on all replicas",
+       "--global-batch-size is not a multiple of --micro-batch-size on all replicas",
        "change one of them, or the number of processes"},
       {"B3",
        {"--rampup-batch-size"},

@@ -157,7 +157,7 @@ void write_shared_experts(Converted& c) {
   if (shared == 0) c.problem("has a shared expert in every layer that has experts; this model has none");
   if (shared % width != 0)
     c.problem(text("has shared experts as wide as the others, ", width,
-                   "; moe_shared_expert_intermediate_size is no multiple of that: ", shared));
+                   "; moe_shared_expert_intermediate_size is not a multiple of that: ", shared));
   c.set("facts.shared_experts", text(shared / width));
 }
 

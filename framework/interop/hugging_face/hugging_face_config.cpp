@@ -50,7 +50,7 @@ options::Value hugging_face_table(const options::Mappings& mappings, const std::
 HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std::string& speaker,
                                             const options::Mappings& mappings) {
   const auto json = parse_json(words);
-  if (!json.is_object()) throw ConfigError(text(speaker, ": is no JSON object"));
+  if (!json.is_object()) throw ConfigError(text(speaker, ": is not a JSON object"));
   const auto type = json.value("model_type", Json());
   if (!type.is_string()) throw ConfigError(text(speaker, ": has no model_type"));
   try {

@@ -114,7 +114,7 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   std::map<std::string, Holder> holders_;  ///< our names, optimizer state included
 };
 
-/// Our name for Megatron's, by mappings/weights/megatron.yaml; empty for what is no weight. Has {expert} where the
+/// Our name for Megatron's, by mappings/weights/megatron.yaml; empty for what is not a weight. Has {expert} where the
 /// weights of all experts are one tensor.
 std::string our_name_of_megatron(const std::string& theirs, const options::Value& table);
 

@@ -21,8 +21,8 @@ const std::string expert_mark = "{expert}", state_begin = "optimizer.";
 const std::string table_name = "embedding.word_embeddings.weight", head_name = "output_layer.weight";
 
 /// Whether a weight is in one of Megatron-LM's parameter groups with weight decay. That is a fact about the file, which
-/// Megatron-LM decides by name and rank, not by roles, and which is needed before any model is constructed: it says which
-/// group has the weight's optimizer state. Source: Megatron-LM core, optimizer/__init__.py, `no_wd`.
+/// Megatron-LM decides by name and rank, not by roles, and which is needed before any model is constructed: it says
+/// which group has the weight's optimizer state. Source: Megatron-LM core, optimizer/__init__.py, `no_wd`.
 bool decays(const std::string& name, std::size_t rank) {
   return rank != 1 && (name.size() < 5 || name.compare(name.size() - 5, 5, ".bias") != 0);
 }
@@ -85,7 +85,7 @@ void MegatronRank::take_chunk(const torch::PickleNode& model, const options::Val
     const auto& theirs = model.items[i]->text;
     const auto ours = our_name_of_megatron(theirs, table);
     if (ours.empty()) continue;
-    if (!torch::TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is no tensor"));
+    if (!torch::TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is not a tensor"));
     if (checkpoint::layer_of(ours) > options::most_layers)
       refuse(text("'", theirs, "' is of a layer beyond ", options::most_layers, ", the most that a model may have"));
     weights.push_back(weight_of(ours, *model.items[i + 1], table));

@@ -15,7 +15,7 @@ constexpr int deepest_arithmetic = 60;
 /// A number, or nothing because something is not known.
 using Number = std::optional<long long>;
 
-/// Thrown for what is no expression, or divides by zero.
+/// Thrown for what is not an expression, or divides by zero.
 struct NotComputable {};
 
 long long wrapped(unsigned long long bits) { return static_cast<long long>(bits); }
@@ -72,6 +72,7 @@ class Arithmetic {
     return *condition != 0 ? yes : no;
   }
 
+  // An unknown operand does not matter if the known one decides: `1 || $UNKNOWN` is 1.
   Number either_of() {
     auto out = both_of();
     while (take("||")) {
@@ -97,17 +98,21 @@ class Arithmetic {
   }
 
   Number bits() {
+    auto out = exclusive_bits();
+    while (take("|", "|=")) out = with(out, exclusive_bits(), [](long long a, long long b) { return a | b; });
+    return out;
+  }
+
+  Number exclusive_bits() {
+    auto out = common_bits();
+    while (take("^", "=")) out = with(out, common_bits(), [](long long a, long long b) { return a ^ b; });
+    return out;
+  }
+
+  Number common_bits() {
     auto out = equal();
-    for (;;) {
-      if (take("|", "|="))
-        out = with(out, equal(), [](long long a, long long b) { return a | b; });
-      else if (take("^", "="))
-        out = with(out, equal(), [](long long a, long long b) { return a ^ b; });
-      else if (take("&", "&="))
-        out = with(out, equal(), [](long long a, long long b) { return a & b; });
-      else
-        return out;
-    }
+    while (take("&", "&=")) out = with(out, equal(), [](long long a, long long b) { return a & b; });
+    return out;
   }
 
   Number equal() {
@@ -138,6 +143,7 @@ class Arithmetic {
     }
   }
 
+  // The count is taken modulo 64, as in Bash on x86; larger ones are undefined in C++.
   Number shifted() {
     auto out = sum();
     for (;;) {
@@ -173,6 +179,7 @@ class Arithmetic {
     if (!b) return std::nullopt;
     if (*b == 0) fail();
     if (!a) return std::nullopt;
+    // The smallest number divided by -1 overflows: undefined in C++, and a trap on x86. Bash wraps around.
     if (*b == -1) return rest ? 0 : wrapped(0ULL - static_cast<unsigned long long>(*a));
     return rest ? *a % *b : *a / *b;
   }

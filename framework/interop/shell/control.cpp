@@ -141,7 +141,7 @@ Truth ScriptEvaluator::run_branches(const Node& node) {
   return has_else ? run(node.children.back()) : Truth::yes;
 }
 
-/// After a loop's body: whether the loop goes on.
+/// After a loop's body: whether the loop continues.
 bool ScriptEvaluator::end_of_round() {
   if (flow_ == Flow::on) return true;
   if (flow_ == Flow::leave_loop || flow_ == Flow::next_round) {

@@ -137,7 +137,8 @@ class WordMaker {
 void ScriptEvaluator::step(long cost) {
   reading_.steps += cost;
   steps_left_ -= cost;
-  if (steps_left_ < 0) throw Stop{"the script goes on and on: reading it was given up; is this an endless loop?", at_};
+  if (steps_left_ < 0)
+    throw Stop{"the script takes too many steps, so reading it was given up; is this an endless loop?", at_};
 }
 
 std::vector<std::string> ScriptEvaluator::fields(const std::vector<Word>& words) {

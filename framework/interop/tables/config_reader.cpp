@@ -20,7 +20,7 @@ bool says_nothing(const Json& json) { return json.is_null() || json == false || 
 
 constexpr int most_levels = 16;
 
-/// Null when the text is no JSON object or goes deeper than any real config.json.
+/// Null when the text is not a JSON object or goes deeper than any real config.json.
 Json parsed(const std::string& words) {
   bool deep = false;
   auto json = Json::parse(
@@ -181,7 +181,7 @@ class ConfigReader {
 options::Value read_by_table(const std::string& json, const std::string& speaker, const options::Value& table,
                              const options::Value* common) {
   const auto given = parsed(json);
-  if (!given.is_object()) throw ConfigError(text(speaker, ": is no JSON object"));
+  if (!given.is_object()) throw ConfigError(text(speaker, ": is not a JSON object"));
   return ConfigReader(speaker, table, common).read(given, table.find("needed"));
 }
 

@@ -292,11 +292,11 @@ class PickleReader {
     // An OrderedDict is a call whose items are set afterwards: from here on it is a dict.
     if (node->kind == Kind::call && kind == Kind::dict) {
       const auto& callee = *node->items.front();
-      if (callee.text != "collections OrderedDict") refuse("keys are set in something that is no dict");
+      if (callee.text != "collections OrderedDict") refuse("keys are set in something that is not a dict");
       node->kind = Kind::dict;
       node->items.clear();
     }
-    if (node->kind != kind) refuse("byte ", at_, " adds to something that is no list or dict of that kind");
+    if (node->kind != kind) refuse("byte ", at_, " adds to something that is not a list or dict of that kind");
     node->items.insert(node->items.end(), items.begin(), items.end());
   }
 
@@ -352,7 +352,7 @@ class PickleReader {
         const auto* state = pop();
         auto* node = top();
         if (node->kind == Kind::dict) return true;  // attributes of an OrderedDict: `_metadata` of a state dict
-        if (node->kind != Kind::call) refuse("byte ", at_, " gives a state to something that is no object");
+        if (node->kind != Kind::call) refuse("byte ", at_, " gives a state to something that is not an object");
         node->items.push_back(state);
         return true;
       }

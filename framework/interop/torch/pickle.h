@@ -32,7 +32,7 @@ struct PickleNode {
   std::string text;
   std::vector<const PickleNode*> items;
 
-  /// The value under a text key of a dict; null when there is none or this is no dict.
+  /// The value under a text key of a dict; null when there is none or this is not a dict.
   const PickleNode* find(std::string_view key) const;
   bool is_none() const { return kind == Kind::none; }
 };

@@ -47,7 +47,7 @@ std::string little_endian_or_throw(const MappedFile& file, const std::map<std::s
 /// A list of counts: a shape, strides.
 std::vector<std::int64_t> counts(const PickleNode& node, const std::string& speaker) {
   std::vector<std::int64_t> out;
-  if (node.kind != Kind::tuple) throw ConfigError(text(speaker, ": its shape is no tuple"));
+  if (node.kind != Kind::tuple) throw ConfigError(text(speaker, ": its shape is not a tuple"));
   for (const auto* item : node.items) {
     if (item->kind != Kind::integer || item->integer < 0)
       throw ConfigError(text(speaker, ": its shape or strides are no counts"));
@@ -102,7 +102,7 @@ Tensor TorchFile::tensor(const PickleNode& node, const std::string& what) const 
   const auto speaker = text(name_, ": ", what);
   const auto refuse = [&](const auto&... message) { throw ConfigError(text(speaker, ": ", message...)); };
   const auto* given = rebuilt(node);
-  if (given == nullptr) refuse("is no tensor");
+  if (given == nullptr) refuse("is not a tensor");
   const auto& arguments = *given;
   const auto& storage = *arguments[0];
   if (storage.kind != Kind::persistent || storage.items[0]->kind != Kind::tuple || storage.items[0]->items.size() < 5 ||

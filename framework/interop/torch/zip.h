@@ -41,8 +41,8 @@ class ZipWriter {
   /// IoError.
   void add(const std::string& name, std::span<const std::byte> bytes);
   void add(const std::string& name, std::string_view words);
-  /// Writes the directory, brings the file to the disk and renames it to its path, replacing a file there. Nothing can be
-  /// added then. Throws IoError; the archive keeps its unfinished name, and the destructor deletes it.
+  /// Writes the directory, brings the file to the disk and renames it to its path, replacing a file there. Nothing can
+  /// be added then. Throws IoError; the archive keeps its unfinished name, and the destructor deletes it.
   void finish();
 
  private:

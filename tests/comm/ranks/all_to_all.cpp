@@ -92,8 +92,8 @@ TEST(AllToAll, ListsThatDoNotFitTheArraysAreRefused) {
   const auto story = [&](const auto& send, const auto& receive) {
     return story_of([&] { world().all().all_to_all(from, send, to, receive, "tokens"); });
   };
-  EXPECT_TRUE(says(story(wrong, right), "asked by 'tokens' sends"));
-  EXPECT_TRUE(says(story(right, wrong), "asked by 'tokens' sends"));
+  EXPECT_TRUE(says(story(wrong, right), "called by 'tokens' sends"));
+  EXPECT_TRUE(says(story(right, wrong), "called by 'tokens' sends"));
   EXPECT_TRUE(says(story(few, right), "expected a part for each of"));
 }
 

@@ -55,10 +55,10 @@ TEST_F(TimeOut, NamesWhoHasNotComeAndTheOperationInWhichItIsInstead) {
   std::vector<float> values(100000);
   const std::string story = story_of([&] { group.all_reduce(values, "linear_fc2 of layer 3"); });
   EXPECT_TRUE(says(story, "all_reduce 1 of group NamesWho")) << story;
-  EXPECT_TRUE(says(story, "400000 bytes, asked by 'linear_fc2 of layer 3'")) << story;
+  EXPECT_TRUE(says(story, "400000 bytes, called by 'linear_fc2 of layer 3'")) << story;
   EXPECT_TRUE(says(story, name_of_last() + " (process ")) << story;
   EXPECT_TRUE(says(story, "of host " + world().host())) << story;
-  EXPECT_TRUE(says(story, "is in receive from rank 0, tag 5 of group world, 4 bytes, asked by 'a late batch', for"))
+  EXPECT_TRUE(says(story, "is in receive from rank 0, tag 5 of group world, 4 bytes, called by 'a late batch', for"))
       << story;
   for (int r = 0; r < world().size() - 1; ++r)
     EXPECT_FALSE(says(story, text("\n  rank ", r, " "))) << "rank " << r << " has come\n" << story;
@@ -120,7 +120,7 @@ TEST_F(TimeOut, HoldsForBuffersToo) {
   world().set_time_out(300ms);
   buffer.begin_sum({0, 100000}, true, "gradients");
   const std::string story = story_of([&] { buffer.finish(); });
-  EXPECT_TRUE(says(story, "asked by 'gradients'")) << story;
+  EXPECT_TRUE(says(story, "called by 'gradients'")) << story;
   EXPECT_TRUE(says(story, name_of_last() + " (process ")) << story;
   meet();
 }

@@ -315,7 +315,7 @@ TEST_F(ExpertConfig, AModelThatTheFamilyCannotSayIsNotWritten) {
   EXPECT_EQ(refused("deepseek_v3", yarn), "no error");
   yarn[3] = m + "rope_scaling_mscale_all_dim=0.5";
   EXPECT_TRUE(says(refused("deepseek_v3", yarn), "mscale_all_dim"));
-  EXPECT_TRUE(says(refused("deepseek_v3", {"moe_config.moe_shared_expert_intermediate_size=13"}), "no multiple"));
+  EXPECT_TRUE(says(refused("deepseek_v3", {"moe_config.moe_shared_expert_intermediate_size=13"}), "not a multiple"));
   EXPECT_TRUE(says(refused("deepseek_v3", {"moe_config.moe_layer_freq=[1,0]"}), "in all layers behind its dense ones"));
   EXPECT_TRUE(says(refused("deepseek_v3", {"model_config.norm_epsilon=1e-5"}), "epsilon 1e-06"));
   EXPECT_TRUE(says(refused("deepseek_v3", {"model_config.qk_layernorm=false"}), "qk_layernorm is false"));

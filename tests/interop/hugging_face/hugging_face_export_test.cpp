@@ -289,7 +289,7 @@ TEST_F(HuggingFaceExportTest, ConfigsThatLackOrContradictAreRefusedByField) {
   for (int i = 0; i < 100'000; ++i) deep += R"({"a":)";
   deep += "1" + std::string(100'000, '}');
   EXPECT_TRUE(says(story_of([&] { hugging_face::parse_hugging_face_config(deep, "config.json", mappings); }),
-                   "is no JSON object"));
+                   "is not a JSON object"));
 }
 
 TEST_F(HuggingFaceExportTest, ConfigIsWrittenInBothSpellingsAndReadsBackToTheSameModel) {

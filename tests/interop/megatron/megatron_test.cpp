@@ -147,7 +147,7 @@ TEST_F(MegatronTest, HostileAndDamagedPicklesAreRefused) {
   EXPECT_TRUE(says(story_of_pickle(start + "}(Nu."), "a key without a value"));
   EXPECT_TRUE(says(story_of_pickle(start + "K\x01N"
                                            "a."),
-                   "adds to something that is no list"));
+                   "adds to something that is not a list"));
   EXPECT_TRUE(says(story_of_pickle("\x80\x09."), "protocol 9"));
   EXPECT_TRUE(
       says(story_of_pickle(start + std::string(100, '(') + "N" + std::string(100, 't') + "."), "holds no 'model'"));

@@ -204,7 +204,7 @@ TEST_P(OnGroupsOf, VocabParallelCrossEntropyGivesThePlainOneInDouble) {
   constexpr std::int64_t V = 40;
   const Shape shape{B, T, V};
   auto values = made(shape.elements(), 5);
-  for (auto& value : values) value *= 30;  // e^30 is no number to add carelessly
+  for (auto& value : values) value *= 30;  // e^30 is not a number to add carelessly
   const auto slope = made(B * T, 6);
   std::vector<std::int32_t> labels;
   for (int i = 0; i < B * T; ++i) labels.push_back(i * 7 % static_cast<int>(V));

@@ -34,8 +34,8 @@ class AddedTokenFinder {
     std::size_t begin, end;
     std::optional<std::int32_t> id;
   };
-  /// Call `sink` for the parts from left to right. A token with `lstrip` or `rstrip` takes the white space beside it; one
-  /// with `single_word` counts only between characters that are not of a word.
+  /// Call `sink` for the parts from left to right. A token with `lstrip` or `rstrip` takes the white space beside it;
+  /// one with `single_word` counts only between characters that are not of a word.
   void find(std::string_view text, const Visit<Part>& sink) const;
 
  private:

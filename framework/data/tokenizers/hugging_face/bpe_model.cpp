@@ -1,5 +1,5 @@
-// BPE as `tokenizers` has it: again and again the adjacent pair of the lowest rank is merged, the leftmost first; a pair
-// that a merge has just made takes part at once.
+// BPE as `tokenizers` has it: again and again the adjacent pair of the lowest rank is merged, the leftmost first; a
+// pair that a merge has just made takes part at once.
 
 #include <algorithm>
 #include <array>

@@ -7,8 +7,8 @@
 
 namespace tessera::data::hugging_face {
 
-/// The class that `\p{name}` names in Oniguruma, Unicode 16: a general category ("Lu", "L") or Han; case, blanks, `_` and
-/// `-` in the name do not count. Null: not known. U+D800 to U+DFFF are in no class.
+/// The class that `\p{name}` names in Oniguruma, Unicode 16: a general category ("Lu", "L") or Han; case, blanks, `_`
+/// and `-` in the name do not count. Null: not known. U+D800 to U+DFFF are in no class.
 std::optional<CodeSet> named_characters(std::string_view name);
 /// White_Space: `\s` everywhere, char::is_whitespace of Rust.
 const CodeSet& white_space();

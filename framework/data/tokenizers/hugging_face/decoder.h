@@ -43,7 +43,7 @@ class DecodeStep {
   std::string collected_;
 };
 
-/// Makes the steps of the entry `decoder` for each text anew.
+/// Makes the steps of the entry `decoder` again for each text.
 using DecodeSteps = std::vector<std::function<std::unique_ptr<DecodeStep>()>>;
 
 /// `entry` null: tokens are joined by blanks. Throws ConfigError, naming the entry, when a type is not supported.

@@ -20,7 +20,7 @@ bool is_ascii(std::string_view words) {
 
 std::int32_t read_id(const JsonValue& value) {
   const auto id = value.integer();
-  if (id >= Vocabulary::most) value.refuse(text(id, " is no id; expected less than ", Vocabulary::most));
+  if (id >= Vocabulary::most) value.refuse(text(id, " is not an id; expected less than ", Vocabulary::most));
   return static_cast<std::int32_t>(id);
 }
 
@@ -154,7 +154,7 @@ Engine::Engine(const std::string& file, std::string_view content, std::optional<
   const simdjson::padded_string padded(content);
   simdjson::dom::element element;
   if (const auto error = parser.parse(padded).get(element))
-    throw ConfigError(text(file, ": is no JSON: ", simdjson::error_message(error), "; expected a tokenizer.json"));
+    throw ConfigError(text(file, ": is not JSON: ", simdjson::error_message(error), "; expected a tokenizer.json"));
   const JsonValue root(file, element);
   if (const auto version = root.find("version"); version && version->text() != "1.0")
     version->unsupported("version", version->text(), "1.0");

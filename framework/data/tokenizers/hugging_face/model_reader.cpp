@@ -26,7 +26,7 @@ std::vector<std::pair<std::string_view, std::string_view>> read_merges(const Jso
   merges.reserve(array.size());
   std::size_t number = 0;
   const auto refuse = [&] {
-    entry.refuse(text("number ", number, " is no merge; expected \"left right\" or [\"left\", \"right\"]"));
+    entry.refuse(text("number ", number, " is not a merge; expected \"left right\" or [\"left\", \"right\"]"));
   };
   for (const auto one : array) {
     std::string_view words;
@@ -80,7 +80,7 @@ std::unique_ptr<TokenModel> read_unigram(const JsonValue& entry) {
     double score = 0;
     if (one.get(pair) != simdjson::SUCCESS || pair.size() != 2 || pair.at(0).get(token) != simdjson::SUCCESS ||
         pair.at(1).get(score) != simdjson::SUCCESS)
-      list.refuse(text("number ", parts.scores.size(), " is no token; expected [\"token\", score]"));
+      list.refuse(text("number ", parts.scores.size(), " is not a token; expected [\"token\", score]"));
     if (static_cast<std::int64_t>(parts.scores.size()) >= Vocabulary::most) list.refuse("has too many tokens");
     parts.vocabulary.add(token, static_cast<std::int32_t>(parts.scores.size()));
     parts.scores.push_back(score);
@@ -88,7 +88,7 @@ std::unique_ptr<TokenModel> read_unigram(const JsonValue& entry) {
   if (const auto unk = entry.find("unk_id")) {
     const auto id = unk->integer();
     if (id >= static_cast<std::int64_t>(parts.scores.size()))
-      unk->refuse(text(id, " is no id; the vocabulary has ", parts.scores.size(), " tokens"));
+      unk->refuse(text(id, " is not an id; the vocabulary has ", parts.scores.size(), " tokens"));
     parts.unk_id = static_cast<std::int32_t>(id);
   }
   parts.byte_fallback = entry.boolean_of("byte_fallback", false);

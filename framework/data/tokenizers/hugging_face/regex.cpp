@@ -158,6 +158,7 @@ class RegexCompiler {
       }
       const auto first = first_of(node.parts[i]);
       const auto split = add(Kind::split);
+      // 0 stands for no set, hence the 1.
       if (!first.empty) at(split).least = bits_of(first.set) + 1;
       compile(node.parts[i]);
       ends.push_back(add(Kind::jump));
@@ -193,6 +194,7 @@ class RegexCompiler {
       const auto counter = regex_.counters_++;
       const auto split = add(Kind::split);
       at(split).possessive = reluctant;
+      // `moved` leaves the loop if a pass matched nothing, which would otherwise repeat without end.
       at(add(Kind::mark)).set = counter;
       compile(target);
       const auto moved = add(Kind::moved);
@@ -238,6 +240,7 @@ void Regex::Finder::count() {
 std::optional<Regex::Match> Regex::Finder::next() {
   counters_.resize(regex_.counters_);
   for (auto begin = from_; begin <= text_.size();) {
+    // A pattern with a first character matches nothing at the end of the text.
     if (begin == text_.size() && regex_.first_) break;
     const auto length = begin < text_.size() ? character_at(text_, begin).length : 1;
     std::size_t end = 0;
@@ -247,6 +250,7 @@ std::optional<Regex::Match> Regex::Finder::next() {
       continue;
     }
     count();
+    // An empty match directly behind the last match is not reported, as in Rust's and Oniguruma's iterators.
     if (!run(0, begin, end) || (end == begin && last_end_ == end)) {
       begin += length;
       continue;
@@ -356,7 +360,7 @@ bool Regex::Finder::run(std::uint32_t program, std::size_t at, std::size_t& end)
           program = step.other;
           break;
         }
-        // `possessive` marks a split that prefers to go on behind the loop
+        // `possessive` marks a split that prefers to continue behind the loop
         stack_.push_back({Frame::Kind::plain, step.possessive ? program + 1 : step.other, at, 0});
         program = step.possessive ? step.other : program + 1;
         break;
@@ -415,7 +419,7 @@ bool Regex::Finder::run(std::uint32_t program, std::size_t at, std::size_t& end)
         program = counters_[step.set] == at ? step.other : program + 1;
         break;
       case Kind::accept:
-        // the alternatives left are never taken up; counters of loops inside are set anew before they are read
+        // the alternatives left are never taken up; counters of loops inside are set again before they are read
         stack_.resize(base);
         end = at;
         return true;

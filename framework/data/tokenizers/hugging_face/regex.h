@@ -13,10 +13,10 @@
 namespace tessera::data::hugging_face {
 
 /// A regular expression in Oniguruma's syntax, as `tokenizers` uses it to split text. Supported are literals, `.`, `^`,
-/// `$`, `\A`, `\z`, alternation, groups (plain, `(?:...)`, `(?i:...)`, atomic `(?>...)`, named), lookahead `(?=...)` and
-/// `(?!...)`, lookbehind of one character, character classes (nested, negated, with `&&`), `\s \d \w \h` and their
-/// complements, `\p{...}`, and greedy, reluctant and possessive quantifiers. In `(?i:...)` only ASCII letters may stand.
-/// Characters are classified by the Unicode version of `tokenizers` (characters.h).
+/// `$`, `\A`, `\z`, alternation, groups (plain, `(?:...)`, `(?i:...)`, atomic `(?>...)`, named), lookahead `(?=...)`
+/// and `(?!...)`, lookbehind of one character, character classes (nested, negated, with `&&`), `\s \d \w \h` and their
+/// complements, `\p{...}`, and greedy, reluctant and possessive quantifiers. In `(?i:...)` only ASCII letters may
+/// stand. Characters are classified by the Unicode version of `tokenizers` (characters.h).
 class Regex {
  public:
   /// Throws ConfigError, naming the pattern and what is wrong, for a syntax error or an unsupported construct.
@@ -32,8 +32,8 @@ class Regex {
       many,       ///< `least` to `most` characters of class `set`: greedy, or possessive if `possessive`
       few,        ///< the same, reluctant
       split,      ///< try `next`, then `other`
-      jump,       ///< go on at `other`
-      ahead,      ///< (?=...) with its program at `next`, go on at `other`
+      jump,       ///< continue at `other`
+      ahead,      ///< (?=...) with its program at `next`, continue at `other`
       not_ahead,  ///< (?!...)
       atomic,     ///< (?>...)
       ahead_one,  ///< (?=[set])
@@ -45,7 +45,7 @@ class Regex {
       text_begin,
       text_end,
       mark,   ///< remember the position in counter `set`
-      moved,  ///< go on at `other` if the position is still that of counter `set`: ends loops over nothing
+      moved,  ///< continue at `other` if the position is still that of counter `set`: ends loops over nothing
       accept,
     };
     Kind kind;
@@ -64,7 +64,7 @@ class Regex {
     std::optional<Match> next();
 
    private:
-    // An alternative not yet tried: go on at `program` from `at`. Of a greedy or reluctant run `at` moves towards
+    // An alternative not yet tried: continue at `program` from `at`. Of a greedy or reluctant run `at` moves towards
     // `limit` with each try.
     struct Frame {
       enum class Kind : std::uint8_t { plain, shrink, grow, counter } kind;

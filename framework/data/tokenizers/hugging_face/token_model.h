@@ -63,8 +63,8 @@ std::unique_ptr<TokenModel> make_word_piece(WordPieceParts parts);
 /// A piece is one token, or `unk_token`.
 std::unique_ptr<TokenModel> make_word_level(Vocabulary vocabulary, std::string unk_token);
 
-/// What kind of model an entry `model` of tokenizer.json describes: BPE, WordPiece, WordLevel or Unigram. Old files do not
-/// say it; then the fields decide. Throws ConfigError for another kind.
+/// What kind of model an entry `model` of tokenizer.json describes: BPE, WordPiece, WordLevel or Unigram. Old files do
+/// not say it; then the fields decide. Throws ConfigError for another kind.
 std::string model_type(const JsonValue& entry);
 /// The entry `model`. `from_bytes`: see BpeParts, only for BPE. Throws ConfigError, naming the field, when it is wrong.
 std::unique_ptr<TokenModel> read_model(const JsonValue& entry, bool from_bytes);

@@ -1,4 +1,4 @@
-#include "launch/tsrun/head.h"
+#include "launch/tsrun/leader.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -10,15 +10,16 @@
 #include <filesystem>
 
 #include "framework/worker/launch_link.h"
-#include "launch/tsrun/gathering.h"
 #include "launch/tsrun/placement.h"
+#include "launch/tsrun/rendezvous.h"
 #include "launch/tsrun/restarts.h"
 #include "launch/tsrun/run_folder.h"
 
 namespace tessera::tsrun {
 namespace {
 
-/// The command that a job continues with: without --left and its value, which stand before the `program` words at the end.
+/// The command that a job continues with: without --left and its value, which stand before the `program` words at the
+/// end.
 std::vector<std::string> lasting_words(const std::vector<std::string>& words, std::size_t program) {
   std::vector<std::string> all;
   for (std::size_t i = 0; i < words.size(); i++) {
@@ -38,9 +39,10 @@ std::string address_towards(const std::string& host) {
   return local_endpoint(socket).address;
 }
 
-class Head {
+class Leader {
  public:
-  Head(const LaunchOptions& options, const std::vector<std::string>& words, const std::string& secret) : words_(words) {
+  Leader(const LaunchOptions& options, const std::vector<std::string>& words, const std::string& secret)
+      : words_(words) {
     job_.options = options;
     job_.id = random_letters(5);
     job_.secret = secret;
@@ -54,17 +56,17 @@ class Head {
     gather();
     auto folders = make_folders();
     if (adopted_)
-      voice_.say(text("continuing from the state in ", folders.memory(), ", which a tsrun that was killed left"),
-                 log::LogLevel::warning);
-    for (const auto& note : job_.options.notes) voice_.say(note);
-    voice_.say(placement_.words());
+      reporter_.say(text("continuing from the state in ", folders.memory(), ", which a tsrun that was killed left"),
+                    log::LogLevel::warning);
+    for (const auto& note : job_.options.notes) reporter_.say(note);
+    reporter_.say(placement_.words());
     LogFollower logs(Screen::of_process(),
-                     [this](const std::string& words) { voice_.say(words, log::LogLevel::warning); });
+                     [this](const std::string& words) { reporter_.say(words, log::LogLevel::warning); });
     follow_logs(logs);
     const auto start = [&](const char* order) {
       folders.clear();
       folders.record_start(starts_);
-      return Attempt(job_, folders, starts_++, order, sockets_, voice_, logs).run();
+      return Attempt(job_, folders, starts_++, order, sockets_, reporter_, logs).run();
     };
     Restarts restarts(job_.options.max_restarts, adopted_ ? 0 : -1, job_.options.restart_window);
     std::vector<int> possible;  // Outcome::possible
@@ -91,10 +93,10 @@ class Head {
         give_up(outcome, decision, restarts);
         break;
       }
-      voice_.say(outcome.words, log::LogLevel::error);
+      reporter_.say(outcome.words, log::LogLevel::error);
       if (const int fewer = can_shrink ? placement_.fewer_workers(possible) : 0; fewer > 0) {
-        voice_.say(text("the ", job_.workers, " workers save their state, then ", fewer, " continue"),
-                   log::LogLevel::warning);
+        reporter_.say(text("the ", job_.workers, " workers save their state, then ", fewer, " continue"),
+                      log::LogLevel::warning);
         outcome = start_all(worker::order_to_hand_over);
         if (outcome.kind == Outcome::Kind::stopped) break;
         if (outcome.kind == Outcome::Kind::failed && outcome.code != worker::nothing_saved) continue;
@@ -102,17 +104,17 @@ class Head {
         if (can_shrink)
           placement_.regroup(fewer, folders);
         else
-          voice_.say(text("the state could not be saved: ", outcome.words,
-                          "\nAll workers continue on the hosts that are left"),
-                     log::LogLevel::error);
+          reporter_.say(text("the state could not be saved: ", outcome.words,
+                             "\nAll workers continue on the hosts that are left"),
+                        log::LogLevel::error);
         outcome = start_all("");
         continue;
       }
-      voice_.say(text("starting all workers again (", restarts.done(), " of ", restarts.allowed(), ")",
-                      outcome.held > 0    ? text(" from their state after iteration ", outcome.held, ", in memory")
-                      : outcome.held == 0 ? " from their state in memory"
-                                          : ""),
-                 log::LogLevel::warning);
+      reporter_.say(text("starting all workers again (", restarts.done(), " of ", restarts.allowed(), ")",
+                         outcome.held > 0    ? text(" from their state after iteration ", outcome.held, ", in memory")
+                         : outcome.held == 0 ? " from their state in memory"
+                                             : ""),
+                    log::LogLevel::warning);
       outcome = start_all("");
     }
     const bool cut_short = outcome.kind == Outcome::Kind::stopped && outcome.code != 0;
@@ -143,9 +145,9 @@ class Head {
     for (const auto& host : job_.hosts) {
       if (host.left_job.empty()) continue;
       if (host.left_workers != job_.workers) {  // --hosts alone does not tell a host how many there are
-        voice_.say(text("on ", host.host, " the state of a job with this command and ", host.left_workers,
-                        " workers is left: `tessera state clean ", host.left_job, "` deletes it there"),
-                   log::LogLevel::warning);
+        reporter_.say(text("on ", host.host, " the state of a job with this command and ", host.left_workers,
+                           " workers is left: `tessera state clean ", host.left_job, "` deletes it there"),
+                      log::LogLevel::warning);
         continue;
       }
       auto& [hosts, start] = left[host.left_job];
@@ -207,8 +209,8 @@ class Head {
   /// could not.
   template <class Start>
   bool save_held(Outcome& outcome, const Start& start) {
-    voice_.say(outcome.words, log::LogLevel::error);
-    voice_.say("saving the state in memory as a checkpoint", log::LogLevel::warning);
+    reporter_.say(outcome.words, log::LogLevel::error);
+    reporter_.say("saving the state in memory as a checkpoint", log::LogLevel::warning);
     const auto saved = start(worker::order_to_save);
     const bool whole = saved.kind == Outcome::Kind::done && saved.held >= outcome.held;
     outcome.held = std::max(outcome.held, saved.held);
@@ -244,22 +246,22 @@ class Head {
     sockets_.hosts.resize(job_.hosts.size());
     // Where others have to come first, that is waited for in the background.
     if (!job_.options.join) go_on_alone(job_.log_dir);
-    if (!job_.log_dir.empty()) voice_.keep_in(std::filesystem::path(job_.log_dir) / "scheduler.log");
+    if (!job_.log_dir.empty()) reporter_.keep_in(std::filesystem::path(job_.log_dir) / "scheduler.log");
     sockets_.signals = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
-    Gathering gathering(job_, sockets_, voice_, total);
+    Rendezvous gathering(job_, sockets_, reporter_, total);
     start_listed(listed, false, gathering);
     start_listed(spares, true, gathering);
     if (!sizes.one_host && listed.empty())
-      voice_.say(text("waiting at ", job_.head.address, ":", job_.head.port, " for the other hosts"));
+      reporter_.say(text("waiting at ", job_.leader.address, ":", job_.leader.port, " for the other hosts"));
     gathering.wait();
     find_left_job();
     for (std::size_t h = 0; h < job_.hosts.size(); h++) placement_.welcome(h);
   }
 
-  /// This host's address. Listens for workers and hosts when nobody does yet: only at the interface of that address, and
-  /// only at the loopback interface where all are on this host.
+  /// This host's address. Listens for workers and hosts when nobody does yet: only at the interface of that address,
+  /// and only at the loopback interface where all are on this host.
   std::string choose_address(const std::vector<ListedHost>& listed, bool one_host) {
     std::string address = resolve(job_.options.master_addr.empty() ? "127.0.0.1" : job_.options.master_addr);
     std::string other;  // the first other host's
@@ -269,9 +271,9 @@ class Head {
     const bool alone = one_host || (!listed.empty() && other.empty());
     if (!sockets_.listener)
       sockets_.listener = listen_at({alone ? "127.0.0.1" : address, job_.options.master_port.value_or(0)});
-    job_.head = local_endpoint(sockets_.listener);
+    job_.leader = local_endpoint(sockets_.listener);
     job_.master_addr = address;
-    job_.master_port = job_.head.port;
+    job_.master_port = job_.leader.port;
     return address;
   }
 
@@ -299,7 +301,7 @@ class Head {
   }
 
   /// The tsrun of every other listed host, through the agent; it is told the rest on its stdin.
-  void start_listed(const std::vector<ListedHost>& listed, bool spare, Gathering& gathering) {
+  void start_listed(const std::vector<ListedHost>& listed, bool spare, Rendezvous& gathering) {
     for (std::size_t h = 0; h < listed.size(); h++) {
       if (is_own_address(resolve(listed[h].name))) continue;
       gathering.expect(listed[h], agents_.start(listed[h], static_cast<int>(h), spare), spare);
@@ -333,7 +335,7 @@ class Head {
     }
     wait_for_hosts();
     logs.finish();
-    voice_.say(last_words(outcome), outcome.code == 0 ? log::LogLevel::info : log::LogLevel::error);
+    reporter_.say(last_words(outcome), outcome.code == 0 ? log::LogLevel::info : log::LogLevel::error);
     return outcome.code;
   }
 
@@ -353,10 +355,10 @@ class Head {
 
   Job job_;
   std::vector<std::string> words_;
-  HeadSockets sockets_;
-  Voice voice_;
-  Agents agents_{job_, sockets_, voice_, words_};
-  Placement placement_{job_, sockets_, agents_, voice_};
+  LeaderSockets sockets_;
+  Reporter reporter_;
+  Agents agents_{job_, sockets_, reporter_, words_};
+  Placement placement_{job_, sockets_, agents_, reporter_};
   bool adopted_ = false;  ///< the state of an earlier job
   bool kept_ = false;     ///< the state stays after the end
   int starts_ = 0;        ///< of the workers so far
@@ -366,7 +368,7 @@ class Head {
 
 int lead(const LaunchOptions& options, const std::vector<std::string>& words, const std::string& secret,
          Descriptor listener) {
-  return Head(options, words, secret).run(std::move(listener));
+  return Leader(options, words, secret).run(std::move(listener));
 }
 
 }  // namespace tessera::tsrun

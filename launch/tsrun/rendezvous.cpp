@@ -1,4 +1,4 @@
-#include "launch/tsrun/gathering.h"
+#include "launch/tsrun/rendezvous.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -18,17 +18,17 @@ constexpr double reach_seconds = 8;
 
 }  // namespace
 
-int Gathering::present() const {
+int Rendezvous::present() const {
   int sum = job_.hosts.empty() ? 0 : job_.hosts[0].workers;
   for (const auto& host : admitted_) sum += host.info.workers;
   return sum;
 }
 
-void Gathering::wait() {
+void Rendezvous::wait() {
   const double began = now();
   double mistake = 0;
   while (present() < workers_ || !all_listed_spares_came()) {
-    turn();
+    poll_once();
     if (mistake == 0 && !wrong_.empty()) mistake = now();
     if (mistake != 0 && (now() - mistake > patience_with_mistakes || nobody_else_comes())) break;
     if (job_.options.cluster_time_out >= 0 && now() - began > job_.options.cluster_time_out) {
@@ -40,22 +40,22 @@ void Gathering::wait() {
   check();
   if (!wrong_.empty()) refuse();
   put_in_order();
-  rename_twins();
+  rename_duplicates();
   check_reach();
   if (!wrong_.empty()) refuse();
   part_with_spares();
 }
 
-bool Gathering::all_listed_spares_came() const {
+bool Rendezvous::all_listed_spares_came() const {
   return std::all_of(expected_.begin(), expected_.end(), [](const Expected& one) { return one.came || !one.spare; });
 }
 
-bool Gathering::nobody_else_comes() const {
+bool Rendezvous::nobody_else_comes() const {
   return !expected_.empty() &&
          std::all_of(expected_.begin(), expected_.end(), [](const Expected& one) { return one.came || one.failed; });
 }
 
-std::string Gathering::missing() const {
+std::string Rendezvous::missing() const {
   std::string all = text("after ", job_.options.cluster_time_out, " s only ", present(), " of ", workers_,
                          " workers' hosts have come:");
   for (const auto& host : job_.hosts)
@@ -64,61 +64,61 @@ std::string Gathering::missing() const {
     all += text(" ", host.info.host, " (", host.info.address, ", node_rank ", host.info.node_rank, ")");
   for (const auto& one : expected_)
     if (!one.came) all += text("; ", one.host.name, " has not");
-  for (const auto& address : guests_.with_wrong_secret()) all += text("; ", address, " has a wrong secret");
+  for (const auto& address : pending_.with_wrong_secret()) all += text("; ", address, " has a wrong secret");
   return all;
 }
 
-void Gathering::turn() {
+void Rendezvous::poll_once() {
   std::vector<pollfd> watched = {{sockets_.signals.number(), POLLIN, 0}};
-  guests_.watch(watched, sockets_.listener);
+  pending_.watch(watched, sockets_.listener);
   for (const auto* all : {&admitted_, &spares_})
     for (const auto& host : *all) watched.push_back({host.connection.number(), POLLIN, 0});
   poll(watched.data(), watched.size(), 200);
-  obey_signals();
-  guests_.take(sockets_.listener);
-  for (auto& guest : guests_.all()) hear(guest);
-  guests_.tidy();
+  handle_signals();
+  pending_.take(sockets_.listener);
+  for (auto& client : pending_.all()) handle(client);
+  pending_.tidy();
   for (auto* all : {&admitted_, &spares_}) {
-    for (auto& host : *all) hear(host);
+    for (auto& host : *all) handle(host);
     all->remove_if([](const Admitted& host) { return !host.connection.open(); });
   }
 }
 
-void Gathering::hear(Guest& guest) {
-  if (!guest.challenge.proven()) return;
-  if (guest.challenge.role() != Role::host) return guests_.refuse(guest, "a worker before the job has started");
-  while (guest.connection.open()) {
-    auto message = next_message<NewcomerMessage>(guest.connection);
+void Rendezvous::handle(PendingConnection& client) {
+  if (!client.challenge.proven()) return;
+  if (client.challenge.role() != Role::host) return pending_.refuse(client, "a worker before the job has started");
+  while (client.connection.open()) {
+    auto message = next_message<RendezvousMessage>(client.connection);
     if (!message) return;
-    std::visit(Cases{[&](HostMessage& m) { guests_.introduce(guest, std::move(m)); },
-                     [&](const ListeningMessage& m) { admit(guest, m); }},
+    std::visit(Cases{[&](HostMessage& m) { pending_.introduce(client, std::move(m)); },
+                     [&](const ListeningMessage& m) { admit(client, m); }},
                *message);
   }
 }
 
-void Gathering::admit(Guest& guest, const ListeningMessage& message) {
-  if (!guests_.has_answered(guest, message)) return;
-  const bool spare = guest.info->spare;
-  guest.info->called = guest.called;
+void Rendezvous::admit(PendingConnection& client, const ListeningMessage& message) {
+  if (!pending_.has_answered(client, message)) return;
+  const bool spare = client.info->spare;
+  client.info->called = client.called;
   auto& host = (spare ? spares_ : admitted_)
-                   .emplace_back(Admitted{std::move(guest.connection), std::move(*guest.info), message.port});
-  voice_.note(text(host.info.host, " (", host.info.address, ") has come ",
-                   spare ? "as a spare with room for " : "with ", host.info.workers, " workers"));
+                   .emplace_back(Admitted{std::move(client.connection), std::move(*client.info), message.port});
+  reporter_.note(text(host.info.host, " (", host.info.address, ") has come ",
+                      spare ? "as a spare with room for " : "with ", host.info.workers, " workers"));
   if (host.info.problem.empty() && host.port == 0) host.info.problem = "it cannot listen for the other hosts";
   if (!host.info.problem.empty()) wrong_.push_back(text("on ", host.info.host, ": ", host.info.problem));
   for (auto& one : expected_)
-    if (one.host.name == guest.called) one.came = true;
+    if (one.host.name == client.called) one.came = true;
 }
 
-void Gathering::hear(Admitted& host) {
+void Rendezvous::handle(Admitted& host) {
   for (const auto& message : receive<FromHostMessage>(host.connection))
     if (const auto* asked = std::get_if<SignalMessage>(&message)) stop(asked->signal);
   if (!host.connection.open())
-    voice_.say(text(host.info.host, " (", host.info.address, ") has gone away again",
-                    host.connection.problem().empty() ? "" : ": it sent ", host.connection.problem()));
+    reporter_.say(text(host.info.host, " (", host.info.address, ") closed its connection",
+                       host.connection.problem().empty() ? "" : ": it sent ", host.connection.problem()));
 }
 
-void Gathering::stop(int signal) {
+void Rendezvous::stop(int signal) {
   const RefusedMessage no = {128 + signal, "stopped by " + signal_words(signal)};
   for (auto* all : {&admitted_, &spares_})
     for (auto& host : *all) send(host.connection, no);
@@ -126,7 +126,7 @@ void Gathering::stop(int signal) {
   throw Error("stopped by " + signal_words(signal) + " while waiting for the other hosts");
 }
 
-void Gathering::obey_signals() {
+void Rendezvous::handle_signals() {
   for (const int s : caught(sockets_.signals))
     if (s != SIGCHLD) stop(s);
   int status = 0;
@@ -138,7 +138,7 @@ void Gathering::obey_signals() {
 }
 
 /// Everything that does not fit, over all hosts at once.
-void Gathering::check() {
+void Rendezvous::check() {
   if (!job_.hosts.empty() && !job_.hosts[0].problem.empty())
     wrong_.insert(wrong_.begin(), text("on ", job_.hosts[0].host, ": ", job_.hosts[0].problem));
   if (!wrong_.empty()) return;  // what a host could not find out is not to be compared
@@ -152,7 +152,7 @@ void Gathering::check() {
     if (auto words = difference(*all[0], *all[h]); !words.empty()) wrong_.push_back(std::move(words));
 }
 
-void Gathering::check_ranks() {
+void Rendezvous::check_ranks() {
   std::set<int> taken;
   const auto take = [&](const HostInfo& host) {
     if (host.node_rank >= 0 && !taken.insert(host.node_rank).second)
@@ -167,9 +167,9 @@ void Gathering::check_ranks() {
   for (const auto& host : admitted_) take(host.info);
 }
 
-/// By node_rank; those without one fill the gaps in the order of their coming. Spares are behind them for now: what follows
-/// is checked of them, too.
-void Gathering::put_in_order() {
+/// By node_rank; those without one fill the gaps in the order of their coming. Spares are behind them for now: what
+/// follows is checked of them, too.
+void Rendezvous::put_in_order() {
   std::vector<Admitted> all;
   for (auto& host : job_.hosts) all.push_back({Connection(), std::move(host)});
   for (auto& host : admitted_) all.push_back(std::move(host));
@@ -202,7 +202,7 @@ void Gathering::put_in_order() {
   for (auto& host : job_.hosts) host.room = host.workers;
 }
 
-void Gathering::part_with_spares() {
+void Rendezvous::part_with_spares() {
   while (job_.hosts.size() > 1 && job_.hosts.back().spare) {
     sockets_.spares.add(std::move(sockets_.hosts.back()), std::move(job_.hosts.back()));
     sockets_.hosts.pop_back();
@@ -212,21 +212,21 @@ void Gathering::part_with_spares() {
 }
 
 /// MPI takes two hosts of one name for one; those that only share it get another one while the job runs.
-void Gathering::rename_twins() {
+void Rendezvous::rename_duplicates() {
   for (std::size_t h = 0; h < job_.hosts.size(); h++)
     for (std::size_t other = 0; other < h; other++) {
       auto& host = job_.hosts[h];
       if (host.host != job_.hosts[other].host || host.machine == job_.hosts[other].machine) continue;
-      // The head starts MPI under its own name, so another one has to yield.
-      const bool head = !sockets_.hosts[h].open();
-      auto& yields = head ? job_.hosts[other] : host;
+      // The leader starts MPI under its own name, so another one has to yield.
+      const bool leader = !sockets_.hosts[h].open();
+      auto& yields = leader ? job_.hosts[other] : host;
       yields.alias = text(yields.host, "-n", yields.node_rank);
       yields.host = yields.alias;
     }
 }
 
-/// Every host tries every other; a pair that cannot talk is named before MPI waits for it.
-void Gathering::check_reach() {
+/// Every host tries every other; a pair that cannot connect is reported before MPI waits for it.
+void Rendezvous::check_reach() {
   const auto is_head = [&](std::size_t h) { return ports_[h] == 0; };
   const auto hosts = job_.hosts.size();
   if (hosts == 1 && is_head(0)) return;
@@ -245,7 +245,7 @@ void Gathering::check_reach() {
       waiting.insert(h);
     }
   const auto blame = [&](std::size_t h, const std::vector<std::string>& failed) {
-    for (const auto& story : failed) wrong_.push_back(text(job_.words_of(h), " cannot talk to ", story));
+    for (const auto& story : failed) wrong_.push_back(text(job_.words_of(h), " cannot connect to ", story));
   };
   for (std::size_t h = 0; h < hosts; h++)
     if (is_head(h)) blame(h, unreachable(targets));
@@ -253,7 +253,7 @@ void Gathering::check_reach() {
     std::vector<pollfd> watched = {{sockets_.signals.number(), POLLIN, 0}};
     for (const auto h : waiting) watched.push_back({sockets_.hosts[h].number(), POLLIN, 0});
     poll(watched.data(), watched.size(), 100);
-    obey_signals();
+    handle_signals();
     for (std::size_t h = 0; h < hosts; h++) {
       for (const auto& message : receive<FromHostMessage>(sockets_.hosts[h])) {
         if (const auto* asked = std::get_if<SignalMessage>(&message)) stop(asked->signal);
@@ -262,15 +262,15 @@ void Gathering::check_reach() {
       }
       if (is_head(h) || sockets_.hosts[h].open()) continue;
       waiting.erase(h);
-      if (job_.hosts[h].spare) continue;  // Spares::hear reports it
+      if (job_.hosts[h].spare) continue;  // Spares::handle reports it
       wrong_.push_back(text("the tsrun on ", job_.words_of(h), " has ended"));
       return;
     }
   }
-  if (!waiting.empty()) wrong_.emplace_back("not all hosts could tell whether they can talk to each other");
+  if (!waiting.empty()) wrong_.emplace_back("not all hosts reported whether they can connect to each other");
 }
 
-void Gathering::refuse() {
+void Rendezvous::refuse() {
   const RefusedMessage no = {2, ""};
   for (auto* all : {&admitted_, &spares_})
     for (auto& host : *all) send(host.connection, no), host.connection.flush(1);

@@ -5,24 +5,24 @@
 #include <vector>
 
 #include "launch/tsrun/attempt.h"
-#include "launch/tsrun/guests.h"
 #include "launch/tsrun/host_list.h"
+#include "launch/tsrun/pending_connections.h"
 
 namespace tessera::tsrun {
 
-/// The head's waiting for the other hosts, each of which comes as a connection from the tsrun there. A connection is
+/// The leader's waiting for the other hosts, each of which comes as a connection from the tsrun there. A connection is
 /// admitted as a host when it has introduced itself, from the address that it names, and has answered. Ends with all
-/// hosts in `job`, in the order of their ranks, and their connections beside them, or with everybody refused. Spare hosts
-/// that were started from here are waited for, too; others may come later.
-class Gathering {
+/// hosts in `job`, in the order of their ranks, and their connections beside them, or with everybody refused. Spare
+/// hosts that were started from here are waited for, too; others may come later.
+class Rendezvous {
  public:
-  /// For a job of so many workers. The head's own host is in `job.hosts` already when it has workers.
-  Gathering(Job& job, HeadSockets& sockets, Voice& voice, int workers)
+  /// For a job of so many workers. The leader's own host is in `job.hosts` already when it has workers.
+  Rendezvous(Job& job, LeaderSockets& sockets, Reporter& reporter, int workers)
       : job_(job),
         sockets_(sockets),
-        voice_(voice),
+        reporter_(reporter),
         workers_(workers),
-        guests_(voice, {job.secret, job.key}, workers) {}
+        pending_(reporter, {job.secret, job.key}, workers) {}
 
   /// Wait until all workers' hosts are there. Throws ConfigError, after the others have been told, when something does
   /// not fit: all that does not, a line each; Error when hosts did not come in time.
@@ -46,28 +46,28 @@ class Gathering {
   int present() const;
   bool all_listed_spares_came() const;
   bool nobody_else_comes() const;
-  void turn();
-  void hear(Guest& guest);
-  void admit(Guest& guest, const ListeningMessage& message);
-  void hear(Admitted& host);
+  void poll_once();
+  void handle(PendingConnection& client);
+  void admit(PendingConnection& client, const ListeningMessage& message);
+  void handle(Admitted& host);
   [[noreturn]] void stop(int signal);
-  void obey_signals();
+  void handle_signals();
   void check();
   void check_ranks();
   void put_in_order();
   void part_with_spares();
   void check_reach();
-  void rename_twins();
+  void rename_duplicates();
   [[noreturn]] void refuse();
   std::string missing() const;
 
   Job& job_;
-  HeadSockets& sockets_;
-  Voice& voice_;
+  LeaderSockets& sockets_;
+  Reporter& reporter_;
   const int workers_;
-  Guests guests_;
+  PendingConnections pending_;
   std::list<Admitted> admitted_, spares_;
-  std::vector<int> ports_;  ///< where the hosts of `job` listen for each other; 0: the head's own
+  std::vector<int> ports_;  ///< where the hosts of `job` listen for each other; 0: the leader's own
   std::vector<Expected> expected_;
   std::vector<std::string> wrong_;
 };

@@ -1,5 +1,5 @@
-// Who may connect to the head: the handshake of both sides, and what becomes of those that do not prove the secret.
-#include "launch/tsrun/guests.h"
+// Who may connect to the leader: the handshake of both sides, and what becomes of those that do not prove the secret.
+#include "launch/tsrun/pending_connections.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -23,11 +23,11 @@ const std::string known = "0123456789abcdef", other = "0123456789abcdeg";
 
 // Computed by Python's hmac.
 TEST(Secret, ProofsAndKeysAreThoseOfAnotherImplementation) {
-  const std::string guest(64, 'a'), head(64, 'b'), salt(64, 'c');
-  EXPECT_EQ(tsrun::proof_of(tsrun::Prover::guest, known, {"host", guest, head}),
-            "dcdc36a0f1ee1bac9c1ab4f25688810beaf0cd699f7487025a259a300f25efac");
-  EXPECT_EQ(tsrun::proof_of(tsrun::Prover::head, "", {"worker", guest, head}),
-            "14a033d5332c35953e559a24a4777366971a30fe95d07ffc19e6a217d193f292");
+  const std::string client(64, 'a'), leader(64, 'b'), salt(64, 'c');
+  EXPECT_EQ(tsrun::proof_of(tsrun::Prover::client, known, {"host", client, leader}),
+            "c48852fd6164a69bd761763b87f697e51acce492280cba63da4c329a6f3d1e76");
+  EXPECT_EQ(tsrun::proof_of(tsrun::Prover::leader, "", {"worker", client, leader}),
+            "5fe2b0271d35c22bc2e312e56ae89909318e559af85a5b0ab9f3775ba50b9dec");
   EXPECT_EQ(tsrun::workers_key(known, salt), "bade189d2927bd88261a797b7ee6d3048eeb6cdb3de3d49ecb6e01e535206972");
 }
 
@@ -66,7 +66,7 @@ TEST_F(SecretFile, ThatHasNoSecretIsRefused) {
   options.secret_file = "none";
   EXPECT_TRUE(says(story_of([&] { tsrun::given_secret(options); }), "--secret_file none: No such file"));
   options.secret_file = ".";
-  EXPECT_TRUE(says(story_of([&] { tsrun::given_secret(options); }), "is no regular file"));
+  EXPECT_TRUE(says(story_of([&] { tsrun::given_secret(options); }), "is not a regular file"));
 }
 
 TEST_F(SecretFile, OrAVariableThatNobodyInherits) {
@@ -82,21 +82,21 @@ TEST_F(SecretFile, OrAVariableThatNobodyInherits) {
   EXPECT_EQ(getenv("TSRUN_SECRET"), nullptr);
 }
 
-class GuestList : public InOwnFolder {
+class PendingConnectionsTest : public InOwnFolder {
  protected:
-  GuestList() { voice_.keep_in("scheduler.log"); }
+  PendingConnectionsTest() { reporter_.keep_in("scheduler.log"); }
 
-  tsrun::Descriptor guest() {
+  tsrun::Descriptor client() {
     std::string why;
     auto end = tsrun::connect_to(where_, 3, why);
     EXPECT_TRUE(end) << why;
     return end;
   }
   void turn() {
-    guests_.take(listener_);
-    for (auto& one : guests_.all())
-      if (one.challenge.proven()) tsrun::next_message<tsrun::NewcomerMessage>(one.connection);
-    guests_.tidy();
+    pending_.take(listener_);
+    for (auto& one : pending_.all())
+      if (one.challenge.proven()) tsrun::next_message<tsrun::RendezvousMessage>(one.connection);
+    pending_.tidy();
   }
   template <class Holds>
   void turn_until(const Holds& holds, double seconds = 10) {
@@ -109,16 +109,17 @@ class GuestList : public InOwnFolder {
   }
   std::size_t proven() {
     std::size_t count = 0;
-    for (const auto& one : guests_.all()) count += one.challenge.proven() ? 1 : 0;
+    for (const auto& one : pending_.all()) count += one.challenge.proven() ? 1 : 0;
     return count;
   }
-  /// The connection of one who comes and proves that secret while the head listens.
+  /// The connection of one who comes and proves that secret while the leader listens.
   tsrun::Connection come(tsrun::Role role, const std::string& secret) {
-    auto coming = std::async(std::launch::async, [&] { return tsrun::reach_head(where_, role, secret, 5, failure_); });
+    auto coming =
+        std::async(std::launch::async, [&] { return tsrun::reach_leader(where_, role, secret, 5, failure_); });
     turn_until([&] { return coming.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
     return coming.get();
   }
-  /// The next line for a guest that speaks for itself.
+  /// The next line for a client that speaks for itself.
   std::string heard(tsrun::Connection& end) {
     std::optional<std::string> line;
     turn_until([&] {
@@ -147,24 +148,24 @@ class GuestList : public InOwnFolder {
   }
   static bool logged(const std::string& words) { return read_file("scheduler.log").find(words) != std::string::npos; }
 
-  tsrun::Voice voice_;
+  tsrun::Reporter reporter_;
   tsrun::Descriptor listener_ = tsrun::listen_at({"127.0.0.1", 0});
   const tsrun::Endpoint where_ = tsrun::local_endpoint(listener_);
   const tsrun::Secrets secrets_ = {known, tsrun::workers_key(known, "salt")};
-  tsrun::Guests guests_{voice_, secrets_, 0};
+  tsrun::PendingConnections pending_{reporter_, secrets_, 0};
   tsrun::Failure failure_;
 };
 
-TEST_F(GuestList, WhoKnowsTheSecretOfItsRoleIsAdmitted) {
+TEST_F(PendingConnectionsTest, WhoKnowsTheSecretOfItsRoleIsAdmitted) {
   const auto host = come(tsrun::Role::host, secrets_.job);
   const auto worker = come(tsrun::Role::worker, secrets_.workers);
   EXPECT_TRUE(host.open() && worker.open()) << failure_.words;
   ASSERT_EQ(proven(), 2U);
-  EXPECT_EQ(guests_.all().front().challenge.role(), tsrun::Role::host);
-  EXPECT_EQ(guests_.all().back().challenge.role(), tsrun::Role::worker);
+  EXPECT_EQ(pending_.all().front().challenge.role(), tsrun::Role::host);
+  EXPECT_EQ(pending_.all().back().challenge.role(), tsrun::Role::worker);
 }
 
-TEST_F(GuestList, AWrongSecretIsRefusedAndItsHostIsNamedOnce) {
+TEST_F(PendingConnectionsTest, AWrongSecretIsRefusedAndItsHostIsNamedOnce) {
   for (int time = 0; time < 2; time++)
     for (const auto& wrong : {other, std::string(), secrets_.workers}) {
       EXPECT_FALSE(come(tsrun::Role::host, wrong).open());
@@ -181,25 +182,25 @@ TEST_F(GuestList, AWrongSecretIsRefusedAndItsHostIsNamedOnce) {
   EXPECT_FALSE(says(log, known) || says(log, other) || says(log, secrets_.workers));
 }
 
-TEST_F(GuestList, AHandshakeThatIsRepeatedProvesNothing) {
+TEST_F(PendingConnectionsTest, AHandshakeThatIsRepeatedProvesNothing) {
   const std::string nonce(64, 'a');
   const auto hello = tsrun::encode(tsrun::HelloMessage{"host", nonce, "b"});
-  tsrun::Connection first(guest());
+  tsrun::Connection first(client());
   first.send(hello);
   const auto challenge = answer<tsrun::ChallengeMessage>(first);
   const auto proof = tsrun::encode(
-      tsrun::ProofMessage{tsrun::proof_of(tsrun::Prover::guest, known, {"host", nonce, challenge.nonce})});
+      tsrun::ProofMessage{tsrun::proof_of(tsrun::Prover::client, known, {"host", nonce, challenge.nonce})});
   first.send(proof);
   const auto of_head = answer<tsrun::ProvenMessage>(first).proof;
   ASSERT_EQ(proven(), 1U);
 
-  tsrun::Connection again(guest());
+  tsrun::Connection again(client());
   again.send(hello + "\n" + proof);
   EXPECT_NE(answer<tsrun::ChallengeMessage>(again).nonce, challenge.nonce);
   answer<tsrun::RefusedMessage>(again);
   EXPECT_TRUE(closes(again));
 
-  tsrun::Connection reflected(guest());  // the head's own proof
+  tsrun::Connection reflected(client());  // the leader's own proof
   reflected.send(hello);
   answer<tsrun::ChallengeMessage>(reflected);
   reflected.send(tsrun::encode(tsrun::ProofMessage{of_head}));
@@ -207,54 +208,54 @@ TEST_F(GuestList, AHandshakeThatIsRepeatedProvesNothing) {
   EXPECT_EQ(proven(), 1U);
 }
 
-TEST_F(GuestList, AProofHoldsForOneRole) {
+TEST_F(PendingConnectionsTest, AProofHoldsForOneRole) {
   const std::string nonce(64, 'a');
-  tsrun::Connection end(guest());
+  tsrun::Connection end(client());
   end.send(tsrun::encode(tsrun::HelloMessage{"worker", nonce, "b"}));
   const auto challenge = answer<tsrun::ChallengeMessage>(end);
   end.send(tsrun::encode(
-      tsrun::ProofMessage{tsrun::proof_of(tsrun::Prover::guest, secrets_.workers, {"host", nonce, challenge.nonce})}));
+      tsrun::ProofMessage{tsrun::proof_of(tsrun::Prover::client, secrets_.workers, {"host", nonce, challenge.nonce})}));
   answer<tsrun::RefusedMessage>(end);
   EXPECT_TRUE(closes(end));
 }
 
-TEST_F(GuestList, WhatIsNoHandshakeClosesItsConnectionAndNoOther) {
+TEST_F(PendingConnectionsTest, WhatIsNoHandshakeClosesItsConnectionAndNoOther) {
   const auto hello = tsrun::encode(tsrun::HelloMessage{"host", std::string(64, 'a'), "b"}) + "\n";
   const auto proof = tsrun::encode(tsrun::ProofMessage{std::string(64, 'a')}) + "\n";
-  tsrun::Connection good(guest());
+  tsrun::Connection good(client());
   const auto half = hello.size() / 2;
   say(good.socket(), hello.substr(0, half));
   for (const auto& [words, reason] : std::map<std::string, std::string>{
            {"{\"is\":\"signal\",\"signal\":15}\n", "a message 'signal', which is not expected here"},
-           {"GET / HTTP/1.1\r\n\r\n", "no message of tsrun"},
-           {"\n", "no message of tsrun"},
+           {"GET / HTTP/1.1\r\n\r\n", "not a message of tsrun"},
+           {"\n", "not a message of tsrun"},
            {proof, "a proof before the challenge"},
            {hello + hello, "a second hello"},
-           {tsrun::encode(tsrun::HelloMessage{"head", std::string(64, 'a'), "b"}) + "\n", "neither a host nor"},
+           {tsrun::encode(tsrun::HelloMessage{"leader", std::string(64, 'a'), "b"}) + "\n", "neither a host nor"},
            {std::string(5000, 'x'), "more bytes than it may send"}}) {
-    tsrun::Connection bad(guest());
+    tsrun::Connection bad(client());
     say(bad.socket(), words);
     EXPECT_TRUE(closes(bad)) << words;
     EXPECT_TRUE(logged(reason)) << words << read_file("scheduler.log");
   }
   say(good.socket(), hello.substr(half));
   answer<tsrun::ChallengeMessage>(good);
-  EXPECT_EQ(guests_.all().size(), 1U);
+  EXPECT_EQ(pending_.all().size(), 1U);
 }
 
-TEST_F(GuestList, AStrangerHas4096Bytes) {
+TEST_F(PendingConnectionsTest, AStrangerHas4096Bytes) {
   for (const std::size_t bytes : {4096, 4097}) {
-    const auto end = guest();
+    const auto end = client();
     say(end, std::string(bytes, 'x'));
     for (const double until = tsrun::now() + .1; tsrun::now() < until;) turn();
-    EXPECT_EQ(guests_.all().size(), bytes == 4096 ? 1U : 0U);
-    guests_.all().clear();
+    EXPECT_EQ(pending_.all().size(), bytes == 4096 ? 1U : 0U);
+    pending_.all().clear();
   }
 }
 
-TEST_F(GuestList, AStrangerHasFiveSeconds) {
+TEST_F(PendingConnectionsTest, AStrangerHasFiveSeconds) {
   const auto half = tsrun::encode(tsrun::HelloMessage{"host", std::string(64, 'a'), "b"}) + "\n{";
-  const auto silent = guest(), halfway = guest(), slow = guest();
+  const auto silent = client(), halfway = client(), slow = client();
   const auto friendly = come(tsrun::Role::host, known);
   say(halfway, half);
   const double began = tsrun::now();
@@ -262,30 +263,30 @@ TEST_F(GuestList, AStrangerHasFiveSeconds) {
     say(slow, " ");
     for (const double until = began + (i + 1) * .5; tsrun::now() < until; poll(nullptr, 0, 10)) turn();
   }
-  EXPECT_EQ(guests_.all().size(), 4U);
-  turn_until([&] { return guests_.all().size() < 4; });
-  turn_until([&] { return guests_.all().size() == 1; }, 1);
+  EXPECT_EQ(pending_.all().size(), 4U);
+  turn_until([&] { return pending_.all().size() < 4; });
+  turn_until([&] { return pending_.all().size() == 1; }, 1);
   EXPECT_EQ(proven(), 1U);
   EXPECT_GT(tsrun::now() - began, 4.5);
   EXPECT_LT(tsrun::now() - began, 6);
   EXPECT_TRUE(logged("no proof within 5 s"));
 }
 
-TEST_F(GuestList, OfThoseThatDoNotProveTheSecret64AreKeptAndNobodyIsKeptOut) {
+TEST_F(PendingConnectionsTest, OfThoseThatDoNotProveTheSecret64AreKeptAndNobodyIsKeptOut) {
   std::vector<tsrun::Descriptor> ends;
   for (int i = 0; i < 300; i++) {
-    ends.push_back(guest());
+    ends.push_back(client());
     turn();
-    ASSERT_LE(guests_.all().size(), 64U);
+    ASSERT_LE(pending_.all().size(), 64U);
   }
   EXPECT_TRUE(come(tsrun::Role::host, known).open()) << failure_.words;
-  EXPECT_LE(guests_.all().size(), 65U);
+  EXPECT_LE(pending_.all().size(), 65U);
   EXPECT_TRUE(logged("too many connections without a proof"));
   char byte = 0;
   EXPECT_EQ(recv(ends.front().number(), &byte, 1, 0), 0);
 }
 
-TEST_F(GuestList, WhoHasProvenTheSecretIsStillBounded) {
+TEST_F(PendingConnectionsTest, WhoHasProvenTheSecretIsStillBounded) {
   auto end = come(tsrun::Role::host, known);
   const std::string part(1 << 20, 'x');
   for (int i = 0; i < 9; i++)
@@ -296,18 +297,18 @@ TEST_F(GuestList, WhoHasProvenTheSecretIsStillBounded) {
       if (count < 0) turn();
     }
   for (int i = 0; i < 20; i++) turn();
-  EXPECT_TRUE(guests_.all().empty());
+  EXPECT_TRUE(pending_.all().empty());
   EXPECT_TRUE(logged("a line of more than"));
 }
 
-/// The other side of the handshake: what answers in the place of the head.
-class FalseHead : public GuestList {
+/// The other side of the handshake: what answers in the place of the leader.
+class FalseLeader : public PendingConnectionsTest {
  protected:
   /// How who connects there fails, after these answers to its lines.
   template <class... Answer>
   tsrun::Failure failure_after(const std::string& secret, const Answer&... answers) {
     auto coming =
-        std::async(std::launch::async, [&] { tsrun::reach_head(where_, tsrun::Role::host, secret, 1, failure_); });
+        std::async(std::launch::async, [&] { tsrun::reach_leader(where_, tsrun::Role::host, secret, 1, failure_); });
     pollfd watched = {listener_.number(), POLLIN, 0};
     EXPECT_EQ(poll(&watched, 1, 5000), 1);
     tsrun::Connection end(tsrun::Descriptor(accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC)));
@@ -325,10 +326,10 @@ class FalseHead : public GuestList {
   }
 };
 
-TEST_F(FalseHead, IsFoundOut) {
+TEST_F(FalseLeader, IsFoundOut) {
   const std::string nonce(64, 'b');
   const auto challenge = always(tsrun::encode(tsrun::ChallengeMessage{nonce}));
-  // It repeats what it was told: the guest's own proof.
+  // It repeats what it was told: the client's own proof.
   const auto mirror = [](const std::string& line) {
     std::string why;
     const auto told = tsrun::parse<tsrun::AnyMessage>(line, why);
@@ -338,16 +339,16 @@ TEST_F(FalseHead, IsFoundOut) {
   EXPECT_EQ(failure.kind, tsrun::Failure::Kind::secret);
   EXPECT_TRUE(says(failure.words, "does not know the secret that is given on " + tsrun::host_name()));
   failure = failure_after(known, always(tsrun::encode(tsrun::ProvenMessage{nonce})));
-  EXPECT_EQ(failure.kind, tsrun::Failure::Kind::stranger);
+  EXPECT_EQ(failure.kind, tsrun::Failure::Kind::not_tsrun);
   failure = failure_after(known, challenge, challenge);
-  EXPECT_EQ(failure.kind, tsrun::Failure::Kind::stranger);
+  EXPECT_EQ(failure.kind, tsrun::Failure::Kind::not_tsrun);
   failure = failure_after(known, always("HTTP/1.1 400 Bad Request"));
-  EXPECT_EQ(failure.kind, tsrun::Failure::Kind::stranger);
-  EXPECT_TRUE(says(failure.words, "no message of tsrun"));
+  EXPECT_EQ(failure.kind, tsrun::Failure::Kind::not_tsrun);
+  EXPECT_TRUE(says(failure.words, "not a message of tsrun"));
   failure = failure_after(known);  // silent
   EXPECT_EQ(failure.kind, tsrun::Failure::Kind::dropped);
   listener_.close();
-  tsrun::reach_head(where_, tsrun::Role::host, known, 1, failure);
+  tsrun::reach_leader(where_, tsrun::Role::host, known, 1, failure);
   EXPECT_EQ(failure.kind, tsrun::Failure::Kind::unreachable);
 }
 

@@ -5,7 +5,7 @@
 
 namespace tessera::tsrun {
 
-/// The tsrun that leads the job: waits for the other hosts or starts them, starts the workers, watches them, starts
+/// The leading tsrun of a job: waits for the other hosts or starts them, starts the workers, watches them, starts
 /// them again if it may, says why it ends. Returns the exit code.
 ///
 ///   words     the command line that `options` were read from, for the other hosts
