@@ -27,10 +27,11 @@ class Smoke(harness.InOwnFolder):
 
     def test_what_the_memory_was_used_for_is_told(self):
         told = self.tessera("train", "tiny.yaml", *sets(training_iters=2))
-        self.assertRegex(told, r"memory of this rank: weights .*, gradients .*, optimizer state .*, activations .*; peak of the process \d")
+        self.assertRegex(told, r"memory of this rank: weights .*, gradients .*, optimizer state .*, activations .*, workspace .*; peak of the process \d")
         line = json.loads((self.folder / "run/metrics.jsonl").read_text().splitlines()[0])
-        kinds = [line[f"{kind}_bytes"] for kind in ("weight", "gradient", "optimizer", "activation")]
-        self.assertTrue(all(kinds), line)
+        kinds = [line[f"{kind}_bytes"] for kind in ("weight", "gradient", "optimizer", "activation", "workspace", "message")]
+        self.assertTrue(all(kinds[:-1]), line)
+        self.assertEqual(kinds[-1], 0)  # a run of one rank has no messages
         self.assertEqual(sum(kinds), line["memory_bytes"])
 
     def test_unknown_command_names_what_there_is(self):
