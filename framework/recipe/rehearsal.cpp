@@ -171,13 +171,18 @@ constexpr double most_bytes = 9e18;  // as 64 bits have
 
 RehearsedPeak rehearsed_peak(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage,
                              autograd::AssumedChoices::Spread spread) {
-  const auto samples = recipe.batch.batch_size, length = recipe.size.seq_length, fit = most_tokens / length;
-  if (fit < std::min<std::int64_t>(2, samples))
-    throw Error(text("activations are not foreseen for samples of ", length, " tokens"));
+  const auto samples = recipe.batch.batch_size, length = recipe.size.seq_length;
+  if (length > most_tokens) throw Error(text("activations are not foreseen for samples of ", length, " tokens"));
   Rehearsal rehearsal(recipe, layout, stage, spread);
-  if (samples <= fit) return rehearsal.peak(samples, length);
-  // What grows with the samples grows in proportion: two sizes tell how fast.
-  const auto some = fit / 2;
+  try {
+    if (samples <= most_tokens / length) return rehearsal.peak(samples, length);
+  } catch (const Error&) {  // more than there are addresses
+    if (samples == 1) throw;
+  }
+  // What grows with the samples grows in proportion: two sizes tell how fast, of enough tokens that no operation could
+  // take fewer at a time.
+  constexpr std::int64_t enough_tokens = 1 << 15;
+  const auto some = std::clamp<std::int64_t>(enough_tokens / length, 1, samples / 2);
   const auto once = rehearsal.peak(some, length), twice = rehearsal.peak(2 * some, length);
   const auto all = [&](std::int64_t one, std::int64_t two) {
     const auto more = static_cast<double>(samples) / static_cast<double>(some) - 1;

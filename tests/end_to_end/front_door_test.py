@@ -48,7 +48,7 @@ class Smoke(harness.InOwnFolder):
         cut = ["--set", "parallel_config.pipeline_model_parallel_size=2", "--set", "dataset_config.micro_batch_num=4"]
         told = self.tessera("check", "tiny.yaml", *cut, "--ranks", 4, "--ranks-per-host", 2)
         rows = [line.split() for line in told.splitlines() if re.match(r" +[0-3] ", line)]
-        self.assertEqual([row[:5] for row in rows], [["0", "0", "0", "0", "0"], ["1", "0", "0", "0", "1"],
+        self.assertEqual([row[:5] for row in rows[:4]], [["0", "0", "0", "0", "0"], ["1", "0", "0", "0", "1"],
                                                      ["2", "1", "0", "1", "0"], ["3", "1", "0", "1", "1"]], told)
         self.assertIn("stage 1 | .  f0", told)
         self.assertIn("20.0 % = (p-1)/(m+p-1) of the time", told)
