@@ -1,6 +1,5 @@
 #include "framework/autograd/tape.h"
 
-#include <cstring>
 #include <typeinfo>
 
 #include "framework/base/trace.h"
@@ -244,7 +243,7 @@ Tape::Target Tape::grad_target(VarId to) {
   // Copy on write.
   const bool had_one = !slot.grad.empty();
   if (had_one)  // another reader still uses the old memory
-    std::memcpy(tensor.raw().data(), slot.grad.tensor.raw().data(), tensor.bytes());
+    kernels::copy_bytes(threads_, slot.grad.tensor.raw(), tensor.raw());
   slot.grad = {tensor, std::move(memory)};
   return {tensor, had_one};
 }

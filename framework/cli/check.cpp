@@ -171,7 +171,7 @@ void check(const CheckArguments& arguments, CommandContext& context) {
       const auto layout = recipe::layout_figures(recipe, ranks);
       const auto needs = recipe::memory_by_stage(recipe, layout);
       if (!arguments.json && ranks > 1) std::cout << layout_report(layout, arguments.ranks_per_host);
-      if (!arguments.json && layout.experts > 0) std::cout << expert_activations(needs);
+      if (!arguments.json) std::cout << memory_report(needs);
       if (!arguments.json && arguments.ranks > 0)
         std::cout << coverage_report(recipe, layout, arguments.ranks_per_host);
       if (const auto problem = uncovered(recipe, layout, arguments.ranks_per_host); !problem.empty())

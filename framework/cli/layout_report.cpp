@@ -7,6 +7,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "framework/base/memory_limit.h"
 #include "framework/base/number_text.h"
 
 namespace tessera::cli {
@@ -136,12 +137,29 @@ std::string layout_report(const recipe::LayoutFigures& f, std::int64_t ranks_per
   return all;
 }
 
-std::string expert_activations(const std::vector<recipe::MemoryNeed>& needs) {
-  std::string all = "activations of a rank, at least\n";
-  for (std::size_t stage = 0; stage < needs.size(); ++stage)
-    all += text("  ", needs.size() > 1 ? text("stage ", stage, ": ") : "", bytes(needs[stage].balanced_activations),
-                " if tokens are spread evenly over the experts, ", bytes(needs[stage].worst_activations),
-                " if all choose experts of this rank\n");
+std::string memory_report(const std::vector<recipe::MemoryNeed>& needs) {
+  const bool several = needs.size() > 1;
+  std::string all = text("memory of ", several ? "a rank of each stage" : "a rank", " at its peak, in bytes\n");
+  std::vector<std::vector<std::string>> rows(1, {"stage"});
+  for (const auto& part : needs.front().parts) rows[0].push_back(part.name);
+  rows[0].emplace_back("together");
+  for (std::size_t stage = 0; stage < needs.size(); ++stage) {
+    auto& row = rows.emplace_back(1, text(stage));
+    for (const auto& part : needs[stage].parts) row.push_back(grouped(part.bytes));
+    row.push_back(in_binary_units(static_cast<double>(needs[stage].bytes())) +
+                  (needs[stage].complete ? "" : " at least"));
+  }
+  if (!several)
+    for (auto& row : rows) row.erase(row.begin());
+  all += table(rows);
+  for (std::size_t stage = 0; stage < needs.size(); ++stage) {
+    const auto& need = needs[stage];
+    const auto who = several ? text("  stage ", stage, ": ") : std::string("  ");
+    if (!need.not_foreseen.empty()) all += text(who, need.not_foreseen, "\n");
+    if (const auto& [least, most] = need.activations_by_choices; most > 0)
+      all += text(who, "activations ", bytes(least), " if all tokens choose experts of other ranks, ", bytes(most),
+                  " if all choose experts of this rank; above, if they are spread evenly\n");
+  }
   return all;
 }
 

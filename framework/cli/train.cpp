@@ -37,7 +37,7 @@ std::vector<std::string> news(const TrainFlags& flags, const options::Report& re
 void check_memory(const std::string& file, const recipe::Recipe& recipe, const parallel::ProcessGroups& processes,
                   const comm::World& world) {
   const auto layout = recipe::layout_figures(recipe, world.size());
-  const auto need = recipe::memory_by_stage(recipe, layout)[static_cast<std::size_t>(processes.place.pipeline)];
+  const auto need = recipe::memory_of_stage(recipe, layout, processes.place.pipeline);
   const auto own = process_memory_limit(), host = host_memory_limit();
   double sum = 0;
   for (const auto& words : world.all().all_gather(text(world.host(), " ", need.bytes()), "memory of the ranks"))

@@ -67,6 +67,14 @@ using Kind = Collective::Kind;
 Communicator::Communicator() : state_(std::make_shared<State>()) {}
 Communicator::Communicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
+Communicator Communicator::unconnected(const std::string& name, std::span<const int> world_ranks, int own_rank) {
+  auto state = std::make_shared<State>();
+  state->name = name;
+  state->set_members({world_ranks.begin(), world_ranks.end()}, own_rank);
+  return Communicator(std::move(state));
+}
+
+bool Communicator::connected() const { return size() == 1 || state_->world != nullptr; }
 int Communicator::rank() const { return state_->rank; }
 int Communicator::size() const { return state_->size(); }
 const std::string& Communicator::name() const { return state_->name; }
@@ -76,6 +84,7 @@ void Communicator::set_time_out(std::chrono::milliseconds time) const {
 double Communicator::waited_seconds() const {
   return state_->world ? std::chrono::duration<double>(state_->world->waited).count() : 0;
 }
+std::size_t Communicator::message_bytes() const { return state_->world ? state_->world->message_bytes : 0; }
 bool Communicator::on_one_host() const { return size() == 1 || state_->shares_memory; }
 std::span<const int> Communicator::world_ranks() const { return state_->world_ranks; }
 
@@ -191,6 +200,7 @@ std::string Communicator::broadcast(const std::string& mine, int root, std::stri
 Transfer Communicator::send(std::span<const std::byte> values, int to, int tag, std::string_view who) const {
   if (!(to >= 0 && to < size() && to != rank() && tag >= 0 && tag < user_tags))
     refuse(*state_, text("message to member ", to, ", tag ", tag, ", called by '", who, "'"));
+  if (!connected()) return {};
   auto transfer = std::make_unique<Transfer::State>(
       state_, text("send to rank ", world_ranks()[static_cast<std::size_t>(to)]), tag, values.size(), who);
   transfer->messages.send(values, to, first_user_tag + tag);
@@ -200,6 +210,7 @@ Transfer Communicator::send(std::span<const std::byte> values, int to, int tag, 
 Transfer Communicator::receive(std::span<std::byte> values, int from, int tag, std::string_view who) const {
   if (!(from >= 0 && from < size() && from != rank() && tag >= 0 && tag < user_tags))
     refuse(*state_, text("message from member ", from, ", tag ", tag, ", called by '", who, "'"));
+  if (!connected()) return {};
   auto transfer = std::make_unique<Transfer::State>(
       state_, text("receive from rank ", world_ranks()[static_cast<std::size_t>(from)]), tag, values.size(), who);
   transfer->messages.receive(values, from, first_user_tag + tag);

@@ -51,6 +51,11 @@ class Communicator {
   class State;
   Communicator();  ///< a group of this process alone
   explicit Communicator(std::shared_ptr<State> state);
+  /// A group whose other members do not exist: its operations check their arguments and leave all values as they are.
+  /// To execute the code of a rank alone, with kernels::Threads::Idle, and count its memory.
+  static Communicator unconnected(const std::string& name, std::span<const int> world_ranks, int own_rank);
+  /// Whether operations exchange anything: false for an unconnected group.
+  bool connected() const;
 
   int rank() const;                 ///< of this process in the group
   int size() const;                 ///< members
@@ -63,6 +68,8 @@ class Communicator {
   void set_time_out(std::chrono::milliseconds time) const;
   /// Seconds that this process has waited for other ranks so far, in the operations of all groups.
   double waited_seconds() const;
+  /// Shared memory for messages that this process has in all of its groups, in bytes.
+  std::size_t message_bytes() const;
 
   /// Returns when all members have called it.
   void barrier(std::string_view who) const;
@@ -105,5 +112,8 @@ class Communicator {
   friend class GroupBuffer;
   std::shared_ptr<State> state_;
 };
+
+/// Shared memory for messages of each member of a group that is on one host, in bytes.
+std::size_t message_bytes_of_member();
 
 }  // namespace tessera::comm

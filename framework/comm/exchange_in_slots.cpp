@@ -335,6 +335,8 @@ class InSlots final : public Exchange {
 
 std::size_t slots_bytes(int members) { return static_cast<std::size_t>(members) * (sizeof(Line) + slots * slot_bytes); }
 
+std::size_t message_bytes_of_member() { return slots_bytes(1); }
+
 std::unique_ptr<Exchange> exchange_in_slots(const Communicator::State& group,
                                             std::shared_ptr<const SharedMemory> memory) {
   return std::make_unique<InSlots>(group, std::move(memory));

@@ -24,6 +24,7 @@ void Communicator::State::set_members(std::vector<int> ranks, int own_rank) {
 
 void Communicator::State::run(Collective collective, std::string_view operation_name, std::size_t bytes,
                               std::string_view who) {
+  if (!world) return;  // Communicator::unconnected
   collective.name = {operation_name, ++sequence, bytes, who};
   const Operation operation(*this, collective.name);
   try {

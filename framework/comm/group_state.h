@@ -49,7 +49,7 @@ class Communicator::State : public std::enable_shared_from_this<Communicator::St
   std::string name = "alone";
   int rank = 0;
   std::vector<int> world_ranks = {0};
-  std::shared_ptr<WorldState> world;   ///< null for the default-constructed group of one rank
+  std::shared_ptr<WorldState> world;   ///< null for a group of one rank, and for an unconnected one
   MPI_Comm comm = MPI_COMM_NULL;       ///< owned, if there are several members
   bool shares_memory = false;          ///< all members can map each other's memory
   std::unique_ptr<Exchange> exchange;  ///< of private memory; null for a group of one rank

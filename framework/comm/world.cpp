@@ -101,6 +101,7 @@ void open_group(Communicator::State& group) {
   auto faster = exchange_in_slots(group);
   group.shares_memory = faster != nullptr;
   if (faster) group.exchange = std::move(faster);
+  if (group.shares_memory) group.world->message_bytes += message_bytes_of_member();
   logger.debug(
       text("group ", group.name, " of ", group.size(), " ranks: ", group.shares_memory ? "shared memory" : "messages"));
   group.sequence = 0;  // numbers count the collectives of the group's users

@@ -50,8 +50,9 @@ class WorldState {
   std::chrono::nanoseconds time_out = std::chrono::minutes(10);  ///< of every operation; zero: none
   std::optional<worker::OperationRecord> record;                 ///< of this process
   std::chrono::nanoseconds waited{0};                            ///< for other ranks, in all operations so far
-  int spins = 200;         ///< polls of a wait before it yields the core; more if each process has a core of its own
-  int open_transfers = 0;  ///< messages in flight; they proceed only while this process calls MPI
+  int spins = 200;  ///< polls of a wait before it yields the core; more if each process has a core of its own
+  std::size_t message_bytes = 0;  ///< this rank's share of the shared memory of its groups
+  int open_transfers = 0;         ///< messages in flight; they proceed only while this process calls MPI
   worker::LaunchLink launcher;
   bool mpi = false;  ///< MPI was initialized by this run and is not finalized
 };

@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 #include <new>
+#include <numeric>
 
 #include "framework/base/error.h"
 
@@ -37,7 +38,9 @@ class GrowOnly {
 
 struct Buffers {
   std::array<GrowOnly, Scratch::most_buffers> all;
-  std::size_t leased = 0;  // the first `leased` of them are held
+  std::size_t leased = 0;                                              // the first `leased` of them are held
+  std::array<std::size_t, Scratch::most_buffers> most_for_loops = {};  // floats
+  int loops = 0;                                                       // whose tiles run
 };
 
 thread_local Buffers buffers;
@@ -48,12 +51,22 @@ Scratch::Scratch(std::size_t floats) {
   if (floats == 0) return;
   must(buffers.leased < most_buffers, "a thread holds no more than most_buffers scratch buffers");
   floats_ = buffers.all[buffers.leased].at_least(floats);
+  if (auto& most = buffers.most_for_loops[buffers.leased]; buffers.loops == 0 && floats > most) most = floats;
   ++buffers.leased;
 }
 
 Scratch::~Scratch() {
   if (!floats_.empty()) --buffers.leased;
 }
+
+TilesOfLoop::TilesOfLoop() { ++buffers.loops; }
+TilesOfLoop::~TilesOfLoop() { --buffers.loops; }
+
+std::size_t workspace_bytes() {
+  const auto& all = buffers.most_for_loops;
+  return std::accumulate(all.begin(), all.end(), std::size_t{0}) * sizeof(float);
+}
+void forget_workspace() { buffers.most_for_loops = {}; }
 
 void prepare_scratch() {
   for (std::size_t i = 0; i < Scratch::ready_buffers; ++i) buffers.all[i].at_least(Scratch::ready_floats);

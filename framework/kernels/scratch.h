@@ -46,4 +46,18 @@ class DoubleScratch {
 /// Makes the calling thread's ready buffers.
 void prepare_scratch();
 
+/// While this exists, the calling thread runs tiles of a loop. Internal to Threads.
+class TilesOfLoop {
+ public:
+  TilesOfLoop();
+  ~TilesOfLoop();
+  TilesOfLoop(const TilesOfLoop&) = delete;
+  TilesOfLoop& operator=(const TilesOfLoop&) = delete;
+};
+
+/// The workspace of operations: the most that the calling thread has leased for whole loops, in bytes, since it was
+/// forgotten last. What the tiles of a loop lease is not in it: that is a few MiB for each thread.
+std::size_t workspace_bytes();
+void forget_workspace();
+
 }  // namespace tessera::kernels

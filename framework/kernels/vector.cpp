@@ -310,6 +310,12 @@ void copy(Threads& threads, std::span<const float> x, std::span<float> y) {
   });
 }
 
+void copy_bytes(Threads& threads, std::span<const std::byte> x, std::span<std::byte> y) {
+  same_size(y.size(), x.size(), "copy", "y");
+  threads.parallel_for(y.size(), tile * sizeof(float),
+                       [&](std::size_t first, std::size_t last) { std::memcpy(&y[first], &x[first], last - first); });
+}
+
 void add(Threads& threads, std::span<const float> x, std::span<float> y) {
   same_size(y.size(), x.size(), "add", "y");
   threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {

@@ -10,10 +10,11 @@ namespace tessera::kernels {
 
 // Elementwise passes and reductions over flat fp32 memory. Functions with two spans throw ShapeError if the sizes
 // differ.
-void fill(Threads& threads, float value, std::span<float> y);               ///< y = value
-void copy(Threads& threads, std::span<const float> x, std::span<float> y);  ///< y = x
-void add(Threads& threads, std::span<const float> x, std::span<float> y);   ///< y += x
-void scale(Threads& threads, float factor, std::span<float> y);             ///< y *= factor
+void fill(Threads& threads, float value, std::span<float> y);                             ///< y = value
+void copy(Threads& threads, std::span<const float> x, std::span<float> y);                ///< y = x
+void copy_bytes(Threads& threads, std::span<const std::byte> x, std::span<std::byte> y);  ///< the same for any elements
+void add(Threads& threads, std::span<const float> x, std::span<float> y);                 ///< y += x
+void scale(Threads& threads, float factor, std::span<float> y);                           ///< y *= factor
 /// Sum of squares, accumulated in double, in an order that depends on the size only. NaN and infinity propagate.
 double sum_of_squares(Threads& threads, std::span<const float> x);
 /// Number of elements that are exactly zero.

@@ -69,6 +69,7 @@ struct ForwardMode {
   double auxiliary_seed = 0;
   nn::AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report while training; null: nowhere
   const nn::Tap* tap = nullptr;
+  const autograd::AssumedChoices* assumed = nullptr;  ///< of a pass that computes nothing; null: routers decide
   const parallel::ProcessGroups* groups =
       nullptr;  ///< for a model that is sharded over ranks; must outlive the backward pass
 };

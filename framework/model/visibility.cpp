@@ -72,6 +72,7 @@ nn::Pass training_pass(autograd::Tape& tape, const TokenBatch& batch, const Forw
   pass.auxiliary_seed = mode.auxiliary_seed;
   pass.log = mode.log;
   pass.tap = mode.tap;
+  pass.assumed = mode.assumed;
   pass.groups = mode.groups;
   return pass;
 }

@@ -54,8 +54,9 @@ LatentAttention::Compressed LatentAttention::compressed(const autograd::Var& x, 
   out[0] = query_down_ ? query_down_->forward(x, *sizes_.query_rank, pass).own : x;
   auto down = down_->forward(x, sizes_.key_value_rank, pass);
   out[1] = std::move(down.own);
-  out[2] = rotary_ ? autograd::rotary(std::move(down.all), rotary_->tables(rotated_key_), pass.positions)
-                   : std::move(down.all);
+  out[2] =
+      rotary_ ? autograd::rotary(std::move(down.all), rotary_->tables(x.tape().threads(), rotated_key_), pass.positions)
+              : std::move(down.all);
   return out;
 }
 
@@ -63,7 +64,9 @@ autograd::Var LatentAttention::queries(const autograd::Var& from, const Pass& pa
   auto q = query_        ? query_->forward(from, pass)
            : query_norm_ ? query_up_->forward(query_norm_->forward(from), pass)
                          : query_up_->forward(from, pass);
-  return rotary_ ? autograd::rotary(std::move(q), rotary_->tables(rotated_queries_), pass.positions) : q;
+  if (!rotary_) return q;
+  const auto tables = rotary_->tables(q.tape().threads(), rotated_queries_);
+  return autograd::rotary(std::move(q), tables, pass.positions);
 }
 
 autograd::Var LatentAttention::normed(const autograd::Var& keys_and_values) const {

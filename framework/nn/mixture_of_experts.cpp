@@ -63,6 +63,7 @@ autograd::RouterTerms MixtureOfExperts::terms(const Pass& pass, bool records) co
   terms.capacity_factor = sizes_.capacity_factor;
   terms.drop_policy = sizes_.drop_policy;
   terms.sequences = pass.B;
+  terms.assumed = pass.assumed;
   return terms;
 }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "framework/autograd/ops/attention.h"
+#include "framework/autograd/ops/router.h"
 #include "framework/base/random.h"
 #include "framework/kernels/sample_noise.h"
 #include "framework/nn/context_rank.h"
@@ -41,6 +42,7 @@ struct Pass {
   const ExpertSharing* experts = nullptr;    ///< of experts that ranks share; null: this rank has all and all tokens
   KeyValueCache* cache = nullptr;            ///< generation: keys and values of the earlier tokens; else null
   const Tap* tap = nullptr;                  ///< null: no observer
+  const autograd::AssumedChoices* assumed = nullptr;  ///< null: routers decide
   /// The groups that sharded layers communicate in (parallel/process_groups.h); null if every layer is whole.
   const parallel::ProcessGroups* groups = nullptr;
 

@@ -49,17 +49,21 @@ RotaryEmbedding::RotaryEmbedding(std::int64_t rotary_dim, double base, kernels::
                                  std::int64_t positions, const RotaryScaling& scaling)
     : dim_(rotary_dim), base_(base), layout_(layout), positions_(positions), scaling_(scaling) {}
 
-void RotaryEmbedding::make() const {
+void RotaryEmbedding::make(kernels::Threads& threads) const {
   const auto frequencies = rotary_frequencies(dim_, base_, scaling_);
   const auto pairs = frequencies.size();
   const double by = scaling_.kind == RotaryScaling::Kind::yarn ? scaling_.attention_factor : 1;
-  cosine_.resize(static_cast<std::size_t>(positions_) * pairs);
-  sine_.resize(cosine_.size());
-  for (std::size_t at = 0; at < cosine_.size(); ++at) {
-    const double angle = static_cast<double>(at / pairs) * frequencies[at % pairs];
-    cosine_[at] = static_cast<float>(by * std::cos(angle));
-    sine_[at] = static_cast<float>(by * std::sin(angle));
-  }
+  const auto positions = static_cast<std::size_t>(positions_);
+  cosine_ = Storage(positions * pairs * sizeof(float));
+  sine_ = Storage(positions * pairs * sizeof(float));
+  const auto cosine = cosine_.floats(), sine = sine_.floats();
+  threads.parallel_for(positions, 64, [&](std::size_t first, std::size_t last) {
+    for (auto at = first * pairs; at < last * pairs; ++at) {
+      const double angle = static_cast<double>(at / pairs) * frequencies[at % pairs];
+      cosine[at] = static_cast<float>(by * std::cos(angle));
+      sine[at] = static_cast<float>(by * std::sin(angle));
+    }
+  });
 }
 
 }  // namespace tessera::nn

@@ -29,17 +29,17 @@ struct RotaryScaling {
 std::vector<double> rotary_frequencies(std::int64_t rotary_dim, double base, const RotaryScaling& scaling);
 
 /// Tables of cosines and sines for `positions` positions. Computed in double and rounded once, so that they do not
-/// depend on the instruction set; computed at the first use, so that a model whose memory is only counted has none.
-/// Source: Su et al., arXiv:2104.09864.
+/// depend on the instruction set; computed at the first use, by its threads, so that a model whose memory is only counted
+/// has none. Source: Su et al., arXiv:2104.09864.
 class RotaryEmbedding {
  public:
   /// rotary_dim: channels per head that are rotated; positions: maximum sequence length, in tokens.
   RotaryEmbedding(std::int64_t rotary_dim, double base, kernels::RotaryLayout layout, std::int64_t positions,
                   const RotaryScaling& scaling = {});
   /// The tables for the heads at `head_offsets` of a row. Valid as long as this object and the span.
-  autograd::RotaryTables tables(std::span<const std::int64_t> head_offsets) const {
-    std::call_once(made_, [this] { make(); });
-    return {dim_, layout_, cosine_, sine_, head_offsets};
+  autograd::RotaryTables tables(kernels::Threads& threads, std::span<const std::int64_t> head_offsets) const {
+    std::call_once(made_, [&] { make(threads); });
+    return {dim_, layout_, cosine_.floats(), sine_.floats(), head_offsets};
   }
   /// What the tables take.
   static std::int64_t bytes(std::int64_t rotary_dim, std::int64_t positions) {
@@ -47,14 +47,14 @@ class RotaryEmbedding {
   }
 
  private:
-  void make() const;
+  void make(kernels::Threads& threads) const;
   std::int64_t dim_;
   double base_;
   kernels::RotaryLayout layout_;
   std::int64_t positions_;
   RotaryScaling scaling_;
   mutable std::once_flag made_;
-  mutable std::vector<float> cosine_, sine_;  // [positions, dim / 2]
+  mutable Storage cosine_, sine_;  // [positions, dim / 2]
 };
 
 }  // namespace tessera::nn

@@ -47,27 +47,32 @@ struct Work {
   }
 };
 
-/// Copies keys and values between rows of the projection and a block: [B, T, G, key and value, D].
-void pack(const Work& w, std::size_t element, std::span<const std::byte> rows, std::span<std::byte> block) {
-  const auto bytes = static_cast<std::size_t>(w.e.D) * element;
-  auto* to = block.data();
-  for (std::int64_t row = 0; row < w.e.B * w.e.T; ++row)
-    for (std::int64_t g = 0; g < w.e.G; ++g)
-      for (const auto* heads : {&w.e.k, &w.e.v}) {
-        const auto from = row * heads->row_stride + heads->offset + g * heads->group_stride;
-        std::memcpy(to, rows.data() + static_cast<std::size_t>(from) * element, bytes);
-        to += bytes;
-      }
+/// Calls copy(element of the block, element of the rows) for D elements each of the keys and values of every row, which
+/// a block has as [B, T, G, key and value, D].
+template <class Copy>
+void each_head(kernels::Threads& threads, const Work& w, const Copy& copy) {
+  constexpr std::size_t rows_of_a_tile = 64;
+  threads.parallel_for(static_cast<std::size_t>(w.e.B * w.e.T), rows_of_a_tile,
+                       [&](std::size_t first, std::size_t last) {
+                         for (auto row = static_cast<std::int64_t>(first); row < static_cast<std::int64_t>(last); ++row)
+                           for (std::int64_t g = 0; g < w.e.G; ++g)
+                             for (const auto* heads : {&w.e.k, &w.e.v})
+                               copy(row * w.packed_row() + (2 * g + (heads == &w.e.v ? 1 : 0)) * w.e.D,
+                                    row * heads->row_stride + heads->offset + g * heads->group_stride);
+                       });
 }
 
-void unpack(const Work& w, std::span<const float> block, std::span<float> rows) {
-  auto from = block.begin();
-  for (std::int64_t row = 0; row < w.e.B * w.e.T; ++row)
-    for (std::int64_t g = 0; g < w.e.G; ++g)
-      for (const auto* heads : {&w.e.k, &w.e.v}) {
-        std::copy_n(from, w.e.D, rows.begin() + row * heads->row_stride + heads->offset + g * heads->group_stride);
-        from += w.e.D;
-      }
+void pack(kernels::Threads& threads, const Work& w, std::size_t element, std::span<const std::byte> rows,
+          std::span<std::byte> block) {
+  each_head(threads, w, [&](std::int64_t to, std::int64_t from) {
+    std::memcpy(block.data() + static_cast<std::size_t>(to) * element,
+                rows.data() + static_cast<std::size_t>(from) * element, static_cast<std::size_t>(w.e.D) * element);
+  });
+}
+
+void unpack(kernels::Threads& threads, const Work& w, std::span<const float> block, std::span<float> rows) {
+  each_head(threads, w,
+            [&](std::int64_t from, std::int64_t to) { std::copy_n(block.begin() + from, w.e.D, rows.begin() + to); });
 }
 
 /// The keys that each query of a pair of chunks sees, counted in the chunk of keys.
@@ -155,7 +160,7 @@ class KeyBlocks {
  public:
   KeyBlocks(autograd::Tape& tape, const Work& w, const Tensor& qkv)
       : work_(w), type_(qkv.dtype()), bytes_(w.block() * size_of(type_)), own_(tape.scratch(type_, w.block())) {
-    pack(w, size_of(type_), qkv.raw(), own_.bytes().first(bytes_));
+    pack(tape.threads(), w, size_of(type_), qkv.raw(), own_.bytes().first(bytes_));
     const auto others = w.exchange == BlockExchange::gather ? static_cast<std::size_t>(w.ranks()) : 1;
     more_ = tape.scratch(type_, others * w.block());
     if (w.exchange == BlockExchange::gather)
@@ -304,7 +309,7 @@ class BlockAttention final : public autograd::Node {
       });
       gradients.end(owner);
     });
-    unpack(work_, gradients.sum(), dx);
+    unpack(tape.threads(), work_, gradients.sum(), dx);
   }
 
  private:

@@ -35,8 +35,10 @@ class TokensOfRanks final : public autograd::MicroBatchRanks {
     for (int member = 0; member < group_.size(); ++member) {
       const auto tokens = held(member);
       const auto from = parts.subspan(size(member * rows * width), size(rows * width));
-      for (std::int64_t t = 0; t < rows; ++t)
-        std::copy_n(from.begin() + t * width, width, all.begin() + index(tokens, t) * width);
+      tape.threads().parallel_for(size(rows), 64, [&](std::size_t first, std::size_t last) {
+        for (auto t = static_cast<std::int64_t>(first); t < static_cast<std::int64_t>(last); ++t)
+          std::copy_n(from.begin() + t * width, width, all.begin() + index(tokens, t) * width);
+      });
     }
   }
 
@@ -84,6 +86,8 @@ class RowsOfRanks final : public autograd::RowExchange {
     bytes_in_ = tape.keep_array<std::size_t>(members);
     std::ranges::fill(bytes_out_, experts * sizeof(std::int64_t));
     group.all_to_all(std::as_bytes(sent), bytes_out_, std::as_writable_bytes(got), bytes_out_, "rows of each expert");
+    if (!group.connected())  // every member sends as many as this rank would send to itself
+      for (std::size_t i = 0; i < got.size(); ++i) got[i] = sent[size(group.rank()) * experts + i % experts];
     place(tape, got, members, experts);
   }
 
@@ -94,16 +98,17 @@ class RowsOfRanks final : public autograd::RowExchange {
     const auto row = size(width) * size_of(tokens.type);
     const auto out = std::span(tokens.at, tokens.count * size_of(tokens.type));
     const auto copied = copies_ > 1 ? tape.scratch(DType::uint8, out.size() * size(copies_)) : Memory{};
-    auto to_send = out;
+    std::span<const std::byte> to_send = out;
     if (copies_ > 1) {
-      std::size_t at = 0;
-      for (const auto& block : blocks_)
-        for (int copy = 0; copy < copies_; ++copy) {
-          const auto bytes = out.subspan(size(block.begin) * row, size(block.size()) * row);
-          std::ranges::copy(bytes, copied.bytes().begin() + static_cast<std::ptrdiff_t>(at));
-          at += bytes.size();
-        }
-      to_send = copied.bytes().first(at);
+      const auto copies = size(copies_);
+      const auto all = copied.bytes().first(out.size() * copies);
+      to_send = all;
+      tape.threads().parallel_for(blocks_.size() * copies, 1, [&](std::size_t i, std::size_t) {
+        const auto& block = blocks_[i / copies];
+        const auto bytes = out.subspan(size(block.begin) * row, size(block.size()) * row);
+        const auto at = size(block.begin) * row * copies + i % copies * bytes.size();
+        std::ranges::copy(bytes, all.begin() + static_cast<std::ptrdiff_t>(at));
+      });
     }
     const auto received = tape.scratch(DType::uint8, size(received_rows()) * row);
     set_bytes(row);
@@ -126,14 +131,15 @@ class RowsOfRanks final : public autograd::RowExchange {
     group_->all_to_all(sent.bytes().first(size(received_rows()) * row), bytes_in_, std::as_writable_bytes(arrived),
                        bytes_out_, "results of experts");
     if (copies_ == 1) return;
-    auto from = arrived.begin();
-    for (const auto& block : blocks_) {
+    tape.threads().parallel_for(blocks_.size(), 1, [&](std::size_t b, std::size_t) {
+      const auto& block = blocks_[b];
       const auto to = tokens.subspan(size(block.begin * width), size(block.size() * width));
+      auto from = arrived.begin() + block.begin * width * copies_;
       std::copy_n(from, to.size(), to.begin());
       from += static_cast<std::ptrdiff_t>(to.size());
       for (int copy = 1; copy < copies_; ++copy)
         for (auto& value : to) value += *from++;
-    }
+    });
   }
 
  private:

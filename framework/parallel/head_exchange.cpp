@@ -72,6 +72,20 @@ void exchange(const Swap& s, std::size_t element, std::span<const std::byte> sen
   s.group.all_to_all(send, each, receive, each, who);
 }
 
+/// Calls copy(row, row inside) for each row of a message: they are sorted by rank, sample and token.
+template <class Copy>
+void each_row(kernels::Threads& threads, const Swap& s, const Copy& copy) {
+  threads.parallel_for(
+      static_cast<std::size_t>(s.ranks() * s.samples * s.tokens), 64, [&](std::size_t first, std::size_t last) {
+        for (auto row = static_cast<std::int64_t>(first); row < static_cast<std::int64_t>(last); ++row) {
+          const auto sample = row / s.tokens;
+          const auto rank = static_cast<int>(sample / s.samples);
+          copy(static_cast<std::size_t>(row),
+               static_cast<std::size_t>(s.row_inside(sample % s.samples, rank, row % s.tokens)));
+        }
+      });
+}
+
 /// All heads of this rank's tokens to all tokens of its heads. Both arrays have elements of `element` bytes.
 void to_heads(autograd::Tape& tape, const Swap& s, std::size_t element, std::span<const std::byte> rows,
               std::span<std::byte> inside) {
@@ -91,11 +105,9 @@ void to_heads(autograd::Tape& tape, const Swap& s, std::size_t element, std::spa
                                                 static_cast<std::size_t>(strip.count) * element);
                               });
   exchange(s, element, send, receive);
-  const auto* from = receive.data();
-  for (int rank = 0; rank < s.ranks(); ++rank)
-    for (std::int64_t b = 0; b < s.samples; ++b)
-      for (std::int64_t t = 0; t < s.tokens; ++t, from += own)
-        std::memcpy(inside.data() + static_cast<std::size_t>(s.row_inside(b, rank, t)) * own, from, own);
+  each_row(tape.threads(), s, [&](std::size_t row, std::size_t row_inside) {
+    std::memcpy(inside.data() + row_inside * own, receive.data() + row * own, own);
+  });
 }
 
 /// The reverse. Copies are summed if there are any: then the elements are floats, else of any type.
@@ -106,11 +118,9 @@ void to_sequence(autograd::Tape& tape, const Swap& s, std::size_t element, std::
   const auto send = memory.bytes().first(bytes), receive = memory.bytes().subspan(bytes, bytes);
   const auto own = static_cast<std::size_t>(s.cut.own_row) * element,
              all = static_cast<std::size_t>(s.cut.all_row) * element;
-  auto* to = send.data();
-  for (int rank = 0; rank < s.ranks(); ++rank)
-    for (std::int64_t b = 0; b < s.samples; ++b)
-      for (std::int64_t t = 0; t < s.tokens; ++t, to += own)
-        std::memcpy(to, inside.data() + static_cast<std::size_t>(s.row_inside(b, rank, t)) * own, own);
+  each_row(tape.threads(), s, [&](std::size_t row, std::size_t row_inside) {
+    std::memcpy(send.data() + row * own, inside.data() + row_inside * own, own);
+  });
   exchange(s, element, send, receive);
   const auto tokens = static_cast<std::size_t>(s.samples * s.tokens);
   tape.threads().parallel_for(tokens, 64, [&](std::size_t first, std::size_t last) {

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace tessera::parallel {
 namespace {
@@ -22,52 +23,74 @@ int own_cores(const comm::World& world) {
 
 }  // namespace
 
-// Every rank creates its groups in the same order, and only its own: creation is collective over the members alone.
 ProcessGroups::ProcessGroups(const comm::World& all, const Mesh& ranks, std::int64_t query_groups)
     : mesh(ranks), place(ranks.place_of(all.rank())), world(all.all()) {
   must(ranks.sizes().world() == all.size(), "the mesh has as many places as there are processes");
   if (all.size() == 1) return;
   cores = own_cores(all);
+  make_groups(query_groups, [&](const char* name, std::span<const int> members) { return all.group(name, members); });
+}
+
+ProcessGroups ProcessGroups::unconnected(const Mesh& ranks, const MeshPlace& place, std::int64_t query_groups) {
+  ProcessGroups all;
+  all.mesh = ranks;
+  all.place = place;
+  if (ranks.sizes().world() == 1) return all;
+  const int own = ranks.rank_of(place);
+  std::vector<int> everyone(static_cast<std::size_t>(ranks.sizes().world()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  all.world = comm::Communicator::unconnected("world", everyone, own);
+  all.foreseen_message_bytes = comm::message_bytes_of_member();
+  all.make_groups(query_groups, [&](const char* name, std::span<const int> members) {
+    if (members.size() > 1) all.foreseen_message_bytes += comm::message_bytes_of_member();
+    const auto at = std::find(members.begin(), members.end(), own) - members.begin();
+    return comm::Communicator::unconnected(name, members, static_cast<int>(at));
+  });
+  return all;
+}
+
+// Every rank creates its groups in the same order, and only its own: creation is collective over the members alone.
+void ProcessGroups::make_groups(std::int64_t query_groups, const GroupMaker& make) {
+  const int own = world.rank();
   const auto group = [&](const char* name, std::initializer_list<Axis> axes) {
-    return all.group(name, ranks.group_of(all.rank(), std::span(axes.begin(), axes.size())));
+    return make(name, mesh.group_of(own, std::span(axes.begin(), axes.size())));
   };
   tensor = group("tensor", {Axis::tensor});
   context = group("context", {Axis::context});
   data = group("data", {Axis::context, Axis::data});
-  const auto& sizes = ranks.sizes();
+  const auto& sizes = mesh.sizes();
   // As with other groups: a group with the same ranks as another one is that one.
   micro_batch = sizes.context == 1  ? tensor
                 : sizes.tensor == 1 ? context
                                     : group("micro-batch", {Axis::tensor, Axis::context});
-  experts = sizes.experts_like_dense() ? tensor : all.group("experts", ranks.expert_group_of(all.rank()));
-  expert_data = sizes.experts_like_dense() ? data : all.group("expert data", ranks.expert_data_group_of(all.rank()));
+  experts = sizes.experts_like_dense() ? tensor : make("experts", mesh.expert_group_of(own));
+  expert_data = sizes.experts_like_dense() ? data : make("expert data", mesh.expert_data_group_of(own));
   pipeline = group("pipeline", {Axis::pipeline});
   model = group("model", {Axis::tensor, Axis::pipeline});
-  if (const auto heads = ranks.sizes().context_heads; heads > 1) {
-    const auto own = context.rank();
+  if (const auto heads = sizes.context_heads; heads > 1) {
+    const auto at = context.rank();
     std::vector<int> neighbours, ring;
     for (int r = 0; r < context.size(); ++r) {
       const auto rank = context.world_ranks()[static_cast<std::size_t>(r)];
-      if (r / heads == own / heads) neighbours.push_back(rank);
-      if (r % heads == own % heads) ring.push_back(rank);
+      if (r / heads == at / heads) neighbours.push_back(rank);
+      if (r % heads == at % heads) ring.push_back(rank);
     }
-    context_heads = all.group("context heads", neighbours);
-    context_ring = all.group("context ring", ring);
+    context_heads = make("context heads", neighbours);
+    context_ring = make("context ring", ring);
   }
   // Consecutive tensor-parallel ranks share a key/value head, so its copies are on adjacent ranks.
   if (const auto copies = tensor.size() / std::max<std::int64_t>(1, query_groups); copies > 1) {
     const auto first = static_cast<std::size_t>(tensor.rank() / copies * copies);
-    head_copies = all.group("head copies", tensor.world_ranks().subspan(first, static_cast<std::size_t>(copies)));
+    head_copies = make("head copies", tensor.world_ranks().subspan(first, static_cast<std::size_t>(copies)));
   }
-  const auto stages = ranks.sizes().pipeline;
+  const auto stages = sizes.pipeline;
   const bool end = place.pipeline == 0 || place.pipeline == stages - 1;
   // Only the first and the last stage hold a tied embedding; with one stage there is a single copy.
   if (stages == 1 || !end) return;
   auto first = place, last = place;
   first.pipeline = 0;
   last.pipeline = stages - 1;
-  const std::vector<int> members = {ranks.rank_of(first), ranks.rank_of(last)};
-  ends = all.group("ends", members);
+  ends = make("ends", std::vector{mesh.rank_of(first), mesh.rank_of(last)});
 }
 
 }  // namespace tessera::parallel

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "framework/comm/world.h"
 #include "framework/nn/expert_rank.h"
 #include "framework/nn/layers.h"
@@ -15,6 +17,8 @@ struct ProcessGroups {
   /// Collective over the world, whose size must be that of the mesh (BugError). `query_groups`: key/value heads of a
   /// layer; with fewer of them than tensor-parallel ranks, some ranks have copies of the same head.
   ProcessGroups(const comm::World& world, const Mesh& mesh, std::int64_t query_groups);
+  /// The same for a rank that does not run: its groups are unconnected (comm::Communicator::unconnected).
+  static ProcessGroups unconnected(const Mesh& mesh, const MeshPlace& place, std::int64_t query_groups);
 
   /// Data-parallel ranks, which have different samples; `data` has as many times the context-parallel ranks.
   int replicas() const { return mesh.sizes().data; }
@@ -45,6 +49,12 @@ struct ProcessGroups {
   comm::Communicator model;         ///< tensor and pipeline: together they hold all weights of a replica
   comm::Communicator head_copies;   ///< ranks of the tensor group with copies of the same key and value heads
   comm::Communicator ends;  ///< first and last stage, which share a tied embedding; on other stages this rank alone
+  /// Of unconnected groups: Communicator::message_bytes of the run, if all of its ranks are on one host.
+  std::size_t foreseen_message_bytes = 0;
+
+ private:
+  using GroupMaker = std::function<comm::Communicator(const char* name, std::span<const int> members)>;
+  void make_groups(std::int64_t query_groups, const GroupMaker& make);
 };
 
 }  // namespace tessera::parallel

@@ -1,8 +1,10 @@
 #include "framework/parallel/tensor_parallel_ops.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "framework/autograd/ops/in_place.h"
+#include "framework/kernels/vector.h"
 
 namespace tessera::parallel {
 namespace {
@@ -21,23 +23,39 @@ struct Pieces {
     for (std::size_t k = dim; k < whole.rank(); ++k) inner *= static_cast<std::size_t>(whole[k]);
     inner /= parts;
   }
-  std::size_t part_bytes() const { return outer * inner; }
-
   /// From [parts, outer, inner], as all-gather delivers, to [outer, parts, inner].
-  void assemble(std::span<const std::byte> parts_apart, std::span<std::byte> whole) const {
-    for (std::size_t p = 0; p < parts; ++p)
-      for (std::size_t o = 0; o < outer; ++o)
-        std::memcpy(whole.data() + (o * parts + p) * inner, parts_apart.data() + (p * outer + o) * inner, inner);
+  void assemble(kernels::Threads& threads, std::span<const std::byte> parts_apart, std::span<std::byte> whole) const {
+    each(threads, 0, parts, [&](std::size_t apart, std::size_t in_whole) {
+      std::memcpy(whole.data() + in_whole, parts_apart.data() + apart, inner);
+    });
   }
   /// The reverse, as reduce-scatter needs it.
-  void take_apart(std::span<const std::byte> whole, std::span<std::byte> parts_apart) const {
-    for (std::size_t p = 0; p < parts; ++p) take_part(whole, p, parts_apart.subspan(p * part_bytes(), part_bytes()));
+  void take_apart(kernels::Threads& threads, std::span<const std::byte> whole, std::span<std::byte> parts_apart) const {
+    take(threads, whole, 0, parts, parts_apart);
   }
-  void take_part(std::span<const std::byte> whole, std::size_t part, std::span<std::byte> to) const {
-    for (std::size_t o = 0; o < outer; ++o)
-      std::memcpy(to.data() + o * inner, whole.data() + (o * parts + part) * inner, inner);
+  void take_part(kernels::Threads& threads, std::span<const std::byte> whole, std::size_t part,
+                 std::span<std::byte> to) const {
+    take(threads, whole, part, 1, to);
   }
   bool in_one_piece() const { return outer == 1; }
+
+ private:
+  void take(kernels::Threads& threads, std::span<const std::byte> whole, std::size_t first, std::size_t count,
+            std::span<std::byte> to) const {
+    each(threads, first, count, [&](std::size_t apart, std::size_t in_whole) {
+      std::memcpy(to.data() + apart, whole.data() + in_whole, inner);
+    });
+  }
+  /// Calls copy(byte in the parts, byte in the whole) for `inner` bytes each of `count` parts from `first` on.
+  template <class Copy>
+  void each(kernels::Threads& threads, std::size_t first, std::size_t count, const Copy& copy) const {
+    constexpr std::size_t bytes_of_a_tile = 1 << 16;
+    threads.parallel_for(count * outer, std::max<std::size_t>(1, bytes_of_a_tile / std::max<std::size_t>(1, inner)),
+                         [&](std::size_t from, std::size_t end) {
+                           for (auto i = from; i < end; ++i)
+                             copy(i * inner, (i % outer * parts + first + i / outer) * inner);
+                         });
+  }
 };
 
 Shape with_extent(const Shape& shape, std::size_t dim, std::int64_t extent) {
@@ -69,12 +87,12 @@ struct Mapping {
     switch (passage) {
       case Passage::keep:
       case Passage::sum:
-        if (from.raw().data() != to.raw().data()) std::memcpy(to.raw().data(), from.raw().data(), from.bytes());
+        if (from.raw().data() != to.raw().data()) kernels::copy_bytes(tape.threads(), from.raw(), to.raw());
         if (passage == Passage::sum) group.all_reduce(to.raw(), to.dtype(), who);
         return;
       case Passage::part:
         Pieces(from.shape(), dim, group.size(), from.dtype())
-            .take_part(from.raw(), static_cast<std::size_t>(group.rank()), to.raw());
+            .take_part(tape.threads(), from.raw(), static_cast<std::size_t>(group.rank()), to.raw());
         return;
       case Passage::gather:
         gather(tape, from, to);
@@ -97,7 +115,7 @@ struct Mapping {
     const auto apart = tape.scratch((to.bytes() + sizeof(float) - 1) / sizeof(float));
     const auto bytes = apart.bytes().first(to.bytes());
     group.all_gather(from.raw(), bytes, who);
-    pieces.assemble(bytes, to.raw());
+    pieces.assemble(tape.threads(), bytes, to.raw());
   }
   void part_of_sum(autograd::Tape& tape, const Tensor& from, const Tensor& to) const {
     const Pieces pieces(from.shape(), dim, group.size(), from.dtype());
@@ -108,7 +126,7 @@ struct Mapping {
     // Reduce-scatter expects the parts one after the other.
     const auto apart = tape.scratch((from.bytes() + sizeof(float) - 1) / sizeof(float));
     const auto bytes = apart.bytes().first(from.bytes());
-    pieces.take_apart(from.raw(), bytes);
+    pieces.take_apart(tape.threads(), from.raw(), bytes);
     group.reduce_scatter(bytes, to.raw(), from.dtype(), who);
   }
 };

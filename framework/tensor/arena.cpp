@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::size_t alignment = 64;
 // MAP_NORESERVE reserves addresses without memory; the size is halved until the system (ulimit -v) accepts it.
-constexpr std::size_t most_reserved = std::size_t{1} << 40, least_reserved = std::size_t{1} << 32;
+constexpr std::size_t most_reserved = std::size_t{1} << 40, least_reserved = std::size_t{1} << 32,
+                      most_counted = std::size_t{1} << 46;  // half of what a process can address
 
 std::size_t aligned(std::size_t bytes) {
   return (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
@@ -47,8 +48,9 @@ std::span<std::byte> Memory::bytes() const {
   return {arena_->base_ + block.offset, block.bytes};
 }
 
-Arena::Arena() {
-  for (reserved_ = most_reserved; reserved_ >= least_reserved && !base_; reserved_ /= 2)
+Arena::Arena(Purpose purpose) : purpose_(purpose) {
+  for (reserved_ = purpose == Purpose::memory ? most_reserved : most_counted; reserved_ >= least_reserved && !base_;
+       reserved_ /= 2)
     base_ = static_cast<std::byte*>(map_pages(reserved_));
   if (!base_)
     throw Error(
@@ -149,8 +151,9 @@ void Arena::touch(std::size_t end) {
   high_water_ = std::max(high_water_, end);
   const auto needed = (end + slab_bytes - 1) / slab_bytes;
   if (needed <= slabs_) return;
-  madvise(base_ + slabs_ * slab_bytes, (needed - slabs_) * slab_bytes,
-          MADV_HUGEPAGE);  // a hint; failure is not an error
+  if (purpose_ == Purpose::memory)
+    madvise(base_ + slabs_ * slab_bytes, (needed - slabs_) * slab_bytes,
+            MADV_HUGEPAGE);  // a hint; failure is not an error
   slabs_ = needed;
 }
 

@@ -41,8 +41,11 @@ class Arena {
  public:
   static constexpr std::size_t slab_bytes = std::size_t{32} << 20;
 
+  /// memory: blocks will be written. addresses: blocks are only counted, so more can be reserved than any machine has,
+  /// and nothing prepares their pages.
+  enum class Purpose { memory, addresses };
   /// Reserves addresses only; no memory is used yet. Throws Error if the system has no address range left.
-  Arena();
+  explicit Arena(Purpose purpose = Purpose::memory);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -82,6 +85,7 @@ class Arena {
   /// Accounts for the use of addresses up to `end`.
   void touch(std::size_t end);
 
+  const Purpose purpose_;
   std::byte* base_ = nullptr;
   std::size_t reserved_ = 0, in_use_ = 0, high_water_ = 0, slabs_ = 0, free_blocks_ = 0;
   std::vector<Block> blocks_;

@@ -226,11 +226,13 @@ void MetricsFile::step(const StepRecord& r) {
   line.number("step_seconds", r.step_seconds);
   line.number("tokens_per_second", r.tokens_per_second);
   line.number("data_wait_seconds", r.data_wait_seconds);
-  line.number("memory_bytes", r.memory_bytes());
-  line.number("weight_bytes", r.weight_bytes);
-  line.number("gradient_bytes", r.gradient_bytes);
-  line.number("optimizer_bytes", r.optimizer_bytes);
-  line.number("activation_bytes", r.activation_bytes);
+  line.number("memory_bytes", r.memory.all());
+  line.number("weight_bytes", r.memory.weights);
+  line.number("gradient_bytes", r.memory.gradients);
+  line.number("optimizer_bytes", r.memory.optimizer);
+  line.number("activation_bytes", r.memory.activations);
+  line.number("workspace_bytes", r.memory.workspace);
+  line.number("message_bytes", r.memory.messages);
   if (r.num_zeros) line.number("num_zeros", *r.num_zeros);
   if (r.params_norm) line.number("params_norm", *r.params_norm);
   if (!write(line.close(), end_)) return;

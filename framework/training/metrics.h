@@ -23,6 +23,12 @@ struct RoutingRecord {
   double z_loss = 0;               ///< likewise
 };
 
+/// What the memory of a rank is used for, in bytes; docs/metrics.md.
+struct MemoryRecord {
+  std::int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0, workspace = 0, messages = 0;
+  std::int64_t all() const { return weights + gradients + optimizer + activations + workspace + messages; }
+};
+
 /// The record of one training step: a plain value, filled by the training loop, for all reports. JSON cannot express
 /// values that are not finite; they are written as null.
 struct StepRecord {
@@ -37,13 +43,12 @@ struct StepRecord {
   double weight_decay = 0;                        ///< used in this step
   std::optional<double> decoupled_learning_rate;  ///< of the next step; absent: decoupled_lr is not set
   double loss_scale = 1;
-  bool skipped = false;            ///< an overflow: no weight changed
-  std::uint32_t sample_chain = 0;  ///< of the samples of all steps, see docs/metrics.md
-  double step_seconds = 0;         ///< wall time from asking for the batch to the end of the update
-  double tokens_per_second = 0;    ///< of this step
-  double data_wait_seconds = 0;    ///< of step_seconds, waiting for data
-  std::int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0, activation_bytes = 0;  ///< docs/metrics.md
-  std::int64_t memory_bytes() const { return weight_bytes + gradient_bytes + optimizer_bytes + activation_bytes; }
+  bool skipped = false;                       ///< an overflow: no weight changed
+  std::uint32_t sample_chain = 0;             ///< of the samples of all steps, see docs/metrics.md
+  double step_seconds = 0;                    ///< wall time from asking for the batch to the end of the update
+  double tokens_per_second = 0;               ///< of this step
+  double data_wait_seconds = 0;               ///< of step_seconds, waiting for data
+  MemoryRecord memory = {};                   ///< of this rank
   std::optional<double> num_zeros;            ///< gradients that are exactly zero; absent: not counted
   std::optional<double> params_norm;          ///< L2 norm of the weights; absent: not computed
   std::optional<double> load_balancing_loss;  ///< of routers, mean over layers, without its coefficient; absent: none

@@ -26,7 +26,9 @@ void wait(StageMessage& message, double& waited) {
 }  // namespace
 
 Pipeline::Pipeline(PipelineInputs inputs, const Objective& objective)
-    : inputs_(std::move(inputs)), objective_(objective) {
+    : inputs_(std::move(inputs)),
+      objective_(objective),
+      arena_(inputs_.threads.idle() ? Arena::Purpose::addresses : Arena::Purpose::memory) {
   must(static_cast<std::int64_t>(inputs_.chunks.size()) == inputs_.plan.chunks(),
        "a pipeline has all chunks of its stage");
 }
@@ -64,7 +66,6 @@ void Pipeline::look(BatchSource& source, std::int64_t micro_batches, const StepT
 void Pipeline::execute(const Execution& run, const std::function<void(std::int64_t)>& progress) {
   const Stopwatch running;
   const auto& actions = schedule(run.trains, run.micro_batches).of_stage(inputs_.stage);
-  auto& passes = run.trains ? training_passes_ : evaluation_passes_;
   for (std::size_t i = 0; i < actions.size(); ++i) {
     if (i == 0) begin_receive(run, actions[0]);
     if (i + 1 < actions.size()) begin_receive(run, actions[i + 1]);  // it arrives while this stage computes
@@ -73,10 +74,10 @@ void Pipeline::execute(const Execution& run, const std::function<void(std::int64
     else
       backward(run, actions[i]);
     trace_counter(TraceKind::counter, "activations", arena_.in_use());
-    for (auto& pass : passes) release_if_sent(pass, false);
+    for (const auto& one : departures_) one.message->done();  // lets it travel on
     if (progress) progress(static_cast<std::int64_t>(i + 1) / inputs_.plan.chunks());
   }
-  for (auto& pass : passes) release_if_sent(pass, true);
+  make_room_to_send(run, 0);
   run.totals.seconds = running.seconds();
 }
 
@@ -154,6 +155,7 @@ void Pipeline::used(LoadedBatch& loaded) {
 model::ForwardMode Pipeline::mode(const Execution& run, const TokenBatch& batch) const {
   model::ForwardMode mode;
   mode.groups = inputs_.groups;
+  mode.assumed = objective_.assumed;
   if (!run.trains && !run.tap) return mode;
   mode.seed = objective_.seed;
   mode.training = true;
@@ -188,10 +190,16 @@ void Pipeline::forward(const Execution& run, const parallel::PipelineAction& act
   };
   if (run.tap) how.tap = &tap;
   auto result = chunk(action.chunk).forward(pass.tape, pass.input, batch, how);
-  if (const auto next = inputs_.plan.after(here)) {
+  const auto next = inputs_.plan.after(here);
+  if (next) {
     pass.output = std::move(result.hidden);
-    pass.sent_message =
+    if (!run.trains) make_room_to_send(run, most_departures(run) - 1);
+    auto message =
         inputs_.channel.send(pass.output.value().raw(), next->stage, tag(action, *next), "values for the stage after");
+    if (run.trains)
+      pass.output_message = std::move(message);
+    else
+      departures_.push_back({std::move(message), {}, &pass});
   } else {
     if (run.tap) tap("loss", result.loss.token_loss.value());
     run.totals.loss.sum += result.loss.total.sum;
@@ -200,7 +208,10 @@ void Pipeline::forward(const Execution& run, const parallel::PipelineAction& act
   if (run.trains) return;
   used(loaded);
   result = {};
-  complete(pass);
+  if (next)
+    pass.micro_batch = ActivePass::sending;
+  else
+    release(pass);
 }
 
 void Pipeline::backward(const Execution& run, const parallel::PipelineAction& action) {
@@ -210,7 +221,7 @@ void Pipeline::backward(const Execution& run, const parallel::PipelineAction& ac
   inputs_.listener.begin_pass(action.micro_batch + 1 == run.micro_batches);
   if (inputs_.plan.after(here)) {
     wait(*pass.gradient_message, run.totals.stage_wait_seconds);
-    pass.sent_message->wait();  // its memory may be overwritten
+    pass.output_message->wait();  // its memory may be overwritten
     const auto& shape = pass.output.shape();
     const Tensor gradient(pass.gradient_memory.bytes(), pass.output.value().dtype(), shape);
     pass.tape.give_grad(pass.output, {gradient, std::exchange(pass.gradient_memory, {})});
@@ -218,34 +229,42 @@ void Pipeline::backward(const Execution& run, const parallel::PipelineAction& ac
   }
   pass.tape.backward();
   if (const auto before = inputs_.plan.before(here)) {
-    pass.sent_gradient = pass.tape.take_grad(pass.input);
-    must(!pass.sent_gradient.empty(), "what came from the stage before has a gradient");
-    pass.sent_message = inputs_.channel.send(pass.sent_gradient.tensor.raw(), before->stage, tag(action, *before),
-                                             "gradients for the stage before");
+    auto gradient = pass.tape.take_grad(pass.input);
+    must(!gradient.empty(), "what came from the stage before has a gradient");
+    make_room_to_send(run, most_departures(run) - 1);
+    auto message = inputs_.channel.send(gradient.tensor.raw(), before->stage, tag(action, *before),
+                                        "gradients for the stage before");
+    departures_.push_back({std::move(message), std::move(gradient)});
   }
   inputs_.listener.end_pass();
   auto* loaded = loaded_batch(action.micro_batch);
   must(loaded != nullptr, "a micro-batch stays until its last pass");
   used(*loaded);
-  complete(pass);
+  release(pass);
 }
 
-/// The pass has computed everything; its memory is released when what it sends has left.
-void Pipeline::complete(ActivePass& pass) {
-  pass.micro_batch = ActivePass::sending;
-  release_if_sent(pass, false);
-}
-
-void Pipeline::release_if_sent(ActivePass& pass, bool wait) {
-  if (pass.micro_batch != ActivePass::sending) return;
-  if (pass.sent_message) {
-    if (wait) pass.sent_message->wait();
-    if (!pass.sent_message->done()) return;
+/// Waits for messages until there are no more than `departures`. Their memory is released here only, not as soon as they
+/// have left, so that the memory of a step does not depend on how fast the other stages are.
+void Pipeline::make_room_to_send(const Execution& run, std::size_t departures) {
+  for (; departures_.size() > departures; departures_.pop_front()) {
+    wait(*departures_.front().message, run.totals.stage_wait_seconds);
+    if (auto* pass = departures_.front().pass) release(*pass);
   }
-  pass.sent_message = {};
+}
+
+/// A neighbour begins to receive a message when it begins the pass before the one that needs it. Between the last stage
+/// and the first there is a whole group of micro-batches until then, for all of which a stage must not wait.
+std::size_t Pipeline::most_departures(const Execution& run) const {
+  const auto stages = inputs_.plan.stages();
+  const bool around = inputs_.stage == (run.trains ? 0 : stages - 1);
+  const auto group = inputs_.micro_batch_group > 0 ? inputs_.micro_batch_group : stages;
+  return around ? static_cast<std::size_t>(group) + 2 : 2;
+}
+
+void Pipeline::release(ActivePass& pass) {
+  pass.output_message = {};
   pass.input_message = {};
   pass.gradient_message = {};
-  pass.sent_gradient = {};
   pass.input = {};
   pass.output = {};
   pass.tape.clear();

@@ -33,6 +33,7 @@ struct Objective {
   bool per_token_loss = false;  ///< sum the losses of tokens; else their mean over each micro-batch, then over these
   double replicas = 1;          ///< data-parallel ranks
   nn::AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report; null: nowhere. Must outlive this
+  const autograd::AssumedChoices* assumed = nullptr;  ///< with idle threads: which experts tokens choose
 };
 
 /// Observes the named values of the forward passes of a step. `chunk`: of this stage.
@@ -75,16 +76,22 @@ class Pipeline {
     std::int64_t micro_batch = -1;  ///< -1: the memory is free
     std::int64_t uses = 0;          ///< passes that are still to come
   };
-  /// The passes of one micro-batch through one chunk: what was recorded, received and is being sent.
+  /// The passes of one micro-batch through one chunk: what was recorded and received.
   struct ActivePass {
     ActivePass(Arena& arena, kernels::Threads& threads, bool records) : tape(arena, threads, records) {}
     autograd::Tape tape;
-    static constexpr std::int64_t free = -1, sending = -2;  ///< sending: complete except for what it sends
+    static constexpr std::int64_t free = -1, sending = -2;  ///< sending: complete, but its output is still read
     std::int64_t micro_batch = free, chunk = free;
     Memory input_memory, gradient_memory;
     autograd::Var input, output;
-    std::unique_ptr<StageMessage> input_message, gradient_message, sent_message;
-    autograd::Gradient sent_gradient;
+    std::unique_ptr<StageMessage> input_message, gradient_message;
+    std::unique_ptr<StageMessage> output_message;  ///< in training, where the output stays until the backward pass
+  };
+  /// What a complete pass sends: the gradient of its input, or in an evaluation its output.
+  struct Departure {
+    std::unique_ptr<StageMessage> message;
+    autograd::Gradient gradient;
+    ActivePass* pass = nullptr;  ///< to be released; null: it was already
   };
   /// One traversal of a schedule.
   struct Execution {
@@ -106,8 +113,9 @@ class Pipeline {
   void backward(const Execution& run, const parallel::PipelineAction& action);
   void begin_receive(const Execution& run, const parallel::PipelineAction& action);
   ActivePass& pass_of(const Execution& run, std::int64_t micro_batch, std::int64_t chunk);
-  void complete(ActivePass& pass);
-  void release_if_sent(ActivePass& pass, bool wait);
+  void make_room_to_send(const Execution& run, std::size_t departures);
+  std::size_t most_departures(const Execution& run) const;
+  static void release(ActivePass& pass);
   LoadedBatch* loaded_batch(std::int64_t micro_batch);
   LoadedBatch& load(const Execution& run, std::int64_t micro_batch);
   void used(LoadedBatch& loaded);
@@ -121,6 +129,7 @@ class Pipeline {
   Arena arena_;
   std::deque<LoadedBatch> batches_;
   std::deque<ActivePass> training_passes_, evaluation_passes_;
+  std::deque<Departure> departures_;  ///< the oldest first
   std::vector<CachedSchedule> schedules_;
 };
 

@@ -12,6 +12,7 @@
 #include "framework/base/trace.h"
 #include "framework/comm/together.h"
 #include "framework/kernels/machine_limits.h"
+#include "framework/kernels/scratch.h"
 #include "framework/log/log.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/run_notes.h"
@@ -300,11 +301,7 @@ void Trainer::complete_step(const StepIntent& intent, double seconds) {
   progress_.consumed_samples += samples;
   if (intent.changes_weights()) progress_.sample_chain = intent.outcome.samples.after(progress_.sample_chain);
   complete_record(record, setup_, progress_);
-  const auto state = state_.bytes();
-  record.weight_bytes = state.weights;
-  record.gradient_bytes = state.gradients;
-  record.optimizer_bytes = state.optimizer;
-  record.activation_bytes = activation_bytes();
+  record.memory = memory();
   evaluator_.expect(record.step_seconds * static_cast<double>(samples_per_step()) / static_cast<double>(samples));
   if (log_) log_->step(record);
   interval_.add(record);
@@ -335,18 +332,35 @@ void Trainer::save_before_growth() {
   micro_batches_ = micro_batches;
 }
 
-std::int64_t Trainer::activation_bytes() const {
-  return static_cast<std::int64_t>(work_.arena().slabs() * Arena::slab_bytes);
+MemoryRecord Trainer::memory() const {
+  const auto state = state_.bytes();
+  return {.weights = state.weights,
+          .gradients = state.gradients,
+          .optimizer = state.optimizer,
+          .activations = static_cast<std::int64_t>(work_.arena().high_water()),
+          .workspace = static_cast<std::int64_t>(kernels::workspace_bytes()),
+          .messages = static_cast<std::int64_t>(world_.message_bytes())};
 }
 
-/// What the memory of this rank was used for. Peak: what the operating system measured, with code, data and message
-/// buffers.
+/// Collective: tells what the memory of this rank was used for, and with several stages of the first rank of each.
+void Trainer::report_memory() {
+  const auto& mesh = setup_.model.processes.mesh;
+  const auto all = world_.all_gather(memory_line(), "the memory of the ranks");
+  if (mesh.sizes().pipeline == 1) return note("memory of this rank: " + all[0]);
+  for (int stage = 0; stage < mesh.sizes().pipeline; ++stage) {
+    const auto rank = mesh.rank_of({.pipeline = stage});
+    note(text("memory of rank ", rank, ", stage ", stage, ": ", all[static_cast<std::size_t>(rank)]));
+  }
+}
+
+/// Peak: what the operating system measured, with code and data.
 std::string Trainer::memory_line() const {
   const auto words = [](std::int64_t bytes) { return in_binary_units(static_cast<double>(bytes)); };
-  const auto state = state_.bytes();
-  return text("memory of this rank: weights ", words(state.weights), ", gradients ", words(state.gradients),
-              ", optimizer state ", words(state.optimizer), ", activations ", words(activation_bytes()),
-              "; peak of the process ", words(peak_resident_bytes()));
+  const auto all = memory();
+  return text("weights ", words(all.weights), ", gradients ", words(all.gradients), ", optimizer state ",
+              words(all.optimizer), ", activations ", words(all.activations), ", workspace ", words(all.workspace),
+              all.messages > 0 ? text(", messages ", words(all.messages)) : "", "; peak of the process ",
+              words(peak_resident_bytes()));
 }
 
 bool Trainer::evaluation_is_due() const {
@@ -444,6 +458,7 @@ void Trainer::train_on(std::string& why) {
 }
 
 RunEnd Trainer::run() {
+  kernels::forget_workspace();  // of measurements at the start
   if (launcher_.hands_over() && stepped_) after_step();
   if (launcher_.wants_checkpoint() || launcher_.hands_over()) return save_and_end();
   if (launcher_.only_finishes()) return {0, text("the state after iteration ", progress_.iteration, " is complete")};
@@ -462,7 +477,7 @@ RunEnd Trainer::run() {
     launcher_.expect_nothing();
     report_profile(true);
     if (const auto line = bubble_.line(setup_); !line.empty()) note(line);
-    if (stepped_) note(memory_line());
+    if (stepped_) report_memory();
     if (done && !done_before) evaluate_at_end();
     saved = save_now();
     again = done && progress_.iteration < o_.training_iters;

@@ -50,7 +50,8 @@ class Trainer {
   std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
   bool step();
   void report_profile(bool last);
-  std::int64_t activation_bytes() const;
+  MemoryRecord memory() const;
+  void report_memory();
   std::string memory_line() const;
   bool accepts(const JudgedStep& judged);
   void roll_back(std::int64_t back_to);

@@ -64,6 +64,26 @@ TEST(Alone, ABufferIsMemoryAndItsSumsAreWhatWasThere) {
   EXPECT_EQ(moved.floats()[999], 5);
 }
 
+TEST(Alone, AnUnconnectedGroupChecksArgumentsAndChangesNothing) {
+  const std::vector<int> members = {4, 7, 9};
+  const auto group = Communicator::unconnected("data", members, 1);
+  EXPECT_FALSE(group.connected());
+  EXPECT_TRUE(Communicator().connected());
+  EXPECT_EQ(group.size(), 3);
+  EXPECT_EQ(group.rank(), 1);
+  std::vector<float> values = {1, 2, 3};
+  group.all_reduce(values, "test");
+  group.all_reduce_max(values, "test");
+  group.broadcast(std::as_writable_bytes(std::span(values)), 2, "test");
+  group.barrier("test");
+  group.send(std::as_bytes(std::span(values)), 2, 0, "test").wait();
+  group.receive(std::as_writable_bytes(std::span(values)), 0, 0, "test").wait();
+  EXPECT_EQ(values, (std::vector<float>{1, 2, 3}));
+  EXPECT_THROW(group.all_gather(std::as_bytes(std::span(values)), std::as_writable_bytes(std::span(values)), "test"),
+               ShapeError);
+  EXPECT_EQ(group.message_bytes(), 0U);
+}
+
 TEST(Alone, TransfersMayBeEmpty) {
   Transfer none;
   EXPECT_TRUE(none.done());

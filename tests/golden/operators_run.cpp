@@ -129,7 +129,7 @@ Results rotary(const OperatorInputs& in, kernels::RotaryLayout layout) {
   std::vector<std::int64_t> offsets;
   for (std::int64_t h = 0; h < heads; ++h) offsets.push_back(h * channels);
   const nn::RotaryEmbedding embedding(turning, in.attributes.at("base"), layout, places);
-  const auto tables = embedding.tables(offsets);
+  const auto tables = embedding.tables(threads, offsets);
   const kernels::RotaryExtents e{shape.at(0) * shape.at(1), heads * channels, turning, layout};
   auto y = in.at("in.x"), dx = in.at("cotangent.y");
   tessera::kernels::rotary(threads, e, offsets, positions, tables.cosine, tables.sine, false, y);

@@ -157,6 +157,26 @@ TEST(Scratch, TooManyLeasesAreAnErrorAndTheOthersStay) {
   EXPECT_EQ(first.data()[0], 7);
 }
 
+TEST(Scratch, WhatTilesLeaseIsNotWorkspace) {
+  Threads threads(2);
+  forget_workspace();
+  const Scratch first(100);
+  { const Scratch second(50); }
+  for (const std::size_t tiles : {1, 8})
+    threads.parallel_for(tiles, 1, [](std::size_t, std::size_t) { const Scratch of_tile(5000); });
+  { const Scratch second(60); }
+  EXPECT_EQ(workspace_bytes(), 160 * sizeof(float));
+  forget_workspace();
+  EXPECT_EQ(workspace_bytes(), 0U);
+}
+
+TEST(Threads, IdleOnesRunNoTile) {
+  Threads idle{Threads::Idle{}};
+  EXPECT_TRUE(idle.idle());
+  idle.parallel_for(1000, 10, [](std::size_t, std::size_t) { FAIL(); });
+  EXPECT_EQ(idle.parallel_sum(1000, 10, [](std::size_t, std::size_t) { return 1.0; }), 0);
+}
+
 TEST(Scratch, EachThreadHasItsOwn) {
   Threads threads(3);
   std::mutex lock;

@@ -154,7 +154,8 @@ TEST(RotaryScaling, OfYarnSlowsThePairsThatTurnSeldom) {
     EXPECT_NEAR(bent[i], plain[i] * (1 - slowed + slowed / 4), 1e-12) << i;
   }
   const nn::RotaryEmbedding table(64, 10000, kernels::RotaryLayout::half, 2, s);
-  EXPECT_FLOAT_EQ(table.tables({}).cosine[0], 1.25F);
+  kernels::Threads threads(1);
+  EXPECT_FLOAT_EQ(table.tables(threads, {}).cosine[0], 1.25F);
 }
 
 /// DeepSeek's and MindSpeed-LLM's definition, with m(a) = 0.1 a ln(factor) + 1: scores times m(mscale_all_dim)^2,
@@ -188,9 +189,10 @@ TEST(RotaryScaling, InterpolationDividesPositions) {
   s.positions_per_step = 4;
   const nn::RotaryEmbedding far(8, 100, kernels::RotaryLayout::half, 9, s),
       near(8, 100, kernels::RotaryLayout::half, 3);
+  kernels::Threads threads(1);
   for (std::size_t i = 0; i < 4; ++i) {
-    EXPECT_FLOAT_EQ(far.tables({}).sine[8 * 4 + i], near.tables({}).sine[2 * 4 + i]);
-    EXPECT_FLOAT_EQ(far.tables({}).cosine[8 * 4 + i], near.tables({}).cosine[2 * 4 + i]);
+    EXPECT_FLOAT_EQ(far.tables(threads, {}).sine[8 * 4 + i], near.tables(threads, {}).sine[2 * 4 + i]);
+    EXPECT_FLOAT_EQ(far.tables(threads, {}).cosine[8 * 4 + i], near.tables(threads, {}).cosine[2 * 4 + i]);
   }
 }
 

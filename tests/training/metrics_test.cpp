@@ -27,10 +27,8 @@ class MetricsFileTest : public InOwnFolder {
     r.weight_decay = 0.01;
     r.step_seconds = 0.25;
     r.tokens_per_second = 4096;
-    r.weight_bytes = 123456789000;
-    r.gradient_bytes = 6;
-    r.optimizer_bytes = 4;
-    r.activation_bytes = 2;
+    r.memory = {
+        .weights = 123456789000, .gradients = 3, .optimizer = 4, .activations = 2, .workspace = 1, .messages = 2};
     return r;
   }
   static std::string content() {
@@ -55,7 +53,7 @@ TEST_F(MetricsFileTest, ALineHoldsTheStepInFullPrecision) {
       content(),
       R"({"iteration": 1, "consumed_samples": 8, "loss": 4.333333333333334, "grad_norm": 0.1, "learning_rate": )"
       R"(1e-05, "weight_decay": 0.01, "loss_scale": 1.0, "skipped": false, "sample_chain": 0, "step_seconds": 0.25, )"
-      R"("tokens_per_second": 4096.0, "data_wait_seconds": 0.0, "memory_bytes": 123456789012, "weight_bytes": 123456789000, "gradient_bytes": 6, "optimizer_bytes": 4, "activation_bytes": 2})"
+      R"("tokens_per_second": 4096.0, "data_wait_seconds": 0.0, "memory_bytes": 123456789012, "weight_bytes": 123456789000, "gradient_bytes": 3, "optimizer_bytes": 4, "activation_bytes": 2, "workspace_bytes": 1, "message_bytes": 2})"
       "\n");
   EXPECT_EQ(lines()[0]["loss"].get<double>(), record(1).loss);  // to the bit
 }

@@ -7,11 +7,18 @@
 namespace tessera::autograd {
 namespace {
 
+void fill_with_zeros(Tape& tape, const Tensor& x) {
+  constexpr std::size_t bytes_of_a_tile = 1 << 16;
+  tape.threads().parallel_for(x.bytes(), bytes_of_a_tile, [&](std::size_t first, std::size_t last) {
+    std::memset(x.raw().data() + first, 0, last - first);
+  });
+}
+
 /// Adds the blocks of the gradient dy that an operation copied from x to the gradient of x.
 void give_columns(Tape& tape, VarId x, const Tensor& dy, kernels::ColumnBlocks blocks) {
   const auto target = tape.grad_target(x);
   if (target.tensor.empty()) return;
-  if (!target.add) std::memset(target.tensor.raw().data(), 0, target.tensor.bytes());
+  if (!target.add) fill_with_zeros(tape, target.tensor);
   std::swap(blocks.from_first, blocks.to_first);
   std::swap(blocks.from_step, blocks.to_step);
   const auto& shape = target.tensor.shape();
@@ -138,7 +145,7 @@ Var latent_heads(const Var& q, const Var& kv, const Var& k_rotary, const LatentH
   const auto rows = q.shape().rows(), width = heads.heads * 3 * heads.width();
   const auto type = q.value().dtype();
   auto y = tape.make(type, q.shape().with_width(width), q.wants_grad() || kv.wants_grad() || k_rotary.wants_grad());
-  if (heads.value != heads.plain + heads.rotary) std::memset(y.value().raw().data(), 0, y.value().bytes());
+  if (heads.value != heads.plain + heads.rotary) fill_with_zeros(tape, y.value());
   const LatentCopies copies(heads);
   const auto copy = [&](const Var& from, const kernels::ColumnBlocks& blocks) {
     kernels::copy_columns(tape.threads(), rows, from.value(), from.shape().width(), y.value(), width, blocks);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <ranges>
 
 #include "framework/kernels/activation.h"
+#include "framework/kernels/vector.h"
 
 namespace tessera::autograd {
 namespace {
@@ -26,6 +26,8 @@ class Matrix {
   Tensor tensor_;
 };
 
+constexpr std::size_t choices_of_a_tile = 4096;
+
 /// The rows of this rank's tokens, as kernels/expert_rows.h defines them. In memory of the tape.
 struct TokenRows {
   std::span<std::int64_t> first_row;
@@ -42,13 +44,19 @@ TokenRows rows_of(Tape& tape, const ExpertChoices& choices) {
                  .row_of_choice = tape.keep_array<std::int32_t>(choices.chosen.size()),
                  .weight = tape.keep_array<float>(choices.chosen.size()),
                  .topk = choices.topk};
-  kernels::sort_choices(choices.topk, choices.chosen, rows.first_row, rows.token_of_row, rows.row_of_choice);
+  if (choices.assumed)
+    choices.assumed->sort(static_cast<std::int64_t>(choices.chosen.size()) / choices.topk, choices.topk,
+                          choices.most_rows, rows.first_row);
+  else
+    kernels::sort_choices(choices.topk, choices.chosen, rows.first_row, rows.token_of_row, rows.row_of_choice);
   const auto R = static_cast<std::size_t>(rows.count());
   rows.token_of_row = rows.token_of_row.first(R);
   rows.weight = rows.weight.first(R);
   const auto weights = choices.weights.floats();
-  for (std::size_t i = 0; i < rows.row_of_choice.size(); ++i)
-    if (rows.row_of_choice[i] >= 0) rows.weight[static_cast<std::size_t>(rows.row_of_choice[i])] = weights[i];
+  tape.threads().parallel_for(rows.row_of_choice.size(), choices_of_a_tile, [&](std::size_t first, std::size_t last) {
+    for (auto i = first; i < last; ++i)
+      if (rows.row_of_choice[i] >= 0) rows.weight[static_cast<std::size_t>(rows.row_of_choice[i])] = weights[i];
+  });
   return rows;
 }
 
@@ -82,8 +90,10 @@ struct Rows {
     const Matrix own(tape, DType::float32, exchange ? tokens.count() : 0, 1);
     if (exchange) exchange->to_tokens(tape, 1, rows.floats(), own.floats());
     const auto values = exchange ? own.floats() : rows.floats();
-    for (std::size_t i = 0; i < choices.size(); ++i)
-      choices[i] = tokens.row_of_choice[i] < 0 ? 0.0F : values[static_cast<std::size_t>(tokens.row_of_choice[i])];
+    tape.threads().parallel_for(choices.size(), choices_of_a_tile, [&](std::size_t first, std::size_t last) {
+      for (auto i = first; i < last; ++i)
+        choices[i] = tokens.row_of_choice[i] < 0 ? 0.0F : values[static_cast<std::size_t>(tokens.row_of_choice[i])];
+    });
   }
 };
 
@@ -217,7 +227,7 @@ class ExpertsNode final : public Node {
     Memory ones;
     if (network_.weights_on_input) {
       ones = tape.scratch(rows_.weight.size());
-      std::fill_n(Tape::floats(ones).begin(), rows_.weight.size(), 1.0F);
+      kernels::fill(threads, 1, Tape::floats(ones).first(rows_.weight.size()));
       factor = Tape::floats(ones).first(rows_.weight.size());
     }
     {
@@ -258,7 +268,7 @@ class ExpertsNode final : public Node {
   /// The inputs of the experts, before they are multiplied by weights.
   void input(Tape& tape, const Matrix& in) const {
     if (rows_.exchange)
-      std::ranges::copy(in_.value().raw(), in.tensor().raw().begin());
+      kernels::copy_bytes(tape.threads(), in_.value().raw(), in.tensor().raw());
     else
       rows_.gather(tape, sizes_.hidden, x_.value(), in);
   }
@@ -325,7 +335,7 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
     rows.gather(tape, sizes.hidden, x.value(), in);
     if (rows.exchange && y.wants_grad()) {
       received = tape.make(type_of_x, {rows.count(), sizes.hidden}, false);
-      std::ranges::copy(in.tensor().raw(), received.value().raw().begin());
+      kernels::copy_bytes(threads, in.tensor().raw(), received.value().raw());
     }
     if (network.weights_on_input) kernels::scale_rows(threads, sizes.hidden, rows.weight, in);
     times_weights(

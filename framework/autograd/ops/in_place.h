@@ -1,8 +1,7 @@
 #pragma once
 
-#include <cstring>
-
 #include "framework/autograd/tape.h"
+#include "framework/kernels/vector.h"
 
 namespace tessera::autograd {
 
@@ -13,7 +12,7 @@ inline Var to_change(Var x, bool wants_grad) {
   const auto before = x.value();
   auto y = tape.reuse(std::move(x), wants_grad);
   const auto& now = y.value();
-  if (now.raw().data() != before.raw().data()) std::memcpy(now.raw().data(), before.raw().data(), before.bytes());
+  if (now.raw().data() != before.raw().data()) kernels::copy_bytes(tape.threads(), before.raw(), now.raw());
   return y;
 }
 

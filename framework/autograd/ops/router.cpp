@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/kernels/type_conversion.h"
+#include "framework/kernels/vector.h"
 
 namespace tessera::autograd {
 namespace {
@@ -79,7 +80,7 @@ class RouteNode final : public Node {
     auto& threads = tape.threads();
     const auto logits = tape.read(logits_);
     const auto dlogits = tape.write(target);
-    if (!target.add) std::fill(dlogits.span().begin(), dlogits.span().end(), 0.0F);
+    if (!target.add) kernels::fill(threads, 0, dlogits);
     if (!dweights.empty())
       kernels::choice_weights_backward(threads, rule_of_weights(terms_), logits, chosen_, dweights.tensor.floats(),
                                        dlogits);
@@ -102,6 +103,16 @@ class RouteNode final : public Node {
   LeafUse bias_;
 };
 
+/// own [.., K] = the rows of this rank's tokens in all [tokens, K].
+template <class T>
+void take_own(Tape& tape, const MicroBatchRanks& ranks, std::size_t K, std::span<const T> all, std::span<T> own) {
+  tape.threads().parallel_for(own.size() / K, 1024, [&](std::size_t first, std::size_t last) {
+    for (auto t = first; t < last; ++t)
+      std::copy_n(all.begin() + ranks.index(static_cast<std::int64_t>(t)) * static_cast<std::int64_t>(K), K,
+                  own.begin() + static_cast<std::ptrdiff_t>(t * K));
+  });
+}
+
 /// The decisions of a router about a micro-batch, whose tokens may be on several ranks.
 class Routing {
  public:
@@ -119,20 +130,24 @@ class Routing {
 
   /// Writes the weights [tokens, K], and fills `out` but for those.
   void decide(std::span<const float> logits, DType type, std::span<float> weights, ExpertChoices& out) {
-    out.gap = choose(logits);
+    const bool assumed = terms_.assumed != nullptr;
+    if (!assumed) out.gap = choose(logits);
     auto& threads = tape_.threads();
     kernels::choice_weights(threads, rule_of_weights(terms_), logits, chosen_, weights);
     kernels::round_to(threads, type, weights);
-    kernels::count_choices(terms_.rule, terms_.sequences, chosen_, counts_);
+    if (!assumed) kernels::count_choices(terms_.rule, terms_.sequences, chosen_, counts_);
     balance(logits, out);
     const auto E = kept_counts_.size();
     for (std::size_t i = E; i < counts_.size(); ++i) counts_[i % E] += counts_[i];
     kept_ = chosen_;
     if (terms_.capacity_factor > 0) drop(weights);
     std::fill(kept_counts_.begin(), kept_counts_.end(), 0.0F);
-    for (const auto expert : kept_)
+    for (const auto expert : assumed ? kept_.first(0) : kept_)
       if (expert >= 0) kept_counts_[static_cast<std::size_t>(expert)] += 1;
     out.chosen = here(kept_);
+    out.assumed = terms_.assumed;
+    // Of tokens on several ranks, each has its part of the capacity.
+    if (terms_.capacity_factor > 0) out.most_rows = (capacity() * own_tokens_ + tokens_ - 1) / tokens_;
     out.counts = counts_.first(E);
     out.kept = kept_counts_;
   }
@@ -173,14 +188,17 @@ class Routing {
       out.z_loss = kernels::router_z_loss(threads, terms_.rule.experts, logits);
   }
 
+  std::int64_t capacity() const {
+    return kernels::expert_capacity(tokens_, terms_.rule.topk, terms_.rule.experts, terms_.capacity_factor);
+  }
+
   void drop(std::span<float> weights) {
-    const auto& rule = terms_.rule;
     const auto kept = tape_.keep_array<std::int32_t>(chosen_.size());
-    std::copy(chosen_.begin(), chosen_.end(), kept.begin());
-    kernels::drop_choices(terms_.drop_policy, rule.experts, rule.topk,
-                          kernels::expert_capacity(tokens_, rule.topk, rule.experts, terms_.capacity_factor),
-                          terms_.sequences, kept, weights);
     kept_ = kept;
+    if (terms_.assumed) return;
+    std::copy(chosen_.begin(), chosen_.end(), kept.begin());
+    kernels::drop_choices(terms_.drop_policy, terms_.rule.experts, terms_.rule.topk, capacity(), terms_.sequences, kept,
+                          weights);
   }
 
   /// Of choices [tokens, K], those of this rank's tokens.
@@ -188,9 +206,7 @@ class Routing {
     if (!ranks_) return all;
     const auto K = size(terms_.rule.topk);
     const auto own = tape_.keep_array<std::int32_t>(size(own_tokens_) * K);
-    for (std::int64_t t = 0; t < own_tokens_; ++t)
-      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(size(ranks_->index(t)) * K), K,
-                  own.begin() + static_cast<std::ptrdiff_t>(size(t) * K));
+    take_own(tape_, *ranks_, K, all, own);
     return own;
   }
 
@@ -206,6 +222,24 @@ class Routing {
 };
 
 }  // namespace
+
+void AssumedChoices::sort(std::int64_t tokens, std::int64_t topk, std::int64_t most,
+                          std::span<std::int64_t> first_row) const {
+  const auto experts = static_cast<std::int64_t>(first_row.size()) - 1, others = experts - count;
+  const auto all = tokens * topk;
+  const auto most_here = tokens * std::min(topk, count), least_here = tokens * std::max<std::int64_t>(0, topk - others);
+  const auto here = spread == Spread::here ? most_here : spread == Spread::elsewhere ? least_here : 0;
+  first_row[0] = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const bool is_here = e >= first && e < first + count;
+    // Choice number e of as many experts, and of so many rows.
+    const auto number = spread == Spread::balanced ? e : is_here ? e - first : e < first ? e : e - count;
+    const auto among = spread == Spread::balanced ? experts : is_here ? count : others;
+    const auto rows = spread == Spread::balanced ? all : is_here ? here : all - here;
+    const auto own = rows * (number + 1) / among - rows * number / among;
+    first_row[static_cast<std::size_t>(e) + 1] = first_row[static_cast<std::size_t>(e)] + std::min(own, most);
+  }
+}
 
 ExpertChoices route(const Var& logits, const RouterTerms& terms, const MicroBatchRanks* ranks) {
   auto& tape = logits.tape();
@@ -229,9 +263,7 @@ ExpertChoices route(const Var& logits, const RouterTerms& terms, const MicroBatc
     const auto all = Tape::floats(all_logits).first(static_cast<std::size_t>(routing.tokens() * rule.experts));
     ranks->gather(tape, own, rule.experts, all);
     routing.decide(all, type, values, out);
-    for (std::int64_t t = 0; t < T; ++t)
-      std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(ranks->index(t)) * K), K,
-                  weights.floats().begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(t) * K));
+    take_own<float>(tape, *ranks, K, values, weights.floats());
   } else {
     routing.decide(own, type, weights.floats(), out);
   }

@@ -11,6 +11,21 @@ namespace tessera::autograd {
 /// Which auxiliary loss balances the load of the experts; kernels/router.h and docs/experts.md have the formulas.
 enum class RouterBalance { none, aux_loss, seq_aux_loss, sinkhorn };
 
+/// Which experts tokens choose where nothing is computed (kernels::Threads::Idle), so that memory is counted.
+struct AssumedChoices {
+  enum class Spread {
+    balanced,  ///< every expert is chosen equally often
+    here,      ///< tokens choose experts of this rank, each equally often; only what is left of their choices, others
+    elsewhere  ///< the opposite
+  };
+  Spread spread = Spread::balanced;
+  std::int64_t first = 0, count = 0;  ///< experts of this rank
+
+  /// first_row [E + 1]: the rows of `tokens` tokens with `topk` choices each, as kernels::sort_choices writes it. An
+  /// expert gets `most` rows, the others are dropped.
+  void sort(std::int64_t tokens, std::int64_t topk, std::int64_t most, std::span<std::int64_t> first_row) const;
+};
+
 /// How a router works, besides its weight. Owns nothing.
 struct RouterTerms {
   kernels::RouterRule rule;
@@ -22,7 +37,8 @@ struct RouterTerms {
   Leaf* bias = nullptr;        ///< [E] fp32, added to the scores for the selection; null: none
   double capacity_factor = 0;  ///< 0: nothing is dropped
   kernels::DropPolicy drop_policy = kernels::DropPolicy::probs;
-  std::int64_t sequences = 1;  ///< B: the tokens are [B, S]
+  std::int64_t sequences = 1;               ///< B: the tokens are [B, S]
+  const AssumedChoices* assumed = nullptr;  ///< null: the router decides
 };
 
 /// The ranks that each have some of the tokens of a micro-batch. A router decides for all of them together, so that
@@ -51,6 +67,8 @@ struct ExpertChoices {
   double aux_loss = 0;                   ///< the balancing loss without its coefficient; 0 where there is none
   double z_loss = 0;                     ///< likewise
   double gap = std::numeric_limits<double>::infinity();  ///< as choose_experts returns it; infinity for Sinkhorn
+  const AssumedChoices* assumed = nullptr;               ///< not null: `chosen` was not written; these are the choices
+  std::int64_t most_rows = std::numeric_limits<std::int64_t>::max();  ///< with `assumed`: of an expert, from this rank
 };
 
 /// Chooses experts by `logits` [T, E], which are kept. In 16 bits the weights are rounded to the type of the logits, as

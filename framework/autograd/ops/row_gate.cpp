@@ -1,9 +1,9 @@
 #include "framework/autograd/ops/row_gate.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "framework/kernels/expert_rows.h"
+#include "framework/kernels/vector.h"
 
 namespace tessera::autograd {
 namespace {
@@ -42,7 +42,7 @@ class GatedRowsNode final : public Node {
     }
     if (const auto dx = tape.grad_target(x_place_); !dx.tensor.empty()) {
       must(!dx.add && dx.tensor.dtype() == dy.tensor.dtype(), "what is gated has no other use");
-      std::memcpy(dx.tensor.raw().data(), dy.tensor.raw().data(), dy.tensor.bytes());
+      kernels::copy_bytes(tape.threads(), dy.tensor.raw(), dx.tensor.raw());
       kernels::scale_rows(tape.threads(), width, s, dx.tensor);
     }
   }
@@ -61,7 +61,7 @@ Var gated_rows(const Var& x, const Var& gate) {
     throw ShapeError(
         text("gated_rows: x is ", shape, " and the gate ", gate.shape(), "; expected one number for each row"));
   auto y = tape.make(x.value().dtype(), shape, x.wants_grad() || gate.wants_grad());
-  std::memcpy(y.value().raw().data(), x.value().raw().data(), x.value().bytes());
+  kernels::copy_bytes(tape.threads(), x.value().raw(), y.value().raw());
   kernels::scale_rows(tape.threads(), shape.width(), Sigmoids(tape, gate), y.value());
   if (y.wants_grad()) tape.record<GatedRowsNode>(y, x, gate);
   return y;

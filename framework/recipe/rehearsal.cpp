@@ -1,0 +1,198 @@
+#include "framework/recipe/rehearsal.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "framework/kernels/scratch.h"
+#include "framework/model/gpt_options.h"
+#include "framework/parallel/context_options.h"
+#include "framework/recipe/build.h"
+#include "framework/training/pipeline.h"
+
+namespace tessera::recipe {
+namespace {
+
+/// Samples of one document whose tokens all count.
+class PlainBatches final : public training::BatchSource {
+ public:
+  PlainBatches(std::int64_t samples, std::int64_t seq_length) : samples_(samples), seq_length_(seq_length) {}
+  std::int64_t samples() const override { return samples_; }
+  std::int64_t seq_length() const override { return seq_length_; }
+  double read(std::int64_t, Batch& batch) override {
+    std::fill(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0F);
+    for (std::int64_t row = 0; row < samples_; ++row) {
+      const auto positions = batch.sample(row).positions;
+      std::iota(positions.begin(), positions.end(), 0);
+    }
+    return 0;
+  }
+
+ private:
+  std::int64_t samples_, seq_length_;
+};
+
+/// Messages that have arrived and left at once.
+class NoChannel final : public training::StageChannel {
+ public:
+  std::unique_ptr<training::StageMessage> send(std::span<const std::byte>, std::int64_t, int,
+                                               std::string_view) override {
+    return std::make_unique<Complete>();
+  }
+  std::unique_ptr<training::StageMessage> receive(std::span<std::byte>, std::int64_t, int, std::string_view) override {
+    return std::make_unique<Complete>();
+  }
+
+ private:
+  struct Complete final : training::StageMessage {
+    bool done() override { return true; }
+    void wait() override {}
+  };
+};
+
+class NoListener final : public training::BackwardListener {
+ public:
+  void begin_step() override {}
+  void begin_pass(bool) override {}
+  void gradient_complete(const autograd::Leaf&) override {}
+  void end_pass() override {}
+};
+
+/// Gives every parameter the same addresses, for its value and for its gradient. Nothing is read or written there.
+class SharedAddresses {
+ public:
+  explicit SharedAddresses(const std::vector<nn::Parameter*>& parameters) {
+    std::int64_t most = 0;
+    for (const auto* parameter : parameters) most = std::max(most, parameter->elements());
+    memory_ = Storage(static_cast<std::size_t>(most) * sizeof(float));
+    int number = 0;
+    for (auto* parameter : parameters) {
+      auto& leaf = parameter->leaf;
+      leaf.value = Tensor(memory_.bytes(), parameter->type, parameter->shape());
+      leaf.bind_grad(Tensor(memory_.bytes(), DType::float32, parameter->shape()));
+      leaf.number = number++;
+    }
+  }
+
+ private:
+  Storage memory_;
+};
+
+/// The chunks of a rank, ready to be rehearsed with micro-batches of any size.
+class Rehearsal {
+ public:
+  Rehearsal(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage,
+            autograd::AssumedChoices::Spread spread)
+      : recipe_(recipe), layout_(layout), stage_(stage), threads_(kernels::Threads::Idle{}) {
+    const parallel::MeshPlace place{.pipeline = static_cast<int>(stage)};
+    groups_ =
+        parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.model.options<model::GptOptions>()->groups());
+    const auto expert = groups_.expert_rank();
+    assumed_ = {spread, expert.first(layout.experts), expert.count(layout.experts)};
+    chunks_ = build_stage(recipe, vocabulary(recipe, recipe.tokenizer.make().get()), layout.plan, stage,
+                          groups_.tensor_rank(recipe.parallel.sequence_parallel),
+                          parallel::context_layout(recipe.parallel, groups_.context.rank()), expert);
+    std::vector<nn::Parameter*> parameters;
+    for (const auto& chunk : chunks_)
+      for (auto* parameter : chunk->parameters()) parameters.push_back(parameter);
+    addresses_.emplace(parameters);
+  }
+
+  /// In training, and in evaluation if the run has any.
+  RehearsedPeak peak(std::int64_t samples, std::int64_t seq_length) {
+    check_size();
+    std::vector<const model::Model*> chunks;
+    for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
+    NoChannel channel;
+    NoListener listener;
+    training::Pipeline pipeline({.chunks = std::move(chunks),
+                                 .plan = layout_.plan,
+                                 .stage = stage_,
+                                 .micro_batch_group = layout_.shape.group,
+                                 .channel = channel,
+                                 .listener = listener,
+                                 .threads = threads_,
+                                 .groups = &groups_},
+                                {.per_token_loss = recipe_.training.calculate_per_token_loss,
+                                 .replicas = static_cast<double>(groups_.replicas()),
+                                 .assumed = &assumed_});
+    PlainBatches batches(samples, seq_length);
+    kernels::forget_workspace();
+    pipeline.train(batches, micro_batches(), 1);
+    const auto& run = recipe_.training;
+    if (run.eval_interval > 0 && run.eval_iters > 0)
+      pipeline.evaluate(batches, std::min(run.eval_iters * layout_.shape.micro_batches, most_in_evaluation()));
+    return {.activations = static_cast<std::int64_t>(pipeline.arena().high_water()),
+            .workspace = static_cast<std::int64_t>(kernels::workspace_bytes()),
+            .messages = static_cast<std::int64_t>(groups_.foreseen_message_bytes)};
+  }
+
+ private:
+  std::int64_t group() const { return layout_.shape.group > 0 ? layout_.shape.group : layout_.shape.stages; }
+
+  /// One stage starts each micro-batch with an empty arena. The schedule of several repeats itself behind its warm-up, so
+  /// that more micro-batches need no more memory.
+  std::int64_t micro_batches() const {
+    const auto& shape = layout_.shape;
+    if (shape.stages == 1) return 1;
+    constexpr std::int64_t most = 64, periods = 4;
+    return std::min(shape.micro_batches, std::max(most / group(), periods) * group());
+  }
+  /// The time grows with the passes of layers, and with the square of those whose activations are there at once.
+  void check_size() const {
+    constexpr double most_passes = 2e5, most_at_once = 2e3;
+    const auto& shape = layout_.shape;
+    double layers = 0;
+    for (const auto& chunk : layout_.plan.stage(stage_)) layers += static_cast<double>(chunk.layers);
+    const auto passes = 2 * layers * static_cast<double>(micro_batches());
+    const auto at_once = layers * std::min(static_cast<double>(micro_batches()),
+                                           static_cast<double>(shape.chunks == 1 ? shape.stages : 2 * group()));
+    if (passes > most_passes || at_once > most_at_once)
+      throw Error(text("activations are not foreseen for the ", layers, " layers of a stage with ", micro_batches(),
+                       " micro-batches"));
+  }
+  /// Until as many outputs as can be are on their way to the next stage.
+  std::int64_t most_in_evaluation() const { return layout_.shape.stages == 1 ? 1 : 3 * group(); }
+
+  const Recipe& recipe_;
+  const LayoutFigures& layout_;
+  std::int64_t stage_;
+  kernels::Threads threads_;
+  parallel::ProcessGroups groups_;
+  autograd::AssumedChoices assumed_;
+  std::vector<std::unique_ptr<model::Model>> chunks_;
+  std::optional<SharedAddresses> addresses_;
+};
+
+/// Tokens of a micro-batch that are rehearsed: their arrays are real memory, and some operations go through them.
+constexpr std::int64_t most_tokens = std::int64_t{1} << 22;
+constexpr double most_bytes = 9e18;  // as 64 bits have
+
+}  // namespace
+
+RehearsedPeak rehearsed_peak(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage,
+                             autograd::AssumedChoices::Spread spread) {
+  const auto samples = recipe.batch.batch_size, length = recipe.size.seq_length;
+  if (length > most_tokens) throw Error(text("activations are not foreseen for samples of ", length, " tokens"));
+  Rehearsal rehearsal(recipe, layout, stage, spread);
+  try {
+    if (samples <= most_tokens / length) return rehearsal.peak(samples, length);
+  } catch (const Error&) {  // more than there are addresses
+    if (samples == 1) throw;
+  }
+  // What grows with the samples grows in proportion: two sizes tell how fast, of enough tokens that no operation could
+  // take fewer at a time.
+  constexpr std::int64_t enough_tokens = 1 << 15;
+  const auto some = std::clamp<std::int64_t>(enough_tokens / length, 1, samples / 2);
+  const auto once = rehearsal.peak(some, length), twice = rehearsal.peak(2 * some, length);
+  const auto all = [&](std::int64_t one, std::int64_t two) {
+    const auto more = static_cast<double>(samples) / static_cast<double>(some) - 1;
+    return static_cast<std::int64_t>(
+        std::min(static_cast<double>(one) + static_cast<double>(two - one) * more, most_bytes));
+  };
+  return {.activations = all(once.activations, twice.activations),
+          .workspace = all(once.workspace, twice.workspace),
+          .messages = once.messages,
+          .exact = false};
+}
+
+}  // namespace tessera::recipe

@@ -1,0 +1,91 @@
+"""What `tessera check` foresees of the memory of a run, beside what the run then counts."""
+
+import json
+import re
+import subprocess
+
+import harness
+from layouts_test import MPIRUN, cut
+
+LATENT = {"multi_latent_attention": "true", "kv_lora_rank": 8, "qk_head_dim": 8, "qk_pos_emb_head_dim": 8, "v_head_dim": 8,
+          "position_embedding_type": "rope"}
+# Options of model_config, or of another group as GROUP__OPTION.
+RECIPES = {
+    "GPT with dropout": {},
+    "Llama with grouped heads": dict(normalization="RMSNorm", hidden_act="swiglu", position_embedding_type="rope", group_query_attention="true",
+                                     num_query_groups=2, untie_embeddings_and_output_weights="true", add_bias_linear="false"),
+    "bf16": dict(training_config__bf16="true", hidden_act="swiglu"),
+    "fp16": dict(training_config__fp16="true", normalization="RMSNorm"),
+    "weights in bf16": dict(params_dtype="bfloat16"),
+    "recomputed in full": dict(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1),
+    "first layers recomputed": dict(recompute_granularity="full", recompute_method="block", recompute_num_layers=1),
+    "attention recomputed": dict(recompute_granularity="selective", recompute_modules="[core_attn, mlp]"),
+    "long sequence": dict(seq_length=512, max_position_embeddings=512, dataset_config__batch_size=1),
+    "norms around": dict(use_sandwich_norm="true", qk_layernorm="true", use_parallel_residual="false", hidden_dropout_rate=0),
+    "distributed optimizer": dict(parallel_config__zero_level="z1"),
+    "per-token loss, no dropout": dict(training_config__calculate_per_token_loss="true", hidden_dropout_rate=0, attention_dropout_rate=0),
+}
+LAYOUTS = {
+    "data": {},
+    "tensor, sequence": dict(tensor_model_parallel_size=2, sequence_parallel="true"),
+    "pipeline": dict(pipeline_model_parallel_size=2),
+    "interleaved": dict(pipeline_model_parallel_size=2, num_layers_per_virtual_pipeline_stage=1),
+    "context": dict(context_parallel_size=2),
+}
+UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+COUNTED = ("weights", "gradients", "optimizer state", "activations", "workspace", "messages")
+KEYS = ("weight_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes", "workspace_bytes", "message_bytes")
+
+
+class Memory(harness.InOwnFolder):
+    def foreseen(self, *more):
+        """Of each stage: kind -> bytes."""
+        told = self.tessera("check", "tiny.yaml", "--ranks", "2", *more)
+        lines = told[told.index("memory of a rank"):].splitlines()[1:]
+        head = re.split(r"\s{2,}", lines[0].strip())
+        rows = []
+        for line in lines[1:]:
+            cells = re.split(r"\s{2,}", line.strip())
+            if len(cells) != len(head):
+                break
+            rows.append({name: int(cell.replace(" ", "")) for name, cell in zip(head[:-1], cells) if name != "stage"})
+        return rows
+
+    def counted(self, run, *more):
+        """Of rank 0: kind -> bytes; and what the run told of each stage, if it has several."""
+        words = [harness.program(), "train", "tiny.yaml", *harness.sets(output_dir=run), *more]
+        done = subprocess.run([*MPIRUN, "-np", "2", *words], cwd=self.folder, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        first = json.loads((self.folder / run / "metrics.jsonl").read_text().splitlines()[-1])
+        return (dict(zip(COUNTED, (first[key] for key in KEYS))),
+                re.findall(r"memory of rank \d+, stage \d+: (.*);", done.stdout + done.stderr))
+
+    def compare(self, recipe, layout, run):
+        options = {**dict(num_layers=4, training_iters=1, batch_size=2, eval_interval=0, dataset_config__micro_batch_num=4), **recipe}
+        of_layout = {key.split("__")[1]: value for key, value in options.items() if key.startswith("parallel_config")}
+        self.recipe("tiny.yaml", **{key if "__" in key or key in KNOWN else f"model_config__{key}": value
+                                    for key, value in options.items() if not key.startswith("parallel_config")})
+        more = cut(**of_layout, **layout)
+        foreseen = self.foreseen(*more)
+        counted, stages = self.counted(run, *more)
+        self.assertEqual({kind: foreseen[0][kind] for kind in COUNTED}, counted)
+        self.assertEqual(len(stages), layout.get("pipeline_model_parallel_size", 0))
+        for told, stage in zip(stages, foreseen):
+            for part in told.split(", "):
+                kind, number, unit = re.fullmatch(r"(.*) ([\d.]+) (\w+)", part).groups()
+                self.assertAlmostEqual(stage[kind] / UNITS[unit], float(number), delta=0.0051, msg=told)
+
+    def test_check_foresees_the_memory_of_twelve_recipes_to_the_byte(self):
+        layouts = list(LAYOUTS.items())
+        for number, (name, recipe) in enumerate(RECIPES.items()):
+            for step in (0, 2):  # each of the layouts has about as many recipes
+                called, layout = layouts[(number + step) % len(layouts)]
+                with self.subTest(recipe=name, layout=called):
+                    self.compare(recipe, layout, f"run{number}{step}")
+
+
+KNOWN = {key for options in harness.TINY.values() for key in options}
+
+
+if __name__ == "__main__":
+    harness.main()
