@@ -1,5 +1,6 @@
-// How fast is `generate` with GPT-2 124M and batch size 1? A generated token reads every weight once, so the bandwidth of
-// memory, measured before and after, bounds it; reading the prompt is bounded by products, as the forward pass of training.
+// How fast is `generate` with GPT-2 124M and batch size 1? A generated token reads every weight once, so the bandwidth
+// of memory, measured before and after, bounds it; reading the prompt is bounded by products, as the forward pass of
+// training.
 //
 //   bench_generate [--dtype float32|bfloat16] [--threads N] [--prompt TOKENS] [--tokens N] [--json]
 #include <cstdio>

@@ -1,5 +1,6 @@
-// What can this machine do at this moment? Rates of all threads together: multiply-adds, OpenBLAS's product of [1024, 768]
-// and [768, 2304] elements (single-threaded on our tiles), the bfloat16 tile from the L1 cache (0: there is none). suite.py measures them before and after each pair of programs.
+// What can this machine do at this moment? Rates of all threads together: multiply-adds, OpenBLAS's product of [1024,
+// 768] and [768, 2304] elements (single-threaded on our tiles), the bfloat16 tile from the L1 cache (0: there is none).
+// suite.py measures them before and after each pair of programs.
 //
 //   bench_limits [--threads N] [--json]
 #include <cstdio>

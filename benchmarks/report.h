@@ -32,8 +32,8 @@ inline Clock fair_clock(const kernels::Threads& threads) {
   return threads.count() == 1 ? Clock::processor : Clock::wall;
 }
 
-/// Seconds since the system's start in which some program of it waited for a processor ("some" of /proc/pressure/cpu); 0
-/// if Linux does not tell.
+/// Seconds since the system's start in which some program of it waited for a processor ("some" of /proc/pressure/cpu);
+/// 0 if Linux does not tell.
 double stalled_seconds();
 
 /// One repetition, measured by all clocks; wall and processor in seconds, the latter of all threads of the process.
@@ -81,8 +81,8 @@ Timing time(const Body& body, Clock clock = Clock::wall, double seconds = 0.3, i
 /// Random values in [-1, 1), on huge pages as the memory of a run.
 Storage random_floats(std::int64_t size, unsigned seed);
 
-/// Prints the head of a benchmark: the question, processor, instruction set, threads, compiler and flags, and the commit
-/// of the source tree, with a + if files differ from it.
+/// Prints the head of a benchmark: the question, processor, instruction set, threads, compiler and flags, and the
+/// commit of the source tree, with a + if files differ from it.
 void print_head(const char* question, int threads);
 
 }  // namespace tessera

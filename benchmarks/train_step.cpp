@@ -1,10 +1,11 @@
 // How long does a complete training step take: forward, loss, backward, gradient clipping, AdamW?
 //
-//   bench_train_step [RECIPE] [--set group.key=value ...] [--threads N] [--seconds S] [--warm-up N] [--least N] [--json]
+//   bench_train_step [RECIPE] [--set group.key=value ...] [--threads N] [--seconds S] [--warm-up N] [--least N]
+//                    [--json]
 //
-// Runs --warm-up steps (2) that are not counted, then steps for --seconds, at least --least (3). Without a recipe: GPT-2
-// 124M with three shapes. One batch of random tokens is repeated, so that the loss must fall. With --json: one line of
-// JSON for one shape, which against_torch.py reads.
+// Runs --warm-up steps (2) that are not counted, then steps for --seconds, at least --least (3). Without a recipe:
+// GPT-2 124M with three shapes. One batch of random tokens is repeated, so that the loss must fall. With --json: one
+// line of JSON for one shape, which against_torch.py reads.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -20,8 +20,8 @@ namespace tessera::autograd {
 // consumes them.
 class Tape;
 
-/// A parameter as operations see it: its value, and its gradient, a view of the flat main gradient. Owned by its Parameter
-/// (nn/parameter.h).
+/// A parameter as operations see it: its value, and its gradient, a view of the flat main gradient. Owned by its
+/// Parameter (nn/parameter.h).
 class Leaf {
  public:
   Tensor value;
@@ -155,7 +155,8 @@ class Node {
   virtual void backward(Tape& tape) = 0;
 };
 
-/// A recorded operation that can compute its result again, with the same bits, from what it keeps for its backward pass.
+/// A recorded operation that can compute its result again, with the same bits, from what it keeps for its backward
+/// pass.
 class Restorable {
  public:
   /// Gives the discarded result its elements with Tape::renewed or Tape::restore.

@@ -18,7 +18,8 @@ void print_line(const std::string& name, const std::string& value);
 /// The cut of a run for people: a line for each rank, then the pipeline with its bubble and, where it is small enough,
 /// a drawing over time. `ranks_per_host` 0: hosts are not told.
 std::string layout_report(const recipe::LayoutFigures& figures, std::int64_t ranks_per_host);
-/// The peak of the memory of a rank of each stage by kind; with experts also what it is for other choices of the tokens.
+/// The peak of the memory of a rank of each stage by kind; with experts also what it is for other choices of the
+/// tokens.
 std::string memory_report(const std::vector<recipe::MemoryNeed>& needs);
 
 }  // namespace tessera::cli

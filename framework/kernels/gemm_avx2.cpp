@@ -226,8 +226,8 @@ float sum_of_lanes(__m256 v) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
-/// R rows of a against J rows of b, `apart` rows from one to the next, from `col` on. The lanes of each sum are added at
-/// the end.
+/// R rows of a against J rows of b, `apart` rows from one to the next, from `col` on. The lanes of each sum are added
+/// at the end.
 template <class Of, int R, int J>
 void dots_of(const DotsCall& t, std::int64_t col, std::int64_t apart) {
   __m256 sum[R][J];

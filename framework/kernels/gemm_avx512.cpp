@@ -86,8 +86,8 @@ void pack_strips(const void* source, std::int64_t along, std::int64_t depth, std
   }
 }
 
-/// R rows of a against J rows of b, `apart` rows from one to the next, from `col` on. The lanes of each sum are added at
-/// the end.
+/// R rows of a against J rows of b, `apart` rows from one to the next, from `col` on. The lanes of each sum are added
+/// at the end.
 template <class Of, int R, int J>
 void dots_of(const DotsCall& t, std::int64_t col, std::int64_t apart) {
   __m512 sum[R][J];

@@ -99,8 +99,8 @@ void pack_panels(const TileKernels& t, const MatrixProduct& p, std::int64_t firs
     packing.across(at, p.b.along, elements_in(t, p, k, steps), last - first, apart, to);
 }
 
-/// Columns [first, last) of b in words [k, k + steps), which a task will pack: a task fetches them into the cache bit by
-/// bit while it multiplies, so that packing does not wait for memory. Of few rows of a, packing is else a tenth of the time.
+/// Columns [first, last) of b in words [k, k + steps), which a task will pack: a task fetches them into the cache bit
+/// by bit while it multiplies, so that packing does not wait for memory. It would be 6 % of a step of 256 tokens.
 class PanelsAhead {
  public:
   PanelsAhead() = default;

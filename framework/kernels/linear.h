@@ -31,8 +31,8 @@ enum class Activation { none, gelu_tanh, gelu_erf, quick_gelu, silu, relu, squar
 void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
                     std::span<const float> bias, const MutableElements& y);
 
-/// y = act(x w^T + bias), for any act except `none`; the function of the sum as `before` holds it, rounded to its type, so
-/// that activation_forward of `before` gives the same bits.
+/// y = act(x w^T + bias), for any act except `none`; the function of the sum as `before` holds it, rounded to its type,
+/// so that activation_forward of `before` gives the same bits.
 ///
 ///   before   [rows, out]   written: x w^T + bias, which the backward pass needs; of 16 bits if y is
 void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, const Elements& x, const Elements& w,

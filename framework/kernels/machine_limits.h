@@ -10,9 +10,9 @@ namespace tessera::kernels {
 /// s.
 double multiply_add_rate(Threads& threads);
 
-/// Operations per second of the bfloat16 register tile of pair_tiles() (gemm.h), with random operands in the L1 cache and
-/// all threads together: the peak that bfloat16 products are compared with. 0 if the chosen instruction set has no such
-/// tile. Takes about 0.3 s.
+/// Operations per second of the bfloat16 register tile of pair_tiles() (gemm.h), with random operands in the L1 cache
+/// and all threads together: the peak that bfloat16 products are compared with. 0 if the chosen instruction set has no
+/// such tile. Takes about 0.3 s.
 double pair_tile_rate(Threads& threads);
 
 /// Operations per second of a matrix product of [512, 768] and [768, 768] elements of `type` (float32, bfloat16 or

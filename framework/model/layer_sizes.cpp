@@ -103,8 +103,8 @@ AttentionCost attention_cost(const GptOptions& o) {
           queries + heads * value};
 }
 
-/// Keys that a token of a layer sees, the mean over `seq_length` tokens of one document. In a causal layer half of them,
-/// as Megatron-LM counts; the diagonal of the scores counts half in a window too, so that a window of the whole
+/// Keys that a token of a layer sees, the mean over `seq_length` tokens of one document. In a causal layer half of
+/// them, as Megatron-LM counts; the diagonal of the scores counts half in a window too, so that a window of the whole
 /// sequence is no other count.
 double mean_keys(const GptOptions& o, std::int64_t layer, std::int64_t seq_length) {
   const auto length = static_cast<double>(seq_length);

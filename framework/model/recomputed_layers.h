@@ -10,8 +10,8 @@ namespace tessera::model {
 
 /// Whether some of the chunk's layers are recomputed fully; those of multi-token prediction then are too.
 bool recomputes_layers(const GptOptions& o, const ModelChunk& chunk);
-/// The number of the chunk's layers, from its first, that are recomputed fully and one by one: those of recompute_method
-/// block, or of the recompute lists. May be more than there are.
+/// The number of the chunk's layers, from its first, that are recomputed fully and one by one: those of
+/// recompute_method block, or of the recompute lists. May be more than there are.
 std::int64_t layers_recomputed_alone(const GptOptions& o, const ModelChunk& chunk);
 
 /// Whether layer `at` recomputes the norms before its branches, or the activation function of its feed-forward network;

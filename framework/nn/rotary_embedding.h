@@ -29,8 +29,8 @@ struct RotaryScaling {
 std::vector<double> rotary_frequencies(std::int64_t rotary_dim, double base, const RotaryScaling& scaling);
 
 /// Tables of cosines and sines for `positions` positions. Computed in double and rounded once, so that they do not
-/// depend on the instruction set; computed at the first use, by its threads, so that a model whose memory is only counted
-/// has none. Source: Su et al., arXiv:2104.09864.
+/// depend on the instruction set; computed at the first use, by its threads, so that a model whose memory is only
+/// counted has none. Source: Su et al., arXiv:2104.09864.
 class RotaryEmbedding {
  public:
   /// rotary_dim: channels per head that are rotated; positions: maximum sequence length, in tokens.

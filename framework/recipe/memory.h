@@ -7,8 +7,9 @@
 
 namespace tessera::recipe {
 
-/// The peak of the memory of one rank in training, by what it is for. Weights, gradients, optimizer state and activations
-/// are those that the run will count (metrics.jsonl) to the byte; tables and data as far as they are known before it.
+/// The peak of the memory of one rank in training, by what it is for. Weights, gradients, optimizer state and
+/// activations are those that the run will count (metrics.jsonl) to the byte; tables and data as far as they are known
+/// before it.
 struct MemoryNeed {
   struct Part {
     std::string name;
@@ -28,8 +29,8 @@ struct MemoryNeed {
   std::int64_t bytes() const;  ///< of all; the largest number there is when they are more
 };
 
-/// "4.10 TiB: weights 1.00 TiB, ..., optimizer state 2.00 TiB (the largest part), ..."; "4.10 TiB at least: ..." if it is not
-/// complete.
+/// "4.10 TiB: weights 1.00 TiB, ..., optimizer state 2.00 TiB (the largest part), ..."; "4.10 TiB at least: ..." if it
+/// is not complete.
 std::string text_of(const MemoryNeed& need);
 
 /// The need of the ranks of a pipeline stage, in a run of as many ranks as `layout` has.

@@ -129,8 +129,8 @@ class Rehearsal {
  private:
   std::int64_t group() const { return layout_.shape.group > 0 ? layout_.shape.group : layout_.shape.stages; }
 
-  /// One stage starts each micro-batch with an empty arena. The schedule of several repeats itself behind its warm-up, so
-  /// that more micro-batches need no more memory.
+  /// One stage starts each micro-batch with an empty arena. The schedule of several repeats itself behind its warm-up,
+  /// so that more micro-batches need no more memory.
   std::int64_t micro_batches() const {
     const auto& shape = layout_.shape;
     if (shape.stages == 1) return 1;

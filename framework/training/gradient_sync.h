@@ -38,11 +38,13 @@ class GradientSync final : public BackwardListener {
   /// of other numbers than its parameters have.
   void gradient_complete(const autograd::Leaf& leaf) override;
   void end_pass() override;
-  /// Begins what is left, and waits for all sums; no gradient is stale afterwards. Throws CommError as Communicator does.
+  /// Begins what is left, and waits for all sums; no gradient is stale afterwards. Throws CommError as Communicator
+  /// does.
   void finish();
 
  private:
-  /// Fills the gradients of parameters [first, first + count) that no pass wrote with zeros, as of experts without tokens.
+  /// Fills the gradients of parameters [first, first + count) that no pass wrote with zeros, as of experts without
+  /// tokens.
   void settle(std::size_t first, std::size_t count);
   void begin(std::size_t bucket);
   std::vector<std::span<float>> ranges_shared_with(nn::GradientSharers who) const;

@@ -243,8 +243,8 @@ void Pipeline::backward(const Execution& run, const parallel::PipelineAction& ac
   release(pass);
 }
 
-/// Waits for messages until there are no more than `departures`. Their memory is released here only, not as soon as they
-/// have left, so that the memory of a step does not depend on how fast the other stages are.
+/// Waits for messages until there are no more than `departures`. Their memory is released here only, not as soon as
+/// they have left, so that the memory of a step does not depend on how fast the other stages are.
 void Pipeline::make_room_to_send(const Execution& run, std::size_t departures) {
   for (; departures_.size() > departures; departures_.pop_front()) {
     wait(*departures_.front().message, run.totals.stage_wait_seconds);

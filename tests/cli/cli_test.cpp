@@ -66,7 +66,7 @@ TEST_F(Program, CheckTellsWhichExpertsARankHas) {
   EXPECT_TRUE(has(told.out, "experts of a stage: expert tensor 2 x expert 2 x data 1, neighbours first\n")) << told.out;
   EXPECT_TRUE(has(told.out, "  data  expert tensor  expert  experts  parameters"));
   EXPECT_TRUE(has(told.out, "     3       1         0     1              1       1      4-7 ")) << told.out;
-  EXPECT_TRUE(has(told.out, " if tokens are spread evenly over the experts, ")) << told.out;
+  EXPECT_TRUE(has(told.out, " if all tokens choose experts of other ranks, ")) << told.out;
 }
 
 TEST_F(Program, CheckReportsEveryMistakeInText) {

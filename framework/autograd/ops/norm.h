@@ -13,8 +13,8 @@ namespace tessera::autograd {
 /// can be discarded (Tape::discard). Throws ShapeError if the extents do not match.
 Var layernorm(const Var& x, Leaf& gain, Leaf* bias, double eps, float gain_offset);
 
-/// x / sqrt(mean(x^2) + eps) * (gain + gain_offset) over the last dimension; shapes, errors and discarding as layernorm.
-/// Keeps x and the inverse root of each row.
+/// x / sqrt(mean(x^2) + eps) * (gain + gain_offset) over the last dimension; shapes, errors and discarding as
+/// layernorm. Keeps x and the inverse root of each row.
 Var rmsnorm(const Var& x, Leaf& gain, double eps, float gain_offset);
 
 }  // namespace tessera::autograd
