@@ -8,7 +8,7 @@
 #include "framework/data/gpt/gpt_index.h"
 #include "framework/model/gpt_options.h"
 #include "framework/nn/rotary_embedding.h"
-#include "framework/recipe/build.h"
+#include "framework/recipe/open_data.h"
 #include "framework/recipe/rehearsal.h"
 
 namespace tessera::recipe {
