@@ -51,11 +51,8 @@ Measured measure(const Flags& flags) {
   if (flags.dtype == "bfloat16") sets.push_back("training_config.bf16=true");
   const auto recipe = read_gpt2(sets);
   kernels::Threads threads(flags.threads);
-  const auto model = recipe.model.make(
-      {recipe.size.seq_length, recipe.size.padded_vocabulary(0), model::precision(recipe.half, recipe.precision)});
-  const auto optimizer = recipe.optimizer.make();
-  training::ModelState state(*model, optimizer.get());
-  state.initialise(threads, 1);
+  const ModelToTrain made(recipe, threads);
+  const auto& model = made.model;
   Arena arena;
   const RandomBatch batch(1, flags.prompt, model->vocabulary());
   const auto prompt = batch.view().tokens;

@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "framework/recipe/build.h"
 #include "framework/recipe/recipe.h"
 #include "framework/tensor/batch.h"
+#include "framework/training/model_state.h"
 
 // The model of the benchmarks that run a whole model: GPT-2 124M without dropout, and random tokens.
 
@@ -48,5 +50,19 @@ inline recipe::Recipe read_gpt2(const std::vector<std::string>& sets) {
   } removed{file};
   return recipe::read_recipe(file, sets, recipe::Registries{});
 }
+
+/// The whole model of a recipe in one process, with initial weights.
+struct ModelToTrain {
+  ModelToTrain(const recipe::Recipe& recipe, kernels::Threads& threads)
+      : model(recipe.model.make({recipe.size.seq_length, recipe.size.padded_vocabulary(0),
+                                 model::precision(recipe.half, recipe.precision)})),
+        optimizer(recipe.optimizer.make()),
+        state(*model, optimizer.get()) {
+    state.initialise(threads, 1);
+  }
+  std::unique_ptr<model::Model> model;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  training::ModelState state;
+};
 
 }  // namespace tessera

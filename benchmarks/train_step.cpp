@@ -21,7 +21,7 @@
 #include "framework/kernels/vector.h"
 #include "framework/optim/clipping.h"
 #include "framework/recipe/build.h"
-#include "framework/training/model_state.h"
+#include "framework/training/gradient_sync.h"
 
 namespace tessera {
 namespace {
@@ -46,11 +46,10 @@ struct Measured {
 
 Measured measure(const recipe::Recipe& recipe, const Flags& flags) {
   kernels::Threads threads(flags.threads);
-  const auto model = recipe.model.make(
-      {recipe.size.seq_length, recipe.size.padded_vocabulary(0), model::precision(recipe.half, recipe.precision)});
-  const auto optimizer = recipe.optimizer.make();
-  training::ModelState state(*model, optimizer.get());
-  state.initialise(threads, 1);
+  ModelToTrain made(recipe, threads);
+  auto& [model, optimizer, state] = made;
+  const parallel::ProcessGroups alone;
+  training::ModelGradientSync sync(alone, state, threads, {});
   Arena arena;
   autograd::Tape tape(arena, threads, true);
   const RandomBatch batch(recipe.batch.batch_size, recipe.size.seq_length, model->vocabulary());
@@ -59,13 +58,14 @@ Measured measure(const recipe::Recipe& recipe, const Flags& flags) {
   out.flops = model->flops(recipe.batch.batch_size, recipe.size.seq_length);
   std::int64_t number = 0;
   const auto step = [&] {
-    kernels::fill(threads, 0, state.gradients());
+    state.clear_gradients();
     model::ForwardMode mode;
     mode.training = true;
     mode.loss_seed = 1.0 / static_cast<double>(out.tokens);
     const auto total = model->loss(tape, batch.view(), mode).total;
     tape.backward();
     tape.clear();
+    sync.finish();
     optim::StepScalars scalars;
     scalars.step = ++number;
     scalars.lr = 1e-4;

@@ -18,9 +18,12 @@ Var::Var(const Var& other) : tape_(other.tape_), slot_(other.slot_) {
   if (tape_) ++tape_->slots_[slot_].handles;
 }
 
-Var& Var::operator=(Var other) noexcept {
-  std::swap(tape_, other.tape_);
-  std::swap(slot_, other.slot_);
+Var& Var::operator=(const Var& other) { return *this = Var(other); }
+
+Var& Var::operator=(Var&& other) noexcept {
+  Var from(std::move(other));
+  std::swap(tape_, from.tape_);
+  std::swap(slot_, from.slot_);
   return *this;
 }
 

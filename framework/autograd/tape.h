@@ -70,7 +70,9 @@ class Var {
   Var() = default;
   Var(const Var& other);
   Var(Var&& other) noexcept : tape_(std::exchange(other.tape_, nullptr)), slot_(other.slot_) {}
-  Var& operator=(Var other) noexcept;
+  // Two assignments, none by value: see Memory (tensor/arena.h).
+  Var& operator=(const Var& other);
+  Var& operator=(Var&& other) noexcept;
   ~Var();
 
   /// Default-constructed: no value.

@@ -100,7 +100,8 @@ void pack_panels(const TileKernels& t, const MatrixProduct& p, std::int64_t firs
 }
 
 /// Columns [first, last) of b in words [k, k + steps), which a task will pack: a task fetches them into the cache bit
-/// by bit while it multiplies, so that packing does not wait for memory. It would be 6 % of a step of 256 tokens.
+/// by bit while it multiplies, so that packing does not wait for memory. Packing without it took 6 % of a step of GPT-2
+/// 124M with 256 tokens in fp32 (Zen 4).
 class PanelsAhead {
  public:
   PanelsAhead() = default;

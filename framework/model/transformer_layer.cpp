@@ -27,23 +27,22 @@ autograd::Var TransformerLayer::forward(autograd::Var x, const nn::Pass& pass) c
 // it, or when that recomputes it.
 autograd::Var TransformerLayer::one_after_the_other(autograd::Var x, const nn::Pass& pass) const {
   auto& tape = x.tape();
-  auto normed = parts_.before_attention->forward(x);
-  autograd::VarId result = normed;
-  auto mixed = attend(normed, pass);
-  if (form_.residual_after_norm) x = normed;
-  normed = {};
-  if (!form_.residual_after_norm) forget(tape, result);
-  x = join(std::move(mixed), x, parts_.after_attention.get(), 1, pass);
-  if (form_.residual_after_norm) forget(tape, result);
-
-  normed = parts_.before_feed_forward->forward(x);
-  result = normed;
-  auto fed = feed(normed, pass);
-  if (form_.residual_after_norm) x = normed;
-  normed = {};
-  if (!form_.residual_after_norm) forget(tape, result);
-  x = join(std::move(fed), x, parts_.after_feed_forward.get(), 2, pass);
-  if (form_.residual_after_norm) forget(tape, result);
+  const auto branch = [&](const nn::Norm& before, const auto& through, const nn::Norm* after, std::uint64_t which) {
+    auto normed = before.forward(x);
+    const autograd::VarId result = normed;
+    auto out = through(normed);
+    if (form_.residual_after_norm)
+      x = std::move(normed);
+    else
+      forget(tape, result);
+    normed = {};
+    x = join(std::move(out), x, after, which, pass);
+    if (form_.residual_after_norm) forget(tape, result);
+  };
+  branch(
+      *parts_.before_attention, [&](const auto& in) { return attend(in, pass); }, parts_.after_attention.get(), 1);
+  branch(
+      *parts_.before_feed_forward, [&](const auto& in) { return feed(in, pass); }, parts_.after_feed_forward.get(), 2);
   return x;
 }
 

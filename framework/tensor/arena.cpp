@@ -30,9 +30,12 @@ Memory::Memory(const Memory& other) : arena_(other.arena_), block_(other.block_)
   if (arena_) ++arena_->blocks_[block_].shares;
 }
 
-Memory& Memory::operator=(Memory other) noexcept {
-  std::swap(arena_, other.arena_);
-  std::swap(block_, other.block_);
+Memory& Memory::operator=(const Memory& other) { return *this = Memory(other); }
+
+Memory& Memory::operator=(Memory&& other) noexcept {
+  Memory from(std::move(other));
+  std::swap(arena_, from.arena_);
+  std::swap(block_, from.block_);
   return *this;
 }
 

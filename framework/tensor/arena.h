@@ -19,7 +19,9 @@ class Memory {
   Memory() = default;
   Memory(const Memory& other);
   Memory(Memory&& other) noexcept : arena_(other.arena_), block_(other.block_) { other.arena_ = nullptr; }
-  Memory& operator=(Memory other) noexcept;
+  // Two assignments, none by value: in templates Clang 14 never destroys the parameter of `x = {}`.
+  Memory& operator=(const Memory& other);
+  Memory& operator=(Memory&& other) noexcept;
   ~Memory();
 
   bool empty() const { return arena_ == nullptr; }
