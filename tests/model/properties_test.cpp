@@ -267,8 +267,17 @@ TEST(AnyModel, InBfloat16IsNearItselfAndRecomputingChangesNoBit) {
 TEST(AnyModel, AStaleGradientIsOverwrittenByWhatWouldBeAddedToZeros) {
   Recipes recipes(9);
   const Tokens tokens;
-  for (int i = 0; i < 150; ++i) {
-    const auto words = recipes.next({true, true, true});
+  std::vector<std::string> models;
+  for (int i = 0; i < 150; ++i) models.push_back(recipes.next({true, true, true}));
+  // 24 tokens choose one of 64 experts each, so that some experts have none.
+  for (const std::string kind : {"num_experts:64 moe_router_topk:1 moe_router_pre_softmax:true",
+                                 "num_experts:4 moe_shared_expert_intermediate_size:6 mtp_num_layers:1",
+                                 "num_experts:4 moe_router_enable_expert_bias:true moe_router_score_function:sigmoid"})
+    models.push_back(
+        "normalization:RMSNorm hidden_act:swiglu add_bias_linear:false position_embedding_type:rope "
+        "ffn_hidden_size:12 moe_ffn_hidden_size:8 " +
+        kind);
+  for (const auto& words : models) {
     SCOPED_TRACE(text("seed ", seed(), ": ", words));
     Built zeros(words), stale(words);
     std::fill(stale.grads.begin(), stale.grads.end(), std::numeric_limits<float>::quiet_NaN());
@@ -280,6 +289,10 @@ TEST(AnyModel, AStaleGradientIsOverwrittenByWhatWouldBeAddedToZeros) {
       const auto expected = nn::FlatParameters::view(range, zeros.grads).floats();
       ASSERT_TRUE(std::equal(now.begin(), now.end(), expected.begin())) << range.parameter->name;
     }
+    Built twice(words);
+    backward(twice, tokens.batch());
+    for (auto& gradient : twice.grads) gradient *= 2;
+    expect_near(twice.grads, zeros.grads, 2e-5);  // the second micro-batch is added to the first
   }
 }
 
