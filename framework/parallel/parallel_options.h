@@ -128,8 +128,8 @@ void describe(options::Schema<ParallelOptions>& s);
 /// Returns which options do not fit a run of `world` ranks.
 std::vector<options::Finding> mistakes_of_ranks(const ParallelOptions& options, std::int64_t world);
 
-/// Data-parallel size of a run of `world` ranks: world / (tensor * context * pipeline), at least 1 even if it does not
-/// divide.
+/// Data-parallel size of a run of `world` ranks: world / (tensor * context * pipeline), rounded down, at least 1.
+/// mistakes_of_ranks() checks whether it divides.
 std::int64_t data_parallel_ranks(const ParallelOptions& options, std::int64_t world);
 
 /// Number of ranks of the smallest run with these sizes: one replica, data_parallel_size replicas, or as many ranks as

@@ -20,7 +20,7 @@ struct RoutingRecord {
   double dropped = 0;        ///< fraction of the choices that exceeded a capacity
   double gap = 0;            ///< smallest difference between a chosen and a rejected score; not finite: there was none
   double load_balancing_loss = 0;  ///< mean over micro-batches, without its coefficient
-  double z_loss = 0;               ///< likewise
+  double z_loss = 0;               ///< mean over micro-batches, without its coefficient
 };
 
 /// What the memory of a rank is used for, in bytes. See docs/metrics.md.
