@@ -12,32 +12,32 @@
 
 namespace tessera::comm {
 
-/// How contributions become one result.
+/// How the members' values become one result.
 enum class Combine { sum, greatest };
 
-/// Ranks in the group that an operation is waiting for.
+/// Ranks in the group for which an operation waits.
 using Missing = std::vector<int>;
 
-/// What records and error messages say of an operation.
+/// How records and error messages describe an operation.
 struct OperationName {
   std::string_view operation;  ///< "all_reduce"
   std::uint64_t sequence = 0;  ///< number of the collective in its group, from 1; 0: a point-to-point message
-  std::size_t bytes = 0;
-  std::string_view who;  ///< the caller
+  std::size_t bytes = 0;       ///< size of the data
+  std::string_view who;        ///< the caller
 };
 
-/// One collective. The memory that the spans and names refer to must stay valid until it is done. Sizes in bytes,
-/// checked by the caller. The shards of `values` are those of shard_of() with `grain`.
+/// One collective. Memory that the spans and names refer to must stay valid until the collective is done. Sizes are in
+/// bytes and have been checked by the caller. The shards of `values` are those of shard_of() with `grain`.
 struct Collective {
   enum class Kind {
     barrier,         ///< input: one byte; values: one byte for each member
     all_reduce,      ///< values: combined over the members
-    sum_shards,      ///< values: the own shard of them is summed over the members
-    gather_shards,   ///< values: every member's shard of them is copied to all members
+    sum_shards,      ///< values: this member's shard becomes the sum over the members
+    gather_shards,   ///< values: every member's shard is copied to all members
     reduce_scatter,  ///< input: a part for each member; values: the sum over the members of this member's part
     all_gather,      ///< input: this member's part; values: the parts of all
-    broadcast,       ///< values: those of `root`
-    all_to_all       ///< input: a part of send_bytes[r] for each member r; values: receive_bytes[r] from each
+    broadcast,       ///< values: those of `root`, on all members
+    all_to_all       ///< input: send_bytes[r] for each member r; values: receive_bytes[r] from each
   };
   Kind kind = Kind::barrier;
   std::span<const std::byte> input = {};
@@ -50,55 +50,58 @@ struct Collective {
   OperationName name = {};
 };
 
-/// A transport: executes the collectives of a group of at least two ranks in the order in which they were begun. All
-/// members begin the same ones in the same order. A blocking collective is begin() and advance() until it returns true.
-/// Internal to this component.
+/// A transport. Executes the collectives of a group of at least two ranks in the order in which they were begun; all
+/// members begin the same collectives in the same order. A blocking collective is begin(), then advance() until it
+/// returns true. Internal to this component.
 class Exchange {
  public:
   virtual ~Exchange() = default;
   /// Queues a collective; does not block.
   virtual void begin(const Collective& collective) = 0;
-  /// Does what can be done without blocking. Returns whether everything that was begun is done. Throws CommError.
+  /// Does what can be done without blocking. Returns whether all collectives that were begun are done. Throws
+  /// CommError.
   virtual bool advance() = 0;
-  /// Grows whenever advance() has come further: counts what is done of it: turns, shards, or pieces.
+  /// Counter of completed rounds, shards or pieces; it grows whenever advance() has made progress.
   virtual std::uint64_t moved() const = 0;
-  /// The members that the oldest collective is waiting for.
+  /// The members for which the oldest collective waits.
   virtual Missing missing() const = 0;
-  /// The oldest collective that is not done; requires that advance() has returned false.
+  /// The oldest collective that is not done. Call it only after advance() has returned false.
   virtual const OperationName& oldest() const = 0;
-  /// After an error: forgets what was begun, so that nothing is written to the memory of its callers any more. The
-  /// group cannot be used for collectives any more.
+  /// After an error: discards the collectives that were begun, so that nothing is written to their callers' memory any
+  /// more. The group cannot be used for collectives afterwards.
   virtual void abandon() noexcept = 0;
 };
 
-/// Best size of a message, if it has not been measured, in bytes.
+/// Default size of a message, in bytes, if no better size has been measured.
 inline constexpr std::size_t default_piece_bytes = 4 << 20;
 
-/// Any memory, by MPI messages of at most `piece_bytes` with three tags, from `tag`, of the group's communicator.
-/// `group` must outlive the result; that holds for all transports.
+/// Transport for any memory: MPI messages of at most `piece_bytes` bytes with three tags, from `tag`, of the group's
+/// MPI communicator. `group` must outlive the result; this holds for all transports.
 std::unique_ptr<Exchange> exchange_by_messages(const Communicator::State& group, int tag,
                                                std::size_t piece_bytes = default_piece_bytes);
 
-/// Any memory of ranks of one host, copied through slots in shared memory. Collective over the group; uses its present
-/// exchange. Null, on all members alike, if some member cannot map the shared memory.
+/// Transport for any memory of ranks on one host: copies through slots in shared memory. Collective over the group;
+/// uses the group's present transport. Returns null, on all members, if some member cannot map the shared memory.
 std::unique_ptr<Exchange> exchange_in_slots(Communicator::State& group);
-/// The same in memory that is already mapped: slots_bytes() bytes, initially zeros, of all members.
+/// The same with shared memory that is already mapped: slots_bytes() bytes, initially zeros, shared by all members.
 std::unique_ptr<Exchange> exchange_in_slots(const Communicator::State& group,
                                             std::shared_ptr<const SharedMemory> memory);
 std::size_t slots_bytes(int members);
 
-/// Bytes before the array in the memory that exchange_in_arrays takes; initially zeros.
+/// Number of bytes before the array in the memory for exchange_in_arrays(); they are initially zeros.
 inline constexpr std::size_t array_header_bytes = 4096;
 
-/// Arrays that ranks of one host share: `own` has array_header_bytes and then the array, whose ranges are the `values`
-/// of every collective. Only all_reduce (sums), sum_shards and gather_shards. Collective over the group, with the same
-/// size on all members; null as above. `own` must outlive the result; its descriptor is closed.
+/// Transport for arrays that ranks on one host share. `own` consists of array_header_bytes bytes and the array; the
+/// `values` of every collective are ranges of the array. Only for all_reduce (sums), sum_shards and gather_shards.
+/// Collective over the group, with the same size on all members. Returns null, on all members, if some member cannot
+/// map the arrays. `own` must outlive the result; its descriptor is closed.
 std::unique_ptr<Exchange> exchange_in_arrays(Communicator::State& group, SharedMemory& own);
-/// The same with memory that is already mapped: of each member, its own included, by rank. It must outlive the result.
+/// The same with memory that is already mapped: `memory[r]` is that of member r, this member included. It must outlive
+/// the result.
 std::unique_ptr<Exchange> exchange_in_arrays(const Communicator::State& group, std::vector<std::byte*> memory);
 
-/// The collectives that were begun and are not done, the oldest first. Keeps its memory, so that a steady state
-/// allocates nothing.
+/// The collectives that were begun and are not done, oldest first. Reuses its memory, so that a steady state allocates
+/// nothing.
 class CollectiveQueue {
  public:
   bool empty() const { return first_ == all_.size(); }

@@ -12,8 +12,8 @@
 
 namespace tessera::comm {
 
-/// Tags of the messages in a group's own MPI communicator: of the collectives of private memory, of the
-/// buffers, of users. In the world's communicator also those with which groups are created.
+/// Tags of the messages in a group's own MPI communicator: collectives of private memory, buffers, users. In the
+/// communicator of the world also the tags with which groups are created.
 enum GroupTag {
   collectives_tag,
   tags_of_an_exchange = 3,
@@ -23,7 +23,7 @@ enum GroupTag {
   first_meeting_tag = 1 << 28
 };
 
-/// The state that all handles of a group share. Internal to this component.
+/// The state that all copies of a group's Communicator share. Internal to this component.
 class Communicator::State : public std::enable_shared_from_this<Communicator::State> {
  public:
   State() = default;
@@ -32,27 +32,27 @@ class Communicator::State : public std::enable_shared_from_this<Communicator::St
   State& operator=(const State&) = delete;
 
   int size() const { return static_cast<int>(world_ranks.size()); }
-  /// What is known of a member, by its rank in the group.
+  /// Data about a member, by its rank in the group.
   const Peer& peer(int member) const;
   /// One byte for each member, for barriers.
   std::span<std::byte> marks() { return marks_; }
   Messages messages() const { return {comm, *world}; }
-  /// The other members' ranks in the group, beginning with the next one. Starting at different members spreads
+  /// The other members' ranks in the group, starting with the one after this rank. Different starts spread the
   /// messages.
   const std::vector<int>& others() const { return others_; }
   /// Sets the members (world ranks) and this process's rank in the group.
   void set_members(std::vector<int> ranks, int own_rank);
 
-  /// A collective of private memory, from begin to end. Takes the group's next sequence number. Throws CommError.
+  /// Runs a collective of private memory until it is done. Uses the group's next sequence number. Throws CommError.
   void run(Collective collective, std::string_view name, std::size_t bytes, std::string_view who);
 
   std::string name = "alone";
   int rank = 0;
   std::vector<int> world_ranks = {0};
   std::shared_ptr<WorldState> world;   ///< null for a group of one rank, and for an unconnected one
-  MPI_Comm comm = MPI_COMM_NULL;       ///< owned, if there are several members
-  bool shares_memory = false;          ///< all members can map each other's memory
-  std::unique_ptr<Exchange> exchange;  ///< of private memory; null for a group of one rank
+  MPI_Comm comm = MPI_COMM_NULL;       ///< owned by this object; MPI_COMM_NULL for a group of one rank
+  bool shares_memory = false;          ///< whether all members can map each other's memory
+  std::unique_ptr<Exchange> exchange;  ///< transport of private memory; null for a group of one rank
   std::uint64_t sequence = 0;          ///< number of the last collective
   int buffers = 0;                     ///< GroupBuffers created so far
 

@@ -10,22 +10,22 @@
 
 namespace tessera::comm {
 
-/// A set of MPI messages in flight in one group. Messages over 1 GiB are divided. Internal to this component.
+/// A set of MPI messages in flight in one group. Messages over 1 GiB are split. Internal to this component.
 class Messages {
  public:
   Messages(MPI_Comm comm, WorldState& world) : comm_(comm), world_(world) {}
   Messages(Messages&&) noexcept;
   Messages& operator=(Messages&&) = delete;
-  /// Cancels what is not done: that happens only when an exception is being handled.
+  /// Cancels messages that are not done; this happens only while an exception is being handled.
   ~Messages();
 
-  /// Start a message (MPI_Isend, MPI_Irecv); `values` must stay valid until done().
+  /// Start a message (MPI_Isend, MPI_Irecv). `values` must stay valid until done() returns true.
   void send(std::span<const std::byte> values, int to, int tag);
   void receive(std::span<std::byte> values, int from, int tag);
 
-  /// Whether all are done; does not block. Throws CommError if one failed, or was shorter than expected.
+  /// Whether all messages are done; does not block. Throws CommError if one failed or was shorter than expected.
   bool done();
-  /// Messages that are done, in the order in which they were started; grows while done() is false.
+  /// Number of messages that are done, in the order in which they were started; grows while done() is false.
   std::size_t moved() const { return first_; }
   /// The ranks whose messages are not done.
   Missing missing() const;
@@ -40,8 +40,8 @@ class Messages {
   WorldState& world_;
   std::vector<MPI_Request> requests_;
   std::vector<int> peers_;
-  std::vector<std::size_t> expected_;  // bytes of each receive; nothing_expected for a send
-  std::size_t first_ = 0;              // all before this are done
+  std::vector<std::size_t> expected_;  // size in bytes of each receive; nothing_expected for a send
+  std::size_t first_ = 0;              // number of messages, from the first, that are done
 };
 
 }  // namespace tessera::comm

@@ -10,7 +10,7 @@
 
 namespace tessera::comm {
 
-/// Adds the time of a scope to WorldState::waited.
+/// Adds the duration of a scope to WorldState::waited.
 class WaitingTime {
  public:
   explicit WaitingTime(WorldState& world) : world_(world) {}
@@ -23,20 +23,21 @@ class WaitingTime {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// An operation of a group, from its entry to its end: it is in the operation record as long as this object lives. If
-/// an exception leaves it, the record stays "inside": that is where the rank failed. Internal to this component.
+/// An operation of a group, from its entry to its end: the operation record shows it as long as this object lives. If
+/// an exception leaves it, the record stays "inside", because that is where the rank failed. Internal to this
+/// component.
 class Operation {
  public:
-  /// The names must live as long as the operation.
+  /// `name` refers to texts that must outlive the operation.
   Operation(const Communicator::State& group, const OperationName& name);
   ~Operation();
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  /// Blocks until ready() is true. moved() is any number that changes whenever the operation has come further: the
-  /// back-off and the time-out restart then, so that a long operation neither sleeps between its parts nor is ended
-  /// while data arrives. After a time-out without that throws CommError that names the ranks in missing(), without
-  /// those that are known to have entered the operation.
+  /// Blocks until ready() is true. moved() returns a number that changes whenever the operation makes progress; the
+  /// back-off and the time-out then start again, so that a long operation neither sleeps between its parts nor fails
+  /// while data arrives. Throws CommError after a time-out without progress; it names the ranks in missing() that are
+  /// not known to have entered the operation.
   template <class Ready, class Moved, class MissingRanks>
   void wait(const Ready& ready, const Moved& moved, const MissingRanks& missing) const {
     if (ready()) return;
@@ -61,10 +62,10 @@ class Operation {
   TraceSpan span_;
 };
 
-/// "all_reduce 17 of group tensor (ranks 0 1), 4096 bytes, called by 'x'".
+/// Text for messages: "all_reduce 17 of group tensor (ranks 0 1), 4096 bytes, called by 'x'".
 std::string describe(const Communicator::State& group, const OperationName& name);
 
-/// Throws CommError: `member` entered another operation than `name`, or one of another size.
+/// Throws CommError: `member` has entered another operation than `name`, or one of another size.
 [[noreturn]] void disagree(const Communicator::State& group, const OperationName& name, int member);
 
 }  // namespace tessera::comm

@@ -14,12 +14,13 @@ namespace tessera::comm {
 /// initialized, and the run has one rank.
 bool is_launched();
 
-/// The MPI library that is loaded: "Open MPI v4.1.4". Needs no initialized MPI.
+/// Name and version of the MPI library that is loaded, for example "Open MPI v4.1.4". MPI need not be initialized.
 std::string describe_mpi();
 
-/// Throws ConfigError unless the number of ranks is the one announced by the environment: WORLD_SIZE (torchrun, tsrun),
-/// RANK_SIZE (msrun, tsrun), and Slurm's step size if srun started this process directly. Otherwise processes that were
-/// started by a launcher without MPI would each train alone. The message names the variable and what to do.
+/// Throws ConfigError unless `processes`, the number of ranks, is the number that the environment announces: WORLD_SIZE
+/// (torchrun, tsrun), RANK_SIZE (msrun, tsrun), and Slurm's step size if srun started this process directly. Otherwise
+/// a launcher without MPI may have started the processes, and each would train alone. The message names the variable
+/// and the remedy.
 void check_promised_size(int processes);
 
 /// How ranks of one host communicate: through shared memory if possible, or always by MPI messages, as between hosts.
@@ -27,36 +28,37 @@ enum class Transport { fastest, messages };
 
 class WorldState;
 
-/// All ranks of a run. Initializes MPI if this process was launched, and finalizes it when destroyed. Constructed once,
-/// by the program; must outlive all groups. MPI is called from one thread only (MPI_THREAD_FUNNELED).
+/// All ranks of a run. Initializes MPI if a launcher started this process, and finalizes it when destroyed. The program
+/// constructs it once; it must outlive all groups. MPI is called from one thread only (MPI_THREAD_FUNNELED).
 class World {
  public:
-  /// Throws CommError if the ranks do not all arrive within the time-out.
+  /// Throws CommError if not all ranks arrive within the time-out.
   explicit World(Transport transport = Transport::fastest);
-  /// Waits for the other ranks and finalizes MPI. If an exception is being handled, or the others do not come within
-  /// the time-out, MPI is left as it is: MPI_Finalize would block.
+  /// Waits for the other ranks and finalizes MPI. If an exception is being handled, or the others do not arrive within
+  /// the time-out, MPI is not finalized, because MPI_Finalize would block.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  int rank() const { return all_.rank(); }  ///< of this process in the run
-  int size() const { return all_.size(); }  ///< ranks of the run
+  int rank() const { return all_.rank(); }  ///< rank of this process in the run
+  int size() const { return all_.size(); }  ///< number of ranks of the run
   int local_rank() const;                   ///< rank among the processes of this host
-  int local_size() const;                   ///< processes on this host
+  int local_size() const;                   ///< number of processes on this host
   const std::string& host() const;          ///< name of this host
   /// The group of all ranks.
   const Communicator& all() const { return all_; }
 
-  /// How long an operation waits for the slowest member; zero: forever. Default: 10 minutes, as in PyTorch.
+  /// Sets how long an operation waits for the slowest member; zero: for ever. Default: 10 minutes, as in PyTorch.
   void set_time_out(std::chrono::milliseconds time) const;
 
-  /// Ends this process at once with `exit_code`, for a failure that the other ranks may not know of and that would make
-  /// them wait. Under plain mpirun or srun all ranks are aborted; under tsrun only this process ends, and the launcher
-  /// stops the others. Output is flushed; destructors do not run.
+  /// Ends this process at once with `exit_code`, after a failure that the other ranks may not know of and that would
+  /// make them wait. Under plain mpirun or srun all ranks are aborted; under tsrun only this process ends, and the
+  /// launcher stops the others. Output is flushed; destructors do not run.
   [[noreturn]] void leave(int exit_code) const noexcept;
 
-  /// The group of these world ranks, in this order. Collective over its members, who must give the same list. A list of
-  /// this rank alone needs no communication. Throws CommError if the members' lists differ or one does not come.
+  /// Creates the group of these world ranks, in this order. Collective over its members, which must pass the same list.
+  /// A list with only this rank needs no communication. Throws CommError if the members' lists differ or a member does
+  /// not arrive.
   Communicator group(const std::string& name, std::span<const int> world_ranks) const;
 
  private:
@@ -64,7 +66,7 @@ class World {
   Communicator all_;
 };
 
-/// MPI_Abort, as a library may call it: all processes of the run end. Tessera itself does not under tsrun.
+/// Calls MPI_Abort, as a library may do: all processes of the run end. Tessera itself does not call it under tsrun.
 [[noreturn]] void abort_all_ranks(int exit_code);
 
 }  // namespace tessera::comm

@@ -16,15 +16,15 @@
 
 namespace tessera::comm {
 
-/// Throws CommError with MPI's error text unless `code` is MPI_SUCCESS. `call` is the name of the MPI function.
+/// Throws CommError with MPI's error text unless `code` is MPI_SUCCESS. `call`: name of the MPI function.
 void check_mpi(int code, const char* call);
 
 /// What this process knows about a rank of the run.
 struct Peer {
   std::string host;
   int pid = 0;
-  bool here = false;                              ///< on this host, and may share memory with this process
-  std::optional<worker::OperationRecord> record;  ///< absent if it is on another host
+  bool here = false;                              ///< on this host, and can share memory with this process
+  std::optional<worker::OperationRecord> record;  ///< its operation record; absent if it is on another host
 };
 
 /// What all groups of a process share: the other ranks, and how long to wait for them. Internal to this component.
@@ -40,30 +40,30 @@ class WorldState {
 
   /// Lets MPI make progress with messages while this process waits for something else.
   void progress() const;
-  /// "rank 3 (process 17 of host b) is in all_reduce ...", from its record if it is on this host.
+  /// Describes a rank: "rank 3 (process 17 of host b) is in all_reduce ...", from its record if it is on this host.
   std::string where_is(int world_rank) const;
 
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;
   Transport transport = Transport::fastest;
-  std::vector<Peer> peers;                                       ///< by world rank, this one included
+  std::vector<Peer> peers;                                       ///< by world rank, including this one
   std::chrono::nanoseconds time_out = std::chrono::minutes(10);  ///< of every operation; zero: none
-  std::optional<worker::OperationRecord> record;                 ///< of this process
-  std::chrono::nanoseconds waited{0};                            ///< for other ranks, in all operations so far
-  int spins = 200;  ///< polls of a wait before it yields the core; more if each process has a core of its own
-  std::size_t message_bytes = 0;  ///< this rank's share of the shared memory of its groups
-  int open_transfers = 0;         ///< messages in flight; they proceed only while this process calls MPI
+  std::optional<worker::OperationRecord> record;                 ///< operation record of this process
+  std::chrono::nanoseconds waited{0};                            ///< time waited for other ranks, in all operations
+  int spins = 200;                ///< polls before a wait yields the core; more if each process has its own core
+  std::size_t message_bytes = 0;  ///< this rank's part of the shared memory of its groups
+  int open_transfers = 0;         ///< messages in flight; they make progress only while this process calls MPI
   worker::LaunchLink launcher;
-  bool mpi = false;  ///< MPI was initialized by this run and is not finalized
+  bool mpi = false;  ///< this run has initialized MPI and not finalized it
 };
 
-/// The back-off of one wait: polls, then yields the core, then sleeps 50 us at a time.
+/// The back-off of one wait: first polls, then yields the core, then sleeps for 50 us at a time.
 class Patience {
  public:
   explicit Patience(const WorldState& world) : world_(world) {}
-  /// One step; returns false when the time-out has passed.
+  /// Pauses once; returns false when the time-out has passed.
   bool pause();
-  /// What was waited for has come; another wait begins.
+  /// Restarts the back-off and the time-out, because the operation has made progress.
   void restart() {
     pauses_ = 0;
     waited_ = std::chrono::nanoseconds::zero();

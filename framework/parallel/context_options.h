@@ -5,13 +5,14 @@
 
 namespace tessera::parallel {
 
-/// The context parallelism of context-parallel rank `rank`. The options must have no mistakes_of_context.
+/// The context parallelism of context-parallel rank `rank`. Requires that mistakes_of_context() returns none.
 ContextLayout context_layout(const ParallelOptions& options, int rank);
 
-/// How many neighbours exchange tokens for heads in a layer with cp_comm_type a2a+p2p; 1: there is no such layer.
+/// Number of neighbouring ranks that exchange tokens for heads in layers with cp_comm_type a2a+p2p; 1: no such layer.
 std::int64_t context_heads(const ParallelOptions& options);
 
-/// What is wrong with the options of context parallelism: for themselves, and for a model of `extents` and `layers`.
+/// Returns what is wrong with the options of context parallelism: by themselves, and for a model with `extents` and
+/// `layers` layers.
 std::vector<options::Finding> mistakes_of_context(const ParallelOptions& options, const CutExtents& extents,
                                                   std::int64_t layers);
 

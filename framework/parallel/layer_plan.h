@@ -6,8 +6,9 @@
 
 namespace tessera::parallel {
 
-/// Activation recomputation in one chunk: its first `layers` layers as a whole; of the following layers, the attention
-/// core in the first `attention`, and the sequence-parallel all-gather in the first `gather`.
+/// Activation recomputation in one chunk. `layers`: the first layers of the chunk, recomputed completely. Of the layers
+/// after those, `attention`: number of layers that recompute the attention core; `gather`: number of layers that repeat
+/// the sequence-parallel all-gather.
 struct ChunkRecompute {
   std::int64_t layers = 0, attention = 0, gather = 0;
   bool operator==(const ChunkRecompute&) const = default;
@@ -22,12 +23,12 @@ struct Chunk {
   bool loss = false;
   std::optional<ChunkRecompute> recompute = {};  ///< set by the recompute lists; absent: model_config decides
 
-  /// One behind the last layer.
+  /// Index after the last layer.
   std::int64_t end_layer() const { return first_layer + layers; }
   bool operator==(const Chunk&) const = default;
 };
 
-/// The division of a model's layers over pipeline stages. Chunks are addressed as [stage][chunk]. The forward pass goes
+/// The assignment of a model's layers to pipeline stages. A chunk is addressed as [stage][chunk]. The forward pass goes
 /// through chunk 0 of all stages, then through chunk 1 of all stages, and so on; layers are numbered in that order.
 ///
 /// Sources: Megatron-LM core_v0.12.1 (argument validation, get_transformer_layer_offset) and its later
@@ -41,24 +42,25 @@ class LayerPlan {
     bool operator==(const ChunkIndex&) const = default;
   };
 
-  /// All layers in a single chunk.
+  /// A plan with all layers in one chunk.
   explicit LayerPlan(std::int64_t layers = 0);
-  /// The plan that the options describe. Throws ConfigError with all mistakes, one per line.
+  /// The plan that the options describe, for a model with `layers` layers. Throws ConfigError with all mistakes, one
+  /// per line.
   LayerPlan(const ParallelOptions& options, std::int64_t layers);
 
-  /// The mistakes of the options for a model of so many layers. Empty: the plan can be made.
+  /// Returns what is wrong with the options for a model with `layers` layers; empty: the plan can be made.
   static std::vector<options::Finding> mistakes(const ParallelOptions& options, std::int64_t layers);
 
   std::int64_t stages() const { return static_cast<std::int64_t>(chunks_.size()); }
-  std::int64_t chunks() const { return static_cast<std::int64_t>(chunks_[0].size()); }  ///< on each stage
-  std::int64_t layers() const { return layers_; }                                       ///< of the whole model
+  std::int64_t chunks() const { return static_cast<std::int64_t>(chunks_[0].size()); }  ///< chunks per stage
+  std::int64_t layers() const { return layers_; }                                       ///< layers of the whole model
   /// The functions below throw BugError for a stage, chunk or layer outside the plan.
   const Chunk& at(std::int64_t stage, std::int64_t chunk) const;
   /// The chunks of one stage.
   const std::vector<Chunk>& stage(std::int64_t stage) const;
   /// Number of layers in all chunks of a stage.
   std::int64_t layers_of_stage(std::int64_t stage) const;
-  /// Number of layers per chunk, [stage][chunk].
+  /// Number of layers in each chunk, [stage][chunk].
   std::vector<std::vector<std::int64_t>> layers_by_chunk() const;
   /// The chunk that contains a layer.
   ChunkIndex of_layer(std::int64_t layer) const;
@@ -67,12 +69,12 @@ class LayerPlan {
   bool noop(std::int64_t layer) const;
   const std::vector<std::int64_t>& noop_layers() const { return noops_; }  ///< in ascending order
 
-  /// The chunk that receives this one's output; absent for the last.
+  /// The chunk that receives the output of this one; absent for the last.
   std::optional<ChunkIndex> after(ChunkIndex place) const;
   /// The chunk whose output this one receives; absent for the first.
   std::optional<ChunkIndex> before(ChunkIndex place) const;
 
-  /// One line per stage: "stage 0 | embedding, layers 0-3 | layers 8-11".
+  /// Text with one line per stage: "stage 0 | embedding, layers 0-3 | layers 8-11".
   std::string drawing() const;
 
  private:

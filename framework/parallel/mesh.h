@@ -6,33 +6,35 @@
 
 namespace tessera::parallel {
 
-/// The parallel dimensions of a run, in the default order of ranks, fastest-varying first (tp-cp-dp-pp).
+/// The axes of a run's layout, in the default order of ranks, fastest-varying first (tp-cp-dp-pp).
 enum class Axis { tensor, context, data, pipeline };
 
 /// The number of ranks along each axis.
 struct MeshSizes {
   int tensor = 1, context = 1, data = 1, pipeline = 1;
-  /// Hierarchical context parallelism: of the context ranks, how many neighbours exchange tokens for heads; divides
+  /// Hierarchical context parallelism: number of neighbouring context ranks that exchange tokens for heads; divides
   /// `context`.
   int context_heads = 1;
   bool pipeline_before_data = false;  ///< rank order tp-cp-pp-dp (use_tp_pp_dp_mapping) instead of tp-cp-dp-pp
-  /// Of the tensor * context * data ranks of a stage: how many share each expert (0: `tensor`), and how many such
-  /// groups divide the experts of a layer. Their product divides that number of ranks.
+  /// Layout of experts over the tensor * context * data ranks of a stage: number of ranks that share each expert (0:
+  /// `tensor`), and number of such groups over which the experts of a layer are distributed. Their product divides the
+  /// number of ranks of a stage.
   int expert_tensor = 0, expert = 1;
 
-  /// Number of ranks.
+  /// Number of ranks of the run.
   int world() const { return tensor * context * data * pipeline; }
-  /// Ranks of a pipeline stage that have the same experts.
+  /// Number of ranks of a pipeline stage that have the same experts.
   int expert_data() const { return tensor * context * data / (sharers_of_expert() * expert); }
-  /// Ranks that share each expert.
+  /// Number of ranks that share each expert.
   int sharers_of_expert() const { return expert_tensor > 0 ? expert_tensor : tensor; }
-  /// Whether the ranks that have a weight of an expert are those that have a weight of the other layers.
+  /// Whether experts have the same layout as the other layers: ranks with the same expert weights also have the same
+  /// other weights.
   bool experts_like_dense() const { return sharers_of_expert() == tensor && expert == 1; }
   /// Number of ranks along one axis.
   int of(Axis axis) const;
 };
 
-/// The coordinates of a rank.
+/// Coordinates of a rank.
 struct MeshPlace {
   int tensor = 0, context = 0, data = 0, pipeline = 0;
   /// Coordinate on one axis.
@@ -40,32 +42,33 @@ struct MeshPlace {
   bool operator==(const MeshPlace&) const = default;
 };
 
-/// The coordinates of a rank among those of its stage, for the weights of experts: the ranks of a stage in the order
-/// tensor-context-data are divided again, the fastest-varying first, into expert_tensor, expert and data.
+/// Coordinates of a rank within its stage, for expert weights: the ranks of a stage, in the order tensor-context-data,
+/// are divided again into expert_tensor, expert and data, fastest-varying first.
 struct ExpertPlace {
   int expert_tensor = 0, expert = 0, data = 0;
   bool operator==(const ExpertPlace&) const = default;
 };
 
-/// The mapping of ranks to coordinates and groups, without communication. Source: Megatron-LM's RankGenerator, order
-/// tp-cp-ep-dp-pp; for experts, its second generator with expert-tensor for tensor parallelism and no context.
+/// Maps ranks to coordinates and groups; no communication. Source: Megatron-LM's RankGenerator, order tp-cp-ep-dp-pp;
+/// for experts, its second generator, with expert-tensor instead of tensor parallelism and without context.
 class Mesh {
  public:
   Mesh() = default;
   explicit Mesh(MeshSizes sizes) : sizes_(sizes) {}
 
   const MeshSizes& sizes() const { return sizes_; }
-  /// Coordinates of a rank in [0, world()), and the reverse.
+  /// Coordinates of a rank in [0, world()), and the rank of coordinates.
   MeshPlace place_of(int rank) const;
   int rank_of(const MeshPlace& place) const;
 
-  /// The ranks that differ from `rank` only along `axes`, including itself, fastest-varying axis first.
+  /// The ranks whose coordinates differ from those of `rank` only on `axes`, including `rank`; fastest-varying axis
+  /// first.
   std::vector<int> group_of(int rank, std::span<const Axis> axes) const;
   ExpertPlace expert_place_of(int rank) const;
-  /// The ranks of the stage of `rank` with the same `data` of ExpertPlace: together they have every expert once. In the
-  /// order of expert_tensor, then expert.
+  /// The ranks of the stage of `rank` with the same ExpertPlace::data: together they have every expert once. Ordered by
+  /// expert_tensor, then expert.
   std::vector<int> expert_group_of(int rank) const;
-  /// The ranks of its stage that have the same parts of the same experts.
+  /// The ranks of the stage of `rank` that have the same parts of the same experts.
   std::vector<int> expert_data_group_of(int rank) const;
   /// All groups along `axes`, in the order of their first ranks.
   std::vector<std::vector<int>> groups(std::span<const Axis> axes) const;

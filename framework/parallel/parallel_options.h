@@ -10,8 +10,8 @@
 
 namespace tessera::parallel {
 
-/// One number per chunk, [stage][chunk]. In a recipe: a list of lists, a single list (one chunk per stage), or text
-/// that contains either ("[[4,4],[4,2]]", "4,4,4,2"). Empty: not given; null and empty text are read as that.
+/// One number for each chunk, [stage][chunk]. In a recipe: a list of lists, a list (one chunk per stage), or text with
+/// either ("[[4,4],[4,2]]", "4,4,4,2"). Empty: not given; null and empty text mean the same.
 struct ChunkNumbers {
   std::vector<std::vector<std::int64_t>> stages;
   bool empty() const { return stages.empty(); }
@@ -31,7 +31,7 @@ struct ChunkNumbers {
   };
 };
 
-/// Layer indices. In a recipe: a list, or text ("60,61"). Empty: none; null and empty text are read as that.
+/// Layer indices. In a recipe: a list, or text ("60,61"). Empty: none; null and empty text mean the same.
 struct LayerIds {
   std::vector<std::int64_t> ids;
 
@@ -54,7 +54,7 @@ inline options::Words<ContextExchange> words(ContextExchange) {
           {"a2a", ContextExchange::a2a},
           {"a2a+p2p", ContextExchange::a2a_p2p}};
 }
-/// One word for all layers, or a list with one for each. Empty: not given; null and empty text are read as that.
+/// One exchange for all layers, or a list with one for each layer. Empty: not given; null and empty text mean the same.
 struct ContextExchanges {
   std::vector<ContextExchange> layers;
   bool empty() const { return layers.empty(); }
@@ -82,9 +82,8 @@ inline options::Words<ContextAlgorithm> words(ContextAlgorithm) {
 enum class ZeroLevel { z1 };  ///< z1: the optimizer state
 inline options::Words<ZeroLevel> words(ZeroLevel) { return {{"z1", ZeroLevel::z1}}; }
 
-/// parallel_config: the parallel layout of a run. describe() has the meaning of each option. Sources: Megatron-LM's
-/// arguments (core_v0.12.1; pipeline_model_parallel_layout from a later version), MindSpeed-Core-MS's
-/// ModelParallelConfig.
+/// parallel_config: the parallel layout of a run. describe() documents each option. Sources: Megatron-LM's arguments
+/// (core_v0.12.1; pipeline_model_parallel_layout from a later version), MindSpeed-Core-MS's ModelParallelConfig.
 struct ParallelOptions {
   std::int64_t tensor_model_parallel_size = 1;
   std::int64_t pipeline_model_parallel_size = 1;
@@ -120,49 +119,50 @@ struct ParallelOptions {
   std::optional<ZeroLevel> zero_level;
   std::optional<bool> overlap_grad_reduce;
 
-  /// Ranks that share each expert.
+  /// Number of ranks that share each expert.
   std::int64_t sharers_of_expert() const { return expert_tensor_parallel_size.value_or(tensor_model_parallel_size); }
 };
 /// Declares the options: name, default, limits, meaning.
 void describe(options::Schema<ParallelOptions>& s);
 
-/// The options that do not fit a run of `world` ranks.
+/// Returns which options do not fit a run of `world` ranks.
 std::vector<options::Finding> mistakes_of_ranks(const ParallelOptions& options, std::int64_t world);
 
-/// Data-parallel size of a run of `world` ranks: world / (tensor * context * pipeline), at least 1 even if it does not
-/// divide.
+/// Data-parallel size of a run of `world` ranks: world / (tensor * context * pipeline), rounded down, at least 1.
+/// mistakes_of_ranks() checks whether it divides.
 std::int64_t data_parallel_ranks(const ParallelOptions& options, std::int64_t world);
 
-/// Ranks of the smallest run with these sizes: one replica, or data_parallel_size of them, or as many as all experts
-/// take.
+/// Number of ranks of the smallest run with these sizes: one replica, data_parallel_size replicas, or as many ranks as
+/// the experts need.
 std::int64_t fewest_ranks(const ParallelOptions& options);
 
-/// The experts of a model, for the rules of expert parallelism.
+/// Sizes of a model's experts, for the rules of expert parallelism.
 struct ExpertExtents {
-  std::int64_t experts = 0;  ///< of each mixture of experts; 0: the model has none
+  std::int64_t experts = 0;  ///< experts of each mixture of experts; 0: the model has none
   std::int64_t inner = 0;    ///< moe_ffn_hidden_size
-  bool half = false;         ///< it is trained in fp16
+  bool half = false;         ///< the model is trained in fp16
 };
-/// The options that do not fit these experts.
+/// Returns which options do not fit these experts.
 std::vector<options::Finding> mistakes_of_experts(const ParallelOptions& options, const ExpertExtents& extents);
-/// The same of a run of `world` ranks, which mistakes_of_ranks has no objection to.
+/// Returns which expert-parallel sizes do not fit a run of `world` ranks. Requires that mistakes_of_ranks() returns
+/// none.
 std::vector<options::Finding> mistakes_of_expert_ranks(const ParallelOptions& options, std::int64_t world);
 
-/// The extents that tensor parallelism divides.
+/// Sizes of a model that tensor parallelism divides.
 struct CutExtents {
   std::int64_t heads = 0, groups = 0;  ///< query heads; key/value groups
   std::int64_t inner = 0;              ///< ffn_hidden_size
   std::int64_t vocabulary = 0;         ///< rows including padding; 0: not known yet
   std::int64_t seq_length = 0;         ///< in tokens
-  /// Outputs of projections whose rows are divided although every rank needs them all.
+  /// Projections whose weight rows are divided although every rank needs all of their outputs.
   struct Gathered {
-    std::string option, of;  ///< "model_config.q_lora_rank"; what `extent` is, in words
+    std::string option, of;  ///< for example "model_config.q_lora_rank", and what `extent` means, in words
     std::int64_t extent = 0;
   };
   std::vector<Gathered> gathered = {};
 };
-/// The extents that tensor_model_parallel_size does not divide. Key/value groups may be fewer than ranks if they divide
-/// the number of ranks: each group is then replicated on several.
+/// Returns which extents are not divisible by tensor_model_parallel_size. Key/value groups may be fewer than ranks if
+/// their number divides that of the ranks: each group is then replicated on several ranks.
 std::vector<options::Finding> mistakes_of_extents(const ParallelOptions& options, const CutExtents& extents);
 
 }  // namespace tessera::parallel

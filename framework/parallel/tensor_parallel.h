@@ -6,8 +6,9 @@
 
 namespace tessera::parallel {
 
-/// The group that a layer of the rank `tensor` communicates in. Throws BugError if the pass has no groups, or the rank
-/// has another position in its group there: the pass belongs to another model. Call for ranks > 1 only.
+/// The group in which a layer of tensor-parallel rank `tensor` communicates. Throws BugError if the pass has no groups,
+/// or if this rank has another position in its group: the pass then belongs to another model. Call it only if
+/// tensor.ranks > 1.
 const comm::Communicator& tensor_group(const nn::Pass& pass, const nn::TensorRank& tensor);
 
 /// y = x w^T + bias with w sharded by rows (output features).
@@ -18,10 +19,10 @@ const comm::Communicator& tensor_group(const nn::Pass& pass, const nn::TensorRan
 /// Communicates in the tensor-parallel group of the pass. Source: Megatron-LM core, ColumnParallelLinear.
 class ColumnParallelLinear final : public nn::ActivatedLinearLayer {
  public:
-  /// `rows` are the rows of w and bias on this rank.
+  /// `rows`: the rows of w and bias that this rank has.
   ColumnParallelLinear(const std::string& name, const nn::LinearSizes& sizes, nn::TensorCut rows,
                        const nn::TensorRank& tensor, bool gather_output = false);
-  /// The same with equal parts. Throws ShapeError if tensor.ranks does not divide sizes.out.
+  /// The same with an equal number of rows on all ranks. Throws ShapeError if tensor.ranks does not divide sizes.out.
   ColumnParallelLinear(const std::string& name, const nn::LinearSizes& sizes, const nn::TensorRank& tensor,
                        bool gather_output = false);
   autograd::Var forward(const autograd::Var& x, const nn::Pass& pass) const override;
@@ -61,11 +62,11 @@ class RowParallelLinear final : public nn::LinearLayer {
 /// y = x w^T + bias with w sharded by rows (output features) and the outputs gathered.
 ///
 ///   x    [B, T, in] on every rank; with sequence parallelism [B, T / n, in], which is all-gathered first
-///   own  [B, T, first]; with sequence parallelism [B, T / n, first]
-///   all  [B, T, out - first] of all tokens on every rank, whose gradients are summed
+///   own  [B, T, first]: the first outputs, for this rank's tokens; with sequence parallelism [B, T / n, first]
+///   all  [B, T, out - first]: the other outputs of all tokens, on every rank; their gradients are summed
 ///
 /// Communicates in the tensor-parallel group of the pass. Source: Megatron-LM core, MLASelfAttention and
-/// MultiTokenPredictionLayer, which gather what a ColumnParallelLinear gives and cut the sequence again.
+/// MultiTokenPredictionLayer, which gather the output of a ColumnParallelLinear and split the sequence again.
 class GatheredParallelLinear final : public nn::GatheredLinear {
  public:
   /// Throws ShapeError if tensor.ranks does not divide sizes.out.
@@ -77,7 +78,7 @@ class GatheredParallelLinear final : public nn::GatheredLinear {
   ColumnParallelLinear linear_;
 };
 
-/// Makes the layers of a model sharded over a tensor-parallel group; for a group of one rank, whole layers.
+/// Creates the layers of a model that is sharded over a tensor-parallel group; for a group of one rank, whole layers.
 class TensorParallelLayers final : public nn::LayerMaker {
  public:
   using nn::LayerMaker::LayerMaker;
@@ -93,22 +94,22 @@ class TensorParallelLayers final : public nn::LayerMaker {
 ///   words    [vocabulary / n, C]: this rank's rows of `vocabulary`
 ///   result   [B, T, C] in `type` on every rank; with sequence parallelism [B, T / n, C]
 ///
-/// `pass` has the batch {B, T} and the group of `tensor`. Each rank gives zeros for tokens of other ranks' rows, and
-/// the results are summed. Throws ShapeError for a token outside [0, vocabulary). Source: Megatron-LM core,
+/// `pass` has the batch {B, T} and the group of `tensor`. Each rank contributes zeros for tokens of other ranks' rows,
+/// and the contributions are summed. Throws ShapeError for a token outside [0, vocabulary). Source: Megatron-LM core,
 /// VocabParallelEmbedding.
 autograd::Var vocab_parallel_embedding(autograd::Tape& tape, std::span<const std::int32_t> tokens,
                                        autograd::Leaf& words, std::int64_t vocabulary, const nn::TensorRank& tensor,
                                        const nn::Pass& pass, DType type);
 
-/// y = x + table[positions], in the memory of x if possible. The table is replicated; positions [B * T] are those of
-/// this rank's tokens.
+/// y = x + table[positions], in the memory of x if possible. The table is replicated; positions [B * T] belong to this
+/// rank's tokens.
 autograd::Var plus_positions(autograd::Var x, std::span<const std::int32_t> positions, autograd::Leaf& table);
 
-/// The tensor-parallel group as the ranks that share an output layer; rank r has rows [r * V / n, (r + 1) * V / n).
+/// The tensor-parallel group as the ranks that share an output layer; rank r has the rows [r * V / n, (r + 1) * V / n).
 /// Source: Megatron-LM core, vocab_parallel_cross_entropy.
 class VocabParallelHead final : public autograd::VocabularySharers {
  public:
-  /// `vocabulary` rows on all ranks together, a multiple of the group's size.
+  /// `vocabulary`: number of rows on all ranks together, a multiple of the group's size.
   VocabParallelHead(comm::Communicator group, std::int64_t vocabulary)
       : group_(std::move(group)), vocabulary_(vocabulary) {}
   std::int64_t first_row() const override { return vocabulary_ / group_.size() * group_.rank(); }

@@ -9,12 +9,12 @@ namespace tessera::parallel {
 /// core, VocabParallelEmbedding.
 class VocabParallelEmbedding final : public nn::Module {
  public:
-  /// Declares the table "<name>.weight" [rows, width]. Throws ShapeError if tensor.ranks does not divide `rows`.
+  /// Declares the parameter "<name>.weight" [rows, width]. Throws ShapeError if tensor.ranks does not divide `rows`.
   VocabParallelEmbedding(const std::string& name, std::int64_t rows, std::int64_t width, const nn::Init& init,
                          const nn::TensorRank& tensor);
 
-  /// The embeddings of `tokens` [B * T] of the pass: [B, T, width] in the tape's compute type on every rank; with
-  /// sequence parallelism [B, T / n, width]. All ranks give the same tokens, which must stay unchanged until the
+  /// Returns the embeddings of the pass's `tokens` [B * T]: [B, T, width] in the tape's compute type on every rank;
+  /// with sequence parallelism [B, T / n, width]. All ranks pass the same tokens, which must stay unchanged until the
   /// backward pass is done. Throws ShapeError for a token outside the table.
   autograd::Var forward(autograd::Tape& tape, std::span<const std::int32_t> tokens, const nn::Pass& pass) const;
   autograd::Leaf& weight() const { return weight_.leaf; }
@@ -32,8 +32,8 @@ class VocabParallelEmbedding final : public nn::Module {
 ///   labels   [rows]        in [0, V), the same on all ranks; a negative label is ignored: loss 0, gradient 0
 ///   result   [..]          -log softmax(logits)[label], fp32, the same on every rank
 ///
-/// With `label_smoothing` e in [0, 1) the loss is (1 - s) * that + s * (mean of -log softmax over all V columns), where
-/// s = e V / (V - 1). (Megatron-LM takes the mean over each rank's own columns, so its loss then depends on n.)
+/// With `label_smoothing` e in [0, 1) the loss is (1 - s) * result + s * (mean of -log softmax over all V columns),
+/// where s = e V / (V - 1). (Megatron-LM takes the mean over each rank's own columns, so its loss then depends on n.)
 ///
 /// The backward pass communicates nothing: each rank has the gradient of its own columns. Throws ShapeError unless
 /// there is one label per row, ConfigError for a label_smoothing out of range. Models use vocabulary_loss instead,

@@ -19,80 +19,82 @@ enum class Phase {
   gather,    ///< the step is complete
   evaluate,  ///< before an evaluation
   save,      ///< before a checkpoint is written
-  /// A return to a checkpoint. STEP: the step that is left, before loading; that of the checkpoint, after it.
+  /// Return to a checkpoint. The step of the fault: before the checkpoint is loaded, the step that is abandoned; after
+  /// it, the step of the checkpoint.
   roll_back
 };
 
-/// What the process does there.
+/// What the process does when the fault occurs.
 enum class FaultMode {
-  kill,
-  term,
+  kill,  ///< SIGKILL
+  term,  ///< SIGTERM with its default effect; the same for the next four
   segv,
   bus,
   fpe,
   abort,
-  exit,
-  quit,
-  error,
-  hang,
-  stop,
-  mpiabort,
-  flip,
-  nan,
-  inf,
-  large,
-  spike
+  exit,      ///< ends at once with exit code 1, without finalizing MPI
+  quit,      ///< ends at once with exit code 0
+  error,     ///< throws Error
+  hang,      ///< sleeps for ever
+  stop,      ///< SIGSTOP
+  mpiabort,  ///< MPI_Abort
+  flip,      ///< changes one bit of weights or optimizer state, and continues
+  nan,       ///< makes a loss and a gradient NaN; this and the following modes continue
+  inf,       ///< makes a gradient infinite
+  large,     ///< sets a gradient to 1e6
+  spike      ///< multiplies a loss by 50
 };
 
-/// A fault to be injected, to rehearse what happens then: "RANK:STEP:PHASE:MODE", or with ":START" at the end, the
-/// number of the start of the job (0, the first, if absent; * every start). The modes from `nan` on change numbers that
-/// the rank computed, in phase reduce: the first time that the step is computed, or with "!" after the mode every time.
+/// A fault to inject in a test of recovery, written "RANK:STEP:PHASE:MODE" or "RANK:STEP:PHASE:MODE:START". START is
+/// the number of the start of the job: 0 (the first) if absent, * for every start. The modes nan, inf, large and spike
+/// change numbers that the rank has computed, in phase reduce: the first time that the step is computed, or with "!"
+/// after the mode every time.
 struct Fault {
   bool of_numbers() const { return mode >= FaultMode::nan; }
-  std::int64_t rank = 0, step = 0, start = 0;  ///< start -1: every one
+  std::int64_t rank = 0, step = 0, start = 0;  ///< start -1: every start
   Phase phase = Phase::forward;
   FaultMode mode = FaultMode::kill;
-  bool repeats = false;
-  bool done = false;  ///< of numbers, or flip: it came, and does not repeat
+  bool repeats = false;  ///< "!": the numbers are changed every time that the step is computed
+  bool done = false;     ///< only modes nan to spike, and flip: it has occurred and does not repeat
 };
 
-/// What faults change: a sum of losses, and an element of the gradients; null: the rank has none.
+/// The numbers that a fault can change: a sum of losses and an element of the gradients. Null: the rank has none.
 struct NumbersOfRank {
   double* loss = nullptr;
   float* gradient = nullptr;
 };
 
-/// Faults of mode nan in some steps, one of `rate`, and of one of the ranks, drawn from the seed.
+/// Random faults of mode nan: in one of `rate` steps on average, on one rank, both drawn from `seed`.
 struct DrawnFaults {
-  std::int64_t rate = 0;  ///< 0: none
-  bool repeats = false;
+  std::int64_t rate = 0;  ///< average number of steps per fault; 0: no faults
+  bool repeats = false;   ///< the fault also occurs when the step is computed again
   std::uint64_t seed = 0;
   std::int64_t ranks = 1;
-  /// The rank that has one in this step; -1: none has.
+  /// The rank that has a fault in this step; -1: none.
   std::int64_t rank_of(std::int64_t step) const;
 };
 
-/// Throws ConfigError that says what is wrong in `words` and which words there are.
+/// Reads one fault. Throws ConfigError that says what is wrong in `words` and which values are allowed.
 Fault read_fault(std::string_view words);
 
-/// The faults of this process in this start.
+/// The faults of this process in this start of the job.
 class Faults {
  public:
   Faults() = default;
-  /// Of rank `rank` of `ranks`. `start`: how often the job has been started before. Throws ConfigError if one is for a
-  /// rank that does not exist.
+  /// Keeps the faults of rank `rank` (of `ranks`) from `all`. `start`: number of this start of the job, from 0. Throws
+  /// ConfigError for a malformed fault or a rank that does not exist.
   Faults(const std::vector<std::string>& all, std::int64_t rank, std::int64_t ranks, std::int64_t start);
 
-  /// Whether a fault is to come in this phase of the step.
+  /// Whether a fault is planned in this phase of the step.
   bool expects(std::int64_t step, Phase phase) const;
-  /// Causes the fault that is to come here, if there is one. Returns only if there is none, or for mode flip. Throws
-  /// Error for mode error.
+  /// Causes the fault that is planned in this phase of the step, if any. Returns only if there is none, and for mode
+  /// flip. Throws Error for mode error.
   void reach(std::int64_t step, Phase phase);
-  /// `flip` changes one bit of weights or optimizer state, and says which.
+  /// Sets the function for mode flip: it changes one bit of weights or optimizer state and returns a description.
   void flip_by(std::function<std::string()> flip) { flip_ = std::move(flip); }
-  /// Adds drawn faults.
+  /// Sets the random faults.
   void draw(const DrawnFaults& drawn) { drawn_ = drawn; }
-  /// Causes those of `step` that change numbers. Called once each time that the step is computed.
+  /// Causes the faults of `step` that change numbers. Call it once each time that the step is computed.
   void change(std::int64_t step, const NumbersOfRank& numbers);
 
  private:

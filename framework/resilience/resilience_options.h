@@ -9,24 +9,25 @@
 
 namespace tessera::resilience {
 
-/// Where what training changes is kept, so that a fault does not lose it.
+/// Where weights and optimizer state are kept, so that a failure does not lose steps.
 enum class Policy {
-  off,     ///< in the processes: a fault costs the steps since the last checkpoint
-  memory,  ///< in a state file of each rank, which outlives the processes
-  replica  ///< so, and copies of what no other host has are on another host
+  off,     ///< in the processes: a failure costs the steps since the last checkpoint
+  memory,  ///< in a state file of each rank, in memory that outlives the process
+  replica  ///< as `memory`, plus copies on another host of state that exists on one host only
 };
 inline options::Words<Policy> words(Policy) {
   return {{"off", Policy::off}, {"memory", Policy::memory}, {"replica", Policy::replica}};
 }
 
-/// What becomes of a step whose numbers are wrong, and stay so when it is computed again.
+/// What happens with a step whose numbers are wrong, and still wrong when it is computed again.
 enum class BadStep {
   stop,  ///< the run ends
-  skip   ///< no weight changes; after several in a row the run goes back to a checkpoint
+  skip   ///< no weight changes; after `roll_back_after` steps in a row the run returns to a checkpoint
 };
 inline options::Words<BadStep> words(BadStep) { return {{"stop", BadStep::stop}, {"skip", BadStep::skip}}; }
 
-/// resilience_config: what happens when processes of the run die, or numbers are wrong.
+/// resilience_config: what happens when processes of the run die or numbers are wrong. describe() documents the
+/// options.
 struct ResilienceOptions {
   Policy policy = Policy::memory;
   bool require_host = false;

@@ -10,51 +10,52 @@
 
 namespace tessera::resilience {
 
-/// Who has a shard: a rank in its own state, or in the copy that it keeps for others.
+/// A rank that has a shard: in its own state, or in the copy that it keeps for other ranks.
 struct Holder {
   int rank = 0;
   bool of_copy = false;
   bool operator==(const Holder&) const = default;
 };
 
-/// What a holder says of its shard.
+/// What a holder reports about its shard.
 struct HolderState {
   Holder holder;
   std::uint32_t checksum = 0;
-  Damage found = Damage::none;  ///< since the last update
-  Damage noted = Damage::none;  ///< by updates: one has used what was damaged
+  Damage found = Damage::none;  ///< damage since the last update
+  Damage noted = Damage::none;  ///< damage that an earlier update has already used
 };
 
-/// What several ranks must have alike, besides shards, with the checksum of each.
+/// Values other than shards that must be equal on several ranks, with the checksum of each rank.
 struct AlikeRanks {
-  std::string what;      ///< "weights of data-parallel ranks"
-  bool derived = false;  ///< it follows from the shards, and can be made from them again
+  std::string what;      ///< for example "weights of data-parallel ranks"
+  bool derived = false;  ///< the values are computed from the shards and can be computed again
   std::vector<int> ranks;
   std::vector<std::uint32_t> checksums;
 };
 
-/// `to` gets shard `shard` from `from`.
+/// Holder `to` receives shard `shard` from holder `from`.
 struct Repair {
   std::size_t shard = 0;
   Holder from, to;
   bool operator==(const Repair&) const = default;
 };
 
-/// What the ranks make of it; the same on all.
+/// The decision of the ranks; equal on all ranks.
 struct StateVerdict {
-  std::vector<Repair> repairs;  ///< with them the state is as if nothing had happened
-  bool rederive = false;        ///< what follows from the shards is to be made again, with the same effect
+  std::vector<Repair> repairs;  ///< after these the state is as if no damage had occurred
+  bool rederive = false;        ///< values that are computed from the shards must be computed again, to the same end
   std::string problem;          ///< why the state cannot be repaired; empty: it can, or there is nothing to repair
-  std::vector<int> wrong;       ///< ranks that are known to be wrong, ascending
-  std::vector<int> suspects;    ///< ranks that differ from each other, of which nobody knows who is wrong
+  std::vector<int> wrong;       ///< ranks known to have wrong state, ascending
+  std::vector<int> suspects;    ///< ranks that differ where it is unknown which is wrong, ascending
   bool sound() const { return repairs.empty() && !rederive && problem.empty(); }
 };
 
-/// Judges. `shards[i]` are the holders of shard i. `checked`: holders tell damage, by checksums that updates keep; then
-/// holders without damage whose checksums are equal are right.
+/// Decides from the reports of all ranks. `shards[i]`: the holders of shard i. `checked`: holders report damage, from
+/// checksums that updates store (StateSums); then holders without damage whose checksums are equal have the correct
+/// state.
 ///
-/// Called where no gradient that was computed since the last update will be used. So the others are right unless an
-/// earlier update has used gradients of damaged weights: these were summed over all ranks. Pure.
+/// Call it at a point where no gradient computed since the last update will be used. Then the other shards are correct,
+/// unless an earlier update has used gradients of damaged weights, which were summed over all ranks. A pure function.
 StateVerdict judge(std::span<const std::vector<HolderState>> shards, std::span<const AlikeRanks> alike, bool checked);
 
 }  // namespace tessera::resilience

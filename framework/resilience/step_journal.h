@@ -10,69 +10,73 @@
 
 namespace tessera::resilience {
 
-/// How far one rank is with its steps. Numbers are iterations of training, counted from 1; 0: none.
+/// How far one rank has come. Numbers are iterations of training, counted from 1; 0: none.
 struct JournalState {
-  std::int64_t committed = 0;  ///< this step is complete
-  std::int64_t intended = 0;   ///< the update of this step may have begun; its record is in the journal
-  std::int64_t prepared = 0;   ///< the gradients of this step are final in the state file
-  std::int64_t told = -1;  ///< all ranks have surely come to the position that was stored after this step; -1: unknown
-  bool withdrawn = false;  ///< the run goes back to a checkpoint: of what was kept, only the newest position counts
+  std::int64_t committed = 0;  ///< newest step that is complete
+  std::int64_t intended = 0;   ///< newest step whose update may have begun; the journal has its record
+  std::int64_t prepared = 0;   ///< newest step whose gradients are final in the state file
+  std::int64_t told = -1;      ///< newest step whose position all ranks are known to have reached; -1: unknown
+  bool withdrawn = false;      ///< the run is returning to a checkpoint: only the newest position is valid
 };
 
-/// The commit protocol of training steps in a section of the state file. In every step a rank calls, in this order,
+/// The commit protocol of training steps, stored in a section of the state file. "Position" is a text with all state of
+/// the run besides weights, optimizer state and gradients. In every step a rank calls, in this order,
 ///
 ///   prepare(s)           its gradients are final
 ///                      -- one all-reduce over the run: no rank returns from it before all have entered --
-///   intend(s, record)    from here the update may change weights and optimizer state. The record, the same on all
-///                        ranks, is what is needed to update on any of them, and to report the step
-///   commit(s, position)  the update is complete, and so is the step's report; all other state of the run is `position`
+///   intend(s, record)    from here the update may change weights and optimizer state. The record, equal on all ranks,
+///                        is what any rank needs to update and to report the step
+///   commit(s, position)  the update and the report of the step are complete; `position` is the position after it
 ///
 /// Processes may be killed between any two instructions. Then the ranks agree on T, the maximum of all `committed` and
-/// `intended`: every rank has at least prepared T, because the all-reduce of T returned somewhere. A rank that has
-/// committed T is complete; one that intended T completes the update from its undo log (UndoLog); one that only
-/// prepared T takes the record of T from another rank and begins. No step is lost and none is computed twice, except
-/// backward passes.
+/// `intended`: every rank has at least prepared T, because the all-reduce of T has returned on some rank. A rank that
+/// has committed T is complete; a rank that intended T completes the update from its undo log (UndoLog); a rank that
+/// only prepared T takes the record of T from another rank and starts the update. No step is lost, and no forward or
+/// backward pass of a prepared step is repeated.
 ///
-/// A run that goes back to a checkpoint calls, between two steps,
+/// A run that returns to a checkpoint calls, between two steps,
 ///
-///   withdraw(position)   from here the state is worth nothing; `position` says what the run keeps
+///   withdraw(position)   from here the state is invalid; `position` says what the run keeps
 ///                      -- a barrier; then the state of the checkpoint is loaded; a barrier --
 ///   restart(step, position)
 ///
-/// If any rank is withdrawn when the processes start again, all load the checkpoint (again) and restart().
+/// If any rank is withdrawn when the processes start again, all ranks load the checkpoint (again) and call restart().
 ///
-/// One process and thread writes. Stores become visible to a later process in program order (x86, and release stores
-/// elsewhere), since a killed process's memory stays coherent.
+/// Only one thread of one process writes. A later process sees the stores in program order (on x86, and elsewhere by
+/// release stores), because the memory of a killed process stays coherent.
 class StepJournal {
  public:
-  /// Bytes of its section, for records of `record_bytes` and positions of at most `position_bytes`.
+  /// Size of the section in bytes, for records of `record_bytes` bytes and positions of at most `position_bytes` bytes.
   static std::size_t bytes(std::size_t record_bytes, std::size_t position_bytes);
-  /// In `memory`: zeros, or what an earlier process left. The memory outlives this.
+  /// Uses `memory`, which contains zeros or what an earlier process left. It must outlive this object. Throws BugError
+  /// if it is too short.
   StepJournal(std::span<std::byte> memory, std::size_t record_bytes, std::size_t position_bytes);
 
   JournalState state() const;
-  /// The same of the section of another process, which may be running; absent if there is none.
+  /// Reads the state from the section of another process, which may be running; absent if there is no journal in it.
   static std::optional<JournalState> read_state(std::span<const std::byte> memory);
-  /// The record of the step `intended`; valid until the next intend().
+  /// The record of step `intended`; valid until the next intend().
   std::span<const std::byte> record() const;
   /// The newest position that was stored completely; empty if there is none.
   std::string position() const;
-  /// The newest position that all ranks have surely come to, that of JournalState::told; the newest if none is known.
+  /// The newest position that all ranks are known to have reached (JournalState::told); if none is known, the newest.
   std::string told_position() const;
 
   void prepare(std::int64_t step);
-  /// `record` is as long as the journal was told.
+  /// Throws BugError if the size of `record` is not `record_bytes`.
   void intend(std::int64_t step, std::span<const std::byte> record);
-  /// Also for the beginning of a run, with the iteration it begins after, and for a new position after the same step.
-  /// There are two copies in turn, so the last but one is intact until this one is complete. Throws BugError if the
-  /// position is too long.
+  /// Also called at the beginning of a run, with the iteration after which it begins, and for a new position after the
+  /// same step. Two slots are written in turn, so the previous position stays intact until the new one is complete.
+  /// Throws BugError if the position is too long.
   void commit(std::int64_t step, const std::string& position);
-  /// The state that follows the last commit() is given up. All ranks call it before any of them changes the state.
+  /// Declares the state after the last commit() invalid. All ranks call it before any of them changes the state.
   void withdraw(const std::string& position);
-  /// The state is that of `step` of a checkpoint, as at the beginning of a run. All ranks have loaded it.
+  /// Declares the state to be that of `step` of a checkpoint, as at the beginning of a run. Call it when all ranks have
+  /// loaded the checkpoint.
   void restart(std::int64_t step, const std::string& position);
-  /// All ranks have come to the newest position: they have entered an operation that follows it. Between two calls of
-  /// commit() there is such an operation too, so without this call the position before the newest is one.
+  /// Declares that all ranks have reached the newest position, because they have entered an operation that follows it.
+  /// Such an operation also lies between two calls of commit(), so without this call the position before the newest one
+  /// is known to be reached.
   void confirm();
 
  private:

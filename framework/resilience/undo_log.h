@@ -8,33 +8,36 @@
 
 namespace tessera::resilience {
 
-/// Lets a later process complete an optimizer step that was killed at any instruction, with the bits of an undisturbed
-/// one: before a block of 64 elements (optim::block_elements) changes, its weights and optimizer state are copied here.
-/// A step consists of pieces, which several threads update at a time, and perhaps of whole matrices, one after another.
+/// Lets a later process complete an optimizer step that was killed at any instruction, with bitwise the same result as
+/// an undisturbed step: before a block of 64 elements (optim::block_elements) changes, its weights and optimizer state
+/// are copied into the log. A step consists of pieces, which several threads update at the same time, and possibly of
+/// whole matrices, which are updated one after another.
 ///
-/// The log is in a section of the state file. To complete a step that was interrupted, first update the interrupted
-/// pieces, each by the writer that has its copy, and then all others.
+/// The log is in a section of the state file. To complete an interrupted step, first update the interrupted pieces,
+/// each with the writer that has its copy (for_interrupted), and then all others.
 class UndoLog {
  public:
   /// Maximum number of threads that update at a time.
   static constexpr int most_writers = 64;
 
-  /// What a log is for.
+  /// Sizes that determine the size of the log.
   struct Extents {
-    std::size_t pieces = 0;         ///< of a step, whole matrices included
-    std::size_t tensors = 0;        ///< of optimizer state
+    std::size_t pieces = 0;         ///< pieces of a step, including whole matrices
+    std::size_t tensors = 0;        ///< optimizer state tensors per weight tensor
     std::size_t largest_whole = 0;  ///< elements of the largest whole matrix; 0: there is none
   };
-  /// Bytes of its section.
+  /// Size of the section in bytes.
   static std::size_t bytes(const Extents& extents);
-  /// In `memory`: zeros, or what an earlier process left. The memory outlives this.
+  /// Uses `memory`, which contains zeros or what an earlier process left. It must outlive this object. Throws BugError
+  /// if it is too short.
   UndoLog(std::span<std::byte> memory, const Extents& extents);
 
-  /// Forgets the copies of the previous step, and that its pieces are complete. Before StepJournal::intend.
+  /// Starts a step: discards the copies of the previous step and marks all pieces as not complete. Call it before
+  /// StepJournal::intend().
   void begin();
 
-  /// Calls visit(piece, writer) for each piece that was begun since begin() and not completed, with the writer that has
-  /// the copy of its last block.
+  /// Calls visit(piece, writer) for each piece that was started since begin() and is not complete, with the writer that
+  /// has the copy of its last block.
   template <class Visit>
   void for_interrupted(const Visit& visit) const {
     for (std::size_t w = 0; w < writers_.size(); ++w) {
@@ -43,32 +46,33 @@ class UndoLog {
     }
   }
 
-  /// Updates `piece`, whose elements are `block`, 64 at a time, each after a copy. `writer` is in [0, most_writers); no
-  /// two threads use one at a time. A piece that is complete stays as it is; one that this writer was updating when it
-  /// was interrupted is continued. `update(rest, undo)` updates a range of the piece as
-  /// optim::Optimizer::update_undoable does.
+  /// Updates `piece`, whose elements are `block`, 64 elements at a time, each after a copy. Does nothing if the piece
+  /// is complete; continues it if this writer was updating it when it was interrupted. `writer` is in [0,
+  /// most_writers); two threads must not use the same one at the same time. `update(rest, undo)` must update a range of
+  /// the piece as optim::Optimizer::update_undoable does.
   template <class Update>
   void update(std::size_t piece, const optim::Block& block, int writer, const Update& update);
-  /// Calls `change(interrupted)` once for all of a piece that is not complete, after a copy, and undoes it first if it
-  /// was interrupted. One piece at a time.
+  /// Calls `change(interrupted)` once for the whole of a piece that is not complete, after a copy of it. If the piece
+  /// was interrupted, its old content is restored first and `interrupted` is true. Only one piece at a time.
   template <class Change>
   void change_whole(std::size_t piece, optim::Block block, const Change& change);
 
-  /// Blocks and whole matrices that were found half changed since this object was made.
+  /// Number of blocks and whole matrices that were found half changed and were restored since this object was created.
   int undone() const { return undone_; }
 
  private:
   static constexpr std::size_t arrays = 1 + optim::most_slots;
-  /// Of one writer. `copied` and `done` say piece and block; the copy is valid while `copied` is not done.
+  /// The log of one writer. `copied` and `done` name a piece and a block (see place()); the copy is valid while
+  /// `copied` is not done.
   struct alignas(64) Writer {
     std::atomic<std::uint64_t> copied, done;
     alignas(64) float values[arrays][optim::block_elements];
   };
   struct alignas(64) Header {
-    std::atomic<std::int64_t> step;    ///< counts calls of begin()
+    std::atomic<std::int64_t> step;    ///< number of calls of begin()
     std::atomic<std::uint64_t> whole;  ///< 1 + the whole piece whose copy is complete; 0: none
   };
-  /// A block of a piece as one number, never 0; those of a piece are in order.
+  /// A block of a piece as one number, never 0; the numbers of the blocks of a piece are ascending.
   static std::uint64_t place(std::size_t piece, std::size_t block) {
     return (static_cast<std::uint64_t>(piece) + 1) << 24 | block;
   }
@@ -78,7 +82,7 @@ class UndoLog {
   bool complete(std::size_t piece) const { return stamps_[piece].load(std::memory_order_acquire) == step(); }
   void set_complete(std::size_t piece) { stamps_[piece].store(step(), std::memory_order_release); }
   std::int64_t step() const { return header_->step.load(std::memory_order_relaxed); }
-  /// Undoes the block of a piece that `writer` changed half; returns the number of blocks that are complete.
+  /// Restores the block of a piece that `writer` had partly changed; returns the number of blocks that are complete.
   std::size_t resume(const Writer& writer, std::size_t piece, const optim::Block& block);
   void copy(Writer& to, const optim::Block& from) const;
   void undo(const Writer& from, const optim::Block& to);
@@ -88,8 +92,8 @@ class UndoLog {
   Extents extents_;
   Header* header_;
   std::span<Writer> writers_;
-  std::span<std::atomic<std::int64_t>> stamps_;  ///< the last step that completed each piece
-  std::span<float> whole_;                       ///< the copy of a whole piece: each array in turn
+  std::span<std::atomic<std::int64_t>> stamps_;  ///< for each piece, the last step that completed it
+  std::span<float> whole_;  ///< copy of a whole piece: its weights, then each optimizer state tensor
   std::atomic<int> undone_ = 0;
 };
 

@@ -6,21 +6,21 @@
 
 namespace tessera::training {
 
-/// The micro-batches of one step or evaluation, by number.
+/// The micro-batches of one step or one evaluation, addressed by number.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  virtual std::int64_t samples() const = 0;     ///< of a micro-batch
-  virtual std::int64_t seq_length() const = 0;  ///< tokens of a sample
-  /// Fills `batch`, which has that shape, with micro-batch `micro_batch`, counted from 0. Returns for how many seconds
-  /// the caller waited. Throws what reading the data throws.
+  virtual std::int64_t samples() const = 0;     ///< samples per micro-batch
+  virtual std::int64_t seq_length() const = 0;  ///< tokens per sample
+  /// Fills `batch`, which has that shape, with micro-batch `micro_batch`, counted from 0. Returns how long the caller
+  /// waited, in seconds. Rethrows exceptions of the dataset.
   virtual double read(std::int64_t micro_batch, Batch& batch) = 0;
 };
 
-/// The micro-batches of one data-parallel rank that follow `consumed` samples of the run.
+/// The micro-batches of one data-parallel rank, starting after the first `consumed` samples of the run.
 class LoadedBatches final : public BatchSource {
  public:
-  /// The loader is not owned; it was made for `share`.
+  /// `loader` must outlive this object and must have been created for `share`.
   LoadedBatches(data::BatchLoader& loader, const data::BatchShare& share, std::int64_t consumed)
       : loader_(loader), share_(share), consumed_(consumed) {}
   std::int64_t samples() const override { return share_.samples; }
@@ -34,9 +34,9 @@ class LoadedBatches final : public BatchSource {
     return waited;
   }
   const data::Dataset& data() const { return loader_.dataset(); }
-  /// Of the samples of all micro-batches that were read.
+  /// Digest of the samples of all micro-batches read so far.
   const data::SampleDigest& digest() const { return digest_; }
-  /// Of these, those that could not be used.
+  /// The samples among these that could not be used.
   const std::vector<data::BadSample>& bad() const { return bad_; }
 
  private:
@@ -47,13 +47,13 @@ class LoadedBatches final : public BatchSource {
   std::vector<data::BadSample> bad_;
 };
 
-/// The batch loaders of one data-parallel rank, one for each dataset and order; each is made at its first use.
+/// The batch loaders of one data-parallel rank, one for each dataset and order; each is created at its first use.
 class BatchLoaders {
  public:
-  /// `workers`: threads of each loader.
+  /// `workers`: number of threads of each loader.
   BatchLoaders(const data::BatchShare& share, std::int64_t workers, data::BatchLoader::OnBadSample on_bad_sample)
       : share_(share), workers_(workers), on_bad_sample_(on_bad_sample) {}
-  /// The micro-batches of `data` in `order`, both of which must outlive this, that follow `consumed` samples.
+  /// The micro-batches of `data` in `order`, starting after `consumed` samples. Both must outlive this object.
   LoadedBatches batches(const data::Dataset& data, const data::Sampler& order, std::int64_t consumed) {
     for (auto& one : loaders_)
       if (&one.dataset() == &data && &one.order() == &order) return {one, share_, consumed};

@@ -7,18 +7,18 @@
 
 namespace tessera::training {
 
-/// The evaluations of a run on its validation and test splits. All ranks call the same functions.
+/// Evaluates a run on its validation and test splits. Collective: all ranks call the same functions.
 class Evaluator {
  public:
-  /// None is owned; both outlive this.
+  /// Both arguments must outlive this object.
   Evaluator(const TrainingSetup& setup, TrainingStep& work) : setup_(setup), work_(work) {}
 
-  /// On the validation split or on each validation set, after `progress`; `log`, which may be null, gets the losses.
+  /// Evaluates the validation split, or each validation set, after `progress`. `log` gets the losses; null: no log.
   void validate(EvaluationRecord::Set set, const checkpoint::Progress& progress, RunLog* log);
-  /// On the test split.
+  /// Evaluates the test split.
   void test(const checkpoint::Progress& progress, RunLog* log);
-  /// A training step of the whole batch took so long: until an evaluation has been measured, its iterations are
-  /// expected to take a third of it.
+  /// `step_seconds`: duration of a training step with the full batch. Until an evaluation has been measured, an
+  /// evaluation iteration is expected to take a third of it.
   void expect(double step_seconds);
 
  private:
@@ -30,7 +30,7 @@ class Evaluator {
   const TrainingSetup& setup_;
   TrainingStep& work_;
   bool measured_ = false;
-  double iteration_seconds_ = 0;  ///< measured, or expected
+  double iteration_seconds_ = 0;  ///< measured, or expected until then
 };
 
 }  // namespace tessera::training

@@ -8,7 +8,7 @@
 
 namespace tessera::training {
 
-/// training_config: how the loss is scaled so that small gradients survive 16 bits.
+/// Options of training_config for loss scaling, which keeps small gradients representable in 16 bits.
 struct LossScaleOptions {
   std::optional<double> loss_scale;
   std::optional<double> loss_scale_value;
@@ -17,7 +17,7 @@ struct LossScaleOptions {
   std::optional<double> loss_scale_factor;
   std::optional<std::int64_t> hysteresis;
 
-  // Of a dynamic scale, with Megatron-LM's defaults.
+  // Values of a dynamic scale, with Megatron-LM's defaults.
   double initial() const { return loss_scale_value.value_or(4294967296); }
   double window() const { return loss_scale_window.value_or(1000); }
   double factor() const { return loss_scale_factor.value_or(2); }
@@ -25,31 +25,31 @@ struct LossScaleOptions {
 };
 void describe(options::Schema<LossScaleOptions>& s);
 
-/// The factor on the loss before the backward pass, and how it follows overflows. A value of a few numbers.
+/// The loss scale: the factor on the loss before the backward pass, and how it reacts to overflows. A value type.
 ///
-/// A dynamic scale falls when `hysteresis` overflows were found since it last grew, and then at every further one; it
-/// grows after `loss_scale_window` good steps in a row. fp32 arithmetic as Megatron-LM's grad_scaler.py, which is the
-/// source.
+/// A dynamic scale is reduced when `hysteresis` overflows have occurred since it last grew, and then at every further
+/// overflow. It grows after `loss_scale_window` consecutive steps without overflow. Computed in fp32. Source:
+/// Megatron-LM's grad_scaler.py.
 class LossScaler {
  public:
-  /// No scale and no skipped step.
+  /// No loss scale; no step is skipped.
   LossScaler() = default;
-  /// The one that these options ask for: a constant one where loss_scale is given, else a dynamic one for fp16 and none
-  /// for other types. Throws ConfigError when the numbers make no scale.
+  /// The scale that the options ask for: constant if loss_scale is given, else dynamic for fp16, else none. Throws
+  /// ConfigError if the values of a dynamic scale are out of range.
   LossScaler(const LossScaleOptions& options, bool fp16);
 
   /// Whether a step whose gradients overflow is skipped.
   bool skips() const { return kind_ != Kind::none; }
   bool dynamic() const { return kind_ == Kind::dynamic; }
   float scale() const { return state_.scale; }
-  /// What unscales gradients: 1 / scale, rounded once to fp32. A double, because the threads that compute count fp32's
-  /// denormal numbers as zero, and the inverse of the largest scales is one.
+  /// Factor that unscales gradients: 1 / scale, rounded once to fp32. A double, because the computing threads treat
+  /// subnormal fp32 numbers as zero, and the inverse of the largest scales is subnormal.
   double inverse() const;
-  /// A step is through: whether its gradients had an infinity or NaN.
+  /// Call it after each step. `overflow`: its gradients contained an infinity or NaN.
   void update(bool overflow);
 
   checkpoint::LossScaleState state() const { return state_; }
-  /// Go on from a checkpoint. A constant scale stays as the recipe says.
+  /// Restores a dynamic scale from a checkpoint. A constant scale stays as in the recipe.
   void restore(const checkpoint::LossScaleState& state);
 
  private:

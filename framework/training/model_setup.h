@@ -11,20 +11,20 @@
 
 namespace tessera::training {
 
-/// This rank's part of the model, and its place in the parallel layout. Owns the chunks; their weights are
-/// ModelState's.
+/// This rank's part of the model, and its position in the parallel layout. Owns the chunks; their weights are in memory
+/// of ModelState.
 struct ModelSetup {
   parallel::ProcessGroups processes;
   parallel::LayerPlan plan;
-  std::int64_t micro_batch_group = 0;                 ///< microbatch_group_size_per_vp_stage; 0: as many as stages
+  std::int64_t micro_batch_group = 0;                 ///< microbatch_group_size_per_vp_stage; 0: number of stages
   std::vector<std::unique_ptr<model::Model>> chunks;  ///< of this rank's pipeline stage
   model::Precision precision;
-  /// Names and shapes of the whole model; empty: this rank has all of it.
+  /// Names and shapes of all weights of the model; empty: this rank has the whole model.
   std::vector<checkpoint::TensorRange> all_weights;
-  bool upcycles = false;    ///< load_checkpoint is of a dense model, whose networks are copied into the experts
-  std::int64_t tokens = 0;  ///< rows of the vocabulary without padding; 0: not known
+  bool upcycles = false;    ///< load_checkpoint is a dense model whose feed-forward networks are copied into experts
+  std::int64_t tokens = 0;  ///< rows of the vocabulary without padding; 0: unknown
 
-  /// The first chunk: the whole model in a run of one stage.
+  /// The first chunk; in a run with one stage and one chunk, the whole model.
   model::Model& first() const { return *chunks.front(); }
 };
 

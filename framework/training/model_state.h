@@ -8,51 +8,51 @@
 
 namespace tessera::training {
 
-/// All numbers that training changes, of one rank's part of a model: weights, main gradients and optimizer state. One
-/// SharedState for each group of ranks that has parameters alike: the dense layers, and the experts if other ranks have
-/// those of this rank than have its dense layers.
+/// Everything that training changes in one rank's part of a model: weights, main gradients and optimizer state. It has
+/// one SharedState (part) for each group of ranks with the same parameters: the dense layers, and the experts if they
+/// are shared by other ranks than the dense layers.
 class ModelState {
  public:
-  /// Numbers the leaves (Leaf::number) in the order of the parts. At least one part.
+  /// Numbers the leaves (Leaf::number) in the order of the parts. Throws BugError if there is no part.
   explicit ModelState(std::vector<std::unique_ptr<SharedState>> parts);
-  /// Of one part; as SharedState.
+  /// A state of one part; arguments as for SharedState.
   ModelState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer, bool overlaps_gather = false);
-  /// For one rank that has the whole model, in new memory.
+  /// A state for one rank with the whole model, in newly allocated memory.
   ModelState(model::Model& model, const optim::Optimizer* optimizer);
 
   std::span<const std::unique_ptr<SharedState>> parts() const { return parts_; }
   /// The parameters of all parts, in order.
   std::vector<const nn::Parameter*> parameters() const;
 
-  // Of the only part; BugError if there are several.
+  // These refer to the only part; they throw BugError if there are several.
   const StateLayout& layout() const { return only().layout(); }
   std::span<float> weights() { return only().weights(); }
   std::span<float> gradients() { return only().gradients(); }
   BucketReducer& reducer() { return only().reducer(); }
 
-  // As in SharedState, of all parts.
+  // These call the functions of SharedState for all parts.
   void initialise(kernels::Threads& threads, std::uint64_t seed);
   void weights_changed();
   void weights_needed();
-  /// `group_of` has the parameters of all parts, in order.
+  /// `group_of` has one entry for each parameter of all parts, in order.
   void update(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
-  /// The same with one group.
+  /// The same with one group of parameters.
   void update(kernels::Threads& threads, optim::StepScalars scalars) { update(threads, {&scalars, 1}, {}); }
   void begin_update();
   void complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
                        std::span<const std::size_t> group_of);
-  /// Of the first part.
+  /// For the first part; see ShardedUpdate::call_halfway.
   void call_halfway(std::function<void()> call) { parts_.front()->call_halfway(std::move(call)); }
-  /// Declares all gradients stale (Leaf::make_grad_stale), and sets the padding between them to zero.
+  /// Marks all gradients as stale (Leaf::make_grad_stale), and sets the padding between them to zero.
   void clear_gradients();
 
   const std::vector<std::span<const float>>& owned_gradients() const { return owned_gradients_; }
-  /// The first element of the gradients that counts as this rank's in sums over the run: of its shards if they are
-  /// `reduced`, else of what its replica computes. Null if there is none.
+  /// The first gradient that this rank contributes to sums over the run: of its shards if the gradients are `reduced`,
+  /// else of those that its replica computes. Null if it contributes none.
   float* first_gradient(bool reduced);
   const std::vector<std::span<const float>>& owned_weights() const { return owned_weights_; }
   StateBytes bytes() const;
-  /// Number of elements of owned_gradients() that are padding.
+  /// Number of padding elements in owned_gradients().
   std::int64_t owned_padding() const;
   std::vector<checkpoint::TensorRange> weight_ranges(StateScope scope = StateScope::held);
   std::vector<checkpoint::TensorRange> optimizer_ranges(StateScope scope = StateScope::held);
@@ -65,24 +65,24 @@ class ModelState {
 
   std::vector<std::unique_ptr<SharedState>> parts_;
   std::vector<std::span<const float>> owned_gradients_, owned_weights_;
-  std::vector<optim::StepScalars> scalars_;  ///< of the update of one part
+  std::vector<optim::StepScalars> scalars_;  ///< scalars of the update of one part
 };
 
 /// The parameters of the chunks of one rank, in order.
 std::vector<nn::Parameter*> parameters_of(std::span<model::Model* const> chunks);
 
-/// Parameters that one group of ranks has alike.
+/// Parameters that are shared by one group of ranks.
 struct SharedParameters {
   std::vector<nn::Parameter*> parameters;
-  bool experts = false;  ///< they are shared as experts are, else as dense layers are
+  bool experts = false;  ///< shared by the ranks that share experts; false: by those that share dense layers
 };
-/// Divides the parameters of a rank by the groups that have them alike; those without parameters are left out, but for
-/// the dense ones.
+/// Divides the parameters of a rank by the groups of ranks that share them. Groups without parameters are left out,
+/// except the dense one.
 std::vector<SharedParameters> groups_of_parameters(std::vector<nn::Parameter*> parameters,
                                                    const parallel::MeshSizes& sizes);
 
-/// The memory that training `parameters` takes when `ranks` data-parallel ranks share the optimizer state, on the rank
-/// that has most: exact, nothing is allocated. Throws ConfigError for sizes of 2^63 bytes or more.
+/// The memory, in bytes, that training `parameters` needs if `ranks` data-parallel ranks share the optimizer state, on
+/// the rank that needs most. Exact; allocates nothing of it. Throws ConfigError for sizes of 2^63 bytes or more.
 StateBytes bytes_of_state(std::vector<nn::Parameter*> parameters, const optim::Optimizer& optimizer, int ranks = 1);
 
 }  // namespace tessera::training

@@ -11,12 +11,12 @@
 
 namespace tessera::training {
 
-/// How gradients become updates. Owns all; the schedule and the loss scaler change from step to step and are saved in
-/// every checkpoint.
+/// How gradients become updates. Owns all objects. The schedule and the loss scaler change from step to step and are
+/// saved in every checkpoint.
 struct OptimizationSetup {
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::ParameterGroupOptions groups;
-  double expert_bias_rate = 0;  ///< of each step
+  double expert_bias_rate = 0;  ///< update rate of the router's expert biases, per step
   optim::ClippingOptions clipping;
   std::unique_ptr<schedule::OptimizerSchedule> schedule;
   schedule::ScheduleResumeOptions schedule_resume;

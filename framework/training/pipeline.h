@@ -15,68 +15,70 @@
 
 namespace tessera::training {
 
-/// What a pipeline works with. None is owned; all outlive it.
+/// What a pipeline works with. All referenced objects must outlive it.
 struct PipelineInputs {
-  std::vector<const model::Model*> chunks;  ///< of this stage, in order
-  const parallel::LayerPlan& plan;          ///< of the whole model
-  std::int64_t stage = 0;                   ///< this rank's
+  std::vector<const model::Model*> chunks;  ///< chunks of this stage, in order
+  const parallel::LayerPlan& plan;          ///< plan of the whole model
+  std::int64_t stage = 0;                   ///< pipeline stage of this rank
   std::int64_t micro_batch_group = 0;       ///< see PipelineShape::group
-  StageChannel& channel;                    ///< to the other stages; not used if there are none
+  StageChannel& channel;                    ///< to the other stages; not used if there is only one
   BackwardListener& listener;
   kernels::Threads& threads;
-  const parallel::ProcessGroups* groups = nullptr;  ///< of the forward passes; null: no layer is sharded
+  const parallel::ProcessGroups* groups = nullptr;  ///< passed to the forward passes; null: no layer is sharded
 };
 
-/// What the gradients of a step are gradients of.
+/// The function whose gradients a step computes.
 struct Objective {
-  std::uint64_t seed = 0;       ///< of dropout
-  bool per_token_loss = false;  ///< sum the losses of tokens; else their mean over each micro-batch, then over these
-  double replicas = 1;          ///< data-parallel ranks
-  nn::AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report; null: nowhere. Must outlive this
-  const autograd::AssumedChoices* assumed = nullptr;  ///< with idle threads: which experts tokens choose
+  std::uint64_t seed = 0;       ///< seed of dropout
+  bool per_token_loss = false;  ///< sum of token losses; false: mean over each micro-batch, then over micro-batches
+  double replicas = 1;          ///< number of data-parallel ranks
+  nn::AuxiliaryLog* log =
+      nullptr;  ///< gets the reports of routers and prediction layers; null: none; must outlive this
+  const autograd::AssumedChoices* assumed = nullptr;  ///< with idle threads: which experts the tokens choose
 };
 
-/// Observes the named values of the forward passes of a step. `chunk`: of this stage.
+/// Is called with the named values of the forward passes of a step. `chunk`: index in this stage.
 using StepTap =
     std::function<void(std::int64_t micro_batch, std::int64_t chunk, std::string_view name, const Tensor& value)>;
 
-/// Takes the micro-batches of a step through the chunks of one stage, in the order of the pipeline schedule, and
-/// exchanges activations and gradients with the stages before and after. With one stage it exchanges nothing. Owns the
-/// memory that a step works in; in steady state of one stage it allocates nothing from the heap.
+/// Runs the micro-batches of a step through the chunks of one stage, in the order of the pipeline schedule, and
+/// exchanges activations and gradients with the neighbouring stages (with one stage it exchanges nothing). Owns the
+/// memory that a step works in; with one stage it allocates nothing from the heap in steady state.
 class Pipeline {
  public:
-  /// What the forward passes of a step gave. Losses are those of the last chunk; zero on other stages.
+  /// Results of the forward passes of a step. Losses are those of the last chunk; zero on other stages.
   struct Totals {
     autograd::LossSum loss;
-    double data_wait_seconds = 0;   ///< waiting for micro-batches
-    double seconds = 0;             ///< the whole time
-    double stage_wait_seconds = 0;  ///< of it, waiting for other stages
+    double data_wait_seconds = 0;   ///< time waiting for micro-batches
+    double seconds = 0;             ///< total time
+    double stage_wait_seconds = 0;  ///< part of it waiting for other stages
   };
 
   Pipeline(PipelineInputs inputs, const Objective& objective);
 
-  /// Forward and backward passes of `micro_batches` micro-batches. Adds the gradients of the objective times `scale` to
-  /// the main gradients: with per_token_loss of the sum of token losses, else of the mean over tokens, micro-batches
-  /// and replicas.
+  /// Runs the forward and backward passes of `micro_batches` micro-batches. Adds the gradients of the objective times
+  /// `scale` to the main gradients. The objective is the sum of token losses with per_token_loss, else the mean over
+  /// tokens, micro-batches and replicas.
   Totals train(BatchSource& source, std::int64_t micro_batches, double scale);
-  /// Forward passes without dropout. `progress` is called with the number of micro-batches this stage has completed.
+  /// Runs forward passes without dropout. `progress` is called with the number of micro-batches that this stage has
+  /// completed.
   Totals evaluate(BatchSource& source, std::int64_t micro_batches,
                   const std::function<void(std::int64_t micro_batches)>& progress = {});
 
-  /// The forward passes of train(), with dropout; nothing is recorded or reported. `tap` sees all that nn::Tap sees,
-  /// and the losses of tokens as "loss".
+  /// Runs the forward passes of train(), with dropout; nothing is recorded for a backward pass or reported. `tap` gets
+  /// all values that nn::Tap gets, and the losses of tokens as "loss".
   void look(BatchSource& source, std::int64_t micro_batches, const StepTap& tap);
 
   const Arena& arena() const { return arena_; }
 
  private:
-  /// A micro-batch while some chunk needs it.
+  /// A micro-batch, kept while a chunk needs it.
   struct LoadedBatch {
     Batch batch;
     std::int64_t micro_batch = -1;  ///< -1: the memory is free
-    std::int64_t uses = 0;          ///< passes that are still to come
+    std::int64_t uses = 0;          ///< number of passes that will still use it
   };
-  /// The passes of one micro-batch through one chunk: what was recorded and received.
+  /// The passes of one micro-batch through one chunk: their tape and the values that were received.
   struct ActivePass {
     ActivePass(Arena& arena, kernels::Threads& threads, bool records) : tape(arena, threads, records) {}
     autograd::Tape tape;
@@ -85,22 +87,23 @@ class Pipeline {
     Memory input_memory, gradient_memory;
     autograd::Var input, output;
     std::unique_ptr<StageMessage> input_message, gradient_message;
-    std::unique_ptr<StageMessage> output_message;  ///< in training, where the output stays until the backward pass
+    std::unique_ptr<StageMessage>
+        output_message;  ///< only in training, where the output is kept until the backward pass
   };
-  /// What a complete pass sends: the gradient of its input, or in an evaluation its output.
+  /// What a complete pass sends: the gradient of its input, or, in an evaluation, its output.
   struct Departure {
     std::unique_ptr<StageMessage> message;
     autograd::Gradient gradient;
-    ActivePass* pass = nullptr;  ///< to be released; null: it was already
+    ActivePass* pass = nullptr;  ///< to be released when the message is done; null: already released
   };
-  /// One traversal of a schedule.
+  /// One execution of a schedule.
   struct Execution {
     BatchSource& source;
     std::int64_t micro_batches;
     bool trains;
     double scale;
     Totals& totals;
-    const StepTap* tap = nullptr;  ///< forward passes as in training, if there is one
+    const StepTap* tap = nullptr;  ///< if not null: forward passes as in training, without backward passes
   };
   struct CachedSchedule {
     bool trains;
@@ -129,7 +132,7 @@ class Pipeline {
   Arena arena_;
   std::deque<LoadedBatch> batches_;
   std::deque<ActivePass> training_passes_, evaluation_passes_;
-  std::deque<Departure> departures_;  ///< the oldest first
+  std::deque<Departure> departures_;  ///< oldest first
   std::vector<CachedSchedule> schedules_;
 };
 

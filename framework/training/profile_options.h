@@ -9,23 +9,23 @@
 
 namespace tessera::training {
 
-/// How detailed a profile is.
+/// Level of detail of a profile.
 enum class ProfileLevel {
   level0,  ///< phases of a step, communication, waiting for data
-  level1,  ///< and modules, recorded operations, kernels
-  level2   ///< and the share of every thread in each kernel
+  level1,  ///< as level0, plus modules, recorded operations, kernels
+  level2   ///< as level1, plus the part of every thread in each kernel
 };
 inline options::Words<ProfileLevel> words(ProfileLevel) {
   return {{"level0", ProfileLevel::level0}, {"level1", ProfileLevel::level1}, {"level2", ProfileLevel::level2}};
 }
 
-/// What a profile records of modules and recorded operations.
+/// Which modules and recorded operations a profile contains.
 enum class ProfileFramework { all, time, none };
 inline options::Words<ProfileFramework> words(ProfileFramework) {
   return {{"all", ProfileFramework::all}, {"time", ProfileFramework::time}, {"None", ProfileFramework::none}};
 }
 
-/// training_config: the profile of a run.
+/// Options of training_config for the profile of a run. describe() documents each option.
 struct ProfileOptions {
   bool profile = false;
   std::optional<std::string> profile_save_path;

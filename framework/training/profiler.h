@@ -11,40 +11,41 @@
 
 namespace tessera::training {
 
-/// Where the time of the profiled steps went, by the spans of the thread that drives them.
+/// How the time of the profiled steps was spent, according to the spans of the main thread.
 struct ProfileSummary {
   struct Part {
     std::string name;
     double seconds = 0;
     std::int64_t count = 0;
   };
-  double seconds = 0;  ///< of all profiled steps
+  double seconds = 0;  ///< total time of all profiled steps
   std::int64_t steps = 0;
-  std::vector<Part>
-      phases;  ///< phases, waiting for data and for other ranks: disjoint, the longest first; what is left is "other"
-  std::vector<Part> kernels;  ///< with their own time, the longest first
+  /// Phases, waiting for data and waiting for other ranks: disjoint, longest first; the rest is "other".
+  std::vector<Part> phases;
+  std::vector<Part> kernels;  ///< kernels by their own time, longest first
 };
 
-/// Of the events of one thread. `Trace::Event::name` of kernels is made readable.
+/// Summarizes the events of one thread. Names of kernels are made readable.
 ProfileSummary summarize(const Trace::Track& track);
-/// Lines for people: "profile of iterations 10 to 12: 123.4 ms each: forward pass 31 %, ...".
+/// Text lines for the user: "profile of iterations 10 to 12: 123.4 ms each: forward pass 31 %, ...". `first`: the first
+/// profiled iteration.
 std::vector<std::string> profile_lines(const ProfileSummary& summary, std::int64_t first);
 
-/// The trace in Chrome's trace event format (JSON object), times in microseconds of the monotonic clock. `process`
-/// names the rank; with `communication` its events have bytes, group and purpose.
+/// The trace in Chrome's trace event format (JSON object format), with times in microseconds of the monotonic clock.
+/// `process`: name shown for the rank. `communication`: add bytes, group and purpose to communication events.
 std::string trace_json(const Trace& trace, int rank, const std::string& process, bool communication);
 
-/// Profiles the steps that the options name, on the ranks that they name. Owns the trace; outlives all threads that
-/// record in it.
+/// Profiles the steps and ranks that the options select. Owns the trace, and must outlive all threads that record in
+/// it.
 class Profiler {
  public:
-  /// Creates no file. `output_dir` is the run folder.
+  /// Creates no file. `output_dir`: the run folder. `processes` must outlive this object.
   Profiler(ProfileOptions options, const parallel::ProcessGroups& processes, const std::filesystem::path& output_dir);
 
-  /// Call it before every step, with its iteration counted from 1. Throws IoError if the folder cannot be made.
+  /// Call it before every step with its iteration, counted from 1. Throws IoError if the folder cannot be created.
   void before_step(std::int64_t iteration);
-  /// Call it after it, and at the end of the run with `last`. Writes the trace when the last profiled step is done and
-  /// returns what is to be told of it. A trace that cannot be written is told too; it does not end the run.
+  /// Call it after every step, and at the end of the run with `last` true. When the last profiled step is done, writes
+  /// the trace and returns lines for the log. If the trace cannot be written, the lines say so; the run continues.
   std::vector<std::string> after_step(std::int64_t iteration, bool last);
 
  private:
@@ -57,7 +58,7 @@ class Profiler {
   const parallel::ProcessGroups& processes_;
   const std::filesystem::path folder_;
   std::unique_ptr<Trace> trace_;
-  std::int64_t first_ = 0;  ///< profiled iteration
+  std::int64_t first_ = 0;  ///< first profiled iteration
   bool recording_ = false;
 };
 

@@ -9,38 +9,37 @@
 
 namespace tessera::training {
 
-/// What a bar says at one moment.
+/// The content of a progress bar.
 struct ProgressState {
   std::int64_t iteration = 0, training_iters = 0;
   double loss = 0, learning_rate = 0;
   double tokens_per_second = 0;
-  double seconds_left = -1;     ///< below 0: not known yet
-  double flops_per_second = 0;  ///< of the model; 0: not shown
-  double share_of_gemm = 0;     ///< of what the machine's matrix product reaches; 0: not shown
+  double seconds_left = -1;     ///< estimated remaining time; below 0: unknown
+  double flops_per_second = 0;  ///< FLOP/s of the model; 0: not shown
+  double share_of_gemm = 0;     ///< fraction of the FLOP/s that the machine's matrix product reaches; 0: not shown
 };
 
-/// The bar in at most `columns` letters, without a newline:
+/// Appends the bar in at most `columns` characters, without a newline:
 /// ` 12% [=====>            ] 120/1000  loss 3.214  lr 3.00e-04  12.3k tok/s  4:12 left  85.1 GFLOP/s (61% of GEMM)`.
-/// Where columns are few, the less important parts are left out whole; in the end only the percentage stays.
+/// If there are few columns, less important parts are omitted completely; at least the percentage is shown.
 void add_bar(LogLine& out, const ProgressState& state, int columns);
 
-/// What the line of an evaluation says at one moment.
+/// The content of the progress line of an evaluation.
 struct EvaluationState {
-  std::string_view what;           ///< "validation split"
-  std::int64_t done = 0, all = 0;  ///< iterations
-  double seconds_left = -1;        ///< below 0: not known
+  std::string_view what;           ///< for example "validation split"
+  std::int64_t done = 0, all = 0;  ///< iterations completed, and in total
+  double seconds_left = -1;        ///< estimated remaining time; below 0: unknown
 };
 
-/// ` 34% evaluating the validation split 34/100  0:12 left` in at most `columns` letters, without a newline.
+/// Appends ` 34% evaluating the validation split 34/100  0:12 left` in at most `columns` characters, without a newline.
 void add_evaluation(LogLine& out, const EvaluationState& state, int columns);
 
-/// "4:12", "1:02:33", "2d 03:04".
+/// Appends a duration: "4:12", "1:02:33", "2d 03:04".
 void add_duration(LogLine& out, double seconds);
-/// "512", "12.3k", "1.05M".
+/// Appends a number with a unit prefix: "512", "12.3k", "1.05M".
 void add_scaled(LogLine& out, double value);
 
-/// A bar on the last line of a terminal, redrawn at most ten times a second, as wide as the terminal is at that
-/// moment.
+/// A progress bar on the last line of a terminal, redrawn at most ten times per second, as wide as the terminal.
 class ProgressBar {
  public:
   struct Options {
@@ -55,14 +54,14 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void step(const StepRecord& record);
-  /// Tell of an evaluation instead, until `end_evaluation`. `expected_seconds`: of all of it; 0: not known.
+  /// Shows an evaluation instead until end_evaluation(). `expected_seconds`: its expected duration; 0: unknown.
   void begin_evaluation(std::string_view what, std::int64_t iterations, double expected_seconds);
   void evaluation(std::int64_t done);
   void end_evaluation();
-  /// Take the bar away so that other text can be written; the next `step` or `draw` brings it back.
+  /// Removes the bar so that other text can be written; the next step() or draw() shows it again.
   void hide();
   void draw();
-  /// Draw the last state and leave it on a line of its own.
+  /// Draws the last state and keeps it as a line of its own.
   void leave();
 
  private:
@@ -72,9 +71,9 @@ class ProgressBar {
   Options o_;
   StepRecord last_;
   Stopwatch since_first_, since_drawn_;
-  std::int64_t first_iteration_ = -1;                           // seen
+  std::int64_t first_iteration_ = -1;                           // first iteration seen; -1: none
   double step_seconds_ = 0, tokens_per_second_ = 0, loss_ = 0;  // smoothed
-  EvaluationState evaluation_;  // all > 0: one is under way; seconds_left: what was expected of it
+  EvaluationState evaluation_;  // all > 0: an evaluation runs; seconds_left: its expected duration
   Stopwatch since_evaluation_;
   log::StatusLine line_;
 };

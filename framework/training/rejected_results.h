@@ -6,16 +6,16 @@
 
 #include "framework/checkpoint/progress.h"
 
-// The file of training_config.result_rejected_tracker_filename. Its lines are those of Megatron-LM, which can read it
-// and whose file can be read (megatron/core/rerun_state_machine.py): "ts=.. node=.. device=.. jobID=.. rank=..
-// iteration=.. status=.. result=.. message='..'".
+// The file of training_config.result_rejected_tracker_filename. It has Megatron-LM's format, so Megatron-LM can read
+// it, and Tessera can read Megatron-LM's (megatron/core/rerun_state_machine.py): "ts=.. node=.. device=.. jobID=..
+// rank=.. iteration=.. status=.. result=.. message='..'".
 
 namespace tessera::training {
 
-/// What was found out about a rejected result.
+/// What is known about a rejected result.
 enum class RejectedStatus { rerun_disabled, initial_run, first_rerun_not_reproducible, first_rerun_reproducible };
 
-/// One result of `iteration`, counted from 1. `message` says what is wrong with it.
+/// A rejected result of `iteration`, counted from 1. `message`: what is wrong with it.
 struct RejectedResult {
   std::int64_t iteration = 0;
   RejectedStatus status = RejectedStatus::initial_run;
@@ -23,11 +23,12 @@ struct RejectedResult {
   std::string message;
 };
 
-/// Appends a line for the first rank, whose host this is. Throws IoError.
+/// Appends a line in the name of rank 0 and this host. Throws IoError if the file cannot be written.
 void add_rejected(const std::filesystem::path& file, const RejectedResult& result);
 
-/// The iterations, counted from 0, that the lines of such a file say to skip: a rank rejected them twice, with the same
-/// result when it computed them again or without computing them again; and no two ranks of one job did.
+/// Returns the iterations, counted from 0, that a file with these `lines` says to skip. An iteration is skipped if a
+/// rank rejected it twice, either with the same result when it was computed again or without computing it again, unless
+/// two ranks of one job rejected it.
 checkpoint::IterationSet iterations_to_skip(const std::string& lines);
 
 }  // namespace tessera::training

@@ -14,45 +14,46 @@
 
 namespace tessera::training {
 
-/// run.json in a run folder: which run wrote what is there.
+/// Content of run.json in a run folder: which run wrote the other files.
 struct RunRecord {
-  std::string run;                           ///< id of the run, 16 hex digits; empty: not known
-  std::map<std::string, std::int64_t> jobs;  ///< job_starts() of the start that wrote this
-  /// load_checkpoint as that start was given it, and where it lies since it was set aside; empty: where it was.
+  std::string run;                           ///< id of the run, 16 hexadecimal digits; empty: unknown
+  std::map<std::string, std::int64_t> jobs;  ///< worker::job_starts() of the start that wrote this
+  /// load_checkpoint as given to that start, and its path after it was set aside; empty: it was not set aside.
   std::string load_checkpoint, moved_to;
 };
 
-/// The run folder of a run: claimed by its first rank against other processes, and known to all ranks. Nothing that
-/// another run wrote there is overwritten: it is set aside first, moved by renaming into the new folder
-/// `<output_dir>.<n>`, the first n that is free. That are checkpoints/, metrics.jsonl, tensorboard/, resolved.yaml,
-/// run.json, log/ (unless this process's output goes there), and iter_* folders of other programs' formats and tracker;
-/// all else stays. A process that ends midway leaves setting_aside.json, and the next start completes the move.
+/// The run folder of a run: locked by rank 0 against other processes, and known to all ranks. Files of another run in
+/// it are never overwritten: they are first set aside, moved by renaming into the new folder `<output_dir>.<n>` with
+/// the lowest free n. This applies to checkpoints/, metrics.jsonl, tensorboard/, resolved.yaml, run.json, log/ (unless
+/// the output of this process goes there), and the iter_* folders and tracker of other programs' formats; all other
+/// files stay. A process that is interrupted leaves setting_aside.json, and the next start completes the move.
 class RunFolder {
  public:
-  /// Collective. Throws ConfigError when the folder cannot be written, another process uses it, a symbolic link in it
-  /// leads out of it, or a move that was cut short cannot be completed.
-  /// `formats` must outlive this.
+  /// Collective. Throws ConfigError if the folder cannot be written, another process uses it, a symbolic link in it
+  /// leads out of it, or an interrupted move cannot be completed. All references must outlive this object.
   RunFolder(const comm::Communicator& world, const TrainingOptions& options,
             const checkpoint::CheckpointFormats& formats);
 
-  /// What run.json said when this start began.
+  /// Content of run.json when this start began.
   const RunRecord& found() const { return found_; }
-  /// This start is a restart within the job whose run is in the folder: it resumes, whatever resume_training says.
+  /// Whether this start is a restart within the job whose run is in the folder; then it resumes, whatever
+  /// resume_training is.
   bool is_restart() const { return is_restart_; }
-  /// Whether checkpoints of the folder's own run are resumed from.
+  /// Whether this start resumes from checkpoints of the folder's own run.
   bool resumes() const { return is_restart_ || options_.resume_training != Resume::never; }
-  /// Where load_checkpoint lies now: elsewhere when it was set aside with an earlier run. Throws ConfigError when it is
-  /// gone from there.
+  /// Present path of load_checkpoint, which differs from the given one if it was set aside with an earlier run. Throws
+  /// ConfigError if nothing is there.
   std::filesystem::path given_checkpoint() const;
 
-  /// Collective, after loading and before anything is written: set an earlier run aside unless this one continues it,
-  /// and write run.json. `continues`: a checkpoint of the folder was resumed from; `checkpoint_run`: the run's id
-  /// there. `recipe`: resolved.yaml to be; a run that never saved anything starts again in place when its recipe is the
-  /// same: `same_recipe` says whether a text of resolved.yaml is. Returns the id of the run.
+  /// Call it after loading and before anything is written. Sets an earlier run aside unless this start continues it,
+  /// writes run.json, and returns the id of the run. `continues`: a checkpoint of the folder was resumed from;
+  /// `checkpoint_run`: the id of the run in that checkpoint. `recipe`: the new content of resolved.yaml. `same_recipe`:
+  /// whether a text of resolved.yaml describes the same recipe; a run that has saved nothing then starts again in the
+  /// same folder. Collective.
   std::string begin(bool continues, const std::string& checkpoint_run, const std::string& recipe,
                     const std::function<bool(const std::string& resolved)>& same_recipe);
 
-  /// Lines to be told.
+  /// Messages for the log.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
@@ -67,7 +68,8 @@ class RunFolder {
   const TrainingOptions& options_;
   const checkpoint::CheckpointFormats& formats_;
   std::filesystem::path folder_;
-  std::optional<FolderLock> lock_;  ///< of the first rank, which writes all files but its part of checkpoints
+  std::optional<FolderLock>
+      lock_;  ///< held by rank 0, which writes all files except the other ranks' parts of checkpoints
   RunRecord found_;
   bool is_restart_ = false;
   std::vector<std::string> notes_;

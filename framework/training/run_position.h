@@ -10,47 +10,47 @@
 
 namespace tessera::training {
 
-/// The numbers of a RunPosition. A plain value.
+/// The numbers of a RunPosition: a plain value, stored bytewise.
 struct PositionNumbers {
   bool stepped = false;            ///< the run has made a step since it began or was loaded
   bool evaluated = true;           ///< the evaluation that may be due after this step is done
-  std::int64_t micro_batches = 0;  ///< of the last step; 0: there was none
-  std::int64_t saved_at = -1;      ///< iteration of the newest checkpoint of the run; -1: there is none
-  Interval interval;               ///< since the last line of progress
-  double product_rate = 0;         ///< FLOP/s of the machine, measured when the run began
-  /// Of a run that goes back to a checkpoint: to the newest one that is not after this iteration.
+  std::int64_t micro_batches = 0;  ///< micro-batches of the last step; 0: there was no step
+  std::int64_t saved_at = -1;      ///< iteration of the run's newest checkpoint; -1: none
+  Interval interval;               ///< what happened since the last progress line
+  double product_rate = 0;         ///< FLOP/s of all ranks' machines, measured when the run began
+  /// For a run that returns to a checkpoint: it returns to the newest one of this iteration or earlier.
   std::int64_t back_to = std::numeric_limits<std::int64_t>::max();
 };
 
-/// Where a run is after a step, besides its tensors: with this a later process continues as if there had been one.
+/// State of a run after a step, besides its tensors: a later process continues from it as if it were the same process.
 struct RunPosition : PositionNumbers {
-  checkpoint::Progress progress;  ///< with schedule and loss scale
+  checkpoint::Progress progress;  ///< includes schedule and loss scale
 };
 
-/// Maximum length of the text of a position.
+/// Maximum size of a stored position, in bytes.
 inline constexpr std::size_t most_position_bytes = 16384;
 
-/// A position as bytes, for a process of the same program. Throws BugError if it is too long.
+/// Encodes a position for a process of the same program. Throws BugError if it is too long.
 std::string write_position(const RunPosition& position);
-/// Reads it. Throws DamageError for what is no position.
+/// Decodes a position. Throws checkpoint::DamageError if `bytes` is not a position.
 RunPosition read_position(const std::string& bytes);
 
-/// What is decided before the update of a step, the same on all ranks: the update and the report of the step follow
-/// from it, in this process or in a later one. A plain value.
+/// What is decided before the update of a step, equal on all ranks: it determines the update and the report of the
+/// step, in this process or a later one. A plain value.
 struct StepIntent {
   StepOutcome outcome;
   UpdateRates rates;
-  double seconds = 0;     ///< since the step began
-  bool skipped = false;   ///< an overflow of the loss scale was found: no weight changes
+  double seconds = 0;     ///< time since the step began
+  bool skipped = false;   ///< the gradients overflowed (loss scale): no weight changes
   bool rejected = false;  ///< the numbers are wrong: no weight changes, and the samples count as skipped
   bool changes_weights() const { return !skipped && !rejected; }
 };
 
-/// Bytes of the record of a step: its intent and what routers and prediction layers reported.
+/// Size in bytes of the record of a step: its intent, and what routers and prediction layers reported.
 std::size_t record_bytes(nn::AuxiliaryLog& log);
-/// Writes the record into `record`.
+/// Writes the record into `record`, which has record_bytes() bytes (else BugError).
 void write_record(const StepIntent& intent, nn::AuxiliaryLog& log, std::span<std::byte> record);
-/// Reads it; `log` has the same extents.
+/// Reads a record; `log`, with the same extents, gets the reports. Throws BugError for another size.
 StepIntent read_record(std::span<const std::byte> record, nn::AuxiliaryLog& log);
 
 }  // namespace tessera::training

@@ -10,18 +10,18 @@
 
 namespace tessera::training {
 
-/// Whether a run ends before its last iteration: a signal, exit_interval or exit_duration_in_mins.
+/// Decides whether a run ends before its last iteration: because of a signal, exit_interval or exit_duration_in_mins.
 class RunStop {
  public:
-  /// The arguments must outlive this. exit_duration_in_mins counts from now.
+  /// The arguments must outlive this object. exit_duration_in_mins counts from the construction.
   RunStop(const TrainingOptions& options, const StopSignal& signal, const comm::Communicator& world)
       : options_(options), signal_(signal), world_(world) {}
 
-  /// Shares what any rank has seen: a signal may reach only some ranks, and clocks differ. Collective.
+  /// Exchanges what the ranks have seen, because a signal may reach only some ranks and clocks differ. Collective.
   void agree();
-  /// As of the last agree(): some rank received a signal.
+  /// Whether any rank had received a signal at the last agree().
   bool asked() const { return received_ != 0; }
-  /// As of the last agree(): why the run ends after `iteration`, for people; empty: it does not.
+  /// Why the run ends after `iteration`, as text for the user; empty: it continues. According to the last agree().
   std::string reason(std::int64_t iteration) const;
 
  private:
@@ -29,7 +29,7 @@ class RunStop {
   const StopSignal& signal_;
   const comm::Communicator& world_;
   Stopwatch running_;
-  int received_ = 0;  ///< the signal
+  int received_ = 0;  ///< number of the signal; 0: none
   bool late_ = false;
 };
 

@@ -8,12 +8,14 @@
 
 namespace tessera::training {
 
-/// Save everything, in the run's format, and prune old checkpoints of this run, `progress.run`; a checkpoint of another
-/// run that has the name is renamed. Collective. Throws IoError when the disk refuses; the last good checkpoint stays.
+/// Saves a checkpoint in the run's format and deletes old checkpoints of this run (`progress.run`). If a checkpoint of
+/// another run has the same name, it is renamed. Collective. Throws IoError on all ranks if writing fails on one; the
+/// last good checkpoint is kept.
 void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress);
 
-/// Save the weights of all processes of `world` as one checkpoint <root>/iter_0000005, which any layout can load, and
-/// return its folder. Collective. Throws on all when the disk of one refuses: IoError; earlier checkpoints stay.
+/// Saves the weights of all ranks of `world` as one checkpoint <root>/iter_0000005 (for `iteration` 5), which every
+/// parallel layout can load, and returns its folder. Collective. Throws IoError on all ranks if writing fails on one;
+/// earlier checkpoints are kept.
 std::filesystem::path save_weights(const comm::Communicator& world, const std::filesystem::path& root,
                                    std::int64_t iteration, ModelState& state, const checkpoint::Blobs& blobs = {});
 

@@ -10,51 +10,51 @@
 
 namespace tessera::training {
 
-/// What an undo log for a step of the optimizer on this rank's shards has to know; computed without a plan of the step,
-/// which for the largest models would be long. Throws as UpdatePlan.
+/// Sizes of the undo log for an optimizer step on this rank's shards, computed without a plan of the step, which would
+/// be long for the largest models. Throws ConfigError as UpdatePlan.
 resilience::UndoLog::Extents undo_extents(const StateLayout& layout, const optim::Optimizer& optimizer);
 
-/// How a step of an optimizer on this rank's shards is divided. Pure: a function of the layout and the optimizer's
-/// rules.
+/// How an optimizer step on this rank's shards is divided: a pure function of the layout and the optimizer's rules.
 class UpdatePlan {
  public:
-  /// Elements of one shard that one thread updates at a time, or a matrix that the optimizer needs as a whole.
+  /// A range of elements of one shard that one thread updates, or a matrix that the optimizer needs as a whole.
   struct Piece {
-    std::size_t shard, first, count;  ///< first: in the shard
+    std::size_t shard, first,
+        count;  ///< `shard`: index in the layout; `first`: index of the first element in the shard
   };
-  /// Throws ConfigError if the optimizer needs whole matrices that ranks share.
+  /// Throws ConfigError if the optimizer needs whole matrices but ranks share them.
   UpdatePlan(const StateLayout& layout, const optim::Optimizer& optimizer);
 
   /// First the pieces that threads update in parallel, then the whole matrices.
   std::span<const Piece> pieces() const { return pieces_; }
-  std::size_t parallel() const { return parallel_; }  ///< number of the former
+  std::size_t parallel() const { return parallel_; }  ///< number of pieces that are updated in parallel
 
  private:
   std::vector<Piece> pieces_;
   std::size_t parallel_ = 0;
 };
 
-/// One step of an optimizer on this rank's shards.
+/// Performs optimizer steps on this rank's shards.
 class ShardedUpdate {
  public:
-  /// None is owned; all outlive this. `undo`, made for undo_extents() of their plan, lets a later process complete a
-  /// step that is interrupted; nullptr: none can. `sums`, of as many pieces, are checked and kept by each step;
-  /// nullptr: nothing is checked. Throws as UpdatePlan.
+  /// All references must outlive this object. `undo`, created for undo_extents(), lets a later process complete an
+  /// interrupted step; null: not possible. `sums`, with one entry per piece, are checked and stored by each step; null:
+  /// no checks. Throws ConfigError as UpdatePlan.
   ShardedUpdate(const StateLayout& layout, const optim::Optimizer& optimizer, StateMemory& memory,
                 resilience::UndoLog* undo = nullptr, resilience::StateSums* sums = nullptr);
 
-  /// Updates weights and optimizer state from the gradients, then the 16-bit weights of the same shards. `groups` are
-  /// the scalars of each group of parameters, which the optimizer prepares in place; `group_of[i]` is the group of
-  /// parameter i of the layout; empty: all are in the first. With an undo log, call its begin() before, or not, to
-  /// complete the step that was begun last: elements that are complete stay as they are.
+  /// Updates weights and optimizer state from the gradients, then the 16-bit weights of the same shards. `groups`: the
+  /// scalars of each group of parameters, which the optimizer modifies in place; `group_of[i]`: group of parameter i of
+  /// the layout; empty: all parameters are in group 0. With an undo log, call its begin() before a new step; without
+  /// that call the step that was begun last is completed, and elements that are complete stay unchanged.
   void step(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
 
-  /// The sums of the state as it is now are right: after it was changed otherwise than by a step.
+  /// Stores the checksums of the present state. Call it after the state was changed by anything else than a step.
   void seal(kernels::Threads& threads);
-  /// How the state differs from its sums; without sums: not at all.
+  /// Compares the state with its checksums; Damage::none without checksums.
   resilience::Damage damage(kernels::Threads& threads);
 
-  /// `call` is called in every step with an undo log, in the midst of the update of a block in the middle: for tests.
+  /// For tests: `call` is called in every step with an undo log, in the middle of the update of a block.
   void call_halfway(std::function<void()> call) { halfway_ = std::move(call); }
 
  private:
@@ -76,8 +76,8 @@ class ShardedUpdate {
   std::function<void()> halfway_;
 };
 
-/// Updates what the model reads of the elements [first, first + count) of a shard from their fp32 weights; nothing if
-/// it reads these in fp32. In the calling thread.
+/// Computes the weights that the model reads from the fp32 weights, for the elements [first, first + count) of a shard.
+/// Does nothing if the model reads fp32. Runs in the calling thread.
 void round_weights(const StateLayout& layout, StateMemory& memory, const PlacedShard& shard, std::size_t first,
                    std::size_t count);
 

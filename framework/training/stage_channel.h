@@ -8,7 +8,7 @@
 
 namespace tessera::training {
 
-/// A message between pipeline stages that is under way.
+/// A message in flight between pipeline stages.
 class StageMessage {
  public:
   virtual ~StageMessage() = default;
@@ -20,16 +20,17 @@ class StageMessage {
 class StageChannel {
  public:
   virtual ~StageChannel() = default;
-  /// Does not block. `values` must stay valid and unchanged until the message is done. A receive matches the send with
-  /// the same tag (0 .. 32767) from that stage, in order; sizes are equal. `who` names the values in messages.
+  /// Starts to send `values` to a stage; does not block. `values` must stay valid and unchanged until the message is
+  /// done. A receive matches the send with the same tag (0 to 32767) from that stage, in order; the sizes must be
+  /// equal. `who` names the values in error messages.
   virtual std::unique_ptr<StageMessage> send(std::span<const std::byte> values, std::int64_t to_stage, int tag,
                                              std::string_view who) = 0;
-  /// Likewise.
+  /// Starts to receive into `values` from a stage; otherwise as send().
   virtual std::unique_ptr<StageMessage> receive(std::span<std::byte> values, std::int64_t from_stage, int tag,
                                                 std::string_view who) = 0;
 };
 
-/// The channel of a run: messages of a pipeline group, whose rank is the stage.
+/// The channel of a run: messages within a pipeline group, in which the rank is the stage.
 class CommunicatorChannel final : public StageChannel {
  public:
   explicit CommunicatorChannel(comm::Communicator stages) : stages_(std::move(stages)) {}

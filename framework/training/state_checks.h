@@ -9,33 +9,33 @@
 
 namespace tessera::training {
 
-/// Finds state that changed otherwise than by an update (a flipped bit in memory, a wrong instruction), and repairs it
-/// from ranks that have the same: resilience_config.check_state_interval and check_updates.
+/// Finds state that was changed by anything else than an update (a flipped bit in memory, a faulty processor), and
+/// repairs it from ranks with the same state: resilience_config.check_state_interval and check_updates.
 class StateChecks {
  public:
-  /// None is owned; all outlive this.
+  /// All references must outlive this object.
   StateChecks(const TrainingSetup& setup, const StateKeeper& keeper, ModelState& state, kernels::Threads& threads);
 
-  /// Whether the state is to be checked after this step, whatever else follows it.
+  /// Whether the state must be checked after this step.
   bool due(std::int64_t step) const;
-  /// Whether updates of this rank found damage: then check() before the next update.
+  /// Whether updates of this rank have found damage; then call check() before the next update.
   bool damaged() const;
 
   struct Result {
-    bool sound = true;                    ///< the state of all ranks is as after the last update of an undisturbed run
-    bool repaired = false;                ///< it was not before
-    std::vector<std::string> notes = {};  ///< what was found, with rank and host
-    std::string problem = {};             ///< what is wrong, if not sound
+    bool sound = true;      ///< the state of all ranks is that of an undisturbed run after its last update
+    bool repaired = false;  ///< it was damaged before the check
+    std::vector<std::string> notes = {};  ///< what was found, with rank and host, for the log
+    std::string problem = {};             ///< what is wrong, if `sound` is false
   };
-  /// Checks the state of all ranks, which have completed `step` and its update, and none has begun another; repairs
-  /// what can be repaired. Gradients that were computed since are not to be used if anything was wrong. Collective. The
-  /// same result on all ranks.
+  /// Checks the state of all ranks and repairs it where possible. Call it when all ranks have completed `step` and its
+  /// update, and none has begun another update. If anything was wrong, gradients computed since the update must not be
+  /// used. Collective; the same result on all ranks.
   Result check(std::int64_t step);
-  /// The state was restored: what it is now is right.
+  /// Stores the checksums of the present state, after it was restored.
   void seal();
 
  private:
-  using Checksums = std::vector<std::vector<resilience::HolderState>>;  ///< of each shard
+  using Checksums = std::vector<std::vector<resilience::HolderState>>;  ///< [shard][holder]
   resilience::StateVerdict verdict();
   std::string own_entries();
   void repair(const resilience::StateVerdict& verdict);
@@ -49,9 +49,9 @@ class StateChecks {
   const StateKeeper& keeper_;
   ModelState& state_;
   kernels::Threads& threads_;
-  Checksums shards_;                           ///< of the last check
-  std::vector<resilience::AlikeRanks> alike_;  ///< the same
-  /// A step after which ranks differed and nobody knew who was wrong: known when it is reached again.
+  Checksums shards_;                           ///< result of the last check
+  std::vector<resilience::AlikeRanks> alike_;  ///< result of the last check
+  /// A step after which ranks differed and it was unknown which was wrong; known when that step is reached again.
   struct Difference {
     std::int64_t step = 0;
     Checksums shards;
@@ -60,7 +60,7 @@ class StateChecks {
   std::optional<Difference> difference_;
 };
 
-/// Inverts a random bit of the weights and optimizer state that this rank updates; says which.
+/// Inverts a random bit of the weights and optimizer state that this rank updates. Returns a description of it.
 std::string flip_a_bit(ModelState& state);
 
 }  // namespace tessera::training

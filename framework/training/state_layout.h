@@ -12,38 +12,38 @@
 
 namespace tessera::training {
 
-/// How the data-parallel ranks, which have the same weights, divide the work on them.
+/// How data-parallel ranks, which have the same weights, share the optimizer's work.
 struct StateSharing {
-  int rank = 0, ranks = 1;             ///< of the data-parallel group
-  bool distributed_optimizer = false;  ///< each rank updates its shards and keeps the optimizer state of these alone
-  std::int64_t bucket_elements = 0;    ///< of one gradient bucket; 0: as few buckets as possible
+  int rank = 0, ranks = 1;             ///< rank in, and size of, the data-parallel group
+  bool distributed_optimizer = false;  ///< each rank updates only its shards and has only their optimizer state
+  std::int64_t bucket_elements = 0;    ///< elements of a gradient bucket; 0: as few buckets as possible
 
   /// Whether a rank updates shards instead of everything.
   bool shards() const { return distributed_optimizer && ranks > 1; }
 };
 
-/// The arrays that hold what training changes, on one rank.
+/// The arrays with everything that training changes on one rank. "With shards": StateSharing::shards() is true.
 enum class StateArray {
-  weights,          ///< fp32 weights; with shards, of the parameters that the model reads in fp32 only
-  gradients,        ///< fp32 main gradients of all parameters; without an optimizer empty
-  rounded_weights,  ///< weights in 16 bits, 2 bytes per element of the flat layout; empty if no parameter is 16-bit
-  master_weights,   ///< with shards: this rank's shards of the fp32 weights behind rounded_weights; else empty
-  optimizer_state   ///< fp32: this rank's shards of the first state tensor, then those of the second, ...
+  weights,          ///< fp32 weights; with shards, only of parameters that the model reads in fp32
+  gradients,        ///< fp32 main gradients of all parameters; empty without an optimizer
+  rounded_weights,  ///< 16-bit weights, 2 bytes per element of the flat layout; empty if no parameter is 16-bit
+  master_weights,   ///< with shards: this rank's shards of the fp32 weights of rounded_weights; else empty
+  optimizer_state   ///< fp32: this rank's shards of the first state tensor, then of the second, ...
 };
 inline constexpr std::size_t state_arrays = 5;
 
-/// The arrays in one contiguous segment of memory: their sizes are known before there is any memory.
+/// The arrays in one contiguous segment of memory, with sizes that are known before the memory is allocated.
 struct StateSegment {
   struct Array {
-    /// `offset`: in the segment, a multiple of `alignment`; before an exchanged array is the header of its GroupBuffer.
+    /// `offset`: in the segment, a multiple of `alignment`; an exchanged array is preceded by its GroupBuffer's header.
     std::size_t offset = 0, bytes = 0;
-    bool exchanged = false;  ///< the data-parallel ranks sum or gather it
+    bool exchanged = false;  ///< the data-parallel ranks sum or gather the array
   };
   static constexpr std::size_t alignment = 4096;  ///< a page
 
   std::array<Array, state_arrays> arrays = {};
-  std::size_t bytes = 0;      ///< of the whole segment, padding between arrays included
-  std::size_t own_bytes = 0;  ///< of its beginning, which has all arrays that are not exchanged
+  std::size_t bytes = 0;      ///< size of the segment, including padding between arrays
+  std::size_t own_bytes = 0;  ///< size of its first part, which has all arrays that are not exchanged
 
   const Array& of(StateArray which) const { return arrays[static_cast<std::size_t>(which)]; }
 };
@@ -58,13 +58,13 @@ struct StateBytes {
   }
 };
 
-/// A range of one parameter that this rank updates, and where its weights and optimizer state lie.
+/// A range of one parameter that this rank updates, and where its weights and optimizer state are.
 struct PlacedShard {
   std::size_t parameter;      ///< index in StateLayout::parameters().ranges()
-  nn::ElementRange elements;  ///< of the flat arrays, which `gradients` is one of; may end with padding
-  StateArray weights_in;      ///< weights or master_weights
-  std::size_t weight;         ///< index of its first element there
-  std::size_t state;          ///< index of its first element within each tensor of the optimizer state
+  nn::ElementRange elements;  ///< range in the flat arrays (`gradients` is one); may end with padding
+  StateArray weights_in;      ///< array with its fp32 weights: weights or master_weights
+  std::size_t weight;         ///< index of its first element in that array
+  std::size_t state;          ///< index of its first element in each state tensor of the optimizer
 };
 
 /// A range of elements of one array.
@@ -73,50 +73,51 @@ struct StateRange {
   std::size_t first, count;
 };
 
-/// A box of an unsharded parameter (see PlacedBox) that is contiguous in an array.
+/// A box of an unsharded parameter (see PlacedBox) whose elements are contiguous in an array.
 struct StateBox {
   std::size_t parameter;              ///< index in StateLayout::parameters().ranges()
-  std::vector<std::int64_t> offsets;  ///< in the unsharded tensor
+  std::vector<std::int64_t> offsets;  ///< position of the box in the unsharded tensor
   Shape shape;
   StateArray array;
   std::size_t first;  ///< index of its first element in the array
 };
 
-/// Which elements something is about.
+/// Which elements a function returns.
 enum class StateScope {
-  held,  ///< all that are on this rank
-  owned  ///< those that count as this rank's: over all ranks of the run, each element of the model exactly once
+  held,  ///< all elements on this rank
+  owned  ///< elements assigned to this rank: over all ranks of the run, each element of the model exactly once
 };
 
-/// What lies where in the state of a model on one rank: shards, buckets, arrays and the ranges that checkpoints and
-/// norms read. Pure: a function of the parameters, the optimizer's list of state tensors and the sharing. No memory, no
+/// The layout of a model's state on one rank: shards, buckets, arrays, and the ranges that checkpoints and norms read.
+/// A pure function of the parameters, the optimizer's list of state tensors and the sharing; no memory, no
 /// communication. Source of the distributed optimizer: Rajbhandari et al., arXiv:1910.02054 (stage 1).
 class StateLayout {
  public:
-  /// The parameters are not owned and must outlive this; their leaves are numbered in this order. `optimizer` nullptr:
-  /// weights alone, for evaluation and generation; it is asked for its state tensors only. Throws ConfigError if an
-  /// array would have 2^63 bytes or more.
+  /// The parameters must outlive this object; their leaves are numbered in this order. `optimizer`: only asked for its
+  /// state tensors; null: only weights, for evaluation and generation. Throws ConfigError if an array would have 2^63
+  /// bytes or more.
   StateLayout(std::vector<nn::Parameter*> parameters, const optim::Optimizer* optimizer,
               const StateSharing& sharing = {});
 
   const nn::FlatParameters& parameters() const { return parameters_; }
   const StateSharing& sharing() const { return sharing_; }
-  /// In the order of the backward pass.
+  /// Gradient buckets, in the order of the backward pass.
   std::span<const parallel::Bucket> buckets() const { return buckets_; }
-  /// What this rank updates, in ascending order of elements.
+  /// The ranges that this rank updates, in ascending order of elements.
   std::span<const PlacedShard> shards() const { return shards_; }
   /// Names of the optimizer's state tensors.
   std::span<const std::string> state_tensors() const { return state_tensors_; }
 
   const StateSegment& segment() const { return segment_; }
-  /// The sizes by purpose.
+  /// Sizes by purpose.
   StateBytes bytes() const;
 
-  /// Index of the first element of a parameter in `weights`. With shards, for parameters that the model reads in fp32.
+  /// Index of the first element of a parameter in `weights`. With shards, only for parameters that the model reads in
+  /// fp32.
   std::size_t weight_of(std::size_t parameter) const { return weight_of_[parameter]; }
-  /// State tensor `tensor` of a shard.
+  /// Range of state tensor `tensor` of a shard.
   StateRange state_of(const PlacedShard& shard, std::size_t tensor) const;
-  /// The array and bytes that ranks all-gather after an update, for one bucket: what the model reads of its parameters.
+  /// Array and byte range that ranks all-gather after an update, for one bucket: the weights that the model reads.
   struct GatherRange {
     StateArray array;
     comm::ByteRange bytes;
@@ -124,17 +125,17 @@ class StateLayout {
   };
   GatherRange gathered(const parallel::Bucket& bucket) const;
 
-  /// The elements that this rank owns, joined to long ranges, for sums over the model: in `gradients`, and the weights
-  /// of the same. The bias of a router is not among them: an optimizer does not update it. They may contain padding,
-  /// which is zero in every array.
+  /// The elements that this rank owns, merged into long ranges, for sums over the model: in `gradients`, and the
+  /// weights of the same elements. Without the biases of routers, which no optimizer updates. The ranges may contain
+  /// padding, which is zero in every array.
   std::span<const StateRange> owned_gradients() const { return owned_gradients_; }
   std::span<const StateRange> owned_weights() const { return owned_weights_; }
-  /// Number of elements of owned_gradients() that are padding.
+  /// Number of padding elements in owned_gradients().
   std::int64_t owned_padding() const { return owned_padding_; }
 
-  /// The fp32 weights in boxes, for checkpoints.
+  /// The fp32 weights as boxes, for checkpoints.
   std::vector<StateBox> weight_boxes(StateScope scope) const;
-  /// State tensor `tensor` in boxes.
+  /// State tensor `tensor` as boxes.
   std::vector<StateBox> state_boxes(StateScope scope, std::size_t tensor) const;
 
  private:
@@ -142,7 +143,7 @@ class StateLayout {
   void size_arrays(bool trains);
   void join_owned();
   std::vector<nn::ElementRange> elements_of(const PlacedShard& shard, StateScope scope) const;
-  /// The boxes of the shards' elements; `first_of` gives the array and the index of a shard's first element.
+  /// The boxes of the shards' elements. `first_of` returns the array and the index of a shard's first element.
   template <class FirstOf>
   std::vector<StateBox> boxes(StateScope scope, const FirstOf& first_of) const;
 
@@ -152,7 +153,7 @@ class StateLayout {
   std::vector<parallel::Bucket> buckets_;
   std::vector<PlacedShard> shards_;
   std::vector<std::size_t> weight_of_;
-  std::size_t weights_ = 0, masters_ = 0, updated_ = 0;  ///< elements of weights, master_weights, one state tensor
+  std::size_t weights_ = 0, masters_ = 0, updated_ = 0;  ///< elements of weights, master_weights and one state tensor
   StateSegment segment_;
   std::vector<StateRange> owned_gradients_, owned_weights_;
   std::int64_t owned_padding_ = 0;

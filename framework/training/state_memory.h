@@ -9,20 +9,20 @@
 
 namespace tessera::training {
 
-/// The memory of the arrays of a StateLayout. Movable; the arrays keep their addresses.
+/// The memory of the arrays of a StateLayout. Movable; the addresses of the arrays do not change.
 class StateMemory {
  public:
-  /// Zeros, owned by this object. Arrays that the data-parallel ranks exchange are in buffers that `data` can reach;
-  /// collective if there are such. Throws Error if the system refuses the memory; BugError if arrays are to be
-  /// exchanged within a group of one rank.
+  /// Allocates memory filled with zeros. Arrays that the data-parallel ranks exchange are in buffers that the ranks of
+  /// `data` can access; then the call is collective. Throws Error if the system refuses the memory, and BugError if
+  /// arrays are exchanged within a group of one rank.
   explicit StateMemory(const StateSegment& sizes, const comm::Communicator& data = {});
-  /// In `segment`, memory of the caller that must outlive this: at least sizes.bytes, aligned to 64 bytes. It contains
-  /// zeros, or what an earlier StateMemory of the same sizes left. Throws ShapeError if it is too short or not aligned,
-  /// BugError if arrays are to be exchanged.
+  /// Uses `segment`, memory of the caller that must outlive this object: at least sizes.bytes bytes, aligned to 64
+  /// bytes, with zeros or what an earlier StateMemory of the same sizes left. Throws ShapeError if it is too short or
+  /// not aligned, and BugError if arrays are exchanged.
   StateMemory(const StateSegment& sizes, std::span<std::byte> segment);
-  /// In the segment of a file in memory that begins at `offset`, a multiple of the page size: it has sizes.bytes, which
-  /// other processes map. The descriptor is not kept. `zeros`: it contains zeros, else what an earlier StateMemory of
-  /// the same sizes left. Collective over `data` if arrays are exchanged. Throws CommError.
+  /// Uses the segment of a file in memory that begins at `offset`, a multiple of the page size; it has sizes.bytes
+  /// bytes, and other processes map it. The descriptor is not kept. `zeros`: the segment contains zeros; false: what an
+  /// earlier StateMemory of the same sizes left. Collective over `data` if arrays are exchanged. Throws CommError.
   StateMemory(const StateSegment& sizes, int descriptor, std::size_t offset, bool zeros,
               const comm::Communicator& data);
 
@@ -36,12 +36,12 @@ class StateMemory {
   std::span<const float> floats(const StateRange& range) const {
     return floats(range.array).subspan(range.first, range.count);
   }
-  /// The buffer of an array that ranks exchange; nullptr for others.
+  /// The buffer of an array that ranks exchange; null for other arrays.
   comm::GroupBuffer* buffer(StateArray which) { return buffers_[static_cast<std::size_t>(which)].get(); }
 
  private:
   Storage own_;
-  comm::SharedMemory mapped_;  ///< of a file, instead
+  comm::SharedMemory mapped_;  ///< segment of a file, used instead of `own_`
   std::array<std::unique_ptr<comm::GroupBuffer>, state_arrays> buffers_;
   std::array<std::span<std::byte>, state_arrays> arrays_;
 };

@@ -12,23 +12,24 @@
 
 namespace tessera::training {
 
-/// Sections of a rank's state file (resilience::StateFile) that one part of its state needs, in bytes.
+/// Sizes in bytes of the sections of a rank's state file (resilience::StateFile) for one part of its state.
 struct KeptSections {
   std::size_t undo = 0, sums = 0, segment = 0;
 };
+/// Sizes of the sections for a part with this layout and optimizer.
 KeptSections kept_sections(const StateLayout& layout, const optim::Optimizer& optimizer);
-/// The section of the journal.
+/// Size of the journal's section, in bytes.
 std::size_t journal_section(const nn::AuxiliaryLog::Extents& auxiliary);
-/// Bytes of a state file: what resilience_config.policy memory takes of the host's memory for a rank, its weights,
-/// gradients and optimizer state included. Exact.
+/// Size in bytes of a rank's state file with weights, gradients and optimizer state: the memory of the host that
+/// resilience_config.policy memory uses for the rank. Exact.
 std::size_t state_file_bytes(std::size_t journal, std::span<const KeptSections> parts);
 
-/// Which ranks of a run have state alike. `parts`: how many parts the state of each rank has (groups_of_parameters):
-/// with two, the second has the experts. Pure.
+/// Returns which ranks of a run have equal state. `parts`: number of parts of each rank's state (groups_of_parameters);
+/// if there are two, the second has the experts. A pure function.
 std::vector<resilience::SharedShard> shards_of_run(const parallel::Mesh& mesh, bool distributed_optimizer,
                                                    std::span<const int> parts);
 
-/// Why resilience_config.require_host refuses a run whose hosts are not covered.
+/// Error message if resilience_config.require_host is set and the loss of a host is not covered.
 std::string refusal_of(const resilience::Coverage& coverage);
 
 }  // namespace tessera::training

@@ -11,24 +11,24 @@
 
 namespace tessera::training {
 
-/// The measured bubble of a pipeline, over all steps but the first of a process.
+/// The measured bubble of a pipeline, over all steps of a process except the first.
 class PipelineBubble {
  public:
-  /// The seconds of a step; of the first, which prepares memory and threads, they do not count.
+  /// Adds the times of a step. The first step is ignored, because it allocates memory and starts threads.
   void add(const StepOutcome& outcome);
-  /// The bubble beside that of equal stages, for people; empty without a pipeline or without steps.
+  /// Text with the measured bubble and that of equal stages; empty without a pipeline or without steps.
   std::string line(const TrainingSetup& setup) const;
 
  private:
   bool warm_ = false;
-  double stage_seconds_ = 0, wait_seconds_ = 0;  ///< of all ranks
+  double stage_seconds_ = 0, wait_seconds_ = 0;  ///< sums over all ranks
 };
 
-/// What a record says of step `progress.iteration` + 1 before counters, schedule and loss scale move: outcome, times,
-/// the rates that the step used. `seconds`: duration of the step; `samples`: of the step.
+/// Returns the part of the record of step `progress.iteration` + 1 that is known before counters, schedule and loss
+/// scale advance: outcome, times, rates of the step. `seconds`: duration of the step; `samples`: samples of the step.
 StepRecord begun_record(const TrainingSetup& setup, const StepIntent& intent, double seconds, std::int64_t samples);
 
-/// What it says after they moved: `progress` and the rates of the next step.
+/// Adds the part that is known after they have advanced: `progress` and the rates of the next step.
 void complete_record(StepRecord& record, const TrainingSetup& setup, const checkpoint::Progress& progress);
 
 }  // namespace tessera::training

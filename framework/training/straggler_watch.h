@@ -8,33 +8,34 @@
 namespace tessera::training {
 
 /// Finds ranks that compute slowly: a throttled processor, another program on the host, a slow disk. All ranks wait for
-/// them, so no rank's step shows which one it is. Compared is the time of a step without waiting for other ranks, among
-/// ranks of the same pipeline stage, which have the same work (with experts: about the same).
+/// the slowest, so the duration of a step does not show which rank it is. Compared is the duration of a step without
+/// the time waiting for other ranks, among ranks of the same pipeline stage, which have the same work (with experts:
+/// about the same).
 ///
-/// Steps are collected in windows of about `window_seconds`. A rank whose median is more than `ratio` times the median
-/// of its stage in each of `windows_in_a_row` is reported, and again when it no longer is.
+/// Steps are collected in windows of about `window_seconds` seconds. A rank is reported if its median is more than
+/// `ratio` times the median of its stage in `windows_in_a_row` consecutive windows, and again when it no longer is.
 class StragglerWatch {
  public:
   static constexpr double window_seconds = 5;
   static constexpr int windows_in_a_row = 3, first_window = 10, shortest_window = 3, longest_window = 10000;  // steps
 
-  /// What a rank tells about a window.
+  /// What a rank reports about a window.
   struct Window {
-    double computing = 0, step = 0;  ///< median seconds of a step: without waiting; in all
+    double computing = 0, step = 0;  ///< median duration of a step, in seconds: without waiting; in total
     int stage = 0;
     std::string host;
   };
 
-  /// `ratio`: 0 watches nothing. `stage`: the pipeline stage of this rank.
+  /// `ratio`: threshold; 0: nothing is watched. `stage`: pipeline stage of this rank.
   StragglerWatch(double ratio, int ranks, int stage, std::string host);
 
-  /// A step of this rank took `seconds`, of which it waited `waited` for others. Returns whether the window is
-  /// complete, which it is on all ranks at the same step.
+  /// Adds a step of this rank: its duration in `seconds`, of which it `waited` seconds for other ranks. Returns whether
+  /// the window is complete; this happens on all ranks at the same step.
   bool add(double seconds, double waited);
-  /// The complete window of this rank, as words that close() reads.
+  /// The complete window of this rank, encoded as text for close().
   std::string window() const;
-  /// `all`: the windows of all ranks, by rank, the same on each. Begins the next window. Returns what is to be logged:
-  /// a line for each rank that has become slow, or no longer is.
+  /// Evaluates a window and begins the next one. `all`: window() of all ranks, indexed by rank, equal on all ranks.
+  /// Returns lines for the log: one for each rank that has become slow or no longer is.
   std::vector<std::string> close(const std::vector<std::string>& all);
 
  private:
@@ -43,7 +44,7 @@ class StragglerWatch {
   std::string host_;
   std::vector<double> computing_, steps_;
   std::size_t length_ = first_window;
-  std::vector<int> slow_windows_;  ///< in a row, by rank
+  std::vector<int> slow_windows_;  ///< for each rank: number of consecutive slow windows
   std::set<int> reported_;
 };
 

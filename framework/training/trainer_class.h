@@ -24,8 +24,8 @@
 
 namespace tessera::training {
 
-/// A run between its start and its end: what train() works with. trainer.cpp has the loop, trainer_numbers.cpp what
-/// follows from wrong numbers and wrong state.
+/// A run between its start and its end; the implementation of train(). trainer.cpp has the loop, trainer_numbers.cpp
+/// the reactions to wrong numbers and wrong state.
 class Trainer {
  public:
   Trainer(TrainingSetup setup, const StopSignal& stop);
@@ -72,13 +72,13 @@ class Trainer {
   bool skip_iteration();
   void save_before_growth();
   void save_after_loss();
-  std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }  ///< when it is fully grown
+  std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }  ///< after batch size ramp-up
 
   TrainingSetup setup_;
   const TrainingOptions& o_;
   const comm::Communicator& world_;
   RunFolder folder_;
-  Profiler profiler_;  ///< before all that has threads
+  Profiler profiler_;  ///< before all members that have threads
   kernels::Threads threads_;
   StateKeeper keeper_;
   ModelState state_;
@@ -89,21 +89,21 @@ class Trainer {
   TrainingStep work_;
   Evaluator evaluator_;
   AuxiliaryReport auxiliary_;
-  std::unique_ptr<RunLog> log_;  ///< of the first process
+  std::unique_ptr<RunLog> log_;  ///< only on rank 0; else null
   worker::LaunchLink launcher_;
   resilience::Faults faults_;
   StepTimeOut step_time_out_;
   StragglerWatch stragglers_;
   RunStop stop_;
   PipelineBubble bubble_;
-  bool stepped_ = false;         ///< a step was made since the run began or was loaded
-  bool evaluation_done_ = true;  ///< the one that may be due after the last step
-  double product_rate_ = 0;      ///< FLOP/s of all ranks' machines
-  Interval interval_;            ///< since the last line of progress, as the first rank's log has it
-  std::int64_t saved_at_ = -1;
+  bool stepped_ = false;            ///< a step was made since the run began or was loaded
+  bool evaluation_done_ = true;     ///< the evaluation that may be due after the last step is done
+  double product_rate_ = 0;         ///< FLOP/s of a matrix product, sum over all ranks; 0: not measured
+  Interval interval_;               ///< since the last progress line, as in the log of rank 0
+  std::int64_t saved_at_ = -1;      ///< iteration of the run's newest checkpoint; -1: none
   std::string save_problem_;        ///< why the last attempt to save failed
-  std::filesystem::path last_;      ///< the checkpoint that was saved last, or that the run resumed from
-  std::int64_t micro_batches_ = 0;  ///< of the last step; 0: there was none
+  std::filesystem::path last_;      ///< checkpoint that was saved last, or from which the run resumed
+  std::int64_t micro_batches_ = 0;  ///< micro-batches of the last step; 0: there was no step
 };
 
 }  // namespace tessera::training

@@ -8,7 +8,7 @@
 #include "framework/log/log.h"
 #include "framework/options/schema.h"
 
-// The words are found in the namespace of their enumeration.
+// words() is found in the namespace of its enumeration by argument-dependent lookup.
 namespace tessera::log {
 
 inline options::Words<LogLevel> words(LogLevel) { return {log_levels.begin(), log_levels.end()}; }
@@ -17,21 +17,21 @@ inline options::Words<LogLevel> words(LogLevel) { return {log_levels.begin(), lo
 
 namespace tessera::training {
 
-/// What a run does when its folder already holds checkpoints.
+/// What a run does if its folder already has checkpoints.
 enum class Resume {
-  when_possible,  ///< resume from the newest good checkpoint; start a new run when there is none
-  always,         ///< resume; no checkpoint is an error
-  never           ///< start a new run; restarts within one job resume all the same
+  when_possible,  ///< resume from the newest good checkpoint; start a new run if there is none
+  always,         ///< resume; it is an error if there is no checkpoint
+  never           ///< start a new run; a restart within one job resumes nevertheless
 };
 inline options::Words<Resume> words(Resume) {
   return {{"auto", Resume::when_possible}, {"true", Resume::always}, {"false", Resume::never}};
 }
 
-/// Whether steps are computed again.
+/// When steps are computed again.
 enum class RerunMode {
   disabled,          ///< never
-  validate_results,  ///< if their numbers look wrong
-  report_stats       ///< always, to find hardware that computes wrong
+  validate_results,  ///< if their results look wrong
+  report_stats       ///< always, to find hardware that computes wrong results
 };
 inline options::Words<RerunMode> words(RerunMode) {
   return {{"disabled", RerunMode::disabled},
@@ -39,11 +39,11 @@ inline options::Words<RerunMode> words(RerunMode) {
           {"report_stats", RerunMode::report_stats}};
 }
 
-/// What is injected into some steps.
+/// What error_injection_rate injects into some steps.
 enum class InjectedError {
-  transient_error,   ///< wrong numbers, which are right when the step is computed again
-  persistent_error,  ///< wrong numbers, also then
-  correct_result     ///< the same: only other hardware would tell them apart
+  transient_error,   ///< wrong numbers that are correct when the step is computed again
+  persistent_error,  ///< wrong numbers that are also wrong when the step is computed again
+  correct_result     ///< the same numbers as persistent_error; only other hardware could tell them apart
 };
 inline options::Words<InjectedError> words(InjectedError) {
   return {{"transient_error", InjectedError::transient_error},
@@ -51,16 +51,16 @@ inline options::Words<InjectedError> words(InjectedError) {
           {"correct_result", InjectedError::correct_result}};
 }
 
-/// How a plain line of progress looks.
+/// Format of a plain progress line.
 enum class LogStyle { megatron, core_ms };
 inline options::Words<LogStyle> words(LogStyle) {
   return {{"megatron", LogStyle::megatron}, {"core_ms", LogStyle::core_ms}};
 }
 
-/// training_config: how long, from which seed, what is written when, and where.
+/// Options of training_config: length, seed, reports, checkpoints. describe() documents each option.
 struct TrainingOptions {
   std::int64_t seed = 1234;
-  std::int64_t training_iters = 0;  ///< 0: said by epochs or dataset_config.train_samples
+  std::int64_t training_iters = 0;  ///< 0: determined by epochs or dataset_config.train_samples
   std::optional<std::int64_t> epochs;
   std::string output_dir = "output";
 
@@ -92,10 +92,10 @@ struct TrainingOptions {
   bool new_dataset = false;
   Resume resume_training = Resume::when_possible;
   std::optional<std::string> load_checkpoint;
-  /// Whether the run may begin from a checkpoint.
+  /// Whether the run may start from a checkpoint.
   bool may_load() const { return resume_training != Resume::never || load_checkpoint; }
   bool exit_on_missing_checkpoint = false;
-  /// Null: our own. Which others there are is known to the program that registers them.
+  /// Absent: Tessera's format. Other formats are registered by the program.
   std::optional<std::string> ckpt_format;
   std::string prefix = "network";
   bool crc_check = true;

@@ -15,24 +15,24 @@
 
 namespace tessera::training {
 
-/// What a run writes about itself.
+/// Texts and files with which a run describes itself.
 struct RunDocuments {
-  std::string resolved_recipe;  ///< written into the run folder as resolved.yaml; repeats the run
-  /// On the recipe; kept in resolved.yaml, so that the next start does not repeat them.
+  std::string resolved_recipe;  ///< written to the run folder as resolved.yaml; reproduces the run
+  /// Remarks on the recipe; kept in resolved.yaml, so that the next start does not repeat them.
   std::vector<std::string> notes;
-  checkpoint::Blobs files;  ///< saved in every checkpoint: the resolved recipe, the tokenizer's files
-  options::Value recipe;    ///< the resolved recipe, for formats of checkpoints that describe it
+  checkpoint::Blobs files;  ///< saved in every checkpoint: the resolved recipe and the tokenizer's files
+  options::Value recipe;    ///< the resolved recipe, for checkpoint formats that describe it
 
-  checkpoint::CheckpointFormats formats;  ///< of other programs
+  checkpoint::CheckpointFormats formats;  ///< other programs' checkpoint formats
   options::Mappings mappings;             ///< other programs' names of weights and arguments
 
-  /// What differs between the resolved recipe saved in a checkpoint and this one, a line for each option.
+  /// Returns the differences between the resolved recipe saved in a checkpoint and this one, one line per option.
   std::function<std::string(const checkpoint::Blobs& saved)> recipe_differences;
-  /// Whether the text of a resolved recipe is this one, comments aside.
+  /// Returns whether the text of a resolved recipe is equal to this one, apart from comments.
   std::function<bool(const std::string& resolved)> same_recipe;
 };
 
-/// A run, checked and constructed; the trainer, which owns it, does not know the recipe.
+/// A run that was checked and constructed. The trainer owns it and does not know the recipe.
 struct TrainingSetup {
   TrainingOptions options;
   resilience::ResilienceOptions resilience;

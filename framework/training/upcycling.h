@@ -9,12 +9,13 @@
 
 namespace tessera::training {
 
-/// The weights of a dense model as those of a model with experts: the feed-forward network of a layer stands for every
-/// expert of that layer. Source: Megatron-LM core, upcycling_utils; Komatsuzaki et al., arXiv:2212.05055.
+/// The weights of a dense model, presented as those of a model with experts: the feed-forward network of a layer is
+/// used for every expert of that layer. Source: Megatron-LM core, upcycling_utils; Komatsuzaki et al.,
+/// arXiv:2212.05055.
 class UpcycledWeights final : public checkpoint::WeightSource {
  public:
-  /// `all`: the weights of the model with experts without those that a dense model has nothing for (see upcycled).
-  /// `dense` must outlive this. Throws ConfigError if it has experts.
+  /// `all`: the weights of the model with experts, except those that a dense model does not have (see upcycled()).
+  /// `dense` must outlive this object. Throws ConfigError if `dense` has experts.
   UpcycledWeights(const checkpoint::WeightSource& dense, std::span<const checkpoint::TensorRange> all);
 
   const std::filesystem::path& folder() const override { return dense_.folder(); }
@@ -29,15 +30,15 @@ class UpcycledWeights final : public checkpoint::WeightSource {
   const std::string& name_there(const std::string& name) const;
 
   const checkpoint::WeightSource& dense_;
-  std::map<std::string, std::string> of_experts_;           ///< names of experts' weights -> names of the dense ones
-  std::map<std::string, std::vector<std::string>> copies_;  ///< names of dense weights -> those of experts
+  std::map<std::string, std::string> of_experts_;           ///< name of an expert's weight -> name of the dense weight
+  std::map<std::string, std::vector<std::string>> copies_;  ///< name of a dense weight -> names of experts' weights
 };
 
-/// Of `weights` those that a dense checkpoint can fill: all but routers, which keep their initial values.
+/// Returns those of `weights` that a dense checkpoint can fill: all except routers, which keep their initial values.
 std::vector<checkpoint::TensorRange> upcycled(std::span<const checkpoint::TensorRange> weights);
 
-/// Throws ConfigError, naming moe_use_upcycling, if a layer of `weights` has experts and the source has a dense network
-/// there.
+/// Throws ConfigError that names moe_use_upcycling if a layer of `weights` has experts but the source has a dense
+/// network in that layer.
 void refuse_dense(const checkpoint::WeightSource& source, std::span<const checkpoint::TensorRange> weights);
 
 }  // namespace tessera::training

@@ -37,7 +37,7 @@ std::optional<JobRecord> read_record(const fs::path& path) {
     json.at("start").get_to(record.start);
     json.at("process").get_to(record.process);
     return record;
-  } catch (const std::exception&) {  // of a tsrun that was killed while it made the folder, or of another version
+  } catch (const std::exception&) {  // of a tsrun that was killed while it created the folder, or of another version
     return std::nullopt;
   }
 }
@@ -49,7 +49,7 @@ bool is_locked(const fs::path& path) {
   return locked;
 }
 
-/// Whether a process has the folder in the variables that tsrun gives to what it starts.
+/// Whether the process has the folder in the environment variables that tsrun sets for its child processes.
 bool is_of_job(const fs::path& process, const std::string& folder) {
   std::ifstream file(process / "environ");
   for (std::string one; std::getline(file, one, '\0');)
@@ -87,7 +87,7 @@ std::optional<JobOnHost> job_in(const fs::path& folder) {
     } else if (begins_with(name, lock_begins)) {
       job.guarded = job.guarded || is_locked(entry->path());
     } else if (begins_with(name, "state.")) {
-      const auto bytes = fs::file_size(entry->path(), absent);  // of a link, that of the memory where it leads
+      const auto bytes = fs::file_size(entry->path(), absent);  // for a link, the size of the memory that it refers to
       if (!absent) job.bytes += bytes;
     }
   }

@@ -9,44 +9,46 @@
 
 namespace tessera::worker {
 
-/// What tsrun writes about a job into the folder of its state (TESSERA_LAUNCH_FOLDER), on each host: whoever continues
-/// or deletes that state after tsrun was killed reads it.
+/// Description of a job that tsrun writes on each host into the folder of the job's state (TESSERA_LAUNCH_FOLDER). It
+/// is read when that state is continued or deleted after tsrun was killed.
 struct JobRecord {
-  std::string id{};                    ///< names the folder
-  std::vector<std::string> command{};  ///< all words of tsrun; empty if another host leads the job
-  std::vector<std::string> program{};  ///< the words that each worker runs
-  std::string folder{};                ///< the working directory of that command
-  int workers = 0;                     ///< of the job
+  std::string id{};                    ///< id of the job; part of the folder's name
+  std::vector<std::string> command{};  ///< command line of tsrun; empty if another host leads the job
+  std::vector<std::string> program{};  ///< command line of each worker
+  std::string folder{};                ///< working directory of `command`
+  int workers = 0;                     ///< number of workers of the job
   int start = 0;                       ///< number of the current start of the workers, from 0
-  pid_t process = 0;                   ///< tsrun
+  pid_t process = 0;                   ///< process id of tsrun
 };
 
-/// The folder in memory of a job: /dev/shm/tsrun.ID.shm.
+/// Path of the job's folder in memory: /dev/shm/tsrun.ID.shm, or in /tmp if /dev/shm cannot be written.
 std::filesystem::path job_folder(const std::string& id);
 
-// Files in it. Each tsrun of the job has its own record and lock, named by the first rank of its host; -1: it has none.
+// Files in that folder. Each tsrun of the job on this host has its own record and lock, named by the lowest rank of its
+// host, or -1 if no rank runs on it.
 std::filesystem::path job_record_file(const std::filesystem::path& folder, int first_rank);
-/// tsrun, or the process that stays when tsrun is killed, has an exclusive flock on it.
+/// tsrun holds an exclusive flock on this file; when tsrun is killed, the process that stays for it holds the lock.
 std::filesystem::path job_lock_file(const std::filesystem::path& folder, int first_rank);
-/// Exists once a worker of this host told that it keeps its state in the folder.
+/// Exists after a worker of this host has reported that it keeps its state in the folder.
 std::filesystem::path kept_file(const std::filesystem::path& folder);
-/// Exists if this worker ended well after tsrun was killed: nothing of its state is needed any more.
+/// Exists if the worker of `rank` ended with success after tsrun was killed: its state is no longer needed.
 std::filesystem::path saved_file(const std::filesystem::path& folder, int rank);
 
-/// Replaces the file at `path`. Throws IoError.
+/// Writes the record to `path`; replaces an existing file atomically. Throws IoError.
 void write(const JobRecord& record, const std::filesystem::path& path);
 
-/// A job whose folder is on this host.
+/// A job that has a folder on this host.
 struct JobOnHost {
-  JobRecord record;  ///< of the tsrun that started last
+  JobRecord record;  ///< record of the tsrun that started last
   std::filesystem::path folder;
-  std::uint64_t bytes = 0;         ///< of the state files
-  bool keeps_state = false;        ///< its program keeps its state there
-  bool guarded = false;            ///< a tsrun, or the process that stays for it, lives
-  std::vector<pid_t> processes{};  ///< of its workers, that live
+  std::uint64_t bytes = 0;         ///< size of the state files
+  bool keeps_state = false;        ///< its program keeps its state in the folder
+  bool guarded = false;            ///< a tsrun, or the process that stays for it, is alive
+  std::vector<pid_t> processes{};  ///< its processes that are alive
+  /// Whether any process of the job is alive.
   bool lives() const { return guarded || !processes.empty(); }
 };
-/// Those of this user, sorted by id.
+/// The jobs on this host that belong to this user, sorted by id. Folders that cannot be read are left out.
 std::vector<JobOnHost> jobs_of_host();
 
 }  // namespace tessera::worker

@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t longest_text =
     8000;  // bytes: below the socket's packet limit, because a packet is sent whole or not at all
 
-/// The socket of "descriptor:inode", or -1 if that descriptor is another file: a program between tsrun and this one may
-/// have closed it and opened something else under the same number.
+/// Returns the socket of "descriptor:inode", or -1 if the descriptor is another file: a program between tsrun and this
+/// one may have closed it and opened another file under the same number.
 int promised_socket(const char* promise) {
   if (promise == nullptr) return -1;
   char* rest = nullptr;
@@ -95,7 +95,7 @@ std::map<std::string, std::int64_t> job_starts() {
 void LaunchLink::say(LinkWord word, const std::string& about) const {
   if (!present()) return;
   const std::string packet = static_cast<char>(word) + about.substr(0, longest_text);
-  // A worker must not stop because the launcher does not read or is gone: never block, no SIGPIPE, result ignored.
+  // A worker must not stop because the launcher does not read or is gone: never block, no SIGPIPE, ignore the result.
   static_cast<void>(send(descriptor_, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 

@@ -18,7 +18,7 @@
 namespace tessera::worker {
 namespace {
 
-constexpr std::uint64_t magic = 0x3152505245545354;  // also the version of the layout
+constexpr std::uint64_t magic = 0x3152505245545354;  // identifies the page and the version of its layout
 constexpr std::size_t kept = 8;
 
 template <std::size_t size>
@@ -36,8 +36,9 @@ std::string seconds(double value) { return text(std::fixed, std::setprecision(1)
 
 }  // namespace
 
-/// A seqlock: an entry's version is odd while it is being written, and higher afterwards. The writer never waits for
-/// readers, and a reader never takes half an entry. All words are atomic, because both access them at the same time.
+/// A seqlock: the version of an entry is odd while the entry is written, and higher afterwards. The writer never waits
+/// for readers, and a reader never accepts a half-written entry. All words are atomic, because writer and readers
+/// access them at the same time.
 struct OperationRecord::Page {
   struct Content {
     std::uint64_t sequence, bytes;
@@ -52,7 +53,7 @@ struct OperationRecord::Page {
     std::atomic<std::uint64_t> version;
     std::array<std::atomic<std::uint64_t>, std::tuple_size_v<Words>> words;
 
-    // Each release store of a word orders the odd version before it: a reader that gets a new word finds that the
+    // The release stores order each word after the odd version: a reader that sees a new word also sees that the
     // version has changed.
     void write(const Content& content) {
       const auto values = std::bit_cast<Words>(content);
@@ -61,7 +62,7 @@ struct OperationRecord::Page {
       for (std::size_t i = 0; i < values.size(); ++i) words[i].store(values[i], std::memory_order_release);
       version.store(before + 2, std::memory_order_release);
     }
-    /// Absent if it is being written.
+    /// Returns nothing if the entry is being written.
     std::optional<Content> read() const {
       const std::uint64_t before = version.load(std::memory_order_acquire);
       Words values;
@@ -88,7 +89,7 @@ double OperationRecord::now() {
 }
 
 namespace {
-/// Closes a descriptor, unless it is taken.
+/// Closes a descriptor, unless take() has been called.
 struct Descriptor {
   int number;
   ~Descriptor() {
@@ -116,7 +117,7 @@ std::filesystem::path operations_file(const std::filesystem::path& folder, int r
 
 OperationRecord OperationRecord::create(const std::filesystem::path& file, int rank) {
   static_assert(sizeof(Page) <= page_bytes);
-  // A reader may still have the old file mapped; a new inode leaves it intact.
+  // A reader may still have the old file mapped; a new inode leaves that mapping intact.
   ::unlink(file.c_str());
   Descriptor descriptor{::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
   auto* page = new (new_page(descriptor.number, file.string())) Page;

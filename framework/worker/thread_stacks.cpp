@@ -24,13 +24,13 @@ namespace tessera::worker {
 namespace {
 
 constexpr int most_frames = 48;
-constexpr int own_frames = 2;                  // the handler, and what the kernel returns through
+constexpr int own_frames = 2;                  // the handler, and the frame through which the kernel returns
 constexpr std::int64_t wait_for_thread = 100;  // milliseconds
 
-// What handlers use. A thread that is asked so late that nobody waits for it must not write into another one's frames:
-// it fills a slot only if that is still its own.
+// Shared with the signal handlers. A thread that answers after nobody waits for it any more must not write into the
+// frames of the next thread: it writes only if `asked_thread` is still its own id.
 std::array<void*, most_frames> frames;
-std::atomic<int> asked_thread = 0;  ///< whose frames are wanted; 0: nobody's
+std::atomic<int> asked_thread = 0;  ///< id of the thread whose frames are wanted; 0: none
 int frame_count = 0;
 std::atomic<bool> ending = false;
 sem_t asked, answered;
@@ -85,7 +85,7 @@ std::string stack_of(int thread) {
   int waited = -1;
   while (sent && (waited = sem_timedwait(&answered, &until)) != 0 && errno == EINTR) {
   }
-  // A thread that has taken the request at the last moment writes its frames now; it is not far from the end.
+  // A thread that has taken the request at the last moment is writing its frames now and will finish soon.
   int expected = thread;
   if (waited != 0 && sent && !asked_thread.compare_exchange_strong(expected, 0))
     while ((waited = sem_wait(&answered)) != 0 && errno == EINTR) {
@@ -104,7 +104,7 @@ std::vector<int> other_threads() {
   return all;
 }
 
-/// Each stack is written when it is known: one that cannot be had must not hide the others.
+/// Each stack is written as soon as it is known, so that a stack that cannot be read does not hide the others.
 void write_out(const std::string& words) {
   for (std::size_t done = 0; done < words.size();) {
     const auto written = ::write(STDERR_FILENO, words.data() + done, words.size() - done);
@@ -131,7 +131,7 @@ void serve() {
 int stacks_signal() { return SIGRTMIN + 9; }
 
 ThreadStacks::ThreadStacks() {
-  backtrace(frames.data(), 1);  // loads the unwinder, which a handler must not do
+  backtrace(frames.data(), 1);  // loads the unwinder, which must not happen in a handler
   sem_init(&asked, 0, 0);
   sem_init(&answered, 0, 0);
   ending = false;

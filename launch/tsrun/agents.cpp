@@ -22,7 +22,7 @@ std::string quoted(const std::string& word) {
 
 }  // namespace
 
-/// What its tsrun gets on its standard input.
+/// Returns the line that the tsrun on `host` reads from standard input.
 std::string Agents::orders(const ListedHost& host, int node_rank, bool spare) const {
   Environment given;
   for (const auto& [name, value] : this_environment())
@@ -49,7 +49,7 @@ pid_t Agents::start(const ListedHost& host, int node_rank, bool spare) {
   agent.input = reading.number();
   const auto pid = spawn(agent);
   sockets_.agents.insert(pid);
-  // A pipe holds 64 KiB; the words and a few variables are less.
+  // A pipe holds 64 KiB; the command line and a few variables are smaller.
   if (write(writing.number(), input.data(), input.size()) != static_cast<ssize_t>(input.size()))
     throw Error(text("the agent for ", host.name, " takes no input"));
   return pid;

@@ -19,10 +19,10 @@ namespace tessera::tsrun {
 namespace {
 
 constexpr double suspicious_silence_seconds = 1.9;
-constexpr double settle_seconds = .15;    // after a worker's own failure: was another one first?
-constexpr double lost_peer_seconds = .5;  // after a worker that only lost a peer: the peer's end comes soon
-constexpr double stop_seconds = 1.2;      // until workers that were told to stop have
-constexpr double one_signal_seconds = 3;  // signals on several hosts within that are one
+constexpr double settle_seconds = .15;    // seconds to wait after a worker's own failure for reports of an earlier one
+constexpr double lost_peer_seconds = .5;  // seconds to wait after a worker lost a peer for the report of that peer
+constexpr double stop_seconds = 1.2;      // seconds that supervisors have to report after they were told to stop
+constexpr double one_signal_seconds = 3;  // signals on several hosts within this time count as one
 
 std::string command_line(const std::vector<std::string>& words) {
   std::string all;
@@ -76,7 +76,7 @@ void Attempt::start_mpirun() {
   if (pipe2(ends, O_CLOEXEC) != 0) throw Error("pipe2 failed");
   const Descriptor reading(ends[0]);
   guard_line_ = Descriptor(ends[1]);
-  // A file, which mpirun may write to when we are gone.
+  // A file, because mpirun may still write to it when this process is gone.
   const auto output = folders_.files() + "/mpirun.txt";
   const Descriptor writing(open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
   mpirun_output_ = Descriptor(open(output.c_str(), O_RDONLY | O_CLOEXEC));
@@ -146,7 +146,7 @@ void Attempt::handle_pending() {
   pending_.tidy();
 }
 
-/// A spare host, or one that was lost and is back, comes while the job runs.
+/// Handles a spare host, or a lost host that is back, which connects while the job runs.
 void Attempt::admit(PendingConnection& client, HostMessage&& host) {
   if (host.info.spare || job_.lost_hosts > 0) return pending_.introduce(client, std::move(host));
   send(client.connection,
@@ -175,7 +175,7 @@ void Attempt::admit(PendingConnection& client, const WorkerMessage& worker) {
   line.rank = worker.rank;
 }
 
-/// mpirun keeps an agent as long as its daemon; it says nothing more.
+/// The connection of an agent stays open as long as MPI's daemon on that host runs. An agent sends nothing more.
 void Attempt::handle_agents() {
   for (auto& agent : agents_) {
     agent.connection.fill();
@@ -237,7 +237,7 @@ void Attempt::judge_end(const WorkerEnd& end) {
   if (!as_asked) fail("", {}, end.lost_peer || end.code == 2 ? lost_peer_seconds : settle_seconds);
 }
 
-/// The job cannot continue; messages within `settle` seconds may still tell the root cause.
+/// The job cannot continue. Waits for `settle` seconds for messages that may still reveal the root cause.
 void Attempt::fail(const std::string& trouble, std::vector<int> suspects, double settle) {
   const bool better = failing_ && trouble_.empty() && only_lost_peers();
   settled_ = failing_ ? std::min(settled_, now() + settle) : now() + settle;
@@ -252,7 +252,8 @@ bool Attempt::only_lost_peers() const {
   return std::all_of(ends_.begin(), ends_.end(), [](const WorkerEnd& end) { return end.good() || end.lost_peer; });
 }
 
-/// Some workers say that others failed them, and others are silent: soon it is known whether those were cut off.
+/// True while workers report that they lost a peer and other workers are silent: heartbeats will soon show whether the
+/// silent ones were cut off.
 bool Attempt::undecided() const {
   const auto quiet = [](const Line& line) {
     return line.connection.open() && line.connection.silence() > suspicious_silence_seconds;
@@ -295,11 +296,11 @@ void Attempt::handle_mpirun() {
   }
 }
 
-/// The first signal asks the workers to end, the second kills them. Whoever signals a whole job signals the tsrun of
-/// every host, this one (-1) too: that is one.
+/// The first signal asks the workers to end, the second kills them. A signal to a whole job reaches the tsrun of every
+/// host (`host` -1: this one) and counts once.
 void Attempt::stop_as_asked(int number, int host) {
   const bool new_there = asked_on_.insert(host).second;
-  if (regroups_) {  // the workers are asked already
+  if (regroups_) {  // the workers have already been asked to end
     regroups_ = false;
     asked_at_ = now();
     reporter_.say(text(signal_words(number), ": the job ends when its workers have; a second signal kills them"));
@@ -311,7 +312,7 @@ void Attempt::stop_as_asked(int number, int host) {
     fail("", {}, 0);
     return;
   }
-  // What asks politely is one signal for all programs, whatever came.
+  // Workers get SIGINT or SIGTERM as a request to end, whatever signal came.
   asked_to_stop_ = number == SIGINT ? SIGINT : SIGTERM;
   asked_at_ = now();
   reporter_.say(text(signal_words(number), ": the workers are asked to end; a second signal kills them"));
@@ -329,7 +330,7 @@ void Attempt::handle_signals() {
     }
 }
 
-/// The file STOP in the log folder is a request to stop, as a signal is. It is deleted, so the next start runs.
+/// The file STOP in the log folder is a request to stop, like a signal. It is deleted, so that the next start runs.
 void Attempt::look_for_stop_file() {
   std::error_code absent;
   const auto file = std::filesystem::path(job_.log_dir) / "STOP";
@@ -338,8 +339,8 @@ void Attempt::look_for_stop_file() {
   stop_as_asked(SIGTERM, -1);
 }
 
-/// Workers are missing since a host was lost: when hosts have come that have room for more, the workers stop after
-/// their step, and more continue.
+/// After a host was lost, the job may run with fewer workers. When the hosts have room for more again, the workers stop
+/// after their step, and the larger number resumes.
 void Attempt::grow() {
   const bool all_there = std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.joined; });
   if (job_.workers >= job_.full_workers || !all_there || failing_ || asked_to_stop_ != 0 || !order_.empty()) return;
@@ -375,7 +376,8 @@ StartMessage Attempt::start_message(int rank) const {
   return start;
 }
 
-/// Programs begin when all workers have come, so that a worker that does not come is nobody's hang.
+/// Starts the programs when all supervisors have connected, so that a supervisor that does not come does not make other
+/// programs wait.
 void Attempt::start_programs() {
   const bool all = std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.rank >= 0; });
   if (!all || failing_ || lines_[0].started) return;
@@ -446,7 +448,7 @@ void Attempt::stop_all() {
     poll(watched.data(), watched.size(), 50);
     for (auto& line : lines_) handle(line);
   }
-  // Only now: they kill what runs there, and supervisors have still to tell how their workers ended.
+  // Only now, because hosts kill everything that runs there, and supervisors must first report how their workers ended.
   for (auto& host : sockets_.hosts) send(host, StopMessage());
 }
 

@@ -13,46 +13,50 @@
 
 namespace tessera::tsrun {
 
-/// How a start of all workers ended.
+/// Result of one start of all workers.
 struct Outcome {
   enum class Kind { done, stopped, failed } kind = Kind::done;
   int code = 0;
-  std::string words;     ///< the root cause, for the screen
-  bool refused = false;  ///< the program refused its input: trying again is no use
-  std::string resume;    ///< how to continue what it did, if it told
-  int held = -1;         ///< the last iteration whose state is in memory that outlives the workers; -1: none
-  std::string cause;     ///< which worker failed, and how, in a few words: the same for a failure that repeats itself
-  std::vector<std::size_t> lost_hosts;  ///< of Job::hosts, ascending: they are gone
-  bool host_lost = false;               ///< a host is gone, and no other one can have its workers
-  bool regroups = false;                ///< stopped so that another number of workers continues
-  std::vector<int> possible;            ///< numbers of workers with which the program can be continued, if it told
+  std::string words;     ///< root cause, as text for the screen
+  bool refused = false;  ///< the program refused its input (exit code 2): another start would fail in the same way
+  std::string resume;    ///< how to resume the run, as the program reported it; empty: it reported nothing
+  int held = -1;         ///< last iteration whose state is in memory that outlives the workers; -1: none
+  std::string cause;     ///< short description of the failure, equal for a failure that repeats; empty: no failure
+  std::vector<std::size_t> lost_hosts;  ///< indices into Job::hosts of the hosts that were lost, ascending
+  bool host_lost = false;               ///< a host was lost and no other host can take over its ranks
+  bool regroups = false;                ///< stopped so that another number of workers resumes
+  std::vector<int> possible;  ///< numbers of workers with which the program can resume; empty: it reported none
 };
 
-/// What the leader listens to while the job runs; lives longer than its attempts.
+/// The open connections and processes of the leader. They outlive every Attempt.
 struct LeaderSockets {
   Descriptor listener;
   Descriptor signals;
-  std::vector<Connection> hosts;     ///< to the tsrun of each host; that of this host is not open
-  Spares spares;                     ///< hosts without ranks
-  std::set<pid_t> agents;            ///< that hold the tsrun of other hosts, and live as long as those (--agent)
-  std::function<void()> call_hosts;  ///< called while workers are missing: starts tsrun on lost hosts again, if it can
+  std::vector<Connection> hosts;  ///< to the tsrun of each host in Job::hosts; not open for the leader's own host
+  Spares spares;                  ///< hosts without ranks
+  std::set<pid_t> agents;         ///< processes of --agent; each ends with the tsrun that it started
+  std::function<void()>
+      call_hosts;  ///< called while ranks are missing: tries to start tsrun on lost hosts; may be empty
 };
 
-/// One start of all workers, watched to its end: starts mpirun (by a guard), gives every worker its program, and judges
-/// by what the workers tell. mpirun's exit code is no verdict. Afterwards nothing of it runs any more.
+/// One start of all workers, from mpirun to the end of the last worker. Starts mpirun under a guard (guard.h), sends
+/// every worker its program, and decides the outcome from the reports of the workers, not from mpirun's exit code. When
+/// run() has returned or the object is destroyed, no process of this start runs on this host.
 class Attempt {
  public:
-  /// `order`: what the program is told to do, see worker::LaunchLink; empty: its work.
+  /// `restart`: number of this start, from 0. `order`: worker::order_to_save and so on (worker::LaunchLink); empty:
+  /// train normally. All references must outlive this object.
   Attempt(const Job& job, const JobFolders& folders, int restart, std::string order, LeaderSockets& sockets,
           Reporter& reporter, LogFollower& logs);
   ~Attempt();
+  /// Starts the workers and waits for their end. Call it once. Throws Error or ConfigError if mpirun cannot be started.
   Outcome run();
 
  private:
   struct Line {
     Connection connection;
     int rank = -1;
-    std::string place, resume;  ///< how its work is continued, if it told
+    std::string place, resume;  ///< its last report of coordinates and iteration, and of how to resume the run
     bool joining = false, joined = false, started = false;
   };
   struct Agent {
@@ -100,14 +104,14 @@ class Attempt {
   const JobFolders& folders_;
   int restart_;
   std::string order_;
-  std::optional<int> limit_;  ///< seconds for the whole
+  std::optional<int> limit_;  ///< time limit of this start, in seconds (TTP_OT); absent: none
   LeaderSockets& sockets_;
   Reporter& reporter_;
   LogFollower& logs_;
 
   double began_ = 0, last_heartbeat_ = 0;
-  pid_t mpirun_ = 0;       ///< its guard
-  Descriptor guard_line_;  ///< the guard notices when it is closed
+  pid_t mpirun_ = 0;       ///< process id of the guard that runs mpirun; 0: it has ended
+  Descriptor guard_line_;  ///< pipe to the guard; its end tells the guard that the leader is gone
   double mpirun_ended_ = 0;
   Descriptor mpirun_output_;
   std::string mpirun_rest_;
@@ -115,20 +119,20 @@ class Attempt {
 
   PendingConnections pending_;
   std::list<Agent> agents_;
-  std::vector<Line> lines_;      ///< by rank
-  std::vector<WorkerEnd> ends_;  ///< in the order of time
+  std::vector<Line> lines_;      ///< indexed by rank
+  std::vector<WorkerEnd> ends_;  ///< in chronological order
   std::size_t good_ = 0;
-  bool log_failed_ = false;  ///< told already
+  bool log_failed_ = false;  ///< a log that cannot be written has been reported on the screen
 
   bool failing_ = false;
-  double settled_ = 0;  ///< when enough has been heard after the first failure
+  double settled_ = 0;  ///< time by now() at which the outcome is decided after the first failure
   std::string trouble_;
   std::vector<int> suspects_;
   std::set<std::size_t> lost_hosts_;
-  bool about_mpirun_ = false;  ///< its last lines may tell why
+  bool about_mpirun_ = false;  ///< the last lines of mpirun may explain the failure and are shown
   std::set<int> asked_on_;
-  int asked_to_stop_ = 0;      ///< the signal that asked, 0: none
-  bool regroups_ = false;      ///< nobody else asked
+  int asked_to_stop_ = 0;      ///< signal that asked the job to stop; 0: none
+  bool regroups_ = false;      ///< the stop is only a change of the number of workers; no user asked for it
   std::vector<int> possible_;  ///< Outcome::possible
   double asked_at_ = 0, first_end_after_stop_ = 0;
 };

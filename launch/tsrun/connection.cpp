@@ -16,7 +16,7 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr std::size_t longest_line = 8 << 20;  // a message with a whole environment is less
+constexpr std::size_t longest_line = 8 << 20;  // a message with a whole environment is shorter
 constexpr std::size_t most_read_at_once = 1 << 20;
 
 sockaddr_in system_address(const Endpoint& where) {
@@ -159,7 +159,7 @@ void Connection::write_more() {
     const auto sent = ::send(socket_.number(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) {
-      // What the other side said before it went is still to be read; receive() sees the end.
+      // What the other side sent before it ended can still be read; fill() notices the end.
       if (errno != EAGAIN) out_.clear();
       return;
     }
@@ -178,7 +178,7 @@ void Connection::flush(double seconds) {
 void Connection::fill() {
   char bytes[16384];
   for (std::size_t taken = 0; open() && taken < most_read_at_once;) {
-    // One byte more than allowed tells whether the other side sends too much.
+    // One byte more than allowed shows whether the other side sends too much.
     const auto most = allowed_ ? std::min(sizeof bytes, *allowed_ + 1) : sizeof bytes;
     const auto count = recv(socket_.number(), bytes, most, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
@@ -201,7 +201,7 @@ void Connection::fill() {
 std::optional<std::string> Connection::take_line() {
   const auto end = in_.find('\n', scanned_);
   if (end == std::string::npos) {
-    // Lines that were taken are removed only here, so that many lines of one read are not moved again for each.
+    // Lines that were returned are removed only here, so that the bytes of one read are not moved once for each line.
     in_.erase(0, begin_);
     begin_ = 0;
     scanned_ = in_.size();

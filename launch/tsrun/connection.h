@@ -8,7 +8,7 @@
 
 namespace tessera::tsrun {
 
-/// An open file of the system that closes itself.
+/// Owns a file descriptor of the system and closes it.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
@@ -23,28 +23,32 @@ class Descriptor {
   int number_;
 };
 
-/// A host's address and a port, IPv4.
+/// An IPv4 address and a port.
 struct Endpoint {
   std::string address;
   int port = 0;
 };
 
-/// The IPv4 address of a name or of an address. Throws ConfigError that names it.
+/// Returns the IPv4 address of a host name or of an address in text form. Throws ConfigError that names `host` if it is
+/// unknown.
 std::string resolve(const std::string& host);
 
-/// Listen for connections. Port 0: any free one. Throws ConfigError when the port is in use or the address none of this
-/// host's.
+/// Returns a socket that listens for connections. Port 0: any free port. Throws ConfigError if the port is in use or
+/// the address does not belong to this host.
 Descriptor listen_at(const Endpoint& where);
 Endpoint local_endpoint(const Descriptor& socket);
 Endpoint peer_endpoint(const Descriptor& socket);
 
-/// Connect, for at most so long. A descriptor that is not open, with the reason in `why`, when nobody answers.
+/// Connects to `where` and waits for at most `seconds`. On failure it returns a descriptor that is not open and stores
+/// the reason in `why`.
 Descriptor connect_to(const Endpoint& where, double seconds, std::string& why);
 
-/// A datagram socket that knows its way to there, though nothing is sent: its local address is that of the route.
+/// Returns a datagram socket that is connected to `where`; no packet is sent. Its local_endpoint() is the address of
+/// this host on the route to `where`. Throws ConfigError if there is no route.
 Descriptor datagram_towards(const Endpoint& where);
 
-/// A stream of lines, each a message (messages.h). Nothing in it waits but flush().
+/// A stream socket that carries lines of text; each line is one message (messages.h). No function waits, except
+/// flush(). For one thread.
 class Connection {
  public:
   Connection() = default;
@@ -54,43 +58,45 @@ class Connection {
   int number() const { return socket_.number(); }
   const Descriptor& socket() const { return socket_; }
   void send(const std::string& line);
-  /// Take what has come since, at most 1 MiB; closes at the end of the stream, and when a line is too long or the limit
-  /// is passed.
+  /// Reads what the other side has sent, at most 1 MiB. Closes the connection at the end of the stream; refuses it (see
+  /// refuse()) if a line is longer than 8 MiB or limit() is exceeded.
   void fill();
-  /// From now on the other side may send so many bytes in all.
+  /// Allows the other side to send at most `bytes` more bytes until lift_limit().
   void limit(std::size_t bytes) { allowed_ = bytes; }
   void lift_limit() { allowed_.reset(); }
-  /// The next whole line that has come, also after the end of the stream.
+  /// Removes and returns the next complete line that has been read, also after the connection was closed; empty if
+  /// there is none.
   std::optional<std::string> take_line();
-  /// Bytes that have come and are not taken.
+  /// Bytes that have been read and not been returned by take_line().
   std::size_t buffered() const { return in_.size() - begin_; }
-  /// Seconds since the line began that has not ended yet; 0: there is none.
+  /// Seconds since the first byte of the unfinished line was read; 0: there is no unfinished line.
   double line_age() const;
   bool wants_to_write() const { return !out_.empty(); }
   void write_more();
-  /// Send what is left, for at most so long.
+  /// Sends all lines that wait to be sent; waits for at most `seconds`.
   void flush(double seconds);
   void close() { socket_.close(); }
-  /// Close because of what the other side sent, and forget what else it has sent.
+  /// Closes the connection because of what the other side sent, discards all bytes that were read, and keeps `why` for
+  /// problem().
   void refuse(const std::string& why);
-  /// Why it was refused; empty: it was not.
+  /// The reason given to refuse(); empty: the connection was not refused.
   const std::string& problem() const { return problem_; }
-  /// The address of the other side.
+  /// IPv4 address of the other side.
   const std::string& peer() const { return peer_; }
-  /// Seconds since something came.
+  /// Seconds since the last byte was received, or since the connection was made.
   double silence() const;
 
  private:
   Descriptor socket_;
   std::string in_, out_, peer_, problem_;
-  std::optional<std::size_t> allowed_;  ///< bytes that may still come
-  std::size_t begin_ = 0;               ///< of `in_`: the first byte that is not taken
-  std::size_t scanned_ = 0;             ///< the first byte that may end a line
+  std::optional<std::size_t> allowed_;  ///< bytes that the other side may still send; absent: no limit
+  std::size_t begin_ = 0;               ///< index in `in_` of the first byte that take_line() has not returned
+  std::size_t scanned_ = 0;             ///< index in `in_` of the first byte that was not searched for a line end
   double last_ = 0;
-  double line_began_ = 0;  ///< 0: no line has begun
+  double line_began_ = 0;  ///< time by now() of the first byte of the unfinished line; 0: there is none
 };
 
-/// Seconds by the clock that never jumps.
+/// Seconds of a monotonic clock.
 double now();
 
 }  // namespace tessera::tsrun

@@ -13,12 +13,12 @@
 namespace tessera::tsrun {
 namespace {
 
-/// Processing units in the order of the machine's tree: hyperthreads of a core, cores of a socket are neighbours.
+/// Logical processors in the order of hwloc's tree: hyperthreads of a core and cores of a socket are neighbours.
 std::vector<int> order_of_the_machine() {
   std::vector<int> order;
   hwloc_topology_t machine = nullptr;
   if (hwloc_topology_init(&machine) != 0) return order;
-  hwloc_topology_set_components(machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "gl");  // as the workers' MPI
+  hwloc_topology_set_components(machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "gl");  // as for the workers' MPI
   if (hwloc_topology_load(machine) == 0) {
     const int count = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PU);
     for (int i = 0; i < count; i++)

@@ -5,16 +5,22 @@
 
 namespace tessera::tsrun {
 
-/// The cores this process may use, those that share a physical core side by side.
+/// The cores (logical processors, as the system numbers them) that this process may use. Hyperthreads of one physical
+/// core and cores of one socket are next to each other.
 std::vector<int> usable_cores();
 
-/// What --bind_core means for worker `local` of `locals` on a host with these `cores`: empty for False (not bound);
-/// for True its equal share of whole neighbouring cores, shared when there are fewer cores than workers; for a map
-/// {"device0": ["0-3", "8"], ...} the cores of "device<local>". Throws ConfigError when the map does not say or says
-/// what it may not use.
+/// Returns the cores for local worker `local` of `locals` workers on a host whose usable cores are `cores`, as
+/// --bind_core says:
+///
+///   False                          empty: the worker is not bound
+///   True                           an equal share of neighbouring cores; with fewer cores than workers one core, which
+/// several workers may share
+///   {"device0": ["0-3", "8"], ...}  the cores of "device<local>"
+///
+/// Throws ConfigError if the map is malformed, has no entry for `local`, or names a core that is not in `cores`.
 std::vector<int> bound_cores(const std::string& bind_core, int local, int locals, const std::vector<int>& cores);
 
-/// "0-3,8".
+/// Formats a set of cores as ranges, for example "0-3,8".
 std::string core_list(std::vector<int> cores);
 
 }  // namespace tessera::tsrun

@@ -57,7 +57,7 @@ class Follower {
   }
 
  private:
-  /// The leader was killed: workers that keep their state continue for the lease.
+  /// The leader was killed: workers that keep their state in memory continue for the lease.
   void outlive() {
     std::error_code absent;
     if (!std::filesystem::exists(worker::kept_file(folders_->memory()), absent)) return;
@@ -67,7 +67,7 @@ class Follower {
     outlive_leader(options_.lease + options_.longest_save(), options_.stop_time_out, [&] { logs_.show(); });
     if (all_saved(folders_->memory(), place_.first_rank, place_.ranks)) return;
     if (!std::filesystem::exists(folders_->memory(), absent))
-      return;  // deleted by the guard of a leader on this machine
+      return;  // the guard of a leader on this machine has deleted it
     if (folders_->keep()) reporter_.say(how_to_adopt(id_), log::LogLevel::warning);
   }
 
@@ -148,16 +148,16 @@ class Follower {
     place_ = place;
   }
 
-  /// The daemon of MPI on this host, as the leader's mpirun words it.
+  /// Starts MPI's daemon on this host with the command of the leader's mpirun.
   void handle(const RunMessage& run) {
     Spawn daemon;
     const auto library = loopback_library();
     const bool one_interface = !library.empty() && library.find_first_of(" :'") == std::string::npos;
-    // Not in the environment of the shell: the library leaves that when it is loaded.
+    // Not in the environment of the shell: the library removes itself from LD_PRELOAD when it is loaded.
     const auto preload = text("export LD_PRELOAD='", library, "'${LD_PRELOAD:+:$LD_PRELOAD}; ");
     daemon.words = {"/bin/sh", "-c", (one_interface ? preload : "") + run.words};
     daemon.environment = free_of_launchers(info_.environment);
-    daemon.environment["TSRUN_KEY"] = key_;  // for the workers that it starts
+    daemon.environment["TSRUN_KEY"] = key_;  // for the supervisors that it starts
     daemon.environment["TSRUN_LISTEN"] = info_.address;
     daemon.session = daemon.deaf = true;
     daemon.host_name = alias_;
@@ -191,7 +191,7 @@ class Follower {
   const LaunchOptions& options_;
   const std::string secret_;
   Connection leader_;
-  std::string key_;  ///< of the workers
+  std::string key_;  ///< key of the workers (secret.h)
   std::string leader_words_, called_, alias_, words_, id_;
   PlaceMessage place_;
   HostInfo info_;
@@ -200,7 +200,7 @@ class Follower {
   Reporter reporter_;
   LogFollower logs_{Screen::of_process(),
                     [this](const std::string& words) { reporter_.say(words, log::LogLevel::warning); }};
-  bool heard_ = false;  ///< the leader sends heartbeats from now on
+  bool heard_ = false;  ///< the leader has answered and sends heartbeats from now on
   bool asked_ = false;
   std::optional<int> code_;
   double last_heartbeat_ = 0;
@@ -226,7 +226,7 @@ int follow(const LaunchOptions& options, Connection leader, const std::string& s
 
 int run_agent(const std::vector<std::string>& words) {
   std::size_t next = 0;
-  while (next < words.size() && words[next][0] == '-') next++;  // what a remote shell would take
+  while (next < words.size() && words[next][0] == '-') next++;  // skip options of a remote shell
   if (next + 1 >= words.size()) return 2;
   std::string command;
   for (std::size_t i = next + 1; i < words.size(); i++) command += (command.empty() ? "" : " ") + words[i];

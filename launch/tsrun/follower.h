@@ -7,23 +7,30 @@
 
 namespace tessera::tsrun {
 
-/// Returned by follow() if the leader closed the connection of a spare host before it had answered: it begins to
-/// listen to workers, or has ended. Another try tells.
+/// Returned by follow() if the leader closed the connection of a spare host without an answer: the leader is either
+/// about to listen for workers or has ended. The caller connects again to find out.
 inline constexpr int spare_was_dropped = -1;
 
-/// The tsrun of a host that does not lead: brings its host's facts to the leader, starts what MPI wants to be started
-/// here, shows its workers' logs, and ends as the leader says. Children die with it. Returns the exit code.
+/// Runs the tsrun of a host that does not lead: describes this host to the leader, starts MPI's daemon when the leader
+/// asks for it, shows the logs of the workers here, and ends when the leader says so. Kills its child processes before
+/// it returns. Returns the exit code of tsrun.
 ///
-/// `leader`: it knows `secret`, as we do (handshake.h). `called`: the name by which the leader started us, if it did;
-/// then `node_rank` and `workers` (0: as in `options`) are what it asks for.
+///   leader      an open connection on which the handshake has been done (handshake.h)
+///   secret      the secret of the job
+///   called      name of this host in --hosts or --spares, if the leader started this tsrun; else empty
+///   node_rank   rank of this host, used only if `workers` > 0
+///   workers     number of workers on this host; 0: as `options` say
 int follow(const LaunchOptions& options, Connection leader, const std::string& secret, const std::string& called = "",
            int node_rank = -1, int workers = 0);
 
-/// What `--as-agent HOST WORDS` does, which mpirun uses as its remote shell: hands the words to the leader, which has
-/// the tsrun on that host run them.
+/// Implements `--as-agent HOST WORDS`, which mpirun calls as its remote shell: sends the command WORDS to the leader,
+/// which has the tsrun on HOST run it. Returns when the leader closes the connection. Returns the exit code. Throws
+/// Error if the leader cannot be reached.
 int run_agent(const std::vector<std::string>& words);
 
-/// What `--as-host ADDRESS:PORT` does, which --hosts starts through the agent: reads the rest from stdin, and follows.
+/// Implements `--as-host ADDRESS:PORT`, which a leader with --hosts starts through --agent: reads an OrdersMessage from
+/// standard input, connects to the leader at `leader` ("ADDRESS:PORT") and calls follow(). Returns the exit code.
+/// Throws Error if the input is not such a message, ConfigError for wrong options.
 int run_listed_host(const std::string& leader);
 
 }  // namespace tessera::tsrun

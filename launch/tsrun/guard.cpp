@@ -11,10 +11,10 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr double last_hosts_seconds = 30;  // those of other hosts may take longer than ours
-constexpr std::size_t own_words = 9;       // before those of mpirun
+constexpr double last_hosts_seconds = 30;  // seconds: workers of other hosts may take longer than those of this host
+constexpr std::size_t own_words = 9;       // number of words before those of mpirun
 
-/// What guard_words says.
+/// The words of guard_words(), parsed.
 struct Guarded {
   explicit Guarded(const std::vector<std::string>& words)
       : files(words.at(0)),
@@ -45,7 +45,7 @@ pid_t start(const std::vector<std::string>& words) {
   return spawn(mpirun);
 }
 
-/// Whether that child has ended; others that have are collected.
+/// Returns whether the child `pid` has ended, and stores its status. Also reaps other children that have ended.
 bool has_ended(pid_t pid, int& status) {
   int one = 0;
   for (pid_t ended = waitpid(-1, &one, WNOHANG); ended > 0; ended = waitpid(-1, &one, WNOHANG))
@@ -56,7 +56,7 @@ bool has_ended(pid_t pid, int& status) {
   return false;
 }
 
-/// The leader is gone.
+/// Runs when the leader is gone: waits for the workers and deletes the folders. Returns the exit code.
 int end_alone(const Guarded& job, pid_t mpirun) {
   std::error_code absent;
   const bool kept = std::filesystem::exists(worker::kept_file(job.memory), absent);
@@ -84,7 +84,7 @@ int end_alone(const Guarded& job, pid_t mpirun) {
 }  // namespace
 
 std::vector<std::string> guard_words(const Job& job, const JobFolders& folders, const std::string& log) {
-  std::size_t own = 0;  // host, if the leader has workers
+  std::size_t own = 0;  // index of the leader's host, if it has workers
   while (own < job.hosts.size() && job.hosts[own].machine != job.machine) own++;
   const bool works = own < job.hosts.size();
   return {own_path(),

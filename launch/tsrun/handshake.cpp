@@ -13,7 +13,8 @@ namespace {
 constexpr std::size_t nonce_bytes = 32;
 constexpr double answer_seconds = 10, retry_seconds = .2, connect_seconds = 3;
 
-/// The next answer of the leader; nothing when it does not come in time, the connection ends or the line is none.
+/// Returns the next answer of the leader; nothing if it does not come in time, the connection ends or the line is not
+/// an answer.
 std::optional<AnswerMessage> next_answer(Connection& leader, double seconds) {
   for (const double until = now() + seconds;;) {
     if (auto message = next_message<AnswerMessage>(leader)) return message;

@@ -7,36 +7,38 @@
 
 namespace tessera::tsrun {
 
-// How the leader of a job and whoever connects to it prove to each other that they know the same secret, without
-// sending it. All values are new for each connection, so what was said on one proves nothing on another.
+// The handshake by which the leader of a job and a process that connects to it prove to each other that they know the
+// same secret, without sending it. The nonces are new for each connection, so a recorded handshake cannot be replayed.
 //
 //   client -> leader   hello      role, the client's nonce
 //   leader -> client   challenge  the leader's nonce
 //   client -> leader   proof      HMAC of role and both nonces
-//   leader -> client   proven     the same of the leader; or refused
+//   leader -> client   proven     HMAC of the leader over the same values; or refused
 //
-// The client is first, so an unknown program gets nothing from the leader that was computed from the secret.
+// The client proves first, so an unknown program gets nothing from the leader that was computed from the secret.
 
-/// Who connects: the tsrun of another host, which knows the secret of the job; or the supervisor of a worker or an
-/// agent of mpirun, which know the key that is made from it (workers_key).
+/// Role of a process that connects to the leader. host: the tsrun of another host, which knows the secret of the job.
+/// worker: the supervisor of a worker or an agent of mpirun, which know the key derived from the secret (workers_key).
 enum class Role { host, worker };
 std::string name_of(Role role);
 
-/// What the leader expects its pending to know.
+/// The secrets that the leader expects: `job` from a host, `workers` from a worker.
 struct Secrets {
   std::string job, workers;
 };
 
-/// The leader's side, for one connection.
+/// The leader's side of the handshake on one connection.
 class Challenge {
  public:
-  /// Answers what has come. What does not belong there closes the connection, with the reason in its problem().
+  /// Reads the messages that have arrived and answers them. An unexpected message or a wrong proof closes the
+  /// connection; the reason is in client.problem(). Lifts the limit of the connection after a correct proof.
   void handle(Connection& client, const Secrets& secrets);
   bool proven() const { return state_ == State::proven; }
-  /// It has tried, with another secret.
+  /// Whether the client has sent a proof with another secret.
   bool wrong() const { return state_ == State::wrong; }
+  /// Valid after the first message of the client.
   Role role() const { return role_; }
-  /// What the client calls its host: what anybody may say.
+  /// The host name that the client sent. Not authenticated.
   const std::string& host() const { return host_; }
 
  private:
@@ -47,23 +49,24 @@ class Challenge {
   std::string host_;
 };
 
-/// Why there is no leader.
+/// Why no connection to a leader was made.
 struct Failure {
   enum class Kind {
-    none,         ///< there is one; its connection may have ended since
-    unreachable,  ///< nobody listens there
-    dropped,      ///< somebody does, but has not answered or has closed the connection: another try may help
-    not_tsrun,    ///< sends what no leading tsrun sends
-    secret        ///< has another secret
+    none,         ///< the handshake succeeded; the connection may have been closed since
+    unreachable,  ///< nothing listens there, or it cannot be reached
+    dropped,      ///< the other side did not answer in time or closed the connection: another try may succeed
+    not_tsrun,    ///< the other side sent something that a leading tsrun does not send
+    secret        ///< the other side has another secret
   } kind = Kind::none;
   std::string words;
 };
 
-/// Connects once and proves `secret`. Waits for each answer for at most so long. A connection that is not open, and the
-/// reason in `failure`, when that fails.
+/// Connects once to the leader at `where` (for at most 3 s) and does the handshake with `secret`; waits for each answer
+/// for at most `seconds`. On failure it returns a connection that is not open and stores the reason in `failure`.
 Connection reach_leader(const Endpoint& where, Role role, const std::string& secret, double seconds, Failure& failure);
 
-/// The same until it succeeds, a further try does not help, or `seconds` are over (negative: without end).
+/// Calls reach_leader() every 0.2 s until it succeeds, another try cannot help (Failure::Kind not_tsrun and secret), or
+/// `seconds` have passed. Negative `seconds`: no time limit. On failure as reach_leader().
 Connection find_leader(const Endpoint& where, Role role, const std::string& secret, double seconds, Failure& failure);
 
 }  // namespace tessera::tsrun

@@ -47,7 +47,7 @@ std::vector<Interface> interfaces() {
   return all;
 }
 
-/// Two shells on one machine agree; two containers, network namespaces or Slurm nodes do not.
+/// Equal for two shells on one machine; different for two containers, network namespaces or Slurm nodes.
 std::string machine_identity() {
   std::string all;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> all;
@@ -64,7 +64,8 @@ std::string fingerprint(const std::string& path) {
   return text(size, " bytes, sum ", crc_text(crc32c(read_file(path))));
 }
 
-/// The program and every argument that is a file, with what they hold; and the words themselves.
+/// Returns what must be equal on all hosts: options, the command line, and a checksum of the program and of every
+/// argument that is a file.
 std::vector<std::string> what_must_agree(const LaunchOptions& options, const std::vector<std::string>& program) {
   const auto sizes = sizes_of(options);
   std::vector<std::string> all = {
@@ -86,8 +87,8 @@ std::vector<std::string> what_must_agree(const LaunchOptions& options, const std
   return all;
 }
 
-/// The job whose processes were all killed and whose state is in this host's memory, if it had the same line. Throws
-/// ConfigError if it still runs.
+/// Looks in this host's memory for the state of a job with the same command whose processes were all killed, and stores
+/// it in `info`. Throws ConfigError if that job still runs.
 void find_left_job(const LaunchOptions& options, HostInfo& info) {
   const int total = sizes_of(options).total;
   for (const auto& job : worker::jobs_of_host()) {
@@ -112,7 +113,7 @@ void find_left_job(const LaunchOptions& options, HostInfo& info) {
   }
 }
 
-/// The program with its full path; a Python file by python3.
+/// Returns the command line with the full path of the program; a Python file is run by python3.
 std::vector<std::string> full_program(const LaunchOptions& options, const Environment& environment) {
   auto words = options.program;
   if (fs::path(words[0]).extension() == ".py") {

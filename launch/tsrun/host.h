@@ -10,44 +10,47 @@ namespace tessera::tsrun {
 
 std::string host_name();
 
-/// The way by which an address of this host is reached: "eth0", 10.77.0.1, and the network "10.77.0.0/24".
+/// A network interface of this host with its IPv4 address and network, for example "eth0", "10.77.0.1", "10.77.0.0/24".
 struct Interface {
   std::string name, address, network;
 };
-/// The interface that has `address`. Throws ConfigError, with all that there are, when none has.
+/// Returns the interface of this host that has `address`. Throws ConfigError, which lists all addresses of this host,
+/// if none has.
 Interface interface_with(const std::string& address);
 bool is_own_address(const std::string& address);
 
-/// What a host brings to the job: told to the leader by the tsrun on it.
+/// What the leader knows about one host of the job. The tsrun on that host fills it in and sends it.
 struct HostInfo {
-  int node_rank = -1;  ///< as given; -1: to be decided
+  int node_rank = -1;  ///< --node_rank; -1: the leader decides
   int workers = 0;
   std::string host, address, interface, network;
-  std::string alias;    ///< the name it must take while the job runs, when another host has its own; else empty
-  std::string machine;  ///< equal for two that see the same processes, network and files
-  std::string tsrun;    ///< the path of this program there
-  std::string folder;   ///< it works in
+  std::string alias;  ///< host name it must use while the job runs, because another host has the same name; else empty
+  std::string machine;  ///< equal for two tsrun that share kernel, processes, network and files
+  std::string tsrun;    ///< path of the tsrun executable on that host
+  std::string folder;   ///< working directory of the program
   std::string log_dir, worker_log_name, bind_core;
-  std::vector<std::string> program;  ///< with its full path
-  std::vector<std::string> given;    ///< what must be equal on all hosts: "--worker_num 8", "tessera", ...
+  std::vector<std::string> program;  ///< command line of the program; the first word is a full path
+  std::vector<std::string>
+      given;  ///< what must be equal on all hosts, as text: options, command line, checksums of files
   Environment environment;
   int cores = 1;
-  std::string left_job;  ///< the id of a job with the same line whose state is in this host's memory; empty: none
-  int left_start = 0;    ///< of that job, the last
-  int left_workers = 0;  ///< of that job
-  bool spare = false;    ///< it gets ranks only when another host is lost; `workers`: how many it has room for
-  std::string called;    ///< the leader's: its name in --hosts or --spares
-  int room = 0;          ///< the leader's: `workers` when it came, which may be another number since a host was lost
-  std::string problem;   ///< why it cannot take part; empty: it can
+  std::string left_job;  ///< id of a killed job with the same command whose state is in this host's memory; empty: none
+  int left_start = 0;    ///< number of the last start of `left_job`
+  int left_workers = 0;  ///< number of workers of `left_job`
+  bool spare = false;    ///< gets ranks only when another host is lost; then `workers` is the number it can take
+  std::string called;    ///< set by the leader: name of the host in --hosts or --spares; else empty
+  int room = 0;         ///< set by the leader: `workers` at the start of the job; `workers` changes when a host is lost
+  std::string problem;  ///< why this host cannot take part; empty: it can
 };
 
-/// This host's, whose way to the leader is `address`. Never throws: what is wrong here is told in `problem`.
+/// Describes this host. `address`: the address of this host that the leader sees. Never throws: an error is reported in
+/// `problem`. Creates the log folder.
 HostInfo describe_this_host(const LaunchOptions& options, const std::string& address);
 
-/// What of HostInfo::given two hosts do not have alike, in words; empty: nothing.
+/// Returns a sentence about the first entry of HostInfo::given that differs between two hosts; empty: all are equal.
 std::string difference(const HostInfo& first, const HostInfo& other);
 
-/// Where the log of a rank on that host goes.
+/// Path of the log file of `rank` on that host; {ip} and {hostname} in the log name are replaced.
 std::string log_of(const HostInfo& host, int rank);
 
 }  // namespace tessera::tsrun

@@ -25,7 +25,7 @@
 namespace tessera::tsrun {
 namespace {
 
-/// "2026-01-31 23:59:59.123", as in the workers' logs.
+/// "2026-01-31 23:59:59.123", the format of the workers' logs.
 std::string clock_words() {
   char words[32];
   timespec now = {};
@@ -36,7 +36,7 @@ std::string clock_words() {
   return words;
 }
 
-/// What other hosts and workers sent must not steer the terminal.
+/// Text from other hosts and workers must not control the terminal.
 std::string without_controls(std::string words) {
   for (auto& c : words)
     if ((static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t') || c == 127) c = '?';
@@ -48,8 +48,8 @@ void make_private_folder(const std::string& path) {
     throw ConfigError(text(path, " cannot be made: ", std::strerror(errno)));
 }
 
-/// The file, made if it is not there, with an exclusive lock; not open if another process has that. Who only looks
-/// whether it is locked has it for a moment.
+/// Opens or creates the file and takes an exclusive lock. Returns a closed descriptor if another process holds the lock
+/// for 0.5 s; a process that only checks for the lock holds it for a moment.
 Descriptor locked(const std::filesystem::path& path) {
   Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file) throw ConfigError(text(path.string(), " cannot be made: ", std::strerror(errno)));
@@ -58,7 +58,7 @@ Descriptor locked(const std::filesystem::path& path) {
   return file;
 }
 
-/// Networks over which ranks and daemons may talk: those by which the hosts reach the leader.
+/// The networks that ranks and daemons may use: those by which the hosts reach the leader.
 std::string networks_of(const Job& job) {
   std::set<std::string> all;
   for (const auto& host : job.hosts) all.insert(host.network);
@@ -67,7 +67,8 @@ std::string networks_of(const Job& job) {
   return list;
 }
 
-/// "10.77.0.1:2,10.77.0.2:2". Neighbours that are one machine are one host for MPI; this one alone needs no name.
+/// "10.77.0.1:2,10.77.0.2:2", for mpirun. Neighbouring hosts that are one machine are one entry; a local job uses
+/// "localhost".
 std::string host_list(const Job& job) {
   if (job.is_local()) return text("localhost:", job.workers);
   std::string list;
@@ -131,10 +132,11 @@ void JobFolders::hold(int first, int ranks) {
   for (int rank = first; rank < first + ranks; rank++) {
     if (held_.count(rank) != 0) continue;
     Descriptor memory(memfd_create("tsrun state", MFD_CLOEXEC));
-    if (!memory) continue;  // then only a file can be the state's place
+    if (!memory) continue;  // then the state can only be in a file
     const auto link = worker::held_state_file(memory_, rank);
-    std::error_code exists;  // the folder of another host's tsrun on this machine
-    if (!std::filesystem::exists(link, exists)) std::filesystem::remove(link, exists);  // of a tsrun that was killed
+    std::error_code exists;  // it may exist: another tsrun of the job on this machine uses the same folder
+    if (!std::filesystem::exists(link, exists))
+      std::filesystem::remove(link, exists);  // left by a tsrun that was killed
     std::filesystem::create_symlink(text("/proc/", getpid(), "/fd/", memory.number()), link, exists);
     held_.emplace(rank, std::move(memory));
   }
@@ -311,16 +313,16 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
   const bool crowded =
       std::any_of(job.hosts.begin(), job.hosts.end(), [](const HostInfo& host) { return host.workers > host.cores; });
   if (geteuid() == 0) add({"--allow-run-as-root"});
-  add({"--enable-recovery"});  // a worker that dies is ours to report, and its peers ours to stop
+  add({"--enable-recovery"});  // tsrun reports a worker that dies and stops the others
   add({"--leave-session-attached", "--bind-to", "none", "--map-by", "slot:OVERSUBSCRIBE"});
-  set("odls_base_sigkill_timeout", "1");  // so long daemons that have lost mpirun wait for workers
+  set("odls_base_sigkill_timeout", "1");  // seconds that daemons without mpirun wait for workers
   set("orte_base_help_aggregate", "0");
   set("mpi_yield_when_idle", crowded ? "1" : "0");
   set("pml", "ob1");
   set("btl", job.is_local() ? "self,vader" : "self,vader,tcp");  // tcp listens at all addresses
   set("oob_tcp_disable_ipv6_family", "true");
   if (!job.is_local()) {
-    // Above the ports that Linux gives to outgoing connections, as those of mpirun (launch/loopback).
+    // Above the ports that Linux uses for outgoing connections, like those of mpirun (launch/loopback).
     for (const char* family : {"v4", "v6"}) {
       set_unless_given(text("btl_tcp_port_min_", family), "62000");
       set_unless_given(text("btl_tcp_port_range_", family), "3000");
@@ -331,11 +333,11 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
   for (const char* segments : {"btl_vader_backing_directory", "osc_sm_backing_directory", "osc_rdma_backing_directory"})
     set(segments, folders.memory());
   set("orte_tmpdir_base", folders.files());
-  set("ras", "^slurm,tm,gridengine,lsf,alps");  // the hosts are those we say
+  set("ras", "^slurm,tm,gridengine,lsf,alps");  // only the hosts of --host
   set("plm", "rsh");
   set("plm_rsh_agent", own_path() + " --as-agent");
   set("plm_rsh_no_tree_spawn", "1");
-  // Not TSRUN_KEY, which MPI would send over the network: mpirun's environment has it, and that of each daemon.
+  // Without TSRUN_KEY, which MPI would send over the network: it is in the environment of mpirun and of each daemon.
   for (const char* name : {"TSRUN_LEADER", "TSRUN_ATTEMPT", "TSRUN_FOLDERS"}) add({"-x", name});
   add({"--host", host_list(job), "-np", std::to_string(job.workers), own_path(), "--as-worker"});
   return words;

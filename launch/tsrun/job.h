@@ -13,15 +13,17 @@
 
 namespace tessera::tsrun {
 
-/// The messages of tsrun: to the screen, and with the time to scheduler.log. Nothing waits for a reader.
+/// Writes the messages of tsrun: to the screen, and with the time to scheduler.log. Never waits for a reader of the
+/// screen.
 class Reporter {
  public:
-  /// Everything also goes to this file from now on; it grows over restarts.
+  /// Appends all further messages to `file`, too. Throws ConfigError if `file` is a symbolic link.
   void keep_in(const std::filesystem::path& file);
+  /// Writes a message to the screen and to the file. Control characters are replaced with '?'.
   void say(const std::string& words, log::LogLevel level = log::LogLevel::info);
-  /// Only to the file.
+  /// Writes a message only to the file.
   void note(const std::string& words);
-  /// That file; empty: there is none.
+  /// Path of the file; empty: there is none.
   const std::string& file() const { return path_; }
 
  private:
@@ -29,29 +31,32 @@ class Reporter {
   std::string path_;
 };
 
-/// Two folders of one name on every host of the job, one for small files, one in memory; deleted with the object, and
-/// by whoever is the last when tsrun itself was killed (guard.h).
+/// The two folders of a job on this host: one for small files ($TMPDIR or /tmp), one in memory (worker::job_folder).
+/// The destructor deletes them. When tsrun was killed, the last process of the job on this host deletes them (guard.h).
 class JobFolders {
  public:
-  /// Makes them, or takes over those of a job with this id whose processes have all been killed. Holds memory for the
-  /// state of the ranks [first, first + ranks) of this host: see worker::held_state_file. Throws ConfigError if a
-  /// living job has them.
+  /// Creates the folders, or takes over those of a job with the id of `record` whose processes have all been killed.
+  /// Holds memory for the state of the ranks [first, first + ranks) of this host (worker::held_state_file). Throws
+  /// ConfigError if a folder cannot be created or another process has locked it, and IoError if the record cannot be
+  /// written.
   JobFolders(worker::JobRecord record, int first, int ranks);
   ~JobFolders();
   JobFolders(const JobFolders&) = delete;
   JobFolders& operator=(const JobFolders&) = delete;
-  /// The same for more ranks.
+  /// Holds memory for the state of the ranks [first, first + ranks), too; ranks that already have it are skipped.
   void hold(int first, int ranks);
-  /// Deletes the state of all ranks: from now on the job has `workers`.
+  /// Deletes the state of all ranks, and records that the job has `workers` workers from now on. Throws Error or
+  /// IoError.
   void forget(int workers);
-  /// Writes into the record that the workers start for the time `start`.
+  /// Writes the number `start` of the current start of the workers, from 0, into the record. Throws IoError.
   void record_start(int start);
-  /// The state stays when this object ends, for the same command or `tessera state`. False if it cannot: it is in
-  /// memory that ends with this process.
+  /// Keeps the folder in memory when this object is destroyed, so that the same command continues from the state and
+  /// `tessera state` sees it. Returns false if the state is in memory that ends with this process.
   bool keep();
-  /// Locked while this process lives, and those that inherited it.
+  /// Descriptor of the lock file. The lock is held while this process, or a process that inherited the descriptor,
+  /// lives.
   int lock() const { return lock_.number(); }
-  /// Deletes what a start of the workers left on this host, but not the state of the program.
+  /// Deletes the files that a start of the workers left on this host, except the state of the program.
   void clear() const;
   const std::string& files() const { return files_; }
   const std::string& memory() const { return memory_; }
@@ -61,69 +66,76 @@ class JobFolders {
   int first_;
   std::string files_, memory_;
   Descriptor lock_;
-  std::map<int, Descriptor> held_;  ///< by rank
+  std::map<int, Descriptor> held_;  ///< memory (memfd) for the state of each rank
   bool kept_ = false;
 };
 
-/// All hosts together, in the order of their ranks.
+/// A job: its options, and its hosts in the order of their ranks. A parameter `host` is an index into `hosts`.
 struct Job {
   LaunchOptions options;
   std::vector<HostInfo> hosts;
-  Endpoint leader;          ///< where workers and other hosts find us
-  std::string id;           ///< names the folders and the job
-  std::string secret, key;  ///< what other hosts and what workers have to know (secret.h)
-  std::string salt;         ///< of the key
+  Endpoint leader;          ///< where workers and other hosts connect to the leader
+  std::string id;           ///< identifies the job; part of the names of its folders
+  std::string secret, key;  ///< `secret` authenticates hosts, `key` workers (secret.h)
+  std::string salt;         ///< random text from which `key` is derived
   int workers = 0;
-  int full_workers = 0;     ///< that it was started with; `workers` may be fewer after the loss of a host
-  int lost_hosts = 0;       ///< so many so far; their tsrun may come again
-  std::string master_addr;  ///< told to the workers
-  int master_port = 0;      ///< told to the workers
+  int full_workers = 0;     ///< number of workers at the start of the job; `workers` may be less after a host was lost
+  int lost_hosts = 0;       ///< number of hosts lost so far; their tsrun may connect again
+  std::string master_addr;  ///< MASTER_ADDR of the workers
+  int master_port = 0;      ///< MASTER_PORT of the workers
 
-  std::string machine;  ///< of the leader
-  std::string log_dir;  ///< of the leader: scheduler.log
+  std::string machine;  ///< HostInfo::machine of the leader
+  std::string log_dir;  ///< folder of scheduler.log on the leader's host
 
-  bool is_local() const;  ///< all workers are on the leader's machine
-  /// Deals the workers of a host that is lost out to its neighbours, so that ranks still go host by host and those of
-  /// the other hosts stay. False if it is the only one: then nothing changes.
+  bool is_local() const;  ///< whether all workers run on the leader's machine
+  /// Removes a lost host and distributes its workers to the hosts before and after it, so that ranks stay contiguous on
+  /// each host and the other ranks keep their host. Returns false, and changes nothing, if it is the only host.
   bool remove_host(std::size_t host);
-  /// Puts these in the place of a host that is lost; `workers` of each says how many of its ranks it gets.
+  /// Replaces a lost host by the hosts `by`; `workers` of each of them is the number of ranks it gets.
   void replace_host(std::size_t host, const std::vector<HostInfo>& by);
+  /// Lowest rank on `host`.
   int first_rank(std::size_t host) const;
   std::vector<int> ranks_on(std::size_t host) const;
   std::size_t host_of(int rank) const;
+  /// Describes the worker of `rank` in the start with number `restart`, from 0.
   WorkerPlace place_of(int rank, int restart) const;
-  /// What MPI calls the host: its address, or its name where several have one address.
+  /// Name of the host for mpirun: its address, or its host name if another machine in the job has the same address.
   std::string mpi_name(std::size_t host) const;
-  /// "host b (10.77.0.2)".
+  /// "b (10.77.0.2)": host name and address.
   std::string words_of(std::size_t host) const;
 };
 
-/// How many ranks of a lost host, `ranks` in all, each spare host gets: all go to the first that has room for them,
-/// else to several in their order. If all together have too little room, each gets more than it has room for; one
-/// without any gets none.
+/// Returns how many of the `ranks` of a lost host each spare host gets; `room[i]` is the number of ranks for which
+/// spare host i has room. All go to the first host with enough room; if none has, to several hosts in their order. If
+/// all hosts together have too little room, those with room get more ranks than they have room for; a host without room
+/// gets none.
 std::vector<int> ranks_for_spares(int ranks, const std::vector<int>& room);
 
-/// The largest of the numbers of ranks `possible` that is at most `most`; 0: there is none.
+/// Returns the largest number in `possible` that is at most `most`; 0 if there is none.
 int most_ranks(const std::vector<int>& possible, int most);
 
-/// How many of the `ranks` each host gets, that has room for so many: host `first` is filled first, then the others in
-/// their order. If all have too little room, the last one gets the rest.
+/// Returns how many of the `ranks` each host gets; `room[h]` is the number of ranks for which host h has room. Host
+/// `first` is filled first, then the others in their order. If all hosts together have too little room, the last host
+/// gets the rest.
 std::vector<int> ranks_of_hosts(int ranks, const std::vector<int>& room, std::size_t first);
 
-/// The local workers that --tail_worker_log names among so many; ids that do not exist name nobody.
+/// Returns the local workers, of `workers` on this host, that --tail_worker_log names: `list` is "0,2" or "-1" (all).
+/// Ids that do not exist are ignored.
 std::vector<int> tailed(const std::string& list, int workers);
 
-/// Leave the terminal, which is told where the logs are and how to stop us: the caller continues as another process
-/// that has no screen.
+/// Continues as a new process in the background without a terminal; the calling process prints where the logs are and
+/// how to stop the job, and exits with code 0. Throws Error if no process can be started.
 void go_on_alone(const std::string& log_dir);
 
-/// Path of the library that keeps mpirun and its daemons on one interface (launch/loopback): beside tsrun in the build,
-/// in the library folder when installed. Empty if it is in neither.
+/// Path of the library that restricts mpirun and its daemons to one network interface (launch/loopback): beside tsrun
+/// in the build, in the library folder when installed. Empty if it is in neither.
 std::string loopback_library();
 
-/// The line that starts `tsrun --as-worker` once for each worker: all that we know about Open MPI's launcher.
+/// Command line of mpirun that starts `tsrun --as-worker` once for each worker. The only place that knows the options
+/// of Open MPI's launcher. Throws ConfigError if mpirun is not found.
 std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders);
-/// What it must not know of Slurm or of another MPI job that we are in, and what the workers need to find us.
+/// Environment of mpirun: that of this process without the variables of Slurm and of another MPI job, plus the
+/// variables by which workers find the leader. `restart`: number of this start, from 0.
 Environment mpirun_environment(const Job& job, const JobFolders& folders, int restart);
 
 }  // namespace tessera::tsrun

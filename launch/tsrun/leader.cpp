@@ -18,8 +18,7 @@
 namespace tessera::tsrun {
 namespace {
 
-/// The command that a job continues with: without --left and its value, which stand before the `program` words at the
-/// end.
+/// The command with which a job is continued: without --left and its value, which come before the last `program` words.
 std::vector<std::string> lasting_words(const std::vector<std::string>& words, std::size_t program) {
   std::vector<std::string> all;
   for (std::size_t i = 0; i < words.size(); i++) {
@@ -32,7 +31,7 @@ std::vector<std::string> lasting_words(const std::vector<std::string>& words, st
   return all;
 }
 
-/// This host's address on the way to another: no packet is sent.
+/// The address of this host on the route to `host`; no packet is sent.
 std::string address_towards(const std::string& host) {
   const Endpoint there = {resolve(host), 9};
   const Descriptor socket = datagram_towards(there);
@@ -70,11 +69,11 @@ class Leader {
     };
     Restarts restarts(job_.options.max_restarts, adopted_ ? 0 : -1, job_.options.restart_window);
     std::vector<int> possible;  // Outcome::possible
-    bool can_shrink = true;     // false: the state could not be saved for that
+    bool can_shrink = true;     // false: the state could not be saved for another number of workers
     const auto start_all = [&](const char* order) {
       auto outcome = start(order);
       restarts.carry_held(outcome);
-      std::error_code absent;  // if all who could tell it were killed with their programs
+      std::error_code absent;  // if all supervisors that could report it were killed with their programs
       if (outcome.held < 0 && std::filesystem::exists(worker::kept_file(folders.memory()), absent)) outcome.held = 0;
       if (!outcome.possible.empty()) possible = outcome.possible;
       placement_.leave_lost_hosts(outcome, folders);
@@ -126,7 +125,8 @@ class Leader {
   }
 
  private:
-  /// Those of this host, with memory for the state of its ranks; the others' tsrun make theirs.
+  /// Creates the folders of this host, with memory for the state of its ranks; the tsrun of each other host creates its
+  /// own.
   JobFolders make_folders() const {
     const worker::JobRecord record = {.id = job_.id,
                                       .command = lasting_words(words_, job_.options.program.size()),
@@ -136,15 +136,15 @@ class Leader {
                                       .start = starts_};
     for (std::size_t h = 0; h < job_.hosts.size(); h++)
       if (!sockets_.hosts[h].open()) return {record, job_.first_rank(h), job_.hosts[h].workers};
-    return {record, -1, 0};  // the first of other hosts on this machine is 0
+    return {record, -1, 0};  // -1: the first rank of other hosts on this machine is 0
   }
 
-  /// The job that most hosts have state of, when its processes were all killed: its id is ours from now on.
+  /// Looks for the job whose processes were all killed and of which most hosts have state, and takes over its id.
   void find_left_job() {
     std::map<std::string, std::pair<int, int>> left;  // number of hosts, last start
     for (const auto& host : job_.hosts) {
       if (host.left_job.empty()) continue;
-      if (host.left_workers != job_.workers) {  // --hosts alone does not tell a host how many there are
+      if (host.left_workers != job_.workers) {  // with --hosts a host does not know the number of workers
         reporter_.say(text("on ", host.host, " the state of a job with this command and ", host.left_workers,
                            " workers is left: `tessera state clean ", host.left_job, "` deletes it there"),
                       log::LogLevel::warning);
@@ -164,18 +164,18 @@ class Leader {
     starts_ = most->second.second + 1;
   }
 
-  /// --left: how its one start ended.
+  /// Completes the outcome of the only start of --left.
   Outcome only_left(Outcome outcome, JobFolders& folders) {
     const bool done = outcome.kind == Outcome::Kind::done, saves = job_.options.left == worker::order_to_save;
     if (!done || !saves) keep_held(outcome, folders);
     if (!done) return outcome;
-    outcome.kind = Outcome::Kind::stopped;  // not the end of the work
+    outcome.kind = Outcome::Kind::stopped;  // the work itself is not done
     outcome.words = saves ? text("the state after iteration ", outcome.held, " is saved; ", outcome.resume)
                           : text("the state after iteration ", outcome.held, " is complete, and stays in memory");
     return outcome;
   }
 
-  /// The state stays in memory, since no checkpoint has it.
+  /// Keeps the state in memory, because no checkpoint contains it.
   void keep_held(Outcome& outcome, JobFolders& folders) {
     kept_ = folders.keep();
     const auto after = outcome.held > 0 ? text(" after iteration ", outcome.held) : "";
@@ -205,8 +205,8 @@ class Leader {
     }
   }
 
-  /// Lets the program write a checkpoint of the state that is in memory, since nobody continues with it. False if it
-  /// could not.
+  /// Starts the program to write a checkpoint of the state that is in memory, because no start continues with it.
+  /// Returns false if it could not.
   template <class Start>
   bool save_held(Outcome& outcome, const Start& start) {
     reporter_.say(outcome.words, log::LogLevel::error);
@@ -244,7 +244,7 @@ class Leader {
       put_listed_self(listed, own);
     }
     sockets_.hosts.resize(job_.hosts.size());
-    // Where others have to come first, that is waited for in the background.
+    // If other hosts must connect first, the background process waits for them.
     if (!job_.options.join) go_on_alone(job_.log_dir);
     if (!job_.log_dir.empty()) reporter_.keep_in(std::filesystem::path(job_.log_dir) / "scheduler.log");
     sockets_.signals = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
@@ -260,11 +260,11 @@ class Leader {
     for (std::size_t h = 0; h < job_.hosts.size(); h++) placement_.welcome(h);
   }
 
-  /// This host's address. Listens for workers and hosts when nobody does yet: only at the interface of that address,
-  /// and only at the loopback interface where all are on this host.
+  /// Returns this host's address, and listens for workers and hosts unless a listener is open: only at the interface of
+  /// that address, and only at the loopback interface if all workers are on this host.
   std::string choose_address(const std::vector<ListedHost>& listed, bool one_host) {
     std::string address = resolve(job_.options.master_addr.empty() ? "127.0.0.1" : job_.options.master_addr);
-    std::string other;  // the first other host's
+    std::string other;  // the first host of the list that is not this one
     for (const auto& host : listed)
       if (const auto there = resolve(host.name); other.empty() && !is_own_address(there)) other = there;
     if (job_.options.master_addr.empty() && !other.empty()) address = address_towards(other);
@@ -277,7 +277,7 @@ class Leader {
     return address;
   }
 
-  /// This host's part of --hosts, if it has one.
+  /// Adds this host to the job if --hosts lists it.
   void put_listed_self(const std::vector<ListedHost>& listed, const HostInfo& own) {
     for (std::size_t h = 0; h < listed.size(); h++) {
       if (!is_own_address(resolve(listed[h].name))) continue;
@@ -289,7 +289,7 @@ class Leader {
     }
   }
 
-  /// --spares: the job must survive the loss of a host, and the leading one is none.
+  /// --spares: at least one other host must have ranks, and this host cannot be a spare, because its loss ends the job.
   static void check_spares(const std::vector<ListedHost>& listed, const std::vector<ListedHost>& spares) {
     const auto is_own = [](const ListedHost& host) { return is_own_address(resolve(host.name)); };
     if (!spares.empty() && std::all_of(listed.begin(), listed.end(), is_own))
@@ -300,7 +300,7 @@ class Leader {
         throw ConfigError(text("--spares: ", spare.name, " is this host, whose loss ends the job; list another one"));
   }
 
-  /// The tsrun of every other listed host, through the agent; it is told the rest on its stdin.
+  /// Starts tsrun on every other listed host through the agent; it reads the rest from standard input.
   void start_listed(const std::vector<ListedHost>& listed, bool spare, Rendezvous& gathering) {
     for (std::size_t h = 0; h < listed.size(); h++) {
       if (is_own_address(resolve(listed[h].name))) continue;
@@ -339,7 +339,7 @@ class Leader {
     return outcome.code;
   }
 
-  /// What they still show comes before our last words.
+  /// Waits until the hosts have shown their last output, so that it comes before the leader's last message.
   void wait_for_hosts() {
     for (const double until = now() + 2; now() < until;) {
       bool any = false;
@@ -359,9 +359,9 @@ class Leader {
   Reporter reporter_;
   Agents agents_{job_, sockets_, reporter_, words_};
   Placement placement_{job_, sockets_, agents_, reporter_};
-  bool adopted_ = false;  ///< the state of an earlier job
-  bool kept_ = false;     ///< the state stays after the end
-  int starts_ = 0;        ///< of the workers so far
+  bool adopted_ = false;  ///< continues from the state of an earlier job
+  bool kept_ = false;     ///< the state stays in memory after the end
+  int starts_ = 0;        ///< number of starts of the workers so far
 };
 
 }  // namespace

@@ -5,12 +5,13 @@
 
 namespace tessera::tsrun {
 
-/// The leading tsrun of a job: waits for the other hosts or starts them, starts the workers, watches them, starts
-/// them again if it may, says why it ends. Returns the exit code.
+/// Runs the leading tsrun of a job: waits for the other hosts or starts them, starts and monitors the workers, restarts
+/// them if allowed, and reports why the job ended. Returns the exit code of tsrun. Throws ConfigError if the hosts or
+/// options do not fit together, and Error if hosts are missing after --cluster_time_out.
 ///
-///   words     the command line that `options` were read from, for the other hosts
-///   secret    what the other hosts have to know; empty: nothing
-///   listener  where they come, when it is open already
+///   words     the command line from which `options` were read; sent to the hosts that the leader starts
+///   secret    the secret that other hosts must know; empty: none
+///   listener  the socket to which other hosts connect; not open: lead() opens one
 int lead(const LaunchOptions& options, const std::vector<std::string>& words, const std::string& secret,
          Descriptor listener = Descriptor());
 

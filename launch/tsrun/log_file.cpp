@@ -24,12 +24,12 @@ namespace tessera::tsrun {
 namespace {
 
 constexpr std::uint64_t most_copied_at_once = 1 << 20;
-constexpr int pipe_bytes = 1 << 20;             // what a program may print while nobody takes it
-constexpr std::size_t most_waiting = 16 << 20;  // to be written by the thread
-constexpr std::size_t tail_bytes = 1 << 16;     // kept in memory
+constexpr int pipe_bytes = 1 << 20;             // size of the pipe: output that the program can print before take()
+constexpr std::size_t most_waiting = 16 << 20;  // bytes that wait for the thread that writes the file
+constexpr std::size_t tail_bytes = 1 << 16;     // bytes of output kept in memory
 constexpr std::size_t longest_told_line = 4096;
 constexpr double last_flush_seconds = 2;
-constexpr std::string_view header_mark = "==== ";  // begins the line between two starts
+constexpr std::string_view header_mark = "==== ";  // start of the line that separates two starts
 
 std::uint64_t size_of(const std::filesystem::path& path) {
   std::error_code absent;
@@ -48,15 +48,15 @@ std::string read_part(const std::filesystem::path& path, std::uint64_t from, std
 
 }  // namespace
 
-/// The file, and what waits to be written to it by the thread.
+/// The file, and the bytes that wait for the thread that writes it.
 struct WorkerLog::File {
   std::filesystem::path path;
   Descriptor file;
   std::mutex mutex;
   std::condition_variable changed;
   std::string waiting;        // to be written
-  std::uint64_t dropped = 0;  // bytes since the last that were written
-  std::string problem;        // the first
+  std::uint64_t dropped = 0;  // bytes dropped since the last successful write
+  std::string problem;        // the first problem
   bool writes = false, ends = false;
 
   void add(const char* bytes, std::size_t count) {
@@ -94,7 +94,7 @@ struct WorkerLog::File {
     }
   }
 
-  /// How many bytes the file took; errno tells why not all.
+  /// Returns the number of bytes written; if it is less than all, errno says why.
   std::size_t write_all(const std::string& bytes) const {
     std::size_t done = 0;
     while (done < bytes.size()) {
@@ -118,7 +118,7 @@ WorkerLog::WorkerLog(const std::filesystem::path& path, const std::string& heade
   writing_ = Descriptor(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   fcntl(ends[0], F_SETPIPE_SZ, pipe_bytes);
-  signal(SIGXFSZ, SIG_IGN);  // a limit for the size of files is the worker's; here it is an error like a full disk
+  signal(SIGXFSZ, SIG_IGN);  // a worker's file size limit is an error here, like a full disk
   if (const auto line = text(header_mark, header, "\n"); size_of(path) > 0) file_->add(line.data(), line.size());
   std::thread([file = file_] { file->run(); }).detach();
 }
@@ -205,8 +205,8 @@ void LogFollower::show(Followed& one, bool all, std::size_t share) {
   skip_old(one);
   std::string lines;
   std::uint64_t shown = 0;
-  // One part at a time unless nothing more comes: whoever prints faster than we can copy must not keep us from all
-  // else.
+  // One part per call unless `all`: a program that prints faster than lines can be copied must not keep the caller from
+  // its other work.
   for (bool more = true; more && lines.size() < share; more = all) {
     const auto size = size_of(one.path);
     if (size <= one.read) break;
@@ -235,7 +235,7 @@ void LogFollower::show(Followed& one, bool all, std::size_t share) {
   screen_.echo(std::move(lines), one.path.string(), shown);
 }
 
-/// Of a file with more than may wait, half of that is left.
+/// If more than most_behind_ bytes of a file wait, skips all but the last half of that.
 void LogFollower::skip_old(Followed& one) const {
   const auto size = size_of(one.path);
   if (size <= one.read || size - one.read <= most_behind_) return;

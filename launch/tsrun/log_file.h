@@ -12,55 +12,57 @@
 
 namespace tessera::tsrun {
 
-/// What a worker prints, both streams, on its way through a pipe to the log file. The last lines are kept in memory, so
-/// they can be reported also when the file could not take them. A thread of its own writes the file: a disk that is
-/// slow or full never makes the worker wait. What the file cannot take is dropped, and counted in the file when it can
-/// be written again.
+/// The log of one worker: takes what the program prints (stdout and stderr) from a pipe and writes it to a file. Keeps
+/// the last lines in memory, so they can be reported even if the file could not be written. A separate thread writes
+/// the file, so a slow or full disk never makes the worker wait. Output that the file cannot take is dropped; when the
+/// file can be written again, a line in it says how many bytes are missing.
 class WorkerLog {
  public:
-  /// Opens the file to grow. An older one is kept: a line `header` parts what it holds from what comes.
-  /// Throws IoError, also for a symbolic link, which is not followed.
+  /// Opens `path` for appending. If it already has content, a line with `header` separates old and new output. Throws
+  /// IoError if it cannot be opened or is a symbolic link, and Error if there is no pipe.
   WorkerLog(const std::filesystem::path& path, const std::string& header);
   ~WorkerLog();
   WorkerLog(const WorkerLog&) = delete;
   WorkerLog& operator=(const WorkerLog&) = delete;
 
-  /// The program's end of the pipe; close it here when the program has it.
+  /// The program's end of the pipe. The caller closes it after the program has inherited it.
   Descriptor& program_end() { return writing_; }
-  /// Readable when there is something to take; -1 when nobody can print any more.
+  /// Descriptor to poll for output; -1 when no process can write to the pipe any more.
   int number() const { return reading_.number(); }
-  /// Take what has been printed; nothing waits.
+  /// Takes the output that is in the pipe; does not wait.
   void take();
-  /// Wait until the file has what was taken, for at most so long.
+  /// Waits until everything taken so far is written to the file, for at most `seconds`.
   void flush(double seconds);
-  /// The last `count` lines that were printed; each is cut at 4096 bytes.
+  /// The last `count` lines of output; each line is cut to 4096 bytes.
   std::vector<std::string> last_lines(std::size_t count) const;
-  /// "worker_0.log: cannot be written: No space left on device" since something was dropped; else empty.
+  /// Path and reason once output was dropped, for example "worker_0.log: cannot be written: No space left on device";
+  /// else empty.
   std::string problem() const;
 
  private:
   struct File;
-  std::shared_ptr<File> file_;  ///< shared with the thread, which may outlive this when a disk hangs
+  std::shared_ptr<File> file_;  ///< shared with the thread, which may outlive this object when a disk hangs
   Descriptor reading_, writing_;
   std::string tail_;
 };
 
-/// Shows what files gain, whole lines, each with its label before it. Takes from the files no more than the screen has
-/// room for: what a slow reader has not taken yet waits in the files.
+/// Copies lines that are appended to log files to the screen, each with a label in front. Reads from the files only as
+/// much as the screen has room for; the rest stays in the files until the reader of the screen catches up.
 class LogFollower {
  public:
-  /// `tell` gets one line about what is not shown at all. `most_behind`: bytes of a file that may wait for a slow
-  /// reader; when there are more, the older ones are left out.
+  /// `tell`: called with one line about output that is not shown. `most_behind`: maximum number of bytes of one file
+  /// that wait for a slow reader; if there are more, the oldest are skipped.
   LogFollower(Screen& screen, std::function<void(const std::string&)> tell, std::uint64_t most_behind = 16 << 20)
       : screen_(screen), tell_(std::move(tell)), most_behind_(most_behind) {}
-  /// From what the file holds now on; it need not exist yet.
+  /// Follows `path` from its present end. The file need not exist yet. `label`: text in front of each line.
   void add(const std::filesystem::path& path, const std::string& label);
-  /// Whether it shows that file, and all that this holds is shown.
+  /// Whether `path` is followed and everything in it has been shown.
   bool shows(const std::filesystem::path& path) const;
-  /// Show what has come since and the screen has room for; nothing waits. Of each file at most 1 MiB, so that other
-  /// work of the caller is not kept waiting. `all`: more, and also a last line without its end.
+  /// Shows new complete lines for which the screen has room, at most 1 MiB of each file; does not wait. `all`: more
+  /// than 1 MiB, and also a last line without a line end.
   void show(bool all = false);
-  /// Show all that is left, as long as the reader takes something every `patience` seconds. The rest is left out.
+  /// Shows everything that is left, as long as the reader of the screen takes something within `patience` seconds.
+  /// Skips the rest and reports it through `tell`.
   void finish(double patience = Screen::reader_patience);
 
  private:
@@ -68,9 +70,9 @@ class LogFollower {
     std::filesystem::path path;
     std::string label;
     std::uint64_t read = 0;
-    std::string rest;            ///< a line that has no end yet
-    std::uint64_t left_out = 0;  ///< bytes that are not told yet
-    bool inside_line = false;    ///< what comes next is the end of a line whose beginning was left out
+    std::string rest;            ///< beginning of a line whose end has not been written yet
+    std::uint64_t left_out = 0;  ///< skipped bytes that have not been reported yet
+    bool inside_line = false;    ///< the next bytes are the end of a line whose beginning was skipped
   };
   void show(Followed& one, bool all, std::size_t share);
   void skip_old(Followed& one) const;

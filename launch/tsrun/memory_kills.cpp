@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The number behind "oom_kill" in a file of lines "name number".
+/// The number after "oom_kill" in a file with lines "name number".
 std::optional<std::uint64_t> count_in(const fs::path& path) {
   std::ifstream file(path);
   std::string name;

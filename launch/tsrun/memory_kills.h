@@ -4,8 +4,8 @@
 
 namespace tessera::tsrun {
 
-/// How many processes the system has killed for memory so far: in this process's cgroup (version 1 or 2), or, where
-/// none tells, in the whole machine.
+/// Number of processes that the system's out-of-memory killer has killed so far: in this process's cgroup (version 1 or
+/// 2), or on the whole machine if the cgroup does not count them. 0 if unknown.
 std::uint64_t memory_kills();
 
 }  // namespace tessera::tsrun

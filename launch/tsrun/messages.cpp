@@ -13,17 +13,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int deepest = 8;  // arrays and objects within each other; a start message has 3
+constexpr int deepest = 8;  // maximum nesting of arrays and objects; a start message has 3
 constexpr std::size_t longest_list = 100000, longest_words = 1 << 20;
 
-/// What a number may be.
+/// The range of a number, inclusive.
 struct Range {
   std::int64_t least = 0, most = 0;
 };
 constexpr Range rank_range = {0, (1 << 20) - 1}, count_range = {0, 1 << 20}, port_range = {0, 65535};
 constexpr Range code_range = {0, 255}, signal_range = {0, 64}, any_int = {INT_MIN, INT_MAX};
 
-/// What a string may be.
+/// The allowed content of a string.
 enum class Form {
   words,  ///< anything but NUL
   line,   ///< no control characters: paths and names
@@ -55,7 +55,7 @@ template <class Type>
 constexpr bool is_structure =
     std::is_class_v<Type> && !std::is_same_v<Type, std::string> && !std::is_same_v<Type, Environment>;
 
-// The fields of every struct, with their limits. The only list; Reader and Writer below go through it.
+// The fields of every struct, with their limits. Reader and Writer below both use this list.
 
 template <class Fields, class Message>
 requires std::is_empty_v<Message>
@@ -270,7 +270,7 @@ void fields(Fields& f, OrdersMessage& m) {
   f("environment", m.environment);
 }
 
-/// Takes fields out of an object; problem() names the first that is missing or wrong, or an entry that is not a field.
+/// Reads fields from a JSON object; problem() names the first field that is missing or wrong, or unknown entries.
 class Reader {
  public:
   Reader(const Json& object, std::string name, std::size_t known = 0)
@@ -351,7 +351,7 @@ class Reader {
   std::size_t taken_;
 };
 
-/// Puts fields into an object.
+/// Writes fields to a JSON object.
 class Writer {
  public:
   explicit Writer(Json& object) : object_(object) {}
@@ -385,7 +385,7 @@ class Writer {
   Json& object_;
 };
 
-/// How far arrays and objects stand within each other, without parsing them.
+/// Whether arrays and objects are nested too deeply; does not parse the line.
 bool is_too_deep(const std::string& line) {
   int depth = 0;
   bool in_string = false;
@@ -405,7 +405,7 @@ bool is_too_deep(const std::string& line) {
   return false;
 }
 
-/// What stands in a log about a kind that came from anybody.
+/// Text for a log about a message kind that any program may have sent.
 std::string printable(const std::string& kind) {
   return kind.size() <= 32 && fits(kind, Form::token) ? text("'", kind, "'") : "with an invalid name";
 }

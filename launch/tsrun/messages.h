@@ -14,164 +14,167 @@
 
 namespace tessera::tsrun {
 
-// The messages between the processes of tsrun: one struct for each kind. On the wire a message is one line, a JSON
-// object whose "is" is the kind. messages.cpp lists the fields of each struct with their limits; writing and parsing
-// both use that list. Nothing else reads JSON that came from a connection.
+// The messages between the processes of tsrun, one struct for each kind. A message is one line of text: a JSON object
+// whose entry "is" holds the kind. messages.cpp lists the fields of each struct with their limits; both encode() and
+// parse() use that list. No other code reads JSON from a connection. "Supervisor" is the process beside a worker
+// (worker.h).
 
-// The first four are the handshake (handshake.h).
+// The first four messages are the handshake (handshake.h).
 
-/// Of who connects to the leader: what it is, a nonce, and what it calls its host.
+/// Client to leader: role ("host" or "worker"), nonce, and host name of the client.
 struct HelloMessage {
   static constexpr const char* kind = "hello";
   std::string role, nonce, host;
 };
-/// The leader's answer.
+/// Leader to client: the nonce of the leader.
 struct ChallengeMessage {
   static constexpr const char* kind = "challenge";
   std::string nonce;
 };
+/// Client to leader: proof that the client knows the secret.
 struct ProofMessage {
   static constexpr const char* kind = "proof";
   std::string proof;
 };
-/// The proof was right; this is the leader's.
+/// Leader to client: the client's proof is correct; proof that the leader knows the secret.
 struct ProvenMessage {
   static constexpr const char* kind = "proven";
   std::string proof;
 };
-/// The tsrun of another host introduces itself. `called`: its name in --hosts, or empty.
+/// Host to leader: describes the host. `called`: its name in --hosts or --spares; empty if it is not listed.
 struct HostMessage {
   static constexpr const char* kind = "host";
   HostInfo info;
   std::string called;
 };
-/// The leader's answer to a host: listen for the other hosts, and repeat the token.
+/// Leader to host: listen for connections of the other hosts, and send `token` back.
 struct ListenMessage {
   static constexpr const char* kind = "listen";
   std::string token;
 };
-/// The host listens at that port (0: it cannot). With it, it is admitted.
+/// Host to leader: it listens at `port` (0: it cannot). The leader then admits the host.
 struct ListeningMessage {
   static constexpr const char* kind = "listening";
   std::string token;
   int port = 0;
 };
-/// Connect to these.
+/// Leader to host: connect to all `targets`, to check that the hosts can reach each other.
 struct TryMessage {
   static constexpr const char* kind = "try";
   std::vector<Target> targets;
 };
-/// Those that could not be connected to, with the reason.
+/// Host to leader: the targets that could not be reached, each with the reason.
 struct TriedMessage {
   static constexpr const char* kind = "tried";
   std::vector<std::string> failed;
 };
-/// All hosts have come, or a spare host gets ranks.
+/// Leader to host: all hosts have come, or this spare host gets ranks.
 struct WelcomeMessage {
   static constexpr const char* kind = "welcome";
-  std::string id;    ///< of the job; names its folders
-  std::string salt;  ///< for the key of the workers (secret.h)
-  std::string alias;
-  int first_rank = 0, ranks = 0;  ///< of this host
-  int workers = 0;                ///< of the job
-  bool forget = false;            ///< state of this job in this host's memory is old: delete it
+  std::string id;                 ///< id of the job; part of the names of its folders
+  std::string salt;               ///< random text from which the workers' key is derived (secret.h)
+  std::string alias;              ///< host name to use while the job runs; empty: its own
+  int first_rank = 0, ranks = 0;  ///< ranks on this host: [first_rank, first_rank + ranks)
+  int workers = 0;                ///< workers of the job
+  bool forget = false;            ///< delete the state of this job in this host's memory, because it is old
 };
-/// The job runs, and this host waits as a spare.
+/// Leader to host: the job runs, and this host waits as a spare host.
 struct WaitMessage {
   static constexpr const char* kind = "wait";
-  std::string words;  ///< who waits for what, for its screen
+  std::string words;  ///< text for the screen of the host
 };
-/// A host was lost, or is back: this one has these ranks from now on.
+/// Leader to host: after a host was lost or came back, this host has other ranks.
 struct PlaceMessage {
   static constexpr const char* kind = "place";
   int first_rank = 0, ranks = 0;
-  int workers = 0;      ///< of the job
-  bool forget = false;  ///< the state in memory is that of other ranks: delete it
+  int workers = 0;      ///< workers of the job
+  bool forget = false;  ///< delete the state in memory, because it belongs to another number of workers
 };
-/// The host or the job is refused; the host ends with `code`.
+/// Leader to host or client: it is refused. A host ends with exit code `code`.
 struct RefusedMessage {
   static constexpr const char* kind = "refused";
   int code = 0;
   std::string words;
 };
-/// The job has ended.
+/// Leader to host: the job has ended with exit code `code`.
 struct EndMessage {
   static constexpr const char* kind = "end";
   int code = 0;
   std::string words;
-  bool keep = false;  ///< the state of the workers stays for the same command
+  bool keep = false;  ///< keep the state of the workers in memory for the next run of the same command
 };
-/// Seconds between two heartbeats.
+/// Interval between heartbeats, in seconds.
 inline constexpr double heartbeat_seconds = 1;
-/// The sender is alive. `place`: where its worker stands, if it watches one.
+/// Any direction: the sender is alive. `place`: from a supervisor, the coordinates and the iteration of its worker.
 struct HeartbeatMessage {
   static constexpr const char* kind = "heartbeat";
   std::string place;
 };
-/// To the leader: this signal came on a host. To a worker: pass it to the program.
+/// Host to leader: this signal was sent to the tsrun on the host. Leader to supervisor: send it to the program.
 struct SignalMessage {
   static constexpr const char* kind = "signal";
   int signal = 0;
 };
-/// A host could not do what it was asked for.
+/// Host to leader: the host could not do what the leader asked for.
 struct FailedMessage {
   static constexpr const char* kind = "failed";
   std::string words;
 };
-/// To a host: run this shell command, the daemon of MPI.
+/// Leader to host: run this shell command, which starts MPI's daemon.
 struct RunMessage {
   static constexpr const char* kind = "run";
   std::string words;
 };
-/// Kill what runs. `hang`: because some worker hangs, so one that is in no operation with others tells its stacks
-/// first.
+/// Leader to host or supervisor: kill what runs. `hang`: the reason is that a worker hangs; a supervisor whose worker
+/// is in no operation with other workers first has the stacks of its threads written to its log.
 struct StopMessage {
   static constexpr const char* kind = "stop";
   bool hang = false;
 };
-/// The job is done: end.
+/// Leader to supervisor: the job is done; end.
 struct LeaveMessage {
   static constexpr const char* kind = "leave";
 };
-/// mpirun's remote shell asks for a command on a host.
+/// Agent (mpirun's remote shell) to leader: run the command `words` on `host`.
 struct AgentMessage {
   static constexpr const char* kind = "agent";
   std::string host, words;
 };
-/// The supervisor of a worker introduces itself.
+/// Supervisor to leader: its rank and the number of the start to which it belongs.
 struct WorkerMessage {
   static constexpr const char* kind = "worker";
   int attempt = 0, rank = 0;
   std::string host;
 };
-/// The program is about to wait for the other workers.
+/// Supervisor to leader: the program is about to wait for the other workers in MPI_Init.
 struct JoiningMessage {
   static constexpr const char* kind = "joining";
 };
-/// The program has met the other workers.
+/// Supervisor to leader: the program has connected to the other workers.
 struct JoinedMessage {
   static constexpr const char* kind = "joined";
 };
+/// Supervisor to leader: how the program ended.
 struct EndedMessage {
   static constexpr const char* kind = "ended";
   WorkerEnd end;
 };
-/// The worker's log cannot be written; the program continues.
+/// Supervisor to leader: the worker's log cannot be written; the program continues.
 struct LogFailedMessage {
   static constexpr const char* kind = "log_failed";
   std::string words;
 };
-/// From a supervisor: how the work of the program is continued, as the program told it.
+/// Supervisor to leader: how to resume the run, as the program reported it.
 struct ResumeMessage {
   static constexpr const char* kind = "resume";
   std::string words;
 };
-/// From a supervisor: the numbers of ranks with which the program can be continued, as it told.
+/// Supervisor to leader: the numbers of ranks with which the program can resume, as it reported them.
 struct RanksMessage {
   static constexpr const char* kind = "ranks";
   std::vector<int> ranks;
 };
-/// To a supervisor: start the program.
+/// Leader to supervisor: start the program.
 struct StartMessage {
   static constexpr const char* kind = "start";
   WorkerPlace place;
@@ -180,63 +183,66 @@ struct StartMessage {
   std::string folder;
   Environment environment;
   std::string bind_core, log, launch_folder, order, header;
-  int lease = 0, longest_save = 0, leader_time_out = 0;  ///< seconds: LaunchOptions
+  int lease = 0, longest_save = 0, leader_time_out = 0;  ///< seconds; see LaunchOptions
 };
-/// What a host that --hosts starts gets on its standard input.
+/// Leader to a tsrun that it starts for --hosts or --spares, on that tsrun's standard input.
 struct OrdersMessage {
   static constexpr const char* kind = "orders";
-  std::string secret;  ///< of the job
-  std::vector<std::string> words;
-  std::string called;
+  std::string secret;              ///< secret of the job
+  std::vector<std::string> words;  ///< command line of the leader
+  std::string called;              ///< name of the host in --hosts or --spares
   int node_rank = 0, workers = 0;
   bool spare = false;
   Environment environment;
 };
 
-// What each receiver understands. Any other kind is an error there.
+// The kinds of message that each receiver accepts in each state. Any other kind is an error there.
 using AnyMessage =
     std::variant<HelloMessage, ChallengeMessage, ProofMessage, ProvenMessage, HostMessage, ListenMessage,
                  ListeningMessage, TryMessage, TriedMessage, WelcomeMessage, WaitMessage, PlaceMessage, RefusedMessage,
                  EndMessage, HeartbeatMessage, SignalMessage, FailedMessage, RunMessage, StopMessage, LeaveMessage,
                  AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage,
                  ResumeMessage, RanksMessage, StartMessage, OrdersMessage>;
-/// The leader from a connection that has not proven the secret.
+/// Accepted by the leader from a connection whose handshake is not complete.
 using UnauthenticatedMessage = std::variant<HelloMessage, ProofMessage>;
-/// The leader, while it waits for hosts, from one that has, but is not admitted.
+/// Accepted by the leader after the handshake, while it waits for hosts.
 using RendezvousMessage = std::variant<HostMessage, ListeningMessage>;
-/// The leader, while the job runs, from one that has, but is not admitted.
+/// Accepted by the leader after the handshake, while the job runs, until the connection is admitted.
 using PendingMessage = std::variant<HostMessage, ListeningMessage, AgentMessage, WorkerMessage>;
-/// The leader from an admitted host.
+/// Accepted by the leader from an admitted host.
 using FromHostMessage = std::variant<HeartbeatMessage, SignalMessage, FailedMessage, TriedMessage>;
-/// The leader from an admitted worker's supervisor.
+/// Accepted by the leader from an admitted supervisor.
 using FromWorkerMessage = std::variant<HeartbeatMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage,
                                        ResumeMessage, RanksMessage>;
-/// A host from the leader.
+/// Accepted by a host from the leader.
 using ToHostMessage = std::variant<ListenMessage, TryMessage, WelcomeMessage, WaitMessage, PlaceMessage, RunMessage,
                                    StopMessage, RefusedMessage, EndMessage, HeartbeatMessage>;
-/// A supervisor from the leader.
+/// Accepted by a supervisor from the leader.
 using ToWorkerMessage = std::variant<StartMessage, SignalMessage, StopMessage, LeaveMessage, HeartbeatMessage>;
 
-/// Who connects, from whoever answers there.
+/// Accepted by a client during the handshake.
 using AnswerMessage = std::variant<ChallengeMessage, ProvenMessage, RefusedMessage>;
-/// A host that --hosts starts, from its standard input.
+/// Accepted on standard input by a tsrun that a leader started.
 using InputMessage = std::variant<OrdersMessage>;
 
-/// The message in a line, or nothing and the reason in `why`. Never throws because of what the line holds.
+/// Parses one line. Returns nothing and stores the reason in `why` if the line is not a message of a kind in `Any`
+/// whose fields are within their limits. Does not throw for any content of `line`.
 template <class Any>
 std::optional<Any> parse(const std::string& line, std::string& why);
 
-/// The line of a message, without its end. NUL characters become spaces, bytes that are not UTF-8 the character U+FFFD.
+/// Returns the line of a message, without line end. NUL characters become spaces, and bytes that are not UTF-8 become
+/// U+FFFD.
 template <class Message>
 std::string encode(const Message& message);
 
+/// Sends a message; does nothing if the connection is not open.
 template <class Message>
 void send(Connection& connection, const Message& message) {
   if (connection.open()) connection.send(encode(message));
 }
 
-/// The next message that has come whole. Nothing when there is none yet, or when the line is none that this receiver
-/// understands: the connection is then closed, with the reason in its problem().
+/// Returns the next complete message that has been read. Nothing if there is none, or if the line is not a message that
+/// this receiver accepts: then the connection is closed, with the reason in its problem().
 template <class Any>
 std::optional<Any> next_message(Connection& connection) {
   const auto line = connection.take_line();
@@ -247,7 +253,7 @@ std::optional<Any> next_message(Connection& connection) {
   return message;
 }
 
-/// All messages that have come; nothing waits.
+/// Reads what has arrived and returns all complete messages; does not wait.
 template <class Any>
 std::vector<Any> receive(Connection& connection) {
   std::vector<Any> all;
@@ -256,7 +262,7 @@ std::vector<Any> receive(Connection& connection) {
   return all;
 }
 
-/// For std::visit: one function for each kind of message.
+/// For std::visit: combines one function for each kind of message.
 template <class... Functions>
 struct Cases : Functions... {
   using Functions::operator()...;

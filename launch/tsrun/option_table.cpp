@@ -35,7 +35,7 @@ bool truth(const std::string& given) {
   return word == "true";
 }
 
-/// The same for an environment variable, which may also be 1 or 0.
+/// The same for an environment variable, where 1 and 0 are also allowed.
 bool truth_of_variable(const std::string& word) {
   try {
     return word == "1" || (word != "0" && truth(word));
@@ -132,7 +132,7 @@ void put_tail(LaunchOptions& o, const std::string& word) {
   o.tail = word.empty() ? "-1" : word;
 }
 
-/// 0 none, 1 stdout, 2 stderr, 3 both, or a list such as 0:3,1:1.
+/// Values: 0 none, 1 stdout, 2 stderr, 3 both, or a list such as 0:3,1:1.
 bool any_stream(const std::string& word) { return word.find_first_not_of("0:,") != std::string::npos; }
 
 void put_redirects(LaunchOptions& o, const std::string& word) {

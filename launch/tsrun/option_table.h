@@ -8,21 +8,21 @@
 
 namespace tessera::tsrun {
 
-/// One option: how it is written, who has it, what it means and what it does.
+/// One option: how it is written, which dialect has it, what it means and what it does.
 struct OptionRow {
-  std::string name;   ///< "--worker_num"; names with _ are also read with -
-  std::string brief;  ///< "-r", or empty
+  std::string name;   ///< for example "--worker_num"; '-' and '_' inside the name are equivalent
+  std::string brief;  ///< short form such as "-r"; empty: none
   Dialect dialect;
-  std::string value;  ///< "N" in the help; empty: takes none
+  std::string value;  ///< placeholder of the value in the help, for example "N"; empty: the option takes no value
   std::string meaning;
-  /// Puts the value into the options; throws ConfigError with what is wrong about it.
+  /// Stores `value` in the options. Throws ConfigError, without the option's name, if the value is wrong.
   std::function<void(LaunchOptions&, const std::string& value)> put;
 };
 
 /// Every option of `tsrun`, in the order of the help.
 std::vector<OptionRow> option_table();
 
-/// The environment variables of MindIO TTP that tsrun reads, as rows of the table.
+/// The environment variables of MindIO TTP that tsrun reads, in the same form.
 std::vector<OptionRow> ttp_table();
 
 }  // namespace tessera::tsrun

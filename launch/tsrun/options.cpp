@@ -11,9 +11,9 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr int host_lease_margin = 2;  // seconds: a heartbeat, and the end of the workers
+constexpr int host_lease_margin = 2;  // seconds: one heartbeat, and time to end the workers
 
-/// "--Nproc-per-node" does not exist, "--nproc-per-node" does: '-' and '_' are one letter inside a name.
+/// "--nproc-per-node" becomes "--nproc_per_node": '-' and '_' inside a name are equivalent; upper case is not changed.
 std::string plain(std::string name) {
   if (name.rfind("--", 0) == 0) std::replace(name.begin() + 2, name.end(), '-', '_');
   return name;
@@ -65,7 +65,7 @@ class OptionsReader {
     }
   }
 
-  /// Reads words[at] and its value; returns where the next option begins.
+  /// Reads words[at] and its value; returns the index of the next option.
   std::size_t read_one(const std::vector<std::string>& words, std::size_t at) {
     const auto& word = words[at];
     auto equal = word.find('=');
@@ -96,7 +96,7 @@ class OptionsReader {
     return at + (here ? 1 : 2);
   }
 
-  /// Exclusive options of one dialect decide; those of two contradict each other.
+  /// Options of one launcher decide the dialect; options of both are an error.
   void settle_dialect() {
     std::map<Dialect, std::vector<std::string>> exclusive;
     for (const auto& row : table_)
@@ -146,7 +146,7 @@ class OptionsReader {
     }
   }
 
-  /// A host that is cut off must have ended its workers before the leader starts their ranks elsewhere.
+  /// A host that is cut off must have ended its workers before the leader starts their ranks on other hosts.
   void check_time_outs() {
     const auto& o = options_;
     if (o.host_lease + host_lease_margin > o.host_time_out)

@@ -10,66 +10,71 @@
 
 namespace tessera::tsrun {
 
-/// Whose words a command line uses. Options of both may stand beside either.
+/// Which launcher's options a command line uses. Options of `either` can be combined with those of both launchers.
 enum class Dialect { either, msrun, torchrun };
 
-/// What `tsrun` was told, in the words of the command line. Defaults are those of the dialect.
+/// The options of `tsrun`, named as on the command line. An option that was not given has the default of its dialect.
 struct LaunchOptions {
   Dialect dialect = Dialect::either;
 
-  std::optional<int> worker_num, local_worker_num;  ///< msrun: of the whole job, of this host
-  std::optional<int> nnodes, nproc_per_node;        ///< torchrun
+  std::optional<int> worker_num, local_worker_num;  ///< msrun: workers of the job and of this host
+  std::optional<int> nnodes, nproc_per_node;        ///< torchrun: hosts, and workers of each host
   std::string master_addr;                          ///< empty: 127.0.0.1
-  std::optional<int> master_port;                   ///< one host: any free port when absent
-  int node_rank = -1;                               ///< -1: the leader decides
+  std::optional<int> master_port;                   ///< absent: any free port on one host, else the dialect's default
+  int node_rank = -1;                               ///< rank of this host; -1: the leader decides
   std::string hosts, host_file, agent = "ssh";
-  std::string spares;   ///< hosts that get ranks only when another one is lost, as `hosts`
-  bool spare = false;   ///< this host is one
-  bool shrink = false;  ///< --after_host_loss
+  std::string spares;   ///< list of spare hosts, in the format of `hosts`; they get ranks only when a host is lost
+  bool spare = false;   ///< this host is a spare host
+  bool shrink = false;  ///< --after_host_loss shrink: continue with fewer workers if the remaining hosts lack room
 
-  std::string secret_file;      ///< the secret of the same line on each host
-  bool require_secret = false;  ///< refuse to do without one off the loopback interface
+  std::string secret_file;      ///< file with the secret that all hosts share, for the same command on each host
+  bool require_secret = false;  ///< refuse to start without a secret, unless the leader is on the loopback interface
 
-  std::string log_dir;                     ///< empty: the run folder's log/, or ./log
-  std::string worker_log_name = "worker";  ///< {ip} and {hostname} are replaced
-  std::string tail = "-1";                 ///< which local workers' logs are echoed; -1: all
+  std::string log_dir;                     ///< empty: log/ in the run folder, or ./log
+  std::string worker_log_name = "worker";  ///< prefix of log files; {ip} and {hostname} are replaced
+  std::string tail = "-1";                 ///< local workers whose logs are shown, for example "0,2"; -1: all
+  /// Stay in the foreground and show the logs; false: continue in the background.
   bool join = true;
-  int cluster_time_out = 600;  ///< seconds; negative: no limit
+  int cluster_time_out = 600;  ///< seconds to wait for hosts and workers; negative: no limit
+  /// "False", "True" or a JSON map of cores; see bound_cores() in cores.h.
   std::string bind_core = "False";
+  /// Absent: Restarts::of_held_state for a program that keeps its state in memory, else 0.
   std::optional<int> max_restarts;
-  std::optional<int> restart_window;  ///< seconds; none: only restarts in a row count
-  std::string left;          ///< "save" or "finish": worker::order_to_save, worker::order_to_finish, and nothing else
-  int lease = 15;            ///< seconds that workers which keep their state continue when tsrun was killed
-  int host_time_out = 8;     ///< seconds without a message from a host after which it is lost
-  int host_lease = 6;        ///< seconds without a message from the leader after which a host ends its workers
-  int leader_time_out = 15;  ///< the same for the process beside a worker
-  int stop_time_out = 30;    ///< seconds from the end of the first worker that was asked to stop to that of the last
-  bool keep_state = true;    ///< ENABLE_TTP: programs may keep their state in memory for the next start
-  std::optional<int> save_time_out;  ///< TTP_OT: seconds for the checkpoint of that state when nobody continues with it
+  std::optional<int> restart_window;  ///< seconds in which all restarts count; absent: only restarts in a row count
+  std::string left;                   ///< worker::order_to_save or worker::order_to_finish; empty: a normal start
+  int lease = 15;                     ///< seconds that workers with state in memory continue after tsrun was killed
+  int host_time_out = 8;              ///< seconds without a message from a host after which it is lost
+  int host_lease = 6;                 ///< seconds without a message from the leader after which a host ends its workers
+  int leader_time_out = 15;           ///< the same for the supervisor of a worker
+  int stop_time_out = 30;             ///< seconds between the ends of the first and the last worker asked to stop
+  bool keep_state = true;             ///< ENABLE_TTP: programs may keep their state in memory for the next start
+  std::optional<int> save_time_out;   ///< TTP_OT: seconds for the final checkpoint of that state; absent: no limit
   std::string rank_table_file, run_id = "none", role = "default";
 
-  /// Seconds that a checkpoint may take when nobody waits for it.
+  /// Seconds that workers may take for a checkpoint after tsrun was killed.
   int longest_save() const { return save_time_out.value_or(600); }
 
-  std::vector<std::string> program;  ///< with its arguments
-  std::vector<std::string> notes;    ///< what was read but changes nothing, a line each
+  std::vector<std::string> program;  ///< command line of the program
+  std::vector<std::string> notes;    ///< messages about options that are accepted and have no effect
   bool help = false, version = false;
 };
 
-/// Read `words` (argv without the program) and the PET_* variables, which give torchrun's options a value that the
-/// command line does not. Throws ConfigError with all mistakes, a line each.
+/// Reads `words` (argv without the name of the program), the PET_* variables of `environment`, which set torchrun's
+/// options that are not on the command line, and the variables of MindIO TTP. Throws ConfigError that lists all
+/// mistakes, one per line.
 LaunchOptions read_options(const std::vector<std::string>& words,
                            const std::map<std::string, std::string>& environment);
 
-/// What --help prints: every option with its dialect and meaning, from the table that reading uses.
+/// Prints the text of --help: every option with its dialect and meaning, from option_table().
 void print_help(std::ostream& out);
 
-/// How many workers there are; 0: as many as --hosts says.
+/// Numbers of workers of the job (`total`) and of this host (`local`). 0: the list of hosts decides.
 struct Sizes {
   int total = 0, local = 0;
   bool one_host = true;
 };
-/// Throws ConfigError when the numbers do not fit together.
+/// Returns the numbers of workers that `options` ask for. Throws ConfigError if the options are missing or contradict
+/// each other.
 Sizes sizes_of(const LaunchOptions& options);
 
 }  // namespace tessera::tsrun

@@ -8,17 +8,18 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr int most_accepted_at_once = 64;  // accepted before the others are heard again
+constexpr int most_accepted_at_once = 64;  // per call, so that connections that are already accepted are read, too
 constexpr std::ptrdiff_t most_without_proof = 64;
 constexpr std::size_t most_bytes_without_proof = 4096;
-constexpr double proof_seconds = 5;           // from the connection to the proof
-constexpr double displaced_seconds = .25;     // who waits longer makes room: an answer takes milliseconds
-constexpr std::size_t most_bytes = 32 << 20;  // of the unfinished lines of all that have proven the secret
-constexpr double longest_line_seconds = 10;   // from its first byte to its last
+constexpr double proof_seconds = 5;  // from the connection to the proof
+constexpr double displaced_seconds =
+    .25;  // age at which a connection can be closed for a new one; an answer takes milliseconds
+constexpr std::size_t most_bytes = 32 << 20;  // unfinished lines of all connections after the handshake
+constexpr double longest_line_seconds = 10;   // from the first byte of a line to its last
 constexpr int most_notes = 100;               // lines in scheduler.log
 constexpr std::size_t most_told = 16;         // addresses of hosts with a wrong secret, on the screen
 
-/// A name that anybody may have sent, for the screen.
+/// Returns a host name, which any program may have sent, if it is safe for the screen.
 std::string host_words(const std::string& name) {
   const bool good = !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
@@ -38,7 +39,7 @@ bool PendingConnections::has_room() const {
          most_without_proof;
 }
 
-/// Programs that only hold connections open do not block a job for long: its processes answer at once.
+/// Programs that only hold connections open cannot block a job for long, because the job's processes answer at once.
 bool PendingConnections::make_room() {
   if (has_room()) return true;
   const auto oldest = longest_without_proof();

@@ -8,7 +8,7 @@
 
 namespace tessera::tsrun {
 
-/// One that was a spare may have been in the job before: its state is of an older step then.
+/// A spare host may have had ranks before: then its state is of an older step and must be deleted.
 void Placement::welcome(std::size_t h) {
   auto& host = job_.hosts[h];
   bool forget = host.spare;
@@ -82,7 +82,7 @@ void Placement::regroup(int workers, JobFolders& folders) {
   }
   std::vector<int> room;
   for (const auto& host : job_.hosts) room.push_back(host.room);
-  std::size_t own = 0;  // host, if the leader has workers
+  std::size_t own = 0;  // index of the leader's host, if it has workers
   while (own < sockets_.hosts.size() && sockets_.hosts[own].open()) own++;
   const auto ranks = ranks_of_hosts(workers, room, own < room.size() ? own : 0);
   for (std::size_t h = job_.hosts.size(); h-- > 0;) {
@@ -98,7 +98,7 @@ void Placement::regroup(int workers, JobFolders& folders) {
                 log::LogLevel::warning);
 }
 
-/// Who they are, in words; empty if there is none.
+/// Returns text that names the spare hosts; empty if there is none.
 std::string Placement::replace_by_spares(std::size_t host, int ranks) {
   auto spares = sockets_.spares.take(ranks_for_spares(ranks, sockets_.spares.room()));
   if (spares.empty()) return "";
@@ -116,7 +116,7 @@ std::string Placement::replace_by_spares(std::size_t host, int ranks) {
   return words;
 }
 
-/// Every host's tsrun makes room for the state of the ranks that it has now.
+/// Every host's tsrun holds memory for the state of the ranks that it has now.
 void Placement::tell_places(JobFolders& folders, bool forget) {
   if (forget) folders.forget(job_.workers);
   for (std::size_t h = 0; h < job_.hosts.size(); h++) {

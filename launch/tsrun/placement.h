@@ -8,27 +8,28 @@
 
 namespace tessera::tsrun {
 
-/// Which ranks each host of a running job has, when hosts are lost and come back. Changes Job::hosts, the connections
-/// beside them and the spare hosts together, between two starts of the workers.
+/// Assigns ranks to hosts when hosts are lost and come back. Keeps Job::hosts, LeaderSockets::hosts and the spare hosts
+/// consistent. Use it only between two starts of the workers. All references must outlive this object.
 class Placement {
  public:
   Placement(Job& job, LeaderSockets& sockets, Agents& agents, Reporter& reporter)
       : job_(job), sockets_(sockets), agents_(agents), reporter_(reporter) {}
 
-  /// A host has ranks from now on.
+  /// Tells the host with index `host` in Job::hosts its ranks.
   void welcome(std::size_t host);
-  /// The ranks of hosts that are lost go to spare hosts, else to the other hosts, if there are any. `outcome` then
-  /// tells it.
+  /// Gives the ranks of the hosts in `outcome.lost_hosts` to spare hosts, or to the other hosts if no spare host has
+  /// room. Adds to `outcome.words` where the ranks run now, and clears `outcome.host_lost`. If no other host is left,
+  /// `outcome.host_lost` stays set.
   void leave_lost_hosts(Outcome& outcome, JobFolders& folders);
-  /// Ranks that the hosts with ranks, and the spare ones, were started for.
+  /// Number of ranks for which the job's hosts and the spare hosts have room.
   int room() const;
-  /// --after_host_loss shrink: with how many workers the job continues, since the hosts that are left have no room for
-  /// all; 0: with all of them. `possible`: Outcome::possible.
+  /// Implements --after_host_loss shrink: returns the number of workers with which the job continues because the
+  /// remaining hosts lack room for all, or 0 if it continues with all workers. `possible`: Outcome::possible.
   int fewer_workers(const std::vector<int>& possible);
-  /// From its checkpoint the job continues with so many workers, on its hosts and on as many spare ones as that needs.
-  /// What is in memory is of another number of workers, and deleted.
+  /// Lets the job resume from its checkpoint with `workers` workers, on its hosts and as many spare hosts as needed;
+  /// hosts without ranks become spare hosts. Deletes the state in memory, which belongs to another number of workers.
   void regroup(int workers, JobFolders& folders);
-  /// "8 workers on a (eth0 10.0.0.1), b (eth0 10.0.0.2)".
+  /// Text for the screen: "8 workers on a (eth0 10.0.0.1), b (eth0 10.0.0.2); logs in ...".
   std::string words() const;
 
  private:

@@ -31,7 +31,7 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return all;
 }
 
-/// In the child, until the program begins: only calls that are safe after fork.
+/// Runs in the child until the program begins: only async-signal-safe calls are allowed after fork.
 [[noreturn]] void become(const Spawn& what, char* const* words, char* const* variables, int failure, pid_t parent) {
   sigset_t blocked;
   sigemptyset(&blocked);
@@ -65,7 +65,7 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   _exit(127);
 }
 
-/// Process id -> its parent, of every process there is.
+/// Maps the id of every process of the system to the id of its parent.
 std::map<pid_t, pid_t> parents() {
   std::map<pid_t, pid_t> all;
   std::error_code gone;
@@ -86,7 +86,7 @@ std::map<pid_t, pid_t> parents() {
   return all;
 }
 
-/// Of this process, without `but` and what those started.
+/// Descendants of this process, without the processes in `but` and their descendants.
 std::vector<pid_t> descendants(const std::set<pid_t>& but = {}) {
   const auto all = parents();
   std::vector<pid_t> found = {getpid()};
@@ -140,7 +140,7 @@ void end_descendants(const std::set<pid_t>& but) {
     pid_t reaped = 0;
     do reaped = waitpid(-1, nullptr, WNOHANG);
     while (reaped > 0);
-    if (living.empty() && (reaped < 0 || !but.empty())) return;  // no child is left, not even a dead one
+    if (living.empty() && (reaped < 0 || !but.empty())) return;  // no child is left, not even a zombie
     poll(nullptr, 0, 5);
   }
 }

@@ -12,54 +12,58 @@
 namespace tessera::tsrun {
 
 using Environment = std::map<std::string, std::string>;
+/// The environment variables of this process.
 Environment this_environment();
 
-/// A program to start, and what it gets.
+/// A program to start, and how.
 struct Spawn {
-  std::vector<std::string> words;  ///< the program's path and its arguments
+  std::vector<std::string> words;  ///< path of the program and its arguments
   Environment environment;
-  std::string folder;     ///< to work in; empty: this one
-  int output = -1;        ///< stdout and stderr; -1: ours. stdin is /dev/null
-  int input = -1;         ///< stdin when there is one
-  int kept = -1;          ///< a descriptor that it inherits under the same number
-  bool outlives = false;  ///< it does not die with this process
-  /// Deaf to requests to end, such as TERM and INT, also from whoever signals all processes of a job: MPI's launcher
-  /// and daemons would kill workers that are about to save.
+  std::string folder;     ///< working directory; empty: that of this process
+  int output = -1;        ///< descriptor for stdout and stderr; -1: those of this process
+  int input = -1;         ///< descriptor for stdin; -1: /dev/null
+  int kept = -1;          ///< descriptor that the program inherits under the same number; -1: none
+  bool outlives = false;  ///< false: the system kills the program when this process dies
+  /// Blocks SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 in the program. For MPI's launcher and daemons: when
+  /// all processes of a job are signalled, they would kill workers that are about to save.
   bool deaf = false;
-  bool session = false;    ///< in a session of its own; else in a process group of its own
-  std::string host_name;   ///< it believes to be on a host of this name; empty: the host's own
-  std::vector<int> cores;  ///< bound to them; empty: as this process
+  bool session = false;  ///< true: a new session; false: a new process group
+  std::string
+      host_name;  ///< host name that the program sees (in a UTS namespace of its own); empty: that of the system
+  std::vector<int> cores;  ///< cores to which the program is bound; empty: those of this process
 };
 
-/// Start it. It dies when this process dies, unless it outlives that. Throws Error with the system's reason when it
-/// cannot be run.
+/// Starts a program and returns its process id. Throws Error with the system's reason if it cannot be started.
 pid_t spawn(const Spawn& what);
 
-/// From now on whoever loses its parent below this process becomes our child, so that nobody gets away.
+/// Makes this process the parent of every descendant that loses its own parent (PR_SET_CHILD_SUBREAPER), so that
+/// end_descendants() finds all of them.
 void adopt_orphans();
-/// Kill everything below this process but these and what they started, and wait until it is gone, for at most two
-/// seconds.
+/// Kills all descendants of this process, except the processes in `but` and their descendants, and waits until they are
+/// gone, for at most 2 s.
 void end_descendants(const std::set<pid_t>& but = {});
 
-/// The processes below this one that MPI started as workers, and what these started.
+/// The descendants of this process that MPI started as workers, and the descendants of those.
 std::vector<pid_t> workers_below();
-/// Whether a process was started with that "NAME=value", or with any variable whose words begin so.
+/// Whether a process was started with an environment variable whose text "NAME=value" starts with `begins`. False if
+/// its environment cannot be read.
 bool has_variable(pid_t process, const std::string& begins);
 
-/// Delete a folder with all it holds, though others may delete it, too. Gives up after two seconds.
+/// Deletes a folder with its content, also while other processes delete it. Gives up after 2 s.
 void delete_folder(const std::string& path);
 
-/// The descriptor that tells which of these signals came; they no longer do what they did before.
+/// Blocks `signals` in this process and returns a descriptor that becomes readable when one of them arrives (signalfd).
 Descriptor catch_signals(const std::vector<int>& signals);
-/// The signals that came since, in no order.
+/// Returns the signals that have arrived since the last call, in no particular order; does not wait.
 std::vector<int> caught(const Descriptor& signals);
 
-/// "signal 9 (killed)", "exit code 3".
+/// Text for a signal, for example "signal 9 (SIGKILL)".
 std::string signal_words(int signal);
 
-/// The full path of a program: as given when it has a '/', else in PATH or beside tsrun. Throws ConfigError.
+/// Returns the full path of a program: `name` itself if it contains a '/', else the first match in PATH of
+/// `environment` or beside tsrun. Throws ConfigError if there is none or it is not executable.
 std::string find_program(const std::string& name, const Environment& environment);
-/// The path of this program.
+/// Path of the executable of this process.
 std::string own_path();
 
 }  // namespace tessera::tsrun

@@ -5,14 +5,14 @@
 
 namespace tessera::tsrun {
 
-/// A host that others try to reach: how to call it, and where it listens for that.
+/// An address that other hosts try to connect to. `words`: how messages name the host.
 struct Target {
   std::string words, address;
   int port = 0;
 };
 
-/// Connects to all at once, for at most three seconds. Those that did not answer, as "b (10.77.0.2): Connection timed
-/// out".
+/// Connects to all targets at the same time and waits for at most 3 s. Returns one line for each target that could not
+/// be reached, for example "b (10.77.0.2): Connection timed out".
 std::vector<std::string> unreachable(const std::vector<Target>& targets);
 
 }  // namespace tessera::tsrun

@@ -13,7 +13,7 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr double patience_with_mistakes = 10;  // seconds for the other hosts to come and be told, too
+constexpr double patience_with_mistakes = 10;  // seconds for the other hosts to connect, so that they are told, too
 constexpr double reach_seconds = 8;
 
 }  // namespace
@@ -137,11 +137,11 @@ void Rendezvous::handle_signals() {
                               "` ended with code ", WIFEXITED(status) ? WEXITSTATUS(status) : 128, ")"));
 }
 
-/// Everything that does not fit, over all hosts at once.
+/// Finds everything that does not fit together, on all hosts at once.
 void Rendezvous::check() {
   if (!job_.hosts.empty() && !job_.hosts[0].problem.empty())
     wrong_.insert(wrong_.begin(), text("on ", job_.hosts[0].host, ": ", job_.hosts[0].problem));
-  if (!wrong_.empty()) return;  // what a host could not find out is not to be compared
+  if (!wrong_.empty()) return;  // the description of such a host is incomplete and cannot be compared
   check_ranks();
   if (present() != workers_) wrong_.push_back(text("the hosts bring ", present(), " workers; the job has ", workers_));
   std::vector<const HostInfo*> all;
@@ -167,8 +167,8 @@ void Rendezvous::check_ranks() {
   for (const auto& host : admitted_) take(host.info);
 }
 
-/// By node_rank; those without one fill the gaps in the order of their coming. Spares are behind them for now: what
-/// follows is checked of them, too.
+/// Orders hosts by node_rank; hosts without one fill the gaps in the order in which they came. Spare hosts are put at
+/// the end until part_with_spares(), because the following checks apply to them, too.
 void Rendezvous::put_in_order() {
   std::vector<Admitted> all;
   for (auto& host : job_.hosts) all.push_back({Connection(), std::move(host)});
@@ -211,13 +211,13 @@ void Rendezvous::part_with_spares() {
   std::reverse(sockets_.spares.all().begin(), sockets_.spares.all().end());
 }
 
-/// MPI takes two hosts of one name for one; those that only share it get another one while the job runs.
+/// MPI takes two hosts with the same name for one host; machines that share a name get another one while the job runs.
 void Rendezvous::rename_duplicates() {
   for (std::size_t h = 0; h < job_.hosts.size(); h++)
     for (std::size_t other = 0; other < h; other++) {
       auto& host = job_.hosts[h];
       if (host.host != job_.hosts[other].host || host.machine == job_.hosts[other].machine) continue;
-      // The leader starts MPI under its own name, so another one has to yield.
+      // The leader starts MPI under its own name, so the other host gets another one.
       const bool leader = !sockets_.hosts[h].open();
       auto& yields = leader ? job_.hosts[other] : host;
       yields.alias = text(yields.host, "-n", yields.node_rank);
@@ -225,7 +225,7 @@ void Rendezvous::rename_duplicates() {
     }
 }
 
-/// Every host tries every other; a pair that cannot connect is reported before MPI waits for it.
+/// Every host connects to every other; a pair that cannot connect is reported before MPI would wait for it.
 void Rendezvous::check_reach() {
   const auto is_head = [&](std::size_t h) { return ports_[h] == 0; };
   const auto hosts = job_.hosts.size();

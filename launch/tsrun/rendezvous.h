@@ -10,13 +10,14 @@
 
 namespace tessera::tsrun {
 
-/// The leader's waiting for the other hosts, each of which comes as a connection from the tsrun there. A connection is
-/// admitted as a host when it has introduced itself, from the address that it names, and has answered. Ends with all
-/// hosts in `job`, in the order of their ranks, and their connections beside them, or with everybody refused. Spare
-/// hosts that were started from here are waited for, too; others may come later.
+/// Lets the leader wait for the other hosts. The tsrun on each host connects and is admitted after it has introduced
+/// itself, its connection comes from the address that it names, and it has sent the token back. When wait() returns,
+/// all hosts are in `job` in the order of their ranks, with their connections in `sockets`. Spare hosts that the leader
+/// started itself are waited for, too; other spare hosts may connect later.
 class Rendezvous {
  public:
-  /// For a job of so many workers. The leader's own host is in `job.hosts` already when it has workers.
+  /// `workers`: number of workers of the job. `job.hosts` already contains the leader's own host if workers run on it.
+  /// All references must outlive this object.
   Rendezvous(Job& job, LeaderSockets& sockets, Reporter& reporter, int workers)
       : job_(job),
         sockets_(sockets),
@@ -24,17 +25,18 @@ class Rendezvous {
         workers_(workers),
         pending_(reporter, {job.secret, job.key}, workers) {}
 
-  /// Wait until all workers' hosts are there. Throws ConfigError, after the others have been told, when something does
-  /// not fit: all that does not, a line each; Error when hosts did not come in time.
+  /// Waits until the hosts of all workers have come. If something is wrong, it tells the hosts and throws: ConfigError
+  /// that lists all mistakes, one per line; Error if hosts are missing after --cluster_time_out or a signal asks to
+  /// stop.
   void wait();
-  /// A host that we started ourselves: what it is called, how its agent's process is known.
+  /// Announces a host that the leader started itself. `agent`: process id of its agent (Agents::start).
   void expect(const ListedHost& host, pid_t agent, bool spare) { expected_.push_back({host, agent, spare}); }
 
  private:
   struct Admitted {
     Connection connection;
     HostInfo info;
-    int port = 0;  ///< where it listens for the other hosts
+    int port = 0;  ///< port at which the host listens for other hosts
   };
   struct Expected {
     ListedHost host;
@@ -67,8 +69,10 @@ class Rendezvous {
   const int workers_;
   PendingConnections pending_;
   std::list<Admitted> admitted_, spares_;
-  std::vector<int> ports_;  ///< where the hosts of `job` listen for each other; 0: the leader's own
+  std::vector<int>
+      ports_;  ///< ports at which the hosts in `job_.hosts` listen for each other; 0: the leader's own host
   std::vector<Expected> expected_;
+  /// All mistakes found so far, one text each.
   std::vector<std::string> wrong_;
 };
 

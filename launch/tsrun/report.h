@@ -5,36 +5,38 @@
 
 namespace tessera::tsrun {
 
-/// How a worker ended, as the process that watched it tells.
+/// How a worker ended, as reported by its supervisor (worker.h).
 struct WorkerEnd {
   int rank = -1;
-  int code = 0;             ///< exit code; meaningless with a signal
-  int signal = 0;           ///< the signal that ended it, or 0
-  bool for_memory = false;  ///< the system killed it because memory was short
-  bool lost_peer = false;   ///< it says that another worker failed it
-  bool unfinished = false;  ///< it had joined and ended without having said that it is done
-  bool alive = false;       ///< it had to be stopped: it had not ended by itself
-  bool hung = false;        ///< it had to be stopped, because it did not end a phase within the time that it had said
-  int held = -1;            ///< the last iteration whose state is in memory that outlives it, if it told; else -1
+  int code = 0;             ///< exit code; meaningless if `signal` is not 0
+  int signal = 0;           ///< signal that ended it; 0: none
+  bool for_memory = false;  ///< killed by the system because memory was short
+  bool lost_peer = false;   ///< it reported that it ends because another worker failed or is missing
+  bool unfinished = false;  ///< it ended after MPI_Init without reporting that its work is done
+  bool alive = false;       ///< it was still running and was stopped by tsrun
+  bool hung = false;        ///< it was stopped because a phase took longer than it had announced
+  int held = -1;            ///< last iteration whose state is in memory that outlives it; -1: none was reported
   std::string host;
-  std::string place;                    ///< "tp 0 dp 1 pp 0, iteration 12", if it told
-  std::string reason;                   ///< its own words, or how it could not be started
-  std::string operation;                ///< what it did with others when it ended or was stopped, if known
-  std::vector<std::string> last_lines;  ///< that it printed, also when they are not in its log
-  std::string log_problem;              ///< why its log lacks something; empty: it is complete
+  std::string place;      ///< coordinates and iteration, "tp 0 dp 1 pp 0, iteration 12"; empty: not reported
+  std::string reason;     ///< its own error message, or why it could not be started
+  std::string operation;  ///< its last operation with other ranks; empty: unknown
+  std::vector<std::string> last_lines;  ///< last lines that it printed, also if they are not in its log
+  std::string log_problem;              ///< why its log is incomplete; empty: it is complete
 
   bool good() const { return !alive && code == 0 && signal == 0 && !unfinished; }
-  /// What tsrun ends with because of it.
+  /// Exit code of tsrun if this worker is the root cause: its exit code, 128 + signal, or 1.
   int exit_code() const;
 };
 
-/// The one that brought the others down: the first in `ends`, which is in the order of time, that failed by itself;
-/// those that only lost a peer, or were stopped, come after. Null when nobody failed.
+/// Returns the worker that caused the others to fail: the first in `ends` (chronological order) that failed by itself;
+/// if there is none, the first that only lost a peer. Workers that tsrun stopped are skipped. Null if no worker failed.
+/// The pointer refers to an element of `ends`.
 const WorkerEnd* root_cause(const std::vector<WorkerEnd>& ends);
 
-/// The last words on the screen about it: rank, host, place, how it ended, its last lines.
+/// Text for the screen about the end of a worker: rank, host, coordinates, how it ended, its last lines. `workers`:
+/// number of workers of the job.
 std::string story(const WorkerEnd& end, int workers);
-/// "killed for memory (signal 9)", "exit code 3".
+/// Part of a sentence, for example "was ended by signal 9 (SIGKILL)" or "ended with exit code 3".
 std::string how_it_ended(const WorkerEnd& end);
 
 }  // namespace tessera::tsrun

@@ -11,7 +11,7 @@ namespace tessera::tsrun {
 namespace {
 
 constexpr double patience_after_drop = 10;     // seconds that a spare host waits until the leader listens again
-constexpr double patience_with_node_zero = 3;  // seconds that others on its machine give it to lead
+constexpr double patience_with_node_zero = 3;  // seconds that the other shells of its machine let node_rank 0 lead
 
 bool port_is_taken(const ConfigError& error) { return std::string(error.what()).find("in use") != std::string::npos; }
 

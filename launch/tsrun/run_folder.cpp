@@ -12,7 +12,7 @@
 namespace tessera::tsrun {
 namespace {
 
-/// What the program prints, both streams, and how it ends.
+/// Runs a program and returns its output (stdout and stderr) and its exit code.
 std::pair<std::string, int> output_of(const std::vector<std::string>& words) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw Error("pipe2 failed");

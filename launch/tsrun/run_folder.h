@@ -6,9 +6,9 @@
 
 namespace tessera::tsrun {
 
-/// Where logs go when nobody says: log/ in the run folder when the program line is `tessera train RECIPE ...`, which is
-/// asked for it; else log/ here. Throws ConfigError with tessera's own words when it cannot read the recipe, and when a
-/// link there leads out of the run folder.
+/// Default folder for logs. If the command line is `tessera train RECIPE ...`: log/ in its run folder, found by running
+/// the program with --print-output-dir; else ./log. Throws ConfigError with tessera's message if it cannot read the
+/// recipe, and if a symbolic link leads out of the run folder.
 std::filesystem::path default_log_folder(const std::vector<std::string>& program);
 
 }  // namespace tessera::tsrun

@@ -19,16 +19,16 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr std::size_t most_at_once = 4096;  // a reader that takes so much is not given up
+constexpr std::size_t most_at_once = 4096;  // bytes; a reader that takes that many within its patience is waited for
 
 }  // namespace
 
 struct Screen::Queue {
   struct Item {
-    std::optional<log::LogLevel> level;  // of a message; none: lines of workers
+    std::optional<log::LogLevel> level;  // level of a message; absent: lines of workers
     std::string words, file;
-    std::uint64_t bytes = 0;  // of the file
-    std::size_t begin = 0;    // of what is not written yet
+    std::uint64_t bytes = 0;  // bytes of the log file
+    std::size_t begin = 0;    // first byte that is not written yet
     std::size_t left() const { return words.size() - begin; }
   };
 
@@ -37,9 +37,9 @@ struct Screen::Queue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Item> items;
-  std::size_t waiting = 0;      // bytes, with those that are being written
+  std::size_t waiting = 0;      // bytes that wait, including those that are being written
   std::uint64_t taken = 0;      // bytes that were written
-  std::uint64_t given_up = -1;  // `taken` when a reader was given up
+  std::uint64_t given_up = -1;  // value of `taken` when a wait for the reader failed
   bool ends = false, runs = false;
 
   void add(std::shared_ptr<Queue> self, Item item) {
@@ -49,7 +49,7 @@ struct Screen::Queue {
     changed.notify_all();
   }
 
-  /// Signals are the other threads' to take.
+  /// The thread blocks all signals, so that the other threads receive them.
   static void start(std::shared_ptr<Queue> self) {
     sigset_t all, before;
     sigfillset(&all);
@@ -77,12 +77,12 @@ struct Screen::Queue {
     }
   }
 
-  /// What a reader that has gone away does not take is lost, as it was never read.
+  /// Output for a reader that has closed its end is discarded.
   void write_all(const char* bytes, std::size_t count) const {
     while (count > 0) {
       const auto written = write(output, bytes, count);
       if (written < 0 && errno == EINTR) continue;
-      if (written < 0 && errno == EAGAIN) {  // somebody else made it non-blocking
+      if (written < 0 && errno == EAGAIN) {  // another process made it non-blocking
         pollfd watched = {output, POLLOUT, 0};
         poll(&watched, 1, -1);
         continue;
@@ -140,7 +140,7 @@ std::map<std::string, std::uint64_t> Screen::take_back() {
   std::map<std::string, std::uint64_t> all;
   for (const auto& item : queue_->items) {
     if (item.level) continue;
-    all[item.file] += item.bytes * item.left() / item.words.size();  // the lines have labels, which the file does not
+    all[item.file] += item.bytes * item.left() / item.words.size();  // the lines have labels, the file has none
     queue_->waiting -= item.left();
   }
   std::erase_if(queue_->items, [](const auto& item) { return !item.level; });

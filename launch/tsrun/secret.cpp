@@ -55,7 +55,7 @@ std::string read_secret_file(const std::string& path) {
   return words;
 }
 
-/// Without white space at its end, which editors and `echo` put there.
+/// Removes white space at the end, which editors and `echo` add. Throws ConfigError if the length is out of range.
 std::string checked(std::string secret, const std::string& origin) {
   secret.erase(secret.find_last_not_of(" \t\r\n") + 1);
   if (secret.size() < shortest_secret || secret.size() > longest_secret)

@@ -22,7 +22,7 @@ void Spares::admit(const Job& job, PendingConnections& pending, PendingConnectio
     send(client.connection, RefusedMessage{2, text("the leading tsrun refuses this host as a spare: ", why)});
     return pending.refuse(client, why);
   }
-  // MPI takes two hosts of one name for one.
+  // MPI takes two hosts with the same name for one host.
   const auto taken = [&](const std::string& name) {
     const auto is_that = [&](const HostInfo& other) { return other.host == name && other.machine != info.machine; };
     return std::any_of(job.hosts.begin(), job.hosts.end(), is_that) ||

@@ -10,8 +10,8 @@
 
 namespace tessera::tsrun {
 
-/// The hosts that wait for the ranks of a lost one, in the order of their coming. Each is a connection to the tsrun
-/// there.
+/// The spare hosts, which wait for the ranks of a lost host, in the order in which they came. Each is a connection to
+/// the tsrun on that host.
 class Spares {
  public:
   struct Spare {
@@ -19,18 +19,20 @@ class Spares {
     HostInfo info;
   };
 
-  /// It waits from now on, and is told so.
+  /// Adds a spare host and tells it that it waits.
   void add(Connection connection, HostInfo info);
-  /// The same of a host that comes while the job runs and has answered (PendingConnections::has_answered); refused if
-  /// it does not belong to the job.
+  /// Adds a spare host that comes while the job runs and has sent its token back (PendingConnections::has_answered).
+  /// Refuses it if its description does not fit the job.
   void admit(const Job& job, PendingConnections& pending, PendingConnection& client, Reporter& reporter);
+  /// Appends the connections to `watched`.
   void watch(std::vector<pollfd>& watched) const;
-  /// Takes what they have sent. Who has ended, is silent for `longest_silence` seconds or was asked to stop is one no
-  /// more; the job continues.
+  /// Reads what the spare hosts have sent. Removes a host that has ended, has been silent for more than
+  /// `longest_silence` seconds or was asked to stop; the job continues.
   void handle(Reporter& reporter, double longest_silence);
-  /// How many ranks each has room for.
+  /// Number of ranks for which each spare host has room; 0 if its connection is closed.
   std::vector<int> room() const;
-  /// Those waiting no more: as many ranks as `ranks` says for each, in `info.workers`; 0: it stays.
+  /// Removes and returns the spare hosts that get ranks: host i gets `ranks[i]`, which is stored in its `info.workers`;
+  /// 0: it stays a spare host.
   std::vector<Spare> take(const std::vector<int>& ranks);
   template <class Message>
   void tell_all(const Message& message) {
@@ -42,7 +44,7 @@ class Spares {
   std::vector<Spare> all_;
 };
 
-/// Ranks that the hosts of the job, and the spare ones, were started for.
+/// Number of ranks for which the hosts of the job and the spare hosts have room.
 int room_of(const Job& job, Spares& spares);
 
 }  // namespace tessera::tsrun

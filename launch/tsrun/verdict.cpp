@@ -1,4 +1,4 @@
-// How an Attempt is judged when it is over.
+// How the outcome of an Attempt is decided after its end.
 #include <algorithm>
 
 #include "launch/tsrun/attempt.h"
@@ -15,7 +15,7 @@ std::string lines_below(const std::vector<std::string>& lines, std::size_t most)
   return all;
 }
 
-/// Input that was refused is told once, by the lowest rank that refused it itself and has something to say.
+/// The worker that reports refused input: the lowest rank that refused it itself and printed or reported something.
 const WorkerEnd* refusal(const std::vector<WorkerEnd>& ends) {
   const WorkerEnd* chosen = nullptr;
   for (const auto& end : ends)
@@ -25,7 +25,7 @@ const WorkerEnd* refusal(const std::vector<WorkerEnd>& ends) {
   return chosen;
 }
 
-/// Those that had to be stopped and that `waiting` says it waited for; all that had to be stopped when it names none.
+/// Returns the stopped workers that `waiting` names as missing; all stopped workers if it names none.
 std::vector<const WorkerEnd*> waited_for(const WorkerEnd& waiting, const std::vector<WorkerEnd>& ends) {
   std::vector<const WorkerEnd*> alive, named;
   for (const auto& end : ends) {
@@ -52,7 +52,7 @@ std::string Attempt::ranks_words(const std::vector<int>& ranks) const {
   return all;
 }
 
-/// Something other than a worker's end: what it was, and what those ranks were doing that it is about.
+/// Text for a failure that is not a worker's end: what happened, and what the suspected ranks were doing.
 std::string Attempt::trouble_words() const {
   std::string all = trouble_;
   std::size_t told = 0;
@@ -63,7 +63,7 @@ std::string Attempt::trouble_words() const {
   return all;
 }
 
-/// How to continue, by whoever told; no rank but one does.
+/// How to resume the run, as reported by a worker; only one rank reports it.
 std::string Attempt::resume_words() const {
   for (const auto& line : lines_)
     if (!line.resume.empty()) return line.resume;
@@ -121,7 +121,7 @@ Outcome Attempt::judged() {
   outcome.code = cause->exit_code();
   const auto hanging = cause->lost_peer ? waited_for(*cause, ends_) : std::vector<const WorkerEnd*>();
   for (const auto* end : hanging) outcome.words += text(story(*end, job_.workers), "\n");
-  // It ended by itself; that a worker ended first may be because of it.
+  // mpirun ended by itself; the end of a worker that ended first may be a consequence.
   if (mpirun_ended_ != 0) outcome.words += "mpirun ended before the workers\n";
   outcome.words +=
       hanging.empty() ? story(*cause, job_.workers) : text("told by rank ", cause->rank, ": ", cause->reason);

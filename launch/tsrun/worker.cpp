@@ -32,12 +32,15 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr double own_signal_seconds = .1;  // a signal to all processes of the job is here by then
+constexpr double own_signal_seconds =
+    .1;  // seconds after which a signal to all processes of the job has arrived here, too
 constexpr std::size_t lines_to_tell = 20;
-constexpr double reach_leader_seconds = 30;                    // other connections may delay that
-constexpr double log_flush_seconds = .3, stacks_seconds = .7;  // the leader waits 1.2 s for an end
+constexpr double reach_leader_seconds = 30;  // seconds: the leader may be busy with other connections
+constexpr double log_flush_seconds = .3,
+                 stacks_seconds = .7;  // seconds; the leader waits 1.2 s for the report of an end
 
-/// The program's side of the link is inherited under its number; the words are read at ours.
+/// The two ends of the link to the program: it inherits `theirs` under the same number; the supervisor reads from
+/// `ours`.
 struct LinkEnds {
   Descriptor ours, theirs;
   std::string variable() const {
@@ -54,10 +57,10 @@ LinkEnds make_link() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-/// What the system tells about a process.
+/// The status of a process according to the system.
 struct ProcessStatus {
-  char state = ' ';                  ///< 'T': stopped, 'D': waits in the kernel and cannot be killed
-  std::uint64_t caught_signals = 0;  ///< bit number - 1
+  char state = ' ';                  ///< 'T': stopped; 'D': waits in the kernel and cannot be killed
+  std::uint64_t caught_signals = 0;  ///< bit (signal - 1) is set if the process handles the signal
 
   explicit ProcessStatus(pid_t pid) {
     std::ifstream status(text("/proc/", pid, "/status"));
@@ -71,7 +74,7 @@ struct ProcessStatus {
   bool catches(int signal) const { return (caught_signals >> (signal - 1) & 1) != 0; }
 };
 
-/// Of "2,4,8". What is not a number is left out: the program may be another one than tessera.
+/// Parses "2,4,8". Ignores what is not a number, because the program may not be tessera.
 RanksMessage ranks_message(const std::string& words) {
   RanksMessage message;
   std::istringstream numbers(words);
@@ -99,7 +102,7 @@ class Worker {
     if (!leader_.problem().empty())
       logger.error(text("worker on ", host_name(), ": the leading tsrun sent ", leader_.problem()));
     if (leaving_) return 0;
-    if (keeps) return 1;  // the guard, or the tsrun of this host, knows what all workers have saved
+    if (keeps) return 1;  // the guard, or the tsrun of this host, knows whether all workers have saved
     end_mpirun();
     delete_folders();
     return 1;
@@ -129,7 +132,7 @@ class Worker {
     return true;
   }
 
-  /// If nothing listens at the address, the leader has ended; if it closes the connection, it has too many others.
+  /// If nothing listens at the address, the leader has ended; if it closes the connection, it has too many connections.
   Connection reach(const Endpoint& where, Failure& failure) const {
     for (const double until = now() + reach_leader_seconds;;) {
       auto leader = reach_leader(where, Role::worker, variable("TSRUN_KEY"), reach_leader_seconds, failure);
@@ -138,7 +141,7 @@ class Worker {
     }
   }
 
-  /// Where this host's workers keep their state.
+  /// The folder in which this host's workers keep their state.
   std::string memory() const {
     const auto folders = variable("TSRUN_FOLDERS");
     return folders.substr(std::min(folders.find(':'), folders.size() - 1) + 1);
@@ -149,8 +152,8 @@ class Worker {
     return !memory().empty() && std::filesystem::exists(worker::kept_file(memory()), absent);
   }
 
-  /// The leader was killed, and nobody starts the program elsewhere: it continues for the lease, and then is asked to
-  /// stop. A program that has not found its state yet would only wait for others.
+  /// The leader was killed, and no other tsrun starts the program: it continues for the lease and then is asked to
+  /// stop. A program that has not restored its state yet would only wait for other workers, so it is not continued.
   void outlive_leader() {
     const double ask_at = now() + lease_, until = ask_at + longest_save_;
     for (bool asked = false; program_ > 0 && joined_ && end_.held >= 0 && now() < until;) {
@@ -171,7 +174,7 @@ class Worker {
     if (deadline_ != 0) wait = std::clamp(deadline_ - now(), 0.01, wait);
     const double before = now();
     poll(watched, 4, static_cast<int>(wait * 1000));
-    // Who stops this process stops the program, too: the time does not count for it.
+    // A SIGSTOP to this process usually stops the program, too; that time does not count.
     if (const double late = now() - before - wait; deadline_ != 0 && late > heartbeat_seconds) deadline_ += late;
     leader_.write_more();
     if (leader_.open())
@@ -204,8 +207,8 @@ class Worker {
     send(leader_, LogFailedMessage{"its log " + log_->problem()});
   }
 
-  /// Who signals all processes of a job (Slurm, systemd) has reached the program, too, and takes a second signal of
-  /// ours for the order to stop at once. So what reached this process directly is not passed on.
+  /// A signal to all processes of a job (Slurm, systemd) has already reached the program, which would take a second one
+  /// as the order to stop at once. So a signal that also reached this process directly is not passed on.
   void pass_signal() {
     for (const int s : caught(signals_))
       if (s != SIGCHLD) last_own_signal_ = now();
@@ -319,8 +322,8 @@ class Worker {
     }
   }
 
-  /// Into `end_`: what the program did with the others, from the record that it keeps if it is tessera. Returns whether
-  /// it is inside an operation with others.
+  /// Stores in `end_` the last operation of the program with other ranks, from the record that tessera keeps. Returns
+  /// whether the program is inside an operation.
   bool read_operation() {
     const auto record = worker::OperationRecord::open(worker::operations_file(folder_, end_.rank));
     const auto entries = record ? record->read() : std::vector<worker::OperationEntry>();
@@ -329,8 +332,8 @@ class Worker {
     return entries.front().inside();
   }
 
-  /// The program took longer than it said. Inside an operation it waits for others, and has a time-out for that, which
-  /// tells more.
+  /// The program has not ended a phase in time. Inside an operation it waits for other ranks, and the time-out of the
+  /// operation tells more than this one.
   void look_at_deadline() {
     if (deadline_ == 0 || now() < deadline_) return;
     if (read_operation()) {
@@ -345,8 +348,8 @@ class Worker {
     kill(-program_, SIGKILL);
   }
 
-  /// Why a living program does nothing, as far as can be told. Its stacks go to its log, after what is kept as its last
-  /// lines.
+  /// Returns why a program that still runs makes no progress, as far as can be found out. The stacks of its threads go
+  /// to its log, after the lines that are kept as its last lines.
   std::string where_it_hangs() {
     const auto record = worker::OperationRecord::open(worker::operations_file(folder_, end_.rank));
     const pid_t process = record ? record->pid() : program_;  // `program_` may be a script that started it
@@ -376,7 +379,7 @@ class Worker {
     send(leader_, EndedMessage{end_});
   }
 
-  /// The leader wants an end: a program that still runs is killed, and told to have been alive.
+  /// The leader ends the job: a program that still runs is killed and reported as `alive`.
   void stop(bool hang) {
     reap();
     if (program_ > 0) {
@@ -393,8 +396,8 @@ class Worker {
     leaving_ = true;
   }
 
-  /// The mpirun of this job, which started this process, ends with the leader, but maybe a moment later: until then it
-  /// writes into the folders. It has the job's key in its environment.
+  /// The mpirun of this job, which is the parent of this process, ends shortly after the leader and until then writes
+  /// to the folders. It is recognized by the job's key in its environment.
   void end_mpirun() const {
     const auto parent = getppid();
     const bool is_mpirun = has_variable(parent, "TSRUN_KEY=" + variable("TSRUN_KEY"));
@@ -402,7 +405,7 @@ class Worker {
       kill(parent, SIGKILL);
   }
 
-  /// The leader would have deleted them; the last worker to come here leaves none.
+  /// Deletes the folders that the leader would have deleted; the last worker that does so leaves none.
   void delete_folders() const {
     const auto folders = variable("TSRUN_FOLDERS");
     for (std::size_t begin = 0; begin < folders.size();) {
@@ -418,13 +421,14 @@ class Worker {
   LinkEnds link_;
   pid_t program_ = 0;
   std::optional<WorkerLog> log_;
-  bool log_failed_ = false;  ///< told already
+  bool log_failed_ = false;  ///< it has been reported
   std::string folder_;
-  int lease_ = 0, longest_save_ = 0, leader_time_out_ = LaunchOptions().leader_time_out;  // until it is told
+  int lease_ = 0, longest_save_ = 0,
+      leader_time_out_ = LaunchOptions().leader_time_out;  // seconds; values before the start message
   std::uint64_t memory_kills_ = 0;
   bool joined_ = false, done_ = false, leaving_ = false;
   double last_heartbeat_ = 0;
-  double deadline_ = 0, time_of_phase_ = 0;  ///< of the phase that the program has begun; 0: unknown
+  double deadline_ = 0, time_of_phase_ = 0;  ///< of the current phase of the program; 0: none
   std::string phase_;
   int to_pass_ = 0;
   double pass_at_ = 0, last_own_signal_ = -1e9;

@@ -10,7 +10,7 @@ bool begins_with_one_of(const std::string& name, std::initializer_list<const cha
   return std::any_of(heads.begin(), heads.end(), [&](const char* head) { return name.rfind(head, 0) == 0; });
 }
 
-/// Says which process of which MPI job this is; settings (OMPI_MCA_...) are not meant.
+/// Whether a variable says which process of which MPI job this is. Settings (OMPI_MCA_...) do not.
 bool of_a_job(const std::string& name) {
   return begins_with_one_of(name, {"OMPI_", "PMIX_", "PMI_", "PMI2_", "ORTE_", "OPAL_"});
 }
@@ -54,15 +54,15 @@ Environment dialect_variables(const WorkerPlace& p) {
 
 Environment without_other_jobs(const Environment& from) {
   Environment kept;
-  // A process of an MPI job also finds that job's settings among the user's.
+  // A process of an MPI job finds that job's settings in its environment; they cannot be told from the user's.
   const bool within_one = from.count("OMPI_COMM_WORLD_RANK") != 0;
   for (const auto& [name, value] : from) {
     const bool setting = begins_with_one_of(name, {"OMPI_MCA_"});
     if (setting ? within_one : of_a_job(name) || begins_with_one_of(name, {"TSRUN_", "TESSERA_LAUNCH_"})) continue;
     kept.emplace(name, value);
   }
-  // hwloc, which MPI asks for the machine, looks for X displays, the first at port 6000: a listener there that is no
-  // display (a --master_port 6000) would let every MPI program of the machine wait for ever.
+  // hwloc, which MPI uses to examine the machine, looks for X displays, the first at port 6000. If another program
+  // listens there (a --master_port 6000), every MPI program of the machine would wait for ever.
   kept.emplace("HWLOC_COMPONENTS", "-gl");
   return kept;
 }
