@@ -35,7 +35,7 @@ double active_share(const Recipe& recipe, const parallel::MeshSizes& sizes) {
   return static_cast<double>(recipe.moe.moe_router_topk) / held / sizes.tensor;
 }
 
-/// Of one part of the state of a rank.
+/// Figures of one part of a rank's state.
 struct PartFigures {
   training::StateBytes bytes;
   training::KeptSections kept;
