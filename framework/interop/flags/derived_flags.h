@@ -13,8 +13,8 @@ namespace tessera::flags {
 ///
 ///     shared_experts       `value` x hidden size of an expert is the hidden size of the shared expert
 ///     first_dense_layers   the first `value` layers have no experts; -1 and 0: all layers may have experts
-///     experts_over_tensor  each tensor-parallel rank has whole experts: the expert-parallel size is multiplied by the
-///                          tensor-parallel size
+///     experts_over_tensor  each tensor-parallel rank has whole experts: the expert-tensor-parallel size is 1, and the
+///                          expert-parallel size is multiplied by the tensor-parallel size
 ///     sequence_loss        adds the sequence-wise load-balancing loss to a router without another one
 ///
 /// Throws ConfigError with the reason and advice if the flag cannot be expressed; BugError for an unknown rule. Source:
