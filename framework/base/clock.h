@@ -10,7 +10,7 @@ class Stopwatch {
  public:
   /// Seconds since construction or the last lap().
   double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
-  /// The same, and restarts at 0.
+  /// Returns seconds() and restarts the measurement at 0.
   double lap();
 
  private:

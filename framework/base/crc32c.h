@@ -10,11 +10,11 @@ namespace tessera {
 
 /// The checksum CRC-32C (Castagnoli, reflected 0x1EDC6F41) of iSCSI, ext4 and TFRecord: crc32c("123456789") is
 /// 0xE3069283. `before` is the checksum of the preceding bytes, so that a range can be processed in pieces. Uses the
-/// SSE4.2 instruction in three interleaved streams if the processor has it, else a table, with the same result.
+/// SSE4.2 instruction in three interleaved streams if the processor has it, else a table; both give the same result.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t before = 0);
 
-/// The same with the table only: the fallback of crc32c, and its reference in tests.
+/// Computes crc32c with the table only: the fallback for processors without SSE4.2, and the reference in tests.
 std::uint32_t crc32c_by_table(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 /// A checksum as eight hexadecimal digits: "e3069283".

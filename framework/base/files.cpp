@@ -30,7 +30,7 @@ int open_or_refuse(const fs::path& path, int flags, const char* attempt) {
   return descriptor;
 }
 
-/// Under which write_file_atomic writes first.
+/// Name that write_file_atomic writes to before it renames.
 fs::path name_beside(const fs::path& path) { return path.string() + "_tmp"; }
 
 std::uint64_t size_of_open(const fs::path& path, int descriptor) {

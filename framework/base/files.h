@@ -28,14 +28,15 @@ class File {
 
   /// Appends all of `bytes`.
   void write(std::span<const std::byte> bytes);
+  /// Appends all characters of `bytes`.
   void write(std::string_view bytes);
   /// Reads into.size() bytes from byte `offset`. Throws IoError also if the file is shorter. May be called from several
   /// threads.
   void read_at(std::uint64_t offset, std::span<std::byte> into) const;
-  /// In bytes.
+  /// Size of the file, in bytes.
   std::uint64_t size() const;
-  /// Reserves disk space for `bytes` from the beginning, so that a full disk is detected before the data is written.
-  /// Throws IoError if there is too little; does nothing on file systems without this function.
+  /// Reserves disk space for the first `bytes` bytes of the file, so that a full disk is detected before the data is
+  /// written (fallocate). Throws IoError if there is too little space; does nothing on file systems without fallocate.
   void reserve(std::uint64_t bytes);
   /// Waits until everything written is on the disk (fsync).
   void sync();
@@ -52,7 +53,8 @@ class File {
 };
 
 /// A read-only memory mapping of a file. Opening is cheap for any size; pages are loaded when accessed. The file must
-/// not shrink during the mapping: access to a missing page kills the process (SIGBUS).
+/// not shrink while it is mapped: access to a missing page kills the process (SIGBUS), except inside of access_mapped
+/// (base/mapped_access.h).
 class MappedFile {
  public:
   /// Throws IoError if the file cannot be opened or mapped.
@@ -61,7 +63,7 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
-  /// The content; valid as long as this object.
+  /// The content of the file; valid as long as this object lives.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::filesystem::path& path() const { return path_; }
 
@@ -78,7 +80,7 @@ std::string read_file(const std::filesystem::path& path);
 /// content. Writes to another name in the same folder, syncs, renames, and syncs the folder. A symbolic link is
 /// replaced, not followed. Throws IoError, also if `path` is a device or a pipe; the old file then remains.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
-/// The same for content in several pieces.
+/// Does the same with content in several pieces, which are written one after the other.
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces);
 
 /// Makes the entries of a folder (new files, renames) durable. Throws IoError.
@@ -110,7 +112,8 @@ void make_folder(const std::filesystem::path& folder);
 /// messages.
 class FolderLock {
  public:
-  /// Throws ConfigError, naming the owner, if another process holds the lock; IoError if the folder is not writable.
+  /// Locks `folder`, which must exist. Throws ConfigError, naming the owner, if the lock is already held; IoError if
+  /// the folder is not writable.
   explicit FolderLock(const std::filesystem::path& folder);
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&& other) = delete;

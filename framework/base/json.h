@@ -5,11 +5,13 @@
 
 namespace tessera {
 
-/// Whether brackets of a JSON text, outside of its strings, are open more than 200 deep somewhere: copying or writing
-/// such a value would use up the stack.
+/// Whether brackets and braces of the JSON text `words`, outside of its strings, are nested more than 200 deep: copying
+/// or writing such a value would overflow the stack.
 bool is_deep_json(std::string_view words);
 
-/// A JSON text from a file; discarded (`is_discarded()`, and neither object nor array) when it is no JSON or too deep.
+/// Parses the JSON text `words`, for input from files. Returns a discarded value (`is_discarded()` is true, and it is
+/// neither object nor array) if the text is not JSON or is nested too deeply (is_deep_json). Does not throw for such
+/// text.
 template <class Json = nlohmann::json>
 Json parse_json(std::string_view words) {
   return is_deep_json(words) ? Json(Json::value_t::discarded) : Json::parse(words, nullptr, false);

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-thread_local sigjmp_buf* return_point = nullptr;  ///< of the access that this thread is in; null: none
+thread_local sigjmp_buf* return_point = nullptr;  ///< of this thread's current access_mapped call; null: none
 struct sigaction former_action {};                ///< of SIGBUS
 
 void on_bus_error(int, siginfo_t* info, void*) {

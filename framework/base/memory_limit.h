@@ -7,30 +7,32 @@
 
 namespace tessera {
 
-/// Look for a file of this process's control group for memory, from the group itself up to the root: inside a container
-/// a part of the path is not visible. `visit` gets the path of each candidate, the file `version1` or `version2` by the
-/// version of the hierarchy, and returns true to end the search. Returns whether it did.
+/// Searches the folders of this process's memory control group, from the group itself up to the root of the hierarchy:
+/// inside a container a part of the path is not visible. Calls `visit` with the path of each candidate file: `version1`
+/// in a hierarchy of cgroup version 1, `version2` in one of version 2. `visit` returns true to end the search. Returns
+/// whether a call of `visit` returned true.
 bool visit_memory_group(const char* version1, const char* version2,
                         const std::function<bool(const std::filesystem::path&)>& visit);
 
-/// A number of bytes, and what sets it: "the machine's memory", "the memory limit of the control group (PATH)".
+/// An upper limit on memory.
 struct MemoryLimit {
-  std::uint64_t bytes = 0;
-  std::string source;
+  std::uint64_t bytes = 0;  ///< the limit, in bytes
+  std::string source;       ///< what sets it: "the machine's memory", "the memory limit of the control group (PATH)"
 };
 
-/// Most memory that the processes of this user on this host may have together: the machine's, or the smallest limit of
-/// their control group (version 1 or 2) and of the groups above it. Swap does not count.
+/// Maximum memory that all processes of this user on this host may use together: the machine's physical memory, or the
+/// smallest limit of this process's control group (version 1 or 2) and the groups above it. Swap is not counted.
 MemoryLimit host_memory_limit();
 
-/// Throws ConfigError, "WHAT needs 4.00 TiB of memory; this process may have 23.43 GiB (the machine's memory)", when
-/// this process may not have so many bytes. To be asked before they are allocated.
+/// Throws ConfigError, "WHAT needs 4.00 TiB of memory; this process may have 23.43 GiB (the machine's memory)", if
+/// `bytes` is above process_memory_limit(). Call it before allocating; `what` begins the message.
 void require_memory(const std::string& what, std::int64_t bytes);
 
-/// "1.50 GiB"
+/// `bytes` in the largest binary unit that gives at least 1, with two decimals: "1.50 GiB"; below 1 KiB "12 bytes".
 std::string in_binary_units(double bytes);
 
-/// Most memory that this process may have: the above, or its limit on address space or data (ulimit -v, -d).
+/// Maximum memory that this process may use: the smallest of host_memory_limit() and this process's limits on address
+/// space and data (ulimit -v, -d).
 MemoryLimit process_memory_limit();
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr double most_exact = 1e15;  // of whole numbers, which are printed in full
+constexpr double most_exact = 1e15;  // whole numbers below this are printed in full
 
 std::string printed(const char* format, double value) {
   char words[64];

@@ -28,9 +28,10 @@ constexpr std::uint64_t name_id(std::string_view name) {
   return hash;
 }
 
-/// A stateless stream of random numbers, keyed by (seed, purpose, site). `site` is a place in the model, `id` a
-/// parameter or sample, `index` an element of it in the unsharded tensor. The same key gives the same number on every
-/// parallel layout, for every number of threads, and after resuming.
+/// A stateless generator of random numbers, keyed by (seed, purpose, site). `site` is a place in the model, such as a
+/// layer. Each `id`, a parameter or sample, has its own stream; `index` is an element of the parameter or sample in the
+/// unsharded tensor. The same key gives the same number on every parallel layout, for every number of threads, and
+/// after resuming.
 class RandomKey {
  public:
   RandomKey() = default;

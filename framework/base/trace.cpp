@@ -14,7 +14,7 @@ namespace {
 
 std::atomic<std::uint64_t> traces = 0;
 
-/// The track of this thread, and of which trace it is.
+/// The track of this thread, and the number of the trace that owns it.
 struct OwnTrack {
   std::uint64_t trace = 0;
   Trace::Track* track = nullptr;
@@ -26,7 +26,7 @@ std::string name_of_this_thread() {
   return pthread_getname_np(pthread_self(), name.data(), name.size()) == 0 ? name.data() : "";
 }
 
-/// Without what stands between matching brackets.
+/// `words` without the text between matching brackets.
 std::string without(std::string words, char open, char close) {
   std::string rest;
   int depth = 0;

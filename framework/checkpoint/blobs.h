@@ -6,16 +6,19 @@
 
 namespace tessera::checkpoint {
 
-/// Write `blobs` into <folder>/blobs so that they survive a crash, and their checksums into `manifest`. Throws IoError.
+/// Writes `blobs` into <folder>/blobs, synced to disk, and adds their checksums to `manifest`. Throws IoError; BugError
+/// for a name that is not allowed (see Blobs).
 void write_blobs(const std::filesystem::path& folder, const Blobs& blobs, Manifest& manifest);
-/// The blobs that `manifest` names, from <folder>/blobs. Throws DamageError for one that is missing or damaged.
+/// Reads the blobs that `manifest` names from <folder>/blobs. Throws DamageError if one is missing or damaged; IoError.
 Blobs read_blobs(const std::filesystem::path& folder, const Manifest& manifest);
-/// Throws DamageError when the file <folder>/<name> is missing or has not that many bytes.
+/// Throws DamageError if the file <folder>/<name> is missing or its size is not `bytes`; IoError if it cannot be
+/// examined.
 void check_size(const std::filesystem::path& folder, const std::string& name, std::uint64_t bytes);
 
-/// The same where no manifest stands beside them, in the folder of a checkpoint of another format: the manifest is
-/// <folder>/blobs/manifest.json. Reading gives no blobs where there is none.
+/// Writes `blobs` into the folder of another program's checkpoint, which has no manifest of ours: the manifest of the
+/// blobs is <folder>/blobs/manifest.json. Throws as write_blobs does.
 void write_blobs_beside(const std::filesystem::path& folder, std::int64_t iteration, const Blobs& blobs);
+/// Reads the blobs that write_blobs_beside wrote; empty if there are none. Throws as read_blobs does.
 Blobs read_blobs_beside(const std::filesystem::path& folder);
 
 }  // namespace tessera::checkpoint

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Read and summed in pieces that stay in the processor's cache.
+/// Size of the pieces that are read and checksummed, so that they stay in the processor's cache.
 constexpr std::size_t read_piece_bytes = std::size_t{1} << 20;
 constexpr std::size_t most_named_tensors = 5;
 
@@ -31,13 +31,13 @@ std::uint32_t sum_of(const File& file, std::uint64_t offset, std::uint64_t bytes
   return sum;
 }
 
-/// A range read row by row, each row once, in whatever part of it is asked for.
+/// Reads a stored range row by row, each row once, and copies the requested part of it.
 class RangeReader {
  public:
   RangeReader(const File& file, const Checkpoint::StoredRange& range, DType type)
       : file_(file), range_(range), type_(type), box_(Box::of(range.offsets, range.extents)) {}
 
-  /// Straight into the memory of `into`, where the elements of the whole range lie in one piece.
+  /// Reads directly into the memory of `into`, if the elements of the whole range are contiguous there.
   std::uint32_t straight(const Tensor& into, const Box& into_box) const {
     const auto size = size_of(type_);
     auto target = into.raw().subspan(static_cast<std::size_t>(position_in(into_box, box_.begin)) * size,
@@ -53,7 +53,7 @@ class RangeReader {
     return sum;
   }
 
-  /// Rows [first, first + count) of the range through a buffer; `part` is copied out of them.
+  /// Reads rows [first, first + count) of the range into a buffer, and copies `part` from it.
   std::uint32_t through_buffer(const Box& part, std::int64_t first, std::int64_t count, const Tensor& into,
                                const Box& into_box) const {
     const auto row = box_.elements_of_row();
@@ -75,8 +75,8 @@ class RangeReader {
     return sum;
   }
 
-  /// Copy what the range has of `into_box`. With `check` the whole range is read and its sum compared; returns whether
-  /// it was right.
+  /// Copies the intersection of the range with `into_box`. With `check`, reads the whole range and compares its
+  /// checksum; returns whether it matches.
   bool read(const Tensor& into, const Box& into_box, bool check) {
     const auto part = intersection(box_, into_box);
     if (!part) return true;

@@ -16,24 +16,24 @@
 
 namespace tessera::checkpoint {
 
-/// A box of a named global tensor: what one rank holds of it. Names, shapes and offsets are of the whole, unsplit
-/// model, so any layout can load what any other saved.
+/// A box of a named global tensor: the part that one rank holds. Names, shapes and offsets refer to the whole,
+/// unsharded model, so that a run with any parallel layout can load a checkpoint saved with any other.
 struct TensorRange {
   std::string name;                   ///< "decoder.layers.0.mlp.linear_fc1.weight", "optimizer.exp_avg.<name>"
-  Shape global_shape;                 ///< of the unsplit tensor
-  std::vector<std::int64_t> offsets;  ///< of this box in it, one per dim
+  Shape global_shape;                 ///< of the unsharded tensor
+  std::vector<std::int64_t> offsets;  ///< of this box in the unsharded tensor, one per dim
   Tensor tensor;                      ///< the box's elements, contiguous
-  /// Of the parameter, also for its optimizer state; where the model is not known, matrix. Loading may add or leave out
-  /// padding rows if they are those of the vocabulary.
+  /// Role of the parameter, also for its optimizer state; matrix if the model is not known. Loading may add or drop
+  /// padding rows if the rows are those of the vocabulary.
   ParameterRole role = ParameterRole::matrix;
 };
 
-/// The whole of a tensor held by one process.
+/// A range that covers all of `tensor`, for a tensor held by one process.
 TensorRange whole(std::string name, const Tensor& tensor, ParameterRole role = ParameterRole::matrix);
 
-/// Small named state: counters, resolved recipe, tokenizer files. Bytes as the caller gives them; a name is letters,
-/// digits,
-/// '.', '_' and '-', because each becomes a file of the checkpoint.
+/// Small files in a checkpoint, name -> content: progress, resolved recipe, tokenizer files. The content is any bytes.
+/// A name consists of letters, digits, '.', '_' and '-', with at most one '/' for a folder, because each blob becomes a
+/// file.
 using Blobs = std::map<std::string, std::string>;
 
 struct CheckpointInfo {
@@ -41,31 +41,30 @@ struct CheckpointInfo {
   std::int64_t iteration;
 };
 
-/// The bytes of a checkpoint are not those that were saved: a file is missing, cut short or altered. The message names
-/// it.
+/// A checkpoint differs from what was saved: a file is missing, truncated or altered. The message names the file.
 class DamageError : public Error {
   using Error::Error;
 };
 
-/// Save as <root>/<checkpoint_name(prefix, iteration)>, all or nothing: everything is written into `<that>_tmp`,
-/// synced, and then renamed; last the tracker file is updated. A checkpoint of the same iteration is replaced. Each
-/// tensor must be covered once and whole by its ranges (BugError otherwise). Throws IoError (disk full, not writable):
-/// then nothing new is there, no half-written folder either, earlier checkpoints are as before, and the caller may go
-/// on and try again later.
+/// Saves a checkpoint as <root>/<checkpoint_name(prefix, iteration)>, atomically: everything is written into the folder
+/// with `_tmp` appended to its name, synced, and then renamed; last, the tracker file is updated. A checkpoint of the
+/// same iteration is replaced. The ranges of each tensor must cover it completely and without overlap; else throws
+/// BugError. Throws IoError (disk full, not writable); then no new or half-written folder exists, earlier checkpoints
+/// are unchanged, and the caller may continue and try again later.
 void save_checkpoint(const std::filesystem::path& root, const std::string& prefix, std::int64_t iteration,
                      std::span<const TensorRange> tensors, const Blobs& blobs);
 
 struct ReadOptions {
-  bool check_crc = false;  ///< read the ranges that are touched as a whole and compare their sums
-  bool convert = false;    ///< let the stored element type differ from the one asked for, and convert
+  bool check_crc = false;  ///< read each stored range that is needed completely, and verify its checksum
+  bool convert = false;    ///< allow the stored element type to differ from the requested one, and convert
 };
 
-/// An opened checkpoint: what it holds is known, the elements are still on the disk. Reading is thread-safe.
+/// An opened checkpoint: the manifest is read, the elements are still on disk. Reading is thread-safe.
 class Checkpoint {
  public:
-  /// Reads and checks the manifest, the presence and the sizes of the files, and the blobs. Throws DamageError for
-  /// anything missing, cut or altered; ConfigError for a folder that is not a checkpoint or of a newer format; IoError
-  /// when the system refuses.
+  /// Opens a checkpoint folder: reads and checks the manifest, the presence and sizes of the files, and the blobs.
+  /// Throws DamageError if something is missing, truncated or altered; ConfigError if the folder does not exist or has
+  /// a newer format version; IoError if the system refuses.
   static Checkpoint open(const std::filesystem::path& folder);
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
@@ -76,33 +75,35 @@ class Checkpoint {
 
   std::vector<std::string> names() const;  ///< sorted
   bool has(const std::string& name) const;
-  const Shape& shape(const std::string& name) const;  ///< global. Throws ConfigError for a name that is not there.
-  DType dtype(const std::string& name) const;
+  const Shape& shape(const std::string& name) const;  ///< global. Throws ConfigError if there is no tensor `name`.
+  DType dtype(const std::string& name) const;         ///< as stored. Throws ConfigError as shape() does.
 
   const Blobs& blobs() const;
-  const std::string& blob(const std::string& name) const;  ///< Throws ConfigError for a name that is not there.
+  const std::string& blob(const std::string& name) const;  ///< Throws ConfigError if there is no blob `name`.
 
-  /// Throw one ConfigError naming the first tensors that are missing or of another global shape. Tensors that the
-  /// checkpoint has and nobody wants are no mistake.
+  /// Throws one ConfigError that names the first tensors that are missing or have another global shape. Tensors of the
+  /// checkpoint that are not wanted are not an error.
   void must_fit(std::span<const TensorRange> wanted) const;
 
-  /// Fill the box `into` from whatever ranges were saved. Throws ConfigError when the tensor is missing, of another
-  /// shape or (without `convert`) another element type; DamageError when it cannot be read or its sum is wrong.
+  /// Reads the box `into` from the stored ranges, in whatever way the tensor was divided when saved. Throws ConfigError
+  /// if the tensor is missing, has another shape or (without `convert`) another element type; DamageError if it cannot
+  /// be read or, with `check_crc`, a checksum is wrong.
   void read(const TensorRange& into, const ReadOptions& options = {}) const;
 
-  /// Read everything and compare every sum. Throws DamageError naming file and tensor.
+  /// Reads everything and verifies every checksum. Throws DamageError naming file and tensor.
   void verify() const;
 
-  /// One range as it was saved: for `checkpoint inspect`.
+  /// One range of a tensor as it was saved, for `checkpoint inspect`.
   struct StoredRange {
-    std::string file;
-    std::uint64_t byte_offset, bytes;
+    std::string file;                  ///< name in the checkpoint folder
+    std::uint64_t byte_offset, bytes;  ///< position and size of the data in the file
     std::vector<std::int64_t> offsets;
     Shape extents;
     std::uint32_t crc;
   };
+  /// The stored ranges of a tensor. Throws ConfigError if there is no tensor `name`.
   const std::vector<StoredRange>& ranges(const std::string& name) const;
-  std::uint64_t bytes() const;  ///< of all files together
+  std::uint64_t bytes() const;  ///< size of all files together
 
  private:
   struct Content;
@@ -110,37 +111,39 @@ class Checkpoint {
   std::unique_ptr<Content> content_;
 };
 
-/// The finished checkpoints under `root`, newest first, by their folder names alone: folders that end in `_tmp` or were
-/// set aside are not among them, and the tracker file is not asked.
+/// The complete checkpoints under `root`, newest first, found by their folder names alone. Folders that end in `_tmp`
+/// or were set aside are not listed, and the tracker file is not read.
 std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& root, const std::string& prefix);
 
-/// Rename a damaged checkpoint to `<name>_damaged` (or `_damaged_2`, ...), write `reason` into it, and return the new
-/// name. It is not picked again and not deleted. A symbolic link is renamed itself; nothing is written where it leads.
+/// Renames a damaged checkpoint to `<name>_damaged` (or `_damaged_2`, ...), writes `reason` into it, and returns the
+/// new path. Such a folder is never loaded or deleted automatically. A symbolic link is renamed itself; nothing is
+/// written into its target.
 std::filesystem::path set_aside(const std::filesystem::path& folder, const std::string& reason);
 
-/// Which checkpoints of a folder belong to the run that asks, by their folders; left out: all.
+/// Returns whether the checkpoint in `folder` belongs to the calling run. An empty function: all checkpoints do.
 using BelongsToRun = std::function<bool(const std::filesystem::path& folder)>;
 
-/// Told of each damaged checkpoint that newest_good met: which, why, and where it was put.
+/// Called for each damaged checkpoint that newest_good found, with the reason and the path that it was renamed to.
 using OnDamage =
     std::function<void(const CheckpointInfo&, const std::string& reason, const std::filesystem::path& aside)>;
 
-/// The newest checkpoint that opens (and with `crc_check` verifies); damaged ones on the way are set aside and told.
-/// Nothing when there is none. A checkpoint of a newer format is not damage: that ConfigError goes through.
-/// Checkpoints that do not belong are left alone.
+/// Opens the newest undamaged checkpoint; with `crc_check`, also verifies all checksums. Damaged ones found on the way
+/// are set aside and passed to `on_damage`. Nothing if there is no usable checkpoint. A checkpoint of a newer format
+/// version is not damage: its ConfigError is thrown. Checkpoints for which `belongs` returns false are ignored.
 std::optional<Checkpoint> newest_good(const std::filesystem::path& root, const std::string& prefix, bool crc_check,
                                       const OnDamage& on_damage = {}, const BelongsToRun& belongs = {});
 
-/// Delete all checkpoints that belong but the newest `keep_max` (0: keep all), and `_tmp` folders that a crash left.
-/// Only while no other process saves there.
+/// Deletes the run's checkpoints except the newest `keep_max` (0: keep all), and `_tmp` folders left by a crash.
+/// Checkpoints for which `belongs` returns false are kept. Call it only while no other process saves to `root`. Throws
+/// IoError.
 void prune(const std::filesystem::path& root, const std::string& prefix, int keep_max,
            const BelongsToRun& belongs = {});
 
 /// "iter_0000100", or with a prefix "network_iter_0000100" (the '_' is added when the prefix does not end in '_' or
 /// '-').
 std::string checkpoint_name(const std::string& prefix, std::int64_t iteration);
-/// "latest_checkpointed_iteration.txt", with the prefix in front likewise: the newest iteration, for people and other
-/// programs. This program does not read it.
+/// "latest_checkpointed_iteration.txt", with the prefix in front as in checkpoint_name: the tracker file with the
+/// newest iteration, for people and other programs. Tessera does not read it.
 std::string tracker_name(const std::string& prefix);
 
 }  // namespace tessera::checkpoint

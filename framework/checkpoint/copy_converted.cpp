@@ -66,7 +66,7 @@ void with_type(DType type, Visitor visit) {
   }
 }
 
-/// The dimensions from the result on are contiguous in the memory of both boxes, as far as `part` has them.
+/// The first dim from which on the elements of `part` are contiguous in the memory of both boxes.
 std::size_t first_joined_dim(const Box& part, const Box& a, const Box& b) {
   std::size_t dim = part.extent.size() - 1;
   while (dim > 0 && part.extent[dim] == a.extent[dim] && part.extent[dim] == b.extent[dim]) --dim;

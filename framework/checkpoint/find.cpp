@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The iteration in the name of a folder, whatever the prefix of the run.
+/// The iteration in the name of a folder, with any prefix.
 std::optional<std::int64_t> iteration_in_name(const fs::path& folder) {
   const auto name = folder.filename().string();
   const auto at = name.rfind("iter_");
@@ -22,15 +22,14 @@ std::optional<std::int64_t> iteration_in_name(const fs::path& folder) {
   return checkpoint_name(name.substr(0, at), iteration) == name ? std::optional<std::int64_t>(iteration) : std::nullopt;
 }
 
-/// The folder itself, when it is a checkpoint, a damaged one included.
+/// The folder itself if it is a checkpoint, also a damaged one.
 std::optional<FoundCheckpoint> itself(const fs::path& folder, const CheckpointFormats& formats) {
   const auto iteration = iteration_in_name(fs::absolute(folder));
   if (fs::exists(folder / "manifest.json")) return FoundCheckpoint{folder, iteration.value_or(0)};
   if (const auto* format = formats.of(folder))
     return format->find(folder) == folder ? std::optional(FoundCheckpoint{folder, iteration.value_or(0), format})
                                           : std::nullopt;
-  // It has the name of a checkpoint and no manifest: whoever opens it says that it is damaged, instead of passing it
-  // over.
+  // It has the name of a checkpoint but no manifest: it is listed, so that opening it reports the damage.
   if (iteration) return FoundCheckpoint{folder, *iteration};
   return std::nullopt;
 }

@@ -15,14 +15,14 @@ std::string joined(const std::string& prefix) {
   return prefix.empty() || prefix.back() == '_' || prefix.back() == '-' ? prefix : prefix + "_";
 }
 
-/// The iteration in a name that is exactly that of a checkpoint.
+/// The iteration in `name` if it is exactly a checkpoint name.
 std::optional<std::int64_t> iteration_in(const std::string& name, const std::string& prefix) {
   const auto start = joined(prefix) + "iter_";
   if (name.rfind(start, 0) != 0) return std::nullopt;
   std::int64_t iteration = 0;
   const auto* end = name.data() + name.size();
   const auto [stop, error] = std::from_chars(name.data() + start.size(), end, iteration);
-  // Made again from the number: "iter_5" and "iter_+0000005" are not what this program writes.
+  // Compares with the name made from the number: "iter_5" and "iter_+0000005" are not names that Tessera writes.
   if (error != std::errc{} || stop != end || iteration < 0 || checkpoint_name(prefix, iteration) != name)
     return std::nullopt;
   return iteration;
@@ -53,7 +53,7 @@ fs::path set_aside(const fs::path& folder, const std::string& reason) {
   for (int number = 2; fs::exists(fs::symlink_status(aside)); ++number)
     aside = text(trimmed.string(), "_damaged_", number);
   rename_or_exchange(trimmed, aside);
-  if (fs::is_symlink(aside)) return aside;  // the caller tells the reason
+  if (fs::is_symlink(aside)) return aside;  // the caller reports the reason
   try {
     write_file_atomic(aside / "why_damaged.txt", reason + "\n");
   } catch (const IoError&) {  // the caller has the reason too; a full disk must not keep the run from continuing
@@ -96,7 +96,7 @@ void prune(const fs::path& root, const std::string& prefix, int keep_max, const 
   if (keep_max <= 0) return;
   const auto found = list_own(root, prefix, belongs);
   for (std::size_t i = static_cast<std::size_t>(keep_max); i < found.size(); ++i) {
-    // Under its own name no half-deleted checkpoint may stand, should the process end here.
+    // Renamed first, so that no half-deleted checkpoint has a final name if the process ends here.
     const fs::path leaving = found[i].folder.string() + left_over;
     rename_or_exchange(found[i].folder, leaving);
     delete_all(leaving);

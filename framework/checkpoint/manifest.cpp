@@ -118,7 +118,8 @@ std::string write_manifest(const Manifest& manifest) {
   for (const auto& [name, tensor] : manifest.tensors) json["tensors"][name] = json_of(tensor);
   for (const auto& [name, blob] : manifest.blobs)
     json["blobs"][name] = {{"bytes", blob.bytes}, {"crc32c", crc_text(blob.crc)}};
-  // The sum of the text without this line. The reader makes that text again from what it parsed: keys are sorted.
+  // The checksum of the text without this line. The reader generates that text again from the parsed keys, which are
+  // sorted.
   json["manifest_crc32c"] = crc_text(crc32c(json.dump()));
   return json.dump() + "\n";
 }
@@ -137,7 +138,7 @@ Manifest read_manifest(const std::string& words, const std::string& speaker) {
                            ". Use the program that wrote it, or a newer one"));
   try {
     return manifest_of(json);
-  } catch (const std::exception& error) {  // JSON of another build, shapes that are none, numbers that are none
+  } catch (const std::exception& error) {  // JSON with other keys, invalid shapes, invalid numbers
     throw DamageError(text(speaker, ": ", error.what()));
   }
 }

@@ -9,7 +9,7 @@
 
 namespace tessera::checkpoint {
 
-/// What a checkpoint's manifest.json says. The format is described in docs/checkpoints.md.
+/// The content of a checkpoint's manifest.json. docs/checkpoints.md describes the format.
 struct Manifest {
   struct TensorEntry {
     DType dtype;
@@ -17,8 +17,8 @@ struct Manifest {
     std::vector<Checkpoint::StoredRange> ranges;
   };
   struct StoredFile {
-    std::uint64_t bytes = 0;         ///< of the whole file
-    std::uint64_t header_bytes = 0;  ///< before the data of its first range
+    std::uint64_t bytes = 0;         ///< size of the whole file
+    std::uint64_t header_bytes = 0;  ///< size of the header, before the data of the first range
     std::uint32_t header_crc = 0;
   };
   struct StoredBlob {
@@ -27,28 +27,30 @@ struct Manifest {
   };
 
   std::int64_t iteration = 0;
-  std::map<std::string, StoredFile> files;
-  std::map<std::string, TensorEntry> tensors;
-  std::map<std::string, StoredBlob> blobs;
+  std::map<std::string, StoredFile> files;     ///< by file name
+  std::map<std::string, TensorEntry> tensors;  ///< by tensor name
+  std::map<std::string, StoredBlob> blobs;     ///< by blob name
 
-  /// Take over what another writer of the same checkpoint wrote. Throws BugError when the two disagree about a tensor.
+  /// Adds the entries of another writer of the same checkpoint. Throws BugError if the two have different types or
+  /// shapes of a tensor.
   void merge(const Manifest& other);
 };
 
 inline constexpr int manifest_version = 1;
 
-/// As JSON, with a sum over itself.
+/// The manifest as JSON text, including a checksum of the text.
 std::string write_manifest(const Manifest& manifest);
 
-/// The reverse. Throws DamageError, beginning with `speaker`, when the text is not what was written; ConfigError when
-/// it is, but of another version of the format.
+/// Parses a text of write_manifest. Throws DamageError, beginning with `speaker`, if the text was altered; ConfigError
+/// if it has another version of the format.
 Manifest read_manifest(const std::string& words, const std::string& speaker);
 
-/// Throws DamageError when ranges do not cover their tensor once and whole, or lie outside of their files.
+/// Throws DamageError, beginning with `speaker`, if the ranges of a tensor do not cover it completely and without
+/// overlap, or a range is outside of its file.
 void check_ranges(const Manifest& manifest, const std::string& speaker);
 
-/// What is wrong with the ranges of a tensor ("covers 6 of 8 elements", "two ranges overlap"); empty when they cover it
-/// once and whole.
+/// Describes why the ranges do not cover the tensor completely and without overlap ("covers 6 of 8 elements", "two
+/// ranges overlap"); empty if they do.
 std::string coverage_problem(const Manifest::TensorEntry& tensor);
 
 }  // namespace tessera::checkpoint

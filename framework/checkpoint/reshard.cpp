@@ -23,7 +23,7 @@ class Resharder {
       if (wanted.count(name) == 0) refuse(text(name, " is in it, but not in the model of the new layout"));
   }
 
-  /// Writes the part of one writer, from memory of its own.
+  /// Writes the part of one writer, with a memory buffer of its own.
   void write(const CheckpointWriter& writer, std::size_t number, std::vector<std::string>& parts) const {
     std::deque<std::vector<std::byte>> memory;
     std::vector<TensorRange> ranges;
@@ -57,7 +57,7 @@ class Resharder {
                              saved.global_shape[0], " rows would lose some of them"));
   }
 
-  /// The same box of the weight or of a tensor of its optimizer state.
+  /// Reads the same box of the weight or of a tensor of its optimizer state.
   TensorRange filled(const WeightPart& saved, const Box& box, const std::string& name,
                      std::deque<std::vector<std::byte>>& memory) const {
     const auto type = from_.dtype(name);
@@ -71,7 +71,7 @@ class Resharder {
     const auto there = from_.shape(name);
     const bool state = name != saved.name;
     if (there == saved.global_shape) {
-      // With checksums: what was damaged must not be saved again with a right one.
+      // Verifies checksums: damaged data must not be saved again with a valid checksum.
       from_.read(range, {true, false});
       return range;
     }

@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 constexpr std::uint64_t longest_header = 100'000'000;  // the limit that the format's own library sets
 constexpr std::size_t alignment = 64;
 
-/// Bytes of `dims` elements of `type`; nothing when that does not fit 64 bits.
+/// Size of a tensor of shape `dims` and type `type`, in bytes; nothing if it does not fit into 64 bits.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& dims, DType type) {
   std::uint64_t bytes = size_of(type);
   for (const auto dim : dims)
@@ -24,7 +24,7 @@ std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& dims, DTy
   return bytes;
 }
 
-/// One entry of the header, checked in itself. `room` is the number of bytes of the data part.
+/// Parses one entry of the header and checks it alone. `room` is the size of the data part, in bytes.
 SafetensorsEntry entry_of(const Json& json, std::uint64_t data_begin, std::uint64_t room, const std::string& speaker) {
   const auto refuse = [&](const auto&... message) { throw ConfigError(text(speaker, ": ", message...)); };
   std::vector<std::int64_t> dims;
@@ -65,7 +65,7 @@ SafetensorsEntry entry_of(const Json& json, std::uint64_t data_begin, std::uint6
   return {type, Shape(dims), data_begin + offsets[0], data_begin + offsets[1]};
 }
 
-// As the format's own library: bytes that no tensor owns could hide other data, and overlaps make files ambiguous.
+// As the safetensors library does: bytes that no tensor owns could hide other data, and overlaps make files ambiguous.
 void refuse_overlaps_and_holes(const SafetensorsHeader& header, std::uint64_t file_bytes, const std::string& speaker) {
   std::vector<std::pair<std::string, SafetensorsEntry>> order(header.entries.begin(), header.entries.end());
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {

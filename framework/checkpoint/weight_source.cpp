@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::size_t most_named_problems = 8;
 
-/// The first of `count` words at `at` whose exponent is all ones; `count` when there is none.
+/// Index of the first of `count` words at `at` whose exponent bits are all ones (infinite or NaN); `count` if there is
+/// none.
 template <class Word>
 std::size_t first_with_full_exponent(const std::byte* at, std::size_t count, Word exponent) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -57,7 +58,7 @@ bool same_but_for_rows(const Shape& a, const Shape& b) {
   return x.size() == y.size() && !x.empty() && std::equal(x.begin() + 1, x.end(), y.begin() + 1, y.end());
 }
 
-/// What is wrong with one wanted tensor; empty when it can be had.
+/// What is wrong with one wanted tensor; empty if it can be read.
 std::string problem_with(const WeightSource& source, const TensorRange& range) {
   if (!source.has(range.name)) return text(range.name, ": is missing");
   const auto there = source.shape(range.name);

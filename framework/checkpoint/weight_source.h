@@ -10,7 +10,7 @@
 
 namespace tessera::checkpoint {
 
-/// The weights of a model under our names and in our layouts, whatever program saved them.
+/// The weights of a model under Tessera's names and in its layouts, independent of the program that saved them.
 class WeightSource {
  public:
   WeightSource() = default;
@@ -19,18 +19,20 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   virtual const std::filesystem::path& folder() const = 0;  ///< for messages
-  virtual std::vector<std::string> names() const = 0;       ///< ours, in the model's order where there is one
+  /// Tessera's names, in the order of the model if the format has one.
+  virtual std::vector<std::string> names() const = 0;
   virtual bool has(const std::string& name) const = 0;
-  virtual Shape shape(const std::string& name) const = 0;  ///< global. Throws ConfigError for a name that is not there.
-  virtual DType dtype(const std::string& name) const = 0;  ///< as it is kept
-  /// Fill `into`, which has the tensor's shape, converted to its element type. Throws ConfigError naming the tensor for
-  /// an element that is not finite.
+  virtual Shape shape(const std::string& name) const = 0;  ///< global. Throws ConfigError if there is no tensor `name`.
+  virtual DType dtype(const std::string& name) const = 0;  ///< as stored
+  /// Reads the tensor `name` into `into`, which has its shape, and converts to the element type of `into`. Throws
+  /// ConfigError naming the tensor if an element is not finite.
   virtual void read(const std::string& name, const Tensor& into) const = 0;
-  /// The same for a part of a tensor; by itself it reads all of it.
+  /// Reads one box of a tensor. The default implementation reads the whole tensor and copies the box.
   virtual void read_box(const TensorRange& into) const;
 };
 
-/// The weights of a checkpoint of our own: all tensors that are not the optimizer's. The checkpoint must outlive it.
+/// The weights of a checkpoint in our own format: all tensors that are not optimizer state. `checkpoint` must outlive
+/// this object. Reading verifies checksums.
 class CheckpointWeights final : public WeightSource {
  public:
   explicit CheckpointWeights(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
@@ -46,31 +48,35 @@ class CheckpointWeights final : public WeightSource {
   const Checkpoint& checkpoint_;
 };
 
-/// The names of a checkpoint's optimizer state, by the weight that it belongs to.
+/// The names of a checkpoint's optimizer state tensors, by the name of the weight they belong to.
 std::map<std::string, std::vector<std::string>> states_by_weight(const Checkpoint& checkpoint);
 
-/// Fill every one of `wanted` (tensors or parts of them) from `source`, and say what was not taken over as it is. Rows
-/// of the vocabulary that `wanted` has beyond the source's are its padding: each becomes the mean of the source's rows,
-/// so that their logits are unremarkable. Throws ConfigError, naming the first, for tensors that are missing, of
-/// another shape, or more than `all` (empty: than `wanted`), and for a vocabulary that is larger than the wanted one.
+/// Reads all `wanted` tensors or boxes of tensors from `source`. Returns notes about what differs from the source.
+/// Vocabulary rows beyond the source's rows are padding: each is set to the mean of the source's rows, so that their
+/// logits are unremarkable. Throws ConfigError, naming the first problems, if a tensor is missing or has another shape,
+/// if the source has a tensor that is not in `all` (empty: `wanted`), or if its vocabulary is larger than the wanted
+/// one.
 std::vector<std::string> load_all(const WeightSource& source, std::span<const TensorRange> wanted,
                                   std::span<const TensorRange> all = {});
 
-/// One of those with rows beyond the source's, or a part of it. Returns what was done, to be told.
+/// Reads a tensor with more vocabulary rows than the source, or a box of it, as load_all does. Returns a note that says
+/// what was done.
 std::string read_padded(const WeightSource& source, const TensorRange& range);
 
-/// Whether the source's tensor differs from that of `range`, a weight or optimizer state of one, in the padding of the
-/// vocabulary alone: it has fewer rows, or more but not fewer than the model's are `tokens` (0: nobody knows).
+/// Whether the source's tensor differs from `range`, a weight or its optimizer state, only in vocabulary padding: it
+/// has fewer rows, or more rows while the model's rows include all `tokens` tokens (0: number unknown, then more rows
+/// do not count as padding).
 bool differs_in_padding(const WeightSource& source, const TensorRange& range, std::int64_t tokens);
-/// Fill such a range: rows that the source has not are the mean of those it has, of optimizer state zero. Returns what
-/// was done, to be told.
+/// Reads a range for which differs_in_padding() is true: rows missing in the source are the mean of its rows, and zero
+/// in optimizer state. Returns a note that says what was done.
 std::string read_other_padding(const WeightSource& source, const TensorRange& range);
 
-/// Whether the source has these tensors in these shapes, as load_all would find it. Throws as it does; reads nothing.
+/// Throws ConfigError as load_all does if the source does not have the `wanted` tensors in their shapes. Reads no
+/// elements.
 void must_fit(const WeightSource& source, std::span<const TensorRange> wanted);
 
 /// Throws ConfigError, "<speaker>: element [3, 5] is NaN; ...", for the first element that is not finite. `tensor` may
-/// lie at any address; integers are always finite.
+/// be at any address (unaligned); integers are always finite.
 void must_be_finite(const Tensor& tensor, const std::string& speaker);
 
 }  // namespace tessera::checkpoint

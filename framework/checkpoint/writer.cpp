@@ -15,12 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Summed and written while still in the processor's cache.
+/// Size of the pieces that are checksummed and then written while they are in the processor's cache.
 constexpr std::size_t written_piece_bytes = std::size_t{1} << 20;
 
 bool is_whole(const TensorRange& range) { return range.tensor.shape() == range.global_shape; }
 
-/// The name of a range in its file: that of the tensor, and for a part of it where the part begins: "x@0,64".
+/// The name of a range in its file: the tensor's name, for a part of a tensor with the offsets of the part: "x@0,64".
 std::string entry_name(const TensorRange& range) {
   if (is_whole(range)) return range.name;
   std::string name = range.name;

@@ -4,25 +4,25 @@
 
 namespace tessera::checkpoint {
 
-/// The steps of save_checkpoint, for a checkpoint that several processes write together on a file system they share:
+/// The steps of save_checkpoint, for a checkpoint that several processes write together on a shared file system:
 ///
 ///   one process    begin()
 ///   each process   part = write(its index, its ranges)
-///   one process    commit(all parts, blobs), or abandon() when one failed
+///   one process    commit(all parts, blobs), or abandon() if one failed
 ///
-/// What orders the steps among the processes is the caller's. Throws as save_checkpoint does.
+/// The caller synchronizes the processes between the steps. Throws as save_checkpoint does.
 class CheckpointWriter {
  public:
   CheckpointWriter(std::filesystem::path root, const std::string& prefix, std::int64_t iteration);
 
-  /// Make the empty folder `<name>_tmp`; one left by a crash is deleted.
+  /// Creates the empty folder `<name>_tmp`; one left by a crash is deleted first.
   void begin() const;
-  /// Write the ranges into files that carry the number of the writer: model_00003.safetensors, and those of names that
-  /// begin with "optimizer." into optimizer_00003.safetensors. Returns what `commit` has to know, as text.
+  /// Writes the ranges into files numbered by `writer`: model_00003.safetensors, and optimizer_00003.safetensors for
+  /// names that begin with "optimizer.". Returns a text that `commit` needs.
   std::string write(int writer, std::span<const TensorRange> ranges) const;
-  /// Write blobs and manifest, sync, rename, update the tracker.
+  /// Writes blobs and the manifest, syncs, renames the folder to its final name, and updates the tracker file.
   void commit(std::span<const std::string> parts, const Blobs& blobs) const;
-  /// Delete what was written; never throws.
+  /// Deletes everything that was written. Errors are ignored.
   void abandon() const noexcept;
 
   const std::filesystem::path& folder() const { return folder_; }

@@ -25,7 +25,7 @@ struct CheckArguments {
   RecipeArguments recipe;
   std::int64_t ranks = 0;           ///< 0: not given
   std::int64_t ranks_per_host = 0;  ///< 0: not given
-  std::string as;                   ///< the program in whose words the run is told; empty: ours
+  std::string as;                   ///< the program in whose terms the run is printed; empty: Tessera
   bool json = false;
 };
 
@@ -83,7 +83,7 @@ void print_run(const recipe::Recipe& recipe, const recipe::Figures& f) {
   split("test", f.test_samples);
 }
 
-/// What the recipe says without being heard.
+/// The options that the recipe gives without effect.
 void print_idle(const recipe::Recipe& recipe, bool verbose) {
   const auto all = recipe.without_effect();
   if (all.empty()) return;
@@ -98,12 +98,12 @@ void print_idle(const recipe::Recipe& recipe, bool verbose) {
   if (compatible > 0) std::cout << "  " << without_effect_summary(compatible, "option") << "\n";
 }
 
-/// As many as were given, else as few as the recipe's sizes make.
+/// The given number of ranks, else the fewest that the recipe's parallel sizes allow.
 std::int64_t ranks_of(const recipe::Recipe& recipe, const CheckArguments& arguments) {
   return arguments.ranks > 0 ? arguments.ranks : parallel::fewest_ranks(recipe.parallel);
 }
 
-/// The run in the words of the program that --as names: "name value" lines, or one JSON object.
+/// The run in the terms of the program that --as names: "name value" lines, or one JSON object.
 void tell_as(const CheckArguments& arguments, const recipe::Recipe& recipe, std::int64_t ranks,
              const CommandContext& context) {
   const auto mappings = context.mappings();
@@ -120,11 +120,11 @@ void tell_as(const CheckArguments& arguments, const recipe::Recipe& recipe, std:
     std::cout << name << " " << value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
 }
 
-/// Where the program that a script is for would have stopped itself.
+/// Reports where the program for which a script was written would itself have stopped with an error.
 void report_stops(const RecipeArguments& arguments, const CommandContext& context, options::Report& report) {
   const auto mappings = context.mappings();
   if (!flags::is_foreign(arguments.file, mappings)) return;
-  options::Report heard;  // all else is reported already
+  options::Report heard;  // other findings were reported already
   const auto facts = recipe::all_facts(context.registries);
   for (const auto& stop :
        flags::read_source(arguments.file, source_options(arguments.foreign), facts, mappings, heard).stops)
@@ -143,7 +143,7 @@ void warn_of_memory(const std::vector<recipe::MemoryNeed>& needs, const CheckArg
                          "), where `tessera train` would refuse it"));
 }
 
-/// Why the run would be refused for want of coverage, where its hosts are known; empty: it would not.
+/// Why the run would be refused because its coverage is insufficient, if its hosts are known; empty: it would not.
 std::string uncovered(const recipe::Recipe& recipe, const recipe::LayoutFigures& layout, std::int64_t ranks_per_host) {
   if (!recipe.resilience.require_host || ranks_per_host == 0) return "";
   const auto coverage = coverage_of(recipe, layout, ranks_per_host);

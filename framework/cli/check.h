@@ -4,11 +4,9 @@
 
 namespace tessera::cli {
 
-/// tessera check RECIPE [--set group.key=value ...] [--json]
-///
-/// Reads everything and reports every mistake at once, `file:line: what came, what was expected; what to do`, on stderr
-/// with exit code 2; with --json as [{"file","line","key","message","suggestion"}] on stdout. Without mistakes: what
-/// follows from the recipe, its parameters by part, the memory of its state, and the keys that it gives without effect.
+/// Reads the recipe and reports all mistakes at once, `file:line: what is wrong; what to do`, on stderr with exit code
+/// 2; with --json as [{"file","line","key","message","suggestion"}] on stdout. Without mistakes it prints figures of
+/// the recipe: parameters by part, memory of the training state, and the given keys that have no effect.
 void add_check_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera::cli

@@ -69,7 +69,7 @@ void print_tensor(const checkpoint::WeightSource& checkpoint, const std::string&
   std::cout << name << " " << name_of(checkpoint.dtype(name)) << " " << checkpoint.shape(name) << "\n";
 }
 
-/// All tensors; of our own format sorted, with the ranges that were saved of each.
+/// Prints all tensors; for our own format, sorted, with the stored ranges of each.
 void print_tensors(const checkpoint::OpenedCheckpoint& checkpoint) {
   const auto* native = dynamic_cast<const checkpoint::NativeCheckpoint*>(&checkpoint);
   if (native == nullptr) {
@@ -93,7 +93,7 @@ void inspect(const fs::path& folder, const recipe::Registries& registries, bool 
   if (tensors) print_tensors(*checkpoint);
 }
 
-/// Opens a checkpoint of another program; whatever keeps it from being opened makes it unusable.
+/// Opens a checkpoint of another program; any error makes it unusable.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_to_verify(const checkpoint::FoundCheckpoint& found,
                                                              const options::Mappings& mappings) {
   try {
@@ -113,7 +113,7 @@ void verify(const fs::path& folder, const recipe::Registries& registries) {
             << size_text(checkpoint->bytes()) << " read in " << short_number(watch.seconds()) << " s\n";
 }
 
-/// Damage is told in one line and by the exit code of its own.
+/// Damage is reported in one line and with its own exit code.
 void telling_damage(CommandContext& context, const std::function<void()>& work) {
   try {
     work();

@@ -4,8 +4,9 @@
 
 namespace tessera::cli {
 
-/// `tessera checkpoint`: inspect, verify. FOLDER is a checkpoint, or a run folder or folder of checkpoints, whose
-/// newest is taken. A damaged one ends with exit code 24 and the message on stderr; a folder that holds none with 2.
+/// Adds `tessera checkpoint` with its subcommands, such as inspect and verify. FOLDER is a checkpoint, or a run folder
+/// or folder of checkpoints, of which the newest is used. A damaged checkpoint ends the command with exit code 24 and a
+/// message on stderr; a folder without checkpoints, with 2.
 void add_checkpoint_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera::cli

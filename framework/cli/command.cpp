@@ -33,7 +33,7 @@ std::vector<std::string> options_of(const CLI::App& app) {
   return names;
 }
 
-/// What the command line has wrong, with the nearest name for what is not known.
+/// The mistake in the command line, with the closest known name for an unknown one.
 std::string complaint(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
   const CLI::App* command = &app;
   for (const auto& word : words) {
@@ -75,7 +75,7 @@ void add_nodes(const CLI::App& app, const std::string& path, std::vector<Command
   for (const auto* sub : below(app)) add_nodes(*sub, path + " " + sub->get_name(), all);
 }
 
-/// What ranges let through: nan is neither below nor above any bound.
+/// Rejects NaN, which range checks accept: it is neither below nor above any bound.
 CLI::Validator finite() {
   return {[](const std::string& words) {
             double number = 0;

@@ -24,13 +24,13 @@ class CommandOption {
   explicit CommandOption(CLI::Option* option) : option_(option) {}
 
   CommandOption* required();
-  /// How help, manual and completion show the value, "DIR"; empty: only the option's own name.
+  /// Sets the placeholder for the value in help, manual and completion, "DIR"; empty: only the option's name is shown.
   CommandOption* type_name(const std::string& name);
-  /// Show the variable's present value as the default.
+  /// Shows the variable's current value as the default.
   CommandOption* show_default();
-  /// Of a list: each use takes one value, so that a positional argument may follow.
+  /// For a list: each use of the option takes one value, so that a positional argument may follow.
   CommandOption* one_value_each();
-  /// Of a list: one word holds several values with `sign` between them.
+  /// For a list: one word holds several values, separated by `sign`.
   CommandOption* delimiter(char sign);
   CommandOption* one_of(const std::vector<std::string>& words);
   CommandOption* positive();
@@ -38,32 +38,32 @@ class CommandOption {
   CommandOption* between(std::int64_t low, std::int64_t high);
   CommandOption* between(int low, int high) { return between(std::int64_t{low}, std::int64_t{high}); }
   CommandOption* between(double low, double high);
-  /// The two may not be given together.
+  /// Declares this option and `other` mutually exclusive.
   CommandOption* excludes(const CommandOption* other);
 
  private:
   CLI::Option* option_;
 };
 
-/// One command, or the program itself, as its users see it.
+/// The description of one command, or of the program itself, for manual and completion.
 struct CommandNode {
   struct Option {
-    std::vector<std::string> names;  ///< "--set"; of what is given by its place: "RECIPE"
-    std::string value;               ///< what it takes, "DIR"; empty: nothing
+    std::vector<std::string> names;  ///< "--set"; of a positional argument "RECIPE"
+    std::string value;               ///< placeholder of its value, "DIR"; empty: takes no value
     std::string doc;
-    bool by_place = false;
+    bool by_place = false;  ///< a positional argument
     bool required = false;
-    bool sets = false;  ///< it takes group.key=value
+    bool sets = false;  ///< its value is group.key=value
   };
   std::string path;  ///< "tessera data inspect"
   std::string doc;
   std::vector<Option> options;
-  std::vector<std::pair<std::string, std::string>> commands;  ///< below it: name and what it does
+  std::vector<std::pair<std::string, std::string>> commands;  ///< subcommands: name and description
 };
 
-/// The program or one of its subcommands: declares options and what to run. The referenced variables must live until
-/// `run`. This interface keeps CLI11, which takes about 12 s of compilation in each source that includes it, in
-/// command.cpp alone.
+/// The program or one of its subcommands: declares options and the function to run. The referenced variables must live
+/// until `run` returns. This interface confines CLI11, which takes about 12 s of compilation in each source that
+/// includes it, to command.cpp.
 class Command {
  public:
   /// The program itself.
@@ -72,6 +72,7 @@ class Command {
   Command& operator=(const Command&) = delete;
   ~Command();
 
+  /// Adds a subcommand. Owned by this object.
   Command* add_subcommand(const std::string& name, const std::string& doc);
   /// Exactly one subcommand has to be given.
   void require_subcommand();
@@ -88,33 +89,34 @@ class Command {
   CommandOption* add_option(const std::string& names, std::function<void(const std::string&)> take,
                             const std::string& doc);
   CommandOption* add_flag(const std::string& names, bool& value, const std::string& doc);
-  /// What this command does. It throws what it cannot do.
+  /// Sets the function that this command runs. It throws if it fails.
   void callback(std::function<void()> work);
 
-  /// Reads the words and runs the command they name. Returns 0, or 2 after telling on stderr what is wrong with them.
+  /// Parses the command line and runs the named command. Returns 0, or 2 after printing an error on stderr if the
+  /// command line is wrong. Exceptions of the command's function pass through.
   int run(int argc, char** argv);
-  /// The program and all commands below it; each command after the one it belongs to.
+  /// The program and all its commands, each after its parent.
   std::vector<CommandNode> tree() const;
 
  private:
   explicit Command(CLI::App* app);
   CommandOption* keep(CLI::Option* option);
 
-  std::unique_ptr<CLI::App> own_;  ///< of the program itself
+  std::unique_ptr<CLI::App> own_;  ///< only for the program itself
   CLI::App* app_;
   std::vector<std::unique_ptr<Command>> commands_;
   std::vector<std::unique_ptr<CommandOption>> options_;
 };
 
-/// What every subcommand is given. It lives as long as the program, so callbacks may hold a reference.
+/// The context that every subcommand receives. It lives as long as the program, so callbacks may hold a reference.
 ///
 /// A command is a pair of files, cli/<name>.{h,cpp}, with one function
 ///
 ///     void add_<name>_commands(Command& app, CommandContext& context);
 ///
-/// that adds its subcommand to `app` and a callback that does the work. A callback throws what it cannot do:
-/// ConfigError ends the program with exit code 2, anything else with 1, each with its message on stderr.
-/// Results go to stdout. A callback that ends well but not with 0 sets `exit_code`.
+/// that adds its subcommand to `app` with a callback that does the work. If a callback throws ConfigError, the program
+/// ends with exit code 2; for other exceptions, with 1; in both cases with the message on stderr. Results go to stdout.
+/// A callback that returns normally but needs an exit code other than 0 sets `exit_code`.
 struct CommandContext {
   recipe::Registries registries;
   int exit_code = 0;

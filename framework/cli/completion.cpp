@@ -9,13 +9,13 @@
 namespace tessera::cli {
 namespace {
 
-/// A key of a recipe with the words it can be set to; none where these cannot be counted.
+/// A key of a recipe with the words that it accepts; empty if it accepts other values.
 struct KeyWords {
   std::string key, doc;
   std::vector<std::string> words;
 };
 
-/// Every key there is, each once, without other spellings.
+/// All keys, each once, without aliases.
 std::vector<KeyWords> key_words(const options::Facts& facts) {
   std::vector<KeyWords> all;
   for (const auto& [group, schemas] : facts)
@@ -33,14 +33,14 @@ std::vector<KeyWords> key_words(const options::Facts& facts) {
   return all;
 }
 
-/// What scripts are made of.
+/// The data from which the scripts are generated.
 struct ShellWords {
   std::vector<CommandNode> commands;
   std::vector<KeyWords> keys;
-  std::string programs;  ///< what --from takes
+  std::string programs;  ///< the values of --from
 };
 
-/// Words between single quotes.
+/// `words` in single quotes.
 std::string quoted(const std::string& words) {
   std::string out = "'";
   for (const auto c : words) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -55,7 +55,7 @@ std::string names_of(const CommandNode& command) {
   return all;
 }
 
-/// Functions that bash and zsh share: what may follow a command, and the words of a key.
+/// Functions that bash and zsh share: they list what may follow a command, and the words of a key.
 void print_tables(const ShellWords& words) {
   std::cout << "_tessera_words() {\n  case \"$1\" in\n";
   for (const auto& command : words.commands)

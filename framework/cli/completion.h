@@ -4,8 +4,10 @@
 
 namespace tessera::cli {
 
-/// tessera completion bash|zsh|fish: a script that completes commands, their options, the keys of a recipe after --set
-/// and the words that a key can be set to; made from the commands in `app` and the options of recipes.
+/// tessera completion bash|zsh|fish
+///
+/// Prints a script that completes commands, their options, the keys of a recipe after --set, and the words that a key
+/// accepts. It is generated from the commands in `app` and the options of recipes.
 ///
 ///     bash   source <(tessera completion bash)
 ///     zsh    source <(tessera completion zsh), after compinit

@@ -39,7 +39,7 @@ bool is_taken(const flags::ConvertedFlag& flag) {
   return flag.status == flags::FlagStatus::mapped || flag.status == flags::FlagStatus::ignored;
 }
 
-/// "--adam-beta1, --adam-beta2": what stands beside an option that is called otherwise there.
+/// The flags printed beside an option that has another name there: "--adam-beta1, --adam-beta2".
 class Comments {
  public:
   Comments(const flags::Source& source, const options::Value& shown) {
@@ -73,7 +73,7 @@ class Comments {
   std::map<std::string, std::string> comments_;
 };
 
-/// What cannot be taken over, as comments: options where they would stand, flags without one at the end.
+/// What cannot be converted, as comments: options at the place of the option, flags without an option at the end.
 void shut(const flags::Source& source, const options::Value& shown, flags::RecipeText& around) {
   for (const auto& flag : source.flags) {
     if (is_taken(flag)) continue;
@@ -101,7 +101,8 @@ void shut(const flags::Source& source, const options::Value& shown, flags::Recip
   }
 }
 
-/// Their defaults that change nothing in this run need not be said: of the loss scale without fp16, say.
+/// Defaults of the other program that have no effect in this run are not written, such as loss scale options without
+/// fp16.
 void drop_idle_defaults(options::Value& tree, const recipe::Registries& registries) {
   options::Report unheard;
   const auto idle = recipe::read_recipe(tree, registries, unheard).without_effect();
@@ -127,7 +128,7 @@ std::string recipe_text(const flags::Source& source, const std::string& name, co
   return flags::write_recipe(shown, facts, around);
 }
 
-/// What the user may have edited is kept: `file` is renamed to `<file>.<n>`, the first n that is free.
+/// Keeps a file that the user may have edited: renames `file` to `<file>.<n>` with the first unused n.
 void keep_older(const fs::path& file) {
   int number = 1;
   const auto kept = [&] { return fs::path(text(file.string(), ".", number)); };
@@ -137,7 +138,7 @@ void keep_older(const fs::path& file) {
       text("note: ", file.string(), " was there with other content, which is now in ", kept().string()));
 }
 
-/// The name may be that of a device or a pipe, or a link to a file elsewhere.
+/// The name may be that of a device or a pipe, or of a link to a file elsewhere.
 void write(const std::string& file, const std::string& words) {
   if (file.empty() || file == "-") {
     std::cout << words;
@@ -151,13 +152,13 @@ void write(const std::string& file, const std::string& words) {
   }
 }
 
-/// What the table of flags does not say anyway.
+/// Notes that are not in the table of flags.
 void print_notes(const flags::Source& source, const options::Report& report) {
   for (const auto& note : report.notes())
     if (!tells_of_ignored_flag(note, source.flags)) convert_logger.info("note: " + note);
 }
 
-/// What only the caller of the script can say: conditions first, then values that become variables of the recipe.
+/// What depends on the caller of the script: conditions first, then values that become variables of the recipe.
 void print_unknowns(const flags::Source& source) {
   for (const auto& one : source.undecided)
     convert_logger.warning(text(one.at, ": ", flags::text_of(one), "; ", flags::remedy_for(one)));

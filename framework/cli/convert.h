@@ -4,7 +4,7 @@
 
 namespace tessera::cli {
 
-/// `tessera convert`: scripts, flags and recipes of other programs into ours, and back.
+/// Adds `tessera convert`, which converts scripts, flags and recipes of other programs to Tessera's recipes, and back.
 void add_convert_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera::cli

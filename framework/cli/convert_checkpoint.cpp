@@ -55,7 +55,7 @@ void tell(const std::vector<std::string>& notes) {
   for (const auto& note : notes) std::cout << "note: " << note << "\n";
 }
 
-/// Weights that are to be saved under our names, and their memory.
+/// The weights to be saved, under Tessera's names, and their memory.
 struct Weights {
   std::vector<std::vector<std::byte>> memory;
   std::vector<checkpoint::TensorRange> ranges;
@@ -92,7 +92,7 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
   const auto saved = recipe::saved_recipe(*source, context.registries, flags.sets);
   const auto progress = source->progress();
   const auto model = recipe::build_model(saved.recipe, progress ? saved.tokenizer.get() : nullptr);
-  // What a run can resume from keeps its weights in fp32, the type of the masters.
+  // A checkpoint that a run can resume from has its weights in fp32, the type of the master weights.
   auto all = room_for(*model, *source, progress ? wanted_type(flags).value_or(DType::float32) : wanted_type(flags));
   tell(checkpoint::load_all(*source, all.ranges));
   for (const auto& name : source->optimizer_names()) {
@@ -118,14 +118,14 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
             << all.ranges.size() << " tensors\n";
 }
 
-/// What config.json says of the tokens where the model never had one.
+/// The token fields of config.json, for a model that was not imported with one.
 std::string special_tokens(const recipe::SavedModel& saved) {
   nlohmann::json json = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
   if (saved.tokenizer) json["bos_token_id"] = json["eos_token_id"] = saved.tokenizer->eod();
   return json.dump();
 }
 
-/// The files beside the weights: those that came with the model, else the tokenizer it was trained with.
+/// The files beside the weights: those imported with the model, else the tokenizer it was trained with.
 checkpoint::Blobs files_beside(const recipe::SavedModel& saved) {
   checkpoint::Blobs files;
   const std::string prefix = hugging_face::carried_prefix;
@@ -149,7 +149,8 @@ checkpoint::Blobs files_beside(const recipe::SavedModel& saved) {
   return files;
 }
 
-/// Rows that are tokens: as told, as the model came, as many as the tokenizer that chose their number has; else all.
+/// Number of rows that are tokens: as given, else as imported with the model, else the size of the tokenizer that
+/// determined the number of rows; else all rows.
 std::int64_t true_vocabulary(const ConvertCheckpointFlags& flags, const recipe::SavedModel& saved,
                              const checkpoint::Blobs& files, std::int64_t rows) {
   if (flags.vocabulary > rows)
@@ -222,7 +223,7 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
   if (const auto progress = save.files.find(checkpoint::progress_blob); progress != save.files.end()) {
     save.progress =
         checkpoint::read_progress(progress->second, (checkpoint.folder() / checkpoint::progress_blob).string());
-    save.files.erase(progress);  // the ranks' files have it
+    save.files.erase(progress);  // it is in the ranks' files
   }
   const auto folder = checkpoint::save_all_ranks(context.registries.formats.named("torch"), save,
                                                  recipe::rank_weights(saved.recipe, rows), all.ranges);

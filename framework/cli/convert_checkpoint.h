@@ -4,7 +4,7 @@
 
 namespace tessera::cli {
 
-/// `tessera checkpoint convert`, below `group`.
+/// Adds `tessera checkpoint convert` to `group`, the command `tessera checkpoint`.
 void add_convert_checkpoint_command(Command& group, CommandContext& context);
 
 }  // namespace tessera::cli

@@ -6,10 +6,12 @@
 
 namespace tessera::cli {
 
-/// What a run under tsrun survives if each host has `ranks_per_host` neighbouring ranks. Pure.
+/// Computes which losses of ranks and hosts a run under tsrun survives, if each host has `ranks_per_host` consecutive
+/// ranks.
 resilience::Coverage coverage_of(const recipe::Recipe& recipe, const recipe::LayoutFigures& figures,
                                  std::int64_t ranks_per_host);
-/// The same for people, with the memory of the rank that needs most. `ranks_per_host` 0: hosts are not told.
+/// A report of coverage_of for people, with the memory of the rank that needs the most. `ranks_per_host` 0: unknown;
+/// nothing is said about hosts.
 std::string coverage_report(const recipe::Recipe& recipe, const recipe::LayoutFigures& figures,
                             std::int64_t ranks_per_host);
 

@@ -4,8 +4,8 @@
 
 namespace tessera::cli {
 
-/// `tessera data`: preprocess, inspect, merge, checksum, show, to-jsonl, train-bpe, render-chat. What is wrong with
-/// flags, texts or files is a ConfigError, and then no half-written file is left.
+/// Adds `tessera data`: preprocess, inspect, merge, checksum, show, to-jsonl, train-bpe, render-chat. Mistakes in
+/// flags, texts or files are a ConfigError, after which no half-written file is left.
 void add_data_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera::cli

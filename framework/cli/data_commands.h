@@ -4,7 +4,7 @@
 
 namespace tessera::cli {
 
-/// The subcommands of `tessera data`, each in the file of its name. They add themselves to `data`.
+/// Add the subcommands of `tessera data` to `data`. Each is in the source file of its name.
 void add_data_preprocess(Command& data, CommandContext& context);
 void add_data_inspect(Command& data, CommandContext& context);
 void add_data_merge(Command& data);

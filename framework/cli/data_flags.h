@@ -12,17 +12,19 @@
 
 namespace tessera::cli {
 
-/// Adds --format to `command`; `format` stays empty when the names of the files are to say it.
+/// Adds --format to `command`. `format` stays empty if the flag is not given: the format then follows from the file
+/// names.
 CommandOption* add_format(Command& command, std::optional<data::TextFormat>& format);
 
-/// The flags that choose a tokenizer, under Megatron-LM's names: those of their options in dataset_config, with dashes.
+/// The flags that choose a tokenizer, with Megatron-LM's names: the names of the options in dataset_config, with
+/// dashes.
 struct TokenizerFlags {
-  std::map<std::string, std::string> given;  ///< option -> value, of options with one value
+  std::map<std::string, std::string> given;  ///< option -> value, for options with one value
   std::vector<std::string> given_special_tokens;
 
   void add_to(Command& command);
   bool empty() const { return given.empty() && given_special_tokens.empty(); }
-  /// Throws ConfigError if a flag is wrong or the type reads no text.
+  /// Makes the tokenizer. Throws ConfigError if a flag is wrong or a tokenizer of this type cannot encode text.
   std::unique_ptr<data::Tokenizer> make(const data::TokenizerRegistry& registry) const;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// One sample and where it stands in the run.
+/// One sample and its position in the run.
 struct ShownPart {
   std::int64_t number = 0;                 ///< in the run
   std::int64_t index = 0;                  ///< in the dataset
@@ -143,7 +143,7 @@ Json json_of(const ShownPart& shown, const std::string& split) {
   return json;
 }
 
-/// "0 x 5, 1 x 3": equal neighbours together.
+/// "0 x 5, 1 x 3": groups equal neighbours.
 template <class T>
 std::string runs(const std::vector<T>& values) {
   std::string all;
@@ -156,7 +156,7 @@ std::string runs(const std::vector<T>& values) {
   return all;
 }
 
-/// "0-7, 0-3": ascending neighbours together.
+/// "0-7, 0-3": groups ascending neighbours.
 std::string ranges(const std::vector<std::int32_t>& values) {
   std::string all;
   for (std::size_t i = 0; i < values.size();) {
@@ -173,7 +173,7 @@ std::string in_quotes(const std::string& words) {
   return Json(words).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// Sixteen ids a line.
+/// Sixteen ids per line.
 void print_ids(std::ostream& out, const char* name, const std::vector<std::int32_t>& ids) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i % 16 == 0) out << (i == 0 ? name : "\n              ");

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr int something_differs = 1;
 
-/// The recipe of `given`: itself, or what a run folder or a checkpoint keeps of it.
+/// The recipe of `given`: the file itself, or the recipe saved in a run folder or checkpoint.
 std::string recipe_in(const std::string& given) {
   if (!fs::is_directory(given)) return given;
   const auto kept = fs::path(given) / checkpoint::recipe_blob;
@@ -34,7 +34,7 @@ struct Side {
   recipe::Recipe recipe;
 };
 
-/// Mistakes are told and do not stop a comparison, as long as the file could be read to its end.
+/// Mistakes are reported and do not prevent a comparison, provided that the file could be read completely.
 Side read_side(const std::string& given, const std::vector<std::string>& sets, const ForeignArguments& foreign,
                const CommandContext& context) {
   options::Report report;
@@ -44,7 +44,7 @@ Side read_side(const std::string& given, const std::vector<std::string>& sets, c
   return side;
 }
 
-/// What an option comes to: its value, and for null what is taken instead.
+/// The effective value of an option: its value, or its derived default if it is null.
 options::Value effective(const Side& side, const std::string& key) {
   const auto* value = side.recipe.resolved.at(key);
   if (value == nullptr) return {};
@@ -73,7 +73,7 @@ void keys_of(const options::Value& group, const std::string& path, std::vector<s
   }
 }
 
-/// What differs in a group; empty when nothing does.
+/// The differences in a group; empty if there are none.
 std::string differences(const std::string& group, const Side& a, const Side& b) {
   std::vector<std::string> keys;
   for (const auto* side : {&a, &b})

@@ -4,11 +4,9 @@
 
 namespace tessera::cli {
 
-/// tessera diff A B [--set-a group.key=value ...] [--set-b group.key=value ...]
-///
-/// What two runs do differently: A and B are recipes, scripts of other programs, run folders or checkpoints. Every
-/// option counts with its value, whoever said it; one that is null counts with what is taken instead. As `diff` does,
-/// the exit code is 0 when nothing differs and 1 when something does; 2 when one of them cannot be read.
+/// Prints how two runs differ. A and B are recipes, scripts of other programs, run folders or checkpoints. Options are
+/// compared by their effective value, whether given or default; an option that is null, by its derived default. As for
+/// `diff`, the exit code is 0 if nothing differs, 1 if something differs, 2 if A or B cannot be read.
 void add_diff_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera::cli

@@ -94,7 +94,7 @@ Json measure_machine(int count) {
   return out;
 }
 
-/// What slows training down here, a sentence each.
+/// What slows training down on this machine, one sentence each.
 std::vector<std::string> advice(const Json& machine, const Json& rates) {
   std::vector<std::string> all;
   const auto tell = [&](auto... words) { all.push_back(text(words...)); };

@@ -25,7 +25,7 @@ struct EvalFlags {
   bool json = false;
 };
 
-/// Tokens to score, led by one of context, and the bytes that they stand for (0: not known).
+/// Tokens to score, preceded by one context token, and the number of bytes that they encode (0: unknown).
 struct Scored {
   std::vector<std::int32_t> tokens;
   std::uint64_t bytes = 0;

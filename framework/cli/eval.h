@@ -4,7 +4,7 @@
 
 namespace tessera::cli {
 
-/// `tessera eval FOLDER`: loss, perplexity and bits per byte of a text or of preprocessed data.
+/// Adds `tessera eval FOLDER`, which prints loss, perplexity and bits per byte of a text or of preprocessed data.
 void add_eval_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera::cli

@@ -142,7 +142,7 @@ void print_flags(const std::string& key, const std::string& why_none, const opti
 
 std::string place(const options::Origin& origin) { return origin.layer == 0 ? "default" : text(origin); }
 
-/// Whether nothing is wrong but that the run has no length yet, as in a recipe that is a base of others.
+/// Whether the only mistake is that the length of the run is missing, as in a recipe that is a base of others.
 bool can_tell(const options::Report& report) {
   const auto findings = report.findings();
   return std::all_of(findings.begin(), findings.end(),

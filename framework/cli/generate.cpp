@@ -22,7 +22,7 @@ struct GenerateFlags {
   std::int64_t tokens = 200, samples = 1, threads = 0;
 };
 
-/// The prompt's ids; a text from nothing begins where a document ends.
+/// The prompt's ids; an empty prompt becomes the end-of-document token.
 std::vector<std::int32_t> prompt_ids(const data::Tokenizer& tokenizer, const std::string& prompt) {
   auto ids = tokenizer.encode(prompt);
   if (ids.empty()) ids.push_back(tokenizer.eod());
@@ -34,7 +34,7 @@ std::string folder_of(const GenerateFlags& flags) {
   return flags.folder.empty() ? flags.model : flags.folder;
 }
 
-/// That a text ended because the model has no position for another token.
+/// Reports that a text ended because it reached the model's maximum sequence length.
 void tell_end(const model::Model& model, std::size_t prompt, std::int64_t made, std::int64_t asked) {
   if (made<asked&& static_cast<std::int64_t>(prompt) + made> model.most_positions())
     generate_logger.info(text("generate: stopped at the maximum sequence length ", model.most_positions(), ", after ",
@@ -51,7 +51,8 @@ void generate_text(const GenerateFlags& flags, const recipe::TrainedModel& train
   const model::GenerationLimits limits{flags.tokens, trained.tokenizer->eod(), trained.tokenizer->vocab_size()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const auto decoder = trained.tokenizer->decoder();
-    for (const auto token : prompt) (void)decoder->push(token);  // what follows is not at the beginning of a text
+    // So that the decoder does not treat the next token as the beginning of a text.
+    for (const auto token : prompt) (void)decoder->push(token);
     std::cout << flags.prompt << std::flush;
     const auto made =
         model::generate(*trained.model, tape, prompt, flags.sampling, limits, static_cast<std::uint64_t>(i),
@@ -61,8 +62,8 @@ void generate_text(const GenerateFlags& flags, const recipe::TrainedModel& train
   }
 }
 
-/// Ids in, the ids of the continuation out, a line for each sample. Nothing but --tokens ends it: which id ends a text
-/// only a tokenizer knows.
+/// Reads ids and prints the ids of the continuation, one line per sample. Only --tokens ends the generation, because
+/// the end-of-document id is known only with a tokenizer.
 void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape) {
   const model::GenerationLimits limits{flags.tokens, -1, trained.model->vocabulary()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {

@@ -4,7 +4,8 @@
 
 namespace tessera::cli {
 
-/// `tessera generate FOLDER`: text from a trained model, written as it comes.
+/// Adds `tessera generate FOLDER`, which generates text with a trained model and prints each part as soon as it is
+/// generated.
 void add_generate_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera::cli

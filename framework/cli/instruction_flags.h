@@ -8,16 +8,16 @@
 
 namespace tessera::cli {
 
-/// The flags of `tessera data preprocess` that are for instructions only, under MindSpeed-LLM's names.
+/// The flags of `tessera data preprocess` that apply only to instruction data, with MindSpeed-LLM's names.
 class InstructionFlags {
  public:
   void add_to(Command& command);
   /// Whether --handler-name is given.
   bool used() const { return !request_.handler_name.empty(); }
-  /// Throws ConfigError if a flag is given without --handler-name.
+  /// Throws ConfigError if a flag of this class is given without --handler-name.
   void check_unused() const;
-  /// The whole request: `texts` has the flags that texts and instructions share. Throws ConfigError if it asks for what
-  /// instructions do not have.
+  /// Returns the complete request: these flags combined with `texts`, the flags that texts and instructions share.
+  /// Throws ConfigError if `texts` has a setting that instruction data does not support.
   data::InstructionWriteRequest with(const data::PreprocessRequest& texts) const;
 
  private:

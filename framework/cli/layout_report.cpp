@@ -14,9 +14,10 @@ namespace tessera::cli {
 namespace {
 
 constexpr std::size_t widest_drawing = 150, most_rows = 1024;
-constexpr std::int64_t most_simulated = 200'000;  // passes of a step whose schedule is played through
+// Maximum number of passes in one step for which the schedule is simulated.
+constexpr std::int64_t most_simulated = 200'000;
 
-/// A table whose columns are as wide as their widest cell; the last one stands to the left.
+/// A table whose columns are as wide as their widest cell; the last column is left-aligned.
 std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths(rows[0].size(), 0);
   for (const auto& row : rows)

@@ -12,14 +12,13 @@ namespace tessera::cli {
 std::string grouped(std::int64_t number);
 /// "1.84 MiB (1 929 216 bytes)".
 std::string bytes(std::int64_t count);
-/// A line of a report: two blanks, the name, the value.
+/// Prints a line of a report: two blanks, `name`, `value`.
 void print_line(const std::string& name, const std::string& value);
 
-/// The cut of a run for people: a line for each rank, then the pipeline with its bubble and, where it is small enough,
-/// a drawing over time. `ranks_per_host` 0: hosts are not told.
+/// The parallel layout of a run for people: one line per rank, then the pipeline with its bubble and, if it is small
+/// enough, a timeline drawing. `ranks_per_host` 0: unknown; nothing is said about hosts.
 std::string layout_report(const recipe::LayoutFigures& figures, std::int64_t ranks_per_host);
-/// The peak of the memory of a rank of each stage by kind; with experts also what it is for other choices of the
-/// tokens.
+/// The peak memory of a rank of each stage, by purpose; with experts, also for other routings of the tokens.
 std::string memory_report(const std::vector<recipe::MemoryNeed>& needs);
 
 }  // namespace tessera::cli

@@ -8,7 +8,7 @@
 namespace tessera::cli {
 namespace {
 
-/// Words as roff shows them.
+/// `words` escaped for roff.
 std::string roff(const std::string& words) {
   std::string out;
   for (const auto c : words) {

@@ -4,7 +4,9 @@
 
 namespace tessera::cli {
 
-/// tessera man: the manual page in roff, made from the commands in `app` and the options of recipes.
+/// tessera man
+///
+/// Prints the manual page in roff, generated from the commands in `app` and the options of recipes.
 ///
 ///     tessera man | man -l -
 ///     tessera man > /usr/local/share/man/man1/tessera.1

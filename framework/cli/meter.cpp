@@ -33,7 +33,7 @@ void Meter::operator()(std::int64_t done, std::int64_t all) {
       text(what_, " ", percent_text(share), ", ", duration_text((now - begin_) * (1 - share) / share), " left"));
 }
 
-/// `seconds`: of the whole work, by what is done of it.
+/// `seconds`: estimated duration of the whole work.
 void Meter::announce(double seconds) {
   if (announced_ || o_.announcement.empty()) return;
   announced_ = true;

@@ -9,23 +9,26 @@
 
 namespace tessera::cli {
 
-/// Progress of long work: on a terminal in a line that is rewritten and taken away at the end; elsewhere, if asked for,
-/// one announcement as soon as the work is known to take long.
+/// Shows the progress of long work. On a terminal: one line that is rewritten, and removed at the end. Elsewhere: if an
+/// announcement is given, it is logged once, as soon as the work is known to take long.
 class Meter {
  public:
   struct Options {
-    std::string announcement = {};  ///< elsewhere than on a terminal; empty: nothing is told there
+    std::string announcement = {};  ///< shown if the console is not a terminal; empty: nothing is shown there
     int console = 2;                ///< file descriptor
     bool terminal = log::StatusLine::suits(console);
-    std::function<double()> clock = {};  ///< seconds since any moment; empty: the real one
+    /// Time in seconds since an arbitrary moment; empty: the system's monotonic clock.
+    std::function<double()> clock = {};
   };
+  /// `what` names the work.
   explicit Meter(std::string what) : Meter(std::move(what), Options{}) {}
   Meter(std::string what, Options options);
   Meter(const Meter&) = delete;
   Meter& operator=(const Meter&) = delete;
 
-  /// `done` of `all` units of the work are done.
+  /// Reports that `done` of `all` units of the work are done.
   void operator()(std::int64_t done, std::int64_t all);
+  /// Seconds since construction.
   double seconds() const { return o_.clock() - begin_; }
 
  private:

@@ -24,7 +24,7 @@ std::string lower(std::string words) {
   return words;
 }
 
-/// Whether `pattern` says any of `words`.
+/// Whether `pattern` matches any of `words`.
 bool says(const std::string& pattern, const std::vector<std::string>& words) {
   const auto wanted = "*" + lower(pattern) + "*";
   return std::any_of(words.begin(), words.end(),
@@ -52,7 +52,7 @@ void print(const std::string& key, const options::SchemaFacts& schema, const opt
   if (!theirs.empty()) std::cout << "    Megatron: " << theirs << "\n";
 }
 
-/// Every option that `arguments` ask for; the known keys go to `known`.
+/// All options that `arguments` select; the keys of all options go to `known`.
 int print_options(const options::Facts& facts, const flags::FlagTable& flags, const OptionsArguments& arguments,
                   std::vector<std::string>& known) {
   int found = 0;

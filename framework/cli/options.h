@@ -4,10 +4,8 @@
 
 namespace tessera::cli {
 
-/// tessera options [PATTERN] [--planned | --json-schema | --markdown]
-///
-/// Every key of a recipe: type, default, limits, meaning, other names, the foreign flags that lead to it. PATTERN is a
-/// part of the key, of another name or of a flag; * stands for anything.
+/// Prints every key of a recipe: type, default, limits, meaning, aliases, and the flags of other programs that set it.
+/// PATTERN is a part of the key, of an alias or of a flag; * matches any text.
 void add_options_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera::cli

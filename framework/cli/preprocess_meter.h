@@ -10,23 +10,27 @@
 
 namespace tessera::cli {
 
-/// Prints the progress of preprocessing: on a terminal one line that is rewritten, and with an interval, as
-/// Megatron-LM's tool, a line after every so many documents.
+/// Prints the progress of preprocessing: on a terminal, one line that is rewritten; with an interval, also a line after
+/// every `interval` documents, as Megatron-LM's preprocess_data.py does.
 class PreprocessMeter {
  public:
   struct Options {
-    std::int64_t interval = 0;  ///< documents; 0: no such lines
+    std::int64_t interval = 0;  ///< documents between two lines; 0: no such lines
     int console = 2;            ///< file descriptor
     bool terminal = log::StatusLine::suits(console);
-    std::function<double()> clock = {};  ///< seconds since any moment; empty: the real one
+    /// Time in seconds since an arbitrary moment; empty: the system's monotonic clock.
+    std::function<double()> clock = {};
   };
   explicit PreprocessMeter(Options options);
   PreprocessMeter(const PreprocessMeter&) = delete;
   PreprocessMeter& operator=(const PreprocessMeter&) = delete;
 
+  /// Reports the progress `now`.
   void operator()(const data::PreprocessProgress& now);
+  /// Seconds since construction.
   double seconds() const { return o_.clock() - begin_; }
-  /// "3200 documents/s, 12.5 MB/s, 2.6 million tokens/s" since the beginning, without what an earlier run did.
+  /// Average rates since construction: "3200 documents/s, 12.5 MB/s, 2.6 million tokens/s". `resumed_documents`:
+  /// documents that an earlier, interrupted run has done; they are not counted.
   std::string rates(const data::PreprocessProgress& now, std::int64_t resumed_documents) const;
 
  private:
@@ -34,8 +38,8 @@ class PreprocessMeter {
 
   Options o_;
   double begin_, next_;
-  std::int64_t told_ = -1;               // documents of the last line; -1: nothing came yet
-  data::PreprocessProgress first_;       // as the first report has it
+  std::int64_t told_ = -1;               // documents in the last printed line; -1: nothing was reported yet
+  data::PreprocessProgress first_;       // the first report
   std::optional<log::StatusLine> line_;  // on a terminal
 };
 

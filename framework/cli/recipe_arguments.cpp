@@ -10,7 +10,7 @@ namespace {
 
 const log::Logger recipe_arguments_logger("recipe");
 
-/// "NAME=value" in two.
+/// Splits "NAME=value" into name and value.
 std::pair<std::string, std::string> pair_of(const std::string& words, const char* option) {
   const auto equals = words.find('=');
   if (equals == 0 || equals == std::string::npos)

@@ -4,7 +4,7 @@
 
 namespace tessera::cli {
 
-/// tessera checkpoint reshard
+/// Adds `tessera checkpoint reshard` to `group`, the command `tessera checkpoint`.
 void add_reshard_command(Command& group, CommandContext& context);
 
 }  // namespace tessera::cli

@@ -67,7 +67,7 @@ int run(int argc, char** argv, recipe::Registries registries) {
     add_commands(app, context);
     const int code = app.run(argc, argv);
     return code != 0 ? code : context.exit_code;
-  } catch (const comm::PeerFailed& failed) {  // which has said why
+  } catch (const comm::PeerFailed& failed) {  // that rank has reported the reason
     worker::LaunchLink().failed(failed.what(), true);
     return failed.given_wrong() ? wrong_input : has_failed;
   } catch (const ConfigError& error) {

@@ -74,7 +74,7 @@ void clean(const std::string& id) {
   std::cout << "deleted " << job.folder.string() << "\n";
 }
 
-/// Becomes the tsrun of the job, which starts its workers for `what` only.
+/// Replaces this process by the job's tsrun, which starts its workers only for `what`.
 void start_for(const std::string& what, const std::string& id) {
   const auto job = ended_job(id);
   if (!job.keeps_state) throw ConfigError(text("job ", id, " has no state in memory; `tessera state clean ", id, "`"));

@@ -25,7 +25,7 @@ struct TrainFlags {
   bool only_where = false;
 };
 
-/// What was noted and is news: an earlier start of the same run told the rest.
+/// The notes to log: only those that an earlier start of the same run has not logged.
 std::vector<std::string> news(const TrainFlags& flags, const options::Report& report, const recipe::Recipe& recipe) {
   const auto resolved = std::filesystem::path(recipe.training.output_dir) / checkpoint::recipe_blob;
   const bool begins = recipe.training.resume_training == training::Resume::never || !std::filesystem::exists(resolved);
@@ -57,7 +57,7 @@ void check_memory(const std::string& file, const recipe::Recipe& recipe, const p
 void train_recipe(const TrainFlags& flags, CommandContext& context) {
   std::optional<worker::ThreadStacks> stacks;
   if (worker::LaunchLink().present()) stacks.emplace();
-  const training::StopSignal stop;  // before anything takes long, so that the first signal never loses work
+  const training::StopSignal stop;  // installed before any long work, so that a signal never loses work
   const comm::World world;
   log::set_log_rank(world.rank(), world.size());
   const bool first = world.rank() == 0;
@@ -68,7 +68,7 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
   comm::together(world.all(), "reading the recipe", [&] {
     std::vector<flags::ConvertedFlag> converted;
     recipe = read_recipe(flags.arguments, context, report, converted);
-    log::set_log_level_from_recipe(recipe.training.log_level);  // already for the notes
+    log::set_log_level_from_recipe(recipe.training.log_level);  // set now, because it applies to the notes too
     if (first) log_notes(news(flags, report, recipe), converted, flags.arguments.verbose);
     report.must_be_good();
   });
@@ -90,10 +90,10 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
   if (end.exit_code == 0)
     worker::LaunchLink().done();
   else
-    worker::LaunchLink().failed(end.last_line, !first);  // all ranks end so; the first one tells why
+    worker::LaunchLink().failed(end.last_line, !first);  // all ranks end this way; only the first one reports why
 }
 
-/// Where the run would write; the launcher asks so that logs go there. Nothing is started.
+/// Prints the run's output folder, in which the launcher stores its logs. Starts nothing.
 void print_output_dir(const RecipeArguments& arguments, const CommandContext& context) {
   const auto recipe = read_recipe(arguments, context);
   std::cout << std::filesystem::absolute(recipe.training.output_dir).lexically_normal().string() << std::endl;

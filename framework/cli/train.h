@@ -4,7 +4,7 @@
 
 namespace tessera::cli {
 
-/// `tessera train RECIPE`: trains, continuing from the run folder's newest checkpoint when there is one.
+/// Adds `tessera train RECIPE`, which trains, and resumes from the newest checkpoint of the run folder if there is one.
 void add_train_commands(Command& app, CommandContext& context);
 
 }  // namespace tessera::cli

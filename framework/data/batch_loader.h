@@ -16,40 +16,42 @@ namespace tessera::data {
 
 /// Reads the micro-batches of one dataset for one data-parallel rank, ahead of their use.
 ///
-/// `workers` threads fill a queue of `workers` x `batches_ahead_of_worker` micro-batches, which follow each other in
-/// the run: after the one that follows `consumed` samples comes the one that follows consumed + samples of all ranks. A
-/// call of read() for another place empties the queue and continues there, so that every read() gives what read_batch()
-/// would give, to the bit, whatever the number of workers. With 0 workers read() reads itself and there is no thread.
+/// `workers` threads fill a queue of `workers` x `batches_ahead_of_worker` consecutive micro-batches: if one follows
+/// `consumed` samples, the next one follows consumed + (samples of a micro-batch on all ranks). A call of read() for
+/// another position empties the queue and continues from there, so that every read() returns bit for bit what
+/// read_batch() would return, whatever the number of workers. With 0 workers there is no thread, and read() itself
+/// reads the samples.
 ///
-/// An error of a dataset or sampler is kept and thrown by the read() for its micro-batch, not earlier. A loader that is
-/// told to note bad samples fills their places in the batch with tokens that mean nothing instead, and says which they
-/// are. In steady state nothing is allocated: a read() swaps the memory of the caller's batch with that of the queue.
+/// An error of the dataset or sampler is stored and thrown by the read() of its micro-batch, not earlier. With
+/// OnBadSample::note, the loader instead fills the rows of bad samples with meaningless tokens and reports them in
+/// contents(). In steady state nothing is allocated: read() swaps the memory of the caller's batch with that of the
+/// queue.
 class BatchLoader {
  public:
   /// As PyTorch's DataLoader (prefetch_factor).
   static constexpr std::int64_t batches_ahead_of_worker = 2;
 
-  /// What a read() gave besides the micro-batch.
+  /// Information about the micro-batch of a read().
   struct Contents {
-    SampleDigest digest;         ///< of its samples
-    std::vector<BadSample> bad;  ///< of these, those that could not be used; always empty if they are errors
+    SampleDigest digest;         ///< checksum of its samples
+    std::vector<BadSample> bad;  ///< its unusable samples; always empty with OnBadSample::error
   };
   enum class OnBadSample { error, note };
 
-  /// Neither dataset nor sampler is owned; both outlive this. Nothing is read before the first read().
+  /// `dataset` and `order` are not owned and must outlive this object. Nothing is read before the first read().
   BatchLoader(const Dataset& dataset, const Sampler& order, const BatchShare& share, std::int64_t workers,
               OnBadSample on_bad_sample = OnBadSample::error);
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
-  /// Waits for the reads that are under way.
+  /// Waits for reads in progress.
   ~BatchLoader();
 
-  /// Fill `batch` with the samples that follow `consumed`, waiting for them if necessary. Returns for how many seconds
-  /// the caller had no batch: until it was taken from the queue, without waking the workers; with 0 workers, the
-  /// reading. Throws ShapeError if the batch has another shape than the share and the dataset, and what the dataset or
-  /// sampler threw. For one thread at a time.
+  /// Fills `batch` with the samples that follow `consumed`, waiting for them if necessary. Returns the time, in
+  /// seconds, for which the caller waited for the batch, without the time to wake the workers; with 0 workers, the time
+  /// of reading. Throws ShapeError if the shape of the batch does not match the share and the dataset; rethrows errors
+  /// of the dataset or sampler. Must not be called by several threads at a time.
   double read(std::int64_t consumed, Batch& batch);
-  /// Of the last read().
+  /// The contents of the last read(). Valid until the next one.
   const Contents& contents() const { return contents_; }
 
   const Dataset& dataset() const { return dataset_; }
@@ -59,10 +61,10 @@ class BatchLoader {
   struct Slot {
     explicit Slot(Batch memory) : batch(std::move(memory)), indices(static_cast<std::size_t>(batch.samples)) {}
     Batch batch;
-    std::vector<std::int64_t> indices;  ///< of its samples in the dataset
+    std::vector<std::int64_t> indices;  ///< indices of its samples in the dataset
     Contents contents;
     std::exception_ptr error;
-    bool filled = false;  ///< or failed
+    bool filled = false;  ///< filled, or failed with `error`
   };
 
   void finish();
@@ -80,14 +82,15 @@ class BatchLoader {
   Contents contents_;                  ///< of the last read()
   std::vector<std::int64_t> indices_;  ///< of its samples, if there are no workers
   std::vector<Slot> slots_;
-  std::mutex turn_;   ///< held while claiming: the sampler is asked in the order of samples, by one thread at a time
-  std::mutex mutex_;  ///< of all that follows, and of Slot::filled
+  /// Held while a slot is claimed: the sampler is called by one thread at a time, in the order of samples.
+  std::mutex turn_;
+  std::mutex mutex_;  ///< guards the members below and Slot::filled
   std::condition_variable freed_, filled_;
-  bool open_ = false, stop_ = false;      ///< open: slots may be claimed
-  std::int64_t first_ = 0;                ///< samples before the micro-batch with number 0
-  std::int64_t taken_ = 0, claimed_ = 0;  ///< micro-batches that read() took, and that workers began with
-  std::int64_t reading_ = 0;              ///< of the claimed ones, those that are not filled yet
-  std::vector<std::thread> workers_;      ///< last, so that all else exists when they begin
+  bool open_ = false, stop_ = false;      ///< open_: slots may be claimed
+  std::int64_t first_ = 0;                ///< samples consumed before micro-batch number 0
+  std::int64_t taken_ = 0, claimed_ = 0;  ///< micro-batches taken by read(), and claimed by workers
+  std::int64_t reading_ = 0;              ///< claimed micro-batches that are not filled yet
+  std::vector<std::thread> workers_;      ///< last member, so that the others exist when the threads start
 };
 
 }  // namespace tessera::data

@@ -13,17 +13,20 @@
 
 namespace tessera::data {
 
-/// The samples of one split that are not used, each replaced by another sample of the split. Which one is a function of
-/// the set alone, so ranks with the same set read the same samples. May be used by several threads.
+/// The bad samples of one split, each replaced by another sample of the split. The replacement depends only on the set
+/// of bad samples, so ranks with the same set read the same samples. Thread-safe.
 class Quarantine {
  public:
-  /// `samples`: of the split.
+  /// `samples`: number of samples of the split.
   explicit Quarantine(std::int64_t samples) : samples_(samples) {}
 
-  /// The sample that is read where the order says `index`: that itself, or what replaces it.
+  /// The sample to read in place of sample `index`: `index` itself if it is not in the quarantine, else its
+  /// replacement.
   std::int64_t chosen(std::int64_t index) const;
-  /// Returns whether it is new. Throws ConfigError if the split has no such sample, or no other is left.
+  /// Adds sample `index`. Returns whether it was not in the quarantine yet. Throws ConfigError if the split has no such
+  /// sample, or no usable sample would be left.
   bool add(std::int64_t index);
+  /// The bad samples.
   std::set<std::int64_t> indices() const;
 
  private:
@@ -32,7 +35,7 @@ class Quarantine {
   std::set<std::int64_t> indices_;
 };
 
-/// `order`, with the samples of `quarantine`, which must outlive it, replaced.
+/// A sampler that replaces the samples of `quarantine` in `order`. `quarantine` must outlive the result.
 std::unique_ptr<Sampler> replacing(std::unique_ptr<Sampler> order, const Quarantine& quarantine);
 
 /// A sample of a split by name: train, valid, test, or valid-NAME of one of several validation sets.
@@ -45,25 +48,25 @@ struct SplitSample {
   bool operator==(const SplitSample& other) const { return split == other.split && index == other.index; }
 };
 
-/// The samples that a text like quarantine.jsonl names: one JSON object a line with `split` and `sample`; other keys
-/// are for people. Throws ConfigError, with `name` and the line, for what is no such text.
+/// Parses a text in the format of quarantine.jsonl: one JSON object per line with `split` and `sample`; other keys are
+/// ignored. Throws ConfigError, with `name` and the line, for invalid text.
 std::vector<SplitSample> read_quarantine(const std::string& words, const std::string& name);
 
 /// The quarantines of all splits of a run.
 class Quarantines {
  public:
-  /// Adds a split. The reference stays valid as long as this object.
+  /// Adds a split. `data` must outlive this object. The reference is valid as long as this object.
   const Quarantine& add_split(const std::string& name, const Dataset& data);
   /// The name of the split with this data. Throws BugError if it was not added.
   const std::string& split_of(const Dataset& data) const;
-  /// Returns whether it is new. Throws ConfigError, which names the splits there are, for another split, and as
-  /// Quarantine.
+  /// Adds a sample. Returns whether it was not in the quarantine yet. Throws ConfigError, listing the splits, for an
+  /// unknown split; and as Quarantine::add does.
   bool add(const SplitSample& sample);
-  /// Adds the samples that were known before the run; they do not count in found().
+  /// Adds samples that were known before the run; they are not included in found().
   void add_known(const std::vector<SplitSample>& samples);
-  /// Adds what an earlier start of the run found, as far as the run still has such splits and samples.
+  /// Adds samples found by an earlier start of the run, except those whose split or index no longer exists.
   void restore(const std::vector<SplitSample>& samples);
-  /// What add() and restore() added, in order of splits and samples.
+  /// The samples that add() and restore() added, sorted by split and index.
   const std::set<SplitSample>& found() const { return found_; }
 
  private:

@@ -10,58 +10,58 @@
 
 namespace tessera::data {
 
-/// Where consecutive tokens of a sample come from.
+/// Origin of a range of consecutive tokens of a sample.
 struct TokenOrigin {
-  std::int64_t first = 0, count = 0;  ///< tokens [first, first + count) of the sample
+  std::int64_t first = 0, count = 0;  ///< the range [first, first + count) of the sample's tokens
   std::int64_t document = 0;          ///< number of the document in its file, from 0
   std::int64_t sequence = 0;          ///< number of the sequence in its file, from 0
-  std::int64_t offset = 0;            ///< of the first of these tokens in the sequence
-  std::string place;                  ///< of the first of these tokens, for people: file, document, token
+  std::int64_t offset = 0;            ///< offset of the first token in the sequence
+  std::string place;                  ///< position of the first token, for people: file, document, token
 };
 
-/// Samples by number. All functions are const and may be called by several threads at a time.
+/// A dataset: samples by index. All functions are const and thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t samples() const = 0;
   virtual std::int64_t seq_length() const = 0;
-  /// Write sample `index`, in [0, samples()), into `out`: all arrays but sample_ids and visible. Allocates nothing in
-  /// steady state. Throws BadSampleError or IoError for a sample that cannot be used, ConfigError for a dataset that
-  /// cannot.
+  /// Writes sample `index`, in [0, samples()), into all arrays of `out` except sample_ids and visible. Allocates
+  /// nothing in steady state. Throws BadSampleError or IoError if the sample cannot be used, ConfigError if the dataset
+  /// cannot be used.
   virtual void read(std::int64_t index, const SampleView& out) const = 0;
-  /// Where the tokens of sample `index` come from, in their order, without padding; empty: not known.
+  /// Origins of the tokens of sample `index`, in order, without padding; empty: unknown.
   virtual std::vector<TokenOrigin> origins(std::int64_t index) const {
     (void)index;
     return {};
   }
-  /// Whether positions are 0, 1, 2, ... and document_start is 0 in all samples, whatever their tokens. Then pipeline
-  /// stages that have neither the embedding nor the loss need no data.
+  /// Whether every sample has positions 0, 1, 2, ... and document_start 0, independent of its tokens. If so, pipeline
+  /// stages with neither the embedding nor the loss need no data.
   virtual bool one_document_each() const { return false; }
 };
 
-/// The order in which samples are fed. A function of the number of samples consumed, so resuming needs no state. May be
-/// asked by several threads at a time.
+/// The order in which samples are consumed. It is a function of the number of consumed samples, so resuming needs no
+/// state. Thread-safe.
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  /// Index into the dataset of sample `consumed` of the run (counted over all ranks).
+  /// Index in the dataset of the run's sample number `consumed`, counted from 0 over all ranks.
   virtual std::int64_t index(std::int64_t consumed) const = 0;
 };
 
-/// Which samples a data-parallel rank takes: rank r of `ranks` takes samples consumed + r * samples .. + samples of
-/// those that follow `consumed`, as Megatron's samplers cut a micro-batch step over data-parallel ranks.
+/// The samples of a data-parallel rank: of the samples that follow `consumed`, rank r takes [consumed + r * samples,
+/// consumed + (r + 1) * samples), as Megatron-LM's samplers divide them.
 struct BatchShare {
-  std::int64_t samples = 1;  ///< of a micro-batch on one rank
+  std::int64_t samples = 1;  ///< samples of a micro-batch on one rank
   int rank = 0, ranks = 1;
 
-  /// Number in the run of the sample in `row` of the micro-batch of this rank that follows `consumed` samples.
+  /// Position in the run of the sample in row `row` of this rank's micro-batch that follows `consumed` samples.
   std::int64_t number(std::int64_t consumed, std::int64_t row) const { return consumed + rank * samples + row; }
   /// Samples of a micro-batch on all ranks.
   std::int64_t of_all_ranks() const { return samples * ranks; }
 };
 
-/// Fill `batch` with the samples that follow `consumed` for this rank. Throws ShapeError if the dataset's samples have
-/// another length than the batch's, and what the dataset or sampler throws.
+/// Fills `batch` with the samples of rank `rank` that follow `consumed`. Throws ShapeError if the samples of the
+/// dataset have another length than those of the batch; and as the dataset and sampler do.
 void read_batch(const Dataset& dataset, const Sampler& order, std::int64_t consumed, int rank, int ranks, Batch& batch);
 
 }  // namespace tessera::data

@@ -29,7 +29,8 @@ namespace {
 constexpr std::array<spdlog::level::level_enum, 4> spdlog_levels = {spdlog::level::debug, spdlog::level::info,
                                                                     spdlog::level::warn, spdlog::level::err};
 
-/// Hides the status lines as long as it lives, and holds the log's mutex. What a command has printed comes first.
+/// Hides the status lines and holds the log's mutex as long as it lives. Flushes std::cout first, so that earlier
+/// output of a command precedes the message.
 class Above {
  public:
   Above() : lock_(log_mutex()) {
@@ -51,7 +52,7 @@ class Above {
   std::array<bool, 4> visible_{};
 };
 
-/// A destination: messages formatted by a pattern, or as they are.
+/// A destination of messages, which are formatted by a pattern or, without one, written unchanged.
 class Output : public spdlog::sinks::sink {
  public:
   void log(const spdlog::details::log_msg& message) final {

@@ -22,7 +22,7 @@ LogLevel log_level_of(std::string_view word);
 /// repeats an earlier one word for word is shown at most once a minute, with the number of repetitions.
 class Logger {
  public:
-  /// `component` must stay valid.
+  /// `component` must stay valid as long as the logger.
   explicit constexpr Logger(const char* component) : component_(component) {}
 
   void debug(std::string_view message) const { write(LogLevel::debug, message); }
@@ -31,66 +31,69 @@ class Logger {
   void error(std::string_view message) const { write(LogLevel::error, message); }
   void write(LogLevel level, std::string_view message) const;
 
-  /// Whether messages of `level` are shown: for messages that are expensive to make.
+  /// Whether messages of `level` are shown. Check this first if composing the message is expensive.
   static bool shows(LogLevel level);
 
  private:
   const char* component_;
 };
 
-/// Default: info. set_log_level_from_recipe has no effect after set_log_level, which is for --log-level.
+/// Sets the level of the whole process from the command line (--log-level). Default: info.
 void set_log_level(LogLevel level);
+/// Sets the level from the recipe. Has no effect after set_log_level, because the command line takes precedence.
 void set_log_level_from_recipe(LogLevel level);
 
-/// From now on messages are those of rank `rank` of `ranks`. With several ranks each line on standard error has time,
-/// rank, level and component, because the ranks' lines end up in one terminal or in log files; with one rank it has the
-/// message alone, coloured on a terminal.
+/// Marks all later messages as those of rank `rank` of `ranks`. With several ranks each line on standard error has
+/// time, rank, level and component, because the lines of all ranks end up in one terminal or log file; with one rank it
+/// has the message alone, coloured on a terminal.
 void set_log_rank(int rank, int ranks);
 
-/// Also appends all messages to `file`, with time, rank, level and component; it is created with the first of them. An
-/// empty name: no file. A file that cannot be written is reported once on standard error, and then left out.
+/// Also appends all messages to `file`, with time, rank, level and component. The file is created when the first
+/// message is written. Empty name: no log file. If the file cannot be written, this is reported once on standard error,
+/// and no further messages are written to it.
 void set_log_file(const std::string& file);
 
-/// Lines in a format that other programs read, such as Megatron-LM's of an iteration: written as they are, at level
-/// info, to a file descriptor and to the log file. Allocates nothing.
+/// Writes lines in a format that other programs parse, such as Megatron-LM's line for an iteration. They are written
+/// unchanged, at level info, to a file descriptor and to the log file. Does not allocate memory.
 class LineLog {
  public:
-  /// `descriptor` stays open as long as this object lives.
+  /// `descriptor` must stay open as long as this object lives; it is not closed.
   explicit LineLog(int descriptor) : descriptor_(descriptor) {}
-  /// `lines` end with a newline each. `console` false: only to the log file.
+  /// Writes `lines`, each of which ends with a newline. `console` false: only to the log file.
   void write(std::string_view lines, bool console = true) const;
 
  private:
   int descriptor_;
 };
 
-/// The text at the bottom of a terminal that is written again and again, such as a progress bar. Messages and lines of
-/// the log appear above it. Allocates nothing after its construction; failed writes are ignored.
+/// A text at the bottom of a terminal that is rewritten repeatedly, such as a progress bar. Log messages and lines
+/// appear above it. Does not allocate memory after construction; failed writes are ignored.
 class StatusLine {
  public:
-  /// `descriptor`: of a terminal that suits().
+  /// `descriptor`: of a terminal for which suits() is true; it must stay open as long as this object lives.
   explicit StatusLine(int descriptor);
-  ~StatusLine();  ///< takes the text away
+  ~StatusLine();  ///< removes the text from the terminal
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
-  /// Whether it is a terminal that understands more than letters.
+  /// Whether `descriptor` is a terminal that interprets cursor control sequences (TERM is set and is not "dumb").
   static bool suits(int descriptor);
-  /// Width of the terminal in letters; 80 if it is unknown.
+  /// Width of the terminal, in characters; 80 if it is unknown.
   int columns() const;
-  /// Replaces the text; at most max_text bytes of one line.
+  /// Replaces the text by `text`, one line; characters beyond max_text bytes are cut off.
   void show(std::string_view text);
-  /// Takes the text away, or draws it again.
+  /// Removes the text from the terminal until the next draw() or show().
   void hide();
+  /// Draws the text again.
   void draw();
-  /// Leaves the text on a line of its own.
+  /// Ends the line, so that the text stays on the terminal and the next show() begins below it.
   void leave();
   bool visible() const { return drawn_ > 0; }
 
  private:
   static constexpr std::size_t max_text = 2048;
   int descriptor_;
-  int drawn_ = 0;  // letters on the terminal now
+  int drawn_ = 0;  // characters on the terminal now
   std::size_t size_ = 0;
   char text_[max_text];
 };

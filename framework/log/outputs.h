@@ -8,11 +8,11 @@
 
 namespace tessera::log {
 
-/// Guards everything that the log writes and its settings. Recursive: a message hides the status lines. Internal to
-/// this component, like all of this header.
+/// Guards the log's outputs and settings. Recursive, because writing a message hides the status lines, which locks
+/// again. Internal to this component, like everything in this header.
 std::recursive_mutex& log_mutex();
 
-/// All status lines that exist.
+/// All existing status lines. Guarded by log_mutex().
 std::vector<StatusLine*>& shown_lines();
 
 }  // namespace tessera::log

@@ -8,13 +8,15 @@
 
 namespace tessera::log {
 
-/// Limits how often the same message is shown. Internal to this component.
+/// Limits how often the same message is shown: at most once per `interval`. Internal to this component.
 class RepeatLimit {
  public:
-  static constexpr double interval = 60;           ///< seconds from one showing to the next
-  static constexpr std::size_t most_known = 1024;  ///< messages; beyond, the one shown longest ago is forgotten
+  static constexpr double interval = 60;  ///< minimum time between two showings of a message, in seconds
+  /// messages remembered; beyond this, the one shown longest ago is forgotten
+  static constexpr std::size_t most_known = 1024;
 
-  /// A message at `now`, in seconds. Absent: do not show it; otherwise how many were left out since the last showing.
+  /// Decides whether to show `message`, which is logged at time `now`, in seconds. Returns nothing if it must not be
+  /// shown; otherwise the number of repetitions left out since it was last shown.
   std::optional<std::int64_t> show(std::string_view message, double now);
 
  private:

@@ -5,12 +5,12 @@
 
 namespace tessera::options {
 
-/// What `words` choose from a registry: one group of a recipe by itself, as YAML, for programs that put their parts
-/// together without a recipe. The options, limits and messages are those of recipes.
+/// Reads `words`, the YAML text of one recipe group, and returns the registry's choice with its options, for programs
+/// that assemble components without a recipe. Options, limits and messages are the same as in recipes.
 ///
 ///     auto model = choose(models(), "{model_type: gpt, num_layers: 2, hidden_size: 12}").make(parts);
 ///
-/// Throws ConfigError with all mistakes, a line each; a key that the chosen thing does not read is one.
+/// Throws ConfigError with all mistakes, one per line, also for a key that the chosen type does not read.
 template <class Product, class... Parts>
 typename Registry<Product, Parts...>::Choice choose(const Registry<Product, Parts...>& registry,
                                                     const std::string& words) {

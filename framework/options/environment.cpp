@@ -8,11 +8,11 @@
 namespace tessera::options {
 namespace {
 
-constexpr int deepest_substitution = 100;  // of ${A:-${B:-...}}
+constexpr int deepest_substitution = 100;  // maximum nesting of ${A:-${B:-...}}
 
 std::string expanded(const std::string& words, int depth);
 
-/// Where the } stands that closes the ${ at `open`; npos when none does.
+/// Position of the } that closes the ${ at `open`; npos if it is not closed.
 std::size_t closing(const std::string& words, std::size_t open) {
   int depth = 0;
   for (std::size_t i = open; i < words.size(); ++i) {
@@ -30,7 +30,7 @@ bool is_name(const std::string& name) {
   return !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0]));
 }
 
-/// What `inside` of a ${...} stands for.
+/// The replacement of a ${...} with the content `inside`.
 std::string meaning(const std::string& inside, int depth) {
   if (depth > deepest_substitution)
     throw ConfigError(text("${NAME:-instead} is nested more than ", deepest_substitution, " deep"));

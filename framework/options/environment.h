@@ -4,10 +4,10 @@
 
 namespace tessera::options {
 
-/// `words` with each ${NAME} replaced by what the environment says, ${NAME:-instead} by `instead` where NAME is
-/// unset or empty, and $${ by ${. `instead` may itself hold ${...}.
-/// Throws ConfigError, naming the variable, when it is unset and nothing stands in; and for a ${ that is not
-/// closed or not one of these forms.
+/// Expands environment variables in `words`: ${NAME} becomes the value of the variable NAME; ${NAME:-instead} becomes
+/// `instead` if NAME is unset or empty; $${ becomes ${. `instead` may contain ${...}, nested up to 100 deep. Throws
+/// ConfigError, naming the variable, if it is unset and has no `instead`; and for a ${ that is not closed or has none
+/// of these forms.
 std::string expand_environment(const std::string& words);
 
 }  // namespace tessera::options

@@ -44,7 +44,7 @@ Json schema_of(const Alias& alias, const OptionFacts& option, const std::string&
   return schema;
 }
 
-/// What several choices say of one key, together; without a default where theirs differ.
+/// Merges the schemas that several types have for one key; without a default if their defaults differ.
 void join(Json& known, const Json& schema) {
   if (known.value("default", Json()) != schema.value("default", Json())) known.erase("default");
   if (!known.contains("anyOf") || !schema.contains("anyOf")) return;
@@ -53,7 +53,7 @@ void join(Json& known, const Json& schema) {
       known["anyOf"].push_back(one);
 }
 
-/// Put `schema` at the path `name` ("fa_config.pre_tokens") below `properties`.
+/// Sets `schema` at the path `name` ("fa_config.pre_tokens") below `properties`.
 void put(Json& properties, const std::string& name, const Json& schema) {
   const auto dot = name.find('.');
   if (dot == std::string::npos) {
@@ -130,7 +130,7 @@ Json schema_of_group(const std::string& group, const std::vector<SchemaFacts>& s
   return whole;
 }
 
-/// The key under one of its spellings.
+/// The key under its name or one of its aliases.
 Json given(const OptionFacts& option) {
   Json any = Json::array({{{"required", Json::array({option.name})}}});
   for (const auto& alias : option.aliases)
@@ -138,7 +138,7 @@ Json given(const OptionFacts& option) {
   return any.size() == 1 ? any[0] : Json{{"anyOf", any}};
 }
 
-/// What a file must have that is a recipe by itself.
+/// The required keys of a file that is a complete recipe.
 Json required_keys(const Facts& facts) {
   Json groups = Json::object(), names = Json::array();
   for (const auto& [group, schemas] : facts) {

@@ -6,15 +6,15 @@
 
 namespace tessera::options {
 
-/// A JSON Schema of the recipe (draft 2020-12), for editors and for whoever writes recipes by a program.
+/// A JSON Schema (draft 2020-12) of recipes, for editors and for programs that generate recipes.
 ///
-/// It knows every option of `facts` with its type, limits, words, default and meaning; other spellings as deprecated;
-/// of options not implemented yet the values that change nothing; `base`, keys that begin with x-, and ${NAME} in place
-/// of any value. Keys that it does not know are refused, also those of a type that the same file does not choose. A
-/// file that stands alone (no `base`) and says how long a run is, or has a model_config, must have the keys that a
-/// recipe must have.
+/// It contains every option of `facts` with its type, limits, words, default and meaning; aliases, marked as
+/// deprecated; for options not implemented yet, only the values that change nothing; `base`, keys that begin with x-,
+/// and ${NAME} in place of any value. Unknown keys are rejected, also those of a type that the same file does not
+/// choose. A file without `base` that has a model_config or gives the length of the run must contain the required keys.
 ///
-/// What it accepts may still break a rule between keys, or name what is not there; what a recipe may hold it accepts.
+/// Every valid recipe conforms to the schema. The converse does not hold: a file that conforms may violate a rule
+/// between options or name a file that does not exist.
 std::string json_schema(const Facts& facts);
 
 }  // namespace tessera::options

@@ -135,7 +135,7 @@ void put_words(Json& any, const std::vector<std::string>& words, const std::vect
   if (!further.empty()) any.push_back({{"deprecated", true}, {"enum", further}});
 }
 
-/// Put `item` where a schema refers to #/$defs/item.
+/// Substitutes `item` for references to #/$defs/item.
 void fill_in(Json& schema, const Json& item) {
   if (schema.is_object() && schema.value("$ref", Json()) == "#/$defs/item")
     schema = item;

@@ -5,20 +5,20 @@
 
 #include "framework/options/group.h"
 
-// The part of options/json_schema.h that knows types.
+// The part of options/json_schema.h that translates option types. Internal to this component.
 
 namespace tessera::options {
 
 using Json = nlohmann::ordered_json;
 
-/// A value as JSON: numbers and switches are such where they look like it.
+/// `value` as JSON. A scalar that reads as a number or a boolean becomes one; other scalars become strings.
 Json json_of(const Value& value);
-/// Whatever `option` takes: its type within its limits, its words, null, or of a planned one its neutral values; and
-/// ${NAME} in place of any value.
+/// The JSON Schema of the values that `option` accepts: its type within its limits, its words, null, or for a planned
+/// option its neutral values; and ${NAME} in place of any value.
 Json json_type(const OptionFacts& option);
-/// One item of the list `option`, in place of the whole list.
+/// The JSON Schema of one item of the list option `option`, for an alias that sets a single item.
 Json json_item(const OptionFacts& option);
-/// The parts of a schema that `json_type` refers to, for "$defs".
+/// The definitions that the results of `json_type` refer to, for the schema's "$defs".
 Json json_definitions();
 
 }  // namespace tessera::options

@@ -7,19 +7,21 @@
 
 namespace tessera::options {
 
-/// The tables of mappings/: flags and tensor names of other programs. They are compiled into the program;
-/// a folder, when given, is read instead.
+/// The tables of mappings/: flags and tensor names of other programs. They are compiled into the program; if a folder
+/// is given, its files are read instead.
 class Mappings {
  public:
   Mappings() = default;
-  /// `folder` replaces the compiled-in tables; empty: these. Throws ConfigError when it is not a folder.
+  /// `folder` replaces the compiled-in tables; empty: the compiled-in tables. Throws ConfigError if it is not a folder.
   explicit Mappings(std::string folder);
 
-  /// The names of all tables in the order of the alphabet, as "weights/gpt2.yaml".
+  /// The names of all tables, such as "weights/gpt2.yaml", sorted.
   std::vector<std::string> names() const;
-  /// The text of the table `name`. Throws ConfigError, naming those there are, when there is none.
+  /// The text of the table `name`. Throws ConfigError, listing all tables, if there is no such table; also if its file
+  /// cannot be read.
   std::string text(const std::string& name) const;
-  /// The same, read as YAML; origins say "mappings/weights/gpt2.yaml".
+  /// The table `name`, parsed as YAML; origins name the file as "mappings/weights/gpt2.yaml". Throws ConfigError as
+  /// text() does, and for invalid YAML.
   Value table(const std::string& name) const;
 
  private:

@@ -13,8 +13,8 @@ namespace tessera::options {
 /// A value of a planned option: null, one word or a list of words.
 struct PlannedValue {
   Value::Kind kind = Value::Kind::none;
-  std::string_view word;                    ///< of a scalar
-  std::span<const std::string_view> items;  ///< of a list
+  std::string_view word;                    ///< of kind scalar
+  std::span<const std::string_view> items;  ///< of kind list
 };
 
 /// One row of a table of planned options. Rows are constants that the build generates: options/planned_source.h.
@@ -23,14 +23,14 @@ struct PlannedRow {
   std::string_view type;  ///< "int or null"
   std::string_view text;
   std::string_view no_flag;                   ///< why no flag of another program sets it; may be empty
-  std::span<const std::string_view> aliases;  ///< other names it is read by
-  std::span<const PlannedValue> takes;        ///< the values that do not change a run; the first is the default
+  std::span<const std::string_view> aliases;  ///< other accepted names
+  std::span<const PlannedValue> takes;  ///< the accepted values, which do not change a run; the first is the default
 };
 
-/// The type that a row calls `name`; null if a planned option cannot have it.
+/// The type with this name in a row; null if planned options do not support it. Valid as long as the program runs.
 const ValueType* planned_type(std::string_view name);
 
-/// Options that are known and not implemented yet, group by group. Each takes only the values that do not change a run.
+/// Options that are known but not implemented yet, group by group. Each accepts only values that do not change a run.
 class PlannedOptions {
  public:
   /// `rows` of one group follow each other; `declared_in` is the path of their table, "framework/recipe/planned.yaml".
@@ -39,7 +39,7 @@ class PlannedOptions {
 
   /// The groups of the table, in its order.
   std::vector<std::string> groups() const;
-  /// Takes the options of the group's name from `group`; any value that would change the run is reported.
+  /// Takes the planned options of the group's name from `group`, and reports every value that would change the run.
   void read(Group& group) const;
 
  private:

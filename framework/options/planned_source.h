@@ -10,10 +10,10 @@ namespace tessera::options {
 ///     group:
 ///       key: {type: TYPE, takes: [DEFAULT, OTHER, ...], also: [OTHER NAME, ...], text: "...", no_flag: "..."}
 ///
-/// `also` and `no_flag` may be missing. Throws ConfigError with all that is wrong with the table, a line each, with
-/// file and line: what is no YAML, an unknown field, a type that planned_type does not know, a value that the type does
-/// not read. Called by the build only (options/planned_table/main.cpp), because reading the YAML at each start of the
-/// program takes 8 ms.
+/// `also` and `no_flag` are optional. Throws ConfigError with all mistakes of the table, one per line, with file and
+/// line: invalid YAML, an unknown field, a type that planned_type does not know, a value that is not of the type.
+/// Called only by the build (options/planned_table/main.cpp), because reading the YAML at each start of the program
+/// would take 8 ms.
 std::string planned_source(const std::string& table, const std::string& name);
 
 }  // namespace tessera::options

@@ -10,7 +10,7 @@ namespace {
 const void* member(const void* options, std::size_t offset) { return static_cast<const char*>(options) + offset; }
 void* member(void* options, std::size_t offset) { return static_cast<char*>(options) + offset; }
 
-/// What is known of an option by its type and its default alone.
+/// The facts of an option that follow from its type and default.
 OptionFacts facts_of(std::string name, const ValueType& type, const void* value, std::string doc, const char* file) {
   OptionFacts facts{std::move(name), type.name(), std::move(doc)};
   facts.declared_in = path_in_tree(file);
@@ -106,7 +106,7 @@ AnySchema::Wrong AnySchema::read_value(const Entry& entry, const OptionFacts& fa
   return {};
 }
 
-/// What the options of the struct say about each other.
+/// Checks the rules between the options of the struct; records derived defaults and options without effect.
 void AnySchema::judge(Group& group, const std::string& map, const void* options) const {
   const auto name = [&](const std::string& option) { return map.empty() ? option : map + "." + option; };
   const auto wrong = [&](const Entry& entry) { return group.concerned(name(entry.facts.name)); };

@@ -6,33 +6,35 @@
 #include "framework/options/report.h"
 #include "framework/options/value.h"
 
-// YAML, read and written. These are the only functions of the framework that know it.
+// Reads and writes YAML. No other functions of the framework know YAML.
 //
-// Numbers are what they look like: 1e-5 is one, 010 is ten, 0x10 sixteen. 1_000 is text. Anchors, aliases and
-// merge keys (<<) work. A file may begin with a byte order mark and end its lines as Windows does.
+// Numbers: 1e-5 is a number, 010 is ten, 0x10 is sixteen, 1_000 is text. Anchors, aliases and merge keys (<<) are
+// supported. A file may begin with a byte order mark and have CRLF line ends.
 
 namespace tessera::options {
 
-/// Read a recipe on top of the files its `base` names (one, or a list; relative to the file that names them, else one
-/// of configs/, which come with the program: "models/llama2_7b.yaml"), then lay each "path=value" of `sets` on it.
+/// Reads a recipe on top of the files that its `base` names, then overrides it by each "path=value" of `sets`. `base`
+/// is one file or a list of files, each relative to the file that names it, else one of configs/, which are compiled
+/// into the program: "models/llama2_7b.yaml".
 ///
-/// ${NAME} in a value is the environment's NAME, ${NAME:-words} is `words` where NAME is unset or empty,
-/// $${NAME} is the text ${NAME}. Top level keys that begin with `x-` only hold anchors and are dropped.
+/// ${NAME} in a value is replaced by the environment variable NAME, ${NAME:-words} by `words` if NAME is unset or
+/// empty, $${NAME} by the text ${NAME}. Top-level keys that begin with `x-` are dropped; they only hold anchors.
 ///
-/// What is wrong goes to `report` with its file and line: a file that cannot be read or is empty, what is no
-/// YAML, tabs that indent, a key given twice, an unset variable, a file that is its own base. Reading goes on
-/// as far as that makes sense.
+/// Mistakes go to `report` with file and line: a file that cannot be read or is empty, invalid YAML, tabs as
+/// indentation, a duplicate key, an unset variable, a file that is its own base. Reading continues as far as that is
+/// useful.
 Value read_yaml(const std::string& file_name, const std::vector<std::string>& sets, Report& report);
-/// The same; throws ConfigError with all that is wrong.
+/// Reads a recipe in the same way; throws ConfigError with all mistakes, one per line.
 Value read_yaml(const std::string& file_name, const std::vector<std::string>& sets = {});
-/// Lay each "path=value" of `sets` on `tree`, as `read_yaml` does.
+/// Overrides `tree` by each "path=value" of `sets`, as `read_yaml` does; mistakes go to `report`.
 void lay_sets(Value& tree, const std::vector<std::string>& sets, Report& report);
-/// Read `words` as one YAML text; no bases, no environment. Origins say `name`. Throws ConfigError.
+/// Parses `words` as one YAML text, without bases and environment variables. Origins and messages call the text `name`.
+/// Throws ConfigError with all mistakes, one per line.
 Value parse_yaml(const std::string& words, const std::string& name);
-/// The same as far as it can be read; what is wrong goes to `report`.
+/// Parses the text as far as possible; mistakes go to `report`.
 Value parse_yaml(const std::string& words, const std::string& name, Report& report);
 
-/// `tree` as YAML that `read_yaml` reads back to the same tree, beside each value a comment that says where
+/// Writes `tree` as YAML that `read_yaml` reads back to the same tree, with a comment beside each value that says where
 /// it was written.
 std::string write_yaml(const Value& tree);
 

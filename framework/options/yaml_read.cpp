@@ -22,23 +22,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a recipe may have at most; far from any real one, and read in a moment.
+// Upper limits on a recipe, far above any real one, so that every accepted text is read quickly.
 constexpr std::size_t most_bytes = std::size_t{16} << 20;
 constexpr std::size_t longest_line = std::size_t{1} << 20;  // the time to read one grows with its square
 constexpr std::size_t most_nodes = 200'000;  // scalars, lists and maps; each use of an alias counts again
 constexpr int deepest_yaml = 100;            // nested lists and maps
 
 Origin on_line(Origin origin, const YAML::Mark& mark) {
-  if (origin.line > 0) origin.line = mark.line + 1;  // what is not in a file has no lines
+  if (origin.line > 0) origin.line = mark.line + 1;  // values that are not in a file have no line
   return origin;
 }
 
-/// Thrown by a handler where a text has more nodes than are read.
+/// Thrown by a handler if a text has more nodes than the limit.
 struct TooManyNodes {
   YAML::Mark at;
 };
 
-/// Keeps where a document's first value stands, and counts its values.
+/// Records the position of a document's first value, and counts its values.
 class FirstValue final : public YAML::EventHandler {
  public:
   YAML::Mark at = YAML::Mark::null_mark();
@@ -70,8 +70,8 @@ class FirstValue final : public YAML::EventHandler {
   std::size_t count_ = 0;
 };
 
-/// Where a second document begins; null when there is none. YAML::LoadAll would tell, but for a text that begins with a
-/// comma it finds documents without end.
+/// Where a second document begins; null if there is none. YAML::LoadAll is not used for this: for a text that begins
+/// with a comma it finds documents without end.
 YAML::Mark second_document(const std::string& words) {
   std::istringstream in(words);
   YAML::Parser parser(in);
@@ -80,7 +80,7 @@ YAML::Mark second_document(const std::string& words) {
   return second.at;
 }
 
-/// The first line, counted from 1, that holds a byte which is not UTF-8; 0 when all is well.
+/// The first line, counted from 1, with invalid UTF-8; 0 if there is none.
 int line_of_bad_byte(const std::string& words) {
   int line = 1;
   for (std::size_t i = 0; i < words.size();) {
@@ -99,7 +99,7 @@ int line_of_bad_byte(const std::string& words) {
   return 0;
 }
 
-/// Why a text is not even parsed, and in which line; an empty message when it is.
+/// Why a text is rejected before parsing, and in which line; an empty message if it is not.
 std::pair<std::string, int> refused_size(std::string_view words) {
   if (words.size() > most_bytes) return {text("has ", words.size(), " bytes; at most ", most_bytes, " are read"), 0};
   int line = 1;
@@ -112,7 +112,7 @@ std::pair<std::string, int> refused_size(std::string_view words) {
   return {"", 0};
 }
 
-/// Without byte order mark and carriage returns.
+/// The text without byte order mark and carriage returns.
 std::string normalised(std::string_view words) {
   if (words.substr(0, 3) == "\xef\xbb\xbf") words.remove_prefix(3);
   std::string out;
@@ -121,7 +121,7 @@ std::string normalised(std::string_view words) {
   return out;
 }
 
-/// What most likely helps where YAML stumbled: at `mark`, or in the line above.
+/// Advice for a YAML syntax error at `mark`, whose cause may be in the line above.
 std::string hint_for(const std::string& words, const YAML::Mark& mark) {
   const auto here = std::min(static_cast<std::size_t>(std::max(mark.pos, 0)), words.size());
   const auto above = words.rfind('\n', here == 0 ? 0 : here - 1);
@@ -134,7 +134,7 @@ std::string hint_for(const std::string& words, const YAML::Mark& mark) {
 
 using Documents = std::vector<YAML::Node>;
 
-/// Recipes that come with the program are called so: "tessera:models/llama2_7b.yaml".
+/// Prefix of the names of compiled-in recipes: "tessera:models/llama2_7b.yaml".
 const std::string own_place = "tessera:";
 
 const EmbeddedFile* own_recipe(const std::string& file) {
@@ -150,14 +150,14 @@ bool is_same_file(const std::string& a, const std::string& b) {
 
 constexpr int first_set = 1'000;  // layer: above all files
 
-/// Turns YAML texts into Values; what is wrong goes to the report.
+/// Converts YAML texts to Values; mistakes go to the report.
 class Reader {
  public:
   Reader(Report& report, bool environment) : report_(report), environment_(environment) {}
 
-  /// `file` on top of its bases. `above` holds the files that led here; `at` is where it was named.
+  /// Reads `file` on top of its bases. `above` are the files whose bases led here; `at` is where the file was named.
   Value stack(const std::string& file, const std::vector<std::string>& above, Origin at = {});
-  /// One text; `origin` is that of its first line.
+  /// Reads one text; `origin` is that of its first line.
   Value read(const std::string& words, const Origin& origin, const std::string& path = "");
 
  private:
@@ -176,8 +176,8 @@ class Reader {
   bool environment_;
   int layer_ = 0;
   std::size_t nodes_ = 0;
-  std::vector<YAML::Node> open_ = {};  ///< lists and maps that the node which is converted lies in
-  bool endless_ = false;               ///< told already
+  std::vector<YAML::Node> open_ = {};  ///< lists and maps that contain the node being converted
+  bool endless_ = false;               ///< reported already
 };
 
 void Reader::give_up(const Origin& at, std::string message, std::string suggestion) {
@@ -207,7 +207,7 @@ Value Reader::stack(const std::string& file, const std::vector<std::string>& abo
   return all;
 }
 
-/// The map of groups in `file`; none when it is no such thing, which is reported.
+/// The map of groups in `file`; kind none if the file is not such a map, which is reported.
 Documents Reader::load(const std::string& file, const Origin& first) {
   Origin whole = first;
   whole.line = 0;
@@ -259,7 +259,7 @@ Value Reader::bases(const YAML::Node& base, const Origin& first, const std::vect
   return all;
 }
 
-/// Report tabs that indent, and put two spaces for each, which is most likely what was meant.
+/// Reports tabs used as indentation and replaces each by two spaces, the most likely intention.
 bool Reader::untab(std::string& words, const Origin& origin) {
   bool found = false;
   int line = 1;
@@ -310,7 +310,7 @@ Documents Reader::parse(std::string_view given, const Origin& origin) {
             "a recipe has groups, options and lists");
   } catch (const YAML::Exception& error) {
     if (tabs)
-      report_.incomplete();  // of which they are the reason
+      report_.incomplete();  // the tabs are the cause of that error
     else
       give_up(on_line(origin, error.mark), text("this is not YAML: ", error.msg), hint_for(words, error.mark));
   }
@@ -325,13 +325,13 @@ Value Reader::read(const std::string& words, const Origin& origin, const std::st
   return nothing;
 }
 
-/// Why this node is not converted, and what to do; empty when it is.
+/// Why this node is not converted, and what to do; empty if it is converted.
 std::pair<std::string, std::string> Reader::endless(const YAML::Node& node, int depth) {
   if (std::any_of(open_.begin(), open_.end(), [&](const auto& one) { return one.is(node); }))
     return {"this is nested without end", "an anchor may not contain itself"};
   if (depth > deepest_yaml)
     return {text("this is nested more than ", deepest_yaml, " deep"), "a recipe has groups, options and lists"};
-  if (++nodes_ > most_nodes)  // a text that is so long by itself was refused before
+  if (++nodes_ > most_nodes)  // a text this long without aliases was rejected before
     return {text("aliases expand to more than ", most_nodes, " nodes"), "use fewer aliases of lists and maps"};
   return {};
 }
@@ -379,7 +379,7 @@ Value Reader::scalar(const YAML::Node& node, const Origin& origin, const std::st
   const bool plain = node.Tag() != "!";
   if (plain && (value.scalar.empty() || value.scalar[0] == '[' || value.scalar[0] == '{' || value.scalar == "null" ||
                 value.scalar == "~")) {
-    Reader inner(report_, false);  // a list or nothing, as if it stood here
+    Reader inner(report_, false);  // a list or nothing, as if it were written here
     Origin here = origin;
     here.line = 0;
     value = inner.read(value.scalar, here);
@@ -394,7 +394,7 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
   value.origin = origin;
   value.kind = Value::Kind::group;
   std::vector<Value> merged;
-  std::map<std::string, int> lines;  // of the keys so far
+  std::map<std::string, int> lines;  // line of each key so far
   for (const auto& entry : node) {
     if (endless_) break;
     const auto here = on_line(origin, entry.first.Mark());
@@ -421,7 +421,7 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
   return value;
 }
 
-/// Keys that `into` itself does not have; of several sources the first wins.
+/// Merges keys that `into` does not have; of several sources the first wins.
 void Reader::merge(Value& into, std::set<std::string>& known, const Value& from, const std::string& path) {
   if (from.wrong) return;
   if (from.kind == Value::Kind::list)

@@ -6,7 +6,7 @@
 namespace tessera::options {
 namespace {
 
-/// `words` such that reading does not take a ${NAME} in them for the environment's.
+/// `words` with ${ escaped, so that reading does not expand ${NAME} from the environment.
 std::string guarded(const std::string& words) {
   std::string out;
   for (std::size_t i = 0; i < words.size(); ++i) {

@@ -24,7 +24,7 @@ checkpoint::Blobs files_to_keep(const Recipe& recipe, const data::Tokenizer* tok
   return files;
 }
 
-/// Whether a text of resolved.yaml says the same as `own`.
+/// Whether a text of resolved.yaml has the same options and values as `own`.
 bool is_recipe(const std::string& resolved, const options::Value& own) {
   try {
     return options::same(options::parse_yaml(resolved, checkpoint::recipe_blob), own);
@@ -166,7 +166,8 @@ void add_model(const Recipe& recipe, const data::Tokenizer* tokenizer, training:
 
 namespace {
 
-/// What the lengths of the schedules come from. A run in samples has all its lengths in samples (rules.cpp).
+/// The options that the lengths of the schedules come from. A run in samples has all its lengths in samples
+/// (rules.cpp).
 schedule::ScheduleKeys schedule_keys(const Recipe& recipe, const schedule::RunLength& length) {
   const std::string o = "optimizer_config.";
   const auto& rate = recipe.learning_rate;

@@ -8,40 +8,42 @@
 
 namespace tessera::recipe {
 
-/// Where each process of the world stands in a run of this recipe. Collective. Throws ConfigError when the number of
-/// processes does not fit the recipe, or processes have read different recipes.
+/// Assigns the ranks of `world` to their process groups in a run of this recipe. Collective: every rank must call it.
+/// Throws ConfigError if the number of ranks does not fit the recipe, or ranks have read different recipes.
 parallel::ProcessGroups arrange(const Recipe& recipe, const comm::World& world);
 
-/// Everything that training needs from a recipe that was read without mistakes: this rank's part of it, with the data
-/// that open_data gave. Throws ConfigError for what only constructing it can find.
+/// Builds everything that training needs: the model part, optimizer and schedule of this rank, with `data`, the result
+/// of open_data. `recipe` was read without mistakes. Throws ConfigError for mistakes that only construction can find.
 training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroups& processes, training::RunData data);
-/// The same for a run of one process; opens the data.
+/// Builds everything for a run with one rank, and opens its data. Throws ConfigError as check_ranks, open_data and the
+/// function above do.
 training::TrainingSetup build(const Recipe& recipe);
 
-/// Rows of the vocabulary, padding included. `tokenizer` may be null when the recipe gives vocab_size. Throws
-/// ConfigError when the tokenizer has more tokens than that.
+/// Number of rows of the vocabulary, padding included. `tokenizer` may be null if the recipe gives vocab_size. Throws
+/// ConfigError if the tokenizer has more tokens than vocab_size.
 std::int64_t vocabulary(const Recipe& recipe, const data::Tokenizer* tokenizer);
-/// What the recipe's dataset is to be made from, for a run of so many steps.
+/// The arguments with which the recipe's dataset is made, for a run of `iterations` steps on `replicas` data-parallel
+/// ranks. `tokenizer` may be null; it must outlive the result.
 data::DataParts data_parts(const Recipe& recipe, const data::Tokenizer* tokenizer, std::int64_t iterations,
                            int replicas = 1);
-/// The schedules of a run of that length, at their beginning.
+/// Makes the schedules of learning rate and weight decay for a run of `length`, at its beginning.
 std::unique_ptr<schedule::OptimizerSchedule> build_schedule(const Recipe& recipe, const schedule::RunLength& length);
-/// The whole, unsharded model of a recipe, without memory for its weights. `tokenizer` may be null if the recipe has
-/// vocab_size.
+/// Makes the whole, unsharded model of a recipe, without memory for its weights. `tokenizer` may be null if the recipe
+/// gives vocab_size.
 std::unique_ptr<model::Model> build_model(const Recipe& recipe, const data::Tokenizer* tokenizer);
-/// The chunks of one pipeline stage of `plan`, with the part of them that the tensor-parallel rank `tensor` holds;
-/// without memory for weights. A rank of a run constructs its own; layout_figures constructs those of every stage.
-/// `context` does not change what they hold; `expert` says which experts. `rows`: see vocabulary().
+/// Makes the chunks (virtual stages) of pipeline stage `stage` of `plan`, with the shard of them that rank `tensor`
+/// holds, without memory for weights. A rank of a run makes its own stage; layout_figures makes every stage. `context`
+/// does not change what the chunks hold; `expert` selects the experts. `rows`: see vocabulary().
 std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std::int64_t rows,
                                                        const parallel::LayerPlan& plan, std::int64_t stage,
                                                        const nn::TensorRank& tensor,
                                                        const parallel::ContextLayout& context = {},
                                                        const nn::ExpertRank& expert = {});
 
-/// Steps of a run that is counted in passes over a training split of so many samples. Throws ConfigError when a pass
-/// has none.
+/// Number of steps of a run of training_config.epochs passes over a training split of `samples` samples, on `replicas`
+/// data-parallel ranks. Throws ConfigError if the split has fewer samples than one step.
 std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::int64_t replicas);
-/// Of all weights of a model in fp32.
+/// Size of all weights of `model` in fp32, in bytes.
 std::int64_t weight_bytes(model::Model& model);
 
 }  // namespace tessera::recipe

@@ -9,7 +9,7 @@ namespace {
 const std::string m = "model_config.", t = "training_config.", o = "optimizer_config.", p = "parallel_config.",
                   d = "dataset_config.";
 
-/// The options of a gpt. Throws ConfigError for another architecture, of which nothing is known here.
+/// The options of model_type gpt. Throws ConfigError for another architecture, whose options are not known here.
 const model::GptOptions& gpt(const Recipe& r) {
   const auto* options = r.model.options<model::GptOptions>();
   if (options == nullptr) throw ConfigError(text("model_type ", r.model.type, " has no options of a gpt"));
@@ -21,7 +21,7 @@ options::Derived value(const F& number) {
   return {text(options::OptionType<F>::write(number)), ""};
 }
 
-/// As another option, which has a value.
+/// The default is the value of another option.
 options::Derived as(const Recipe& r, const std::string& option) {
   const auto* other = r.resolved.at(option);
   return {other ? text(*other) : "", ""};
@@ -32,7 +32,7 @@ options::Derived type_word(DType type) {
 }
 
 std::int64_t replicas(const Recipe& r) { return r.parallel.data_parallel_size.value_or(1); }
-/// `words`, with what they assume where the recipe does not say the number of data-parallel ranks.
+/// `words`, with the assumed number of data-parallel ranks if the recipe does not give it.
 std::string for_one_replica(const Recipe& r, const char* words) {
   return r.parallel.data_parallel_size ? "" : text(words, " (here: of one)");
 }
@@ -190,7 +190,7 @@ options::OptionFacts* facts_of(options::Facts& facts, const std::string& option)
   return nullptr;
 }
 
-/// Whether `option` is a planned one.
+/// Whether `option` is a planned option.
 bool is_planned(const options::Facts& facts, const std::string& group, const std::string& option) {
   const auto found = facts.find(group);
   if (found == facts.end()) return false;
@@ -200,7 +200,7 @@ bool is_planned(const options::Facts& facts, const std::string& group, const std
   return false;
 }
 
-/// Every option that a recipe gave: what defaults say is not listed.
+/// Every option that a recipe gives; options with their default are not listed.
 void look(const Recipe& recipe, const std::string& path, const options::Value& value, std::vector<Idle>& out) {
   if (value.kind == options::Value::Kind::group) {
     for (const auto& [name, field] : value.fields) look(recipe, path.empty() ? name : path + "." + name, field, out);

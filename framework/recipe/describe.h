@@ -7,17 +7,18 @@
 
 namespace tessera::recipe {
 
-/// What is to be said of options with other groups in view: the default of a null option, and when an option has an
-/// effect. All else is said by the describe() of its struct (options/schema.h).
+/// Declares facts about options that depend on other groups of the recipe: the default of a null option, and when an
+/// option has an effect. Everything else is declared in the describe() of its struct (options/schema.h).
 class RecipeSchema {
  public:
   struct Entry {
     std::string option;      ///< "model_config.vocab_size"
-    std::string words = {};  ///< what null stands for
-    /// The same for one recipe; `how` empty: `words`. May throw an Error: the recipe is too wrong to tell.
+    std::string words = {};  ///< description of the default if the option is null
+    /// Computes that default for one recipe; if its `how` is empty, `words` are used. May throw Error if the recipe has
+    /// mistakes that prevent it.
     options::Derived (*derive)(const Recipe&) = nullptr;
-    bool (*matters)(const Recipe&) = nullptr;
-    const char* why_not = "";  ///< why the option has no effect when it does not matter
+    bool (*matters)(const Recipe&) = nullptr;  ///< whether the option has an effect; null: always
+    const char* why_not = "";                  ///< the reason if `matters` returns false
   };
 
   class Declared {
@@ -32,16 +33,16 @@ class RecipeSchema {
   };
   Declared option(std::string option) { return {*this, std::move(option)}; }
   const std::vector<Entry>& entries() const { return entries_; }
-  /// Adds what is said here to what is known of each option.
+  /// Adds these declarations to the facts of each option.
   void complete(options::Facts& facts) const;
 
  private:
   std::vector<Entry> entries_;
 };
 
-/// Declares all of it.
+/// Declares all entries.
 void describe(RecipeSchema& s);
-/// What describe() declares.
+/// The schema with the entries of describe(), made once.
 const RecipeSchema& recipe_schema();
 
 }  // namespace tessera::recipe

@@ -50,7 +50,7 @@ void count(const Recipe& recipe, model::Model& model, Figures& out) {
     out.active_parameters -= of_experts / experts * (experts - recipe.moe.moe_router_topk);
 }
 
-constexpr std::int64_t quickly_ordered = 2000000;  // entries of the orders of documents and samples
+constexpr std::int64_t quickly_ordered = 2000000;  // maximum entries of the document and sample indices
 
 /// The .bin/.idx pairs that dataset_config names: its options whose names end in data_path. Data that is text has none.
 std::vector<Figures::DataFile> data_files(const Recipe& recipe) {

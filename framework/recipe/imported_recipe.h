@@ -7,12 +7,12 @@
 
 namespace tessera::recipe {
 
-/// The recipe of a model that another program describes: `tree`, with `sets` ("group.key=value") laid over it. Throws
-/// ConfigError with all mistakes.
+/// Reads the recipe `tree`, which describes another program's model, with `sets` ("group.key=value") applied. Throws
+/// ConfigError with all mistakes, one per line.
 Recipe imported_recipe(options::Value tree, const std::vector<std::string>& sets, const Registries& registries);
 
-/// A run that begins from another program's model (training_config.load_checkpoint) has that model's configuration
-/// where the recipe says nothing: lays the recipe's model_config on it. What is wrong with it goes to `report`.
+/// For a run that begins from another program's checkpoint (training_config.load_checkpoint): sets the options of
+/// model_config that the recipe does not give from that checkpoint's configuration. Mistakes go to `report`.
 void lay_on_given_model(options::Value& tree, const Registries& registries, options::Report& report);
 
 }  // namespace tessera::recipe

@@ -12,8 +12,9 @@ namespace tessera::recipe {
 namespace {
 
 /// Elements of the parameters that a token is multiplied with in a chunk, on one of its tensor-parallel ranks: the
-/// matrices of its layers, of experts as many as a token chooses, and behind them the output layer, for which a model
-/// without one takes the word embedding. active: that number of experts over those of which this rank has elements.
+/// matrices of its layers, of experts only the number that a token chooses, and after the last layer the output layer,
+/// or the word embedding if it is tied. `active`: the number of chosen experts divided by the number of experts of
+/// which this rank has elements.
 double products(const std::vector<nn::Parameter*>& parameters, bool loss, double active) {
   double matrices = 0, head = 0, words = 0;
   for (const auto* parameter : parameters) {
@@ -35,7 +36,7 @@ double active_share(const Recipe& recipe, const parallel::MeshSizes& sizes) {
   return static_cast<double>(recipe.moe.moe_router_topk) / held / sizes.tensor;
 }
 
-/// Of one part of the state of a rank.
+/// Figures of one part of a rank's state.
 struct PartFigures {
   training::StateBytes bytes;
   training::KeptSections kept;

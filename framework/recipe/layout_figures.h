@@ -9,34 +9,35 @@
 
 namespace tessera::recipe {
 
-/// What one rank of a run holds.
+/// What one rank of a run holds in memory.
 struct RankFigures {
   parallel::MeshPlace place;
-  std::int64_t parameters = 0;      ///< elements of its own parts of them
-  training::StateBytes state = {};  ///< weights, main gradients and optimizer state, as they lie in memory
-  std::int64_t kept = 0;            ///< bytes of the state file that has them under resilience_config.policy memory
-  std::array<std::int64_t, 2> copy = {};  ///< bytes of a copy of its shards of each part, on another rank
+  std::int64_t parameters = 0;      ///< elements of its shards of the parameters
+  training::StateBytes state = {};  ///< bytes of weights, main gradients and optimizer state, as laid out in memory
+  std::int64_t kept = 0;  ///< bytes of the state file that holds its state if resilience_config.policy is memory
+  std::array<std::int64_t, 2> copy = {};  ///< bytes of a copy of its shards on another rank: dense layers, experts
 };
 
-/// How a run is divided over ranks, before anything runs. All numbers are exact.
+/// How a run is divided over ranks, computed without a run. All numbers are exact.
 struct LayoutFigures {
   parallel::Mesh mesh;
   parallel::LayerPlan plan;
   std::vector<RankFigures> ranks;
-  parallel::PipelineShape shape;           ///< of a whole step on one replica
-  std::vector<std::vector<double>> costs;  ///< [stage][chunk]: elements of the weights that a token is multiplied with
-  std::int64_t experts = 0;                ///< of each mixture of experts; 0: the model has none
-  std::vector<resilience::SharedShard> shards = {};  ///< state that ranks have alike
+  parallel::PipelineShape shape;  ///< of one step on one replica
+  /// [stage][chunk]: number of weight elements that a token is multiplied with.
+  std::vector<std::vector<double>> costs;
+  std::int64_t experts = 0;  ///< experts of each mixture-of-experts layer; 0: the model has none
+  std::vector<resilience::SharedShard> shards = {};  ///< state shards that are replicated, and the ranks that hold them
 
-  /// Fraction of the time that stages wait, by these costs.
+  /// Pipeline bubble: the fraction of time that stages wait, with `costs` as the time of a chunk.
   double bubble() const;
 };
 
-/// Of a run of `world` ranks, which check_ranks finds no mistake in. Counts the real models: constructs the chunks of
-/// every stage, without memory for weights. Reads tokenizer files; throws ConfigError for what is missing there.
+/// Computes the figures of a run of `world` ranks, for which check_ranks finds no mistake. Makes the chunks of every
+/// stage, without memory for weights, and counts them. Reads tokenizer files. Throws ConfigError if one is missing.
 LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world);
 
-/// "embedding, 0-3 | 16-19": the layers of one stage, chunk by chunk.
+/// The layers of one stage, chunk by chunk: "embedding, 0-3 | 16-19".
 std::string layers_told(const parallel::LayerPlan& plan, std::int64_t stage);
 
 }  // namespace tessera::recipe

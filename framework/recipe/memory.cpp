@@ -14,13 +14,13 @@
 namespace tessera::recipe {
 namespace {
 
-/// Products and sums in double: exact where they matter, and without overflow.
+/// Products and sums are computed in double: exact for realistic sizes, and without overflow.
 std::int64_t whole(double bytes) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max();
   return bytes < static_cast<double>(most) ? static_cast<std::int64_t>(bytes) : most;
 }
 
-/// Orders of samples, the batch that a step uses and those that are read ahead.
+/// The sample indices, the batch that a step uses, and the batches that are read ahead.
 double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage) {
   constexpr double bytes_of_token = 20;  // token, label, position, document, weight
   const auto batches = 1 + recipe.batch.num_workers * data::BatchLoader::batches_ahead_of_worker;

@@ -16,7 +16,7 @@ namespace {
 
 const log::Logger logger("data");
 
-/// The first rank speaks for all: the others wait for the same files.
+/// Only the first rank reports progress: the other ranks wait for the same files.
 data::TellLine tell_of(const parallel::ProcessGroups& processes) {
   if (processes.world.rank() > 0) return {};
   return [](const std::string& line) { logger.info("data: " + line); };
@@ -45,7 +45,7 @@ void count_epoch(const Recipe& recipe, std::int64_t replicas, training::RunData&
   data.epoch_samples = data.splits->train->samples() / step * step;
 }
 
-/// What a stage without data has to know of it: one line that stages with data send.
+/// What a stage without data must know about the data; stages with data send it as one line of text.
 struct DataFacts {
   std::array<std::int64_t, 3> samples = {-1, -1, -1};  ///< of train, valid and test; -1: there is no such split
   std::vector<std::pair<std::string, std::int64_t>> valid_sets;  ///< names and samples
@@ -81,7 +81,7 @@ struct DataFacts {
   }
 };
 
-/// What needs no data.
+/// The parts of RunData that need no data.
 training::RunData without_data(const Recipe& recipe, std::int64_t replicas) {
   training::RunData data;
   data.batch = recipe.batch;
@@ -90,7 +90,7 @@ training::RunData without_data(const Recipe& recipe, std::int64_t replicas) {
   return data;
 }
 
-/// The samples that the recipe names, and those that the run will find, are replaced in every order.
+/// Replaces the bad samples that the recipe names, and those that the run will find, in every split.
 void put_in_quarantine(const Recipe& recipe, training::RunData& data) {
   data.quarantines = std::make_unique<data::Quarantines>();
   const auto replace = [&](const std::string& name, const data::Dataset* split, std::unique_ptr<data::Sampler>& order) {
@@ -106,7 +106,7 @@ void put_in_quarantine(const Recipe& recipe, training::RunData& data) {
     data.quarantines->add_known(data::read_quarantine(data::read_input(*file, "quarantine of samples"), *file));
 }
 
-/// In place of data, for a stage that needs none.
+/// Replaces the data on a stage that needs none.
 training::RunData without_tokens(const Recipe& recipe, std::int64_t replicas, const DataFacts& facts) {
   auto data = without_data(recipe, replicas);
   data.iterations =

@@ -7,28 +7,28 @@
 
 namespace tessera::recipe {
 
-/// The data of one of `replicas` data-parallel ranks, in this process alone. Throws ConfigError for files that are
-/// missing or damaged, a vocabulary that is too small for the tokenizer, and data that does not suffice. `tell` gets
-/// lines for the user: of index files that are built, waited for or not usable; empty: nobody is told.
+/// Opens the data of one of `replicas` data-parallel ranks, without communication. `tell` receives lines for the user,
+/// about index files that are built, waited for or unusable; empty: no lines. Throws ConfigError for files that are
+/// missing or damaged, a vocabulary that is too small for the tokenizer, and too little data.
 training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const data::TellLine& tell = {});
 
-/// Whether a pipeline stage has the embedding or the loss, and so needs tokens or labels.
+/// Whether pipeline stage `stage` has the embedding or the loss, and so needs tokens or labels.
 bool needs_tokens(const parallel::LayerPlan& plan, std::int64_t stage);
 
-/// The data of this rank. Pipeline stages that need no tokens open no data, unless positions or document boundaries
-/// depend on tokens; they learn the number of samples from the others. Collective. Throws on all ranks if it throws on
-/// one: what the function above throws.
+/// Opens the data of this rank. Collective. Pipeline stages that need no tokens open no data, unless positions or
+/// document boundaries depend on tokens; they receive the number of samples from other stages. If it throws on one
+/// rank, it throws on all. Throws as the function above does.
 training::RunData open_data(const Recipe& recipe, const parallel::ProcessGroups& processes);
 
-/// The mesh of a run of so many ranks. Throws ConfigError if their number does not fit the recipe.
+/// The mesh of a run with `ranks` ranks. Throws ConfigError if their number does not fit the recipe.
 parallel::Mesh mesh_of(const Recipe& recipe, std::int64_t ranks);
 
-/// What a step reads.
+/// The samples that a step reads.
 struct StepSamples {
-  std::int64_t consumed = 0;       ///< samples of the run before it
-  std::int64_t samples = 0;        ///< of all ranks
-  std::int64_t micro_batches = 0;  ///< of each rank
-  bool skipped = false;            ///< named by iterations_to_skip: its samples are passed over
+  std::int64_t consumed = 0;       ///< samples that earlier steps of the run consumed
+  std::int64_t samples = 0;        ///< of this step on all ranks
+  std::int64_t micro_batches = 0;  ///< of this step on each rank
+  bool skipped = false;            ///< iterations_to_skip names the step: its samples are not trained on
 };
 /// The samples of training step `step`, counted from 1 as in the log, in a run of `iterations` steps on `replicas`
 /// data-parallel ranks from its beginning. Throws ConfigError if the run has no such step.

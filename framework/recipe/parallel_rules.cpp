@@ -54,7 +54,7 @@ void check_dispatcher(const Recipe& r, options::Report& report) {
          "leave expert_tensor_parallel_size out, or give moe_token_dispatcher_type alltoall");
 }
 
-/// What the parts of a run do not serve yet.
+/// Combinations that are not implemented yet.
 void check_built(const Recipe& r, options::Report& report) {
   const auto missing = [&](bool given, const std::string& option) {
     if (given) tell(r, report, "not built", {cut + option}, text(option, " is not implemented yet"), "leave it out");
@@ -115,7 +115,8 @@ void check_number_of_ranks(const Recipe& r, options::Report& report) {
          "make one of them smaller");
 }
 
-/// Whether a key of parallel_config is wrong by itself: then nothing can be said of the cut.
+/// Whether a problem with a key of parallel_config was reported: then the rules about the parallel layout are not
+/// checked.
 bool is_wrong(const options::Value& group, const options::Report& report) {
   return std::any_of(group.fields.begin(), group.fields.end(),
                      [&](const auto& field) { return report.concerns(cut + field.name); });

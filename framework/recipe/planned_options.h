@@ -8,7 +8,7 @@ namespace tessera::recipe {
 
 /// The rows of recipe/planned.yaml. Defined in a source that the build generates: options/planned_table.cmake.
 std::span<const options::PlannedRow> planned_rows();
-/// The options of recipes that are not implemented yet, made once.
+/// The recipe options that are not implemented yet. The object is made once and lives as long as the program.
 const options::PlannedOptions& planned_options();
 
 }  // namespace tessera::recipe

@@ -22,16 +22,16 @@
 
 namespace tessera::recipe {
 
-/// An option that a recipe gives and nobody reads, because of what the recipe says elsewhere. That is no mistake, and
-/// seldom meant.
+/// An option that a recipe gives but that has no effect, because of another option. This is not an error, but is seldom
+/// intended.
 struct Idle {
   std::string option;       ///< "model_config.rotary_base"
   options::Origin at;       ///< where it was given
   std::string why;          ///< "`position_embedding_type` is not rope"
-  bool compatible = false;  ///< accepted for compatibility only: not implemented yet, with a value that changes nothing
+  bool compatible = false;  ///< an option not implemented yet, given with a value that changes nothing
 };
 
-/// All options of one run, typed and checked; nothing built yet.
+/// All options of one run, typed and checked. Nothing is built yet.
 struct Recipe {
   training::TrainingOptions training;
   model::HalfPrecisionOptions half;
@@ -45,7 +45,7 @@ struct Recipe {
   model::MoeOptions moe;
 
   parallel::ParallelOptions parallel;
-  /// parallel_config's zero_level and overlap_grad_reduce are applied: what the run does.
+  /// The effective options: zero_level and overlap_grad_reduce of parallel_config are applied.
   parallel::DataParallelOptions data_parallel;
   parallel::ParameterGatherOptions parameter_gather;
 
@@ -63,69 +63,69 @@ struct Recipe {
   data::TokenizerRegistry::Choice tokenizer;
   data::SamplerRegistry::Choice sampler;
 
-  options::Value resolved;  ///< every option, its final value and its origin; reads back to this same recipe
-  options::Facts facts;     ///< every option there is, also of what was not chosen: for docs and flag tables
-  checkpoint::CheckpointFormats formats;                      ///< of the registries that it was read with
-  std::vector<RecipeRule> foreign_rules;                      ///< the same
-  options::Mappings mappings;                                 ///< the same
-  std::map<std::string, options::Derived> derived_in_groups;  ///< option -> what its own struct derives for it
-  std::map<std::string, std::string> idle_in_groups;          ///< option -> why it has no effect by its own struct
+  options::Value resolved;  ///< every option, its final value and its origin; reading it gives this recipe again
+  options::Facts facts;     ///< all existing options, also of types not chosen; for documentation and flag tables
+  checkpoint::CheckpointFormats formats;                      ///< from the registries that the recipe was read with
+  std::vector<RecipeRule> foreign_rules;                      ///< from the registries
+  options::Mappings mappings;                                 ///< from the registries
+  std::map<std::string, options::Derived> derived_in_groups;  ///< option -> default derived by its own struct
+  std::map<std::string, std::string> idle_in_groups;          ///< option -> why it has no effect, by its own struct
 
-  /// What stands for the option, "model_config.ffn_hidden_size", if it is null, by the functions that the run itself
-  /// calls. None when it has a value, when null just means that there is none of it, or when the recipe is too wrong to
-  /// tell. May read the files of the tokenizer.
+  /// The derived default of `option`, such as "model_config.ffn_hidden_size", computed by the functions that the run
+  /// itself calls. Nothing if the option is not null, if null means that the feature is off, or if mistakes in the
+  /// recipe prevent the computation. May read the files of the tokenizer.
   std::optional<options::Derived> derived(const std::string& option) const;
-  /// All options without effect of a recipe without mistakes, group by group, and those not implemented yet. Options of
-  /// a type not chosen are not among them: reading a recipe tells those.
+  /// All given options that have no effect, group by group, including options not implemented yet. Requires a recipe
+  /// without mistakes. Options of a type not chosen are not listed: reading the recipe reports them.
   std::vector<Idle> without_effect() const;
 
-  /// Which stage holds which layers. Throws ConfigError when parallel_config does not fit the model.
+  /// The layers of each pipeline stage. Throws ConfigError if parallel_config does not fit the model.
   parallel::LayerPlan layer_plan() const;
-  /// What a step of the whole batch has to do on each of so many data parallel ranks.
+  /// The pipeline schedule's dimensions for one step of the global batch on each of `ranks` data-parallel ranks.
   parallel::PipelineShape pipeline_shape(std::int64_t ranks = 1) const;
-  /// Experts of each layer that has some; 0: the model has none.
+  /// Number of experts of each mixture-of-experts layer; 0: the model has none.
   std::int64_t experts() const;
 
-  /// How many samples a step has on so many data parallel ranks.
+  /// The micro-batch size and global batch size, in samples, on `ranks` data-parallel ranks.
   schedule::BatchSizes batch_sizes(std::int64_t ranks = 1) const;
-  /// How long the run is, for schedules; 0 samples when only the data can tell (epochs). Throws ConfigError for numbers
-  /// that `uncountable` of recipe/rules.h speaks of.
+  /// Length of the run on `ranks` data-parallel ranks, for schedules; 0 samples if it depends on the data (epochs).
+  /// Throws ConfigError for the counts that `uncountable` (recipe/rules.h) rejects.
   schedule::RunLength length(std::int64_t ranks = 1) const;
-  /// Steps of the run; 0 when only the data can tell.
+  /// Number of steps of the run; 0 if it depends on the data (epochs).
   std::int64_t iterations(std::int64_t ranks = 1) const;
 };
 
-/// Read each group of `tree` by the union of its schemas, then ask the rules between options. Use the result
-/// only when `report` is good.
+/// Reads each group of `tree` with all its schemas, then checks the rules between options. Mistakes and notes go to
+/// `report`; the result is valid only if report.good().
 Recipe read_recipe(const options::Value& tree, const Registries& registries, options::Report& report);
 
-/// The recipe in a file with `sets` ("group.key=value") laid over it. What is wrong or to be noted goes to `report`.
+/// Reads the recipe in `file`, with `sets` ("group.key=value") applied. Mistakes and notes go to `report`.
 Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Registries& registries,
                    options::Report& report);
-/// The same; throws ConfigError with all mistakes, a line each.
+/// Reads a recipe in the same way; throws ConfigError with all mistakes, one per line.
 Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets, const Registries& registries);
 
-/// The rules that no option alone can break; recipe/rules.cpp. A rule that looks at an option which `report` already
-/// complains of is not asked.
+/// Checks the rules between several options (recipe/rules.cpp). A rule about an option for which `report` already has a
+/// problem is not checked.
 void check_rules(const Recipe& recipe, options::Report& report);
 
-/// The rules that need the number of processes, `world`. `recipe` has no other mistakes.
+/// Checks the rules that depend on the number of ranks, `world`. `recipe` must have no other mistakes.
 void check_ranks(const Recipe& recipe, std::int64_t world, options::Report& report);
-/// The same; throws ConfigError with all mistakes, a line each.
+/// Checks the same rules; throws ConfigError with all violations, one per line.
 void check_ranks(const Recipe& recipe, std::int64_t world);
 
-/// Change the number of micro-batches so that a step has as many samples on any number of ranks as `recipe` says for
-/// `full`. `resolved` stays what was given. `recipe` has no mistakes on `full` ranks.
+/// Sets the global batch size to the one that `recipe` has on `full` ranks, so that another number of ranks keeps it
+/// and changes the number of micro-batches instead. `resolved` is not changed. `recipe` has no mistakes on `full`
+/// ranks.
 void keep_global_batch(Recipe& recipe, std::int64_t full);
-/// The numbers of ranks up to `full`, ascending, on which `recipe` has no mistakes when it keeps the global batch of
-/// `full` ranks.
+/// All numbers of ranks up to `full`, ascending, on which `recipe` has no mistakes if it keeps the global batch size
+/// that it has on `full` ranks.
 std::vector<std::int64_t> numbers_of_ranks(const Recipe& recipe, std::int64_t full);
 
-/// The text of resolved.yaml: every option with its value and where that came from. Training with this file repeats
-/// the run.
+/// The text of resolved.yaml: every option with its value and origin. Training with this file repeats the run.
 std::string resolved_yaml(const Recipe& recipe);
 
-/// Every option there is with these registries.
+/// All options that exist with these registries.
 options::Facts all_facts(const Registries& registries);
 
 }  // namespace tessera::recipe

@@ -17,7 +17,7 @@ void flatten(const options::Value& value, const std::string& path, std::map<std:
   for (const auto& [name, field] : value.fields) flatten(field, path + "." + name, out);
 }
 
-/// What decides which tensors a checkpoint has, and their shapes.
+/// The options that determine the names and shapes of a checkpoint's tensors.
 std::map<std::string, std::string> deciding(const std::string& resolved) {
   const auto tree = options::parse_yaml(resolved, "resolved.yaml");
   std::map<std::string, std::string> all;

@@ -18,11 +18,12 @@ namespace tessera::recipe {
 
 struct Recipe;
 
-/// A rule between options that a component above adds: it reports what does not hold, as those of recipe/rules.cpp do.
+/// A rule between options that is added by a higher component. It reports violations to `report`, as the rules of
+/// recipe/rules.cpp do.
 using RecipeRule = void (*)(const Recipe& recipe, options::Report& report);
 
-/// What can be chosen by name, and the tables of other programs' names. A user's own file registers its things here
-/// and hands them to `run`.
+/// The types that recipes can choose by name, and the tables of other programs' names. A program that extends Tessera
+/// registers its types here and passes the object to `run` (cli/run.h).
 struct Registries {
   model::ModelRegistry models = tessera::model::models();
   optim::OptimizerRegistry optimizers = tessera::optim::optimizers();
@@ -30,9 +31,9 @@ struct Registries {
   data::DatasetRegistry datasets = tessera::data::datasets();
   data::TokenizerRegistry tokenizers = tessera::data::tokenizers();
   data::SamplerRegistry samplers = tessera::data::samplers();
-  checkpoint::CheckpointFormats formats;  ///< of other programs; none unless registered
-  std::vector<RecipeRule> rules;          ///< about other programs' options; none unless registered
-  options::Mappings mappings;             ///< compiled in, or those of --mappings DIR
+  checkpoint::CheckpointFormats formats;  ///< other programs' checkpoint formats; empty unless registered
+  std::vector<RecipeRule> rules;          ///< rules about other programs' options; empty unless registered
+  options::Mappings mappings;             ///< the compiled-in tables, or those of --mappings DIR
 };
 
 }  // namespace tessera::recipe

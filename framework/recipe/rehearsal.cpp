@@ -12,7 +12,7 @@
 namespace tessera::recipe {
 namespace {
 
-/// Samples of one document whose tokens all count.
+/// Samples of one document, with all tokens in the loss.
 class PlainBatches final : public training::BatchSource {
  public:
   PlainBatches(std::int64_t samples, std::int64_t seq_length) : samples_(samples), seq_length_(seq_length) {}
@@ -31,7 +31,7 @@ class PlainBatches final : public training::BatchSource {
   std::int64_t samples_, seq_length_;
 };
 
-/// Messages that have arrived and left at once.
+/// Messages that are received and sent immediately.
 class NoChannel final : public training::StageChannel {
  public:
   std::unique_ptr<training::StageMessage> send(std::span<const std::byte>, std::int64_t, int,
@@ -97,7 +97,7 @@ class Rehearsal {
     addresses_.emplace(parameters);
   }
 
-  /// In training, and in evaluation if the run has any.
+  /// Maximum of training and, if the run evaluates, evaluation.
   RehearsedPeak peak(std::int64_t samples, std::int64_t seq_length) {
     check_size();
     std::vector<const model::Model*> chunks;
@@ -150,7 +150,7 @@ class Rehearsal {
       throw Error(text("activations are not foreseen for the ", layers, " layers of a stage with ", micro_batches(),
                        " micro-batches"));
   }
-  /// Until as many outputs as can be are on their way to the next stage.
+  /// Runs until the maximum number of outputs is being sent to the next stage.
   std::int64_t most_in_evaluation() const { return layout_.shape.stages == 1 ? 1 : 3 * group(); }
 
   const Recipe& recipe_;
@@ -163,9 +163,9 @@ class Rehearsal {
   std::optional<SharedAddresses> addresses_;
 };
 
-/// Tokens of a micro-batch that are rehearsed: their arrays are real memory, and some operations go through them.
+/// Maximum tokens of a rehearsed micro-batch: token arrays are real memory, and some operations read them.
 constexpr std::int64_t most_tokens = std::int64_t{1} << 22;
-constexpr double most_bytes = 9e18;  // as 64 bits have
+constexpr double most_bytes = 9e18;  // limit of 64-bit integers
 
 }  // namespace
 
@@ -176,7 +176,7 @@ RehearsedPeak rehearsed_peak(const Recipe& recipe, const LayoutFigures& layout, 
   Rehearsal rehearsal(recipe, layout, stage, spread);
   try {
     if (samples <= most_tokens / length) return rehearsal.peak(samples, length);
-  } catch (const Error&) {  // more than there are addresses
+  } catch (const Error&) {  // the address space is too small
     if (samples == 1) throw;
   }
   // What grows with the samples grows in proportion: two sizes tell how fast, of enough tokens that no operation could

@@ -5,20 +5,22 @@
 
 namespace tessera::recipe {
 
-/// The peak of the memory of a rank but for its state, in bytes, which a rehearsal of its training step finds: the real
-/// chunks go through the real pipeline schedule, forward and backward, with threads that compute nothing
-/// (kernels::Threads::Idle), groups that exchange nothing and an arena of addresses. Every operation so makes the
-/// allocations of a run, and no formula repeats what the layers know. Takes neither the time of a step nor its memory.
+/// Peak memory of a rank without its state, in bytes, found by rehearsing its training step: the real chunks run
+/// through the real pipeline schedule, forward and backward, with threads that compute nothing
+/// (kernels::Threads::Idle), groups that exchange nothing, and an arena of addresses without memory. So every operation
+/// makes the allocations of a run, and no formula duplicates the layers' knowledge. A rehearsal needs neither the time
+/// nor the memory of a step.
 struct RehearsedPeak {
   std::int64_t activations = 0, workspace = 0;
-  std::int64_t messages = 0;  ///< if all ranks are on one host
-  /// Whether a run takes exactly this: the micro-batch was rehearsed as it is. Else it has too many tokens; then the
-  /// first two are extrapolated from smaller ones.
+  std::int64_t messages = 0;  ///< message buffers, if all ranks are on one host
+  /// Whether a run takes exactly this. False if the micro-batch has too many tokens to rehearse: then `activations` and
+  /// `workspace` are extrapolated from smaller micro-batches.
   bool exact = true;
 };
 
-/// Of the ranks of pipeline stage `stage` in the run that `layout` describes. `spread`: which experts tokens choose.
-/// The model must be a "gpt". Throws Error if there are no addresses for it.
+/// Rehearses a rank of pipeline stage `stage` in the run that `layout` describes. `spread`: which experts the tokens
+/// choose. The model must have model_type gpt. Throws Error if a sample is too long to rehearse or the address space is
+/// too small.
 RehearsedPeak rehearsed_peak(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage,
                              autograd::AssumedChoices::Spread spread);
 

@@ -10,13 +10,14 @@
 namespace tessera::recipe {
 namespace {
 
-/// Where `option` was written; a default stands for its group or the recipe.
+/// Where `option` was written; for a default, the origin of its group or of the recipe.
 options::Origin place(const Recipe& recipe, const std::string& option) {
   const auto* value = recipe.resolved.at(option);
   return value ? value->origin : options::Origin{};
 }
 
-/// Whether one of `options` is reported already: a rule about them has nothing to add, and may not even be asked.
+/// Whether a problem with one of `options` was reported. A rule about them is then not checked, because its computation
+/// may need valid values.
 bool known_wrong(const options::Report& report, const std::vector<std::string>& options) {
   return std::any_of(options.begin(), options.end(), [&](const auto& option) { return report.concerns(option); });
 }
@@ -42,13 +43,13 @@ void tell(const Recipe& recipe, options::Report& report, const std::string& grou
 
 namespace {
 
-/// What must hold between options, why, and what to say when it does not.
+/// A rule between options, and its message if it does not hold.
 struct Rule {
-  const char* name;  ///< its id in Megatron-LM's rules where it is one of them, "B7"; docs/rules.md
+  const char* name;  ///< "B7": its id in Megatron-LM's rules if it is one of them, see docs/rules.md
   const char* reason;
-  std::vector<const char*> about;  ///< the options it looks at; the first is pointed at
+  std::vector<const char*> about;  ///< the options it reads; errors name the first
   bool (*holds)(const Recipe&);
-  std::string (*message)(const Recipe&);  ///< what came
+  std::string (*message)(const Recipe&);  ///< what is wrong, with the given values
   const char* advice;
 };
 
@@ -100,7 +101,8 @@ const std::vector<Rule>& rules() {
        [](const Recipe& r) {
          const auto& b = r.batch;
          return !b.global_batch_size || !b.micro_batch_num || *b.global_batch_size % b.batch_size != 0 ||
-                *b.global_batch_size % (*b.micro_batch_num * b.batch_size) == 0;  // the rest is data parallel
+                // The remaining factor is the number of data-parallel ranks.
+                *b.global_batch_size % (*b.micro_batch_num * b.batch_size) == 0;
        },
        [](const Recipe& r) {
          return text("micro_batch_num is ", *r.batch.micro_batch_num, ", but global_batch_size ",
@@ -158,7 +160,7 @@ void check_schedules(const Recipe& recipe, options::Report& report) {
   for (const auto& broken : schedule::broken_rules(recipe.ramp, recipe.batch_sizes(ranks)))
     tell(recipe, report, data, broken, {data + "batch_size"});
   check_steps(recipe, ranks, report);
-  if (recipe.length().samples == 0) return;  // epochs: judged when the data is known
+  if (recipe.length().samples == 0) return;  // epochs: checked when the data is known
   for (const auto& broken : schedule::broken_rules(recipe.learning_rate, recipe.length()))
     tell(recipe, report, group, broken,
          {group + "learning_rate", group + "lr_decay_iters", "training_config.training_iters"});

@@ -16,7 +16,7 @@ nn::ExpertRank expert_rank(const checkpoint::CheckpointLayout& layout, std::int6
           static_cast<int>(layout.expert_tensor_rank(rank)), static_cast<int>(layout.sharers_of_expert())};
 }
 
-/// Whether rank `rank` is the first that has this of `parameter`.
+/// Whether rank `rank` is the first rank that holds its shard of `parameter`.
 bool saves(const checkpoint::CheckpointLayout& layout, std::int64_t rank, const nn::Parameter& parameter) {
   return rank < (parameter.role == ParameterRole::expert ? layout.sharers_of_expert() * layout.expert : layout.tensor);
 }

@@ -17,7 +17,7 @@ checkpoint::Blobs tokenizer_blobs(const data::Tokenizer& tokenizer) {
     const std::filesystem::path path(file.path);
     const auto beside =
         std::count_if(sources.begin(), sources.end(), [&](const auto& other) { return other.option == file.option; });
-    const bool in_folder = beside > 1 || path.filename() == "tokenizer.json";  // its name says what it is
+    const bool in_folder = beside > 1 || path.filename() == "tokenizer.json";  // its name determines the type
     const auto name = in_folder ? "/" + path.filename().string() : path.extension().string();
     blobs["tokenizer." + file.option + name] = read_file(path);
   }
@@ -36,7 +36,7 @@ std::vector<std::string> tokenizer_sets(const checkpoint::Blobs& blobs, const st
 
 namespace {
 
-/// The first that opens; of our own format, or the newest of all. Looks only.
+/// Opens the newest checkpoint; in our own format, the newest undamaged one. Changes nothing on disk.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_newest(const std::vector<checkpoint::FoundCheckpoint>& found,
                                                           const options::Mappings& mappings) {
   if (found.front().format != nullptr) return checkpoint::open_checkpoint(found.front(), mappings);
@@ -52,7 +52,7 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_newest(const std::vector<chec
   throw checkpoint::DamageError(text("no checkpoint is usable:", damage));
 }
 
-/// By the blobs of a checkpoint, which lie in <folder>/blobs.
+/// Reads the recipe and tokenizer from a checkpoint's blobs, the files in <folder>/blobs.
 SavedRecipe recipe_in(const std::filesystem::path& folder, const checkpoint::Blobs& blobs, const Registries& registries,
                       const std::vector<std::string>& given_sets) {
   const auto files = folder / "blobs";
@@ -64,7 +64,7 @@ SavedRecipe recipe_in(const std::filesystem::path& folder, const checkpoint::Blo
   return out;
 }
 
-/// A model with memory for its weights, which are still to be filled.
+/// A model with memory for its weights, which are not read yet.
 TrainedModel unfilled(const std::filesystem::path& folder, Recipe recipe, std::unique_ptr<data::Tokenizer> tokenizer) {
   TrainedModel out;
   out.folder = folder;

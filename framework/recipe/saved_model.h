@@ -11,48 +11,52 @@
 
 namespace tessera::recipe {
 
-/// What a checkpoint says of its model.
+/// The description of the model in a checkpoint.
 struct SavedRecipe {
   Recipe recipe;
-  std::unique_ptr<data::Tokenizer> tokenizer;  ///< null when it has none, or none that is supported
-  std::string no_tokenizer = {};               ///< why it is null, if the checkpoint is another program's
+  std::unique_ptr<data::Tokenizer> tokenizer;  ///< null if the checkpoint has none, or an unsupported one
+  std::string no_tokenizer = {};               ///< why `tokenizer` is null, for another program's checkpoint
 };
-/// The recipe and tokenizer that this program saved in a checkpoint; else the recipe that the checkpoint describes,
-/// with the tokenizer beside it. `sets` ("group.key=value") are laid over it. Throws ConfigError.
+/// Reads the recipe and tokenizer that Tessera saved in a checkpoint; else, the recipe that another program's
+/// checkpoint describes, with the tokenizer beside it. `sets` ("group.key=value") are applied to the recipe. Throws
+/// ConfigError.
 SavedRecipe saved_recipe(const checkpoint::OpenedCheckpoint& checkpoint, const Registries& registries,
                          const std::vector<std::string>& sets = {});
-/// resolved.yaml of a checkpoint folder with `sets` laid over it, without the places of files inside that folder.
+/// The text of resolved.yaml of a checkpoint folder with `sets` applied. Paths of tokenizer files are not redirected to
+/// the copies inside the folder. Throws ConfigError with all mistakes.
 std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Registries& registries,
                               const std::vector<std::string>& sets);
 
-/// A checkpoint of our own with the recipe and the tokenizer saved inside, its weights still on the disk.
+/// An opened checkpoint in our own format with the recipe and tokenizer saved in it; the weights are not read yet.
 struct SavedModel {
   checkpoint::Checkpoint checkpoint;
   Recipe recipe;
-  std::unique_ptr<data::Tokenizer> tokenizer;  ///< null when the run had none
+  std::unique_ptr<data::Tokenizer> tokenizer;  ///< null if the run had none
 };
-/// `folder` is a checkpoint, or a run folder, whose newest good checkpoint is taken (none is changed or set aside).
-/// `sets` ("group.key=value") are laid over its recipe. Throws ConfigError, for other programs' formats too;
-/// DamageError.
+/// Opens `folder`, a checkpoint or a run folder; of a run folder, the newest undamaged checkpoint. No checkpoint is
+/// changed or set aside. `sets` ("group.key=value") are applied to its recipe. Throws ConfigError, also for other
+/// programs' formats; DamageError if no checkpoint is usable.
 SavedModel open_saved(const std::filesystem::path& folder, const Registries& registries,
                       const std::vector<std::string>& sets = {});
 
-/// A trained model by itself: what evaluation and generation need, from a checkpoint folder alone.
+/// A trained model, loaded from a checkpoint folder alone, for evaluation and generation.
 struct TrainedModel {
   Recipe recipe;
-  std::unique_ptr<data::Tokenizer> tokenizer;  ///< null when there is none
+  std::unique_ptr<data::Tokenizer> tokenizer;  ///< null if there is none
   std::unique_ptr<model::Model> model;
   std::unique_ptr<training::ModelState> weights;
-  std::filesystem::path folder;  ///< the checkpoint it came from
+  std::filesystem::path folder;  ///< the checkpoint that was loaded
 };
-/// A checkpoint of any format, or the newest good one of a run folder, with the weights in memory. Throws ConfigError,
-/// DamageError.
+/// Loads the weights of `folder`, a checkpoint of any format or a run folder; of a run folder, the newest undamaged
+/// checkpoint. Throws ConfigError, also if the model does not fit into memory; DamageError.
 TrainedModel load_trained(const std::filesystem::path& folder, const Registries& registries);
 
-/// The files of a tokenizer as blobs of a checkpoint, named after the option that they stand under:
-/// "tokenizer.vocab_file.json", or for an option that names a folder "tokenizer.tokenizer_model/tokenizer.json".
+/// The files of a tokenizer as checkpoint blobs, named after the option that gives the file:
+/// "tokenizer.vocab_file.json", or for an option that names a folder "tokenizer.tokenizer_model/tokenizer.json". Throws
+/// IoError if a file cannot be read.
 checkpoint::Blobs tokenizer_blobs(const data::Tokenizer& tokenizer);
-/// "dataset_config.OPTION=PATH" for each such option, where the blobs are the files of `folder`.
+/// The settings "dataset_config.OPTION=PATH" that select the tokenizer files among `blobs`, which are the files of
+/// `folder`.
 std::vector<std::string> tokenizer_sets(const checkpoint::Blobs& blobs, const std::filesystem::path& folder);
 
 }  // namespace tessera::recipe

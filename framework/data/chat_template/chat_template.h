@@ -11,15 +11,15 @@
 
 namespace tessera::data {
 
-/// Bounds on one rendering. A template that exceeds one of them is a ConfigError.
+/// Limits of one rendering. A template that exceeds one of them causes a ConfigError.
 struct ChatTemplateLimits {
   std::int64_t steps = 50'000'000;             ///< evaluated nodes
   std::int64_t output_bytes = 256LL << 20U;    ///< length of the result and of any intermediate text
   std::int64_t created_bytes = 4096LL << 20U;  ///< all intermediate texts and lists together
-  int depth = 100;                             ///< calls of macros within each other, and nested values
+  int depth = 100;                             ///< nested macro calls, and nested values
 };
 
-/// What a template sees besides the messages.
+/// The input of a template besides the messages.
 struct ChatTemplateInput {
   bool add_generation_prompt = false;
   /// bos_token, eos_token, ...: only those that the tokenizer has.
@@ -30,22 +30,22 @@ struct ChatTemplateInput {
 
 /// A chat template: the part of the Jinja language that published chat templates use, rendered to the same text as
 /// `apply_chat_template(tokenize=False)` of Hugging Face Transformers 5 (Jinja 3.1 with trim_blocks and lstrip_blocks).
-/// `tools` and `documents` are None. What is not implemented is a ConfigError that names it and its line; docs/data.md
-/// lists what is.
+/// `tools` and `documents` are None. Unimplemented features cause a ConfigError that names the feature and its line;
+/// docs/data.md lists the implemented ones.
 ///
-/// Const and safe to share between threads.
+/// Const and thread-safe.
 class ChatTemplate {
  public:
-  /// Parses `source` (UTF-8). `name` begins every message: the file of the template, or what else identifies it. Throws
-  /// ConfigError if the template has a syntax error or uses what is not implemented.
+  /// Parses `source` (UTF-8). `name` begins every error message: the file of the template, or another identification.
+  /// Throws ConfigError if the template has a syntax error or uses an unimplemented feature.
   ChatTemplate(std::string_view source, std::string name, const ChatTemplateLimits& limits = {});
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  /// The text of a conversation: `messages` is an array of objects. As in Transformers, members of a message that are
-  /// null are left out, and `reasoning_content` is also available as `thinking`. Throws ConfigError if the template
-  /// refuses the conversation (raise_exception), fails, uses what is not implemented, or exceeds a limit.
+  /// Renders a conversation to text. `messages` is an array of objects. As in Transformers, members of a message that
+  /// are null are dropped, and `reasoning_content` is also available as `thinking`. Throws ConfigError if the template
+  /// rejects the conversation (raise_exception), fails, uses an unimplemented feature, or exceeds a limit.
   std::string render(const nlohmann::ordered_json& messages, const ChatTemplateInput& input = {}) const;
 
  private:

@@ -15,17 +15,17 @@ namespace tessera::data::chat {
 
 using NodePointer = std::unique_ptr<Node>;
 
-/// What a parser of templates reads tokens and makes nodes with. Throws ConfigError, beginning with "line N: ", where
-/// another token is expected than the one there is, and beyond its bounds on nesting.
+/// Base class of the template parser: reads tokens and makes nodes. Throws ConfigError, beginning with "line N: ", for
+/// an unexpected token and if nesting exceeds a limit.
 class TokenCursor {
  public:
-  static constexpr int deepest = 100;       ///< parsers of parts within each other
-  static constexpr int deepest_tree = 400;  ///< nodes within each other
+  static constexpr int deepest = 100;       ///< maximum nesting of parser functions
+  static constexpr int deepest_tree = 400;  ///< maximum depth of the node tree
 
  protected:
   explicit TokenCursor(std::string_view source) : tokens_(template_tokens(source)) {}
 
-  // Counts how deep the parser is nested, so that no template uses up the stack.
+  // Counts the nesting of the parser, so that no template overflows the stack.
   struct Deeper {
     explicit Deeper(TokenCursor& cursor) : depth(cursor.depth_) {
       if (++depth > deepest) cursor.fail(text("nested more than ", deepest, " deep"));
@@ -82,7 +82,7 @@ class TokenCursor {
     return parent;
   }
 
-  // What is assigned to.
+  // Names and targets of assignments.
   std::string assigned_name() {
     static const std::vector<std::string> kept = {"true", "false", "none", "True", "False", "None", "loop",
                                                   "not",  "and",   "or",   "in",   "is",    "if",   "else"};

@@ -26,7 +26,7 @@ bool holds(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Jinja's make_attrgetter: "a.b.0". `otherwise`, if not null, stands for each part that is not defined.
+// Jinja's make_attrgetter: "a.b.0". `otherwise`, if not null, replaces each part that is not defined.
 TemplateValue by_path(Renderer& renderer, TemplateValue value, const TemplateValue& path,
                       const TemplateValue* otherwise = nullptr) {
   const auto step = [&](const TemplateValue& part) {

@@ -103,7 +103,7 @@ class Lexer {
     }
   }
 
-  // After the end of a block or comment, `sign` being what stands before it.
+  // After the end of a block or comment; `sign` is the character before it.
   void trim_after(char sign) {
     if (sign == '-') {
       skip_space();

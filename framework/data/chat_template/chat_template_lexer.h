@@ -25,12 +25,12 @@ struct Token {
   };
   Type type = Type::end;
   int line = 1;      ///< from 1
-  std::string text;  ///< of a string: its value; of data: after the white space that tags remove
+  std::string text;  ///< for a string: its value; for data: without the white space that tags remove
 };
 
-/// The tokens of a template as Jinja 3.1 with trim_blocks and lstrip_blocks cuts them; comments and white space within
-/// tags are left out. The last one has type `end`. Throws ConfigError, beginning with "line N: ", if a tag, string or
-/// comment does not end, or brackets do not match.
+/// Splits a template into tokens as Jinja 3.1 with trim_blocks and lstrip_blocks does; comments and white space within
+/// tags are dropped. The last token has type `end`. Throws ConfigError, beginning with "line N: ", if a tag, string or
+/// comment is not closed, or brackets do not match.
 std::vector<Token> template_tokens(std::string_view source);
 
 }  // namespace tessera::data::chat

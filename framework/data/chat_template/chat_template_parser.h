@@ -10,8 +10,8 @@
 
 namespace tessera::data::chat {
 
-/// A node of a parsed template. What `children` and `text` are is said for each kind; null children are allowed where
-/// it says so.
+/// A node of a parsed template. The comment of each kind says what `children` and `text` contain; null children are
+/// allowed only where it says so.
 struct Node {
   enum class Kind {
     // Statements.
@@ -55,11 +55,11 @@ struct Node {
   std::vector<std::unique_ptr<Node>> children = {};
   std::vector<std::pair<std::string, std::unique_ptr<Node>>> named = {};
   std::vector<std::string> operators = {};  ///< "==" "!=" "<" "<=" ">" ">=" "in" "not in"
-  int depth = 1;                            ///< of the tree below, itself included
+  int depth = 1;                            ///< depth of the subtree, including this node
 };
 
-/// The block of a whole template. Throws ConfigError, beginning with "line N: ", for a syntax error and for statements,
-/// filters and tests that are not implemented.
+/// Parses a template; returns its root block. Throws ConfigError, beginning with "line N: ", for a syntax error and for
+/// statements, filters and tests that are not implemented.
 std::unique_ptr<Node> parse_template(std::string_view source);
 
 /// Whether a filter or a test of this name is implemented.

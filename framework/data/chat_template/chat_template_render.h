@@ -9,31 +9,32 @@
 
 namespace tessera::data::chat {
 
-/// Arguments of a call, filter or test, evaluated; the input of a filter or test is not among them.
+/// The evaluated arguments of a call, filter or test, without the input of a filter or test.
 struct Arguments {
   Values positional;
   std::vector<std::pair<std::string, TemplateValue>> named;
 };
 
-/// One rendering of a parsed template. Used once.
+/// One rendering of a parsed template. An object renders only once. `limits` and `input` must outlive it.
 class Renderer {
  public:
   Renderer(const ChatTemplateLimits& limits, const ChatTemplateInput& input) : limits_(limits), input_(input) {}
   Renderer(const Renderer&) = delete;
   ~Renderer();
 
-  /// The text of a template whose root is `root`. Throws ConfigError, beginning with "line N: ".
+  /// Renders the template with root `root`. Throws ConfigError, beginning with "line N: ".
   std::string run(const Node& root, std::map<std::string, TemplateValue, std::less<>> variables);
 
   // For functions, filters and tests.
 
-  /// Counts memory that an intermediate value takes; throws ConfigError beyond a limit.
+  /// Counts the memory of an intermediate value, in bytes; throws ConfigError if the limit is exceeded.
   void created(std::size_t bytes);
   TemplateValue make_text(std::string made);
   TemplateValue make_list(Values items, List::Type type = List::Type::list);
   TemplateValue make_dict(std::vector<std::pair<TemplateValue, TemplateValue>> items);
   TemplateValue make_namespace();
-  /// What a for loop over `value` sees. A generator is empty afterwards. Throws ConfigError if it cannot be iterated.
+  /// The items over which a for loop over `value` iterates. A generator is empty afterwards. Throws ConfigError if
+  /// `value` is not iterable.
   Values iterate(const TemplateValue& value);
   TemplateValue attribute(const TemplateValue& object, const std::string& name);
   TemplateValue item(const TemplateValue& object, const TemplateValue& index);
@@ -43,7 +44,7 @@ class Renderer {
   TemplateValue method(const TemplateValue& self, const std::string& name, const Arguments& arguments);
   TemplateValue global(const std::string& name, const Arguments& arguments);
   bool contains(const TemplateValue& container, const TemplateValue& value);
-  /// -1, 0, 1; throws ConfigError if Python has no order for the two.
+  /// Compares two values: -1, 0 or 1. Throws ConfigError if Python cannot order them.
   int order(const TemplateValue& one, const TemplateValue& other);
 
  private:
@@ -74,13 +75,13 @@ class Renderer {
   Frame root_;
   Frame* frame_ = &root_;
   std::string* out_ = nullptr;
-  std::vector<std::shared_ptr<Namespace>> namespaces_;  // cleared at the end, so that none keeps itself alive
+  std::vector<std::shared_ptr<Namespace>> namespaces_;  // cleared at the end, to break reference cycles
   std::int64_t steps_ = 0, created_ = 0;
   int depth_ = 0, macros_ = 0;
 };
 
-/// Whether a value of this type has a method `name` that is implemented. Throws ConfigError for a method that Python's
-/// type has and this program has not.
+/// Whether a value of this type has an implemented method `name`. Throws ConfigError for a method that Python's type
+/// has but that is not implemented.
 bool has_method(const TemplateValue& value, const std::string& name);
 bool is_global(std::string_view name);
 

@@ -62,13 +62,13 @@ struct List {
   enum class Type { list, tuple, range, view, generator };
   Type type = Type::list;
   Values items;
-  int depth = 1;  ///< of nested values
+  int depth = 1;  ///< nesting depth of values
 };
 
 struct Dict {
   std::vector<std::pair<TemplateValue, TemplateValue>> items;
   int depth = 1;
-  /// The value of `key`; null: there is none.
+  /// The value of `key`; null if there is none. Valid until the dictionary is modified.
   const TemplateValue* find(const TemplateValue& key) const;
   void set(const TemplateValue& key, TemplateValue value);
 };
@@ -83,7 +83,7 @@ struct Namespace {
 struct Function {
   std::string name;
   const Node* macro = nullptr;
-  std::shared_ptr<const TemplateValue> self;  ///< of a method
+  std::shared_ptr<const TemplateValue> self;  ///< the object of a method
 };
 
 /// The variable `loop`.
@@ -97,7 +97,7 @@ std::string type_name(const TemplateValue& value);
 bool truth(const TemplateValue& value);
 /// Python's ==.
 bool equal(const TemplateValue& one, const TemplateValue& other);
-/// Python's str(). Throws ConfigError for what has no text that is the same in every run.
+/// Python's str(). Throws ConfigError for a value whose text differs between runs.
 std::string str(const TemplateValue& value);
 /// Python's repr().
 std::string repr(const TemplateValue& value);
@@ -113,9 +113,9 @@ TemplateValue from_json(const nlohmann::ordered_json& json);
 /// Depth of nested lists and dictionaries in `value`.
 int depth_of(const TemplateValue& value);
 
-// Text as Python has it: sequences of code points.
+// Python's text functions, on sequences of code points.
 
-/// Where each code point of `text` (UTF-8) begins, and its end.
+/// Byte offset of each code point of `text` (UTF-8), and the length of `text`.
 std::vector<std::size_t> code_point_starts(std::string_view text);
 /// Whether str.isspace() holds.
 bool is_python_space(char32_t code);

@@ -18,7 +18,8 @@ class BlendedDataset final : public Dataset {
 
   std::int64_t samples() const override { return index_.part.size(); }
   std::int64_t seq_length() const override { return parts_.front()->seq_length(); }
-  /// Throws ConfigError also for an index that does not fit the parts: a damaged cache, or a part with too few samples.
+  /// Throws as Dataset::read; ConfigError also if the index does not match the parts: a damaged cache, or a part with
+  /// too few samples.
   void read(std::int64_t index, const SampleView& out) const override;
   std::vector<TokenOrigin> origins(std::int64_t index) const override;
   bool one_document_each() const override;
@@ -30,7 +31,7 @@ class BlendedDataset final : public Dataset {
   const std::string& description() const { return description_; }
 
  private:
-  /// The sample of a part that sample `index` is. Throws ConfigError if that is not there.
+  /// A sample of a part.
   struct Sample {
     const GptDataset& part;
     std::int64_t index;

@@ -6,15 +6,15 @@
 
 namespace tessera::data {
 
-/// An exclusive lock by which one process of a file system builds something while the others wait. The system releases
-/// it however the process ends (flock). Its file holds the owner's process and host for messages; it is deleted with
-/// the lock.
+/// An exclusive file lock (flock), with which one process of a file system builds a file while the others wait. The
+/// system releases it however the process ends. The lock file contains the owner's process id and host, for messages;
+/// it is deleted when the lock is released.
 class BuildLock {
  public:
-  /// The lock, or null if another process holds it. Throws IoError if the file cannot be made there. On a file system
-  /// without locks every process gets one: all build, each under names of its own.
+  /// Takes the lock; nothing if another process holds it. Throws IoError if the file cannot be created. On a file
+  /// system without locks every process gets a lock: all build, each under its own temporary names.
   static std::optional<BuildLock> try_take(const std::filesystem::path& file);
-  /// "process 12 on host a", or "another process" if that is not known.
+  /// The owner of a lock file: "process 12 on host a", or "another process" if unknown.
   static std::string owner(const std::filesystem::path& file);
 
   BuildLock(BuildLock&& other) noexcept;

@@ -7,8 +7,8 @@
 
 namespace tessera::data {
 
-/// Where the data of a run lies: a prefix of .bin and .idx files, or a list of weights and prefixes. Text is cut at
-/// blanks.
+/// The value of a data path option: a prefix of .bin and .idx files, or a list of weights and prefixes. A text is split
+/// at blanks.
 struct DataPath {
   std::vector<std::string> parts;
   bool empty() const { return parts.empty(); }

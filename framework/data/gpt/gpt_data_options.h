@@ -12,7 +12,7 @@
 
 namespace tessera::data {
 
-/// dataset_config of dataset_type gpt.
+/// The options of dataset_type gpt in dataset_config.
 struct GptDataOptions {
   DataPath data_path;
   std::optional<std::string> split;
@@ -30,16 +30,16 @@ struct GptDataOptions {
   bool create_attention_mask_in_dataloader = true, dataloader_inter_document_masking = false;
   bool allow_ambiguous_pad_tokens = false;
 
-  /// Of `data_path`: "969, 30, 1".
+  /// `split`, which divides `data_path`; its default is Megatron-LM's "969, 30, 1".
   std::string weights_of_splits() const { return split.value_or("969, 30, 1"); }
 };
 void describe(options::Schema<GptDataOptions>& s);
 
-/// What a run reads: one blend that `split` divides, or a blend for each split.
+/// The data of a run: one blend that `split` divides, or one blend per split.
 struct GptSources {
   std::optional<Blend> blend;
-  std::string split;                              ///< of `blend`: as given, else "969, 30, 1"
-  std::array<std::optional<Blend>, 3> per_split;  ///< without `blend`: train, valid, test
+  std::string split;                              ///< weights that divide `blend`: as given, else "969, 30, 1"
+  std::array<std::optional<Blend>, 3> per_split;  ///< if there is no `blend`: train, valid, test
 };
 
 /// Reads the files that the options name. Throws ConfigError if there is no data, or options break a rule of

@@ -9,7 +9,8 @@
 
 namespace tessera::data {
 
-/// How samples are cut and how the end of a document shows in them. Options structs have these members among theirs.
+/// How samples are cut from documents, and how document boundaries affect them. Options structs contain members of
+/// these names; describe_documents() below declares their meaning.
 struct DocumentOptions {
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
@@ -20,7 +21,7 @@ struct DocumentOptions {
   bool dataloader_inter_document_masking = false;
   bool allow_ambiguous_pad_tokens = false;
 
-  /// From an options struct with members of these names.
+  /// Copies the members of these names from an options struct.
   template <class Options>
   static DocumentOptions of(const Options& o) {
     return {.reset_position_ids = o.reset_position_ids,
@@ -59,31 +60,34 @@ void describe_documents(options::Schema<Options>& s) {
            "end-of-sequence token; false: such a pad token is not used.");
 }
 
-/// Megatron-LM's GPTDataset: sample i is seq_length tokens of the joined documents, labels are the tokens that follow.
+/// Megatron-LM's GPTDataset: sample i is seq_length tokens of the concatenated documents; labels are the following
+/// tokens.
 ///
-/// A sample that is not full is padded. Where the label is the pad token, labels are -1 and the loss mask is 0; where
-/// the input is, tokens are 0: as Megatron-LM does it, also for pad tokens of the text. After an end of document at p
-/// (p itself still belongs to its document): with reset_position_ids positions begin again at p + 1; with
-/// reset_attention_mask no token after p sees p or what is before; with eod_mask_loss the mask at p is 0.
+/// An incomplete sample is padded. Where the label is the pad token, the label becomes -1 and the loss mask 0; where
+/// the input is the pad token, the token becomes 0. As in Megatron-LM, this also applies to pad tokens of the text. For
+/// an end-of-document token at position p, which itself belongs to its document: with reset_position_ids, positions
+/// restart at p + 1; with reset_attention_mask, no token after p attends to p or before; with eod_mask_loss, the loss
+/// mask at p is 0.
 class GptDataset final : public Dataset {
  public:
   struct Request {
     GptIndexRequest index;
-    std::int64_t vocab_size = 0;      ///< reading a token that is not below it is a BadSampleError; 0: not checked
-    std::optional<std::int32_t> eod;  ///< wanted by the three options
-    std::int32_t pad = -1;            ///< token that fills samples; -1: one that no text has
+    std::int64_t vocab_size = 0;  ///< reading a token id that is not below this throws BadSampleError; 0: not checked
+    /// End-of-document id; required by reset_position_ids, reset_attention_mask and eod_mask_loss.
+    std::optional<std::int32_t> eod;
+    std::int32_t pad = -1;  ///< id that pads samples; -1: not a token of any text
     DocumentOptions options;
     std::string description;  ///< Megatron-LM's unique_description; may be empty
   };
-  /// Builds the index in memory. Throws ConfigError when the range is too small (see plan_gpt_index), or an option
-  /// needs an eod and there is none.
+  /// Builds the index in memory. Throws ConfigError if the range has too few tokens (see plan_gpt_index), or if an
+  /// option requires `eod` and there is none.
   GptDataset(std::shared_ptr<const TokenSource> source, const Request& request);
-  /// With an index of this request.
+  /// Uses `index`, which was built for this request.
   GptDataset(std::shared_ptr<const TokenSource> source, Request request, GptIndex index);
 
   std::int64_t samples() const override { return index_.samples(); }
   std::int64_t seq_length() const override { return request_.index.seq_length; }
-  /// Throws ConfigError also for an index that does not fit the tokens: a damaged cache.
+  /// Throws as Dataset::read; ConfigError also if the index does not match the tokens: a damaged cache.
   void read(std::int64_t index, const SampleView& out) const override;
   std::vector<TokenOrigin> origins(std::int64_t index) const override;
   bool one_document_each() const override {

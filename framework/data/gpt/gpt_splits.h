@@ -14,28 +14,29 @@
 
 namespace tessera::data {
 
-/// Train, valid and test.
+/// Names of the splits, in the order of all arrays of splits.
 inline constexpr std::array<const char*, 3> split_names = {"train", "valid", "test"};
 
-/// How many samples of a split are wanted; none: it is not built.
+/// The requested number of samples of a split.
 struct SplitWanted {
-  std::optional<std::int64_t> samples;  ///< null: one epoch
+  std::optional<std::int64_t> samples;  ///< none: one epoch
 };
 using SplitsWanted = std::array<std::optional<SplitWanted>, 3>;
 
-/// Builds Megatron-LM's GPTDataset, MockGPTDataset and BlendedDataset: which samples each part of a blend gives, the
-/// text that names their index files, and the files.
+/// Builds the datasets that Megatron-LM builds (GPTDataset, MockGPTDataset, BlendedDataset): determines the samples
+/// that each part of a blend contributes, the descriptions that name the index cache files, and those files.
 class GptSplits {
  public:
   struct Options {
     DocumentOptions documents;
-    std::filesystem::path cache_folder;  ///< empty: PREFIX/cache/GPTDataset_indices, and none for blends and mock data
+    /// Empty: PREFIX/cache/GPTDataset_indices for each dataset; no cache for blends and mock data.
+    std::filesystem::path cache_folder;
     std::int64_t threads = 1;
     bool mmap_bin_files = true;
     bool no_shared_storage = false;
     double surplus = 0.005;
     bool multiple_validation_sets = false;
-    std::vector<std::string> validation_set_names;  ///< empty: their numbers from 0
+    std::vector<std::string> validation_set_names;  ///< empty: their indices from 0
     bool may_write_caches = true;
     TellLine tell = {};
 
@@ -46,25 +47,25 @@ class GptSplits {
     std::int32_t pad = -1;
     std::optional<Tokenizer::Identity> tokenizer;
   };
-  /// Also takes what the run gives: `parts`.
+  /// `options` completed by the properties of the run, `parts`.
   static Options with(Options options, const DataParts& parts);
   static SplitsWanted wanted(const SamplesAsked& asked);
 
   explicit GptSplits(Options options) : options_(std::move(options)) {}
 
   using Splits = std::array<std::unique_ptr<Dataset>, 3>;
-  /// One blend that `split` ("969, 30, 1") divides. A split is null if its weight is 0, or it is not wanted, or it is
-  /// the test split and so small that it has no sequence. Throws ConfigError for files that are missing or damaged, for
-  /// a split without a sample, and for a blend with weights of which one epoch is wanted.
+  /// Builds the splits of one blend, divided by `split` ("969, 30, 1"). A split is null if its weight is 0, it is not
+  /// requested, or it is the test split and too small to contain a sequence. Throws ConfigError if a file is missing or
+  /// damaged, a split has no sample, or one epoch of a blend with weights is requested.
   Splits of_blend(const Blend& blend, const std::string& split, const SplitsWanted& wanted) const;
-  /// A blend of its own for one split (0 train, 1 valid, 2 test).
+  /// Builds one split (0 train, 1 valid, 2 test) from a blend of its own.
   std::unique_ptr<Dataset> of_split(const Blend& blend, std::size_t split, SplitWanted wanted) const;
-  /// Mock data, each split a third.
+  /// Builds splits of mock data, each one third of it.
   Splits of_mock(const std::shared_ptr<const TokenSource>& source, const SplitsWanted& wanted) const;
 
-  /// All that a run wants, from what its recipe names. With `multiple_validation_sets` each prefix of `per_split[1]` is
-  /// a validation set with the number of samples that is asked for, else there is one set. Throws ConfigError if the
-  /// number of names differs from that of the sets, and as of_blend.
+  /// Builds all splits of a run, from the blends that its recipe names. With `multiple_validation_sets`, each prefix of
+  /// `per_split[1]` is a validation set with the requested number of samples; else there is one set. Throws ConfigError
+  /// if the number of names differs from the number of sets, and as of_blend does.
   DataSplits of_run(const std::optional<Blend>& blend, const std::string& split,
                     const std::array<std::optional<Blend>, 3>& per_split, const SamplesAsked& asked) const;
 

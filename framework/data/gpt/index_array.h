@@ -13,7 +13,7 @@
 
 namespace tessera::data {
 
-/// Types of the values of an index, those that Megatron-LM uses in its cache files.
+/// Element types of an index: those of Megatron-LM's cache files.
 enum class IndexType : std::uint8_t { int16, int32, uint32, int64 };
 /// NumPy's name: "<i4".
 const char* numpy_name(IndexType type);
@@ -27,27 +27,26 @@ constexpr IndexType index_type() {
   return IndexType::int64;
 }
 
-/// Gives pages of memory back to the system.
+/// Deleter that unmaps memory (munmap).
 struct UnmapPages {
   std::size_t bytes = 0;
   void operator()(void* memory) const;
 };
 
-/// Integers of an index: in memory of its own, or in a mapped NumPy file (.npy), whose pages all processes of a host
-/// share. Moves only.
+/// The integers of an index: in anonymous memory, or in a mapped NumPy file (.npy), whose pages all processes of a host
+/// share. Movable, not copyable.
 class IndexArray {
  public:
   IndexArray() = default;
-  /// Memory with zeros.
+  /// Allocates zero-initialized memory.
   IndexArray(IndexType type, std::vector<std::int64_t> shape);
-  /// Maps a .npy file of versions 1 to 3. Throws ConfigError, naming the file, if it is none, holds another type than
-  /// those of IndexType or Fortran's order, or has more or fewer bytes than its shape says; IoError if it cannot be
-  /// read.
+  /// Maps a .npy file of version 1 to 3. Throws ConfigError, naming the file, if it is not one, its type is not in
+  /// IndexType, it has Fortran order, or its size does not match its shape; IoError if it cannot be read.
   static IndexArray map(const std::filesystem::path& file);
 
   IndexType type() const { return type_; }
   const std::vector<std::int64_t>& shape() const { return shape_; }
-  /// Of all dimensions together.
+  /// Number of elements of all dims together.
   std::int64_t size() const { return size_; }
   std::int64_t operator[](std::int64_t at) const {
     switch (type_) {
@@ -62,7 +61,7 @@ class IndexArray {
     }
     return static_cast<const std::int64_t*>(data_)[at];
   }
-  /// The values. T must be of type(); writing is for arrays in memory only.
+  /// The values, for writing. Throws BugError if T does not match type(), or the array is a mapped file.
   template <class T>
   std::span<T> values() {
     must(type_ == index_type<T>() && !file_, "an index is written in memory and as its own type");
@@ -73,11 +72,11 @@ class IndexArray {
     must(type_ == index_type<T>(), "an index is read as its own type");
     return {static_cast<const T*>(data_), static_cast<std::size_t>(size_)};
   }
-  /// Little-endian, without a header.
+  /// The values as little-endian bytes, without a header.
   std::span<const std::byte> bytes() const {
     return {static_cast<const std::byte*>(data_), static_cast<std::size_t>(size_) * bytes_of(type_)};
   }
-  /// What stands before bytes() in a .npy file, as numpy.save of NumPy 1.23 and later writes it.
+  /// The header that precedes bytes() in a .npy file, as numpy.save of NumPy 1.23 and later writes it.
   std::string npy_header() const;
 
  private:

@@ -9,46 +9,46 @@
 
 namespace tessera::data {
 
-/// Tells the user one line, from any thread; empty: nobody is told.
+/// A function that reports one line to the user; may be called from any thread. Empty: nothing is reported.
 using TellLine = std::function<void(const std::string&)>;
 
-/// Megatron-LM's cache of indices: <md5 of the description>-<class>-<split>-description.txt and one .npy file for each
-/// array. What it wrote is used here and the other way round.
+/// Megatron-LM's cache of indices: <md5 of the description>-<class>-<split>-description.txt and one .npy file per
+/// array. Megatron-LM's files can be used here and vice versa.
 ///
-/// One process of each file system builds what is missing, under a lock beside the files; the others wait for it, and
-/// if it dies, one of them takes over. Files get their names when they are complete, description.txt last. Afterwards
-/// all map the same files.
+/// One process of each file system builds a missing index, under a lock file beside the index files; the others wait
+/// for it, and if it dies, one of them takes over. Files are renamed to their final names when they are complete,
+/// description.txt last. Then all processes map the same files.
 class IndexCache {
  public:
   struct Options {
-    std::filesystem::path folder;    ///< empty: everything stays in memory
-    bool no_shared_storage = false;  ///< no host waits for another
-    bool may_write = true;           ///< false: existing files are used, none is written
-    TellLine tell = {};              ///< of waiting, of files that are not usable and of folders that are not writable
+    std::filesystem::path folder;    ///< empty: indices are kept in memory only
+    bool no_shared_storage = false;  ///< hosts do not wait for each other
+    bool may_write = true;           ///< false: existing files are used, but none is written
+    TellLine tell = {};              ///< receives messages about waiting, unusable files and read-only folders
   };
-  /// What an array must be.
+  /// The expected name, type and shape of an array.
   struct Expected {
     std::string name;  ///< "document_index"
     IndexType type;
     std::vector<std::int64_t> shape;
   };
   struct Request {
-    std::string description;       ///< the text that the md5 is of
+    std::string description;       ///< the text whose MD5 names the files
     std::string kind;              ///< "GPTDataset-train"
     std::vector<Expected> arrays;  ///< in the order in which `build` returns them
     std::function<std::vector<IndexArray>()> build;
-    /// What is wrong with arrays of a cache, "" if nothing: what costs little to look at.
+    /// A cheap check of cached arrays: returns what is wrong with them, "" if nothing is.
     std::function<std::string(const std::vector<IndexArray>&)> check;
   };
   struct Result {
     std::vector<IndexArray> arrays;
-    bool built = false;  ///< by this process
+    bool built = false;  ///< this process built them
   };
 
   explicit IndexCache(Options options);
 
-  /// The arrays: mapped from a complete cache, else built, and written if the folder can be written. Files that do not
-  /// fit the request are told of and rewritten. Throws what `build` throws.
+  /// Returns the arrays: mapped from a complete cache; else built, and written if the folder is writable. Files that do
+  /// not match the request are reported and rewritten. Throws what `build` throws.
   Result get(const Request& request) const;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace tessera::data {
 
-/// The orders that other programs drew, to the bit. For new randomness use base/random.h.
+/// Random orders of other programs, reproduced bit for bit. For new code use base/random.h.
 
 /// NumPy's RandomState(seed): MT19937, with its rule for numbers below a bound (mask and reject).
 /// Source: Matsumoto & Nishimura 1998, doi:10.1145/272991.272995.
@@ -16,7 +16,7 @@ class NumpyRandomState {
  public:
   explicit NumpyRandomState(std::uint32_t seed);
 
-  /// A number in [0, most].
+  /// A random number in [0, most].
   std::uint64_t bounded(std::uint64_t most) {
     const auto mask = mask_of(most);
     for (;;) {
@@ -25,22 +25,22 @@ class NumpyRandomState {
     }
   }
 
-  /// For i from the last to 1: exchanges items i and bounded(i).
+  /// Shuffles as RandomState.shuffle does: for i from the last item to 1, exchanges items i and bounded(i).
   template <class T>
   void shuffle(std::span<T> items) {
     std::size_t i = items.empty() ? 0 : items.size() - 1;
     for (; i > 0xFFFFFFFFU; --i) std::swap(items[i], items[bounded(i)]);
-    // Numbers are drawn some way ahead of the exchanges, so that their items are fetched from memory meanwhile.
+    // Numbers are drawn ahead of the exchanges, so that their items are prefetched from memory meanwhile.
     std::array<std::uint32_t, 512> drawn;
     while (i > 0) {
       const auto mask = static_cast<std::uint32_t>(mask_of(i));
-      const std::size_t last = mask >> 1U;  // below it the mask is another
+      const std::size_t last = mask >> 1U;  // below it the mask changes
       std::size_t count = 0, next_item = i;
       while (count < drawn.size() && next_item > last) {
         const auto number = next() & mask;
         drawn[count] = number;
         if (number < items.size()) __builtin_prefetch(&items[number], 1);
-        const std::size_t taken = number <= next_item ? 1 : 0;  // no branch: a third of all numbers is refused
+        const std::size_t taken = number <= next_item ? 1 : 0;  // no branch, because a third of all numbers is rejected
         count += taken;
         next_item -= taken;
       }

@@ -6,9 +6,9 @@
 
 namespace tessera::data {
 
-/// The made-up tokens of Megatron-LM's MockGPTDataset: 100000 sequences of 1 to 4095 tokens that count 1, 2, 3, ... and
-/// end with `eod`. Each token follows from the one before, so a model learns them within some steps. When the
-/// vocabulary has less than 4096 entries, counting begins again at 1 after its last one.
+/// The synthetic tokens of Megatron-LM's MockGPTDataset: 100000 sequences of 1 to 4095 tokens that count 1, 2, 3, ...
+/// and end with `eod`. Each token follows from the preceding one, so a model learns them within some steps. If the
+/// vocabulary has fewer than 4096 entries, counting restarts at 1 after its last entry.
 class MockSource final : public TokenSource {
  public:
   MockSource(std::int64_t vocab_size, std::int32_t eod);

@@ -15,25 +15,28 @@
 
 namespace tessera::data {
 
-/// Types of tokens in a .bin file, by the code that the .idx file gives. 6 and 7 are floating point and hold no tokens.
+/// Element types of a .bin file, with their codes in the .idx file. Codes 6 and 7 are floating-point types, which hold
+/// no tokens.
 enum class TokenType : std::uint8_t { uint8 = 1, int8 = 2, int16 = 3, int32 = 4, int64 = 5, uint16 = 8 };
+/// Size of one token, in bytes.
 std::size_t size_of(TokenType type);
 const char* name_of(TokenType type);
-/// What files of tokens of a vocabulary are written in: uint16 below 65500 entries, else int32.
+/// The type in which token files are written for a vocabulary of this size: uint16 below 65500 entries, else int32, as
+/// in Megatron-LM.
 TokenType token_type_for(std::int64_t vocab_size);
 
-/// The first 34 bytes of an .idx file. `bounds`: number of document bounds, documents + 1.
+/// The header (first 34 bytes) of an .idx file. `bounds`: number of document bounds, which is documents + 1.
 std::string token_index_header(TokenType type, std::int64_t sequences, std::int64_t bounds);
 
-/// Reader of PREFIX.bin and PREFIX.idx, the format of Megatron-LM's IndexedDataset; docs/data.md has every byte. Both
-/// files are mapped, the .bin file only if that is asked for. Opening reads the whole index, 20 bytes for each
-/// sequence, and no token.
+/// Reads PREFIX.bin and PREFIX.idx, the format of Megatron-LM's IndexedDataset; docs/data.md describes every byte. The
+/// .idx file is memory-mapped; the .bin file only on request. Opening reads the whole index, 20 bytes per sequence, but
+/// no tokens.
 class IndexedDataset final : public TokenSource {
  public:
-  /// `map_data` false: tokens are read from the .bin file with plain reads, for file systems where mapping is slow.
-  /// Throws ConfigError when a file is missing, is not of this format or version, or when a field of the index is not
-  /// what it can be: every sequence lies inside the .bin file, and documents are sequences in their order. If there is
-  /// PREFIX.crc, the index is compared with it now, and each chunk of tokens whenever it is read.
+  /// `map_data` false: tokens are read from the .bin file with pread, for file systems where mapping is slow. Throws
+  /// ConfigError if a file is missing or is not of this format or version, or if the index is invalid: every sequence
+  /// must be inside the .bin file, and documents must be consecutive sequences. If PREFIX.crc exists, the checksum of
+  /// the index is verified now, and that of each chunk of tokens whenever it is read.
   explicit IndexedDataset(std::string prefix, bool map_data = true);
 
   const std::string& prefix() const { return prefix_; }
@@ -43,15 +46,15 @@ class IndexedDataset final : public TokenSource {
   std::int64_t tokens() const { return tokens_; }
   std::int64_t length(std::int64_t sequence) const override;
   const std::byte* lengths() const override { return lengths_; }
-  /// The first sequence of a document; of `documents()`: the number of sequences. A document is a run of sequences, an
-  /// empty one has none.
+  /// The first sequence of a document; for `document` == documents(), the number of sequences. A document consists of
+  /// consecutive sequences; an empty document has none.
   std::int64_t first_sequence(std::int64_t document) const;
-  /// Throws BadSampleError, naming the place, for a token of an int64 file that does not fit into 32 bits and for bytes
-  /// whose checksum is wrong; IoError if the system cannot read them.
+  /// Throws BadSampleError, naming the position, for a token of an int64 file that does not fit into 32 bits and for
+  /// bytes with a wrong checksum; IoError if the system cannot read them.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const override;
   std::int64_t document_of(std::int64_t sequence) const override;
   std::string place(std::int64_t sequence, std::int64_t offset) const override;
-  /// Whether the index has a mode for each sequence, as Megatron-LM writes for multimodal datasets.
+  /// Whether the index has a mode for each sequence, as in Megatron-LM's multimodal datasets.
   bool has_modes() const { return modes_ != nullptr; }
   /// Mode of a sequence; 0 if the index has none.
   std::int8_t mode(std::int64_t sequence) const;
@@ -72,7 +75,7 @@ class IndexedDataset final : public TokenSource {
 
   std::string prefix_;
   MappedFile index_;
-  std::optional<MappedFile> data_;  ///< one of the two
+  std::optional<MappedFile> data_;  ///< with map_data; else plain_data_
   std::optional<File> plain_data_;
   std::optional<TokenChecksums> checksums_;
   TokenType type_ = TokenType::uint16;
@@ -82,53 +85,54 @@ class IndexedDataset final : public TokenSource {
                       *modes_ = nullptr;        // int8; null: there are none
 };
 
-/// Writes PREFIX.bin and PREFIX.idx, byte for byte as Megatron-LM's IndexedDatasetBuilder. Both are written under
-/// temporary names, *.unfinished, and get their own at `finish`; a builder that is destroyed before removes them. The
-/// parts of the index go to the disk too, so memory does not grow with the dataset. Throws IoError if the disk refuses.
+/// Writes PREFIX.bin and PREFIX.idx, byte for byte as Megatron-LM's IndexedDatasetBuilder does. Both are written under
+/// temporary names, *.unfinished, and renamed by `finish`; the destructor of an unfinished builder deletes them. The
+/// parts of the index are also written to disk, so memory does not grow with the dataset. All members throw IoError if
+/// writing fails.
 class IndexedDatasetBuilder {
  public:
-  /// What a builder has written so far: where a later one can continue.
+  /// The amount that a builder has written; a later builder can continue from there.
   struct State {
     std::int64_t sequences = 0, documents = 0, tokens = 0;
   };
   /// Every file that a builder writes for `prefix`, temporary ones included.
   static std::vector<std::filesystem::path> files(const std::string& prefix);
 
-  /// Throws ConfigError if the files cannot be created, or for int64.
+  /// Creates the temporary files. Throws ConfigError if they cannot be created, or if `type` is int64.
   IndexedDatasetBuilder(std::string prefix, TokenType type);
-  /// Continues the temporary files of a builder that reached `state` and ended in any way after that; what it wrote
-  /// later is dropped. Throws IoError if they are missing or shorter.
+  /// Continues the temporary files of an earlier builder that reached `state` and then ended in any way; everything
+  /// written after `state` is dropped. Throws IoError if the files are missing or too short.
   IndexedDatasetBuilder(std::string prefix, TokenType type, const State& state);
   IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
   IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;
   ~IndexedDatasetBuilder();
 
   void add_sequence(std::span<const std::int32_t> tokens);
-  /// Ends a document: the sequences added since the last call. It may have none.
+  /// Ends a document, which consists of the sequences added since the last call. It may be empty.
   void end_document();
-  /// Several documents at once: their tokens in the type of the file, the number of tokens of each sequence, and the
-  /// number of sequences of each document.
+  /// Adds several documents at once: `tokens` in the type of the file, `lengths` in tokens of each sequence, and
+  /// `sequences` of each document.
   void add_documents(std::span<const std::byte> tokens, std::span<const std::int32_t> lengths,
                      std::span<const std::int32_t> sequences);
-  /// Appends all of another dataset. Throws ConfigError if its type is another.
+  /// Appends all documents of another dataset. Throws ConfigError if its type differs.
   void add(const IndexedDataset& other);
   void add(IndexedDatasetBuilder& other);
 
   State state() const { return {sequences_, documents_, tokens_}; }
-  /// Passes what is buffered to the system. Needed before go_back() to this state.
+  /// Writes buffered data to the files. Required before go_back() to the current state.
   void flush();
-  /// Brings everything up to now to the disk, so that a builder can continue from the returned state after a crash.
+  /// Syncs everything written so far to disk, so that a builder can continue from the returned state after a crash.
   State sync();
-  /// From now on the destructor leaves the temporary files where they are.
+  /// After this call, the destructor does not delete the temporary files.
   void keep() { keep_ = true; }
-  /// Drops what was added after `state`, which must have been flushed. Frees disk space.
+  /// Drops everything added after `state`, which must have been flushed. Frees disk space.
   void go_back(const State& state);
 
-  /// Completes both files, synced, still under their temporary names.
+  /// Completes and syncs both files, still under their temporary names.
   void seal();
-  /// Gives sealed files their names; does nothing for those that have them already.
+  /// Renames the sealed files of `prefix` to their final names; does nothing for files that were renamed already.
   static void publish(const std::string& prefix);
-  /// seal() and publish().
+  /// Completes both files and renames them: seal() and publish().
   void finish();
 
   std::int64_t sequences() const { return sequences_; }

@@ -4,8 +4,8 @@
 
 namespace tessera::data {
 
-/// Stands for a dataset on ranks that need no tokens: pipeline stages without embedding and loss. As many samples of
-/// the same length; tokens are 0, labels -1, the loss mask is 0, positions count from 0 and each sample is one
+/// Replaces a dataset on ranks that need no tokens: pipeline stages without embedding and loss. It has the same number
+/// and length of samples; tokens are 0, labels -1, the loss mask is 0, positions count from 0, and each sample is one
 /// document.
 class NoTokens final : public Dataset {
  public:
@@ -19,7 +19,7 @@ class NoTokens final : public Dataset {
   std::int64_t samples_, seq_length_;
 };
 
-/// The order of NoTokens: sample 0 for ever, for they are all alike.
+/// The sampler for NoTokens: always sample 0, because all samples are equal.
 class AnyOrder final : public Sampler {
  public:
   std::int64_t index(std::int64_t) const override { return 0; }

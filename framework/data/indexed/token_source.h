@@ -7,22 +7,23 @@
 
 namespace tessera::data {
 
-/// Sequences of tokens by number, of any length: what datasets cut their samples from. Reading is const, allocates
-/// nothing and may be done by several threads.
+/// Sequences of tokens of any length, by index, from which datasets cut their samples. Reading is const, thread-safe,
+/// and allocates no memory.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
   virtual std::int64_t sequences() const = 0;
-  /// Tokens in a sequence.
+  /// Length of a sequence, in tokens.
   virtual std::int64_t length(std::int64_t sequence) const = 0;
-  /// All lengths in a row, int32 and not always aligned, for those who read millions; null: only length() has them.
+  /// An array of all lengths, int32 and possibly unaligned, for callers that read millions of them; null: not
+  /// available, use length().
   virtual const std::byte* lengths() const { return nullptr; }
-  /// Tokens [offset, offset + out.size()) of a sequence. Throws BadSampleError for an id that does not fit into 32 bits
-  /// and for bytes whose checksum is wrong; IoError if the system cannot read them.
+  /// Reads tokens [offset, offset + out.size()) of a sequence into `out`. Throws BadSampleError for an id that does not
+  /// fit into 32 bits and for bytes with a wrong checksum; IoError if the system cannot read them.
   virtual void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const = 0;
   /// Number of the document that a sequence belongs to, from 0.
   virtual std::int64_t document_of(std::int64_t sequence) const { return sequence; }
-  /// "corpus.bin: document 3, token 17": where a token is, for messages.
+  /// The position of a token, for messages: "corpus.bin: document 3, token 17".
   virtual std::string place(std::int64_t sequence, std::int64_t offset) const = 0;
 };
 

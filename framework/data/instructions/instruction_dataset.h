@@ -11,55 +11,57 @@
 
 namespace tessera::data {
 
-/// The three pairs of files that MindSpeed-LLM's preprocess_data.py writes for instructions:
+/// The three pairs of files that MindSpeed-LLM's preprocess_data.py writes for instruction data:
 /// PREFIX_packed_input_ids_document, PREFIX_packed_attention_mask_document and PREFIX_packed_labels_document (.bin and
-/// .idx each). A sequence of each is one sample; labels are the ids themselves, -100 where nothing is learnt.
+/// .idx each). Each sequence is one sample; labels are the ids themselves, -100 for tokens without loss.
 struct InstructionFiles {
   IndexedDataset input_ids, attention_mask, labels;
 
-  /// Throws ConfigError if one of the files is missing or damaged, or if they differ in numbers or lengths of
-  /// sequences.
+  /// Opens the files. Throws ConfigError if one of them is missing or damaged, or if they differ in the number or
+  /// lengths of their sequences.
   explicit InstructionFiles(const std::string& prefix);
   std::int64_t samples() const { return input_ids.sequences(); }
 };
 
-/// What MindSpeed-LLM's flags of the same names say.
+/// The settings of MindSpeed-LLM's flags of the same names.
 struct InstructionRules {
-  bool reset_attention_mask = false;  ///< no token attends beyond the end-of-document token before it
-  bool reset_position_ids = false;    ///< positions restart there; only with reset_attention_mask
-  bool neat_pack = false;  ///< the attention mask numbers the parts of a sample, 0 for padding; instead of that token
-  bool cut_max_seqlen = false;  ///< cut a long sample at its end, not its prompts and answers in proportion
-  bool efficient_eos = false;   ///< of the prompt type: a sample that is longer than seq_length cannot be cut in parts
+  bool reset_attention_mask = false;  ///< a token does not attend to tokens up to the preceding end-of-document token
+  bool reset_position_ids = false;  ///< positions restart after end-of-document tokens; only with reset_attention_mask
+  /// The attention mask, not end-of-document tokens, separates the rows packed in a sample: their numbers, 0 for
+  /// padding.
+  bool neat_pack = false;
+  bool cut_max_seqlen = false;  ///< cut a long sample at its end, instead of its prompts and answers in proportion
+  bool efficient_eos = false;   ///< of the prompt type: a sample longer than seq_length cannot be cut in parts
 };
 
-/// The order in which samples of `range` are read: all of them again and again until there are `asked`, each pass
-/// shuffled by NumPy's RandomState(seed) unless `shuffle` is false. With `pad_to` above 0 a pass is filled up to a
+/// The order in which samples of `range` are read: all samples repeatedly until there are `asked`; each pass is
+/// shuffled by NumPy's RandomState(seed) unless `shuffle` is false. If `pad_to` is above 0, a pass is padded to a
 /// multiple of it with samples 0, 1, ... of the file.
 std::vector<std::int64_t> instruction_order(const SequenceRange& range, std::int64_t asked, std::uint32_t seed,
                                             bool shuffle, std::int64_t pad_to);
 
-/// The ranges of train, valid and test as Megatron-LM's older get_train_valid_test_split_ cuts them. Throws ConfigError
-/// for text that is not a list of weights.
+/// The ranges of train, valid and test, divided as in Megatron-LM's older get_train_valid_test_split_. Throws
+/// ConfigError if `weights` is not a list of weights.
 std::array<SequenceRange, 3> instruction_split(const std::string& weights, std::int64_t samples);
 
-/// MindSpeed-LLM's DecoderPackedMTFDataset and its collator, padded on the right to seq_length. Labels are those of the
-/// next token, as its model shifts them.
+/// MindSpeed-LLM's DecoderPackedMTFDataset and its collator, padded on the right to seq_length. Labels are shifted to
+/// the next token, as MindSpeed-LLM's model does.
 class InstructionDataset final : public Dataset {
  public:
   struct Request {
-    std::vector<std::int64_t> order;  ///< sample of the files for each index
+    std::vector<std::int64_t> order;  ///< for each index, the sample of the files
     std::int64_t seq_length = 0;
-    std::int64_t vocab_size = 0;  ///< reading a token that is not below it is a ConfigError; 0: not checked
+    std::int64_t vocab_size = 0;  ///< reading a token id that is not below this throws ConfigError; 0: not checked
     std::int32_t pad = 0;
     std::optional<std::int32_t> eod;
     InstructionRules rules;
   };
-  /// Throws ConfigError if the rules need an end-of-document token and there is none, or exclude each other.
+  /// Throws ConfigError if the rules require an end-of-document token and there is none, or are mutually exclusive.
   InstructionDataset(std::shared_ptr<const InstructionFiles> files, Request request);
 
   std::int64_t samples() const override { return static_cast<std::int64_t>(request_.order.size()); }
   std::int64_t seq_length() const override { return request_.seq_length; }
-  /// Uses the heap only for a sample that is cut.
+  /// Allocates memory only for a sample that is cut.
   void read(std::int64_t index, const SampleView& out) const override;
 
  private:

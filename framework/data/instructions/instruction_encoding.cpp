@@ -47,7 +47,7 @@ void replace_first(std::string& words, std::string_view what, const std::string&
   if (const auto at = words.find(what); at != std::string::npos) words.replace(at, what.size(), by);
 }
 
-// Without what stands from the first word to the second, and without the line ends at the beginning.
+// The text without the part from the first word to the second, and without line ends at the beginning.
 std::string without_thoughts(const std::string& words, const std::array<std::string, 2>& thought) {
   std::string left;
   std::size_t at = 0;

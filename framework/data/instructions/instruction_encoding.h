@@ -13,13 +13,13 @@ namespace tessera::data {
 
 struct InstructionEncoding {
   PromptTemplate prompt_template;
-  std::optional<std::int64_t> seq_length;  ///< turns are cut so that their sum is not longer; null: 100000
-  bool neat_pack = false;                  ///< each turn is cut so that it is not longer than seq_length - 1
+  std::optional<std::int64_t> seq_length;  ///< maximum total tokens of all turns, which are cut to it; null: 100000
+  bool neat_pack = false;                  ///< each turn is cut to at most seq_length - 1 tokens
   bool append_eod = false;
-  std::optional<bool> enable_thinking;  ///< of templates with thoughts; null: as false, but thoughts are kept
+  std::optional<bool> enable_thinking;  ///< for templates with thoughts; null: as false, but thoughts are kept
 };
 
-/// Ids of special tokens as MindSpeed-LLM's fix_model_tokenizer sets them for a template.
+/// Ids of special tokens, as MindSpeed-LLM's fix_model_tokenizer sets them for a template.
 struct InstructionTokens {
   std::optional<std::int32_t> bos, unknown;
   std::int32_t eos = 0, pad = 0;
@@ -27,19 +27,19 @@ struct InstructionTokens {
   InstructionTokens(const Tokenizer& tokenizer, const PromptTemplate& prompt_template);
 };
 
-/// -100: no loss.
+/// Label of a token without loss.
 inline constexpr std::int32_t ignored_label = -100;
 
 struct EncodedConversation {
   std::vector<std::int32_t> input_ids, labels;
 };
 
-/// Turns conversations into tokens, as MindSpeed-LLM's handlers. One for each thread; `options`, `tokens` and the
+/// Encodes conversations as MindSpeed-LLM's handlers do. Each thread needs its own; `options`, `tokens` and the
 /// tokenizer must outlive it.
 class ConversationEncoder {
  public:
   ConversationEncoder(const Tokenizer& tokenizer, const InstructionEncoding& options, const InstructionTokens& tokens);
-  /// Throws ConfigError if a text has no ids, or nothing is left.
+  /// Encodes `conversation` into `out`. Throws ConfigError if a text cannot be encoded, or no tokens remain.
   void encode(const Conversation& conversation, EncodedConversation& out);
 
  private:

@@ -9,37 +9,37 @@
 
 namespace tessera::data {
 
-/// A row of instruction data as turns: prompts and answers in alternation, in the order of the conversation.
+/// A row of instruction data as a conversation: alternating prompts and answers.
 struct Conversation {
   enum class Role : std::uint8_t { user, assistant, observation };
   struct Message {
     Role role = Role::user;
     std::string content;
   };
-  std::vector<Message> messages;  ///< an even number
-  std::string system;             ///< empty: the template's own
+  std::vector<Message> messages;  ///< an even number of messages
+  std::string system;             ///< system message; empty: the template's default
 };
 
-/// Turns rows into conversations, as MindSpeed-LLM's AlpacaStyleInstructionHandler and SharegptStyleInstructionHandler.
-/// Const and safe to share between threads.
+/// Converts rows to conversations, as MindSpeed-LLM's AlpacaStyleInstructionHandler and SharegptStyleInstructionHandler
+/// do. Const and thread-safe.
 class InstructionHandler {
  public:
-  /// `map_keys`: the JSON object of --map-keys, or empty. Throws ConfigError for a handler that is not supported, and
-  /// for names that the handler does not have.
+  /// `name`: of the handler, as in --handler-name. `map_keys`: the JSON object of --map-keys, or empty. Throws
+  /// ConfigError if the handler is not supported, or `map_keys` has names that the handler does not have.
   InstructionHandler(const std::string& name, const std::string& map_keys);
 
-  /// Columns that some row must have: a key that a row lacks is null there.
+  /// Columns that must occur in at least one row; in a row without the column its value is null.
   const std::vector<std::string>& columns() const { return columns_; }
-  /// The conversation of a row; null if MindSpeed-LLM leaves out the row, and then `why` says the reason. `seen` has a
-  /// flag for each column, set for those that the row has. Throws ConfigError, without file and line, for a row at
-  /// which MindSpeed-LLM stops.
+  /// The conversation of a row; nothing if MindSpeed-LLM skips the row, then `why` is the reason. `seen` has a flag for
+  /// each column, which is set if the row has the column. Throws ConfigError, without file and line, for a row at which
+  /// MindSpeed-LLM stops with an error.
   std::optional<Conversation> operator()(std::string_view row, std::vector<bool>& seen, std::string& why) const;
 
  private:
   using Json = nlohmann::ordered_json;
   struct Tags {
     std::string role = "from", content = "value";
-    // What a role is called; null: no role has this meaning.
+    // Name of each role; null: there is no such role.
     std::optional<std::string> user = "human", assistant = "gpt", observation = "observation",
                                function = "function_call", system = "system";
   };

@@ -7,11 +7,11 @@
 
 namespace tessera::data {
 
-/// The rows of files of instructions, one after the other: JSON lines, a JSON list, or Parquet; text also compressed.
-/// Holds one row and one block of a file.
+/// Reads rows of instruction files one by one: JSON lines, a JSON list, or Parquet; text files may be compressed. Holds
+/// one row and one block of a file in memory.
 class InstructionRows {
  public:
-  /// `columns`: of Parquet files, those that are read; empty: all. Patterns in `inputs` are expanded. Throws
+  /// `inputs`: files; patterns are expanded. `columns`: the columns to read from Parquet files; empty: all. Throws
   /// ConfigError if a pattern matches nothing.
   InstructionRows(const std::vector<std::string>& inputs, std::vector<std::string> columns);
   InstructionRows(const InstructionRows&) = delete;
@@ -19,15 +19,17 @@ class InstructionRows {
   ~InstructionRows();
 
   struct Row {
-    std::string json;  ///< not checked
+    std::string json;  ///< not validated
     std::int64_t input = 0, line = 0;
   };
-  /// False at the end. Throws ConfigError, naming file and line, if a file cannot be read or a list is not complete.
+  /// Reads the next row; returns false at the end. Throws ConfigError, naming file and line, if a file cannot be read
+  /// or a list is incomplete.
   bool next(Row& row);
   /// "corpus.json:17"
   std::string place(const Row& row) const;
-  /// Bytes of the inputs, as stored, that were read, and all; 0 if that is not known.
+  /// Stored bytes of the inputs read so far, for progress.
   std::int64_t position() const;
+  /// Stored size of all inputs, in bytes; 0 if unknown.
   std::int64_t size() const { return size_; }
 
  private:

@@ -11,18 +11,18 @@
 
 namespace tessera::data {
 
-/// JSON lines with conversations: each line an object whose `messages` is a list of {"role", "content"}. Mapped; only
-/// where lines begin is kept in memory. Blank lines do not count. Safe to share between threads.
+/// A file of JSON lines with conversations: each line is an object whose `messages` is a list of {"role", "content"}.
+/// The file is memory-mapped; only the positions of lines are kept in memory. Blank lines are ignored. Thread-safe.
 class ConversationFile {
  public:
   /// Throws ConfigError if the file cannot be read or has no line.
   explicit ConversationFile(const std::string& name);
 
   std::int64_t lines() const { return static_cast<std::int64_t>(lines_.size()); }
-  /// "file:line" of a line by its number from 0.
+  /// "file:line" of line `line`, counted from 0 without blank lines.
   std::string place(std::int64_t line) const;
-  /// The conversations of a line: each begins at a message of role system, or at the beginning of the line. Throws
-  /// ConfigError, beginning with file:line, if it is not a JSON object with messages.
+  /// The conversations of line `line`: each begins at a message with role system, or at the beginning of the line.
+  /// Throws ConfigError, beginning with file:line, if the line is not a JSON object with messages.
   std::vector<nlohmann::ordered_json> conversations(std::int64_t line) const;
 
  private:
@@ -36,17 +36,17 @@ class ConversationFile {
   std::vector<Line> lines_;
 };
 
-/// Megatron-LM's SFTDataset: sample i has the conversations of line i % lines of its range, each with positions from 0
-/// and attention within itself, cut and padded to seq_length. Padding belongs to the last conversation. Labels are the
-/// targets that follow; the loss mask is 0 where there is none and where a label is the padding id.
+/// Megatron-LM's SFTDataset: sample i contains the conversations of line i % lines of its range, each with positions
+/// from 0 and attention only within itself, cut and padded to seq_length. Padding belongs to the last conversation.
+/// Labels are the next targets; the loss mask is 0 where there is no target and where a label is the padding id.
 class SftDataset final : public Dataset {
  public:
   struct Request {
-    SequenceRange lines;       ///< of the file
-    std::int64_t samples = 0;  ///< may be more than there are lines: then lines repeat in the same order
+    SequenceRange lines;       ///< range of lines of the file
+    std::int64_t samples = 0;  ///< may exceed the number of lines; lines then repeat in the same order
     std::int64_t seq_length = 0;
-    std::int64_t lines_per_sample = 1;  ///< so many lines that follow each other make one sample
-    std::int64_t vocab_size = 0;        ///< reading a token that is not below it is a ConfigError; 0: not checked
+    std::int64_t lines_per_sample = 1;  ///< number of consecutive lines in one sample
+    std::int64_t vocab_size = 0;  ///< reading a token id that is not below this throws ConfigError; 0: not checked
   };
   /// Throws ConfigError if the range is empty.
   SftDataset(std::shared_ptr<const ConversationFile> file, std::shared_ptr<const SftTokenizer> tokenizer,
@@ -54,8 +54,8 @@ class SftDataset final : public Dataset {
 
   std::int64_t samples() const override { return request_.samples; }
   std::int64_t seq_length() const override { return request_.seq_length; }
-  /// Unlike other datasets this one uses the heap: it parses and encodes text. Throws ConfigError, beginning with
-  /// file:line, for a line that has no tokens or that SftTokenizer refuses.
+  /// Unlike other datasets, this one allocates memory: it parses and encodes text. Throws ConfigError, beginning with
+  /// file:line, for a line that has no tokens or that SftTokenizer rejects.
   void read(std::int64_t index, const SampleView& out) const override;
 
  private:

@@ -30,10 +30,10 @@ class ParquetSink {
   virtual void end_structure() = 0;
 };
 
-/// Reads columns of an Apache Parquet file row by row. Memory holds one page of each column (and its dictionary), so
-/// a file of any size can be read. Supported: data pages of both versions; values that JSON has (texts, booleans,
-/// integers, finite numbers, and lists, structures and maps of them); encodings PLAIN, dictionary, RLE and the DELTA
-/// ones; Snappy, gzip, Zstandard. Everything else is a ConfigError that names it. docs/data.md describes it for users.
+/// Reads columns of an Apache Parquet file row by row. Holds one page of each column and its dictionary in memory, so a
+/// file can have any size. Supported: data pages of both versions; values that JSON has (texts, booleans, integers,
+/// finite numbers, and lists, structures and maps of them); encodings PLAIN, dictionary, RLE and DELTA; Snappy, gzip,
+/// Zstandard. Everything else causes a ConfigError that names it. docs/data.md describes this for users.
 class ParquetReader {
  public:
   /// `columns`: names as select_parquet_column() takes them, without duplicates; empty: all columns of the file.
@@ -41,8 +41,8 @@ class ParquetReader {
   /// a column does not exist or has an unsupported type.
   ParquetReader(const std::string& name, std::span<const std::string> columns, const ParquetLimits& limits = {});
 
-  /// The next row, as one structure with a field per column; false at the end. Throws ConfigError with place() if the
-  /// file is damaged, or a value is not valid UTF-8 or not a finite number.
+  /// Passes the next row to `sink`, as one structure with a field per column; returns false at the end. Throws
+  /// ConfigError with place() if the file is damaged, or a value is not valid UTF-8 or not a finite number.
   bool next(ParquetSink& sink);
 
   const std::string& name() const { return name_; }
@@ -50,11 +50,12 @@ class ParquetReader {
   std::int64_t rows() const { return footer_.rows; }
   /// Rows that next() has returned.
   std::int64_t rows_read() const { return row_; }
-  /// The row that next() returned last, "corpus.parquet: row group 3, row 1234", both from 0; the row is that of the
-  /// whole file.
+  /// The row that next() returned last, "corpus.parquet: row group 3, row 1234", both counted from 0; the row is
+  /// counted over the whole file.
   std::string place() const;
-  /// Approximate bytes of the file that are read, and its size: for progress.
+  /// Approximate number of bytes of the file that were read; for progress.
   std::int64_t position() const;
+  /// Size of the file, in bytes.
   std::int64_t size() const { return static_cast<std::int64_t>(file_.size()); }
 
  private:
@@ -72,24 +73,25 @@ class ParquetReader {
   ParquetLimits limits_;
   ParquetFooter footer_;
   std::vector<ParquetNode> columns_;
-  std::deque<ParquetColumn> leaves_;       // of all columns, in order; they do not move
-  std::vector<std::size_t> leaf_columns_;  // the number of each in the file
-  std::size_t group_ = 0;                  // the one after the present one
+  std::deque<ParquetColumn> leaves_;       // of all columns, in order; a deque keeps references valid
+  std::vector<std::size_t> leaf_columns_;  // index of each leaf in the file
+  std::size_t group_ = 0;                  // index of the next row group
   std::int64_t left_in_group_ = 0, row_ = 0, row_bytes_ = 0;
 };
 
 /// Throws ConfigError if a column of `reader` holds neither texts nor lists of texts.
 void must_hold_texts(const ParquetReader& reader);
 
-/// Rows of a Parquet file as documents: for each key the texts of one column.
+/// Reads rows of a Parquet file as documents: for each key, the texts of one column.
 class ParquetTexts {
  public:
   /// `keys`: columns of strings or of lists of strings. Throws ConfigError as ParquetReader does, and if a column has
   /// another type.
   ParquetTexts(const std::string& name, std::span<const std::string> keys, const ParquetLimits& limits = {});
 
-  /// The next document: `texts` becomes one list for each key, of one text, or of as many as the list of the row has.
-  /// False at the end. Throws ConfigError, naming file, row group and row, as ParquetReader::next does and for null.
+  /// Reads the next document; returns false at the end. `texts` becomes one list for each key: of one text, or of the
+  /// texts of the row's list. Throws ConfigError, naming file, row group and row, as ParquetReader::next does, and for
+  /// null.
   bool next(std::vector<std::vector<std::string>>& texts);
 
   const std::string& name() const { return reader_.name(); }

@@ -55,7 +55,7 @@ void take_gzip(std::span<const std::byte> in, std::size_t expected, std::vector<
     used += before - stream.avail_out;
     if (status == Z_STREAM_END) {
       if (stream.avail_in == 0) break;
-      inflateReset(&stream);  // Hadoop writes several streams one behind the other
+      inflateReset(&stream);  // Hadoop writes several streams in sequence
     } else if (status != Z_OK) {
       refuse("gzip", stream.msg != nullptr ? stream.msg : "it ends too early");
     }

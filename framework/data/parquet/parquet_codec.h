@@ -12,8 +12,8 @@ namespace tessera::data {
 /// uncompressed, Snappy, gzip and Zstandard are.
 void check_parquet_codec(int codec);
 
-/// Replaces `out` by the `bytes` bytes that `in` holds in compressed form. Throws ConfigError if it does not hold
-/// exactly so many. Memory grows with what is really there, not with what a damaged file claims.
+/// Decompresses `in` into `out`, whose old content is replaced. Throws ConfigError if the result is not exactly `bytes`
+/// bytes long. Memory grows with the actual data, not with the size that a damaged file claims.
 void decompress_parquet(int codec, std::span<const std::byte> in, std::size_t bytes, std::vector<std::byte>& out);
 
 }  // namespace tessera::data

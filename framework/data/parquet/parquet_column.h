@@ -10,29 +10,29 @@
 
 namespace tessera::data {
 
-/// What a reader refuses as too large to be true or to be held in memory.
+/// Limits above which a reader rejects a file as damaged or too large for memory.
 struct ParquetLimits {
-  std::int64_t page_values = std::int64_t{1} << 30;  ///< in one page
-  std::int64_t page_bytes = std::int64_t{1} << 30;   ///< of one page, decompressed
-  std::int64_t row_bytes = std::int64_t{1} << 30;    ///< of one row's values
+  std::int64_t page_values = std::int64_t{1} << 30;  ///< values in one page
+  std::int64_t page_bytes = std::int64_t{1} << 30;   ///< bytes of one page, decompressed
+  std::int64_t row_bytes = std::int64_t{1} << 30;    ///< bytes of the values of one row
 };
 
-/// The values of one leaf, one after the other, page by page: memory holds one page and the dictionary of its row
-/// group. Every member throws ConfigError, naming file, row group and column, if a page is damaged or not supported.
+/// Reads the values of one leaf column in order, page by page. Holds one page and the dictionary of the row group in
+/// memory. Every member throws ConfigError, naming file, row group and column, if a page is damaged or not supported.
 class ParquetColumn {
  public:
   /// `file` must outlive the object.
   ParquetColumn(const File& file, const ParquetNode& leaf, const ParquetLimits& limits);
 
-  /// Begins row group `number`, whose part of this column is `chunk`.
+  /// Begins row group `number`, in which this column's data is `chunk`.
   void begin(const ParquetChunk& chunk, std::int64_t number);
 
-  /// Whether all values of the row group are taken. Then the levels are 0.
+  /// Whether all entries of the row group were read. Then both levels are 0.
   bool ended() const { return ended_; }
-  /// Repetition and definition level of the present entry.
+  /// Repetition and definition level of the current entry.
   int repetition() const { return repetition_; }
   int definition() const { return definition_; }
-  /// The present value; its definition level must be the highest. Valid until `advance`.
+  /// The current value; its definition level must be the maximum. Valid until `advance`.
   const ParquetValue& value() const { return value_; }
   /// Goes to the next entry.
   void advance();
@@ -58,7 +58,7 @@ class ParquetColumn {
   std::int64_t group_ = 0;
 
   std::uint64_t at_ = 0, end_ = 0;            // bytes of the file
-  std::int64_t left_ = 0, left_in_page_ = 0;  // entries, the present one not counted
+  std::int64_t left_ = 0, left_in_page_ = 0;  // remaining entries, without the current one
   std::vector<std::byte> stored_, page_, dictionary_page_, head_;
   std::vector<ParquetValue> dictionary_;
   bool has_dictionary_ = false;

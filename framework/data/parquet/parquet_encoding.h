@@ -11,12 +11,12 @@
 
 namespace tessera::data {
 
-/// Numbers of a fixed width in Parquet's mixture of repeated values and packed bits (encoding RLE). `next` throws
-/// ConfigError if the bytes end too early.
+/// Decodes Parquet's encoding RLE: numbers of a fixed bit width, as runs of repeated values or packed bits. `next`
+/// throws ConfigError if the bytes end too early.
 class ParquetRuns {
  public:
   ParquetRuns() = default;
-  /// `width`: bits of a number, 0 to 32. `bytes` must outlive the object.
+  /// `width`: bits of a number, 0 to 32. The memory of `bytes` must outlive this object.
   ParquetRuns(std::span<const std::byte> bytes, int width);
   std::uint32_t next();
 
@@ -24,25 +24,25 @@ class ParquetRuns {
   void begin_run();
 
   std::span<const std::byte> bytes_;
-  std::size_t at_ = 0;      // first byte behind the run
-  std::uint64_t left_ = 0;  // numbers left in it
-  std::uint64_t bit_ = 0;   // of the next packed number, from the beginning of `bytes_`
+  std::size_t at_ = 0;      // first byte after the run
+  std::uint64_t left_ = 0;  // numbers left in the run
+  std::uint64_t bit_ = 0;   // position of the next packed number, in bits from the beginning of `bytes_`
   int width_ = 0;
   bool packed_ = false;
-  std::uint32_t value_ = 0;  // that is repeated
+  std::uint32_t value_ = 0;  // the repeated value
 };
 
-/// Integers as differences in packed blocks (encoding DELTA_BINARY_PACKED).
+/// Decodes Parquet's encoding DELTA_BINARY_PACKED: integers as differences in packed blocks.
 class ParquetDeltas {
  public:
   ParquetDeltas() = default;
-  /// Throws ConfigError if the header of the encoding is damaged or says more than `most` values, as `next` does for
-  /// the rest.
+  /// Throws ConfigError if the header is damaged or announces more than `most` values; `next` throws it if the rest is
+  /// damaged.
   ParquetDeltas(std::span<const std::byte> bytes, std::int64_t most);
   std::int64_t next();
-  /// How many there are in all.
+  /// Total number of values.
   std::uint64_t count() const { return count_; }
-  /// The bytes behind the last number. All numbers must have been taken.
+  /// The bytes after the last number. All numbers must have been read.
   std::span<const std::byte> rest() const { return bytes_.subspan(at_); }
 
  private:
@@ -56,27 +56,27 @@ class ParquetDeltas {
   unsigned width_ = 0;
 };
 
-/// One value of a column; which member counts follows from the type.
+/// One value of a column; the column's type determines which member is used.
 struct ParquetValue {
   std::int64_t integer = 0;  ///< booleans 0 and 1; unsigned integers as their two's complement
   double number = 0;
   std::string_view words;  ///< valid until the next value is read
 };
 
-/// The values of one page.
+/// Decodes the values of one page.
 class ParquetValues {
  public:
   virtual ~ParquetValues() = default;
-  /// Throws ConfigError if there is no further value.
+  /// Reads the next value. Throws ConfigError if there is none.
   virtual void next(ParquetValue& value) = 0;
 };
 
-/// The values of a dictionary page, `count` of them in encoding PLAIN.
+/// Decodes the `count` values of a dictionary page in encoding PLAIN. The values refer to `bytes`.
 std::vector<ParquetValue> parquet_dictionary(ParquetType type, std::span<const std::byte> bytes, std::int64_t count);
 
-/// The values of a data page in the Encoding `encoding` of the format. `bytes` and `dictionary` must outlive the
-/// result; null: there is no dictionary. `most`: number of values in the page, with nulls. Throws ConfigError, naming
-/// the encoding, if it is not supported for the type.
+/// Makes a decoder for a data page with the format's Encoding `encoding`. The memory of `bytes` and `dictionary` (null:
+/// none) must outlive the result. `most`: number of values in the page, including nulls. Throws ConfigError, naming the
+/// encoding, if it is not supported for the type.
 std::unique_ptr<ParquetValues> parquet_values(int encoding, ParquetType type, std::span<const std::byte> bytes,
                                               std::int64_t most, const std::vector<ParquetValue>* dictionary);
 

@@ -6,14 +6,14 @@
 
 namespace tessera::data {
 
-/// A row as one line of JSON, without its line end, the very bytes of Python's json.dumps(row): `, ` and `: ` between
-/// values, characters outside of ASCII as \uXXXX, numbers with the fewest digits that give them back. With `ascii`
-/// false characters outside of ASCII stay as they are.
+/// Writes a row as one line of JSON, without its line end, byte for byte as Python's json.dumps(row): `, ` and `: `
+/// between values, non-ASCII characters as \uXXXX, numbers with the fewest digits that restore them. With `ascii`
+/// false, non-ASCII characters are kept unchanged.
 class JsonRow final : public ParquetSink {
  public:
   explicit JsonRow(bool ascii = true) : ascii_(ascii) {}
 
-  /// The row that was read, until the next begins.
+  /// The last complete row. Valid until the next row begins.
   const std::string& line() const { return line_; }
 
   void null() override;
@@ -35,7 +35,7 @@ class JsonRow final : public ParquetSink {
   bool ascii_;
   std::string line_;
   int depth_ = 0;
-  bool first_ = true;  // nothing is before the next value in its list or structure
+  bool first_ = true;  // the next value is the first in its list or structure
 };
 
 }  // namespace tessera::data

@@ -183,7 +183,7 @@ void paths_of(const ParquetNode& node, std::string before, std::string& out) {
   for (const auto& child : inner->children) paths_of(child, before, out);
 }
 
-// Leaves only what `path`, relative to `node`, names; false when there is no such thing.
+// Keeps only the part of `node` that `path`, relative to it, names; returns false if there is no such part.
 bool narrow(ParquetNode& node, std::string_view path) {
   if (path.empty()) return true;
   const auto step_over = [](std::string_view& rest, std::string_view name) {

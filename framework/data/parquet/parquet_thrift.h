@@ -9,14 +9,14 @@
 
 namespace tessera::data {
 
-/// The bytes end inside a value: a header that continues beyond the bytes at hand, or a damaged one.
+/// The bytes end inside a value: the header continues beyond the available bytes, or it is damaged.
 class ThriftEnd : public ConfigError {
   using ConfigError::ConfigError;
 };
 
-/// Reader of Thrift's compact protocol, as far as Parquet's footer and page headers use it. Every length is checked
-/// against the bytes that are left, and nesting is limited, so any bytes are read or refused. All members throw
-/// ThriftEnd if the bytes end too early, and ConfigError if a value is of another type than expected.
+/// Reads Thrift's compact protocol, as far as Parquet's footer and page headers use it. Every length is checked against
+/// the remaining bytes, and nesting is limited, so any input is either read or rejected. All members throw ThriftEnd if
+/// the bytes end too early, and ConfigError if a value has another type than expected.
 class ThriftReader {
  public:
   enum class Type {
@@ -38,11 +38,11 @@ class ThriftReader {
     Type type = Type::structure;
   };
 
-  /// `bytes` must live as long as what is read from it.
+  /// The memory of `bytes` must outlive this object and the texts read from it.
   explicit ThriftReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
-  /// Reads a structure: calls `each(field)` for each field. `each` reads the value and returns true, or returns false,
-  /// and the value is skipped.
+  /// Reads a structure: calls `each(field)` for each field. `each` either reads the value and returns true, or returns
+  /// false; then the value is skipped.
   template <class Each>
   void structure(Each each) {
     enter();
@@ -56,7 +56,7 @@ class ThriftReader {
     expect(field, Type::structure);
     structure(each);
   }
-  /// Reads a field that is a list of `element`: calls `each()` for each, which reads it.
+  /// Reads a field that is a list of `element`: calls `each()`, which reads one element, for each element.
   template <class Each>
   void list(const Field& field, Type element, Each each) {
     for (auto left = begin_list(field, element); left > 0; --left) each();
@@ -65,7 +65,7 @@ class ThriftReader {
   bool boolean(const Field& field);
   /// An integer field of 8, 16, 32 or 64 bits.
   std::int64_t integer(const Field& field);
-  /// The same; throws ConfigError if it is below `low` or above `high`.
+  /// An integer field. Throws ConfigError if it is below `low` or above `high`.
   std::int64_t integer(const Field& field, std::int64_t low, std::int64_t high);
   std::string_view binary(const Field& field);
   /// An element of a list of binary values.

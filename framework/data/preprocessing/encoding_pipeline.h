@@ -12,21 +12,21 @@
 
 namespace tessera::data {
 
-/// Reads, encodes and hands out chunks in their order: one thread reads, `workers` threads encode, the caller writes.
-/// A bounded number of chunks, and of bytes, is under way. Not for use by several threads.
+/// Reads and encodes chunks and returns them in order: one thread reads, `workers` threads encode, the caller writes.
+/// The number of chunks, and of bytes, in progress is bounded. Not thread-safe.
 class EncodingPipeline {
  public:
   EncodingPipeline(ChunkReader& reader, const Tokenizer& tokenizer, const EncodingOptions& options, int workers);
   EncodingPipeline(const EncodingPipeline&) = delete;
   EncodingPipeline& operator=(const EncodingPipeline&) = delete;
-  /// Stops the threads, also when chunks are left.
+  /// Stops the threads, also if chunks remain.
   ~EncodingPipeline();
 
   struct Item {
     TextChunk chunk;
     EncodedChunk encoded;
   };
-  /// The next chunk; nullptr at the end. Valid until the next call. Rethrows what the reader threw, behind the chunks
+  /// The next chunk; null at the end. Valid until the next call. Rethrows an error of the reader, after the chunks
   /// before it.
   const Item* next();
 
@@ -44,7 +44,7 @@ class EncodingPipeline {
   std::mutex mutex_;
   std::condition_variable can_read_, can_encode_, can_write_;
   std::vector<Slot> slots_;                          // chunk number n is in slot n % size
-  std::int64_t read_ = 0, taken_ = 0, written_ = 0;  // numbers of the next chunks
+  std::int64_t read_ = 0, taken_ = 0, written_ = 0;  // index of the next chunk to read, encode, write
   std::size_t bytes_under_way_ = 0;
   bool handed_out_ = false;  // the chunk `written_`, which the caller has
   bool ended_ = false, stopped_ = false;

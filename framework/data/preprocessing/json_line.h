@@ -8,20 +8,21 @@
 
 namespace tessera::data {
 
-/// The texts of chosen keys of a line that holds a JSON object. Accepts and refuses the lines that Python's json.loads
-/// (3.11) does: of equal keys the last one counts, NaN and Infinity are numbers, an integer has at most 4300 digits, a
-/// surrogate without its other half is allowed in values that are not chosen. Keeps its memory from line to line;
-/// belongs to one thread.
+/// Extracts the texts of the requested keys from a line with a JSON object. Accepts and rejects the same lines as
+/// Python's json.loads (3.11): of equal keys the last one counts, NaN and Infinity are numbers, an integer has at most
+/// 4300 digits, an unpaired surrogate is allowed in values of other keys. Reuses its memory for each line; must not be
+/// shared between threads.
 class JsonLine {
  public:
   explicit JsonLine(std::vector<std::string> keys);
 
-  /// `line`: UTF-8, with or without its line end; must stay as long as the texts are used. Throws ConfigError, without
-  /// file and line, if it is not JSON, or the value of a key is missing or neither a string nor a list of strings.
+  /// Parses `line` (UTF-8, with or without its line end), whose memory must stay valid while the texts are used. Throws
+  /// ConfigError, without file and line, if it is not JSON, or the value of a key is missing or neither a string nor a
+  /// list of strings.
   void parse(std::string_view line);
 
   std::size_t keys() const { return values_.size(); }
-  /// Of a string one text, of a list its elements. Valid until the next parse().
+  /// The texts of key `key`: one for a string, the elements for a list. Valid until the next parse().
   std::span<const std::string_view> texts(std::size_t key) const { return values_[key].texts; }
   bool is_list(std::size_t key) const { return values_[key].kind == Kind::list; }
 
@@ -30,7 +31,7 @@ class JsonLine {
   struct Value {
     std::string key;
     Kind kind = Kind::absent;
-    const char* wrong = nullptr;  // type name of the value, or of an element, that is no string
+    const char* wrong = nullptr;  // type name of the value, or of an element, that is not a string
     bool lone_surrogate = false;
     std::vector<std::string_view> texts;
   };

@@ -11,7 +11,7 @@
 namespace tessera::data {
 
 struct MergeRequest {
-  std::vector<std::string> prefixes;  ///< of the datasets, in this order
+  std::vector<std::string> prefixes;  ///< prefixes of the datasets, in this order
   std::string output_prefix;
   bool multimodal = false;  ///< each dataset must have sequence modes
 };
@@ -22,11 +22,12 @@ struct MergeResult {
   bool modes = false;
 };
 
-/// One dataset of all documents of several, the bytes that Megatron-LM's tools/merge_datasets.py writes; its pointers
-/// and document bounds are recomputed. Any type of token is copied as it is. Sequence modes are kept if all datasets
-/// have them. Nothing of the size of a dataset is held in memory. Both files are written as *.unfinished and renamed at
-/// the end; after an error nothing is left. Throws ConfigError if a dataset is missing or damaged, if types differ, if
-/// only some datasets have modes, or if an output would overwrite an input. `progress` is told bytes copied and all.
+/// Merges several datasets into one with all their documents, byte for byte as Megatron-LM's tools/merge_datasets.py;
+/// pointers and document bounds are recomputed. Tokens of any type are copied unchanged. Sequence modes are kept if all
+/// datasets have them. Memory does not grow with the datasets. Both files are written as *.unfinished and renamed at
+/// the end; after an error they are deleted. Throws ConfigError if a dataset is missing or damaged, if types differ, if
+/// only some datasets have modes, or if an output would overwrite an input. `progress` is called with bytes copied and
+/// all bytes.
 MergeResult merge_datasets(const MergeRequest& request,
                            const std::function<void(std::int64_t done, std::int64_t all)>& progress = {});
 

@@ -9,19 +9,18 @@
 
 namespace tessera::data {
 
-/// What a request comes to: which files are read, how, and what is written.
+/// A resolved request: the files to read, how to read them, and the files to write.
 struct PreprocessPlan {
   std::vector<TextInput> inputs;
   EncodingOptions encoding;
   std::vector<std::string> prefixes;  ///< [partitions][keys]
-  std::vector<std::string> merged;    ///< [keys] of the joined partitions; empty without partitions
-  std::string state_file;             ///< where a run can be resumed, while it is not complete
+  std::vector<std::string> merged;    ///< [keys]: prefixes of the merged partitions; empty without partitions
+  std::string state_file;             ///< file with the resume point, while the run is incomplete
   std::vector<std::string> notes;
 
-  /// Throws ConfigError for what does not fit together, an input that is missing, or an output that would overwrite an
-  /// input.
+  /// Throws ConfigError if the request is inconsistent, an input is missing, or an output would overwrite an input.
   PreprocessPlan(const Tokenizer& tokenizer, const PreprocessRequest& request);
-  /// Everything that the output depends on, to be compared by a later run. Inputs by name, size and time.
+  /// Everything that the output depends on; a resumed run compares it. Inputs are identified by name, size and time.
   nlohmann::json identity(const Tokenizer& tokenizer) const;
 
  private:

@@ -5,9 +5,9 @@
 
 namespace tessera::data {
 
-/// `value` as Python's json.dumps(value, indent=4) writes it, without a final newline: non-ASCII characters as \uXXXX
-/// (characters above U+FFFF as two surrogates), a byte that is not UTF-8 as the surrogate by which Python holds it in a
-/// path (\udc80 to \udcff), numbers in their shortest form.
+/// `value` as written by Python's json.dumps(value, indent=4), without a final newline: non-ASCII characters as \uXXXX
+/// (characters above U+FFFF as two surrogates), a byte that is not UTF-8 as the surrogate with which Python represents
+/// it in a path (\udc80 to \udcff), numbers in their shortest form.
 std::string python_json(const nlohmann::ordered_json& value);
 
 }  // namespace tessera::data

@@ -10,38 +10,38 @@
 
 namespace tessera::data {
 
-/// How documents lie in a text file.
+/// How a text file is divided into documents.
 enum class TextFormat {
-  json_lines,   ///< one JSON object each line; the text is the value of a key: a text, or a list of texts
-  blank_lines,  ///< a document is what stands between empty lines, without its last line end
-  whole_file,   ///< the file is one document, every byte of it; see cut_long_text
+  json_lines,   ///< one JSON object per line; the text is the value of a key: a text, or a list of texts
+  blank_lines,  ///< documents are separated by empty lines; the last line end of a document is removed
+  whole_file,   ///< the whole file is one document; see cut_long_text
 };
 
-/// By the name of a file: .txt, .text and .md are one document each, all else is JSON lines.
+/// The format by file name: .txt, .text and .md are whole_file, all others json_lines.
 TextFormat format_by_name(const std::string& name);
 
-/// A long text as about 200 parts of 4 kB to 1 MB each, cut behind line ends where GPT-2's expression cuts too, so that
-/// the ids of the parts are the ids of the whole. As sequences of one document they give splitting and shuffling
-/// something to work with.
+/// Divides a long text into about 200 parts of 4 kB to 1 MB each, cut after line ends at which GPT-2's expression also
+/// cuts, so that the ids of the parts are the ids of the whole. As sequences of one document, the parts make splitting
+/// and shuffling effective.
 std::vector<std::string_view> cut_long_text(std::string_view text);
 
-/// A document as it lies in the file, not looked into yet.
+/// The unparsed bytes of a document in the file.
 struct RawDocument {
   std::string_view bytes;
-  std::int64_t line = 0;  ///< where it begins, from 1
+  std::int64_t line = 0;  ///< line at which it begins, from 1
 };
 
-/// A text file, cut into documents in order. Mapped, so it may be larger than memory. Errors are ConfigErrors that
-/// begin with "file:line:".
+/// Divides a text file into documents, in order. The file is memory-mapped, so it may be larger than memory. Errors are
+/// ConfigErrors that begin with "file:line:".
 class TextFile {
  public:
   /// Throws ConfigError when the file cannot be read.
   TextFile(const std::string& name, TextFormat format);
 
-  /// The next document; false at the end.
+  /// Reads the next document; returns false at the end. Its bytes are valid as long as this object.
   bool next(RawDocument& document);
-  /// Append the texts of a document: for each key one list, of one text or as many as the JSON list has. Without JSON
-  /// there is one text, whatever the key. May be called by several threads. Throws ConfigError for a line that is no
+  /// Appends the texts of a document: for each key one list, with one text, or all texts of the JSON list. For formats
+  /// without JSON there is one text, independent of the key. Thread-safe. Throws ConfigError for a line that is not a
   /// JSON object with these keys, and for bytes that are not UTF-8.
   void texts(const RawDocument& document, std::span<const std::string> keys,
              std::vector<std::vector<std::string>>& out) const;

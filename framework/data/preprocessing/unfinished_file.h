@@ -7,8 +7,8 @@
 
 namespace tessera::data {
 
-/// A new file that gets its name when it is finished: it is written as <name>.unfinished, synced and renamed. If the
-/// object is destroyed before, the unfinished file is deleted, and an older file of the name stays as it was.
+/// A new file that gets its final name when it is finished: it is written as <name>.unfinished, synced and renamed. If
+/// the object is destroyed before, the unfinished file is deleted, and an older file of the name is unchanged.
 class UnfinishedFile {
  public:
   /// Throws ConfigError if the file cannot be created.
@@ -17,12 +17,12 @@ class UnfinishedFile {
   UnfinishedFile& operator=(const UnfinishedFile&) = delete;
   ~UnfinishedFile();
 
-  /// The name under which `name` is written.
+  /// The temporary name under which `name` is written.
   static std::filesystem::path temporary(const std::filesystem::path& name);
 
   /// Appends `bytes`. Throws IoError, for instance if the disk is full.
   void write(std::string_view bytes) { file_.write(bytes); }
-  /// Brings the content to the disk and renames. Throws IoError.
+  /// Syncs the content to disk and renames the file. Throws IoError.
   void finish();
 
  private:

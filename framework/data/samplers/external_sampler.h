@@ -4,8 +4,8 @@
 
 namespace tessera::data {
 
-/// `registry` in which the type `external` exists: the sampler that the user's program registered under this name, else
-/// a type that only stands for it and that cannot be made (Megatron-LM's --dataloader-type external).
+/// `registry` with a type `external` (Megatron-LM's --dataloader-type external): the sampler that the user's program
+/// registered under this name, else a placeholder that cannot be made.
 SamplerRegistry with_external(SamplerRegistry registry);
 
 /// Whether `choice` is `external`, but no sampler was registered under this name.

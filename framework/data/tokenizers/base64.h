@@ -5,7 +5,8 @@
 
 namespace tessera::data {
 
-/// The bytes of a text in base 64 (RFC 4648, padded). `name`: what it is, for errors. Throws ConfigError if it is none.
+/// Decodes a base64 text (RFC 4648, padded). `name`: what the text is, for error messages. Throws ConfigError if it is
+/// not valid base64.
 std::string from_base64(std::string_view text, const std::string& name);
 
 }  // namespace tessera::data

@@ -9,29 +9,29 @@
 
 namespace tessera::data {
 
-/// The words of `text` (UTF-8) as BERT's BasicTokenizer of Megatron-LM core_v0.12.1 cuts them (Unicode 14): controls
-/// are removed, blanks separate, each CJK ideograph and each punctuation sign is a word of its own; with `lower_case`
-/// words are in lower case without accents. `take` is called once for each word.
+/// Splits `text` (UTF-8) into words as BERT's BasicTokenizer of Megatron-LM core_v0.12.1 does (Unicode 14): control
+/// characters are removed, blanks separate words, each CJK ideograph and each punctuation character is a word; with
+/// `lower_case`, words are lower-cased and accents removed. Calls `take` for each word.
 void for_each_bert_word(std::string_view text, bool lower_case, const std::function<void(std::string_view)>& take);
 
-/// vocab.txt of BERT: token i stands on line i, counted from 0. Of two equal lines the later counts, as in a Python
-/// dict.
+/// BERT's vocab.txt: token i is on line i, counted from 0. If a token occurs on two lines, the later line counts, as in
+/// a Python dict.
 class WordPieces {
  public:
   /// Throws ConfigError if the file is missing, empty or not UTF-8.
   explicit WordPieces(const std::string& vocab_file);
 
-  /// As Python's `vocab[token] = len(vocab)`, unless it is there.
+  /// Adds `token` with the id size(), as Python's `vocab[token] = len(vocab)`; does nothing if it exists.
   void add(const std::string& token);
-  /// The id, or -1.
+  /// The id of `token`; -1 if there is none.
   std::int32_t find(std::string_view token) const;
-  /// The token of `id`, or null.
+  /// The token with `id`; null if there is none. Owned by this object.
   const std::string* token(std::int32_t id) const;
   /// Number of different tokens.
   std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }
 
-  /// Appends the ids of one word: the longest known piece from the left, "##" in front of all but the first. False, and
-  /// nothing is appended, if there is a part without a piece or the word has more than 200 characters.
+  /// Appends the ids of one word: repeatedly the longest known piece from the left, where all but the first begin with
+  /// "##". Returns false and appends nothing if some part has no piece or the word has more than 200 characters.
   bool encode(std::string_view word, std::vector<std::int32_t>& ids) const;
 
  private:
@@ -44,18 +44,18 @@ class WordPieces {
   std::size_t longest_ = 0;  // bytes of the longest token
 };
 
-/// Tokens to text, as Megatron-LM's convert_tokens_to_string, one token at a time: blanks between tokens but in front
-/// of "##", none in front of punctuation and "n't" and the like, none at the ends.
+/// Joins tokens to text, one token at a time, as Megatron-LM's convert_tokens_to_string does: blanks between tokens
+/// except before "##", before punctuation and before "n't" and similar contractions; no blanks at the ends.
 class BertTextJoiner {
  public:
-  /// The text that no later token can change.
+  /// Adds a token. Returns the text that later tokens cannot change.
   std::string push(std::string_view token);
   std::string finish();
 
  private:
   std::string rest_;      // joined, not cleaned
   bool first_ = true;     // no token yet
-  bool started_ = false;  // a character that is no blank has come
+  bool started_ = false;  // a non-blank character was added
 };
 
 }  // namespace tessera::data

@@ -16,34 +16,34 @@ class ByteSpelling {
  public:
   ByteSpelling();
   char32_t of(unsigned char byte) const { return spelt_[byte]; }
-  /// The bytes that a spelt token stands for; characters outside the spelling stay as they are.
+  /// The bytes that a spelt token represents; characters outside the spelling are kept unchanged.
   std::string bytes(std::string_view spelt) const;
   std::string spell(std::string_view bytes) const;
 
  private:
   std::array<char32_t, 256> spelt_;
-  std::array<int, 0x180> byte_;  // -1: not of the spelling
+  std::array<int, 0x180> byte_;  // -1: not in the spelling
 };
 
 /// The first line of a merge file.
 inline constexpr std::string_view merges_header = "#version: 0.2";
 
-/// Byte-level BPE: a vocabulary and a list of merges, the earlier the stronger. Source: Sennrich et al.,
-/// arXiv:1508.07909; files as GPT-2 published them: vocab.json maps spelt tokens to ids, merges.txt has "left right"
-/// lines after a header.
+/// Byte-level BPE: a vocabulary and a list of merges, of which earlier ones have priority. Source: Sennrich et al.,
+/// arXiv:1508.07909. The files have GPT-2's format: vocab.json maps spelt tokens to ids; merges.txt has a header and
+/// then lines "left right".
 class BpeModel {
  public:
-  /// Throws ConfigError, naming file and line, when a file is missing or not of its form.
+  /// Throws ConfigError, naming file and line, if a file is missing or malformed.
   BpeModel(const std::string& vocab_file, const std::string& merge_file);
 
   /// Number of entries of the vocabulary.
   std::int64_t vocab_size() const { return vocab_size_; }
-  /// The id of a token as it is spelt in vocab.json.
+  /// The id of the token with this spelling in vocab.json; nothing if there is none.
   std::optional<std::int32_t> find(const std::string& spelt) const;
-  /// The bytes of a token; U+FFFD when `id` is none.
+  /// The bytes of a token; U+FFFD if `id` is not a token.
   std::string bytes(std::int32_t id) const;
 
-  /// Working memory of `encode`, kept by the caller from piece to piece.
+  /// Working memory of `encode`, which the caller keeps between calls. Not shared between threads.
   struct Scratch {
     struct Candidate {
       std::uint32_t rank, at;
@@ -52,8 +52,8 @@ class BpeModel {
     std::vector<Candidate> heap, fresh;
   };
 
-  /// Append the ids of one piece of text to `ids`: again and again the adjacent pair of the lowest rank is merged, all
-  /// its occurrences from left to right. A symbol that the vocabulary lacks gets id 0, as with Megatron-LM.
+  /// Appends the ids of one piece of text to `ids`: repeatedly merges the adjacent pair of lowest rank, at all its
+  /// occurrences from left to right. A symbol that is not in the vocabulary gets id 0, as in Megatron-LM.
   void encode(std::string_view piece, std::vector<std::int32_t>& ids, Scratch& scratch) const;
 
  private:
@@ -89,7 +89,7 @@ class BpeModel {
   std::vector<std::int32_t> symbol_ids_;  // symbol -> id
   std::array<std::int32_t, 256> byte_symbols_{};
   std::vector<Slot> slots_;        // pair of symbols -> merge; open addressing
-  std::vector<Merge> byte_pairs_;  // [256][256], the merges of two bytes: most of what is asked for, in little memory
+  std::vector<Merge> byte_pairs_;  // [256][256], the merges of two bytes: most lookups need only this small table
 };
 
 }  // namespace tessera::data

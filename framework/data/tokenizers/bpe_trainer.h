@@ -12,26 +12,28 @@
 
 namespace tessera::data {
 
-/// A vocabulary in the order of its ids and its merges, spelt as in GPT-2's files.
+/// A trained byte-level BPE: the vocabulary in the order of its ids, and the merges, spelt as in GPT-2's files
+/// (ByteSpelling).
 struct TrainedBpe {
   std::vector<std::string> vocabulary;  ///< 256 bytes, then merged tokens, then <|endoftext|>
   std::vector<std::pair<std::string, std::string>> merges;
 
-  /// As vocab.json and merges.txt, which also Hugging Face's tokenizers read. Throws IoError.
+  /// Writes vocab.json and merges.txt, which Hugging Face's `tokenizers` can read too. Throws IoError.
   void write(const std::string& vocab_file, const std::string& merge_file) const;
 };
 
-/// Learns a byte-level BPE: words are the pieces that GPT-2's expression cuts, and again and again the most frequent
-/// pair of neighbours becomes a token; of equally frequent pairs the one whose tokens came earlier. So the result
-/// depends on the text alone, not on its order, and is the one that Hugging Face's BpeTrainer finds.
+/// Learns a byte-level BPE: words are the pieces that GPT-2's expression cuts, and repeatedly the most frequent pair of
+/// adjacent tokens becomes a new token; of equally frequent pairs, the one whose tokens are older. So the result
+/// depends only on the counts of words, not on the order of texts, and equals that of Hugging Face's BpeTrainer.
 class BpeTrainer {
  public:
   BpeTrainer() = default;
 
-  /// Count the words of a text.
+  /// Counts the words of a text.
   void add(std::string_view text);
-  /// Merge until there are `vocab_size` tokens or no pair occurs `min_frequency` times. `progress` hears of tokens made
-  /// and wanted. Throws ConfigError when `vocab_size` has no room for the 256 bytes and the end of a document.
+  /// Merges until there are `vocab_size` tokens or no pair occurs `min_frequency` times. `progress` is called with the
+  /// numbers of tokens made and requested. Throws ConfigError if `vocab_size` is too small for the 256 bytes and the
+  /// end-of-document token.
   TrainedBpe train(std::int64_t vocab_size, std::int64_t min_frequency,
                    const std::function<void(std::int64_t, std::int64_t)>& progress = {}) const;
 

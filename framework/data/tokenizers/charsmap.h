@@ -8,19 +8,20 @@
 
 namespace tessera::data {
 
-/// The text map of a SentencePiece model, as `precompiled_charsmap` of its normalizer_spec or of tokenizer.json's
-/// normaliser `Precompiled` has it: the size of a double-array trie in bytes (32 bits, little-endian), its 32-bit
-/// units, then the replacements, each ended by a zero byte.
+/// The normalization map of a SentencePiece model, in the format of `precompiled_charsmap` in its normalizer_spec or in
+/// the normalizer `Precompiled` of tokenizer.json: the size of a double-array trie in bytes (32 bits, little-endian),
+/// its 32-bit units, then the replacements, each terminated by a zero byte.
 class CharsMap {
  public:
-  /// `blob`: the bytes, not base64. `name`: whose it is, for errors. Throws ConfigError if it is shorter than its trie
-  /// or the trie is empty or the replacements are no UTF-8.
+  /// `blob`: the decoded bytes, not base64. `name`: for error messages. Throws ConfigError if the blob is shorter than
+  /// its trie, the trie is empty, or the replacements are not UTF-8.
   CharsMap(std::string_view blob, const std::string& name);
 
-  /// `text` (UTF-8) as `tokenizers`' Precompiled normalises it (crate spm_precompiled): a grapheme cluster below six
-  /// bytes as a whole becomes the replacement of the shortest beginning that the map knows; otherwise each of its
-  /// characters does so alone. (SentencePiece itself takes the longest.) Throws ConfigError if a replacement lies
-  /// outside the blob. Stretches of ASCII are looked up by character, without clusters.
+  /// Normalizes `text` (UTF-8) as the normalizer Precompiled of `tokenizers` does (crate spm_precompiled): a grapheme
+  /// cluster of fewer than six bytes is replaced, as a whole, by the replacement of its shortest prefix in the map;
+  /// otherwise, each of its characters is replaced alone. (SentencePiece itself takes the longest prefix.) Throws
+  /// ConfigError if a replacement is outside the blob. ASCII text is looked up by character, without determining
+  /// clusters.
   std::string normalized(std::string_view text) const;
 
  private:
@@ -31,7 +32,7 @@ class CharsMap {
 
   std::vector<std::uint32_t> trie_;
   std::string replacements_, name_;
-  std::array<std::size_t, 128> ascii_{};  // where the replacement of each ASCII character begins, or `none`
+  std::array<std::size_t, 128> ascii_{};  // start of the replacement of each ASCII character, or `none`
 };
 
 }  // namespace tessera::data

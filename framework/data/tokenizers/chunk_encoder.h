@@ -15,12 +15,13 @@
 
 namespace tessera::data {
 
-/// How documents are dealt to partitions.
+/// The rule that distributes documents over partitions.
 struct Dealing {
+  /// One partition; lines in turn; blocks of lines; one partition per input.
   enum class Rule { one, turns, blocks, inputs };
   Rule rule = Rule::one;
   std::int64_t partitions = 1;
-  std::int64_t block = 1;  ///< of blocks: lines of a partition
+  std::int64_t block = 1;  ///< for blocks: lines of a partition
   std::int64_t partition_of(std::int64_t line, std::int64_t input) const {
     switch (rule) {
       case Rule::turns:
@@ -37,42 +38,42 @@ struct Dealing {
 };
 
 struct EncodingOptions {
-  std::vector<TextFormat> formats;  ///< of each input
-  std::vector<std::string> keys;    ///< of JSON lines; one empty key for plain text
+  std::vector<TextFormat> formats;  ///< one for each input
+  std::vector<std::string> keys;    ///< keys of JSON lines; a single empty key for plain text
   bool append_eod = false;
-  bool lists_only = false;  ///< sentence splitting is asked for, so that a single string is refused
-  bool skip_bad = false;    ///< continue behind a document that cannot be encoded
+  bool lists_only = false;  ///< sentence splitting is requested: a value that is a single string is an error
+  bool skip_bad = false;    ///< skip documents that cannot be encoded and continue
   Dealing dealing;
 };
 
-/// What became of a chunk.
+/// The result of encoding a chunk.
 struct EncodedChunk {
-  /// For one partition and one key, as IndexedDatasetBuilder::add_documents takes it.
+  /// The documents of one partition and key, in the form of IndexedDatasetBuilder::add_documents.
   struct Output {
     std::vector<std::byte> tokens;
     std::vector<std::int32_t> lengths, sequences;
   };
   struct Bad {
-    std::int64_t line = 0;  ///< from the chunk's beginning, from 0
+    std::int64_t line = 0;  ///< line in the chunk, from 0
     std::string what;
   };
   static constexpr std::size_t most_bad_told = 5;
 
   std::vector<Output> outputs;  ///< [partitions][keys]
   std::int64_t documents = 0, lines = 0, skipped = 0;
-  std::vector<Bad> bad;  ///< the first of those skipped, or the one at which encoding stopped
+  std::vector<Bad> bad;  ///< the first skipped documents, or the document at which encoding stopped
   void clear();
 };
 
-/// Turns chunks of text into tokens. One for each thread.
+/// Encodes chunks of text. Each thread needs its own. `tokenizer` and `options` must outlive it.
 class ChunkEncoder {
  public:
   ChunkEncoder(const Tokenizer& tokenizer, const EncodingOptions& options);
-  /// Never throws for what the text holds: see EncodedChunk::bad.
+  /// Encodes `chunk` into `out`. Does not throw for errors in the text; it reports them in EncodedChunk::bad.
   void encode(const TextChunk& chunk, EncodedChunk& out);
 
  private:
-  // How much there was of an output before a document, so that a document that fails half-way leaves nothing.
+  // Sizes of an output before a document, to remove a document that fails halfway.
   struct Mark {
     explicit Mark(const EncodedChunk::Output& of)
         : tokens(of.tokens.size()), lengths(of.lengths.size()), sequences(of.sequences.size()) {}
@@ -94,7 +95,7 @@ class ChunkEncoder {
 
   const Tokenizer& tokenizer_;
   const EncodingOptions& options_;
-  std::size_t item_;  // bytes of a token
+  std::size_t item_;  // bytes of a token in the output
   std::unique_ptr<Tokenizer::Encoder> encoder_;
   JsonLine json_;
   std::vector<std::int32_t> ids_;

@@ -9,17 +9,17 @@
 
 namespace tessera::data {
 
-/// Byte-pair encoding as `tiktoken` does it: each token is a byte string with a rank, and of adjacent parts those are
-/// joined first whose bytes together have the lowest rank, the leftmost of equal ones.
+/// Byte-pair encoding as in `tiktoken`: each token is a byte string with a rank. Repeatedly joins the two adjacent
+/// parts whose concatenation has the lowest rank, the leftmost of equal ones.
 class RankedBytes {
  public:
-  /// Gives `token` the next rank, counted from 0. False if it is there already.
+  /// Adds `token` with the next rank, counted from 0. Returns false if it exists already.
   bool add(const std::string& token);
   std::size_t size() const { return tokens_.size(); }
   const std::string& token(std::size_t rank) const { return *tokens_[rank]; }
 
-  /// Appends the ranks of `word`, each plus `shift`. Throws ConfigError if a byte is not a token; `name`: whose
-  /// vocabulary.
+  /// Appends the ranks of `word` to `ids`, each plus `shift`. Throws ConfigError if a byte of the word is not a token;
+  /// `name` names the vocabulary in the message.
   void encode(std::string_view word, std::int32_t shift, const std::string& name, std::vector<std::int32_t>& ids) const;
 
  private:

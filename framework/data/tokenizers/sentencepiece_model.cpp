@@ -113,7 +113,7 @@ std::int32_t SentencePieceModel::eos() const { return library_->processor.eos_id
 std::string SentencePieceModel::spelling(std::int32_t id) const { return library_->processor.IdToPiece(id); }
 
 std::optional<std::int32_t> SentencePieceModel::find(const std::string& spelling) const {
-  const auto id = library_->processor.PieceToId(spelling);  // that of the unknown piece when there is none
+  const auto id = library_->processor.PieceToId(spelling);  // the id of the unknown piece if there is no such piece
   return id >= 0 && id < pieces() && this->spelling(id) == spelling ? std::optional(id) : std::nullopt;
 }
 

@@ -13,33 +13,34 @@
 
 namespace tessera::data {
 
-/// How conversations become tokens, and of which tokens the loss counts.
+/// How conversations are encoded, and which tokens count in the loss.
 struct SftFormat {
   /// nemotron-h-aligned, nemotron-nano-v2, identity or default: Megatron-LM's `--sft-tokenizer-prompt-format`.
   std::string prompt_format = "nemotron-h-aligned";
-  /// Template of the format `default`: its text or the name of its file; null: the tokenizer's own.
+  /// Chat template for the format `default`: its text or the path of its file; null: the tokenizer's own template.
   std::optional<std::string> chat_template;
-  /// Null: as in Megatron-LM, where the loss counts all tokens with the format `default` and answers with the others.
+  /// Only tokens of answers count in the loss. Null: as in Megatron-LM, where all tokens count for the format
+  /// `default`, and answers for the others.
   std::optional<bool> answers_only;
 };
 
-/// Megatron-LM's SFTTokenizer: a conversation to ids and targets. Const and safe to share between threads.
+/// Megatron-LM's SFTTokenizer: encodes a conversation to ids and targets. Const and thread-safe.
 class SftTokenizer {
  public:
-  static constexpr std::int32_t ignored = -1;  ///< target of a token that is not learnt; -100 in Megatron-LM
+  static constexpr std::int32_t ignored = -1;  ///< target of a token without loss; -100 in Megatron-LM
 
-  /// Throws ConfigError if there is no tokenizer, format or template of this name, if the template is not implemented,
-  /// or if the tokenizer lacks the format's padding token. `tokenizer` must outlive it.
+  /// Throws ConfigError if `tokenizer` is null, a format or template of this name does not exist, the template is not
+  /// implemented, or the tokenizer lacks the format's padding token. `tokenizer` must outlive this object.
   SftTokenizer(const Tokenizer* tokenizer, const SftFormat& format);
   ~SftTokenizer();
 
   /// The id that pads samples; targets that are equal to it are masked.
   std::int32_t pad() const { return pad_; }
 
-  /// Append the ids of `conversation`, an array of messages, to `tokens`, and to `targets` the same ids, or `ignored`
-  /// for tokens of prompts. Throws ConfigError if the template refuses the conversation, if a role is unknown, an
-  /// answer is empty or follows neither user nor tool, or if the template renders a message differently alone than in
-  /// the conversation, so that its tokens cannot be told apart.
+  /// Appends the ids of `conversation`, an array of messages, to `tokens`, and to `targets` the same ids, or `ignored`
+  /// for tokens without loss. Throws ConfigError if the template rejects the conversation, if a role is unknown, an
+  /// answer is empty or follows neither user nor tool, or if the template renders a message alone differently than in
+  /// the conversation, so that its tokens cannot be identified.
   void encode(const nlohmann::ordered_json& conversation, std::vector<std::int32_t>& tokens,
               std::vector<std::int32_t>& targets) const;
 
@@ -57,11 +58,11 @@ class SftTokenizer {
   std::unique_ptr<ChatTemplate> template_;
   ChatTemplateInput input_;
   Loss loss_ = Loss::all;
-  std::size_t answer_prefix_ = 0;  // tokens of an answer's beginning that are not learnt
+  std::size_t answer_prefix_ = 0;  // tokens at the beginning of an answer that have no loss
   std::int32_t pad_ = 0;
   std::string eos_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Tokenizer::Encoder>> idle_;  // encoders that no thread uses
+  mutable std::vector<std::unique_ptr<Tokenizer::Encoder>> idle_;  // encoders that no thread is using
 };
 
 }  // namespace tessera::data

@@ -11,18 +11,18 @@
 
 namespace tessera::data {
 
-/// Words that were encoded recently, with their ids: text repeats its words, and merging a word costs much more than
-/// finding it. A cache of 3 MiB that forgets: a new word takes the slot of an old one. Belongs to one thread.
+/// A cache of recently encoded words with their ids: text repeats its words, and merging a word costs much more than a
+/// lookup. It has 3 MiB; a new word replaces an old one. Must not be shared between threads.
 class WordCache {
  public:
   static constexpr std::size_t longest_word = 64;  ///< in bytes
-  static constexpr std::size_t short_ids = 4;      ///< find_short() writes as many ids, whatever it finds
+  static constexpr std::size_t short_ids = 4;      ///< find_short() always writes this many ids, whatever it finds
 
   WordCache() : short_(short_sets), long_(long_slots) {}
   static bool takes(std::string_view word) { return word.size() <= longest_word; }
 
-  /// The key of a word of at most 15 bytes: its bytes, zeros, its size. `readable`: bytes that may be read from
-  /// word.data() on, at least word.size().
+  /// The key of a word of at most 15 bytes: its bytes, zeros, its size. `readable`: number of bytes that may be read
+  /// from word.data() on, at least word.size().
   struct Key {
     std::uint64_t low = 0, high = 0;
     bool operator==(const Key& other) const { return low == other.low && high == other.high; }
@@ -30,21 +30,22 @@ class WordCache {
   static bool is_short(std::size_t size) { return size < 16; }
   static Key key_of(std::string_view word, std::size_t readable);
 
-  /// Where a short word is looked up; the processor begins to fetch it. Doing this for some words before find_short()
-  /// hides the time that memory takes.
+  /// The table position of a short word, which the processor begins to prefetch. Calling this for some words before
+  /// find_short() hides the memory latency.
   std::size_t prepare(const Key& key) const {
     const auto set = set_of(key);
     __builtin_prefetch(&short_[set]);
     return set;
   }
-  /// Write the ids of a short word to out[0 .. short_ids); the return value says how many of them count. 0: not known.
+  /// Writes the ids of a short word to out[0 .. short_ids). Returns how many of them are valid; 0: the word is not in
+  /// the cache.
   std::size_t find_short(const Key& key, std::size_t prepared, std::int32_t* out) const;
-  /// The ids of any other word that takes() allows; empty: not known. Valid until the next remember().
+  /// The ids of a longer word that takes() allows; empty: not in the cache. Valid until the next remember().
   std::span<const std::int32_t> find(std::string_view word) const;
-  /// Append the ids of any word that takes() allows to `ids`; false: not known. For callers that look up one word at a
-  /// time.
+  /// Appends the ids of any word that takes() allows to `ids`; returns false if it is not in the cache. For callers
+  /// that look up one word at a time.
   bool append(std::string_view word, std::vector<std::int32_t>& ids) const;
-  /// Words of too many ids are not kept.
+  /// Stores a word with its ids. Words with too many ids are not stored.
   void remember(std::string_view word, std::span<const std::int32_t> ids);
 
  private:
@@ -78,7 +79,7 @@ inline WordCache::Key WordCache::key_of(std::string_view word, std::size_t reada
   if (readable >= 16) {
     std::memcpy(&key.low, word.data(), 8);
     std::memcpy(&key.high, word.data() + 8, 8);
-    // Little-endian: the bytes behind the word are the upper ones.
+    // Little-endian: the bytes after the word are the upper ones.
     key.low &= size >= 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << (8 * size)) - 1;
     key.high &= size <= 8 ? 0 : (std::uint64_t{1} << (8 * (size - 8))) - 1;
   } else {

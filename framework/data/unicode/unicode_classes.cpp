@@ -29,7 +29,7 @@ std::size_t end_of_run(const UnicodeClasses& classes, std::string_view text, std
   return at;
 }
 
-// 's 't 'm 'd 're 've 'll; 0 when there is none.
+// Length of 's 't 'm 'd 're 've 'll; 0 if there is none.
 std::size_t contraction(std::string_view text, std::size_t at) {
   const auto rest = text.substr(at + 1, 2);
   if (rest.empty()) return 0;

@@ -10,13 +10,13 @@
 
 namespace tessera::data {
 
-/// What GPT-2's pre-tokenizer tells apart: \p{L}, \p{N}, \s and the rest.
+/// The character classes of GPT-2's pre-tokenizer: \p{L}, \p{N}, \s and all others.
 enum class UnicodeClass : std::uint8_t { other, letter, number, space };
 
 /// The class of every code point: two bits each, 272 kB.
 class UnicodeClasses {
  public:
-  /// v18: as Python's module `regex` has it.
+  /// v18: the version of Python's module `regex`.
   explicit UnicodeClasses(unicode::Version version = unicode::Version::v18);
   UnicodeClass of(char32_t code) const {
     return static_cast<UnicodeClass>((bits_[code >> 2U] >> (2 * (code & 3U))) & 3U);
@@ -30,14 +30,14 @@ class UnicodeClasses {
 ///
 ///     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 ///
-/// A byte that is not UTF-8 counts as a character of class `other`.
+/// A byte that is not UTF-8 is treated as a character of class `other`.
 std::size_t next_piece(const UnicodeClasses& classes, std::string_view text, std::size_t at);
 
 namespace detail {
 
 std::size_t next_piece_of_any_kind(const UnicodeClasses& classes, std::string_view text, std::size_t at);
 
-/// How many of the 8 bytes, from the lowest on, are letters of ASCII.
+/// Number of the 8 bytes, from the lowest on, that are consecutive ASCII letters.
 inline std::size_t leading_ascii_letters(std::uint64_t bytes) {
   constexpr std::uint64_t ones = 0x0101010101010101U, tops = 0x80 * ones;
   const auto lower = (bytes | (0x20 * ones)) & ~tops;

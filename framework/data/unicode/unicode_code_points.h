@@ -12,7 +12,7 @@ namespace tessera::data::unicode {
 
 inline constexpr char32_t end_of_code_points = 0x110000;
 
-/// A value for each code point, in pages of 128; equal pages are kept once.
+/// A table with a value for each code point, in pages of 128; equal pages are stored once.
 template <class Value>
 class CodePointTable {
  public:
@@ -29,7 +29,7 @@ class CodePointTable {
     }
   }
 
-  /// The value of `code`; Value{} for what is no code point.
+  /// The value of `code`; Value{} if it is not a code point.
   Value of(char32_t code) const {
     return code < end_of_code_points ? values_[page_[code / page_size] * page_size + code % page_size] : Value{};
   }
@@ -49,7 +49,7 @@ class CodePointSet {
   CodePointTable<std::uint8_t> table_;
 };
 
-/// General_Category. cn, not assigned, is also the answer for what is no code point.
+/// General_Category. Numbers that are not code points have cn (not assigned).
 enum class Category : std::uint8_t {
   cn,
   lu,
@@ -83,8 +83,8 @@ enum class Category : std::uint8_t {
   co
 };
 
-/// Whose categories: v14 of Python 3.11's `unicodedata`; v16 of the regular expressions of `tokenizers` 0.23
-/// (Oniguruma) and of `tiktoken` 0.14 (fancy-regex); v18 of Python's `regex` 2026.11.
+/// Unicode version of the categories: v14 of Python 3.11's `unicodedata`; v16 of the regular expressions of
+/// `tokenizers` 0.23 (Oniguruma) and of `tiktoken` 0.14 (fancy-regex); v18 of Python's `regex` 2026.11.
 enum class Version : std::uint8_t { v14, v16, v18 };
 
 /// Made at the first call for its version; safe to share between threads.
@@ -126,7 +126,7 @@ const CodePointSet& property(Property which);
 
 /// UTF-8 to code points; a byte that is not UTF-8 becomes end_of_code_points + its value, which no table knows.
 std::u32string to_code_points(std::string_view text);
-/// The opposite: such bytes come back as they were.
+/// The inverse: such code points become their bytes again.
 std::string from_code_points(std::u32string_view codes);
 void append_code_point(std::string& text, char32_t code);
 

@@ -6,8 +6,8 @@
 
 namespace tessera::flags {
 
-/// What Megatron-LM's validation derives of its arguments and changes in them: `arguments` comes as parsed and goes as
-/// validated. `recipe` fits `world` processes. Each rule is one entry of a list, by its name in docs/rules.md.
+/// Applies Megatron-LM's validation (validate_args) to `arguments`, which are as parsed on input and as validated on
+/// return. `recipe` fits `world` ranks. Each rule is one entry of a list, with its name in docs/rules.md.
 void validate_arguments(const recipe::Recipe& recipe, std::int64_t world, nlohmann::json& arguments);
 
 }  // namespace tessera::flags

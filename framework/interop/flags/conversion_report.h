@@ -10,8 +10,8 @@ namespace tessera::flags {
 /// How many flags have each status, in the order of FlagStatus.
 std::vector<std::size_t> count_by_status(const std::vector<ConvertedFlag>& flags);
 
-/// The line that starts the same training here, as the script starts it there; empty when there is no launch. `recipe`
-/// is the file that was written.
+/// The command that starts the same training with Tessera, in the way the script starts it; empty if there is no
+/// launch. `recipe` is the file that was written.
 std::string start_line(const Source& source, const std::string& recipe);
 
 /// report.json: {source, kind, from, from_why, launcher: {name, program, options, start, environment},
@@ -21,13 +21,14 @@ std::string start_line(const Source& source, const std::string& recipe);
 std::string report_json(const Source& source, const std::string& file, const std::string& recipe,
                         const options::Report& report);
 
-/// The same for people: one line a flag, and the counts. Ignored flags are only listed when `verbose`.
+/// The report for people: one line per flag, and the counts. Ignored flags are listed only if `verbose`.
 std::string report_table(const Source& source, bool verbose);
 
-/// What the script leaves to its caller and flags of the recipe use, a line each, with the option that gives it.
+/// The values that the script leaves to its caller and that flags of the recipe use, one line each, with the option
+/// that sets it.
 std::vector<std::string> caller_values(const Source& source);
 
-/// The lines at the head of a written recipe: where it is from, how to start it, what is to be filled in.
+/// The lines at the head of a written recipe: its source, how to start it, which values to fill in.
 std::vector<std::string> head_of(const Source& source, const std::string& file, const std::string& recipe);
 
 }  // namespace tessera::flags

@@ -8,25 +8,26 @@
 
 namespace tessera::flags {
 
-/// What a row of a flag table comes to, whatever value the flag has.
+/// Status of a row of a flag table, independent of the flag's value.
 enum class RowStatus {
-  runs,     ///< it sets options that are built, or that change nothing whatever they are
+  runs,     ///< it sets implemented options, or options that never change anything
   ignored,  ///< dropping it changes no result
-  planned,  ///< a value that changes something is refused by name until its option is built
+  planned,  ///< a value that changes something is refused until its option is implemented
   refused   ///< the converter stops at it
 };
 std::string word_of(RowStatus status);
 RowStatus status_of(const FlagRow& row, const options::Facts& facts);
 
-/// How many flags of `table` have which status.
+/// Number of flags of `table` with each status.
 std::map<RowStatus, int> count_by_status(const FlagTable& table, const options::Facts& facts);
 
-/// docs/flags.md as text: the flags of every table of mappings/flags/ with what they become and why, and how many have
-/// which status. Of a table with a base only what differs from that is listed; its counts have all.
+/// The text of docs/flags.md: the flags of every table of mappings/flags/, their conversion and its reason, and the
+/// number of flags with each status. For a table with a base, only differences from the base are listed; its counts
+/// include all flags.
 std::string flags_page(const options::Facts& facts, const options::Mappings& mappings);
 
-/// What the tables say of one flag, a block of lines for those that say the same; `flag` is "--adam-beta2", or the
-/// name of its argument, "adam_beta2". Throws ConfigError with the nearest flag when there is none.
+/// Describes one flag in all tables, one block of lines for tables with the same row. `flag` is "--adam-beta2", or the
+/// name of its argument, "adam_beta2". Throws ConfigError with the nearest flag if there is none.
 std::string flag_details(const std::string& flag, const options::Facts& facts, const options::Mappings& mappings);
 
 }  // namespace tessera::flags

@@ -7,15 +7,15 @@
 
 namespace tessera::flags {
 
-/// A recipe in another program's flags.
+/// A recipe expressed as another program's flags.
 struct WrittenFlags {
-  std::vector<GivenFlag> flags;        ///< in the order of the table; `at` says which option each is from
-  std::vector<options::Finding> lost;  ///< options that say something which no flag of the table says
+  std::vector<GivenFlag> flags;        ///< in the order of the table; `at` names the option that each comes from
+  std::vector<options::Finding> lost;  ///< options that no flag of the table can express
 };
 
-/// The fewest flags of `table` that repeat `resolved`, a recipe with every option: read back through the table they
-/// give the same options. An option that is null is left to its default, which is theirs too. Options that only tell
-/// how results are computed or shown here (`ours`, "group.key") are passed over.
+/// The smallest set of flags of `table` that repeats `resolved`, a recipe with every option: read back through the
+/// table, they give the same options. An option that is null is left to its default, which is also the other program's.
+/// Options in `ours` ("group.key"), which only control how Tessera computes or displays results, are skipped.
 WrittenFlags write_flags(const options::Value& resolved, const FlagTable& table, const options::Facts& facts,
                          const std::vector<std::string>& ours);
 

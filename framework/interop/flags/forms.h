@@ -6,27 +6,28 @@
 
 namespace tessera::flags {
 
-/// The shapes in which recipes are kept as YAML.
+/// The forms of recipes in YAML.
 enum class RecipeForm {
-  none,           ///< nothing that is known; read as flat, which tells what is wrong
-  flat,           ///< our own: groups named training_config, model_config, ...
-  core_ms,        ///< the same with words that only MindSpeed-Core-MS has: its defaults hold
-  nested,         ///< MindSpeed-Core-MS's train_config, accelerate_config, model_config.llm
-  br_master,      ///< the --yaml-cfg file of MindSpeed-Core-MS's branch br_master
-  megatron_yaml,  ///< the --yaml-cfg file of Megatron-LM: language_model, model_parallel, the rest beside them
-  model_args      ///< MODEL_ARGS of Megatron-LM's functional tests: flags, not a recipe
+  none,       ///< unknown; read as flat, which reports the mistakes
+  flat,       ///< our own: groups named training_config, model_config, ...
+  core_ms,    ///< flat, with words that only MindSpeed-Core-MS has: its defaults apply
+  nested,     ///< MindSpeed-Core-MS's train_config, accelerate_config, model_config.llm
+  br_master,  ///< the --yaml-cfg file of MindSpeed-Core-MS's branch br_master
+  /// The --yaml-cfg file of Megatron-LM: groups language_model and model_parallel, other keys at the top level.
+  megatron_yaml,
+  model_args  ///< MODEL_ARGS of Megatron-LM's functional tests: flags, not a recipe
 };
 
-/// What `tree` is, told by its keys.
+/// The form of `tree`, detected by its keys.
 RecipeForm form_of(const options::Value& tree, const options::Mappings& mappings);
-/// "a nested recipe of MindSpeed-Core-MS".
+/// Description of a form: "a nested recipe of MindSpeed-Core-MS".
 std::string words_for(RecipeForm form);
 
-/// `tree`, whatever its form, as a tree of our groups; each value keeps its place in the user's file. Of arguments in
-/// YAML the flags tell what became of each. What is wrong or left out goes to `report`, also that model_args is no
-/// recipe.
+/// Converts `tree`, of any form, to a tree of our groups; each value keeps its position in the user's file. For
+/// arguments in YAML, the result of each is in `flags`. Mistakes and dropped keys go to `report`, also if the form is
+/// model_args, which is not a recipe.
 ///
-/// What --set says may be laid on `tree` before, in its own form or in ours, or on the result.
+/// Values of --set may be applied to `tree` before, in its own form or in ours, or to the result.
 Conversion read_any(const options::Value& tree, const options::Mappings& mappings, const options::Facts& facts,
                     options::Report& report);
 

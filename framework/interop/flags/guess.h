@@ -6,14 +6,14 @@
 
 namespace tessera::flags {
 
-/// Whose flags a launch has, and what shows that.
+/// The program whose flags a launch has, and the reason.
 struct Guess {
-  std::string table;  ///< what --from calls it: "mindspeed-llm"
+  std::string table;  ///< name for --from: "mindspeed-llm"
   std::string why;    ///< "--ai-framework is MindSpeed-LLM's"
 };
 
-/// Tell by the flags, the launcher and the program. First what shows it by itself (mappings/sources.yaml); then the
-/// table that knows most of the flags, which is the usual one where several know equally many.
+/// Guesses the program from the flags, the launcher and the program file: first by unique marks
+/// (mappings/sources.yaml); then the table that has most of the flags, FlagTable::usual if several have equally many.
 Guess guess_source(const Launch& launch, const options::Mappings& mappings);
 
 }  // namespace tessera::flags

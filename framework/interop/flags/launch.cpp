@@ -91,7 +91,7 @@ class ScriptReader {
       if (table_.trains(launch.program))
         out.push_back(std::move(launch));
       else if (launch.program[0] == '$' && launch.program.find('/') == std::string::npos && launch.flags.size() > 1)
-        perhaps.push_back(std::move(launch));  // nobody knows what it is
+        perhaps.push_back(std::move(launch));  // it is unknown whether this is a training
       else
         others_.insert(launch.program);
     }

@@ -9,14 +9,14 @@
 
 namespace tessera::flags {
 
-/// mappings/launchers/launchers.yaml: programs that start others.
+/// mappings/launchers/launchers.yaml: programs that start other programs.
 ///
-///     launchers: {name: row}     the one that starts the training; a name may have several words, "accelerate launch"
-///     before: {name: row}        what may stand before it
-///     programs: {training: [pattern], not: [pattern]}     what counts as a training
+///     launchers: {name: row}     programs that start the training; a name may have several words, "accelerate launch"
+///     before: {name: row}        programs that may precede them
+///     programs: {training: [pattern], not: [pattern]}     program names that are, or are not, a training
 ///
-/// A row: `bare`, options that take no word, all others take one; `two`, options that take two; `words`, how many words
-/// that are no options stand before the program.
+/// A row: `bare`, options without a value, all others have one; `two`, options with two values; `words`, the number of
+/// positional arguments before the program.
 class LauncherTable {
  public:
   explicit LauncherTable(const options::Mappings& mappings);
@@ -30,8 +30,8 @@ class LauncherTable {
 
   /// Whether a program of this name, "examples/pretrain_gpt.py", trains.
   bool trains(const std::string& program) const;
-  /// The row whose name the words from `at` on begin with, "python3 -m torch.distributed.run" in any spelling; null
-  /// when there is none. `at` goes behind the name.
+  /// The row whose name matches the words from `at` on, "python3 -m torch.distributed.run" in any spelling; null if
+  /// there is none. `at` is moved past the name. Owned by this object.
   const Row* find(const std::vector<std::string>& words, std::size_t& at) const;
 
  private:
@@ -39,7 +39,7 @@ class LauncherTable {
   std::vector<std::string> training_, others_;
 };
 
-/// The launch that a program's start is. Without `program` when it is none.
+/// Converts the start of a program to a launch; its `program` is empty if it is not a training launch.
 Launch launch_of(const shell::StartedProgram& run, const std::vector<std::string>& files, const LauncherTable& table,
                  options::Report& report);
 

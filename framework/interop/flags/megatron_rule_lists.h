@@ -2,8 +2,8 @@
 
 #include "framework/interop/flags/megatron_rules.h"
 
-// The parts of megatron_rules(), a file each: Megatron-LM's checks of its arguments, in the order in which it makes
-// them within a part. Each list is constructed once and lives as long as the program.
+// The parts of megatron_rules(), one source file each: Megatron-LM's checks of its arguments, within a part in the
+// order in which Megatron-LM makes them. Each list is made once and lives as long as the program.
 
 namespace tessera::flags {
 

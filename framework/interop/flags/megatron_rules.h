@@ -8,32 +8,33 @@
 
 namespace tessera::flags {
 
-/// A command line of Megatron-LM as its rules look at it: a flag given twice counts once, with its last values.
+/// A command line of Megatron-LM, as its rules access it: if a flag is given twice, the last values count.
 class AskedFlags {
  public:
-  /// `world`: processes of the run; 0: not known.
+  /// `world`: number of ranks; 0: unknown.
   AskedFlags(const std::vector<GivenFlag>& flags, std::int64_t world);
 
   bool has(const std::string& flag) const { return given_.count(flag) > 0; }
   bool any(const std::vector<const char*>& flags) const;
-  /// Its value, or what its absence means.
+  /// The value of `flag`; `otherwise` if it is not given.
   std::string word(const std::string& flag, const std::string& otherwise = "") const;
   std::vector<std::string> words(const std::string& flag) const;
-  /// Throws NotKnown for a value that is not a number: ${NAME}.
+  /// The value of `flag` as a number; `otherwise` if it is not given. Throws NotKnown if the value is not a number,
+  /// such as ${NAME}.
   std::int64_t number(const std::string& flag, std::int64_t otherwise) const;
   double real(const std::string& flag, double otherwise) const;
   const GivenFlag* find(const std::string& flag) const;
-  std::int64_t world() const;  ///< throws NotKnown
+  std::int64_t world() const;  ///< throws NotKnown if unknown
   struct NotKnown {};
 
-  // What several rules ask.
+  // Values that several rules use.
   std::int64_t tensor() const { return number("--tensor-model-parallel-size", 1); }
   std::int64_t pipeline() const { return number("--pipeline-model-parallel-size", 1); }
   std::int64_t context() const { return number("--context-parallel-size", 1); }
   std::int64_t experts_cut() const { return number("--expert-model-parallel-size", 1); }
   std::int64_t replicas() const;
   std::int64_t layers() const { return number("--num-layers", number("--encoder-num-layers", 0)); }
-  std::int64_t counted_layers() const;  ///< with embedding and loss where these count as layers
+  std::int64_t counted_layers() const;  ///< including embedding and loss if they count as layers
   std::int64_t experts() const { return number("--num-experts", 0); }
   std::string positions() const;
   bool rotary_fusion() const { return positions() == "rope" && !has("--no-rope-fusion"); }
@@ -48,25 +49,26 @@ class AskedFlags {
   std::int64_t world_;
 };
 
-/// A rule of Megatron-LM that its way of doing things makes, and ours does not: it refuses a command line, never a
-/// recipe.
+/// A rule of Megatron-LM that follows from its implementation and does not apply to Tessera: it rejects a command line,
+/// never a recipe.
 struct MegatronRule {
-  const char* name;                ///< its id in docs/rules.md
-  std::vector<const char*> flags;  ///< that it looks at; the first one given is pointed at
+  const char* name;                ///< id in docs/rules.md
+  std::vector<const char*> flags;  ///< flags that it reads; the error names the first given one
   bool (*broken)(const AskedFlags& a);
-  const char* message;  ///< what does not go together
+  const char* message;  ///< what is incompatible
   const char* advice;   ///< what to do
 };
 
+/// All rules. The list lives as long as the program.
 const std::vector<MegatronRule>& megatron_rules();
 
-/// The source of a finding about a flag that is missing.
+/// Origin of a finding about a missing flag.
 constexpr const char* no_flag = "the command line";
 
-/// Report each rule at which Megatron-LM core_v0.12.1 itself would have stopped before it built anything: by the checks
-/// of its arguments, of the configuration made of them, or of the first step's size. A rule about a value that is not
-/// known (${NAME}) is not asked, nor one about processes when `world` is 0. Rules that a recipe has too are those of
-/// recipe/rules.h. Source: core_v0.12.1, megatron/training/arguments.py,
+/// Reports each rule at which Megatron-LM core_v0.12.1 itself would stop before building anything: in the checks of its
+/// arguments, of the configuration made from them, or of the size of the first step. A rule about an unknown value
+/// (${NAME}) is not checked, nor a rule about the number of ranks if `world` is 0. Rules that also apply to recipes are
+/// in recipe/rules.h. Source: core_v0.12.1, megatron/training/arguments.py,
 /// megatron/core/transformer/transformer_config.py.
 void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t world, options::Report& report);
 

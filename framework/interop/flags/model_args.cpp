@@ -56,7 +56,7 @@ void add_flags(Launch& launch, const options::Value& arguments) {
   }
 }
 
-/// The part of `words` from `at` that stands for something unknown: "${NAME}", "$NAME", "$4", "$(words)".
+/// The part of `words` from `at` that denotes an unknown value: "${NAME}", "$NAME", "$4", "$(words)".
 std::string unknown_at(const std::string& words, std::size_t at) {
   if (at + 1 >= words.size()) return "";
   const char next = words[at + 1];
@@ -79,7 +79,7 @@ void list_unknowns_of(const GivenFlag& flag, std::vector<UnknownValue>& unknowns
   for (const auto& value : flag.values)
     for (auto at = value.find('$'); at != std::string::npos; at = value.find('$', at + 1)) {
       const auto name = unknown_at(value, at);
-      if (name.empty() || name.compare(0, 3, "$((") == 0) continue;  // what it is made of follows
+      if (name.empty() || name.compare(0, 3, "$((") == 0) continue;  // its parts follow
       auto known = std::find_if(unknowns.begin(), unknowns.end(), [&name](const auto& u) { return u.name == name; });
       if (known == unknowns.end()) known = unknowns.insert(unknowns.end(), {name, {}, flag.at});
       if (std::find(known->used_by.begin(), known->used_by.end(), flag.flag) == known->used_by.end())

@@ -6,11 +6,11 @@
 
 namespace tessera::flags {
 
-/// docs/options.md as text: one table a group, with the type that an option belongs to, its other names
-/// and the foreign flags that lead to it; at the end what is planned.
+/// The text of docs/options.md: one table per group, with the type that an option belongs to, its aliases and the flags
+/// of other programs that set it; at the end the options not implemented yet.
 std::string options_page(const options::Facts& facts, const FlagTable& flags);
 
-/// The foreign flags that lead to `key`, "optimizer_config.betas".
+/// The flags of the table that set `key`, "optimizer_config.betas".
 std::vector<std::string> flags_to(const FlagTable& flags, const std::string& key);
 
 }  // namespace tessera::flags

@@ -4,9 +4,9 @@
 
 namespace tessera::flags {
 
-/// A number as Python's int() and float() read it, in the spelling of YAML: "183_105" is 183105, " 1e-5 " is 1e-5.
-/// Blanks around the word and single underscores between digits are taken out. Any other word, and a word that is no
-/// number, comes back as it is.
+/// Converts a number that Python's int() or float() reads to the spelling of YAML: "183_105" to 183105, " 1e-5 " to
+/// 1e-5. Blanks around the word and single underscores between digits are removed. Any other word is returned
+/// unchanged.
 std::string python_number(const std::string& word);
 
 }  // namespace tessera::flags

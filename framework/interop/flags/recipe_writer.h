@@ -8,26 +8,25 @@
 
 namespace tessera::flags {
 
-/// What stands around the options of a recipe that is written for people.
+/// The comments and the base of a recipe that is written for people.
 struct RecipeText {
-  std::vector<std::string> head;                     ///< comment lines above all, without their #
-  std::string base;                                  ///< the recipe it builds upon; empty: none
-  std::map<std::string, std::string> comments = {};  ///< "group.key" -> what stands beside it
-  /// Lines of a group that are written as comments: "group.key" -> why.
+  std::vector<std::string> head;                     ///< comment lines at the top, without #
+  std::string base;                                  ///< the recipe for `base:`; empty: none
+  std::map<std::string, std::string> comments = {};  ///< "group.key" -> comment beside the option
+  /// Options that are written as comments: "group.key" -> reason.
   std::map<std::string, std::string> shut = {};
-  std::vector<std::string> tail = {};  ///< comment lines below all
+  std::vector<std::string> tail = {};  ///< comment lines at the end
 };
 
-/// The options of `tree` that say something else than `base` or, where that says nothing, than the default of the
-/// type that is chosen. Groups and options that `facts` does not have are kept.
+/// The options of `tree` whose values differ from `base` or, where `base` has no value, from the default of the chosen
+/// type. Groups and options that are not in `facts` are kept.
 options::Value what_differs(const options::Value& tree, const options::Value& base, const options::Facts& facts);
 
-/// `tree` as a recipe that a person would write: groups in the order in which one thinks of a run (model, cut,
-/// training, optimizer, data), options in the order of their declaration, values in their shortest form. ${NAME} stays
-/// the environment's.
+/// Writes `tree` as a recipe for people: groups in the order model, parallel layout, training, optimizer, data; options
+/// in the order of their declaration; values in their shortest form. ${NAME} is written unchanged.
 std::string write_recipe(const options::Value& tree, const options::Facts& facts, const RecipeText& around);
 
-/// Paths become variables that have them as usual values: data_path: ${DATA_PATH:-corpus/text_document}.
+/// Replaces paths by environment variables with the paths as defaults: data_path: ${DATA_PATH:-corpus/text_document}.
 void make_paths_variables(options::Value& tree);
 
 }  // namespace tessera::flags

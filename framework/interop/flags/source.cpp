@@ -58,7 +58,7 @@ std::size_t end_of_unknown(const std::string& words, std::size_t at) {
   return end;
 }
 
-/// The variable that stands for an unknown as a script has it: "${NAME}", "$4", "$(date)".
+/// The variable that replaces an unknown value of a script: "${NAME}", "$4", "$(date)".
 std::string variable_of(const std::string& unknown, const std::string& option) {
   const bool braces = unknown.size() > 3 && unknown[1] == '{';
   const auto inside = braces ? unknown.substr(2, unknown.size() - 3) : unknown.substr(1);

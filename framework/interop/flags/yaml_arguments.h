@@ -4,21 +4,22 @@
 
 namespace tessera::flags {
 
-/// A --yaml-cfg file of Megatron-LM or of MindSpeed-Core-MS's branch br_master: their arguments by name, those of a
-/// layer in the group language_model, those of the cut in model_parallel, the rest at the top. Each is taken for the
-/// flag that gives it, so their defaults hold and what became of each is in the flags. true of a bare flag gives it,
-/// false of one that switches off; null and empty text say nothing. Groups of ours that stand beside are laid on top.
+/// Converts a --yaml-cfg file of Megatron-LM or of MindSpeed-Core-MS's branch br_master: arguments by name, those of a
+/// layer in the group language_model, those of the parallel layout in model_parallel, the others at the top level. Each
+/// argument is converted as the flag that sets it, so the program's defaults apply, and the conversion of each is in
+/// `flags`. true gives a bare flag, false gives a flag that switches off; null and empty text mean not given. Our own
+/// groups in the file override the result.
 ///
-/// mappings/recipes/arguments.yaml has, for each program, the flag table, which names stand in which group, and
-/// `marks`: names that no other program knows; `names`, a table of names of which no flag speaks; and `overruled`, what
-/// their programs set themselves.
+/// mappings/recipes/arguments.yaml has, for each program, the flag table, the names in each group, and `marks`: names
+/// that no other program has; `names`, a table of names without a flag; and `overruled`, arguments that the program
+/// sets itself.
 ///
-/// Problems: a name that nobody knows, with the one it is most like; a name in the wrong group; what is no value of its
-/// flag. Sources: megatron/training/yaml_arguments.py of Megatron-LM, mindspeed_ms/training/yaml_arguments.py.
+/// Problems: an unknown name, with the closest known one; a name in the wrong group; a value that the flag does not
+/// accept. Sources: megatron/training/yaml_arguments.py of Megatron-LM, mindspeed_ms/training/yaml_arguments.py.
 Conversion read_yaml_arguments(const options::Value& tree, const std::string& program,
                                const options::Mappings& mappings, const options::Facts& facts, options::Report& report);
 
-/// Whose file it is: a program of that table; empty when it has no groups of such a file.
+/// The program of such a file, a key of that table; empty if the file has no such groups.
 std::string program_of_yaml_arguments(const options::Value& tree, const options::Mappings& mappings);
 
 }  // namespace tessera::flags

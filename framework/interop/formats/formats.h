@@ -7,7 +7,7 @@ namespace tessera::formats {
 /// Adds every format of another program's checkpoints: "hf" (Hugging Face Transformers) and "torch" (Megatron-LM).
 void add_all_formats(checkpoint::CheckpointFormats& formats);
 
-/// A registry with these.
+/// A registry with all these formats.
 checkpoint::CheckpointFormats all_formats();
 
 }  // namespace tessera::formats

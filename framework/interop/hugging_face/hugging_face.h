@@ -15,71 +15,71 @@
 
 namespace tessera::hugging_face {
 
-/// What config.json of Hugging Face Transformers says, as the group model_config of a recipe, by the table
+/// A config.json of Hugging Face Transformers, converted to the recipe group model_config by the table
 /// mappings/models/<model_type>.yaml.
 struct HuggingFaceConfig {
-  /// A group; the origin of each value is the file, or the table where the family's habit is meant. The options of
-  /// moe_config are a group of that name in it.
+  /// The origin of each value is the file, or the table if the value is the family's default. The options of moe_config
+  /// are a nested group of that name.
   options::Value model_config;
   std::string family;         ///< model_type
   std::string weights_table;  ///< "weights/llama.yaml"
 };
-/// Throws ConfigError, naming every key that stops it: an unknown model_type, a key without a row, a word or a value
-/// that this program has nothing for, a key that is missing, keys that contradict each other.
+/// Reads config.json. Throws ConfigError, naming every unsupported key: an unknown model_type, a key without a row, a
+/// word or value without a counterpart, a missing key, contradictory keys.
 HuggingFaceConfig read_hugging_face_config(const std::filesystem::path& file, const options::Mappings& mappings);
-/// The same of a text; messages begin with `speaker`.
+/// Parses the text of a config.json; error messages begin with `speaker`.
 HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std::string& speaker,
                                             const options::Mappings& mappings);
 
-/// The tree of a recipe that has this model_config, and the moe_config in it; seq_length is max_position_embeddings,
-/// 2048 at most.
+/// The tree of a recipe with this model_config and the moe_config in it; seq_length is max_position_embeddings, at most
+/// 2048.
 options::Value recipe_with(const options::Value& model_config);
 
-/// The families there are tables for, in the order of the alphabet.
+/// The families for which tables exist, sorted.
 std::vector<std::string> hugging_face_families(const options::Mappings& mappings);
-/// The table of a family, with the one it is `like` below it. Throws ConfigError for an unknown family.
+/// The table of a family, merged over the table named by its `like`. Throws ConfigError for an unknown family.
 options::Value hugging_face_table(const options::Mappings& mappings, const std::string& family);
-/// How the attention of `model_config` is cut, for messages that begin with `speaker`.
+/// The attention heads of `model_config`. Throws ConfigError, beginning with `speaker`, if they are inconsistent.
 HeadLayout head_layout(const options::Value& model_config, const std::string& speaker);
-/// The table of weights for a model of that configuration.
+/// The table `name` of weights for a model with this configuration.
 WeightTable weight_table(const std::string& name, const options::Value& model_config, const options::Mappings& mappings,
                          const std::string& speaker);
 
-/// Transformers drops the layers of multi-token prediction from the files and keeps saying their number: without any
-/// tensor of them in `files`, `config` has none.
+/// Transformers drops the layers of multi-token prediction from the files but keeps their number in config.json. If
+/// `files` has none of their tensors, removes these layers from `config`.
 void drop_absent_predictions(HuggingFaceConfig& config, const checkpoint::SafetensorsReader& files,
                              const options::Mappings& mappings, const std::string& speaker);
 
-/// Folders as save_pretrained of Transformers writes them: config.json and *.safetensors.
+/// The format of folders written by save_pretrained of Transformers: config.json and *.safetensors.
 class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
  public:
   std::string name() const override { return "hf"; }
   std::string program() const override { return "hf"; }
-  /// A folder that holds a config.json and no checkpoint of ours.
+  /// `folder` itself if it contains a config.json and no checkpoint in our own format.
   std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const override;
   std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                      const options::Mappings& mappings) const override;
   std::optional<options::Value> model_config(const std::filesystem::path& folder,
                                              const options::Mappings& mappings) const override;
   std::filesystem::path model_config_file(const std::filesystem::path& folder) const override;
-  /// What Transformers needs beside a model and this program only carries along: config.json, tokenizer.json,
-  /// generation_config.json, ... as blobs "hf.<name>" of a checkpoint.
+  /// Files that Transformers needs beside a model and that Tessera only copies: config.json, tokenizer.json,
+  /// generation_config.json, ..., as blobs "hf.<name>" of a checkpoint.
   checkpoint::Blobs carried_files(const std::filesystem::path& folder) const override;
 };
 inline constexpr const char* carried_prefix = "hf.";
 
-/// The options of dataset_config ("group.key=value") that choose the tokenizer in such a folder: HuggingFaceTokenizer
+/// The options of dataset_config ("group.key=value") that select the tokenizer in such a folder: HuggingFaceTokenizer
 /// for tokenizer.json, GPT2BPETokenizer for GPT-2's vocab.json and merges.txt alone. Empty if it has neither.
 std::vector<std::string> folder_tokenizer_sets(const std::filesystem::path& folder);
 
-/// A folder with config.json and *.safetensors as `save_pretrained` writes it, seen through our names and layouts.
-/// Opening reads headers only.
+/// A folder with config.json and *.safetensors, as `save_pretrained` writes it, accessed with our names and layouts.
+/// Opening reads only headers.
 class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
  public:
-  /// A model whose files have no layer of multi-token prediction has none, whatever config.json says. Throws
-  /// ConfigError for what read_hugging_face_config refuses, for tensors that the table wants and the files lack,
-  /// for tensors that the files have and no row takes, for one whose elements are no floating-point numbers, for an
-  /// embedding of another size than config.json says, and for a copy of a tensor that differs from it; each by name.
+  /// Opens the folder. A model whose files have no layers of multi-token prediction has none, whatever config.json
+  /// says. Throws ConfigError as read_hugging_face_config does, and, by name, for tensors that the table requires and
+  /// the files lack, tensors in the files that no row uses, tensors that are not floating point, an embedding whose
+  /// size differs from config.json, and a copy of a tensor that differs from the tensor.
   HuggingFaceModel(const std::filesystem::path& folder, const options::Mappings& mappings);
 
   const options::Value& model_config() const { return config_.model_config; }
@@ -89,19 +89,19 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   std::vector<std::string> names() const override;  ///< in the table's order
   bool has(const std::string& name) const override { return rows_.count(name) != 0; }
   Shape shape(const std::string& name) const override;
-  DType dtype(const std::string& name) const override;  ///< float32 when its parts differ
+  DType dtype(const std::string& name) const override;  ///< float32 if the types of its parts differ
   void read(const std::string& name, const Tensor& into) const override;
   void read(const std::string& name, std::span<float> into) const;
 
-  const checkpoint::Blobs& blobs() const override { return carried_; }  ///< carried_files of its folder
+  const checkpoint::Blobs& blobs() const override { return carried_; }  ///< the carried_files of its folder
   options::Value recipe() const override { return recipe_with(config_.model_config); }
   std::vector<std::string> tokenizer_options() const override { return folder_tokenizer_sets(folder_); }
   std::string description() const override { return "Hugging Face Transformers, " + config_.family; }
   std::uint64_t bytes() const override;
   void verify() const override;  ///< Throws ConfigError: the files have no checksums.
 
-  /// Elements of `name` in our layout (a weight, its gradient) as the tensors that the files keep: their names, shapes
-  /// and order. The reverse of `read`.
+  /// Converts `elements` of the weight `name` in our layout (the weight, its gradient) to the tensors of the files:
+  /// their names, shapes and order. The inverse of `read`.
   struct Theirs {
     std::string name;
     Shape shape;

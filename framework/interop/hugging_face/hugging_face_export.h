@@ -10,28 +10,27 @@
 
 namespace tessera::hugging_face {
 
-/// config.json of `family` for a model of this configuration, by the rows of its table read backwards; the spellings of
-/// Transformers 4 and 5 side by side where they differ. `model_config` says every option that a row asks for.
+/// The text of config.json of `family` for a model with this configuration, by the rows of its table in reverse; where
+/// Transformers 4 and 5 use different keys, both are written. `model_config` has every option that a row needs.
 ///
-/// `carried` is the config.json that the model once came with, or empty: what this program has no use for, such as the
-/// ids of special tokens, is taken over from it. Throws ConfigError for an option whose value the family has no word
-/// for.
+/// `carried` is the config.json with which the model was imported, or empty: keys that Tessera does not use, such as
+/// ids of special tokens, are copied from it. Throws ConfigError for an option value that the family cannot express.
 std::string write_hugging_face_config(const options::Value& model_config, const std::string& family, DType dtype,
                                       const std::string& carried, const options::Mappings& mappings);
 
 /// How weights are written for Transformers.
 struct HuggingFaceExport {
   std::string family;                         ///< model_type
-  std::optional<DType> dtype;                 ///< of every tensor; nothing: each as its source keeps it
-  std::uint64_t shard_bytes = 5'000'000'000;  ///< of one file; more are listed in an index
-  std::int64_t vocabulary = 0;                ///< rows that are tokens; what lies beyond is padding and left out
-  checkpoint::Blobs files;                    ///< written beside it: config.json, tokenizer.json, ...
+  std::optional<DType> dtype;                 ///< type of every tensor; nothing: the type in the source
+  std::uint64_t shard_bytes = 5'000'000'000;  ///< maximum bytes of one file; several files get an index
+  std::int64_t vocabulary = 0;                ///< rows that are tokens; further rows are padding and are dropped
+  checkpoint::Blobs files;                    ///< further files to write: config.json, tokenizer.json, ...
 };
 
-/// Write a folder as `save_pretrained` does: model.safetensors, or several files with an index, and `files`. All or
-/// nothing: it comes into being under its name when it is complete. Returns what was left out or changed. Throws
-/// ConfigError when `folder` exists and is not empty, for a tensor that the table of the family lacks or wants and the
-/// source has not, and for weights that are not finite; IoError.
+/// Writes a folder as `save_pretrained` does: model.safetensors, or several files with an index, and `files`. The
+/// folder gets its name only when it is complete. Returns notes about what was dropped or changed. Throws ConfigError
+/// if `folder` exists and is not empty, if a tensor is not in the family's table or a tensor of the table is not in the
+/// source, and for weights that are not finite; IoError.
 std::vector<std::string> write_hugging_face(const std::filesystem::path& folder, const options::Value& model_config,
                                             const checkpoint::WeightSource& weights, const HuggingFaceExport& how,
                                             const options::Mappings& mappings);

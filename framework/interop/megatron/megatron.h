@@ -16,7 +16,7 @@
 
 namespace tessera::megatron {
 
-/// Megatron-LM's --ckpt-format torch.
+/// The checkpoint format of Megatron-LM's --ckpt-format torch.
 class MegatronFormat final : public checkpoint::CheckpointFormat {
  public:
   std::string name() const override { return "torch"; }
@@ -26,35 +26,36 @@ class MegatronFormat final : public checkpoint::CheckpointFormat {
                                                      const options::Mappings& mappings) const override;
 
   bool saves() const override { return true; }
-  /// Layers that do nothing, and ranks of experts whose folders would have the same name.
+  /// Refuses no-op layers, and expert-parallel ranks whose folders would have the same name.
   std::vector<options::Finding> refusals(const checkpoint::SavedRun& run) const override;
-  /// What torch.load and Megatron-LM (with --no-load-rng: its generators are not ours) take: weights in fp32 and
-  /// "optimizer.<state>.<weight>" become mp_rank_*/model_optim_rng.pt of each rank, with a `type` of 16 bits the
-  /// weights of that type and the given ones their masters; and latest_checkpointed_iteration.txt.
+  /// Writes a checkpoint that torch.load and Megatron-LM can read (Megatron-LM with --no-load-rng, because its random
+  /// generators are not ours). Weights in fp32 and "optimizer.<state>.<weight>" are written to
+  /// mp_rank_*/model_optim_rng.pt of each rank; with a 16-bit `type`, the weights in that type, and the given fp32
+  /// weights as their master weights. `finish` writes latest_checkpointed_iteration.txt.
   void write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
                   std::span<const checkpoint::TensorRange> tensors) const override;
   std::filesystem::path finish(const checkpoint::ForeignSave& save) const override;
 };
 
-/// The iteration that `folder` means: itself, or what its tracker latest_checkpointed_iteration.txt names. Throws
-/// ConfigError when there is none.
+/// The iteration folder that `folder` denotes: `folder` itself, or the one that its tracker
+/// latest_checkpointed_iteration.txt names. Throws ConfigError if there is none.
 std::filesystem::path megatron_iteration_folder(const std::filesystem::path& folder);
 
-/// A checkpoint of Megatron-LM, --ckpt-format torch: iter_*/mp_rank_*/model_optim_rng.pt of however many tensor
-/// parallel ranks, stages, virtual stages (model0, model1, ...) among them, and ranks that divide experts, with the
-/// optimizer's state in the same file or in distrib_optim.pt. Read as data (torch_file.h).
+/// A checkpoint of Megatron-LM, --ckpt-format torch: iter_*/mp_rank_*/model_optim_rng.pt of any number of
+/// tensor-parallel ranks, pipeline stages, virtual stages (model0, model1, ...) and expert-parallel ranks, with the
+/// optimizer state in the same file or in distrib_optim.pt. Read as data (torch_file.h), without executing code.
 ///
-/// The parts of several tensor-parallel ranks are joined as the models of these ranks divide their weights: those of
-/// the recipe in `blobs`, else of the arguments in the file. Of weights that several ranks have whole or alike the
-/// first rank's are read. Experts, which each rank counts from 0, get their numbers among all experts of a layer.
+/// The shards of tensor-parallel ranks are joined as the models of these ranks divide their weights; the model is that
+/// of the recipe in `blobs`, else of the arguments in the file. Weights that several ranks have completely are read
+/// from the first rank. Experts, which each rank counts from 0, get their numbers among all experts of a layer.
 ///
-/// `read` and its like know whole weights by our names, and optimizer state as "optimizer.<slot>.<weight>"; of a weight
-/// that has an fp32 master it is the master.
+/// `read` and the other functions accept whole weights by our names, and optimizer state as
+/// "optimizer.<state>.<weight>"; for a weight with an fp32 master weight, they return the master weight.
 class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
  public:
-  /// `folder` as megatron_iteration_folder takes it. Throws ConfigError for ranks that are missing, for parts that are
-  /// not those of the model, for the other formats of Megatron-LM, and for optimizer state that cannot be told apart by
-  /// its groups; each by name.
+  /// `folder` is an argument of megatron_iteration_folder. Throws ConfigError, by name, for missing ranks, parts that
+  /// do not belong to the model, other checkpoint formats of Megatron-LM, and optimizer state that cannot be assigned
+  /// to parameters by its groups.
   MegatronCheckpoint(const std::filesystem::path& folder, const options::Mappings& mappings);
 
   const std::filesystem::path& folder() const override { return folder_; }
@@ -67,25 +68,25 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
 
   std::vector<std::string> optimizer_names() const override;
   std::int64_t iteration() const override;
-  /// Files of ours beside its ranks, iter_*/blobs: the resolved recipe and the tokenizer's files. Empty when this
-  /// program did not save it.
+  /// Files that Tessera saved beside the ranks, iter_*/blobs: the resolved recipe and the tokenizer's files. Empty if
+  /// another program saved the checkpoint.
   const checkpoint::Blobs& blobs() const override { return blobs_; }
   std::string description() const override;
   std::uint64_t bytes() const override;
-  /// Reads everything and compares every checksum. Throws DamageError naming the file.
+  /// Reads everything and verifies every checksum. Throws DamageError naming the file.
   void verify() const override;
-  /// Throws ConfigError for a schedule that lacks a field.
+  /// Throws ConfigError if a field of the saved schedule is missing.
   std::optional<checkpoint::Progress> progress() const override;
-  /// The recipe that its arguments describe, as far as mappings/arguments/megatron.yaml knows them.
+  /// The recipe that the saved arguments describe, as far as mappings/arguments/megatron.yaml has rows for them.
   options::Value recipe() const override;
-  /// The ranks that saved it.
+  /// The layout of the ranks that saved the checkpoint.
   const checkpoint::CheckpointLayout& layout() const { return layout_; }
 
  private:
-  /// The ranks of which each has a part of a tensor, or the same part as others that are not among them.
+  /// The ranks that together hold a tensor; ranks with copies of the same parts are not listed.
   struct Holder {
     std::int64_t stage = 0;
-    std::vector<std::int64_t> ranks;  ///< of the stage; -1: none has that part
+    std::vector<std::int64_t> ranks;  ///< ranks of the stage; -1: no rank has that part
   };
   using NamedFolders = std::map<std::string, std::vector<std::int64_t>>;         ///< with the numbers in their names
   using Folders = std::map<std::pair<std::int64_t, std::int64_t>, std::string>;  ///< by stage and rank
@@ -114,8 +115,8 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   std::map<std::string, Holder> holders_;  ///< our names, optimizer state included
 };
 
-/// Our name for Megatron's, by mappings/weights/megatron.yaml; empty for what is not a weight. Has {expert} where the
-/// weights of all experts are one tensor.
+/// Our name for Megatron-LM's name `theirs`, by mappings/weights/megatron.yaml; empty if it is not a weight. It
+/// contains {expert} if one tensor has the weights of all experts.
 std::string our_name_of_megatron(const std::string& theirs, const options::Value& table);
 
 }  // namespace tessera::megatron

@@ -13,27 +13,27 @@ namespace tessera::megatron {
 
 /// A weight as one rank of Megatron-LM has it.
 struct MegatronWeight {
-  std::string name;           ///< theirs: layers are counted from 0 in every chunk
-  Tensor tensor;              ///< this rank's part, fp32
+  std::string name;           ///< Megatron-LM's name: layers are counted from 0 in every chunk
+  Tensor tensor;              ///< this rank's shard, in fp32
   std::vector<Tensor> slots;  ///< optimizer state, in the order of MegatronContent::slots
   bool decays = true;
   bool of_expert = false;
-  bool buffer = false;             ///< fp32 in the model, and not in the optimizer
-  bool bucket_of_its_own = false;  ///< MegatronFlat
+  bool buffer = false;             ///< fp32 in the model, not in the optimizer
+  bool bucket_of_its_own = false;  ///< see MegatronFlat
 };
 
-/// All that one rank writes.
+/// Everything that one rank writes.
 struct MegatronContent {
   std::vector<std::vector<MegatronWeight>> chunks;  ///< each in the order of the modules
-  std::vector<std::string> slots;                   ///< "exp_avg"
-  bool shared = false;                              ///< data parallel ranks share the state: distrib_optim.pt
-  bool chains_optimizers = false;                   ///< experts have an optimizer of their own: ranks divide them
+  std::vector<std::string> slots;                   ///< names of the optimizer state, "exp_avg"
+  bool shared = false;                              ///< data-parallel ranks share the optimizer state: distrib_optim.pt
+  bool chains_optimizers = false;                   ///< expert parallelism: experts have their own optimizer
   bool first_of_replicas = true;  ///< no data-parallel rank before it has the same weights, experts aside
-  std::deque<std::vector<std::byte>> memory = {};  ///< of parts that had to be put together
+  std::deque<std::vector<std::byte>> memory = {};  ///< memory of tensors that had to be assembled
 };
 
-/// Write model_optim_rng.pt, and distrib_optim.pt where the state is shared, into `folder`, which exists. `args`:
-/// Megatron's arguments. Throws IoError.
+/// Writes model_optim_rng.pt, and distrib_optim.pt if the optimizer state is shared, into `folder`, which must exist.
+/// `args`: Megatron-LM's arguments. `type`: type of the weights. Throws IoError.
 void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
                          const checkpoint::Progress& progress, const nlohmann::json& args, DType type);
 

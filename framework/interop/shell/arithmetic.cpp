@@ -5,7 +5,7 @@
 #include "framework/interop/shell/parser.h"
 #include "framework/interop/shell/script_evaluator.h"
 
-// $(( )): 64-bit integers, with the operators of C. A name stands for its value.
+// $(( )): 64-bit integers, with the operators of C. A name is replaced by its value.
 
 namespace tessera::shell {
 namespace {

@@ -118,7 +118,7 @@ Truth ScriptEvaluator::print(const Words& words) {
   return Truth::yes;
 }
 
-/// What a builtin makes of its words; nothing when there is none of that name.
+/// Runs the builtin named by the first word; nothing if there is no such builtin.
 std::optional<Truth> ScriptEvaluator::builtin(const Node& node, const Words& words) {
   const auto name = without_places(words[0]);
   if (name == ":" || name == "true") return Truth::yes;

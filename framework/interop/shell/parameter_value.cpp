@@ -237,7 +237,7 @@ std::string ScriptEvaluator::cut(const ParameterExpansion& parameter, const std:
 
 namespace {
 
-/// A number of its own for what stands in a line.
+/// A unique number for a construct in a line.
 int site_of(const Part& part) { return static_cast<int>(std::hash<std::string>{}(part.words) % 1'000'000'000); }
 
 bool is_set(const ParameterExpansion& parameter, const std::optional<std::string>& value) {

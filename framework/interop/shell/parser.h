@@ -7,8 +7,8 @@
 
 #include "framework/interop/shell/script.h"
 
-// The inside of parse_script. Its functions are in parser.cpp (commands), compound.cpp (if, for, case, ...), words.cpp
-// (words and quotes) and parameters.cpp (what begins with a dollar sign).
+// Implementation of parse_script. Its functions are in parser.cpp (commands), compound.cpp (if, for, case, ...),
+// words.cpp (words and quotes) and parameters.cpp (expansions that begin with a dollar sign).
 
 namespace tessera::shell {
 
@@ -17,7 +17,8 @@ struct SyntaxError {
   ScriptPosition at;
 };
 
-/// Recursive descent over the characters of a text, as Bash itself reads: what is a word depends on what stands before.
+/// A recursive-descent parser over the characters of a text, without a separate lexer, because in Bash the context
+/// determines where a word ends.
 class Parser {
  public:
   Parser(std::string_view text, const ScriptPosition& at, bool inner);
@@ -33,7 +34,8 @@ class Parser {
   ScriptPosition place() const { return place(i_); }
   [[noreturn]] void fail(const std::string& words, std::size_t at) const;
   void remark(const std::string& words) { remarks_.push_back({place(), words}); }
-  std::size_t blanks_to_line_end(std::size_t from) const;  ///< index of that line's end; 0 when something else comes
+  /// Index of the line's end; 0 if non-blank characters precede it.
+  std::size_t blanks_to_line_end(std::size_t from) const;
   bool skip_blanks();
   void skip_comment();
   void new_line();
@@ -93,7 +95,7 @@ class Parser {
   std::size_t placeholder_ahead() const;
   std::size_t parentheses_ahead() const;
 
-  // what begins with a dollar sign
+  // expansions that begin with a dollar sign
   void dollar(std::vector<Part>& out, bool in_quotes);
   void backticks(std::vector<Part>& out);
   void substitution(std::vector<Part>& out);
@@ -116,13 +118,14 @@ class Parser {
   bool inner_;
   std::size_t i_ = 0;
   int depth_ = 0, sites_ = 0;
-  std::vector<std::size_t> lines_;  ///< where each line begins
+  std::vector<std::size_t> lines_;  ///< start of each line
   std::vector<HereDocument> pending_;
   std::vector<Remark> remarks_;
-  std::set<std::string> assigned_, extended_;  ///< names, and those whose new value has the old one in it
+  /// Names that are assigned; names whose new value contains the old value.
+  std::set<std::string> assigned_, extended_;
 };
 
-/// Counts how deep the parser is in what is nested.
+/// Counts the nesting depth of the parser.
 struct Parser::Deeper {
   explicit Deeper(Parser& parser);
   ~Deeper() { --parser_.depth_; }

@@ -7,7 +7,7 @@
 namespace tessera::shell {
 namespace {
 
-/// Whether `c` is in the set that begins at pattern[at] == '['; `at` goes behind it. A set that does not close is a
+/// Whether `c` is in the set that begins at pattern[at] == '['; `at` is moved past it. A set that does not close is a
 /// bracket.
 bool in_set(const std::string& pattern, std::size_t& at, char c) {
   auto i = at + 1;
@@ -42,7 +42,7 @@ bool in_set(const std::string& pattern, std::size_t& at, char c) {
   return c == '[';
 }
 
-/// Whether the piece of `pattern` at `at`, which is no *, fits `c`; `at` goes behind it.
+/// Whether the element of `pattern` at `at`, which is not *, matches `c`; `at` is moved past it.
 bool fits_one(const std::string& pattern, std::size_t& at, char c) {
   if (pattern[at] == '?') return ++at, true;
   if (pattern[at] == '[') return in_set(pattern, at, c);

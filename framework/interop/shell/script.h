@@ -8,7 +8,7 @@
 
 #include "framework/interop/shell/marks.h"
 
-// A Bash script as a tree. Nothing in it is expanded yet.
+// The syntax tree of a Bash script, before expansion.
 
 namespace tessera::shell {
 
@@ -19,19 +19,19 @@ struct ParameterExpansion;
 /// A piece of a word.
 struct Part {
   enum class Kind {
-    text,        ///< as it stands: may be a pattern, is split where a value would be
+    text,        ///< unquoted text: may be a pattern; is split like a value
     quoted,      ///< '...', \x, or text in "..."
     parameter,   ///< $NAME, ${...}
     command,     ///< $(...), `...`
     arithmetic,  ///< $((...)): `inside` is the expression
     group,       ///< "...": `inside`
-    stream       ///< <(...): what its name is nobody knows
+    stream       ///< <(...): its file name is unknown
   };
   Kind kind = Kind::text;
-  std::string words;  ///< the text; else what was written, "$(date)"
+  std::string words;  ///< the text; for other kinds the source text, "$(date)"
   std::shared_ptr<const ParameterExpansion> parameter;
-  Tree body;                 ///< of a command
-  std::vector<Part> inside;  ///< of a group, an expression
+  Tree body;                 ///< for command
+  std::vector<Part> inside;  ///< for group and arithmetic
 };
 
 struct Assignment;
@@ -39,10 +39,10 @@ struct Assignment;
 struct Word {
   std::vector<Part> parts;
   int line = 0;
-  std::shared_ptr<const Assignment> assignment;  ///< an argument of export, declare, local that assigns
+  std::shared_ptr<const Assignment> assignment;  ///< for an argument of export, declare or local that assigns
 };
 
-/// ${name}, with all that can stand between the braces.
+/// ${name}, with everything that is possible between the braces.
 struct ParameterExpansion {
   std::string name;       ///< NAME, a digit, one of @*#?$!-
   bool length = false;    ///< ${#name}
@@ -50,7 +50,7 @@ struct ParameterExpansion {
   bool subscripted = false;
   Word subscript;      ///< [@], [*], [2]
   std::string op;      ///< ":-" "#" "##" "%" "/" "//" ":" "^^" ...; empty: the value
-  Word first, second;  ///< what follows the op; of "/" also the replacement, of ":" also the length
+  Word first, second;  ///< operands of the op; second: the replacement for "/", the length for ":"
   bool has_second = false;
 };
 
@@ -61,7 +61,7 @@ struct Assignment {
   Word subscript;
   bool list = false;        ///< NAME=( items )
   std::vector<Word> items;  ///< an item [key]=value has its key in `keys`
-  std::vector<Word> keys;   ///< as many as items; empty ones where there is none
+  std::vector<Word> keys;   ///< one for each item; empty if the item has no key
   Word value;
   bool bare = false;  ///< `export NAME`: nothing is assigned
   int line = 0;
@@ -69,9 +69,9 @@ struct Assignment {
 
 struct Redirect {
   std::string op;              ///< ">" ">>" "<" "<<" "<<<" ">&" "<&" "&>" "&>>"
-  int from = -1;               ///< the number before it
-  Word target;                 ///< file; of "<<<" the text
-  std::shared_ptr<Word> here;  ///< of "<<" the lines that follow
+  int from = -1;               ///< file descriptor before the op; -1: none
+  Word target;                 ///< file; for "<<<" the text
+  std::shared_ptr<Word> here;  ///< for "<<": the lines that follow
 };
 
 struct CaseItem {
@@ -100,7 +100,7 @@ struct Node {
   };
   Kind kind = Kind::simple;
   ScriptPosition at;
-  int site = 0;                         ///< a number of its own in its text
+  int site = 0;                         ///< unique number in its text
   std::vector<Assignment> assignments;  ///< simple: before the command
   std::vector<Word> words;              ///< simple, test, each; choice: its subject; arithmetic: its expression
   std::vector<Redirect> redirects;
@@ -108,13 +108,13 @@ struct Node {
   std::vector<std::string> joins;  ///< and_or: "&&" or "||" before each child but the first
   std::vector<CaseItem> items;     ///< choice
   std::string name;                ///< each, function
-  std::string source;              ///< what was written, of conditions and loops
+  std::string source;              ///< source text, for conditions and loops
   bool negated = false;            ///< ! pipeline
   bool until = false;              ///< loop
   bool all_arguments = false;      ///< each: no `in`
 };
 
-/// What was read otherwise than Bash reads it.
+/// A place that was interpreted differently from Bash.
 struct Remark {
   ScriptPosition at;
   std::string words;
@@ -123,15 +123,15 @@ struct Remark {
 struct ParsedScript {
   Tree tree;
   std::vector<Remark> remarks;
-  std::set<std::string> assigned;  ///< names that something assigns which does not look at them: not NAME=$NAME:x
-  std::string error;  ///< why the rest could not be read; `tree` is what stands before it, as Bash would run it
+  std::set<std::string> assigned;  ///< names assigned from something other than their own value: not NAME=$NAME:x
+  std::string error;  ///< why the rest could not be parsed; `tree` is the part before, which Bash would run
   ScriptPosition error_at;
 };
 
-/// Parse a text. `at` is the place of its first line; a text that came from a value (eval, bash -c) is `inner`: all its
-/// lines count as that one, and it may hold marks.
+/// Parses a text. `at` is the position of its first line. A text from a value (eval, bash -c) is `inner`: all its lines
+/// have position `at`, and it may contain marks.
 ParsedScript parse_script(std::string_view text, const ScriptPosition& at, bool inner);
-/// Parse a text as what stands between double quotes.
+/// Parses a text as the content of double quotes.
 Word parse_quoted(std::string_view text, const ScriptPosition& at);
 
 }  // namespace tessera::shell

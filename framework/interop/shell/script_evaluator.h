@@ -9,22 +9,22 @@
 
 #include "framework/interop/shell/reader.h"
 
-// The inside of follow_script. Functions of ScriptEvaluator are in script_evaluator.cpp (commands), control.cpp (if,
-// loops, case), expansion.cpp and parameter_value.cpp (words), builtins.cpp, variables.cpp and programs.cpp.
+// Implementation of follow_script. Functions of ScriptEvaluator are in script_evaluator.cpp (commands), control.cpp
+// (if, loops, case), expansion.cpp and parameter_value.cpp (words), builtins.cpp, variables.cpp and programs.cpp.
 
 namespace tessera::shell {
 
-/// What a condition comes to. The last three are not known; the likely ones are what they would be if the variables
-/// that nobody gives were unset.
+/// The result of a condition. The last three are unknown; the likely ones are the result if variables without a known
+/// value were unset.
 enum class Truth { no, yes, unknown, likely_no, likely_yes };
 Truth operator!(Truth truth);
 Truth both(Truth a, Truth b);
 Truth either(Truth a, Truth b);
 inline bool is_open(Truth truth) { return truth != Truth::no && truth != Truth::yes; }
-/// What is not known counts as met, unless it is likely not.
+/// Whether a result is treated as true: unknown results are, except likely_no.
 inline bool counts_as_met(Truth truth) { return truth != Truth::no && truth != Truth::likely_no; }
 
-/// Why reading ends before the script does.
+/// Thrown to end the evaluation before the end of the script.
 struct Stop {
   std::string words;
   ScriptPosition at;
@@ -32,21 +32,21 @@ struct Stop {
 
 struct Variable {
   std::vector<std::string> items = {""};
-  std::vector<std::string> keys;  ///< of `declare -A`, as many as items
+  std::vector<std::string> keys;  ///< for `declare -A`: one for each item
   bool list = false, named = false, exported = false, unset = false;
 };
 
-/// All that a subshell gets a copy of.
+/// The state of which a subshell gets a copy.
 struct State {
   std::map<std::string, Variable> variables;
-  std::set<std::string> exports;       ///< names that are exported once they get a value
+  std::set<std::string> exports;       ///< names that are exported as soon as they get a value
   std::vector<std::string> arguments;  ///< $1 ...
-  bool arguments_known = false;        ///< `arguments` is all there is
-  int shifted = 0;                     ///< arguments that are not known and were shifted away
-  std::string folder;                  ///< the working directory, marked as ${PWD} where the script begins
+  bool arguments_known = false;        ///< there are no further arguments
+  int shifted = 0;                     ///< number of unknown arguments removed by shift
+  std::string folder;                  ///< the working directory; the initial one is the unknown ${PWD}
 };
 
-/// Where the output of commands goes.
+/// Collects the output of commands.
 struct Output {
   std::string words;
   bool known = true;
@@ -59,21 +59,21 @@ class ScriptEvaluator {
   ScriptEvaluator(const std::string& file, const Inputs& inputs, const Choices& choices, long steps);
   Reading read(const std::string& text);
 
-  // what arithmetic and tests ask for
-  std::optional<std::string> value_of(const std::string& name);  ///< nothing when it is not set or not known
-  std::string value_or_mark(const std::string& name);            ///< an unknown one as a mark
+  // used by arithmetic and tests
+  std::optional<std::string> value_of(const std::string& name);  ///< nothing if it is unset or unknown
+  std::string value_or_mark(const std::string& name);            ///< an unknown value as a mark
   void assign(const std::string& name, std::string value);
   bool is_file(const std::string& path, char kind);
   bool has(const std::string& name) const;
   void step(long cost = 1);
   void remark(const std::string& words);
-  void assume(const std::string& name) { assumed_.insert(name); }  ///< a condition took it for unset
-  /// A condition is not known because of the unknowns in `words`.
+  void assume(const std::string& name) { assumed_.insert(name); }  ///< a condition assumed it to be unset
+  /// Notes that a condition is unknown because of the unknown values in `words`.
   void doubt(const std::string& words);
-  /// A condition is not known because of something outside of the script: what a program returns, whether a file
-  /// exists.
+  /// Notes that a condition is unknown because of something outside the script: the result of a program, or whether a
+  /// file exists.
   void doubt_outcome(const std::string& what) { doubts_.insert(plain(what)); }
-  /// The unknown `words`, which is unknown because of the unknowns in `from`; left out: because of what is doubted now.
+  /// `words` marked as unknown because of the unknown values in `from`; without `from`, because of the current doubts.
   std::string derived(const std::string& words, const std::string& from);
   std::string derived(const std::string& words);
 
@@ -158,42 +158,44 @@ class ScriptEvaluator {
   void emit_unknown();
 
   std::optional<std::string> text_of_file(const std::string& path);
-  std::string found_file(const std::string& path) const;  ///< a file that is there; empty when none is
+  std::string found_file(const std::string& path) const;  ///< path of the existing file; empty if there is none
 
   Reading reading_;
   const Choices& choices_;
   State state_;
   std::map<std::string, Tree> functions_;
   std::vector<std::map<std::string, std::optional<Variable>>> locals_;
-  std::vector<std::string> prefix_;  ///< words before the programs that an inner shell starts
+  std::vector<std::string> prefix_;  ///< words prepended to programs that an inner shell starts
   std::string script_folder_;
   ScriptPosition at_;
   Flow flow_ = Flow::on;
-  std::set<std::string> doubts_;                         ///< why the condition ahead is not known
-  std::set<std::string> assumed_;                        ///< variables that it takes for unset
-  std::map<std::string, std::set<std::string>> causes_;  ///< an unknown that is made of others -> those
-  int levels_ = 0;                                       ///< loops to leave
+  std::set<std::string> doubts_;                         ///< why the current condition is unknown
+  std::set<std::string> assumed_;                        ///< variables that it assumes to be unset
+  std::map<std::string, std::set<std::string>> causes_;  ///< unknown value -> unknown values it was derived from
+  int levels_ = 0;                                       ///< number of loops to leave
   Output* output_ = nullptr;
   std::optional<std::string> input_;
-  std::map<Decision, std::size_t> decided_;  ///< which of the reading's
-  std::set<std::string> assigned_;           ///< names that the scripts assign somewhere
+  std::map<Decision, std::size_t> decided_;  ///< index in Reading::decisions
+  std::set<std::string> assigned_;           ///< names assigned anywhere in the scripts
   int depth_ = 0, substitutions_ = 0;
   long steps_left_, produced_ = 0;
 };
 
-/// An integer expression of Bash. Nothing when something in it is not known; also, with a remark, when it is none.
+/// Evaluates an integer expression of Bash. Nothing if a value in it is unknown, or, with a remark, if it is not a
+/// valid expression.
 std::optional<long long> arithmetic_value(const std::string& expression, ScriptEvaluator& evaluator);
-/// The expression with the values of its names in their place.
+/// The expression with its names replaced by their values.
 std::string arithmetic_words(const std::string& expression, ScriptEvaluator& evaluator);
 
-/// Whether all of `words` fits a pattern with * ? [..], in which \x is x itself.
+/// Whether `words` as a whole matches a pattern with * ? [..], in which \x is the literal x.
 bool fits(const std::string& words, const std::string& pattern);
 bool is_space(char c);  ///< blank or line end
-/// Length of what a pattern fits at the beginning (or the end) of `words`, the shortest or the longest; npos if none.
+/// Length of the shortest or longest prefix (or suffix) of `words` that matches a pattern; npos if none does.
 std::size_t fitting_prefix(const std::string& words, const std::string& pattern, bool longest);
 std::size_t fitting_suffix(const std::string& words, const std::string& pattern, bool longest);
 
-/// Doubts and assumptions of one condition; those of the condition that it is part of come back at the end.
+/// Separates the doubts and assumptions of one condition from those of the enclosing condition, which the destructor
+/// restores.
 class Weighing {
  public:
   explicit Weighing(ScriptEvaluator& evaluator) : evaluator_(evaluator) { exchange(); }
@@ -205,7 +207,7 @@ class Weighing {
   }
   Weighing(const Weighing&) = delete;
   Weighing& operator=(const Weighing&) = delete;
-  void hand_on() { hands_on_ = true; }  ///< to the condition that it is part of
+  void hand_on() { hands_on_ = true; }  ///< also adds them to the enclosing condition
 
  private:
   void exchange() {
@@ -217,33 +219,33 @@ class Weighing {
   bool hands_on_ = false;
 };
 
-/// Commands whose outcome is known from words and variables alone.
+/// Whether a command's result depends only on words and variables.
 bool is_test(const Tree& tree);
 
 /// One operand or operator of [ ] and [[ ]].
 struct Operand {
   std::string words;
-  std::string pattern;  ///< of [[ ]]: the words as a pattern
-  bool quoted = false;  ///< is no operator
+  std::string pattern;  ///< for [[ ]]: the words as a pattern
+  bool quoted = false;  ///< not an operator
 };
 Truth test(const std::vector<Operand>& operands, bool patterns, ScriptEvaluator& evaluator);
 
-/// What separates two words at words[at], with IFS `separators`: blanks, or one other character with blanks around it,
-/// before which an empty word counts as one.
+/// The separator of two words at words[at], with IFS `separators`: blanks, or one other character with surrounding
+/// blanks, before which an empty word counts as a word.
 struct Separator {
   std::size_t end;
   bool ends_empty_word;
 };
 Separator separator_at(const std::string& words, std::size_t at, const std::string& separators);
 
-/// A word as many words where it has {a,b} or {1..8}.
+/// The words to which {a,b} and {1..8} in a word expand.
 std::vector<Word> expand_braces(const Word& word);
 
-/// What a program prints that is known without running it (dirname, seq, tr, ...); nothing for all others.
+/// The output of a program that can be computed without running it (dirname, seq, tr, ...); nothing for other programs.
 std::optional<std::string> output_of(const std::vector<std::string>& words, const std::optional<std::string>& input);
-/// Whether `output_of` knows the program, given words and input that it can work with.
+/// Whether `output_of` supports the program, given suitable words and input.
 bool is_known_program(const std::string& name);
-/// What echo and printf print.
+/// The output of echo and printf.
 std::string printed(const std::vector<std::string>& words);
 
 /// "a/./b/../c" -> "a/c"

@@ -29,7 +29,7 @@ void set(OrderedJson& json, const std::string& path, OrderedJson value) {
     set(json[path.substr(0, dot)], path.substr(dot + 1), std::move(value));
 }
 
-/// "hidden_size", "optimizer_config.betas[1]"; null when there is none.
+/// The value at "hidden_size" or "optimizer_config.betas[1]"; null if there is none.
 const options::Value* find(const options::Value& ours, const std::string& path) {
   const auto bracket = path.find('[');
   const auto* value = ours.at(path.substr(0, bracket));

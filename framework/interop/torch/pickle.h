@@ -9,8 +9,8 @@
 
 namespace tessera::torch {
 
-/// What Python's pickle holds, read as data. Nothing is executed: a call stays a note of what would be called with
-/// what.
+/// A value of a Python pickle, read as data. Nothing is executed: a call is represented by the function and its
+/// arguments.
 struct PickleNode {
   enum class Kind {
     none,
@@ -20,10 +20,10 @@ struct PickleNode {
     words,       ///< a string or bytes, in `text`
     list,        ///< items
     tuple,       ///< items
-    dict,        ///< items: key, value, key, value, ... in the order they were set
+    dict,        ///< items: key, value, key, value, ... in the order of insertion
     global,      ///< text: "torch FloatStorage"
-    call,        ///< items: what is called, the tuple of arguments; with a state also that
-    persistent,  ///< items: the id; torch's storages
+    call,        ///< items: function, tuple of arguments, and the state if there is one
+    persistent,  ///< items: the persistent id; used for torch's storages
   };
   Kind kind = Kind::none;
   bool flag = false;
@@ -32,19 +32,18 @@ struct PickleNode {
   std::string text;
   std::vector<const PickleNode*> items;
 
-  /// The value under a text key of a dict; null when there is none or this is not a dict.
+  /// The value of a text key of a dict; null if there is none or this is not a dict.
   const PickleNode* find(std::string_view key) const;
   bool is_none() const { return kind == Kind::none; }
 };
 
-/// A pickle, read whole. Nodes live as long as it does; they may be shared.
+/// A parsed pickle. It owns all nodes, which may be shared by several parents.
 class Pickle {
  public:
-  /// Protocols 2 to 5 as torch.save and Python write plain data. Throws ConfigError, beginning with `speaker`, for an
-  /// opcode that is not on the list of those that make data, for a global that no checkpoint of Megatron-LM needs
-  /// (`os.system` is one), for what is cut short or refers to nothing, and for more than ten million values.
-  /// `also`: beginnings of "module name" of globals that may be named beside those.
-  /// Source: the opcodes as CPython's pickletools describes them.
+  /// Parses protocols 2 to 5 as torch.save and Python write plain data. Throws ConfigError, beginning with `speaker`,
+  /// for an opcode that does more than build data, for a global that no checkpoint of Megatron-LM needs (`os.system` is
+  /// one), for truncated data and invalid references, and for more than ten million values. `also`: allowed prefixes of
+  /// further globals, as "module name". Source: the opcodes as CPython's pickletools describes them.
   Pickle(std::span<const std::byte> bytes, const std::string& speaker, const std::vector<std::string>& also = {});
   Pickle(Pickle&&) = default;
 
@@ -69,15 +68,16 @@ class PickleWriter {
   void empty_dict() { out_ += '}'; }
   void empty_list() { out_ += ']'; }
   void empty_tuple() { out_ += ')'; }
-  /// What stands between `mark` and the next three goes into the dict or list below the mark, or becomes a tuple.
+  /// Starts a sequence of values, which the next call of set_items, append_items or tuple ends: they are added to the
+  /// dict or list below the mark, or become a tuple.
   void mark() { out_ += '('; }
   void set_items() { out_ += 'u'; }
   void append_items() { out_ += 'e'; }
   void tuple() { out_ += 't'; }
-  void call() { out_ += 'R'; }        ///< what is called, its tuple of arguments -> the result
-  void make() { out_ += '\x81'; }     ///< a class, its tuple of arguments -> an object
-  void state() { out_ += 'b'; }       ///< an object, its state -> the object
-  void persistent() { out_ += 'Q'; }  ///< an id -> what it stands for
+  void call() { out_ += 'R'; }        ///< pops function and argument tuple, pushes the result
+  void make() { out_ += '\x81'; }     ///< pops class and argument tuple, pushes the object
+  void state() { out_ += 'b'; }       ///< pops object and state, pushes the object
+  void persistent() { out_ += 'Q'; }  ///< pops a persistent id, pushes the object it refers to
   std::string finish() { return out_ + '.'; }
 
  private:

@@ -11,22 +11,23 @@
 
 namespace tessera::torch {
 
-/// A file as torch.save writes it (a zip archive of a pickle and of raw storages), mapped and read as data: see
+/// A file written by torch.save (a zip archive with a pickle and raw storages), memory-mapped and read as data: see
 /// pickle.h. Nothing is executed.
 class TorchFile {
  public:
-  /// Throws ConfigError for what is no such file, damaged, big-endian, or refused by the reader of pickles; IoError.
+  /// Throws ConfigError if the file is not of this format, is damaged or big-endian, or its pickle is rejected by
+  /// Pickle; IoError.
   explicit TorchFile(const std::filesystem::path& path);
 
   const PickleNode& root() const { return pickle_.root(); }
   /// Whether the node is a tensor.
   static bool is_tensor(const PickleNode& node);
-  /// Its elements in the mapped file, at any address; valid as long as this. Throws ConfigError, beginning with the
-  /// file and `what`, when the storage is missing or too short, the element type is unknown, or the elements do not lie
-  /// one after the other.
+  /// The tensor's elements in the mapped file, possibly unaligned; valid as long as this object. Throws ConfigError,
+  /// beginning with the file and `what`, if the storage is missing or too short, the element type is unknown, or the
+  /// elements are not contiguous.
   Tensor tensor(const PickleNode& node, const std::string& what) const;
 
-  /// Reads everything and compares the checksum of each entry. Throws DamageError.
+  /// Reads everything and verifies the checksum of each entry. Throws DamageError.
   void verify() const;
 
   const std::string& name() const { return name_; }
@@ -36,18 +37,18 @@ class TorchFile {
   std::string name_;
   MappedFile file_;
   std::map<std::string, ZipEntry> entries_;
-  std::string folder_;  ///< of every entry of the archive, "model_optim_rng/"
+  std::string folder_;  ///< folder of all entries in the archive, "model_optim_rng/"
   Pickle pickle_;
 };
 
-/// Writes such a file, so that torch.load takes it. Build the pickle with `pickle`, putting tensors by `tensor`; their
-/// memory must stay until `write`.
+/// Writes a file that torch.load can read. Build the pickle with `pickle`, and add tensors with `tensor`; their memory
+/// must stay valid until `write` returns.
 class TorchFileWriter {
  public:
   PickleWriter pickle;
-  /// A tensor with a storage of its own.
+  /// Adds a tensor with its own storage to the pickle.
   void tensor(const Tensor& tensor);
-  /// Throws IoError; then no file of that name is new.
+  /// Writes the file atomically. Throws IoError; then no new file exists.
   void write(const std::filesystem::path& path);
 
  private:

@@ -11,17 +11,17 @@
 
 namespace tessera::data::hugging_face {
 
-/// A token that is found in the text before the model sees it.
+/// A token that is searched in the text before the model is applied; fields as in tokenizer.json.
 struct AddedToken {
   std::string content;
   std::int32_t id = 0;
   bool special = false, single_word = false, lstrip = false, rstrip = false, normalized = true;
 };
 
-/// Finds added tokens in texts: the leftmost, of these the longest.
+/// Finds added tokens in texts: the leftmost match, of several the longest.
 class AddedTokenFinder {
  public:
-  /// `spelt` is how each token stands in the text (its normalized content, or its content).
+  /// `spelt` is the text to search for: the token's content, normalized if the token is.
   struct Entry {
     std::string spelt;
     AddedToken token;
@@ -29,13 +29,13 @@ class AddedTokenFinder {
   explicit AddedTokenFinder(std::vector<Entry> entries);
   bool empty() const { return entries_.empty(); }
 
-  /// A part of the text: a token's, or text between tokens.
+  /// A part of the text: an added token (with its id), or the text between tokens.
   struct Part {
     std::size_t begin, end;
     std::optional<std::int32_t> id;
   };
-  /// Call `sink` for the parts from left to right. A token with `lstrip` or `rstrip` takes the white space beside it;
-  /// one with `single_word` counts only between characters that are not of a word.
+  /// Calls `sink` for the parts from left to right. A token with `lstrip` or `rstrip` includes the adjacent white
+  /// space; one with `single_word` matches only between non-word characters.
   void find(std::string_view text, const Visit<Part>& sink) const;
 
  private:
@@ -49,7 +49,7 @@ class AddedTokenFinder {
 
   std::vector<Entry> entries_;
   std::vector<Node> nodes_;
-  std::vector<unsigned char> bytes_;  // by which its parent leads to a node
+  std::vector<unsigned char> bytes_;  // the byte that leads from its parent to a node
   std::array<bool, 256> begins_{};
 };
 

@@ -5,7 +5,7 @@
 
 namespace tessera::data::hugging_face {
 
-/// A set of code points as sorted, disjoint ranges (both ends belong to them).
+/// A set of code points as sorted, disjoint ranges, both ends included.
 class CodeSet {
  public:
   struct Range {
@@ -28,7 +28,7 @@ class CodeSet {
   std::vector<Range> ranges_;
 };
 
-/// The same as one bit for each code point (136 kB): the fast test.
+/// A set of code points with one bit for each (136 kB), for fast tests.
 class CodeBits {
  public:
   explicit CodeBits(const CodeSet& set);

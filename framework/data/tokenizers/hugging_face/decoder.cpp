@@ -59,7 +59,7 @@ class Replace final : public TokenStep {
   std::string content_;
 };
 
-// <0xE4> stands for a byte. A run of such tokens that is not UTF-8 becomes one U+FFFD for each.
+// <0xE4> represents a byte. Consecutive tokens of this form that are not valid UTF-8 become one U+FFFD each.
 class ByteFallback final : public TokenStep {
  public:
   void token(std::string words) override {
@@ -120,7 +120,7 @@ class ByteLevel final : public DecodeStep {
     next().finish();
   }
   bool joins() const override { return true; }
-  // A token with a character outside the spelling stands for itself.
+  // A token with a character outside the spelling is kept unchanged.
   std::string piece(std::string words) const override {
     auto bytes = spelling_.bytes(words);
     return spelling_.spell(bytes) == words ? bytes : words;

@@ -11,18 +11,18 @@
 
 namespace tessera::data::hugging_face {
 
-/// One step from tokens to text, with the state of one text. A step before it may have joined all tokens to one: then
-/// that one comes in chunks.
+/// One step of decoding tokens to text, with the state of one text. If an earlier step joins all tokens to one, that
+/// token arrives in chunks.
 class DecodeStep {
  public:
   virtual ~DecodeStep() = default;
   virtual void token(std::string words) = 0;
-  /// As is: collects the chunks and gives them to token() at the end.
+  /// The default implementation collects the chunks and passes them to token() at the end.
   virtual void chunk(std::string_view words) { collected_ += words; }
   virtual void finish() { next_->finish(); }
-  /// Whether this step puts out one token in chunks.
+  /// Whether this step outputs a single token, in chunks.
   virtual bool joins() const { return false; }
-  /// What this step makes of the bytes of a token, seen alone.
+  /// The output of this step for the bytes of one token alone.
   virtual std::string piece(std::string token) const { return token; }
 
   void link(DecodeStep& next) {
@@ -43,21 +43,22 @@ class DecodeStep {
   std::string collected_;
 };
 
-/// Makes the steps of the entry `decoder` again for each text.
+/// Factories of the steps of the entry `decoder`; each text needs new steps.
 using DecodeSteps = std::vector<std::function<std::unique_ptr<DecodeStep>()>>;
 
-/// `entry` null: tokens are joined by blanks. Throws ConfigError, naming the entry, when a type is not supported.
+/// Reads the entry `decoder`; if it is null, tokens are joined by blanks. Throws ConfigError, naming the entry, if a
+/// type is not supported.
 DecodeSteps make_decoders(const std::optional<JsonValue>& entry);
 
-/// The steps in a row for one text.
+/// The chain of steps for one text.
 class DecodeChain {
  public:
-  /// With `clean_up` the blanks before punctuation and English contractions are taken out of the text in the end, as
+  /// With `clean_up`, blanks before punctuation and English contractions are removed from the final text, as
   /// transformers' clean_up_tokenization does.
   DecodeChain(const DecodeSteps& steps, bool clean_up);
   ~DecodeChain();
   void token(std::string words);
-  /// The text that has become certain since the last call.
+  /// The text that has become final since the last call.
   std::string take();
   void finish();
   std::string piece(std::string token) const;

@@ -16,14 +16,16 @@
 
 namespace tessera::data::hugging_face {
 
-/// One tokenizer.json at work: what the class Tokenizer of the library `tokenizers` does.
+/// Executes one tokenizer.json, as the class Tokenizer of the library `tokenizers` does.
 class Engine {
  public:
-  /// `content` of the file `file`. Throws ConfigError, naming file and entry, when it is no tokenizer.json, or when a
-  /// part of it is not supported. `add_prefix_space`: replaces that field of a pre_tokenizer ByteLevel.
+  /// Parses `content`, that of the file `file`. Throws ConfigError, naming file and entry, if it is not a
+  /// tokenizer.json or a part of it is not supported. `add_prefix_space` replaces that field of a pre_tokenizer
+  /// ByteLevel.
   Engine(const std::string& file, std::string_view content, std::optional<bool> add_prefix_space = {});
 
-  /// As Tokenizer.add_tokens: a token that the model or an added token has already keeps its id, others get the next.
+  /// Adds tokens as Tokenizer.add_tokens does: a token that the model or the added tokens already have keeps its id;
+  /// others get the next ids.
   void add_tokens(const std::vector<AddedToken>& tokens);
   const std::vector<AddedToken>& added_tokens() const { return added_; }
   void set_clean_up(bool clean_up) { clean_up_ = clean_up; }
@@ -32,7 +34,7 @@ class Engine {
   /// Number of tokens, added ones included.
   std::int64_t size() const;
   bool is_bpe() const { return is_bpe_; }
-  /// The token that the file's padding section names; empty: it has none.
+  /// The token in the file's padding section; empty: there is none.
   const std::string& padding_token() const { return padding_token_; }
 
   std::unique_ptr<Tokenizer::Encoder> encoder() const;
@@ -42,7 +44,7 @@ class Engine {
  private:
   friend class EngineEncoder;
   friend class EngineDecoder;
-  // Of a post-processor: ids, or the ids of the text.
+  // Part of a post-processor's template: fixed ids, or the ids of the text.
   struct TemplatePart {
     bool is_text;
     std::vector<std::int32_t> ids;
@@ -61,7 +63,7 @@ class Engine {
   std::string padding_token_;
   std::vector<AddedToken> added_;
   std::unordered_map<std::string, std::int32_t> by_content_;  // of the added tokens
-  std::unordered_map<std::int32_t, std::string> spelt_;       // id -> how an added token stands in a normalized text
+  std::unordered_map<std::int32_t, std::string> spelt_;       // id -> text of an added token after normalization
   std::unique_ptr<AddedTokenFinder> plain_finder_, normalized_finder_;
   std::vector<std::vector<TemplatePart>> templates_;
   DecodeSteps decoders_;

@@ -10,8 +10,8 @@
 
 namespace tessera::data::hugging_face {
 
-/// One value of a parsed JSON file, with its path in the file for messages. Looks into the parser's memory, which must
-/// outlive it. All readers throw ConfigError, naming file and path, when the value is not of the wanted form.
+/// One value of a parsed JSON file, with its path in the file for messages. Refers to the parser's memory, which must
+/// outlive it. All readers throw ConfigError, naming file and path, if the value does not have the requested type.
 class JsonValue {
  public:
   JsonValue(const std::string& file, simdjson::dom::element element, std::string path = "")
@@ -24,8 +24,9 @@ class JsonValue {
   bool is_array() const { return element_.is_array(); }
   simdjson::dom::element element() const { return element_; }
 
-  /// A member of an object; nullopt when it is missing or null.
+  /// A member of an object; nothing if it is missing or null.
   std::optional<JsonValue> find(std::string_view name) const;
+  /// A member of an object. Throws ConfigError also if it is missing or null.
   JsonValue at(std::string_view name) const;
   std::vector<JsonValue> items() const;
 

@@ -8,10 +8,10 @@
 
 namespace tessera::data::hugging_face {
 
-/// A text on its way through the normalizers, UTF-8.
+/// A text (UTF-8) while it passes through the normalizers.
 struct Normalized {
   std::string text;
-  std::size_t from_start;  ///< how many of its first bytes come from the first character of the original text
+  std::size_t from_start;  ///< number of leading bytes that originate from the first character of the original text
 };
 
 /// One step of normalization. Const and safe to share between threads.
@@ -19,14 +19,14 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   virtual void apply(Normalized& words) const = 0;
-  /// Whether a text of ASCII alone stays as it is.
+  /// Whether ASCII text is never changed.
   virtual bool keeps_ascii() const { return false; }
 };
 
 using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
 
-/// The steps of the entry `normalizer`, sequences in one list. Throws ConfigError, naming the entry, when a type or a
-/// field's value is not supported.
+/// Reads the steps of the entry `normalizer`, with nested sequences flattened. Throws ConfigError, naming the entry, if
+/// a type or the value of a field is not supported.
 Normalizers make_normalizers(const JsonValue& entry);
 
 }  // namespace tessera::data::hugging_face

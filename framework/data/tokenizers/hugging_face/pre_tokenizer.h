@@ -11,34 +11,35 @@
 
 namespace tessera::data::hugging_face {
 
-/// A piece of the normalized text, UTF-8.
+/// A piece of the normalized text (UTF-8).
 struct Piece {
   std::string_view text;
-  std::size_t from_start;  ///< how many of its first bytes come from the first character of the original text
+  std::size_t from_start;  ///< number of leading bytes that originate from the first character of the original text
 
   Piece part(std::size_t begin, std::size_t end) const {
     return {text.substr(begin, end - begin), from_start > begin ? from_start - begin : 0};
   }
 };
 
-/// One step that cuts pieces into smaller ones. Const and safe to share between threads.
+/// One step that splits pieces into smaller ones. Const and thread-safe.
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  /// Call `sink` for each part of `piece` in order; parts may be empty. `spelt` is working memory that the parts may
-  /// lie in until the next call with the same memory.
+  /// Calls `sink` for each part of `piece` in order; parts may be empty. `spelt` is working memory to which the parts
+  /// may refer, until the next call with the same memory.
   virtual void split(Piece piece, std::string& spelt, const Visit<Piece>& sink) const = 0;
 };
 
-/// The steps of the entry `pre_tokenizer`, sequences in one list.
+/// The steps of the entry `pre_tokenizer`, with nested sequences flattened.
 struct PreTokenizers {
   std::vector<std::unique_ptr<PreTokenizer>> steps;
-  /// The last step is ByteLevel: its spelling of bytes is left to the model (BpeParts::from_bytes) if the model can.
+  /// The last step is ByteLevel, and its spelling of bytes is left to the model (BpeParts::from_bytes).
   bool ends_in_bytes = false;
 };
 
-/// Throws ConfigError, naming the entry, when a type or a field's value is not supported. With `model_takes_bytes` a
-/// last ByteLevel does not spell. `add_prefix_space`: the value of that field, if `entry` is a ByteLevel.
+/// Reads the entry `pre_tokenizer`. With `model_takes_bytes`, a final ByteLevel does not spell bytes.
+/// `add_prefix_space`: the value of that field if `entry` is a ByteLevel. Throws ConfigError, naming the entry, if a
+/// type or the value of a field is not supported.
 PreTokenizers make_pre_tokenizers(const JsonValue& entry, bool model_takes_bytes,
                                   std::optional<bool> add_prefix_space = {});
 

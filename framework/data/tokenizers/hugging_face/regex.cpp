@@ -158,7 +158,7 @@ class RegexCompiler {
       }
       const auto first = first_of(node.parts[i]);
       const auto split = add(Kind::split);
-      // 0 stands for no set, hence the 1.
+      // 0 means no set, hence the 1.
       if (!first.empty) at(split).least = bits_of(first.set) + 1;
       compile(node.parts[i]);
       ends.push_back(add(Kind::jump));
@@ -286,7 +286,7 @@ bool Regex::Finder::repeat(const Step& step, std::uint32_t& program, std::size_t
   return true;
 }
 
-// Take up the newest alternative above `base`; false: there is none.
+// Continues with the newest alternative above `base`; returns false if there is none.
 bool Regex::Finder::resume(std::size_t base, std::uint32_t& program, std::size_t& at) {
   while (stack_.size() > base) {
     count();

@@ -30,10 +30,10 @@ class Regex {
       letter,     ///< the character `set`
       one,        ///< a character of class `set`
       many,       ///< `least` to `most` characters of class `set`: greedy, or possessive if `possessive`
-      few,        ///< the same, reluctant
+      few,        ///< `least` to `most` characters of class `set`: reluctant
       split,      ///< try `next`, then `other`
       jump,       ///< continue at `other`
-      ahead,      ///< (?=...) with its program at `next`, continue at `other`
+      ahead,      ///< (?=...) with its program at `next`; continue at `other`
       not_ahead,  ///< (?!...)
       atomic,     ///< (?>...)
       ahead_one,  ///< (?=[set])
@@ -45,7 +45,7 @@ class Regex {
       text_begin,
       text_end,
       mark,   ///< remember the position in counter `set`
-      moved,  ///< continue at `other` if the position is still that of counter `set`: ends loops over nothing
+      moved,  ///< continue at `other` if the position still equals counter `set`: ends loops that match nothing
       accept,
     };
     Kind kind;
@@ -55,17 +55,18 @@ class Regex {
   };
 
   using Match = Range<std::size_t>;
-  /// Goes through the matches in a text from left to right, as `find_iter` of Oniguruma's Rust binding: an empty match
-  /// right behind the last match is left out.
+  /// Finds the matches in a text from left to right, as `find_iter` of Oniguruma's Rust binding does: an empty match
+  /// directly after the previous match is skipped. `regex` and `text` must outlive it.
   class Finder {
    public:
     Finder(const Regex& regex, std::string_view text) : regex_(regex), text_(text) {}
-    /// Throws ConfigError if matching exceeds the limit of backtracking steps (10 million, plus 64 per byte).
+    /// The next match; nothing if there is none. Throws ConfigError if matching exceeds the limit of backtracking steps
+    /// (10 million, plus 64 per byte).
     std::optional<Match> next();
 
    private:
-    // An alternative not yet tried: continue at `program` from `at`. Of a greedy or reluctant run `at` moves towards
-    // `limit` with each try.
+    // An alternative not tried yet: continue at `program` from `at`. For a greedy or reluctant repetition, `at` moves
+    // towards `limit` with each try.
     struct Frame {
       enum class Kind : std::uint8_t { plain, shrink, grow, counter } kind;
       std::uint32_t program;
@@ -94,7 +95,7 @@ class Regex {
   std::vector<Step> steps_;
   std::vector<CodeBits> sets_;
   std::uint32_t counters_ = 0;
-  std::optional<CodeBits> first_;  // characters that a match can begin with; null: it may be empty
+  std::optional<CodeBits> first_;  // characters that a match can begin with; nothing if a match may be empty
 };
 
 }  // namespace tessera::data::hugging_face

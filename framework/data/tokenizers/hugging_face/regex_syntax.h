@@ -9,7 +9,7 @@
 
 namespace tessera::data::hugging_face {
 
-/// A parsed regular expression: what regex.cpp compiles.
+/// A parsed regular expression, which regex.cpp compiles.
 struct RegexNode {
   enum class Kind : std::uint8_t {
     set,       ///< one character of `set`
@@ -36,7 +36,7 @@ struct RegexNode {
   std::vector<RegexNode> parts;
 };
 
-/// Throws ConfigError as the constructor of Regex.
+/// Parses `pattern`. Throws ConfigError as the constructor of Regex does.
 RegexNode parse_regex(std::string_view pattern);
 
 }  // namespace tessera::data::hugging_face

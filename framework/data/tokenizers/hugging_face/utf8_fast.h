@@ -5,12 +5,13 @@
 
 namespace tessera::data::hugging_face {
 
-/// A character of a text that is known to be UTF-8.
+/// A character of a text that is known to be valid UTF-8.
 struct Utf8Character {
   char32_t code;
   std::size_t length;
 };
 
+/// The character that begins at byte `at` of `text`, which must be valid UTF-8.
 inline Utf8Character character_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
   const auto first = byte(0);
@@ -20,7 +21,7 @@ inline Utf8Character character_at(std::string_view text, std::size_t at) {
   return {((first & 7U) << 18U) | ((byte(1) & 0x3FU) << 12U) | ((byte(2) & 0x3FU) << 6U) | (byte(3) & 0x3FU), 4};
 }
 
-/// Where the character before `at` > 0 begins.
+/// Start of the character that ends before byte `at` > 0.
 inline std::size_t before(std::string_view text, std::size_t at) {
   do --at;
   while ((static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80);

@@ -6,12 +6,13 @@
 
 namespace tessera::data::hugging_face {
 
-/// A function that is handed down and called, never kept: no memory is taken for what it captures.
+/// A reference to a function object that is passed down and called but not stored, so it needs no allocation. The
+/// function object must outlive it.
 template <class Argument>
 class Visit {
  public:
   template <class Function, class = std::enable_if_t<!std::is_same_v<std::decay_t<Function>, Visit>>>
-  Visit(const Function& function)  // NOLINT: made in passing
+  Visit(const Function& function)  // implicit conversion is intended
       : state_(std::addressof(function)),
         call_([](const void* state, Argument argument) { (*static_cast<const Function*>(state))(argument); }) {}
   void operator()(Argument argument) const { call_(state_, argument); }

@@ -8,19 +8,19 @@
 
 namespace tessera::data::hugging_face {
 
-/// Tokens and their ids. Texts lie one behind another in one buffer; a text is found by open addressing.
+/// Tokens and their ids. The texts are stored in one buffer and found by a hash table with open addressing.
 class Vocabulary {
  public:
-  /// Largest id that is accepted: ids above would be a mistake in the file, and cost memory.
+  /// Largest accepted id: a larger one indicates an error in the file, and would need much memory.
   static constexpr std::int64_t most = std::int64_t{1} << 24U;
 
   void reserve(std::size_t tokens);
-  /// A token that is there already gets the new id.
+  /// Adds a token. If it exists, it gets the new id.
   void add(std::string_view token, std::int32_t id);
   std::optional<std::int32_t> find(std::string_view token) const;
   /// Number of different tokens.
   std::size_t size() const { return count_; }
-  /// The token with this id; null when there is none.
+  /// The token with this id; nothing if there is none.
   std::optional<std::string_view> token(std::int32_t id) const;
   std::int32_t largest_id() const { return static_cast<std::int32_t>(by_id_.size()) - 1; }
 
