@@ -21,10 +21,12 @@ double pair_tile_rate(Threads& threads);
 double product_rate(Threads& threads, DType type, double seconds);
 
 /// Memory bandwidth for data outside the caches, in bytes per second.
+///
+///   read     reading four streams
+///   triad    a = b + s c, counted as 12 bytes per element
+///   update   scaling four streams in place; bytes read and bytes written both count
 struct MemoryRates {
-  double read;    ///< reading four streams
-  double triad;   ///< a = b + s c, counted as 12 bytes per element
-  double update;  ///< scaling four streams in place; bytes read and bytes written both count
+  double read, triad, update;
 };
 /// Measures the bandwidth with all threads together. Uses 384 MiB of memory and takes about 1 s.
 MemoryRates memory_rates(Threads& threads);
