@@ -21,7 +21,7 @@ struct RotaryExtents {
   RotaryLayout layout = RotaryLayout::half;
 };
 /// Applies rotary position embedding to heads of x, in place. Pair i of a head, (a, b), becomes
-/// (a cos - b sin, b cos + a sin), where the angle is that of the row's position and of pair i.
+/// (a cos - b sin, b cos + a sin), where the angle depends on the row's position and on i.
 ///
 ///   x              [rows, stride]   float32, bfloat16 or float16; rotated in fp32 and rounded once
 ///   head_offsets   [heads]          index in a row at which each head begins; other elements stay unchanged

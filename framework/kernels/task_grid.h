@@ -4,8 +4,8 @@
 
 namespace tessera::kernels {
 
-/// Division of the output of a matrix product into tasks: a grid of equal blocks, of which the last one in a row or
-/// column may be smaller. It depends on the extents only, so results do not depend on the number of threads.
+/// Division of the output of a matrix product into tasks: a grid of equal blocks; the last block in a row or column of
+/// the grid may be smaller. It depends on the extents only, so results do not depend on the number of threads.
 struct TaskGrid {
   std::int64_t rows, cols;              ///< extents of one block
   std::int64_t row_blocks, col_blocks;  ///< number of blocks along the rows and along the columns of the output

@@ -1,7 +1,7 @@
 // Elementary functions on Highway vectors of float, compiled once for each instruction set. Include after
 // hwy/highway.h, outside any namespace. NaN propagates; a result that would be denormal is exactly 0, because all
-// threads flush denormals. The polynomials are minimax fits made for this file. The errors given are those of the whole
-// function in float arithmetic against the exact value.
+// threads flush denormals. The polynomials are minimax fits made for this file. The stated error is the error of the
+// whole function in float arithmetic against the exact value.
 
 #if defined(TESSERA_KERNELS_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_KERNELS_VECTOR_MATH_INL_H_

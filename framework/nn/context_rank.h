@@ -36,7 +36,7 @@ struct ContextRank {
 struct HeldTokens {
   std::int64_t first = 0, before_gap = 0, gap = 0;
 
-  /// The tokens [begin, end) of those that the rank `context` has of a sample of `length` tokens.
+  /// The tokens [begin, end) of the rank `context`, counted among its own tokens of a sample of `length` tokens.
   static HeldTokens of(const ContextRank& context, std::int64_t begin, std::int64_t end, std::int64_t length) {
     HeldTokens held{context.index(begin, length)};
     if (context.whole() || context.contiguous) return held;

@@ -24,7 +24,7 @@ class Module {
   std::vector<Parameter*> parameters();
 
  protected:
-  /// Declares the parameter "<module>.<name>" with the unsharded shape `shape`, of which this rank has the part `cut`.
+  /// Declares the parameter "<module>.<name>" with the unsharded shape `shape`. `cut` is this rank's part.
   /// `role` decides how the optimizer and other components treat it. The module owns the parameter; the reference stays
   /// valid as long as the module.
   Parameter& declare(const std::string& name, ParameterRole role, const Shape& shape, Init init, TensorCut cut = {});

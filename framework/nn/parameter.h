@@ -47,8 +47,8 @@ struct TensorCut {
   Shape of(const Shape& whole) const;  ///< shape of this rank's part of a tensor of shape `whole`
 };
 
-/// Groups of ranks of which each rank computes a summand of the gradient of the same elements. The summands are
-/// all-reduced before the gradient is used.
+/// Groups of ranks that each compute a summand of the gradient of the same elements. The summands are all-reduced
+/// before the gradient is used.
 enum class GradientSharers {
   tensor,       ///< the tensor-parallel group
   head_copies,  ///< the tensor-parallel ranks that have copies of the same key and value heads

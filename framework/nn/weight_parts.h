@@ -15,7 +15,7 @@ namespace tessera::nn {
 std::vector<WeightPart> held_parts(const std::vector<Parameter*>& parameters);
 
 /// The parts that a rank with these parameters owns and saves to checkpoints. Over all ranks of a model, these parts
-/// contain every element exactly once. Parameters of which the rank owns no element are left out.
+/// contain every element exactly once. A parameter is left out if the rank owns none of its elements.
 std::vector<WeightPart> owned_parts(const std::vector<Parameter*>& parameters);
 
 }  // namespace tessera::nn

@@ -23,7 +23,7 @@ Var gated(const Var& x, kernels::Activation act);
 Var scaled(Var x, double factor);
 
 /// y = cap * tanh(x / cap), for any shape, in the tape's compute type. Keeps y for the backward pass, which throws
-/// BugError as that of `scaled`. Throws BugError unless cap > 0.
+/// BugError in the same case as `scaled`. Throws BugError unless cap > 0.
 Var softcapped(const Var& x, double cap);
 
 }  // namespace tessera::autograd

@@ -20,7 +20,7 @@ Var side_by_side(const Var& a, const Var& b);
 struct LatentHeads {
   std::int64_t heads = 0;
   std::int64_t plain = 0;   ///< channels of a query or key without rotary embedding (qk_head_dim)
-  std::int64_t rotary = 0;  ///< channels of a query or key with rotary embedding; all heads share those of the key
+  std::int64_t rotary = 0;  ///< channels of a query or key with rotary embedding; all heads share the rotary key
   std::int64_t value = 0;   ///< channels of a value (v_head_dim)
 
   /// Channels of each query, key and value in the fused projection: the maximum of plain + rotary and value. Narrower
