@@ -22,13 +22,14 @@ namespace tessera::kernels {
 ///   relu          max(x, 0)
 ///   squared_relu  max(x, 0)^2                                       So et al., arXiv:2109.08668
 ///
-/// Elements are of any type; each is computed in fp32 and rounded once. Elementwise, so the result does not depend on
-/// the number of threads. Throws ShapeError if the sizes differ, BugError for `none`.
+/// x and y may have different types (float32, bfloat16, float16); each element is computed in fp32 and rounded once.
+/// Elementwise, so the result does not depend on the number of threads. Throws ShapeError if the sizes differ, BugError
+/// for `none`.
 void activation_forward(Threads& threads, Activation act, const Elements& x, const MutableElements& y);
 
-/// Gradient of activation_forward with respect to x: dx = dy * act'(x), or dx += dy * act'(x) when `add`.
+/// Gradient of activation_forward with respect to x: dx = dy * act'(x), or dx += dy * act'(x) if `add`.
 ///
-///   dy, x, dx   [n]   x is the input of the forward pass; dx may be dy when `add` is false
+///   dy, x, dx   [n]   x is the input of the forward pass; dx may be dy if `add` is false
 ///
 /// The derivative of relu at 0 is 0, as in PyTorch. Throws as activation_forward.
 void activation_backward(Threads& threads, Activation act, const Elements& dy, const Elements& x,
@@ -43,10 +44,10 @@ void activation_backward(Threads& threads, Activation act, const Elements& dy, c
 void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& x,
                    const MutableElements& y);
 
-/// Gradient of gated_forward with respect to x, written to dx, or added when `add`.
+/// Gradient of gated_forward with respect to x; overwrites dx, or is added to dx if `add`.
 ///
 ///   dy      [rows, width]
-///   x, dx   [rows, 2 * width]   x is the input of the forward pass; dx may be x when `add` is false
+///   x, dx   [rows, 2 * width]   x is the input of the forward pass; dx may be x if `add` is false
 ///
 /// Throws as gated_forward.
 void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& dy,

@@ -13,7 +13,7 @@
 namespace tessera::kernels {
 namespace {
 
-// With fewer queries than this a block of query_block lanes would be almost empty; they are computed one by one.
+// Fewer queries than this are computed one by one, because a block of query_block lanes would be almost empty.
 constexpr std::int64_t row_at_a_time = 4;
 
 /// Floats that a buffer must hold for its heads: the index of the last float of the last head of the last row, plus
@@ -56,7 +56,7 @@ std::size_t packed_floats(const AttentionCall& call) {
   return call.pairs == nullptr ? 0 : static_cast<std::size_t>(PackedKeys(*call.pairs, call.e).floats());
 }
 
-/// Packs x, laid out as `rows` says, into `memory` for `call`, if it multiplies pairs.
+/// If `call` multiplies pairs, packs x, laid out as `rows` says, into `memory` and sets call.packed.
 void pack_keys(Threads& threads, AttentionCall& call, const Elements& x, const HeadRows& rows, float* memory) {
   if (call.pairs == nullptr) return;
   PackedKeys(*call.pairs, call.e).pack(threads, x, rows, memory);
@@ -84,7 +84,8 @@ void backward_part(const AttentionCall& call, std::int64_t b, std::int64_t g, st
   }
 }
 
-/// Writes rows [first, last) of dk and dv of one group: the sum over its parts, in ascending order; or adds it.
+/// Writes rows [first, last) of dk and dv of one group: the sum over the parts of the group, in ascending order. With
+/// Earlier::join the sum is added.
 void write_keys(const AttentionCall& call, std::int64_t b, std::int64_t g, const float* partials, std::int64_t parts,
                 std::int64_t first, std::int64_t last) {
   const auto& e = call.e;

@@ -14,7 +14,7 @@ namespace tessera::kernels {
 /// Extents, used by all declarations of this file:
 ///   B  samples (batch)      T  query tokens of a sample     S  key tokens of a sample
 ///   H  query heads          G  key/value groups, H % G == 0 (grouped-query attention; G == H: multi-head)
-///   D  channels of a head
+///   D  head dimension: channels of a head
 
 /// Where the heads of one operand lie in memory. Heads usually lie inside the wider rows of a fused QKV projection, so
 /// an operand is a base plus these strides, all counted in elements. Head h belongs to group g = h / (H / G); the
@@ -24,10 +24,10 @@ namespace tessera::kernels {
 ///
 /// and holds D consecutive elements.
 struct HeadRows {
-  std::int64_t row_stride;       ///< from one token to the next
-  std::int64_t offset;           ///< of group 0, head 0 inside a row
-  std::int64_t group_stride;     ///< from one group to the next inside a row
-  std::int64_t head_stride = 0;  ///< from one query head to the next inside a group; not used for k and v
+  std::int64_t row_stride;       ///< distance between the rows of consecutive tokens
+  std::int64_t offset;           ///< position of group 0, head 0 inside a row
+  std::int64_t group_stride;     ///< distance between consecutive groups inside a row
+  std::int64_t head_stride = 0;  ///< distance between consecutive query heads of a group; not used for k and v
 };
 
 /// Shapes, memory layout and scaling of one attention call.
@@ -36,19 +36,21 @@ struct AttentionExtents {
   double scale;  ///< multiplies q k^T; usually 1 / sqrt(D)
   HeadRows q, k, v, o;
   double softcap = 0;  ///< if not 0, a score s becomes softcap * tanh(s / softcap) (Gemma 2, arXiv:2408.00118)
-  /// Tokens of the sample that this call is a block of, which number the elements of its dropout; 0: T == S of them.
+  /// Number of tokens in the unsharded sample, if this call computes only a block of its queries and keys (context
+  /// parallelism). Used to number the elements of the dropout mask; 0: the call has all tokens of the sample.
   std::int64_t whole_tokens = 0;
 
-  /// Extents of a sample's mask of dropout, [H, mask_rows, mask_columns].
+  /// Extents of the dropout mask of one sample, [H, mask_rows, mask_columns].
   std::int64_t mask_rows() const { return whole_tokens > 0 ? whole_tokens : T; }
   std::int64_t mask_columns() const { return whole_tokens > 0 ? whole_tokens : S; }
 };
 
-/// What a call does with results that are there already.
+/// Whether a call overwrites its outputs or combines its results with the earlier contents of the outputs.
 enum class Earlier {
   overwrite,
-  /// They are those of other keys (forward pass), or of other keys or queries (backward pass): the call joins its own
-  /// to them. So a sum over blocks of keys gives the same, except for rounding, as one call with all keys.
+  /// Forward pass: o and lse hold the result of the same queries over other keys. Backward pass: dq, dk and dv hold
+  /// contributions of other keys or queries. The call adds its own part, so that calls over all blocks of keys give the
+  /// result of one call over all keys, except for rounding.
   join
 };
 
@@ -59,8 +61,8 @@ enum class Earlier {
 /// The kernels are fastest when `first` and `last` do not decrease along t within a sample, because then whole blocks
 /// of keys are skipped; they are correct for any intervals.
 ///
-/// `among` adds an arbitrary mask: inside its interval a query sees only the keys whose byte is not 0. It is slow and
-/// takes B * T * S bytes, so it is meant for small cases.
+/// `among` adds an arbitrary mask: of the keys in its interval, a query sees only those whose byte is not 0. The mask
+/// is slow and takes B * T * S bytes, so it is meant for small cases.
 ///
 /// The caller owns the memory of all three spans.
 struct VisibleKeys {
@@ -78,19 +80,21 @@ struct AttentionForward {
 
 /// o = dropout(softmax(scale * q k^T over the visible keys)) v, and lse, which the backward pass needs.
 ///
-/// `mask` is the dropout of the probabilities: the element of a sample is (head * mask_rows + t) * mask_columns + s;
-/// rate 0: no dropout.
+/// `mask` selects the probabilities that are dropped: the probability of (head, t, s) is element
+/// (head * mask_rows + t) * mask_columns + s of its sample. Rate 0: no dropout.
 ///
-/// With Earlier::join, o and lse hold the result of the same queries over other keys, and become that over both: with
-/// l = log(e^lse + e^lse'), o becomes e^(lse - l) o + e^(lse' - l) o'.
+/// With Earlier::join, o and lse hold the result of the same queries over other keys. Let o' and lse' be the result
+/// over the keys of this call: then lse becomes l = log(e^lse + e^lse'), and o becomes e^(lse - l) o + e^(lse' - l) o'.
 ///
 /// Operands are float32, bfloat16 or float16; with Earlier::join the results are float32. Scores, softmax and sums are
-/// fp32, and results are rounded once. Where q, k, v and d_o are bfloat16 and chosen_isa() multiplies pairs of them
-/// (avx512_bf16, amx; D even, strides and offsets even), the probabilities, and in the backward pass the gradients of
-/// the scores, are rounded to bfloat16 too, as factors of such products. Denormals are flushed to zero. The blocking
-/// depends on the extents only, so the result does not depend on the number of threads. Throws ShapeError if an operand
-/// is too small, `visible` or `mask` has another size, or an interval leaves [0, S). Source: Dao et al.,
-/// arXiv:2205.14135.
+/// fp32, and results are rounded once. If q, k, v and d_o are bfloat16, chosen_isa() has products of bfloat16 pairs
+/// (avx512_bf16, amx), and D and all strides and offsets are even, then the probabilities, and in the backward pass the
+/// gradients of the scores, are rounded to bfloat16 too, because they are factors of such products. Denormals are
+/// flushed to zero. The blocking depends on the extents only, so the result does not depend on the number of threads.
+///
+/// Throws ShapeError if an operand is too small, `visible`, `lse` or `mask` has another size, or an interval leaves
+/// [0, S). Throws BugError if G does not divide H, the dropout rate is outside [0, 1), or results to join are not
+/// float32. Source: Dao et al., arXiv:2205.14135.
 void attention_forward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible, const DropoutMask& mask,
                        const AttentionForward& of, Earlier earlier = Earlier::overwrite);
 
@@ -98,15 +102,15 @@ void attention_forward(Threads& threads, const AttentionExtents& e, const Visibl
 /// each head are written.
 struct AttentionBackward {
   Elements q, k, v;            ///< as given to the forward pass
-  Elements o;                  ///< as the forward pass wrote it; if it had several calls, as the last one did
-  std::span<const float> lse;  ///< the same
+  Elements o;                  ///< final result of the forward pass: after its last call, if there were several
+  std::span<const float> lse;  ///< [B, H, T], final result of the forward pass
   Elements d_o;                ///< gradient of o, laid out as e.o says
-  MutableElements dq, dk, dv;  ///< written: laid out as q, k and v
+  MutableElements dq, dk, dv;  ///< results, laid out as q, k and v
 };
 
-/// Gradients of attention_forward with the same extents, `visible` and `mask`. They are written; with Earlier::join
-/// they are added. Scores and probabilities are recomputed block by block. dk and dv are summed in fp32 over query
-/// blocks, in an order that depends on the extents only. Types and errors as of attention_forward.
+/// Gradients of attention_forward with the same extents, `visible` and `mask`; written to dq, dk and dv, or added to
+/// them with Earlier::join. Scores and probabilities are recomputed block by block. dk and dv are summed in fp32 over
+/// query blocks, in an order that depends on the extents only. Types and errors are those of attention_forward.
 void attention_backward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible,
                         const DropoutMask& mask, const AttentionBackward& of, Earlier earlier = Earlier::overwrite);
 

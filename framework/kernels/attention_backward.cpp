@@ -1,9 +1,9 @@
 // The backward pass of attention for one block of queries; attention_tile-inl.h describes the layout of scores.
 //
-//   p  = 2^(s - lse)            s and lse times log2(e), so that a power of two serves
+//   p  = 2^(s - lse)            s and lse are multiplied by log2(e) beforehand, so that 2^x replaces e^x
 //   dv += p^T do
 //   dp = do v^T
-//   ds = p (dp - delta)         delta = sum over channels of o do; times the derivative of the soft cap
+//   ds = p (dp - delta)         delta = sum over channels of o do; multiplied by the derivative of the soft cap
 //   dk += ds^T q
 //   dq += ds k
 //
@@ -91,8 +91,8 @@ HWY_INLINE void Carve(std::size_t size, float* at, Operands& o) {
   o.sums = take(2 * width * size);
 }
 
-/// lse and delta of the queries of a block. `memory` holds [2, width, size] floats; operands that are floats do not use
-/// it.
+/// Loads lse (multiplied by log2(e)) and computes delta for the queries of a block. `memory` holds [2, width, size]
+/// floats and is used only for operands that are not float32.
 HWY_INLINE void LoadSums(const AttentionCall& call, const QueryBlock& at, std::size_t size, float* memory, float* lse,
                          float* delta) {
   const auto& e = call.e;
@@ -128,7 +128,7 @@ struct Pair {
   V p, ds;
 };
 
-/// One vector of scores and dp to p and ds. With dropout, `keep` is 1 / (1 - rate) or 0.
+/// p and ds of one vector of scores and dp. With dropout, `keep` is 1 / (1 - rate) or 0.
 template <bool drops>
 HWY_INLINE Pair Soften(V score, V dp, V lse, V delta, V keep) {
   const V p = math::Exp2OfNegative(D(), hn::Sub(score, lse));
@@ -136,7 +136,7 @@ HWY_INLINE Pair Soften(V score, V dp, V lse, V delta, V keep) {
   return {p, hn::Mul(p, hn::Sub(dp, delta))};
 }
 
-/// `scores` and `dp` are replaced by p and ds. Exactly 0 where a key is not visible.
+/// Replaces `scores` by p and `dp` by ds. Both are exactly 0 where a key is not visible.
 template <bool drops>
 HWY_INLINE void SoftenBlock(const Sight& sight, const KeyBlock& block, const float* all_lse, const float* all_delta,
                             const float* keep, float* scores, float* dp) {
@@ -163,7 +163,7 @@ HWY_INLINE void SoftenBlock(const Sight& sight, const KeyBlock& block, const flo
   }
 }
 
-/// SoftenBlock of a block of queries, with its dropout and the derivative of its soft cap. `keep` is memory of a tile.
+/// SoftenBlock with the dropout of the call and the derivative of its soft cap. `keep` is scratch memory for a tile.
 HWY_INLINE void SoftenAll(const AttentionCall& call, const QueryBlock& at, const Sight& sight, const KeyBlock& block,
                           const float* lse, const float* delta, const float* slope, float* keep, float* scores,
                           float* dp) {
@@ -185,8 +185,8 @@ HWY_INLINE void AddToKeys(const KeyBlock& block, const Operands& o, const float*
   });
 }
 
-/// Writes the gradient of the queries, columns [size, width], times `factor`, or adds it. `memory` holds [width, size]
-/// floats.
+/// Writes the gradient of the queries, `columns` [size, width] multiplied by `factor`, to dq; adds it with
+/// Earlier::join. `memory` holds [width, size] floats.
 HWY_INLINE void WriteQueries(const AttentionCall& call, const QueryBlock& at, const float* columns, std::size_t size,
                              float factor, float* memory) {
   const auto& e = call.e;
@@ -224,8 +224,8 @@ void BackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients
   WriteQueries(call, at, o.dq, o.size, static_cast<float>(e.scale), o.rows);
 }
 
-/// The same with products of pairs of bfloat16; see ForwardPairs. p and ds are rounded once, ds after its
-/// multiplication by the scale, so that dk and dq need none.
+/// The backward pass of a block with products of bfloat16 pairs; see ForwardPairs. p and ds are rounded once; ds after
+/// its multiplication by the scale, so that dk and dq need no further multiplication.
 void BackwardPairs(const AttentionCall& call, const QueryBlock& at, KeyGradients to) {
   const auto& e = call.e;
   const TileKernels& t = *call.pairs;
@@ -265,7 +265,7 @@ void BackwardPairs(const AttentionCall& call, const QueryBlock& at, KeyGradients
   pack_pairs_of_rows(t, call.d_o, o_at, e.o.row_stride, at.count, rows, d_rows);
   LoadSums(call, at, size, widened, lse, delta);
   std::fill_n(dq, size * width, 0.0F);
-  std::fill_n(p_rows, 2 * packed_keys * query_words, 0.0F);  // their last words meet the zeros of q_rows and d_rows
+  std::fill_n(p_rows, 2 * packed_keys * query_words, 0.0F);  // words beyond the queries: 0 * 0 in the products
   const auto row_words = static_cast<std::size_t>(query_words);
   const auto scale = static_cast<float>(e.scale);
   for (auto key = sight.begin / packed_keys * packed_keys; key < sight.end; key += packed_keys) {

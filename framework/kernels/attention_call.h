@@ -13,8 +13,8 @@ inline constexpr std::int64_t query_block = 48;
 
 struct TileKernels;
 
-/// The arguments of one call. What a pass does not use is empty: the forward pass has no gradients, the backward pass
-/// does not write `out`. Owns nothing.
+/// The arguments of one call. Members that a pass does not use are empty: the gradients in the forward pass, `out` and
+/// `lse_out` in the backward pass. Owns nothing.
 struct AttentionCall {
   const AttentionExtents& e;
   const VisibleKeys& visible;
@@ -28,7 +28,7 @@ struct AttentionCall {
   const float* packed = nullptr;       ///< with `pairs`: PackedKeys of the values (forward) or the keys (backward)
 };
 
-/// Rows that are floats, from float `at` on.
+/// Pointer to element `at` of an operand whose type is float32.
 inline const float* floats_at(const Elements& x, std::int64_t at) { return reinterpret_cast<const float*>(x.at) + at; }
 inline float* floats_at(const MutableElements& x, std::int64_t at) { return reinterpret_cast<float*>(x.at) + at; }
 
@@ -54,8 +54,8 @@ inline QueryBlock query_block_of(const AttentionExtents& e, std::int64_t b, std:
           .count = first + size < e.T ? size : e.T - first};
 }
 
-/// Gradients of the keys and values of one group, each [S, padded_channels(D)], dense. The rows are padded to whole
-/// vectors so that they can be updated without a tail loop.
+/// Gradients of the keys and values of one group: fp32, each [S, padded_channels(D)], dense. The rows are padded to
+/// whole vectors so that they can be updated without a tail loop.
 struct KeyGradients {
   float *dk, *dv;
 };

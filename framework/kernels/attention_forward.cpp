@@ -33,7 +33,7 @@ struct Softmax {
     std::fill_n(most, width, nothing);
     std::fill_n(sum, width, 0.0F);
   }
-  /// The state after earlier keys of `count` queries: their output has been divided by the sum, so this is 1 for it.
+  /// The state of `count` queries after earlier calls. Their output is already divided by the sum, so the sum is 1.
   HWY_INLINE void Resume(const float* lse, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
       if (lse[i] == -std::numeric_limits<float>::infinity()) continue;
@@ -114,7 +114,7 @@ HWY_INLINE void TakeIn(const Sight& sight, const KeyBlock& block, float* scores,
 }
 
 /// Divides the outputs by the sums and writes o and lse. A query that saw no key has sum 0: output 0, lse -infinity.
-/// `rows` holds [width, size] floats; outputs that are floats do not use it.
+/// `rows` holds [width, size] floats and is used only for outputs that are not float32.
 HWY_INLINE void Finish(const AttentionCall& call, const QueryBlock& at, const Softmax& softmax, std::size_t size,
                        float* out, float* rows) {
   const D d;
@@ -138,8 +138,8 @@ HWY_INLINE void Finish(const AttentionCall& call, const QueryBlock& at, const So
   std::copy_n(lse, at.count, call.lse_out + (at.b * e.H + at.head) * e.T + at.first);
 }
 
-/// Sets the softmax and the outputs [size, width] to what is there before the keys of this call. False: there are none,
-/// and the earlier results stay.
+/// Initializes the softmax and the outputs [size, width]: empty, or with Earlier::join the results of earlier calls.
+/// Returns false if there is nothing to compute, because the call joins and no key of it is visible.
 HWY_INLINE bool Begin(const AttentionCall& call, const QueryBlock& at, const Sight& sight, std::size_t size,
                       Softmax& softmax, float* out) {
   if (call.earlier == Earlier::overwrite) {
@@ -186,8 +186,8 @@ void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
   Finish(call, at, softmax, size, out, rows);
 }
 
-/// The same with products of pairs of bfloat16. Queries are multiplied as they are, and the scores by the scale, so
-/// that only the probabilities are rounded. Blocks of keys begin where PackedKeys has them.
+/// The forward pass of a block with products of bfloat16 pairs. The scores, not the queries, are multiplied by the
+/// scale, so that only the probabilities are rounded. Blocks of keys are those of PackedKeys.
 void ForwardPairs(const AttentionCall& call, const QueryBlock& at) {
   const auto& e = call.e;
   const TileKernels& t = *call.pairs;

@@ -1,9 +1,9 @@
 // Operands of attention in 16 bits, compiled once for each instruction set. Include after attention_tile-inl.h.
 //
-// Where the processor multiplies pairs of bfloat16 (gemm_tiles.h), a block of queries goes through its register tiles:
-// rows of keys and values are read in place, columns of queries are packed as pairs along the channels, and
-// probabilities are rounded to pairs along the keys or along the queries. Elsewhere rows are widened to floats, a block
-// at a time.
+// If the instruction set multiplies pairs of bfloat16 (gemm_tiles.h), products run on its register tiles: rows of keys
+// and values are read in place, columns of queries are packed as pairs along the channels, and probabilities are
+// rounded to bfloat16 and packed as pairs along the keys or along the queries. Otherwise rows are widened to floats,
+// one block of keys at a time.
 
 #if defined(TESSERA_KERNELS_ATTENTION_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_KERNELS_ATTENTION_PAIRS_INL_H_
@@ -31,7 +31,7 @@ struct FloatRows {
   std::size_t row;
 };
 
-/// to[i] = x[i] as float. Calls to widen_range() for each row would take as long as the work.
+/// to[i] = x[i] as float. Inlined, because a call of widen_range() for each short row would double the time.
 HWY_INLINE void WidenRow(const Elements& x, std::size_t size, float* to) {
   std::size_t i = 0;
   if (x.type == DType::bfloat16) {
@@ -53,9 +53,8 @@ HWY_INLINE void WidenRow(const Elements& x, std::size_t size, float* to) {
   for (; i < size; ++i) to[i] = static_cast<float>(reinterpret_cast<const float16*>(x.at)[i]);
 }
 
-/// `count` rows of `size` elements, `row` apart, the first at element `first` of x: in place if they are floats, else
-/// widened into
-/// `memory`, [count, size].
+/// `count` rows of `size` elements of x as floats: in place if x is float32, else widened into `memory` [count, size].
+/// The first row begins at element `first` of x, and rows are `row` elements apart.
 HWY_INLINE FloatRows RowsOf(const Elements& x, std::int64_t first, std::int64_t row, std::size_t count,
                             std::size_t size, float* memory) {
   if (x.type == DType::float32) return {reinterpret_cast<const float*>(x.at) + first, static_cast<std::size_t>(row)};
@@ -66,8 +65,9 @@ HWY_INLINE FloatRows RowsOf(const Elements& x, std::int64_t first, std::int64_t 
   return {memory, size};
 }
 
-/// The reverse of ToColumns, into elements: row `lane` of y, from element `first` on, is x[i][lane] * factor, lane <
-/// count. `memory` holds [count, size] floats; y that are floats do not use it.
+/// Inverse of ToColumns with an output of any type: element i of row `lane` of y = x[i][lane] * factor for lane <
+/// count. The first row begins at element `first` of y, and rows are `row` elements apart. `memory` has [count, size]
+/// floats and is not used if y is float32.
 HWY_INLINE void ToRowsOf(const float* x, std::size_t count, std::size_t size, float factor, const MutableElements& y,
                          std::int64_t first, std::int64_t row, float* memory) {
   if (y.type == DType::float32) {
@@ -93,7 +93,7 @@ HWY_INLINE void Scale(const KeyBlock& block, float factor, float* scores) {
 
 using Words = hn::VFromD<hn::RebindToUnsigned<D>>;
 
-/// The bits of each lane with the upper half rounded to nearest, ties to even, as a bfloat16. What is below is
+/// Rounds each lane to bfloat16, to nearest, ties to even: the upper 16 bits are the result, the lower 16 bits are
 /// undefined.
 HWY_INLINE Words Rounded(V x) {
   const hn::RebindToUnsigned<D> d;
@@ -102,14 +102,14 @@ HWY_INLINE Words Rounded(V x) {
   return hn::Add(word, hn::Add(odd, hn::Set(d, 0x7fff)));
 }
 
-/// Vector v of row i of a tile times `by`; zero where the block does not hold it.
+/// Vector v of row i of a tile times `by`; zero outside the visible range of the block.
 HWY_INLINE V HeldPart(const KeyBlock& block, const float* tile, std::size_t i, std::size_t v, V by) {
   if (i >= block.keys || !block.Holds(i / strip, v)) return hn::Zero(D());
   return hn::Mul(hn::Load(D(), tile + i * width + v * lanes), by);
 }
 
-/// A tile [keys][queries] times `factor` as pairs along the keys, in the panels of `shape`: the right operand of sums
-/// over keys.
+/// Packs a tile [keys][queries], multiplied by `factor`, as pairs along the keys into panels of `shape`: the right
+/// operand of sums over keys.
 HWY_INLINE void ToPairsOfKeys(const KeyBlock& block, const float* tile, float factor, const PanelShape& shape,
                               float* to) {
   const hn::RebindToUnsigned<D> d;
@@ -133,8 +133,8 @@ HWY_INLINE void ToPairsOfKeys(const KeyBlock& block, const float* tile, float fa
   }
 }
 
-/// The same tile as rows of bfloat16, `row` words apart: pairs along the queries, the left operand of sums over
-/// queries. What is behind the `width` elements of a row stays.
+/// Writes a tile [keys][queries], multiplied by `factor`, as rows of bfloat16 that are `row` words apart: pairs along
+/// the queries, the left operand of sums over queries. Words after the `width` elements of a row stay unchanged.
 HWY_INLINE void ToPairsOfQueries(const KeyBlock& block, const float* tile, float factor, std::size_t row, float* to) {
   const hn::RebindToSigned<D> d;
   const hn::Rebind<std::uint16_t, D> half;

@@ -6,13 +6,14 @@
 
 namespace tessera::kernels {
 
-// Attention through register tiles that multiply pairs of bfloat16 (gemm_tiles.h). Internal to this component.
+// Attention with register tiles that multiply pairs of bfloat16 (gemm_tiles.h). A word is such a pair: 32 bits, stored
+// as a float. Internal to this component.
 
-/// Keys that are packed together.
+/// Keys in one packed block of PackedKeys.
 inline constexpr std::int64_t packed_keys = 64;
 
-/// Where the columns of a right operand lie: panels of `panel_cols` columns, `depth` words deep, one behind the other;
-/// the last one is as wide as its columns need in whole vectors.
+/// Memory layout of a right operand with `cols` columns of `depth` words: consecutive panels [depth, panel_cols]. The
+/// rows of the last panel are only as wide as its columns need, rounded up to whole vectors of `vector` words.
 struct PanelShape {
   std::int64_t cols, depth, panel_cols, vector;
 
@@ -30,42 +31,45 @@ struct PanelShape {
   std::int64_t at(std::int64_t column) const { return column / panel_cols * panel() + column % panel_cols; }
 };
 
-/// Rows of a left operand: strip s of R rows begins at `at + s * strip`; the rest as TileCall.
+/// Rows of a left operand: strip s of R rows begins at `at + s * strip`. `row` and `step` are TileCall's a_row and
+/// a_step.
 struct PairRows {
   const float* at;
   std::int64_t row, step, strip;
 };
 
-/// Rows in place: the rows of one head, from its first element on.
+/// The rows of one head as a left operand, read in place: they begin at element `first` of x and are `row` elements
+/// apart. x is bfloat16; `first` and `row` are even.
 PairRows pair_rows(const TileKernels& tiles, const Elements& x, std::int64_t first, std::int64_t row);
-/// Rows of words that lie `row` words apart.
+/// Rows of words that are `row` words apart, as a left operand.
 PairRows pair_rows(const TileKernels& tiles, const float* words, std::int64_t row);
 
-/// c[r][j] = (c[r][j] +) the sum over `words` pairs of a(r, k) b(k, j); r < rows, j < shape.cols; rows of c `c_row`
-/// floats apart.
+/// c[r][j] = sum over k of a(r, k) b(k, j), or c[r][j] += this sum if `add`, for r < rows and j < shape.cols. k runs
+/// over the elements of `words` pairs. c is fp32, with rows `c_row` floats apart.
 void multiply_pairs(const TileKernels& tiles, std::int64_t rows, std::int64_t words, const PairRows& a,
                     const PanelShape& shape, const float* b, float* c, std::int64_t c_row, bool add);
 
-/// `count` rows of `size` elements of x, `row` apart, as pairs along the rows in the panels of `shape` (cols: size;
-/// depth: at least count / 2, the rest zeros).
+/// Packs `count` rows of shape.cols elements of x as pairs of consecutive rows into panels of `shape`: a right operand
+/// of sums over rows. The first row begins at element `first` of x, and rows are `row` elements apart. Words of the
+/// panels beyond `count` rows are zero.
 void pack_pairs_of_rows(const TileKernels& tiles, const Elements& x, std::int64_t first, std::int64_t row,
                         std::int64_t count, const PanelShape& shape, float* to);
 
-/// Whether all of these operands can be multiplied as pairs: bfloat16, an even number of channels, and rows that begin
-/// at words.
+/// Whether operands of these types and extents can be multiplied as pairs: all are bfloat16, D is even, and all strides
+/// and offsets are even, so that rows begin at words.
 bool can_multiply_pairs(const AttentionExtents& e, std::initializer_list<DType> types);
 
-/// Keys or values of all samples and groups as pairs along the tokens, the channels being rows: a left operand of sums
-/// over keys.
+/// Keys or values of all samples and groups, packed as a left operand of sums over keys: the channels are its rows, and
+/// pairs are formed along the tokens. Refers to `tiles` and `e`, which must outlive it; owns no memory.
 class PackedKeys {
  public:
   PackedKeys(const TileKernels& tiles, const AttentionExtents& e) : tiles_(tiles), e_(e) {}
 
-  /// Floats of all of them.
+  /// Size of the packed array, in floats.
   std::int64_t floats() const { return e_.B * e_.G * blocks() * block_floats(); }
-  /// Packs x, laid out as `rows` says, into memory of floats().
+  /// Packs x, laid out as `rows` says, into `memory`, which has floats() floats.
   void pack(Threads& threads, const Elements& x, const HeadRows& rows, float* memory) const;
-  /// The rows for the keys from `key` on, a multiple of packed_keys.
+  /// The left operand for up to packed_keys keys from `key` on, which is a multiple of packed_keys.
   PairRows rows(const float* memory, std::int64_t b, std::int64_t g, std::int64_t key) const;
 
  private:

@@ -1,10 +1,10 @@
 // Building blocks of the forward and the backward pass of attention, compiled once for each instruction set. Include
 // after hwy/highway.h.
 //
-// A tile of scores is stored as [keys][queries]: a row is one key, its 48 floats are the queries of the block. So the
-// maximum and the sum over the keys of a query run down a column, elementwise on vectors, and no vector is ever summed
-// across its lanes. Keys and values need not be packed: they are the left operand of every product, which is read one
-// number at a time and broadcast.
+// A tile of scores is stored as [keys][queries]: a row is one key, its 48 floats are the queries of the block. The
+// maximum and the sum over the keys of a query are therefore elementwise operations on vectors of queries, and no
+// vector is summed across its lanes. Keys and values need not be packed: they are the left operand of every product,
+// which is read one number at a time and broadcast.
 
 #if defined(TESSERA_KERNELS_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_KERNELS_ATTENTION_TILE_INL_H_
@@ -52,7 +52,7 @@ static_assert(width % lanes == 0, "a block of queries is a whole number of vecto
 struct TileProduct {
   std::size_t rows, vectors, depth;
   const float* a;
-  std::size_t a_step;  // along k when rows of `a` are dense, along r when k is
+  std::size_t a_step;  // distance between rows r if k is the inner index of `a`, else between consecutive k
   const float* b;
   std::size_t b_row;
   float* c;
@@ -121,20 +121,21 @@ HWY_NOINLINE void Multiply(const TileProduct& p) {
   if (n < p.vectors) Columns<dense_k, 1>(p, p.b + n * lanes, p.c + n * lanes);
 }
 
-/// The visible keys of the queries of a block, and for each vector of queries the bounds over its lanes. Lanes without
-/// a query, and queries that see no key, get an empty interval behind every key.
+/// The visible keys of each query of a block, and for each vector of queries the minimum and maximum over its lanes.
+/// Lanes without a query, and queries that see no key, have an empty interval (first > last) after every key.
 struct Sight {
   alignas(64) std::int32_t first[width], last[width];
   std::int32_t least_first[vectors], most_first[vectors], least_last[vectors], most_last[vectors];
-  std::int64_t begin, end;         // of the keys that any query sees
+  std::int64_t begin, end;         // range of keys that contains all keys seen by any query
   const std::uint8_t* among;       // row of the block's first query; null: no mask
   std::size_t queries, among_row;  // rows of `among`, and their length in bytes
 
-  /// Whether any query of vector v may see any of the `keys` keys from `key` (by the bounds: may be true in excess).
+  /// Whether any query of vector v may see any of the keys [key, key + keys). Decided by the bounds of the vector, so
+  /// it can be true although no query sees any of them; never false although one does.
   HWY_INLINE bool Any(std::size_t v, std::int64_t key, std::int64_t keys) const {
     return least_first[v] < key + keys && most_last[v] >= key;
   }
-  /// Whether every query of vector v sees all of these keys, so that no mask needs to be computed.
+  /// Whether every query of vector v sees all keys [key, key + keys), so that no mask needs to be computed.
   HWY_INLINE bool All(std::size_t v, std::int64_t key, std::int64_t keys) const {
     return among == nullptr && most_first[v] <= key && least_last[v] >= key + keys - 1;
   }
@@ -256,7 +257,7 @@ HWY_INLINE void ToColumns(const float* x, std::size_t x_row, std::size_t count, 
     for (std::size_t i = 0; i < size; ++i) std::fill_n(to + i * width + count, width - count, 0.0F);
 }
 
-/// The reverse: y[lane][i] = x[i][lane] * factor for lane < count.
+/// Inverse of ToColumns: y[lane][i] = x[i][lane] * factor for lane < count and i < size.
 HWY_INLINE void ToRows(const float* x, std::size_t count, std::size_t size, float factor, float* y, std::size_t y_row) {
   std::size_t lane = 0;
 #if HWY_TARGET != HWY_SCALAR
@@ -287,7 +288,8 @@ HWY_INLINE void ToRows(const float* x, std::size_t count, std::size_t size, floa
     for (std::size_t i = 0; i < size; ++i) y[lane * y_row + i] = x[i * width + lane] * factor;
 }
 
-/// to[key][lane] = sum over i of keys[key][i] columns[i][lane]: the scores of a block of keys, or dp from the values.
+/// to[key][lane] = sum over i of keys[key][i] columns[i][lane], for the visible range of the block: scores from keys
+/// and queries, or dp from values and do.
 HWY_INLINE void KeysTimesColumns(const KeyBlock& block, const float* keys, std::size_t row, std::size_t size,
                                  const float* columns, float* to) {
   EachRun(block, [&](std::size_t key, std::size_t count, std::size_t v, std::size_t n) HWY_ATTR {
@@ -296,7 +298,8 @@ HWY_INLINE void KeysTimesColumns(const KeyBlock& block, const float* keys, std::
   });
 }
 
-/// columns[i][lane] += sum over the keys of keys[key][i] weights[key][lane]: o from the values, dq from the keys.
+/// columns[i][lane] += sum over the keys of the block of keys[key][i] weights[key][lane]: o from the values, dq from
+/// the keys.
 HWY_INLINE void AddWeightedKeys(const KeyBlock& block, const float* keys, std::size_t row, std::size_t size,
                                 const float* weights, float* columns) {
   EachRun(block, [&](std::size_t key, std::size_t count, std::size_t v, std::size_t n) HWY_ATTR {
@@ -338,7 +341,8 @@ HWY_INLINE void MultiplyBlock(const KeyBlock& block, const float* by, float* to)
 }
 
 /// Dropout of the probabilities of a block of queries. Element (head * mask_rows + t) * mask_columns + s of the sample
-/// decides about the probability of (head, t, s), so that every layout and both passes drop the same ones.
+/// decides whether the probability of (head, t, s) is dropped, so every parallel layout and both passes drop the same
+/// probabilities.
 class Keep {
  public:
   Keep(const AttentionCall& call, const QueryBlock& block)

@@ -18,8 +18,8 @@ void attention_forward_row(const AttentionCall& call, const QueryBlock& at);
 /// group.
 void attention_backward_block(const AttentionCall& call, const QueryBlock& at, KeyGradients to);
 
-/// attention_forward and attention_backward (attention.h) with these register tiles for products of pairs of bfloat16;
-/// null: none. For tests, which emulate tiles.
+/// attention_forward and attention_backward (attention.h) with explicit register tiles `pairs` for products of bfloat16
+/// pairs; null: products in fp32. For tests, which emulate tiles.
 void attention_forward_by(const TileKernels* pairs, Threads& threads, const AttentionExtents& e,
                           const VisibleKeys& visible, const DropoutMask& mask, const AttentionForward& of,
                           Earlier earlier);

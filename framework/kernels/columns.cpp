@@ -45,7 +45,8 @@ void copy_columns(Threads& threads, std::int64_t rows, const Elements& from, std
 void add_columns(Threads& threads, std::int64_t rows, const Elements& from, std::int64_t from_width,
                  const MutableElements& to, std::int64_t to_width, const ColumnBlocks& b) {
   check(rows, from, from_width, to, to_width, b);
-  // Blocks that are summed into one are summed before they are rounded: window by window, all blocks.
+  // Blocks that are added to the same block of `to` are summed in fp32 before the result is rounded, one window of
+  // columns after the other.
   const auto summed = b.to_step == 0 ? b.blocks : 1, outer = b.blocks / summed;
   const auto width = static_cast<std::size_t>(b.width);
   threads.parallel_for(static_cast<std::size_t>(rows), rows_of_a_tile(b), [&](std::size_t first, std::size_t last) {

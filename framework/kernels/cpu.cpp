@@ -43,8 +43,8 @@ bool has(unsigned word, std::initializer_list<int> bits) {
   return std::all_of(bits.begin(), bits.end(), [&](int bit) { return (word >> bit & 1) != 0; });
 }
 
-/// The register states that the operating system saves on a context switch (XCR0); 0 if it does not say. Without this
-/// check AVX-512 code would crash, or lose registers, on a system that has it disabled.
+/// The register states that the operating system saves on a context switch (XCR0); 0 if they cannot be read. Without
+/// this check AVX-512 code would crash, or lose registers, on a system that has AVX-512 disabled.
 std::uint64_t saved_states(const Registers& features) {
   constexpr int osxsave = 27;
   if (!has(features.ecx, {osxsave})) return 0;
@@ -53,8 +53,8 @@ std::uint64_t saved_states(const Registers& features) {
   return std::uint64_t{high} << 32 | low;
 }
 
-/// Asks Linux for the permission that a process needs to use the data of tile registers. It then holds for all threads.
-/// Refused by a kernel before 5.16, and to a process with a stack for signals that is too small for these registers.
+/// Asks Linux for permission to use the data of tile registers; it is granted to all threads of the process. Kernels
+/// before 5.16 refuse, and so do later ones if the process has a signal stack that is too small for these registers.
 bool may_use_tiles() {
 #if defined(__linux__)
   constexpr long ask = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM; the number of the state in XCR0

@@ -12,11 +12,11 @@ namespace tessera::kernels {
 ///                 where the processor has it, never more
 ///   avx2          AVX2, FMA and F16C
 ///   avx512        AVX-512 F, BW, DQ and VL
-///   avx512_bf16   the same and AVX512_BF16: products of bfloat16 pairs
-///   amx           the same and AMX_TILE, AMX_BF16: those products in tile registers
+///   avx512_bf16   avx512 and AVX512_BF16: products of bfloat16 pairs
+///   amx           avx512_bf16 and AMX_TILE, AMX_BF16: products of bfloat16 pairs in tile registers
 enum class Isa { portable, avx2, avx512, avx512_bf16, amx };
 
-/// "portable", "avx2", "avx512", "avx512_bf16" or "amx": the names that TESSERA_CPU takes.
+/// "portable", "avx2", "avx512", "avx512_bf16" or "amx": the values that the environment variable TESSERA_CPU accepts.
 std::string_view name_of(Isa isa);
 /// The sets this machine can run, in ascending order, beginning with `portable`. A set counts only if the processor has
 /// it and the operating system saves its registers. The first call asks Linux for permission to use tile registers.
@@ -31,7 +31,7 @@ Isa chosen_isa();
 /// For tests: use `isa` from now on. Must not be called while kernels run. Throws ConfigError if this machine does not
 /// have it.
 void force_isa(Isa isa);
-/// "AMD EPYC 9654 96-Core Processor"; "processor" where it does not say.
+/// The processor's name, "AMD EPYC 9654 96-Core Processor"; "processor" if it reports none.
 std::string processor_name();
 /// For example "AMD EPYC, 2 cores: portable avx2 avx512 (using avx512)". Printed by a run and by every benchmark.
 std::string describe_cpu();

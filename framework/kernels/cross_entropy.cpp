@@ -46,7 +46,7 @@ double SumOfExponentials(const float* x, std::size_t size, float most) {
                     [&](std::size_t i, auto load) HWY_ATTR { return math::Exp(D(), hn::Sub(load(x + i), shift)); });
 }
 
-/// The same sum; x[i] is replaced by e^(x[i] - most). In blocks, so that each is summed while it is in the L1 cache.
+/// As SumOfExponentials, but replaces x[i] by e^(x[i] - most). Works in blocks that are summed while in the L1 cache.
 double Exponentiate(float* x, std::size_t size, float most) {
   const V shift = hn::Set(D(), most);
   constexpr std::size_t block = 1024;
@@ -140,7 +140,7 @@ void cross_entropy_largest(Threads& threads, const CrossEntropyPart& part, std::
   });
 }
 
-// The sum over ranks of logit[label] - most is that of the one rank that holds the label: the others contribute 0.
+// logit[label] - most is computed by the one rank that holds the label; the other ranks contribute 0 to the all-reduce.
 void cross_entropy_sums(Threads& threads, const CrossEntropyPart& part, std::span<float> logits,
                         std::span<const std::int32_t> labels, std::span<const float> most, std::span<double> sums) {
   check(part.vocabulary, labels.size() * static_cast<std::size_t>(part.vocabulary), labels, 0, most.size());

@@ -47,7 +47,7 @@ void DrawWords(const RandomKey& key, std::uint64_t id, std::uint64_t first_block
   }
 }
 
-/// y[i] = (residual[i] +) x[i] * factor if words[i] >= limit, else (residual[i] +) 0. Reads up to one vector behind
+/// y[i] = (residual[i] +) x[i] * factor if words[i] >= limit, else (residual[i] +) 0. Reads up to one vector past
 /// words[size - 1].
 void KeepSome(const float* x, const float* residual, const std::uint32_t* words, std::uint32_t limit, float factor,
               float* y, std::size_t size) {
@@ -119,7 +119,7 @@ void apply_dropout(Threads& threads, const DropoutMask& mask, const Elements& x,
   const auto per_sample = elements / samples;
   threads.parallel_for(elements, tile, [&](std::size_t begin, std::size_t end) {
     Operands operands(x, residual, y);
-    std::uint32_t words[tile + 64];  // + 64: skipped words, and one vector that KeepSome may read behind the end
+    std::uint32_t words[tile + 64];  // + 64: skipped words, and one vector that KeepSome may read past the end
     for_keyed_ranges(mask, per_sample, begin, end, operands.floats ? tile : float_window,
                      [&](std::uint64_t id, std::uint64_t element, std::size_t first, std::size_t size) {
                        // Drawing begins at a whole block of four words; the first `skip` of them belong to earlier

@@ -9,10 +9,10 @@
 
 namespace tessera::kernels {
 
-/// Elements of float32, bfloat16 or float16 that a kernel reads: how kernels take operands that may be in 16 bits.
-/// Converts from tensors and from contiguous floats. Owns nothing.
+/// A view of float32, bfloat16 or float16 elements that a kernel reads; the parameter type for operands that may be
+/// stored in 16 bits. Converts from tensors and from contiguous floats. Owns nothing.
 struct Elements {
-  const std::byte* at = nullptr;
+  const std::byte* at = nullptr;  ///< the first element
   std::size_t count = 0;
   DType type = DType::float32;
 
@@ -32,7 +32,8 @@ struct Elements {
   Elements part(std::size_t first, std::size_t size) const { return {at + first * size_of(type), size, type}; }
 };
 
-/// Elements that a kernel writes, as Elements otherwise. Results are computed in fp32 and rounded once.
+/// A view of elements that a kernel writes; otherwise as Elements. Kernels compute results in fp32 and round them once
+/// to `type`.
 struct MutableElements {
   std::byte* at = nullptr;
   std::size_t count = 0;

@@ -8,7 +8,7 @@
 
 namespace tessera::kernels {
 
-/// y[r] = table[ids[r]], or y[r] += table[ids[r]] when `add` (learned position embeddings are added to the token
+/// y[r] = table[ids[r]], or y[r] += table[ids[r]] if `add` (learned position embeddings are added to the token
 /// embeddings).
 ///
 ///   ids     [rows]                each in [0, vocabulary)
@@ -29,12 +29,13 @@ void embedding_forward(Threads& threads, std::span<const std::int32_t> ids, cons
 void embedding_backward(Threads& threads, std::int64_t width, std::span<const std::int32_t> ids,
                         std::span<const float> dy, std::span<float> dtable);
 
-/// The same for a table that is sharded over ranks by row (vocabulary parallelism): this rank holds the rows
-/// [first_row, first_row + rows). An id of another rank's row gives zeros; the ranks then add their y. Throws
-/// ShapeError for an id outside [0, vocabulary).
+/// As embedding_forward, for a table that is sharded over ranks by row (vocabulary parallelism): `table` [rows, width]
+/// has the rows [first_row, first_row + rows) of the vocabulary. An id of another rank's row gives zeros, and the
+/// caller all-reduces y. Throws ShapeError for an id outside [0, vocabulary) and if y has another size.
 void embedding_part_forward(Threads& threads, std::int64_t vocabulary, std::int64_t first_row,
                             std::span<const std::int32_t> ids, const Tensor& table, std::span<float> y);
-/// Gradient of this rank's rows of the table; ids of other ranks' rows are skipped.
+/// As embedding_backward, for this rank's rows of the table: dtable [rows, width] has the rows from `first_row` on; ids
+/// of other ranks' rows are skipped.
 void embedding_part_backward(Threads& threads, std::int64_t width, std::int64_t first_row,
                              std::span<const std::int32_t> ids, std::span<const float> dy, std::span<float> dtable);
 

@@ -26,9 +26,9 @@ struct Candidate {
   std::int32_t choice;  ///< index in `chosen`; -1: the token did not choose this expert
 };
 
-/// Moves the `count` largest candidates to the front. For equal values the result is that of the standard library's
-/// algorithms, because torch calls these (aten, topk on CPU): the recorded losses of Megatron-LM's `position` depend on
-/// it.
+/// Moves the `count` largest candidates to the front. Equal values are ordered as the algorithms of the standard
+/// library leave them, because torch calls these algorithms (aten, topk on CPU) and the losses of Megatron-LM's
+/// `position` depend on this order.
 void largest_first(std::span<Candidate> all, std::size_t count) {
   const auto larger = [](const Candidate& a, const Candidate& b) { return a.value > b.value; };
   const auto middle = all.begin() + static_cast<std::ptrdiff_t>(count);
@@ -39,7 +39,7 @@ void largest_first(std::span<Candidate> all, std::size_t count) {
     std::nth_element(all.begin(), middle - 1, all.end(), larger);
 }
 
-/// The values of rows [first, last) that `read` gives, as floats in `buffer`.
+/// Elements [first, first + count) of `from`, converted to floats in `buffer`.
 std::span<float> widened(const Elements& from, std::size_t first, std::size_t count, std::span<float> buffer) {
   widen_range(from.part(first, count), buffer.first(count));
   return buffer.first(count);
@@ -55,7 +55,7 @@ void sort_choices(std::int64_t topk, std::span<const std::int32_t> chosen, std::
   for (const auto expert : chosen)
     if (expert >= 0) ++first_row[static_cast<std::size_t>(expert) + 1];
   for (std::size_t e = 1; e < first_row.size(); ++e) first_row[e] += first_row[e - 1];
-  // first_row[e] serves as the next free row of expert e, and is put back afterwards.
+  // In this loop first_row[e] is the next free row of expert e; it is restored afterwards.
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     row_of_choice[i] = -1;
     if (chosen[i] < 0) continue;

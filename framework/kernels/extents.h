@@ -15,7 +15,7 @@ inline void expect_values(const char* who, const char* what, std::size_t has, st
   }
 }
 
-/// The same for a span that may be longer than what is used of it: throws unless has >= expected.
+/// As expect_values, for a span that may be longer than needed: throws ShapeError unless has >= expected.
 inline void expect_at_least(const char* who, const char* what, std::size_t has, std::int64_t expected) {
   if (static_cast<std::int64_t>(has) < expected) {
     throw ShapeError(text(who, ": ", what, " has ", has, " values; expected at least ", expected));

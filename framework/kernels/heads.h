@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-/// Heads inside wider rows: `rows` rows of `stride` floats; each head has `channels` consecutive floats.
+/// Heads inside wider rows: `rows` rows of `stride` floats; each head has `channels` consecutive floats of a row.
 struct HeadsInRows {
   std::int64_t rows, stride, channels;
 };
@@ -22,7 +22,8 @@ struct HeadsInRows {
 void gather_heads(Threads& threads, HeadsInRows e, std::span<const std::int64_t> offsets, std::span<const float> x,
                   std::span<float> dense);
 
-/// The reverse: writes the heads of x from `dense`, and leaves the rest of each row unchanged. Throws as gather_heads.
+/// Inverse of gather_heads: writes the heads of x from `dense`, and leaves the rest of each row unchanged. Throws as
+/// gather_heads.
 void scatter_heads(Threads& threads, HeadsInRows e, std::span<const std::int64_t> offsets, std::span<const float> dense,
                    std::span<float> x);
 

@@ -6,10 +6,11 @@
 
 namespace tessera::kernels {
 
-/// Calls body(id, element, first, size) for consecutive ranges of the elements [begin, end) of a batch with
-/// `per_sample` elements in each sample. A range has at most `most` elements, all of the sample `id`, and their indices
-/// in the unsharded sample are consecutive from `element` on. `keyed` has the members sample_ids, first_element, gap_at
-/// and gap of DropoutMask (dropout.h). Internal to this component.
+/// Divides the elements [begin, end) of a batch with `per_sample` elements in each sample into consecutive ranges, and
+/// calls body(id, element, first, size) for each of them: the elements [first, first + size) of the batch belong to the
+/// sample with the id `id`, and their indices in the unsharded sample are consecutive from `element` on. `size` is at
+/// most `most`. `keyed` has the members sample_ids, first_element, gap_at and gap of DropoutMask (dropout.h). Internal
+/// to this component.
 template <class Keyed, class Body>
 void for_keyed_ranges(const Keyed& keyed, std::size_t per_sample, std::size_t begin, std::size_t end, std::size_t most,
                       const Body& body) {

@@ -1,4 +1,5 @@
-// What the processor and its memory can do, measured. Plain loops in Highway vectors, for the chosen instruction set.
+// Measures the peak rates of the processor and its memory. Plain loops in Highway vectors, for the chosen instruction
+// set.
 
 #include "framework/kernels/machine_limits.h"
 
@@ -78,10 +79,10 @@ HWY_EXPORT(sum_of);
 HWY_EXPORT(triad_of);
 HWY_EXPORT(scale_of);
 
-/// Seconds of the fastest of several runs of `body`, which are repeated for `seconds`.
+/// Runs `body` repeatedly for `seconds`, at least once; returns the time of the fastest run, in seconds.
 template <class Body>
 double fastest(double seconds, const Body& body) {
-  body();  // the first one meets memory that is not there yet
+  body();  // the first run touches memory that the system has not provided yet
   double best = 1e9;
   const Stopwatch all;
   do {

@@ -10,21 +10,25 @@ namespace tessera::kernels {
 /// s.
 double multiply_add_rate(Threads& threads);
 
-/// Operations per second of the bfloat16 register tile of pair_tiles() (gemm.h), with random operands in the L1 cache
-/// and all threads together: the peak that bfloat16 products are compared with. 0 if the chosen instruction set has no
-/// such tile. Takes about 0.3 s.
+/// Floating-point operations per second of the bfloat16 register tile of pair_tiles() (gemm.h), with random operands in
+/// the L1 cache and all threads together: the peak that bfloat16 products are compared with. 0 if the chosen
+/// instruction set has no such tile. Takes about 0.3 s.
 double pair_tile_rate(Threads& threads);
 
-/// Operations per second of a matrix product of [512, 768] and [768, 768] elements of `type` (float32, bfloat16 or
-/// float16), which fits the caches: the best of those that fit into `seconds`. Throws as linear_forward for other
-/// types.
+/// Floating-point operations per second of a matrix product of [512, 768] and [768, 768] elements of `type` (float32,
+/// bfloat16 or float16), which fits the caches. Repeats the product for `seconds` and reports the fastest. Throws
+/// ShapeError for other types.
 double product_rate(Threads& threads, DType type, double seconds);
 
-/// The memory bandwidth for data outside the caches, in bytes per second: reading four streams; a = b + s c, counted as
-/// 12 bytes per element; scaling four streams in place, counting bytes read and written. Uses 384 MiB and about 1 s.
+/// Memory bandwidth for data outside the caches, in bytes per second.
+///
+///   read     reading four streams
+///   triad    a = b + s c, counted as 12 bytes per element
+///   update   scaling four streams in place; bytes read and bytes written both count
 struct MemoryRates {
   double read, triad, update;
 };
+/// Measures the bandwidth with all threads together. Uses 384 MiB of memory and takes about 1 s.
 MemoryRates memory_rates(Threads& threads);
 
 }  // namespace tessera::kernels

@@ -131,7 +131,7 @@ const float* row_of(const Elements& all, std::size_t row, std::size_t width, con
   return memory.data();
 }
 
-/// Where a row of a result is computed, and how it gets there.
+/// A row of a result as floats: in place, or in `memory` until store() rounds it to the type of the result.
 class ResultRow {
  public:
   ResultRow(const MutableElements& all, std::size_t row, std::size_t width, bool update, const Scratch& memory)
@@ -153,7 +153,7 @@ class ResultRow {
   std::span<float> floats_;
 };
 
-/// Shape of x, derived from its size and that of the gain.
+/// Shape of x, derived from the size of x and the size of the gain.
 struct Rows {
   std::size_t rows, width;
 };

@@ -4,8 +4,8 @@
 
 namespace tessera::kernels {
 
-// One row of a norm, as norm.cpp hands it to the code of the chosen instruction set. Internal to this component; norm.h
-// has the formulas.
+// One row of a norm, as norm.cpp passes it to the code of the chosen instruction set. Internal to this component;
+// norm.h has the formulas.
 
 /// Arguments of the forward pass over one row of `width` floats. Owns nothing.
 struct NormRow {
@@ -16,7 +16,8 @@ struct NormRow {
   float* y;
 };
 
-/// What the backward pass needs of a row: its mean (0 for rmsnorm) and 1 / sqrt(variance or mean square + eps).
+/// Statistics of a row that the backward pass needs: its mean (0 for rmsnorm), and inv = 1 / sqrt(variance + eps), for
+/// rmsnorm 1 / sqrt(mean square + eps).
 struct NormOfRow {
   float mean, inv;
 };

@@ -34,7 +34,7 @@ struct Same {
   static void store(D d, hn::Vec<D> sum, T* y) { hn::StoreU(sum, d, y); }
 };
 
-/// bfloat16, added as float and rounded to nearest even with integer arithmetic (convert.cpp has the same rounding).
+/// bfloat16, added as float and rounded to nearest even with integer arithmetic (as type_conversion.cpp).
 struct Bfloat16 {
   using Element = bfloat16;
   using Sum = float;
@@ -108,8 +108,8 @@ void stream_lines(const std::uint8_t* from, std::uint8_t* to, std::size_t count)
   }
 }
 
-/// Four vectors at a time; for each, the sources in order. Streams get their sums through a buffer of whole lines if
-/// they are aligned, else with ordinary stores.
+/// Sums four vectors at a time, each over the sources in order. Sums are written to streams through a buffer of whole
+/// cache lines if the streams are aligned, else with ordinary stores.
 template <class Type>
 void sum_vectors(Sources sources, Outs outs, Outs streams, std::size_t count) {
   using T = typename Type::Element;

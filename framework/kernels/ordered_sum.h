@@ -7,19 +7,20 @@
 
 namespace tessera::kernels {
 
-/// Reductions over the arrays of several ranks, in the calling thread. Arrays are given as bytes that hold elements of
-/// one type. An output may be one of the sources; it must not overlap another source.
+// Reductions over the arrays of several ranks, in the calling thread. Arrays are given as pointers to bytes that hold
+// elements of one type; the caller owns them. An output may be one of the sources, but must not overlap any other
+// source.
 
 /// out[i] = ((sources[0][i] + sources[1][i]) + sources[2][i]) + ... for `count` elements, written to every array of
 /// `outs` and `streams`. 16-bit floats are added in fp32 and rounded once at the end; fp32 is added in fp32, double in
 /// double, integers exactly.
 ///
-/// The order is that of `sources`, so the result is the same on every rank, for any division of the elements into
-/// ranges and on every instruction set. Throws ShapeError for uint8.
+/// The summands are added in the order of `sources`, so the bits of the result are the same on every rank, for any
+/// division of the elements into ranges, and on every instruction set. Throws ShapeError for uint8.
 ///
 /// `streams` are outputs in memory that another core reads next. They are written with non-temporal stores, which
-/// bypass the caches: a cache line that the other core still holds costs about ten times as much to write as one that
-/// no core holds.
+/// bypass the caches: a store to a cache line that the other core still holds costs about ten times as much as a store
+/// to a line that no core holds.
 void ordered_sum(std::span<const std::byte* const> sources, std::span<std::byte* const> outs,
                  std::span<std::byte* const> streams, std::size_t count, DType type);
 
@@ -27,10 +28,10 @@ void ordered_sum(std::span<const std::byte* const> sources, std::span<std::byte*
 /// NaN.
 void greatest(std::span<const std::byte* const> sources, std::span<std::byte* const> outs, std::size_t count);
 
-/// Copies `count` bytes that do not overlap. Use it instead of memcpy between ranks' buffers: memcpy's `rep movsb` runs
-/// at a tenth of the speed on some processors when both addresses have nearly the same offset in their pages.
+/// Copies `count` bytes; the two ranges must not overlap. For copies between the buffers of ranks: the `rep movsb` of
+/// memcpy runs at a tenth of the speed on some processors if both addresses have nearly the same offset in their pages.
 void copy_bytes(const std::byte* from, std::byte* to, std::size_t count);
-/// The same with non-temporal stores, for memory that another core reads next (see ordered_sum).
+/// As copy_bytes, with non-temporal stores: for memory that another core reads next (see ordered_sum).
 void stream_bytes(const std::byte* from, std::byte* to, std::size_t count);
 
 }  // namespace tessera::kernels

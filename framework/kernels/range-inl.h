@@ -1,6 +1,6 @@
 // Elementwise loops and sums over ranges of floats in Highway vectors, compiled once for each instruction set. Include
-// after hwy/highway.h. A tail shorter than a vector goes through a zero-padded copy and the same vector code, so an
-// element sees the same operations wherever a range begins and ends.
+// after hwy/highway.h. A tail shorter than a vector is computed by the same vector code on a zero-padded copy, so the
+// result of an element does not depend on where its range begins and ends.
 
 #if defined(TESSERA_KERNELS_RANGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_KERNELS_RANGE_INL_H_
@@ -23,7 +23,7 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr std::size_t lanes = hn::MaxLanes(D());
 
-/// The vector x[0 .. count), padded with zeros; count < lanes. Does not read behind x[count - 1].
+/// The vector x[0 .. count), padded with zeros; count < lanes. Does not read beyond x[count - 1].
 HWY_INLINE V LoadTail(const float* x, std::size_t count) {
   alignas(64) float padded[lanes] = {};
   for (std::size_t i = 0; i < count; ++i) padded[i] = x[i];
@@ -66,7 +66,8 @@ HWY_INLINE void Map(const float* a, const float* b, const float* c, float* y, st
   }
 }
 
-/// Loaders that are passed to the functions of EachVector, Sum and SumTwo: a whole vector, or a padded tail.
+/// Loaders that SumTwo, Sum and EachVector (norm.cpp) pass to their functions: `Whole` loads a whole vector, `Tail` a
+/// zero-padded tail of `count` floats.
 struct Whole {
   HWY_INLINE V operator()(const float* x) const { return hn::LoadU(D(), x); }
 };
@@ -124,7 +125,7 @@ HWY_INLINE Two<double> SumTwo(std::size_t size, const F& f) {
   return total;
 }
 
-/// The sum over i of the vector f(i, load), in the same order.
+/// The sum over i of the vector that f(i, load) returns, in the order of SumTwo.
 template <class F>
 HWY_INLINE double Sum(std::size_t size, const F& f) {
   return SumTwo(size, [&](std::size_t i, auto load) HWY_ATTR { return Two<V>{f(i, load), hn::Zero(D())}; }).a;

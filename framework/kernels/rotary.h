@@ -8,27 +8,29 @@
 
 namespace tessera::kernels {
 
-/// Which two channels of a head form a rotated pair i, for n rotary channels: half (GPT-NeoX, and Llama in
-/// Transformers): i and i + n / 2; interleaved (GPT-J, --rotary-interleaved in Megatron): 2 i and 2 i + 1.
+/// Which two channels of a head form the rotated pair i, for n rotary dimensions:
+///
+///   half          i and i + n / 2   GPT-NeoX, and Llama in Transformers
+///   interleaved   2 i and 2 i + 1   GPT-J; --rotary-interleaved in Megatron-LM
 enum class RotaryLayout { half, interleaved };
 
-/// Extents of rotary().
+/// Extents of rotary(): x has `rows` rows of `stride` elements, and the first `rotary_dim` channels of each head, an
+/// even number, are rotated.
 struct RotaryExtents {
   std::int64_t rows, stride, rotary_dim;
   RotaryLayout layout = RotaryLayout::half;
 };
-/// Apply rotary position embedding to the heads of x, in place. Pair i of a head, (a, b), becomes
-/// (a cos - b sin, b cos + a sin), with the angle of the row's position and of pair i.
+/// Applies rotary position embedding to heads of x, in place. Pair i of a head, (a, b), becomes
+/// (a cos - b sin, b cos + a sin), where the angle depends on the row's position and on i.
 ///
-///   x              [rows, stride]   each head begins at one of `head_offsets` in the row; its first `rotary_dim`
-///                                   channels are rotated, the others stay unchanged
-///   head_offsets   [heads]          in floats from the beginning of a row
+///   x              [rows, stride]   float32, bfloat16 or float16; rotated in fp32 and rounded once
+///   head_offsets   [heads]          index in a row at which each head begins; other elements stay unchanged
 ///   positions      [rows]           row of the tables for each row of x
 ///   cosine, sine   [table rows, rotary_dim / 2]
 ///
-/// `backward` rotates by the negative angle, which is the gradient. x is of any type; heads are rotated in fp32. Throws
-/// ShapeError if a size differs, a head leaves its row or a position exceeds the tables; BugError for an odd
-/// rotary_dim. Source: Su et al., arXiv:2104.09864.
+/// `backward` rotates by the negative angle, which turns the gradient of the result into the gradient of the input.
+/// Results do not depend on the number of threads. Throws ShapeError if a size differs, a head leaves its row, or a
+/// position is outside the tables; BugError if rotary_dim is odd or 0. Source: Su et al., arXiv:2104.09864.
 void rotary(Threads& threads, RotaryExtents e, std::span<const std::int64_t> head_offsets,
             std::span<const std::int32_t> positions, std::span<const float> cosine, std::span<const float> sine,
             bool backward, const MutableElements& x);

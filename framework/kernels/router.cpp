@@ -66,7 +66,7 @@ void scores(const RouterRule& rule, std::span<const float> logits, bool normalis
     for (auto& s : out) s /= sum;
 }
 
-/// order = the `count` indices with the largest values, the largest first; of equal values the lower index.
+/// order = the `count` indices with the largest values, in descending order; among equal values the lower index first.
 void largest(std::span<const double> values, std::size_t count, std::span<std::int32_t> order) {
   std::iota(order.begin(), order.end(), 0);
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
@@ -76,14 +76,14 @@ void largest(std::span<const double> values, std::size_t count, std::span<std::i
                     });
 }
 
-/// The value of place `kept` - 1 of `order` less that of place `kept`; infinity if there is no such place.
+/// values[order[kept - 1]] - values[order[kept]]; infinity if `order` has only `kept` entries.
 double gap_behind(std::span<const double> values, std::size_t kept, std::span<const std::int32_t> order) {
   if (kept >= values.size()) return std::numeric_limits<double>::infinity();
   return values[static_cast<std::size_t>(order[kept - 1])] - values[static_cast<std::size_t>(order[kept])];
 }
 
-/// Sets the values of the experts of all but the best groups to -infinity. Returns the gap between the groups, per
-/// value.
+/// Sets the values of all experts outside the best groups to -infinity. Returns the gap between the scores of kept and
+/// other groups, divided by the number of values in a score.
 double keep_best_groups(const RouterRule& rule, Token& token) {
   const auto size = static_cast<std::size_t>(rule.experts / rule.groups);
   const auto counted = static_cast<std::size_t>(std::max<std::int64_t>(rule.topk / rule.groups_kept, 1));
@@ -98,7 +98,7 @@ double keep_best_groups(const RouterRule& rule, Token& token) {
   }
   const auto kept = static_cast<std::size_t>(rule.groups_kept);
   largest(token.groups, std::min(kept + 1, token.groups.size()), order.first(token.groups.size()));
-  // The score of a group is a sum, which moves by that many times what its values move by.
+  // The score of a group is a sum of n values: if every value changes by at most d, the score changes by at most n d.
   const auto gap = gap_behind(token.groups, kept, order) / static_cast<double>(std::min(counted, size));
   for (std::size_t i = kept; i < token.groups.size(); ++i)
     for (auto& v : values.subspan(static_cast<std::size_t>(order[i]) * size, size))
@@ -106,14 +106,14 @@ double keep_best_groups(const RouterRule& rule, Token& token) {
   return gap;
 }
 
-/// smallest = the smaller of both.
+/// smallest = min(smallest, value), atomically.
 void lower(std::atomic<double>& smallest, double value) {
   auto now = smallest.load(std::memory_order_relaxed);
   while (value < now && !smallest.compare_exchange_weak(now, value, std::memory_order_relaxed)) {
   }
 }
 
-/// Whether the weights are the plain scores of the chosen experts, so that their gradient needs the scores of all.
+/// Whether the weights are softmax scores over all experts, so that their gradient needs the scores of all experts.
 bool weighs_by_all(const RouterRule& rule) { return rule.score == RouterScore::softmax && rule.pre_softmax; }
 
 /// Computes token.chosen and token.sum; where the weights depend on all experts, token.values has the scores of all.
@@ -172,7 +172,7 @@ void choose_by_sinkhorn(const RouterRule& rule, std::span<const float> logits, s
   if (count == 0) return;
   const auto T = static_cast<std::size_t>(count), E = static_cast<std::size_t>(rule.experts);
   constexpr double tolerance = 1e-4, never_zero_sum = 1e-8;
-  constexpr int most_rounds = 10000;  // it converges in some tens; NaN logits never do
+  constexpr int most_rounds = 10000;  // normally converges in some tens of rounds; NaN logits never converge
   const DoubleScratch lease(T * E + T + 2 * E);
   const auto memory = lease.all();
   const auto cost = memory.first(T * E), of_token = memory.subspan(T * E, T), of_expert = memory.subspan(T * E + T, E),

@@ -28,7 +28,7 @@ void jitter(Threads& threads, const SampleNoise& noise, double eps, const Elemen
   threads.parallel_for(x.size(), tile, [&](std::size_t begin, std::size_t end) {
     FloatReader in(x);
     FloatWriter out(y);
-    std::uint32_t words[float_window + 4];  // drawing begins at a whole block of four; some belong to earlier elements
+    std::uint32_t words[float_window + 4];  // drawn in blocks of four, so the first may belong to earlier elements
     for_keyed_ranges(noise, per_sample, begin, end, float_window,
                      [&](std::uint64_t id, std::uint64_t element, std::size_t first, std::size_t size) {
                        const auto skip = element % 4;

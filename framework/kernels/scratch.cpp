@@ -38,9 +38,9 @@ class GrowOnly {
 
 struct Buffers {
   std::array<GrowOnly, Scratch::most_buffers> all;
-  std::size_t leased = 0;                                              // the first `leased` of them are held
-  std::array<std::size_t, Scratch::most_buffers> most_for_loops = {};  // floats
-  int loops = 0;                                                       // whose tiles run
+  std::size_t leased = 0;                                              // the first `leased` buffers are in use
+  std::array<std::size_t, Scratch::most_buffers> most_for_loops = {};  // largest lease, in floats
+  int loops = 0;  // number of nested loops whose tiles this thread runs
 };
 
 thread_local Buffers buffers;

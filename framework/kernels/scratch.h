@@ -5,20 +5,21 @@
 
 namespace tessera::kernels {
 
-/// Scratch memory of the calling thread, leased for as long as this local variable lives: `floats` floats, 64-byte
+/// A lease of scratch memory of the calling thread, for the lifetime of this local variable: `floats` floats, 64-byte
 /// aligned, uninitialized. A lease takes a buffer that no other lease of the thread holds, so kernels that call each
 /// other never share memory. Leases of one thread end in the reverse order in which they began, as local variables do.
-/// Tiles that run in other threads may use the memory while the owner waits for them.
+/// Tiles that run in other threads may use the memory while its owner waits for them.
 ///
-/// The thread owns the buffers; they only grow. Every thread of a pool begins with `ready_floats` floats in each of
-/// `ready_buffers`; that is address space only until it is touched, and within these sizes nothing is allocated later.
+/// The thread owns the buffers; they only grow. Every thread of a pool starts with `ready_buffers` buffers of
+/// `ready_floats` floats each. They take no memory until they are written, and leases within these sizes never
+/// allocate.
 class Scratch {
  public:
   static constexpr std::size_t ready_floats = std::size_t{1} << 20;
   static constexpr std::size_t ready_buffers = 8;
-  static constexpr std::size_t most_buffers = 16;  ///< that a thread may hold at a time
+  static constexpr std::size_t most_buffers = 16;  ///< maximum number of leases that a thread may hold at a time
 
-  /// With 0 floats it leases nothing and data() is null. Throws BugError if the thread holds `most_buffers` leases.
+  /// 0 floats: leases nothing, and data() is null. Throws BugError if the thread already holds `most_buffers` leases.
   explicit Scratch(std::size_t floats);
   ~Scratch();
   Scratch(const Scratch&) = delete;
@@ -33,20 +34,22 @@ class Scratch {
   std::span<float> floats_;
 };
 
-/// The same for doubles.
+/// As Scratch, for doubles.
 class DoubleScratch {
  public:
   explicit DoubleScratch(std::size_t doubles) : memory_(2 * doubles) {}
+  /// Exactly the doubles that were requested.
   std::span<double> all() const { return {reinterpret_cast<double*>(memory_.data()), memory_.floats().size() / 2}; }
 
  private:
   Scratch memory_;
 };
 
-/// Makes the calling thread's ready buffers.
+/// Allocates the `ready_buffers` of the calling thread.
 void prepare_scratch();
 
-/// While this exists, the calling thread runs tiles of a loop. Internal to Threads.
+/// Marks the calling thread as running tiles of a loop while this object exists: its leases are then not counted by
+/// workspace_bytes(). Internal to Threads.
 class TilesOfLoop {
  public:
   TilesOfLoop();
@@ -55,9 +58,10 @@ class TilesOfLoop {
   TilesOfLoop& operator=(const TilesOfLoop&) = delete;
 };
 
-/// The workspace of operations: the most that the calling thread has leased for whole loops, in bytes, since it was
-/// forgotten last. What the tiles of a loop lease is not in it: that is a few MiB for each thread.
+/// Workspace of operations, in bytes: for each buffer of the calling thread, the largest lease outside of loops since
+/// the last forget_workspace(), added up. Leases of the tiles of a loop, a few MiB per thread, are not counted.
 std::size_t workspace_bytes();
+/// Resets workspace_bytes() of the calling thread to 0.
 void forget_workspace();
 
 }  // namespace tessera::kernels

@@ -8,9 +8,10 @@ namespace tessera::kernels {
 
 /// Soft capping of logits: y = cap * tanh(x / cap), elementwise.
 ///
-///   x, y   [n]   y may be x
+///   x, y   [n]   any shape, flattened; y may be x
 ///
-/// Throws ShapeError if the sizes differ, BugError for cap <= 0. Source: Gemma 2, arXiv:2408.00118.
+/// `cap` is above 0. Elementwise, so the result does not depend on the number of threads. Throws ShapeError if the
+/// sizes differ, BugError for cap <= 0. Source: Gemma 2, arXiv:2408.00118.
 void softcap_forward(Threads& threads, double cap, std::span<const float> x, std::span<float> y);
 
 /// Gradient with respect to x from the output y of the forward pass: dx = dy * (1 - (y / cap)^2). dx may be dy. Throws

@@ -4,11 +4,11 @@
 
 namespace tessera::kernels {
 
-/// How the output of a product is divided into tasks: a grid of equal blocks; the last block of a row or column may be
-/// smaller. It depends on the extents only, so that results do not depend on the number of threads.
+/// Division of the output of a matrix product into tasks: a grid of equal blocks; the last block in a row or column of
+/// the grid may be smaller. It depends on the extents only, so results do not depend on the number of threads.
 struct TaskGrid {
-  std::int64_t rows, cols;              ///< of one block
-  std::int64_t row_blocks, col_blocks;  ///< of the grid
+  std::int64_t rows, cols;              ///< extents of one block
+  std::int64_t row_blocks, col_blocks;  ///< number of blocks along the rows and along the columns of the output
   bool rows_first;  ///< consecutive tasks go down a column of blocks, so that the larger operand stays in cache
 
   /// Number of blocks; block `task` begins at (row_of(task), col_of(task)).

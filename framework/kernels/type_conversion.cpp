@@ -46,8 +46,8 @@ void narrow_bfloat16(const float* x, bfloat16* y, std::size_t size) {
     const auto value = hn::LoadU(real, x + i);
     const auto word = hn::BitCast(d, value);
     const auto upper = hn::ShiftRight<16>(word);
-    // Round to nearest even: add 0x7fff, and 1 more if the last bit that stays is odd; the carry does the rounding. A
-    // NaN could become infinity by that, so it keeps its upper half, made quiet.
+    // Round to nearest even: add 0x7fff, and 1 more if the lowest remaining bit is 1; the carry does the rounding. The
+    // addition could turn a NaN into infinity, so a NaN keeps its upper half instead, made quiet.
     const auto rounded = hn::ShiftRight<16>(hn::Add(word, hn::Add(below_half, hn::And(upper, one))));
     const auto nan = hn::RebindMask(d, hn::IsNaN(value));
     const auto result = hn::IfThenElse(nan, hn::Or(upper, quiet), rounded);

@@ -20,15 +20,15 @@ void widen(Threads& threads, const Elements& x, std::span<float> y);
 /// widen.
 void narrow(Threads& threads, std::span<const float> x, const MutableElements& y);
 
-/// widen and narrow of one range, in the calling thread: for use inside a tile of another loop. Throw as widen.
+/// As widen and narrow, for one range in the calling thread: for use inside a tile of another loop. Throw as widen.
 void widen_range(const Elements& x, std::span<float> y);
 void narrow_range(std::span<const float> x, const MutableElements& y);
 
-/// x = x rounded to `type` and converted back to float, in place; does nothing for float32. Used to reproduce what a
-/// value loses when it is stored in 16 bits.
+/// Rounds x to `type` (bfloat16 or float16) and converts it back to float, in place; does nothing for float32. Gives
+/// the values that remain after storing x in 16 bits.
 void round_to(Threads& threads, DType type, std::span<float> x);
 
-/// Index of the first element that is NaN or infinite; -1 if all are finite. For the floating-point types above.
+/// Index of the first element that is NaN or infinite; -1 if all are finite. x is float32, bfloat16 or float16.
 std::int64_t first_not_finite(Threads& threads, const Tensor& x);
 
 }  // namespace tessera::kernels

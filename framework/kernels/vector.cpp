@@ -83,7 +83,7 @@ HWY_INLINE std::uint64_t TotalOf(Words words, W v) {
 }
 #endif
 
-/// Sums of integers are the same in any order, so lanes and vectors are added as they come.
+/// sum_of_words. Integer sums do not depend on the order of additions, so lanes and vectors are added in any order.
 std::uint64_t words_of(const float* x, std::size_t size) {
   std::uint64_t sum = 0;
   std::size_t whole = 0;
@@ -135,7 +135,7 @@ struct AdamWFloats {
 
 /// adamw_update for whole vectors; `size` is a multiple of 64. The bias corrections are folded into `step` = lr / fix1
 /// and `root` = 1 / sqrt(fix2). With `undo` no store to a block comes before its number is in undo->copied.
-/// The sums of `undo`, if it has any, are made of what is in registers: a pass of its own would double the time.
+/// The checksums of `undo`, if any, are computed from values in registers: a separate pass would double the time.
 template <bool with_sums>
 HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, float* m, float* v, std::size_t size,
                             const BlockUndo* undo = nullptr) {
@@ -212,7 +212,7 @@ HWY_ATTR void adamw_vectors(const AdamWFloats& f, float* p, const float* grad, f
 #endif
 }
 
-/// Whole blocks of 64 in place, the rest in a padded copy; with `undo` there is no rest.
+/// Updates whole blocks of 64 elements in place and the rest in a padded copy; with `undo` there is no rest.
 void adamw_range(const AdamWFactors& f, float* p, const float* grad, float* m, float* v, std::size_t size,
                  const BlockUndo* undo) {
   const auto f32 = [](double x) { return static_cast<float>(x); };
@@ -289,7 +289,7 @@ HWY_EXPORT(not_finite_near);
 HWY_EXPORT(adamw_range);
 HWY_EXPORT(sgd_range);
 
-constexpr std::size_t tile = std::size_t{1} << 16;  // 256 KiB: a part of an L2 cache
+constexpr std::size_t tile = std::size_t{1} << 16;  // elements of a tile: 256 KiB, which fits an L2 cache
 
 void same_size(std::size_t given, std::size_t expected, const char* who, const char* what) {
   if (given != expected) throw ShapeError(text(who, ": ", what, " has ", given, " values; expected ", expected));
@@ -349,7 +349,8 @@ std::uint64_t sum_of_words(std::span<const float> x) {
 std::int64_t first_not_finite(Threads& threads, std::span<const float> x) {
   std::atomic<std::size_t> found = x.size();
   threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
-    // A lower tile has already found one: this tile cannot change the result. The minimum of all tiles is kept below.
+    // If an earlier tile has found a value that is not finite, this tile cannot change the result. The minimum over all
+    // tiles is computed below.
     if (found.load(std::memory_order_relaxed) < first) return;
     std::size_t i = first + HWY_DYNAMIC_DISPATCH(not_finite_near)(&x[first], last - first);
     while (i < last && std::isfinite(x[i])) ++i;

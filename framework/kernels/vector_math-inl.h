@@ -1,7 +1,7 @@
 // Elementary functions on Highway vectors of float, compiled once for each instruction set. Include after
 // hwy/highway.h, outside any namespace. NaN propagates; a result that would be denormal is exactly 0, because all
-// threads flush denormals. The polynomials are minimax fits made for this file. The errors given are those of the whole
-// function in float arithmetic against the exact value.
+// threads flush denormals. The polynomials are minimax fits made for this file. The stated error is the error of the
+// whole function in float arithmetic against the exact value.
 
 #if defined(TESSERA_KERNELS_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_KERNELS_VECTOR_MATH_INL_H_
@@ -41,7 +41,7 @@ HWY_INLINE V PowerOfTwo(D d, V rounded) {
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, rounded)));
 }
 
-/// max(least, x), but NaN for x = NaN: the operands of Max are ordered so that x86 returns the second for NaN.
+/// max(least, x), but NaN for x = NaN: on x86, Max returns its second operand if either is NaN, so x is the second.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V NotBelow(D d, float least, V x) {
 #if HWY_TARGET == HWY_SCALAR
@@ -51,7 +51,7 @@ HWY_INLINE V NotBelow(D d, float least, V x) {
 #endif
 }
 
-/// min(most, x), but NaN for x = NaN.
+/// min(most, x), but NaN for x = NaN, as in NotBelow.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V NotAbove(D d, float most, V x) {
 #if HWY_TARGET == HWY_SCALAR
@@ -124,8 +124,8 @@ HWY_INLINE V Log(D d, V x) {
   return hn::MulAdd(n, hn::Set(d, 0.693147181F), hn::Mul(s, Polynomial(d, s2, c, 5)));
 }
 
-/// `below` is the cumulative distribution function of the standard normal, 0.5 (1 + erf(x / sqrt 2)); `bell` is
-/// e^(-x^2 / 2), which its derivative needs. Errors 1.5e-7.
+/// `below` is the cumulative distribution function of the standard normal distribution, 0.5 (1 + erf(x / sqrt 2));
+/// `bell` is e^(-x^2 / 2), from which its derivative is computed. Errors 1.5e-7.
 template <class V>
 struct Normal {
   V below, bell;

@@ -14,7 +14,8 @@ struct Candidate {
   double weight;
 };
 
-/// The candidates, most likely first, with weights relative to the most likely one; limited to top_k.
+/// The top_k most likely tokens (all if top_k is 0) in descending order, with weights relative to the most likely
+/// token.
 std::vector<Candidate> candidates(std::span<const float> logits, const Sampling& s) {
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -75,7 +76,7 @@ std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std:
     left -= c.weight;
     if (left < 0) return c.token;
   }
-  // Only rounding can lead here.
+  // Reached only by rounding of `left`.
   return open.back().token;
 }
 
@@ -84,7 +85,7 @@ std::int64_t generate(const Model& model, autograd::Tape& tape, std::span<const 
                       const std::function<void(std::int32_t)>& on_token) {
   check_prompt(model, prompt, limits.vocabulary);
   const auto given = static_cast<std::int64_t>(prompt.size());
-  // The last generated token is not fed back, so there may be one more than there are positions left.
+  // The last generated token is not an input, so one token more can be generated than there are positions left.
   const auto most = std::min(limits.most_tokens, model.most_positions() - given + 1);
   auto cache = model.make_cache(1, std::min(model.most_positions(), given + most));
   std::int32_t last = 0;

@@ -10,27 +10,29 @@ namespace tessera::model {
 /// How the next token is sampled from its logits.
 struct Sampling {
   double temperature = 1;     ///< divides the logits; 0: always the most likely token
-  std::int64_t top_k = 0;     ///< sample from the k most likely tokens; 0: from all
-  double top_p = 1;           ///< sample from the most likely tokens with this total probability; 1: from all
+  std::int64_t top_k = 0;     ///< sample from the k most likely tokens; 0: from all tokens
+  double top_p = 1;           ///< sample from the most likely tokens with this total probability; 1: from all tokens
   std::uint64_t seed = 1234;  ///< the same seed gives the same text
 };
 
-/// Samples the token at index `position` of sequence `sequence`. A pure function of its arguments. Tokens with equal
-/// logits are ordered by id. Source of top_p: Holtzman et al., arXiv:1904.09751.
+/// Samples the token at index `position` of sequence `sequence` from its logits [vocabulary]. A pure function of its
+/// arguments: `sequence` and `position` key the random number. Tokens with equal logits are ordered by id. Source of
+/// top_p: Holtzman et al., arXiv:1904.09751.
 std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling, std::uint64_t sequence,
                           std::uint64_t position);
 
 /// When generation ends.
 struct GenerationLimits {
   std::int64_t most_tokens = 100;  ///< maximum number of generated tokens
-  std::int32_t stop_token = -1;    ///< ends the text and is not reported; -1: none
-  std::int64_t vocabulary = 0;     ///< tokens that may be generated: without the padding of the embedding
+  std::int32_t stop_token = -1;    ///< ends the text; not passed to on_token; -1: none
+  std::int64_t vocabulary = 0;     ///< number of tokens that may be generated, without the padding of the embedding
 };
 
-/// Generates tokens after `prompt` (at least one token) and passes each to `on_token`. Returns their number, which is
-/// less than most_tokens if the stop token was sampled or the maximum sequence length is reached. `sequence` keys the
-/// random numbers. Throws ConfigError if the prompt is empty, contains a token outside the vocabulary, or exceeds the
-/// maximum sequence length; Error if the logits are not finite.
+/// Generates tokens after `prompt`, which has at least one token, and passes each to `on_token` as soon as it is
+/// sampled. Returns their number, which is less than most_tokens if the stop token was sampled or the maximum sequence
+/// length is reached. `tape` must not record; it is cleared after each token. `sequence` keys the random numbers.
+/// Throws ConfigError if the prompt is empty, contains a token outside the vocabulary, or exceeds the maximum sequence
+/// length; Error if the logits are not finite.
 std::int64_t generate(const Model& model, autograd::Tape& tape, std::span<const std::int32_t> prompt,
                       const Sampling& sampling, const GenerationLimits& limits, std::uint64_t sequence,
                       const std::function<void(std::int32_t)>& on_token);

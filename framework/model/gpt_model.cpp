@@ -277,7 +277,7 @@ autograd::Var GptModel::through_layers(autograd::Var x, const nn::Pass& pass) co
   return x;
 }
 
-/// Of the positions of the T tokens of each sample, those of `here` tokens from `first` on.
+/// The positions of the tokens [first, first + here) of each sample; pass.positions has T tokens of each sample.
 std::span<const std::int32_t> positions_here(autograd::Tape& tape, const nn::Pass& pass, std::int64_t first,
                                              std::int64_t here) {
   if (here == pass.T) return pass.positions;
@@ -315,8 +315,8 @@ autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int3
   return x;
 }
 
-/// The output of this chunk; for the last one, after the final norm. The following projection to the vocabulary is
-/// fp32.
+/// The output of this chunk, for the last chunk after the final norm. Sets the tape to fp32 for the projection to the
+/// vocabulary that follows.
 autograd::Var GptModel::hidden(autograd::Tape& tape, autograd::Var x, std::span<const std::int32_t> tokens,
                                const nn::Pass& pass) const {
   tape.computes_in(precision_.compute);
@@ -355,7 +355,7 @@ Model::Boundary GptModel::boundary(const TokenBatch& batch) const {
   return {{batch.samples, tokens_between_layers(batch.seq_length), o_.hidden_size}, precision_.residual};
 }
 
-/// h of all tokens on every rank that has a part of the output layer.
+/// h of all tokens of this context-parallel rank, on every rank that has a part of the output layer.
 autograd::Var GptModel::before_head(const autograd::Var& h, const nn::Pass& pass) const {
   if (tensor_.whole()) return h;
   constexpr auto who = "output layer";
@@ -376,9 +376,9 @@ autograd::VocabularyLoss GptModel::loss_of(const autograd::Var& h, const nn::Pas
   return autograd::vocabulary_loss(h, head(), own);
 }
 
-/// The layers of multi-token prediction behind the decoder's output `h`, after its final norm. Layer k sees the
-/// embedding of the token k + 1 places to the right and predicts the one behind it; the position of a token does not
-/// change.
+/// Runs the layers of multi-token prediction on `h`, the decoder's output after its final norm. Layer k (from 0) gets
+/// the embedding of the token k + 1 places to the right and predicts the token after that one; positions are not
+/// shifted.
 void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const TokenBatch& batch, const ForwardMode& mode,
                                const nn::Pass& pass) const {
   auto tokens = batch.tokens;
@@ -403,7 +403,7 @@ void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const Toke
     const auto seed = mode.sums_losses ? mode.loss_seed : counted > 0 ? mode.auxiliary_seed / counted : 0;
     const auto loss =
         loss_of(before_head(h, pass), pass, {.labels = here(labels), .mask = here(mask), .seed = weight * seed});
-    // The log is the mean over ranks, of which each context-parallel one has a part of the sum.
+    // The log averages over ranks, but each context-parallel rank has only a part of the sum: multiply by their number.
     const auto own = counted > 0 ? loss.total.sum * context_.ranks / counted : 0;
     if (pass.log) pass.log->add_prediction(static_cast<std::int64_t>(k), own);
   }

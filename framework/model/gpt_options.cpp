@@ -32,7 +32,7 @@ std::int64_t GptOptions::latent_width() const {
 
 namespace {
 
-/// yarn's growth of the scores with the scaling factor.
+/// The mscale function of yarn, which grows with the logarithm of the scaling factor.
 double yarn_growth(double factor, double weight) { return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1; }
 
 }  // namespace

@@ -89,8 +89,8 @@ inline options::Words<RecomputedModule> words(RecomputedModule) {
           {"layernorm", RecomputedModule::layernorm}};
 }
 
-/// model_config for model_type gpt: a decoder of the GPT family is a combination of these options. describe() has the
-/// meaning of each.
+/// Options of model_config for model_type gpt: every decoder of the GPT family is a combination of these options.
+/// describe() has the meaning and unit of each.
 struct GptOptions {
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
@@ -178,43 +178,51 @@ struct GptOptions {
   bool enable_recompute_layers_per_pp_rank = false;
 
   // Values derived from the options.
+
+  /// Kind of the feed-forward network, from hidden_act, gated_linear_unit and swiglu.
   nn::FeedForwardKind feed_forward() const;
+  /// Head dimension: kv_channels, by default hidden_size / num_attention_heads.
   std::int64_t channels() const {
     return kv_channels.value_or(num_attention_heads > 0 ? hidden_size / num_attention_heads : 0);
   }
+  /// Number of key/value groups.
   std::int64_t groups() const { return group_query_attention ? num_query_groups : num_attention_heads; }
-  /// ffn_hidden_size; default 4 h, for gated activations 8/3 h rounded down to a multiple of 64, as Megatron-LM derives
-  /// it for swiglu.
+  /// ffn_hidden_size; by default 4 * hidden_size, or for gated activations 8/3 * hidden_size rounded down to a multiple
+  /// of 64, as in Megatron-LM for swiglu.
   std::int64_t inner() const;
+  // Whether linear_qkv, linear_proj and the feed-forward network have biases; add_bias_linear by default.
   bool qkv_bias() const { return qkv_has_bias.value_or(add_bias_linear); }
   bool out_proj_bias() const { return out_proj_has_bias.value_or(add_bias_linear); }
   bool mlp_bias() const { return mlp_has_bias.value_or(add_bias_linear); }
-  /// Attention scores are divided by its square root.
+  /// Attention scores are divided by the square root of this number.
   double score_scale() const { return query_pre_attn_scalar.value_or(static_cast<double>(channels())); }
-  /// Rotary positions are divided by it.
+  /// Positions are divided by this number before rotary embedding (linear position interpolation).
   double positions_per_step() const { return rotary_seq_len_interpolation_factor.value_or(1); }
-  /// Experts of each mixture of experts: num_experts, or that of moe_config if it is not 1; 0: the model has none.
+  /// Number of experts of each mixture of experts: num_experts here, else moe_config.num_experts if it exceeds 1, else
+  /// 0: the model has no experts.
   std::int64_t experts(const MoeOptions& moe) const;
-  /// Rotary channels per head, an even number.
+  /// Rotary dimensions per head, an even number; rotary_percent of channels().
   std::int64_t rotary_dim() const;
-  /// Channels per head with rotary embedding, also of multi-latent attention.
+  /// Rotary dimensions per head: qk_pos_emb_head_dim for multi-latent attention, else rotary_dim().
   std::int64_t rotated_channels() const { return multi_latent_attention ? qk_pos_emb_head_dim : rotary_dim(); }
-  /// Whether tables of rotary embedding are needed.
+  /// Whether the model has rotary embedding.
   bool has_rotary() const { return multi_latent_attention || position_embedding_type == PositionEmbedding::rope; }
-  /// Values per token and layer between the projections and the attention core of multi-latent attention.
+  /// Width of the fused projection of multi-latent attention (autograd::latent_heads), in elements per token.
   std::int64_t latent_width() const;
-  /// The factor of the scores of multi-latent attention.
+  /// Factor of the attention scores of multi-latent attention.
   double latent_scale() const;
-  /// Layers of multi-token prediction.
+  /// Number of layers of multi-token prediction.
   std::int64_t predictions() const { return mtp_num_layers.value_or(0); }
   /// RoPE frequency scaling for tables of `positions` positions.
   nn::RotaryScaling rotary_scaling(std::int64_t positions) const;
-  /// Tokens to the left and to the right that a layer with sliding-window attention sees; left -1: all.
+  /// Number of tokens to the left and to the right that a token sees in layers with sliding-window attention, itself
+  /// excluded; left -1: all tokens.
   std::array<std::int64_t, 2> window() const;
+  /// Whether `layer`, counted from 0, has sliding-window attention. True for every layer if layer_types is empty.
   bool windowed(std::int64_t layer) const;
   nn::NormKind norm() const { return {normalization, norm_epsilon, apply_layernorm_1p}; }
-  /// Initial distribution of a weight [out, in]. `output`: the last projection of a residual branch, which is scaled by
-  /// 1 / sqrt(2 num_layers).
+  /// Initial distribution of a weight [out, in]. `output`: the weight is the last projection of a residual branch,
+  /// whose standard deviation is multiplied by 1 / sqrt(2 num_layers) if init_method is normal.
   nn::Init weight_init(std::int64_t out, std::int64_t in, bool output) const;
   /// Initial distribution of an embedding table with `rows` rows.
   nn::Init table_init(std::int64_t rows) const;
@@ -223,17 +231,19 @@ struct GptOptions {
 };
 /// Declares the options.
 void describe(options::Schema<GptOptions>& s);
-/// The parts of it about multi-latent attention, multi-token prediction and activation recomputation.
+/// Declare the options about multi-latent attention, multi-token prediction and activation recomputation. Called by
+/// describe().
 void describe_latent_attention(options::Schema<GptOptions>& s);
 void describe_prediction(options::Schema<GptOptions>& s);
 void describe_recomputation(options::Schema<GptOptions>& s);
 
-/// The rules that these options and those of moe_config break together; options are named with their group. Empty:
-/// none.
+/// The rules between these options and those of moe_config that are violated; options are named with their group, as in
+/// "moe_config.moe_router_topk". Empty: none.
 std::vector<options::Finding> broken_rules(const GptOptions& o, const MoeOptions& moe);
-/// The rule that sequences of `seq_length` tokens break; none: they fit.
+/// The violated rule if sequences of `seq_length` tokens exceed the maximum sequence length; nullopt: they fit.
 std::optional<options::Finding> broken_length(const GptOptions& o, std::int64_t seq_length);
-/// The rules that these options break, alone (describe) or with sequences of `seq_length` tokens. Empty: none.
+/// The rules that these options violate, alone (rules of describe()) or with sequences of `seq_length` tokens. Empty:
+/// none.
 std::vector<options::Finding> broken_rules(const GptOptions& o, std::int64_t seq_length);
 
 }  // namespace tessera::model

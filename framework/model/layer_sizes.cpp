@@ -80,8 +80,8 @@ nn::ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe) {
 
 namespace {
 
-/// Multiplications of the projections of one layer's attention per token, and of its scores and values per token and
-/// key that the token sees.
+/// Multiplications in one attention layer: of the projections, per token; of scores and values, per token and visible
+/// key.
 struct AttentionCost {
   double projections, per_key;
 };
@@ -103,9 +103,9 @@ AttentionCost attention_cost(const GptOptions& o) {
           queries + heads * value};
 }
 
-/// Keys that a token of a layer sees, the mean over `seq_length` tokens of one document. In a causal layer half of
-/// them, as Megatron-LM counts; the diagonal of the scores counts half in a window too, so that a window of the whole
-/// sequence is no other count.
+/// Number of keys that a token sees in a layer: the mean over the `seq_length` tokens of one document. A causal layer
+/// counts as seq_length / 2, as in Megatron-LM. With a window the diagonal of the scores counts as half a key too, so
+/// that a window of the whole sequence gives the same number.
 double mean_keys(const GptOptions& o, std::int64_t layer, std::int64_t seq_length) {
   const auto length = static_cast<double>(seq_length);
   if (!o.windowed(layer)) return length / 2;

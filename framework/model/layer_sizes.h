@@ -7,30 +7,33 @@
 #include "framework/nn/latent_attention.h"
 #include "framework/nn/mixture_of_experts.h"
 
-// What the parts of a GPT's layers are, from its options. Layers are counted from 0 over the whole model; those of
-// multi-token prediction follow the decoder's and are like the last of them.
+// Derives the configuration of the parts of GPT layers from the options. `layer` is the index of a layer in the whole
+// model, from 0. Layers of multi-token prediction have the indices after those of the decoder, and are configured like
+// the decoder's last layer.
 
 namespace tessera::model {
 
-// All functions expect options that broken_rules (gpt_options.h) has nothing against, and throw nothing.
+// All functions require options for which broken_rules (gpt_options.h) reports nothing, and throw nothing.
 
-/// Whether the layer has experts: moe_layer_freq says so, and there are some. True for a layer of multi-token
-/// prediction if the last decoder layer has experts.
+/// Whether the layer is a mixture of experts, by moe_layer_freq; false if the model has no experts. A layer of
+/// multi-token prediction has experts if the last decoder layer has.
 bool has_experts(const GptOptions& o, const MoeOptions& moe, std::int64_t layer);
-/// Sizes of self-attention. Its window depends on the layer (layer_types). `recomputed`: its backward pass computes
-/// attention again instead of keeping what the forward pass computed.
+/// Sizes of self-attention. Only the use of a sliding window depends on the layer (layer_types). `recomputed`: the
+/// backward pass recomputes the attention core and linear_proj.
 nn::AttentionSizes attention_sizes(const GptOptions& o, std::int64_t layer, bool recomputed);
 /// Sizes of multi-latent attention, for a model with multi_latent_attention.
 nn::LatentAttentionSizes latent_sizes(const GptOptions& o, bool recomputed);
 /// Sizes of the feed-forward network of a layer without experts.
 nn::FeedForwardSizes feed_forward_sizes(const GptOptions& o);
-/// Sizes of a mixture of experts, for a layer that has_experts.
+/// Sizes of a mixture of experts, for a layer for which has_experts() is true.
 nn::ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe);
 
-/// Model::flops: floating-point operations of the forward and backward pass over `samples` sequences of `seq_length`
-/// tokens, without recomputation, of a GPT with `vocabulary` rows whose layers `noop` compute nothing: six per weight
-/// and token, and those of attention for the keys that a token of a sample of one document sees, in its causal or
-/// sliding window. The router of experts is not counted.
+/// Floating-point operations of the forward and backward pass of a GPT over `samples` sequences of `seq_length` tokens
+/// (Model::flops). `vocabulary`: rows of the output layer; `noop`: indices of layers that compute nothing.
+///
+/// Counts six operations per token and weight of a matrix product (of the chosen experts only), and the products of
+/// attention for the keys that each token sees: a sample is one document, with a causal mask or a sliding window.
+/// Recomputation is not counted, nor, as in Megatron-LM, the matrix products of routers.
 double training_flops(const GptOptions& o, const MoeOptions& moe, std::span<const std::int64_t> noop,
                       std::int64_t vocabulary, std::int64_t samples, std::int64_t seq_length);
 

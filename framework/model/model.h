@@ -19,107 +19,111 @@ namespace tessera::model {
 
 /// Options of model_config that all architectures share.
 struct ModelSizeOptions {
-  // In tokens.
-  std::int64_t seq_length = 0;
+  std::int64_t seq_length = 0;  // in tokens
   std::optional<std::int64_t> vocab_size;
   std::int64_t make_vocab_size_divisible_by = 128;
 
-  /// Rows of the embedding: vocab_size if given, else the tokenizer's size rounded up to a multiple of
-  /// make_vocab_size_divisible_by * tensor_ranks, as in Megatron-LM.
+  /// Number of rows of the embedding: vocab_size if given, else `tokenizer_size`, the number of tokens, rounded up to a
+  /// multiple of make_vocab_size_divisible_by * tensor_ranks, as in Megatron-LM.
   std::int64_t padded_vocabulary(std::int64_t tokenizer_size, std::int64_t tensor_ranks = 1) const;
 };
 /// Declares the options.
 void describe(options::Schema<ModelSizeOptions>& s);
 
-/// Which part of a model to construct: a range of layers with what precedes and follows them, for one pipeline chunk.
+/// The part of a model to construct, for one pipeline chunk (virtual stage): a range of layers, and optionally the
+/// embedding before it and the output layer and loss after it.
 struct ModelChunk {
-  bool embedding = true;               ///< has the embedding; else its input is the previous chunk's output
+  bool embedding = true;               ///< has the embedding; else its input is the output of the previous chunk
   bool loss = true;                    ///< has the final norm, output layer and loss
-  std::int64_t first_layer = 0;        ///< index in the whole model
-  std::optional<std::int64_t> layers;  ///< absent: all layers from first_layer on
-  std::vector<std::int64_t> noop;      ///< indices in the whole model of layers that do nothing
-  int chunk = 0, chunks = 1;           ///< its index among the chunks of its stage, and their number
-  /// Activation recomputation: the number of layers at the beginning that are recomputed as a whole, and the number of
-  /// following layers that recompute attention; absent: as model_config says.
+  std::int64_t first_layer = 0;        ///< index of the chunk's first layer in the whole model
+  std::optional<std::int64_t> layers;  ///< number of layers, with no-op layers; absent: all from first_layer on
+  std::vector<std::int64_t> noop;      ///< indices in the whole model of layers that do nothing (no-op layers)
+  int chunk = 0, chunks = 1;           ///< index of the chunk among the chunks of its pipeline stage, and their number
+  /// Activation recomputation of a chunk: the first `layers` layers are recomputed fully, and the next `attention`
+  /// layers recompute their attention core.
   struct Recompute {
     std::int64_t layers = 0, attention = 0;
   };
-  std::optional<Recompute> recompute;
+  std::optional<Recompute> recompute;  ///< absent: by the options of model_config
 };
 
-/// What a model is constructed from besides its options.
+/// Arguments that a model is constructed from in addition to the options of its architecture.
 struct ModelParts {
-  std::int64_t seq_length = 0, vocabulary = 0;  ///< vocabulary: rows, including padding
+  std::int64_t seq_length = 0, vocabulary = 0;  ///< tokens of a sample; rows of the embedding, including padding
   Precision precision = {};
   MoeOptions moe = {};
-  nn::TensorRank tensor = {};            ///< whose part of the layers
-  parallel::ContextLayout context = {};  ///< and which tokens of each sample
-  nn::ExpertRank expert = {};            ///< and which experts
-  ModelChunk chunk = {};
+  nn::TensorRank tensor = {};            ///< this rank's part of tensor-parallel layers
+  parallel::ContextLayout context = {};  ///< this rank's tokens of each sample
+  nn::ExpertRank expert = {};            ///< this rank's experts
+  ModelChunk chunk = {};                 ///< this chunk's layers
 };
 
 /// Settings of a forward pass.
 struct ForwardMode {
-  std::uint64_t seed = 0;    ///< of dropout
-  bool training = false;     ///< dropout is on
+  std::uint64_t seed = 0;    ///< random seed of dropout
+  bool training = false;     ///< dropout is applied; routers and prediction layers compute their losses
   double loss_seed = 1;      ///< gradient of the objective with respect to the sum of loss * mask
-  bool sums_losses = false;  ///< the objective sums losses of tokens (calculate_per_token_loss), not means
-  /// Gradient of the objective with respect to an auxiliary loss of a router, before its coefficient. Without
-  /// sums_losses also that with respect to a mean over the tokens of the micro-batch that count.
+  bool sums_losses = false;  ///< the objective sums the losses of tokens (calculate_per_token_loss); false: it averages
+  /// Gradient of the objective with respect to an auxiliary loss of a router, before the loss is multiplied by its
+  /// coefficient. Without sums_losses also the gradient with respect to the mean loss of a prediction layer over the
+  /// tokens of the micro-batch that count, before mtp_loss_scaling_factor.
   double auxiliary_seed = 0;
-  nn::AuxiliaryLog* log = nullptr;  ///< where routers and prediction layers report while training; null: nowhere
-  const nn::Tap* tap = nullptr;
-  const autograd::AssumedChoices* assumed = nullptr;  ///< of a pass that computes nothing; null: routers decide
-  const parallel::ProcessGroups* groups =
-      nullptr;  ///< for a model that is sharded over ranks; must outlive the backward pass
+  nn::AuxiliaryLog* log = nullptr;  ///< receives reports of routers and prediction layers in training; null: no reports
+  const nn::Tap* tap = nullptr;     ///< observes named intermediate values; null: no observer
+  const autograd::AssumedChoices* assumed = nullptr;  ///< for a pass that computes nothing; null: routers decide
+  /// Communicators of a model that is sharded over ranks; must outlive the backward pass. Null: the model is whole.
+  const parallel::ProcessGroups* groups = nullptr;
 };
 
-/// The result of a chunk; only one of the two is set.
+/// The result of a chunk: `loss` for the chunk with the loss, `hidden` for every other chunk.
 struct ChunkResult {
-  autograd::Var hidden;           ///< the input of the next chunk, of the shape and type of Model::boundary
-  autograd::VocabularyLoss loss;  ///< of the chunk with the loss
+  autograd::Var hidden;           ///< input of the next chunk, with the shape and type of Model::boundary
+  autograd::VocabularyLoss loss;  ///< loss of this rank's tokens of the micro-batch
 };
 
-/// A language model, or a pipeline chunk of one: the interface for training, evaluation and generation. Modules declare
-/// the parameters; the run binds their memory.
+/// A language model, or one pipeline chunk of a language model: the interface for training, evaluation and generation.
+/// Modules declare the parameters and own no memory for them; the run binds it (nn::FlatParameters).
 class Model : public nn::Module {
  public:
   using nn::Module::Module;
 
-  /// The forward pass of one micro-batch through this chunk. `x` is the output of the previous chunk, empty for the
-  /// chunk with the embedding. If the tape records, tape.backward() then computes the gradients.
+  /// The forward pass of one micro-batch through this chunk. `x` is the output of the previous chunk; empty for the
+  /// chunk with the embedding. `batch` has whole samples, also with context parallelism. If the tape records,
+  /// tape.backward() then computes the gradients.
   virtual ChunkResult forward(autograd::Tape& tape, const autograd::Var& x, const TokenBatch& batch,
                               const ForwardMode& mode) const = 0;
-  /// Shape and type of the activations that are passed between chunks for such a batch. Throws BugError for an
-  /// architecture that does not support chunks.
+  /// Shape and type of the activations that one chunk passes to the next.
   struct Boundary {
     Shape shape;
     DType type;
   };
+  /// The boundary for a batch with the extents of `batch`. Throws BugError for an architecture that does not support
+  /// chunks.
   virtual Boundary boundary(const TokenBatch& batch) const;
   /// The loss of a micro-batch, for a model that is a single chunk.
   autograd::VocabularyLoss loss(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
     return forward(tape, {}, batch, mode).loss;
   }
-  /// Logits [B, T, vocabulary] of all positions. Stores all of them: for inspection and small cases.
+  /// Logits [B, T, vocabulary] of all tokens, in fp32. Stores all of them: for inspection and small cases.
   virtual autograd::Var logits(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const = 0;
 
   /// A key/value cache for up to `capacity` tokens in each of `samples` sequences.
   virtual nn::KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const = 0;
-  /// Logits [B, vocabulary] after the last of `tokens` [B, count], which follow the tokens in the cache and are added
-  /// to it. Throws ShapeError if they exceed the cache or the maximum sequence length.
+  /// Logits [B, vocabulary] of the token that follows the last of `tokens` [B, count]. These tokens follow the tokens
+  /// in the cache, and their keys and values are added to it. Throws ShapeError if they exceed the capacity of the
+  /// cache or the maximum sequence length.
   virtual autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
                                     nn::KeyValueCache& cache) const = 0;
-  /// Rows of the vocabulary, including padding.
+  /// Number of rows of the vocabulary, including padding.
   virtual std::int64_t vocabulary() const = 0;
   /// Maximum sequence length, in tokens.
   virtual std::int64_t most_positions() const = 0;
 
-  /// What its routers and prediction layers report in training, of the whole model.
+  /// Extents of the reports of routers and prediction layers in training, for the whole model.
   virtual nn::AuxiliaryLog::Extents auxiliary() const { return {}; }
 
-  /// Floating-point operations of forward and backward pass for `samples` sequences of `seq_length` tokens: 6 per
-  /// weight of a matrix product and token, plus causal attention. Recomputation is not counted.
+  /// Floating-point operations of the forward and backward pass of the whole model for `samples` sequences of
+  /// `seq_length` tokens: 6 per token and weight of a matrix product, plus attention. Recomputation is not counted.
   virtual double flops(std::int64_t samples, std::int64_t seq_length) const = 0;
 };
 

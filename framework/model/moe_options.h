@@ -43,19 +43,21 @@ inline options::Words<RouterProduct> words(RouterProduct) {
 
 namespace tessera::model {
 
-/// Which layers are mixtures of experts: every n-th, beginning with the first, or a list with 0 or 1 for each layer.
+/// Which layers are mixtures of experts: every n-th layer, beginning with the first, or a list with 0 or 1 for each
+/// layer.
 struct LayerFrequency {
   std::int64_t every = 1;
-  std::vector<std::int64_t> list = {};  ///< empty: `every` says it
+  std::vector<std::int64_t> list = {};  ///< [layers], 1: has experts; empty: every `every`-th layer has experts
   bool operator==(const LayerFrequency&) const = default;
 
-  /// Whether layer `index`, counted from 0 over the whole model, has experts. -1 means every layer, as Python's % does.
+  /// Whether layer `index` of the whole model, counted from 0, has experts. `every` -1 means every layer, because
+  /// index % -1 is 0, as in Python.
   bool has_experts(std::int64_t index) const {
     return list.empty() ? index % every == 0 : list[static_cast<std::size_t>(index)] == 1;
   }
 
-  /// Read from an int, a list of 0 and 1, or the text of an expression of such lists with +, * and parentheses:
-  /// "([0]*1+[1]*3)". Source: Megatron-LM core, moe_freq_type.
+  /// The option is read from an integer, a list of 0 and 1, or a string with an expression of such lists, +, * and
+  /// parentheses: "([0]*1+[1]*3)". Source: Megatron-LM core, moe_freq_type.
   struct Option : options::OneValue<LayerFrequency> {
     static std::string name() { return "every N-th, or list of 0 and 1"; }
     static std::string json_schema();
@@ -64,7 +66,7 @@ struct LayerFrequency {
   };
 };
 
-/// moe_config. describe() has the meaning of each.
+/// Options of moe_config. describe() has the meaning and unit of each.
 struct MoeOptions {
   std::int64_t num_experts = 1;
   LayerFrequency moe_layer_freq;
@@ -96,12 +98,12 @@ struct MoeOptions {
   kernels::DropPolicy moe_token_drop_policy = kernels::DropPolicy::probs;
   bool moe_apply_probs_on_input = false;
 
-  /// Whether routers have a load-balancing loss, perhaps with coefficient 0.
+  /// Whether routers have a load-balancing loss, possibly with coefficient 0.
   bool balances() const {
     return moe_router_load_balancing_type == autograd::RouterBalance::aux_loss ||
            moe_router_load_balancing_type == autograd::RouterBalance::seq_aux_loss;
   }
-  /// How a router with these options works.
+  /// The rule by which a router with these options chooses among `experts` experts.
   kernels::RouterRule router_rule(std::int64_t experts) const;
 };
 /// Declares the options.

@@ -10,7 +10,7 @@
 
 namespace tessera::model {
 
-/// Types for storing weights and activations.
+/// Element types of weights and activations that recipes can name.
 enum class FloatType { float32, bfloat16, float16 };
 inline options::Words<FloatType> words(FloatType) {
   return {{"float32", FloatType::float32}, {"bfloat16", FloatType::bfloat16}, {"float16", FloatType::float16},
@@ -27,8 +27,7 @@ struct HalfPrecisionOptions {
 /// Declares the options.
 void describe(options::Schema<HalfPrecisionOptions>& s);
 
-/// Options of model_config, for every architecture: the storage type of each kind of value, if it differs from
-/// training_config.
+/// Options of model_config for every architecture: storage types that override the type given by training_config.
 struct PrecisionOptions {
   std::optional<FloatType> params_dtype;
   std::optional<FloatType> compute_dtype;
@@ -48,12 +47,13 @@ struct Precision {
   DType compute = DType::float32;    ///< results of operations, and their gradients
   DType residual = DType::float32;   ///< the residual stream between layers
   DType logits = DType::float32;     ///< logits, and the loss of each token
-  DType gradients = DType::float32;  ///< the main gradient is rounded to it after each micro-batch
+  DType gradients = DType::float32;  ///< type to which the fp32 main gradients are rounded after each micro-batch
 };
-/// The types that the options result in.
+/// The storage types that result from the options.
 Precision precision(const HalfPrecisionOptions& training, const PrecisionOptions& model);
 
-/// The rules between both that do not hold; each names its option with the group, "model_config.params_dtype".
+/// The violated rules between the options of both groups; options are named with their group, as in
+/// "model_config.params_dtype". Empty: none.
 std::vector<options::Finding> broken_rules(const HalfPrecisionOptions& training, const PrecisionOptions& model);
 
 }  // namespace tessera::model

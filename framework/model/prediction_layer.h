@@ -4,21 +4,22 @@
 
 namespace tessera::model {
 
-/// A layer of multi-token prediction: with e the embedding of the token that it has to know, and h the output of the
-/// layer before it, or of the decoder after its final norm,
+/// A layer of multi-token prediction:
 ///
 ///   y = final_layernorm(transformer_layer(eh_proj [enorm(e) | hnorm(h)]))
 ///
+/// h is the output of the previous prediction layer; for the first layer, the output of the decoder after its final
+/// norm. e is the embedding of the token k places to the right of each token, for prediction layer k = 1, 2, and so on.
 /// Tensor-parallel ranks divide the rows of eh_proj and gather its outputs. Source: Megatron-LM core,
 /// MultiTokenPredictionLayer; Gloeckle et al., arXiv:2404.19737.
 class PredictionLayer final : public nn::Module {
  public:
-  /// `projection` is the initial distribution of eh_proj.
+  /// `projection` is the initial distribution of eh_proj [hidden, 2 * hidden]; `layer` is the transformer layer.
   PredictionLayer(const std::string& name, std::int64_t hidden, const nn::NormKind& norm, nn::Init projection,
                   const nn::LayerMaker& maker, std::unique_ptr<TransformerLayer> layer);
 
-  /// e, h and y are [B, T, hidden], or this rank's tokens with sequence parallelism. `recomputes`: compute the
-  /// transformer layer again in the backward pass.
+  /// e, h and the result y are [B, T, hidden]; with sequence parallelism, this rank's tokens only. `recomputes`: the
+  /// backward pass recomputes the transformer layer.
   autograd::Var forward(const autograd::Var& e, const autograd::Var& h, const nn::Pass& pass, bool recomputes) const;
 
  private:

@@ -5,8 +5,9 @@
 namespace tessera::model {
 namespace {
 
-/// The layers of this chunk among the first `count` of it, or of its rank: there the first layer of each chunk comes
-/// before the second of any.
+/// How many layers of this chunk are among the first `count` layers: of this chunk, or with
+/// enable_recompute_layers_per_pp_rank of all chunks of the rank, in the order first layer of every chunk, second layer
+/// of every chunk, ...
 std::int64_t in_chunk(const GptOptions& o, const ModelChunk& chunk, std::int64_t count) {
   if (!o.enable_recompute_layers_per_pp_rank) return count;
   return std::max<std::int64_t>(0, count - chunk.chunk + chunk.chunks - 1) / chunk.chunks;
@@ -17,7 +18,8 @@ std::int64_t recomputed_by_block(const GptOptions& o) {
   return block ? *o.recompute_num_layers : 0;
 }
 
-/// Whether `at` is one of the `count` layers behind those that are recomputed fully; of all those if `count` is absent.
+/// Whether layer `at` is one of the `count` layers after the layers that are recomputed fully; `count` absent: one of
+/// all layers after them.
 bool behind_full(const GptOptions& o, const ModelChunk& chunk, std::optional<std::int64_t> at,
                  const std::optional<std::int64_t>& count) {
   if (!at) return !recomputes_layers(o, chunk) && !count;

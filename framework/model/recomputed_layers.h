@@ -5,17 +5,18 @@
 
 namespace tessera::model {
 
-// Which layers of a pipeline chunk the backward pass computes again. Layers are counted from the chunk's first, without
-// no-op layers. Sources: Megatron-LM core, TransformerBlock; MindSpeed, recompute_common.
+// Decides which layers of a pipeline chunk the backward pass recomputes. Layers are counted from the chunk's first
+// layer, without no-op layers. Sources: Megatron-LM core, TransformerBlock; MindSpeed, recompute_common.
 
-/// Whether some of the chunk's layers are recomputed fully; those of multi-token prediction then are too.
+/// Whether layers of the chunk are recomputed fully. If so, the layers of multi-token prediction are too.
 bool recomputes_layers(const GptOptions& o, const ModelChunk& chunk);
-/// The number of the chunk's layers, from its first, that are recomputed fully and one by one: those of
-/// recompute_method block, or of the recompute lists. May be more than there are.
+/// Number of layers, from the chunk's first layer on, that are recomputed fully, each on its own: with recompute_method
+/// block, or by the recompute lists (ModelChunk::recompute). May exceed the number of layers of the chunk.
 std::int64_t layers_recomputed_alone(const GptOptions& o, const ModelChunk& chunk);
 
-/// Whether layer `at` recomputes the norms before its branches, or the activation function of its feed-forward network;
-/// nullopt: a layer of multi-token prediction, which a number of layers does not include.
+/// Whether layer `at` recomputes the norms before its branches (recomputes_norms) or the activation function of its
+/// feed-forward network (recomputes_activation). `at` nullopt: a layer of multi-token prediction; options that limit
+/// the number of layers do not include it.
 bool recomputes_norms(const GptOptions& o, const ModelChunk& chunk, std::optional<std::int64_t> at);
 bool recomputes_activation(const GptOptions& o, const ModelChunk& chunk, std::optional<std::int64_t> at);
 

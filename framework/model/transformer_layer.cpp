@@ -23,8 +23,8 @@ autograd::Var TransformerLayer::forward(autograd::Var x, const nn::Pass& pass) c
   return x;
 }
 
-// What a norm gives is released as early as possible, so that its memory can be used again when no backward pass needs
-// it, or when that recomputes it.
+// The result of a norm is released as early as possible, so that its memory can be reused if the backward pass does not
+// need it or recomputes it.
 autograd::Var TransformerLayer::one_after_the_other(autograd::Var x, const nn::Pass& pass) const {
   auto& tape = x.tape();
   const auto branch = [&](const nn::Norm& before, const auto& through, const nn::Norm* after, std::uint64_t which) {
@@ -84,7 +84,7 @@ autograd::Var TransformerLayer::join(autograd::Var branch, const autograd::Var& 
                                      std::uint64_t which, const nn::Pass& pass) const {
   const auto mask =
       pass.held.rows(pass.dropout(Purpose::hidden_dropout, site(which), form_.dropout), branch.shape().width());
-  // Without a norm behind the branch, dropout and residual addition are one operation.
+  // Without a norm after the branch, dropout and residual addition are one operation.
   if (!after) return autograd::dropout_add(std::move(branch), residual, mask);
   if (mask.rate > 0) branch = autograd::dropout_add(std::move(branch), {}, mask);
   return autograd::dropout_add(after->forward(branch), residual, {});

@@ -7,7 +7,7 @@
 namespace tessera::model {
 namespace {
 
-/// `count` integers that live as long as the tape's pass.
+/// Memory for `count` integers that is valid until the tape is cleared.
 std::span<std::int32_t> integers(autograd::Tape& tape, std::size_t count) {
   static_assert(sizeof(std::int32_t) == sizeof(float));
   return {reinterpret_cast<std::int32_t*>(tape.keep(count * sizeof(float)).data()), count};
@@ -15,8 +15,8 @@ std::span<std::int32_t> integers(autograd::Tape& tape, std::size_t count) {
 
 std::int32_t narrow(std::int64_t place) { return static_cast<std::int32_t>(place); }
 
-/// The window of each token, limited to its document; a sample has `length` tokens. Runs backwards, because the end of
-/// a document is known from its last token.
+/// The window of each token, limited to its document; a sample has `length` tokens. Iterates from the last token to the
+/// first, because the end of a document is known only at its last token.
 kernels::VisibleKeys windows(autograd::Tape& tape, std::span<const std::int32_t> first, std::int64_t length,
                              std::array<std::int64_t, 2> window) {
   const auto begin = integers(tape, first.size()), last = integers(tape, first.size());
@@ -37,7 +37,7 @@ kernels::VisibleKeys windows(autograd::Tape& tape, std::span<const std::int32_t>
 
 bool is_causal(std::array<std::int64_t, 2> window) { return window[0] < 0 && window[1] == 0; }
 
-/// All tokens of the sample; the mask decides.
+/// Intervals of all tokens of the sample, with the attention mask of the batch.
 kernels::VisibleKeys whole_samples(autograd::Tape& tape, const TokenBatch& batch) {
   const auto first = integers(tape, batch.tokens.size()), last = integers(tape, batch.tokens.size());
   std::fill(first.begin(), first.end(), 0);

@@ -7,14 +7,15 @@
 
 namespace tessera::model {
 
-/// The Pass of a training or evaluation batch: each token sees its document up to itself; in layers with sliding-window
-/// attention, `window` tokens to the left (-1: all) and right within its document. A mask in the batch replaces
-/// document boundaries and causality, but not the window. The index arrays live on `tape`.
+/// The Pass of a training or evaluation batch. Each token sees the tokens of its document up to itself; in layers with
+/// sliding-window attention it sees window[0] tokens to its left (-1: all) and window[1] tokens to its right within its
+/// document. An attention mask in the batch replaces document boundaries and causality, but not the window. The index
+/// arrays live in memory of `tape`; the pass also refers to `batch`.
 nn::Pass training_pass(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode,
                        std::array<std::int64_t, 2> window);
 
-/// Of an array with one element per token, [samples, length], the elements of the tokens that `context` has: the array
-/// itself, or a copy that lives on `tape`.
+/// Selects from an array with one element per token, [samples, length], the elements of the tokens that the rank
+/// `context` has. Returns the array itself if there is no context parallelism, else a copy in memory of `tape`.
 template <class T>
 std::span<const T> held_tokens(autograd::Tape& tape, const nn::ContextRank& context, std::int64_t samples,
                                std::int64_t length, std::span<const T> array) {
@@ -28,7 +29,8 @@ std::span<const T> held_tokens(autograd::Tape& tape, const nn::ContextRank& cont
   return out;
 }
 
-/// `all` [samples, length], each sample moved one place to the left, 0 at its end; in memory of the tape.
+/// A copy of `all` [samples, length] with the elements of each sample shifted one place to the left and 0 at its end;
+/// in memory of `tape`.
 template <class T>
 std::span<const T> moved_left(autograd::Tape& tape, std::span<const T> all, std::int64_t length) {
   const std::span<T> out(reinterpret_cast<T*>(tape.keep(all.size_bytes()).data()), all.size());
@@ -39,9 +41,10 @@ std::span<const T> moved_left(autograd::Tape& tape, std::span<const T> all, std:
   return out;
 }
 
-/// The Pass of a generation step: each of `count` new tokens per sample sees all tokens in the cache, the earlier new
-/// tokens and itself; in layers with sliding-window attention, those in the window. Throws ConfigError if the window
-/// extends to the right, because those tokens do not exist yet.
+/// The Pass of a generation step. Each of the `count` new tokens per sample sees all tokens in the cache, the earlier
+/// new tokens and itself; in layers with sliding-window attention it sees only those in its window. The index arrays
+/// live in memory of `tape`. Throws ConfigError if the window extends to the right, because those tokens do not exist
+/// yet.
 nn::Pass generating_pass(autograd::Tape& tape, std::int64_t count, nn::KeyValueCache& cache,
                          std::array<std::int64_t, 2> window);
 

@@ -71,7 +71,8 @@ TensorCut SelfAttention::rows_here(const TensorRank& tensor) const {
   return cut;
 }
 
-/// Each rank with a copy of a key and value head has the gradient from its own query heads only.
+/// A rank with a copy of a key and value head computes only the part of their gradient that comes from its own query
+/// heads, so the parts are summed.
 void SelfAttention::share_copies(const TensorRank& tensor) {
   if (sizes_.groups >= tensor.ranks) return;
   for (auto* parameter : qkv_->parameters()) {
@@ -108,7 +109,7 @@ autograd::Var SelfAttention::normalised(autograd::Var qkv) const {
 
 autograd::Var SelfAttention::mixed(const autograd::Var& qkv, const Pass& pass) const {
   auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
-  // Element (head * S + t) * S + s of the unsharded model: heads count from this rank's first.
+  // Elements are numbered (head * S + t) * S + s in the unsharded model; this rank begins with head `first_head`.
   mask.first_element = here_.first_head * pass.S * pass.S;
   return core_attention(qkv, extents(pass), seen(pass), mask, layer_, pass);
 }
@@ -137,7 +138,7 @@ autograd::Var SelfAttention::cached(const autograd::Var& qkv, const Pass& pass) 
   const auto keys = cache.keys(layer_), values = cache.values(layer_);
   const auto projected = tape.read(qkv);
   const auto rows = projected.span();
-  // [sample, token, group] in the projection, and behind the tokens that the cache has already.
+  // Rows [sample, token, group] of the projection are copied to the cache after the tokens that it already has.
   const auto in_row = [&](const kernels::HeadRows& head) {
     return StridedRows{head.offset, {pass.T * head.row_stride, head.row_stride, head.group_stride}};
   };

@@ -6,7 +6,7 @@
 namespace tessera::nn {
 namespace {
 
-constexpr std::size_t sums = 3;  // of a layer, before the counts of its experts
+constexpr std::size_t sums = 3;  // values of a layer before the counts of its experts
 
 double mean(double sum, double reports) { return reports > 0 ? sum / reports : 0; }
 

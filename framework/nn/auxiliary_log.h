@@ -6,51 +6,52 @@
 
 namespace tessera::nn {
 
-/// What the routers of experts and the layers of multi-token prediction report of a training step, summed over
-/// micro-batches and, once values() has been summed over the ranks, over the run. All memory is allocated by the
-/// constructor.
+/// Losses and expert counts that routers and the layers of multi-token prediction report during a training step. They
+/// are summed over the micro-batches of this rank and, after an all-reduce of values(), over all ranks. The constructor
+/// allocates all memory.
 class AuxiliaryLog {
  public:
-  /// Of the whole model, the same on every rank.
+  /// Extents of the whole model, the same on every rank.
   struct Extents {
-    std::int64_t layers = 0;       ///< transformer layers; those without experts report nothing
-    std::int64_t experts = 0;      ///< of each layer; 0: the model has none
-    std::int64_t predictions = 0;  ///< layers of multi-token prediction
-    bool balances = false;         ///< routers have a load-balancing loss, perhaps with coefficient 0
-    bool has_z_loss = false;       ///< likewise
-    bool per_layer = false;        ///< the losses of each layer are reported to TensorBoard too
+    std::int64_t layers = 0;       ///< number of transformer layers; layers without experts report nothing
+    std::int64_t experts = 0;      ///< number of experts in each layer that has experts; 0: the model has none
+    std::int64_t predictions = 0;  ///< number of layers of multi-token prediction
+    bool balances = false;         ///< routers have a load-balancing loss, possibly with coefficient 0
+    bool has_z_loss = false;       ///< routers have a z-loss, possibly with coefficient 0
+    bool per_layer = false;        ///< the losses of each layer are written to TensorBoard too
   };
-  /// One layer with experts. Sums over `reports` micro-batches.
+  /// The reports of one layer, summed over `reports` micro-batches; `gap` is the minimum over them.
   struct Layer {
-    double reports = 0;               ///< 0: the layer has no experts
-    double gap = 0;                   ///< smallest difference between a chosen and a refused score; infinity: none
+    double reports = 0;               ///< number of reports; 0: the layer has no experts
+    double gap = 0;                   ///< smallest gap, as choose_experts (kernels/router.h) returns it
     double aux_loss = 0, z_loss = 0;  ///< without their coefficients
     std::span<const double> chosen;   ///< [experts] choices of each expert, before dropping
-    std::span<const double> kept;     ///< [experts] those that were not dropped
+    std::span<const double> kept;     ///< [experts] choices of each expert, after dropping
   };
 
   explicit AuxiliaryLog(const Extents& extents);
 
   const Extents& extents() const { return extents_; }
-  /// The choices of each expert [experts] by the tokens of a micro-batch, before and after dropping. `gap`: the
-  /// smallest difference between a chosen and a refused score.
+  /// Adds the report of one router for one micro-batch. `counts` and `kept` [experts]: choices of each expert before
+  /// and after dropping. `gap`: as choose_experts (kernels/router.h) returns it.
   void add_routing(std::int64_t layer, double aux_loss, double z_loss, double gap, std::span<const float> counts,
                    std::span<const float> kept);
-  /// The mean loss of a micro-batch over its tokens that count, of prediction layer `index`.
+  /// Adds the report of prediction layer `index` for one micro-batch: its mean loss over the tokens that count.
   void add_prediction(std::int64_t index, double loss);
-  /// A step begins: all sums are zero.
+  /// Sets all sums to zero; called at the beginning of a step.
   void clear();
 
-  /// All sums, to be summed over the ranks.
+  /// All sums, for an all-reduce (sum) over the ranks in place.
   std::span<double> values() { return values_; }
-  /// Of each layer its smallest gap, negated; -infinity where there is none. To be reduced to the maximum over the
-  /// ranks.
+  /// The negated smallest gap of each layer, for an all-reduce (maximum) over the ranks in place; -infinity: no gap was
+  /// reported.
   std::span<float> negative_gaps() { return negative_gaps_; }
+  /// The sums of layer `index`; its spans refer to memory of this log.
   Layer layer(std::int64_t index) const;
-  /// Means over micro-batches, layers with experts and ranks; 0 if nothing was reported.
+  /// Mean losses over micro-batches, layers with experts and ranks, without coefficients; 0 if nothing was reported.
   double aux_loss() const;
   double z_loss() const;
-  /// Mean over micro-batches and ranks.
+  /// Mean loss of prediction layer `index` over micro-batches and ranks; 0 if nothing was reported.
   double prediction_loss(std::int64_t index) const;
 
  private:
@@ -60,8 +61,8 @@ class AuxiliaryLog {
   }
 
   Extents extents_;
-  std::size_t width_;           ///< of a layer: reports, aux loss, z loss, chosen, kept
-  std::vector<double> values_;  ///< layers, then for each prediction reports and sum
+  std::size_t width_;           ///< values per layer: reports, aux loss, z-loss, chosen [experts], kept [experts]
+  std::vector<double> values_;  ///< [layers, width_], then for each prediction layer its reports and sum of losses
   std::vector<float> negative_gaps_;
 };
 

@@ -8,15 +8,16 @@ namespace tessera::nn {
 
 struct Pass;
 
-/// How a mixture of experts works whose tokens or experts are on several ranks. The results are those of one rank, but
-/// for the order of sums.
+/// Routing and experts of a mixture of experts whose tokens or experts are distributed over ranks. Results equal those
+/// of a single rank, except for rounding, because sums run in another order. parallel/ implements it.
 class ExpertSharing {
  public:
   virtual ~ExpertSharing() = default;
-  /// autograd::route for the tokens of this rank.
+  /// As autograd::route: chooses experts for the tokens of this rank.
   virtual autograd::ExpertChoices route(const autograd::Var& logits, const autograd::RouterTerms& terms,
                                         const Pass& pass) const = 0;
-  /// autograd::experts, with the weights of the experts of this rank. `tap` sees the results of these, counted from 0.
+  /// As autograd::experts, for the tokens of this rank. `fc1` and `fc2` are the weights of this rank's experts; `tap`
+  /// observes the outputs of these experts, counted from 0.
   virtual autograd::Var experts(const autograd::Var& x, const autograd::ExpertChoices& choices,
                                 std::span<autograd::Leaf* const> fc1, std::span<autograd::Leaf* const> fc2,
                                 const autograd::ExpertNetwork& network, const Pass& pass,

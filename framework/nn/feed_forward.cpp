@@ -8,7 +8,8 @@
 namespace tessera::nn {
 namespace {
 
-/// linear_fc1 fuses the activation into the product unless it is a gate, which needs both halves.
+/// A dense network. linear_fc1 applies the activation itself unless the kind is gated: a gate needs both halves of the
+/// outputs.
 class Mlp final : public FeedForward {
  public:
   Mlp(const std::string& name, kernels::Activation act, bool gated, const FeedForwardSizes& s, const LayerMaker& maker)
@@ -36,7 +37,7 @@ class Mlp final : public FeedForward {
   std::unique_ptr<LinearLayer> fc2_;
 };
 
-/// The three names of one activation: elementwise, as a gate, and as a function.
+/// One activation: its elementwise kind, its gated kind, and its function.
 struct Row {
   FeedForwardKind alone, as_gate;
   kernels::Activation act;

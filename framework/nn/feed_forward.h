@@ -16,7 +16,7 @@ class FeedForward : public Module {
   virtual autograd::Var forward(const autograd::Var& x, const Pass& pass) const = 0;
 };
 
-/// The activation of a feed-forward network, either elementwise or as the gate of a gated linear unit (..glu).
+/// The activation of a feed-forward network: elementwise, or for the kinds named ..glu of a gated linear unit.
 enum class FeedForwardKind {
   gelu_tanh,
   gelu_erf,
@@ -35,23 +35,25 @@ enum class FeedForwardKind {
 kernels::Activation activation_of(FeedForwardKind kind);
 /// Whether the kind is a gated linear unit.
 bool is_gated(FeedForwardKind kind);
-/// The gated kind with the same activation function.
+/// The gated kind with the activation function of `kind`; `kind` itself if it is gated.
 FeedForwardKind gated(FeedForwardKind kind);
 
 /// Configuration of a dense feed-forward network of the unsharded model.
 struct FeedForwardSizes {
-  std::int64_t hidden = 0, inner = 0;  ///< inner: ffn_hidden_size; a gated kind has 2 * inner outputs of linear_fc1
-  bool has_bias = false;
-  Init init = {}, out_init = {};       ///< of linear_fc1 and of linear_fc2
-  bool recomputes_activation = false;  ///< the backward pass applies the activation again; its result is not kept
+  /// hidden size; ffn_hidden_size. linear_fc1 has `inner` outputs, or 2 * inner if the kind is gated.
+  std::int64_t hidden = 0, inner = 0;
+  bool has_bias = false;               ///< whether linear_fc1 and linear_fc2 have a bias
+  Init init = {}, out_init = {};       ///< initial distribution of linear_fc1 and of linear_fc2
+  bool recomputes_activation = false;  ///< the result of the activation is not kept; the backward pass recomputes it
 };
 
-/// The rows of a linear_fc1 of `parts` blocks (2 for a gate and up, else 1) of `inner` rows on a rank, which has the
-/// same range of each; without strips: all. Throws ShapeError if the ranks do not divide `inner`.
+/// The rows of linear_fc1 on one tensor-parallel rank. linear_fc1 has `parts` blocks of `inner` rows (2 for gate and
+/// up, else 1), and the rank has the same range of rows of each block. On one rank: all rows, without strips. Throws
+/// ShapeError if the number of ranks does not divide `inner`.
 TensorCut rows_of_network(std::int64_t inner, int parts, const TensorRank& tensor);
 
-/// A dense network: linear_fc2(act(linear_fc1(x))). For a gated kind linear_fc1 has the rows [gate; up]; under tensor
-/// parallelism each rank has the same range of the gate and of up.
+/// Creates a dense network, linear_fc2(act(linear_fc1(x))), named `name`. For a gated kind linear_fc1 has the rows
+/// [gate; up]. With tensor parallelism linear_fc1 is column-parallel (see rows_of_network) and linear_fc2 row-parallel.
 std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name,
                                                const FeedForwardSizes& sizes, const LayerMaker& maker);
 

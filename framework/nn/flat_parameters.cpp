@@ -27,8 +27,8 @@ void fill_drawn(kernels::Threads& threads, const Parameter& parameter, std::uint
 
 }  // namespace
 
-// Ranges begin at multiples of 64 elements, so a block of the optimizer belongs to one parameter, and shards of a
-// distributed optimizer can be cut at blocks.
+// Ranges begin at multiples of 64 elements, so that every block of the optimizer belongs to one parameter, and the
+// shards of a distributed optimizer can begin and end at blocks.
 FlatParameters::FlatParameters(std::vector<Parameter*> parameters) {
   int number = 0;
   for (auto* parameter : parameters) {
@@ -102,7 +102,8 @@ void FlatParameters::initialise(kernels::Threads& threads, std::uint64_t seed, c
                  [](const RandomKey& key, std::uint64_t id, std::uint64_t i) { return 2 * key.uniform(id, i) - 1; });
       break;
   }
-  // Masters of a 16-bit parameter begin with the rounded value, as in Megatron-LM, where the 16-bit model comes first.
+  // fp32 master weights of a 16-bit parameter start with the rounded value, as in Megatron-LM, which initializes the
+  // 16-bit model first.
   kernels::round_to(threads, parameter.type, values);
 }
 

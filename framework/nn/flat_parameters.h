@@ -13,8 +13,8 @@ struct ParameterRange {
   static constexpr std::int64_t alignment = 64;
 
   Parameter* parameter;
-  std::int64_t first, count;  ///< in elements; `count` without the padding to the next multiple of `alignment`
-  /// With that padding.
+  std::int64_t first, count;  ///< in elements; `count` excludes the padding to the next multiple of `alignment`
+  /// Number of elements including the padding.
   std::int64_t padded() const { return (count + alignment - 1) / alignment * alignment; }
 };
 
@@ -26,30 +26,31 @@ class FlatParameters {
   /// The parameters are not owned and must outlive this. Numbers their leaves (Leaf::number) in this order.
   explicit FlatParameters(std::vector<Parameter*> parameters);
 
-  std::int64_t elements() const { return elements_; }                    ///< of the flat array, with padding
+  std::int64_t elements() const { return elements_; }                    ///< length of the flat array, with padding
   const std::vector<ParameterRange>& ranges() const { return ranges_; }  ///< in the order of the parameters
 
   bool has_16_bit() const;  ///< whether the model reads any parameter in a 16-bit type
 
-  /// Makes every parameter a view of its range.
+  /// Makes value and gradient of every parameter views of its range in these arrays.
   ///
   ///   values      elements() floats: the fp32 weights
   ///   gradients   elements() floats: the main gradients; empty: all parameters are frozen
-  ///   rounded     2 * elements() bytes: the values of parameters of a 16-bit type; empty if there are none
+  ///   rounded     2 * elements() bytes: the values of parameters of a 16-bit type; may be empty if there are none
   ///
-  /// The spans must outlive the use of the parameters. Throws ShapeError if one is too small.
+  /// The caller owns the arrays, which must outlive the use of the parameters. Throws ShapeError if one is too small.
   void bind(std::span<float> values, std::span<float> gradients, std::span<std::byte> rounded = {}) const;
-  /// Updates the 16-bit copy of one parameter from the elements [first, first + count) of `values`, which must be in
-  /// its range. In the calling thread.
+  /// Rounds the elements [first, first + count) of `values`, the flat array of fp32 weights, to the 16-bit copy of one
+  /// parameter. The elements must be in `range`. Does nothing for an fp32 parameter. Runs in the calling thread.
   void round(const ParameterRange& range, std::span<const float> values, std::int64_t first, std::int64_t count) const;
-  /// The same for all parameters.
+  /// Rounds all elements of all parameters, as round().
   void round_all(std::span<const float> values) const;
-  /// `range` of a flat array, as a tensor of the parameter's shape.
+  /// The elements of `range` in a flat array, as a tensor of the parameter's shape.
   static Tensor view(const ParameterRange& range, std::span<float> flat);
-  /// Writes the initial value of every parameter to `values` [elements()]. One of a 16-bit type begins with a value
-  /// rounded to that type, as in Megatron-LM. Independent of the layout over ranks.
+  /// Writes the initial value of every parameter to `values` [elements()] and updates the 16-bit copies. The initial
+  /// value of a parameter of a 16-bit type is rounded to that type, as in Megatron-LM. The bits do not depend on the
+  /// parallel layout or the number of threads.
   void initialise(kernels::Threads& threads, std::uint64_t seed, std::span<float> values) const;
-  /// The same for one parameter; `values` has its elements() floats.
+  /// Writes the initial value of one parameter to `values`, which has parameter.elements() floats.
   static void initialise(kernels::Threads& threads, std::uint64_t seed, const Parameter& parameter,
                          std::span<float> values);
 

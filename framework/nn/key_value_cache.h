@@ -6,12 +6,12 @@
 
 namespace tessera::nn {
 
-/// The keys and values of the tokens generated so far, for every layer: [samples, capacity, width] each, fp32, where
-/// width = key/value groups of this rank * channels. Latent attention keeps one row of its own width per token instead
-/// (nn/latent_attention.h), as keys. Owns its memory.
+/// The keys and values of all earlier tokens in generation, for every layer: [samples, capacity, width] each, fp32,
+/// where width = key/value groups * head dimension. Latent attention has no values, and stores as keys one row of its
+/// own width per token (nn/latent_attention.h). Owns its memory.
 class KeyValueCache {
  public:
-  /// An empty cache. `capacity` is the maximum number of tokens per sample. `has_values`: false, there are only keys.
+  /// An empty cache. `capacity` is the maximum number of tokens per sample. `has_values` false: only keys are stored.
   KeyValueCache(std::int64_t layers, std::int64_t samples, std::int64_t capacity, std::int64_t width,
                 bool has_values = true)
       : samples_(samples),
@@ -21,12 +21,12 @@ class KeyValueCache {
         layer_floats_(static_cast<std::size_t>(samples * capacity * width)),
         memory_(static_cast<std::size_t>(layers * arrays_) * layer_floats_ * sizeof(float)) {}
 
-  std::int64_t length() const { return length_; }  ///< tokens stored so far, of each sample
+  std::int64_t length() const { return length_; }  ///< number of tokens stored so far of each sample
   std::int64_t capacity() const { return capacity_; }
-  std::int64_t width() const { return width_; }  ///< floats per token in keys and in values
+  std::int64_t width() const { return width_; }  ///< floats per token, in keys and also in values
   std::int64_t samples() const { return samples_; }
-  void advance(std::int64_t tokens) { length_ += tokens; }  ///< call after all layers have stored these tokens
-  void rewind() { length_ = 0; }                            ///< empty the cache for another text
+  void advance(std::int64_t tokens) { length_ += tokens; }  ///< to be called after all layers have stored the tokens
+  void rewind() { length_ = 0; }                            ///< empties the cache for another text
 
   /// The keys and the values of one layer, [samples, capacity, width]; the first length() tokens of a sample are valid.
   std::span<float> keys(std::int64_t layer) { return part(arrays_ * layer); }

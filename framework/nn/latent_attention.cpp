@@ -93,7 +93,7 @@ autograd::Var LatentAttention::mixed(const Compressed& from, const Pass& pass) c
   if (sizes_.recomputes_up) {
     autograd::RecomputedValue heads(from, up);
     const auto mixed = core(heads.value(), pass);
-    // The heads are the largest activation here: they are freed until the backward pass of attention needs them.
+    // The fused heads are the largest activation of the layer: free them until the backward pass of attention.
     heads.discard();
     return out_->forward(mixed, pass);
   }

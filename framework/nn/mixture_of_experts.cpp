@@ -56,7 +56,7 @@ autograd::RouterTerms MixtureOfExperts::terms(const Pass& pass, bool records) co
   terms.balance = sizes_.balance;
   terms.aux_coefficient = sizes_.aux_coefficient;
   terms.z_coefficient = sizes_.z_coefficient;
-  // A layer that is recomputed runs twice; its losses count in the pass that is recorded.
+  // A recomputed layer runs twice; its auxiliary losses count only in the pass that is recorded.
   terms.seed = pass.training && records ? pass.auxiliary_seed : 0;
   terms.training = pass.training;
   terms.bias = bias_ ? &bias_->leaf : nullptr;
@@ -83,7 +83,7 @@ autograd::Var MixtureOfExperts::logits(const autograd::Var& x, const Pass& pass)
     out = autograd::linear(in, router_->leaf, nullptr);
     tape.computes_in(type);
   }
-  // Generated text belongs to no sample: there the router itself chooses.
+  // Generation has no samples, so the router itself chooses.
   if (!sizes_.forces_balance || pass.sample_ids.empty()) return out;
   return autograd::random_logits(out, pass.noise(Purpose::forced_routing, site, sizes_.rule.experts));
 }

@@ -9,43 +9,54 @@
 
 namespace tessera::nn {
 
-/// The type that the product of a router is computed in.
+/// Type in which a router computes its logits: the layer's compute type, fp32 or fp64.
 enum class RouterProduct { as_layer, float32, float64 };
 
 /// Configuration of a mixture of experts of the unsharded model.
 struct ExpertSizes {
-  std::int64_t hidden = 0, inner = 0;  ///< inner: moe_ffn_hidden_size, of each expert
+  std::int64_t hidden = 0, inner = 0;  ///< hidden size of the model; hidden size of each expert (moe_ffn_hidden_size)
   kernels::RouterRule rule = {1, 1};
   autograd::RouterBalance balance = autograd::RouterBalance::none;
-  double aux_coefficient = 0, z_coefficient = 0;
-  double capacity_factor = 0;  ///< 0: no choice is dropped
+  double aux_coefficient = 0, z_coefficient = 0;  ///< coefficients of the load-balancing loss and of the z-loss
+  double capacity_factor = 0;  ///< capacity of an expert, relative to a balanced assignment; 0: no choice is dropped
   kernels::DropPolicy drop_policy = kernels::DropPolicy::probs;
   RouterProduct product = RouterProduct::as_layer;
-  double jitter = 0;  ///< in training the router's input is multiplied by random factors in [1 - jitter, 1 + jitter]
-  bool forces_balance = false;         ///< random numbers take the place of the logits
-  bool has_bias = false;               ///< the router has a bias for the selection
-  bool weights_on_input = false;       ///< weights of choices multiply the experts' input
-  std::int64_t shared_inner = 0;       ///< of the shared expert, which sees every token; 0: none
-  bool shared_gate = false;            ///< its output is multiplied by a sigmoid of a product with the input
-  bool recomputes_activation = false;  ///< of the shared expert, as FeedForwardSizes has it
-  Init init = {}, out_init = {};       ///< of router and linear_fc1, and of linear_fc2
+  double jitter = 0;  ///< in training, the router's input is multiplied by random factors in [1 - jitter, 1 + jitter]
+  bool forces_balance = false;         ///< replace the logits by random numbers, which balances the load
+  bool has_bias = false;               ///< the router has a bias that is added to the scores for the selection
+  bool weights_on_input = false;       ///< weights of choices multiply the experts' input instead of their activation
+  std::int64_t shared_inner = 0;       ///< hidden size of the shared expert, which processes every token; 0: none
+  bool shared_gate = false;            ///< multiply the shared expert's output by sigmoid(x gate_weight^T)
+  bool recomputes_activation = false;  ///< recompute the activation of the shared expert in the backward pass
+  Init init = {}, out_init = {};       ///< initial distribution of router and linear_fc1, and of linear_fc2
 };
 
-/// A mixture of experts: a router sends each token to the best of many feed-forward networks. Their weighted outputs
-/// are added up, and that of the shared expert, if there is one. No layer has a bias.
+/// A mixture of experts: a router chooses for each token some of many feed-forward networks (experts). The output is
+/// the sum of the weighted outputs of the chosen experts, plus the output of the shared expert, if there is one. No
+/// linear layer has a bias.
 ///
-/// Of the experts a rank has those of its ExpertRank; it has the whole router, and its tensor-parallel part of the
-/// shared expert. Parameters, in this order: router.weight [E, hidden]; router.expert_bias [E] if sizes say so;
-/// experts.local_experts.<e>.linear_fc1.weight [inner or 2 inner, hidden] and .linear_fc2.weight [hidden, inner] with e
-/// the index among all experts of the layer; shared_experts.gate_weight [1, hidden] if sizes say so;
-/// shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight. Taps: "router" has the logits, "router.weights"
-/// the weights of the chosen experts, both [.., E]; "experts.local_experts.<e>" the weighted outputs [rows, hidden] of
-/// an expert that this rank has, or this rank's part of their sum. Source: Megatron-LM core, MoELayer; Shazeer et al.,
-/// arXiv:1701.06538.
+/// A rank has the experts of its ExpertRank, the whole router, and its tensor-parallel part of the shared expert.
+/// Parameters, in this order, where E is the number of experts of the layer and e the index of an expert in the layer:
+///
+///   router.weight                                  [E, hidden]
+///   router.expert_bias                             [E], if has_bias
+///   experts.local_experts.<e>.linear_fc1.weight    [inner, hidden], or [2 inner, hidden] if gated
+///   experts.local_experts.<e>.linear_fc2.weight    [hidden, inner]
+///   shared_experts.gate_weight                     [1, hidden], if shared_gate
+///   shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight
+///
+/// Values shown to the tap (Pass::tap):
+///
+///   router                      [.., E] logits
+///   router.weights              [.., E] weights of the chosen experts, 0 for the others
+///   experts.local_experts.<e>   [rows, hidden] weighted outputs of an expert of this rank; with expert tensor
+///                               parallelism, this rank's summand of them
+///
+/// Source: Megatron-LM core, MoELayer; Shazeer et al., arXiv:1701.06538.
 class MixtureOfExperts final : public FeedForward {
  public:
-  /// `layer` counts from 0 over the whole model. Throws ShapeError if the ranks do not divide the experts, or their
-  /// inner width.
+  /// `layer` is the index of the layer in the whole model, from 0. Throws ShapeError if the number of ranks does not
+  /// divide the number of experts, or the number of tensor-parallel ranks `inner`.
   MixtureOfExperts(FeedForwardKind kind, const std::string& name, std::int64_t layer, const ExpertSizes& sizes,
                    const ExpertRank& rank, const LayerMaker& maker);
   autograd::Var forward(const autograd::Var& x, const Pass& pass) const override;
@@ -55,7 +66,8 @@ class MixtureOfExperts final : public FeedForward {
   autograd::RouterTerms terms(const Pass& pass, bool records) const;
   autograd::Var logits(const autograd::Var& x, const Pass& pass) const;
   autograd::Var shared_output(const autograd::Var& x, const Pass& pass) const;
-  /// Passes the weights of the chosen experts as [.., E], 0 for the others, to the tap; x is the shape of the input.
+  /// Passes the weights of the chosen experts, as [.., E] with 0 for the others, to the tap; `x` is the shape of the
+  /// input.
   void show_weights(const autograd::ExpertChoices& choices, const Pass& pass, const Shape& x) const;
 
   ExpertSizes sizes_;
@@ -64,8 +76,8 @@ class MixtureOfExperts final : public FeedForward {
   bool gated_;
   Parameter* router_;
   Parameter* bias_ = nullptr;
-  std::int64_t first_expert_ = 0;           ///< of this rank, among all of the layer
-  std::vector<autograd::Leaf*> fc1_, fc2_;  ///< of each expert of this rank
+  std::int64_t first_expert_ = 0;           ///< index in the layer of this rank's first expert
+  std::vector<autograd::Leaf*> fc1_, fc2_;  ///< weights of each expert of this rank
   Parameter* shared_gate_ = nullptr;
   std::unique_ptr<FeedForward> shared_;
 };

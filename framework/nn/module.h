@@ -12,7 +12,8 @@ namespace tessera::nn {
 /// but allocates no memory for weights, so a model of any size can be constructed to count its parameters.
 class Module {
  public:
-  /// `name` is global, "decoder.layers.0.mlp", and prefixes the names of the parameters; empty for a whole model.
+  /// `name` is the full name in the model, for example "decoder.layers.0.mlp", and the prefix of the names of all
+  /// parameters of the module; empty for a whole model.
   explicit Module(std::string name) : name_(std::move(name)) {}
   virtual ~Module() = default;
   Module(const Module&) = delete;
@@ -23,13 +24,14 @@ class Module {
   std::vector<Parameter*> parameters();
 
  protected:
-  /// Declares the parameter "<module>.<name>" of the unsharded shape `shape`; `cut` says which part of it this rank
-  /// has. `role` decides how the optimizer and others treat it. The reference stays valid as long as the module.
+  /// Declares the parameter "<module>.<name>" with the unsharded shape `shape`. `cut` is this rank's part.
+  /// `role` decides how the optimizer and other components treat it. The module owns the parameter; the reference stays
+  /// valid as long as the module.
   Parameter& declare(const std::string& name, ParameterRole role, const Shape& shape, Init init, TensorCut cut = {});
-  /// Registers a submodule, which must live as long as this. The order of declare() and contains() calls is the order
-  /// of parameters().
+  /// Registers a submodule, which must live as long as this module. The order of declare() and contains() calls is the
+  /// order of parameters().
   void contains(Module& part) { order_.push_back({nullptr, &part}); }
-  /// Name of a submodule: "<module>.<part>".
+  /// The full name of a submodule or parameter `part`: "<module>.<part>".
   std::string inner(const std::string& part) const { return name_.empty() ? part : name_ + "." + part; }
 
  private:

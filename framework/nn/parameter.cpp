@@ -5,7 +5,8 @@
 namespace tessera::nn {
 namespace {
 
-/// A shape folded to three dimensions: those before the divided one, it, those behind it.
+/// A shape folded to three dimensions: the product of the extents before `dim`, the extent of `dim`, and the product of
+/// the extents after it.
 struct Folded {
   std::int64_t outer = 1, extent = 1, inner = 1;
 
@@ -14,7 +15,7 @@ struct Folded {
   }
 };
 
-/// The strips of a parameter; an undivided one has a single strip.
+/// The strips of a parameter; a parameter without strips gets a single strip of all rows.
 std::vector<TensorCut::Strip> strips_of(const Parameter& parameter) {
   if (!parameter.cut.strips.empty()) return parameter.cut.strips;
   return {{0, parameter.global_shape.rank() == 0 ? 1 : parameter.global_shape[0], true}};
@@ -69,7 +70,7 @@ std::vector<ContiguousRange> contiguous_ranges_of(const Parameter& parameter) {
 
 namespace {
 
-/// Row of the unsharded tensor that is row `row` of this rank.
+/// Index in the unsharded tensor of row `row` of this rank's part.
 std::int64_t global_row(const std::vector<TensorCut::Strip>& strips, std::size_t dim, std::int64_t row) {
   if (dim != 0) return row;
   for (const auto& strip : strips) {
@@ -102,7 +103,8 @@ std::vector<PlacedBox> boxes_of(const Parameter& parameter, ElementRange element
   std::vector<PlacedBox> boxes;
   for (auto at = elements.first, end = elements.first + elements.count; at < end;) {
     const auto row = at / columns, column = at % columns;
-    // As many whole rows as one strip has, else a part of one row: either is contiguous here and a box there.
+    // Either as many whole rows as possible within one strip, or a part of one row: both are contiguous in this rank's
+    // part and a box of the unsharded tensor.
     const auto whole_rows = column == 0 ? std::min((end - at) / columns, rows_left(strips, dim, row, rows)) : 0;
     const auto count = whole_rows > 0 ? whole_rows * columns : std::min(columns - column, end - at);
     PlacedBox box{{global_row(strips, dim, row)}, {}, at};

@@ -24,37 +24,40 @@ class ExpertSharing;
 /// is valid only during the call.
 using Tap = std::function<void(std::string_view name, const Tensor& value)>;
 
-/// What every layer needs to know about one forward pass. The spans must outlive the backward pass; nothing is owned.
+/// Arguments of one forward pass that all layers share. Owns nothing; everything it refers to must outlive the backward
+/// pass.
 struct Pass {
-  /// Samples of the micro-batch, and tokens of each: all of them, or with context parallelism those of this rank.
+  /// Number of samples of the micro-batch, and number of tokens of each sample. With context parallelism T is the
+  /// number of this rank's tokens.
   std::int64_t B = 0, T = 0;
-  std::int64_t S = 0;                        ///< tokens of each sample on all ranks
-  HeldTokens held;                           ///< of the T tokens, those that this rank has under sequence parallelism
-  std::span<const std::int32_t> positions;   ///< [B * T]
+  std::int64_t S = 0;                        ///< number of tokens of each sample on all ranks together
+  HeldTokens held;                           ///< tokens of a sample that this rank has outside of attention
+  std::span<const std::int32_t> positions;   ///< [B * T] position of each token, for position embeddings
   kernels::VisibleKeys visible;              ///< attention mask, [B * S] queries
-  kernels::VisibleKeys windowed;             ///< the same for layers with sliding-window attention
-  std::span<const std::int64_t> sample_ids;  ///< [B]: index of each sample in the whole run, keys the dropout
-  std::uint64_t seed = 0;                    ///< of the run
-  bool training = false;                     ///< dropout is on
+  kernels::VisibleKeys windowed;             ///< mask of layers with sliding-window attention, [B * S] queries
+  std::span<const std::int64_t> sample_ids;  ///< [B]: index of each sample in the whole run; keys the dropout
+  std::uint64_t seed = 0;                    ///< random seed of the run
+  bool training = false;                     ///< dropout is applied
   double auxiliary_seed = 0;                 ///< gradient of the objective with respect to a router's auxiliary loss
-  AuxiliaryLog* log = nullptr;               ///< where routers and prediction layers report; null: nowhere
-  const AttentionCore* core = nullptr;       ///< of layers whose sequence ranks share; null: of this rank alone
-  const ExpertSharing* experts = nullptr;    ///< of experts that ranks share; null: this rank has all and all tokens
-  KeyValueCache* cache = nullptr;            ///< generation: keys and values of the earlier tokens; else null
+  AuxiliaryLog* log = nullptr;               ///< receives reports of routers and prediction layers; null: no reports
+  const AttentionCore* core = nullptr;       ///< attention core under context parallelism; null: no context parallelism
+  const ExpertSharing* experts = nullptr;    ///< null: this rank has all experts and all tokens of the micro-batch
+  KeyValueCache* cache = nullptr;            ///< in generation, keys and values of the earlier tokens; else null
   const Tap* tap = nullptr;                  ///< null: no observer
-  const autograd::AssumedChoices* assumed = nullptr;  ///< null: routers decide
-  /// The groups that sharded layers communicate in (parallel/process_groups.h); null if every layer is whole.
+  const autograd::AssumedChoices* assumed = nullptr;  ///< for a pass that computes nothing; null: routers decide
+  /// Communicators of sharded layers (parallel/process_groups.h); null if every layer is whole.
   const parallel::ProcessGroups* groups = nullptr;
 
   /// Passes `value` to the tap, if there is one.
   void show(std::string_view name, const autograd::Var& value) const {
     if (tap && *tap) (*tap)(name, value.value());
   }
-  /// The dropout mask of a `site`, a number unique to each place in the unsharded model. Rate 0 when not training.
+  /// The dropout mask for `site`, the number of the dropout operation in the unsharded model, unique for each
+  /// `purpose`. Its rate is 0 if `training` is false.
   kernels::DropoutMask dropout(Purpose purpose, std::uint64_t site, double rate) const {
     return {RandomKey(seed, purpose, site), sample_ids, training ? rate : 0.0};
   }
-  /// Random numbers of this rank's tokens, with `width` of them for each; `site` as for dropout.
+  /// Random numbers for an array [B, tokens of `held`, width]; `site` as in dropout().
   kernels::SampleNoise noise(Purpose purpose, std::uint64_t site, std::int64_t width) const {
     return held.rows(kernels::SampleNoise{RandomKey(seed, purpose, site), sample_ids}, width);
   }

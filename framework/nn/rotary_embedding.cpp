@@ -17,7 +17,7 @@ double bent_as_llama3(double frequency, const RotaryScaling& s) {
   return (1 - smooth) * frequency / s.factor + smooth * frequency;
 }
 
-/// The index of the pair, as a real number, that makes `turns` rotations over the original positions.
+/// The index i, as a real number, at which pair i makes `turns` rotations over the original positions.
 double pair_of(double turns, std::int64_t rotary_dim, double base, const RotaryScaling& s) {
   return static_cast<double>(rotary_dim) * std::log(static_cast<double>(s.original) / (turns * full_turn)) /
          (2 * std::log(base));

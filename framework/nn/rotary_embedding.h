@@ -10,38 +10,43 @@ namespace tessera::nn {
 
 /// RoPE frequency scaling, for sequences longer than those of pre-training.
 ///
-///   llama3   wavelengths above original / low are multiplied by `factor`, those below original / high stay, with a
-///            smooth transition between them. Source: Llama 3, arXiv:2407.21783; Megatron's --use-rope-scaling
-///   yarn     pairs with fewer than beta_slow rotations over `original` positions are slowed by `factor`, those with
-///            more than beta_fast stay, with a linear transition; cosines and sines are multiplied by attention_factor,
-///            q k^T by its square. Source: Peng et al., arXiv:2309.00071
+///   llama3   frequencies with wavelengths above original / low are divided by `factor`, those with wavelengths below
+///            original / high stay unchanged, with a smooth transition between them. Source: Llama 3, arXiv:2407.21783;
+///            Megatron's --use-rope-scaling
+///   yarn     frequencies with fewer than beta_slow rotations over `original` positions are divided by `factor`, those
+///            with more than beta_fast rotations stay unchanged, with a linear transition between them. Cosines and
+///            sines are multiplied by attention_factor, which multiplies q k^T by its square. Source: Peng et al.,
+///            arXiv:2309.00071
 struct RotaryScaling {
   enum class Kind { none, llama3, yarn } kind = Kind::none;
   double factor = 1;
   double low = 1, high = 4;              ///< llama3: low_freq_factor, high_freq_factor
-  double beta_fast = 32, beta_slow = 1;  ///< yarn: in rotations
+  double beta_fast = 32, beta_slow = 1;  ///< yarn: rotations over `original` positions
   double attention_factor = 1;           ///< yarn: factor of cosines and sines
   std::int64_t original = 8192;          ///< maximum sequence length of pre-training, in tokens
-  double positions_per_step = 1;         ///< linear position interpolation: positions are divided by it
+  double positions_per_step = 1;         ///< linear position interpolation: positions are divided by this number
 };
 
-/// The angle, in radians per position, of each of the rotary_dim / 2 pairs: base^(-2 i / rotary_dim), scaled.
+/// The frequency of each of the rotary_dim / 2 pairs i, in radians per position: base^(-2 i / rotary_dim), scaled by
+/// `scaling`.
 std::vector<double> rotary_frequencies(std::int64_t rotary_dim, double base, const RotaryScaling& scaling);
 
-/// Tables of cosines and sines for `positions` positions. Computed in double and rounded once, so that they do not
-/// depend on the instruction set; computed at the first use, by its threads, so that a model whose memory is only
-/// counted has none. Source: Su et al., arXiv:2104.09864.
+/// Tables of cosines and sines for rotary position embedding. They are computed in double and rounded once to fp32, so
+/// they do not depend on the instruction set. They are computed at the first use, so a model of which only the memory
+/// is counted has no tables. Owns the tables. Source: Su et al., arXiv:2104.09864.
 class RotaryEmbedding {
  public:
-  /// rotary_dim: channels per head that are rotated; positions: maximum sequence length, in tokens.
+  /// `rotary_dim`: rotary dimensions per head, an even number; `base`: base of the frequencies (rotary_base);
+  /// `positions`: maximum sequence length, in tokens.
   RotaryEmbedding(std::int64_t rotary_dim, double base, kernels::RotaryLayout layout, std::int64_t positions,
                   const RotaryScaling& scaling = {});
-  /// The tables for the heads at `head_offsets` of a row. Valid as long as this object and the span.
+  /// The tables, for heads that begin at `head_offsets` in a row. The first call computes them with `threads`; calls
+  /// from several threads are safe. The result is valid as long as this object and the memory of `head_offsets`.
   autograd::RotaryTables tables(kernels::Threads& threads, std::span<const std::int64_t> head_offsets) const {
     std::call_once(made_, [&] { make(threads); });
     return {dim_, layout_, cosine_.floats(), sine_.floats(), head_offsets};
   }
-  /// What the tables take.
+  /// Memory of both tables, in bytes.
   static std::int64_t bytes(std::int64_t rotary_dim, std::int64_t positions) {
     return rotary_dim / 2 * 2 * positions * static_cast<std::int64_t>(sizeof(float));
   }

@@ -10,8 +10,7 @@ namespace tessera::optim {
 // Shared by the optimizers of the Adam family. Internal to this component. `Options` is a plain struct with the members
 // `betas` and `eps`, so that each optimizer keeps its own defaults.
 
-/// Declares betas and eps with their aliases and the given descriptions.
-
+/// Declares the options betas and eps with their aliases and the given descriptions.
 template <class Options>
 void describe_adam(options::Schema<Options>& s, std::string betas_doc, std::string eps_doc) {
   s.option("betas", &Options::betas, std::move(betas_doc))
@@ -27,10 +26,10 @@ void describe_adam(options::Schema<Options>& s, std::string betas_doc, std::stri
 /// Names of the state tensors: first moment, second moment.
 std::vector<std::string> adam_slots();
 
-/// `s` with the bias corrections 1 - beta^step of both moments, which start at zero.
+/// Returns `s` with its bias corrections set to 1 - beta^step for each of the two moments, which start at zero.
 StepScalars bias_corrected(const std::array<double, 2>& betas, StepScalars s);
 
-/// The factors of one AdamW update of a block.
+/// The factors of one AdamW update of a block, from the options and the scalars of the step.
 template <class Options>
 kernels::AdamWFactors adamw_factors(const Options& o, const StepScalars& s) {
   return {.lr = s.lr,

@@ -12,9 +12,9 @@ namespace tessera::optim {
 
 /// A rule for the parameters whose names match a pattern.
 struct ParameterRule {
-  std::string params;  ///< pattern for the whole name; `*` matches any characters: "decoder.layers.*.mlp.*"
-  double lr_mult = 1;  ///< multiplies their learning rate
-  double wd_mult = 1;  ///< multiplies their weight decay
+  std::string params;  ///< pattern that the whole name must match; see `fits`: "decoder.layers.*.mlp.*"
+  double lr_mult = 1;  ///< factor of the learning rate
+  double wd_mult = 1;  ///< factor of the weight decay
 
   /// In a recipe: {params: "*.bias", lr_mult: 2, wd_mult: 0}; an omitted factor is 1.
   struct Option : options::OneValue<ParameterRule> {
@@ -35,18 +35,20 @@ struct ParameterGroupOptions {
 /// Declares the options.
 void describe(options::Schema<ParameterGroupOptions>& s);
 
-/// The treatment of one parameter. Depends on the recipe and on the parameter's role and name only, so it does not
-/// depend on the order of parameters and is not stored in checkpoints.
+/// How learning rate and weight decay apply to one parameter. Depends only on the recipe and on the role and name of
+/// the parameter, not on the order of parameters, so it is not stored in checkpoints.
 struct ParameterGroup {
   double lr_mult = 1;      ///< factor of the learning rate
   double wd_mult = 1;      ///< factor of the weight decay; 0: none
-  bool decoupled = false;  ///< uses decoupled_lr
-  bool balances = false;   ///< the bias of a router, which has a rate of its own
+  bool decoupled = false;  ///< uses decoupled_lr and decoupled_min_lr
+  bool balances = false;   ///< the bias of a router, which has its own update rate and rule (StepScalars::balances)
   bool operator==(const ParameterGroup&) const = default;
 };
 
-/// The group of a parameter: no weight decay if its role has none (`decays`) or no_weight_decay_params names it, then
-/// the factors of all rules that match its name. decoupled_lr is for the word embedding and the output layer.
+/// The group of a parameter. wd_mult is 0 if its role has no weight decay (`decays`) or its name ends with one of
+/// no_weight_decay_params. Both factors are multiplied by those of all rules in param_rules that match the name, so the
+/// order of rules does not matter. `decoupled` is set for the word embedding and the output layer if decoupled_lr is
+/// given. A router's bias has no decay, and no rule applies to it.
 ParameterGroup group_of(const ParameterGroupOptions& options, ParameterRole role, std::string_view name);
 
 /// Whether the whole of `name` matches `pattern`, in which `*` matches any number of characters.

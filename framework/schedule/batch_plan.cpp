@@ -81,11 +81,12 @@ StepSize BatchPlan::size_of(std::int64_t nominal) const {
   return {nominal / stride, nominal, decrease_ ? nominal / stride * stride : nominal};
 }
 
-/// A number of consumed samples up to which every step has `size`, close to the last such number.
+/// A lower bound, at most a few samples too small, of the consumed samples at which the scheduled size changes from
+/// `size` to the next size. Subtracts 2 because of rounding.
 std::int64_t BatchPlan::end_of_stride(std::int64_t size) const {
   const auto strides = static_cast<double>((sizes_.global - first_) / increment_);
   const auto next = static_cast<double>((size - first_) / increment_ + 1);
-  return static_cast<std::int64_t>(next * (static_cast<double>(ramp_samples_) / strides)) - 2;  // roundings aside
+  return static_cast<std::int64_t>(next * (static_cast<double>(ramp_samples_) / strides)) - 2;
 }
 
 StepSize BatchPlan::planned(std::int64_t consumed) const {
@@ -122,7 +123,7 @@ std::optional<options::Finding> BatchPlan::broken_step(std::int64_t samples) con
   for (std::int64_t consumed = 0; consumed < samples;) {
     const auto size = planned(consumed);
     if (auto broken = broken_rule(size, consumed)) return broken;
-    if (!grows() || consumed > ramp_samples_) break;  // all that follow are as large
+    if (!grows() || consumed > ramp_samples_) break;  // all following steps have the same size
     const auto last = std::max(std::min(end_of_stride(size.nominal), samples), consumed);
     consumed += ((last - consumed) / size.samples + 1) * size.samples;
   }

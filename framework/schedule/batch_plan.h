@@ -6,8 +6,9 @@ namespace tessera::schedule {
 
 /// Options of dataset_config about batch size ramp-up.
 struct BatchRampOptions {
-  std::optional<std::vector<std::int64_t>> rampup_batch_size;  ///< {first size, increment, samples until full size}
-  bool decrease_batch_size_if_needed = false;
+  /// {first global batch size, increment, number of samples after which the full size is reached}; absent: no ramp-up.
+  std::optional<std::vector<std::int64_t>> rampup_batch_size;
+  bool decrease_batch_size_if_needed = false;  ///< use fewer samples if a size is not divisible into micro-batches
 };
 /// Declares the options.
 void describe(options::Schema<BatchRampOptions>& s);
@@ -16,42 +17,44 @@ void describe(options::Schema<BatchRampOptions>& s);
 struct BatchSizes {
   std::int64_t micro = 1;   ///< micro-batch size
   std::int64_t global = 1;  ///< global batch size after the ramp-up
-  std::int64_t ranks = 1;   ///< data-parallel ranks
+  std::int64_t ranks = 1;   ///< number of data-parallel ranks
 };
 
 /// The batch size of one step.
 struct StepSize {
-  std::int64_t micro_batches = 0;  ///< per rank
+  std::int64_t micro_batches = 0;  ///< number of micro-batches per rank
   std::int64_t nominal = 0;        ///< scheduled global batch size, in samples
-  std::int64_t samples = 0;        ///< actually read: less than nominal if that is not divisible into micro-batches
+  std::int64_t samples = 0;        ///< samples used; below `nominal` if decrease_batch_size_if_needed rounded it down
 };
 
-/// Violated rules between the sizes. Empty: none.
+/// The rules between the batch sizes that are violated; empty: none.
 std::vector<options::Finding> broken_rules(const BatchRampOptions& options, const BatchSizes& sizes);
 
 /// The batch size of every step: constant, or ramped up in equal increments. A pure function of the samples consumed.
 /// Source: Megatron-LM, num_microbatches_calculator.
 class BatchPlan {
  public:
-  /// One sample per step.
+  /// A constant batch size of one sample.
   BatchPlan() : BatchPlan({}, {}) {}
   /// Throws ConfigError if a rule is violated.
   BatchPlan(const BatchRampOptions& options, const BatchSizes& sizes);
 
-  /// The batch size of the step before which `consumed_samples` were consumed, even if it is not divisible into
-  /// micro-batches; the remainder is then cut off.
+  /// The batch size of the step that begins when `consumed_samples` samples have been consumed. Does not check it: if
+  /// it is not divisible into micro-batches of all ranks, `micro_batches` is rounded down.
   StepSize planned(std::int64_t consumed_samples) const;
-  /// The same, for a step that is about to run. Throws ConfigError if it is not divisible into micro-batches of all
-  /// ranks, unless decrease_batch_size_if_needed is set; and if it is smaller than one micro-batch per rank.
+  /// As planned, for a step that is about to run. Throws ConfigError if the size is smaller than one micro-batch per
+  /// rank, or, unless decrease_batch_size_if_needed is set, is not divisible into micro-batches of all ranks.
   StepSize at(std::int64_t consumed_samples) const;
-  /// The first step within `samples` for which `at` throws, as the rule that is violated; nothing if there is none.
+  /// Searches a run of `samples` samples for a step for which `at` throws. Returns the violated rule of the first such
+  /// step; nullopt: every step is valid.
   std::optional<options::Finding> broken_step(std::int64_t samples) const;
-  /// The full batch size, which evaluation uses.
+  /// The batch size after the ramp-up, which evaluation uses too.
   StepSize full() const { return size_of(sizes_.global); }
 
   /// Whether there is a ramp-up.
   bool grows() const { return ramp_samples_ > 0; }
-  /// Number of steps in a run of `samples`, counted as in Megatron-LM; the last step of the ramp-up may exceed it.
+  /// Number of steps in a run of `samples` samples, as Megatron-LM counts them: a last incomplete step is not counted,
+  /// except during the ramp-up, whose last step may exceed `samples`.
   std::int64_t steps_of(std::int64_t samples) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace tessera::schedule {
 namespace {
 
-/// Compares lengths with a tolerance: those that are computed as fractions of others differ by rounding.
+/// Compares lengths with a tolerance, because lengths computed as fractions of other lengths may differ by rounding.
 bool same_length(double one, double other) {
   constexpr double rounding = 1e-12;
   return std::abs(one - other) <= rounding * std::max(std::abs(one), std::abs(other));
@@ -27,7 +27,7 @@ class Differences {
   void word(const std::string& key, const char* what, const std::string& ours, const std::string& saved) {
     if (ours != saved) add(text(key, ": ", what, " is ", ours, " in the recipe and ", saved, " in the checkpoint"));
   }
-  /// `ours` and `saved` in samples; told in the unit of the recipe.
+  /// `ours` and `saved` are in samples; the message gives them in the unit of the recipe.
   void length(const std::string& key, const char* what, double ours, double saved) {
     if (same_length(ours, saved)) return;
     const auto [here, there] = short_numbers(ours / keys_.samples_per_unit, saved / keys_.samples_per_unit);
@@ -148,7 +148,8 @@ void OptimizerSchedule::restore(const ScheduleState& saved, const ScheduleResume
                        .decay = chosen.lr_decay_steps};
   rate_.reshape(rate, chosen.lr_decay_style == style_ ? nullptr : make_decay_(chosen.lr_decay_style));
   style_ = chosen.lr_decay_style;
-  // Before the weight decay is replaced: as in Megatron-LM, the first step after a restore uses the recipe's.
+  // Called before the weight decay is replaced, because as in Megatron-LM the first step after a restore uses the
+  // recipe's weight decay.
   advance(saved.num_steps - samples_);
   decay_ = WeightDecay({chosen.start_wd, chosen.end_wd, chosen.wd_incr_steps, style_of(chosen.wd_incr_style)});
 }

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t alignment = 64;
 // MAP_NORESERVE reserves addresses without memory; the size is halved until the system (ulimit -v) accepts it.
 constexpr std::size_t most_reserved = std::size_t{1} << 40, least_reserved = std::size_t{1} << 32,
-                      most_counted = std::size_t{1} << 46;  // half of what a process can address
+                      most_counted = std::size_t{1} << 46;  // half of the address space of a process
 
 std::size_t aligned(std::size_t bytes) {
   return (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
@@ -134,7 +134,7 @@ void Arena::release(std::uint32_t block) {
     absorb_next(block);
   }
   if (block != last_) return;
-  last_ = blocks_[block].before;  // free memory behind the last block is not a block
+  last_ = blocks_[block].before;  // free memory after the last block is not a block
   (last_ == none ? first_ : blocks_[last_].after) = none;
   --free_blocks_;
   unused_.push_back(block);

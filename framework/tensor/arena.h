@@ -11,9 +11,9 @@ namespace tessera {
 
 class Arena;
 
-/// A reference-counted handle of one block of an Arena. Copies share the block, which is freed with the last handle.
-/// Not thread-safe: activations are allocated and freed by the one thread that drives the step. Must not outlive its
-/// arena.
+/// A reference-counted handle of one block of an Arena. Copies share the block; the destruction of the last handle
+/// frees it. Not thread-safe: activations are allocated and freed by the one thread that runs the step. Must not
+/// outlive its arena.
 class Memory {
  public:
   Memory() = default;
@@ -37,16 +37,17 @@ class Memory {
 };
 
 /// Memory for activations and their gradients: one address range, reserved once. Blocks are allocated first-fit by
-/// address and freed in any order, so that several tapes can be alive at once. Memory is used in slabs that are counted
-/// and kept: a step that needs no more than an earlier one allocates neither slabs nor heap memory.
+/// address and freed in any order, so that several tapes can be alive at once. Physical memory is taken in slabs of
+/// `slab_bytes`, which are counted and never returned to the system, so a step that needs no more memory than an
+/// earlier one allocates neither slabs nor heap memory. Not thread-safe.
 class Arena {
  public:
   static constexpr std::size_t slab_bytes = std::size_t{32} << 20;
 
-  /// memory: blocks will be written. addresses: blocks are only counted, so more can be reserved than any machine has,
-  /// and nothing prepares their pages.
+  /// memory: blocks will be written. addresses: blocks are never written, only counted (memory estimates), so the range
+  /// can be larger than the memory of any machine.
   enum class Purpose { memory, addresses };
-  /// Reserves addresses only; no memory is used yet. Throws Error if the system has no address range left.
+  /// Reserves an address range; uses no memory yet. Throws Error if the system refuses even the smallest range, 4 GiB.
   explicit Arena(Purpose purpose = Purpose::memory);
   ~Arena();
   Arena(const Arena&) = delete;
@@ -55,7 +56,7 @@ class Arena {
   /// A block of at least `bytes`, 64-byte aligned, uninitialized. Throws Error if the reserved range is exhausted.
   Memory allocate(std::size_t bytes);
 
-  /// A number that this arena has not returned before; distinguishes the passes of its tapes.
+  /// Returns a number that this arena has not returned before; tapes use it to distinguish their passes.
   std::uint64_t ticket() { return ++tickets_; }
 
   std::size_t in_use() const { return in_use_; }          ///< bytes currently allocated
@@ -67,24 +68,24 @@ class Arena {
   /// A range of addresses, allocated or free; the blocks form a list ordered by address.
   struct Block {
     std::size_t offset = 0, bytes = 0;
-    std::uint32_t shares = 0;                   ///< handles
+    std::uint32_t shares = 0;                   ///< number of handles
     std::uint32_t before = none, after = none;  ///< adjacent blocks
     bool free = false;
   };
   static constexpr std::uint32_t none = 0xffffffff;
 
-  // Blocks are given by their index in blocks_.
+  // `block` and results are indices in blocks_.
   /// The first free block of at least `bytes`, or none.
   std::uint32_t first_fit(std::size_t bytes);
-  /// A new block behind the last.
+  /// A new block after the last block.
   std::uint32_t append(std::size_t bytes);
   std::uint32_t fresh_index();
-  /// Divides a block; the part behind `bytes` becomes free.
+  /// Shortens a block to `bytes`; the rest becomes a free block.
   void split(std::uint32_t block, std::size_t bytes);
   /// Frees a block, and merges it with free neighbours.
   void release(std::uint32_t block);
   void absorb_next(std::uint32_t block);
-  /// Accounts for the use of addresses up to `end`.
+  /// Updates high_water_ and slabs_ for the use of addresses up to `end`, a byte offset in the range.
   void touch(std::size_t end);
 
   const Purpose purpose_;
@@ -97,7 +98,7 @@ class Arena {
 };
 
 /// Memory for data that lives as long as the run (weights, gradients, optimizer state): zero-initialized, page-aligned,
-/// on huge pages where available. Owns its memory; movable, not copyable.
+/// on huge pages if the system has them. Owns its memory; movable, not copyable.
 class Storage {
  public:
   Storage() = default;
@@ -107,7 +108,7 @@ class Storage {
   Storage& operator=(Storage&& other) noexcept;
   ~Storage();
 
-  /// The memory, also as floats; valid as long as this object.
+  /// The memory, as bytes and as floats; valid as long as this object.
   std::span<std::byte> bytes() const { return {data_, size_}; }
   std::span<float> floats() const { return {reinterpret_cast<float*>(data_), size_ / sizeof(float)}; }
 

@@ -13,21 +13,23 @@ namespace tessera {
 struct Box {
   std::vector<std::int64_t> begin, extent;
 
+  /// The box that begins at `offsets` and has the extents `extents`, one number per dimension.
   static Box of(const std::vector<std::int64_t>& offsets, const Shape& extents);
-  /// All of a tensor of that shape.
+  /// The box of all indices of a tensor of shape `shape`.
   static Box whole(const Shape& shape) { return of(std::vector<std::int64_t>(shape.rank(), 0), shape); }
-  std::int64_t elements() const;
-  std::int64_t elements_of_row() const;  ///< of all dimensions but the first
+  std::int64_t elements() const;         ///< number of elements: the product of all extents
+  std::int64_t elements_of_row() const;  ///< product of all extents but the first
   bool operator==(const Box& other) const = default;
 };
 
-/// The indices that both boxes have; nothing if there are none.
+/// The box of indices that a and b, which have the same rank, have in common; nullopt if there are none.
 std::optional<Box> intersection(const Box& a, const Box& b);
 
-/// Whether the elements of `inner` are contiguous in memory that has the elements of `outer`.
+/// Whether the elements of `inner` are contiguous in memory that holds the elements of `outer` in row-major order.
 bool is_contiguous(const Box& inner, const Box& outer);
 
-/// The position of the element with this index in memory that has the elements of `box`, in row-major order.
+/// Position of the element at `index`, an index in the unsharded tensor, in memory that holds the elements of `box` in
+/// row-major order.
 std::int64_t position_in(const Box& box, const std::vector<std::int64_t>& index);
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ const Facts& facts(DType type) { return all[static_cast<std::size_t>(type)]; }
 
 }  // namespace
 
-// Round to nearest even: add 0x7fff, and 1 more if the last bit that stays is odd. A NaN is made quiet instead, because
+// Round to nearest even: add 0x7fff, and 1 more if the lowest remaining bit is 1. A NaN is made quiet instead, because
 // the addition could turn it into infinity.
 bfloat16::bfloat16(float value) {
   const auto word = std::bit_cast<std::uint32_t>(value);

@@ -17,7 +17,7 @@ class Shape {
 
   Shape() = default;
   Shape(std::initializer_list<std::int64_t> dims) : Shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {}
-  /// Most elements: those of any type are then counted in bytes without overflow.
+  /// Maximum number of elements; the size in bytes then fits 64 bits for every element type.
   static constexpr std::int64_t most_elements = std::int64_t{1} << 59;
 
   /// Throws ShapeError for more than six extents, a negative one, or more than `most_elements` elements.
@@ -26,11 +26,11 @@ class Shape {
   std::size_t rank() const { return rank_; }  ///< number of dimensions
   std::int64_t operator[](std::size_t dim) const { return dims_[dim]; }
   std::span<const std::int64_t> dims() const { return {dims_.data(), rank_}; }
-  std::int64_t elements() const;                                                 ///< product of all; 1 for a scalar
-  std::int64_t width() const { return rank_ == 0 ? 1 : dims_[rank_ - 1]; }       ///< the last extent
-  std::int64_t rows() const { return width() == 0 ? 0 : elements() / width(); }  ///< product of all others
+  std::int64_t elements() const;                                            ///< product of all extents; 1 for a scalar
+  std::int64_t width() const { return rank_ == 0 ? 1 : dims_[rank_ - 1]; }  ///< the last extent
+  std::int64_t rows() const { return width() == 0 ? 0 : elements() / width(); }  ///< product of the others
 
-  /// This shape with another last extent. Throws BugError for a scalar.
+  /// This shape with the last extent replaced by `width`. Throws BugError for a scalar.
   Shape with_width(std::int64_t width) const;
 
   bool operator==(const Shape& other) const = default;

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Where the rows of a block of three dimensions lie in an array of floats: row (i, j, k) begins at
+/// Positions of the rows of a three-dimensional block in an array of floats: row (i, j, k) begins at element
 /// offset + i * strides[0] + j * strides[1] + k * strides[2].
 struct StridedRows {
   std::int64_t offset = 0;
@@ -14,8 +14,8 @@ struct StridedRows {
 };
 
 /// Copies a block of shape `extents` [n0, n1, n2, width] from `from` to `to`: n0 * n1 * n2 rows of `width` contiguous
-/// floats, which lie in the two arrays as the StridedRows say. The arrays must not overlap. Throws ShapeError if a row
-/// of either is outside its array.
+/// floats, at the positions given by `from_rows` and `to_rows`. The arrays must not overlap. Throws ShapeError if a row
+/// is outside its array.
 void copy_strided(const std::array<std::int64_t, 4>& extents, std::span<const float> from, const StridedRows& from_rows,
                   std::span<float> to, const StridedRows& to_rows);
 

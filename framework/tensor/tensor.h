@@ -23,11 +23,11 @@ class Tensor {
   DType dtype() const { return type_; }
   const Shape& shape() const { return shape_; }
   std::int64_t elements() const { return shape_.elements(); }
-  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(type_); }  ///< of all elements
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(type_); }  ///< size of all elements
   /// Default-constructed: no elements.
   bool empty() const { return data_ == nullptr; }
 
-  /// The elements as T. Throws ShapeError if they have another type.
+  /// The elements as T. Throws ShapeError if T is not the C++ type of dtype().
   template <class T>
   std::span<T> as() const {
     if (TypeOf<std::remove_const_t<T>>::value != type_) refuse(TypeOf<std::remove_const_t<T>>::value);
@@ -38,7 +38,7 @@ class Tensor {
   /// The elements as bytes.
   std::span<std::byte> raw() const { return {data_, bytes()}; }
 
-  /// The same elements with another shape. Throws ShapeError unless it has as many elements.
+  /// A view of the same elements with another shape. Throws ShapeError if the number of elements differs.
   Tensor reshaped(const Shape& shape) const;
   /// A view of the rows [first, first + count) of the first dimension. Throws ShapeError if they do not exist.
   Tensor slice(std::int64_t first, std::int64_t count) const;

@@ -8,14 +8,15 @@
 
 namespace tessera {
 
-/// The part of a weight that one rank has, or saves, as boxes of the unsharded tensor.
+/// The part of a weight that one rank has, or saves to a checkpoint, as boxes of the unsharded tensor.
 struct WeightPart {
-  std::string name;  ///< of the weight, the same on every layout
+  std::string name;  ///< name of the weight, the same on every parallel layout
   ParameterRole role = ParameterRole::matrix;
-  Shape global_shape;      ///< of the unsharded tensor
-  std::vector<Box> boxes;  ///< in the order of their elements on the rank
+  Shape global_shape;      ///< shape of the unsharded tensor
+  std::vector<Box> boxes;  ///< in the order in which the rank stores their elements
 
-  /// The shape of all boxes together, which differ in their rows alone: they are stored one below the other.
+  /// Shape of all boxes together. The boxes differ only in their ranges of rows, and are concatenated along the first
+  /// dimension. Throws BugError if there are no boxes.
   Shape shape() const;
 };
 

@@ -7,8 +7,8 @@
 namespace tessera::autograd {
 namespace {
 
-// In every backward of this folder: no gradient may have arrived (the value was not used for the objective), and the
-// input may want none; then there is nothing to do.
+// Every backward function of this folder returns early in two cases: no gradient has arrived, because the value was not
+// used for the objective, or no input wants a gradient.
 class Gated final : public Node, public Restorable {
  public:
   Gated(VarId y, Var x, kernels::Activation act) : y_(y), x_(std::move(x)), act_(act) {}

@@ -72,7 +72,7 @@ Var rotary(Var x, const RotaryTables& tables, std::span<const std::int32_t> posi
   const auto before = x.value();
   const bool grad = x.wants_grad();
   auto y = tape.reuse(std::move(x), grad);
-  // A copy would be possible, but would double the largest activation of a layer unnoticed.
+  // Not copied if it is shared: a copy would double the memory of the largest activation of a layer unnoticed.
   must(before.raw().data() == y.value().raw().data(), "only the rotation looks at a projection");
   kernels::rotary(tape.threads(), e, tables.head_offsets, positions, tables.cosine, tables.sine, false, y.value());
   if (grad) tape.record<Rotary>(y, from, e, tables, positions);

@@ -64,7 +64,7 @@ Var copied(const Var& x, const kernels::ColumnBlocks& blocks) {
   return y;
 }
 
-/// What latent_heads copies from one of its inputs.
+/// The column blocks that latent_heads copies from its inputs into the fused projection.
 struct LatentCopies {
   kernels::ColumnBlocks query, key, value, rotary;
   explicit LatentCopies(const LatentHeads& h) {

@@ -4,31 +4,32 @@
 
 namespace tessera::autograd {
 
-// Parts of the last dimension. Results have the type of x; nothing is kept for the backward pass.
+// Copies of columns, that is ranges of the last dimension. Results have the type of the first argument; nothing is kept
+// for the backward pass.
 
-/// y [.., count] = columns [first, first + count) of x [.., width]. Throws ShapeError if they leave x.
+/// y [.., count] = columns [first, first + count) of x [.., width]. Throws ShapeError if x does not have these columns.
 Var columns(const Var& x, std::int64_t first, std::int64_t count);
 
-/// y [.., heads * count] = the first `count` channels of each of the `heads` equal heads of x.
+/// y [.., heads * count] = the first `count` channels of each head of x [.., width], which has `heads` equal heads.
 Var head_columns(const Var& x, std::int64_t heads, std::int64_t count);
 
 /// y [.., wa + wb] = [a | b] for a [.., wa] and b [.., wb] of the same type. Throws ShapeError if their rows differ.
 Var side_by_side(const Var& a, const Var& b);
 
-/// The heads of multi-head latent attention (Liu et al., arXiv:2405.04434).
+/// Extents of the heads of multi-head latent attention (Liu et al., arXiv:2405.04434).
 struct LatentHeads {
   std::int64_t heads = 0;
-  std::int64_t plain = 0;   ///< channels of a query or key without rotary embedding
-  std::int64_t rotary = 0;  ///< channels with rotary embedding; of keys they are the same for all heads
-  std::int64_t value = 0;   ///< channels of a value
+  std::int64_t plain = 0;   ///< channels of a query or key without rotary embedding (qk_head_dim)
+  std::int64_t rotary = 0;  ///< channels of a query or key with rotary embedding; all heads share the rotary key
+  std::int64_t value = 0;   ///< channels of a value (v_head_dim)
 
-  /// Channels of each query, key and value in the fused projection: the widest of them, the others are padded with
-  /// zeros, which change neither scores nor values.
+  /// Channels of each query, key and value in the fused projection: the maximum of plain + rotary and value. Narrower
+  /// ones are padded with zeros, which change neither scores nor values.
   std::int64_t width() const { return plain + rotary > value ? plain + rotary : value; }
 };
 
-/// One fused projection [.., heads * 3 * width()], with rows ordered [head][query, key, value][channel], as
-/// nn/attention_layer.h has it for one group a head, from what latent attention computes:
+/// Copies the queries, keys and values of latent attention into one fused projection [.., heads * 3 * width()]. Its
+/// rows are ordered [head][query, key, value][channel], the layout of nn/attention_layer.h with one group per head.
 ///
 ///   q        [.., heads * (plain + rotary)]   each head [plain | rotary]
 ///   kv       [.., heads * (plain + value)]    each head [plain part of the key | value]

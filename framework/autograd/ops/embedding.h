@@ -7,12 +7,13 @@ namespace tessera::autograd {
 /// y = words[tokens] + position_table[positions].
 ///
 ///   batch               {B, T}
-///   tokens, positions   [B * T]   must stay unchanged until the backward pass is done
+///   tokens, positions   [B * T]   row of each table; must stay unchanged until the backward pass is done
 ///   words               [V, C]
 ///   position_table      [P, C], or nullptr: no learned positions; `positions` is then not read
 ///   result              [B, T, C] in `type`
 ///
-/// Keeps nothing else. Throws ShapeError for an id outside its table.
+/// Keeps nothing else. The gradients of the tables are accumulated in fp32 in their leaves. Throws ShapeError for a
+/// token or position outside its table.
 Var embedding(Tape& tape, const Shape& batch, std::span<const std::int32_t> tokens, Leaf& words,
               std::span<const std::int32_t> positions, Leaf* position_table, DType type = DType::float32);
 

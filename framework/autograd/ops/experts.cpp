@@ -32,7 +32,7 @@ constexpr std::size_t choices_of_a_tile = 4096;
 struct TokenRows {
   std::span<std::int64_t> first_row;
   std::span<std::int32_t> token_of_row, row_of_choice;
-  std::span<float> weight;  ///< [R] of each row
+  std::span<float> weight;  ///< [R] weight of each row
   std::int64_t topk = 1;
 
   std::int64_t count() const { return first_row.back(); }
@@ -60,8 +60,7 @@ TokenRows rows_of(Tape& tape, const ExpertChoices& choices) {
   return rows;
 }
 
-/// The rows of this rank's experts, and how they are related to those of its tokens: by an exchange, or they are the
-/// same.
+/// The rows of this rank's tokens and the rows of its experts. Without an exchange both are the same rows.
 struct Rows {
   TokenRows tokens;
   const RowExchange* exchange = nullptr;
@@ -70,14 +69,14 @@ struct Rows {
 
   std::int64_t count() const { return first_row.back(); }
 
-  /// rows[r] = the row of its token in x, of which `rows` has the type.
+  /// rows[r] = the row of x of the token that row r belongs to; `rows` has the type of x.
   void gather(Tape& tape, std::int64_t width, const Tensor& x, const Matrix& rows) const {
     if (!exchange) return kernels::gather_rows(tape.threads(), width, tokens.token_of_row, x, rows);
     const Matrix own(tape, x.dtype(), tokens.count(), width);
     kernels::gather_rows(tape.threads(), width, tokens.token_of_row, x, own);
     exchange->to_experts(tape, width, own, rows);
   }
-  /// y[t] = sum of the rows of token t, or y[t] += the sum.
+  /// y[t] = sum of the rows of token t, or y[t] += the sum if `add`.
   void sum(Tape& tape, std::int64_t width, const Matrix& rows, const kernels::MutableElements& y, bool add) const {
     const auto K = tokens.topk;
     if (!exchange) return kernels::sum_rows(tape.threads(), K, width, tokens.row_of_choice, rows.floats(), y, add);
@@ -85,7 +84,7 @@ struct Rows {
     exchange->to_tokens(tape, width, rows.floats(), own.floats());
     kernels::sum_rows(tape.threads(), K, width, tokens.row_of_choice, own.floats(), y, add);
   }
-  /// choices[i] = the value of its row, which has one number; 0 for a dropped choice.
+  /// choices[i] = the value of the row of choice i in `rows` [R, 1]; 0 for a dropped choice.
   void sum_choices(Tape& tape, const Matrix& rows, std::span<float> choices) const {
     const Matrix own(tape, DType::float32, exchange ? tokens.count() : 0, 1);
     if (exchange) exchange->to_tokens(tape, 1, rows.floats(), own.floats());
@@ -107,12 +106,12 @@ Rows with_exchange(Tape& tape, const TokenRows& tokens, const ExpertRanks* ranks
   return rows;
 }
 
-/// The extents of all experts' layers.
+/// Extents of the layers of an expert, the same for all experts.
 struct Sizes {
   std::int64_t hidden, inner, wide;  ///< wide: rows of fc1
 };
 
-/// The rows of one expert in a matrix of all rows.
+/// The range of rows of one expert in a matrix of all rows.
 struct ExpertRange {
   std::int64_t first, count;
   template <class Operand>
@@ -130,7 +129,8 @@ void for_experts(const Rows& rows, const Body& body) {
   }
 }
 
-/// The layers of some experts, which are computed together. Bounds how many weights are rounded at once.
+/// Collects the products of up to 32 experts and computes them together. The limit bounds the memory of weights that
+/// are rounded to 16 bits.
 class ExpertGroup {
  public:
   ExpertGroup(Tape& tape, kernels::LinearProduct product) : tape_(tape), product_(product) {}
@@ -138,7 +138,7 @@ class ExpertGroup {
     layers_[size_++] = layer;
     if (size_ == layers_.size()) compute();
   }
-  /// With `weight`, rounded to `type`, as right factor.
+  /// Adds a product whose right factor is `weight`, rounded to `type`.
   void add(kernels::LinearOperands layer, const Leaf& weight, DType type) {
     layer.right = weights_[size_].emplace(tape_, weight, type);
     add(layer);
@@ -157,8 +157,8 @@ class ExpertGroup {
   std::size_t size_ = 0;
 };
 
-/// Rows of each expert times its weight: y = x w^T (forward) or dx = dy w (backward_input). weight(e): the leaf of
-/// expert e, of shape [out, in].
+/// Multiplies the rows of each expert by its weight: y = x w^T (forward) or dx = dy w (backward_input). weight(e) is
+/// the leaf of expert e, of shape [out, in].
 template <class Weight>
 void times_weights(Tape& tape, const Rows& rows, kernels::LinearProduct product, std::int64_t in, std::int64_t out,
                    const kernels::Elements& left, const Weight& weight, DType type,
@@ -172,7 +172,7 @@ void times_weights(Tape& tape, const Rows& rows, kernels::LinearProduct product,
   group.compute();
 }
 
-/// The gradients of the weights, which are added to unless they are stale.
+/// Gradients of the weights: added to the gradients of the leaves, or written to them if they are stale.
 template <class Weight>
 void backward_weight(Tape& tape, const Rows& rows, std::int64_t in, std::int64_t out, const kernels::Elements& dy,
                      const kernels::Elements& x, const Weight& weight) {
@@ -218,7 +218,8 @@ class ExpertsNode final : public Node {
   }
 
  private:
-  /// Gradients of fc2, of what is before the activation, and, where they multiply the activation, of the rows' weights.
+  /// Computes the gradients of fc2, of the input of the activation (dbefore), and, unless the weights of choices
+  /// multiply the expert's input, of these weights (dweight).
   void through_fc2(Tape& tape, const Tensor& dy, const Matrix& dbefore, std::span<float> dweight) {
     auto& threads = tape.threads();
     const Matrix dout(tape, dy.dtype(), rows_.count(), sizes_.hidden), dvalue(tape, type_, rows_.count(), sizes_.inner);
@@ -243,7 +244,8 @@ class ExpertsNode final : public Node {
                                           factor, dbefore, dweight);
   }
 
-  /// Gradients of fc1, of x, and, where they multiply the input, of the rows' weights.
+  /// Computes the gradients of fc1, of x, and, if the weights of choices multiply the expert's input, of these weights
+  /// (dweight).
   void through_fc1(Tape& tape, const Matrix& dbefore, std::span<float> dweight) {
     auto& threads = tape.threads();
     const Matrix in(tape, x_.value().dtype(), rows_.count(), sizes_.hidden);
@@ -265,7 +267,7 @@ class ExpertsNode final : public Node {
     backward_weight(tape, rows_, sizes_.hidden, sizes_.wide, dbefore, in, weight);
   }
 
-  /// The inputs of the experts, before they are multiplied by weights.
+  /// The inputs of the experts, before multiplication by the weights of choices.
   void input(Tape& tape, const Matrix& in) const {
     if (rows_.exchange)
       kernels::copy_bytes(tape.threads(), in_.value().raw(), in.tensor().raw());
@@ -273,7 +275,7 @@ class ExpertsNode final : public Node {
       rows_.gather(tape, sizes_.hidden, x_.value(), in);
   }
 
-  /// The gradient of the choices' weights from that of the rows'; of a dropped choice zero.
+  /// Gives the gradient of the weight of each choice, which is that of its row; 0 for a dropped choice.
   void give_weights(Tape& tape, const Matrix& dweight) const {
     const auto target = tape.grad_target(weights_);
     if (target.tensor.empty()) return;
@@ -284,7 +286,7 @@ class ExpertsNode final : public Node {
   VarId y_, x_place_;
   Var x_;
   VarId weights_;
-  Var before_, in_;  ///< in_: what an exchange brought; else empty
+  Var before_, in_;  ///< in_: rows received in the exchange; else empty
   Rows rows_;
   Sizes sizes_;
   ExpertNetwork network_;
@@ -292,7 +294,7 @@ class ExpertsNode final : public Node {
   DType type_;
 };
 
-/// Throws ShapeError unless all experts here have layers of the same extents, which fit x.
+/// Throws ShapeError unless all experts of this rank have layers of the same extents, which fit x.
 Sizes sizes_of(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
                bool gated, const ExpertRanks* ranks) {
   const auto experts = static_cast<std::size_t>(ranks ? ranks->experts_here(choices.experts) : choices.experts);

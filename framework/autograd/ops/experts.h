@@ -8,27 +8,31 @@
 
 namespace tessera::autograd {
 
-/// The feed-forward network that every expert of a layer has, each with weights of its own.
+/// The form of the feed-forward network of an expert, the same for all experts of a layer.
 struct ExpertNetwork {
   kernels::Activation act = kernels::Activation::silu;
-  bool gated = true;              ///< fc1 has the rows [gate; up]
-  bool weights_on_input = false;  ///< the weight of a choice multiplies the expert's input, not its activation
+  bool gated = true;              ///< gated linear unit: fc1 has the rows [gate; up]
+  bool weights_on_input = false;  ///< the weight of a choice multiplies the expert's input instead of its activation
 };
 
-/// Sees the output of one expert, [rows of it, h] fp32, times the weights of its choices; valid during the call only.
+/// Observes the output of one expert, [rows of the expert, h] fp32, which includes the weights of the choices. `expert`
+/// counts the experts of this rank from 0; `output` is valid during the call only.
 using ExpertTap = std::function<void(std::size_t expert, const Tensor& output)>;
 
-/// Rows on their way between ranks: those of this rank's tokens, sorted by expert of the whole layer, and those of this
-/// rank's experts, sorted by expert here. In memory of the tape; all ranks make the same calls in the same order.
+/// Exchanges rows between the ranks that share the experts of a layer (all-to-all). A rank has two sets of rows: the
+/// rows of its tokens, sorted by expert of the whole layer, and the rows of its experts, sorted by expert of this rank.
+/// Lives in memory of the tape. All ranks make the same calls in the same order.
 class RowExchange {
  public:
-  /// [experts of this rank + 1] The rows of expert e here are [first_row[e], first_row[e + 1]).
+  /// [experts of this rank + 1]: the rows of this rank's expert e are [first_row[e], first_row[e + 1]).
   virtual std::span<const std::int64_t> first_row() const = 0;
-  /// The rows of this rank's tokens go to the experts; `here` gets the rows of this rank's experts. Both are
-  /// [.., width] of one type.
+  /// Sends `tokens`, the rows of this rank's tokens, to the ranks of their experts, and writes the rows of this rank's
+  /// experts to `here`. Both are [.., width] and have the same type.
   virtual void to_experts(Tape& tape, std::int64_t width, const kernels::Elements& tokens,
                           const kernels::MutableElements& here) const = 0;
-  /// The reverse, in fp32: if several ranks have parts of an expert, the sum of their results in the order of ranks.
+  /// Inverse of to_experts, in fp32: sends `here`, the results of this rank's experts, to the ranks of the tokens, and
+  /// writes the rows of this rank's tokens to `tokens`. If several ranks have parts of an expert, their results are
+  /// added in the order of ranks.
   virtual void to_tokens(Tape& tape, std::int64_t width, std::span<const float> here,
                          std::span<float> tokens) const = 0;
 
@@ -39,32 +43,34 @@ class RowExchange {
 /// The ranks that share the experts of a layer.
 class ExpertRanks {
  public:
-  /// Tells the others how many rows this rank has for each expert of the layer: those of expert e are
-  /// [first_row[e], first_row[e + 1]). The result is in memory of the tape.
+  /// Exchanges the number of rows that each rank has for each expert, and returns the exchange for them. The rows of
+  /// this rank's tokens for expert e of the layer are [first_row[e], first_row[e + 1]). The result lives in memory of
+  /// the tape.
   virtual const RowExchange& exchange(Tape& tape, std::span<const std::int64_t> first_row) const = 0;
-  /// Experts of the layer that this rank has.
+  /// Number of experts that this rank has, of the `experts` experts of the layer.
   virtual std::int64_t experts_here(std::int64_t experts) const = 0;
 
  protected:
   ~ExpertRanks() = default;
 };
 
-/// y[t] = sum over the choices k of token t of fc2_e (w act(fc1_e x[t])), with e the chosen expert and w its weight; a
-/// token without a choice that was kept gets zeros.
+/// Computes a mixture of experts: y[t] = sum over the choices of token t of fc2_e (w act(fc1_e x[t])), where e is the
+/// chosen expert and w the weight of the choice. If all choices of a token were dropped, its y is 0.
 ///
 ///   x          [.., h]   kept for the backward pass
 ///   fc1[e]     [F, h], or [2 F, h] for a gated network
 ///   fc2[e]     [h, F]
-///   y          [.., h] in the tape's compute type; in 16 bits each choice is computed in fp32 from the activation on,
-///              and the sum is rounded once
+///   y          [.., h] in the tape's compute type; with a 16-bit type, the outputs of fc2 and their sum are fp32, and
+///              the sum is rounded once
 ///
-/// Keeps, besides x, what is before the activation for each choice; the activation is computed again in the backward
-/// pass. `fc1` and `fc2` must stay valid until the backward pass is done. Experts that no token chose take part with a
-/// zero gradient. `tap`, if there is one, is called for each expert here that has rows, in the forward pass.
+/// Keeps x and, for each choice, the input of the activation; the activation is computed again in the backward pass.
+/// `fc1` and `fc2` must stay valid until the backward pass is done. An expert that no token chose
+/// adds nothing to the gradients of its weights. `tap`, if given, is called in the forward pass for each expert of this
+/// rank that has rows.
 ///
-/// With `ranks`, fc1 and fc2 are those of this rank's experts, and F may be a part of their inner width, of which other
-/// ranks have the rest; the input of the experts here is kept too, which saves the backward pass an exchange. Throws
-/// ShapeError if the extents do not match, CommError as Communicator does.
+/// With `ranks`, fc1 and fc2 are the weights of this rank's experts, and F may be this rank's part of the hidden size
+/// of an expert (expert tensor parallelism). The input of this rank's experts is then kept too, which saves the
+/// backward pass one exchange. Throws ShapeError if the extents do not match, CommError if an exchange fails.
 Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
             const ExpertNetwork& network, const ExpertRanks* ranks = nullptr, const ExpertTap& tap = {});
 

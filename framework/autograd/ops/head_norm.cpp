@@ -10,7 +10,7 @@
 namespace tessera::autograd {
 namespace {
 
-/// The query heads or the key heads of a projection x: which they are, and what their norm keeps.
+/// The query heads or the key heads of a projection: their positions, and the values that their norm keeps.
 struct Part {
   std::span<const std::int64_t> offsets;
   LeafUse gain, bias;
@@ -19,7 +19,7 @@ struct Part {
 
 kernels::HeadsInRows extents(const Shape& x, const HeadNormKind& kind) { return {x.rows(), x.width(), kind.channels}; }
 
-/// Floats of these heads over all rows.
+/// Number of floats in the heads at `offsets` of all rows.
 std::size_t floats_of(const kernels::HeadsInRows& e, std::span<const std::int64_t> offsets) {
   return static_cast<std::size_t>(e.rows * e.channels) * offsets.size();
 }
@@ -66,7 +66,7 @@ void normalise_backward(Tape& tape, const kernels::HeadsInRows& e, const Part& p
   kernels::gather_heads(tape.threads(), e, part.offsets, x, dense);
   kernels::gather_heads(tape.threads(), e, part.offsets, dy, gradient);
   auto dgain = head_grad_of(tape, part.gain);
-  if (dgain.empty()) {  // a frozen gain: the kernels need a place to add to
+  if (dgain.empty()) {  // the gain is frozen, but the kernels always add to a dgain
     dgain = Tape::floats(memory).subspan(2 * count, channels);
     std::fill(dgain.begin(), dgain.end(), 0.0F);
   }
@@ -105,7 +105,7 @@ class HeadNormNode final : public Node {
     if (dy.empty()) return;
     auto target = tape.grad_target(x_);
     must(!target.add, "only the norm of its heads looks at a projection");
-    // A frozen input still needs dx as the place from which the gains' kernels work: scratch, thrown away.
+    // The kernels that compute the gradients of the gains also write dx; if x is frozen, dx is scratch memory.
     Memory nobodys;
     if (target.tensor.empty()) {
       nobodys = tape.scratch(static_cast<std::size_t>(x_.shape().elements()));

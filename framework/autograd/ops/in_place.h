@@ -5,8 +5,9 @@
 
 namespace tessera::autograd {
 
-/// The value of x as a new value that may be changed in place: in the memory of x if no other handle refers to it, else
-/// a copy. The caller records the operation that connects its gradient to that of x.
+/// Returns a new value with the elements of x that may be changed in place: in the memory of x if no other handle
+/// refers to x, else a copy. The caller records the operation that computes the gradient of x from the gradient of the
+/// result.
 inline Var to_change(Var x, bool wants_grad) {
   auto& tape = x.tape();
   const auto before = x.value();

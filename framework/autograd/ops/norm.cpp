@@ -9,7 +9,7 @@ std::span<float> grad_of(Tape& tape, const LeafUse& use) {
   return use && use.leaf->trained() ? use.leaf->grad_to_add_to(tape.threads()) : std::span<float>{};
 }
 
-/// The gradient of the gain; for a frozen gain scratch memory, because the kernels always add to one.
+/// The gradient of the gain; scratch memory if the gain is frozen, because the kernels always add to dgain.
 class GainGrad {
  public:
   GainGrad(Tape& tape, const LeafUse& gain) {
@@ -27,7 +27,7 @@ class GainGrad {
   std::span<float> grad_;
 };
 
-/// The gradient of x; scratch memory if x wants none, for the same reason.
+/// The gradient of x; scratch memory if x wants none, because the kernels always write dx.
 struct InputGrad {
   InputGrad(Tape& tape, VarId x, std::size_t count) : target(tape.grad_target(x)) {
     if (!target.tensor.empty()) return;
@@ -38,7 +38,7 @@ struct InputGrad {
   Tape::Target target;
 };
 
-/// What the formula of a norm has besides its weights.
+/// Constants in the formula of a norm.
 struct Constants {
   double eps;
   float gain_offset;

@@ -6,8 +6,8 @@
 
 namespace tessera::autograd {
 
-/// The operation recorded by recomputed(): runs f again on a nested tape, then its backward pass. The gradient of x
-/// that other operations have contributed so far is handed to the nested pass to be added to.
+/// The operation recorded by recomputed(): runs f again on a nested tape, then the backward pass of that tape. If other
+/// operations have already contributed to the gradient of x, the nested pass adds to their contribution.
 template <class F>
 class Recomputed final : public Node {
  public:
@@ -38,12 +38,12 @@ class Recomputed final : public Node {
   DType type_;
 };
 
-/// y = f(x) with activation recomputation: the tape keeps only x, and the backward pass runs f again to get what its
-/// operations keep.
+/// y = f(x) with activation recomputation: the tape keeps only x, and the backward pass runs f again to compute the
+/// values that the operations of f need.
 ///
-/// `f` is copied into the record, so it must be small (it may hold references that outlive the tape). It must give the
-/// same bits each time (dropout does, by its keyed masks), must not hold Vars, and its leaves must be used nowhere
-/// else. Source: Chen et al., arXiv:1604.06174.
+/// `f` maps a Var to a Var. It is copied into the recorded operation, so it must be small; references in it must
+/// outlive the tape. It must give the same bits each time (dropout does, because its masks are keyed), must not hold
+/// Vars, and its leaves must not be used by any other operation. Source: Chen et al., arXiv:1604.06174.
 template <class F>
 Var recomputed(const Var& x, const F& f) {
   auto& tape = x.tape();
@@ -104,10 +104,10 @@ class RecomputedFromSeveral final : public Node, public Restorable {
   DType type_;
 };
 
-/// y = f(inputs) with activation recomputation, as recomputed() has it for one input. If y itself is what costs memory,
-/// because the operations that read it keep it, discard() frees it behind them, and their backward pass finds it
-/// computed again (Tape::discard); those operations must not use recomputation themselves. `f` is called with a
-/// std::array<Var, N>.
+/// y = f(inputs) with activation recomputation, for several inputs; see recomputed() for the requirements on `f`, which
+/// is called with a std::array<Var, N>. If y itself is large and is kept by the operations that read it, discard()
+/// frees its memory after their forward pass, and their backward pass computes it again (Tape::discard). These
+/// operations must not use recomputation themselves.
 template <std::size_t N, class F>
 class RecomputedValue {
  public:

@@ -8,8 +8,8 @@
 namespace tessera::autograd {
 namespace {
 
-/// With Sinkhorn the weights are sigmoids for one choice, else parts of the softmax over all experts, whatever the
-/// score function; Megatron-LM scales neither.
+/// The rule for the weights. With Sinkhorn they are sigmoids if topk is 1, else the softmax over all experts, for any
+/// score function and without scaling, as in Megatron-LM.
 kernels::RouterRule rule_of_weights(const RouterTerms& terms) {
   if (terms.balance != RouterBalance::sinkhorn) return terms.rule;
   kernels::RouterRule rule{terms.rule.experts, terms.rule.topk};
@@ -18,7 +18,7 @@ kernels::RouterRule rule_of_weights(const RouterTerms& terms) {
   return rule;
 }
 
-/// The balancing loss, and the gradient of the loss with respect to each sum of scores.
+/// Returns the load-balancing loss, and writes its gradient with respect to each sum of scores to `factor`.
 ///
 ///   counts, sums, factor   [B, E]
 ///
@@ -64,7 +64,7 @@ class RouteNode final : public Node {
   }
 
  private:
-  /// Whole numbers, exact in fp32 up to 2^24.
+  /// Adds the load of the experts to the gradient of the bias. Loads are integers, exact in fp32 up to 2^24.
   void add_load(Tape& tape) const {
     const auto load = bias_.leaf->grad_to_add_to(tape.threads());
     float all = 0;
@@ -86,7 +86,7 @@ class RouteNode final : public Node {
                                        dlogits);
     if (!factor_.empty())
       kernels::balance_scores_backward(threads, terms_.rule, terms_.sequences, logits, factor_, dlogits);
-    // The kernel's loss is a mean over the tokens here.
+    // router_z_loss is a mean over the tokens of this rank; the loss is a mean over all tokens of the micro-batch.
     const double here = static_cast<double>(logits_.shape().rows()) / static_cast<double>(tokens_);
     if (terms_.z_coefficient != 0 && terms_.seed != 0)
       kernels::router_z_loss_backward(threads, terms_.rule.experts, logits, terms_.z_coefficient * terms_.seed * here,
@@ -98,12 +98,12 @@ class RouteNode final : public Node {
   RouterTerms terms_;
   std::span<const std::int32_t> chosen_;  ///< before dropping
   std::span<const float> kept_;           ///< [E] choices of the whole micro-batch that were not dropped
-  std::int64_t tokens_;                   ///< of the whole micro-batch
+  std::int64_t tokens_;                   ///< number of tokens of the whole micro-batch
   std::span<const double> factor_;  ///< [B, E] gradient of the objective with respect to the score sums; empty: none
   LeafUse bias_;
 };
 
-/// own [.., K] = the rows of this rank's tokens in all [tokens, K].
+/// Copies the rows of this rank's tokens from `all` [tokens, K] to `own` [.., K].
 template <class T>
 void take_own(Tape& tape, const MicroBatchRanks& ranks, std::size_t K, std::span<const T> all, std::span<T> own) {
   tape.threads().parallel_for(own.size() / K, 1024, [&](std::size_t first, std::size_t last) {
@@ -128,7 +128,7 @@ class Routing {
     kept_counts_ = tape_.keep_array<float>(E);
   }
 
-  /// Writes the weights [tokens, K], and fills `out` but for those.
+  /// Writes the weights [tokens, K], and all members of `out` but `weights`.
   void decide(std::span<const float> logits, DType type, std::span<float> weights, ExpertChoices& out) {
     const bool assumed = terms_.assumed != nullptr;
     if (!assumed) out.gap = choose(logits);
@@ -146,21 +146,21 @@ class Routing {
       if (expert >= 0) kept_counts_[static_cast<std::size_t>(expert)] += 1;
     out.chosen = here(kept_);
     out.assumed = terms_.assumed;
-    // Of tokens on several ranks, each has its part of the capacity.
+    // If the tokens are on several ranks, each rank has an equal part of the capacity.
     if (terms_.capacity_factor > 0) out.most_rows = (capacity() * own_tokens_ + tokens_ - 1) / tokens_;
     out.counts = counts_.first(E);
     out.kept = kept_counts_;
   }
 
   std::int64_t tokens() const { return tokens_; }
-  /// [B, E] gradient of the objective with respect to the sums of scores; empty: none.
+  /// [B, E] gradient of the objective with respect to the sums of scores; empty: no balancing loss.
   std::span<const double> factor() const { return factor_; }
   std::span<const std::int32_t> chosen_here() const { return here(chosen_); }
 
  private:
   static std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elements); }
 
-  /// Returns ExpertChoices::gap.
+  /// Writes chosen_; returns ExpertChoices::gap.
   double choose(std::span<const float> logits) {
     auto& threads = tape_.threads();
     const auto bias = terms_.bias ? std::span<const float>(terms_.bias->value.floats()) : std::span<const float>{};
@@ -201,7 +201,7 @@ class Routing {
                           weights);
   }
 
-  /// Of choices [tokens, K], those of this rank's tokens.
+  /// The choices of this rank's tokens, of the choices `all` [tokens, K].
   std::span<const std::int32_t> here(std::span<const std::int32_t> all) const {
     if (!ranks_) return all;
     const auto K = size(terms_.rule.topk);
@@ -216,7 +216,7 @@ class Routing {
   std::int64_t own_tokens_, tokens_;
   std::span<std::int32_t> chosen_;      ///< [tokens, K]
   std::span<const std::int32_t> kept_;  ///< [tokens, K]
-  std::span<float> counts_;             ///< [B, E]; then the first [E] are the sums
+  std::span<float> counts_;             ///< [B, E]; after decide() the first [E] are sums over B
   std::span<float> kept_counts_;        ///< [E]
   std::span<double> factor_;
 };
@@ -232,7 +232,7 @@ void AssumedChoices::sort(std::int64_t tokens, std::int64_t topk, std::int64_t m
   first_row[0] = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
     const bool is_here = e >= first && e < first + count;
-    // Choice number e of as many experts, and of so many rows.
+    // `rows` choices are divided equally over `among` experts, of which this one has the index `number`.
     const auto number = spread == Spread::balanced ? e : is_here ? e - first : e < first ? e : e - count;
     const auto among = spread == Spread::balanced ? experts : is_here ? count : others;
     const auto rows = spread == Spread::balanced ? all : is_here ? here : all - here;

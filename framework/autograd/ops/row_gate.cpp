@@ -8,7 +8,7 @@
 namespace tessera::autograd {
 namespace {
 
-/// The sigmoids of `gate`, in memory for one operation.
+/// sigmoid(gate[t]) of each row, in scratch memory of one operation.
 class Sigmoids {
  public:
   Sigmoids(Tape& tape, const Var& gate)

@@ -12,7 +12,7 @@
 namespace tessera::autograd {
 namespace {
 
-/// Rows whose logits exist at once: about 64 MiB of floats.
+/// Number of rows of logits that are stored at a time: about 64 MiB of floats.
 std::int64_t chunk_rows(std::int64_t vocabulary) {
   constexpr std::int64_t most_floats = std::int64_t{16} << 20, least = 128, most = 4096;
   return std::clamp(most_floats / vocabulary / least * least, least, most);
@@ -26,7 +26,7 @@ std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary) {
 
 namespace {
 
-/// dh was computed in the forward pass; backward hands it over and reports w as complete.
+/// dh was computed in the forward pass; backward gives it to h and reports the gradient of w as complete.
 class VocabularyLossNode final : public Node {
  public:
   VocabularyLossNode(VarId h, Gradient dh, LeafUse w) : h_(h), dh_(std::move(dh)), w_(w) {}
@@ -73,7 +73,7 @@ void judge(Tape& tape, std::int64_t columns, const LossTerms& terms, std::span<f
   kernels::cross_entropy_finish(threads, part, logits, labels, sums, weight, loss, gradient);
 }
 
-/// Masked sum of the token losses, in double. A loss under mask 0 is not multiplied: it may be NaN (0 * NaN is NaN).
+/// Masked sum of the token losses, in double. A loss with mask 0 is skipped, because it may be NaN (0 * NaN is NaN).
 LossSum sum_up(std::span<const float> token_loss, const LossTerms& terms) {
   LossSum total;
   for (std::size_t i = 0; i < token_loss.size(); ++i) {
@@ -110,7 +110,7 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
   const auto weight_memory = tape.scratch(static_cast<std::size_t>(chunk));
   const bool capped = terms.softcap != 0;
   const auto capped_memory = capped && gradient ? tape.scratch(static_cast<std::size_t>(chunk * vocabulary)) : Memory();
-  // As factors of two products the gradients of the logits are rounded to the type of h, as PyTorch's are.
+  // The gradients of the logits are factors of two products, so they are rounded to the type of h, as in PyTorch.
   const bool rounds = gradient && type != DType::float32;
   const auto rounded_memory = rounds ? tape.scratch(type, static_cast<std::size_t>(chunk * vocabulary)) : Memory();
   for (std::int64_t first = 0; first < rows; first += chunk) {
