@@ -31,8 +31,8 @@ void describe(options::Schema<BatchOptions>& s) {
       .at_most(256)
       .unit("threads");
   s.option("bad_sample_limit", &O::bad_sample_limit,
-           "Number of samples that may be replaced because they cannot be read, do not have their checksum or hold "
-           "tokens outside the vocabulary; one more ends the run. 0: the first ends it.")
+           "Maximum number of unusable samples that are replaced (cannot be read, wrong checksum, or tokens outside "
+           "the vocabulary); the run ends if there are more; 0: it ends at the first.")
       .at_least(0)
       .at_most(256)
       .unit("samples")

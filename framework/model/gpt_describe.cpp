@@ -185,13 +185,13 @@ void describe_rope_scaling(options::Schema<O>& s) {
           },
           "give a beta_slow that is at most beta_fast", {"rope_scaling_beta_fast"});
   s.option("rope_scaling_mscale", &O::rope_scaling_mscale,
-           "yarn: cosines and sines are multiplied by 0.1 x it x ln(`rope_scaling_factor`) + 1.")
+           "Coefficient c of yarn: cosines and sines are multiplied by 0.1 c ln(`rope_scaling_factor`) + 1.")
       .at_least(0)
       .at_most(options::most_factor)
       .matters_when(has_mscale, no_mscale);
   s.option("rope_scaling_mscale_all_dim", &O::rope_scaling_mscale_all_dim,
-           "yarn: cosines and sines are divided by m = 0.1 x it x ln(`rope_scaling_factor`) + 1, and the scores of "
-           "multi-latent attention multiplied by m^2.")
+           "Coefficient c of yarn: with m = 0.1 c ln(`rope_scaling_factor`) + 1, cosines and sines are divided by m, "
+           "and the scores of multi-latent attention are multiplied by m^2.")
       .at_least(0)
       .at_most(options::most_factor)
       .matters_when(has_mscale, no_mscale);
@@ -316,10 +316,9 @@ void describe_norms(options::Schema<O>& s) {
                         ", but normalization is LayerNorm; it is for RMSNorm");
           },
           "leave it out, or choose RMSNorm", {"normalization", "use_sandwich_norm"});
-  s.option(
-      "spec", &O::spec,
-      "Layer specification of another program, [Python module, name]: one that other options describe, which must be "
-      "set accordingly. null: none. No Python code is run.");
+  s.option("spec", &O::spec,
+           "Layer specification, as [Python module, name]. No Python code is run: only specifications of MindSpeed-LLM "
+           "that Tessera's options can describe are accepted, and these options must be set accordingly. null: none.");
   s.option("use_final_norm", &O::use_final_norm, "Normalize the output of the last layer.");
   s.option("apply_residual_connection_post_norm", &O::apply_residual_connection_post_norm,
            "The residual connection starts after the norm instead of before it.")
@@ -343,10 +342,9 @@ void describe_norms(options::Schema<O>& s) {
 }
 
 void describe_feed_forward(options::Schema<O>& s) {
-  s.option(
-       "hidden_act", &O::hidden_act,
-       "Activation of the feed-forward; gelu is the tanh form, gelu_erf the exact one; swiglu, geglu and their like "
-       "are gates.")
+  s.option("hidden_act", &O::hidden_act,
+           "Activation function of the feed-forward network. gelu: tanh approximation; gelu_erf: exact; words that "
+           "contain glu, such as swiglu: gated.")
       .alias("squared_relu", {{"true", "squared_relu"}, {"false", ""}})
       .matters_when([](const O& o) { return !o.swiglu.value_or(false); }, "`swiglu` is true");
   s.option("swiglu", &O::swiglu, "Same as `hidden_act: swiglu`.")

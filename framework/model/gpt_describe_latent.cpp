@@ -110,7 +110,7 @@ void describe_latent_attention(options::Schema<O>& s) {
       .at_most(options::most_factor)
       .matters_when(has_rope_type, no_rope_type);
   s.option("mscale_all_dim", &O::mscale_all_dim,
-           "Coefficient of yarn in MLA: rotated dimensions are divided by 0.1 x it x ln(`rotary_scaling_factor`) + 1.")
+           "Coefficient c of yarn in MLA: rotary dimensions are divided by 0.1 c ln(`rotary_scaling_factor`) + 1.")
       .at_least(0)
       .at_most(options::most_factor)
       .matters_when(slowed, "`multi_latent_attention` is false, `rope_type` is rope, or `rope_scaling_type` is yarn");

@@ -120,12 +120,10 @@ void describe_recomputation(options::Schema<O>& s) {
                         ", but num_layers is ", o.num_layers);
           },
           "give at most num_layers, or leave it out", {"num_layers"});
-  s.option(
-       "enable_recompute_layers_per_pp_rank", &O::enable_recompute_layers_per_pp_rank,
-       "With virtual pipeline stages: `recompute_num_layers` of recompute_method block, `recompute_norm_num_layers` "
-       "and "
-       "`recompute_activation_function_num_layers` count layers of a pipeline rank, not of each of its chunks: first "
-       "the first layer of each chunk, then the second.")
+  s.option("enable_recompute_layers_per_pp_rank", &O::enable_recompute_layers_per_pp_rank,
+           "With virtual pipeline stages: count `recompute_num_layers` (recompute_method block), "
+           "`recompute_norm_num_layers` and `recompute_activation_function_num_layers` over all chunks of a pipeline "
+           "rank instead of per chunk. The first layer of each chunk is counted first, then the second layer of each.")
       .matters_when(
           [](const O& o) {
             return (all_recomputed(o) && o.recompute_method == RecomputedLayers::block) ||

@@ -127,7 +127,7 @@ options::Value LayerFrequency::Option::write(const LayerFrequency& value) {
 namespace {
 
 void describe_layers(options::Schema<O>& s) {
-  s.option("num_experts", &O::num_experts, "Number of experts per layer; 1: as `model_config.num_experts` says.")
+  s.option("num_experts", &O::num_experts, "Number of experts per layer; 1: `model_config.num_experts` is used.")
       .at_least(1)
       .at_most(most_experts);
   s.option("moe_layer_freq", &O::moe_layer_freq,
@@ -185,7 +185,7 @@ void describe_router(options::Schema<O>& s) {
       .matters_when([](const O& o) { return o.moe_router_group_topk.has_value(); },
                     "`moe_router_group_topk` is not given");
   s.option("moe_router_group_topk", &O::moe_router_group_topk,
-           "Number of expert groups that the experts of a token are chosen from.")
+           "Number of expert groups from which the experts of a token are chosen.")
       .at_least(1)
       .at_most(most_experts)
       .must(
@@ -243,7 +243,8 @@ void describe_router(options::Schema<O>& s) {
       .at_least(0)
       .at_most(1);
   s.option("moe_router_force_load_balancing", &O::moe_router_force_load_balancing,
-           "Route tokens evenly at random, for benchmarks: random numbers take the place of the router's logits.");
+           "Route tokens to random experts, which balances the load, for benchmarks: random numbers replace the "
+           "router's logits.");
 }
 
 void describe_losses(options::Schema<O>& s) {
@@ -296,8 +297,8 @@ void describe_capacity(options::Schema<O>& s) {
           [](const O&) { return "moe_pad_expert_input_to_capacity needs moe_expert_capacity_factor"; },
           "give it, or leave moe_pad_expert_input_to_capacity out", {"moe_expert_capacity_factor"});
   s.option("moe_token_drop_policy", &O::moe_token_drop_policy,
-           "Tokens that an expert keeps: probs, those with the largest weights, or position, as Megatron-LM orders "
-           "them.")
+           "Selection of the tokens that an expert keeps if more tokens are routed to it than its capacity. probs: "
+           "those with the largest routing weights; position: those that Megatron-LM keeps.")
       .matters_when([](const O& o) { return o.moe_expert_capacity_factor.value_or(-1) > 0; },
                     "`moe_expert_capacity_factor` is not given");
   s.option("moe_apply_probs_on_input", &O::moe_apply_probs_on_input,

@@ -15,7 +15,7 @@ struct AdamL2Options {
 
 void describe(options::Schema<AdamL2Options>& s) {
   describe_adam(s, "Decay of the running means of gradients and of their squares.",
-                "Added to the root of the second moment.");
+                "Epsilon, added to the square root of the second moment.");
 }
 
 class AdamL2 final : public Optimizer {

@@ -48,7 +48,7 @@ void describe(options::Schema<MuonOptions>& s) {
            "spectral is the scaling of the original Muon.")
       .no_flag("Megatron-LM's Muon computes other updates");
   describe_adam(s, "AdamW's decay of running means, for embeddings, output layer, norms and biases.",
-                "AdamW's addition to the root of the second moment.");
+                "Epsilon of AdamW, for embeddings, output layer, norms and biases.");
 }
 
 constexpr std::size_t tile = 4096;  // elements per task

@@ -25,8 +25,8 @@ void describe(options::Schema<DataParallelOptions>& s) {
 
 void describe(options::Schema<ParameterGatherOptions>& s) {
   s.option("overlap_param_gather", &ParameterGatherOptions::overlap_param_gather,
-           "Overlap the parameter all-gather with the forward pass; requires `use_distributed_optimizer` and "
-           "`overlap_grad_reduce`.");
+           "Overlap the parameter all-gather with the work between the update and the next forward pass; requires "
+           "`use_distributed_optimizer` and `overlap_grad_reduce`.");
 }
 
 }  // namespace tessera::parallel

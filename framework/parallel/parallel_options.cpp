@@ -129,8 +129,8 @@ void describe_pipeline(options::Schema<ParallelOptions>& s) {
   s.option("standalone_embedding_stage", &O::standalone_embedding_stage,
            "The first pipeline stage holds the embedding alone; lists of layers describe the other stages.");
   s.option("noop_layers", &O::noop_layers,
-           "Ids of layers without computation and weights, counted from 0 within `num_layers`: they pad a depth that "
-           "the stages do not divide.")
+           "Indices of no-op layers, which have no weights and return their input, counted from 0 and included in "
+           "`num_layers`; they make the number of layers divisible by the number of stages.")
       .at_least(0)
       .at_most(options::most_layers);
 }
@@ -144,13 +144,13 @@ void describe_recompute(options::Schema<ParallelOptions>& s) {
       .at_least(0)
       .at_most(options::most_layers);
   s.option("select_recompute", &O::select_recompute,
-           "Number of the following layers that recompute attention only, [stage][chunk].")
+           "Number of layers of each chunk that recompute attention only, after those of `recompute`, [stage][chunk].")
       .alias("recompute_config.select_recompute")
       .at_least(0)
       .at_most(options::most_layers);
-  s.option(
-       "select_comm_recompute", &O::select_comm_recompute,
-       "Number of the same layers that repeat the sequence-parallel all-gather in the backward pass, [stage][chunk].")
+  s.option("select_comm_recompute", &O::select_comm_recompute,
+           "Number of layers of each chunk that repeat the sequence-parallel all-gather in the backward pass, after "
+           "those of `recompute`, [stage][chunk]. Not implemented yet: a list is refused.")
       .alias("recompute_config.select_comm_recompute")
       .at_least(0)
       .at_most(options::most_layers);
@@ -166,14 +166,13 @@ void describe_context(options::Schema<ParallelOptions>& s) {
       .at_most(options::most_ranks);
   s.option(
        "cp_comm_type", &O::cp_comm_type,
-       "How context-parallel ranks exchange keys and values, for all layers or a list with one word per layer; null: "
-       "`context_parallel_algo`, else p2p. Does not affect results. p2p: in a ring; all_gather: all at once; a2a: "
-       "tokens for heads (Ulysses); a2a+p2p: a2a among neighbours, a ring across these groups.")
+       "Exchange of keys and values among context-parallel ranks, for all layers or a list with one word per layer. "
+       "p2p: ring; all_gather: all-gather; a2a: all-to-all of tokens for heads (Ulysses); a2a+p2p: a2a among adjacent "
+       "ranks, a ring across these groups; null: `context_parallel_algo`, else p2p. Does not affect results.")
       .matters_when(shares, alone);
-  s.option(
-       "hierarchical_context_parallel_sizes", &O::hierarchical_context_parallel_sizes,
-       "Numbers of ranks of the two levels of `cp_comm_type` a2a+p2p: neighbours that exchange tokens for heads, then "
-       "groups of these in the ring. Their product is `context_parallel_size`.")
+  s.option("hierarchical_context_parallel_sizes", &O::hierarchical_context_parallel_sizes,
+           "Sizes of the two levels of `cp_comm_type` a2a+p2p, as [ranks of an all-to-all group, groups in the ring]; "
+           "their product is `context_parallel_size`.")
       .at_least(1)
       .at_most(options::most_ranks)
       .matters_when(shares, alone);

@@ -170,7 +170,7 @@ void describe_schedules(RecipeSchema& s) {
 void describe_layout(RecipeSchema& s) {
   s.option(p + "virtual_pipeline_model_parallel_size")
       .otherwise([](const Recipe& r) { return value(r.layer_plan().chunks()); },
-                 "the number of chunks that the other options of the layout make");
+                 "derived from the other layout options");
   s.option(p + "num_layer_list")
       .otherwise([](const Recipe& r) { return value(r.layer_plan().layers_by_chunk()); },
                  "layers are distributed evenly");

@@ -22,10 +22,10 @@ std::optional<options::Finding> wrong_fault(const ResilienceOptions& o) {
 void describe(options::Schema<ResilienceOptions>& s) {
   using O = ResilienceOptions;
   s.option("policy", &O::policy,
-           "What is kept when processes fail under tsrun. memory: weights, gradients and optimizer state are in "
-           "memory that outlives the processes, and restarted processes continue with the same step; replica: also, "
-           "weights and optimizer state that only one host has are copied to another one and updated there, so the "
-           "loss of a host loses no step; off: a restart continues from the newest checkpoint.");
+           "Recovery from failures under tsrun. memory: weights, gradients and optimizer state are in memory that "
+           "outlives the processes, and restarted processes continue with the same step; replica: in addition, weights "
+           "and optimizer state that only one host has are copied to another host and updated there, so that no step "
+           "is lost with a host; off: a restart continues from the newest checkpoint.");
   s.option("require_host", &O::require_host,
            "Refuse to start if the loss of a host would lose steps: the state of every rank must also be on another "
            "host.")
@@ -40,28 +40,25 @@ void describe(options::Schema<ResilienceOptions>& s) {
       .unit("seconds")
       .otherwise("10 times the slowest of the run's steps, but at least 30 s; learnt from the first 12 steps")
       .no_flag("only Tessera has it");
-  s.option(
-       "bad_step", &O::bad_step,
-       "Action after a step whose loss or gradient norm a check rejects, also when the step is computed again "
-       "(training_config.check_for_nan_in_grad, check_for_spiky_loss, check_for_large_grads, rerun_mode). stop: the "
-       "run ends; spikes and large gradients are only logged with rerun_mode validate_results; skip: its samples are "
-       "consumed and no weight changes.")
+  s.option("bad_step", &O::bad_step,
+           "Action if a check (training_config.check_for_nan_in_grad, check_for_spiky_loss, check_for_large_grads) "
+           "rejects a step and, unless training_config.rerun_mode is disabled, computing it again gives the same "
+           "result. stop: the run ends; unless rerun_mode is disabled, spikes and large gradients are only logged; "
+           "skip: the samples are consumed and no weight changes.")
       .no_flag("only Tessera has it");
-  s.option(
-       "roll_back_after", &O::roll_back_after,
-       "Number of such steps in a row after which the run goes back to its newest checkpoint before them, and skips "
-       "their iterations.")
+  s.option("roll_back_after", &O::roll_back_after,
+           "Number of consecutive rejected steps after which the run goes back to its newest checkpoint before them "
+           "and skips their iterations.")
       .at_least(1)
       .at_most(options::most_steps)
       .unit("steps")
       .matters_when([](const O& o) { return o.bad_step == BadStep::skip; }, "`bad_step` is stop")
       .no_flag("only Tessera has it");
-  s.option(
-       "check_state_interval", &O::check_state_interval,
-       "Interval of the check that ranks with the same weights and optimizer state have the same bits: data-parallel "
-       "ranks, copies of policy replica, and tensor-parallel ranks for what is not sharded over them; 0: only before "
-       "evaluations and checkpoints. Where they differ, the state is repaired or the run goes back to its newest "
-       "checkpoint.")
+  s.option("check_state_interval", &O::check_state_interval,
+           "Interval of the comparison of state that must be bit-identical, in steps: weights and optimizer state of "
+           "data-parallel ranks, copies of policy replica, and parameters that are not sharded over tensor-parallel "
+           "ranks; 0: only before evaluations and checkpoints. If the state differs, it is repaired, or the run goes "
+           "back to its newest checkpoint.")
       .alias("check_weight_hash_across_dp_replicas_interval")
       .at_least(0)
       .at_most(options::most_steps)

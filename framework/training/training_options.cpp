@@ -42,23 +42,23 @@ void describe(options::Schema<TrainingOptions>& s) {
   s.option("calculate_per_token_loss", &O::calculate_per_token_loss,
            "Average the loss over all tokens of a step; false: average over each micro-batch first.");
   s.option("check_for_nan_in_grad", &O::check_for_nan_in_grad,
-           "Stop at a loss or gradient that is not finite and name the first such value; not applied with dynamic loss "
-           "scaling, which expects overflows.")
+           "Reject a step whose loss or gradient norm is not finite; if that ends the run, the error names the first "
+           "such value; not applied with dynamic loss scaling, which expects overflows.")
       .alias("check_for_nan_in_loss_and_grad");
   s.option("check_for_spiky_loss", &O::check_for_spiky_loss,
-           "Check each step's loss: a spike is 10 times the largest of the steps before, if these are 10 or more.");
+           "Reject a step whose loss is at least 10 times the largest loss of the accepted steps before it, once there "
+           "are 10 of these.");
   s.option("check_for_large_grads", &O::check_for_large_grads,
-           "Check each step's gradient norm: too large is 10 times the largest of the steps before, if these are 10 or "
-           "more.");
-  s.option(
-      "rerun_mode", &O::rerun_mode,
-      "Steps that are computed again, to tell hardware faults from bad data. validate_results: those with numbers "
-      "that a check rejects; with another result the run continues and names the rank and host; disabled: none, and "
-      "each rejected number ends the run; report_stats: every step, at twice the time.");
+           "Reject a step whose gradient norm is at least 10 times the largest gradient norm of the accepted steps "
+           "before it, once there are 10 of these.");
+  s.option("rerun_mode", &O::rerun_mode,
+           "Steps to compute again, to distinguish hardware faults from bad data. validate_results: steps that a check "
+           "rejects; if the result differs and is accepted, the run reports rank and host and continues with it; "
+           "disabled: none, and a rejected step is handled as `resilience_config.bad_step` says; report_stats: every "
+           "step, at twice the time.");
   s.option("result_rejected_tracker_filename", &O::result_rejected_tracker_filename,
-           "File to which a line is appended for each result that a check rejects. Iterations that it names twice as "
-           "rejected are "
-           "skipped when a run starts.");
+           "File to which a line is appended for each rejected result. When a run starts, it skips iterations that "
+           "have two lines with status rerun_disabled or first_rerun_reproducible.");
   s.option("error_injection_rate", &O::error_injection_rate,
            "Rate of injected faults, one in so many steps, drawn from the seed: a rank's numbers become NaN; 0: none.")
       .at_least(0)
@@ -116,9 +116,8 @@ void describe(options::Schema<TrainingOptions>& s) {
            "When resuming, read the training data from its beginning, as after a change of the data; learning rate and "
            "number of steps continue.");
   s.option("load_checkpoint", &O::load_checkpoint,
-           "Folder to begin from: checkpoints of ours or of Megatron-LM, or a model of Hugging Face Transformers; "
-           "null: what "
-           "output_dir holds.")
+           "Folder of the checkpoint to start from if output_dir has none to resume from: checkpoints of Tessera or "
+           "Megatron-LM, or a Hugging Face Transformers model; null: only checkpoints in output_dir are used.")
       .alias("load");
   s.option(
       "exit_on_missing_checkpoint", &O::exit_on_missing_checkpoint,

@@ -88,7 +88,7 @@ std::optional<options::Finding> broken_validation(const O& o) {
 
 void describe(options::Schema<GptDataOptions>& s) {
   s.option("data_path", &O::data_path,
-           "Prefixes of .bin and .idx files that are blended, each with or all without a weight before it; `split` "
+           "Prefixes of .bin and .idx files: one, several that are blended, or pairs of a weight and a prefix; `split` "
            "divides them into train, valid and test.")
       .must(
           "DAT2", [](const O& o) { return !is_split_apart(o) || (o.data_path.empty() && !o.data_args_path); },
@@ -138,10 +138,11 @@ void describe(options::Schema<GptDataOptions>& s) {
       .at_most(options::most_threads);
   s.option("mmap_bin_files", &O::mmap_bin_files, "Map the .bin files into memory; false: read them with plain reads.");
   s.option("no_shared_storage", &O::no_shared_storage,
-           "Hosts share no storage: each builds its own index files and waits for no other. false: hosts that do share "
-           "it build them once.");
+           "Build the index files on each host without waiting for other hosts, for hosts without shared storage; "
+           "false: hosts with shared storage build them once.");
   s.option("mid_level_dataset_surplus", &O::mid_level_dataset_surplus,
-           "Fraction by which more samples are prepared of each part of a blend than its weight asks for.")
+           "Additional samples that are prepared for each part of a blend, as a fraction of the number that its weight "
+           "requires.")
       .at_least(0)
       .at_most(1000);
   s.option("multiple_validation_sets", &O::multiple_validation_sets,

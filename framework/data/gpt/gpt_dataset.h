@@ -51,10 +51,10 @@ void describe_documents(options::Schema<Options>& s) {
       .no_flag("a field of Megatron-LM's data configuration that no flag sets");
   s.option(
       "create_attention_mask_in_dataloader", &Options::create_attention_mask_in_dataloader,
-      "The dataset makes the attention mask; false: plain causal attention, `reset_attention_mask` has no effect.");
+      "Create the attention mask in the dataset; false: causal attention, and `reset_attention_mask` has no effect.");
   s.option("dataloader_inter_document_masking", &Options::dataloader_inter_document_masking,
-           "No attention across documents of a sample, and position ids from 0 in each, by the documents of the token "
-           "files instead of end-of-document tokens.");
+           "Mask attention across documents of a sample and restart position ids in each document; document boundaries "
+           "come from the token files, not from end-of-document tokens.");
   s.option("allow_ambiguous_pad_tokens", &Options::allow_ambiguous_pad_tokens,
            "Treat tokens of the text as padding if the tokenizer's pad token is also its end-of-document or "
            "end-of-sequence token; false: such a pad token is not used.");

@@ -34,7 +34,7 @@ void describe(options::Schema<SftOptions>& s) {
            "Chat template (Jinja) that renders a conversation to text, as its text or the name of its file; null: the "
            "tokenizer's.");
   s.option("sft_answers_only", &O::sft_answers_only,
-           "Count the loss of answers only; null: true, except for the format default, as in Megatron-LM.")
+           "Compute the loss on answers only; null: true, except for the format default, as in Megatron-LM.")
       .no_flag("Megatron-LM decides it by the prompt format");
   s.option("sft_lines_per_sample", &O::sft_lines_per_sample,
            "Lines of the file that are packed into one sample; no conversation attends to another.")
