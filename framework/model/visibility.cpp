@@ -80,8 +80,8 @@ nn::Pass training_pass(autograd::Tape& tape, const TokenBatch& batch, const Forw
 nn::Pass generating_pass(autograd::Tape& tape, std::int64_t count, nn::KeyValueCache& cache,
                          std::array<std::int64_t, 2> window) {
   if (window[1] > 0)
-    throw ConfigError(text("generate: window_size lets tokens see ", window[1],
-                           " to their right, which are not there yet while text is generated; give 0"));
+    throw ConfigError(text("generate: window_size[1] is ", window[1],
+                           ", so tokens attend to later tokens, which do not exist during generation; give 0"));
   const auto rows = static_cast<std::size_t>(cache.samples() * count);
   const auto first = integers(tape, rows), near = integers(tape, rows), last = integers(tape, rows);
   for (std::size_t i = 0; i < rows; ++i) {

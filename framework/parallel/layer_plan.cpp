@@ -16,7 +16,7 @@ void check_noops(const ParallelOptions& o, std::int64_t layers, std::vector<opti
   if (!ids.empty() && ids.back() >= layers)
     mistakes.push_back({layer_plan_group + "noop_layers",
                         text("noop_layers names layer ", ids.back(), "; the layers are 0 to ", layers - 1),
-                        "count from 0, and num_layers with the layers that do nothing", "noop layers"});
+                        "count from 0; num_layers includes the no-op layers", "noop layers"});
   if (std::adjacent_find(ids.begin(), ids.end()) != ids.end())
     mistakes.push_back({layer_plan_group + "noop_layers",
                         text("noop_layers names layer ", *std::adjacent_find(ids.begin(), ids.end()), " twice"),

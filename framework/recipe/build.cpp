@@ -204,7 +204,8 @@ parallel::ProcessGroups arrange(const Recipe& recipe, const comm::World& world) 
   const auto all = world.all().all_gather(std::to_string(name_id(resolved_yaml(recipe))), "the recipes");
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
-      throw ConfigError(text("rank ", rank, " has read another recipe than rank 0; give all hosts the same files"));
+      throw ConfigError(text("the recipe of rank ", rank,
+                             " differs from that of rank 0; give all hosts the same recipe files and --set"));
   check_ranks(recipe, ranks);
   const auto mesh = mesh_of(recipe, ranks);
   const auto* gpt = gpt_options(recipe);

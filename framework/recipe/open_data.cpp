@@ -25,8 +25,8 @@ data::TellLine tell_of(const parallel::ProcessGroups& processes) {
 void must_train(const data::DataSplits& data) {
   if (!data.train)
     throw ConfigError(
-        "dataset_config: there is nothing to train on; give a data_path, train_data_path, or a split whose first share "
-        "is not 0");
+        "dataset_config: there is no training data; give data_path or train_data_path, or a split whose first weight "
+        "is above 0");
 }
 
 std::unique_ptr<data::Sampler> order_of(const Recipe& recipe, const data::Dataset* data, std::int64_t replicas) {

@@ -28,7 +28,8 @@ void check_optimizer(const Recipe& r, options::Report& report) {
          "choose another optimizer_type, or tensor_model_parallel_size 1");
   else if (r.optimizer.type == "muon" && r.experts() > 0 && r.parallel.sharers_of_expert() > 1)
     tell(r, report, "muon", {"optimizer_config.optimizer_type", cut + "expert_tensor_parallel_size"},
-         "muon needs whole matrices, and expert_tensor_parallel_size cuts those of experts",
+         text("muon updates whole matrices, but expert_tensor_parallel_size ", r.parallel.sharers_of_expert(),
+              " shards those of the experts"),
          "choose another optimizer_type, or expert_tensor_parallel_size 1");
   if (r.optimizer.type == "muon" && r.data_parallel.use_distributed_optimizer)
     tell(r, report, "muon", {"optimizer_config.optimizer_type", sharing},
@@ -88,9 +89,9 @@ void check_micro_batches(const Recipe& r, std::int64_t ranks, options::Report& r
   const auto passes = static_cast<double>(shape.stages * shape.chunks) * static_cast<double>(shape.micro_batches);
   if (passes > most_passes)
     tell(r, report, "passes of a step", {"dataset_config.micro_batch_num", "dataset_config.global_batch_size"},
-         text("a step has ", shape.micro_batches, " micro-batches on ", shape.stages, " stages of ", shape.chunks,
-              " chunks; at most ", static_cast<std::int64_t>(most_passes), " passes of a micro-batch are scheduled"),
-         "give larger micro-batches, or fewer");
+         text("micro-batches x stages x chunks of a step is ", shape.micro_batches, " x ", shape.stages, " x ",
+              shape.chunks, "; at most ", static_cast<std::int64_t>(most_passes), " is supported"),
+         "increase batch_size, or reduce micro_batch_num or global_batch_size");
   const std::vector<std::string> about = {"dataset_config.micro_batch_num", "dataset_config.global_batch_size",
                                           cut + "virtual_pipeline_model_parallel_size", cut + "num_layer_list"};
   const schedule::BatchPlan plan(r.ramp, r.batch_sizes(ranks));

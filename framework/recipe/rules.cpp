@@ -65,8 +65,13 @@ const std::vector<Rule>& rules() {
        "two lengths would end the run at two places",
        {"dataset_config.train_samples", "training_config.training_iters", "training_config.epochs"},
        [](const Recipe& r) { return !r.batch.in_samples() || (r.training.training_iters == 0 && !r.training.epochs); },
-       [](const Recipe&) { return std::string("the length of the run is given in samples and in another way too"); },
-       "keep one of train_samples, training_iters, epochs"},
+       [](const Recipe& r) {
+         const auto& t = r.training;
+         return text("more than one option gives the length of the run: train_samples ", *r.batch.train_samples,
+                     t.training_iters != 0 ? text(", training_iters ", t.training_iters) : "",
+                     t.epochs ? text(", epochs ", *t.epochs) : "");
+       },
+       "keep one of train_samples, training_iters and epochs"},
       {"B5",
        "steps of different sizes have no common measure but samples",
        {"dataset_config.rampup_batch_size", "dataset_config.train_samples"},
@@ -80,8 +85,11 @@ const std::vector<Rule>& rules() {
          const auto& o = r.learning_rate;
          return !r.batch.in_samples() || (o.lr_warmup_iters == 0 && !o.lr_decay_iters);
        },
-       [](const Recipe&) {
-         return std::string("the run's length is given in samples, so lr_warmup_iters and lr_decay_iters mean nothing");
+       [](const Recipe& r) {
+         const auto& o = r.learning_rate;
+         return text(o.lr_warmup_iters != 0 ? text("lr_warmup_iters is ", o.lr_warmup_iters)
+                                            : text("lr_decay_iters is ", *o.lr_decay_iters),
+                     ", in steps, but the length of the run is given in samples");
        },
        "give lr_warmup_samples and lr_decay_samples"},
       {"B5",
@@ -129,8 +137,7 @@ const std::vector<Rule>& rules() {
        {"model_config.vocab_size", "dataset_config.tokenizer_type"},
        [](const Recipe& r) { return r.size.vocab_size || r.tokenizer.type != "none"; },
        [](const Recipe&) {
-         return std::string(
-             "vocab_size is missing, and with tokenizer_type none nothing says how many tokens there are");
+         return std::string("vocab_size is not given and cannot be derived, because tokenizer_type is none");
        },
        "give model_config.vocab_size, or choose a tokenizer"},
       // MindSpeed-LLM's SFTTrainer: the loss of the same labels, averaged over those of a micro-batch that count.

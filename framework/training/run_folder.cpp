@@ -264,16 +264,17 @@ std::optional<fs::path> finish_setting_aside(const fs::path& folder, const check
   const auto aside = place.parent_path() / name;
   if (name.rfind(place.filename().string() + ".", 0) != 0 || name.find('/') != std::string::npos ||
       fs::is_symlink(aside) || !fs::is_directory(aside))
-    throw ConfigError(text(journal.string(), ": an earlier run was being set aside as '", name,
-                           "', and there is no such folder beside ", place.string(),
-                           "; delete the file if what the folder holds is one whole run"));
+    throw ConfigError(text(journal.string(), ": moving an earlier run to '", name,
+                           "' was interrupted, and there is no such folder beside ", place.string(),
+                           "; if all files in ", place.string(), " belong to one run, delete ", journal.string()));
   try {
     for (const auto& path : contents(place, formats))
       if (!is_there(aside / path.filename())) move_into(path, aside);  // run.json may be the new one already
     end_move(place, {aside, record_of(json.value("next", Json()).dump())});
   } catch (const IoError& error) {
-    throw ConfigError(text(folder.string(), ": an earlier run is only partly set aside as ", aside.string(), ": ",
-                           error.what(), "; make that possible, or give another training_config.output_dir"));
+    throw ConfigError(text(folder.string(), ": an earlier run could be moved to ", aside.string(),
+                           " only in part: ", error.what(),
+                           "; remove the cause and start again, or give another training_config.output_dir"));
   }
   return aside;
 }

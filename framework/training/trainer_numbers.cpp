@@ -1,3 +1,5 @@
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
 #include "framework/base/files.h"
@@ -54,7 +56,10 @@ void Trainer::read_rejected() {
   std::string lines;
   comm::together(world_, "training_config.result_rejected_tracker_filename", [&] {
     if (world_.rank() > 0) return;
-    if (!std::ofstream(file, std::ios::app)) throw ConfigError(text("cannot append to ", file.string()));
+    const std::ofstream out(file, std::ios::app);
+    if (!out)
+      throw ConfigError(text("training_config.result_rejected_tracker_filename: cannot append to ", file.string(), ": ",
+                             std::strerror(errno), "; give a file that this process may write"));
     lines = read_file(file);
   });
   const auto found = iterations_to_skip(world_.broadcast(lines, 0, "the rejected results"));

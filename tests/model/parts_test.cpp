@@ -75,7 +75,8 @@ TEST(Window, ToTheRightIsRefusedByGeneration) {
     b.model->next_logits(tape, token, 1, cache);
     FAIL() << "nothing was refused";
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("window_size lets tokens see 2 to their right"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("window_size[1] is 2, so tokens attend to later tokens"),
+              std::string::npos);
   }
 }
 

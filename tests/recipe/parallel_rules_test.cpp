@@ -242,9 +242,10 @@ TEST_F(ParallelRules, WhatAnOptimizerCannotShareIsRefused) {
   EXPECT_EQ(problems("", {muon}), Lines{});
   const std::string experts = "parallel_config: {expert_model_parallel_size: 2, expert_tensor_parallel_size: ";
   const Lines mixture = {muon, "model_config.num_experts=4", "model_config.add_bias_linear=false"};
-  EXPECT_EQ(problems(experts + "2}\n", mixture),
-            Lines{"--set optimizer_config.optimizer_type: muon needs whole matrices, and expert_tensor_parallel_size "
-                  "cuts those of experts; choose another optimizer_type, or expert_tensor_parallel_size 1"});
+  EXPECT_EQ(
+      problems(experts + "2}\n", mixture),
+      Lines{"--set optimizer_config.optimizer_type: muon updates whole matrices, but expert_tensor_parallel_size 2 "
+            "shards those of the experts; choose another optimizer_type, or expert_tensor_parallel_size 1"});
   EXPECT_EQ(problems(experts + "1}\n", mixture), Lines{});
   EXPECT_EQ(
       problems("", {"optimizer_config.overlap_param_gather=true", "training_config.overlap_grad_reduce=true"}),

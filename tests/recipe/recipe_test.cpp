@@ -83,8 +83,7 @@ TEST_F(RecipeFile, WhatIsMissingIsAskedForWhereItsGroupStands) {
       problems(
           "model_config: {hidden_size: 32, num_attention_heads: 4, seq_length: 16}\n\ntraining_config:\n  seed: 1\n"),
       (Lines{"run.yaml:1: model_config.num_layers is missing; give int: Number of transformer layers.",
-             "run.yaml:1: vocab_size is missing, and with tokenizer_type none nothing says how many tokens there are; "
-             "give "
+             "run.yaml:1: vocab_size is not given and cannot be derived, because tokenizer_type is none; give "
              "model_config.vocab_size, or choose a tokenizer",
              "run.yaml:3: training_config.training_iters is missing; give it in steps, or "
              "dataset_config.train_samples, or "
@@ -244,8 +243,13 @@ TEST_F(RecipeFile, LengthsAreInStepsOrInSamples) {
   EXPECT_EQ(with({steps}), "");
   EXPECT_EQ(with({samples, "optimizer_config.lr_warmup_samples=4"}), "");
   EXPECT_EQ(with({"training_config.epochs=2"}), "");
-  EXPECT_NE(with({steps, samples}).find("in samples and in another way too; keep one"), std::string::npos);
-  EXPECT_NE(with({samples, "optimizer_config.lr_warmup_iters=4"}).find("give lr_warmup_samples"), std::string::npos);
+  EXPECT_NE(with({steps, samples}).find("the length of the run: train_samples 40, training_iters 20; keep one"),
+            std::string::npos);
+  EXPECT_NE(
+      with({samples, "optimizer_config.lr_warmup_iters=4"})
+          .find(
+              "lr_warmup_iters is 4, in steps, but the length of the run is given in samples; give lr_warmup_samples"),
+      std::string::npos);
   EXPECT_NE(with({steps, "optimizer_config.lr_decay_samples=4"}).find("give lr_warmup_iters and"), std::string::npos);
   EXPECT_NE(with({steps, "dataset_config.rampup_batch_size=[2, 2, 8]"}).find("give dataset_config.train_samples"),
             std::string::npos);
