@@ -87,7 +87,9 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
                        const CommandContext& context) {
   check_output(flags);
   const auto in = format.find(flags.in);
-  if (!in) throw ConfigError(text(flags.in, ": holds no checkpoint of --from ", flags.from));
+  if (!in)
+    throw ConfigError(text(flags.in, ": has no checkpoint in the format of --from ", flags.from,
+                           "; give the folder of one, or another --from"));
   const auto source = format.open(*in, context.mappings());
   const auto saved = recipe::saved_recipe(*source, context.registries, flags.sets);
   const auto progress = source->progress();
@@ -201,7 +203,10 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
   check_output(flags);
   const auto saved = recipe::open_saved(flags.in, context.registries, flags.sets);
   if (!saved.recipe.parallel.noop_layers.ids.empty())
-    throw ConfigError("parallel_config.noop_layers: Megatron-LM has no layers that do nothing; give it as null");
+    throw ConfigError(
+        "parallel_config.noop_layers: Megatron-LM's checkpoint format has no no-op layers; if they are the last "
+        "layers, add --set parallel_config.noop_layers=null and --set model_config.num_layers=N, the number of the "
+        "other layers");
   const auto& checkpoint = saved.checkpoint;
   Weights all;
   for (const auto& name : checkpoint.names()) {

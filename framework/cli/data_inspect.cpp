@@ -45,9 +45,10 @@ struct Inspect {
     }
     as_json ? print_json(data, summary, shown, check) : print(data, summary, shown, check);
     if (check && check->outside > 0)
-      throw ConfigError(text(prefix, ": ", check->outside, " of ", check->tokens, " tokens are no ids",
-                             words ? text(" of a vocabulary of ", words->vocab_size()) : "",
-                             "; the first: ", check->first_outside, "; make the data with the model's tokenizer"));
+      throw ConfigError(text(prefix, ": ", check->outside, " of ", check->tokens, " tokens are outside ",
+                             words ? text("the vocabulary of ", words->vocab_size()) : std::string("0 to 2^31 - 1"),
+                             "; the first: ", check->first_outside,
+                             "; preprocess the data with the model's tokenizer"));
   }
 
  private:

@@ -24,9 +24,12 @@ std::string line_of(const std::vector<std::string>& words) {
   return all;
 }
 
+/// Whether the job's tsrun runs; if not, its workers may still be ending.
+bool runs(const worker::JobOnHost& job) { return job.guarded && kill(job.record.process, 0) == 0; }
+
 std::string life_of(const worker::JobOnHost& job) {
   if (!job.lives()) return "all its processes have ended";
-  if (job.guarded && kill(job.record.process, 0) == 0) return text("running as process ", job.record.process);
+  if (runs(job)) return text("running as process ", job.record.process);
   return "its tsrun was killed, and its workers end soon";
 }
 
@@ -59,11 +62,13 @@ worker::JobOnHost ended_job(const std::string& id) {
   for (const auto& job : jobs) {
     known += text(known.empty() ? "" : ", ", job.record.id);
     if (job.record.id != id) continue;
-    if (job.lives()) throw ConfigError(text("job ", id, " is not touched: ", life_of(job)));
+    if (job.lives())
+      throw ConfigError(text("job ", id, runs(job) ? " is still " : " has not ended: ", life_of(job),
+                             runs(job) ? "; stop it first" : "; give this command again later"));
     return job;
   }
   throw ConfigError(
-      text("there is no job '", id, "' on this host; ", known.empty() ? "there is none" : "there are ", known));
+      text("no job '", id, "' on this host; ", known.empty() ? "there are no jobs" : "the jobs are ", known));
 }
 
 void clean(const std::string& id) {

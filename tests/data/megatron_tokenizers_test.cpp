@@ -127,7 +127,8 @@ TEST_F(MegatronTokenizers, TikTokenizerRefusesWhatItCannotUse) {
   vocabulary("{}", {"own.json", "JSON list"});
   vocabulary("[1]", {"own.json: entry 0", "is 1"});
   vocabulary(R"([{"rank": 1, "token_bytes": "AA==", "token_str": ""}])", {"own.json: entry 0", "rank 1", "expected 0"});
-  vocabulary(R"([{"rank": 0, "token_bytes": "A", "token_str": ""}])", {"own.json: entry 0", "base 64"});
+  vocabulary(R"([{"rank": 0, "token_bytes": "A", "token_str": ""}])",
+             {"own.json: entry 0", "is not valid base64", "length 1"});
   vocabulary(R"([{"rank": 0, "token_bytes": "AQ==", "token_str": ""}])", {"own.json: entry 0", "not the byte 0"});
   vocabulary(R"([{"rank": 0, "token_bytes": "AA=="}])", {"own.json: entry 0", "token_str"});
 }

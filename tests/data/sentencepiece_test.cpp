@@ -109,9 +109,9 @@ TEST_F(SentencePieceFile, ThatIsNoneIsRefusedWithItsName) {
   expect_refused(open("absent.model"), {"absent.model", "SentencePiece model"});
   expect_refused(open("."), {"folder"});
   write("empty.model", "");
-  expect_refused(open("empty.model"), {"empty.model", "no SentencePiece model"});
+  expect_refused(open("empty.model"), {"empty.model", "not a SentencePiece model"});
   write("text.model", "{\"a\": 1}\n");
-  expect_refused(open("text.model"), {"text.model", "no SentencePiece model"});
+  expect_refused(open("text.model"), {"text.model", "not a SentencePiece model"});
   std::ifstream whole(model_file("bpe"), std::ios::binary);
   std::string bytes(std::istreambuf_iterator<char>(whole), {});
   write("cut.model", bytes.substr(0, bytes.size() / 2));

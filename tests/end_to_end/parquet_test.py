@@ -131,7 +131,7 @@ class TokenFiles(harness.InOwnFolder):
         self.assertIn("has the documents 0 to 2", self.tessera("data", "inspect", "a_text_document", "--document", 3, code=2))
         self.assertIn("--document x", self.tessera("data", "inspect", "a_text_document", "--document", "x", code=2))
         told = self.tessera("data", "inspect", "a_text_document", "--verify", "--tokenizer-type", "NullTokenizer", "--vocab-size", 6, code=2)
-        self.assertIn("41 of 43 tokens are no ids of a vocabulary of 7; the first: a_text_document.bin: document 0, token 2", told)
+        self.assertIn("41 of 43 tokens are outside the vocabulary of 7; the first: a_text_document.bin: document 0, token 2", told)
         self.assertIn("prefixes a_text_document", self.tessera("data", "inspect", "a", code=2))
 
 

@@ -157,7 +157,7 @@ class Killed(Launching):
                                 rf"  state      after iteration (\d+), [\d.]+ \w+ in {folder}\n", self.told_of(number, "probe")).groups()
         self.assertEqual(own()[0], f"running as process {job.pid}")
         for word in ("clean", "save", "finish"):
-            self.assertIn(f"job {number} is not touched: running as process {job.pid}", self.told_of(number, word, code=2))
+            self.assertIn(f"job {number} is still running as process {job.pid}; stop it first", self.told_of(number, word, code=2))
         self.kill_all()
         self.end_of(job, -signal.SIGKILL)
         life, step = own()
@@ -168,7 +168,7 @@ class Killed(Launching):
         self.assertIn(f"the state after iteration {step} is saved", self.told_of(number, "save"))
         self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith(f"{int(step):07d}"))
         self.assert_nothing_left()
-        self.assertIn("there is no job", self.told_of(number, "clean", code=2))
+        self.assertIn(f"no job '{number}' on this host", self.told_of(number, "clean", code=2))
         self.running("disturbed", line, self.steps_logged("disturbed") + 20)
         self.kill_all()
         folder = next(folder for folder in self.folders("disturbed") if folder.exists())

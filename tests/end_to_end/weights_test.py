@@ -165,7 +165,7 @@ class Weights(harness.InOwnFolder):
         told = self.convert(MEGATRON, "out", out_of="megatron", into="hf", code=2)
         self.assertIn("one of the two must be tessera", told)
         self.write("odd/config.json", '{"model_type": "mamba"}')
-        self.assertIn("model_type mamba is not built", self.convert("odd", "out", code=2))
+        self.assertIn("model_type mamba is not supported", self.convert("odd", "out", code=2))
         self.assertIn("generate: give one of", self.tessera("generate", code=2))
         self.assertFalse((self.folder / "out").exists())
 

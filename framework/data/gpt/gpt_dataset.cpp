@@ -15,8 +15,8 @@ GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, Request reques
   const auto& o = request_.options;
   if (!request_.eod && (o.reset_position_ids || o.reset_attention_mask || o.eod_mask_loss))
     throw ConfigError(
-        "reset_position_ids, reset_attention_mask and eod_mask_loss need to know the token that ends a document; "
-        "choose a tokenizer_type");
+        "reset_position_ids, reset_attention_mask and eod_mask_loss require an end-of-document token, and there is no "
+        "tokenizer; choose a tokenizer_type");
 }
 
 // How many tokens came, and the one after them when there was no more room.

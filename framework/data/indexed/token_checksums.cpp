@@ -80,7 +80,7 @@ std::optional<TokenChecksums> TokenChecksums::open(const std::string& prefix, st
   TokenChecksums sums(prefix, std::move(file), header.data_bytes);
   const auto expected = sizeof header + 4 * (static_cast<std::size_t>(sums.chunks()) + 1);
   if (bytes.size() != expected || number_at(bytes, expected - 4) != crc32c(bytes.first(expected - 4)))
-    throw ConfigError(text(name, ": is damaged: its own checksum is another", advice));
+    throw ConfigError(text(name, ": is damaged: its size or checksum does not match its content", advice));
   if (header.data_bytes != data_bytes)
     throw ConfigError(
         text(prefix, ".bin: has ", data_bytes, " bytes, but ", name, " has checksums of ", header.data_bytes, advice));

@@ -79,9 +79,10 @@ InstructionDataset::InstructionDataset(std::shared_ptr<const InstructionFiles> f
     : files_(std::move(files)), request_(std::move(request)) {
   const auto& r = request_.rules;
   if (r.neat_pack && !r.reset_attention_mask)
-    throw ConfigError("neat_pack numbers the parts of a sample; it needs reset_attention_mask: true");
+    throw ConfigError("neat_pack is given without reset_attention_mask; give reset_attention_mask: true");
   if (r.reset_attention_mask && !r.neat_pack && !request_.eod)
-    throw ConfigError("reset_attention_mask needs to know the token that ends a document; choose a tokenizer_type");
+    throw ConfigError(
+        "reset_attention_mask requires an end-of-document token, and there is no tokenizer; choose a tokenizer_type");
 }
 
 void InstructionDataset::read(std::int64_t index, const SampleView& out) const {

@@ -17,11 +17,11 @@ int digit(char c) {
 }  // namespace
 
 std::string from_base64(std::string_view base64, const std::string& name) {
-  const auto refuse = [&](std::size_t at) {
-    throw ConfigError(text(name, ": no base 64 text: ", base64.size(), " characters, wrong at character ", at + 1,
+  const auto refuse = [&](const std::string& what) {
+    throw ConfigError(text(name, ": is not valid base64: ", what,
                            "; expected A-Z, a-z, 0-9, + and / in groups of four, the last one padded with ="));
   };
-  if (base64.size() % 4 != 0) refuse(base64.size() - base64.size() % 4);
+  if (base64.size() % 4 != 0) refuse(text("its length ", base64.size(), " is not a multiple of 4"));
   std::string bytes;
   bytes.reserve(base64.size() / 4 * 3);
   for (std::size_t at = 0; at < base64.size(); at += 4) {
@@ -30,7 +30,7 @@ std::string from_base64(std::string_view base64, const std::string& name) {
     std::uint32_t group = 0;
     for (std::size_t i = 0; i < 4; ++i) {
       const auto value = i < 4 - padding ? digit(base64[at + i]) : 0;
-      if (value < 0) refuse(at + i);
+      if (value < 0) refuse(text("character ", at + i + 1, " of ", base64.size(), " is not allowed there"));
       group = (group << 6U) | static_cast<std::uint32_t>(value);
     }
     for (std::size_t i = 0; i < 3 - padding; ++i) bytes += static_cast<char>((group >> (16 - 8 * i)) & 0xFFU);

@@ -91,7 +91,7 @@ SentencePieceModel::SentencePieceModel(const std::string& file) : file_(file) {
   auto library = std::make_unique<Library>();
   const auto status = library->processor.LoadFromSerializedProto(content);
   if (!status.ok() || library->processor.GetPieceSize() == 0)
-    throw ConfigError(text(file, ": is no SentencePiece model, or a damaged one",
+    throw ConfigError(text(file, ": is not a SentencePiece model, or is damaged",
                            status.ok() ? "" : text(" (", status.error_message(), ")"),
                            "; give the .model file that spm_train wrote, or copy it again"));
   library_ = std::move(library);

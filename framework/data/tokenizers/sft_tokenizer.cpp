@@ -35,6 +35,10 @@ constexpr NamedFormat formats[] = {
     {"identity", "<unk>", 0, "{% for m in messages %}{{ m.content }}{% endfor %}"},
 };
 
+constexpr const char* without_turns =
+    "choose sft_tokenizer_prompt_format default with a chat_template, or give sft_answers_only: false to compute the "
+    "loss on all tokens";
+
 std::string in_lower_case(std::string word) {
   std::transform(word.begin(), word.end(), word.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
@@ -164,7 +168,10 @@ void SftTokenizer::mask_turns(const Json& conversation, const Ids& tokens, std::
     const auto own = render(Json::array({message}));
     const auto end = std::min(at + own.size(), tokens.size());
     if (end - at != own.size() || !all_close(std::span(tokens).subspan(at, end - at), own))
-      throw ConfigError(text("message ", turn + 1, ": its tokens alone differ from its tokens in the conversation"));
+      throw ConfigError(text("message ", turn + 1,
+                             ": rendered alone it has other tokens than in the conversation, so the tokens of answers "
+                             "cannot be told apart; ",
+                             without_turns));
     const auto masked = role == "assistant" ? std::min(answer_prefix_, own.size()) : own.size();
     // An answer's prefix is masked also where it is longer than the answer.
     const auto last = role == "assistant" ? std::min(at + answer_prefix_, targets.size()) : at + masked;
@@ -172,7 +179,9 @@ void SftTokenizer::mask_turns(const Json& conversation, const Ids& tokens, std::
               ignored);
     at = end;
   }
-  if (at != tokens.size()) throw ConfigError("the tokens of its messages are fewer than those of the conversation");
+  if (at != tokens.size())
+    throw ConfigError(text("the conversation has ", tokens.size(), " tokens, but its messages rendered alone have ", at,
+                           ", so the tokens of answers cannot be told apart; ", without_turns));
 }
 
 void SftTokenizer::mask_prompts(const Json& conversation, const Ids& tokens, const std::string& all,

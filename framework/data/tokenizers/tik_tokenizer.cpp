@@ -95,7 +95,7 @@ void read_ranks(const std::string& file, std::size_t most, RankedBytes& ranks) {
     if (!entry.is_object() || entry.size() != 3 || !entry.contains("rank") || !entry.contains("token_str") ||
         !entry.contains("token_bytes") || !entry["token_bytes"].is_string())
       throw ConfigError(text(where, " is ", entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
-                             "; expected an object with rank, token_bytes (base 64) and token_str alone"));
+                             "; expected an object with rank, token_bytes (base64) and token_str alone"));
     if (entry["rank"] != i)
       throw ConfigError(text(where, " has the rank ", entry["rank"].dump(), "; expected ", i,
                              ": entries stand in the order of their ranks"));

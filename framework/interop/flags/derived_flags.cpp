@@ -61,8 +61,9 @@ Settings first_dense_layers(const Said& said) {
   const auto layers = said.number(m + "num_layers", "give --num-layers");
   const auto every = said.number(e + "moe_layer_freq", 1);
   if (every == 0 || dense >= layers)
-    throw ConfigError(text("the first ", dense, " of ", layers, " layers, and of the others every ", every,
-                           "-th, leave no layer with experts; give fewer"));
+    throw ConfigError(text("--first-k-dense-replace ", dense, " and --moe-layer-freq ", every,
+                           " leave no layer with experts among ", layers,
+                           "; give a --first-k-dense-replace below --num-layers, and a --moe-layer-freq other than 0"));
   std::string list = "[";
   for (std::int64_t i = 0; i < layers; ++i) list += text(i > 0 ? ", " : "", i >= dense && i % every == 0 ? 1 : 0);
   return {{e + "moe_layer_freq", list + "]"}};

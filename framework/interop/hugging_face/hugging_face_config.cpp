@@ -42,7 +42,7 @@ options::Value hugging_face_table(const options::Mappings& mappings, const std::
   if (std::find(families.begin(), families.end(), family) == families.end()) {
     std::string known;
     for (const auto& one : families) known += (known.empty() ? "" : ", ") + one;
-    throw ConfigError(text("model_type ", family, " is not built; have ", known));
+    throw ConfigError(text("model_type ", family, " is not supported; supported are ", known));
   }
   return table_of(mappings, "models/" + family + ".yaml");
 }

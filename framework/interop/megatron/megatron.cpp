@@ -79,7 +79,8 @@ fs::path megatron_iteration_folder(const fs::path& folder) {
   if (!ranks_in(folder).empty()) return folder;
   if (!fs::exists(folder / tracker))
     throw ConfigError(
-        text(folder.string(), ": holds no ", tracker, " and no mp_rank_00: no checkpoint of Megatron-LM"));
+        text(folder.string(), ": is not a Megatron-LM checkpoint: it has neither ", tracker,
+             " nor a folder mp_rank_*; give the folder of Megatron-LM's --save, or one of its iter_* folders"));
   const auto words = trimmed(read_file(folder / tracker));
   if (words == "release") return folder / words;
   const bool counts = !words.empty() && words.size() < 12 &&

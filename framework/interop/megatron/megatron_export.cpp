@@ -251,7 +251,7 @@ std::vector<options::Finding> MegatronFormat::refusals(const checkpoint::SavedRu
                    .rule = "not built"});
   if (run.has_noop_layers)
     all.push_back({.option = "parallel_config.noop_layers",
-                   .message = "Megatron-LM's checkpoints (ckpt_format torch) have no layers that do nothing",
+                   .message = "Megatron-LM's checkpoint format (ckpt_format torch) has no no-op layers",
                    .advice = "leave noop_layers or ckpt_format out",
                    .rule = "noop layers"});
   return all;

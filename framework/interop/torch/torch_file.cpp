@@ -50,7 +50,10 @@ std::vector<std::int64_t> counts(const PickleNode& node, const std::string& spea
   if (node.kind != Kind::tuple) throw ConfigError(text(speaker, ": its shape is not a tuple"));
   for (const auto* item : node.items) {
     if (item->kind != Kind::integer || item->integer < 0)
-      throw ConfigError(text(speaker, ": its shape or strides are no counts"));
+      throw ConfigError(text(speaker, ": its shape or strides have ",
+                             item->kind == Kind::integer ? text("the entry ", item->integer)
+                                                         : std::string("an entry that is not an integer"),
+                             "; expected integers of at least 0; the file is damaged"));
     out.push_back(item->integer);
   }
   return out;

@@ -75,9 +75,11 @@ TEST_F(HuggingFaceTest, WhatThisProgramHasNothingForIsRefusedByName) {
     return config_story(of, change);
   };
   EXPECT_NE(refused("llama", [](Json& c) { c["model_type"] = "mamba"; })
-                .find("model_type mamba is not built; have deepseek_v2, deepseek_v3, gemma, gpt2, gpt_neox, llama"),
+                .find("model_type mamba is not supported; supported are deepseek_v2, deepseek_v3, gemma, gpt2, "
+                      "gpt_neox, llama"),
             std::string::npos);
-  EXPECT_NE(refused("llama", [](Json& c) { c["model_type"] = "common"; }).find("is not built"), std::string::npos);
+  EXPECT_NE(refused("llama", [](Json& c) { c["model_type"] = "common"; }).find("model_type common is not supported"),
+            std::string::npos);
   EXPECT_NE(refused("llama", [](Json& c) { c["clever_new_thing"] = 3; }).find("clever_new_thing is 3: no row"),
             std::string::npos);
   EXPECT_EQ(refused("llama", [](Json& c) { c["clever_new_thing"] = nullptr; }), "no error");
