@@ -17,9 +17,9 @@ std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, un
 /// The division of c into tasks: at least `enough_tasks` if the extents allow it, so that a few threads finish at about
 /// the same time. A task with few rows is expensive because b is packed again for each block of rows; a task with
 /// few columns reads strips of a more often, which costs less, and least if the strips are packed. So columns are
-/// divided first. If that gives few tasks of unequal width (128 columns: 96 and 32), rows are divided instead: packing b
-/// for 32 rows costs a fifth of multiplying it with them, less than a thread that waits (64 x 128 x 512 on two threads of
-/// a Zen 4: 137 to 188 GFLOP/s).
+/// divided first. If that gives few tasks of unequal width (128 columns: 96 and 32), rows are divided instead: packing
+/// b for 32 rows takes a fifth of the time of multiplying it with them, so less than one thread would wait (64 x 128 x
+/// 512 on two threads of a Zen 4: 137 to 188 GFLOP/s).
 TaskGrid grid_of_tiles(const TileKernels& t, const MatrixProduct& p, std::int64_t enough_tasks) {
   constexpr std::int64_t few_rows = 384, many_rows = 1024;
   TaskGrid grid{};
