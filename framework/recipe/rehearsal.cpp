@@ -123,31 +123,44 @@ class Rehearsal {
       pipeline.evaluate(batches, std::min(run.eval_iters * layout_.shape.micro_batches, most_in_evaluation()));
     return {.activations = static_cast<std::int64_t>(pipeline.arena().high_water()),
             .workspace = static_cast<std::int64_t>(kernels::workspace_bytes()),
-            .messages = static_cast<std::int64_t>(groups_.foreseen_message_bytes)};
+            .messages = static_cast<std::int64_t>(groups_.foreseen_message_bytes),
+            .exact = rehearses_whole_step()};
   }
 
  private:
   std::int64_t group() const { return layout_.shape.group > 0 ? layout_.shape.group : layout_.shape.stages; }
 
-  /// One stage starts each micro-batch with an empty arena. The schedule of several repeats itself behind its warm-up,
-  /// so that more micro-batches need no more memory.
+  /// Layers of the stage.
+  double layers() const {
+    double layers = 0;
+    for (const auto& chunk : layout_.plan.stage(stage_)) layers += static_cast<double>(chunk.layers);
+    return layers;
+  }
+  /// Number of micro-batches that are rehearsed. One stage starts each with an empty arena. 1F1B repeats itself behind
+  /// its warm-up, so that more micro-batches need no more memory. An interleaved schedule releases activations in
+  /// another order than it allocates them: the gaps in the arena differ from period to period, and the peak can still
+  /// grow after a hundred micro-batches. So all of them are rehearsed, as long as that takes about a second.
   std::int64_t micro_batches() const {
     const auto& shape = layout_.shape;
     if (shape.stages == 1) return 1;
-    constexpr std::int64_t most = 64, periods = 4;
+    constexpr std::int64_t enough = 64, periods = 4;
+    constexpr double passes_in_time = 2e4;
+    const auto in_time = shape.chunks == 1 ? 0.0 : passes_in_time / (2 * std::max(layers(), 1.0));
+    const auto most = std::max(enough, static_cast<std::int64_t>(in_time));
     return std::min(shape.micro_batches, std::max(most / group(), periods) * group());
+  }
+  bool rehearses_whole_step() const {
+    return layout_.shape.chunks == 1 || micro_batches() == layout_.shape.micro_batches;
   }
   /// The time grows with the passes of layers, and with the square of those whose activations are there at once.
   void check_size() const {
     constexpr double most_passes = 2e5, most_at_once = 2e3;
     const auto& shape = layout_.shape;
-    double layers = 0;
-    for (const auto& chunk : layout_.plan.stage(stage_)) layers += static_cast<double>(chunk.layers);
-    const auto passes = 2 * layers * static_cast<double>(micro_batches());
-    const auto at_once = layers * std::min(static_cast<double>(micro_batches()),
-                                           static_cast<double>(shape.chunks == 1 ? shape.stages : 2 * group()));
+    const auto passes = 2 * layers() * static_cast<double>(micro_batches());
+    const auto at_once = layers() * std::min(static_cast<double>(micro_batches()),
+                                             static_cast<double>(shape.chunks == 1 ? shape.stages : 2 * group()));
     if (passes > most_passes || at_once > most_at_once)
-      throw Error(text("activations are not foreseen for the ", layers, " layers of a stage with ", micro_batches(),
+      throw Error(text("activations are not foreseen for the ", layers(), " layers of a stage with ", micro_batches(),
                        " micro-batches"));
   }
   /// Runs until the maximum number of outputs is being sent to the next stage.

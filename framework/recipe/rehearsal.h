@@ -14,7 +14,8 @@ struct RehearsedPeak {
   std::int64_t activations = 0, workspace = 0;
   std::int64_t messages = 0;  ///< message buffers, if all ranks are on one host
   /// Whether a run takes exactly this. False if the micro-batch has too many tokens to rehearse: then `activations` and
-  /// `workspace` are extrapolated from smaller micro-batches.
+  /// `workspace` are extrapolated from smaller micro-batches. False also if an interleaved schedule has too many
+  /// micro-batches: then they are those of its first ones, and the run may need more.
   bool exact = true;
 };
 

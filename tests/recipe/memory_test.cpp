@@ -157,6 +157,42 @@ TEST_F(Memory, IsThatOfAStepToTheByte) {
   }
 }
 
+/// 1F1B is rehearsed up to 64 micro-batches. Each number up to there is rehearsed whole: from two groups of
+/// micro-batches on, more of them need no more memory.
+TEST_F(Memory, OfAPipelineDoesNotGrowBehindItsWarmUp) {
+  for (const int stages : {2, 3, 4}) {
+    const auto activations = [&](std::int64_t micro_batches) {
+      const auto recipe = read(
+          "", {text("model_config.num_layers=", stages), text("parallel_config.pipeline_model_parallel_size=", stages),
+               text("dataset_config.micro_batch_num=", micro_batches)});
+      std::vector<std::int64_t> by_stage;
+      for (int stage = 0; stage < stages; ++stage)
+        by_stage.push_back(part(memory_of_stage(recipe, layout_figures(recipe, stages), stage), "activations"));
+      return by_stage;
+    };
+    const auto expected = activations(2 * stages);
+    EXPECT_LT(activations(1), expected);  // the figures do depend on the schedule
+    for (const int micro_batches : {2 * stages + 1, 5 * stages, 64, 200})
+      EXPECT_EQ(activations(micro_batches), expected) << stages << " stages, " << micro_batches << " micro-batches";
+  }
+}
+
+/// The peak of an interleaved schedule grows slowly with the micro-batches, so all of them are rehearsed; with too many
+/// the figure is a lower bound, and says so.
+TEST_F(Memory, OfAnInterleavedPipelineIsThatOfAllMicroBatches) {
+  const auto need = [&](std::int64_t micro_batches) {
+    const auto recipe = read("", {"model_config.num_layers=4", "parallel_config.pipeline_model_parallel_size=2",
+                                  "parallel_config.virtual_pipeline_model_parallel_size=2",
+                                  text("dataset_config.micro_batch_num=", micro_batches)});
+    return memory_of_stage(recipe, layout_figures(recipe, 2), 1);
+  };
+  const auto few = need(64), many = need(256), too_many = need(20000);
+  EXPECT_LT(part(few, "activations"), part(many, "activations"));
+  EXPECT_LE(part(many, "activations"), part(too_many, "activations"));
+  EXPECT_TRUE(few.complete && many.complete);
+  EXPECT_FALSE(too_many.complete);
+}
+
 /// A rank alone has all experts: the number of rows does not depend on the choices, unless some are dropped.
 TEST_F(Memory, OfExpertsOnOneRankIsThatOfAStepToo) {
   const std::string experts = "num_experts: 4, add_bias_linear: false, normalization: RMSNorm, hidden_act: swiglu";
