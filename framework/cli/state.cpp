@@ -62,10 +62,10 @@ worker::JobOnHost ended_job(const std::string& id) {
   for (const auto& job : jobs) {
     known += text(known.empty() ? "" : ", ", job.record.id);
     if (job.record.id != id) continue;
-    if (job.lives())
-      throw ConfigError(text("job ", id, runs(job) ? " is still " : " has not ended: ", life_of(job),
-                             runs(job) ? "; stop it first" : "; give this command again later"));
-    return job;
+    if (!job.lives()) return job;
+    const bool running = runs(job);
+    throw ConfigError(text("job ", id, running ? " is still " : " has not ended: ", life_of(job),
+                           running ? "; stop it first" : "; give this command again later"));
   }
   throw ConfigError(
       text("no job '", id, "' on this host; ", known.empty() ? "there are no jobs" : "the jobs are ", known));

@@ -104,8 +104,10 @@ void describe_latent_attention(options::Schema<O>& s) {
       .above(0)
       .at_most(options::most_factor)
       .matters_when(has_rope_type, no_rope_type);
-  s.option("mscale", &O::mscale,
-           "Coefficient m of yarn in MLA: scores are multiplied by (0.1 m ln(`rotary_scaling_factor`) + 1)^2.")
+  s.option(
+       "mscale", &O::mscale,
+       "Coefficient c of yarn in MLA: with m = 0.1 c ln(`rotary_scaling_factor`) + 1, rotary dimensions are multiplied "
+       "by m and scores by m^2.")
       .at_least(0)
       .at_most(options::most_factor)
       .matters_when(has_rope_type, no_rope_type);

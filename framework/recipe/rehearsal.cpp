@@ -132,9 +132,9 @@ class Rehearsal {
 
   /// Layers of the stage.
   double layers() const {
-    double layers = 0;
-    for (const auto& chunk : layout_.plan.stage(stage_)) layers += static_cast<double>(chunk.layers);
-    return layers;
+    double sum = 0;
+    for (const auto& chunk : layout_.plan.stage(stage_)) sum += static_cast<double>(chunk.layers);
+    return sum;
   }
   /// Number of micro-batches that are rehearsed. One stage starts each with an empty arena. 1F1B repeats itself behind
   /// its warm-up, so that more micro-batches need no more memory. An interleaved schedule releases activations in
