@@ -5,8 +5,8 @@
 #include "framework/data/tokenizers/bert_words.h"
 #include "framework/data/tokenizers/tokenizer.h"
 #include "framework/data/tokenizers/word_cache.h"
-#include "framework/data/unicode/utf8.h"
 #include "framework/options/limits.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -100,7 +100,7 @@ class BertWordPiece final : public Tokenizer {
   }
   std::string piece(std::int32_t id) const override {
     const auto* token = pieces_.token(id);
-    return token == nullptr ? std::string(replacement_character) : *token;
+    return token == nullptr ? std::string(unicode::replacement_character) : *token;
   }
   std::unique_ptr<Decoder> decoder() const override { return std::make_unique<BertDecoder>(*this); }
   std::vector<SourceFile> files() const override { return {{"vocab_file", options_.vocab_file}}; }

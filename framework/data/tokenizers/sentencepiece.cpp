@@ -6,8 +6,8 @@
 
 #include "framework/data/tokenizers/sentencepiece_model.h"
 #include "framework/data/tokenizers/tokenizer.h"
-#include "framework/data/unicode/utf8.h"
 #include "framework/options/limits.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -55,7 +55,7 @@ class Base : public Tokenizer {
   std::int64_t vocab_size() const override { return model_.pieces(); }
   std::int32_t eod() const override { return model_.eos(); }
   std::string piece(std::int32_t id) const override {
-    return id < 0 || id >= model_.pieces() ? std::string(replacement_character) : model_.bytes(id);
+    return id < 0 || id >= model_.pieces() ? std::string(unicode::replacement_character) : model_.bytes(id);
   }
   std::unique_ptr<Decoder> decoder() const override { return model_.decoder(); }
   std::optional<std::int32_t> token_id(std::string_view token) const override {

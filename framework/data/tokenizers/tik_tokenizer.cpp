@@ -13,9 +13,9 @@
 #include "framework/data/tokenizers/tiktoken_words.h"
 #include "framework/data/tokenizers/tokenizer.h"
 #include "framework/data/tokenizers/word_cache.h"
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/utf8.h"
 #include "framework/options/limits.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 
@@ -180,7 +180,7 @@ class TikTokenizer final : public Tokenizer {
              {"special_tokens", names}}};
   }
   std::string piece(std::int32_t id) const override {
-    if (id < 0 || id >= vocab_size()) return std::string(replacement_character);
+    if (id < 0 || id >= vocab_size()) return std::string(unicode::replacement_character);
     const auto at = static_cast<std::size_t>(id);
     return at < special_.size() ? special_[at] : ranks_.token(at - special_.size());
   }

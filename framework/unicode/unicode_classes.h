@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/data/unicode/unicode_code_points.h"
+#include "framework/unicode/unicode_code_points.h"
 
-namespace tessera::data {
+namespace tessera::unicode {
 
 /// The character classes of GPT-2's pre-tokenizer: \p{L}, \p{N}, \s and all others.
 enum class UnicodeClass : std::uint8_t { other, letter, number, space };
@@ -63,4 +63,4 @@ inline std::size_t next_piece(const UnicodeClasses& classes, std::string_view te
   return detail::next_piece_of_any_kind(classes, text, at);
 }
 
-}  // namespace tessera::data
+}  // namespace tessera::unicode

@@ -1,11 +1,11 @@
-#include "framework/data/tokenizers/hugging_face/characters.h"
+#include "framework/unicode/characters.h"
 
 #include <string>
 #include <utility>
 
-#include "framework/data/unicode/unicode_code_points.h"
+#include "framework/unicode/unicode_code_points.h"
 
-namespace tessera::data::hugging_face {
+namespace tessera::unicode {
 namespace {
 
 CodeSet set_of(unicode::Property which) {
@@ -90,4 +90,4 @@ const CodeSet& word_characters() {
   return set;
 }
 
-}  // namespace tessera::data::hugging_face
+}  // namespace tessera::unicode
