@@ -207,6 +207,7 @@ void describe_rope_scaling(options::Schema<O>& s) {
 void describe_attention(options::Schema<O>& s) {
   s.option("window_size", &O::window_size,
            "Attention window in tokens, [left, right]: left -1 is unlimited, right is 0 for causal attention.")
+      .replaces({"sliding_window"})
       .at_least(-1)
       .at_most(most_window)
       .alias("fa_config.pre_tokens", 0)
@@ -223,6 +224,7 @@ void describe_attention(options::Schema<O>& s) {
           },
           "give how many tokens to the right, 0 for causal attention");
   s.option("sliding_window", &O::sliding_window, "Attention window including the token itself, in tokens.")
+      .replaces({"window_size"})
       .at_least(1)
       .at_most(most_window)
       .unit("tokens")
@@ -345,9 +347,11 @@ void describe_feed_forward(options::Schema<O>& s) {
   s.option("hidden_act", &O::hidden_act,
            "Activation function of the feed-forward network. gelu: tanh approximation; gelu_erf: exact; words that "
            "contain glu, such as swiglu: gated.")
+      .replaces({"swiglu"})
       .alias("squared_relu", {{"true", "squared_relu"}, {"false", ""}})
       .matters_when([](const O& o) { return !o.swiglu.value_or(false); }, "`swiglu` is true");
   s.option("swiglu", &O::swiglu, "Same as `hidden_act: swiglu`.")
+      .replaces({"hidden_act"})
       .otherwise([](const O& o) { return o.feed_forward() == nn::FeedForwardKind::swiglu; },
                  "whether `hidden_act` is swiglu")
       .must(

@@ -46,9 +46,11 @@ void describe(options::Schema<PrecisionOptions>& s) {
       .alias("embedding_dtype");
   s.option("residual_connection_dtype", &O::residual_connection_dtype,
            "Data type of the residual connection between layers.")
+      .replaces({"fp32_residual_connection"})
       .no_flag("only recipes of MindSpeed-Core-MS have it");
   s.option("fp32_residual_connection", &O::fp32_residual_connection,
            "Keep the residual connection in fp32; same as `residual_connection_dtype: float32`.")
+      .replaces({"residual_connection_dtype"})
       .must(
           "one residual type",
           [](const O& o) {

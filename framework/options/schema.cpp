@@ -72,6 +72,7 @@ OptionFacts AnySchema::known(const Entry& entry, const std::string& map) const {
   if (map.empty()) return facts;
   facts.name = map + "." + facts.name;
   for (auto& alias : facts.aliases) alias.name = map + "." + alias.name;
+  for (auto& other : facts.replaces) other = map + "." + other;
   return facts;
 }
 
@@ -82,6 +83,7 @@ std::vector<OptionFacts> AnySchema::facts(const std::string& map) const {
 }
 
 void AnySchema::read(Group& group, const std::string& map, void* out) const {
+  for (const auto& entry : entries_) group.replace_others(known(entry, map));
   for (const auto& entry : entries_) {
     const auto facts = known(entry, map);
     const auto given = group.take(facts);

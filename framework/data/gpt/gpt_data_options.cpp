@@ -90,6 +90,7 @@ void describe(options::Schema<GptDataOptions>& s) {
   s.option("data_path", &O::data_path,
            "Prefixes of .bin and .idx files: one, several that are blended, or pairs of a weight and a prefix; `split` "
            "divides them into train, valid and test.")
+      .replaces({"train_data_path", "valid_data_path", "test_data_path", "data_args_path", "per_split_data_args_path"})
       .must(
           "DAT2", [](const O& o) { return !is_split_apart(o) || (o.data_path.empty() && !o.data_args_path); },
           [](const O&) {
@@ -107,6 +108,7 @@ void describe(options::Schema<GptDataOptions>& s) {
           },
           "leave split out", {"train_data_path", "valid_data_path", "test_data_path", "per_split_data_args_path"});
   s.option("train_data_path", &O::train_data_path, "Training data, instead of `data_path`: prefixes or a blend.")
+      .replaces({"data_path", "data_args_path", "per_split_data_args_path", "split"})
       .must("DAT4", [](const O& o) { return broken_blend(o.train_data_path.parts, "train_data_path"); });
   s.option("valid_data_path", &O::valid_data_path, "Validation data: prefixes or a blend.")
       .must("DAT4", [](const O& o) { return broken_validation(o); }, {"multiple_validation_sets"});
@@ -115,6 +117,7 @@ void describe(options::Schema<GptDataOptions>& s) {
   });
   s.option("data_args_path", &O::data_args_path,
            "Text file with the words of `data_path`, separated by white space, for long blends.")
+      .replaces({"data_path", "train_data_path", "valid_data_path", "test_data_path", "per_split_data_args_path"})
       .must(
           "DAT2", [](const O& o) { return o.data_path.empty() || !o.data_args_path; },
           [](const O&) { return "data_args_path and data_path are mutually exclusive"; }, "give one of them",
@@ -122,6 +125,7 @@ void describe(options::Schema<GptDataOptions>& s) {
   s.option("per_split_data_args_path", &O::per_split_data_args_path,
            "JSON file with the keys train, valid and test: the words of `train_data_path`, `valid_data_path` and "
            "`test_data_path`, as lists or texts.")
+      .replaces({"data_path", "data_args_path", "train_data_path", "valid_data_path", "test_data_path", "split"})
       .must(
           "DAT2", [](const O& o) { return !has_own_paths(o) || !o.per_split_data_args_path; },
           [](const O&) {
