@@ -49,6 +49,7 @@ void AnySchema::Entry::otherwise(const char* words, Value (*value)(const void*))
 AnySchema::Entry& AnySchema::add(std::string name, const ValueType& type, std::size_t offset, std::string doc,
                                  const char* file) {
   entries_.push_back({facts_of(std::move(name), type, member(defaults_, offset), std::move(doc), file), &type, offset});
+  entries_.back().facts.change = change_;
   return entries_.back();
 }
 

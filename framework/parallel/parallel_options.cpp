@@ -274,6 +274,7 @@ std::string ContextExchanges::Option::json_schema() {
 
 void describe(options::Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
+  s.when_changed(options::Change::silent);
   s.option("tensor_model_parallel_size", &O::tensor_model_parallel_size,
            "Tensor-parallel size: number of ranks that share each layer.")
       .at_least(1)

@@ -17,8 +17,10 @@ struct BertOptions {
 };
 
 void describe(options::Schema<BertOptions>& s) {
+  s.when_changed(options::Change::weights);
   s.option("vocab_file", &BertOptions::vocab_file,
-           "Path of vocab.txt: one token on each line, in the order of the ids.");
+           "Path of vocab.txt: one token on each line, in the order of the ids.")
+      .when_changed(options::Change::file);
   s.option("vocab_extra_ids", &BertOptions::vocab_extra_ids,
            "Number of further tokens <extra_id_0>, <extra_id_1>, ... behind the vocabulary, for span masking.")
       .at_least(0)

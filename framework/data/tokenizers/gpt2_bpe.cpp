@@ -18,10 +18,12 @@ struct Gpt2BpeOptions {
 };
 
 void describe(options::Schema<Gpt2BpeOptions>& s) {
+  s.when_changed(options::Change::file);
   s.option("vocab_file", &Gpt2BpeOptions::vocab_file, "Path of vocab.json: all tokens and their ids.");
   s.option("merge_file", &Gpt2BpeOptions::merge_file, "Path of merges.txt: the byte-pair merges in order.");
   s.option("vocab_size", &Gpt2BpeOptions::vocab_size,
            "Ignored with GPT2BPETokenizer, as in Megatron-LM: `vocab_file` determines the vocabulary size.")
+      .when_changed(options::Change::silent)
       .at_least(1)
       .at_most(options::most_tokens_known);
 }

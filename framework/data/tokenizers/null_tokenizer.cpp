@@ -15,6 +15,7 @@ struct NullOptions {
 };
 
 void describe(options::Schema<NullOptions>& s) {
+  s.when_changed(options::Change::weights);
   s.option("vocab_size", &NullOptions::vocab_size, "Number of token ids; this id itself is the end-of-document token.")
       .above(0)
       .at_most(options::most_tokens_known);

@@ -20,7 +20,8 @@ struct SentencePieceOptions {
 };
 
 void describe(options::Schema<SentencePieceOptions>& s) {
-  s.option("tokenizer_model", &SentencePieceOptions::tokenizer_model, about_model);
+  s.when_changed(options::Change::weights);
+  s.option("tokenizer_model", &SentencePieceOptions::tokenizer_model, about_model).when_changed(options::Change::file);
   s.option("vocab_extra_ids", &SentencePieceOptions::vocab_extra_ids,
            "Number of special tokens <extra_id_0>, <extra_id_1>, ... that are added to the vocabulary.")
       .at_least(0)
@@ -34,7 +35,9 @@ struct PlainSentencePieceOptions {
 };
 
 void describe(options::Schema<PlainSentencePieceOptions>& s) {
-  s.option("tokenizer_model", &PlainSentencePieceOptions::tokenizer_model, about_model);
+  s.when_changed(options::Change::silent);
+  s.option("tokenizer_model", &PlainSentencePieceOptions::tokenizer_model, about_model)
+      .when_changed(options::Change::file);
   s.option("vocab_extra_ids", &PlainSentencePieceOptions::vocab_extra_ids,
            "Ignored with GPTSentencePieceTokenizer and Llama2Tokenizer, as in Megatron-LM: the model determines the "
            "vocabulary.")

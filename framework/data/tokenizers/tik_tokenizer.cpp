@@ -34,8 +34,10 @@ struct TikOptions {
 };
 
 void describe(options::Schema<TikOptions>& s) {
+  s.when_changed(options::Change::weights);
   s.option("tokenizer_model", &TikOptions::tokenizer_model,
-           "Path of the vocabulary (.json): a list of {rank, token_bytes, token_str}, in the order of the ranks.");
+           "Path of the vocabulary (.json): a list of {rank, token_bytes, token_str}, in the order of the ranks.")
+      .when_changed(options::Change::file);
   s.option("tiktoken_pattern", &TikOptions::tiktoken_pattern,
            "Regular expression that cuts text into words: v1 or v2 of Megatron-LM. Required with TikTokenizer.");
   s.option("vocab_size", &TikOptions::vocab_size,
