@@ -14,11 +14,9 @@ void describe(options::Schema<BatchOptions>& s) {
       .alias("micro_batch_size")
       .unit("samples");
   s.option("micro_batch_num", &O::micro_batch_num, "Number of micro-batches per step (gradient accumulation).")
-      .replaces({"global_batch_size"})
       .above(0)
       .at_most(1048576);
   s.option("global_batch_size", &O::global_batch_size, "Global batch size, in samples.")
-      .replaces({"micro_batch_num"})
       .above(0)
       .at_most(options::most_step_samples)
       .unit("samples");

@@ -357,11 +357,9 @@ void describe_feed_forward(options::Schema<O>& s) {
   s.option("hidden_act", &O::hidden_act,
            "Activation function of the feed-forward network. gelu: tanh approximation; gelu_erf: exact; words that "
            "contain glu, such as swiglu: gated.")
-      .replaces({"swiglu"})
       .alias("squared_relu", {{"true", "squared_relu"}, {"false", ""}})
       .matters_when([](const O& o) { return !o.swiglu.value_or(false); }, "`swiglu` is true");
   s.option("swiglu", &O::swiglu, "Same as `hidden_act: swiglu`.")
-      .replaces({"hidden_act"})
       .otherwise([](const O& o) { return o.feed_forward() == nn::FeedForwardKind::swiglu; },
                  "whether `hidden_act` is swiglu")
       .must(

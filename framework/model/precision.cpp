@@ -52,7 +52,6 @@ void describe(options::Schema<PrecisionOptions>& s) {
       .no_flag("only recipes of MindSpeed-Core-MS have it");
   s.option("fp32_residual_connection", &O::fp32_residual_connection,
            "Keep the residual connection in fp32; same as `residual_connection_dtype: float32`.")
-      .replaces({"residual_connection_dtype"})
       .must(
           "one residual type",
           [](const O& o) {
