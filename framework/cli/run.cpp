@@ -54,10 +54,10 @@ std::string with_lost_file(const std::string& message) {
   return text(message, "\n  after ", file, " was truncated while it was read, or its disk failed");
 }
 
-/// "tessera data preprocess"
+/// "data preprocess"
 std::string command_words(int argc, char** argv) {
-  std::string words = "tessera";
-  for (int i = 1; i < argc && argv[i][0] != '-' && i < 3; ++i) words += text(" ", argv[i]);
+  std::string words;
+  for (int i = 1; i < argc && argv[i][0] != '-' && i < 3; ++i) words += text(i > 1 ? " " : "", argv[i]);
   return words;
 }
 
