@@ -53,8 +53,8 @@ class File {
   int descriptor_ = -1;
 };
 
-/// The path that File::open or MappedFile opened last in this process, for the message that memory ran out. Empty: none.
-/// Thread-safe.
+/// The path that File::open or MappedFile opened last in this process, for the message that memory ran out; empty if
+/// there is none. Thread-safe.
 std::filesystem::path last_opened_file();
 
 /// A read-only memory mapping of a file. Opening is cheap for any size; pages are loaded when accessed. The file should

@@ -20,8 +20,9 @@ bool access_mapped(const Access& access) {
 }
 
 /// Registers memory that maps a file, so that reading a page that cannot be loaded does not end the process: that page
-/// and all behind it in this memory become zeros, and lost_pages() returns true. Whoever uses what was read asks first,
-/// and reports the loss; take_unreported_loss() is for losses that nobody asked about. Does not own the memory; to be destroyed before the memory is unmapped. Thread-safe.
+/// and all behind it in this memory become zeros, and lost_pages() returns true. Whoever uses what was read asks first
+/// and reports the loss; take_unreported_loss() is for losses that nobody asked about. Does not own the memory; to be
+/// destroyed before the memory is unmapped. Thread-safe.
 class GuardedMapping {
  public:
   /// Guards nothing.

@@ -67,8 +67,8 @@ GptIndex build_gpt_index(const TokenSource& source, const GptIndexRequest& reque
                          int threads = 1);
 
 /// Checks every entry of an index that was read from files: returns what differs from the index that build_gpt_index
-/// builds, up to the order of documents and samples; "" if nothing does. The arrays have the types and shapes of `plan`.
-/// Takes about as long as building the index without shuffling.
+/// builds, up to the order of documents and samples; "" if nothing does. The arrays must have the types and shapes of
+/// `plan`. Takes about as long as building the index without shuffling.
 std::string wrong_gpt_index(const IndexArray& documents, const IndexArray& starts, const IndexArray& shuffle,
                             const TokenSource& source, const GptIndexRequest& request, const GptIndexPlan& plan);
 

@@ -28,8 +28,8 @@ class InputStream {
 /// Opens an input; "-" is standard input. gzip, Zstandard and xz are detected by their first bytes, independent of the
 /// name. All members, frames and streams of a compressed input are read, as `gzip -dc`, `zstd -dc` and `xz -dc` read
 /// them: also skippable frames of Zstandard at any place (the seekable format, pzstd), padding between xz streams, and
-/// zeros between or behind gzip members. Other bytes behind them are an error. Throws ConfigError if the input cannot be opened, or its name ends in .gz, .zst or .xz and its content is
-/// something else.
+/// zeros between or behind gzip members. Other bytes behind them are an error. Throws ConfigError if the input cannot
+/// be opened, or its name ends in .gz, .zst or .xz and its content is something else.
 std::unique_ptr<InputStream> open_input(const std::string& name);
 
 /// Whether the file can be memory-mapped: it is a regular file without compression.
