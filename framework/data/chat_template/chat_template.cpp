@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/data/chat_template/chat_template_render.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 
@@ -23,7 +23,7 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name, const Chat
   auto parsed = std::make_unique<Parsed>();
   parsed->name = std::move(name);
   parsed->limits = limits;
-  if (const auto at = first_not_utf8(source); at != std::string_view::npos)
+  if (const auto at = unicode::first_not_utf8(source); at != std::string_view::npos)
     parsed->fail(text("line ", 1 + std::count(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
                       ": the chat template is not UTF-8"));
   try {

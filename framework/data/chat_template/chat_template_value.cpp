@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/data/preprocessing/python_json.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
 
@@ -315,7 +315,7 @@ TemplateValue from_json(const nlohmann::ordered_json& json) {
 
 std::vector<std::size_t> code_point_starts(std::string_view text) {
   std::vector<std::size_t> starts;
-  for (std::size_t at = 0; at < text.size(); at += utf8_step(text, at).length) starts.push_back(at);
+  for (std::size_t at = 0; at < text.size(); at += unicode::utf8_step(text, at).length) starts.push_back(at);
   starts.push_back(text.size());
   return starts;
 }
@@ -330,7 +330,7 @@ std::string strip(std::string_view text, bool left, bool right, const std::strin
   std::vector<char32_t> set;
   if (characters)
     for (std::size_t at = 0; at < characters->size();) {
-      const auto step = utf8_step(*characters, at);
+      const auto step = unicode::utf8_step(*characters, at);
       set.push_back(step.code);
       at += step.length;
     }
@@ -339,14 +339,14 @@ std::string strip(std::string_view text, bool left, bool right, const std::strin
   };
   std::size_t begin = 0, end = text.size();
   while (left && begin < end) {
-    const auto step = utf8_step(text, begin);
+    const auto step = unicode::utf8_step(text, begin);
     if (!goes(step.code)) break;
     begin += step.length;
   }
   while (right && end > begin) {
     auto last = end - 1;
     while (last > begin && (static_cast<unsigned char>(text[last]) & 0xC0U) == 0x80U) --last;
-    if (!goes(utf8_step(text, last).code)) break;
+    if (!goes(unicode::utf8_step(text, last).code)) break;
     end = last;
   }
   return std::string(text.substr(begin, end - begin));
@@ -356,7 +356,7 @@ std::vector<std::string> split_lines(std::string_view text) {
   std::vector<std::string> lines;
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
-    const auto step = utf8_step(text, at);
+    const auto step = unicode::utf8_step(text, at);
     const auto c = step.code;
     const bool ends = (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
     auto next = at + step.length;
