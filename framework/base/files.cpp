@@ -11,9 +11,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <set>
 #include <utility>
 
+#include "framework/base/memory_limit.h"
 #include "framework/base/system_call.h"
 
 namespace tessera {
@@ -23,6 +25,11 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const fs::path& path, const char* attempt, int reason = errno) {
   throw IoError(text(path.string(), ": ", attempt, ": ", std::strerror(reason)));
+}
+
+[[noreturn]] void refuse_lost(const fs::path& path) {
+  throw IoError(text(path.string(),
+                     ": cannot be read (SIGBUS); it was truncated after it was opened, or its disk or memory failed"));
 }
 
 int open_or_refuse(const fs::path& path, int flags, const char* attempt) {
@@ -41,9 +48,22 @@ std::uint64_t size_of_open(const fs::path& path, int descriptor) {
   return static_cast<std::uint64_t>(facts.st_size);
 }
 
+std::mutex last_opened_mutex;
+std::string last_opened;
+
 }  // namespace
 
-File File::open(const fs::path& path) { return {path, open_or_refuse(path, O_RDONLY, "cannot be opened")}; }
+fs::path last_opened_file() {
+  const std::lock_guard lock(last_opened_mutex);
+  return last_opened;
+}
+
+File File::open(const fs::path& path) {
+  File file(path, open_or_refuse(path, O_RDONLY, "cannot be opened"));
+  const std::lock_guard lock(last_opened_mutex);
+  last_opened = path.string();
+  return file;
+}
 
 /// A regular file or a link of that name is unlinked first, so that what else leads to its bytes keeps them; a device
 /// or pipe is opened as it is.
@@ -114,25 +134,56 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   void* at = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor_, 0);
   if (at == MAP_FAILED) refuse(path, "cannot be mapped");
   data_ = static_cast<const std::byte*>(at);
+  struct stat facts {};
+  if (::fstat(file.descriptor_, &facts) == 0) {
+    device_ = facts.st_dev;
+    inode_ = facts.st_ino;
+  }
+  guard_ = GuardedMapping(at, size_, path);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      device_(other.device_),
+      inode_(other.inode_),
+      guard_(std::move(other.guard_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(device_, other.device_);
+  std::swap(inode_, other.inode_);
+  std::swap(guard_, other.guard_);
   return *this;
 }
 
 MappedFile::~MappedFile() {
+  guard_ = GuardedMapping();
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::refuse_lost_pages() const { refuse_lost(path_); }
+
+// Another file under this name does not matter: the mapping has the former one.
+void MappedFile::require_intact() const {
+  require_pages();
+  struct stat facts {};
+  if (size_ == 0 || ::stat(path_.c_str(), &facts) != 0 || facts.st_dev != device_ || facts.st_ino != inode_) return;
+  if (const auto now = static_cast<std::uint64_t>(facts.st_size); now < size_)
+    throw IoError(text(path_.string(), ": was truncated from ", size_, " to ", now, " bytes after it was opened"));
+}
+
+void require_no_lost_pages() {
+  if (const auto file = take_unreported_loss(); !file.empty()) refuse_lost(file);
 }
 
 std::string read_file(const fs::path& path) {
   const auto file = File::open(path);
-  std::string content(static_cast<std::size_t>(file.size()), '\0');
+  std::string content;
+  within_memory(path.string(), [&] { content.resize(static_cast<std::size_t>(file.size())); });
   file.read_at(0, std::as_writable_bytes(std::span(content.data(), content.size())));
   return content;
 }

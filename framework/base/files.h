@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/mapped_access.h"
 
 namespace tessera {
 
@@ -52,9 +53,13 @@ class File {
   int descriptor_ = -1;
 };
 
-/// A read-only memory mapping of a file. Opening is cheap for any size; pages are loaded when accessed. The file must
-/// not shrink while it is mapped: access to a missing page kills the process (SIGBUS), except inside of access_mapped
-/// (base/mapped_access.h).
+/// The path that File::open or MappedFile opened last in this process, for the message that memory ran out; empty if
+/// there is none. Thread-safe.
+std::filesystem::path last_opened_file();
+
+/// A read-only memory mapping of a file. Opening is cheap for any size; pages are loaded when accessed. The file should
+/// not shrink while it is mapped. If it does, or its disk fails, the missing pages read as zeros
+/// (base/mapped_access.h); require_intact() tells.
 class MappedFile {
  public:
   /// Throws IoError if the file cannot be opened or mapped.
@@ -65,15 +70,44 @@ class MappedFile {
 
   /// The content of the file; valid as long as this object lives.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  /// Throws IoError if a page could not be read, or the file is now shorter. Call this after reading from bytes(), and
+  /// before the result is used; also when what was read seems to be wrong, because this is then the cause.
+  void require_intact() const;
+  /// The part of require_intact() without a system call: nothing is known of a file that shrank within its last page.
+  void require_pages() const {
+    if (guard_.lost_pages()) refuse_lost_pages();
+  }
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  [[noreturn]] void refuse_lost_pages() const;
+
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  std::uint64_t device_ = 0, inode_ = 0;
+  GuardedMapping guard_;
 };
 
-/// The whole content of a file. Throws IoError.
+/// `read()`, which reads from `file` and may throw because of zeros that replaced missing pages: an IoError of
+/// require_intact() then takes the place of its error or its result.
+template <class Read>
+auto read_intact(const MappedFile& file, const Read& read) {
+  try {
+    auto result = read();
+    file.require_intact();
+    return result;
+  } catch (const Error&) {
+    file.require_intact();
+    throw;
+  }
+}
+
+/// Throws IoError, naming the file, if a mapped file of this process lost pages and no require_intact() or
+/// require_pages() has reported it. Call this before a result is published that was computed from mapped files.
+void require_no_lost_pages();
+
+/// The whole content of a file. Throws IoError; ConfigError if it does not fit into memory.
 std::string read_file(const std::filesystem::path& path);
 
 /// Replaces the content of `path` atomically: at any time, also after a crash, the file has either the old or the new

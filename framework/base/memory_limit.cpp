@@ -84,4 +84,11 @@ void require_memory(const std::string& what, std::int64_t bytes) {
                            " (", limit.source, ")"));
 }
 
+ConfigError out_of_memory(const std::string& what) {
+  const auto limit = process_memory_limit();
+  return ConfigError(text(what, ": memory ran out; this process may have ",
+                          in_binary_units(static_cast<double>(limit.bytes)), " (", limit.source,
+                          "). Allow it more memory, or give it less to read at once"));
+}
+
 }  // namespace tessera

@@ -3,7 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <new>
+#include <stdexcept>
 #include <string>
+
+#include "framework/base/error.h"
 
 namespace tessera {
 
@@ -34,5 +38,21 @@ std::string in_binary_units(double bytes);
 /// Maximum memory that this process may use: the smallest of host_memory_limit() and this process's limits on address
 /// space and data (ulimit -v, -d).
 MemoryLimit process_memory_limit();
+
+/// The error for an allocation that failed: "WHAT: memory ran out; this process may have 1.00 GiB (ulimit -v). ...".
+ConfigError out_of_memory(const std::string& what);
+
+/// Calls `work()`. An allocation in it that fails (std::bad_alloc, std::length_error) becomes out_of_memory(what);
+/// `what` names the input that was read.
+template <class Work>
+decltype(auto) within_memory(const std::string& what, const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    throw out_of_memory(what);
+  } catch (const std::length_error&) {
+    throw out_of_memory(what);
+  }
+}
 
 }  // namespace tessera

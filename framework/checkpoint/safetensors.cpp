@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "framework/base/json.h"
+#include "framework/base/memory_limit.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -168,7 +169,9 @@ SafetensorsReader::SafetensorsReader(const fs::path& path) : path_(path) {
 void SafetensorsReader::add_file(const fs::path& path) {
   MappedFile file(path);
   const std::string_view content(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  auto header = read_safetensors_header(content, content.size(), path.string());
+  auto header = within_memory(path.string(), [&] {
+    return read_intact(file, [&] { return read_safetensors_header(content, content.size(), path.string()); });
+  });
   for (auto& [name, entry] : header.entries) tensors_.emplace(name, TensorInFile{files_.size(), entry});
   metadata_.merge(header.metadata);
   files_.push_back(std::move(file));
@@ -210,8 +213,13 @@ const SafetensorsReader::TensorInFile& SafetensorsReader::stored(const std::stri
 
 Tensor SafetensorsReader::tensor(const std::string& name) const {
   const auto& [file, entry] = stored(name);
+  files_[file].require_pages();
   const auto bytes = files_[file].bytes().subspan(entry.begin, entry.end - entry.begin);
   return Tensor(std::span(const_cast<std::byte*>(bytes.data()), bytes.size()), entry.dtype, entry.shape);
+}
+
+void SafetensorsReader::require_intact() const {
+  for (const auto& file : files_) file.require_intact();
 }
 
 const Shape& SafetensorsReader::shape(const std::string& name) const { return stored(name).entry.shape; }

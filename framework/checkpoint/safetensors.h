@@ -53,12 +53,15 @@ class SafetensorsReader {
   std::vector<std::string> names() const;  ///< sorted
   bool has(const std::string& name) const { return tensors_.count(name) != 0; }
   /// The tensor `name`: read-only memory of the mapped file, not necessarily aligned; valid as long as this reader.
-  /// Throws ConfigError if there is no such tensor.
+  /// Throws ConfigError if there is no such tensor, IoError if a file of this reader lost pages.
   Tensor tensor(const std::string& name) const;
   DType dtype(const std::string& name) const { return tensor(name).dtype(); }
   /// Throws ConfigError if there is no such tensor.
   const Shape& shape(const std::string& name) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// Throws IoError if elements that were read may be wrong, because a file was truncated or its disk failed. Call this
+  /// before they are used.
+  void require_intact() const;
 
  private:
   struct TensorInFile {

@@ -1,5 +1,7 @@
 #include "framework/cli/run.h"
 
+#include "framework/base/files.h"
+#include "framework/base/memory_limit.h"
 #include "framework/cli/check.h"
 #include "framework/cli/checkpoint_commands.h"
 #include "framework/cli/command.h"
@@ -45,6 +47,26 @@ void add_commands(Command& app, CommandContext& context) {
   add_manual_commands(app, context);
 }
 
+/// `message` with a cause that it may not know: pages of a file that were lost read as zeros.
+std::string with_lost_file(const std::string& message) {
+  const auto file = take_unreported_loss().string();
+  if (file.empty()) return message;
+  return text(message, "\n  after ", file, " was truncated while it was read, or its disk failed");
+}
+
+/// "data preprocess"
+std::string command_words(int argc, char** argv) {
+  std::string words;
+  for (int i = 1; i < argc && argv[i][0] != '-' && i < 3; ++i) words += text(i > 1 ? " " : "", argv[i]);
+  return words;
+}
+
+int report(const std::string& message, int code) {
+  run_logger.error(code == has_failed ? text("tessera: ", message) : message);
+  worker::LaunchLink().failed(message, false);
+  return code;
+}
+
 }  // namespace
 
 int run(int argc, char** argv, recipe::Registries registries) {
@@ -66,22 +88,23 @@ int run(int argc, char** argv, recipe::Registries registries) {
     app.require_subcommand();
     add_commands(app, context);
     const int code = app.run(argc, argv);
+    require_no_lost_pages();
     return code != 0 ? code : context.exit_code;
   } catch (const comm::PeerFailed& failed) {  // that rank has reported the reason
     worker::LaunchLink().failed(failed.what(), true);
     return failed.given_wrong() ? wrong_input : has_failed;
   } catch (const ConfigError& error) {
-    run_logger.error(error.what());
-    worker::LaunchLink().failed(error.what(), false);
-    return wrong_input;
+    return report(with_lost_file(error.what()), wrong_input);
   } catch (const CommError& error) {
     run_logger.error(text("tessera: ", error.what()));
     worker::LaunchLink().failed(error.what(), true);
     return has_failed;
+  } catch (const std::bad_alloc&) {
+    const auto file = last_opened_file().string();
+    const auto doing = file.empty() ? "" : text(" (the last file that it opened is ", file, ")");
+    return report(out_of_memory(command_words(argc, argv) + doing).what(), has_failed);
   } catch (const std::exception& error) {
-    run_logger.error(text("tessera: ", error.what()));
-    worker::LaunchLink().failed(error.what(), false);
-    return has_failed;
+    return report(with_lost_file(error.what()), has_failed);
   }
 }
 

@@ -17,6 +17,7 @@ std::optional<LeftState> read(const std::filesystem::path& path) {
     if (!front) return std::nullopt;
     const auto journal = StepJournal::read_state(bytes.subspan(StateFile::first_section));
     if (!journal) return std::nullopt;
+    file.require_intact();
     return LeftState{front->key.rank, front->key.ranks, front->ready, *journal};
   } catch (const IoError&) {  // it is empty, or its tsrun is gone
     return std::nullopt;

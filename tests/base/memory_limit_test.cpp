@@ -36,6 +36,22 @@ TEST(MemoryLimitDeathTest, HoldsTheLimitsOfTheProcess) {
 }
 #endif
 
+TEST(MemoryLimit, IsNamedWhenMemoryRanOut) {
+  const auto refused = [](const auto& work) {
+    try {
+      within_memory("big.json", work);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const auto& words : {refused([] { throw std::bad_alloc(); }), refused([] { throw std::length_error("x"); })}) {
+    EXPECT_EQ(words.rfind("big.json: memory ran out; this process may have ", 0), 0U) << words;
+    EXPECT_NE(words.find(process_memory_limit().source), std::string::npos) << words;
+  }
+  EXPECT_EQ(within_memory("big.json", [] { return 5; }), 5);
+}
+
 TEST(BinaryUnits, AreTheLargestThatGiveAnIntegerPart) {
   EXPECT_EQ(in_binary_units(1000), "1000 bytes");
   EXPECT_EQ(in_binary_units(1536), "1.50 KiB");

@@ -42,6 +42,19 @@ TEST_F(SafetensorsTest, WhatIsWrittenIsReadBack) {
   EXPECT_NE(story_of([&] { reader.tensor("d"); }).find("has no tensor 'd'"), std::string::npos);
 }
 
+TEST_F(SafetensorsTest, AFileThatIsTruncatedWhileItIsReadIsNamed) {
+  std::vector<float> floats(10000, 1.F);
+  write_safetensors("x.safetensors", {{"a", Tensor(std::span(floats), Shape{10000})}});
+  const SafetensorsReader reader("x.safetensors");
+  reader.require_intact();
+  std::filesystem::resize_file("x.safetensors", 20000);
+  const auto told = [&] { return story_of([&] { reader.require_intact(); }); };
+  EXPECT_NE(told().find("x.safetensors: was truncated from"), std::string::npos) << told();
+  EXPECT_EQ(reader.tensor("a").floats()[9999], 0.F);  // no signal ends the process
+  EXPECT_NE(told().find("x.safetensors: cannot be read (SIGBUS); it was truncated"), std::string::npos) << told();
+  EXPECT_NE(story_of([&] { reader.tensor("a"); }).find("SIGBUS"), std::string::npos);
+}
+
 TEST_F(SafetensorsTest, MasksOfTruthValuesAreBytes) {
   const auto content = file_with(R"({"mask":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", 2);
   const auto header = read_safetensors_header(content, content.size(), "x");

@@ -1,6 +1,7 @@
 #include "framework/data/gpt/blend.h"
 
 #include <fstream>
+#include <limits>
 #include <random>
 
 #include "framework/base/files.h"
@@ -39,6 +40,27 @@ TEST(PythonJson, IsPythons) {  // json.dumps(..., indent=4) of Python 3.11
       "{\n    \"a\": [\n        \"\\u00e9\\u007f\\n\\t\\b\\f\\r\\u0001\\ud83d\\ude00\\\"\\\\/\",\n"
       "        \"\\udcff\\udc80x\"\n    ],\n    \"b\": [],\n    \"d\": [\n        1,\n        null,\n        0.1,\n"
       "        1e-05,\n        1.0,\n        0.9500000000000001\n    ]\n}");
+}
+
+TEST(PythonJson, WritesFloatsAsPythonsRepr) {  // of Python 3.11
+  const std::vector<std::pair<double, std::string>> all = {{0.0, "0.0"},
+                                                           {-0.0, "-0.0"},
+                                                           {0.0001, "0.0001"},
+                                                           {0.00001, "1e-05"},
+                                                           {1.5e-7, "1.5e-07"},
+                                                           {5e-324, "5e-324"},
+                                                           {0.1 + 0.2, "0.30000000000000004"},
+                                                           {5e15, "5000000000000000.0"},
+                                                           {9007199254740993.0, "9007199254740992.0"},
+                                                           {1e16, "1e+16"},
+                                                           {1.25e22, "1.25e+22"},
+                                                           {1.7976931348623157e308, "1.7976931348623157e+308"}};
+  for (const auto& [value, words] : all) {
+    EXPECT_EQ(python_float(value), words);
+    EXPECT_EQ(python_json(nlohmann::ordered_json(value)), words);
+  }
+  EXPECT_EQ(python_json(nlohmann::ordered_json(std::numeric_limits<double>::quiet_NaN())), "NaN");
+  EXPECT_EQ(python_json(nlohmann::ordered_json(-std::numeric_limits<double>::infinity())), "-Infinity");
 }
 
 TEST(Blend, IsReadAsMegatronReadsIt) {
@@ -231,6 +253,154 @@ TEST_F(Corpora, DoNotDependOnThreadsNorOnHowTheyAreRead) {
   EXPECT_EQ(list_folder("one").size(), list_folder("many").size());
   for (const auto& file : list_folder("one"))
     EXPECT_EQ(read_file(file), read_file(std::filesystem::path("many") / file.filename())) << file;
+}
+
+// Megatron-LM adds the weights up from an integer 0, which only the first split shows.
+TEST_F(Corpora, DescribeTheirSplitAsMegatronDoes) {
+  const auto matrix_of = [](const std::string& split, const std::string& name) {
+    const auto folder = "cache " + split + " " + name;
+    (void)make({{"data_path", "x"}, {"split", split}, {"data_cache_path", folder}}, {2, 2, 2});
+    for (const auto& file : list_folder(folder))
+      if (file.string().ends_with("GPTDataset-" + name + "-description.txt")) {
+        const auto json = nlohmann::ordered_json::parse(read_file(file));
+        return json.at("split_matrix").dump();
+      }
+    return std::string();
+  };
+  EXPECT_EQ(matrix_of("0,3,1", "valid"), "[null,[0.0,0.75],[0.75,1.0]]");
+  EXPECT_EQ(matrix_of("0,0,1", "test"), "[null,null,[0.0,1.0]]");
+  EXPECT_EQ(matrix_of("3,0,1", "train"), "[[0,0.75],null,[0.75,1.0]]");
+  EXPECT_EQ(matrix_of("1,1", "train"), "[[0,0.5],[0.5,1.0],null]");
+}
+
+class StaleCache : public Corpora {
+ protected:
+  /// Documents of these lengths under the same prefix.
+  static void preprocess_again(const std::vector<std::size_t>& lengths, const std::string& prefix = "x") {
+    IndexedDatasetBuilder builder(prefix, TokenType::uint16);
+    std::int32_t token = 0;
+    for (const auto length : lengths) {
+      builder.add_sequence(Ids(length, ++token % 90));
+      builder.end_document();
+    }
+    builder.finish();
+  }
+  Ids train(const std::string& cache, const std::string& path = "x", SamplesAsked asked = {40, 0, 0}) {
+    told_.clear();
+    DataParts parts{4, asked, 1, 100, {}};
+    parts.tell = [this](const std::string& line) { told_ += line + "\n"; };
+    std::map<std::string, std::string> options = {{"data_path", path}, {"split", "1,0,0"}};
+    if (!cache.empty()) options["data_cache_path"] = cache;
+    return read(*chosen(datasets(), options, parts)->train);
+  }
+  static std::filesystem::path only(const std::string& ending) {
+    for (const auto& file : list_folder("cache"))
+      if (file.string().ends_with(ending)) return file;
+    return {};
+  }
+  std::string told_;
+};
+
+// Neither the number of documents nor that of tokens tells.
+TEST_F(StaleCache, OfAnotherCorpusOfTheSameSizeIsBuiltAgain) {
+  preprocess_again({9, 5, 7, 3, 6});
+  (void)train("cache");
+  EXPECT_EQ(train("cache"), train("fresh1"));
+  EXPECT_EQ(told_, "");
+  preprocess_again({5, 9, 3, 7, 6});
+  const auto got = train("cache");
+  EXPECT_NE(told_.find("built again"), std::string::npos) << told_;
+  EXPECT_NE(told_.find("other data with the same prefix"), std::string::npos) << told_;
+  EXPECT_EQ(got, train("fresh2"));
+  (void)train("cache");
+  EXPECT_EQ(told_, "");
+}
+
+TEST_F(StaleCache, IsNoticedInFilesThatMegatronWrote) {  // which have no sums
+  preprocess_again({9, 5, 7, 3, 6});
+  const auto first = train("cache");
+  std::filesystem::remove(only("checked.txt"));
+  EXPECT_EQ(train("cache"), first);  // good ones are used
+  EXPECT_EQ(told_, "");
+  EXPECT_FALSE(only("checked.txt").empty());
+  std::filesystem::remove(only("checked.txt"));
+  preprocess_again({5, 9, 3, 7, 6});
+  const auto got = train("cache");
+  EXPECT_NE(told_.find("other data with the same prefix"), std::string::npos) << told_;
+  EXPECT_EQ(got, train("fresh"));
+}
+
+// The file of sums is of the present data, the arrays are not.
+TEST_F(StaleCache, IsNoticedInArraysThatWereCopiedOver) {
+  preprocess_again({9, 5, 7, 3, 6});
+  (void)train("old");
+  preprocess_again({5, 9, 3, 7, 6});
+  const auto right = train("cache");
+  for (const auto& file : list_folder("old"))
+    if (file.extension() == ".npy")
+      std::filesystem::copy_file(file, std::filesystem::path("cache") / file.filename(),
+                                 std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(train("cache"), right);
+  EXPECT_NE(told_.find("built again"), std::string::npos) << told_;
+}
+
+// A page that is gone reads as zeros, which are samples too.
+TEST_F(StaleCache, AnIndexOrACacheThatIsTruncatedWhileItIsReadIsNamed) {
+  preprocess_again(std::vector<std::size_t>(3000, 9));
+  DataParts parts{4, {5000, 0, 0}, 1, 100, {}};
+  const std::map<std::string, std::string> options = {
+      {"data_path", "x"}, {"split", "1,0,0"}, {"data_cache_path", "cache"}};
+  for (const auto* name : {"x.idx", "train-document_index.npy", "train-sample_index.npy", "train-shuffle_index.npy"}) {
+    const auto data = chosen(datasets(), options, parts);
+    const auto file = std::string(name) == "x.idx" ? std::filesystem::path(name) : only(name);
+    const auto whole = read_file(file);
+    std::filesystem::resize_file(file, 0);
+    try {
+      (void)read(*data->train);
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      const std::string words = error.what();  // perhaps of the zeros: then the cause is still to be reported
+      const auto cause = words.find("SIGBUS") == std::string::npos ? take_unreported_loss().string() : words;
+      EXPECT_NE(cause.find(file.filename().string()), std::string::npos) << words;
+    }
+    std::ofstream(file, std::ios::binary) << whole;
+  }
+}
+
+TEST_F(StaleCache, EntriesThatAreDamagedAreNoticed) {
+  const auto damaged = [&](const std::string& array, std::size_t at, std::int32_t value, const std::string& path) {
+    auto bytes = read_file(only(array));
+    std::memcpy(bytes.data() + 128 + at, &value, sizeof value);
+    std::ofstream(only(array), std::ios::binary) << bytes;
+    const auto got = train("cache", path);
+    const auto name = array.substr(0, array.find('.')).substr(std::string("train-").size());
+    EXPECT_NE(told_.find(name), std::string::npos) << told_;
+    return got;
+  };
+  for (const std::string path : {"x", "0.3 x 0.7 y"}) {
+    std::filesystem::remove_all("cache");
+    const auto right = train("cache", path);
+    EXPECT_EQ(damaged("train-document_index.npy", 0, 1, path), right);   // one twice
+    EXPECT_EQ(damaged("train-document_index.npy", 4, 99, path), right);  // beyond the range
+    EXPECT_EQ(damaged("train-sample_index.npy", 12, 3, path), right);
+    EXPECT_EQ(damaged("train-shuffle_index.npy", 0, -1, path), right);
+    EXPECT_EQ(damaged("train-shuffle_index.npy", 8, 0, path), right);
+    if (path == "x") continue;
+    EXPECT_EQ(damaged("train-dataset_index.npy", 0, 0x00070001, path), right);
+    EXPECT_EQ(damaged("train-dataset_sample_index.npy", 8, 1 << 20, path), right);
+  }
+}
+
+// With several epochs, of which the last is shuffled apart.
+TEST_F(StaleCache, IsNotSuspectedInAnyShape) {
+  preprocess_again({9, 5, 7, 3, 6, 0, 8});
+  for (const auto samples : {1, 3, 9, 10, 14, 17, 18, 19, 27, 40, 100}) {
+    (void)train("cache", "x", {samples, 0, 0});
+    for (const auto& file : list_folder("cache"))
+      if (file.string().ends_with("checked.txt")) std::filesystem::remove(file);
+    (void)train("cache", "x", {samples, 0, 0});
+    EXPECT_EQ(told_, "") << samples;
+  }
 }
 
 TEST_F(Corpora, MistakesAreNamed) {

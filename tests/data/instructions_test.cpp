@@ -92,6 +92,20 @@ TEST(Sft, SamplesAreThoseOfMegatronLm) {
   EXPECT_GT(masked, 60);
 }
 
+class SftFile : public InOwnFolder {};
+
+TEST_F(SftFile, ThatIsTruncatedWhileItIsReadIsNamed) {
+  std::string lines;
+  for (int i = 0; i < 1000; ++i)
+    lines += R"({"messages": [{"role": "user", "content": "hello"}]})"
+             "\n";
+  write("talks.jsonl", lines);
+  const ConversationFile file("talks.jsonl");
+  EXPECT_EQ(file.conversations(999).size(), 1U);
+  std::filesystem::resize_file("talks.jsonl", 100);
+  for (const std::int64_t line : {0, 500, 999}) EXPECT_THROW(file.conversations(line), IoError) << line;
+}
+
 class SftText : public InOwnFolder {
  protected:
   static std::unique_ptr<SftDataset> open(const SftFormat& format, std::int64_t lines_per_sample = 1,

@@ -9,11 +9,14 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <utility>
 
 #include "framework/base/files.h"
 #include "framework/data/indexed/indexed_dataset.h"
 #include "framework/data/preprocessing/input_stream.h"
 #include "framework/data/preprocessing/preprocess.h"
+#include "framework/data/tokenizers/text_chunks.h"
+#include "tests/data/byte_tokenizer.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
@@ -111,6 +114,132 @@ TEST_F(PreprocessInput, DamagedCompressedFilesAreRefused) {
     std::filesystem::remove(name);
     EXPECT_EQ(entries(), 0U);
   }
+}
+
+/// A frame that decompressors skip, with one of its sixteen magic numbers.
+std::string skippable(const std::string& content, unsigned number = 0) {
+  std::string out = {static_cast<char>(0x50 + number), '\x2A', '\x4D', '\x18'};
+  const auto size = static_cast<std::uint32_t>(content.size());
+  return out.append(reinterpret_cast<const char*>(&size), sizeof size) + content;
+}
+
+/// An xz stream of several blocks, as `xz -T` writes it.
+std::string xz_of_blocks(const std::string& plain) {
+  lzma_mt options{};
+  options.block_size = 4096;
+  options.threads = 2;
+  options.preset = 1;
+  options.check = LZMA_CHECK_CRC32;
+  lzma_stream state = LZMA_STREAM_INIT;
+  EXPECT_EQ(::lzma_stream_encoder_mt(&state, &options), LZMA_OK);
+  std::string out(2 * ::lzma_stream_buffer_bound(plain.size()), '\0');
+  state.next_in = reinterpret_cast<const std::uint8_t*>(plain.data());
+  state.avail_in = plain.size();
+  state.next_out = reinterpret_cast<std::uint8_t*>(out.data());
+  state.avail_out = out.size();
+  EXPECT_EQ(::lzma_code(&state, LZMA_FINISH), LZMA_STREAM_END);
+  out.resize(state.total_out);
+  ::lzma_end(&state);
+  return out;
+}
+
+// What pzstd, zstd --seekable, bgzip, pigz and xz -T write, and what cat makes of such files.
+TEST_F(PreprocessInput, MembersAndFramesOfParallelCompressorsAreAllRead) {
+  const auto lines = corpus(3000);
+  put("in.jsonl", lines);
+  run(of({"in.jsonl"}));
+  const auto expected = output();
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at < lines.size(); at += 7001) parts.push_back(lines.substr(at, 7001));
+  const auto joined_of = [&](const auto& compress, const std::string& before, const std::string& between) {
+    std::string all;
+    for (const auto& part : parts) all += before + compress(part) + between;
+    return all;
+  };
+  const std::string zeros(4, '\0'), number(4, '\1');
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"pzstd.zst", joined_of(zstandard, skippable(number), "")},
+      {"seekable.zst", joined_of(zstandard, "", "") + skippable(std::string(999, 's'), 14)},
+      {"everywhere.zst", skippable("", 15) + skippable("x", 7) + joined_of(zstandard, skippable("12"), skippable("3"))},
+      {"empty_frames.zst", zstandard("") + joined_of(zstandard, "", zstandard("")) + zstandard("")},
+      {"no_name", joined_of(zstandard, skippable(number), "")},
+      {"bgzip.gz", joined_of(gzip, "", "") + gzip("")},
+      {"empty_members.gz", gzip("") + joined_of(gzip, "", gzip(""))},
+      {"tape.gz", joined_of(gzip, "", "") + std::string(10000, '\0')},
+      {"blocks.xz", xz_of_blocks(lines)},
+      {"padded.xz", joined_of(xz, "", zeros) + zeros},
+      {"empty_streams.xz", xz("") + joined_of(xz, "", "") + xz("")}};
+  for (const auto& [name, bytes] : files) {
+    put(name, bytes);
+    EXPECT_EQ(run(of({name})).total.documents, 3000) << name;
+    EXPECT_TRUE(output() == expected) << name;
+  }
+}
+
+TEST_F(PreprocessInput, OnlySkippableFramesAreAnEmptyInput) {
+  put("a.zst", skippable("1234"));
+  EXPECT_EQ(run(of({"a.zst"})).total.documents, 0);
+}
+
+TEST_F(PreprocessInput, WhatFollowsTheLastMemberIsRefused) {
+  const auto line = corpus(1);
+  for (const std::string& garbage : {std::string("x"), std::string("garbage behind it"), std::string(100, '\x28')})
+    for (const auto& [name, whole] : std::vector<std::pair<std::string, std::string>>{
+             {"a.gz", gzip(line)}, {"b.zst", zstandard(line)}, {"c.xz", xz(line)}, {"d.zst", skippable("1")}}) {
+      put(name, whole + garbage);
+      expect_refused([&, file = name] { run(of({file})); }, {name, "compressed data"});
+    }
+  put("c.xz", xz(line) + std::string(5, '\0'));  // padding is a multiple of 4 bytes
+  expect_refused([] { run(of({"c.xz"})); }, {"c.xz"});
+  put("a.zst", skippable("1234").substr(0, 9));
+  expect_refused([] { run(of({"a.zst"})); }, {"a.zst", "cut off"});
+}
+
+/// preprocess() of `name`, which is cut to `bytes` after its first chunk was read.
+void preprocess_truncated(const PreprocessRequest& request, const std::string& name, std::uintmax_t bytes) {
+  bool cut = false;
+  preprocess(ByteTokenizer({"<unk>", "<s>", "</s>"}, ""), request, [&](const PreprocessProgress& progress) {
+    if (progress.bytes > 0 && !std::exchange(cut, true)) std::filesystem::resize_file(name, bytes);
+  });
+}
+
+// A .txt file is mapped, the other is read: neither may end the process, or make half a corpus of it.
+TEST_F(PreprocessInput, AFileThatIsTruncatedWhileItIsReadIsRefused) {
+  std::string numbers;
+  while (numbers.size() < 4000000) numbers += "1 22 333\n";
+  for (const auto bytes : {std::uintmax_t{0}, std::uintmax_t{1000}, std::uintmax_t{3000001}, numbers.size() - 1}) {
+    for (const std::string name : {"in.txt", "in.jsonl"}) {
+      put(name, name == "in.txt" ? numbers : corpus(200000));
+      if (bytes >= std::filesystem::file_size(name)) continue;
+      auto request = of({name});
+      request.append_eod = false;
+      request.chunk_bytes = 1000;
+      expect_refused([&] { preprocess_truncated(request, name, bytes); }, {name, "truncated"});
+      EXPECT_EQ(entries(), 1U) << name;
+      std::filesystem::remove(name);
+    }
+  }
+}
+
+TEST_F(PreprocessInput, ALineOrParagraphWithoutEndIsRefused) {
+  put("in.jsonl", "{\"text\": \"1\"}\n{\"text\": \"" + std::string(100000, '1'));
+  put("zeros.gz", gzip(std::string(1000000, '\0')));
+  put("in.txt", std::string(50000, 'x') + "\n" + std::string(50000, 'y'));
+  const auto refused = [](const std::string& name, TextFormat format, const std::vector<std::string>& says) {
+    ChunkReader reader({{name, format}}, 1000, false, 65536);
+    expect_refused(
+        [&] {
+          for (TextChunk chunk; reader.next(chunk);) EXPECT_LE(chunk.bytes.size(), 200000U);
+        },
+        says);
+  };
+  refused("in.jsonl", TextFormat::json_lines, {"in.jsonl: the line at byte 14", "more than 65536 bytes"});
+  refused("zeros.gz", TextFormat::json_lines, {"zeros.gz: the line at byte 0", "more than 65536 bytes"});
+  refused("in.txt", TextFormat::blank_lines, {"in.txt: the paragraph at byte 0", "more than 65536 bytes"});
+  ChunkReader reader({{"in.txt", TextFormat::json_lines}}, 1000, false, 65536);
+  int chunks = 0;
+  for (TextChunk chunk; reader.next(chunk);) ++chunks;
+  EXPECT_EQ(chunks, 2);
 }
 
 TEST_F(PreprocessInput, PatternsAndSeveralInputsAreReadInOrder) {

@@ -1,7 +1,9 @@
 """Bad input ends in one clear error, exit code 2, and nothing lost."""
 
+import gzip
 import os
 import re
+import resource
 import struct
 
 import harness
@@ -168,6 +170,28 @@ class BadInput(harness.InOwnFolder):
                 path.write_bytes(b"not what it was")
         told = self.tessera("checkpoint", "verify", folder, code=24)
         self.assertIn(folder.name, told)
+
+
+class EndlessInput(harness.InOwnFolder):
+    """Input that does not fit into memory."""
+
+    NULL = ["--output-prefix", "out", "--tokenizer-type", "NullTokenizer", "--vocab-size", "99"]
+
+    def refused(self, *words, **popen):
+        process = self.start(*words, **popen)
+        told = "".join(process.communicate(timeout=120))
+        self.assertEqual(process.returncode, 2, told)
+        self.assertEqual([path.name for path in self.folder.glob("out*")], [], told)
+        return told
+
+    def test_compressed_text_without_a_line_end(self):
+        member = gzip.compress(bytes(1 << 24), 1)
+        for name, format in (("zeros.jsonl.gz", "json"), ("zeros.txt.gz", "file")):
+            self.write(name, member * 64)  # 1 GiB
+            limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (600 << 20, 600 << 20))
+            told = self.refused("data", "preprocess", "--input", name, "--format", format, *self.NULL, preexec_fn=limit)
+            self.assertRegex(told, rf"{name}.*600.00 MiB")
+            self.assertNotIn("bad_alloc", told)
 
 
 class BadData(harness.InOwnFolder):

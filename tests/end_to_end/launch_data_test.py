@@ -88,7 +88,8 @@ class LaunchData(Hosts):
 
     def on_one_host(self, **changes):
         self.tsrun("--worker_num=4", "--log_dir=logs_alone", "tessera", "train", "tiny.yaml", *sets(output_dir="alone", **changes))
-        self.assertEqual(len(self.cache()), 12)  # three arrays and a description of train, valid and test
+        # Three arrays, a description and a file of checksums of train, valid and test.
+        self.assertEqual(len(self.cache()), 15)
         return self.metrics("alone")
 
     def cache(self):
@@ -143,7 +144,7 @@ class LaunchData(Hosts):
         for job in self.start("separate", self.apart):
             self.end_of(job)
         built = [(self.folder / f"built.h{host}").read_text() for host in range(2)]
-        self.assertEqual(len(built[0].splitlines()), 12, built[0])
+        self.assertEqual(len(built[0].splitlines()), 15, built[0])
         self.assertEqual(built[0], built[1])
         self.assertEqual(self.cache(), [])  # below the file systems of the hosts
         self.assertEqual(self.metrics("separate"), alone)
@@ -171,7 +172,7 @@ class LaunchData(Hosts):
         for job in self.start("again", self.named, **much):
             self.end_of(job)
         self.assertEqual([name.split("-", 2)[2] for name in self.cache()],
-                         ["train-description.txt", *[f"train-{name}.npy" for name in ARRAYS]])
+                         ["train-checked.txt", "train-description.txt", *[f"train-{name}.npy" for name in ARRAYS]])
         again = self.metrics("again")
         self.tsrun("--worker_num=4", "--log_dir=logs_alone", "tessera", "train", "tiny.yaml",
                    *sets(output_dir="alone", **much, **{"eval_iters": 1}))

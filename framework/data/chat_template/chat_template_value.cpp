@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "framework/data/preprocessing/python_json.h"
 #include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
@@ -108,15 +109,7 @@ bool equal(const TemplateValue& one, const TemplateValue& other) {
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char digits[64];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::scientific).ptr;
-  std::string scientific(digits, end);
-  const auto e = scientific.find('e');
-  const int exponent = std::stoi(scientific.substr(e + 1));
-  if (exponent < -4 || exponent >= 16) return scientific;  // both write at least two digits of the exponent
-  const auto stop = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::fixed).ptr;
-  std::string fixed(digits, stop);
-  return fixed.find('.') == std::string::npos ? fixed + ".0" : fixed;
+  return python_float(value);
 }
 
 namespace {

@@ -209,6 +209,22 @@ BlendIndex build_blend_index(std::span<const double> weights, std::int64_t size)
   return index;
 }
 
+std::string wrong_blend_index(const IndexArray& part, const IndexArray& part_sample,
+                              std::span<const std::int64_t> lengths) {
+  std::vector<std::int64_t> used(lengths.size());
+  for (std::int64_t s = 0; s < part.size(); ++s) {
+    const auto from = part[s], sample = part_sample[s];
+    if (from < 0 || from >= static_cast<std::int64_t>(lengths.size()))
+      return text("dataset_index has dataset ", from, " at sample ", s, "; there are ", lengths.size(), " datasets");
+    auto& next = used[static_cast<std::size_t>(from)];
+    if (sample != next++)
+      return text("dataset_sample_index has sample ", sample, " of dataset ", from, " at ", s, "; expected ", next - 1);
+    if (next > lengths[static_cast<std::size_t>(from)])
+      return text("sample ", s, " is sample ", sample, " of dataset ", from, ", which has only ", next - 1);
+  }
+  return "";
+}
+
 BlendIndex build_exhaustive_blend_index(std::span<const std::int64_t> lengths) {
   const auto size = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   auto index = empty_index(size);

@@ -49,6 +49,10 @@ struct BlendIndex {
 };
 /// Builds the order of `size` samples for datasets with these normalized weights.
 BlendIndex build_blend_index(std::span<const double> weights, std::int64_t size);
+/// Returns what is wrong with an order that was read from files, for datasets with these numbers of samples: an entry
+/// that names a dataset or a sample that is not there; "" if nothing is.
+std::string wrong_blend_index(const IndexArray& part, const IndexArray& part_sample,
+                              std::span<const std::int64_t> lengths);
 /// Builds the order of all samples of datasets with these numbers of samples; an exhausted dataset is not chosen again.
 BlendIndex build_exhaustive_blend_index(std::span<const std::int64_t> lengths);
 

@@ -13,6 +13,8 @@ BlendedDataset::BlendedDataset(std::vector<std::unique_ptr<GptDataset>> parts, B
 BlendedDataset::Sample BlendedDataset::sample_of(std::int64_t index) const {
   must(index >= 0 && index < samples(), "a sample is asked for by its number");
   const auto part = part_of(index), sample = index_.part_sample[index];
+  index_.part.require_pages();
+  index_.part_sample.require_pages();
   if (part < 0 || part >= static_cast<std::int64_t>(parts_.size()) || sample < 0 ||
       sample >= parts_[static_cast<std::size_t>(part)]->samples())
     throw ConfigError(text("sample ", index, " of the blend is sample ", sample, " of its part ", part,

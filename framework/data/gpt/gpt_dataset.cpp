@@ -75,6 +75,11 @@ void GptDataset::check(std::span<const std::int32_t> tokens, std::int64_t sequen
                                 "; make the data with the model's tokenizer, or raise vocab_size"));
 }
 
+/// After reading from the index: a file of the index cache that is truncated reads as zeros.
+void GptDataset::require_index() const {
+  for (const auto* array : {&index_.documents, &index_.starts, &index_.shuffle}) array->require_pages();
+}
+
 void GptDataset::read(std::int64_t index, const SampleView& out) const {
   must(index >= 0 && index < samples(), "a sample is read by its number");
   const auto row = index_.shuffle[index];
@@ -87,6 +92,7 @@ void GptDataset::read(std::int64_t index, const SampleView& out) const {
     std::fill(out.document_start.begin(), out.document_start.end(), 0);
   }
   const auto got = gather(index_.start(row), index_.start(row + 1), out);
+  require_index();
   const auto filled = out.tokens.begin() + got.count;
   std::fill(filled, out.tokens.end(), request_.pad);
   if (within_documents && filled != out.tokens.end()) {  // padding belongs to the last document

@@ -101,6 +101,7 @@ class GptDataset final : public Dataset {
  private:
   struct Gathered;
   Gathered gather(const SampleStart& from, const SampleStart& to, const SampleView& out) const;
+  void require_index() const;
   void check(std::span<const std::int32_t> tokens, std::int64_t sequence, std::int64_t offset) const;
   void mark_documents(const SampleView& out) const;
   void replace_padding(const SampleView& out) const;

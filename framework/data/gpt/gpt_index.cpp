@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "framework/base/checked.h"
+#include "framework/base/crc32c.h"
 #include "framework/data/gpt/legacy_random.h"
 
 namespace tessera::data {
@@ -79,17 +80,18 @@ void fill_epochs(std::span<std::int32_t> documents, const SequenceRange& range, 
   random.shuffle(documents);
 }
 
-template <class Start>
-void cut_samples(std::span<const std::int32_t> documents, const TokenSource& source, const GptIndexRequest& want,
-                 std::span<Start> out) {
+/// Calls take(row, document, offset) with the start of each sample but the first, and with the end of the last one,
+/// until it returns false.
+template <class Take>
+void each_start(std::span<const std::int32_t> documents, const TokenSource& source, const GptIndexRequest& want,
+                std::int64_t samples, const Take& take) {
   constexpr std::size_t ahead = 24;
   const Lengths lengths(source);
   const std::int64_t extra = want.extra_token ? 1 : 0;
   const auto last = documents.size() - 1;
   std::size_t at = 0;
   std::int64_t offset = 0, length = lengths[documents[0]];
-  out[0] = out[1] = 0;
-  for (std::size_t row = 2; row < out.size(); row += 2) {
+  for (std::int64_t row = 1; row <= samples; ++row) {
     for (auto need = want.seq_length + extra;;) {
       const auto left = length - offset;
       need -= left;
@@ -106,9 +108,62 @@ void cut_samples(std::span<const std::int32_t> documents, const TokenSource& sou
       length = lengths[documents[at]];
       lengths.prefetch(documents[std::min(at + ahead, last)]);
     }
-    out[row] = static_cast<Start>(at);
-    out[row + 1] = static_cast<Start>(offset);
+    if (!take(row, static_cast<std::int64_t>(at), offset)) return;
   }
+}
+
+template <class Start>
+void cut_samples(std::span<const std::int32_t> documents, const TokenSource& source, const GptIndexRequest& want,
+                 std::span<Start> out) {
+  out[0] = out[1] = 0;
+  each_start(documents, source, want, static_cast<std::int64_t>(out.size() / 2) - 1,
+             [&](std::int64_t row, std::int64_t document, std::int64_t offset) {
+               out[static_cast<std::size_t>(2 * row)] = static_cast<Start>(document);
+               out[static_cast<std::size_t>(2 * row + 1)] = static_cast<Start>(offset);
+               return true;
+             });
+}
+
+/// What is wrong with documents of `epochs` epochs; "" if nothing is.
+std::string wrong_documents(std::span<const std::int32_t> documents, const SequenceRange& range, std::int64_t epochs) {
+  std::vector<std::int32_t> counts(static_cast<std::size_t>(range.size()));
+  for (const auto sequence : documents) {
+    if (!range.contains(sequence))
+      return text("document_index names sequence ", sequence, "; expected ", range.begin, " to ", range.end - 1);
+    ++counts[static_cast<std::size_t>(sequence - range.begin)];
+  }
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (counts[i] != epochs)
+      return text("document_index has sequence ", range.begin + static_cast<std::int64_t>(i), " ", counts[i],
+                  " times; expected ", epochs);
+  return "";
+}
+
+std::string wrong_starts(std::span<const std::int32_t> documents, const IndexArray& starts, const TokenSource& source,
+                         const GptIndexRequest& want) {
+  std::string wrong;
+  const auto compare = [&](std::int64_t row, std::int64_t document, std::int64_t offset) {
+    if (starts[2 * row] == document && starts[2 * row + 1] == offset) return true;
+    wrong = text("sample_index has sample ", row, " begin at document ", starts[2 * row], ", token ",
+                 starts[2 * row + 1], "; by the lengths of the sequences it begins at document ", document, ", token ",
+                 offset, ": it was made of other data with the same prefix, or is damaged");
+    return false;
+  };
+  if (compare(0, 0, 0)) each_start(documents, source, want, starts.size() / 2 - 1, compare);
+  return wrong;
+}
+
+/// Samples before the last epoch stay before it if it is shuffled separately.
+std::string wrong_shuffle(const IndexArray& shuffle, const GptIndexPlan& plan) {
+  std::vector<bool> seen(static_cast<std::size_t>(shuffle.size()));
+  for (std::int64_t i = 0; i < shuffle.size(); ++i) {
+    const auto row = shuffle[i];
+    const bool apart = plan.last_apart && (i < plan.samples_before_last) != (row < plan.samples_before_last);
+    if (row < 0 || row >= shuffle.size() || seen[static_cast<std::size_t>(row)] || apart)
+      return text("shuffle_index has sample ", row, " at ", i, ", so it is not an order of the samples");
+    seen[static_cast<std::size_t>(row)] = true;
+  }
+  return "";
 }
 
 template <class Number>
@@ -165,6 +220,27 @@ GptIndex build_gpt_index(const TokenSource& source, const GptIndexRequest& want,
     fill_shuffled(index.shuffle.values<std::int64_t>(), plan, random);
   other.get();
   return index;
+}
+
+std::string wrong_gpt_index(const IndexArray& document_index, const IndexArray& starts, const IndexArray& shuffle,
+                            const TokenSource& source, const GptIndexRequest& want, const GptIndexPlan& plan) {
+  const auto documents = document_index.values<std::int32_t>();
+  const auto joined = static_cast<std::size_t>((plan.epochs - (plan.last_apart ? 1 : 0)) * want.range.size());
+  auto wrong = wrong_documents(documents.first(joined), want.range, plan.epochs - (plan.last_apart ? 1 : 0));
+  if (wrong.empty() && plan.last_apart) wrong = wrong_documents(documents.subspan(joined), want.range, 1);
+  if (wrong.empty()) wrong = wrong_starts(documents, starts, source, want);
+  return wrong.empty() ? wrong_shuffle(shuffle, plan) : wrong;
+}
+
+std::uint32_t lengths_sum(const TokenSource& source, const SequenceRange& range) {
+  if (const auto* row = source.lengths())
+    return crc32c(std::span(row + range.begin * std::int64_t{4}, static_cast<std::size_t>(range.size()) * 4));
+  std::uint32_t sum = 0;
+  for (auto s = range.begin; s < range.end; ++s) {
+    const auto length = static_cast<std::int32_t>(source.length(s));
+    sum = crc32c(std::as_bytes(std::span(&length, 1)), sum);
+  }
+  return sum;
 }
 
 }  // namespace tessera::data

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 
 #include "framework/data/gpt/index_array.h"
 #include "framework/data/gpt/split.h"
@@ -64,5 +65,15 @@ GptIndexPlan plan_gpt_index(const TokenSource& source, const GptIndexRequest& re
 /// Builds the index that `plan` describes. `threads` > 1: builds the sample index and the shuffle index concurrently.
 GptIndex build_gpt_index(const TokenSource& source, const GptIndexRequest& request, const GptIndexPlan& plan,
                          int threads = 1);
+
+/// Checks every entry of an index that was read from files: returns what differs from the index that build_gpt_index
+/// builds, up to the order of documents and samples; "" if nothing does. The arrays must have the types and shapes of
+/// `plan`. Takes about as long as building the index without shuffling.
+std::string wrong_gpt_index(const IndexArray& documents, const IndexArray& starts, const IndexArray& shuffle,
+                            const TokenSource& source, const GptIndexRequest& request, const GptIndexPlan& plan);
+
+/// Checksum (CRC-32C) of the lengths of the sequences of `range`, as int32. An index depends on nothing else of a
+/// source.
+std::uint32_t lengths_sum(const TokenSource& source, const SequenceRange& range);
 
 }  // namespace tessera::data

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "framework/base/crc32c.h"
 #include "framework/data/gpt/blended_dataset.h"
 #include "framework/data/indexed/indexed_dataset.h"
 #include "framework/data/preprocessing/python_json.h"
@@ -23,15 +24,15 @@ Json json_of(const Tokenizer::Identity& identity) {
   return json;
 }
 
-/// Of a recipe's split text: its bounds as Megatron-LM prints them, the first an integer.
+/// Of a recipe's split text: its bounds as Megatron-LM prints them. The sum of weights begins with an integer 0, so the
+/// first bound of the first split is `0`; every other bound is a float, also one that is `0.0`.
 Json json_of(const std::array<std::optional<SplitBounds>, 3>& matrix) {
   Json json = Json::array();
-  for (const auto& bounds : matrix) {
-    if (!bounds) {
+  for (std::size_t k = 0; k < matrix.size(); ++k) {
+    if (matrix[k])
+      json.push_back(Json::array({k == 0 ? Json(0) : Json(matrix[k]->first), Json(matrix[k]->last)}));
+    else
       json.push_back(nullptr);
-    } else {
-      json.push_back(Json::array({bounds->first == 0 ? Json(0) : Json(bounds->first), Json(bounds->last)}));
-    }
   }
   return json;
 }
@@ -154,16 +155,16 @@ GptSplits::Part GptSplits::part(const std::shared_ptr<const TokenSource>& source
               auto built = build_gpt_index(*source, request.index, plan, static_cast<int>(o.threads));
               std::vector<IndexArray> arrays;
               for (auto* array : {&built.documents, &built.starts, &built.shuffle}) arrays.push_back(std::move(*array));
+              source->require_intact();
               return arrays;
             },
-        .check = [&](const std::vector<IndexArray>& arrays) -> std::string {
-          const auto& starts = arrays[1];
-          const auto last = starts.size() - 2;
-          if (starts[0] != 0 || starts[1] != 0 || starts[last] < 0 || starts[last] >= plan.documents)
-            return "the sample index does not begin at document 0 or ends beyond the last one";
-          return "";
-        }};
+        .check =
+            [&](const std::vector<IndexArray>& arrays) {
+              return wrong_gpt_index(arrays[0], arrays[1], arrays[2], *source, request.index, plan);
+            },
+        .source_sum = [&] { return lengths_sum(*source, request.index.range); }};
     auto arrays = cache(folder).get(index).arrays;
+    source->require_intact();
     part.dataset = std::make_unique<GptDataset>(
         source, std::move(request), GptIndex{std::move(arrays[0]), std::move(arrays[1]), std::move(arrays[2])});
   } catch (const ConfigError& error) {
@@ -256,7 +257,8 @@ std::unique_ptr<Dataset> GptSplits::blended(std::vector<Part> parts, const Blend
             arrays.push_back(std::move(index.part_sample));
             return arrays;
           },
-      .check = {}};
+      .check = [&](const std::vector<IndexArray>& arrays) { return wrong_blend_index(arrays[0], arrays[1], lengths); },
+      .source_sum = [&] { return crc32c(std::as_bytes(std::span(lengths))); }};
   auto result = cache(options_.cache_folder).get(request);
   if (result.built) {
     std::vector<std::int64_t> used(parts.size());

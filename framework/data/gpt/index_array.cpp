@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <regex>
 
 #include "framework/base/checked.h"
+#include "framework/data/gpt/npy_header.h"
 
 namespace tessera::data {
 namespace {
 
-constexpr std::string_view magic = "\x93NUMPY";
 constexpr std::size_t huge_page = 2 << 20;
+constexpr std::size_t most_type_shown = 40;
 
 struct TypeFacts {
   const char* name;
@@ -22,35 +22,6 @@ struct TypeFacts {
 constexpr std::array<TypeFacts, 4> facts = {{{"<i2", 2}, {"<i4", 4}, {"<u4", 4}, {"<i8", 8}}};
 
 const TypeFacts& facts_of(IndexType type) { return facts[static_cast<std::size_t>(type)]; }
-
-/// The dictionary of a .npy file, as text, and where the values begin.
-struct Header {
-  std::string words;
-  std::size_t values_at = 0;
-};
-
-std::optional<Header> header_in(std::span<const std::byte> bytes) {
-  if (bytes.size() < 10 || std::memcmp(bytes.data(), magic.data(), magic.size()) != 0) return {};
-  const auto version = static_cast<unsigned>(bytes[6]);
-  if (version < 1 || version > 3) return {};
-  const std::size_t length_bytes = version == 1 ? 2 : 4;
-  std::uint32_t length = 0;
-  if (bytes.size() < 8 + length_bytes) return {};
-  std::memcpy(&length, bytes.data() + 8, length_bytes);
-  Header header;
-  header.values_at = 8 + length_bytes + length;
-  if (header.values_at > bytes.size()) return {};
-  header.words.assign(reinterpret_cast<const char*>(bytes.data()) + 8 + length_bytes, length);
-  return header;
-}
-
-std::optional<std::vector<std::int64_t>> shape_in(const std::string& words) {
-  std::vector<std::int64_t> shape;
-  const std::regex number("[0-9]{1,18}");
-  for (std::sregex_iterator one(words.begin(), words.end(), number), end; one != end; ++one)
-    shape.push_back(std::stoll(one->str()));
-  return shape.empty() ? std::nullopt : std::optional(shape);
-}
 
 std::int64_t product(const std::vector<std::int64_t>& shape) {
   std::int64_t all = 1;
@@ -84,46 +55,51 @@ IndexArray::IndexArray(IndexType type, std::vector<std::int64_t> shape) : type_(
   data_ = memory;
 }
 
-IndexArray IndexArray::map(const std::filesystem::path& file) {
-  MappedFile mapped(file);
-  const auto wrong = [&](const auto&... message) { return ConfigError(text(file.string(), ": ", message...)); };
-  const auto header = header_in(mapped.bytes());
-  if (!header) throw wrong("is no NumPy file, or cut short in its header");
-  std::smatch descr, shape;
-  const std::regex descr_rule("'descr': *'([^']*)'"), shape_rule("'shape': *\\(([^)]*)\\)");
-  if (!std::regex_search(header->words, descr, descr_rule) || !std::regex_search(header->words, shape, shape_rule) ||
-      header->words.find("'fortran_order': False") == std::string::npos)
-    throw wrong("has the header '", header->words.substr(0, 100), "'; expected an array of integers in C's order");
-  const auto type = std::find_if(facts.begin(), facts.end(), [&](const auto& f) { return descr[1] == f.name; });
-  if (type == facts.end()) throw wrong("holds values of type ", descr[1].str(), "; expected <i2, <i4, <u4 or <i8");
-  const auto extents = shape_in(shape[1]);
-  if (!extents) throw wrong("has the shape (", shape[1].str(), "); expected at least one dimension");
+/// Maps the values behind `header`, which it checks.
+IndexArray IndexArray::of(const NpyHeader& header, MappedFile mapped) {
+  if (header.fortran_order) throw ConfigError("is an array in Fortran order; expected C order");
+  const auto type = std::find_if(facts.begin(), facts.end(), [&](const auto& f) { return header.type == f.name; });
+  if (type == facts.end())
+    throw ConfigError(
+        text("holds values of type '", header.type.substr(0, most_type_shown), "'; expected <i2, <i4, <u4 or <i8"));
+  if (header.shape.empty()) throw ConfigError("has the shape (); expected at least one dimension");
   IndexArray out;
   out.type_ = static_cast<IndexType>(type - facts.begin());
-  out.shape_ = *extents;
-  const auto have = mapped.bytes().size() - header->values_at;
+  out.shape_ = header.shape;
   try {
     out.size_ = product(out.shape_);
-  } catch (const ConfigError&) {  // of checked_product, which knows no file
-    throw wrong("has the shape ", shape_text(out.shape_), ", which is too large");
+  } catch (const ConfigError&) {  // of checked_product, which does not know the shape
+    throw ConfigError(text("has the shape ", shape_text(out.shape_), ", which is too large"));
   }
+  const auto have = mapped.bytes().size() - header.values_at;
   if (have % type->bytes != 0 || have / type->bytes != static_cast<std::size_t>(out.size_))
-    throw wrong("has ", have, " bytes of values; its shape ", shape_text(out.shape_), " of ", type->name,
-                " needs another number: it is cut short or damaged");
-  if (header->values_at % type->bytes != 0) throw wrong("has values that are not aligned; write it with numpy.save");
-  out.data_ = mapped.bytes().data() + header->values_at;
+    throw ConfigError(text("has ", have, " bytes of values; its shape ", shape_text(out.shape_), " of ", type->name,
+                           " needs another number: it is cut short or damaged"));
+  if (header.values_at % type->bytes != 0)
+    throw ConfigError("has values that are not aligned; write it with numpy.save");
+  out.data_ = mapped.bytes().data() + header.values_at;
   out.file_.emplace(std::move(mapped));
   return out;
 }
 
+IndexArray IndexArray::map(const std::filesystem::path& file) {
+  MappedFile mapped(file);
+  try {
+    const auto header = read_intact(mapped, [&] { return parse_npy_header(mapped.bytes()); });
+    return of(header, std::move(mapped));
+  } catch (const ConfigError& error) {
+    throw ConfigError(text(file.string(), ": ", error.what()));
+  }
+}
+
 std::string IndexArray::npy_header() const {
-  constexpr std::size_t alignment = 64, before = magic.size() + 4, most_digits = 21;
+  constexpr std::size_t alignment = 64, before = npy_magic.size() + 4, most_digits = 21;
   std::string words =
       text("{'descr': '", numpy_name(type_), "', 'fortran_order': False, 'shape': ", shape_text(shape_), ", }");
   words.append(most_digits - std::min(most_digits, std::to_string(shape_.at(0)).size()), ' ');  // NumPy lets it grow
   words.append(alignment - (before + words.size() + 1) % alignment, ' ');
   words += '\n';
-  std::string out(magic);
+  std::string out(npy_magic);
   out += '\1';
   out += '\0';
   const auto length = static_cast<std::uint16_t>(words.size());

@@ -27,6 +27,8 @@ constexpr IndexType index_type() {
   return IndexType::int64;
 }
 
+struct NpyHeader;
+
 /// Deleter that unmaps memory (munmap).
 struct UnmapPages {
   std::size_t bytes = 0;
@@ -72,6 +74,10 @@ class IndexArray {
     must(type_ == index_type<T>(), "an index is read as its own type");
     return {static_cast<const T*>(data_), static_cast<std::size_t>(size_)};
   }
+  /// Throws IoError if values that were read may be wrong, because the mapped file could not be read.
+  void require_pages() const {
+    if (file_) file_->require_pages();
+  }
   /// The values as little-endian bytes, without a header.
   std::span<const std::byte> bytes() const {
     return {static_cast<const std::byte*>(data_), static_cast<std::size_t>(size_) * bytes_of(type_)};
@@ -80,6 +86,7 @@ class IndexArray {
   std::string npy_header() const;
 
  private:
+  static IndexArray of(const NpyHeader& header, MappedFile mapped);
   IndexType type_ = IndexType::int32;
   std::vector<std::int64_t> shape_;
   std::int64_t size_ = 0;

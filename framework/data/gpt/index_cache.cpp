@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <thread>
 
+#include "framework/base/crc32c.h"
 #include "framework/base/number_text.h"
 #include "framework/base/system_call.h"
 #include "framework/data/gpt/build_lock.h"
@@ -19,6 +21,22 @@ using Clock = std::chrono::steady_clock;
 constexpr auto pause_of_waiting = std::chrono::milliseconds(20);
 constexpr auto silent_waiting = std::chrono::seconds(1);
 
+/// Checksum of the arrays, or of blocks at equal distances of large ones, so that few pages are read.
+std::uint32_t sum_of_some(const std::vector<IndexArray>& arrays) {
+  constexpr std::size_t blocks = 64, block_bytes = 4096;
+  std::uint32_t sum = 0;
+  for (const auto& array : arrays) {
+    const auto bytes = array.bytes();
+    if (bytes.size() <= blocks * block_bytes) {
+      sum = crc32c(bytes, sum);
+      continue;
+    }
+    for (std::size_t i = 0; i < blocks; ++i)
+      sum = crc32c(bytes.subspan((bytes.size() - block_bytes) / (blocks - 1) * i, block_bytes), sum);
+  }
+  return sum;
+}
+
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 }  // namespace
@@ -27,7 +45,9 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 class IndexCache::Files {
  public:
   Files(const Options& options, const Request& request)
-      : request_(request), base_(options.folder / text(md5_hex(request.description), "-", request.kind, "-")) {
+      : request_(request),
+        may_write_(options.may_write),
+        base_(options.folder / text(md5_hex(request.description), "-", request.kind, "-")) {
     const auto of_host = options.no_shared_storage ? text(host_name(), ".") : std::string();
     lock_ = base_.string() + of_host + "lock";
   }
@@ -57,8 +77,7 @@ class IndexCache::Files {
                                shape_text(got.shape()), "; expected ", numpy_name(one.type), " with ",
                                shape_text(one.shape), ": was it made of other data with the same prefix?"));
     }
-    const auto wrong = request_.check ? request_.check(arrays) : "";
-    if (!wrong.empty()) throw ConfigError(text(base_.string(), "*: ", wrong));
+    if (request_.check) check(arrays);
     return arrays;
   }
 
@@ -68,6 +87,7 @@ class IndexCache::Files {
       const auto header = arrays[i].npy_header();
       write_one(array(request_.arrays[i]), {std::as_bytes(std::span(header)), arrays[i].bytes()});
     }
+    if (request_.check) write_checked(arrays);
     write_one(description(), {std::as_bytes(std::span(request_.description))});
   }
 
@@ -76,6 +96,7 @@ class IndexCache::Files {
   void clean() const {
     std::error_code ignored;
     fs::remove(description(), ignored);
+    fs::remove(checked(), ignored);
     const auto begin = base_.filename().string();
     for (const auto& file : list_folder(base_.parent_path()))
       if (file.filename().string().rfind(begin, 0) == 0 && file.extension() == unfinished) fs::remove(file, ignored);
@@ -83,6 +104,32 @@ class IndexCache::Files {
 
  private:
   static constexpr const char* unfinished = ".unfinished";
+
+  fs::path checked() const { return base_.string() + "checked.txt"; }
+
+  std::string checked_text(const std::vector<IndexArray>& arrays) const {
+    if (!source_sum_) source_sum_ = request_.source_sum ? request_.source_sum() : 0;
+    return text("source ", crc_text(*source_sum_), "\nentries ", crc_text(sum_of_some(arrays)), "\n");
+  }
+
+  void write_checked(const std::vector<IndexArray>& arrays) const {
+    const auto words = checked_text(arrays);
+    write_one(checked(), {std::as_bytes(std::span(words))});
+  }
+
+  /// Throws ConfigError if entries are wrong.
+  void check(const std::vector<IndexArray>& arrays) const {
+    std::error_code ignored;
+    if (fs::is_regular_file(checked(), ignored) && read_file(checked()) == checked_text(arrays)) return;
+    const auto wrong = request_.check(arrays);
+    for (const auto& array : arrays) array.require_pages();
+    if (!wrong.empty()) throw ConfigError(text(base_.string(), "*: ", wrong));
+    if (!may_write_) return;
+    try {
+      write_checked(arrays);
+    } catch (const IoError&) {  // a folder that is only read: every run checks again
+    }
+  }
 
   static void write_one(const fs::path& path, std::initializer_list<std::span<const std::byte>> pieces) {
     // A name of its own: on file systems without locks several processes write at once.
@@ -103,7 +150,9 @@ class IndexCache::Files {
   }
 
   const Request& request_;
+  bool may_write_;
   fs::path base_, lock_;
+  mutable std::optional<std::uint32_t> source_sum_;  ///< computed once
 };
 
 IndexCache::IndexCache(Options options) : options_(std::move(options)) {
@@ -136,7 +185,10 @@ IndexCache::Result IndexCache::get(const Request& request) const {
     }
   };
   if (auto found = mapped()) return std::move(*found);
-  if (!options_.may_write) return {request.build(), true};
+  if (!options_.may_write) {
+    if (!problem.empty()) tell(text("the index of the samples is built in memory: ", problem));
+    return {request.build(), true};
+  }
   const auto begin = Clock::now();
   bool told = false;
   try {

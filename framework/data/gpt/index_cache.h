@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -18,6 +19,10 @@ using TellLine = std::function<void(const std::string&)>;
 /// One process of each file system builds a missing index, under a lock file beside the index files; the others wait
 /// for it, and if it dies, one of them takes over. Files are renamed to their final names when they are complete,
 /// description.txt last. Then all processes map the same files.
+///
+/// Megatron-LM's files do not tell of which data they were made. <md5>-<class>-<split>-checked.txt beside them does: it
+/// has a checksum of the source, and one of a part of the entries. Files without it, or with other checksums, are used
+/// if a check of every entry finds nothing wrong; then it is written.
 class IndexCache {
  public:
   struct Options {
@@ -37,8 +42,10 @@ class IndexCache {
     std::string kind;              ///< "GPTDataset-train"
     std::vector<Expected> arrays;  ///< in the order in which `build` returns them
     std::function<std::vector<IndexArray>()> build;
-    /// A cheap check of cached arrays: returns what is wrong with them, "" if nothing is.
-    std::function<std::string(const std::vector<IndexArray>&)> check;
+    /// Checks every entry of cached arrays: returns what is wrong with them, "" if nothing is. Null: no check.
+    std::function<std::string(const std::vector<IndexArray>&)> check = {};
+    /// A checksum of what the arrays are made of, beside the description; only with `check`.
+    std::function<std::uint32_t()> source_sum = {};
   };
   struct Result {
     std::vector<IndexArray> arrays;

@@ -99,10 +99,16 @@ IndexedDataset::IndexedDataset(std::string prefix, bool map_data)
   else
     plain_data_.emplace(open_part(prefix_, [&] { return open_input(prefix_ + ".bin", "token file"); }));
   checksums_ = TokenChecksums::open(prefix_, data_size());
+  read_intact(index_, [&] { return check_index(); });
+}
+
+/// Returns the number of sequences.
+std::int64_t IndexedDataset::check_index() {
   if (checksums_) checksums_->check_index(index_.bytes());
   read_header();
   check_sequences();
   check_documents();
+  return sequences_;
 }
 
 void IndexedDataset::read_header() {
@@ -181,6 +187,7 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
        "tokens that are read lie inside their sequence");
   const auto from = static_cast<std::uint64_t>(first_byte(sequence) + offset * item);
   try {
+    index_.require_pages();
     if (checksums_) verify(from, from + out.size() * static_cast<std::uint64_t>(item));
     if (type_ == TokenType::int64) return read_wide(sequence, offset, from, out);
     if (data_) return read_mapped(data_->bytes().data() + from, out);

@@ -52,6 +52,7 @@ class IndexedDataset final : public TokenSource {
   /// Throws BadSampleError, naming the position, for a token of an int64 file that does not fit into 32 bits and for
   /// bytes with a wrong checksum; IoError if the system cannot read them.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const override;
+  void require_intact() const override { index_.require_intact(); }
   std::int64_t document_of(std::int64_t sequence) const override;
   std::string place(std::int64_t sequence, std::int64_t offset) const override;
   /// Whether the index has a mode for each sequence, as in Megatron-LM's multimodal datasets.
@@ -62,6 +63,7 @@ class IndexedDataset final : public TokenSource {
   std::int64_t first_byte(std::int64_t sequence) const;
 
  private:
+  std::int64_t check_index();
   void read_header();
   void check_sequences();
   void check_documents() const;

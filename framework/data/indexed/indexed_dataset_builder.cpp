@@ -175,6 +175,7 @@ void IndexedDatasetBuilder::go_back(const State& state) {
 }
 
 void IndexedDatasetBuilder::seal() {
+  require_no_lost_pages();
   flush();
   lengths_.write_at(0, token_index_header(type_, sequences_, documents_ + 1));
   std::int64_t pointer = 0;

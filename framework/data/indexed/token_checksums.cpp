@@ -58,7 +58,8 @@ void TokenChecksums::write(const std::string& prefix,
   std::memcpy(header.magic, checksums_magic.data(), checksums_magic.size());
   header.data_bytes = data.size();
   header.chunk_bytes = chunk_bytes;
-  header.index_sum = crc32c(map_input(prefix + ".idx", "token file").bytes());
+  const auto index = map_input(prefix + ".idx", "token file");
+  header.index_sum = read_intact(index, [&] { return crc32c(index.bytes()); });
   std::string content(reinterpret_cast<const char*>(&header), sizeof header);
   const auto append = [&](std::uint32_t sum) { content.append(reinterpret_cast<const char*>(&sum), sizeof sum); };
   each_chunk(data, progress, [&](std::int64_t, std::span<const std::byte> bytes) { append(crc32c(bytes)); });
@@ -104,6 +105,7 @@ std::size_t TokenChecksums::bytes_of(std::int64_t chunk) const {
 void TokenChecksums::check(std::int64_t chunk, std::uint32_t sum) const {
   const auto expected = number_at(file_.bytes(), sizeof(Header) + 4 * static_cast<std::size_t>(chunk));
   if (sum == expected) return;
+  file_.require_intact();
   throw BadSampleError(text(prefix_, ".bin: bytes ", first_of(chunk), " to ", first_of(chunk) + bytes_of(chunk),
                             " have the checksum ", hex(sum), ", but ", file_of(prefix_), " says ", hex(expected),
                             "; the file is damaged or was regenerated. Restore it, or regenerate the checksums with "
@@ -117,7 +119,9 @@ void verify_checksums(const std::string& prefix,
   if (!sums)
     throw ConfigError(text(TokenChecksums::file_of(prefix),
                            ": there is no such file; `tessera data checksum` without --verify makes it"));
-  sums->check_index(map_input(prefix + ".idx", "token file").bytes());
+  const auto index = map_input(prefix + ".idx", "token file");
+  sums->check_index(index.bytes());
+  index.require_intact();
   each_chunk(data, progress,
              [&](std::int64_t chunk, std::span<const std::byte> bytes) { sums->check(chunk, crc32c(bytes)); });
 }

@@ -23,6 +23,8 @@ class TokenSource {
   virtual void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const = 0;
   /// Number of the document that a sequence belongs to, from 0.
   virtual std::int64_t document_of(std::int64_t sequence) const { return sequence; }
+  /// Throws IoError if values that lengths() or length() returned may be wrong, because the file could not be read.
+  virtual void require_intact() const {}
   /// The position of a token, for messages: "corpus.bin: document 3, token 17".
   virtual std::string place(std::int64_t sequence, std::int64_t offset) const = 0;
 };

@@ -1,6 +1,7 @@
 #include "framework/data/instructions/instruction_rows.h"
 
 #include "framework/base/error.h"
+#include "framework/base/memory_limit.h"
 #include "framework/data/parquet/parquet_json.h"
 #include "framework/data/preprocessing/input_stream.h"
 
@@ -44,7 +45,7 @@ class InstructionRows::Text final : public Source {
     if (!is_list_) {
       row.line = line_;
       if (peek() < 0) return false;
-      for (int c = take(); c >= 0 && c != '\n'; c = take()) row.json.push_back(static_cast<char>(c));
+      for (int c = take(); c >= 0 && c != '\n'; c = take()) append(row.json, c);
       return true;
     }
     if (!first_ && peek() == ',') {
@@ -67,6 +68,12 @@ class InstructionRows::Text final : public Source {
  private:
   [[noreturn]] void refuse(const std::string& what) const {
     throw ConfigError(text(shown(name_), ":", line_, ": the file ", what, "; expected a JSON list, or JSON lines"));
+  }
+  void append(std::string& json, int c) const {
+    if (json.size() == most_document_bytes)
+      throw ConfigError(text(shown(name_), ":", line_, ": a row has more than ", most_document_bytes,
+                             " bytes; write one JSON object per row"));
+    json.push_back(static_cast<char>(c));
   }
   int peek() {
     if (at_ == block_.size()) {
@@ -93,12 +100,12 @@ class InstructionRows::Text final : public Source {
     do {
       const int c = take();
       if (c < 0) refuse("ends inside an object");
-      json.push_back(static_cast<char>(c));
+      append(json, c);
       if (in_string) {
         if (c == '\\') {
           const int escaped = take();
           if (escaped < 0) refuse("ends inside an object");
-          json.push_back(static_cast<char>(escaped));
+          append(json, escaped);
         }
         in_string = c != '"';
       } else if (c == '"') {
@@ -147,7 +154,8 @@ InstructionRows::~InstructionRows() = default;
 
 bool InstructionRows::next(Row& row) {
   for (;;) {
-    if (source_ && source_->next(row)) {
+    const auto next_row = [&] { return source_->next(row); };
+    if (source_ && within_memory(shown(inputs_[static_cast<std::size_t>(input_)]), next_row)) {
       row.input = input_;
       return true;
     }

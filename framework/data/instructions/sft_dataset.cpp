@@ -22,6 +22,7 @@ ConversationFile::ConversationFile(const std::string& name) : name_(name), file_
       lines_.push_back({begin, number});
     begin = end + 1;
   }
+  file_.require_intact();
   if (lines_.empty()) throw ConfigError(text(name, ": is empty; expected lines such as {\"messages\": [...]}"));
 }
 
@@ -30,6 +31,10 @@ std::string ConversationFile::place(std::int64_t line) const {
 }
 
 std::vector<Json> ConversationFile::conversations(std::int64_t line) const {
+  return read_intact(file_, [&] { return parsed(line); });
+}
+
+std::vector<Json> ConversationFile::parsed(std::int64_t line) const {
   const auto refuse = [&](const auto&... message) { throw BadSampleError(text(place(line), ": ", message...)); };
   const auto begin = lines_[static_cast<std::size_t>(line)].begin;
   const auto words = all_.substr(begin, std::min(all_.find('\n', begin), all_.size()) - begin);

@@ -22,10 +22,12 @@ class ConversationFile {
   /// "file:line" of line `line`, counted from 0 without blank lines.
   std::string place(std::int64_t line) const;
   /// The conversations of line `line`: each begins at a message with role system, or at the beginning of the line.
-  /// Throws ConfigError, beginning with file:line, if the line is not a JSON object with messages.
+  /// Throws ConfigError, beginning with file:line, if the line is not a JSON object with messages; IoError if the file
+  /// was truncated.
   std::vector<nlohmann::ordered_json> conversations(std::int64_t line) const;
 
  private:
+  std::vector<nlohmann::ordered_json> parsed(std::int64_t line) const;
   struct Line {
     std::size_t begin;
     std::int64_t number;  // in the file, from 1

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <limits>
 
+#include "framework/base/memory_limit.h"
 #include "framework/data/parquet/parquet_thrift.h"
 
 namespace tessera::data {
@@ -186,7 +187,9 @@ bool is_parquet(const std::string& file) {
   return in.seekg(-4, std::ios::end) && in.read(end.data(), end.size()) && is_mark(end);
 }
 
-ParquetFooter read_parquet_footer(const File& file) {
+namespace {
+
+ParquetFooter read_footer(const File& file) {
   const auto refuse = [&](const auto&... message) -> ParquetFooter {
     throw ConfigError(text(file.path().string(), ": ", message...));
   };
@@ -210,6 +213,12 @@ ParquetFooter read_parquet_footer(const File& file) {
   } catch (const ConfigError& error) {
     return refuse("the Parquet footer cannot be read: ", error.what());
   }
+}
+
+}  // namespace
+
+ParquetFooter read_parquet_footer(const File& file) {
+  return within_memory(file.path().string(), [&] { return read_footer(file); });
 }
 
 }  // namespace tessera::data

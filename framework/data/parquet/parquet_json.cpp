@@ -1,9 +1,6 @@
 #include "framework/data/parquet/parquet_json.h"
 
-#include <array>
-#include <charconv>
-#include <cstdlib>
-
+#include "framework/data/preprocessing/python_json.h"
 #include "framework/unicode/utf8.h"
 
 namespace tessera::data {
@@ -13,39 +10,6 @@ void append_escape(std::string& out, char32_t code) {
   static constexpr char digits[] = "0123456789abcdef";
   out += "\\u";
   for (int shift = 12; shift >= 0; shift -= 4) out += digits[(code >> static_cast<unsigned>(shift)) & 0xFU];
-}
-
-// Python's repr(float): the fewest digits; an exponent below 1e-4 and from 1e16 on.
-std::string python_number(double value) {
-  std::array<char, 40> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific);
-  const std::string_view whole(buffer.data(), static_cast<std::size_t>(end.ptr - buffer.data()));
-  const auto mark = whole.find('e');
-  const auto exponent = std::atoi(whole.data() + mark + 1);
-  std::string out, digits;
-  if (whole.front() == '-') out += '-';
-  for (const auto c : whole.substr(out.size(), mark - out.size()))
-    if (c != '.') digits += c;
-  if (exponent < -4 || exponent >= 16) {
-    out += digits.front();
-    if (digits.size() > 1) out += '.';
-    out.append(digits, 1);
-    out += exponent < 0 ? "e-" : "e+";
-    if (std::abs(exponent) < 10) out += '0';
-    out += std::to_string(std::abs(exponent));
-    return out;
-  }
-  if (exponent < 0) {
-    out += "0.";
-    out.append(static_cast<std::size_t>(-exponent - 1), '0');
-    return out += digits;
-  }
-  const auto before = static_cast<std::size_t>(exponent) + 1;
-  if (digits.size() < before) digits.resize(before, '0');
-  out.append(digits, 0, before);
-  out += '.';
-  if (digits.size() == before) digits += '0';
-  return out.append(digits, before);
 }
 
 }  // namespace
@@ -77,7 +41,7 @@ void JsonRow::unsigned_integer(std::uint64_t value) {
 
 void JsonRow::number(double value) {
   separate();
-  line_ += python_number(value);
+  line_ += python_float(value);
 }
 
 void JsonRow::string(std::string_view value) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "framework/base/memory_limit.h"
+
 namespace tessera::data {
 namespace {
 
@@ -18,7 +20,7 @@ void free_if_large(EncodingPipeline::Item& item) {
 
 EncodingPipeline::EncodingPipeline(ChunkReader& reader, const Tokenizer& tokenizer, const EncodingOptions& options,
                                    int workers)
-    : slots_(2 * static_cast<std::size_t>(std::max(1, workers)) + 2) {
+    : reader_(reader), slots_(2 * static_cast<std::size_t>(std::max(1, workers)) + 2) {
   for (int w = 0; w < std::max(1, workers); ++w)
     encoders_.push_back(std::make_unique<ChunkEncoder>(tokenizer, options));
   threads_.emplace_back([this, &reader] { read_all(reader); });
@@ -109,7 +111,10 @@ const EncodingPipeline::Item* EncodingPipeline::next() {
     return nullptr;
   }
   auto& ready = slot(written_);
-  if (ready.failed) std::rethrow_exception(ready.failed);
+  if (ready.failed)
+    within_memory(
+        text("encoding ", ready.item.chunk.bytes.size(), " bytes of ", reader_.shown_name(ready.item.chunk.input)),
+        [&] { std::rethrow_exception(ready.failed); });
   handed_out_ = true;
   return &ready.item;
 }

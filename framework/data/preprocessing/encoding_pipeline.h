@@ -41,6 +41,7 @@ class EncodingPipeline {
   void read_all(ChunkReader& reader);
   void encode_all(ChunkEncoder& encoder);
 
+  const ChunkReader& reader_;
   std::mutex mutex_;
   std::condition_variable can_read_, can_encode_, can_write_;
   std::vector<Slot> slots_;                          // chunk number n is in slot n % size

@@ -7,12 +7,14 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <new>
 #include <string_view>
 
 #include "framework/base/error.h"
@@ -39,11 +41,17 @@ const char* name_of(Compression compression) {
   return "uncompressed";
 }
 
-// None of these bytes begins UTF-8.
+// A skippable frame of Zstandard begins with a number from 0x184D2A50 to 0x184D2A5F.
+bool is_skippable_frame(std::string_view begin) {
+  return begin.size() >= 4 && (static_cast<unsigned char>(begin[0]) & 0xF0U) == 0x50 &&
+         begin.substr(1, 3) == "\x2A\x4D\x18";
+}
+
+// None of these begins a text: they hold bytes that are not UTF-8, or a control character.
 Compression by_content(std::string_view begin) {
   const auto is = [&](std::string_view magic) { return begin.substr(0, magic.size()) == magic; };
   if (is("\x1F\x8B")) return Compression::gzip;
-  if (is("\x28\xB5\x2F\xFD")) return Compression::zstandard;
+  if (is("\x28\xB5\x2F\xFD") || is_skippable_frame(begin)) return Compression::zstandard;
   if (is(std::string_view("\xFD\x37\x7A\x58\x5A\x00", 6))) return Compression::xz;
   return Compression::none;
 }
@@ -73,6 +81,8 @@ class Stored {
     }
     if (descriptor_ < 0)
       throw ConfigError(text("the input '", name_, "' cannot be read: cannot be opened: ", std::strerror(errno)));
+    struct stat facts {};
+    if (::fstat(descriptor_, &facts) == 0 && S_ISREG(facts.st_mode)) size_ = facts.st_size;
     ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);  // only a hint, pipes refuse it
     const auto first = read_some(ahead_.data(), ahead_.size());
     held_ = std::string_view(ahead_.data(), first);
@@ -118,11 +128,21 @@ class Stored {
       if (got == 0) break;
       done += static_cast<std::size_t>(got);
     }
+    if (done < size) check_end();
     return done;
+  }
+
+  // At the end of a regular file. What was read could be the begin of a line, or a whole line too few.
+  void check_end() const {
+    struct stat facts {};
+    if (::fstat(descriptor_, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size < size_)
+      throw ConfigError(text("the input '", name_, "' was truncated from ", size_, " to ", facts.st_size,
+                             " bytes while it was read; give a file that nothing changes"));
   }
 
   std::string name_;
   int descriptor_ = -1;
+  std::int64_t size_ = 0;  // of a regular file when it was opened
   std::array<char, 8> ahead_{};
   std::string_view held_;  // of ahead_
   std::int64_t position_ = 0;
@@ -204,6 +224,7 @@ class GzipStream final : public CompressedStream {
     const int result = ::inflate(&state_, Z_NO_FLUSH);
     input.remove_prefix(input.size() - state_.avail_in);
     between_ = result == Z_STREAM_END;
+    if (result == Z_MEM_ERROR) throw std::bad_alloc();
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
       refuse(text("is damaged: ", state_.msg != nullptr ? state_.msg : "not gzip"));
     return room - state_.avail_out;
@@ -230,10 +251,24 @@ class ZstandardStream final : public CompressedStream {
     ZSTD_inBuffer from{input.data(), input.size(), 0};
     ZSTD_outBuffer to{out, size, 0};
     const auto left = ::ZSTD_decompressStream(state_, &to, &from);
-    if (::ZSTD_isError(left) != 0) refuse(text("is damaged: ", ::ZSTD_getErrorName(left)));
+    if (::ZSTD_isError(left) != 0) refuse_frame(left);
     input.remove_prefix(from.pos);
     frame_ended_ = left == 0;
+    ended_ = last && frame_ended_;
     return to.pos;
+  }
+
+  [[noreturn]] void refuse_frame(std::size_t result) const {
+    switch (::ZSTD_getErrorCode(result)) {
+      case ZSTD_error_frameParameter_windowTooLarge:
+        refuse("needs a window of more than 128 MiB; compress without --long, or with --long=27");
+      case ZSTD_error_prefix_unknown:
+        refuse("has bytes that are no Zstandard frame");
+      case ZSTD_error_memory_allocation:
+        throw std::bad_alloc();
+      default:
+        refuse(text("is damaged: ", ::ZSTD_getErrorName(result)));
+    }
   }
 
   ZSTD_DStream* state_;
@@ -258,6 +293,7 @@ class XzStream final : public CompressedStream {
     input.remove_prefix(input.size() - state_.avail_in);
     ended_ = result == LZMA_STREAM_END;
     if (result == LZMA_MEMLIMIT_ERROR) refuse("needs more than 256 MiB of memory; compress with a smaller dictionary");
+    if (result == LZMA_MEM_ERROR) throw std::bad_alloc();
     if (result != LZMA_OK && result != LZMA_STREAM_END && result != LZMA_BUF_ERROR) refuse("is damaged");
     return size - state_.avail_out;
   }

@@ -1,5 +1,9 @@
 #include "framework/data/preprocessing/python_json.h"
 
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
 #include "framework/unicode/utf8.h"
 
 namespace tessera::data {
@@ -64,6 +68,13 @@ void add_text(std::string& out, const std::string& text) {
   out += '"';
 }
 
+void add_number(std::string& out, double value) {
+  if (std::isfinite(value))
+    out += python_float(value);
+  else
+    out += std::isnan(value) ? "NaN" : value < 0 ? "-Infinity" : "Infinity";
+}
+
 void add(std::string& out, const OrderedJson& value, std::size_t depth);
 
 template <class AddItem>
@@ -95,12 +106,26 @@ void add(std::string& out, const OrderedJson& value, std::size_t depth) {
     add_items(out, value, depth, "[]", [&](const auto& item) { add(out, *item, depth + 1); });
   } else if (value.is_string()) {
     add_text(out, value.get_ref<const std::string&>());
+  } else if (value.is_number_float()) {
+    add_number(out, value.get<double>());
   } else {
     out += value.dump();
   }
 }
 
 }  // namespace
+
+std::string python_float(double value) {
+  char buffer[64];
+  const auto written = [&](std::chars_format format) {
+    return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, format).ptr);
+  };
+  auto scientific = written(std::chars_format::scientific);
+  const int exponent = std::atoi(scientific.c_str() + scientific.find('e') + 1);
+  if (exponent < -4 || exponent >= 16) return scientific;  // both write at least two digits of the exponent
+  auto fixed = written(std::chars_format::fixed);
+  return fixed.find('.') == std::string::npos ? fixed + ".0" : fixed;
+}
 
 std::string python_json(const OrderedJson& value) {
   std::string out;

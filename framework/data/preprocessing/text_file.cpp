@@ -52,7 +52,12 @@ std::string_view TextFile::next_line() {
 }
 
 bool TextFile::next(RawDocument& document) {
-  if (at_ >= all_.size()) return false;
+  const bool more = at_ < all_.size() && take(document);
+  file_.require_intact();
+  return more;
+}
+
+bool TextFile::take(RawDocument& document) {
   if (format_ == TextFormat::blank_lines) return next_paragraph(document);
   if (format_ == TextFormat::whole_file) {
     document = {all_, 1};
@@ -98,6 +103,14 @@ void TextFile::check_utf8(const RawDocument& document) const {
 
 void TextFile::texts(const RawDocument& document, std::span<const std::string> keys,
                      std::vector<std::vector<std::string>>& out) const {
+  read_intact(file_, [&] {
+    read_texts(document, keys, out);
+    return true;
+  });
+}
+
+void TextFile::read_texts(const RawDocument& document, std::span<const std::string> keys,
+                          std::vector<std::vector<std::string>>& out) const {
   check_utf8(document);
   out.resize(keys.size());
   for (auto& list : out) list.clear();

@@ -32,7 +32,7 @@ struct RawDocument {
 };
 
 /// Divides a text file into documents, in order. The file is memory-mapped, so it may be larger than memory. Errors are
-/// ConfigErrors that begin with "file:line:".
+/// ConfigErrors that begin with "file:line:", and IoErrors if the file is truncated while it is read.
 class TextFile {
  public:
   /// Throws ConfigError when the file cannot be read.
@@ -52,8 +52,11 @@ class TextFile {
 
  private:
   std::string_view next_line();
+  bool take(RawDocument& document);
   bool next_paragraph(RawDocument& document);
   void check_utf8(const RawDocument& document) const;
+  void read_texts(const RawDocument& document, std::span<const std::string> keys,
+                  std::vector<std::vector<std::string>>& out) const;
   void json_texts(const RawDocument& document, std::span<const std::string> keys,
                   std::vector<std::vector<std::string>>& out) const;
 

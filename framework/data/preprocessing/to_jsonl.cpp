@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "framework/base/files.h"
+#include "framework/base/memory_limit.h"
 #include "framework/data/parquet/parquet_json.h"
 #include "framework/data/preprocessing/unfinished_file.h"
 
@@ -32,8 +33,9 @@ ToJsonlResult to_jsonl(const ToJsonlRequest& request,
   ToJsonlResult result;
   std::string buffer;
   JsonRow row;
-  for (auto& reader : readers) {
-    while (reader->next(row)) {
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    auto& reader = readers[i];
+    while (within_memory(request.inputs[i], [&] { return reader->next(row); })) {
       buffer += row.line();
       buffer += '\n';
       ++result.rows;

@@ -25,6 +25,7 @@ UnfinishedFile::~UnfinishedFile() {
 fs::path UnfinishedFile::temporary(const fs::path& name) { return name.string() + ".unfinished"; }
 
 void UnfinishedFile::finish() {
+  require_no_lost_pages();
   file_.sync();
   file_.close();
   try {

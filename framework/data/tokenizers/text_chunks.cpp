@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "framework/base/crc32c.h"
+#include "framework/base/memory_limit.h"
 #include "framework/data/parquet/parquet_lines.h"
 
 namespace tessera::data {
@@ -48,13 +49,22 @@ class ChunkReader::Whole {
       const auto stream = open_input(name);
       for (std::size_t got = 1; got > 0;) {
         const auto before = held_.size();
-        held_.resize(before + std::max<std::size_t>(before, std::size_t{1} << 20U));
+        const auto more = std::max<std::size_t>(before, std::size_t{1} << 20U);
+        require_memory(text("the text of ", name, ", which is one document,"),
+                       static_cast<std::int64_t>(before + more));
+        held_.resize(before + more);
         got = stream->read(held_.data() + before, held_.size() - before);
         held_.resize(before + got);
       }
       all_ = held_;
     }
     if (!all_.empty()) parts_ = cut_long_text(all_);
+    require_intact();
+  }
+
+  // Throws IoError if the file was truncated while it was read.
+  void require_intact() const {
+    if (file_ != nullptr) file_->require_intact();
   }
 
   // The part at byte `offset`; empty at the end.
@@ -83,8 +93,12 @@ class ChunkReader::Whole {
   std::size_t next_ = 0;
 };
 
-ChunkReader::ChunkReader(std::vector<TextInput> inputs, std::size_t chunk_bytes, bool count_lines)
-    : inputs_(std::move(inputs)), chunk_bytes_(std::max<std::size_t>(chunk_bytes, 1)), count_lines_(count_lines) {
+ChunkReader::ChunkReader(std::vector<TextInput> inputs, std::size_t chunk_bytes, bool count_lines,
+                         std::size_t most_document)
+    : inputs_(std::move(inputs)),
+      chunk_bytes_(std::max<std::size_t>(chunk_bytes, 1)),
+      count_lines_(count_lines),
+      most_document_(most_document) {
   at_.input = -1;
 }
 
@@ -132,7 +146,26 @@ bool ChunkReader::open_next() {
   return true;
 }
 
+std::string ChunkReader::shown_name(std::int64_t input) const {
+  if (input < 0 || input >= static_cast<std::int64_t>(inputs_.size())) return "the inputs";
+  const auto& name = inputs_[static_cast<std::size_t>(input)].name;
+  return name == "-" ? "standard input" : name;
+}
+
+// An input that cannot be read is the user's to correct, unlike an output that cannot be written.
 bool ChunkReader::next(TextChunk& chunk) {
+  try {
+    return take(chunk);
+  } catch (const IoError& error) {
+    throw ConfigError(error.what());
+  } catch (const std::bad_alloc&) {
+    throw out_of_memory(shown_name(at_.input));
+  } catch (const std::length_error&) {
+    throw out_of_memory(shown_name(at_.input));
+  }
+}
+
+bool ChunkReader::take(TextChunk& chunk) {
   if (at_.input < 0 && !open_next()) return false;
   while (at_.input < static_cast<std::int64_t>(inputs_.size())) {
     chunk.input = at_.input;
@@ -154,6 +187,7 @@ bool ChunkReader::next_part(TextChunk& chunk) {
   const auto part = whole_->part(at_.offset);
   if (part.empty()) return false;
   chunk.bytes.assign(part);
+  whole_->require_intact();
   chunk.ends_document = whole_->is_last(part);
   whole_->drop(at_.offset);
   return true;
@@ -161,8 +195,8 @@ bool ChunkReader::next_part(TextChunk& chunk) {
 
 bool ChunkReader::fill(std::string& bytes) {
   const auto before = bytes.size();
-  const auto more =
-      std::max(chunk_bytes_, before);  // doubling, so that a very long line is not searched again and again
+  // Doubling, so that a very long line is not searched again and again.
+  const auto more = std::min(std::max(chunk_bytes_, before), most_document_ + 1 - before);
   bytes.resize(before + more);
   const auto got = stream_->read(bytes.data() + before, more);
   bytes.resize(before + got);
@@ -180,6 +214,10 @@ bool ChunkReader::next_lines(TextChunk& chunk) {
     if (ended_) break;
     end = paragraphs ? end_of_paragraphs(chunk.bytes) : end_of_lines(chunk.bytes, searched);
     searched = chunk.bytes.size() - 1;
+    if (end == 0 && chunk.bytes.size() > most_document_)
+      throw ConfigError(text(shown_name(at_.input), ": the ", paragraphs ? "paragraph" : "line", " at byte ",
+                             at_.offset, " of the text has more than ", most_document_,
+                             " bytes; divide it into documents"));
   }
   if (ended_) return !chunk.bytes.empty();
   rest_.assign(chunk.bytes, end, std::string::npos);

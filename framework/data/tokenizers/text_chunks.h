@@ -36,19 +36,24 @@ struct TextInput {
 };
 
 /// Cuts inputs into chunks. Reads ahead at most one chunk. A chunk is longer than `chunk_bytes` only if a single line
-/// or paragraph is.
+/// or paragraph is; a line or paragraph of more than `most_document` bytes is refused.
 class ChunkReader {
  public:
-  ChunkReader(std::vector<TextInput> inputs, std::size_t chunk_bytes, bool count_lines);
+  ChunkReader(std::vector<TextInput> inputs, std::size_t chunk_bytes, bool count_lines,
+              std::size_t most_document = most_document_bytes);
   ChunkReader(const ChunkReader&) = delete;
   ChunkReader& operator=(const ChunkReader&) = delete;
   ~ChunkReader();
   /// Continues at `position`. Throws ConfigError if an input does not begin with the bytes that were read before.
   void go_to(const TextPosition& position);
-  /// Reads the next chunk; returns false at the end. Throws ConfigError as InputStream does.
+  /// Reads the next chunk; returns false at the end. Throws ConfigError as InputStream does, if an input is truncated
+  /// while it is read, or if memory runs out.
   bool next(TextChunk& chunk);
+  /// Name of an input, for messages. Thread-safe.
+  std::string shown_name(std::int64_t input) const;
 
  private:
+  bool take(TextChunk& chunk);
   class Whole;
   bool open_next();
   bool next_lines(TextChunk& chunk);
@@ -58,6 +63,7 @@ class ChunkReader {
   std::vector<TextInput> inputs_;
   std::size_t chunk_bytes_;
   bool count_lines_;
+  std::size_t most_document_;
   TextPosition at_;
   std::int64_t stored_before_ = 0;  // stored bytes of the inputs before this one
   std::unique_ptr<InputStream> stream_;

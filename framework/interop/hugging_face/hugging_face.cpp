@@ -276,6 +276,7 @@ void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
     checkpoint::copy_converted(part, Tensor(target.first(bytes), type, shapes[i]));
     target = target.subspan(bytes);
   }
+  files_.require_intact();
   auto ours = to_ours(wanted, std::move(joined), size, shapes, table_.heads());
   checkpoint::copy_converted(Tensor(std::span(ours), type, whole_shape), into);
 }

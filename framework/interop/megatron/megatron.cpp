@@ -324,6 +324,7 @@ void MegatronCheckpoint::read_box(const checkpoint::TensorRange& into) const {
       checkpoint::must_be_finite(rows, text(folder_.string(), ": tensor '", into.name, "'"));
       checkpoint::copy_box(*common, rows, box, into.tensor, wanted);
     }
+    rank(r, own.stage).require_intact();
     if (there.shape() == all) return;  // every rank has all of it
   }
 }

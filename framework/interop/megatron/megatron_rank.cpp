@@ -376,6 +376,11 @@ void MegatronRank::verify() const {
   if (shared_) shared_->verify();
 }
 
+void MegatronRank::require_intact() const {
+  file_->require_intact();
+  if (shared_) shared_->require_intact();
+}
+
 std::vector<std::string> MegatronRank::all_names() const {
   std::vector<std::string> all;
   for (const auto& piece : pieces_) all.push_back(piece.first);

@@ -60,6 +60,8 @@ class MegatronRank {
   std::uint64_t bytes() const { return file_->bytes() + (shared_ ? shared_->bytes() : 0); }  ///< size of its files
   /// Reads the files and verifies every checksum. Throws DamageError.
   void verify() const;
+  /// Throws IoError if elements that were read may be wrong, because a file was truncated or its disk failed.
+  void require_intact() const;
   double updates() const { return updates_; }  ///< optimizer steps; -1: not saved
   /// The saved optimizers (dicts): those of the list, else the single one.
   std::vector<const torch::PickleNode*> optimizers() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/base/memory_limit.h"
 #include "framework/checkpoint/checkpoint.h"
 
 namespace tessera::torch {
@@ -89,14 +90,21 @@ bool is_contiguous(const std::vector<std::int64_t>& shape, const std::vector<std
 TorchFile::TorchFile(const fs::path& path)
     : name_(path.string()),
       file_(path),
-      entries_(read_zip_directory(file_.bytes(), name_)),
+      entries_(read_intact(file_, [&] { return read_zip_directory(file_.bytes(), name_); })),
       folder_(little_endian_or_throw(file_, entries_, folder_in(entries_, name_), name_)),
-      pickle_(bytes_of(file_, entries_.at(folder_ + pickle_name)), name_) {}
+      pickle_(read_pickle()) {}
+
+Pickle TorchFile::read_pickle() const {
+  const auto bytes = bytes_of(file_, entries_.at(folder_ + pickle_name));
+  return within_memory(name_, [&] { return read_intact(file_, [&] { return Pickle(bytes, name_); }); });
+}
 
 void TorchFile::verify() const {
-  for (const auto& [name, entry] : entries_)
-    if (crc32_ieee(bytes_of(file_, entry)) != entry.crc)
-      throw checkpoint::DamageError(text(name_, ": '", name, "': its CRC is not the one it was saved with"));
+  for (const auto& [name, entry] : entries_) {
+    if (crc32_ieee(bytes_of(file_, entry)) == entry.crc) continue;
+    file_.require_intact();
+    throw checkpoint::DamageError(text(name_, ": '", name, "': its CRC is not the one it was saved with"));
+  }
 }
 
 bool TorchFile::is_tensor(const PickleNode& node) { return rebuilt(node) != nullptr; }
@@ -127,6 +135,7 @@ Tensor TorchFile::tensor(const PickleNode& node, const std::string& what) const 
   if (arguments[1]->integer < 0 || __builtin_mul_overflow(begin, size_of(type->type), &begin) || begin > bytes.size() ||
       needed > bytes.size() - begin)
     refuse("needs ", needed, " bytes from ", begin, " of a storage of ", bytes.size());
+  file_.require_pages();
   auto* data = const_cast<std::byte*>(bytes.data()) + begin;  // read-only memory, as a tensor of files is
   return {std::span(data, static_cast<std::size_t>(needed)), type->type, Shape(dims)};
 }

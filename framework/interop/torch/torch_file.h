@@ -24,16 +24,21 @@ class TorchFile {
   static bool is_tensor(const PickleNode& node);
   /// The tensor's elements in the mapped file, possibly unaligned; valid as long as this object. Throws ConfigError,
   /// beginning with the file and `what`, if the storage is missing or too short, the element type is unknown, or the
-  /// elements are not contiguous.
+  /// elements are not contiguous; IoError if the file lost pages.
   Tensor tensor(const PickleNode& node, const std::string& what) const;
 
   /// Reads everything and verifies the checksum of each entry. Throws DamageError.
   void verify() const;
+  /// Throws IoError if what was read may be wrong, because the file was truncated or its disk failed. Call this before
+  /// it is used.
+  void require_intact() const { file_.require_intact(); }
 
   const std::string& name() const { return name_; }
   std::uint64_t bytes() const { return file_.bytes().size(); }
 
  private:
+  Pickle read_pickle() const;
+
   std::string name_;
   MappedFile file_;
   std::map<std::string, ZipEntry> entries_;
