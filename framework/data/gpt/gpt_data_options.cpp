@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "framework/data/gpt/gpt_dataset.h"
+#include "framework/data/gpt/split.h"
 #include "framework/options/limits.h"
 
 namespace tessera::data {
@@ -105,7 +106,8 @@ void describe(options::Schema<GptDataOptions>& s) {
           [](const O&) {
             return "split divides data_path, but train_data_path, valid_data_path or test_data_path is given";
           },
-          "leave split out", {"train_data_path", "valid_data_path", "test_data_path", "per_split_data_args_path"});
+          "leave split out", {"train_data_path", "valid_data_path", "test_data_path", "per_split_data_args_path"})
+      .must("DAT5", [](const O& o) { return broken_split(o.split); });
   s.option("train_data_path", &O::train_data_path, "Training data, instead of `data_path`: prefixes or a blend.")
       .must("DAT4", [](const O& o) { return broken_blend(o.train_data_path.parts, "train_data_path"); });
   s.option("valid_data_path", &O::valid_data_path, "Validation data: prefixes or a blend.")

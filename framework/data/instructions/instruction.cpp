@@ -4,6 +4,7 @@
 
 #include "framework/data/dataset.h"
 #include "framework/data/gpt/data_path.h"
+#include "framework/data/gpt/split.h"
 #include "framework/data/instructions/instruction_dataset.h"
 #include "framework/data/instructions/instruction_templates.h"
 #include "framework/data/tokenizers/tokenizer.h"
@@ -23,7 +24,8 @@ void describe(options::Schema<InstructionOptions>& s) {
   using O = InstructionOptions;
   s.option("data_path", &O::data_path,
            "Prefix of the files PREFIX_packed_{input_ids,attention_mask,labels}_document.bin and .idx.");
-  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.");
+  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.")
+      .must("DAT5", [](const O& o) { return broken_split(o.split); });
   s.option("reset_position_ids", &O::reset_position_ids,
            "Reset position ids after each end-of-document token; needs `reset_attention_mask`.");
   s.option("reset_attention_mask", &O::reset_attention_mask,

@@ -4,6 +4,7 @@
 
 #include "framework/data/dataset.h"
 #include "framework/data/gpt/data_path.h"
+#include "framework/data/gpt/split.h"
 #include "framework/data/instructions/sft_dataset.h"
 
 namespace tessera::data {
@@ -23,7 +24,8 @@ void describe(options::Schema<SftOptions>& s) {
   using O = SftOptions;
   s.option("data_path", &O::data_path,
            "File of JSON lines with `messages`; `split` divides its lines into train, valid and test.");
-  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.");
+  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.")
+      .must("DAT5", [](const O& o) { return broken_split(o.split); });
   s.option("train_data_path", &O::train_data_path, "File of the training data, instead of `data_path`.");
   s.option("valid_data_path", &O::valid_data_path, "File of the validation data.");
   s.option("test_data_path", &O::test_data_path, "File of the test data.");
