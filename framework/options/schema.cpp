@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
+#include "framework/base/visible_text.h"
 
 namespace tessera::options {
 namespace {
@@ -102,7 +103,8 @@ AnySchema::Wrong AnySchema::read_value(const Entry& entry, const OptionFacts& fa
   if (!entry.type->read(given, value)) return {wrong_value(facts, given), what_it_takes(facts, given)};
   for (std::size_t i = 0; i < entry.limits.size(); ++i)
     if (!entry.type->within(value, entry.limits[i]))
-      return {text(facts.name, " must be ", facts.limits[i], ", is ", given), text("give a value ", facts.limits[i])};
+      return {text(facts.name, " must be ", facts.limits[i], ", is ", shortened(text(given))),
+              text("give a value ", facts.limits[i])};
   return {};
 }
 

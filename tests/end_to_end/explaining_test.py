@@ -66,7 +66,12 @@ class Completion(InOwnFolder):
     LINES = {"tessera che": ["check", "checkpoint"], "tessera check --js": ["--json"], "tessera checkpoint ver": ["verify"],
              "tessera check tiny.yaml --set optimizer_config.bet": ["optimizer_config.betas="],
              "tessera train --set model_config.fa_config.in": ["model_config.fa_config.input_layout="],
-             "tessera explain training_config.see": ["training_config.seed"]}
+             "tessera explain training_config.see": ["training_config.seed"],
+             "tessera checkpoint convert --from h": ["hf"], "tessera data show tiny.yaml --split v": ["valid"],
+             "tessera data preprocess --on-error s": ["stop", "skip"],
+             "tessera data preprocess --tokenizer-type N": ["NullTokenizer"], "tessera --log-level d": ["debug"]}
+    # Only the part behind = is completed by bash and zsh.
+    EQUALS = {"tessera checkpoint convert --to=h": "hf", "tessera check --set=model_config.normalization=R": "RMSNorm"}
     WORDS = {"tessera check --set model_config.normalization=R": "RMSNorm", "tessera check --set training_config.bf16=t": "true"}
 
     def script(self, shell):
@@ -84,10 +89,14 @@ class Completion(InOwnFolder):
             return self.in_shell("bash", "--norc", "-c", 'source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _tessera; printf "%s\\n" "${COMPREPLY[@]}"',
                                  "bash", script, line)
         for line, words in self.LINES.items():
-            self.assertEqual(completed(line), words, line)
-        for line, word in self.WORDS.items():
+            self.assertEqual(sorted(completed(line)), sorted(words), line)
+        for line, word in {**self.WORDS, **self.EQUALS}.items():
             self.assertEqual(completed(line), [word], line)
         self.assertIn("train", completed("tessera "))
+        self.assertEqual(completed("tessera checkpoint convert --from "), ["hf", "megatron", "tessera"])
+        self.assertEqual(completed("tessera check tiny.yaml --from megatron@co"), ["core_v0.12.1"])  # bash cuts words at @
+        self.assertEqual(completed("tessera data show tiny.yaml --from "), [])  # a number, not a program
+        self.assertNotIn("none", completed("tessera data preprocess --tokenizer-type="))
 
     @unittest.skipUnless(shutil.which("zsh"), "there is no zsh")
     def test_zsh_completes_commands_options_keys_and_words(self):
@@ -102,8 +111,8 @@ class Completion(InOwnFolder):
         def completed(line):
             return self.in_shell("zsh", "-f", double, script, line)
         for line, words in self.LINES.items():
-            self.assertEqual(completed(line), words, line)
-        for line, word in self.WORDS.items():
+            self.assertEqual(sorted(completed(line)), sorted(words), line)
+        for line, word in {**self.WORDS, **self.EQUALS}.items():
             self.assertEqual(completed(line), [word], line)
 
     @unittest.skipUnless(shutil.which("fish"), "there is no fish")
