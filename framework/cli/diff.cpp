@@ -42,6 +42,7 @@ options::Value effective(const Side& side, const std::string& key) {
 std::string words(const Side& side, const std::string& key) {
   const auto* value = side.recipe.resolved.at(key);
   if (value == nullptr) return "not an option here";
+  if (value->wrong) return text("wrong, see the mistake  (", value->origin, ")");
   const auto shown = text(*value);
   const auto instead = side.recipe.derived(key);
   const auto taken = instead && !instead->value.empty() ? text(" = ", instead->value, ", ", instead->how) : "";
@@ -67,7 +68,8 @@ std::string differences(const std::string& group, const Side& a, const Side& b) 
     if (const auto* options = side->recipe.resolved.find(group)) keys_of(*options, group, keys);
   std::string all;
   for (const auto& key : keys) {
-    const bool both = a.recipe.resolved.at(key) != nullptr && b.recipe.resolved.at(key) != nullptr;
+    const auto *one = a.recipe.resolved.at(key), *other = b.recipe.resolved.at(key);
+    const bool both = one != nullptr && other != nullptr && !one->wrong && !other->wrong;
     if (both && options::same(effective(a, key), effective(b, key))) continue;
     all += text("  ", key.substr(group.size() + 1), "\n    - ", words(a, key), "\n    + ", words(b, key), "\n");
   }

@@ -177,7 +177,7 @@ void print_value(const std::string& key, const ReadRecipe& read) {
     return;
   }
   const auto words = text(*value);
-  print_line("value", words.empty() ? "empty" : words);
+  print_line("value", value->wrong ? "none: what was given is wrong" : words.empty() ? "empty" : words);
   print_line("from", place(value->origin));
   for (const auto& item : value->items)
     if (item.origin.layer > 0 && text(item.origin) != text(value->origin))

@@ -86,13 +86,17 @@ void AnySchema::read(Group& group, const std::string& map, void* out) const {
   for (const auto& entry : entries_) {
     const auto facts = known(entry, map);
     const auto given = group.take(facts);
+    bool wrong = given.wrong;
     if (facts.required && given.origin.layer == 0) {
       group.demand(facts);
     } else if (!given.wrong) {
       const auto [message, advice] = read_value(entry, facts, given, out);
-      if (!message.empty()) group.problem(given.origin, facts.name, message, advice);
+      wrong = !message.empty();
+      if (wrong) group.problem(given.origin, facts.name, message, advice);
     }
-    group.settle(facts.name, entry.type->write(member(out, entry.offset)), given.origin);
+    auto value = entry.type->write(member(out, entry.offset));
+    value.wrong = wrong;  // it is the default, not what was given
+    group.settle(facts.name, std::move(value), given.origin);
   }
   judge(group, map, out);
 }

@@ -45,6 +45,13 @@ class CommandLine(harness.InOwnFolder):
         self.assertIn("/dev/full: cannot be written: No space left on device", told)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "this system has no /dev/full")
+    def test_a_job_continues_and_says_where_its_lines_are(self):
+        done = self.to_full_disk(TSRUN, "--nproc_per_node", 1, "--log_dir", "logs", "/bin/echo", "a line")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("standard output: cannot be written: No space left on device"), 1, done.stderr)
+        self.assertIn("a line", (self.folder / "logs/worker_0.log").read_text())
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "this system has no /dev/full")
     def test_a_run_is_complete_although_its_output_is_lost(self):
         done = self.to_full_disk(program(), "train", "tiny.yaml", *sets(training_iters=2, eval_iters=0))
         self.assertEqual(done.returncode, 1)

@@ -31,7 +31,10 @@ class Explaining(InOwnFolder):
         self.assertRegex(value("model_config.rotary_base"), r"value +10\n +from +top.yaml:3\n +effect +none: `position_embedding_type` is not rope")
         self.assertRegex(value("model_config.ffn_hidden_size"), r"value +null\n +from +default\n +taken +128 \(derived: 4 x `hidden_size`")
         self.assertRegex(value("optimizer_config.muon_momentum"), r"value +none: it belongs to a type that is not selected")
-        self.assertIn("num_layers must be >= 1", value("model_config.num_layers", "--set", "model_config.num_layers=0"))
+        for wrong, mistake in (("0", "num_layers must be >= 1"), ("many", "num_layers takes int, not 'many'")):
+            told = value("model_config.num_layers", "--set", f"model_config.num_layers={wrong}")
+            self.assertIn(mistake, told)
+            self.assertRegex(told, r"value +none: what was given is wrong\n +from +--set model_config.num_layers\n")
 
     def test_check_lists_what_has_no_effect(self):
         self.write("top.yaml", "base: tiny.yaml\nmodel_config:\n  rotary_base: 10\n")
@@ -52,7 +55,10 @@ class Differences(InOwnFolder):
         self.assertNotIn("learning_rate", told)
         self.assertEqual(self.tessera("diff", "a.yaml", "a.yaml"), "")
         self.assertIn("seed", self.tessera("diff", "a.yaml", "a.yaml", "--set-b", "training_config.seed=8", code=1))
-        self.tessera("diff", "a.yaml", "nowhere.yaml", code=2)
+        for nowhere in ("nowhere.yaml", "nowhere"):  # a recipe, and a script
+            self.assertNotIn("- a.yaml", self.tessera("diff", "a.yaml", nowhere, code=2))
+        self.assertIn("    + wrong, see the mistake  (--set training_config.seed)",
+                      self.tessera("diff", "a.yaml", "a.yaml", "--set-b", "training_config.seed=x", code=1))
 
     def test_a_run_is_compared_by_what_it_kept(self):
         self.tessera("train", "tiny.yaml", "--set", "training_config.training_iters=1", "--set", "training_config.eval_iters=0")
