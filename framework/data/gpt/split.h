@@ -25,11 +25,10 @@ std::array<std::optional<SplitBounds>, 3> split_bounds(const std::string& weight
 /// The error for the value of the option `split` that cut_split would throw; nothing if there is none.
 std::optional<options::Finding> broken_split(const std::optional<std::string>& weights);
 
-/// Divides `sequences` into train, valid and test by weights such as "969, 30, 1" (each sequence of digits and dots is
-/// a weight, separated by blanks, commas, slashes, colons, semicolons; brackets around them are allowed; missing weights
-/// are 0). A split of weight 0 has no range; the range of a small weight may be empty. The
-/// arithmetic is Megatron-LM's, in float64, so the bounds are equal. Throws ConfigError if the text has no weights or
-/// too many.
+/// Divides `sequences` into train, valid and test by weights such as "969, 30, 1": each sequence of digits and dots is
+/// a weight; between them may be blanks, commas, slashes, colons and semicolons, around them brackets; missing weights
+/// are 0. A split of weight 0 has no range; the range of a small weight may be empty. The arithmetic is Megatron-LM's,
+/// in float64, so the bounds are equal. Throws ConfigError if the text has no weights, too many, or anything else.
 std::array<std::optional<SequenceRange>, 3> cut_split(const std::string& weights, std::int64_t sequences);
 
 }  // namespace tessera::data
