@@ -63,7 +63,7 @@ Measured measure(const Flags& flags) {
   const double stalled = stalled_seconds(), began = seconds_on(Clock::wall);
   autograd::Tape tape(arena, threads, false);
   std::vector<double> at;
-  model::generate(*model, tape, prompt.first(16), {.temperature = 0}, {flags.tokens, -1, model->vocabulary()}, 0,
+  model::generate(*model, tape, prompt.first(16), {.temperature = 0}, {flags.tokens, {}, model->vocabulary()}, 0,
                   [&](std::int32_t) { at.push_back(seconds_on(Clock::wall)); });
   std::vector<double> apart;
   for (std::size_t i = 8; i < at.size(); ++i) apart.push_back(at[i] - at[i - 1]);  // the first ones meet fresh memory

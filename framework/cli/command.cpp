@@ -5,6 +5,8 @@
 #include <cmath>
 #include <iostream>
 
+#include "framework/base/help_text.h"
+#include "framework/base/visible_text.h"
 #include "framework/log/log.h"
 #include "framework/options/report.h"
 
@@ -67,23 +69,53 @@ CommandNode::Option facts_of(const CLI::Option& option) {
   return out;
 }
 
-void add_nodes(const CLI::App& app, const std::string& path, std::vector<CommandNode>& all) {
-  CommandNode node{path, app.get_description(), {}, {}};
-  for (const auto* option : app.get_options()) node.options.push_back(facts_of(*option));
-  for (const auto* sub : below(app)) node.commands.emplace_back(sub->get_name(), sub->get_description());
-  all.push_back(std::move(node));
-  for (const auto* sub : below(app)) add_nodes(*sub, path + " " + sub->get_name(), all);
+/// Rejects values that are not a `Number` for which `holds`; `expected` says which one is.
+template <class Number, class Holds>
+CLI::Validator number_check(const std::string& expected, Holds holds, const std::string& shown = "") {
+  return {[=](const std::string& words) {
+            Number number{};
+            const bool good = CLI::detail::lexical_cast(words, number) && holds(number);
+            return good ? std::string() : text("'", shortened(words), "' is not ", expected);
+          },
+          shown};
 }
 
 /// Rejects NaN, which range checks accept: it is neither below nor above any bound.
 CLI::Validator finite() {
-  return {[](const std::string& words) {
-            double number = 0;
-            const bool good = CLI::detail::lexical_cast(words, number) && std::isfinite(number);
-            return good ? std::string() : text("'", words, "' is not a finite number");
-          },
-          ""};
+  return number_check<double>("a finite number", [](double number) { return std::isfinite(number); });
 }
+
+template <class Number>
+CLI::Validator whole() {
+  return number_check<Number>(
+      text("a whole number from ", std::numeric_limits<Number>::min(), " to ", std::numeric_limits<Number>::max()),
+      [](Number) { return true; });
+}
+
+template <class Number>
+CLI::Validator range(Number low, Number high) {
+  return number_check<Number>(
+      text("a number from ", low, " to ", high), [=](Number number) { return number >= low && number <= high; },
+      text("[", low, " - ", high, "]"));
+}
+
+/// The pages of help, at most help_width columns wide.
+class Page final : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    return help_entry("  " + make_option_name(option, is_positional) + make_option_opts(option),
+                      make_option_desc(option));
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    return help_entry("  " + command->get_display_name(true), command->get_description());
+  }
+  std::string make_description(const CLI::App* app) const override { return wrapped(app->get_description(), 0) + "\n"; }
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    auto words = CLI::Formatter::make_usage(app, std::move(name));
+    words.erase(words.find_last_not_of('\n') + 1);
+    return wrapped(words, 7) + "\n";
+  }
+};
 
 }  // namespace
 
@@ -109,22 +141,32 @@ CommandOption* CommandOption::delimiter(char sign) {
 }
 CommandOption* CommandOption::one_of(const std::vector<std::string>& words) {
   option_->check(CLI::IsMember(words));
+  return suggest(words);
+}
+CommandOption* CommandOption::suggest(std::vector<std::string> words) {
+  words_ = std::move(words);
+  return this;
+}
+CommandOption* CommandOption::suggest_as(std::string key) {
+  key_ = std::move(key);
   return this;
 }
 CommandOption* CommandOption::positive() {
-  option_->check(CLI::PositiveNumber);
+  option_->check(number_check<double>(
+      "a number > 0", [](double number) { return number > 0; }, "POSITIVE"));
   return this;
 }
 CommandOption* CommandOption::not_negative() {
-  option_->check(CLI::NonNegativeNumber);
+  option_->check(number_check<double>(
+      "a number >= 0", [](double number) { return number >= 0; }, "NONNEGATIVE"));
   return this;
 }
 CommandOption* CommandOption::between(std::int64_t low, std::int64_t high) {
-  option_->check(CLI::Range(low, high));
+  option_->check(range(low, high));
   return this;
 }
 CommandOption* CommandOption::between(double low, double high) {
-  option_->check(CLI::Range(low, high));
+  option_->check(range(low, high));
   return this;
 }
 CommandOption* CommandOption::excludes(const CommandOption* other) {
@@ -134,6 +176,7 @@ CommandOption* CommandOption::excludes(const CommandOption* other) {
 
 Command::Command(const std::string& name, const std::string& doc, const std::string& version)
     : own_(std::make_unique<CLI::App>(doc, name)), app_(own_.get()) {
+  app_->formatter(std::make_shared<Page>());  // inherited by the subcommands
   app_->set_version_flag("--version", version);
 }
 Command::Command(CLI::App* app) : app_(app) {}
@@ -158,16 +201,16 @@ CommandOption* Command::add_option(const std::string& names, std::vector<std::st
 }
 CommandOption* Command::add_option(const std::string& names, std::vector<std::int32_t>& values,
                                    const std::string& doc) {
-  return keep(app_->add_option(names, values, doc));
+  return keep(app_->add_option(names, values, doc)->check(whole<std::int32_t>()));
 }
 CommandOption* Command::add_option(const std::string& names, std::int64_t& value, const std::string& doc) {
-  return keep(app_->add_option(names, value, doc));
+  return keep(app_->add_option(names, value, doc)->check(whole<std::int64_t>()));
 }
 CommandOption* Command::add_option(const std::string& names, std::uint64_t& value, const std::string& doc) {
-  return keep(app_->add_option(names, value, doc));
+  return keep(app_->add_option(names, value, doc)->check(whole<std::uint64_t>()));
 }
 CommandOption* Command::add_option(const std::string& names, int& value, const std::string& doc) {
-  return keep(app_->add_option(names, value, doc));
+  return keep(app_->add_option(names, value, doc)->check(whole<int>()));
 }
 CommandOption* Command::add_option(const std::string& names, double& value, const std::string& doc) {
   return keep(app_->add_option(names, value, doc)->check(finite()));
@@ -195,8 +238,20 @@ int Command::run(int argc, char** argv) {
 
 std::vector<CommandNode> Command::tree() const {
   std::vector<CommandNode> all;
-  add_nodes(*app_, app_->get_name(), all);
+  add_nodes(app_->get_name(), all);
   return all;
+}
+
+void Command::add_nodes(const std::string& path, std::vector<CommandNode>& all) const {
+  CommandNode node{path, app_->get_description(), {}, {}};
+  for (const auto* option : app_->get_options()) {
+    auto& facts = node.options.emplace_back(facts_of(*option));
+    for (const auto& ours : options_)
+      if (ours->option_ == option) facts.words = ours->words_, facts.key = ours->key_;
+  }
+  for (const auto* sub : below(*app_)) node.commands.emplace_back(sub->get_name(), sub->get_description());
+  all.push_back(std::move(node));
+  for (const auto& sub : commands_) sub->add_nodes(path + " " + sub->app_->get_name(), all);
 }
 
 }  // namespace tessera::cli

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/standard_output.h"
 #include "framework/options/mappings.h"
 #include "framework/recipe/registries.h"
 
@@ -33,6 +34,11 @@ class CommandOption {
   /// For a list: one word holds several values, separated by `sign`.
   CommandOption* delimiter(char sign);
   CommandOption* one_of(const std::vector<std::string>& words);
+  /// Completion offers `words`; other values are accepted, too.
+  CommandOption* suggest(std::vector<std::string> words);
+  /// Completion offers the words of the recipe's option `key`, "dataset_config.tokenizer_type", but null and none,
+  /// which mean that a recipe has no such thing.
+  CommandOption* suggest_as(std::string key);
   CommandOption* positive();
   CommandOption* not_negative();
   CommandOption* between(std::int64_t low, std::int64_t high);
@@ -42,7 +48,10 @@ class CommandOption {
   CommandOption* excludes(const CommandOption* other);
 
  private:
+  friend class Command;
   CLI::Option* option_;
+  std::vector<std::string> words_;
+  std::string key_;
 };
 
 /// The description of one command, or of the program itself, for manual and completion.
@@ -53,7 +62,9 @@ struct CommandNode {
     std::string doc;
     bool by_place = false;  ///< a positional argument
     bool required = false;
-    bool sets = false;  ///< its value is group.key=value
+    bool sets = false;               ///< its value is group.key=value
+    std::vector<std::string> words;  ///< the values that completion offers; empty: it takes other values
+    std::string key;                 ///< the recipe's option whose words completion offers, too; empty: none
   };
   std::string path;  ///< "tessera data inspect"
   std::string doc;
@@ -100,6 +111,7 @@ class Command {
 
  private:
   explicit Command(CLI::App* app);
+  void add_nodes(const std::string& path, std::vector<CommandNode>& all) const;
   CommandOption* keep(CLI::Option* option);
 
   std::unique_ptr<CLI::App> own_;  ///< only for the program itself
@@ -119,6 +131,7 @@ class Command {
 /// A callback that returns normally but needs an exit code other than 0 sets `exit_code`.
 struct CommandContext {
   recipe::Registries registries;
+  StandardOutput& output;  ///< of the program; commands write to std::cout
   int exit_code = 0;
 
   const options::Mappings& mappings() const { return registries.mappings; }

@@ -1,13 +1,18 @@
 #include "framework/cli/convert.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <set>
 
 #include "framework/base/files.h"
+#include "framework/base/system_call.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/flags/conversion_report.h"
 #include "framework/interop/flags/core_ms_writer.h"
@@ -138,12 +143,21 @@ void keep_older(const fs::path& file) {
       text("note: ", file.string(), " was there with other content, which is now in ", kept().string()));
 }
 
+/// Writes to a device or a pipe, which a file must not replace.
+void write_into(const std::string& file, const std::string& words) {
+  const int descriptor = uninterrupted([&] { return ::open(file.c_str(), O_WRONLY | O_CLOEXEC); });
+  const bool good = descriptor >= 0 && write_all(descriptor, words);
+  const auto why = errno;
+  const bool closed = descriptor < 0 || ::close(descriptor) == 0;
+  if (!good || !closed) throw IoError(text(file, ": cannot be written: ", std::strerror(good ? errno : why)));
+}
+
 /// The name may be that of a device or a pipe, or of a link to a file elsewhere.
 void write(const std::string& file, const std::string& words) {
   if (file.empty() || file == "-") {
     std::cout << words;
   } else if (fs::exists(file) && !fs::is_regular_file(file) && !fs::is_directory(file)) {
-    std::ofstream(file) << words;
+    write_into(file, words);
   } else if (!fs::is_regular_file(file)) {
     write_file_atomic(file, words);
   } else if (const auto path = fs::canonical(file); read_file(path) != words) {
@@ -286,7 +300,8 @@ void add_convert_commands(Command& app, CommandContext& context) {
       ->add_option("--to", arguments->to,
                    "Write for another program instead: a launch script (megatron, megatron@main, ...), or a recipe of "
                    "MindSpeed-Core-MS (mindspeed-core-ms, mindspeed-core-ms-nested)")
-      ->type_name("PROGRAM");
+      ->type_name("PROGRAM")
+      ->suggest({"megatron", flat_form, nested_form});
   command->add_flag("--allow-refused", arguments->allow_refused,
                     "Write unsupported flags to the recipe as comments, instead of failing");
   add_verbose_argument(*command, arguments->verbose);

@@ -151,19 +151,65 @@ checkpoint::Blobs files_beside(const recipe::SavedModel& saved) {
   return files;
 }
 
+/// vocab_size of the config.json that the model was imported with; 0: there is none.
+std::int64_t carried_vocabulary(const checkpoint::Blobs& files) {
+  const auto carried = files.find("config.json");
+  if (carried == files.end()) return 0;
+  const auto json = parse_json(carried->second);
+  return json.is_object() && json.contains("vocab_size") && json["vocab_size"].is_number_integer()
+             ? json["vocab_size"].get<std::int64_t>()
+             : 0;
+}
+
+/// Rows that hold tokens, and the evidence.
+struct Tokens {
+  std::int64_t count = 0;
+  std::string source;
+};
+
+/// The tokenizer knows best: a config.json may count padding. With neither, rows that are a multiple of
+/// make_vocab_size_divisible_by may be padded, by less than that number.
+Tokens tokens_of(const recipe::SavedModel& saved, std::int64_t carried, std::int64_t rows) {
+  if (saved.tokens > 0) return {saved.tokens, "its tokenizer has that many tokens"};
+  if (carried > 0) return {std::min(carried, rows), "the config.json that it was imported with says so"};
+  const auto multiple =
+      saved.recipe.size.make_vocab_size_divisible_by * saved.recipe.parallel.tensor_model_parallel_size;
+  if (saved.recipe.dataset.type == "mock" || rows % multiple != 0)
+    return {rows, "no tokenizer has padded the vocabulary"};
+  return {std::max<std::int64_t>(1, rows - multiple + 1),
+          text("padding to a multiple of ", multiple, " adds fewer than ", multiple, " rows")};
+}
+
+/// The given number of rows to write, which must keep all tokens.
+std::int64_t given_vocabulary(const ConvertCheckpointFlags& flags, const Tokens& tokens, std::int64_t rows) {
+  const auto advice = text("; give a number from ", tokens.count, " to ", rows, ", or leave --vocab-size out");
+  if (flags.vocabulary > rows)
+    throw ConfigError(text("--vocab-size is ", flags.vocabulary, ", but the model has ", rows, " rows", advice));
+  if (flags.vocabulary < tokens.count)
+    throw ConfigError(text("--vocab-size is ", flags.vocabulary, ", which drops tokens of ", flags.in, ": rows 0 to ",
+                           tokens.count - 1, " hold tokens (", tokens.source, ")", advice));
+  return flags.vocabulary;
+}
+
 /// Number of rows that are tokens: as given, else as imported with the model, else the size of the tokenizer that
 /// determined the number of rows; else all rows.
 std::int64_t true_vocabulary(const ConvertCheckpointFlags& flags, const recipe::SavedModel& saved,
                              const checkpoint::Blobs& files, std::int64_t rows) {
-  if (flags.vocabulary > rows)
-    throw ConfigError(text("--vocab-size is ", flags.vocabulary, ", but the model has ", rows, " rows"));
-  if (flags.vocabulary > 0) return flags.vocabulary;
-  if (const auto carried = files.find("config.json"); carried != files.end()) {
-    const auto json = parse_json(carried->second);
-    if (json.is_object() && json.contains("vocab_size") && json["vocab_size"].is_number_integer())
-      return std::min(rows, json["vocab_size"].get<std::int64_t>());
-  }
-  return !saved.recipe.size.vocab_size && saved.tokenizer ? saved.tokenizer->vocab_size() : rows;
+  const auto carried = carried_vocabulary(files);
+  if (flags.vocabulary > 0) return given_vocabulary(flags, tokens_of(saved, carried, rows), rows);
+  // The model may have been trained on with more tokens than it was imported with.
+  if (carried > 0) return std::min(rows, std::max(carried, saved.tokens));
+  return !saved.recipe.size.vocab_size && saved.tokens > 0 ? saved.tokens : rows;
+}
+
+/// Rows of the vocabulary in the checkpoint. Throws ConfigError if the recipe has other rows, which only --set can do.
+std::int64_t rows_of(const checkpoint::WeightSource& weights, const recipe::SavedModel& saved) {
+  const auto rows = weights.shape("embedding.word_embeddings.weight")[0];
+  const auto given = recipe::vocabulary(saved.recipe, saved.tokenizer.get());
+  if (rows != given)
+    throw ConfigError(text(weights.folder().string(), ": the vocabulary has ", rows, " rows, and ", given,
+                           " in the recipe with --set; give --vocab-size instead to leave padding out"));
+  return rows;
 }
 
 std::string family_of(const std::string& config) {
@@ -176,10 +222,10 @@ std::string family_of(const std::string& config) {
 void export_hugging_face(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   check_output(flags);
   const auto mappings = context.mappings();
-  const auto saved = recipe::open_saved(flags.in, context.registries);
+  const auto saved = recipe::open_saved(flags.in, context.registries, flags.sets);
   const checkpoint::CheckpointWeights weights(saved.checkpoint);
   auto files = files_beside(saved);
-  const auto rows = recipe::vocabulary(saved.recipe, saved.tokenizer.get());
+  const auto rows = rows_of(weights, saved);
   hugging_face::HuggingFaceExport how;
   how.vocabulary = true_vocabulary(flags, saved, files, rows);
   how.dtype = wanted_type(flags);
@@ -235,7 +281,21 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
   std::cout << folder.string() << ": " << name_of(save.type) << "; Megatron-LM takes it with --no-load-rng\n";
 }
 
+/// Options that would have no effect.
+void refuse_options_of_hf(const ConvertCheckpointFlags& flags) {
+  if (flags.to == "hf") return;
+  const std::pair<const char*, bool> given[] = {
+      {"--vocab-size", flags.vocabulary > 0},
+      {"--model-type", !flags.family.empty()},
+      {"--shard-size", flags.shard_size != ConvertCheckpointFlags().shard_size}};
+  for (const auto& [name, is_given] : given)
+    if (is_given)
+      throw ConfigError(text(name, " is for --to hf, not --to ", flags.to, "; leave it out",
+                             name == given[0].first ? ", or set model_config.vocab_size with --set" : ""));
+}
+
 void convert(const ConvertCheckpointFlags& flags, const CommandContext& context) {
+  refuse_options_of_hf(flags);
   if (flags.to == "tessera")
     for (const auto& format : context.registries.formats.all())
       if (format->program() == flags.from) return import_checkpoint(*format, flags, context);
@@ -266,13 +326,14 @@ void add_convert_checkpoint_command(Command& group, CommandContext& context) {
   command->add_option("--dtype", flags->dtype, "Element type of the weights; default: as stored")
       ->one_of({"float32", "bfloat16", "float16"});
   command->add_option("--shard-size", flags->shard_size, "Maximum size of one file, for hf")->show_default();
-  command->add_option(
-      "--model-type", flags->family,
-      "model_type to write, for hf; default: the one that IN was converted from, or the first that fits");
   command
-      ->add_option(
-          "--vocab-size", flags->vocabulary,
-          "Number of vocabulary rows to write, for hf, without padding; default: as in IN, else that of the tokenizer")
+      ->add_option("--model-type", flags->family,
+                   "model_type to write, for hf; default: the one that IN was converted from, or the first that fits")
+      ->suggest(hugging_face::hugging_face_families(context.mappings()));
+  command
+      ->add_option("--vocab-size", flags->vocabulary,
+                   "Number of vocabulary rows to write, for hf; must keep all tokens. Default: as in IN, else that of "
+                   "the tokenizer")
       ->positive();
   add_set_arguments(*command, flags->sets);
   command->callback([flags, &context] { convert(*flags, context); });

@@ -15,7 +15,7 @@ void add_data_commands(Command& app, CommandContext& context) {
   add_data_show(*data, context);
   add_data_to_jsonl(*data);
   add_data_train_bpe(*data);
-  add_data_render_chat(*data);
+  add_data_render_chat(*data, context);
 }
 
 }  // namespace tessera::cli

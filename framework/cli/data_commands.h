@@ -12,6 +12,6 @@ void add_data_checksum(Command& data);
 void add_data_show(Command& data, CommandContext& context);
 void add_data_to_jsonl(Command& data);
 void add_data_train_bpe(Command& data);
-void add_data_render_chat(Command& data);
+void add_data_render_chat(Command& data, CommandContext& context);
 
 }  // namespace tessera::cli

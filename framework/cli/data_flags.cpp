@@ -23,8 +23,10 @@ CommandOption* add_format(Command& command, std::optional<data::TextFormat>& for
 
 void TokenizerFlags::add_to(Command& command) {
   const auto flag = [&](const char* name, const char* option, const char* help) {
-    command.add_option(
-        name, [this, option](const std::string& value) { given[option] = value; }, help);
+    command
+        .add_option(
+            name, [this, option](const std::string& value) { given[option] = value; }, help)
+        ->suggest_as(text("dataset_config.", option));
   };
   flag("--tokenizer-type", "tokenizer_type", "Tokenizer type [GPT2BPETokenizer]; docs/data.md lists them");
   flag("--tokenizer-model,--tokenizer-name-or-path", "tokenizer_model",

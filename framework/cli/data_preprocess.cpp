@@ -9,9 +9,13 @@
 #include "framework/cli/preprocess_meter.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/data/indexed/indexed_dataset.h"
+#include "framework/log/log.h"
+#include "framework/training/stop_signal.h"
 
 namespace tessera::cli {
 namespace {
+
+const log::Logger preprocess_logger("data");
 
 struct Preprocess {
   data::PreprocessRequest request;
@@ -36,12 +40,28 @@ struct Preprocess {
     return made;
   }
 
-  void run(const CommandContext& context) const {
+  /// After SIGINT or SIGTERM the exit code is that of a program which the signal ends.
+  void run(CommandContext& context) const {
     if (!instructions.used()) instructions.check_unused();
     const auto made_of = chosen(context);
-    PreprocessMeter meter({.interval = log_interval});
-    if (instructions.used()) return write(*made_of, meter);
-    const auto result = data::preprocess(*made_of, request, [&](const data::PreprocessProgress& now) { meter(now); });
+    const training::StopSignal stop;
+    try {
+      PreprocessMeter meter({.interval = log_interval});
+      const auto progress = [&](const data::PreprocessProgress& now) {
+        if (stop.asked()) throw data::Interrupted(text("preprocess: interrupted by ", stop.name()));
+        meter(now);
+      };
+      instructions.used() ? write_instructions(*made_of, progress, meter) : write_texts(*made_of, progress, meter);
+    } catch (const data::Interrupted& error) {
+      preprocess_logger.error(text(error.what(), instructions.used() ? "; nothing is kept: start it again" : ""));
+      context.exit_code = 128 + stop.signal();
+    }
+  }
+
+  using Progress = std::function<void(const data::PreprocessProgress&)>;
+
+  void write_texts(const data::Tokenizer& made_of, const Progress& progress, const PreprocessMeter& meter) const {
+    const auto result = data::preprocess(made_of, request, progress);
     for (const auto& note : result.notes) std::cout << "note: " << note << "\n";
     const auto skipped = result.total.skipped;
     for (const auto& one : result.skipped) std::cout << "skipped: " << one << "\n";
@@ -49,16 +69,16 @@ struct Preprocess {
       std::cout << "skipped: " << skipped << " documents in all\n";
     for (const auto& one : result.files)
       std::cout << one.prefix << ": " << one.documents << " documents, " << one.sequences << " sequences, "
-                << one.tokens << " tokens of " << data::name_of(data::token_type_for(made_of->vocab_size())) << "\n";
+                << one.tokens << " tokens of " << data::name_of(data::token_type_for(made_of.vocab_size())) << "\n";
     if (result.total.documents == 0) std::cout << "warning: the input has no document\n";
     std::cout << std::fixed << std::setprecision(1) << static_cast<double>(result.total.bytes) * 1e-6
               << " MB of input in " << meter.seconds() << " s: " << meter.rates(result.total, result.resumed_documents)
               << "\n";
   }
 
-  void write(const data::Tokenizer& made_of, PreprocessMeter& meter) const {
-    const auto result = data::write_instructions(made_of, instructions.with(request),
-                                                 [&](const data::PreprocessProgress& now) { meter(now); });
+  void write_instructions(const data::Tokenizer& made_of, const Progress& progress,
+                          const PreprocessMeter& meter) const {
+    const auto result = data::write_instructions(made_of, instructions.with(request), progress);
     for (const auto& one : result.reasons) std::cout << "left out: " << one << "\n";
     std::cout << request.output_prefix << "_packed_{input_ids,attention_mask,labels}_document: " << result.samples
               << " samples, " << result.tokens << " tokens of int32 from " << result.rows

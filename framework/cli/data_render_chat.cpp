@@ -2,10 +2,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/cli/data_commands.h"
 #include "framework/data/chat_template/chat_template.h"
+#include "framework/data/preprocessing/input_file.h"
 #include "framework/data/preprocessing/text_file.h"
 #include "framework/log/log.h"
 
@@ -29,8 +29,8 @@ struct RenderChat {
         throw ConfigError(text("--special-token ", word, ": write NAME=TEXT, for example eos_token=</s>"));
       given.special_tokens.emplace_back(word.substr(0, sign), word.substr(sign + 1));
     }
-    const data::ChatTemplate rendered(read_file(chat_template), chat_template);
-    const auto lines = read_file(input);
+    const data::ChatTemplate rendered(data::read_input(chat_template, "chat template"), chat_template);
+    const auto lines = data::read_input(input, "file of --input");
     std::int64_t number = 0, skipped = 0;
     for (std::size_t begin = 0; begin < lines.size();) {
       const auto end = std::min(lines.find('\n', begin), lines.size());
@@ -62,7 +62,7 @@ struct RenderChat {
 
 }  // namespace
 
-void add_data_render_chat(Command& data) {
+void add_data_render_chat(Command& data, CommandContext& context) {
   auto work = std::make_shared<RenderChat>();
   auto* command = data.add_subcommand("render-chat", "Print each conversation as the chat template renders it");
   command->add_option("--chat-template", work->chat_template, "File with the template (Jinja)")->required();
@@ -79,7 +79,10 @@ void add_data_render_chat(Command& data) {
           "If the template raises an exception for a conversation: stop, or skip it (with --json, print null) [stop]")
       ->one_of({"stop", "skip"});
   command->add_flag("--json", work->json, "Print each text as a JSON string on one line");
-  command->callback([work] { work->run(); });
+  command->callback([work, &context] {
+    context.output.pass_text();
+    work->run();
+  });
 }
 
 }  // namespace tessera::cli

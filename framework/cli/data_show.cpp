@@ -246,8 +246,10 @@ void add_data_show(Command& data, CommandContext& context) {
             name, [&value](const std::string& given) { value = std::stoll(given); }, help)
         ->between(lowest, options::most_samples);
   };
-  command->add_option("--split", request.split,
-                      "Split of the data: train, valid, test, or valid-NAME of one of several validation sets [train]");
+  command
+      ->add_option("--split", request.split,
+                   "Split of the data: train, valid, test, or valid-NAME of one of several validation sets [train]")
+      ->suggest({"train", "valid", "test"});
   const auto* from = number("--from", request.from, 0,
                             "Number of the first sample, counted from 0 over the run and all its ranks [0]");
   number("--step", request.step, 1,

@@ -1,33 +1,19 @@
 #include "framework/cli/diff.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 
 #include "framework/cli/recipe_arguments.h"
 #include "framework/log/log.h"
 #include "framework/options/same.h"
-#include "framework/recipe/build.h"
 #include "framework/recipe/recipe.h"
-#include "framework/recipe/saved_model.h"
 
 namespace tessera::cli {
 namespace {
 
 const log::Logger diff_logger("diff");
 
-namespace fs = std::filesystem;
-
 constexpr int something_differs = 1;
-
-/// The recipe of `given`: the file itself, or the recipe saved in a run folder or checkpoint.
-std::string recipe_in(const std::string& given) {
-  if (!fs::is_directory(given)) return given;
-  const auto kept = fs::path(given) / checkpoint::recipe_blob;
-  if (!fs::exists(kept))
-    throw ConfigError(text(given, ": a folder without ", checkpoint::recipe_blob, "; give a recipe or a run folder"));
-  return kept.string();
-}
 
 struct Side {
   std::string name;
@@ -38,7 +24,8 @@ struct Side {
 Side read_side(const std::string& given, const std::vector<std::string>& sets, const ForeignArguments& foreign,
                const CommandContext& context) {
   options::Report report;
-  Side side{given, read_recipe({recipe_in(given), sets, foreign}, context, report)};
+  RecipeArguments arguments{given, sets, foreign};
+  Side side{given, read_recipe_or_run(arguments, context, report)};
   if (!report.complete()) report.must_be_good();
   for (const auto& problem : report.problems()) diff_logger.error("mistake: " + problem);
   return side;
@@ -55,6 +42,7 @@ options::Value effective(const Side& side, const std::string& key) {
 std::string words(const Side& side, const std::string& key) {
   const auto* value = side.recipe.resolved.at(key);
   if (value == nullptr) return "not an option here";
+  if (value->wrong) return text("wrong, see the mistake  (", value->origin, ")");
   const auto shown = text(*value);
   const auto instead = side.recipe.derived(key);
   const auto taken = instead && !instead->value.empty() ? text(" = ", instead->value, ", ", instead->how) : "";
@@ -80,7 +68,8 @@ std::string differences(const std::string& group, const Side& a, const Side& b) 
     if (const auto* options = side->recipe.resolved.find(group)) keys_of(*options, group, keys);
   std::string all;
   for (const auto& key : keys) {
-    const bool both = a.recipe.resolved.at(key) != nullptr && b.recipe.resolved.at(key) != nullptr;
+    const auto *one = a.recipe.resolved.at(key), *other = b.recipe.resolved.at(key);
+    const bool both = one != nullptr && other != nullptr && !one->wrong && !other->wrong;
     if (both && options::same(effective(a, key), effective(b, key))) continue;
     all += text("  ", key.substr(group.size() + 1), "\n    - ", words(a, key), "\n    + ", words(b, key), "\n");
   }

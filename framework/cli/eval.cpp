@@ -9,9 +9,9 @@
 #include <optional>
 #include <thread>
 
-#include "framework/base/files.h"
 #include "framework/cli/meter.h"
 #include "framework/data/indexed/indexed_dataset.h"
+#include "framework/data/preprocessing/input_file.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/saved_model.h"
 #include "framework/training/score.h"
@@ -31,8 +31,7 @@ struct Scored {
   std::uint64_t bytes = 0;
 };
 
-Scored of_text(const std::string& file, const data::Tokenizer& tokenizer) {
-  const auto content = read_file(file);
+Scored of_text(const std::string& content, const data::Tokenizer& tokenizer) {
   Scored out;
   out.tokens = tokenizer.encode(content);
   out.tokens.insert(out.tokens.begin(), tokenizer.eod());
@@ -63,11 +62,12 @@ Scored of_data(const std::string& prefix, const data::Tokenizer* tokenizer) {
   return out;
 }
 
-Scored to_score(const EvalFlags& flags, const data::Tokenizer* tokenizer) {
+/// `content`: of the file of --text.
+Scored to_score(const EvalFlags& flags, const std::string& content, const data::Tokenizer* tokenizer) {
   if (!flags.data.empty()) return of_data(flags.data, tokenizer);
   if (!tokenizer)
     throw ConfigError("eval: the model was trained without a tokenizer; give --data PREFIX instead of --text");
-  return of_text(flags.text, *tokenizer);
+  return of_text(content, *tokenizer);
 }
 
 void print(const EvalFlags& flags, const recipe::TrainedModel& trained, const autograd::LossSum& sum,
@@ -94,6 +94,7 @@ void print(const EvalFlags& flags, const recipe::TrainedModel& trained, const au
 
 void evaluate(const EvalFlags& flags, const CommandContext& context) {
   if (flags.text.empty() == flags.data.empty()) throw ConfigError("eval: give one of --text FILE and --data PREFIX");
+  const auto content = flags.text.empty() ? std::string() : data::read_input(flags.text, "text of --text");
   const auto trained = recipe::load_trained(flags.folder, context.registries);
   const auto length = trained.recipe.size.seq_length;
   const auto stride = flags.stride > 0 ? flags.stride : std::max<std::int64_t>(1, length / 2);
@@ -104,7 +105,7 @@ void evaluate(const EvalFlags& flags, const CommandContext& context) {
       static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
   Arena arena;
   autograd::Tape tape(arena, threads, false);
-  const auto scored = to_score(flags, trained.tokenizer.get());
+  const auto scored = to_score(flags, content, trained.tokenizer.get());
   const auto sum = [&] {
     Meter meter("eval:", {.announcement = text("eval: scoring ", scored.tokens.size(), " tokens")});
     return training::score(*trained.model, tape, scored.tokens, trained.model->vocabulary(), {length, stride},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include "framework/cli/layout_report.h"
 #include "framework/cli/recipe_arguments.h"
@@ -71,7 +72,7 @@ std::string enumerated(const std::vector<std::string>& words) {
 
 /// "GptOptions of model, framework/model/gpt_options.cpp".
 std::string reader_of(const options::OptionFacts& option, const options::SchemaFacts& schema) {
-  if (option.planned) return "nothing: not implemented yet";
+  if (option.planned) return "nothing: " + options::state_of_planned(option);
   if (option.reader.empty()) return "selects the implementation";
   const auto& file = option.declared_in;
   const std::string root = "framework/";
@@ -150,19 +151,34 @@ bool can_tell(const options::Report& report) {
                      [](const auto& f) { return f.option == "training_config.training_iters"; });
 }
 
-void print_value(const std::string& key, const RecipeArguments& arguments, const CommandContext& context) {
+struct ReadRecipe {
+  std::string file;
+  recipe::Recipe recipe;
   options::Report report;
-  const auto recipe = read_recipe(arguments, context, report);
-  std::cout << "in " << arguments.file << "\n";
+};
+
+/// Throws ConfigError if a value may be missing because a file could not be read completely: the default is then not
+/// the run's value.
+ReadRecipe read_whole(RecipeArguments arguments, const CommandContext& context) {
+  ReadRecipe read;
+  read.recipe = read_recipe_or_run(arguments, context, read.report);
+  read.file = arguments.file;
+  if (!read.report.complete()) read.report.must_be_good();
+  return read;
+}
+
+void print_value(const std::string& key, const ReadRecipe& read) {
+  const auto& [file, recipe, report] = read;
+  std::cout << "in " << file << "\n";
   for (const auto& finding : report.findings())
-    if (finding.option == key || !report.complete()) print_line("mistake", options::text_of(finding));
+    if (finding.option == key) print_line("mistake", options::text_of(finding));
   const auto* value = recipe.resolved.at(key);
   if (value == nullptr) {
     print_line("value", "none: it belongs to a type that is not selected");
     return;
   }
   const auto words = text(*value);
-  print_line("value", words.empty() ? "empty" : words);
+  print_line("value", value->wrong ? "none: what was given is wrong" : words.empty() ? "empty" : words);
   print_line("from", place(value->origin));
   for (const auto& item : value->items)
     if (item.origin.layer > 0 && text(item.origin) != text(value->origin))
@@ -185,21 +201,24 @@ struct ExplainArguments {
 void explain(const ExplainArguments& arguments, const CommandContext& context) {
   const auto facts = recipe::all_facts(context.registries);
   const auto found = option_named(arguments.key, facts);
+  if (arguments.recipe.file.empty() && !arguments.recipe.sets.empty())
+    throw ConfigError("--set overrides a value of a recipe; give a recipe");
+  std::optional<ReadRecipe> read;
+  if (!arguments.recipe.file.empty()) read = read_whole(arguments.recipe, context);
   print_facts(found);
   print_flags(found.key(), found.in[0].second->no_flag, context.mappings());
-  if (!arguments.recipe.file.empty())
-    print_value(found.key(), arguments.recipe, context);
-  else if (!arguments.recipe.sets.empty())
-    throw ConfigError("--set overrides a value of a recipe; give a recipe");
+  if (read) print_value(found.key(), *read);
 }
 
 }  // namespace
 
 void add_explain_commands(Command& app, CommandContext& context) {
-  auto* command = app.add_subcommand("explain", "Explain an option, and its value in a recipe");
+  auto* command = app.add_subcommand("explain", "Explain an option, and its value in a recipe or run");
   const auto arguments = std::make_shared<ExplainArguments>();
   command->add_option("KEY", arguments->key, "The option, as group.key")->required()->type_name("");
-  command->add_option("RECIPE", arguments->recipe.file, "Show its value in this recipe, and where that was set")
+  command
+      ->add_option("RECIPE", arguments->recipe.file,
+                   "Show its value in this recipe, script, run folder or checkpoint, and where that was set")
       ->type_name("");
   add_set_arguments(*command, arguments->recipe.sets);
   add_foreign_arguments(*command, arguments->recipe.foreign);

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "framework/cli/chat_prompt.h"
+#include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/log/log.h"
 #include "framework/model/generation.h"
 #include "framework/options/limits.h"
@@ -16,7 +19,8 @@ namespace {
 const log::Logger generate_logger("generate");
 
 struct GenerateFlags {
-  std::string folder, model, prompt;
+  std::string folder, model, prompt, messages;
+  bool chat = false;
   std::vector<std::int32_t> prompt_tokens;
   model::Sampling sampling;
   std::int64_t tokens = 200, samples = 1, threads = 0;
@@ -41,19 +45,41 @@ void tell_end(const model::Model& model, std::size_t prompt, std::int64_t made, 
                               made, " of ", asked, " tokens"));
 }
 
-/// Text in, text out.
-void generate_text(const GenerateFlags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape) {
+bool chats(const GenerateFlags& flags) { return flags.chat || !flags.messages.empty(); }
+
+/// The conversation to answer. Read before the model is loaded.
+nlohmann::ordered_json conversation(const GenerateFlags& flags) {
+  if (!flags.messages.empty()) return conversation_in(flags.messages);
+  if (flags.prompt.empty())
+    throw ConfigError(
+        "generate: --chat has nothing to answer; give --prompt TEXT, a user's message, or --messages FILE");
+  return conversation_of(flags.prompt);
+}
+
+/// The end-of-document token, and those that the model's files name: chat models end a message by another one.
+std::vector<std::int32_t> stop_tokens(const recipe::TrainedModel& trained) {
+  auto all = hugging_face::end_tokens(trained.folder);
+  all.push_back(trained.tokenizer->eod());
+  for (const auto& token : trained.tokenizer->named_tokens())
+    if (token.name == "eos_token") all.push_back(token.id);
+  return all;
+}
+
+/// Text in, text out. Of a conversation only the answer is printed.
+void generate_text(const GenerateFlags& flags, const nlohmann::ordered_json& messages,
+                   const recipe::TrainedModel& trained, autograd::Tape& tape) {
   if (!trained.tokenizer)
     throw ConfigError(text(trained.folder.string(),
                            ": has no tokenizer that this program knows, so there is no text to "
                            "generate; give --prompt-tokens, a list of token ids"));
-  const auto prompt = prompt_ids(*trained.tokenizer, flags.prompt);
-  const model::GenerationLimits limits{flags.tokens, trained.tokenizer->eod(), trained.tokenizer->vocab_size()};
+  const auto prompt =
+      chats(flags) ? chat_prompt(*trained.tokenizer, messages) : prompt_ids(*trained.tokenizer, flags.prompt);
+  const model::GenerationLimits limits{flags.tokens, stop_tokens(trained), trained.tokenizer->vocab_size()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const auto decoder = trained.tokenizer->decoder();
     // So that the decoder does not treat the next token as the beginning of a text.
     for (const auto token : prompt) (void)decoder->push(token);
-    std::cout << flags.prompt << std::flush;
+    if (!chats(flags)) std::cout << flags.prompt << std::flush;
     const auto made =
         model::generate(*trained.model, tape, prompt, flags.sampling, limits, static_cast<std::uint64_t>(i),
                         [&](std::int32_t token) { std::cout << decoder->push(token) << std::flush; });
@@ -65,7 +91,7 @@ void generate_text(const GenerateFlags& flags, const recipe::TrainedModel& train
 /// Reads ids and prints the ids of the continuation, one line per sample. Only --tokens ends the generation, because
 /// the end-of-document id is known only with a tokenizer.
 void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape) {
-  const model::GenerationLimits limits{flags.tokens, -1, trained.model->vocabulary()};
+  const model::GenerationLimits limits{flags.tokens, {}, trained.model->vocabulary()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const char* between = "";
     const auto made = model::generate(*trained.model, tape, flags.prompt_tokens, flags.sampling, limits,
@@ -79,13 +105,16 @@ void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& tra
 }
 
 void generate(const GenerateFlags& flags, const CommandContext& context) {
-  const auto trained = recipe::load_trained(folder_of(flags), context.registries);
+  const auto folder = folder_of(flags);
+  const auto messages = chats(flags) ? conversation(flags) : nlohmann::ordered_json();
+  const auto trained = recipe::load_trained(folder, context.registries);
+  context.output.pass_text();
   kernels::Threads threads(
       static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
   Arena arena;
   autograd::Tape tape(arena, threads, false);
   if (flags.prompt_tokens.empty())
-    generate_text(flags, trained, tape);
+    generate_text(flags, messages, trained, tape);
   else
     generate_tokens(flags, trained, tape);
 }
@@ -99,9 +128,21 @@ void add_generate_commands(Command& app, CommandContext& context) {
                       "A checkpoint, a run folder: its newest checkpoint, or a folder of Hugging Face Transformers");
   command->add_option("--model", flags->model, "The same");
   auto* prompt = command->add_option("--prompt", flags->prompt, "Prompt");
-  command->add_option("--prompt-tokens", flags->prompt_tokens, "Prompt as token ids, \"17 4 9\"; the output is ids too")
-      ->delimiter(' ')
-      ->excludes(prompt);
+  auto* tokens = command->add_option("--prompt-tokens", flags->prompt_tokens,
+                                     "Prompt as token ids, \"17 4 9\"; the output is ids too");
+  tokens->delimiter(' ')->excludes(prompt);
+  auto* chat =
+      command->add_flag("--chat", flags->chat,
+                        "The prompt is a user's message: it is rendered by the model's chat template, and only "
+                        "the answer is printed");
+  command
+      ->add_option(
+          "--messages", flags->messages,
+          "JSON file with a conversation to answer, [{\"role\": \"user\", \"content\": \"...\"}, ...]; as --chat")
+      ->type_name("FILE")
+      ->excludes(prompt)
+      ->excludes(tokens);
+  chat->excludes(tokens);
   command->add_option("--tokens", flags->tokens, "Maximum number of tokens to generate")->show_default()->positive();
   command->add_option("--samples", flags->samples, "Number of texts to generate")->show_default()->positive();
   command

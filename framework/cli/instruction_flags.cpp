@@ -17,13 +17,17 @@ std::string comma_separated(const std::vector<std::string>& words) {
 }  // namespace
 
 void InstructionFlags::add_to(Command& command) {
-  command.add_option("--handler-name", request_.handler_name,
-                     "Instructions instead of texts: AlpacaStyleInstructionHandler or SharegptStyleInstructionHandler; "
-                     "writes PREFIX_packed_{input_ids,attention_mask,labels}_document as MindSpeed-LLM. Input: JSON "
-                     "lines, a JSON list, or Parquet");
-  command.add_option("--prompt-type", request_.prompt_type,
-                     text("Template of prompts and answers: ", comma_separated(data::prompt_template_names()),
-                          ", or one of --prompt-type-path"));
+  command
+      .add_option("--handler-name", request_.handler_name,
+                  "Instructions instead of texts: AlpacaStyleInstructionHandler or SharegptStyleInstructionHandler; "
+                  "writes PREFIX_packed_{input_ids,attention_mask,labels}_document as MindSpeed-LLM. Input: JSON "
+                  "lines, a JSON list, or Parquet")
+      ->suggest({"AlpacaStyleInstructionHandler", "SharegptStyleInstructionHandler"});
+  command
+      .add_option("--prompt-type", request_.prompt_type,
+                  text("Template of prompts and answers: ", comma_separated(data::prompt_template_names()),
+                       ", or one of --prompt-type-path"))
+      ->suggest(data::prompt_template_names());
   command.add_option("--prompt-type-path", request_.prompt_type_path,
                      "Path of a file with templates, as MindSpeed-LLM's configs/finetune/templates.json");
   command.add_option("--map-keys", request_.map_keys,

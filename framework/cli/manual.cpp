@@ -95,6 +95,7 @@ void print_manual(const Command& app, const CommandContext& context) {
                ".TP\n.B 2\nWrong arguments or recipe; nothing was started.\n"
                ".TP\n.B 3\nOf\n.BR \"tessera convert\" :\nflags were refused or are not known.\n"
                ".TP\n.B 24\nA checkpoint is damaged.\n"
+               ".TP\n.BR 130 \", \" 143\nOf\n.BR \"tessera data preprocess\" :\ninterrupted by SIGINT or SIGTERM.\n"
                ".SH SEE ALSO\n.BR tsrun (1)\n";
 }
 

@@ -43,7 +43,8 @@ void print(const std::string& key, const options::SchemaFacts& schema, const opt
   if (!schema.key.empty()) std::cout << "  (with " << schema.key << " " << schema.type << ")";
   std::cout << "\n    " << option.doc << "\n";
   for (const auto& why : option.no_effect_if) std::cout << "    no effect if " << why << "\n";
-  if (option.planned) std::cout << "    not implemented yet: " << options::what_it_takes(option, {}) << "\n";
+  if (option.planned)
+    std::cout << "    " << options::state_of_planned(option) << ": " << options::what_it_takes(option, {}) << "\n";
   std::string others;
   for (const auto& alias : option.aliases) others += (others.empty() ? "" : ", ") + alias.name;
   if (!others.empty()) std::cout << "    also read: " << others << "\n";
@@ -52,28 +53,57 @@ void print(const std::string& key, const options::SchemaFacts& schema, const opt
   if (!theirs.empty()) std::cout << "    Megatron: " << theirs << "\n";
 }
 
-/// All options that `arguments` select; the keys of all options go to `known`.
-int print_options(const options::Facts& facts, const flags::FlagTable& flags, const OptionsArguments& arguments,
-                  std::vector<std::string>& known) {
-  int found = 0;
+/// An option that `arguments` select.
+struct Selected {
+  std::string key;
+  const options::SchemaFacts* schema;
+  const options::OptionFacts* option;
+  std::vector<std::string> flags;
+};
+
+/// Options of which a name or a flag matches the pattern, then those of which only the text does.
+struct Selection {
+  std::vector<Selected> by_name, by_text;
+  std::vector<std::string> known;  ///< the names of all options
+
+  void look_at(const OptionsArguments& arguments, Selected one) {
+    std::vector<std::string> words{one.key};
+    const auto group = one.key.substr(0, one.key.find('.'));
+    for (const auto& alias : one.option->aliases) words.push_back(group + "." + alias.name);
+    known.insert(known.end(), words.begin(), words.end());
+    known.push_back(one.option->name);
+    words.insert(words.end(), one.flags.begin(), one.flags.end());
+    if (arguments.planned && !one.option->planned) return;
+    if (says(arguments.pattern, words))
+      by_name.push_back(std::move(one));
+    else if (says(arguments.pattern, {one.option->doc}))
+      by_text.push_back(std::move(one));
+  }
+};
+
+Selection select(const options::Facts& facts, const flags::FlagTable& flags, const OptionsArguments& arguments) {
+  Selection all;
   for (const auto& [group, schemas] : facts)
     for (const auto& schema : schemas)
       for (const auto& option : schema.options) {
         const auto key = group + "." + option.name;
-        const auto theirs = flags::flags_to(flags, key);
-        std::vector<std::string> words{key};
-        for (const auto& alias : option.aliases) words.push_back(group + "." + alias.name);
-        known.insert(known.end(), words.begin(), words.end());
-        known.push_back(option.name);
-        words.insert(words.end(), theirs.begin(), theirs.end());
-        if ((arguments.planned && !option.planned) || !says(arguments.pattern, words)) continue;
-        ++found;
-        if (arguments.names)
-          std::cout << key << "\n";
-        else
-          print(key, schema, option, theirs);
+        all.look_at(arguments, {key, &schema, &option, flags::flags_to(flags, key)});
       }
-  return found;
+  return all;
+}
+
+void print_options(const options::Facts& facts, const flags::FlagTable& flags, const OptionsArguments& arguments) {
+  const auto all = select(facts, flags, arguments);
+  for (const auto* list : {&all.by_name, &all.by_text})
+    for (const auto& one : *list) {
+      if (arguments.names)
+        std::cout << one.key << "\n";
+      else
+        print(one.key, *one.schema, *one.option, one.flags);
+    }
+  if (!all.by_name.empty() || !all.by_text.empty()) return;
+  const auto hint = options::did_you_mean(arguments.pattern, all.known);
+  throw ConfigError(text("no option like '", arguments.pattern, "'", hint.empty() ? "" : "; ", hint));
 }
 
 void options(const OptionsArguments& arguments, const CommandContext& context) {
@@ -88,10 +118,7 @@ void options(const OptionsArguments& arguments, const CommandContext& context) {
   } else if (arguments.json_schema) {
     std::cout << options::json_schema(facts);
   } else {
-    std::vector<std::string> known;
-    if (print_options(facts, flags, arguments, known) > 0) return;
-    const auto hint = options::did_you_mean(arguments.pattern, known);
-    throw ConfigError(text("no option like '", arguments.pattern, "'", hint.empty() ? "" : "; ", hint));
+    print_options(facts, flags, arguments);
   }
 }
 
@@ -100,9 +127,13 @@ void options(const OptionsArguments& arguments, const CommandContext& context) {
 void add_options_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("options", "List the options of a recipe");
   const auto arguments = std::make_shared<OptionsArguments>();
-  command->add_option("PATTERN", arguments->pattern, "Part of a key, an alias or a flag; * matches any text")
+  command
+      ->add_option("PATTERN", arguments->pattern,
+                   "Part of a key, an alias, a flag or a description; * matches any text")
       ->type_name("");
-  auto* planned = command->add_flag("--planned", arguments->planned, "Only options that are not implemented yet");
+  auto* planned = command->add_flag(
+      "--planned", arguments->planned,
+      "Only options that are not implemented yet, or that exist for compatibility and have no effect");
   command->add_flag("--names", arguments->names, "Only the keys");
   auto* schema = command->add_flag("--json-schema", arguments->json_schema, "As a JSON Schema, for editors");
   auto* page = command->add_flag("--markdown", arguments->markdown, "As docs/options.md");

@@ -1,12 +1,17 @@
 #include "framework/cli/recipe_arguments.h"
 
 #include <algorithm>
+#include <filesystem>
 
+#include "framework/checkpoint/find.h"
 #include "framework/log/log.h"
 #include "framework/options/yaml.h"
+#include "framework/recipe/saved_model.h"
 
 namespace tessera::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 const log::Logger recipe_arguments_logger("recipe");
 
@@ -16,6 +21,13 @@ std::pair<std::string, std::string> pair_of(const std::string& words, const char
   if (equals == 0 || equals == std::string::npos)
     throw ConfigError(text(option, " ", words, ": a name, = and a value were expected"));
   return {words.substr(0, equals), words.substr(equals + 1)};
+}
+
+/// The recipe saved in a run folder, or in a checkpoint of our format; empty if `folder` is neither.
+std::string recipe_in(const fs::path& folder) {
+  for (const auto& file : {folder / checkpoint::recipe_blob, folder / "blobs" / checkpoint::recipe_blob})
+    if (fs::exists(file)) return file.string();
+  return "";
 }
 
 }  // namespace
@@ -104,6 +116,21 @@ recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContex
   flags::expand_unknowns(source.tree, report);
   flags = std::move(source.flags);
   return recipe::read_recipe(source.tree, context.registries, report);
+}
+
+recipe::Recipe read_recipe_or_run(RecipeArguments& arguments, const CommandContext& context, options::Report& report) {
+  if (!fs::is_directory(arguments.file)) return read_recipe(arguments, context, report);
+  auto file = recipe_in(arguments.file);
+  if (file.empty()) {
+    const auto newest = checkpoint::find_checkpoints(arguments.file, context.registries.formats).front();
+    file = recipe_in(newest.folder);
+    if (file.empty())  // another program's: its configuration describes the model
+      return recipe::saved_recipe(*checkpoint::open_checkpoint(newest, context.mappings()), context.registries,
+                                  arguments.sets)
+          .recipe;
+  }
+  arguments.file = file;
+  return read_recipe(arguments, context, report);
 }
 
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context) {

@@ -40,6 +40,9 @@ std::string without_effect_summary(std::size_t count, const std::string& what);
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report,
                            std::vector<flags::ConvertedFlag>& flags);
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report);
+/// Reads the recipe that `arguments` name, or, if they name a folder, the recipe of that run or checkpoint of any
+/// format. Sets `arguments.file` to the file that was read. Throws ConfigError, also if a folder is neither.
+recipe::Recipe read_recipe_or_run(RecipeArguments& arguments, const CommandContext& context, options::Report& report);
 /// Logs `notes` as "note: ..." messages. Notes about flags without effect are combined into one message unless
 /// `verbose`.
 void log_notes(const std::vector<std::string>& notes, const std::vector<flags::ConvertedFlag>& flags, bool verbose);

@@ -30,7 +30,7 @@ void reshard_by(const ReshardCheckpointFlags& flags, const CommandContext& conte
   checkpoint::Resharding how;
   const auto rows = recipe::vocabulary(recipe, saved.tokenizer.get());
   how.writers = recipe::saved_parts(recipe, rows);
-  how.true_vocabulary = saved.tokenizer ? saved.tokenizer->vocab_size() : 0;
+  how.true_vocabulary = saved.tokens;
   how.blobs[checkpoint::recipe_blob] =
       recipe::saved_recipe_text(saved.checkpoint.folder(), context.registries, flags.sets);
   const auto name = saved.checkpoint.folder().filename().string();

@@ -2,6 +2,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
+#include "framework/base/standard_output.h"
 #include "framework/cli/check.h"
 #include "framework/cli/checkpoint_commands.h"
 #include "framework/cli/command.h"
@@ -29,6 +30,12 @@ namespace {
 
 const log::Logger run_logger("tessera");
 constexpr int wrong_input = 2, has_failed = 1;
+
+std::vector<std::string> level_words() {
+  std::vector<std::string> words;
+  for (const auto& [word, level] : log::log_levels) words.emplace_back(word);
+  return words;
+}
 
 void add_commands(Command& app, CommandContext& context) {
   add_train_commands(app, context);
@@ -67,11 +74,9 @@ int report(const std::string& message, int code) {
   return code;
 }
 
-}  // namespace
-
-int run(int argc, char** argv, recipe::Registries registries) {
+int run_command(int argc, char** argv, recipe::Registries registries, StandardOutput& output) {
   try {
-    CommandContext context{std::move(registries), 0};
+    CommandContext context{std::move(registries), output};
     formats::add_all_formats(context.registries.formats);
     context.registries.rules.push_back(flags::check_spec);
     Command app("tessera", "Trains language models from a recipe.", "tessera " TESSERA_VERSION);
@@ -84,7 +89,8 @@ int run(int argc, char** argv, recipe::Registries registries) {
            "--log-level", [](const std::string& word) { log::set_log_level(log::log_level_of(word)); },
            "Minimum level of messages: debug, info, warning or error; takes precedence over training_config.log_level "
            "[info]")
-        ->type_name("LEVEL");
+        ->type_name("LEVEL")
+        ->suggest(level_words());
     app.require_subcommand();
     add_commands(app, context);
     const int code = app.run(argc, argv);
@@ -106,6 +112,19 @@ int run(int argc, char** argv, recipe::Registries registries) {
   } catch (const std::exception& error) {
     return report(with_lost_file(error.what()), has_failed);
   }
+}
+
+}  // namespace
+
+int run(int argc, char** argv, recipe::Registries registries) {
+  occupy_standard_descriptors();
+  StandardOutput output;
+  const int code = run_command(argc, argv, std::move(registries), output);
+  const auto lost = output.finish();
+  // What a rank of tsrun prints is also in the log files of the run, and it must not be restarted for it.
+  if (lost.empty() || worker::LaunchLink().present()) return code;
+  run_logger.error(text("standard output: cannot be written: ", lost, "; what this command prints is incomplete"));
+  return code != 0 ? code : has_failed;
 }
 
 }  // namespace tessera::cli

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <map>
@@ -20,6 +21,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/system_call.h"
+#include "framework/base/visible_text.h"
 #include "framework/log/outputs.h"
 #include "framework/log/repeats.h"
 
@@ -74,6 +76,12 @@ class Output : public spdlog::sinks::sink {
   std::unique_ptr<spdlog::formatter> formatter_;
 };
 
+/// NO_COLOR: see no-color.org; an empty value counts as none.
+bool wants_colour(int descriptor) {
+  const char* refused = std::getenv("NO_COLOR");
+  return (refused == nullptr || *refused == 0) && StatusLine::suits(descriptor);
+}
+
 class Console final : public Output {
  public:
   explicit Console(int descriptor) : descriptor_(descriptor) {}
@@ -83,7 +91,7 @@ class Console final : public Output {
     const char* colour = message.level >= spdlog::level::err    ? "\033[31m"
                          : message.level >= spdlog::level::warn ? "\033[33m"
                                                                 : nullptr;
-    if (colour == nullptr || coloured.empty() || !StatusLine::suits(descriptor_)) {
+    if (colour == nullptr || coloured.empty() || !wants_colour(descriptor_)) {
       write_all(descriptor_, line);
       return;
     }
@@ -146,6 +154,8 @@ class Log {
     const Above above;
     if (!message.empty() && message.back() == '\n') message.remove_suffix(1);
     if (message.empty() || !shows(level)) return;
+    std::string shown;
+    make_visible(message, shown);
     if (level != LogLevel::warning)
       return logger(component).log(spdlog_levels[static_cast<std::size_t>(level)], message);
     const double now = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -158,6 +168,8 @@ class Log {
   void write_lines(int descriptor, std::string_view lines, bool console) {
     const Above above;
     if (!shows(LogLevel::info)) return;
+    std::string shown;
+    make_visible(lines, shown);
     if (console) Console(descriptor).log(spdlog::details::log_msg("lines", spdlog::level::info, view(lines)));
     lines_to_file_.log(spdlog::details::log_msg("lines", spdlog::level::info, view(lines)));
   }
@@ -183,6 +195,13 @@ class Log {
 
  private:
   Log() { set_rank(0, 1); }
+
+  /// A text may contain names from files of others. `memory` holds what has to be changed.
+  static void make_visible(std::string_view& words, std::string& memory) {
+    if (is_plain_text(words)) return;
+    memory = visible(words);
+    words = memory;
+  }
 
   static spdlog::string_view_t view(std::string_view words) { return {words.data(), words.size()}; }
 

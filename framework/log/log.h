@@ -18,8 +18,9 @@ LogLevel log_level_of(std::string_view word);
 /// Writes the messages of one component, for example `const Logger logger("comm");`, to standard error and, in a run,
 /// to the run's log file. All threads may use it at any time; it never throws and never blocks for longer than a write.
 ///
-/// A message is plain text; one newline at its end is left out, and an empty message shows nothing. A warning that
-/// repeats an earlier one word for word is shown at most once a minute, with the number of repetitions.
+/// A message is plain text; one newline at its end is left out, and an empty message shows nothing. Control characters
+/// become visible (base/visible_text.h). A warning that repeats an earlier one word for word is shown at most once a
+/// minute, with the number of repetitions.
 class Logger {
  public:
   /// `component` must stay valid as long as the logger.
@@ -45,7 +46,7 @@ void set_log_level_from_recipe(LogLevel level);
 
 /// Marks all later messages as those of rank `rank` of `ranks`. With several ranks each line on standard error has
 /// time, rank, level and component, because the lines of all ranks end up in one terminal or log file; with one rank it
-/// has the message alone, coloured on a terminal.
+/// has the message alone, coloured on a terminal unless the environment variable NO_COLOR is set.
 void set_log_rank(int rank, int ranks);
 
 /// Also appends all messages to `file`, with time, rank, level and component. The file is created when the first
@@ -54,7 +55,8 @@ void set_log_rank(int rank, int ranks);
 void set_log_file(const std::string& file);
 
 /// Writes lines in a format that other programs parse, such as Megatron-LM's line for an iteration. They are written
-/// unchanged, at level info, to a file descriptor and to the log file. Does not allocate memory.
+/// unchanged (control characters become visible), at level info, to a file descriptor and to the log file. Does not
+/// allocate memory for ASCII text.
 class LineLog {
  public:
   /// `descriptor` must stay open as long as this object lives; it is not closed.

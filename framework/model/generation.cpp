@@ -98,7 +98,7 @@ std::int64_t generate(const Model& model, autograd::Tape& tape, std::span<const 
       last = choose_token(real, sampling, sequence, static_cast<std::uint64_t>(given + made));
     }
     tape.clear();
-    if (last == limits.stop_token) return made;
+    if (std::find(limits.stop_tokens.begin(), limits.stop_tokens.end(), last) != limits.stop_tokens.end()) return made;
     on_token(last);
   }
   return most;

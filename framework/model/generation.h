@@ -23,13 +23,13 @@ std::int32_t choose_token(std::span<const float> logits, const Sampling& samplin
 
 /// When generation ends.
 struct GenerationLimits {
-  std::int64_t most_tokens = 100;  ///< maximum number of generated tokens
-  std::int32_t stop_token = -1;    ///< ends the text; not passed to on_token; -1: none
-  std::int64_t vocabulary = 0;     ///< number of tokens that may be generated, without the padding of the embedding
+  std::int64_t most_tokens = 100;              ///< maximum number of generated tokens
+  std::vector<std::int32_t> stop_tokens = {};  ///< each ends the text; not passed to on_token
+  std::int64_t vocabulary = 0;  ///< number of tokens that may be generated, without the padding of the embedding
 };
 
 /// Generates tokens after `prompt`, which has at least one token, and passes each to `on_token` as soon as it is
-/// sampled. Returns their number, which is less than most_tokens if the stop token was sampled or the maximum sequence
+/// sampled. Returns their number, which is less than most_tokens if a stop token was sampled or the maximum sequence
 /// length is reached. `tape` must not record; it is cleared after each token. `sequence` keys the random numbers.
 /// Throws ConfigError if the prompt is empty, contains a token outside the vocabulary, or exceeds the maximum sequence
 /// length; Error if the logits are not finite.

@@ -19,7 +19,10 @@ Json schema_of(const OptionFacts& option) {
   auto words = option.doc;
   if (!option.unit.empty()) words += " In " + option.unit + ".";
   for (const auto& why : option.no_effect_if) words += " No effect if " + why + ".";
-  if (option.planned) words += " Not implemented yet: only values that do not change the run are accepted.";
+  if (only_compatible(option))
+    words += " Accepted for compatibility; has no effect.";
+  else if (option.planned)
+    words += " Not implemented yet: only values that do not change the run are accepted.";
   Json whole{{"description", words}, {"default", json_of(option.default_value)}};
   if (option.required) whole.erase("default");
   whole.update(json_type(option));

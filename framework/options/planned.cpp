@@ -85,7 +85,9 @@ void PlannedOptions::read(Group& group) const {
       if (!taken && !given.wrong)
         group.problem(given.origin, facts.name, wrong_value(facts, given), what_it_takes(facts, given));
       // Of several values that change nothing the recipe keeps the one that was given.
-      group.settle(facts.name, taken ? *ours : facts.default_value, given.origin);
+      auto value = taken ? *ours : facts.default_value;
+      value.wrong = !taken;
+      group.settle(facts.name, std::move(value), given.origin);
     }
   }
 }

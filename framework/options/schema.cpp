@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
+#include "framework/base/visible_text.h"
 
 namespace tessera::options {
 namespace {
@@ -88,13 +89,17 @@ void AnySchema::read(Group& group, const std::string& map, void* out) const {
   for (const auto& entry : entries_) {
     const auto facts = known(entry, map);
     const auto given = group.take(facts);
+    bool wrong = given.wrong;
     if (facts.required && given.origin.layer == 0) {
       group.demand(facts);
     } else if (!given.wrong) {
       const auto [message, advice] = read_value(entry, facts, given, out);
-      if (!message.empty()) group.problem(given.origin, facts.name, message, advice);
+      wrong = !message.empty();
+      if (wrong) group.problem(given.origin, facts.name, message, advice);
     }
-    group.settle(facts.name, entry.type->write(member(out, entry.offset)), given.origin);
+    auto value = entry.type->write(member(out, entry.offset));
+    value.wrong = wrong;  // it is the default, not what was given
+    group.settle(facts.name, std::move(value), given.origin);
   }
   judge(group, map, out);
 }
@@ -105,7 +110,8 @@ AnySchema::Wrong AnySchema::read_value(const Entry& entry, const OptionFacts& fa
   if (!entry.type->read(given, value)) return {wrong_value(facts, given), what_it_takes(facts, given)};
   for (std::size_t i = 0; i < entry.limits.size(); ++i)
     if (!entry.type->within(value, entry.limits[i]))
-      return {text(facts.name, " must be ", facts.limits[i], ", is ", given), text("give a value ", facts.limits[i])};
+      return {text(facts.name, " must be ", facts.limits[i], ", is ", shortened(text(given))),
+              text("give a value ", facts.limits[i])};
   return {};
 }
 

@@ -108,6 +108,19 @@ SavedRecipe described_recipe(const checkpoint::OpenedCheckpoint& checkpoint, con
   return out;
 }
 
+/// SavedModel::tokens; `now` is the recipe with the settings. All rows of mock data are tokens.
+std::int64_t tokens_of(const checkpoint::OpenedCheckpoint& checkpoint, const SavedRecipe& now,
+                       const Registries& registries) {
+  const auto size = [](const SavedRecipe& one) { return one.tokenizer ? one.tokenizer->vocab_size() : 0; };
+  try {
+    const auto own = saved_recipe(checkpoint, registries);
+    if (own.tokenizer || own.recipe.dataset.type == "mock") return size(own);
+  } catch (const ConfigError&) {
+    // The settings have corrected the recipe.
+  }
+  return size(now);
+}
+
 }  // namespace
 
 SavedRecipe saved_recipe(const checkpoint::OpenedCheckpoint& checkpoint, const Registries& registries,
@@ -132,7 +145,8 @@ SavedModel open_saved(const std::filesystem::path& folder, const Registries& reg
                            newest.format->program(), " --to tessera ", newest.folder.string(), " NEW_FOLDER`"));
   const auto opened = open_newest(found, registries.mappings);
   auto saved = saved_recipe(*opened, registries, given_sets);
-  return {checkpoint::Checkpoint::open(opened->folder()), std::move(saved.recipe), std::move(saved.tokenizer)};
+  const auto tokens = tokens_of(*opened, saved, registries);
+  return {checkpoint::Checkpoint::open(opened->folder()), std::move(saved.recipe), std::move(saved.tokenizer), tokens};
 }
 
 TrainedModel load_trained(const std::filesystem::path& folder, const Registries& registries) {

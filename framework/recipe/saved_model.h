@@ -32,6 +32,9 @@ struct SavedModel {
   checkpoint::Checkpoint checkpoint;
   Recipe recipe;
   std::unique_ptr<data::Tokenizer> tokenizer;  ///< null if the run had none
+  /// Number of tokens that the rows of the vocabulary begin with, which a conversion must keep: of the tokenizer that
+  /// the checkpoint was saved with; if it has none, of the one that the settings choose; 0: not known.
+  std::int64_t tokens = 0;
 };
 /// Opens `folder`, a checkpoint or a run folder; of a run folder, the newest undamaged checkpoint. No checkpoint is
 /// changed or set aside. `sets` ("group.key=value") are applied to its recipe. Throws ConfigError, also for other

@@ -1,7 +1,10 @@
+#include <functional>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "framework/base/error.h"
+#include "framework/base/standard_output.h"
 #include "launch/tsrun/follower.h"
 #include "launch/tsrun/guard.h"
 #include "launch/tsrun/process.h"
@@ -12,20 +15,23 @@
 namespace tessera::tsrun {
 namespace {
 
+/// Prints to standard output. Throws IoError if it cannot be written.
+int print(const std::function<void(std::ostream&)>& write) {
+  StandardOutput output;
+  write(std::cout);
+  const auto lost = output.finish();
+  if (!lost.empty()) throw IoError("standard output: cannot be written: " + lost);
+  return 0;
+}
+
 int launch(const std::vector<std::string>& words) {
   if (!words.empty() && words[0] == "--as-worker") return run_worker();
   if (!words.empty() && words[0] == "--as-agent") return run_agent({words.begin() + 1, words.end()});
   if (!words.empty() && words[0] == "--as-guard") return run_guard({words.begin() + 1, words.end()});
   if (words.size() == 2 && words[0] == "--as-host") return run_listed_host(words[1]);
   const auto options = read_options(words, this_environment());
-  if (options.help) {
-    print_help(std::cout);
-    return 0;
-  }
-  if (options.version) {
-    std::cout << "tsrun " TESSERA_VERSION << std::endl;
-    return 0;
-  }
+  if (options.help) return print(print_help);
+  if (options.version) return print([](std::ostream& out) { out << "tsrun " TESSERA_VERSION << std::endl; });
   return take_part(options, words);
 }
 
@@ -34,6 +40,7 @@ int launch(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   using tessera::log::LogLevel;
+  tessera::occupy_standard_descriptors();
   auto& screen = tessera::tsrun::Screen::of_process();
   int code = 1;
   try {

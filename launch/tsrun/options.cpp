@@ -5,6 +5,7 @@
 #include <iostream>
 #include <set>
 
+#include "framework/base/help_text.h"
 #include "framework/options/report.h"
 #include "launch/tsrun/option_table.h"
 
@@ -171,10 +172,8 @@ class OptionsReader {
 void print_rows(std::ostream& out, const std::vector<OptionRow>& rows, Dialect dialect) {
   for (const auto& row : rows) {
     if (row.dialect != dialect) continue;
-    auto head =
-        "  " + (row.brief.empty() ? "" : row.brief + ", ") + row.name + (row.value.empty() ? "" : " " + row.value);
-    head.resize(std::max<std::size_t>(head.size() + 2, 32), ' ');
-    out << head << row.meaning << "\n";
+    const auto brief = row.brief.empty() ? "" : row.brief + ", ";
+    out << help_entry("  " + brief + row.name + (row.value.empty() ? "" : " " + row.value), row.meaning);
   }
 }
 
@@ -202,11 +201,12 @@ Sizes sizes_of(const LaunchOptions& o) {
 }
 
 void print_help(std::ostream& out) {
-  out << "tsrun [OPTIONS] PROGRAM ARGUMENTS: starts PROGRAM once for each worker, as one MPI job, and monitors the "
-         "workers.\n\n"
-         "  tsrun --worker_num 8 --local_worker_num 8 tessera train recipe.yaml      (msrun's options)\n"
-         "  tsrun --nnodes 2 --nproc_per_node 4 --node_rank 0 --master_addr a ...    (torchrun's options)\n\n"
-         "Write --name value or --name=value, with - or _ inside names. Options of msrun and of torchrun do not mix.\n"
+  out << "tsrun [OPTIONS] PROGRAM ARGUMENTS: starts PROGRAM once for each worker, as one\n"
+         "MPI job, and monitors the workers.\n\n"
+         "  tsrun --worker_num 8 --local_worker_num 8 tessera train recipe.yaml  (msrun)\n"
+         "  tsrun --nnodes 2 --nproc_per_node 4 --node_rank 0 --master_addr a  (torchrun)\n\n"
+         "Write --name value or --name=value, with - or _ inside names. Options of msrun\n"
+         "and of torchrun do not mix.\n"
          "\nFor both:\n";
   print_rows(out, option_table(), Dialect::either);
   out << "\nmsrun's:\n";
@@ -215,15 +215,14 @@ void print_help(std::ostream& out) {
   print_rows(out, option_table(), Dialect::torchrun);
   out << "\nEnvironment variables of MindIO TTP:\n";
   print_rows(out, ttp_table(), Dialect::either);
-  out << "\nTwo departures from msrun: --join is True unless you say False, and logs go to the run folder's log/ when\n"
-         "PROGRAM is `tessera train` (else to ./log). Logs grow over restarts; nothing is overwritten.\n"
-         "Several hosts: the same line on each, differing only in --node_rank; or --hosts from one of them.\n"
-         "Exit codes: 0 all workers are done; 2 wrong arguments or recipe, nothing was started; else the code of the "
-         "worker\n"
-         "that failed first (128 + its signal). A program that keeps its state in memory: 20 the restarts are used up, "
-         "21 "
-         "a step\n"
-         "failed alike twice, 22 its state could not be saved. See docs/resilience.md.\n";
+  for (const auto* words :
+       {"Two departures from msrun: --join is True unless you say False, and logs go to the run folder's log/ when "
+        "PROGRAM is `tessera train` (else to ./log). Logs grow over restarts; nothing is overwritten.",
+        "Several hosts: the same line on each, differing only in --node_rank; or --hosts from one of them.",
+        "Exit codes: 0 all workers are done; 2 wrong arguments or recipe, nothing was started; else the code of the "
+        "worker that failed first (128 + its signal). A program that keeps its state in memory: 20 the restarts are "
+        "used up, 21 a step failed alike twice, 22 its state could not be saved. See docs/resilience.md."})
+    out << "\n" << wrapped(words, 0) << "\n";
 }
 
 }  // namespace tessera::tsrun

@@ -8,12 +8,14 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "framework/base/error.h"
 #include "launch/tsrun/logger.h"
 
 namespace tessera::tsrun {
@@ -41,6 +43,7 @@ struct Screen::Queue {
   std::uint64_t taken = 0;      // bytes that were written
   std::uint64_t given_up = -1;  // value of `taken` when a wait for the reader failed
   bool ends = false, runs = false;
+  bool told = false;  // that output is lost; used by the thread only
 
   void add(std::shared_ptr<Queue> self, Item item) {
     waiting += item.words.size();
@@ -77,8 +80,8 @@ struct Screen::Queue {
     }
   }
 
-  /// Output for a reader that has closed its end is discarded.
-  void write_all(const char* bytes, std::size_t count) const {
+  /// Output for a reader that has closed its end is discarded. Other failures are reported once; the job continues.
+  void write_all(const char* bytes, std::size_t count) {
     while (count > 0) {
       const auto written = write(output, bytes, count);
       if (written < 0 && errno == EINTR) continue;
@@ -87,7 +90,12 @@ struct Screen::Queue {
         poll(&watched, 1, -1);
         continue;
       }
-      if (written <= 0) return;
+      if (written <= 0) {
+        if (errno != EPIPE && !std::exchange(told, true))
+          logger.error(text("tsrun: standard output: cannot be written: ", std::strerror(errno),
+                            "; lines of workers are missing here, their log files have them"));
+        return;
+      }
       bytes += written;
       count -= static_cast<std::size_t>(written);
     }

@@ -1,9 +1,8 @@
 #include <fstream>
 #include <numeric>
-#include <sstream>
 
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/cli/run.h"
+#include "tests/cli/run_program.h"
 #include "tests/own_folder.h"
 
 namespace tessera::cli {
@@ -11,22 +10,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Said {
-  int code;
-  std::string out, err;
-};
-
 /// `tessera checkpoint WORDS...` inside this process.
-Said checkpoint_command(std::vector<std::string> words) {
-  words.insert(words.begin(), {"tessera", "checkpoint"});
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  std::ostringstream out;
-  auto* out_before = std::cout.rdbuf(out.rdbuf());
-  testing::internal::CaptureStderr();
-  const int code = run(static_cast<int>(argv.size()), argv.data());
-  std::cout.rdbuf(out_before);
-  return {code, out.str(), testing::internal::GetCapturedStderr()};
+Outcome checkpoint_command(std::vector<std::string> words) {
+  words.insert(words.begin(), "checkpoint");
+  return run_program(std::move(words));
 }
 
 class CheckpointCommand : public InOwnFolder {

@@ -172,7 +172,9 @@ TEST_F(Program, AConditionThatIsNotKnownStopsWhateverReadsAScript) {
     EXPECT_TRUE(has(told.err, "give --arg 3=VALUE")) << told.err;
     EXPECT_FALSE(has(told.err, "missing")) << told.err;
   }
-  EXPECT_TRUE(has(tessera({"explain", "model_config.num_layers", "size.sh"}).out, story));
+  const auto explained = tessera({"explain", "model_config.num_layers", "size.sh"});
+  EXPECT_EQ(explained.code, 2) << explained.out;  // the default is not the value
+  EXPECT_TRUE(has(explained.err, story)) << explained.err;
   EXPECT_TRUE(has(tessera({"diff", "run.yaml", "size.sh"}).err, story));
   EXPECT_EQ(tessera({"diff", "size.sh", "size.sh", "--arg", "2=small", "--arg", "3=1"}).code, 0);
   const auto allowed = tessera({"convert", "size.sh", "--allow-refused"});
@@ -221,6 +223,37 @@ TEST_F(Program, PreprocessTakesEveryFlagOfTheGuides) {
     EXPECT_TRUE(has(help, flag.substr(1))) << flag;
   }
   EXPECT_EQ(count, 8);
+}
+
+TEST_F(Program, OptionsAreFoundByTheirDescriptionToo) {
+  const auto found = tessera({"options", "end of warm-up", "--names"});
+  EXPECT_EQ(found.code, 0) << found.err;
+  EXPECT_TRUE(has(found.out, "optimizer_config.learning_rate\n")) << found.out;
+  const auto both = tessera({"options", "clip_grad", "--names"}).out;
+  EXPECT_EQ(both.rfind("optimizer_config.clip_grad\n", 0), 0U) << "names come first:\n" << both;
+  EXPECT_EQ(tessera({"options", "no such words"}).code, 2);
+}
+
+TEST_F(Program, AnAcceptedOptionIsNotCalledUnimplemented) {
+  for (const auto* command : {"explain", "options"}) {
+    const auto accepted = tessera({command, "moe_token_dispatcher_type"}).out;
+    EXPECT_TRUE(has(accepted, "accepted for compatibility; has no effect")) << accepted;
+    EXPECT_FALSE(has(accepted, "not implemented")) << accepted;
+    EXPECT_TRUE(has(tessera({command, "use_custom_fsdp"}).out, "not implemented yet"));
+  }
+  const auto refused = tessera({"check", "run.yaml", "--set", "moe_config.moe_token_dispatcher_type=x"});
+  EXPECT_TRUE(
+      has(refused.err, "moe_token_dispatcher_type takes allgather or alltoall or alltoall_seq or flex, not 'x'"))
+      << refused.err;
+}
+
+TEST_F(Program, WeightsOfASplitAreCheckedWithTheRecipe) {
+  for (const auto* split : {"nan,1,1", "inf,1,1", "-1,1,1", "0,0,0", "", "1e-3,1"}) {
+    const auto told = tessera({"check", "run.yaml", "--set", "dataset_config.dataset_type=gpt", "--set",
+                               "dataset_config.data_path=data", "--set", text("dataset_config.split=\"", split, "\"")});
+    EXPECT_EQ(told.code, 2);
+    EXPECT_TRUE(has(told.err, text("--set dataset_config.split: split '", split, "' has "))) << told.err;
+  }
 }
 
 TEST_F(Program, CompletionKnowsEveryCommand) {

@@ -183,8 +183,13 @@ TEST(Split, IsCutAsCheckpointCutsIt) {
   EXPECT_EQ(bounds("100"), (Bounds{0, 1000, -1, -1, -1, -1}));
   EXPECT_EQ(cut_split("1,1", 3)[0]->end, 2);  // 1.5 goes to the even neighbour
   EXPECT_EQ(cut_split("1,1", 5)[0]->end, 2);
-  for (const auto* words : {"", "1,2,3,4", "0,0,0", "1.2.3", "-1,2"})
+  for (const auto* words : {"", "1,2,3,4", "0,0,0", "1.2.3", "-1,2", "nan,1,1", "inf,1,1", "1,Infinity", "1e-3,1,1",
+                            "1,0x10", "train", "+1"}) {
     expect_refused([&] { (void)cut_split(words, 10); }, {words, "969, 30, 1"});
+    EXPECT_TRUE(broken_split(words)) << words;
+  }
+  EXPECT_FALSE(broken_split(std::nullopt));
+  EXPECT_FALSE(broken_split("[969, 30, 1]"));
 }
 
 TEST(SamplesAsked, AreCountedAsMegatronCountsThem) {

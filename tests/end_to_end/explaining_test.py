@@ -31,7 +31,10 @@ class Explaining(InOwnFolder):
         self.assertRegex(value("model_config.rotary_base"), r"value +10\n +from +top.yaml:3\n +effect +none: `position_embedding_type` is not rope")
         self.assertRegex(value("model_config.ffn_hidden_size"), r"value +null\n +from +default\n +taken +128 \(derived: 4 x `hidden_size`")
         self.assertRegex(value("optimizer_config.muon_momentum"), r"value +none: it belongs to a type that is not selected")
-        self.assertIn("num_layers must be >= 1", value("model_config.num_layers", "--set", "model_config.num_layers=0"))
+        for wrong, mistake in (("0", "num_layers must be >= 1"), ("many", "num_layers takes int, not 'many'")):
+            told = value("model_config.num_layers", "--set", f"model_config.num_layers={wrong}")
+            self.assertIn(mistake, told)
+            self.assertRegex(told, r"value +none: what was given is wrong\n +from +--set model_config.num_layers\n")
 
     def test_check_lists_what_has_no_effect(self):
         self.write("top.yaml", "base: tiny.yaml\nmodel_config:\n  rotary_base: 10\n")
@@ -52,7 +55,10 @@ class Differences(InOwnFolder):
         self.assertNotIn("learning_rate", told)
         self.assertEqual(self.tessera("diff", "a.yaml", "a.yaml"), "")
         self.assertIn("seed", self.tessera("diff", "a.yaml", "a.yaml", "--set-b", "training_config.seed=8", code=1))
-        self.tessera("diff", "a.yaml", "nowhere.yaml", code=2)
+        for nowhere in ("nowhere.yaml", "nowhere"):  # a recipe, and a script
+            self.assertNotIn("- a.yaml", self.tessera("diff", "a.yaml", nowhere, code=2))
+        self.assertIn("    + wrong, see the mistake  (--set training_config.seed)",
+                      self.tessera("diff", "a.yaml", "a.yaml", "--set-b", "training_config.seed=x", code=1))
 
     def test_a_run_is_compared_by_what_it_kept(self):
         self.tessera("train", "tiny.yaml", "--set", "training_config.training_iters=1", "--set", "training_config.eval_iters=0")
@@ -66,7 +72,12 @@ class Completion(InOwnFolder):
     LINES = {"tessera che": ["check", "checkpoint"], "tessera check --js": ["--json"], "tessera checkpoint ver": ["verify"],
              "tessera check tiny.yaml --set optimizer_config.bet": ["optimizer_config.betas="],
              "tessera train --set model_config.fa_config.in": ["model_config.fa_config.input_layout="],
-             "tessera explain training_config.see": ["training_config.seed"]}
+             "tessera explain training_config.see": ["training_config.seed"],
+             "tessera checkpoint convert --from h": ["hf"], "tessera data show tiny.yaml --split v": ["valid"],
+             "tessera data preprocess --on-error s": ["stop", "skip"],
+             "tessera data preprocess --tokenizer-type N": ["NullTokenizer"], "tessera --log-level d": ["debug"]}
+    # Only the part behind = is completed by bash and zsh.
+    EQUALS = {"tessera checkpoint convert --to=h": "hf", "tessera check --set=model_config.normalization=R": "RMSNorm"}
     WORDS = {"tessera check --set model_config.normalization=R": "RMSNorm", "tessera check --set training_config.bf16=t": "true"}
 
     def script(self, shell):
@@ -84,10 +95,14 @@ class Completion(InOwnFolder):
             return self.in_shell("bash", "--norc", "-c", 'source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _tessera; printf "%s\\n" "${COMPREPLY[@]}"',
                                  "bash", script, line)
         for line, words in self.LINES.items():
-            self.assertEqual(completed(line), words, line)
-        for line, word in self.WORDS.items():
+            self.assertEqual(sorted(completed(line)), sorted(words), line)
+        for line, word in {**self.WORDS, **self.EQUALS}.items():
             self.assertEqual(completed(line), [word], line)
         self.assertIn("train", completed("tessera "))
+        self.assertEqual(completed("tessera checkpoint convert --from "), ["hf", "megatron", "tessera"])
+        self.assertEqual(completed("tessera check tiny.yaml --from megatron@co"), ["core_v0.12.1"])  # bash cuts words at @
+        self.assertEqual(completed("tessera data show tiny.yaml --from "), [])  # a number, not a program
+        self.assertNotIn("none", completed("tessera data preprocess --tokenizer-type="))
 
     @unittest.skipUnless(shutil.which("zsh"), "there is no zsh")
     def test_zsh_completes_commands_options_keys_and_words(self):
@@ -102,8 +117,8 @@ class Completion(InOwnFolder):
         def completed(line):
             return self.in_shell("zsh", "-f", double, script, line)
         for line, words in self.LINES.items():
-            self.assertEqual(completed(line), words, line)
-        for line, word in self.WORDS.items():
+            self.assertEqual(sorted(completed(line)), sorted(words), line)
+        for line, word in {**self.WORDS, **self.EQUALS}.items():
             self.assertEqual(completed(line), [word], line)
 
     @unittest.skipUnless(shutil.which("fish"), "there is no fish")

@@ -41,6 +41,12 @@ TEST_F(LogTest, AProgramOfOneRankShowsTheMessageAlone) {
   EXPECT_EQ(told([] { logger.info(""); }), "");
 }
 
+TEST_F(LogTest, ControlCharactersOfNamesAreVisible) {
+  EXPECT_EQ(told([] { logger.error("tensor '\033]0;title\a': unknown\nnext"); }),
+            "tensor '\\u001b]0;title\\u0007': unknown\nnext\n");
+  EXPECT_EQ(told([] { logger.warning("\r\x9b"); }), "\\u000d\\x9b\n");
+}
+
 TEST_F(LogTest, ARankOfSeveralSaysWhenAndWhoAndWhat) {
   set_log_rank(3, 8);
   const std::string line = told([] { logger.warning("rank 5 is slow"); });

@@ -218,15 +218,15 @@ TEST(Generate, StopsAtTheStopTokenAndWhereThePositionsEnd) {
   const std::vector<std::int32_t> prompt = {1, 2, 3};
   std::vector<std::int32_t> text;
   const auto told = [&](std::int32_t token) { text.push_back(token); };
-  EXPECT_EQ(generate(*b.model, tape, prompt, {0, 0, 1, 1}, {100, -1, 29}, 0, told),
+  EXPECT_EQ(generate(*b.model, tape, prompt, {0, 0, 1, 1}, {100, {}, 29}, 0, told),
             10);  // 12 positions, and one token after the last
   const auto stop = text[4];
   const auto before = std::find(text.begin(), text.end(), stop) - text.begin();
   text.clear();
-  EXPECT_EQ(generate(*b.model, tape, prompt, {0, 0, 1, 1}, {100, stop, 29}, 0, told), before);
-  EXPECT_THROW(generate(*b.model, tape, {}, {}, {1, -1, 29}, 0, told), ConfigError);
+  EXPECT_EQ(generate(*b.model, tape, prompt, {0, 0, 1, 1}, {100, {-1, stop}, 29}, 0, told), before);
+  EXPECT_THROW(generate(*b.model, tape, {}, {}, {1, {}, 29}, 0, told), ConfigError);
   const std::vector<std::int32_t> beyond = {29};
-  EXPECT_THROW(generate(*b.model, tape, beyond, {}, {1, -1, 29}, 0, told), ConfigError);
+  EXPECT_THROW(generate(*b.model, tape, beyond, {}, {1, {}, 29}, 0, told), ConfigError);
 }
 
 TEST(Generate, AModelWhoseWeightsAreNotFiniteIsRefused) {
@@ -237,7 +237,7 @@ TEST(Generate, AModelWhoseWeightsAreNotFiniteIsRefused) {
     if (parameter->name == "decoder.final_layernorm.weight")
       parameter->leaf.value.floats()[0] = std::numeric_limits<float>::quiet_NaN();
   int told = 0;
-  EXPECT_THROW(generate(*b.model, tape, prompt, {0, 0, 1, 1}, {100, -1, 29}, 0, [&](std::int32_t) { ++told; }), Error);
+  EXPECT_THROW(generate(*b.model, tape, prompt, {0, 0, 1, 1}, {100, {}, 29}, 0, [&](std::int32_t) { ++told; }), Error);
   EXPECT_EQ(told, 0);
 }
 

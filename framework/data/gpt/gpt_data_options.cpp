@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "framework/data/gpt/gpt_dataset.h"
+#include "framework/data/gpt/split.h"
 #include "framework/options/limits.h"
 
 namespace tessera::data {
@@ -109,7 +110,8 @@ void describe(options::Schema<GptDataOptions>& s) {
           [](const O&) {
             return "split divides data_path, but train_data_path, valid_data_path or test_data_path is given";
           },
-          "leave split out", {"train_data_path", "valid_data_path", "test_data_path", "per_split_data_args_path"});
+          "leave split out", {"train_data_path", "valid_data_path", "test_data_path", "per_split_data_args_path"})
+      .must("DAT5", [](const O& o) { return broken_split(o.split); });
   s.option("train_data_path", &O::train_data_path, "Training data, instead of `data_path`: prefixes or a blend.")
       .replaces({"data_path", "data_args_path", "per_split_data_args_path", "split"})
       .when_changed(options::Change::order)

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "framework/base/range.h"
+#include "framework/options/report.h"
 
 namespace tessera::data {
 
@@ -21,10 +22,13 @@ struct SplitBounds {
 /// does.
 std::array<std::optional<SplitBounds>, 3> split_bounds(const std::string& weights);
 
-/// Divides `sequences` into train, valid and test by weights such as "969, 30, 1" (each sequence of digits and dots is
-/// a weight; missing ones are 0). A split of weight 0 has no range; the range of a small weight may be empty. The
-/// arithmetic is Megatron-LM's, in float64, so the bounds are equal. Throws ConfigError if the text has no weights or
-/// too many.
+/// The error for the value of the option `split` that cut_split would throw; nothing if there is none.
+std::optional<options::Finding> broken_split(const std::optional<std::string>& weights);
+
+/// Divides `sequences` into train, valid and test by weights such as "969, 30, 1": each sequence of digits and dots is
+/// a weight; between them may be blanks, commas, slashes, colons and semicolons, around them brackets; missing weights
+/// are 0. A split of weight 0 has no range; the range of a small weight may be empty. The arithmetic is Megatron-LM's,
+/// in float64, so the bounds are equal. Throws ConfigError if the text has no weights, too many, or anything else.
 std::array<std::optional<SequenceRange>, 3> cut_split(const std::string& weights, std::int64_t sequences);
 
 }  // namespace tessera::data

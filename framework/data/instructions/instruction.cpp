@@ -4,6 +4,7 @@
 
 #include "framework/data/dataset.h"
 #include "framework/data/gpt/data_path.h"
+#include "framework/data/gpt/split.h"
 #include "framework/data/instructions/instruction_dataset.h"
 #include "framework/data/instructions/instruction_templates.h"
 #include "framework/data/tokenizers/tokenizer.h"
@@ -26,7 +27,8 @@ void describe(options::Schema<InstructionOptions>& s) {
            "Prefix of the files PREFIX_packed_{input_ids,attention_mask,labels}_document.bin and .idx.")
       .when_changed(options::Change::order);
   s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.")
-      .when_changed(options::Change::order);
+      .when_changed(options::Change::order)
+      .must("DAT5", [](const O& o) { return broken_split(o.split); });
   s.option("reset_position_ids", &O::reset_position_ids,
            "Reset position ids after each end-of-document token; needs `reset_attention_mask`.");
   s.option("reset_attention_mask", &O::reset_attention_mask,

@@ -4,6 +4,7 @@
 
 #include "framework/data/dataset.h"
 #include "framework/data/gpt/data_path.h"
+#include "framework/data/gpt/split.h"
 #include "framework/data/instructions/sft_dataset.h"
 
 namespace tessera::data {
@@ -26,7 +27,8 @@ void describe(options::Schema<SftOptions>& s) {
            "File of JSON lines with `messages`; `split` divides its lines into train, valid and test.")
       .when_changed(options::Change::order);
   s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.")
-      .when_changed(options::Change::order);
+      .when_changed(options::Change::order)
+      .must("DAT5", [](const O& o) { return broken_split(o.split); });
   s.option("train_data_path", &O::train_data_path, "File of the training data, instead of `data_path`.")
       .when_changed(options::Change::order);
   s.option("valid_data_path", &O::valid_data_path, "File of the validation data.");

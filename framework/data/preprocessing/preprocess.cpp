@@ -43,12 +43,18 @@ class PreprocessRun {
       try {
         encode(progress);
         complete();
+      } catch (const Interrupted& error) {
+        keep_for_resume();
+        throw Interrupted(text(error.what(), saved_ ? kept_text("") : std::string("; nothing is kept")));
       } catch (const IoError& error) {
-        keep_for_resume(error);
+        keep_for_resume();
+        throw IoError(text(error.what(), saved_ ? kept_text(" when the cause is mended")
+                                                : std::string("; nothing is kept, mend the cause and start again")));
       } catch (const ConfigError& error) {
         if (!saved_) throw;
         for (auto& builder : builders_) builder->keep();
-        throw ConfigError(text(error.what(), kept_text()));
+        throw ConfigError(text(error.what(), kept_text(" when the cause is mended (with --on-error skip if it is a "
+                                                       "document that may be left out)")));
       }
     }
     publish();
@@ -66,8 +72,8 @@ class PreprocessRun {
   void save_point();
   void complete();
   void publish();
-  [[noreturn]] void keep_for_resume(const IoError& error);
-  std::string kept_text() const;
+  void keep_for_resume();
+  std::string kept_text(const std::string& when) const;
 
   const Tokenizer& tokenizer_;
   const PreprocessRequest& request_;
@@ -238,24 +244,22 @@ void PreprocessRun::publish() {
   delete_all(plan_.state_file);
 }
 
-void PreprocessRun::keep_for_resume(const IoError& error) {
+/// Afterwards saved_ says whether --resume can continue.
+void PreprocessRun::keep_for_resume() {
   try {
     for (std::size_t i = 0; i < builders_.size(); ++i) builders_[i]->go_back(reached_[i]);
     save_point();
   } catch (const IoError&) {
     // An earlier point, if there is one, still holds: every file is at least as long as it says.
   }
-  if (!saved_) throw IoError(text(error.what(), "; nothing is kept, mend the cause and start again"));
+  if (!saved_) return;
   for (auto& builder : builders_) builder->keep();
-  throw IoError(text(error.what(), kept_text()));
 }
 
-std::string PreprocessRun::kept_text() const {
-  return text(
-      "; '", plan_.state_file, "' and ", plan_.prefixes.front(), ".*.unfinished",
-      plan_.prefixes.size() > 1 ? " (and those of the other outputs)" : "",
-      " keep what is done: repeat the command with --resume when the cause is mended (with --on-error skip if it "
-      "is a document that may be left out), or delete them");
+std::string PreprocessRun::kept_text(const std::string& when) const {
+  return text("; '", plan_.state_file, "' and ", plan_.prefixes.front(), ".*.unfinished",
+              plan_.prefixes.size() > 1 ? " (and those of the other outputs)" : "",
+              " keep what is done: repeat the command with --resume", when, ", or delete them");
 }
 
 }  // namespace

@@ -53,13 +53,18 @@ struct PreprocessResult {
   std::int64_t resumed_documents = 0;  ///< documents processed by an earlier run
 };
 
+/// Thrown by the `progress` of preprocess() to end it between two chunks; its message says why.
+class Interrupted : public Error {
+  using Error::Error;
+};
+
 /// Converts text to token files, byte for byte as Megatron-LM's tools/preprocess_data.py with the same arguments,
 /// except that with several keys each gets its index. Each input document becomes one document, even if it has no
 /// tokens; each of its texts that has tokens becomes a sequence. Memory does not grow with the input.
 ///
 /// Throws ConfigError, naming file and line, for input that cannot be read; then no output remains, and older files of
 /// these names are unchanged. Throws IoError if writing fails; then the data needed by the same request with `resume`
-/// is kept, and the message says so.
+/// is kept, and the message says so. An Interrupted from `progress` is treated in the same way.
 PreprocessResult preprocess(const Tokenizer& tokenizer, const PreprocessRequest& request,
                             const std::function<void(const PreprocessProgress&)>& progress = {});
 

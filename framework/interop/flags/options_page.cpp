@@ -22,11 +22,19 @@ struct Row {
   std::string types;
   const options::OptionFacts* option;
 };
-std::vector<Row> rows_of(const std::vector<options::SchemaFacts>& schemas, bool planned) {
+/// The part of the page that an option is in.
+enum class Part { options, compatible, planned };
+
+Part part_of(const options::OptionFacts& option) {
+  if (options::only_compatible(option)) return Part::compatible;
+  return option.planned ? Part::planned : Part::options;
+}
+
+std::vector<Row> rows_of(const std::vector<options::SchemaFacts>& schemas, Part part) {
   std::vector<Row> rows;
   for (const auto& schema : schemas)
     for (const auto& option : schema.options) {
-      if (option.planned != planned) continue;
+      if (part_of(option) != part) continue;
       const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
         return row.option->name == option.name && row.option->doc == option.doc && !schema.type.empty();
       });
@@ -81,21 +89,26 @@ std::string options_page(const options::Facts& facts, const FlagTable& flags) {
       "page "
       "is stale.\n\nA recipe is a YAML file of the groups below. *Only for* names the type that an option belongs to: "
       "it is read when that type is chosen. *Also read* are other spellings, which are noted when they are used.\n";
-  std::string planned;
+  std::string planned, compatible;
   for (const auto& [group, schemas] : facts) {
-    const auto built = rows_of(schemas, false);
+    const auto built = rows_of(schemas, Part::options);
     if (!built.empty())
       page += "\n## " + group +
               "\n\n| option | only for | type | default | limits | also read | Megatron | meaning |\n"
               "|---|---|---|---|---|---|---|---|\n";
     for (const auto& row : built) page += table_row(group, row, flags);
-    for (const auto& row : rows_of(schemas, true)) planned += planned_line(group, *row.option);
+    for (const auto& row : rows_of(schemas, Part::planned)) planned += planned_line(group, *row.option);
+    for (const auto& row : rows_of(schemas, Part::compatible)) compatible += planned_line(group, *row.option);
   }
   return page +
          "\n## Not implemented yet\n\nThese keys are known. A value that does not change the run is accepted, so that "
          "existing "
          "recipes load; any other is an error.\n\n" +
-         planned;
+         planned +
+         "\n## Accepted for compatibility\n\nThese keys have no effect: their values mean the same here, so that "
+         "existing "
+         "recipes load.\n\n" +
+         compatible;
 }
 
 }  // namespace tessera::flags

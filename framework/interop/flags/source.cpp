@@ -215,7 +215,10 @@ void read_launch(Source& source, const std::string& file, const SourceOptions& o
   source.files = std::move(reading.read);
   source.unknowns = std::move(reading.unknowns);
   source.undecided = std::move(reading.undecided);
-  if (reading.launches.empty()) return;
+  if (reading.launches.empty()) {
+    if (!report.good()) report.incomplete();  // what is missing now is no news, and a default is no value of the run
+    return;
+  }
   source.launch = std::move(reading.launches.front());
   if (source.launches > 1)
     report.note(source.launch->at, text("this is the first of ", source.launches,

@@ -72,6 +72,10 @@ inline constexpr const char* carried_prefix = "hf.";
 /// for tokenizer.json, GPT2BPETokenizer for GPT-2's vocab.json and merges.txt alone. Empty if it has neither.
 std::vector<std::string> folder_tokenizer_sets(const std::filesystem::path& folder);
 
+/// The tokens that end a text: `eos_token_id`, a number or a list, of generation_config.json, else of config.json, in a
+/// folder of Transformers or among the files that a checkpoint of ours carries (blobs/hf.*). Empty if neither says so.
+std::vector<std::int32_t> end_tokens(const std::filesystem::path& folder);
+
 /// A folder with config.json and *.safetensors, as `save_pretrained` writes it, accessed with our names and layouts.
 /// Opening reads only headers.
 class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {

@@ -82,6 +82,20 @@ std::vector<std::string> folder_tokenizer_sets(const fs::path& folder) {
           group + "merge_file=" + (folder / "merges.txt").string()};
 }
 
+std::vector<std::int32_t> end_tokens(const fs::path& folder) {
+  for (const auto* name : {"generation_config.json", "config.json"})
+    for (const auto& file : {folder / name, folder / "blobs" / (std::string(carried_prefix) + name)}) {
+      const auto json = fs::exists(file) ? parse_json(read_file(file)) : Json();
+      if (!json.is_object() || !json.contains("eos_token_id")) continue;
+      const auto& given = json["eos_token_id"];
+      std::vector<std::int32_t> all;
+      for (const auto& id : given.is_array() ? given : Json::array({given}))
+        if (id.is_number_integer()) all.push_back(id.get<std::int32_t>());
+      if (!all.empty()) return all;
+    }
+  return {};
+}
+
 options::Value recipe_with(const options::Value& model_config) {
   constexpr std::int64_t longest = 2048;
   auto model = model_config;

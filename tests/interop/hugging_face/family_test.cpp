@@ -67,7 +67,7 @@ class Family {
     greedy.temperature = 0;
     for (std::size_t row = 0; row < 2; ++row) {
       std::vector<std::int32_t> said;
-      model::generate(*trained_.model, tape_, std::span(prompt).subspan(row * 6, 6), greedy, {18, -1, 96}, 0,
+      model::generate(*trained_.model, tape_, std::span(prompt).subspan(row * 6, 6), greedy, {18, {}, 96}, 0,
                       [&](std::int32_t token) { said.push_back(token); });
       EXPECT_EQ(said, std::vector<std::int32_t>(expected.begin() + static_cast<std::ptrdiff_t>(row * 18),
                                                 expected.begin() + static_cast<std::ptrdiff_t>(row * 18 + 18)));
