@@ -191,6 +191,14 @@ TEST(ChatTemplate, LongTextsAreSplitInOnePass) {
             "rendered: -a-b--ä-bx");
 }
 
+TEST(ChatTemplate, ListsArePrintedAsByPython) {
+  EXPECT_EQ(error_of("{{ ['ä€🌍', '\\n\\x01\\x7f\\xa0\\u200b\\ue000\\U000e0001\\u2028 \\\\', \"it's\", '\\'\"'] }}"),
+            R"(rendered: ['ä€🌍', '\n\x01\x7f\xa0\u200b\ue000\U000e0001\u2028 \\', "it's", '\'"'])");
+  EXPECT_NE(
+      error_of("{{ ['\\U0001fae8'] }}").find("t:1: printing a list or dictionary that holds the character U+1fae8"),
+      std::string::npos);  // of Unicode 15
+}
+
 // Transformers' tojson is Python's json.dumps; the texts are those of Python 3.12.
 TEST(ChatTemplate, ToJsonHasTheArgumentsOfPython) {
   const std::string value = "{'b': [1, 2.0, 'ä\U0001F30D\x7f'], 'a': {}, 'C': [[], true, none]}";

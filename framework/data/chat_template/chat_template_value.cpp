@@ -1,10 +1,13 @@
 #include "framework/data/chat_template/chat_template_value.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "framework/data/unicode/unicode_code_points.h"
 #include "framework/data/unicode/utf8.h"
 
 namespace tessera::data::chat {
@@ -131,27 +134,49 @@ std::string float_text(double value) {
 
 namespace {
 
+// Hexadecimal digits, two at least.
+std::string unicode_digits(char32_t code) {
+  std::array<char, 16> digits{};
+  std::snprintf(digits.data(), digits.size(), "%02x", static_cast<unsigned>(code));
+  return digits.data();
+}
+
+// Whether Python's repr() escapes the character; the last Unicode version of a Python is not known, so a character that
+// has become printable since 3.11 is refused.
+bool is_hidden(char32_t code) {
+  const auto hidden_in = [code](unicode::Version version) {
+    return (unicode::bit(unicode::categories(version).of(code)) & (unicode::others | unicode::separators)) != 0;
+  };
+  const bool hidden = hidden_in(unicode::Version::v14);
+  if (hidden != hidden_in(unicode::Version::v18))
+    throw ConfigError(text("printing a list or dictionary that holds the character U+", unicode_digits(code),
+                           " is not supported, because Python's text depends on its version; use tojson"));
+  return hidden;
+}
+
+void append_quoted(char32_t code, std::string_view bytes, char quote, std::string& out) {
+  if (code == static_cast<unsigned char>(quote) || code == '\\') {
+    out += '\\';
+    out += bytes;
+  } else if (code == '\n' || code == '\r' || code == '\t') {
+    out += code == '\n' ? "\\n" : code == '\r' ? "\\r" : "\\t";
+  } else if (code == ' ' || !is_hidden(code)) {
+    out += bytes;
+  } else {
+    out += code < 0x100 ? "\\x" : code < 0x10000 ? "\\u" : "\\U";
+    const auto digits = unicode_digits(code);
+    const std::size_t width = code < 0x100 ? 2 : code < 0x10000 ? 4 : 8;
+    out += digits.size() < width ? std::string(width - digits.size(), '0') + digits : digits;
+  }
+}
+
 std::string quoted(const std::string& s) {
   const char quote = s.find('\'') != std::string::npos && s.find('"') == std::string::npos ? '"' : '\'';
   std::string out(1, quote);
-  for (const char c : s) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x80)  // which characters are printable depends on Python's version of Unicode
-      throw ConfigError("printing a list or dictionary that holds text beyond ASCII is not supported; use tojson");
-    static const char* const hex = "0123456789abcdef";
-    if (c == quote || c == '\\') {
-      out += {'\\', c};
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7F) {
-      out += {'\\', 'x', hex[byte >> 4U], hex[byte & 15U]};
-    } else {
-      out += c;
-    }
+  for (std::size_t at = 0; at < s.size();) {
+    const auto step = utf8_step(s, at);
+    append_quoted(step.code, std::string_view(s).substr(at, step.length), quote, out);
+    at += step.length;
   }
   return out + quote;
 }
