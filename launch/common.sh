@@ -32,6 +32,31 @@ quietly() {
   return "$status"
 }
 
+# in_words SECONDS: "50 s", "4 min"
+in_words() { if (($1 < 90)); then printf '%d s' "$1"; else printf '%d min' $((($1 + 30) / 60)); fi; }
+
+# counted LOG: copies the output of ninja to LOG and prints how far it is: a line that is overwritten on a terminal, a line every 30 seconds
+# elsewhere. The time left is estimated from the number of finished commands.
+counted() {
+  local line began=$SECONDS told=$SECONDS built total left width=0
+  : >"$1"
+  while IFS= read -r line; do
+    printf '%s\n' "$line" >>"$1"
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    built=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]}
+    left="$(in_words $(((SECONDS - began) * (total - built) / built)))"
+    if [[ -t 1 ]]; then
+      line="   built $built of $total, about $left left"
+      printf '\r%-*s' "$width" "$line"
+      width=${#line}
+    elif ((SECONDS - told >= 30)); then
+      told=$SECONDS
+      say "built $built of $total, about $left left"
+    fi
+  done
+  ((width == 0)) || printf '\r%*s\r' "$width" ''
+}
+
 # build PRESET [TARGET ...]: configures if that has not been done, then builds the targets
 build() {
   local preset=$1 folder=build/$1 began=$SECONDS
@@ -41,6 +66,11 @@ build() {
   if [[ ! -f $folder/build.ninja ]]; then
     quietly "$folder/configure.log" cmake --preset "$preset" || return 1
   fi
-  quietly "$folder/build.log" cmake --build "$folder" --parallel "$cores" ${1:+--target "$@"} || return 1
+  # Not in the background: Ctrl-C must also reach ninja.
+  if ! NINJA_STATUS='[%f/%t] ' cmake --build "$folder" --parallel "$cores" ${1:+--target "$@"} 2>&1 | counted "$folder/build.log"; then
+    tail -n 60 "$folder/build.log" >&2
+    echo "the build failed (all of its output: $folder/build.log)" >&2
+    return 1
+  fi
   say "built $folder in $((SECONDS - began)) s"
 }

@@ -86,7 +86,7 @@ yardsticks() {
 say "installing what is missing"
 launch/install_dependencies.sh build run
 installed=$SECONDS
-build release tessera || stop "the build failed"
+build release tessera tsrun || stop "the build failed"
 once corpus "$data/train.txt" make_corpus
 once tokenizer "$data/bpe" train_tokenizer
 once "token ids" "$data/train.idx" preprocess
@@ -101,10 +101,12 @@ if [[ -z $seconds ]]; then
   seconds=$((left < 60 ? 60 : left < 280 ? left : 280))
 fi
 
+planned_steps() { sed -n 's/^ *training_iters: *\([0-9]*\).*/\1/p' "$recipe"; }
+
 # Determines the number of steps: the recipe's, or as many as this machine can do in the given time.
 choose_steps() {
   local planned trial=$output/trial fit
-  planned=$(sed -n 's/^ *training_iters: *\([0-9]*\).*/\1/p' "$recipe")
+  planned=$(planned_steps)
   rm -rf "$trial"
   quietly "$logs/trial.log" "$tessera" train "$recipe" "${settings[@]}" --set "training_config.output_dir=$trial" \
     --set training_config.log_interval=1 --set training_config.exit_interval=12 --set training_config.eval_iters=0
@@ -144,9 +146,17 @@ say "the model writes"
 "$tessera" generate "$run" --prompt 'Joh3:16 For God so' --tokens 120 --temperature 0.8 --seed 1 --threads "$threads" || stop "tessera generate failed"
 
 read -r bzip2_bits xz_bits <"$data/yardsticks"
+planned=$(planned_steps) steps=$(<"$output/steps")
 # Paths as they would be typed in the root of the source tree.
 here=${output#"$PWD/"} program=${tessera#"$PWD/"} where=
 [[ $here == quickstart ]] || where="TESSERA_QUICKSTART=$here "
+unfinished=
+if ((steps < planned)); then
+  unfinished="This machine had time for $steps of the recipe's $planned steps. To continue this run to the last one:
+  ${where}$program train $recipe --set optimizer_config.override_opt_param_scheduler=true
+
+"
+fi
 cat <<END
 
 Bits per byte of the last 5 % of the text, which the model has not seen:
@@ -154,7 +164,7 @@ Bits per byte of the last 5 % of the text, which the model has not seen:
   bzip2 -9 of that part alone               $bzip2_bits
   xz -9e with the training text given to it $xz_bits
 
-The run is in $here/run: resolved.yaml repeats it, metrics.jsonl has its numbers, checkpoints/ its weights.
+${unfinished}The run is in $here/run: resolved.yaml repeats it, metrics.jsonl has its numbers, checkpoints/ its weights.
 Four things to try next:
   $program generate $here/run --prompt 'In the beginning' --temperature 0.5
   $program check $recipe --set model_config.hidden_size=384

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -263,6 +264,13 @@ FolderLock::~FolderLock() {
   if (::ftruncate(descriptor_, 0) != 0) {  // only the text; closing the descriptor releases the lock
   }
   ::close(descriptor_);
+}
+
+bool is_part_of_file_name(std::string_view part) {
+  constexpr std::size_t longest = 128;
+  return part.size() <= longest && std::none_of(part.begin(), part.end(), [](char c) {
+           return c == '/' || std::iscntrl(static_cast<unsigned char>(c)) != 0;
+         });
 }
 
 }  // namespace tessera

@@ -72,6 +72,8 @@ std::string write_progress(const Progress& progress) {
                {"skipped_samples", progress.skipped_samples},
                {"consumed_valid_samples", progress.consumed_valid_samples},
                {"data_start", progress.data_start},
+               {"global_batch_size", progress.global_batch_size},
+               {"order_stride", progress.order_stride},
                {"seed", progress.seed},
                {"sample_chain", progress.sample_chain},
                {"run", progress.run}};
@@ -98,6 +100,8 @@ Progress read_progress(const std::string& words, const std::string& speaker) {
     out.skipped_samples = json.value("skipped_samples", std::int64_t{0});
     out.consumed_valid_samples = json.value("consumed_valid_samples", std::int64_t{-1});
     out.data_start = json.value("data_start", std::int64_t{0});
+    out.global_batch_size = json.value("global_batch_size", std::int64_t{0});
+    out.order_stride = json.value("order_stride", std::int64_t{0});
     out.seed = json.at("seed");
     out.sample_chain = json.value("sample_chain", std::uint32_t{0});
     out.quarantine = json.value("quarantine", out.quarantine);

@@ -60,9 +60,11 @@ struct Progress {
   std::int64_t consumed_samples = 0;        ///< samples of the training split
   std::int64_t skipped_samples = 0;         ///< of consumed_samples, those in iterations skipped because of their data
   std::int64_t consumed_valid_samples = 0;  ///< samples of the validation split; -1: unknown
-  std::int64_t data_start = 0;     ///< consumed_samples at the first sample of this dataset; not 0 after new_dataset
-  std::uint64_t seed = 0;          ///< seed of dropout
-  std::uint32_t sample_chain = 0;  ///< checksum of the samples of all steps, see docs/metrics.md
+  std::int64_t data_start = 0;  ///< consumed_samples at the first sample of this dataset; not 0 after new_dataset
+  std::int64_t global_batch_size = 0;  ///< samples of a step after the ramp-up; 0: unknown
+  std::int64_t order_stride = 0;       ///< data::Sampler::stride() of the training samples; 0: none, or unknown
+  std::uint64_t seed = 0;              ///< seed of dropout
+  std::uint32_t sample_chain = 0;      ///< checksum of the samples of all steps, see docs/metrics.md
   std::map<std::string, std::vector<std::int64_t>> quarantine = {};  ///< indices of bad samples, by split
   std::string run = {};  ///< id of the run; empty: unknown, as in checkpoints of other programs
   std::optional<schedule::ScheduleState> schedule = {};  ///< nothing in checkpoints of the first format version

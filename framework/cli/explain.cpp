@@ -98,6 +98,7 @@ void print_facts(const Found& found) {
   }
   if (option.planned) print_line("takes", options::what_it_takes(option, {}));
   for (const auto& why : option.no_effect_if) print_line("no effect if", why);
+  if (!option.planned) print_line("other value in checkpoint", options::sentence_of(option.change));
   if (!option.rules.empty()) print_line("rules", enumerated(option.rules) + " of docs/rules.md");
   for (const auto& [schema, one] : found.in) print_line("read by", reader_of(*one, *schema));
   std::vector<std::string> names;

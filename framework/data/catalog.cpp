@@ -13,6 +13,7 @@ void register_sentencepiece(TokenizerRegistry&);
 
 TokenizerRegistry tokenizers() {
   TokenizerRegistry registry("tokenizer_type", "none", "Tokenizer type.");
+  registry.when_changed(options::Change::weights);
   register_no_tokenizer(registry);
   register_gpt2_bpe(registry);
   register_null_tokenizer(registry);
@@ -30,6 +31,7 @@ void register_instruction(DatasetRegistry&);
 
 DatasetRegistry datasets() {
   DatasetRegistry registry("dataset_type", "gpt", "Dataset type.");
+  registry.when_changed(options::Change::order);
   register_gpt(registry);
   register_mock(registry);
   register_sft(registry);
@@ -42,6 +44,7 @@ void register_cyclic(SamplerRegistry&);
 
 SamplerRegistry samplers() {
   SamplerRegistry registry("dataloader_type", "single", "Order of the training samples.");
+  registry.when_changed(options::Change::order);
   register_single(registry);
   register_cyclic(registry);
   return registry;

@@ -17,6 +17,7 @@ class Replacing final : public Sampler {
   Replacing(std::unique_ptr<Sampler> order, const Quarantine& quarantine)
       : order_(std::move(order)), quarantine_(quarantine) {}
   std::int64_t index(std::int64_t consumed) const override { return quarantine_.chosen(order_->index(consumed)); }
+  std::int64_t stride() const override { return order_->stride(); }
 
  private:
   std::unique_ptr<Sampler> order_;

@@ -46,6 +46,9 @@ class Sampler {
   virtual ~Sampler() = default;
   /// Index in the dataset of the run's sample number `consumed`, counted from 0 over all ranks.
   virtual std::int64_t index(std::int64_t consumed) const = 0;
+  /// Number of samples that all data-parallel ranks read at once, if the order depends on it: a run can then resume
+  /// only after a multiple of it. 0: the order does not depend on micro-batch size and ranks.
+  virtual std::int64_t stride() const { return 0; }
 };
 
 /// The samples of a data-parallel rank: of the samples that follow `consumed`, rank r takes [consumed + r * samples,

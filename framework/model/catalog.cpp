@@ -6,6 +6,7 @@ void register_gpt(ModelRegistry&);
 
 ModelRegistry models() {
   ModelRegistry registry("model_type", "gpt", "Model architecture.");
+  registry.when_changed(options::Change::weights);
   register_gpt(registry);
   return registry;
 }

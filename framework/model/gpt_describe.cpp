@@ -14,7 +14,10 @@ constexpr std::int64_t most_width = std::int64_t{1} << 20, most_heads = 65536, m
 constexpr std::int64_t most_window = 0x7FFFFFFF;  // "all" in other programs
 
 void describe_sizes(options::Schema<O>& s) {
-  s.option("num_layers", &O::num_layers, "Number of transformer layers.").at_least(1).at_most(options::most_layers);
+  s.option("num_layers", &O::num_layers, "Number of transformer layers.")
+      .when_changed(options::Change::tensors)
+      .at_least(1)
+      .at_most(options::most_layers);
   s.option("hidden_size", &O::hidden_size, "Hidden size of the transformer.").at_least(1).at_most(most_width);
   s.option("num_attention_heads", &O::num_attention_heads, "Number of attention (query) heads in each layer.")
       .at_least(1)
@@ -39,6 +42,7 @@ void describe_sizes(options::Schema<O>& s) {
           "give ffn_hidden_size", {"hidden_size"});
   s.option("num_experts", &O::num_experts,
            "Number of experts per layer; null or 0: dense layers. The other options of experts are in moe_config.")
+      .when_changed(options::Change::tensors)
       .at_least(0)
       .at_most(options::most_experts);
   s.option("kv_channels", &O::kv_channels, "Dimension of an attention head.")
@@ -53,8 +57,10 @@ void describe_sizes(options::Schema<O>& s) {
           },
           "make one of them smaller", {"num_attention_heads"});
   s.option("group_query_attention", &O::group_query_attention,
-           "Use grouped-query attention: query heads share `num_query_groups` key/value heads.");
+           "Use grouped-query attention: query heads share `num_query_groups` key/value heads.")
+      .when_changed(options::Change::tensors);
   s.option("num_query_groups", &O::num_query_groups, "Number of key/value heads.")
+      .when_changed(options::Change::tensors)
       .at_least(1)
       .at_most(most_heads)
       .matters_when([](const O& o) { return o.group_query_attention; }, "`group_query_attention` is false")
@@ -76,6 +82,7 @@ void describe_positions(options::Schema<O>& s) {
       .alias("use_rotary_position_embeddings", {{"true", "rope"}, {"false", ""}});
   s.option("max_position_embeddings", &O::max_position_embeddings,
            "Maximum sequence length the position embedding supports, in tokens.")
+      .when_changed(options::Change::told)
       .at_least(1)
       .at_most(options::most_places)
       .unit("tokens");
@@ -207,6 +214,7 @@ void describe_rope_scaling(options::Schema<O>& s) {
 void describe_attention(options::Schema<O>& s) {
   s.option("window_size", &O::window_size,
            "Attention window in tokens, [left, right]: left -1 is unlimited, right is 0 for causal attention.")
+      .replaces({"sliding_window"})
       .at_least(-1)
       .at_most(most_window)
       .alias("fa_config.pre_tokens", 0)
@@ -223,6 +231,7 @@ void describe_attention(options::Schema<O>& s) {
           },
           "give how many tokens to the right, 0 for causal attention");
   s.option("sliding_window", &O::sliding_window, "Attention window including the token itself, in tokens.")
+      .replaces({"window_size"})
       .at_least(1)
       .at_most(most_window)
       .unit("tokens")
@@ -288,6 +297,7 @@ void describe_norms(options::Schema<O>& s) {
   s.option("use_sandwich_norm", &O::use_sandwich_norm,
            "Also normalize the outputs of attention and feed-forward network, before the residual addition.");
   s.option("attn_post_norm_scale", &O::attn_post_norm_scale, "Initial weight of the RMSNorm after attention.")
+      .when_changed(options::Change::silent)
       .at_least(0)
       .at_most(options::most_factor)
       .matters_when(sandwiches, no_sandwich)
@@ -303,6 +313,7 @@ void describe_norms(options::Schema<O>& s) {
           "leave it out, or choose RMSNorm", {"normalization", "use_sandwich_norm"});
   s.option("ffn_post_norm_scale", &O::ffn_post_norm_scale,
            "Initial weight of the RMSNorm after the feed-forward network.")
+      .when_changed(options::Change::silent)
       .at_least(0)
       .at_most(options::most_factor)
       .matters_when(sandwiches, no_sandwich)
@@ -318,7 +329,8 @@ void describe_norms(options::Schema<O>& s) {
           "leave it out, or choose RMSNorm", {"normalization", "use_sandwich_norm"});
   s.option("spec", &O::spec,
            "Layer specification, as [Python module, name]. No Python code is run: only specifications of MindSpeed-LLM "
-           "that Tessera's options can describe are accepted, and these options must be set accordingly. null: none.");
+           "that Tessera's options can describe are accepted, and these options must be set accordingly. null: none.")
+      .when_changed(options::Change::silent);
   s.option("use_final_norm", &O::use_final_norm, "Normalize the output of the last layer.");
   s.option("apply_residual_connection_post_norm", &O::apply_residual_connection_post_norm,
            "The residual connection starts after the norm instead of before it.")
@@ -345,9 +357,11 @@ void describe_feed_forward(options::Schema<O>& s) {
   s.option("hidden_act", &O::hidden_act,
            "Activation function of the feed-forward network. gelu: tanh approximation; gelu_erf: exact; words that "
            "contain glu, such as swiglu: gated.")
+      .replaces({"swiglu"})
       .alias("squared_relu", {{"true", "squared_relu"}, {"false", ""}})
       .matters_when([](const O& o) { return !o.swiglu.value_or(false); }, "`swiglu` is true");
   s.option("swiglu", &O::swiglu, "Same as `hidden_act: swiglu`.")
+      .replaces({"hidden_act"})
       .otherwise([](const O& o) { return o.feed_forward() == nn::FeedForwardKind::swiglu; },
                  "whether `hidden_act` is swiglu")
       .must(
@@ -373,21 +387,26 @@ void describe_feed_forward(options::Schema<O>& s) {
       .no_flag("only recipes of MindSpeed-Core-MS have it");
   s.option("add_bias_linear", &O::add_bias_linear,
            "Linear layers have biases, unless `qkv_has_bias`, `out_proj_has_bias` or `mlp_has_bias` says otherwise.")
+      .when_changed(options::Change::tensors)
       .matters_when([](const O& o) { return !o.qkv_has_bias || !o.out_proj_has_bias || !o.mlp_has_bias; },
                     "`qkv_has_bias`, `out_proj_has_bias` and `mlp_has_bias` are given");
   s.option("qkv_has_bias", &O::qkv_has_bias, "Bias of the QKV projection.")
+      .when_changed(options::Change::tensors)
       .alias("add_qkv_bias")
       .otherwise([](const O& o) { return o.qkv_bias(); }, "`add_bias_linear`");
   s.option("out_proj_has_bias", &O::out_proj_has_bias, "Bias of the attention output projection.")
+      .when_changed(options::Change::tensors)
       .alias("add_dense_bias")
       .otherwise([](const O& o) { return o.out_proj_bias(); }, "`add_bias_linear`");
   s.option("mlp_has_bias", &O::mlp_has_bias, "Biases of the feed-forward network.")
+      .when_changed(options::Change::tensors)
       .otherwise([](const O& o) { return o.mlp_bias(); }, "`add_bias_linear`");
 }
 
 void describe_rest(options::Schema<O>& s) {
   s.option("untie_embeddings_and_output_weights", &O::untie_embeddings_and_output_weights,
-           "The output layer has its own weights instead of sharing the word embedding's.");
+           "The output layer has its own weights instead of sharing the word embedding's.")
+      .when_changed(options::Change::tensors);
   s.option("scale_embeddings", &O::scale_embeddings, "Multiply word embeddings by sqrt(`hidden_size`).")
       .must(
           "scale_embeddings",
@@ -398,20 +417,24 @@ void describe_rest(options::Schema<O>& s) {
           "choose position_embedding_type rope or none", {"position_embedding_type"});
   s.option("hidden_dropout_rate", &O::hidden_dropout_rate,
            "Dropout probability after the embedding, attention and the feed-forward network.")
+      .when_changed(options::Change::told)
       .at_least(0)
       .below(1)
       .alias("hidden_dropout");
   s.option("attention_dropout_rate", &O::attention_dropout_rate, "Dropout probability of the attention probabilities.")
+      .when_changed(options::Change::told)
       .at_least(0)
       .below(1)
       .alias("attention_dropout");
   s.option("init_method_std", &O::init_method_std,
            "Standard deviation of the initial weights; output projections use it divided by sqrt(2 x `num_layers`).")
+      .when_changed(options::Change::silent)
       .above(0)
       .at_most(options::most_rate)
       .matters_when([](const O& o) { return o.init_method == InitMethod::normal; }, "`init_method` is xavier_uniform");
   s.option("embedding_init_method_std", &O::embedding_init_method_std,
            "Standard deviation of the initial word and position embeddings.")
+      .when_changed(options::Change::silent)
       .above(0)
       .at_most(options::most_rate)
       .otherwise(
@@ -422,6 +445,7 @@ void describe_rest(options::Schema<O>& s) {
   s.option("init_method", &O::init_method,
            "Distribution of the initial weights; xavier_uniform: uniform within +-sqrt(6 / (inputs + outputs)) for "
            "every matrix.")
+      .when_changed(options::Change::silent)
       .alias("init_method_xavier_uniform", {{"true", "xavier_uniform"}, {"false", ""}})
       .no_flag("Megatron-LM stops at its flag");
 }
@@ -429,6 +453,7 @@ void describe_rest(options::Schema<O>& s) {
 }  // namespace
 
 void describe(options::Schema<GptOptions>& s) {
+  s.when_changed(options::Change::weights);
   describe_sizes(s);
   describe_positions(s);
   describe_rope_scaling(s);
@@ -437,6 +462,7 @@ void describe(options::Schema<GptOptions>& s) {
   describe_norms(s);
   describe_feed_forward(s);
   describe_rest(s);
+  s.when_changed(options::Change::silent);
   describe_recomputation(s);
   describe_prediction(s);
 }

@@ -121,6 +121,7 @@ void describe_latent_attention(options::Schema<O>& s) {
 void describe_prediction(options::Schema<O>& s) {
   s.option("mtp_num_layers", &O::mtp_num_layers,
            "Number of multi-token prediction layers, each of which predicts one token further; null or 0: none.")
+      .when_changed(options::Change::tensors)
       .at_least(0)
       .at_most(options::most_predictions)
       .must(
@@ -132,6 +133,7 @@ void describe_prediction(options::Schema<O>& s) {
           "choose position_embedding_type rope or none", {"position_embedding_type"});
   s.option("mtp_loss_scaling_factor", &O::mtp_loss_scaling_factor,
            "Weight of the mean of the multi-token prediction losses in the objective.")
+      .when_changed(options::Change::told)
       .at_least(0)
       .at_most(options::most_factor)
       .matters_when(predicts, "`mtp_num_layers` is null or 0");

@@ -6,7 +6,9 @@ namespace tessera::model {
 
 void describe(options::Schema<ModelSizeOptions>& s) {
   using O = ModelSizeOptions;
+  s.when_changed(options::Change::tensors);
   s.option("seq_length", &O::seq_length, "Length of a training sample, in tokens.")
+      .when_changed(options::Change::order)
       .at_least(1)
       .at_most(options::most_places)
       .unit("tokens");

@@ -148,6 +148,7 @@ void describe_layers(options::Schema<O>& s) {
        "moe_use_upcycling", &O::moe_use_upcycling,
        "Begin with the weights of a dense model, `training_config.load_checkpoint`: its feed-forward network is copied "
        "into every expert (upcycling). No effect once the run has checkpoints of its own.")
+      .when_changed(options::Change::silent)
       .must(
           "upcycling", [](const O& o) { return !o.moe_use_upcycling || !o.moe_shared_expert_intermediate_size; },
           [](const O& o) {
@@ -156,7 +157,8 @@ void describe_layers(options::Schema<O>& s) {
           },
           "leave one of them out", {"moe_shared_expert_intermediate_size"});
   s.option("moe_layer_recompute", &O::moe_layer_recompute,
-           "Recompute the experts and their router in the backward pass, as `recompute_modules: [moe]` does.");
+           "Recompute the experts and their router in the backward pass, as `recompute_modules: [moe]` does.")
+      .when_changed(options::Change::silent);
 }
 
 constexpr auto sinkhorn = [](const O& o) {
@@ -168,9 +170,10 @@ void describe_router(options::Schema<O>& s) {
       .at_least(1)
       .at_most(most_experts);
   s.option(
-      "moe_router_dtype", &O::moe_router_dtype,
-      "Data type of the router's matrix product; null: that of the activations. fp64: products are summed in double, "
-      "and each logit is rounded once to fp32.");
+       "moe_router_dtype", &O::moe_router_dtype,
+       "Data type of the router's matrix product; null: that of the activations. fp64: products are summed in double, "
+       "and each logit is rounded once to fp32.")
+      .when_changed(options::Change::told);
   s.option("moe_router_score_function", &O::moe_router_score_function, "Function that turns router logits into scores.")
       .matters_when([](const O& o) { return !sinkhorn(o); }, "`moe_router_load_balancing_type` is sinkhorn");
   s.option("moe_router_pre_softmax", &O::moe_router_pre_softmax,
@@ -233,6 +236,7 @@ void describe_router(options::Schema<O>& s) {
           "choose sigmoid, and another moe_router_load_balancing_type than sinkhorn",
           {"moe_router_score_function", "moe_router_load_balancing_type"});
   s.option("moe_router_bias_update_rate", &O::moe_router_bias_update_rate, "Update rate of the expert bias per step.")
+      .when_changed(options::Change::told)
       .at_least(0)
       .at_most(1e6)
       .matters_when([](const O& o) { return o.moe_router_enable_expert_bias; },
@@ -240,17 +244,20 @@ void describe_router(options::Schema<O>& s) {
   s.option("moe_input_jitter_eps", &O::moe_input_jitter_eps,
            "Amplitude of the router's input jitter: in training the router sees its input times random factors between "
            "1 - eps and 1 + eps; null: none.")
+      .when_changed(options::Change::told)
       .at_least(0)
       .at_most(1);
   s.option("moe_router_force_load_balancing", &O::moe_router_force_load_balancing,
            "Route tokens to random experts, which balances the load, for benchmarks: random numbers replace the "
-           "router's logits.");
+           "router's logits.")
+      .when_changed(options::Change::told);
 }
 
 void describe_losses(options::Schema<O>& s) {
   s.option("moe_router_load_balancing_type", &O::moe_router_load_balancing_type,
            "Load balancing: aux_loss (a loss over the micro-batch), seq_aux_loss (a loss for each sequence), sinkhorn "
-           "(balanced assignment) or none.");
+           "(balanced assignment) or none.")
+      .when_changed(options::Change::weights);
   s.option("moe_aux_loss_coeff", &O::moe_aux_loss_coeff, "Coefficient of the load-balancing loss.")
       .at_least(0)
       .at_most(1e6)
@@ -268,7 +275,8 @@ void describe_losses(options::Schema<O>& s) {
       .at_least(0)
       .at_most(1e6);
   s.option("moe_per_layer_logging", &O::moe_per_layer_logging,
-           "Write the losses of each layer's router to TensorBoard, besides their means over the layers.");
+           "Write the losses of each layer's router to TensorBoard, besides their means over the layers.")
+      .when_changed(options::Change::silent);
 }
 
 void describe_capacity(options::Schema<O>& s) {
@@ -289,6 +297,7 @@ void describe_capacity(options::Schema<O>& s) {
           "give a factor above 0, or leave it out");
   s.option("moe_pad_expert_input_to_capacity", &O::moe_pad_expert_input_to_capacity,
            "Pad the input of each expert to its capacity. No effect on results: padding is not computed.")
+      .when_changed(options::Change::silent)
       .must(
           "MOE8",
           [](const O& o) {
@@ -303,6 +312,7 @@ void describe_capacity(options::Schema<O>& s) {
                     "`moe_expert_capacity_factor` is not given");
   s.option("moe_apply_probs_on_input", &O::moe_apply_probs_on_input,
            "Multiply the input of an expert by its weight instead of its activation.")
+      .when_changed(options::Change::weights)
       .must(
           "one expert", [](const O& o) { return !o.moe_apply_probs_on_input || o.moe_router_topk == 1; },
           [](const O& o) {
@@ -314,8 +324,11 @@ void describe_capacity(options::Schema<O>& s) {
 }  // namespace
 
 void describe(options::Schema<MoeOptions>& s) {
+  s.when_changed(options::Change::tensors);
   describe_layers(s);
+  s.when_changed(options::Change::weights);
   describe_router(s);
+  s.when_changed(options::Change::told);
   describe_losses(s);
   describe_capacity(s);
 }

@@ -26,6 +26,7 @@ DType of_training(const HalfPrecisionOptions& o) {
 
 void describe(options::Schema<HalfPrecisionOptions>& s) {
   using O = HalfPrecisionOptions;
+  s.when_changed(options::Change::told);
   s.option("bf16", &O::bf16, "Train in bfloat16: weights and activations in bf16, fp32 main weights in the optimizer.");
   s.option("fp16", &O::fp16,
            "Train in float16 with loss scaling: weights and activations in fp16, fp32 main weights in the optimizer.")
@@ -40,15 +41,18 @@ void describe(options::Schema<HalfPrecisionOptions>& s) {
 
 void describe(options::Schema<PrecisionOptions>& s) {
   using O = PrecisionOptions;
+  s.when_changed(options::Change::told);
   s.option("params_dtype", &O::params_dtype, "Data type of the model's weights.").alias("param_init_dtype");
   s.option("compute_dtype", &O::compute_dtype, "Data type to which operations round their results.");
   s.option("embedding_init_dtype", &O::embedding_init_dtype, "Data type of the word and position embeddings.")
       .alias("embedding_dtype");
   s.option("residual_connection_dtype", &O::residual_connection_dtype,
            "Data type of the residual connection between layers.")
+      .replaces({"fp32_residual_connection"})
       .no_flag("only recipes of MindSpeed-Core-MS have it");
   s.option("fp32_residual_connection", &O::fp32_residual_connection,
            "Keep the residual connection in fp32; same as `residual_connection_dtype: float32`.")
+      .replaces({"residual_connection_dtype"})
       .must(
           "one residual type",
           [](const O& o) {

@@ -14,6 +14,7 @@ struct AdamL2Options {
 };
 
 void describe(options::Schema<AdamL2Options>& s) {
+  s.when_changed(options::Change::told);
   describe_adam(s, "Decay of the running means of gradients and of their squares.",
                 "Epsilon, added to the square root of the second moment.");
 }

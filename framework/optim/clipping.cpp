@@ -3,6 +3,7 @@
 namespace tessera::optim {
 
 void describe(options::Schema<ClippingOptions>& s) {
+  s.when_changed(options::Change::told);
   s.option("clip_grad", &ClippingOptions::clip_grad, "Maximum L2 norm of all gradients together; 0: no clipping.")
       .at_least(0)
       .at_most(1e30);

@@ -11,6 +11,7 @@ struct LionOptions {
 };
 
 void describe(options::Schema<LionOptions>& s) {
+  s.when_changed(options::Change::told);
   s.option("lion_betas", &LionOptions::lion_betas,
            "Coefficients of the momentum: its weight in the update direction, and its decay per step.")
       .at_least(0)

@@ -30,6 +30,7 @@ struct MuonOptions {
 
 void describe(options::Schema<MuonOptions>& s) {
   using O = MuonOptions;
+  s.when_changed(options::Change::told);
   s.option("muon_momentum", &O::muon_momentum, "Momentum coefficient.")
       .at_least(0)
       .below(1)

@@ -41,6 +41,7 @@ options::Value ParameterRule::Option::write(const ParameterRule& rule) {
 
 void describe(options::Schema<ParameterGroupOptions>& s) {
   using O = ParameterGroupOptions;
+  s.when_changed(options::Change::told);
   s.option("no_weight_decay_params", &O::no_weight_decay_params,
            "Name suffixes of further parameters without weight decay; biases and norm weights never decay.");
   s.option("param_rules", &O::param_rules,

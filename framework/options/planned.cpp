@@ -49,6 +49,7 @@ PlannedOptions::PlannedOptions(std::span<const PlannedRow> rows, const std::stri
     facts.no_flag = row.no_flag;
     for (const auto alias : row.aliases) facts.aliases.push_back({std::string(alias)});
     facts.planned = true;
+    facts.change = Change::silent;  // no accepted value changes anything
     facts.nullable = type->takes_null();
     facts.choices = type->choices();
     facts.declared_in = declared_in;

@@ -49,6 +49,7 @@ void AnySchema::Entry::otherwise(const char* words, Value (*value)(const void*))
 AnySchema::Entry& AnySchema::add(std::string name, const ValueType& type, std::size_t offset, std::string doc,
                                  const char* file) {
   entries_.push_back({facts_of(std::move(name), type, member(defaults_, offset), std::move(doc), file), &type, offset});
+  entries_.back().facts.change = change_;
   return entries_.back();
 }
 
@@ -72,6 +73,7 @@ OptionFacts AnySchema::known(const Entry& entry, const std::string& map) const {
   if (map.empty()) return facts;
   facts.name = map + "." + facts.name;
   for (auto& alias : facts.aliases) alias.name = map + "." + alias.name;
+  for (auto& other : facts.replaces) other = map + "." + other;
   return facts;
 }
 
@@ -82,6 +84,7 @@ std::vector<OptionFacts> AnySchema::facts(const std::string& map) const {
 }
 
 void AnySchema::read(Group& group, const std::string& map, void* out) const {
+  for (const auto& entry : entries_) group.replace_others(known(entry, map));
   for (const auto& entry : entries_) {
     const auto facts = known(entry, map);
     const auto given = group.take(facts);

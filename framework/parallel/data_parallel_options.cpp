@@ -10,6 +10,7 @@ std::int64_t DataParallelOptions::bucket_elements(std::int64_t ranks) const {
 
 void describe(options::Schema<DataParallelOptions>& s) {
   using O = DataParallelOptions;
+  s.when_changed(options::Change::silent);
   s.option("bucket_size", &O::bucket_size, "Bucket size of the gradient reduction, in elements.")
       .alias("ddp_bucket_size")
       .unit("elements")
@@ -24,6 +25,7 @@ void describe(options::Schema<DataParallelOptions>& s) {
 }
 
 void describe(options::Schema<ParameterGatherOptions>& s) {
+  s.when_changed(options::Change::silent);
   s.option("overlap_param_gather", &ParameterGatherOptions::overlap_param_gather,
            "Overlap the parameter all-gather with the work between the update and the next forward pass; requires "
            "`use_distributed_optimizer` and `overlap_grad_reduce`.");

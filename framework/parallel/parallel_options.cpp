@@ -86,15 +86,18 @@ void describe_pipeline(options::Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
   s.option("virtual_pipeline_model_parallel_size", &O::virtual_pipeline_model_parallel_size,
            "Number of virtual stages (model chunks) per pipeline rank; above 1: interleaved schedule.")
+      .replaces({"num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage"})
       .alias("virtual_pipeline_model_parallel_size_ms")
       .at_least(1)
       .at_most(options::most_layers);
   s.option("num_virtual_stages_per_pipeline_rank", &O::num_virtual_stages_per_pipeline_rank,
            "Megatron-LM's name for `virtual_pipeline_model_parallel_size`.")
+      .replaces({"virtual_pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage"})
       .at_least(1)
       .at_most(options::most_layers);
   s.option("num_layers_per_virtual_pipeline_stage", &O::num_layers_per_virtual_pipeline_stage,
            "Number of layers per virtual stage, as an alternative to `virtual_pipeline_model_parallel_size`.")
+      .replaces({"virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"})
       .at_least(1)
       .at_most(options::most_layers)
       .matters_when([](const O& o) { return o.num_layer_list.empty(); }, "`num_layer_list` is given");
@@ -271,6 +274,7 @@ std::string ContextExchanges::Option::json_schema() {
 
 void describe(options::Schema<ParallelOptions>& s) {
   using O = ParallelOptions;
+  s.when_changed(options::Change::silent);
   s.option("tensor_model_parallel_size", &O::tensor_model_parallel_size,
            "Tensor-parallel size: number of ranks that share each layer.")
       .at_least(1)

@@ -9,7 +9,7 @@
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
 #include "framework/parallel/context_options.h"
-#include "framework/recipe/recipe_differences.h"
+#include "framework/recipe/recipe_changes.h"
 #include "framework/recipe/saved_model.h"
 #include "framework/training/run_checkpoints.h"
 
@@ -254,8 +254,9 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   setup.documents.mappings = recipe.mappings;
   training::saving_format(setup.options,
                           setup.documents.formats);  // throws before the run instead of at its first save
-  setup.documents.recipe_differences = [own = setup.documents.resolved_recipe](const checkpoint::Blobs& saved) {
-    return recipe_differences(own, saved);
+  setup.documents.changes_since = [recipe, files = setup.documents.files](const checkpoint::Blobs& saved,
+                                                                          const options::Value* described) {
+    return recipe_changes(recipe, files, saved, described);
   };
   setup.documents.same_recipe = [own = setup.documents.recipe](const std::string& resolved) {
     return is_recipe(resolved, own);

@@ -35,6 +35,7 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
   recipe.formats = registries.formats;
   recipe.foreign_rules = registries.rules;
   recipe.mappings = registries.mappings;
+  recipe.registries = std::make_shared<const Registries>(registries);
   const auto read = [&](const std::string& name, const auto& schemas) {
     options::Group group(tree, name, report);
     schemas(group);

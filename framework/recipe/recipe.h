@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -68,6 +69,7 @@ struct Recipe {
   checkpoint::CheckpointFormats formats;                      ///< from the registries that the recipe was read with
   std::vector<RecipeRule> foreign_rules;                      ///< from the registries
   options::Mappings mappings;                                 ///< from the registries
+  std::shared_ptr<const Registries> registries;               ///< with which the recipe was read
   std::map<std::string, options::Derived> derived_in_groups;  ///< option -> default derived by its own struct
   std::map<std::string, std::string> idle_in_groups;          ///< option -> why it has no effect, by its own struct
 

@@ -193,6 +193,25 @@ void check_model(const Recipe& recipe, options::Report& report) {
     tell(recipe, report, "", broken, {group + "num_experts", "moe_config.num_experts"});
 }
 
+/// Names of training_config.allow_changes that are no option, or one whose change is not refused.
+void check_allowed_changes(const Recipe& recipe, options::Report& report) {
+  const std::string own = "training_config.allow_changes";
+  std::vector<std::string> known;
+  for (const auto& [group, schemas] : recipe.facts)
+    for (const auto& schema : schemas)
+      for (const auto& option : schema.options)
+        if (options::is_refused(option.change)) known.push_back(group + "." + option.name);
+  for (const auto& name : recipe.training.allow_changes) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const auto ends = [&](const std::string& full) { return full.substr(full.find('.') + 1) == name; };
+    const auto full = std::find_if(known.begin(), known.end(), ends);
+    const auto hint = full != known.end() ? text("give ", *full) : options::did_you_mean(name, known);
+    tell(recipe, report, "allow_changes", {own},
+         text("allow_changes contains '", name, "', which is no option whose change is refused"),
+         hint.empty() ? "leave it out; `tessera explain OPTION` says what happens to a changed option" : hint);
+  }
+}
+
 }  // namespace
 
 std::string uncountable(const Recipe& recipe, std::int64_t ranks) {
@@ -230,6 +249,7 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   check_precision(recipe, report);
   check_model(recipe, report);
   check_parallel(recipe, report);
+  check_allowed_changes(recipe, report);
   for (const auto rule : recipe.foreign_rules) rule(recipe, report);
 }
 

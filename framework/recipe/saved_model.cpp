@@ -1,6 +1,7 @@
 #include "framework/recipe/saved_model.h"
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "framework/base/files.h"
@@ -9,6 +10,18 @@
 #include "framework/recipe/imported_recipe.h"
 
 namespace tessera::recipe {
+namespace {
+
+/// The extension of a file, as far as the name of a blob can have it (checkpoint::Blobs).
+std::string blob_extension(const std::filesystem::path& path) {
+  const auto extension = path.extension().string();
+  const bool fits = std::all_of(extension.begin(), extension.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
+  });
+  return fits && extension.size() > 1 ? extension : "";
+}
+
+}  // namespace
 
 checkpoint::Blobs tokenizer_blobs(const data::Tokenizer& tokenizer) {
   const auto sources = tokenizer.files();
@@ -18,7 +31,7 @@ checkpoint::Blobs tokenizer_blobs(const data::Tokenizer& tokenizer) {
     const auto beside =
         std::count_if(sources.begin(), sources.end(), [&](const auto& other) { return other.option == file.option; });
     const bool in_folder = beside > 1 || path.filename() == "tokenizer.json";  // its name determines the type
-    const auto name = in_folder ? "/" + path.filename().string() : path.extension().string();
+    const auto name = in_folder ? "/" + path.filename().string() : blob_extension(path);
     blobs["tokenizer." + file.option + name] = read_file(path);
   }
   return blobs;

@@ -21,6 +21,7 @@ std::optional<options::Finding> wrong_fault(const ResilienceOptions& o) {
 
 void describe(options::Schema<ResilienceOptions>& s) {
   using O = ResilienceOptions;
+  s.when_changed(options::Change::silent);
   s.option("policy", &O::policy,
            "Recovery from failures under tsrun. memory: weights, gradients and optimizer state are in memory that "
            "outlives the processes, and restarted processes continue with the same step; replica: in addition, weights "

@@ -8,6 +8,7 @@ namespace tessera::schedule {
 
 void describe(options::Schema<BatchRampOptions>& s) {
   using O = BatchRampOptions;
+  s.when_changed(options::Change::told);
   s.option("rampup_batch_size", &O::rampup_batch_size,
            "Batch size ramp-up: [initial size, increment, samples until `global_batch_size` is reached]; null: none.")
       .at_least(0)

@@ -96,6 +96,7 @@ WeightDecayStyle style_of(const std::string& word) {
 
 void describe(options::Schema<ScheduleResumeOptions>& s) {
   using O = ScheduleResumeOptions;
+  s.when_changed(options::Change::silent);
   s.option("override_opt_param_scheduler", &O::override_opt_param_scheduler,
            "On resume, use the schedule of this recipe instead of the checkpoint's.")
       .must(

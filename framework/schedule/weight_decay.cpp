@@ -19,6 +19,7 @@ std::string keeps_constant(const O& o) {
 }  // namespace
 
 void describe(options::Schema<WeightDecayOptions>& s) {
+  s.when_changed(options::Change::schedule);
   s.option("weight_decay", &O::weight_decay,
            "Weight decay coefficient, multiplied by the learning rate; biases and norm weights do not decay.")
       .at_least(0)

@@ -15,6 +15,7 @@ constexpr double most_scale = 0x1p127;  // the largest power of two in fp32
 
 void describe(options::Schema<LossScaleOptions>& s) {
   using O = LossScaleOptions;
+  s.when_changed(options::Change::told);
   s.option("loss_scale", &O::loss_scale, "Constant loss scale; null or 0: dynamic with fp16, else none.")
       .at_least(0)
       .at_most(most_scale);

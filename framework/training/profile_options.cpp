@@ -16,6 +16,7 @@ constexpr const char* no_operations = "`profile` is false or `profile_level` is 
 
 void describe(options::Schema<ProfileOptions>& s) {
   using O = ProfileOptions;
+  s.when_changed(options::Change::silent);
   s.option("profile", &O::profile,
            "Record a trace of some steps in Chrome's trace event format, which Perfetto and chrome://tracing show, and "
            "log where their time went.");

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+#include <set>
 
+#include "framework/base/files.h"
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
 #include "framework/training/run_checkpoints.h"
@@ -12,15 +15,83 @@
 namespace tessera::training {
 namespace {
 
+/// What differs between a checkpoint's recipe and that of the run; `reason` if they cannot be compared.
+struct RecipeChanges {
+  std::vector<OptionChange> all;
+  std::string reason;
+};
+
+RecipeChanges changes_since(const TrainingSetup& setup, const checkpoint::OpenedCheckpoint& saved) {
+  if (!setup.documents.changes_since) return {};
+  try {
+    const bool has_recipe = saved.blobs().count(checkpoint::recipe_blob) != 0;
+    const auto described = has_recipe ? options::Value{} : saved.recipe();
+    if (auto found = setup.documents.changes_since(saved.blobs(), has_recipe ? nullptr : &described))
+      return {*std::move(found), ""};
+    return {{}, text(saved.folder().string(), ": its recipe cannot be read")};
+  } catch (const ConfigError& error) {
+    return {{}, error.what()};
+  }
+}
+
 /// Load; where the tensors do not fit, the error names the options that say otherwise than those of the checkpoint.
-void naming_options(const TrainingSetup& setup, const checkpoint::Blobs& saved, const std::function<void()>& load) {
+void naming_options(const RecipeChanges& changes, const std::function<void()>& load) {
   try {
     load();
   } catch (const ConfigError& error) {
-    const auto lines = setup.documents.recipe_differences(saved);
+    const auto lines = lines_about_tensors(changes.all);
     if (lines.empty()) throw;
     throw ConfigError(text(error.what(), "\nthe recipe differs from that of the checkpoint:", lines));
   }
+}
+
+/// Refuses a checkpoint whose weights or state mean something else here; else says what has changed.
+void judge_changes(const checkpoint::OpenedCheckpoint& saved, const RecipeChanges& changes, const TakenOver& taken,
+                   const TrainingOptions& o, std::vector<std::string>& notes) {
+  if (!changes.reason.empty())
+    notes.push_back(text("it is not known what has changed since the checkpoint was saved: ", changes.reason));
+  auto lines = accept_changes(saved.folder().string(), changes.all, taken, o);
+  std::move(lines.begin(), lines.end(), std::back_inserter(notes));
+}
+
+/// Every weight of the checkpoint has a place in the model: else it is of a larger one.
+void refuse_left_over(const checkpoint::OpenedCheckpoint& saved, const std::vector<checkpoint::TensorRange>& all) {
+  std::set<std::string> known;
+  for (const auto& range : all) known.insert(range.name);
+  for (const auto& name : saved.names())
+    if (known.count(name) == 0)
+      throw ConfigError(text(saved.folder().string(), ": is a checkpoint of another model: it has ", name,
+                             ", but the model here has no such weight; give the recipe of this checkpoint"));
+}
+
+/// The order of the training samples, as far as it follows from batch size and ranks.
+void add_order_changes(const checkpoint::Progress& saved, const TrainingSetup& setup,
+                       std::vector<OptionChange>& changes) {
+  const std::string option = "dataset_config.global_batch_size";
+  const auto now = with_rates({}, setup);
+  const auto known = std::find_if(changes.begin(), changes.end(), [&](const auto& c) { return c.option == option; });
+  if (saved.global_batch_size > 0 && saved.global_batch_size != now.global_batch_size) {
+    if (known != changes.end()) changes.erase(known);
+    changes.push_back({option, text(now.global_batch_size), text(saved.global_batch_size), options::Change::order});
+  } else if (saved.order_stride > 0 && now.order_stride > 0 && saved.order_stride != now.order_stride) {
+    changes.push_back({"samples of a micro-batch on all data-parallel ranks", text(now.order_stride),
+                       text(saved.order_stride), options::Change::order});
+  }
+}
+
+/// As in Megatron-LM, an order that depends on the samples of a micro-batch can begin only after a multiple of them.
+void refuse_other_stride(const std::filesystem::path& folder, const checkpoint::Progress& progress,
+                         const TrainingSetup& setup) {
+  const auto stride = setup.data.train_order ? setup.data.train_order->stride() : 0;
+  const auto consumed = progress.consumed_samples - progress.data_start;
+  if (setup.options.new_dataset || stride == 0 || consumed % stride == 0) return;
+  throw ConfigError(text(folder.string(), ": the run has consumed ", consumed,
+                         " samples, and with this dataset_config.dataloader_type "
+                         "it can continue only after a multiple of ",
+                         stride,
+                         ", the samples of a micro-batch on all data-parallel ranks; give a dataset_config.batch_size "
+                         "and a number of ranks whose product divides ",
+                         consumed, ", or training_config.new_dataset: true to read the data from its beginning"));
 }
 
 /// Fill what has another padding of the vocabulary there than here. Returns all else.
@@ -66,15 +137,25 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
     for (const auto& range : ranges) given.read_box(range);
   };
   refuse_dense(given, state.weight_ranges());
-  naming_options(setup, given.blobs(), [&] {
-    const auto weights = read_other_paddings(given, state.weight_ranges(), setup.model.tokens, notes);
+  auto changes = changes_since(setup, given);
+  std::vector<checkpoint::TensorRange> weights, slots;
+  naming_options(changes, [&] {
+    const auto all = state.weight_ranges();
+    weights = read_other_paddings(given, all, setup.model.tokens, notes);
     given.must_fit_weights(weights, setup.model.all_weights);
-    read(weights);
+    refuse_left_over(given, setup.model.all_weights.empty() ? all : setup.model.all_weights);
     if (o.no_load_optim) return;
-    const auto slots = read_other_paddings(given, state.optimizer_ranges(), setup.model.tokens, notes);
+    slots = read_other_paddings(given, state.optimizer_ranges(), setup.model.tokens, notes);
     given.must_fit_optimizer(slots);
-    read(slots);
   });
+  add_order_changes(progress, setup, changes.all);
+  judge_changes(given, changes,
+                {.optimizer_state = !o.no_load_optim,
+                 .own_schedule = setup.optimization.schedule_resume.override_opt_param_scheduler},
+                o, notes);
+  refuse_other_stride(given.folder(), progress, setup);
+  read(weights);
+  read(slots);
   if (o.no_load_optim)
     progress.updates = 0;
   else
@@ -100,6 +181,13 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
                 std::vector<std::string>& notes) {
   const auto ranges = state.weight_ranges();
   if (!setup.model.upcycles) refuse_dense(given, ranges);
+  const auto since = changes_since(setup, given);
+  if (!setup.model.upcycles)
+    naming_options(since, [&] {
+      const auto& all = setup.model.all_weights;
+      checkpoint::must_fit(given, all.empty() ? ranges : all);
+    });
+  judge_changes(given, since, {.progress = false, .optimizer_state = false}, setup.options, notes);
   const auto changes = setup.model.upcycles ? load_upcycled(given, ranges, setup.model)
                                             : checkpoint::load_all(given, ranges, setup.model.all_weights);
   for (const auto& range : ranges)
@@ -234,10 +322,28 @@ void refuse_newer_checkpoint(std::int64_t step, const std::string& run, const Tr
   });
 }
 
+/// The recipe of the processes that left state in memory is in the run folder, if this host has it.
+void judge_run_folder(const TrainingSetup& setup, std::vector<std::string>& notes) {
+  comm::together(setup.model.processes.world, "the state in memory", [&] {
+    const auto file = std::filesystem::path(setup.options.output_dir) / checkpoint::recipe_blob;
+    if (setup.model.processes.world.rank() > 0 || !setup.documents.changes_since || !std::filesystem::exists(file))
+      return;
+    auto saved = setup.documents.files;  // the same tokenizer: a run whose job goes on does not keep another copy
+    saved[checkpoint::recipe_blob] = read_file(file);
+    const auto changes = setup.documents.changes_since(saved, nullptr);
+    if (!changes) return;
+    const TakenOver all{.own_schedule = setup.optimization.schedule_resume.override_opt_param_scheduler};
+    auto lines = accept_changes("the state in memory", *changes, all, setup.options);
+    std::move(lines.begin(), lines.end(), std::back_inserter(notes));
+  });
+}
+
 }  // namespace
 
 checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup) {
   progress.schedule = setup.optimization.schedule->state();
+  progress.global_batch_size = setup.data.batch_plan.full().samples;
+  progress.order_stride = setup.data.train_order ? setup.data.train_order->stride() : 0;
   if (setup.optimization.loss_scaler.dynamic()) progress.loss_scale = setup.optimization.loss_scaler.state();
   return progress;
 }
@@ -255,6 +361,7 @@ Restored restore_position(std::int64_t step, const RunPosition& position, Traini
   refuse_newer_checkpoint(step, position.progress.run, setup);
   Restored out;
   out.progress = position.progress;
+  judge_run_folder(setup, out.notes);
   restore_rates(out.progress, setup);
   out.continues = true;
   if (position.saved_at >= 0) out.folder = checkpoint_path(setup.options, position.saved_at);

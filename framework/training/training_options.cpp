@@ -1,5 +1,6 @@
 #include "framework/training/training_options.h"
 
+#include "framework/base/files.h"
 #include "framework/options/limits.h"
 
 namespace tessera::training {
@@ -7,21 +8,29 @@ namespace tessera::training {
 namespace {
 
 constexpr auto loads = [](const TrainingOptions& o) { return o.may_load(); };
+constexpr const char* no_file_name =
+    "but it becomes part of the name of a folder: it must have no slash, no control character, and at most 128 bytes";
 constexpr const char* no_load = "no checkpoint is read: `resume_training` is false and `load_checkpoint` is null";
 
 }  // namespace
 
 void describe(options::Schema<TrainingOptions>& s) {
   using O = TrainingOptions;
-  s.option("seed", &O::seed, "Seed of all random numbers of the run.").at_least(0).at_most(0xFFFFFFFF);
+  s.when_changed(options::Change::silent);
+  s.option("seed", &O::seed, "Seed of all random numbers of the run.")
+      .when_changed(options::Change::order)
+      .at_least(0)
+      .at_most(0xFFFFFFFF);
   s.option("training_iters", &O::training_iters,
            "Number of training iterations; 0: set by `epochs` or `dataset_config.train_samples`.")
+      .when_changed(options::Change::order)
       .at_least(0)
       .at_most(options::most_steps)
       .alias("train_iters")
       .unit("steps");
   s.option("epochs", &O::epochs,
            "Number of passes over the training split; with `training_iters` too, the shorter of the two ends the run.")
+      .when_changed(options::Change::order)
       .above(0)
       .at_most(1000000);
   s.option("output_dir", &O::output_dir, "Run folder: all files that the run writes are below it.").alias("save");
@@ -40,7 +49,8 @@ void describe(options::Schema<TrainingOptions>& s) {
       .no_flag("flags for the folder of event files are ignored");
 
   s.option("calculate_per_token_loss", &O::calculate_per_token_loss,
-           "Average the loss over all tokens of a step; false: average over each micro-batch first.");
+           "Average the loss over all tokens of a step; false: average over each micro-batch first.")
+      .when_changed(options::Change::told);
   s.option("check_for_nan_in_grad", &O::check_for_nan_in_grad,
            "Reject a step whose loss or gradient norm is not finite; if that ends the run, the error names the first "
            "such value; not applied with dynamic loss scaling, which expects overflows.")
@@ -71,6 +81,7 @@ void describe(options::Schema<TrainingOptions>& s) {
       .matters_when([](const O& o) { return o.error_injection_rate > 0; }, "`error_injection_rate` is 0");
   s.option("iterations_to_skip", &O::iterations_to_skip,
            "Iterations to skip, counted from 0: their samples are consumed without training.")
+      .when_changed(options::Change::told)
       .at_least(0)
       .at_most(options::most_steps)
       .alias("skip_train_iterations");
@@ -125,7 +136,12 @@ void describe(options::Schema<TrainingOptions>& s) {
   s.option("ckpt_format", &O::ckpt_format,
            "Checkpoint format to write: safetensors (or null) is Tessera's, torch is Megatron-LM's `--ckpt-format "
            "torch`. Both can be loaded.");
-  s.option("prefix", &O::prefix, "Prefix of checkpoint names.").alias("ckpt_prefix");
+  s.option("prefix", &O::prefix, "Prefix of checkpoint names, which are in output_dir/checkpoints.")
+      .alias("ckpt_prefix")
+      .must(
+          "part of a file name", [](const O& o) { return is_part_of_file_name(o.prefix); },
+          [](const O& o) { return text("prefix is '", o.prefix, "', ", no_file_name); },
+          "give a shorter name without them; output_dir selects the folder");
   s.option("crc_check", &O::crc_check, "Verify all checksums when a checkpoint is loaded.")
       .alias("resume_crc_check")
       .matters_when(loads, no_load);
@@ -137,6 +153,12 @@ void describe(options::Schema<TrainingOptions>& s) {
       .matters_when(loads, no_load);
   s.option("no_load_rng", &O::no_load_rng, "Do not load the random seed of the checkpoint; use `seed` of this recipe.")
       .matters_when(loads, no_load);
+  s.option("allow_changes", &O::allow_changes,
+           "Options whose values may differ from those that the loaded checkpoint was saved with although a change is "
+           "refused, because the weights or the optimizer state then mean something else; as group.option, for example "
+           "model_config.norm_epsilon.")
+      .matters_when(loads, no_load)
+      .no_flag("only Tessera has it");
 
   s.option("num_threads", &O::num_threads, "Number of compute threads; does not affect results.")
       .above(0)

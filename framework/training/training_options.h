@@ -102,6 +102,7 @@ struct TrainingOptions {
   std::int64_t keep_checkpoint_max = 5;
   bool no_load_optim = false;
   bool no_load_rng = false;
+  std::vector<std::string> allow_changes;  ///< "group.option"
 
   std::optional<std::int64_t> num_threads;
   std::int64_t distributed_timeout_minutes = 10;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "framework/resilience/resilience_options.h"
 #include "framework/training/model_setup.h"
 #include "framework/training/optimization_setup.h"
+#include "framework/training/option_changes.h"
 #include "framework/training/profile_options.h"
 #include "framework/training/run_data.h"
 #include "framework/training/training_options.h"
@@ -26,8 +28,12 @@ struct RunDocuments {
   checkpoint::CheckpointFormats formats;  ///< other programs' checkpoint formats
   options::Mappings mappings;             ///< other programs' names of weights and arguments
 
-  /// Returns the differences between the resolved recipe saved in a checkpoint and this one, one line per option.
-  std::function<std::string(const checkpoint::Blobs& saved)> recipe_differences;
+  /// Compares the recipe with that of a checkpoint: the resolved recipe among its files `saved`, else `described`,
+  /// which may have only some of the options. Returns the options that differ; nothing if there is no recipe to compare
+  /// with. Null: the recipe is not known.
+  std::function<std::optional<std::vector<OptionChange>>(const checkpoint::Blobs& saved,
+                                                         const options::Value* described)>
+      changes_since;
   /// Returns whether the text of a resolved recipe is equal to this one, apart from comments.
   std::function<bool(const std::string& resolved)> same_recipe;
 };

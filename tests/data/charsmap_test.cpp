@@ -7,8 +7,8 @@
 
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/base64.h"
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -41,7 +41,7 @@ TEST(CharsMap, EveryCodePointJoinsItsNeighboursAsRecorded) {
       for (auto code = begin; code < begin + block; ++code) {
         if (code >= 0xD800 && code < 0xE000) continue;
         auto text = frame;
-        for (const auto byte : map.normalized(text.replace(hole, 2, to_utf8(code))) + '\xFF')
+        for (const auto byte : map.normalized(text.replace(hole, 2, unicode::to_utf8(code))) + '\xFF')
           sum = (sum ^ static_cast<unsigned char>(byte)) * 0x01000193;
       }
       char digits[9];

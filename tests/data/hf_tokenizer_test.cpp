@@ -7,9 +7,9 @@
 #include "framework/base/files.h"
 #include "framework/data/chat_template/chat_template.h"
 #include "framework/data/instructions/sft_dataset.h"
-#include "framework/data/tokenizers/hugging_face/regex.h"
 #include "framework/data/tokenizers/tokenizer.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/regex.h"
+#include "framework/unicode/utf8.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
@@ -44,7 +44,7 @@ std::string streamed(const Tokenizer& tokenizer, const Ids& ids) {
   std::string all;
   for (const auto id : ids) {
     const auto part = decoder->push(id);
-    EXPECT_EQ(first_not_utf8(part), std::string_view::npos);
+    EXPECT_EQ(unicode::first_not_utf8(part), std::string_view::npos);
     all += part;
   }
   return all + decoder->finish();
@@ -330,8 +330,8 @@ TEST_F(HuggingFace, AFolderWithoutTokenizerJsonSaysWhatIsThere) {
 }
 
 std::string matches(const std::string& pattern, const std::string& text) {
-  const hugging_face::Regex regex(pattern);
-  hugging_face::Regex::Finder finder(regex, text);
+  const unicode::Regex regex(pattern);
+  unicode::Regex::Finder finder(regex, text);
   std::string all;
   while (const auto match = finder.next()) all += "[" + text.substr(match->begin, match->end - match->begin) + "]";
   return all;

@@ -7,7 +7,7 @@
 #include "framework/data/dataset.h"
 #include "framework/data/instructions/instruction_dataset.h"
 #include "framework/data/instructions/sft_dataset.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 #include "tests/data/byte_tokenizer.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"

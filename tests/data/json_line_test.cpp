@@ -10,7 +10,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -120,7 +120,7 @@ TEST(JsonLine, VerdictsOfTheFuzzersInputsAreThoseOfPython) {
     for (std::size_t begin = 0; begin <= all.size();) {
       const auto end = std::min(all.find('\n', begin), all.size());
       const auto line = std::string_view(all).substr(begin, end - begin);
-      bool taken = first_not_utf8(line) == std::string_view::npos;  // as ChunkEncoder asks before
+      bool taken = unicode::first_not_utf8(line) == std::string_view::npos;  // as ChunkEncoder asks before
       try {
         parser.parse(line);
       } catch (const ConfigError&) {

@@ -7,8 +7,8 @@
 #include "framework/data/tokenizers/ranked_bytes.h"
 #include "framework/data/tokenizers/tiktoken_words.h"
 #include "framework/data/tokenizers/tokenizer.h"
-#include "framework/data/unicode/utf8.h"
 #include "framework/options/choose.h"
+#include "framework/unicode/utf8.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
@@ -48,7 +48,7 @@ class MegatronTokenizers : public InOwnFolder {
     std::string all;
     for (const auto id : ids) {
       const auto part = decoder->push(id);
-      EXPECT_EQ(first_not_utf8(part), std::string::npos);
+      EXPECT_EQ(unicode::first_not_utf8(part), std::string::npos);
       all += part;
     }
     return all + decoder->finish();
@@ -141,7 +141,8 @@ TEST_F(MegatronTokenizers, EveryWordOfTiktokenIsSomeText) {
     std::string text;
     const auto length = random() % 60;
     for (unsigned i = 0; i < length; ++i)
-      text += random() % 4 == 0 ? std::string(1, static_cast<char>(random() % 256)) : to_utf8(random() % 0xD800);
+      text +=
+          random() % 4 == 0 ? std::string(1, static_cast<char>(random() % 256)) : unicode::to_utf8(random() % 0xD800);
     for (const auto pattern : {TiktokenPattern::v1, TiktokenPattern::v2})
       for (std::size_t at = 0; at < text.size();) {
         const auto size = next_tiktoken_word(pattern, text, at);

@@ -5,7 +5,7 @@
 
 #include "framework/base/files.h"
 #include "framework/data/indexed/indexed_dataset.h"
-#include "framework/data/unicode/unicode_classes.h"
+#include "framework/unicode/unicode_classes.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
@@ -96,16 +96,16 @@ TEST_F(Preprocess, ALongFileIsOneDocumentOfManySequencesWithTheSameIds) {
     lines += text("line ", 977 * i, i % 7 == 0 ? " \n\n" : i % 5 == 0 ? "\xC3\xBC\n" : ",\n");
   const auto parts = cut_long_text(lines);
   EXPECT_NEAR(static_cast<double>(parts.size()), 200, 20);
-  const UnicodeClasses classes;
+  const unicode::UnicodeClasses classes;
   std::string joined;
   std::vector<std::size_t> bounds, whole;  // where pieces begin, cut part by part and in one go
   for (const auto& part : parts) {
-    for (std::size_t at = 0; at < part.size(); at += next_piece(classes, part, at))
+    for (std::size_t at = 0; at < part.size(); at += unicode::next_piece(classes, part, at))
       bounds.push_back(joined.size() + at);
     joined += part;
   }
   EXPECT_EQ(joined, lines);
-  for (std::size_t at = 0; at < lines.size(); at += next_piece(classes, lines, at)) whole.push_back(at);
+  for (std::size_t at = 0; at < lines.size(); at += unicode::next_piece(classes, lines, at)) whole.push_back(at);
   EXPECT_EQ(bounds, whole);
   for (const std::string short_text : {"", "a\n", "no line end at all"})
     EXPECT_EQ(cut_long_text(short_text).size(), 1U);

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "framework/data/tokenizers/sentencepiece_model.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 #include "tests/data/chosen.h"
 #include "tests/golden/data.h"
 #include "tests/own_folder.h"
@@ -30,7 +30,7 @@ std::string decoded_one_by_one(const Tokenizer& tokenizer, const Ids& ids) {
   const auto decoder = tokenizer.decoder();
   for (const auto id : ids) {
     const auto part = decoder->push(id);
-    EXPECT_EQ(first_not_utf8(part), std::string_view::npos) << "a part of a character";
+    EXPECT_EQ(unicode::first_not_utf8(part), std::string_view::npos) << "a part of a character";
     all += part;
   }
   return all + decoder->finish();
@@ -84,7 +84,7 @@ TEST(SentencePiece, AnIdBehindTheLastTokenIsAReplacementCharacter) {
   auto ids = tokenizer->encode("Lord God");
   ids.insert(ids.end(), {-1, static_cast<std::int32_t>(tokenizer->vocab_size())});
   EXPECT_EQ(tokenizer->decode(ids), "Lord God\xEF\xBF\xBD\xEF\xBF\xBD");
-  EXPECT_EQ(tokenizer->piece(-1), replacement_character);
+  EXPECT_EQ(tokenizer->piece(-1), unicode::replacement_character);
 }
 
 TEST(SentencePiece, BytesWaitForTheRestOfTheirCharacter) {

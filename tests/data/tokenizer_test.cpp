@@ -4,8 +4,8 @@
 #include <random>
 
 #include "framework/data/tokenizers/bpe.h"
-#include "framework/data/unicode/unicode_classes.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/unicode_classes.h"
+#include "framework/unicode/utf8.h"
 #include "tests/data/chosen.h"
 #include "tests/own_folder.h"
 
@@ -115,11 +115,11 @@ TEST_F(Bpe, AStreamHoldsBackUnfinishedCharacters) {
   EXPECT_EQ(shown, "");
   EXPECT_EQ(decoder->push(static_cast<unsigned char>(smile[3])), smile);
   EXPECT_EQ(decoder->push(0xF0), "");
-  EXPECT_EQ(decoder->push('a'), std::string(replacement_character) + "a");
+  EXPECT_EQ(decoder->push('a'), std::string(unicode::replacement_character) + "a");
   (void)decoder->push(0xE2);
-  EXPECT_EQ(decoder->finish(), replacement_character);
+  EXPECT_EQ(decoder->finish(), unicode::replacement_character);
   EXPECT_EQ(decoder->finish(), "");
-  EXPECT_EQ(decoder->push(99999), replacement_character);
+  EXPECT_EQ(decoder->push(99999), unicode::replacement_character);
 }
 
 TEST_F(Bpe, BrokenFilesAreNamed) {
@@ -158,10 +158,10 @@ TEST(Null, NumbersAreTokens) {
 TEST(NoTokenizer, IsNone) { EXPECT_EQ(chosen(tokenizers(), {}), nullptr); }
 
 std::vector<std::string> pieces(const std::string& text) {
-  const UnicodeClasses classes;
+  const unicode::UnicodeClasses classes;
   std::vector<std::string> all;
   for (std::size_t at = 0; at < text.size(); at += all.back().size())
-    all.push_back(text.substr(at, next_piece(classes, text, at)));
+    all.push_back(text.substr(at, unicode::next_piece(classes, text, at)));
   return all;
 }
 
@@ -179,7 +179,7 @@ TEST(Pieces, AreCutAsTheExpressionSays) {
 }
 
 TEST(Utf8, BrokenPartsBecomeOneSignEachAsInPython) {
-  const std::string r(replacement_character);
+  const std::string r(unicode::replacement_character);
   const std::vector<std::pair<std::string, std::string>> cases = {
       // bytes, what Python decodes with errors="replace"
       {"a\x80z", "a" + r + "z"},
@@ -194,9 +194,9 @@ TEST(Utf8, BrokenPartsBecomeOneSignEachAsInPython) {
       {"\xE2\x82", r},
       {"\xFF", r},
       {"g\xC3\xBC\xF0\x9F\x98\x80", "g\xC3\xBC\xF0\x9F\x98\x80"}};
-  for (const auto& [bytes, text] : cases) EXPECT_EQ(with_replacements(bytes), text);
-  EXPECT_EQ(first_not_utf8("abc\xC3\xBC"), std::string_view::npos);
-  EXPECT_EQ(first_not_utf8("abc\xC3"), 3U);
+  for (const auto& [bytes, text] : cases) EXPECT_EQ(unicode::with_replacements(bytes), text);
+  EXPECT_EQ(unicode::first_not_utf8("abc\xC3\xBC"), std::string_view::npos);
+  EXPECT_EQ(unicode::first_not_utf8("abc\xC3"), 3U);
 }
 
 }  // namespace

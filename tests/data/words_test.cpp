@@ -9,7 +9,7 @@
 #include "framework/data/tokenizers/bert_words.h"
 #include "framework/data/tokenizers/ranked_bytes.h"
 #include "framework/data/tokenizers/tiktoken_words.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -20,7 +20,7 @@ const nlohmann::json& recorded_words() {
 }
 
 std::string filled(std::string frame, char32_t code) {
-  const auto character = to_utf8(code);
+  const auto character = unicode::to_utf8(code);
   for (auto at = frame.find("{}"); at != std::string::npos; at = frame.find("{}", at + character.size()))
     frame.replace(at, 2, character);
   return frame;

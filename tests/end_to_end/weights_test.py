@@ -80,6 +80,12 @@ class Weights(harness.InOwnFolder):
         self.assertEqual((self.folder / "out/generation_config.json").read_text(), '{"eos_token_id": 1}')
         told = self.tessera("train", recipe, *sets(output_dir="other", vocab_size=90), code=2)
         self.assertIn("its vocabulary has 96 rows and the model here 90; refused", told)
+        # What config.json says about the function of the weights counts, unless the recipe insists.
+        other = sets(output_dir="other") + ["--set", "model_config.norm_epsilon=0.1"]
+        told = self.tessera("train", recipe, *other, code=2)
+        self.assertIn("model_config.norm_epsilon: 0.1 in the recipe, 1e-06 in the checkpoint", told)
+        told = self.tessera("train", recipe, *other, "--set", "training_config.allow_changes=[model_config.norm_epsilon]")
+        self.assertIn("changed since the checkpoint: model_config.norm_epsilon 1e-06 -> 0.1", told)
 
     def test_a_run_goes_on_bit_for_bit_from_the_format_of_megatron(self):
         length = dict(training_iters=10)
@@ -91,6 +97,17 @@ class Weights(harness.InOwnFolder):
         self.assertEqual((self.folder / "halves/latest_checkpointed_iteration.txt").read_text(), "10")
         self.tessera("train", "tiny.yaml", *sets(output_dir="second", **length), "--set", "training_config.load_checkpoint=halves/iter_0000005")
         self.assertEqual(self.losses("straight")[5:], self.losses("second"))
+        # The arguments in a file of Megatron-LM itself, which has no recipe beside it, describe its model.
+        shutil.copytree(self.folder / "halves/iter_0000005", self.folder / "plain/iter_0000005")
+        shutil.rmtree(self.folder / "plain/iter_0000005/blobs")
+        load = ["--set", "training_config.load_checkpoint=plain/iter_0000005"]
+        told = self.tessera("train", "tiny.yaml", *sets(output_dir="refused", **length), *load, "--set", "model_config.hidden_act=relu",
+                            "--set", "optimizer_config.optimizer_type=lion", code=2)
+        self.assertIn("model_config.hidden_act: relu in the recipe, gelu in the checkpoint", told)
+        self.assertIn("optimizer_config.optimizer_type: lion in the recipe, adamw in the checkpoint", told)
+        told = self.tessera("train", "tiny.yaml", *sets(output_dir="third", **length), *load)
+        self.assertNotIn("changed since the checkpoint", told)
+        self.assertEqual(self.losses("straight")[5:], self.losses("third"))
         # There and back through the converter: the file is the same to the byte.
         self.convert("halves", "ours", out_of="megatron")
         self.convert("ours", "theirs", out_of="tessera", into="megatron")

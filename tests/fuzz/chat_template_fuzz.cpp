@@ -3,7 +3,7 @@
 
 #include "framework/base/error.h"
 #include "framework/data/chat_template/chat_template.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto text =
         data::ChatTemplate({reinterpret_cast<const char*>(data), size}, "fuzz", limits).render(messages, input);
     if (text.size() > static_cast<std::size_t>(limits.output_bytes) ||
-        data::first_not_utf8(text) != std::string_view::npos)
+        unicode::first_not_utf8(text) != std::string_view::npos)
       __builtin_trap();
   } catch (const ConfigError&) {
   }

@@ -13,7 +13,7 @@
 #include "framework/base/json.h"
 #include "framework/data/preprocessing/json_line.h"
 #include "framework/data/tokenizers/text_chunks.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace {
 
@@ -42,9 +42,9 @@ void parse_line(data::JsonLine& parser, std::string_view line) {
   } catch (const ConfigError&) {
     return;
   }
-  if (data::first_not_utf8(line) != std::string_view::npos) return;  // its callers refuse such a line before
+  if (unicode::first_not_utf8(line) != std::string_view::npos) return;  // its callers refuse such a line before
   for (std::size_t key = 0; key < parser.keys(); ++key)
-    for (const auto words : parser.texts(key)) require(data::first_not_utf8(words) == std::string_view::npos);
+    for (const auto words : parser.texts(key)) require(unicode::first_not_utf8(words) == std::string_view::npos);
   if (!other.is_object()) return;  // NaN, a lone surrogate, a number beyond double: Python takes more
   compare(other.at("text"), parser, 0);
   compare(other.at("t"), parser, 1);

@@ -4,7 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/hugging_face/engine.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
@@ -19,10 +19,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       ids.push_back(1);
       const auto decoder = engine.decoder();
       for (const auto id : ids) {
-        if (data::first_not_utf8(decoder->push(id)) != std::string_view::npos) std::abort();
+        if (unicode::first_not_utf8(decoder->push(id)) != std::string_view::npos) std::abort();
         engine.piece(id);
       }
-      if (data::first_not_utf8(decoder->finish()) != std::string_view::npos) std::abort();
+      if (unicode::first_not_utf8(decoder->finish()) != std::string_view::npos) std::abort();
     }
   } catch (const ConfigError&) {
   }

@@ -8,8 +8,8 @@
 
 #include "framework/base/files.h"
 #include "framework/data/tokenizers/bpe.h"
-#include "framework/data/unicode/unicode_classes.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/unicode_classes.h"
+#include "framework/unicode/utf8.h"
 #include "tests/golden/data_cases.h"
 
 namespace tessera {
@@ -56,7 +56,7 @@ void DataFolder::make_vocabulary(const std::filesystem::path& merges) const {
     bytes.emplace_back(spelling.of(static_cast<unsigned char>(b)), static_cast<unsigned char>(b));
   std::sort(bytes.begin(), bytes.end());
   int id = 0;
-  for (const auto& [spelt, byte] : bytes) vocabulary[data::to_utf8(spelt)] = id++;
+  for (const auto& [spelt, byte] : bytes) vocabulary[unicode::to_utf8(spelt)] = id++;
   std::ifstream lines(merges);
   for (std::string line; std::getline(lines, line);) {
     if (line.empty() || line.substr(0, 8) == "#version") continue;
@@ -158,12 +158,12 @@ void DataFolder::run(const std::string& name, const std::function<std::string()>
 namespace {
 
 std::string judge_classes(const DataFolder& data) {
-  const data::UnicodeClasses classes;
-  std::vector<data::UnicodeClass> wanted(0x110000, data::UnicodeClass::other);
+  const unicode::UnicodeClasses classes;
+  std::vector<unicode::UnicodeClass> wanted(0x110000, unicode::UnicodeClass::other);
   for (const auto& row : data.lines("unicode_classes.jsonl")) {
-    const auto kind = row[2] == "letter"   ? data::UnicodeClass::letter
-                      : row[2] == "number" ? data::UnicodeClass::number
-                                           : data::UnicodeClass::space;
+    const auto kind = row[2] == "letter"   ? unicode::UnicodeClass::letter
+                      : row[2] == "number" ? unicode::UnicodeClass::number
+                                           : unicode::UnicodeClass::space;
     for (auto code = row[0].get<std::size_t>(); code <= row[1].get<std::size_t>(); ++code) wanted[code] = kind;
   }
   for (std::size_t code = 0; code < wanted.size(); ++code)
@@ -186,7 +186,7 @@ std::string judge_text(const data::Tokenizer& tokenizer, data::Tokenizer::Encode
   const auto decoder = tokenizer.decoder();
   for (const auto id : ids) {
     const auto part = decoder->push(id);
-    if (data::first_not_utf8(part) != std::string_view::npos) return "a decoder gives a part of a character";
+    if (unicode::first_not_utf8(part) != std::string_view::npos) return "a decoder gives a part of a character";
     streamed += part;
   }
   if (streamed + decoder->finish() != decoded) return "decodes to another text token after token than at once";

@@ -3,7 +3,7 @@
     python3 measure_unicode.py measured.json
 
 Needs Python 3.11 (Unicode 14) and by pip tokenizers 0.23.3, tiktoken 0.14.0 and regex 2026.11.15 (Unicode 18). Takes some
-minutes. framework/data/unicode/generate_unicode_tables.py makes the tables of the program from the file,
+minutes. framework/unicode/generate_unicode_tables.py makes the tables of the program from the file,
 record_unicode_digests.py the digests that a test compares.
 
 Every value of a set is a list of [first, last]; of a map a list of [code point, [code points]].

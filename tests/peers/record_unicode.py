@@ -1,4 +1,4 @@
-"""Record how the real programs treat each code point and random texts, for tests/data/unicode_test.cpp.
+"""Record how the real programs treat each code point and random texts, for tests/unicode/unicode_test.cpp.
 
     python3 record_unicode.py measured.json ../data/unicode
 

@@ -136,6 +136,7 @@ inline const std::vector<Case> cases = {
     {t + "keep_checkpoint_max", "2", Seen::files, {t + "save_interval=1"}},
     {t + "no_load_optim", "true", Seen::weights, {}, first_half},
     {t + "no_load_rng", "true", Seen::metrics, {t + "seed=5"}, first_half},
+    {t + "allow_changes", "[model_config.norm_epsilon]", Seen::outcome, {m + "norm_epsilon=1e-3"}, first_half},
 
     {m + "num_layers", "3", Seen::weights},
     {m + "hidden_size", "32", Seen::weights},

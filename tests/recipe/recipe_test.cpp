@@ -372,6 +372,21 @@ TEST(Docs, NoOptionIsDeclaredTwiceForOneChoice) {
   }
 }
 
+TEST(Docs, AnOptionReplacesOptionsOfItsOwnSchema) {
+  int count = 0;
+  for (const auto& [group, schemas] : all_facts({}))
+    for (const auto& schema : schemas) {
+      std::set<std::string> names;
+      for (const auto& option : schema.options) names.insert(option.name);
+      for (const auto& option : schema.options)
+        for (const auto& other : option.replaces) {
+          EXPECT_TRUE(names.count(other)) << group << "." << option.name << " replaces " << other;
+          ++count;
+        }
+    }
+  EXPECT_GT(count, 20);
+}
+
 TEST(Docs, EveryOptionSaysWhatItMeans) {
   for (const auto& [group, schemas] : all_facts({}))
     for (const auto& schema : schemas)

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/data/chat_template/chat_template_render.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 
@@ -26,7 +26,7 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name, const Chat
   parsed->limits = limits;
   if (static_cast<std::int64_t>(source.size()) > limits.source_bytes)
     parsed->fail(text("the chat template has ", source.size(), " bytes; the limit is ", limits.source_bytes));
-  if (const auto at = first_not_utf8(source); at != std::string_view::npos)
+  if (const auto at = unicode::first_not_utf8(source); at != std::string_view::npos)
     parsed->fail(text("line ", 1 + std::count(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
                       ": the chat template is not UTF-8"));
   try {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "framework/data/chat_template/chat_template_functions.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
 
@@ -14,9 +14,9 @@ namespace {
 std::string_view code_point_range(std::string_view words, std::int64_t begin, std::int64_t end) {
   std::size_t at = 0;
   std::int64_t passed = 0;
-  for (; passed < begin && at < words.size(); ++passed) at += utf8_step(words, at).length;
+  for (; passed < begin && at < words.size(); ++passed) at += unicode::utf8_step(words, at).length;
   const auto first = at;
-  for (; passed < end && at < words.size(); ++passed) at += utf8_step(words, at).length;
+  for (; passed < end && at < words.size(); ++passed) at += unicode::utf8_step(words, at).length;
   return words.substr(first, at - first);
 }
 

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "framework/data/chat_template/chat_template_functions.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
 namespace {
@@ -150,7 +150,7 @@ TemplateValue end_of(Renderer& renderer, const TemplateValue& value, bool first)
   }
   if (const auto* words = value.text(); words && !words->empty()) {
     const auto last = value.text()->find_last_not_of(continuation_bytes);
-    return renderer.make_part(first ? words->substr(0, utf8_step(*words, 0).length) : words->substr(last));
+    return renderer.make_part(first ? words->substr(0, unicode::utf8_step(*words, 0).length) : words->substr(last));
   }
   const auto items = renderer.iterate(value);
   if (items.empty())

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
 
@@ -110,7 +110,7 @@ std::string replaced(std::string_view words, std::string_view from, std::string_
       continue;
     }
     if (found == words.size()) break;
-    found += utf8_step(words, found).length;
+    found += unicode::utf8_step(words, found).length;
   }
   append(words.substr(at));
   return out;

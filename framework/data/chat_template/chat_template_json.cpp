@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "framework/data/chat_template/chat_template_value.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
 namespace {
@@ -27,7 +27,7 @@ void write_string(const std::string& s, bool ensure_ascii, std::string& out) {
   out += '"';
   for (std::size_t at = 0; at < s.size();) {
     static const std::string_view special = "\"\\\n\r\t\f\b", letters = "\"\\nrtfb";
-    const auto step = utf8_step(s, at);
+    const auto step = unicode::utf8_step(s, at);
     const auto code = static_cast<std::uint32_t>(step.code);
     const auto which = code < 0x80 ? special.find(static_cast<char>(code)) : std::string_view::npos;
     if (which != std::string_view::npos)

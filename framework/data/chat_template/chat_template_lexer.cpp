@@ -4,7 +4,7 @@
 #include <cctype>
 
 #include "framework/data/chat_template/chat_template_value.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
 namespace {
@@ -97,7 +97,7 @@ class Lexer {
 
   void skip_space() {
     while (at_ < source_.size()) {
-      const auto step = utf8_step(source_, at_);
+      const auto step = unicode::utf8_step(source_, at_);
       if (!is_python_space(step.code)) return;
       advance(at_ + step.length);
     }
@@ -251,7 +251,7 @@ class Lexer {
     const auto code = std::stoul(digits, nullptr, base);
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
       fail(text("the escape for code point ", code, " in a string is not a character"));
-    value += to_utf8(static_cast<char32_t>(code));
+    value += unicode::to_utf8(static_cast<char32_t>(code));
     return at + count;
   }
 
@@ -266,7 +266,7 @@ class Lexer {
       if (brackets.empty() || brackets.back() != c) fail(text("unexpected ", c));
       brackets.pop_back();
     } else if (std::string_view("+-*/%~<>=.,:|;").find(c) == std::string_view::npos) {
-      fail(text("unexpected character ", source_.substr(at_, utf8_step(source_, at_).length)));
+      fail(text("unexpected character ", source_.substr(at_, unicode::utf8_step(source_, at_).length)));
     }
     add_sign(std::string_view(source_).substr(at_, 1));
   }

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "framework/data/chat_template/chat_template_functions.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
 namespace {
@@ -37,7 +37,7 @@ constexpr std::array<std::string_view, 9> other_list_methods = {"append", "clear
 void split_at_space(std::string_view words, std::int64_t most, const std::function<void(std::string_view)>& sink) {
   const auto skip = [&words](std::size_t at, bool space) {
     while (at < words.size()) {
-      const auto step = utf8_step(words, at);
+      const auto step = unicode::utf8_step(words, at);
       if (is_python_space(step.code) != space) break;
       at += step.length;
     }
@@ -149,8 +149,8 @@ TemplateValue Renderer::attribute(const TemplateValue& object, const std::string
 namespace {
 TemplateValue character(Renderer& renderer, std::string_view words, std::int64_t index) {
   std::size_t at = 0;
-  for (; index > 0; --index) at += utf8_step(words, at).length;
-  return renderer.make_part(words.substr(at, utf8_step(words, at).length));
+  for (; index > 0; --index) at += unicode::utf8_step(words, at).length;
+  return renderer.make_part(words.substr(at, unicode::utf8_step(words, at).length));
 }
 }  // namespace
 
@@ -189,7 +189,7 @@ Values Renderer::iterate(const TemplateValue& value) {
     for (const auto& item : dict->items) items.push_back(item.first);
   } else if (const auto* words = value.text()) {
     for (std::size_t at = 0; at < words->size();) {
-      const auto length = utf8_step(*words, at).length;
+      const auto length = unicode::utf8_step(*words, at).length;
       items.push_back(make_part(std::string_view(*words).substr(at, length)));
       at += length;
     }

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
 
@@ -174,7 +174,7 @@ std::string quoted(const std::string& s) {
   const char quote = s.find('\'') != std::string::npos && s.find('"') == std::string::npos ? '"' : '\'';
   std::string out(1, quote);
   for (std::size_t at = 0; at < s.size();) {
-    const auto step = utf8_step(s, at);
+    const auto step = unicode::utf8_step(s, at);
     append_quoted(step.code, std::string_view(s).substr(at, step.length), quote, out);
     at += step.length;
   }
@@ -295,14 +295,14 @@ TemplateValue from_json(const nlohmann::ordered_json& json) {
 
 std::vector<std::size_t> code_point_starts(std::string_view text) {
   std::vector<std::size_t> starts;
-  for (std::size_t at = 0; at < text.size(); at += utf8_step(text, at).length) starts.push_back(at);
+  for (std::size_t at = 0; at < text.size(); at += unicode::utf8_step(text, at).length) starts.push_back(at);
   starts.push_back(text.size());
   return starts;
 }
 
 std::size_t code_points(std::string_view text) {
   std::size_t count = 0;
-  for (std::size_t at = 0; at < text.size(); at += utf8_step(text, at).length) ++count;
+  for (std::size_t at = 0; at < text.size(); at += unicode::utf8_step(text, at).length) ++count;
   return count;
 }
 
@@ -316,7 +316,7 @@ std::string strip(std::string_view text, bool left, bool right, const std::strin
   std::vector<char32_t> set;
   if (characters)
     for (std::size_t at = 0; at < characters->size();) {
-      const auto step = utf8_step(*characters, at);
+      const auto step = unicode::utf8_step(*characters, at);
       set.push_back(step.code);
       at += step.length;
     }
@@ -325,14 +325,14 @@ std::string strip(std::string_view text, bool left, bool right, const std::strin
   };
   std::size_t begin = 0, end = text.size();
   while (left && begin < end) {
-    const auto step = utf8_step(text, begin);
+    const auto step = unicode::utf8_step(text, begin);
     if (!goes(step.code)) break;
     begin += step.length;
   }
   while (right && end > begin) {
     auto last = end - 1;
     while (last > begin && (static_cast<unsigned char>(text[last]) & 0xC0U) == 0x80U) --last;
-    if (!goes(utf8_step(text, last).code)) break;
+    if (!goes(unicode::utf8_step(text, last).code)) break;
     end = last;
   }
   return std::string(text.substr(begin, end - begin));
@@ -341,7 +341,7 @@ std::string strip(std::string_view text, bool left, bool right, const std::strin
 void split_lines(std::string_view text, const std::function<void(std::string_view)>& sink) {
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
-    const auto step = utf8_step(text, at);
+    const auto step = unicode::utf8_step(text, at);
     const auto c = step.code;
     const bool ends = (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
     auto next = at + step.length;

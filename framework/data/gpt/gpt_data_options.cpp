@@ -87,9 +87,12 @@ std::optional<options::Finding> broken_validation(const O& o) {
 }  // namespace
 
 void describe(options::Schema<GptDataOptions>& s) {
+  s.when_changed(options::Change::told);
   s.option("data_path", &O::data_path,
            "Prefixes of .bin and .idx files: one, several that are blended, or pairs of a weight and a prefix; `split` "
            "divides them into train, valid and test.")
+      .replaces({"train_data_path", "valid_data_path", "test_data_path", "data_args_path", "per_split_data_args_path"})
+      .when_changed(options::Change::order)
       .must(
           "DAT2", [](const O& o) { return !is_split_apart(o) || (o.data_path.empty() && !o.data_args_path); },
           [](const O&) {
@@ -99,6 +102,7 @@ void describe(options::Schema<GptDataOptions>& s) {
           {"train_data_path", "valid_data_path", "test_data_path", "data_args_path", "per_split_data_args_path"})
       .must("DAT4", [](const O& o) { return broken_blend(o.data_path.parts, "data_path"); });
   s.option("split", &O::split, "Weights of train, valid and test, for example \"8, 1, 1\".")
+      .when_changed(options::Change::order)
       .otherwise([](const O& o) { return o.weights_of_splits(); }, "\"969, 30, 1\"")
       .must(
           "DAT5", [](const O& o) { return !is_split_apart(o) || !o.split; },
@@ -107,6 +111,8 @@ void describe(options::Schema<GptDataOptions>& s) {
           },
           "leave split out", {"train_data_path", "valid_data_path", "test_data_path", "per_split_data_args_path"});
   s.option("train_data_path", &O::train_data_path, "Training data, instead of `data_path`: prefixes or a blend.")
+      .replaces({"data_path", "data_args_path", "per_split_data_args_path", "split"})
+      .when_changed(options::Change::order)
       .must("DAT4", [](const O& o) { return broken_blend(o.train_data_path.parts, "train_data_path"); });
   s.option("valid_data_path", &O::valid_data_path, "Validation data: prefixes or a blend.")
       .must("DAT4", [](const O& o) { return broken_validation(o); }, {"multiple_validation_sets"});
@@ -115,6 +121,8 @@ void describe(options::Schema<GptDataOptions>& s) {
   });
   s.option("data_args_path", &O::data_args_path,
            "Text file with the words of `data_path`, separated by white space, for long blends.")
+      .replaces({"data_path", "train_data_path", "valid_data_path", "test_data_path", "per_split_data_args_path"})
+      .when_changed(options::Change::order)
       .must(
           "DAT2", [](const O& o) { return o.data_path.empty() || !o.data_args_path; },
           [](const O&) { return "data_args_path and data_path are mutually exclusive"; }, "give one of them",
@@ -122,6 +130,8 @@ void describe(options::Schema<GptDataOptions>& s) {
   s.option("per_split_data_args_path", &O::per_split_data_args_path,
            "JSON file with the keys train, valid and test: the words of `train_data_path`, `valid_data_path` and "
            "`test_data_path`, as lists or texts.")
+      .replaces({"data_path", "data_args_path", "train_data_path", "valid_data_path", "test_data_path", "split"})
+      .when_changed(options::Change::order)
       .must(
           "DAT2", [](const O& o) { return !has_own_paths(o) || !o.per_split_data_args_path; },
           [](const O&) {
@@ -131,18 +141,23 @@ void describe(options::Schema<GptDataOptions>& s) {
           "give one kind", {"train_data_path", "valid_data_path", "test_data_path"});
   s.option("data_cache_path", &O::data_cache_path,
            "Folder of the index files, which Megatron-LM uses too; null: PREFIX/cache/GPTDataset_indices for each "
-           "prefix, and no files for the order of a blend.");
+           "prefix, and no files for the order of a blend.")
+      .when_changed(options::Change::silent);
   s.option("num_dataset_builder_threads", &O::num_dataset_builder_threads,
            "Number of threads that build the index files of the parts of a blend.")
+      .when_changed(options::Change::silent)
       .above(0)
       .at_most(options::most_threads);
-  s.option("mmap_bin_files", &O::mmap_bin_files, "Map the .bin files into memory; false: read them with plain reads.");
+  s.option("mmap_bin_files", &O::mmap_bin_files, "Map the .bin files into memory; false: read them with plain reads.")
+      .when_changed(options::Change::silent);
   s.option("no_shared_storage", &O::no_shared_storage,
            "Build the index files on each host without waiting for other hosts, for hosts without shared storage; "
-           "false: hosts with shared storage build them once.");
+           "false: hosts with shared storage build them once.")
+      .when_changed(options::Change::silent);
   s.option("mid_level_dataset_surplus", &O::mid_level_dataset_surplus,
            "Additional samples that are prepared for each part of a blend, as a fraction of the number that its weight "
            "requires.")
+      .when_changed(options::Change::order)
       .at_least(0)
       .at_most(1000);
   s.option("multiple_validation_sets", &O::multiple_validation_sets,
@@ -150,6 +165,7 @@ void describe(options::Schema<GptDataOptions>& s) {
            "refused.");
   s.option("validation_set_names", &O::validation_set_names,
            "Names of the sets of `multiple_validation_sets` in logs and metrics, in order; empty: 0, 1, ...")
+      .when_changed(options::Change::silent)
       .must("DAT4", [](const O& o) { return broken_set_names(o); }, {"multiple_validation_sets"});
   describe_documents(s);
 }

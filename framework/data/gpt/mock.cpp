@@ -36,10 +36,13 @@ struct MockOptions {
 };
 
 void describe(options::Schema<MockOptions>& s) {
+  s.when_changed(options::Change::told);
   describe_documents(s);
-  s.option("split", &MockOptions::split, "Ignored with mock data, as in Megatron-LM: each split is a third.");
+  s.option("split", &MockOptions::split, "Ignored with mock data, as in Megatron-LM: each split is a third.")
+      .when_changed(options::Change::silent);
   s.option("data_cache_path", &MockOptions::data_cache_path,
-           "Folder of the index files; null: they are kept in memory.");
+           "Folder of the index files; null: they are kept in memory.")
+      .when_changed(options::Change::silent);
 }
 
 std::unique_ptr<DataSplits> make_mock(const MockOptions& o, DataParts parts) {

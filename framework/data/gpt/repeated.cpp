@@ -9,6 +9,10 @@ class Repeated final : public Sampler {
     must(order_ && epoch_ > 0, "an order that is repeated has samples");
   }
   std::int64_t index(std::int64_t consumed) const override { return order_->index(consumed % epoch_); }
+  std::int64_t stride() const override {
+    const auto stride = order_->stride();
+    return stride > 0 && epoch_ % stride == 0 ? stride : 0;
+  }
 
  private:
   std::unique_ptr<Sampler> order_;
@@ -21,6 +25,7 @@ class StartingAt final : public Sampler {
     must(order_ && start_ >= 0, "an order begins at a number of samples");
   }
   std::int64_t index(std::int64_t consumed) const override { return order_->index(consumed - start_); }
+  std::int64_t stride() const override { return order_->stride(); }
 
  private:
   std::unique_ptr<Sampler> order_;

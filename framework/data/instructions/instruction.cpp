@@ -22,9 +22,12 @@ struct InstructionOptions {
 
 void describe(options::Schema<InstructionOptions>& s) {
   using O = InstructionOptions;
+  s.when_changed(options::Change::told);
   s.option("data_path", &O::data_path,
-           "Prefix of the files PREFIX_packed_{input_ids,attention_mask,labels}_document.bin and .idx.");
-  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.");
+           "Prefix of the files PREFIX_packed_{input_ids,attention_mask,labels}_document.bin and .idx.")
+      .when_changed(options::Change::order);
+  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.")
+      .when_changed(options::Change::order);
   s.option("reset_position_ids", &O::reset_position_ids,
            "Reset position ids after each end-of-document token; needs `reset_attention_mask`.");
   s.option("reset_attention_mask", &O::reset_attention_mask,
@@ -33,8 +36,9 @@ void describe(options::Schema<InstructionOptions>& s) {
            "Take the boundaries of packed samples from the attention mask, as data preprocessed with --neat-pack has "
            "them, instead of from end-of-document tokens.");
   s.option("padded_samples", &O::padded_samples,
-           "Fill each pass over the data up to whole global batches with samples from the beginning of the file.");
-  s.option("no_shuffle", &O::no_shuffle, "Read samples in the order of the file.");
+           "Fill each pass over the data up to whole global batches with samples from the beginning of the file.")
+      .when_changed(options::Change::order);
+  s.option("no_shuffle", &O::no_shuffle, "Read samples in the order of the file.").when_changed(options::Change::order);
   s.option(
       "cut_max_seqlen", &O::cut_max_seqlen,
       "Cut a sample that is longer than `seq_length` at its end; false: cut its prompts and answers in proportion.");

@@ -22,10 +22,14 @@ struct SftOptions {
 
 void describe(options::Schema<SftOptions>& s) {
   using O = SftOptions;
+  s.when_changed(options::Change::told);
   s.option("data_path", &O::data_path,
-           "File of JSON lines with `messages`; `split` divides its lines into train, valid and test.");
-  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.");
-  s.option("train_data_path", &O::train_data_path, "File of the training data, instead of `data_path`.");
+           "File of JSON lines with `messages`; `split` divides its lines into train, valid and test.")
+      .when_changed(options::Change::order);
+  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.")
+      .when_changed(options::Change::order);
+  s.option("train_data_path", &O::train_data_path, "File of the training data, instead of `data_path`.")
+      .when_changed(options::Change::order);
   s.option("valid_data_path", &O::valid_data_path, "File of the validation data.");
   s.option("test_data_path", &O::test_data_path, "File of the test data.");
   s.option("sft_tokenizer_prompt_format", &O::sft_tokenizer_prompt_format,
@@ -39,6 +43,7 @@ void describe(options::Schema<SftOptions>& s) {
       .no_flag("Megatron-LM decides it by the prompt format");
   s.option("sft_lines_per_sample", &O::sft_lines_per_sample,
            "Lines of the file that are packed into one sample; no conversation attends to another.")
+      .when_changed(options::Change::order)
       .at_least(1)
       .at_most(1000000)
       .no_flag("a sample of Megatron-LM is one line");

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "framework/data/preprocessing/input_file.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -229,7 +229,7 @@ void ParquetReader::read_leaf(const ParquetNode& node, ParquetColumn& column, Pa
       break;
     case Meaning::string:
       count_bytes(value.words.size());
-      if (const auto at = first_not_utf8(value.words); at != std::string_view::npos)
+      if (const auto at = unicode::first_not_utf8(value.words); at != std::string_view::npos)
         refuse(text("column '", node.path, "' holds bytes that are not UTF-8, from byte ", at, " of ",
                     value.words.size(), "; convert it, or leave the column out"));
       sink.string(value.words);

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -136,7 +136,7 @@ void JsonRow::quote(std::string_view value) {
       ++at;
       continue;
     }
-    const auto step = utf8_step(value, at);
+    const auto step = unicode::utf8_step(value, at);
     at += step.length;
     static constexpr std::string_view controls = "\b\f\n\r\t", letters = "bfnrt";
     if (const auto which = step.code < 0x80 ? controls.find(static_cast<char>(step.code)) : std::string_view::npos;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -118,7 +118,7 @@ class Builder {
   // What `element` is, its own repetition aside.
   ParquetNode body(const ParquetElement& element, const std::string& prefix, int defined, int repeated, int depth) {
     if (depth > deepest_schema) throw ConfigError(text("its schema nests more than ", deepest_schema, " deep"));
-    if (first_not_utf8(element.name) != std::string_view::npos)
+    if (unicode::first_not_utf8(element.name) != std::string_view::npos)
       throw ConfigError(text("a column below '", prefix, "' has a name that is not UTF-8"));
     ParquetNode out;
     out.name = element.name;

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "framework/base/error.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -35,7 +35,7 @@ void append_code(std::string& out, char32_t code) {
   if (code < 0x80)
     out += static_cast<char>(code);
   else
-    out += to_utf8(code);
+    out += unicode::to_utf8(code);
 }
 
 }  // namespace

@@ -94,6 +94,11 @@ void PreprocessPlan::choose_formats(const PreprocessRequest& request) {
   if (json != 0 && json != inputs.size())
     throw ConfigError(
         "preprocess: by their names some inputs are JSON lines and some plain text; say with --format what all are");
+  for (const auto& key : json != 0 ? request.json_keys : std::vector<std::string>{})
+    if (!is_part_of_file_name(key))
+      throw ConfigError(text("preprocess: --json-keys '", key,
+                             "': the key becomes part of the names of the output files, so it must have no slash, no "
+                             "control character, and at most 128 bytes; rename the key in the input"));
   encoding.keys = json != 0 ? request.json_keys : std::vector<std::string>{""};  // plain text has no keys
   if (json != 0) return;
   if (request.partitions > 1)

@@ -1,6 +1,6 @@
 #include "framework/data/preprocessing/python_json.h"
 
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -53,7 +53,7 @@ void add_character(std::string& out, char32_t code) {
 void add_text(std::string& out, const std::string& text) {
   out += '"';
   for (std::size_t at = 0; at < text.size();) {
-    const auto step = utf8_step(text, at);
+    const auto step = unicode::utf8_step(text, at);
     if (step.valid) {
       add_character(out, step.code);
     } else {

@@ -4,7 +4,7 @@
 
 #include "framework/data/preprocessing/input_file.h"
 #include "framework/data/preprocessing/json_line.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -87,7 +87,7 @@ bool TextFile::next_paragraph(RawDocument& document) {
 }
 
 void TextFile::check_utf8(const RawDocument& document) const {
-  const auto at = first_not_utf8(document.bytes);
+  const auto at = unicode::first_not_utf8(document.bytes);
   if (at == std::string_view::npos) return;
   const auto before = document.bytes.substr(0, at);
   const auto line = document.line + std::count(before.begin(), before.end(), '\n');

@@ -13,6 +13,7 @@ struct CyclicOptions {
 };
 
 void describe(options::Schema<CyclicOptions>& s) {
+  s.when_changed(options::Change::order);
   s.option("data_sharding", &CyclicOptions::data_sharding,
            "Each data-parallel rank shuffles its own shard; false: all ranks share one shuffled order.");
 }
@@ -39,6 +40,7 @@ class Cyclic final : public Sampler {
     const auto share = epoch_samples_ / parts_.ranks;
     return rank * share + shuffled(epoch, share, own);
   }
+  std::int64_t stride() const override { return stride_; }
 
  private:
   std::int64_t shuffled(std::int64_t epoch, std::int64_t count, std::int64_t at) const {

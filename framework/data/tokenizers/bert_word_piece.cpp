@@ -5,8 +5,8 @@
 #include "framework/data/tokenizers/bert_words.h"
 #include "framework/data/tokenizers/tokenizer.h"
 #include "framework/data/tokenizers/word_cache.h"
-#include "framework/data/unicode/utf8.h"
 #include "framework/options/limits.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -17,8 +17,10 @@ struct BertOptions {
 };
 
 void describe(options::Schema<BertOptions>& s) {
+  s.when_changed(options::Change::weights);
   s.option("vocab_file", &BertOptions::vocab_file,
-           "Path of vocab.txt: one token on each line, in the order of the ids.");
+           "Path of vocab.txt: one token on each line, in the order of the ids.")
+      .when_changed(options::Change::file);
   s.option("vocab_extra_ids", &BertOptions::vocab_extra_ids,
            "Number of further tokens <extra_id_0>, <extra_id_1>, ... behind the vocabulary, for span masking.")
       .at_least(0)
@@ -100,7 +102,7 @@ class BertWordPiece final : public Tokenizer {
   }
   std::string piece(std::int32_t id) const override {
     const auto* token = pieces_.token(id);
-    return token == nullptr ? std::string(replacement_character) : *token;
+    return token == nullptr ? std::string(unicode::replacement_character) : *token;
   }
   std::unique_ptr<Decoder> decoder() const override { return std::make_unique<BertDecoder>(*this); }
   std::vector<SourceFile> files() const override { return {{"vocab_file", options_.vocab_file}}; }

@@ -5,9 +5,9 @@
 
 #include "framework/base/error.h"
 #include "framework/data/preprocessing/input_file.h"
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/unicode_normal.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/unicode_normal.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -51,7 +51,7 @@ bool is_ideograph(char32_t code) {
 void split(std::string_view word, const std::function<void(std::string_view)>& take) {
   std::size_t begin = 0;
   for (std::size_t at = 0; at < word.size();) {
-    const auto step = utf8_step(word, at);
+    const auto step = unicode::utf8_step(word, at);
     const auto code = step.valid ? step.code : unicode::end_of_code_points;
     const auto length = step.valid ? step.length : 1;
     const bool alone = is_punctuation(code);
@@ -68,7 +68,7 @@ void split(std::string_view word, const std::function<void(std::string_view)>& t
 std::size_t count_characters(std::string_view word) {
   std::size_t count = 0;
   for (std::size_t at = 0; at < word.size(); ++count) {
-    const auto step = utf8_step(word, at);
+    const auto step = unicode::utf8_step(word, at);
     at += step.valid ? step.length : 1;
   }
   return count;
@@ -99,7 +99,7 @@ void clean_up(std::string& text) {
 std::size_t leading_blanks(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
-    const auto step = utf8_step(text, at);
+    const auto step = unicode::utf8_step(text, at);
     if (!step.valid || !is_blank(step.code)) break;
     at += step.length;
   }
@@ -109,7 +109,7 @@ std::size_t leading_blanks(std::string_view text) {
 std::string_view without_trailing_blanks(std::string_view text) {
   std::size_t end = 0;
   for (std::size_t at = 0; at < text.size();) {
-    const auto step = utf8_step(text, at);
+    const auto step = unicode::utf8_step(text, at);
     at += step.valid ? step.length : 1;
     if (!step.valid || !is_blank(step.code)) end = at;
   }
@@ -137,7 +137,7 @@ void for_each_bert_word(std::string_view text, bool lower_case, const std::funct
       word += text[at++];
       continue;
     }
-    const auto step = utf8_step(text, at);
+    const auto step = unicode::utf8_step(text, at);
     const auto code = step.valid ? step.code : unicode::end_of_code_points;
     const auto part = text.substr(at, step.valid ? step.length : 1);
     at += part.size();
@@ -157,7 +157,7 @@ void for_each_bert_word(std::string_view text, bool lower_case, const std::funct
 
 WordPieces::WordPieces(const std::string& vocab_file) {
   const auto content = read_input(vocab_file, "vocabulary");
-  if (const auto at = first_not_utf8(content); at != std::string::npos)
+  if (const auto at = unicode::first_not_utf8(content); at != std::string::npos)
     throw ConfigError(text(vocab_file, ":",
                            1 + std::count(content.begin(), content.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
                            ": byte ", at, " of the file is not UTF-8; expected one token on each line"));

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/data/preprocessing/input_file.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -33,7 +33,7 @@ ByteSpelling::ByteSpelling() : spelt_{}, byte_{} {
 std::string ByteSpelling::bytes(std::string_view spelt) const {
   std::string out;
   for (std::size_t at = 0; at < spelt.size();) {
-    const auto step = utf8_step(spelt, at);
+    const auto step = unicode::utf8_step(spelt, at);
     if (step.valid && step.code < byte_.size() && byte_[step.code] >= 0)
       out += static_cast<char>(byte_[step.code]);
     else
@@ -45,7 +45,7 @@ std::string ByteSpelling::bytes(std::string_view spelt) const {
 
 std::string ByteSpelling::spell(std::string_view bytes) const {
   std::string out;
-  for (const auto byte : bytes) out += to_utf8(spelt_[static_cast<unsigned char>(byte)]);
+  for (const auto byte : bytes) out += unicode::to_utf8(spelt_[static_cast<unsigned char>(byte)]);
   return out;
 }
 
@@ -94,7 +94,7 @@ void BpeModel::add_token(const std::string& file, std::string&& spelt, std::uint
   constexpr std::uint64_t most = 1U << 24U;
   if (id >= most)
     throw ConfigError(text(file, ": the token '", spelt, "' has the id ", id, "; expected one below ", most));
-  if (id >= bytes_.size()) bytes_.resize(id + 1, std::string(replacement_character));
+  if (id >= bytes_.size()) bytes_.resize(id + 1, std::string(unicode::replacement_character));
   bytes_[id] = spelling_.bytes(spelt);
   const auto [entry, fresh] = entries_.try_emplace(std::move(spelt));
   entry->second.id = static_cast<std::int32_t>(id);
@@ -119,7 +119,8 @@ std::int32_t BpeModel::symbol(const std::string& spelt) {
 }
 
 void BpeModel::read_merges(const std::string& file) {
-  for (std::size_t b = 0; b < 256; ++b) byte_symbols_[b] = symbol(to_utf8(spelling_.of(static_cast<unsigned char>(b))));
+  for (std::size_t b = 0; b < 256; ++b)
+    byte_symbols_[b] = symbol(unicode::to_utf8(spelling_.of(static_cast<unsigned char>(b))));
   const auto content = read_input(file, "merge list");
   std::vector<std::pair<std::uint64_t, Merge>> merges;
   std::size_t line_number = 0;
@@ -162,7 +163,7 @@ std::optional<std::int32_t> BpeModel::find(const std::string& spelt) const {
 
 std::string BpeModel::bytes(std::int32_t id) const {
   const bool known = id >= 0 && static_cast<std::size_t>(id) < bytes_.size();
-  return known ? bytes_[static_cast<std::size_t>(id)] : std::string(replacement_character);
+  return known ? bytes_[static_cast<std::size_t>(id)] : std::string(unicode::replacement_character);
 }
 
 BpeModel::Merge BpeModel::merge_of(std::int32_t left, std::int32_t right) const {

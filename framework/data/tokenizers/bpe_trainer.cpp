@@ -149,7 +149,7 @@ class Merging {
 
 void BpeTrainer::add(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
-    const auto piece = text.substr(at, next_piece(classes_, text, at));
+    const auto piece = text.substr(at, unicode::next_piece(classes_, text, at));
     ++words_[std::string(piece)];
     at += piece.size();
   }

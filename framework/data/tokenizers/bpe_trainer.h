@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/data/unicode/unicode_classes.h"
+#include "framework/unicode/unicode_classes.h"
 
 namespace tessera::data {
 
@@ -38,7 +38,7 @@ class BpeTrainer {
                    const std::function<void(std::int64_t, std::int64_t)>& progress = {}) const;
 
  private:
-  UnicodeClasses classes_;
+  unicode::UnicodeClasses classes_;
   std::unordered_map<std::string, std::int64_t> words_;
 };
 

@@ -1,9 +1,9 @@
 #include "framework/data/tokenizers/charsmap.h"
 
 #include "framework/base/error.h"
-#include "framework/data/unicode/grapheme.h"
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/grapheme.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -35,7 +35,7 @@ CharsMap::CharsMap(std::string_view blob, const std::string& name) : name_(name)
   trie_.reserve(size);
   for (std::size_t i = 0; i < size; ++i) trie_.push_back(read_unit(blob, 4 + 4 * i));
   replacements_ = blob.substr(4 + std::size_t{size} * 4);
-  if (const auto at = first_not_utf8(replacements_); at != std::string::npos)
+  if (const auto at = unicode::first_not_utf8(replacements_); at != std::string::npos)
     throw ConfigError(text(name, ": byte ", at,
                            " of the replacements of precompiled_charsmap is not UTF-8. The file is ",
                            "damaged: get it again"));
@@ -73,7 +73,7 @@ void CharsMap::append(std::string_view text, std::string& to) const {
       return;
     }
   for (std::size_t at = 0; at < text.size();) {
-    const auto step = utf8_step(text, at);
+    const auto step = unicode::utf8_step(text, at);
     const auto part = text.substr(at, step.valid ? step.length : 1);
     const auto found = find(part);
     if (found != none)

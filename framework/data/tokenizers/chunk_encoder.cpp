@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -55,7 +55,7 @@ bool ChunkEncoder::note_bad(EncodedChunk& out, std::int64_t line, std::string wh
 }
 
 void ChunkEncoder::encode_json(const TextChunk& chunk, EncodedChunk& out) {
-  const bool is_utf8 = first_not_utf8(chunk.bytes) == std::string_view::npos;
+  const bool is_utf8 = unicode::first_not_utf8(chunk.bytes) == std::string_view::npos;
   std::string_view rest = chunk.bytes, line;
   std::string what;
   const auto keys = options_.keys.size();
@@ -73,7 +73,7 @@ void ChunkEncoder::encode_json(const TextChunk& chunk, EncodedChunk& out) {
 bool ChunkEncoder::encode_json_line(std::string_view line, bool is_utf8, EncodedChunk::Output* outputs,
                                     std::string& what) {
   if (!is_utf8) {
-    if (const auto at = first_not_utf8(line); at != std::string_view::npos) {
+    if (const auto at = unicode::first_not_utf8(line); at != std::string_view::npos) {
       what = not_utf8(at);
       return false;
     }
@@ -142,7 +142,7 @@ void ChunkEncoder::encode_paragraphs(const TextChunk& chunk, EncodedChunk& out) 
   auto& to = out.outputs.front();
   for (std::int64_t first_line = 0; take_paragraph(rest, paragraph, out.lines, first_line);) {
     const Mark mark(to);
-    if (const auto at = first_not_utf8(paragraph); at != std::string_view::npos) {
+    if (const auto at = unicode::first_not_utf8(paragraph); at != std::string_view::npos) {
       const auto before = paragraph.substr(0, at);
       const auto line = first_line + std::count(before.begin(), before.end(), '\n');
       const auto begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
@@ -164,7 +164,7 @@ void ChunkEncoder::encode_paragraphs(const TextChunk& chunk, EncodedChunk& out) 
 void ChunkEncoder::encode_part(const TextChunk& chunk, EncodedChunk& out) {
   auto& to = out.outputs.front();
   const std::string_view part = chunk.bytes;
-  if (const auto at = first_not_utf8(part); at != std::string_view::npos) {
+  if (const auto at = unicode::first_not_utf8(part); at != std::string_view::npos) {
     const auto before = part.substr(0, at);
     const auto begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
     out.bad.push_back({std::count(before.begin(), before.end(), '\n'), not_utf8(at - begin)});

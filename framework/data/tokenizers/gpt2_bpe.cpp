@@ -6,8 +6,8 @@
 #include "framework/data/tokenizers/bpe.h"
 #include "framework/data/tokenizers/tokenizer.h"
 #include "framework/data/tokenizers/word_cache.h"
-#include "framework/data/unicode/unicode_classes.h"
 #include "framework/options/limits.h"
+#include "framework/unicode/unicode_classes.h"
 
 namespace tessera::data {
 namespace {
@@ -18,10 +18,12 @@ struct Gpt2BpeOptions {
 };
 
 void describe(options::Schema<Gpt2BpeOptions>& s) {
+  s.when_changed(options::Change::file);
   s.option("vocab_file", &Gpt2BpeOptions::vocab_file, "Path of vocab.json: all tokens and their ids.");
   s.option("merge_file", &Gpt2BpeOptions::merge_file, "Path of merges.txt: the byte-pair merges in order.");
   s.option("vocab_size", &Gpt2BpeOptions::vocab_size,
            "Ignored with GPT2BPETokenizer, as in Megatron-LM: `vocab_file` determines the vocabulary size.")
+      .when_changed(options::Change::silent)
       .at_least(1)
       .at_most(options::most_tokens_known);
 }
@@ -30,7 +32,7 @@ constexpr const char* end_of_document = "<|endoftext|>";
 
 class Gpt2Encoder final : public Tokenizer::Encoder {
  public:
-  Gpt2Encoder(const BpeModel& model, const UnicodeClasses& classes, std::int32_t eod)
+  Gpt2Encoder(const BpeModel& model, const unicode::UnicodeClasses& classes, std::int32_t eod)
       : model_(model), classes_(classes), eod_(eod) {}
 
   void encode_rendered(std::string_view text, std::vector<std::int32_t>& ids) override {
@@ -49,7 +51,7 @@ class Gpt2Encoder final : public Tokenizer::Encoder {
       std::size_t count = 0;
       for (; count < pieces_.size() && at < text.size(); ++count) {
         auto& next = pieces_[count];
-        next.text = text.substr(at, next_piece(classes_, text, at));
+        next.text = text.substr(at, unicode::next_piece(classes_, text, at));
         if (WordCache::is_short(next.text.size())) {
           next.key = WordCache::key_of(next.text, text.size() - at);
           next.prepared = cache_.prepare(next.key);
@@ -93,7 +95,7 @@ class Gpt2Encoder final : public Tokenizer::Encoder {
   }
 
   const BpeModel& model_;
-  const UnicodeClasses& classes_;
+  const unicode::UnicodeClasses& classes_;
   std::int32_t eod_;
   BpeModel::Scratch scratch_;
   WordCache cache_;
@@ -129,7 +131,7 @@ class Gpt2Bpe final : public Tokenizer {
  private:
   Gpt2BpeOptions options_;
   BpeModel model_;
-  UnicodeClasses classes_;
+  unicode::UnicodeClasses classes_;
   std::int32_t eod_ = 0;
 };
 

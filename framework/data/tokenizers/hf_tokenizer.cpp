@@ -27,6 +27,7 @@ struct HuggingFaceOptions {
 };
 
 void describe(options::Schema<HuggingFaceOptions>& s) {
+  s.when_changed(options::Change::file);
   s.option("tokenizer_model", &HuggingFaceOptions::tokenizer_model,
            "Folder with tokenizer.json, and tokenizer_config.json if it has one, as Hugging Face models come.");
 }

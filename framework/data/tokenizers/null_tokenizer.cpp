@@ -4,8 +4,8 @@
 #include <charconv>
 
 #include "framework/data/tokenizers/tokenizer.h"
-#include "framework/data/unicode/utf8.h"
 #include "framework/options/limits.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -15,6 +15,7 @@ struct NullOptions {
 };
 
 void describe(options::Schema<NullOptions>& s) {
+  s.when_changed(options::Change::weights);
   s.option("vocab_size", &NullOptions::vocab_size, "Number of token ids; this id itself is the end-of-document token.")
       .above(0)
       .at_most(options::most_tokens_known);
@@ -73,7 +74,7 @@ class NullTokenizer final : public Tokenizer {
     return {"_NullTokenizer", {std::nullopt}, {{"vocab_size", std::to_string(below_)}}};
   }
   std::string piece(std::int32_t id) const override {
-    return id < 0 || id > below_ ? std::string(replacement_character) : std::to_string(id);
+    return id < 0 || id > below_ ? std::string(unicode::replacement_character) : std::to_string(id);
   }
   std::string bytes(std::span<const std::int32_t> ids) const override { return decode(ids); }
   std::unique_ptr<Decoder> decoder() const override { return std::make_unique<NullDecoder>(*this); }

@@ -6,8 +6,8 @@
 
 #include "framework/data/tokenizers/sentencepiece_model.h"
 #include "framework/data/tokenizers/tokenizer.h"
-#include "framework/data/unicode/utf8.h"
 #include "framework/options/limits.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -20,7 +20,8 @@ struct SentencePieceOptions {
 };
 
 void describe(options::Schema<SentencePieceOptions>& s) {
-  s.option("tokenizer_model", &SentencePieceOptions::tokenizer_model, about_model);
+  s.when_changed(options::Change::weights);
+  s.option("tokenizer_model", &SentencePieceOptions::tokenizer_model, about_model).when_changed(options::Change::file);
   s.option("vocab_extra_ids", &SentencePieceOptions::vocab_extra_ids,
            "Number of special tokens <extra_id_0>, <extra_id_1>, ... that are added to the vocabulary.")
       .at_least(0)
@@ -34,7 +35,9 @@ struct PlainSentencePieceOptions {
 };
 
 void describe(options::Schema<PlainSentencePieceOptions>& s) {
-  s.option("tokenizer_model", &PlainSentencePieceOptions::tokenizer_model, about_model);
+  s.when_changed(options::Change::silent);
+  s.option("tokenizer_model", &PlainSentencePieceOptions::tokenizer_model, about_model)
+      .when_changed(options::Change::file);
   s.option("vocab_extra_ids", &PlainSentencePieceOptions::vocab_extra_ids,
            "Ignored with GPTSentencePieceTokenizer and Llama2Tokenizer, as in Megatron-LM: the model determines the "
            "vocabulary.")
@@ -55,7 +58,7 @@ class Base : public Tokenizer {
   std::int64_t vocab_size() const override { return model_.pieces(); }
   std::int32_t eod() const override { return model_.eos(); }
   std::string piece(std::int32_t id) const override {
-    return id < 0 || id >= model_.pieces() ? std::string(replacement_character) : model_.bytes(id);
+    return id < 0 || id >= model_.pieces() ? std::string(unicode::replacement_character) : model_.bytes(id);
   }
   std::unique_ptr<Decoder> decoder() const override { return model_.decoder(); }
   std::optional<std::int32_t> token_id(std::string_view token) const override {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "framework/data/preprocessing/input_file.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -155,7 +155,7 @@ class SentencePieceModel::Decoder final : public Tokenizer::Decoder {
     if (id < 0 || id >= model_.pieces()) {
       auto shown = finish();
       begun_ = true;
-      return shown + std::string(replacement_character);
+      return shown + std::string(unicode::replacement_character);
     }
     if (model_.rewrites_text_ || model_.byte(id)) {
       held_.push_back(id);
@@ -175,7 +175,7 @@ class SentencePieceModel::Decoder final : public Tokenizer::Decoder {
     for (const auto id : held_) bytes += model_.bytes(id);
     std::size_t certain = 0;
     while (certain < bytes.size()) {
-      const auto step = utf8_step(bytes, certain);
+      const auto step = unicode::utf8_step(bytes, certain);
       if (!step.valid && step.truncated) break;
       certain += step.valid ? step.length : 1;  // the library replaces each broken byte
     }

@@ -13,9 +13,9 @@
 #include "framework/data/tokenizers/tiktoken_words.h"
 #include "framework/data/tokenizers/tokenizer.h"
 #include "framework/data/tokenizers/word_cache.h"
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/utf8.h"
 #include "framework/options/limits.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 
@@ -34,8 +34,10 @@ struct TikOptions {
 };
 
 void describe(options::Schema<TikOptions>& s) {
+  s.when_changed(options::Change::weights);
   s.option("tokenizer_model", &TikOptions::tokenizer_model,
-           "Path of the vocabulary (.json): a list of {rank, token_bytes, token_str}, in the order of the ranks.");
+           "Path of the vocabulary (.json): a list of {rank, token_bytes, token_str}, in the order of the ranks.")
+      .when_changed(options::Change::file);
   s.option("tiktoken_pattern", &TikOptions::tiktoken_pattern,
            "Regular expression that cuts text into words: v1 or v2 of Megatron-LM. Required with TikTokenizer.");
   s.option("vocab_size", &TikOptions::vocab_size,
@@ -183,7 +185,7 @@ class TikTokenizer final : public Tokenizer {
              {"special_tokens", names}}};
   }
   std::string piece(std::int32_t id) const override {
-    if (id < 0 || id >= vocab_size()) return std::string(replacement_character);
+    if (id < 0 || id >= vocab_size()) return std::string(unicode::replacement_character);
     const auto at = static_cast<std::size_t>(id);
     return at < special_.size() ? special_[at] : ranks_.token(at - special_.size());
   }

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -83,7 +83,7 @@ class Matcher {
     if (at >= text_.size()) return {};
     const auto byte = static_cast<unsigned char>(text_[at]);
     if (byte < 0x80) return {table_.of(byte), 1};
-    const auto step = utf8_step(text_, at);
+    const auto step = unicode::utf8_step(text_, at);
     return step.valid ? Character{table_.of(step.code), step.length} : Character{0, 1};
   }
 

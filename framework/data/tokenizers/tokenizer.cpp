@@ -1,6 +1,6 @@
 #include "framework/data/tokenizers/tokenizer.h"
 
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data {
 
@@ -31,11 +31,11 @@ class PieceDecoder final : public Tokenizer::Decoder {
 
   std::string push(std::int32_t id) override {
     held_ += tokenizer_.piece(id);
-    return take_complete(held_);
+    return unicode::take_complete(held_);
   }
 
   std::string finish() override {
-    auto rest = with_replacements(held_);
+    auto rest = unicode::with_replacements(held_);
     held_.clear();
     return rest;
   }

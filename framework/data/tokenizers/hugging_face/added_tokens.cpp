@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "framework/data/tokenizers/hugging_face/utf8_fast.h"
-#include "framework/data/unicode/unicode_code_points.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/utf8_fast.h"
 
 namespace tessera::data::hugging_face {
 
@@ -60,7 +60,7 @@ std::optional<std::size_t> AddedTokenFinder::longest(std::string_view text, std:
 
 void AddedTokenFinder::find(std::string_view text, const Visit<Part>& sink) const {
   const auto has = [text](unicode::Property which, std::size_t at) {
-    return unicode::property(which).has(character_at(text, at).code);
+    return unicode::property(which).has(unicode::character_at(text, at).code);
   };
   const auto is_word = [&](std::size_t at) { return has(unicode::Property::rust_word, at); };
   const auto is_space = [&](std::size_t at) { return has(unicode::Property::white_space, at); };
@@ -75,14 +75,15 @@ void AddedTokenFinder::find(std::string_view text, const Visit<Part>& sink) cons
     const auto& token = entries_[*found].token;
     auto begin = at, end = at + size;
     at = end;
-    if (token.single_word && ((begin > 0 && is_word(before(text, begin))) || (end < text.size() && is_word(end))))
+    if (token.single_word &&
+        ((begin > 0 && is_word(unicode::before(text, begin))) || (end < text.size() && is_word(end))))
       continue;
     if (token.lstrip) {
-      while (begin > 0 && is_space(before(text, begin))) begin = before(text, begin);
+      while (begin > 0 && is_space(unicode::before(text, begin))) begin = unicode::before(text, begin);
       begin = std::max(begin, from);  // a token before may have taken these blanks
     }
     if (token.rstrip)
-      while (end < text.size() && is_space(end)) end += character_at(text, end).length;
+      while (end < text.size() && is_space(end)) end += unicode::character_at(text, end).length;
     if (from < begin) sink({from, begin, std::nullopt});
     sink({begin, end, token.id});
     from = end;

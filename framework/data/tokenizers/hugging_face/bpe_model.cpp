@@ -8,8 +8,8 @@
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/bpe.h"
 #include "framework/data/tokenizers/hugging_face/token_model.h"
-#include "framework/data/tokenizers/hugging_face/utf8_fast.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
+#include "framework/unicode/utf8_fast.h"
 
 namespace tessera::data::hugging_face {
 namespace {
@@ -126,7 +126,7 @@ class Bpe final : public TokenModel {
   void read_bytes() {
     const ByteSpelling spelling;
     for (std::size_t b = 0; b < 256; ++b)
-      byte_ids_[b] = vocabulary().find(to_utf8(spelling.of(static_cast<unsigned char>(b)))).value_or(-1);
+      byte_ids_[b] = vocabulary().find(unicode::to_utf8(spelling.of(static_cast<unsigned char>(b)))).value_or(-1);
     if (!parts_.ignore_merges) return;
     plain_.reserve(vocabulary().size());
     for (std::int32_t id = 0; id <= vocabulary().largest_id(); ++id)
@@ -182,7 +182,7 @@ class Bpe final : public TokenModel {
     Unknown unknown(*this, ids);
     std::string spelt;
     for (std::size_t at = 0; at < piece.size();) {
-      const auto length = character_at(piece, at).length;
+      const auto length = unicode::character_at(piece, at).length;
       auto token = piece.substr(at, length);
       const bool prefixed = at > 0 && !parts_.continuing_subword_prefix.empty();
       const bool last = at + length == piece.size() && !parts_.end_of_word_suffix.empty();

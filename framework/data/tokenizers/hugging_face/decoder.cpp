@@ -6,9 +6,9 @@
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/bpe.h"
 #include "framework/data/tokenizers/hugging_face/growth.h"
-#include "framework/data/tokenizers/hugging_face/regex.h"
-#include "framework/data/tokenizers/hugging_face/utf8_fast.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/regex.h"
+#include "framework/unicode/utf8.h"
+#include "framework/unicode/utf8_fast.h"
 
 namespace tessera::data::hugging_face {
 namespace {
@@ -41,13 +41,13 @@ class TokenStep : public DecodeStep {
 
 class Replace final : public TokenStep {
  public:
-  Replace(std::shared_ptr<const Regex> regex, std::string content)
+  Replace(std::shared_ptr<const unicode::Regex> regex, std::string content)
       : regex_(std::move(regex)), content_(std::move(content)) {}
   void token(std::string words) override { next().token(piece(std::move(words))); }
   std::string piece(std::string words) const override {
     std::string out;
     std::size_t at = 0;
-    Regex::Finder finder(*regex_, words);
+    unicode::Regex::Finder finder(*regex_, words);
     while (const auto found = finder.next()) {
       out.append(words, at, found->begin - at).append(content_);
       check_growth(out.size(), most_decoded, "the decoders");
@@ -57,7 +57,7 @@ class Replace final : public TokenStep {
   }
 
  private:
-  std::shared_ptr<const Regex> regex_;
+  std::shared_ptr<const unicode::Regex> regex_;
   std::string content_;
 };
 
@@ -93,11 +93,11 @@ class ByteFallback final : public TokenStep {
   void end() override {
     const auto bytes = std::exchange(bytes_, {});
     if (bytes.empty()) return;
-    if (first_not_utf8(bytes) == std::string_view::npos) {
+    if (unicode::first_not_utf8(bytes) == std::string_view::npos) {
       next().token(bytes);
       return;
     }
-    for (std::size_t i = 0; i < bytes.size(); ++i) next().token(std::string(replacement_character));
+    for (std::size_t i = 0; i < bytes.size(); ++i) next().token(std::string(unicode::replacement_character));
   }
   std::string bytes_;
 };
@@ -113,12 +113,12 @@ class ByteLevel final : public DecodeStep {
  public:
   void token(std::string words) override {
     held_ += piece(std::move(words));
-    next().chunk(take_complete(held_));
+    next().chunk(unicode::take_complete(held_));
   }
   void chunk(std::string_view words) override { collected_ += words; }
   void finish() override {
     if (takes_chunks()) token(std::exchange(collected_, {}));
-    next().chunk(with_replacements(std::exchange(held_, {})));
+    next().chunk(unicode::with_replacements(std::exchange(held_, {})));
     next().finish();
   }
   bool joins() const override { return true; }
@@ -161,7 +161,7 @@ class StripDecoder final : public DecodeStep {
     }
     std::string_view certain = rest;  // the last `stop` characters may still be cut
     for (std::size_t i = 0; i < stop_ && !certain.empty(); ++i) {
-      const auto last = before(certain, certain.size());
+      const auto last = unicode::before(certain, certain.size());
       if (certain.substr(last) != content_) break;
       certain = certain.substr(0, last);
     }
@@ -273,9 +273,9 @@ class DecoderMaker {
     } else if (type == "Replace") {
       const auto pattern = entry.at("pattern");
       const auto literal = pattern.find("String");
-      put<Replace>(
-          std::make_shared<const Regex>(literal ? Regex::literal(literal->text()) : Regex(pattern.at("Regex").text())),
-          std::string(entry.at("content").text()));
+      put<Replace>(std::make_shared<const unicode::Regex>(literal ? unicode::Regex::literal(literal->text())
+                                                                  : unicode::Regex(pattern.at("Regex").text())),
+                   std::string(entry.at("content").text()));
     } else if (type == "Strip") {
       put<StripDecoder>(one_character(entry.at("content")), static_cast<std::size_t>(entry.at("start").integer()),
                         static_cast<std::size_t>(entry.at("stop").integer()));
@@ -303,7 +303,7 @@ class DecoderMaker {
   }
   static std::string one_character(const JsonValue& value) {
     auto words = non_empty(value);
-    if (character_at(words, 0).length != words.size()) value.refuse("expected one character");
+    if (unicode::character_at(words, 0).length != words.size()) value.refuse("expected one character");
     return words;
   }
 

@@ -5,9 +5,9 @@
 
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/hugging_face/growth.h"
-#include "framework/data/tokenizers/hugging_face/utf8_fast.h"
 #include "framework/data/tokenizers/word_cache.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
+#include "framework/unicode/utf8_fast.h"
 
 namespace tessera::data::hugging_face {
 namespace {
@@ -79,7 +79,7 @@ class EngineEncoder final : public Tokenizer::Encoder {
   }
 
   static void check(std::string_view words) {
-    if (const auto bad = first_not_utf8(words); bad != std::string_view::npos)
+    if (const auto bad = unicode::first_not_utf8(words); bad != std::string_view::npos)
       throw ConfigError(text("a text of ", words.size(), " bytes is not UTF-8 at byte ", bad,
                              "; HuggingFaceTokenizer takes UTF-8 only"));
   }
@@ -92,9 +92,9 @@ class EngineEncoder final : public Tokenizer::Encoder {
       if (part.id)
         ids.push_back(*part.id);
       else
-        encode_between(
-            {words.substr(part.begin, part.end - part.begin), part.begin == 0 ? character_at(words, 0).length : 0},
-            ids);
+        encode_between({words.substr(part.begin, part.end - part.begin),
+                        part.begin == 0 ? unicode::character_at(words, 0).length : 0},
+                       ids);
     });
   }
 
@@ -322,7 +322,7 @@ std::unique_ptr<Tokenizer::Decoder> Engine::decoder() const { return std::make_u
 
 std::string Engine::piece(std::int32_t id) const {
   auto words = token(id);
-  if (!words) return std::string(replacement_character);
+  if (!words) return std::string(unicode::replacement_character);
   std::string made;
   guarded(file_, words->size(), [&] { made = DecodeChain(decoders_, false).piece(*std::move(words)); });
   return made;

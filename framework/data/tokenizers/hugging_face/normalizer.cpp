@@ -7,11 +7,11 @@
 #include "framework/data/tokenizers/bpe.h"
 #include "framework/data/tokenizers/charsmap.h"
 #include "framework/data/tokenizers/hugging_face/growth.h"
-#include "framework/data/tokenizers/hugging_face/regex.h"
-#include "framework/data/tokenizers/hugging_face/utf8_fast.h"
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/unicode_normal.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/regex.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/unicode_normal.h"
+#include "framework/unicode/utf8.h"
+#include "framework/unicode/utf8_fast.h"
 
 namespace tessera::data::hugging_face {
 namespace {
@@ -31,7 +31,7 @@ void change_characters(Normalized& words, const Change& change) {
   out.reserve(words.text.size());
   std::size_t from_start = 0;
   for (std::size_t at = 0; at < words.text.size();) {
-    const auto [code, length] = character_at(words.text, at);
+    const auto [code, length] = unicode::character_at(words.text, at);
     change(code, std::string_view(words.text).substr(at, length), out);
     if (at < words.from_start) from_start = out.size();
     at += length;
@@ -47,7 +47,7 @@ void change_text(Normalized& words, const Change& change) {
   if (words.from_start > 0) {
     const auto begin = change(words.text.substr(0, words.from_start));
     const bool apart = out.compare(0, begin.size(), begin) == 0;  // else it was joined with what follows
-    words.from_start = apart ? begin.size() : out.empty() ? 0 : character_at(out, 0).length;
+    words.from_start = apart ? begin.size() : out.empty() ? 0 : unicode::character_at(out, 0).length;
   }
   words.text = std::move(out);
   check_length(words.text, words.most);
@@ -119,12 +119,13 @@ class StripNormalizer final : public Normalizer {
   void apply(Normalized& words) const override {
     auto& text = words.text;
     const auto& spaces = unicode::property(Property::white_space);
-    const auto is_space = [&](std::size_t at) { return spaces.has(character_at(text, at).code); };
+    const auto is_space = [&](std::size_t at) { return spaces.has(unicode::character_at(text, at).code); };
     if (right_)
-      while (!text.empty() && is_space(before(text, text.size()))) text.resize(before(text, text.size()));
+      while (!text.empty() && is_space(unicode::before(text, text.size())))
+        text.resize(unicode::before(text, text.size()));
     std::size_t begin = 0;
     if (left_)
-      while (begin < text.size() && is_space(begin)) begin += character_at(text, begin).length;
+      while (begin < text.size() && is_space(begin)) begin += unicode::character_at(text, begin).length;
     words.from_start -= std::min(begin, words.from_start);
     text.erase(0, begin);
     words.from_start = std::min(words.from_start, text.size());
@@ -166,16 +167,16 @@ class ReplaceText final : public Normalizer {
 
 class ReplaceRegex final : public Normalizer {
  public:
-  ReplaceRegex(Regex regex, std::string to) : regex_(std::move(regex)), to_(std::move(to)) {}
+  ReplaceRegex(unicode::Regex regex, std::string to) : regex_(std::move(regex)), to_(std::move(to)) {}
   void apply(Normalized& words) const override {
     Replaced out(words);
-    Regex::Finder finder(regex_, words.text);
+    unicode::Regex::Finder finder(regex_, words.text);
     while (const auto found = finder.next()) out.replace(found->begin, found->end, to_);
     out.finish();
   }
 
  private:
-  Regex regex_;
+  unicode::Regex regex_;
   std::string to_;
 };
 
@@ -307,7 +308,8 @@ class NormalizerMaker {
     if (literal && !literal->text().empty())
       put<ReplaceText>(std::string(literal->text()), std::move(content));
     else
-      put<ReplaceRegex>(literal ? Regex::literal("") : Regex(pattern.at("Regex").text()), std::move(content));
+      put<ReplaceRegex>(literal ? unicode::Regex::literal("") : unicode::Regex(pattern.at("Regex").text()),
+                        std::move(content));
   }
 
   Normalizers& made_;

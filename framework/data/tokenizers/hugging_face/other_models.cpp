@@ -5,7 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/hugging_face/token_model.h"
-#include "framework/data/tokenizers/hugging_face/utf8_fast.h"
+#include "framework/unicode/utf8_fast.h"
 
 namespace tessera::data::hugging_face {
 namespace {
@@ -103,7 +103,7 @@ class Unigram final : public TokenModel {
     std::vector<Node> ends(piece.size() + 1);
     for (std::size_t at = 0; at < piece.size();) {
       const auto so_far = ends[at].score;
-      const auto length = character_at(piece, at).length;
+      const auto length = unicode::character_at(piece, at).length;
       bool single = false;
       const auto offer = [&](std::size_t size, double score, std::int32_t id) {
         auto& node = ends[at + size];
@@ -161,7 +161,7 @@ class WordPieceModel final : public TokenModel {
       auto end = std::min(piece.size(), begin + longest_);
       while (end < piece.size() && (static_cast<unsigned char>(piece[end]) & 0xC0U) == 0x80) ++end;
       std::optional<std::int32_t> id;
-      for (; end > begin; end = before(piece, end)) {
+      for (; end > begin; end = unicode::before(piece, end)) {
         auto token = piece.substr(begin, end - begin);
         if (begin > 0) token = spelt.assign(parts_.continuing_subword_prefix).append(token);
         if ((id = vocabulary().find(token))) break;

@@ -6,11 +6,11 @@
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/bpe.h"
 #include "framework/data/tokenizers/hugging_face/growth.h"
-#include "framework/data/tokenizers/hugging_face/regex.h"
-#include "framework/data/tokenizers/hugging_face/utf8_fast.h"
-#include "framework/data/unicode/unicode_classes.h"
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/regex.h"
+#include "framework/unicode/unicode_classes.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/utf8.h"
+#include "framework/unicode/utf8_fast.h"
 
 namespace tessera::data::hugging_face {
 namespace {
@@ -97,7 +97,7 @@ template <class Test>
 void split_characters(Piece piece, Behavior behavior, const Visit<Piece>& sink, const Test& test) {
   BehaviorSplitter parts(piece, behavior, false, sink);
   for (std::size_t at = 0; at < piece.text.size();) {
-    const auto [code, length] = character_at(piece.text, at);
+    const auto [code, length] = unicode::character_at(piece.text, at);
     if (test(code)) parts.match(at, at + length);
     at += length;
   }
@@ -128,7 +128,7 @@ class Whitespace final : public PreTokenizer {
       if (before_kind != 0) sink(piece.part(begin, at));
     };
     while (at < piece.text.size()) {
-      const auto [code, length] = character_at(piece.text, at);
+      const auto [code, length] = unicode::character_at(piece.text, at);
       if (const auto now = kind(code); now != before_kind) {
         emit();
         begin = at;
@@ -142,17 +142,17 @@ class Whitespace final : public PreTokenizer {
 
 class SplitByRegex final : public PreTokenizer {
  public:
-  SplitByRegex(Regex regex, Behavior behavior, bool invert)
+  SplitByRegex(unicode::Regex regex, Behavior behavior, bool invert)
       : regex_(std::move(regex)), behavior_(behavior), invert_(invert) {}
   void split(Piece piece, std::string&, const Visit<Piece>& sink) const override {
     BehaviorSplitter parts(piece, behavior_, invert_, sink);
-    Regex::Finder finder(regex_, piece.text);
+    unicode::Regex::Finder finder(regex_, piece.text);
     while (const auto match = finder.next()) parts.match(match->begin, match->end);
     parts.finish();
   }
 
  private:
-  Regex regex_;
+  unicode::Regex regex_;
   Behavior behavior_;
   bool invert_;
 };
@@ -162,15 +162,15 @@ class SplitAsGpt2 final : public PreTokenizer {
  public:
   void split(Piece piece, std::string&, const Visit<Piece>& sink) const override {
     for (std::size_t at = 0; at < piece.text.size();) {
-      const auto size = next_piece(classes(), piece.text, at);
+      const auto size = unicode::next_piece(classes(), piece.text, at);
       sink(piece.part(at, at + size));
       at += size;
     }
   }
 
  private:
-  static const UnicodeClasses& classes() {
-    static const UnicodeClasses all(unicode::Version::v16);
+  static const unicode::UnicodeClasses& classes() {
+    static const unicode::UnicodeClasses all(unicode::Version::v16);
     return all;
   }
 };
@@ -204,7 +204,7 @@ class ByteLevelPreTokenizer final : public PreTokenizer {
   std::array<std::string, 256> characters_ = [] {
     std::array<std::string, 256> all;
     const ByteSpelling spelling;
-    for (std::size_t b = 0; b < 256; ++b) all[b] = to_utf8(spelling.of(static_cast<unsigned char>(b)));
+    for (std::size_t b = 0; b < 256; ++b) all[b] = unicode::to_utf8(spelling.of(static_cast<unsigned char>(b)));
     return all;
   }();
 };
@@ -251,7 +251,7 @@ class FixedLength final : public PreTokenizer {
   void split(Piece piece, std::string&, const Visit<Piece>& sink) const override {
     std::size_t begin = 0, at = 0, count = 0;
     while (at < piece.text.size()) {
-      at += character_at(piece.text, at).length;
+      at += unicode::character_at(piece.text, at).length;
       if (++count % length_ != 0 && at < piece.text.size()) continue;
       sink(piece.part(begin, at));
       begin = at;
@@ -326,8 +326,8 @@ class PreTokenizerMaker {
 
   static char32_t one_character(const JsonValue& value) {
     const auto words = value.text();
-    if (words.empty() || character_at(words, 0).length != words.size()) value.refuse("expected one character");
-    return character_at(words, 0).code;
+    if (words.empty() || unicode::character_at(words, 0).length != words.size()) value.refuse("expected one character");
+    return unicode::character_at(words, 0).code;
   }
 
   void split(const JsonValue& entry) {
@@ -335,14 +335,14 @@ class PreTokenizerMaker {
     const bool invert = entry.boolean_of("invert", false);
     const auto pattern = entry.at("pattern");
     if (const auto literal = pattern.find("String")) {
-      put<SplitByRegex>(Regex::literal(literal->text()), behavior, invert);
+      put<SplitByRegex>(unicode::Regex::literal(literal->text()), behavior, invert);
       return;
     }
     const auto expression = pattern.at("Regex").text();
     if (expression == gpt2_pattern && (behavior == Behavior::isolated || (behavior == Behavior::removed && invert)))
       put<SplitAsGpt2>();
     else
-      put<SplitByRegex>(Regex(expression), behavior, invert);
+      put<SplitByRegex>(unicode::Regex(expression), behavior, invert);
   }
 
   void metaspace(const JsonValue& entry) {

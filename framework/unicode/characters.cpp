@@ -1,14 +1,14 @@
-#include "framework/data/tokenizers/hugging_face/characters.h"
+#include "framework/unicode/characters.h"
 
 #include <string>
 #include <utility>
 
-#include "framework/data/unicode/unicode_code_points.h"
+#include "framework/unicode/unicode_code_points.h"
 
-namespace tessera::data::hugging_face {
+namespace tessera::unicode {
 namespace {
 
-CodeSet set_of(unicode::Property which) {
+CodeSet codes_with(unicode::Property which) {
   const auto& set = unicode::property(which);
   std::vector<CodeSet::Range> ranges;
   for (char32_t code = 0; code <= CodeSet::last_code; ++code) {
@@ -39,7 +39,7 @@ const std::vector<CategoryRange>& category_ranges() {
   return all;
 }
 
-CodeSet set_of(unicode::CategorySet wanted) {
+CodeSet codes_with(unicode::CategorySet wanted) {
   std::vector<CodeSet::Range> ranges;
   for (const auto& one : category_ranges())
     if ((one.category & wanted) != 0) ranges.push_back(one.range);
@@ -47,7 +47,7 @@ CodeSet set_of(unicode::CategorySet wanted) {
 }
 
 const CodeSet& han() {
-  static const CodeSet set = set_of(unicode::Property::han);
+  static const CodeSet set = codes_with(unicode::Property::han);
   return set;
 }
 
@@ -77,17 +77,17 @@ std::optional<CodeSet> named_characters(std::string_view name) {
   plain[0] = static_cast<char>(plain[0] >= 'a' && plain[0] <= 'z' ? plain[0] - 32 : plain[0]);
   if (plain[0] == 'C' && plain != "Cc" && plain != "Cf" && plain != "Co") return std::nullopt;
   const auto wanted = unicode::category_set(plain);
-  return wanted ? std::optional(set_of(*wanted)) : std::nullopt;
+  return wanted ? std::optional(codes_with(*wanted)) : std::nullopt;
 }
 
 const CodeSet& white_space() {
-  static const CodeSet set = set_of(unicode::Property::white_space);
+  static const CodeSet set = codes_with(unicode::Property::white_space);
   return set;
 }
 
 const CodeSet& word_characters() {
-  static const CodeSet set = set_of(unicode::Property::oniguruma_word);
+  static const CodeSet set = codes_with(unicode::Property::oniguruma_word);
   return set;
 }
 
-}  // namespace tessera::data::hugging_face
+}  // namespace tessera::unicode

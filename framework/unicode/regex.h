@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "framework/base/range.h"
-#include "framework/data/tokenizers/hugging_face/code_set.h"
+#include "framework/unicode/code_set.h"
 
-namespace tessera::data::hugging_face {
+namespace tessera::unicode {
 
 /// A regular expression in Oniguruma's syntax, as `tokenizers` uses it to split text. Supported are literals, `.`, `^`,
 /// `$`, `\A`, `\z`, alternation, groups (plain, `(?:...)`, `(?i:...)`, atomic `(?>...)`, named), lookahead `(?=...)`
@@ -98,4 +98,4 @@ class Regex {
   std::optional<CodeBits> first_;  // characters that a match can begin with; nothing if a match may be empty
 };
 
-}  // namespace tessera::data::hugging_face
+}  // namespace tessera::unicode

@@ -1,6 +1,6 @@
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/utf8.h"
 
-namespace tessera::data {
+namespace tessera::unicode {
 namespace {
 
 struct Lead {
@@ -83,4 +83,4 @@ std::string take_complete(std::string& held) {
   return out;
 }
 
-}  // namespace tessera::data
+}  // namespace tessera::unicode

@@ -1,8 +1,8 @@
-#include "framework/data/tokenizers/hugging_face/code_set.h"
+#include "framework/unicode/code_set.h"
 
 #include <algorithm>
 
-namespace tessera::data::hugging_face {
+namespace tessera::unicode {
 
 CodeSet::CodeSet(std::vector<Range> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
@@ -59,4 +59,4 @@ CodeBits::CodeBits(const CodeSet& set) : words_((CodeSet::last_code >> 6U) + 1) 
   }
 }
 
-}  // namespace tessera::data::hugging_face
+}  // namespace tessera::unicode

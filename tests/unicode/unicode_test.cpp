@@ -4,11 +4,11 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/unicode_normal.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/unicode_normal.h"
+#include "framework/unicode/utf8.h"
 
-namespace tessera::data::unicode {
+namespace tessera::unicode {
 namespace {
 
 constexpr char32_t block = 0x8000;
@@ -43,7 +43,7 @@ void expect_set(const std::string& name, Property which) {
 }
 
 void expect_map(const std::string& name, const std::function<std::string(const std::string&)>& map) {
-  expect_recorded(name, [&](char32_t code, std::string& bytes) { bytes += map(to_utf8(code)) + '\xFF'; });
+  expect_recorded(name, [&](char32_t code, std::string& bytes) { bytes += map(unicode::to_utf8(code)) + '\xFF'; });
 }
 
 void expect_categories(const std::string& name, Version version) {
@@ -150,4 +150,4 @@ TEST(Unicode, NamesOfCategories) {
 }
 
 }  // namespace
-}  // namespace tessera::data::unicode
+}  // namespace tessera::unicode

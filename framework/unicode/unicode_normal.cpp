@@ -1,13 +1,13 @@
-#include "framework/data/unicode/unicode_normal.h"
+#include "framework/unicode/unicode_normal.h"
 
 #include <algorithm>
 #include <unordered_map>
 #include <vector>
 
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/unicode_tables.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/unicode_tables.h"
 
-namespace tessera::data::unicode {
+namespace tessera::unicode {
 namespace {
 
 // Hangul syllables are computed: Unicode standard, section 3.12.
@@ -344,4 +344,4 @@ std::string python_without_accents(std::string_view text) {
   return kept;
 }
 
-}  // namespace tessera::data::unicode
+}  // namespace tessera::unicode

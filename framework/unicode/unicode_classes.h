@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/data/unicode/unicode_code_points.h"
+#include "framework/unicode/unicode_code_points.h"
 
-namespace tessera::data {
+namespace tessera::unicode {
 
 /// The character classes of GPT-2's pre-tokenizer: \p{L}, \p{N}, \s and all others.
 enum class UnicodeClass : std::uint8_t { other, letter, number, space };
@@ -52,15 +52,15 @@ inline std::size_t next_piece(const UnicodeClasses& classes, std::string_view te
   // Most pieces: letters of ASCII, with a blank before them or without.
   const std::size_t first = at + (text[at] == ' ' ? 1 : 0);
   auto end = first;
-  std::size_t letters = 8;
-  while (letters == 8 && end + 8 <= text.size()) {
+  std::size_t ascii_letters = 8;
+  while (ascii_letters == 8 && end + 8 <= text.size()) {
     std::uint64_t bytes;
     std::memcpy(&bytes, text.data() + end, 8);
-    letters = detail::leading_ascii_letters(bytes);
-    end += letters;
+    ascii_letters = detail::leading_ascii_letters(bytes);
+    end += ascii_letters;
   }
-  if (letters < 8 && end > first && static_cast<unsigned char>(text[end]) < 0x80) return end - at;
+  if (ascii_letters < 8 && end > first && static_cast<unsigned char>(text[end]) < 0x80) return end - at;
   return detail::next_piece_of_any_kind(classes, text, at);
 }
 
-}  // namespace tessera::data
+}  // namespace tessera::unicode

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::data::hugging_face {
+namespace tessera::unicode {
 
 /// A set of code points as sorted, disjoint ranges, both ends included.
 class CodeSet {
@@ -38,4 +38,4 @@ class CodeBits {
   std::vector<std::uint64_t> words_;
 };
 
-}  // namespace tessera::data::hugging_face
+}  // namespace tessera::unicode

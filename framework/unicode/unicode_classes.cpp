@@ -1,9 +1,9 @@
-#include "framework/data/unicode/unicode_classes.h"
+#include "framework/unicode/unicode_classes.h"
 
-#include "framework/data/unicode/unicode_code_points.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/unicode_code_points.h"
+#include "framework/unicode/utf8.h"
 
-namespace tessera::data {
+namespace tessera::unicode {
 namespace {
 
 struct Character {
@@ -80,4 +80,4 @@ std::size_t detail::next_piece_of_any_kind(const UnicodeClasses& classes, std::s
   return end_of_run(classes, text, begin + first.length, first.kind) - at;
 }
 
-}  // namespace tessera::data
+}  // namespace tessera::unicode

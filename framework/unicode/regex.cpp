@@ -1,13 +1,13 @@
-#include "framework/data/tokenizers/hugging_face/regex.h"
+#include "framework/unicode/regex.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/data/tokenizers/hugging_face/regex_syntax.h"
-#include "framework/data/tokenizers/hugging_face/utf8_fast.h"
+#include "framework/unicode/regex_syntax.h"
+#include "framework/unicode/utf8_fast.h"
 
-namespace tessera::data::hugging_face {
+namespace tessera::unicode {
 namespace {
 
 constexpr std::size_t most_steps = 20000;
@@ -428,4 +428,4 @@ bool Regex::Finder::run(std::uint32_t program, std::size_t at, std::size_t& end)
   }
 }
 
-}  // namespace tessera::data::hugging_face
+}  // namespace tessera::unicode

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-namespace tessera::data::unicode::tables {
+namespace tessera::unicode::tables {
 
 // clang-format off
 inline constexpr std::string_view category_18 =
@@ -457,4 +457,4 @@ inline constexpr std::string_view not_decomposed_9 =
   "_3MByndD0bB3gXFBqBBJ9rEBzh2BBj0CK";
 // clang-format on
 
-}  // namespace tessera::data::unicode::tables
+}  // namespace tessera::unicode::tables

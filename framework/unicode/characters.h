@@ -3,9 +3,9 @@
 #include <optional>
 #include <string_view>
 
-#include "framework/data/tokenizers/hugging_face/code_set.h"
+#include "framework/unicode/code_set.h"
 
-namespace tessera::data::hugging_face {
+namespace tessera::unicode {
 
 /// The class `\p{name}` of Oniguruma, Unicode 16: a general category ("Lu", "L") or Han; case, blanks, `_` and `-` in
 /// the name are ignored. Nothing for an unknown name. U+D800 to U+DFFF are in no class.
@@ -15,4 +15,4 @@ const CodeSet& white_space();
 /// `\w` of Oniguruma.
 const CodeSet& word_characters();
 
-}  // namespace tessera::data::hugging_face
+}  // namespace tessera::unicode

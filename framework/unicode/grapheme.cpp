@@ -1,12 +1,12 @@
-#include "framework/data/unicode/grapheme.h"
+#include "framework/unicode/grapheme.h"
 
 #include <cstdint>
 #include <vector>
 
-#include "framework/data/unicode/grapheme_tables.h"
-#include "framework/data/unicode/unicode_code_points.h"
+#include "framework/unicode/grapheme_tables.h"
+#include "framework/unicode/unicode_code_points.h"
 
-namespace tessera::data::unicode {
+namespace tessera::unicode {
 namespace {
 
 // Up to `consonant` in the order of the generated table. `linker` and `incb_extend` are Extend too, and link Indic
@@ -127,4 +127,4 @@ std::size_t end_of_grapheme(std::u32string_view codes, std::size_t at) {
   return at;
 }
 
-}  // namespace tessera::data::unicode
+}  // namespace tessera::unicode

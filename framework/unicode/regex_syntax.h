@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/data/tokenizers/hugging_face/code_set.h"
+#include "framework/unicode/code_set.h"
 
-namespace tessera::data::hugging_face {
+namespace tessera::unicode {
 
 /// A parsed regular expression, which regex.cpp compiles.
 struct RegexNode {
@@ -39,4 +39,4 @@ struct RegexNode {
 /// Parses `pattern`. Throws ConfigError as the constructor of Regex does.
 RegexNode parse_regex(std::string_view pattern);
 
-}  // namespace tessera::data::hugging_face
+}  // namespace tessera::unicode

@@ -1,4 +1,4 @@
-#include "framework/data/tokenizers/hugging_face/regex_syntax.h"
+#include "framework/unicode/regex_syntax.h"
 
 #include <algorithm>
 #include <array>
@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/data/tokenizers/hugging_face/characters.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/characters.h"
+#include "framework/unicode/utf8.h"
 
-namespace tessera::data::hugging_face {
+namespace tessera::unicode {
 namespace {
 
 using Kind = RegexNode::Kind;
@@ -370,4 +370,4 @@ class Parser {
 
 RegexNode parse_regex(std::string_view pattern) { return Parser(pattern).parse(); }
 
-}  // namespace tessera::data::hugging_face
+}  // namespace tessera::unicode

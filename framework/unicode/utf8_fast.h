@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace tessera::data::hugging_face {
+namespace tessera::unicode {
 
 /// A character of a text that is known to be valid UTF-8.
 struct Utf8Character {
@@ -28,4 +28,4 @@ inline std::size_t before(std::string_view text, std::size_t at) {
   return at;
 }
 
-}  // namespace tessera::data::hugging_face
+}  // namespace tessera::unicode

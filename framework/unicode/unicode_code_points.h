@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::data::unicode {
+namespace tessera::unicode {
 
 inline constexpr char32_t end_of_code_points = 0x110000;
 
@@ -146,4 +146,4 @@ class TableReader {
 /// The set that a table of (left out, length) describes.
 CodePointSet set_of(std::string_view table);
 
-}  // namespace tessera::data::unicode
+}  // namespace tessera::unicode

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-namespace tessera::data::unicode::tables {
+namespace tessera::unicode::tables {
 
 // clang-format off
 inline constexpr std::string_view grapheme_classes =
@@ -33,4 +33,4 @@ inline constexpr std::string_view grapheme_classes =
   "4BIKKGKoBIKeCKMEKCOKJnBKMvBKBKKB5FK4CIKOyEKgI-fKiggYgBBAgDDAgEBAwHDAwwDB";
 // clang-format on
 
-}  // namespace tessera::data::unicode::tables
+}  // namespace tessera::unicode::tables

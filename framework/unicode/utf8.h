@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::data {
+namespace tessera::unicode {
 
 /// The replacement character U+FFFD, in UTF-8.
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
@@ -35,4 +35,4 @@ std::string with_replacements(std::string_view bytes);
 /// incomplete character remains in `held`.
 std::string take_complete(std::string& held);
 
-}  // namespace tessera::data
+}  // namespace tessera::unicode

@@ -1,9 +1,9 @@
-#include "framework/data/unicode/unicode_code_points.h"
+#include "framework/unicode/unicode_code_points.h"
 
-#include "framework/data/unicode/unicode_tables.h"
-#include "framework/data/unicode/utf8.h"
+#include "framework/unicode/unicode_tables.h"
+#include "framework/unicode/utf8.h"
 
-namespace tessera::data::unicode {
+namespace tessera::unicode {
 namespace {
 
 std::uint32_t digit(char c) {
@@ -150,4 +150,4 @@ std::string from_code_points(std::u32string_view codes) {
   return text;
 }
 
-}  // namespace tessera::data::unicode
+}  // namespace tessera::unicode

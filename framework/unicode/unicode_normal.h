@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::data::unicode {
+namespace tessera::unicode {
 
 /// The four normalisation forms of Unicode (UAX #15).
 enum class Form : std::uint8_t { nfc, nfd, nfkc, nfkd };
@@ -30,4 +30,4 @@ std::string without_accents(std::string_view text);
 /// `text` in NFD of Python 3.11 without the characters of category Mn: Megatron-LM's strip_accents of BERT.
 std::string python_without_accents(std::string_view text);
 
-}  // namespace tessera::data::unicode
+}  // namespace tessera::unicode

@@ -1,0 +1,197 @@
+"""Every block of README.md and docs/ that a reader can type or copy does what its page says."""
+
+import functools
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import harness
+from harness import program
+
+SOURCE = pathlib.Path(os.environ["TESSERA_SOURCE"])
+PAGES = [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# Blocks that are not run here, and why. A page without a number: all of its blocks of that language.
+ELSEWHERE = {
+    ("README.md", "sh"): "the scripts that run this test",
+    ("adding_things.md", "sh"): "the scripts that run this test",
+    ("adding_things.md", "cpp"): "declarations of the program itself",
+    ("checkpoints.md", "json"): "an excerpt of a manifest",
+    ("converting.md", "bash"): "convert_test.py converts these scripts",
+    ("converting.md", "yaml"): "convert_test.py compares these recipes",
+    ("extending.md", "cpp"): "extending_test.py", ("extending.md", "cmake"): "extending_test.py",
+    ("extending.md", "sh"): "extending_test.py", ("extending.md", "yaml"): "extending_test.py",
+    ("tutorial_tensor_parallel.md", "cpp"): "tutorial_test.py", ("tutorial_tensor_parallel.md", "cmake"): "tutorial_test.py",
+    ("tutorial_tensor_parallel.md", "sh"): "tutorial_test.py",
+}
+
+# What stands for the program: training is short and logs every step. The file `iterations` has the steps of the next calls, a line each.
+TESSERA = """#!/bin/bash
+words=("$@")
+if [[ $1 == train ]]; then
+  steps=4
+  if [[ -s iterations ]]; then read -r steps <iterations; sed -i 1d iterations; fi
+  for pair in training_iters=$steps eval_iters=1 eval_interval=2 save_interval=1000 log_interval=1; do words+=(--set "training_config.$pair"); done
+  words+=(--set optimizer_config.override_opt_param_scheduler=true)
+fi
+exec "$TESSERA_PROGRAM" "${words[@]}"
+"""
+
+# What stands for `sleep 20` before a process is killed: it waits until the run has logged a step more.
+SLEEP = """#!/bin/bash
+lines() { cat wider/metrics.jsonl 2>/dev/null | wc -l; }
+before=$(lines)
+for ((i = 0; i < 1200; ++i)); do
+  if (($(lines) > before)); then exit 0; fi
+  /bin/sleep 0.05
+done
+echo "no step was logged within a minute"
+exit 1
+"""
+
+
+def blocks(page, *languages):
+    return [(language, words) for language, _, words in BLOCK.findall(page.read_text()) if language in languages]
+
+
+class Pages(harness.InOwnFolder):
+    def setUp(self):
+        super().setUp()
+        for name, words in (("tessera", TESSERA), ("sleep", SLEEP)):
+            self.write(f"bin/{name}", words).chmod(0o755)
+        shutil.copytree(SOURCE / "configs", self.folder / "configs")
+
+    def shell(self, words, code=0):
+        """Run a block as a reader would type it, line by line."""
+        done = subprocess.run(["bash", "-ec", words], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=200, env={**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout[-3000:]}")
+        return done.stdout
+
+    def make_quickstart(self):
+        """What launch/quickstart.sh leaves, of a small text and a few steps."""
+        data = self.folder / "quickstart" / "data"
+        data.mkdir(parents=True)
+        verses = [f"Ge{n}:{n} In the beginning the earth was without form, and day {n} was the first of {n * 7} days." for n in range(1, 800)]
+        (data / "train.txt").write_text("\n".join(verses))
+        (data / "held_out.txt").write_text("\n".join(verses[-60:]))
+        self.shell("""cd quickstart/data
+tessera data train-bpe --input train.txt --vocab-size 300 --output-dir bpe
+for name in train held_out; do
+  tessera data preprocess --input $name.txt --append-eod --output-prefix $name --vocab-file bpe/vocab.json --merge-file bpe/merges.txt
+done""")
+        self.shell("tessera train configs/quickstart.yaml")
+
+    def test_the_first_hour(self):
+        self.make_quickstart()
+        shutil.copy(self.folder / "quickstart/data/train.txt", self.folder / "my.txt")
+        seen = 0
+        for language, words in blocks(SOURCE / "docs" / "first_hour.md", "sh", "yaml"):
+            if language == "yaml":
+                name = re.match(r"# (\S+\.yaml)\n", words).group(1)
+                self.write(name, words)
+                if name == "mine.yaml":
+                    self.assertIn("train_data_path is left out", self.shell(f"tessera check {name}"))
+                continue
+            if "launch/quickstart.sh" in words:
+                continue  # a part of .ci/run
+            if "kill -9" in words:
+                self.write("iterations", "100000\n8\n")
+            self.shell(words, code=2 if "lerning_rate" in words else 0)
+            seen += 1
+        self.assertEqual(self.losses("wider")[-1], self.metrics("wider")[7]["loss"])
+        self.assertGreaterEqual(seen, 7)
+
+    def test_recipes_and_parts_of_recipes(self):
+        self.make_quickstart()
+        os.symlink("quickstart/data", self.folder / "data")
+        self.write("common.yaml", "base: quickstart.yaml\n")
+        # What the part of a recipe needs around it.
+        around = {"parallelism.md": [["--ranks", "4"], ["--set", "model_config.num_layers=62", "--ranks", "4", "--set", "dataset_config.batch_size=1"]]}
+        seen = 0
+        for page in PAGES:
+            if (page.name, "yaml") in ELSEWHERE or page.name == "first_hour.md":
+                continue
+            for at, (_, words) in enumerate(blocks(page, "yaml")):
+                whole = re.match(r"# \S+\.yaml|base:", words)
+                self.write("part.yaml", words if whole else "base: quickstart.yaml\n" + words)
+                with self.subTest(page=page.name, block=at):
+                    self.shell(" ".join(["tessera check part.yaml", *(around[page.name][at] if page.name in around else [])]))
+                seen += 1
+        self.assertGreaterEqual(seen, 6)
+
+    def test_commands_that_use_the_quickstart(self):
+        self.make_quickstart()
+        for words in [words for _, words in blocks(SOURCE / "docs" / "experts.md", "sh")]:
+            self.shell(words)
+        (example,) = blocks(SOURCE / "docs" / "metrics.md", "json")
+        lines = [json.loads(line) for line in (self.folder / "quickstart/run/metrics.jsonl").read_text().splitlines()]
+        self.assertEqual(sorted(json.loads(example[1])), sorted(next(line for line in lines if "validation_loss" in line)))
+        os.symlink("quickstart/run", self.folder / "output")
+        (reader,) = blocks(SOURCE / "docs" / "metrics.md", "python")
+        self.assertEqual(self.command("python3", "-c", reader[1] + "\nprint(len(losses))"), "4\n")
+
+    def test_conversations(self):
+        (block,) = blocks(SOURCE / "docs" / "data.md", "sh")
+        self.assertIn("assistant: 6", self.shell(block[1]))
+        self.assertEqual(len(self.losses()), 4)
+
+    def test_every_block_is_run_somewhere(self):
+        here = {("first_hour.md", "sh"), ("first_hour.md", "yaml"), ("experts.md", "sh"), ("metrics.md", "json"), ("metrics.md", "python"),
+                ("data.md", "sh")}
+        for page in PAGES:
+            for language in {language for language, _ in blocks(page, "sh", "bash", "json", "python", "cpp", "cmake")}:
+                self.assertTrue((page.name, language) in here or (page.name, language) in ELSEWHERE,
+                                f"docs/{page.name}: blocks of {language} are run by no test; run them here")
+
+
+@functools.cache
+def help_of(*command):
+    done = subprocess.run([*command, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.stdout if done.returncode == 0 else None
+
+
+class Commands(harness.InOwnFolder):
+    """Options of the commands that pages show, also of commands that no test can run, exist."""
+
+    def unknown(self, words):
+        """Options of a line 'tessera ...' or 'tsrun ...' that the help of its command does not name."""
+        tsrun = pathlib.Path(program()).with_name("tsrun")
+        command, missing = [], []
+        for word in words:
+            if word in ("tessera", "tsrun") and (not command or command == [str(tsrun)]):
+                command = [program() if word == "tessera" else str(tsrun)]
+            elif word == "--":
+                break  # flags of another program follow
+            elif not command:
+                continue
+            elif re.fullmatch(r"--[a-z][a-z0-9_-]*(=.*)?", word):
+                option = word.split("=")[0]
+                if not re.search(rf"(?<![\w-]){option}(?![\w-])", help_of(*command)):
+                    missing.append(f"{pathlib.Path(command[0]).name} {' '.join(command[1:])}: {option}")
+            elif len(command) < 3 and re.fullmatch(r"[a-z][a-z-]+", word) and command[0] == program():
+                if re.search(rf"^ +{word} ", help_of(*command), re.MULTILINE):
+                    command.append(word)
+        return missing
+
+    def test_options_of_shown_commands_exist(self):
+        seen, missing = 0, []
+        for page in PAGES:
+            if page.name == "flags.md":
+                continue  # generated; `tessera options --adam-beta2` there has a flag as its pattern
+            text = page.read_text()
+            lines = re.findall(r"`([^`\n]*\b(?:tessera|tsrun) [^`\n]*)`", text) + re.findall(r"^(?:    |)(?:\w\$ )?((?:tessera|tsrun) [^\n]*)", text, re.MULTILINE)
+            for line in lines:
+                for part in re.split(r"[|;#]|&&", line.replace("\\", " ")):
+                    missing += [f"{page.name}: {words}" for words in self.unknown(part.replace("[", " ").replace("]", " ").split())]
+                seen += 1
+        self.assertEqual(missing, [])
+        self.assertGreater(seen, 100)
+
+
+if __name__ == "__main__":
+    harness.main()
