@@ -118,7 +118,8 @@ struct JsonStyle {
   std::optional<std::string> indent = {};  ///< indentation of one level; none: all on one line
   std::string between_items = ", ", behind_key = ": ";
 };
-/// Python's json.dumps. Throws ConfigError for a value that JSON does not have, and for a text of more than `most` bytes.
+/// Python's json.dumps. Throws ConfigError for a value that JSON does not have, and for a text of more than `most`
+/// bytes.
 std::string to_json(const TemplateValue& value, const JsonStyle& style, std::int64_t most);
 /// Python's repr() of a float.
 std::string float_text(double value);
