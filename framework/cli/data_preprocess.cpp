@@ -80,6 +80,10 @@ struct Preprocess {
                           const PreprocessMeter& meter) const {
     const auto result = data::write_instructions(made_of, instructions.with(request), progress);
     for (const auto& one : result.reasons) std::cout << "left out: " << one << "\n";
+    if (result.without_label > 0)
+      std::cout << "warning: " << result.without_label << " of " << result.samples
+                << " samples have no label, because prompts fill --seq-length or answers are empty; nothing is learned "
+                   "from them\n";
     std::cout << request.output_prefix << "_packed_{input_ids,attention_mask,labels}_document: " << result.samples
               << " samples, " << result.tokens << " tokens of int32 from " << result.rows
               << " rows; left out: " << result.left_out << " without an answer or with wrong roles, "

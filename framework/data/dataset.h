@@ -40,6 +40,7 @@ struct DataParts {
   const Tokenizer* tokenizer = nullptr;  ///< must outlive data that is text (type sft); null: there is none
   bool may_write_caches = true;          ///< false: no file is written, not even an index cache
   TellLine tell = {};                    ///< receives messages about long waiting and unusable caches
+  TellLine warn = {};                    ///< receives warnings about what the run will not learn from the data
 };
 
 /// A sampler that repeats `order` from its beginning after every `epoch` samples.

@@ -17,9 +17,14 @@ namespace {
 const log::Logger logger("data");
 
 /// Only the first rank reports progress: the other ranks wait for the same files.
-data::TellLine tell_of(const parallel::ProcessGroups& processes) {
+data::TellLine teller(const parallel::ProcessGroups& processes, log::LogLevel level) {
   if (processes.world.rank() > 0) return {};
-  return [](const std::string& line) { logger.info("data: " + line); };
+  return [level](const std::string& line) { logger.write(level, "data: " + line); };
+}
+
+training::RunData open_data_of_rank(const Recipe& recipe, const parallel::ProcessGroups& processes) {
+  return open_data(recipe, processes.replicas(), teller(processes, log::LogLevel::info),
+                   teller(processes, log::LogLevel::warning));
 }
 
 void must_train(const data::DataSplits& data) {
@@ -132,13 +137,15 @@ training::RunData without_tokens(const Recipe& recipe, std::int64_t replicas, co
 
 }  // namespace
 
-training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const data::TellLine& tell) {
+training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const data::TellLine& tell,
+                            const data::TellLine& warn) {
   auto data = without_data(recipe, replicas);
   const auto make = [&](std::int64_t steps, bool train, bool others) {
     auto parts = data_parts(recipe, data.tokenizer.get(), steps, static_cast<int>(replicas));
     if (!train) parts.asked.train = 0;
     if (!others) parts.asked.valid = parts.asked.test = 0;
     parts.tell = tell;
+    parts.warn = warn;
     return recipe.dataset.make(std::move(parts));
   };
   data.iterations = recipe.iterations(replicas);
@@ -180,7 +187,7 @@ training::RunData open_data(const Recipe& recipe, const parallel::ProcessGroups&
   const bool needed = needs_tokens(plan, processes.place.pipeline);
   training::RunData data;
   comm::together(processes.world, who, [&] {
-    if (needed) data = open_data(recipe, replicas, tell_of(processes));
+    if (needed) data = open_data_of_rank(recipe, processes);
   });
   bool all_need = true;
   for (std::int64_t stage = 0; stage < plan.stages(); ++stage) all_need = all_need && needs_tokens(plan, stage);
@@ -190,8 +197,7 @@ training::RunData open_data(const Recipe& recipe, const parallel::ProcessGroups&
   const auto facts = DataFacts::read(all.front());
   comm::together(processes.world, who, [&] {
     if (needed) return;
-    data = facts.one_document_each ? without_tokens(recipe, replicas, facts)
-                                   : open_data(recipe, replicas, tell_of(processes));
+    data = facts.one_document_each ? without_tokens(recipe, replicas, facts) : open_data_of_rank(recipe, processes);
   });
   return data;
 }

@@ -8,9 +8,11 @@
 namespace tessera::recipe {
 
 /// Opens the data of one of `replicas` data-parallel ranks, without communication. `tell` receives lines for the user,
-/// about index files that are built, waited for or unusable; empty: no lines. Throws ConfigError for files that are
-/// missing or damaged, a vocabulary that is too small for the tokenizer, and too little data.
-training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const data::TellLine& tell = {});
+/// about index files that are built, waited for or unusable, `warn` warnings about what the run will not learn from the
+/// data; empty: no lines. Throws ConfigError for files that are missing or damaged, a vocabulary that is too small for
+/// the tokenizer, and too little data.
+training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const data::TellLine& tell = {},
+                            const data::TellLine& warn = {});
 
 /// Whether pipeline stage `stage` has the embedding or the loss, and so needs tokens or labels.
 bool needs_tokens(const parallel::LayerPlan& plan, std::int64_t stage);

@@ -1,13 +1,15 @@
 #include "framework/training/rejected_results.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <map>
-#include <regex>
+#include <optional>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 #include "framework/base/error.h"
 #include "framework/base/system_call.h"
@@ -32,6 +34,65 @@ std::string upper(std::string word) {
   return word.substr(word.rfind('.') + 1);  // of "RerunValidationStatus.INITIAL_RUN"
 }
 
+/// What the rule reads of a line.
+struct RejectedLine {
+  std::string job, rank, status;
+  std::int64_t iteration = 0;
+};
+
+/// Removes `key` and the characters behind it that are `allowed`, at most `most`, from the beginning of `rest`, and
+/// returns these characters. Empty: `rest` does not begin so.
+template <class Allowed>
+std::string_view take(std::string_view& rest, std::string_view key, std::size_t most, const Allowed& allowed) {
+  if (rest.substr(0, key.size()) != key) return {};
+  std::size_t end = key.size();
+  while (end < rest.size() && end - key.size() < most && allowed(static_cast<unsigned char>(rest[end]))) ++end;
+  const auto word = rest.substr(key.size(), end - key.size());
+  rest.remove_prefix(end);
+  return word;
+}
+
+/// Where the last `key` in `line` begins that at least one character follows before `end`.
+std::size_t last_field(std::string_view line, std::string_view key, std::size_t end) {
+  return end < key.size() + 1 ? std::string_view::npos : line.rfind(key, end - key.size() - 1);
+}
+
+/// " rank=0 iteration=7 status=word result=" at the beginning of `rest`, of which it is removed.
+std::optional<RejectedLine> take_numbers(std::string_view& rest) {
+  const auto is_digit = [](unsigned char c) { return c >= '0' && c <= '9'; };
+  const auto is_dark = [](unsigned char c) { return c > ' ' || c < '\t' || (c > '\r' && c < ' '); };
+  RejectedLine made;
+  made.rank = take(rest, " rank=", 9, is_digit);
+  const std::string iteration(take(rest, " iteration=", 15, is_digit));
+  made.status = take(rest, " status=", std::string_view::npos, is_dark);
+  constexpr std::string_view result = " result=";
+  if (made.rank.empty() || iteration.empty() || made.status.empty() || rest.substr(0, result.size()) != result)
+    return std::nullopt;
+  made.iteration = std::stoll(iteration);
+  rest.remove_prefix(result.size());
+  return made;
+}
+
+/// A value may have any characters, also those of another field: of several divisions the rightmost counts, as in
+/// Megatron-LM's regular expression. Takes time proportional to the line.
+std::optional<RejectedLine> read_line(std::string_view line) {
+  const auto message = last_field(line, " message=", line.size());
+  if (message == std::string_view::npos) return std::nullopt;
+  for (auto at = line.rfind(" rank=", message); at != std::string_view::npos && at > 0;
+       at = line.rfind(" rank=", at - 1)) {
+    auto rest = line.substr(at);
+    auto made = take_numbers(rest);
+    if (!made || line.size() - rest.size() >= message) continue;
+    const auto job = last_field(line, " jobID=", at), device = last_field(line, " device=", std::min(job, at)),
+               node = last_field(line, " node=", std::min(device, at)),
+               time = last_field(line, "ts=", std::min(node, at));
+    if (std::max({job, device, node, time}) == std::string_view::npos) return std::nullopt;
+    made->job = line.substr(job + 7, at - job - 7);
+    return made;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void add_rejected(const std::filesystem::path& file, const RejectedResult& result) {
@@ -45,24 +106,21 @@ void add_rejected(const std::filesystem::path& file, const RejectedResult& resul
 }
 
 checkpoint::IterationSet iterations_to_skip(const std::string& lines) {
-  static const std::regex form(
-      "ts=.+ node=.+ device=.+ jobID=(.+) rank=([0-9]{1,9}) iteration=([0-9]{1,15}) status=(\\S+) "
-      "result=.+ message=.+");
   using Iteration = std::int64_t;
   std::set<std::pair<Iteration, std::string>> seen;                           // with the rank
   std::map<std::pair<Iteration, std::string>, std::set<std::string>> by_job;  // the ranks
   std::set<Iteration> twice, of_several;
   std::istringstream in(lines);
   for (std::string line; std::getline(in, line);) {
-    std::smatch found;
-    if (!std::regex_search(line, found, form)) continue;
-    const auto status = upper(found[4]);
+    const auto found = read_line(line);
+    if (!found) continue;
+    const auto status = upper(found->status);
     if (status != "RERUN_DISABLED" && status != "FIRST_RERUN_REPRODUCIBLE" && status != "SECOND_RERUN_REPRODUCIBLE")
       continue;
-    const auto iteration = std::stoll(found[3]);
-    if (!seen.emplace(iteration, found[2]).second) twice.insert(iteration);
-    auto& ranks = by_job[{iteration, found[1]}];
-    ranks.insert(found[2]);
+    const auto iteration = found->iteration;
+    if (!seen.emplace(iteration, found->rank).second) twice.insert(iteration);
+    auto& ranks = by_job[{iteration, found->job}];
+    ranks.insert(found->rank);
     if (ranks.size() > 1) of_several.insert(iteration);
   }
   checkpoint::IterationSet out;

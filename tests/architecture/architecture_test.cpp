@@ -121,6 +121,11 @@ TEST(Architecture, MessagesGoThroughTheLog) {
     EXPECT_TRUE(fs::exists(fs::path(SOURCE_DIR) / file)) << file << " is no longer there: take it from the list";
 }
 
+TEST(Architecture, NoSourceUsesStdRegex) {
+  const std::set<std::string> exceptions = {"framework/data/gpt/index_array.cpp", "framework/interop/shell/test.cpp"};
+  EXPECT_EQ(joined(uses_of_std_regex(SOURCE_DIR, exceptions)), "");
+}
+
 TEST(Architecture, NoLineIsUntidy) { EXPECT_EQ(joined(untidy_lines(SOURCE_DIR)), ""); }
 
 TEST(Architecture, TheTopLevelHasOnlyKnownNames) { EXPECT_EQ(joined(unexpected_at_the_top(SOURCE_DIR)), ""); }
@@ -197,6 +202,15 @@ TEST_F(Planted, AWriteBesideTheLogIsNamed) {
   EXPECT_EQ(joined(writes_beside_the_log(root(), {"framework/cli/show.cpp"})),
             "framework/cli/show.cpp:2: writes beside the log; use a Logger (log/log.h)\n"
             "launch/tsrun/job.cpp:3: writes beside the log; use a Logger (log/log.h)\n");
+}
+
+TEST_F(Planted, AUseOfStdRegexIsNamedWithItsLine) {
+  plant("framework/data/read.cpp", "#include <map>\n#include <regex>\n");
+  plant("framework/data/old.cpp", "#include <regex>\n");
+  plant("launch/tsrun/job.cpp", "// no #include <regex>\n");
+  EXPECT_EQ(
+      joined(uses_of_std_regex(root(), {"framework/data/old.cpp"})),
+      "framework/data/read.cpp:2: std::regex overflows the stack on long input; parse by hand, or use our Regex\n");
 }
 
 TEST_F(Planted, AnUnexpectedNameAtTheTopIsNamed) {

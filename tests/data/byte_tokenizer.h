@@ -14,8 +14,9 @@ namespace tessera::data {
 /// Ids 0 to 255 are bytes; the special tokens follow.
 class ByteTokenizer final : public Tokenizer {
  public:
-  ByteTokenizer(std::vector<std::string> special, std::string chat_template)
-      : special_(std::move(special)), template_(std::move(chat_template)) {}
+  /// `pad`: the special token that is the padding token; empty: there is none.
+  ByteTokenizer(std::vector<std::string> special, std::string chat_template, std::string pad = "")
+      : special_(std::move(special)), template_(std::move(chat_template)), pad_(std::move(pad)) {}
 
   class Bytes final : public Encoder {
    public:
@@ -44,9 +45,11 @@ class ByteTokenizer final : public Tokenizer {
   std::int64_t vocab_size() const override { return 256 + static_cast<std::int64_t>(special_.size()); }
   std::int32_t eod() const override { return *token_id("</s>"); }
   std::vector<NamedToken> named_tokens() const override {
-    return {{"unk_token", "<unk>", *token_id("<unk>")},
-            {"bos_token", "<s>", *token_id("<s>")},
-            {"eos_token", "</s>", eod()}};
+    std::vector<NamedToken> all = {{"unk_token", "<unk>", *token_id("<unk>")},
+                                   {"bos_token", "<s>", *token_id("<s>")},
+                                   {"eos_token", "</s>", eod()}};
+    if (!pad_.empty()) all.push_back({"pad_token", pad_, *token_id(pad_)});
+    return all;
   }
   std::optional<std::int32_t> token_id(std::string_view token) const override {
     for (std::size_t i = 0; i < special_.size(); ++i)
@@ -59,7 +62,7 @@ class ByteTokenizer final : public Tokenizer {
 
  private:
   std::vector<std::string> special_;
-  std::string template_;
+  std::string template_, pad_;
 };
 
 }  // namespace tessera::data

@@ -51,6 +51,14 @@ TEST(CharsMap, EveryCodePointJoinsItsNeighboursAsRecorded) {
   }
 }
 
+TEST(CharsMap, ATextThatBecomesTooLongIsRefused) {
+  const CharsMap map(blob(), "charsmap.json");
+  const std::string ascii(100, 'a'), clusters = "\u00E4\u00F6\u00FC\u00E4\u00F6\u00FC";
+  EXPECT_EQ(map.normalized(ascii, 100).size(), 100U);
+  EXPECT_THROW(map.normalized(ascii, 50), ConfigError);
+  EXPECT_THROW(map.normalized(clusters, 5), ConfigError);
+}
+
 TEST(CharsMap, DamagedMapsAreRefused) {
   const auto good = blob();
   EXPECT_THROW(CharsMap("", "x"), ConfigError);

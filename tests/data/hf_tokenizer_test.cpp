@@ -106,6 +106,73 @@ TEST_F(HuggingFace, AnUnknownPartIsRefusedByName) {
             std::string::npos);
 }
 
+Json small_tokenizer(const char* part, const char* list, const std::vector<Json>& steps) {
+  return {{"model", {{"type", "WordLevel"}, {"vocab", {{"a", 0}, {"b", 1}, {"[UNK]", 2}}}, {"unk_token", "[UNK]"}}},
+          {part, {{"type", "Sequence"}, {list, steps}}}};
+}
+
+// A few steps that each double a text would need more memory than any machine has.
+TEST_F(HuggingFace, NoStepsMakeATextLongerThanTheLimit) {
+  const Json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  const Json regex = {{"type", "Replace"}, {"pattern", {{"Regex", "[ab]"}}}, {"content", "ab"}};
+  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  const Json prefixed = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}};
+  const Json characters = {{"type", "Split"}, {"pattern", {{"Regex", "."}}}, {"behavior", "Isolated"}};
+  const Json text_twice = {{"type", "TemplateProcessing"},
+                           {"single", {{{"Sequence", {{"id", "A"}}}}, {{"Sequence", {{"id", "A"}}}}}}};
+  const Json long_prefix = {{"type", "Prepend"}, {"prepend", std::string(3 << 20, 'x')}};
+  const auto repeated = [](const std::vector<Json>& steps, int times) {
+    std::vector<Json> all;
+    for (int i = 0; i < times; ++i) all.insert(all.end(), steps.begin(), steps.end());
+    return all;
+  };
+  const auto expect_limit = [](const Json& content) {
+    try {
+      const auto tokenizer = tokenizer_of(content);
+      const auto ids = tokenizer->encode("aé");
+      (void)tokenizer->decode(Ids{0, 1});
+      ADD_FAILURE() << "made " << ids.size() << " ids";
+    } catch (const ConfigError& error) {
+      const std::string what = error.what();
+      EXPECT_EQ(what.rfind("folder/tokenizer.json: ", 0), 0U) << what;
+      EXPECT_NE(what.find("limit"), std::string::npos) << what;
+    }
+  };
+  for (const auto& steps : {repeated({twice}, 40), repeated({regex}, 40), repeated({bytes}, 40), {long_prefix}})
+    expect_limit(small_tokenizer("normalizer", "normalizers", steps));
+  for (const auto& steps : {repeated({bytes}, 40), repeated({characters, prefixed}, 40)})
+    expect_limit(small_tokenizer("pre_tokenizer", "pretokenizers", steps));
+  expect_limit(small_tokenizer("post_processor", "processors", repeated({text_twice}, 60)));
+  for (const auto& steps : {repeated({twice}, 60), repeated({regex}, 60)})
+    expect_limit(small_tokenizer("decoder", "decoders", steps));
+  auto added = small_tokenizer("normalizer", "normalizers", repeated({twice}, 40));
+  added["added_tokens"] = {{{"content", "a token"}, {"normalized", true}}};
+  expect_limit(added);
+}
+
+TEST_F(HuggingFace, TheNumberOfStepsIsLimited) {
+  const auto refused = [](const char* part, const char* list, const Json& step) {
+    EXPECT_NO_THROW(tokenizer_of(small_tokenizer(part, list, std::vector<Json>(200, step)))->encode("ab a"));
+    expect_refused([&] { tokenizer_of(small_tokenizer(part, list, std::vector<Json>(100000, step))); },
+                   {"folder/tokenizer.json: ", part, "more than 256 steps"});
+  };
+  refused("normalizer", "normalizers", {{"type", "NFC"}});
+  refused("pre_tokenizer", "pretokenizers", {{"type", "WhitespaceSplit"}});
+  refused("post_processor", "processors", {{"type", "BertProcessing"}, {"cls", {"a", 0}}, {"sep", {"b", 1}}});
+  refused("decoder", "decoders", {{"type", "Fuse"}});
+}
+
+TEST_F(HuggingFace, WordPieceTakesWordsOfAnyLengthThatTheFileAllows) {
+  const auto tokenizer = tokenizer_of({{"model",
+                                        {{"type", "WordPiece"},
+                                         {"vocab", {{"a", 0}, {"##a", 1}, {"##ää", 2}, {"[UNK]", 3}}},
+                                         {"unk_token", "[UNK]"},
+                                         {"continuing_subword_prefix", "##"},
+                                         {"max_input_chars_per_word", 1000000000}}}});
+  EXPECT_EQ(tokenizer->encode(std::string(300000, 'a')).size(), 300000U);
+  EXPECT_EQ(tokenizer->encode("aääa"), (Ids{0, 2, 1}));
+}
+
 TEST_F(HuggingFace, TheConfigurationNamesSpecialTokensAndAddsThem) {
   const auto content = recorded_tokenizer("gpt2")["tokenizer"];
   const auto plain = tokenizer_of(content);

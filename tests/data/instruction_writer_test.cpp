@@ -169,6 +169,20 @@ TEST_F(InstructionWriter, SkipsRowsWithErrorsIfAsked) {
   EXPECT_EQ(result.reasons[0].substr(0, 10), "in.json:2:");
 }
 
+// The cut in proportion leaves nothing of an answer that a much longer prompt precedes.
+TEST_F(InstructionWriter, CountsSamplesWithoutALabel) {
+  write("in.json", text(R"({"instruction": "a", "input": "", "output": "b"})", "\n", R"({"instruction": ")",
+                        std::string(500, 'a'), R"(", "input": "", "output": "bcdefghijk"})", "\n"));
+  const auto result = write_instructions(
+      tokenizer(), request_of("in.json", {"AlpacaStyleInstructionHandler", "qwen3", "--seq-length", "16"}));
+  EXPECT_EQ(result.samples, 2);
+  EXPECT_EQ(result.without_label, 1);
+  const auto longer = write_instructions(
+      tokenizer(), request_of("in.json", {"AlpacaStyleInstructionHandler", "qwen3", "--seq-length", "600"}));
+  EXPECT_EQ(longer.samples, 2);
+  EXPECT_EQ(longer.without_label, 0);
+}
+
 TEST_F(InstructionWriter, WritesWhatDatasetTypeInstructionReads) {
   auto request = request_of(instructions_folder + "sharegpt.jsonl", {"SharegptStyleInstructionHandler", "qwen",
                                                                      "--seq-length", "150", "--pack", "--neat-pack"});

@@ -64,6 +64,20 @@ Ids starts_of(const Ids& bounds, std::size_t length) {
   return starts;
 }
 
+/// Megatron-LM's loss mask, with the ends of turns learned where padding is the end-of-document token: Megatron-LM masks
+/// each label that equals the padding token. The template writes a newline after that token, so it ends no sample.
+std::vector<float> learned_with_ends(const Json& recorded) {
+  auto mask = recorded["loss_mask"].get<std::vector<float>>();
+  if (recorded["prompt_format"] != "default") return mask;
+  const auto tokens = recorded["tokens"].get<Ids>();
+  const auto eod = byte_tokenizer()->eod();
+  auto given = tokens.size();
+  while (given > 0 && tokens[given - 1] == eod) --given;
+  for (std::size_t i = 1; i < given; ++i)
+    if (tokens[i] == eod) mask[i - 1] = 1;
+  return mask;
+}
+
 TEST(Sft, SamplesAreThoseOfMegatronLm) {
   const auto file = std::make_shared<ConversationFile>(samples_folder + "conversations.jsonl");
   int seen = 0, masked = 0;
@@ -82,7 +96,7 @@ TEST(Sft, SamplesAreThoseOfMegatronLm) {
     const auto what = text(one["prompt_format"], " ", one["seq_length"], " ", one["index"]);
     EXPECT_EQ(got.tokens, one["tokens"].get<Ids>()) << what;
     EXPECT_EQ(got.labels, labels) << what;
-    EXPECT_EQ(got.mask, one["loss_mask"].get<std::vector<float>>()) << what;
+    EXPECT_EQ(got.mask, learned_with_ends(one)) << what;
     EXPECT_EQ(got.positions, one["position_ids"].get<Ids>()) << what;
     EXPECT_EQ(got.start, starts_of(one["cu_seqlens"].get<Ids>(), got.start.size())) << what;
     masked += static_cast<int>(std::count(labels.begin(), labels.end(), -1) > 0);
@@ -132,12 +146,70 @@ TEST_F(SftText, TheLossOfAnyTemplateCanCountAnswersOnly) {
                    R"({"role": "user", "content": "b"}, {"role": "assistant", "content": "two"}]})");
   SftFormat format;
   format.prompt_format = "default";
-  EXPECT_EQ(learnt(Sample(*open(format), 0)).substr(0, 8), "user\na\n$");  // all but the first token and padding tokens
+  EXPECT_EQ(learnt(Sample(*open(format), 0)).substr(0, 9), "user\na$\n$");  // all but the first token and padding
   format.answers_only = true;
-  // The end of an answer is the padding token here, which is masked.
-  EXPECT_EQ(learnt(Sample(*open(format), 0)), "one\ntwo\n");
+  EXPECT_EQ(learnt(Sample(*open(format), 0)), "one$\ntwo$\n");
   format.chat_template = "{% for m in messages %}{{ m.role if loop.last else '' }}{{ m.content }}{% endfor %}";
   expect_refused([&] { Sample(*open(format), 0); }, {"c.jsonl:1", "message 2", "sft_answers_only"});
+}
+
+// A model that does not learn the token that ends its answers never stops.
+TEST_F(SftText, TheEndOfAnAnswerIsLearnedWhateverTokenPads) {
+  write("c.jsonl", R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "one"}, )"
+                   R"({"role": "user", "content": "b"}, {"role": "assistant", "content": "two"}]})");
+  const auto file = std::make_shared<ConversationFile>("c.jsonl");
+  const auto special = sft_cases()["special_tokens"].get<std::vector<std::string>>();
+  for (const std::string end : {"</s>", "<SPECIAL_12>"})
+    for (const std::string pad : {"", "</s>", "<SPECIAL_12>", "<SPECIAL_10>"})
+      for (const bool answers_only : {true, false})
+        for (const std::int64_t length : {12, 16, 53}) {  // cut in the last answer, exactly as long, padded
+          const ByteTokenizer tokenizer(special, "", pad);
+          SftFormat format{"default", "{% for m in messages %}<s>{{ m.content }}" + end + "{% endfor %}", answers_only};
+          if (answers_only)
+            format.chat_template = *format.chat_template + "{% if add_generation_prompt %}<s>{% endif %}";
+          SftDataset::Request request;
+          request.lines = {0, 1};
+          request.samples = 1;
+          request.seq_length = length;
+          const Sample got(SftDataset(file, std::make_shared<SftTokenizer>(&tokenizer, format), request), 0);
+          const std::string all = answers_only ? "one$two$" : "a$$one$$b$$two$";
+          const auto expected = length == 12 ? all.substr(0, answers_only ? 4 : 11) : all;
+          EXPECT_EQ(learnt(got), expected) << end << " " << pad << " " << answers_only << " " << length;
+        }
+}
+
+TEST_F(SftText, AnAmbiguousPaddingTokenIsTold) {
+  const auto special = sft_cases()["special_tokens"].get<std::vector<std::string>>();
+  const SftFormat format{"default", "{{ messages }}", {}};
+  const auto note = [&](const std::string& pad) {
+    const ByteTokenizer tokenizer(special, "", pad);
+    return SftTokenizer(&tokenizer, format).padding_note();
+  };
+  EXPECT_NE(note("").find("no padding token"), std::string::npos);
+  EXPECT_NE(note("</s>").find("258"), std::string::npos);
+  EXPECT_EQ(note("<SPECIAL_10>"), "");
+}
+
+TEST_F(SftText, SamplesWithoutALabelAreCountedWhenTheRunOpensItsData) {
+  const std::string asked = R"({"messages": [{"role": "user", "content": ")";
+  write("c.jsonl", asked + "a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n" + asked + std::string(40, 'a') +
+                       "\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n" + "broken\n" + asked + "a\"}]}\n");
+  std::vector<std::string> warnings;
+  DataParts parts;
+  parts.seq_length = 32;
+  parts.asked = {8, 0, 0};
+  parts.tokenizer = byte_tokenizer();
+  parts.warn = [&](const std::string& line) { warnings.push_back(line); };
+  const std::map<std::string, std::string> options = {{"dataset_type", "sft"},
+                                                      {"split", "1,0,0"},
+                                                      {"data_path", "c.jsonl"},
+                                                      {"sft_tokenizer_prompt_format", "default"},
+                                                      {"sft_answers_only", "true"}};
+  chosen(datasets(), options, parts);
+  ASSERT_EQ(warnings.size(), 2U);  // the first is about the padding token
+  EXPECT_EQ(warnings[1].find("2 of 4 training samples have no label, the first of them is sample 1"), 0U)
+      << warnings[1];
+  EXPECT_NE(warnings[1].find("seq_length 32"), std::string::npos);
 }
 
 TEST_F(SftText, LinesArePackedWithTheirBoundaries) {
@@ -297,6 +369,21 @@ TEST_F(Instructions, FilesThatDoNotBelongTogetherAreRefused) {
         chosen(datasets(), {{"dataset_type", "instruction"}, {"data_path", "d"}, {"prompt_type", "other"}}, parts);
       },
       {"'other'"});
+}
+
+TEST_F(Instructions, SamplesWithoutALabelAreCountedWhenTheRunOpensItsData) {
+  write_files("d", Json::parse("[[[5, 6, 7, 8], [1, 1, 1, 1], [-100, -100, 7, 8]],"
+                               " [[5, 6, 7, 8], [1, 1, 1, 1], [5, -100, -100, -100]]]"));
+  std::vector<std::string> warnings;
+  DataParts parts;
+  parts.seq_length = 4;
+  parts.asked = {6, 0, 0};
+  parts.eod = 2;
+  parts.warn = [&](const std::string& line) { warnings.push_back(line); };
+  chosen(datasets(), {{"dataset_type", "instruction"}, {"data_path", "d"}, {"split", "1,0,0"}, {"no_shuffle", "true"}},
+         parts);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0].find("1 of 2 training samples have no label, the first of them is sample 1"), 0U);
 }
 
 TEST_F(Instructions, ARecipeReadsThem) {

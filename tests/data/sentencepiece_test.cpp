@@ -118,6 +118,22 @@ TEST_F(SentencePieceFile, ThatIsNoneIsRefusedWithItsName) {
   expect_refused(open("cut.model"), {"cut.model", "damaged"});
 }
 
+// Each character would become a text of that length, in the library's memory.
+TEST_F(SentencePieceFile, WithALongReplacementIsRefused) {
+  const auto field = [](char tag, const std::string& content) {
+    const auto size = static_cast<unsigned>(content.size());
+    return std::string{tag, static_cast<char>((size & 0x7FU) | 0x80U), static_cast<char>(size >> 7U)} + content;
+  };
+  const std::string map = std::string("\x04\0\0\0\0\0\0\0ab\0", 11) + std::string(1000, 'x') + std::string(1, '\0');
+  std::ifstream good(model_file("bpe"), std::ios::binary);
+  const std::string content((std::istreambuf_iterator<char>(good)), std::istreambuf_iterator<char>());
+  ASSERT_FALSE(content.empty());
+  for (const char spec : {'\x1A', '\x2A'}) {  // normalizer_spec, denormalizer_spec
+    std::ofstream("long.model", std::ios::binary) << content << field(spec, field('\x12', map));
+    expect_refused([] { SentencePieceModel("long.model"); }, {"long.model: ", "1000 bytes", "the limit is 256"});
+  }
+}
+
 TEST_F(SentencePieceFile, WithoutTheSpecialPiecesOfATypeIsRefused) {
   expect_refused([] { (void)tokenizer_of_type("GPTSentencePieceTokenizer", model_file("word")); },
                  {"word.model", "end-of-sentence", "eos_id is -1"});

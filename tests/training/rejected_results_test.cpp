@@ -36,6 +36,40 @@ TEST(RejectedResults, IterationsThatSeveralRanksOfAJobRejectedAreNotSkipped) {
   EXPECT_TRUE(iterations_to_skip(once + once).ranges().empty());
 }
 
+// Values may have blanks and signs of equality; of several ways to divide a line the rightmost one counts.
+TEST(RejectedResults, FieldsAreDividedFromTheRight) {
+  const auto of = [](const std::string& words) { return iterations_to_skip(words + "\n" + words + "\n").ranges(); };
+  const std::vector<Range> skipped = {{6, 7}};
+  EXPECT_EQ(of("x ts=a b node=n 1 device=0 jobID=j rank=1 iteration=7 status=rerun_disabled result=1 2 message=m"),
+            skipped);
+  EXPECT_EQ(
+      of("ts=a node=n device=0 jobID= rank=1 iteration=5 status=x rank=1 iteration=7 status=rerun_disabled result=1 "
+         "message= message="),
+      skipped);
+  EXPECT_EQ(of("ts=a node=n device=0 jobID=1 rank=1 iteration=7 status=rerun_disabled result=1 message=' rank=2 "
+               "iteration=8 status=rerun_disabled result=2'"),
+            skipped);
+  for (const std::string wrong :
+       {"ts=a node=n device=0 jobID= rank=1 iteration=7 status=rerun_disabled result=1 message=m",
+        "ts=a node=n jobID=0 device=1 rank=1 iteration=7 status=rerun_disabled result=1 message=m",
+        "ts=a node=n device=0 jobID=1 rank=1x iteration=7 status=rerun_disabled result=1 message=m",
+        "ts=a node=n device=0 jobID=1 rank=1 iteration=7 status=rerun_disabled result= message=m",
+        "ts=a node=n device=0 jobID=1 rank=1 iteration=7 status=rerun_disabled result=1 message=",
+        "ts=a node=n device=0 jobID=1 rank=1 iteration=1234567890123456 status=rerun_disabled result=1 message=m"})
+    EXPECT_TRUE(of(wrong).empty()) << wrong;
+}
+
+// A regular expression that recurses for each character overflows the stack.
+TEST(RejectedResults, ALineOfAnyLengthIsRead) {
+  const std::string filler(3'000'000, 'x');
+  std::string ranks;
+  for (int i = 0; i < 200'000; ++i) ranks += " rank=1 iteration=";
+  const auto long_line = "ts=" + filler + " node=" + filler + " device=0 jobID=1" + ranks +
+                         " rank=1 iteration=7 status=rerun_disabled result=" + filler + " message=" + filler + "\n";
+  EXPECT_EQ(iterations_to_skip(long_line + long_line).ranges(), (std::vector<Range>{{6, 7}}));
+  EXPECT_TRUE(iterations_to_skip(filler + ranks + ranks).ranges().empty());
+}
+
 class RejectedResultsFile : public InOwnFolder {};
 
 TEST_F(RejectedResultsFile, IsReadAsItWasWritten) {

@@ -1,6 +1,7 @@
 #include "framework/data/chat_template/chat_template.h"
 
 #include <algorithm>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "framework/data/chat_template/chat_template_render.h"
@@ -23,6 +24,8 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name, const Chat
   auto parsed = std::make_unique<Parsed>();
   parsed->name = std::move(name);
   parsed->limits = limits;
+  if (static_cast<std::int64_t>(source.size()) > limits.source_bytes)
+    parsed->fail(text("the chat template has ", source.size(), " bytes; the limit is ", limits.source_bytes));
   if (const auto at = unicode::first_not_utf8(source); at != std::string_view::npos)
     parsed->fail(text("line ", 1 + std::count(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
                       ": the chat template is not UTF-8"));
@@ -72,6 +75,11 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& messages, const C
     return chat::Renderer(parsed_->limits, input).run(*parsed_->root, std::move(variables));
   } catch (const ConfigError& error) {
     parsed_->fail(error.what());
+  } catch (const std::bad_alloc&) {
+    parsed_->fail(text("rendering a conversation of ", messages.size(),
+                       " messages needs more memory than the system "
+                       "gives; a template may make ",
+                       parsed_->limits.created_bytes, " bytes of texts and lists"));
   }
 }
 

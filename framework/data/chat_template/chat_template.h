@@ -13,9 +13,10 @@ namespace tessera::data {
 
 /// Limits of one rendering. A template that exceeds one of them causes a ConfigError.
 struct ChatTemplateLimits {
-  std::int64_t steps = 50'000'000;             ///< evaluated nodes
-  std::int64_t output_bytes = 256LL << 20U;    ///< length of the result and of any intermediate text
-  std::int64_t created_bytes = 4096LL << 20U;  ///< all intermediate texts and lists together
+  std::int64_t steps = 50'000'000;             ///< executed nodes, passes of loops, and 64 bytes of text that is read
+  std::int64_t output_bytes = 64LL << 20U;     ///< length of the result and of any intermediate text or list
+  std::int64_t created_bytes = 1024LL << 20U;  ///< all intermediate texts and lists together
+  std::int64_t source_bytes = 16LL << 20U;     ///< length of the template
   int depth = 100;                             ///< nested macro calls, and nested values
 };
 

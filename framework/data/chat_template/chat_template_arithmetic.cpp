@@ -3,9 +3,28 @@
 #include <algorithm>
 #include <cmath>
 
-#include "framework/data/chat_template/chat_template_render.h"
+#include "framework/data/chat_template/chat_template_functions.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
+
+namespace {
+
+// The code points [begin, end) of `text`.
+std::string_view code_point_range(std::string_view words, std::int64_t begin, std::int64_t end) {
+  std::size_t at = 0;
+  std::int64_t passed = 0;
+  for (; passed < begin && at < words.size(); ++passed) at += unicode::utf8_step(words, at).length;
+  const auto first = at;
+  for (; passed < end && at < words.size(); ++passed) at += unicode::utf8_step(words, at).length;
+  return words.substr(first, at - first);
+}
+
+TemplateValue marked_as_safe(TemplateValue made) {
+  return TemplateValue(TemplateValue::Safe{*made.get<TemplateValue::Text>()});
+}
+
+}  // namespace
 
 TemplateValue Renderer::slice(const Node& node) {
   const auto object = evaluate(*node.children[0]);
@@ -23,8 +42,8 @@ TemplateValue Renderer::slice(const Node& node) {
   const auto* list = object.list();
   if (!words && (!list || list->type > List::Type::range))
     throw ConfigError(text("slicing a value of type ", type_name(object), " is not supported"));
-  const auto starts = words ? code_point_starts(*words) : std::vector<std::size_t>{};
-  const auto length = static_cast<std::int64_t>(words ? starts.size() - 1 : list->items.size());
+  reading(object);
+  const auto length = static_cast<std::int64_t>(words ? code_points(*words) : list->items.size());
   const auto step = given_step.value_or(1);
   if (step == 0) throw ConfigError("slice step cannot be zero");
   const auto low = step > 0 ? 0 : -1, high = step > 0 ? 0 : -1;
@@ -35,6 +54,9 @@ TemplateValue Renderer::slice(const Node& node) {
   };
   const auto begin = within(given_begin, step > 0 ? 0 : length - 1);
   const auto end = within(given_end, step > 0 ? length : -1);
+  if (words && step == 1) return make_text(std::string(code_point_range(*words, begin, end)));
+  if (words) created(static_cast<std::size_t>(length) * sizeof(std::size_t));
+  const auto starts = words ? code_point_starts(*words) : std::vector<std::size_t>{};
   std::string piece;
   Values items;
   for (auto i = begin; step > 0 ? i < end : i > end;) {
@@ -56,6 +78,8 @@ TemplateValue Renderer::compute(const std::string& sign, const TemplateValue& le
     if (const auto* b = v.get<bool>()) return *b ? 1 : 0;
     return v.get<std::int64_t>() ? std::optional(*v.get<std::int64_t>()) : std::nullopt;
   };
+  reading(left);
+  reading(right);
   const auto a = whole(left), b = whole(right);
   const auto unsupported = [&]() -> ConfigError {
     const bool python = !(sign == "%" && left.text()) && !(sign == "*" && (left.list() || right.list()));
@@ -63,7 +87,13 @@ TemplateValue Renderer::compute(const std::string& sign, const TemplateValue& le
                             type_name(left), " and ", type_name(right)));
   };
   if (sign == "+") {
-    if (left.text() && right.text()) return make_text(*left.text() + *right.text());
+    if (left.text() && right.text()) {
+      fits(left.text()->size() + right.text()->size());
+      if (!left.is_safe() && !right.is_safe()) return make_text(*left.text() + *right.text());
+      // As Markup of MarkupSafe, which escapes the other text.
+      return marked_as_safe(make_text((left.is_safe() ? *left.text() : escaped(*left.text())) +
+                                      (right.is_safe() ? *right.text() : escaped(*right.text()))));
+    }
     const auto *one = left.list(), *other = right.list();
     if (one && other && one->type == other->type && one->type <= List::Type::tuple) {
       auto items = one->items;
@@ -75,11 +105,23 @@ TemplateValue Renderer::compute(const std::string& sign, const TemplateValue& le
     const auto& words = left.text() ? *left.text() : *right.text();
     const auto times = std::max<std::int64_t>(left.text() ? *b : *a, 0);
     if (times > 0 && static_cast<std::int64_t>(words.size()) > limits_.output_bytes / times)
-      throw ConfigError("the template produces more text than the limit allows");
+      fits(static_cast<std::size_t>(limits_.output_bytes) + 1);
     std::string repeated;
     if (!words.empty())
       for (std::int64_t i = 0; i < times; ++i) repeated += words;
-    return make_text(std::move(repeated));
+    auto made = make_text(std::move(repeated));
+    return left.is_safe() || right.is_safe() ? marked_as_safe(std::move(made)) : made;
+  }
+  if (sign == "*" && ((left.list() && b) || (right.list() && a))) {
+    const auto& list = left.list() ? *left.list() : *right.list();
+    if (list.type > List::Type::tuple) throw unsupported();
+    const auto times = std::max<std::int64_t>(left.list() ? *b : *a, 0);
+    const auto size = static_cast<std::int64_t>(list.items.size() * sizeof(TemplateValue));
+    if (times > 0 && size > limits_.output_bytes / times) fits(static_cast<std::size_t>(limits_.output_bytes) + 1);
+    Values items;
+    for (std::int64_t i = 0; size > 0 && i < times; ++i)
+      items.insert(items.end(), list.items.begin(), list.items.end());
+    return make_list(std::move(items), list.type);
   }
   const auto real = [](const TemplateValue& v, const std::optional<std::int64_t>& i) -> std::optional<double> {
     if (i) return static_cast<double>(*i);

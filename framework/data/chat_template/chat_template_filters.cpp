@@ -6,46 +6,26 @@
 #include <functional>
 
 #include "framework/data/chat_template/chat_template_functions.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
 namespace {
 
-constexpr std::array<std::string_view, 27> filters = {
-    "trim",   "length", "count",  "tojson",     "upper",   "lower", "capitalize", "title",  "default",
-    "d",      "join",   "first",  "last",       "list",    "map",   "select",     "reject", "selectattr",
-    "string", "safe",   "indent", "rejectattr", "replace", "items", "reverse",    "abs",    "int"};
+constexpr std::array<std::string_view, 38> filters = {
+    "sort", "dictsort", "unique",     "min",     "max",    "sum",     "float",  "round",      "center",     "escape",
+    "e",    "trim",     "length",     "count",   "tojson", "upper",   "lower",  "capitalize", "title",      "default",
+    "d",    "join",     "first",      "last",    "list",   "map",     "select", "reject",     "selectattr", "string",
+    "safe", "indent",   "rejectattr", "replace", "items",  "reverse", "abs",    "int"};
 constexpr std::array<std::string_view, 31> tests = {
     "defined", "undefined", "none",    "string", "mapping", "iterable", "sequence", "number",
     "integer", "float",     "boolean", "true",   "false",   "callable", "odd",      "even",
     "in",      "eq",        "equalto", "==",     "ne",      "!=",       "lt",       "lessthan",
     "<",       "le",        "<=",      "gt",     ">",       "ge",       ">="};
-constexpr std::array<std::string_view, 2> longer_tests = {"greaterthan", "divisibleby"};
+constexpr std::array<std::string_view, 5> longer_tests = {"greaterthan", "divisibleby", "sameas", "upper", "lower"};
 
 template <class Names>
 bool holds(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// Jinja's make_attrgetter: "a.b.0". `otherwise`, if not null, replaces each part that is not defined.
-TemplateValue by_path(Renderer& renderer, TemplateValue value, const TemplateValue& path,
-                      const TemplateValue* otherwise = nullptr) {
-  const auto step = [&](const TemplateValue& part) {
-    value = renderer.item(value, part);
-    if (otherwise && value.is_undefined()) value = *otherwise;
-  };
-  if (!path.text()) {
-    step(path);
-    return value;
-  }
-  const auto& words = *path.text();
-  for (std::size_t begin = 0; begin <= words.size();) {
-    const auto end = std::min(words.find('.', begin), words.size());
-    const auto part = words.substr(begin, end - begin);
-    const bool digits = !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string::npos;
-    step(digits ? TemplateValue(std::int64_t{std::stoll(part)}) : TemplateValue::of(part));
-    begin = end + 1;
-  }
-  return value;
 }
 
 TemplateValue mapped(Renderer& renderer, const TemplateValue& value, const Arguments& arguments) {
@@ -98,20 +78,23 @@ TemplateValue selected(Renderer& renderer, const std::string& name, const Templa
   return renderer.make_list(std::move(items), List::Type::generator);
 }
 
-std::string indented(const std::string& words, const Given& given) {
+std::string indented(const std::string& words, const Given& given, const Renderer& renderer) {
   const auto* width = given.get("width");
   const auto by =
       width && width->text()
           ? *width->text()
           : std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(given.integer("width", 4), 0, 1000)), ' ');
-  const auto lines = split_lines(words + "\n");
-  std::string out;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) out += "\n";
-    if (i > 0 && (given.flag("blank", false) || !lines[i].empty())) out += by;
-    out += lines[i];
-  }
-  return given.flag("first", false) ? by + out : out;
+  const bool blank = given.flag("blank", false);
+  std::string out = given.flag("first", false) ? by : "";
+  bool first = true;
+  split_lines(words + "\n", [&](std::string_view line) {
+    renderer.fits(out.size() + by.size() + line.size());
+    const bool begins = std::exchange(first, false);
+    if (!begins) out += "\n";
+    if (!begins && (blank || !line.empty())) out += by;
+    out += line;
+  });
+  return out;
 }
 
 // Jinja's title differs from Python's: words begin after white space, hyphens and opening brackets.
@@ -124,27 +107,37 @@ std::string filter_title(const std::string& words) {
   return out;
 }
 
-TemplateValue to_integer(const TemplateValue& value) {
-  if (const auto* b = value.get<bool>()) return TemplateValue(std::int64_t{*b ? 1 : 0});
-  if (value.get<std::int64_t>()) return value;
-  if (const auto* d = value.get<double>(); d && std::abs(*d) < 0x1p62)
-    return TemplateValue(static_cast<std::int64_t>(*d));
-  if (const auto* words = value.text()) {
-    const auto digits = words->substr(words->rfind('-', 0) == 0 || words->rfind('+', 0) == 0 ? 1 : 0);
-    if (!digits.empty() && digits.size() < 18 && digits.find_first_not_of("0123456789") == std::string::npos)
-      return TemplateValue(std::int64_t{std::stoll(*words)});
+// The arguments of Python's json.dumps; that of Jinja alone escapes HTML and sorts keys, but Transformers replaces it.
+JsonStyle json_style(Renderer& renderer, const Given& given) {
+  JsonStyle style;
+  style.ensure_ascii = given.flag("ensure_ascii", false);
+  style.sort_keys = given.flag("sort_keys", false);
+  if (const auto* indent = given.set("indent")) {
+    const auto blanks = indent->text() ? 0 : std::max<std::int64_t>(given.integer("indent", 0), 0);
+    renderer.fits(static_cast<std::size_t>(blanks));
+    style.indent = indent->text() ? *indent->text() : std::string(static_cast<std::size_t>(blanks), ' ');
+    style.between_items = ",";
   }
-  throw ConfigError(text("the filter int of this ", type_name(value), " is not supported"));
+  if (const auto* separators = given.set("separators")) {
+    const auto both = renderer.iterate(*separators);
+    if (both.size() != 2 || !both[0].text() || !both[1].text())
+      throw ConfigError("tojson: separators must be two strings, such as (',', ':')");
+    style.between_items = *both[0].text();
+    style.behind_key = *both[1].text();
+  }
+  return style;
 }
 
 TemplateValue json(Renderer& renderer, const TemplateValue& value, const Arguments& arguments) {
   const Given given("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
-  if (given.flag("ensure_ascii", false) || given.set("separators") || given.flag("sort_keys", false))
-    throw ConfigError("tojson: the arguments ensure_ascii, separators and sort_keys are not supported");
-  const auto indent = given.set("indent") ? given.integer("indent", 0) : -1;
-  if (given.set("indent") && (indent < 0 || indent > 100)) throw ConfigError("tojson: indent must be from 0 to 100");
-  return renderer.make_text(to_json(value, static_cast<int>(indent)));
+  return renderer.make_text(to_json(value, json_style(renderer, given), renderer.longest()));
 }
+
+const std::string continuation_bytes = [] {
+  std::string all;
+  for (int byte = 0x80; byte < 0xC0; ++byte) all += static_cast<char>(byte);
+  return all;
+}();
 
 TemplateValue end_of(Renderer& renderer, const TemplateValue& value, bool first) {
   auto* list = value.list();
@@ -155,6 +148,10 @@ TemplateValue end_of(Renderer& renderer, const TemplateValue& value, bool first)
     list->items.erase(list->items.begin());
     return one;
   }
+  if (const auto* words = value.text(); words && !words->empty()) {
+    const auto last = value.text()->find_last_not_of(continuation_bytes);
+    return renderer.make_part(first ? words->substr(0, unicode::utf8_step(*words, 0).length) : words->substr(last));
+  }
   const auto items = renderer.iterate(value);
   if (items.empty())
     return TemplateValue::undefined(first ? "No first item, sequence was empty." : "No last item, sequence was empty.");
@@ -163,7 +160,7 @@ TemplateValue end_of(Renderer& renderer, const TemplateValue& value, bool first)
 
 std::int64_t length(const TemplateValue& value) {
   if (value.is_undefined()) return 0;
-  if (const auto* words = value.text()) return static_cast<std::int64_t>(code_point_starts(*words).size()) - 1;
+  if (const auto* words = value.text()) return static_cast<std::int64_t>(code_points(*words));
   if (const auto* dict = value.dict()) return static_cast<std::int64_t>(dict->items.size());
   const auto* list = value.list();
   if (!list || list->type == List::Type::generator)
@@ -171,44 +168,82 @@ std::int64_t length(const TemplateValue& value) {
   return static_cast<std::int64_t>(list->items.size());
 }
 
-TemplateValue joined(Renderer& renderer, const TemplateValue& value, const Arguments& arguments, std::int64_t longest) {
+TemplateValue joined(Renderer& renderer, const TemplateValue& value, const Arguments& arguments) {
   const Given given("join", arguments, {"d", "attribute"});
   const auto between = given.get("d") ? str(*given.get("d")) : "";
   std::string out;
   bool first = true;
   for (const auto& one : renderer.iterate(value)) {
     if (!std::exchange(first, false)) out += between;
-    out += str(given.set("attribute") ? by_path(renderer, one, *given.get("attribute")) : one);
-    if (static_cast<std::int64_t>(out.size()) > longest) break;
+    renderer.fits(out.size());
+    const auto part = given.set("attribute") ? by_path(renderer, one, *given.get("attribute")) : one;
+    renderer.reading(part);
+    out += str(part);
+    renderer.fits(out.size());
   }
   return renderer.make_text(std::move(out));
 }
 
 TemplateValue reversed(Renderer& renderer, const TemplateValue& value) {
-  auto items = renderer.iterate(value);
-  std::reverse(items.begin(), items.end());
-  if (value.text()) {
+  if (const auto* words = value.text()) {
     std::string out;
-    for (const auto& one : items) out += *one.text();
+    for (auto end = words->size(); end > 0;) {
+      const auto begin = words->find_last_not_of(continuation_bytes, end - 1);
+      out.append(*words, begin, end - begin);
+      end = begin;
+    }
     return renderer.make_text(std::move(out));
   }
+  auto items = renderer.iterate(value);
+  std::reverse(items.begin(), items.end());
   const bool generator = value.list() && value.list()->type == List::Type::generator;
   return renderer.make_list(std::move(items), generator ? List::Type::list : List::Type::generator);
 }
 
 }  // namespace
 
+TemplateValue by_path(Renderer& renderer, TemplateValue value, const TemplateValue& path,
+                      const TemplateValue* otherwise) {
+  const auto step = [&](const TemplateValue& part) {
+    value = renderer.item(value, part);
+    if (otherwise && value.is_undefined()) value = *otherwise;
+  };
+  if (!path.text()) {
+    step(path);
+    return value;
+  }
+  const auto& words = *path.text();
+  for (std::size_t begin = 0; begin <= words.size();) {
+    const auto end = std::min(words.find('.', begin), words.size());
+    const auto part = words.substr(begin, end - begin);
+    const bool digits = !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string::npos;
+    step(digits ? TemplateValue(std::int64_t{std::stoll(part)}) : TemplateValue::of(part));
+    begin = end + 1;
+  }
+  return value;
+}
+
 bool is_filter(std::string_view name) { return holds(filters, name); }
 bool is_test(std::string_view name) { return holds(tests, name) || holds(longer_tests, name); }
 
 TemplateValue Renderer::filter(const std::string& name, const TemplateValue& value, const Arguments& arguments) {
+  reading(value);
+  if (name == "safe" && arguments.positional.empty() && arguments.named.empty()) {
+    if (value.is_safe()) return value;
+    const auto made = value.text() ? value : make_text(str(value));
+    return TemplateValue(TemplateValue::Safe{*made.get<TemplateValue::Text>()});
+  }
+  static const std::array<std::string_view, 7> marking = {"trim",   "upper",   "lower", "capitalize",
+                                                          "indent", "reverse", "first"};
+  if (value.is_safe() && (holds(marking, name) || name == "last"))
+    throw ConfigError(text("the filter ", name, " of a text marked as safe is not supported; apply safe last"));
   if (name == "default" || name == "d") {
     const Given given(name, arguments, {"default_value", "boolean"});
     if (!value.is_undefined() && !(given.flag("boolean", false) && !truth(value))) return value;
     return given.get("default_value") ? *given.get("default_value") : TemplateValue::of("");
   }
   if (name == "tojson") return json(*this, value, arguments);
-  if (name == "join") return joined(*this, value, arguments, limits_.output_bytes);
+  if (name == "join") return joined(*this, value, arguments);
   if (name == "map") return mapped(*this, value, arguments);
   if (name.rfind("select", 0) == 0 || name.rfind("reject", 0) == 0) return selected(*this, name, value, arguments);
   if (name == "trim") {
@@ -219,14 +254,23 @@ TemplateValue Renderer::filter(const std::string& name, const TemplateValue& val
     const Given given(name, arguments, {"old", "new", "count"});
     if (!given.get("old") || !given.get("new")) throw ConfigError("replace needs two texts");
     const auto count = given.set("count") ? given.integer("count", -1) : -1;
-    return make_text(replaced(str(value), str(*given.get("old")), str(*given.get("new")), count));
+    return make_text(replaced(str(value), str(*given.get("old")), str(*given.get("new")), count, limits_.output_bytes));
   }
   if (name == "indent") {
     const Given given(name, arguments, {"width", "first", "blank"});
     if (!value.text()) throw ConfigError(text("indent of ", type_name(value), " is not supported"));
-    return make_text(indented(*value.text(), given));
+    return make_text(indented(*value.text(), given, *this));
+  }
+  if (auto made = aggregate_filter(*this, name, value, arguments)) return *std::move(made);
+  if (name == "center") {
+    const Given given(name, arguments, {"width"});
+    return make_text(padded(*this, str(value), given.integer("width", 80), " ", true, true));
   }
   const Given none(name, arguments, {});
+  if (name == "escape" || name == "e") {
+    if (value.is_safe()) return value;
+    return TemplateValue(TemplateValue::Safe{*make_text(escaped(str(value))).get<TemplateValue::Text>()});
+  }
   if (name == "length" || name == "count") return TemplateValue(length(value));
   if (name == "upper") return make_text(upper(str(value)));
   if (name == "lower") return make_text(lower(str(value)));
@@ -236,7 +280,6 @@ TemplateValue Renderer::filter(const std::string& name, const TemplateValue& val
   if (name == "first" || name == "last") return end_of(*this, value, name == "first");
   if (name == "list") return make_list(iterate(value));
   if (name == "reverse") return reversed(*this, value);
-  if (name == "int") return to_integer(value);
   if (name == "items") {
     if (value.is_undefined()) return make_list({}, List::Type::generator);
     if (!value.dict()) throw ConfigError("Can only get item pairs from a mapping.");
@@ -249,10 +292,12 @@ TemplateValue Renderer::filter(const std::string& name, const TemplateValue& val
     if (!i || *i == INT64_MIN) throw ConfigError(text("abs of this ", type_name(value), " is not supported"));
     return TemplateValue(*i < 0 ? -*i : *i);
   }
-  throw ConfigError(text("the filter ", name, " is only supported as the last one of {{ }}"));  // safe
+  throw ConfigError(text("the filter ", name, " takes no arguments"));  // safe
 }
 
 bool Renderer::test(const std::string& name, const TemplateValue& value, const Values& arguments) {
+  reading(value);
+  for (const auto& one : arguments) reading(one);
   const auto argument = [&]() -> const TemplateValue& {
     if (arguments.size() != 1) throw ConfigError(text("the test ", name, " needs one argument"));
     return arguments[0];
@@ -275,7 +320,15 @@ bool Renderer::test(const std::string& name, const TemplateValue& value, const V
     if (divisor == 0) throw ConfigError("division by zero");
     return divisor == -1 || whole(value) % divisor == 0;
   }
+  if (name == "sameas") {
+    const auto& other = argument();
+    const auto is_single = [](const TemplateValue& v) { return v.is_none() || v.get<bool>(); };
+    if (!is_single(value) && !is_single(other))
+      throw ConfigError("the test sameas is not supported with values other than none, true and false");
+    return value.data.index() == other.data.index() && equal(value, other);
+  }
   if (!arguments.empty()) throw ConfigError(text("the test ", name, " takes no argument"));
+  if (name == "upper" || name == "lower") return has_case(str(value), name == "upper");
   const auto* list = value.list();
   const bool generator = list && list->type == List::Type::generator;
   if (name == "defined") return !value.is_undefined();

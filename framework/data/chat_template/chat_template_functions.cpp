@@ -1,6 +1,9 @@
 #include "framework/data/chat_template/chat_template_functions.h"
 
 #include <algorithm>
+#include <array>
+
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
 
@@ -87,26 +90,43 @@ std::string capitalized(std::string_view words) {
   return out;
 }
 
-std::string replaced(std::string_view words, std::string_view from, std::string_view to, std::int64_t count) {
+std::string replaced(std::string_view words, std::string_view from, std::string_view to, std::int64_t count,
+                     std::int64_t most) {
   std::string out;
+  const auto append = [&out, most](std::string_view part) {
+    if (out.size() + part.size() > static_cast<std::size_t>(most))
+      throw ConfigError(tessera::text("replace makes a text of more than ", most, " bytes, which is the limit"));
+    out += part;
+  };
   std::size_t at = 0;
-  if (from.empty()) {
-    const auto starts = code_point_starts(words);
-    for (const auto start : starts) {
-      if (start > at) out += words.substr(at, start - at);
-      at = start;
-      if (count-- != 0) out += to;
-      if (count < -1) count = -1;
-    }
-    return out + std::string(words.substr(at));
-  }
-  for (auto found = words.find(from); found != std::string_view::npos && count != 0; found = words.find(from, at)) {
-    out += words.substr(at, found - at);
-    out += to;
-    at = found + from.size();
+  for (auto found = words.find(from); found != std::string_view::npos && count != 0; found = words.find(from, found)) {
+    append(words.substr(at, found - at));
+    append(to);
+    at = found;
+    found += from.size();
     if (count > 0) --count;
+    if (!from.empty()) {
+      at = found;
+      continue;
+    }
+    if (found == words.size()) break;
+    found += unicode::utf8_step(words, found).length;
   }
-  return out + std::string(words.substr(at));
+  append(words.substr(at));
+  return out;
+}
+
+std::string escaped(std::string_view words) {
+  std::string out;
+  for (const char c : words) {
+    static const std::string_view special = "&<>'\"";
+    static const std::array<std::string_view, 5> references = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    if (const auto which = special.find(c); which != std::string_view::npos)
+      out += references[which];
+    else
+      out += c;
+  }
+  return out;
 }
 
 std::string titled(std::string_view words) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <functional>
 
 #include "framework/data/chat_template/chat_template_functions.h"
+#include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
 namespace {
@@ -14,64 +16,65 @@ bool is_one_of(const std::string& name, const std::array<std::string_view, N>& n
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-constexpr std::array<std::string_view, 20> string_methods = {
-    "strip",    "lstrip",       "rstrip",       "split",      "rsplit",  "splitlines", "startswith",
-    "endswith", "upper",        "lower",        "capitalize", "replace", "join",       "find",
-    "count",    "removeprefix", "removesuffix", "title",      "index",   "isspace"};
-constexpr std::array<std::string_view, 27> other_string_methods = {
-    "casefold",    "center",  "encode",     "expandtabs", "format",       "format_map", "isalnum",
-    "isalpha",     "isascii", "isdecimal",  "isdigit",    "isidentifier", "islower",    "isnumeric",
-    "isprintable", "istitle", "isupper",    "ljust",      "maketrans",    "partition",  "rfind",
-    "rindex",      "rjust",   "rpartition", "swapcase",   "translate",    "zfill"};
+constexpr std::array<std::string_view, 36> string_methods = {
+    "strip",        "lstrip",  "rstrip",     "split",   "rsplit",    "splitlines", "startswith", "endswith",
+    "upper",        "lower",   "capitalize", "replace", "join",      "find",       "count",      "removeprefix",
+    "removesuffix", "title",   "index",      "isspace", "partition", "rfind",      "rpartition", "rindex",
+    "center",       "ljust",   "rjust",      "zfill",   "isalnum",   "isalpha",    "isascii",    "isdecimal",
+    "isdigit",      "islower", "isnumeric",  "isupper"};
+constexpr std::array<std::string_view, 11> other_string_methods = {
+    "casefold",    "encode",  "expandtabs", "format",   "format_map", "isidentifier",
+    "isprintable", "istitle", "maketrans",  "swapcase", "translate"};
+constexpr std::array<std::string_view, 6> methods_of_safe = {"startswith", "endswith", "find",
+                                                             "index",      "count",    "isspace"};
 constexpr std::array<std::string_view, 4> dict_methods = {"get", "items", "keys", "values"};
 constexpr std::array<std::string_view, 7> other_dict_methods = {"clear",   "copy",       "fromkeys", "pop",
                                                                 "popitem", "setdefault", "update"};
 constexpr std::array<std::string_view, 9> other_list_methods = {"append", "clear",  "copy",    "extend", "insert",
                                                                 "pop",    "remove", "reverse", "sort"};
 
-std::vector<std::string> split(const std::string& words, const std::string* separator, std::int64_t most) {
-  std::vector<std::string> parts;
-  if (separator) {
-    if (separator->empty()) throw ConfigError("empty separator");
-    std::size_t at = 0;
-    for (auto found = words.find(*separator); found != std::string::npos && most != 0;
-         found = words.find(*separator, at)) {
-      parts.push_back(words.substr(at, found - at));
-      at = found + separator->size();
-      if (most > 0) --most;
+// Python's split without a separator: at white space, which is not kept.
+void split_at_space(std::string_view words, std::int64_t most, const std::function<void(std::string_view)>& sink) {
+  const auto skip = [&words](std::size_t at, bool space) {
+    while (at < words.size()) {
+      const auto step = unicode::utf8_step(words, at);
+      if (is_python_space(step.code) != space) break;
+      at += step.length;
     }
-    parts.push_back(words.substr(at));
-    return parts;
+    return at;
+  };
+  for (auto begin = skip(0, true); begin < words.size(); --most) {
+    const auto end = most == 0 ? words.size() : skip(begin, false);
+    sink(words.substr(begin, end - begin));
+    begin = skip(end, true);
   }
-  auto rest = strip(words, true, false);
-  while (!rest.empty()) {
-    if (most == 0) {
-      parts.push_back(rest);
-      break;
-    }
-    if (most > 0) --most;
-    const auto starts = code_point_starts(rest);
-    std::size_t i = 0;
-    while (i + 1 < starts.size() && !strip(rest.substr(starts[i], starts[i + 1] - starts[i]), true, false).empty()) ++i;
-    parts.push_back(rest.substr(0, starts[i]));
-    rest = strip(std::string_view(rest).substr(starts[i]), true, false);
-  }
-  return parts;
 }
 
-std::vector<std::string> split_from_right(const std::string& words, const std::string& separator, std::int64_t most) {
-  std::vector<std::string> parts;
-  auto end = words.size();
-  while (most != 0) {
-    const auto found = end < separator.size() ? std::string::npos : words.rfind(separator, end - separator.size());
-    if (found == std::string::npos) break;
-    parts.push_back(words.substr(found + separator.size(), end - found - separator.size()));
-    end = found;
+void split(std::string_view words, const std::string* separator, std::int64_t most,
+           const std::function<void(std::string_view)>& sink) {
+  if (!separator) return split_at_space(words, most, sink);
+  if (separator->empty()) throw ConfigError("empty separator");
+  std::size_t at = 0;
+  for (auto found = words.find(*separator); found != std::string_view::npos && most != 0;
+       found = words.find(*separator, at)) {
+    sink(words.substr(at, found - at));
+    at = found + separator->size();
     if (most > 0) --most;
   }
-  parts.push_back(words.substr(0, end));
-  std::reverse(parts.begin(), parts.end());
-  return parts;
+  sink(words.substr(at));
+}
+
+// The last part comes first.
+void split_from_right(std::string_view words, const std::string& separator, std::int64_t most,
+                      const std::function<void(std::string_view)>& sink) {
+  auto end = words.size();
+  for (; most != 0; --most) {
+    const auto found = end < separator.size() ? std::string_view::npos : words.rfind(separator, end - separator.size());
+    if (found == std::string_view::npos) break;
+    sink(words.substr(found + separator.size(), end - found - separator.size()));
+    end = found;
+  }
+  sink(words.substr(0, end));
 }
 
 // startswith and endswith take a string or a tuple of strings.
@@ -136,29 +139,41 @@ TemplateValue Renderer::attribute(const TemplateValue& object, const std::string
     function.self = std::make_shared<const TemplateValue>(object);
     return TemplateValue(std::make_shared<const Function>(std::move(function)));
   } else if (const auto* dict = object.dict()) {
-    if (const auto* found = dict->find(TemplateValue::of(name))) return *found;
+    if (const auto* found = find_item(*dict, TemplateValue::of(name))) return *found;
   } else if (object.get<std::shared_ptr<const Function>>()) {
     throw ConfigError(text("the attribute ", name, " of a function is not supported"));
   }
   return TemplateValue::undefined(text("'", type_name(object), " object' has no attribute '", name, "'"));
 }
 
+namespace {
+TemplateValue character(Renderer& renderer, std::string_view words, std::int64_t index) {
+  std::size_t at = 0;
+  for (; index > 0; --index) at += unicode::utf8_step(words, at).length;
+  return renderer.make_part(words.substr(at, unicode::utf8_step(words, at).length));
+}
+}  // namespace
+
+const TemplateValue* Renderer::find_item(const Dict& dict, const TemplateValue& key) {
+  reading(key);
+  step(static_cast<std::int64_t>(dict.items.size()) / 8);
+  return dict.find(key);
+}
+
 TemplateValue Renderer::item(const TemplateValue& object, const TemplateValue& index) {
   if (object.is_undefined()) fail_undefined(object);
   if (const auto* dict = object.dict()) {
-    if (const auto* found = dict->find(index)) return *found;
+    if (const auto* found = find_item(*dict, index)) return *found;
   } else if (index.get<std::int64_t>() || index.get<bool>()) {
     auto at = index.get<bool>() ? static_cast<std::int64_t>(*index.get<bool>()) : *index.get<std::int64_t>();
     const auto* list = object.list();
     const auto* words = object.text();
-    const auto starts = words ? code_point_starts(*words) : std::vector<std::size_t>{};
+    if (object.is_safe()) throw ConfigError("an item of a text marked as safe is not supported");
+    if (words) reading(object);
     const bool indexed = list && list->type <= List::Type::range;
-    const auto length = static_cast<std::int64_t>(words ? starts.size() - 1 : indexed ? list->items.size() : 0);
+    const auto length = static_cast<std::int64_t>(words ? code_points(*words) : indexed ? list->items.size() : 0);
     if (at < 0) at += length;
-    if (at >= 0 && at < length) {
-      const auto i = static_cast<std::size_t>(at);
-      return words ? make_text(words->substr(starts[i], starts[i + 1] - starts[i])) : list->items[i];
-    }
+    if (at >= 0 && at < length) return words ? character(*this, *words, at) : list->items[static_cast<std::size_t>(at)];
   }
   if (index.text()) return attribute(object, *index.text());
   return TemplateValue::undefined(text("'", type_name(object), " object' has no such element"));
@@ -173,13 +188,16 @@ Values Renderer::iterate(const TemplateValue& value) {
   } else if (const auto* dict = value.dict()) {
     for (const auto& item : dict->items) items.push_back(item.first);
   } else if (const auto* words = value.text()) {
-    const auto starts = code_point_starts(*words);
-    for (std::size_t i = 0; i + 1 < starts.size(); ++i)
-      items.push_back(TemplateValue::of(words->substr(starts[i], starts[i + 1] - starts[i])));
+    for (std::size_t at = 0; at < words->size();) {
+      const auto length = unicode::utf8_step(*words, at).length;
+      items.push_back(make_part(std::string_view(*words).substr(at, length)));
+      at += length;
+    }
   } else {
     throw ConfigError(text("'", type_name(value), "' object is not iterable"));
   }
   created(items.size() * sizeof(TemplateValue));
+  step(static_cast<std::int64_t>(items.size()) / 8);
   return items;
 }
 
@@ -191,10 +209,11 @@ bool Renderer::contains(const TemplateValue& container, const TemplateValue& val
   }
   if (const auto* dict = container.dict()) {
     if (value.list() || value.dict()) throw ConfigError(text("unhashable type: '", type_name(value), "'"));
-    return dict->find(value) != nullptr;
+    return find_item(*dict, value) != nullptr;
   }
   const auto* list = container.list();
   if (!list) throw ConfigError(text("argument of type '", type_name(container), "' is not iterable"));
+  reading(container);
   if (list->type == List::Type::generator)
     throw ConfigError("in with a generator is not supported; add the filter list");
   return std::any_of(list->items.begin(), list->items.end(), [&](const auto& one) { return equal(one, value); });
@@ -225,7 +244,7 @@ TemplateValue dict_method(Renderer& renderer, const TemplateValue& self, const s
     const Given given(name, arguments, {"key", "default"});
     if (!arguments.named.empty()) throw ConfigError("get takes no keyword arguments");
     if (!given.get("key")) throw ConfigError("get expected at least 1 argument, got 0");
-    if (const auto* found = dict.find(*given.get("key"))) return *found;
+    if (const auto* found = renderer.find_item(dict, *given.get("key"))) return *found;
     return given.get("default") ? *given.get("default") : TemplateValue::none();
   }
   const Given none(name, arguments, {});
@@ -252,15 +271,15 @@ TemplateValue list_method(const TemplateValue& self, const std::string& name, co
 }  // namespace
 
 TemplateValue Renderer::method(const TemplateValue& self, const std::string& name, const Arguments& arguments) {
+  if (!self.dict() || name != "get") reading(self);
+  for (const auto& one : arguments.positional) reading(one);
+  if (self.is_safe() && !is_one_of(name, methods_of_safe))
+    throw ConfigError(text("the method ", name, " of a text marked as safe is not supported"));
   if (self.dict()) return dict_method(*this, self, name, arguments);
   if (self.list()) return list_method(self, name, arguments);
   const auto& words = *self.text();
-  const auto texts = [&](const std::vector<std::string>& parts) {
-    Values items;
-    for (const auto& part : parts) items.push_back(TemplateValue::of(part));
-    created(words.size());
-    return make_list(std::move(items));
-  };
+  Values parts;
+  const auto add_part = [&](std::string_view part) { parts.push_back(make_part(part)); };
   if (name == "strip" || name == "lstrip" || name == "rstrip") {
     const Given given(name, arguments, {"chars"});
     const auto* characters = given.set("chars") ? &given.text("chars") : nullptr;
@@ -270,13 +289,20 @@ TemplateValue Renderer::method(const TemplateValue& self, const std::string& nam
     const Given given(name, arguments, {"sep", "maxsplit"});
     const auto* separator = given.set("sep") ? &given.text("sep") : nullptr;
     const auto most = std::max<std::int64_t>(given.integer("maxsplit", -1), -1);
-    if (name == "split" || most < 0) return texts(split(words, separator, most));
+    if (name == "split" || most < 0) {
+      split(words, separator, most, add_part);
+      return make_list(std::move(parts));
+    }
     if (!separator || separator->empty()) throw ConfigError("rsplit needs a separator that is not empty");
-    return texts(split_from_right(words, *separator, most));
+    split_from_right(words, *separator, most, add_part);
+    std::reverse(parts.begin(), parts.end());
+    return make_list(std::move(parts));
   }
+  if (auto made = search_method(*this, words, name, arguments)) return *std::move(made);
   if (name == "splitlines") {
     const Given none(name, arguments, {});
-    return texts(split_lines(words));
+    split_lines(words, add_part);
+    return make_list(std::move(parts));
   }
   if (name == "startswith" || name == "endswith") {
     const Given given(name, arguments, {"prefix"});
@@ -285,7 +311,7 @@ TemplateValue Renderer::method(const TemplateValue& self, const std::string& nam
   }
   if (name == "replace") {
     const Given given(name, arguments, {"old", "new", "count"});
-    auto made = replaced(words, given.text("old"), given.text("new"), given.integer("count", -1));
+    auto made = replaced(words, given.text("old"), given.text("new"), given.integer("count", -1), limits_.output_bytes);
     return make_text(std::move(made));
   }
   if (name == "join") {
@@ -296,8 +322,9 @@ TemplateValue Renderer::method(const TemplateValue& self, const std::string& nam
     bool first = true;
     for (const auto& part : iterate(*given.get("items"))) {
       if (!part.text()) throw ConfigError(text("join: expected strings, found ", type_name(part)));
-      joined += (std::exchange(first, false) ? "" : words) + *part.text();
-      if (static_cast<std::int64_t>(joined.size()) > limits_.output_bytes) break;
+      if (!std::exchange(first, false)) joined += words;
+      fits(joined.size() + part.text()->size());
+      joined += *part.text();
     }
     return make_text(std::move(joined));
   }
@@ -305,7 +332,7 @@ TemplateValue Renderer::method(const TemplateValue& self, const std::string& nam
     const Given given(name, arguments, {"sub"});
     const auto& part = given.text("sub");
     if (name == "count") {
-      std::int64_t count = part.empty() ? static_cast<std::int64_t>(code_point_starts(words).size()) : 0;
+      std::int64_t count = part.empty() ? static_cast<std::int64_t>(code_points(words)) + 1 : 0;
       for (auto at = part.empty() ? std::string::npos : words.find(part); at != std::string::npos;
            at = words.find(part, at + part.size()))
         ++count;
@@ -314,7 +341,7 @@ TemplateValue Renderer::method(const TemplateValue& self, const std::string& nam
     const auto at = words.find(part);
     if (at == std::string::npos && name == "index") throw ConfigError("index: substring not found");
     if (at == std::string::npos) return TemplateValue(std::int64_t{-1});
-    return TemplateValue(static_cast<std::int64_t>(code_point_starts(words.substr(0, at)).size()) - 1);
+    return TemplateValue(static_cast<std::int64_t>(code_points(std::string_view(words).substr(0, at))));
   }
   if (name == "removeprefix" || name == "removesuffix") {
     const Given given(name, arguments, {"affix"});
@@ -348,7 +375,9 @@ TemplateValue Renderer::global(const std::string& name, const Arguments& argumen
   if (name == "strftime_now") {
     const Given given(name, arguments, {"format"});
     if (!input_.now)
-      throw ConfigError("strftime_now is not supported here, because the text would differ from day to day");
+      throw ConfigError(
+          "strftime_now is not supported here, because the text would differ from day to day; "
+          "write a fixed date into the template");
     const auto now = static_cast<std::time_t>(*input_.now);
     std::tm time = {};
     gmtime_r(&now, &time);

@@ -34,11 +34,7 @@ class Parser : TokenCursor {
       } else if (now().type == Type::variable_begin) {
         next();
         auto output = node(Kind::output);
-        auto expression = tuple(true);
-        // Text is not escaped, so a text marked as safe is printed like any other.
-        if (expression->kind == Kind::filter && expression->text == "safe")
-          expression = std::move(expression->children[0]);
-        add(*output, std::move(expression));
+        add(*output, tuple(true));
         if (now().type != Type::variable_end) fail(text("expected }}, found ", now().text));
         next();
         add(*block, std::move(output));

@@ -7,6 +7,11 @@ namespace tessera::data::chat {
 namespace {
 // Each level takes three C++ functions; Python itself stops at 1000.
 constexpr int deepest_evaluation = 800;
+
+// Marks a message that already says its line, so that outer nodes do not add theirs.
+struct Located : ConfigError {
+  using ConfigError::ConfigError;
+};
 }  // namespace
 
 struct Renderer::Deeper {
@@ -27,10 +32,24 @@ void fail_undefined(const TemplateValue& value) {
   throw ConfigError(undefined && undefined->what ? *undefined->what : "a value is undefined");
 }
 
+void Renderer::step(std::int64_t count) {
+  steps_ += count;
+  if (steps_ > limits_.steps)
+    throw ConfigError(text("the template takes too many steps: more than ", limits_.steps, ", which is the limit"));
+}
+
+void Renderer::fits(std::size_t bytes) const {
+  if (static_cast<std::int64_t>(bytes) > limits_.output_bytes)
+    throw ConfigError(
+        text("the template makes a text or list of more than ", limits_.output_bytes, " bytes, which is the limit"));
+}
+
 void Renderer::created(std::size_t bytes) {
+  fits(bytes);
   created_ += static_cast<std::int64_t>(bytes);
-  if (static_cast<std::int64_t>(bytes) > limits_.output_bytes || created_ > limits_.created_bytes)
-    throw ConfigError("the template produces more text than the limit allows");
+  if (created_ > limits_.created_bytes)
+    throw ConfigError(text("the template makes more than ", limits_.created_bytes,
+                           " bytes of intermediate texts and lists, which is the limit"));
 }
 
 TemplateValue Renderer::make_text(std::string made) {
@@ -38,17 +57,27 @@ TemplateValue Renderer::make_text(std::string made) {
   return TemplateValue::of(std::move(made));
 }
 
+TemplateValue Renderer::make_part(std::string_view made) {
+  constexpr std::size_t own = 64;  // of a shared string
+  created(made.size() + own);
+  return TemplateValue::of(std::string(made));
+}
+
 TemplateValue Renderer::make_list(Values items, List::Type type) {
   created(items.size() * sizeof(TemplateValue));
   auto list = chat::make_list(std::move(items), type);
+  fits(static_cast<std::size_t>(list.list()->size));
   if (list.list()->depth > limits_.depth)
     throw ConfigError(text("values are nested more than ", limits_.depth, " deep"));
   return list;
 }
 
 TemplateValue Renderer::make_dict(std::vector<std::pair<TemplateValue, TemplateValue>> items) {
+  const auto count = static_cast<std::int64_t>(items.size());
   created(items.size() * 2 * sizeof(TemplateValue));
+  step(count * count / 16);  // each key is compared with those before it
   auto dict = chat::make_dict(std::move(items));
+  fits(static_cast<std::size_t>(dict.dict()->size));
   if (dict.dict()->depth > limits_.depth)
     throw ConfigError(text("values are nested more than ", limits_.depth, " deep"));
   return dict;
@@ -73,8 +102,7 @@ std::string Renderer::run(const Node& root, std::map<std::string, TemplateValue,
 }
 
 void Renderer::print(std::string_view words) {
-  if (static_cast<std::int64_t>(out_->size() + words.size()) > limits_.output_bytes)
-    throw ConfigError("the template produces more text than the limit allows");
+  fits(out_->size() + words.size());
   *out_ += words;
 }
 
@@ -93,19 +121,33 @@ std::string Renderer::captured(const Node& block) {
   return inner;
 }
 
-Renderer::Flow Renderer::execute(const Node& node) {
+template <class Action>
+auto Renderer::located(const Node& node, const Action& action) {
   const Deeper deeper(depth_);
+  try {
+    step();
+    return action();
+  } catch (const Located&) {
+    throw;
+  } catch (const ConfigError& error) {
+    const std::string what = error.what();
+    throw Located(what.rfind("line ", 0) == 0 ? what : text("line ", node.line, ": ", what));
+  }
+}
+
+Renderer::Flow Renderer::execute(const Node& node) {
+  return located(node, [&] { return execute_one(node); });
+}
+
+Renderer::Flow Renderer::execute_one(const Node& node) {
   switch (node.kind) {
     case Node::Kind::data:
       print(node.text);
       break;
     case Node::Kind::output: {
       const auto value = evaluate(*node.children[0]);
-      try {
-        print(str(value));
-      } catch (const ConfigError& error) {
-        throw ConfigError(text("line ", node.line, ": ", error.what()));
-      }
+      reading(value);
+      print(str(value));
       break;
     }
     case Node::Kind::set:
@@ -158,11 +200,7 @@ Renderer::Flow Renderer::execute_loop(const Node& node) {
   const auto iterable = evaluate(*node.children[1]);
   auto items = std::make_shared<Values>();
   Frame* const outer = frame_;
-  try {
-    *items = iterate(iterable);
-  } catch (const ConfigError& error) {
-    throw ConfigError(text("line ", node.line, ": ", error.what()));
-  }
+  *items = iterate(iterable);
   if (node.children[2]) {
     Values kept;
     for (const auto& item : *items) {
@@ -176,7 +214,7 @@ Renderer::Flow Renderer::execute_loop(const Node& node) {
     *items = std::move(kept);
   }
   for (std::size_t i = 0; i < items->size(); ++i) {
-    if (++steps_ > limits_.steps) throw ConfigError(text("line ", node.line, ": the template takes too many steps"));
+    step();
     Frame inner;
     inner.parent = outer;
     frame_ = &inner;
@@ -212,24 +250,8 @@ void Renderer::assign(const Node& target, const TemplateValue& value) {
   }
 }
 
-namespace {
-// Marks a message that already says its line, so that outer expressions do not add theirs.
-struct Located : ConfigError {
-  using ConfigError::ConfigError;
-};
-}  // namespace
-
 TemplateValue Renderer::evaluate(const Node& node) {
-  const Deeper deeper(depth_);
-  if (++steps_ > limits_.steps) throw Located(text("line ", node.line, ": the template takes too many steps"));
-  try {
-    return evaluate_one(node);
-  } catch (const Located&) {
-    throw;
-  } catch (const ConfigError& error) {
-    const std::string what = error.what();
-    throw Located(what.rfind("line ", 0) == 0 ? what : text("line ", node.line, ": ", what));
-  }
+  return located(node, [&] { return evaluate_one(node); });
 }
 
 TemplateValue Renderer::evaluate_one(const Node& node) {
@@ -304,7 +326,12 @@ TemplateValue Renderer::evaluate_one(const Node& node) {
       return compare(node);
     case Node::Kind::concatenate: {
       std::string joined;
-      for (const auto& one : node.children) joined += str(evaluate(*one));
+      for (const auto& one : node.children) {
+        const auto value = evaluate(*one);
+        reading(value);
+        joined += str(value);
+        fits(joined.size());
+      }
       return make_text(std::move(joined));
     }
     case Node::Kind::choice:
@@ -320,6 +347,8 @@ TemplateValue Renderer::compare(const Node& node) {
   auto left = evaluate(*node.children[0]);
   for (std::size_t i = 0; i < node.operators.size(); ++i) {
     auto right = evaluate(*node.children[i + 1]);
+    reading(left);
+    reading(right);
     const auto& sign = node.operators[i];
     bool holds = false;
     if (sign == "==") {

@@ -1,14 +1,26 @@
 #include "framework/data/chat_template/chat_template_value.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "framework/data/preprocessing/python_json.h"
+#include "framework/unicode/unicode_code_points.h"
 #include "framework/unicode/utf8.h"
 
 namespace tessera::data::chat {
+
+namespace {
+
+// Sums stay far below overflow.
+std::int64_t sum_of_sizes(std::int64_t sum, const TemplateValue& one, const TemplateValue& other = {}) {
+  return std::min<std::int64_t>(sum + size_of(one) + size_of(other), 1LL << 60U);
+}
+
+}  // namespace
 
 const TemplateValue* Dict::find(const TemplateValue& key) const {
   for (const auto& [name, value] : items)
@@ -17,7 +29,8 @@ const TemplateValue* Dict::find(const TemplateValue& key) const {
 }
 
 void Dict::set(const TemplateValue& key, TemplateValue value) {
-  depth = std::max(depth, 1 + depth_of(value));
+  depth = std::max({depth, 1 + depth_of(value), 1 + depth_of(key)});
+  size = sum_of_sizes(size, key, value);
   for (auto& [name, old] : items)
     if (equal(name, key)) {
       old = std::move(value);
@@ -42,8 +55,8 @@ void Namespace::set(std::string_view name, TemplateValue value) {
 }
 
 std::string type_name(const TemplateValue& value) {
-  static const char* const names[] = {"Undefined", "NoneType", "bool",      "int",      "float",      "str",
-                                      "list",      "dict",     "Namespace", "function", "LoopContext"};
+  static const char* const names[] = {"Undefined", "NoneType", "bool",      "int",      "float",       "str",
+                                      "list",      "dict",     "Namespace", "function", "LoopContext", "Markup"};
   if (const auto* list = value.list()) {
     static const char* const types[] = {"list", "tuple", "range", "dictionary view", "generator"};
     return types[static_cast<int>(list->type)];
@@ -84,10 +97,10 @@ bool equal(const TemplateValue& one, const TemplateValue& other) {
   if (a && b) return *a == *b;
   if (a && other.get<double>()) return same_number(*a, *other.get<double>());
   if (b && one.get<double>()) return same_number(*b, *one.get<double>());
+  if (one.text() && other.text()) return *one.text() == *other.text();
   if (one.data.index() != other.data.index()) return false;
   if (one.is_undefined() || one.is_none()) return true;
   if (const auto* d = one.get<double>()) return *d == *other.get<double>();
-  if (const auto* s = one.text()) return *s == *other.text();
   if (const auto* list = one.list()) {
     const auto* same = other.list();
     if (list == same) return true;
@@ -114,27 +127,49 @@ std::string float_text(double value) {
 
 namespace {
 
+// Hexadecimal digits, two at least.
+std::string unicode_digits(char32_t code) {
+  std::array<char, 16> digits{};
+  std::snprintf(digits.data(), digits.size(), "%02x", static_cast<unsigned>(code));
+  return digits.data();
+}
+
+// Whether Python's repr() escapes the character; the last Unicode version of a Python is not known, so a character that
+// has become printable since 3.11 is refused.
+bool is_hidden(char32_t code) {
+  const auto hidden_in = [code](unicode::Version version) {
+    return (unicode::bit(unicode::categories(version).of(code)) & (unicode::others | unicode::separators)) != 0;
+  };
+  const bool hidden = hidden_in(unicode::Version::v14);
+  if (hidden != hidden_in(unicode::Version::v18))
+    throw ConfigError(text("printing a list or dictionary that holds the character U+", unicode_digits(code),
+                           " is not supported, because Python's text depends on its version; use tojson"));
+  return hidden;
+}
+
+void append_quoted(char32_t code, std::string_view bytes, char quote, std::string& out) {
+  if (code == static_cast<unsigned char>(quote) || code == '\\') {
+    out += '\\';
+    out += bytes;
+  } else if (code == '\n' || code == '\r' || code == '\t') {
+    out += code == '\n' ? "\\n" : code == '\r' ? "\\r" : "\\t";
+  } else if (code == ' ' || !is_hidden(code)) {
+    out += bytes;
+  } else {
+    out += code < 0x100 ? "\\x" : code < 0x10000 ? "\\u" : "\\U";
+    const auto digits = unicode_digits(code);
+    const std::size_t width = code < 0x100 ? 2 : code < 0x10000 ? 4 : 8;
+    out += digits.size() < width ? std::string(width - digits.size(), '0') + digits : digits;
+  }
+}
+
 std::string quoted(const std::string& s) {
   const char quote = s.find('\'') != std::string::npos && s.find('"') == std::string::npos ? '"' : '\'';
   std::string out(1, quote);
-  for (const char c : s) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x80)  // which characters are printable depends on Python's version of Unicode
-      throw ConfigError("printing a list or dictionary that holds text beyond ASCII is not supported; use tojson");
-    static const char* const hex = "0123456789abcdef";
-    if (c == quote || c == '\\') {
-      out += {'\\', c};
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7F) {
-      out += {'\\', 'x', hex[byte >> 4U], hex[byte & 15U]};
-    } else {
-      out += c;
-    }
+  for (std::size_t at = 0; at < s.size();) {
+    const auto step = unicode::utf8_step(s, at);
+    append_quoted(step.code, std::string_view(s).substr(at, step.length), quote, out);
+    at += step.length;
   }
   return out + quote;
 }
@@ -147,6 +182,8 @@ std::string repr(const TemplateValue& value) {
   if (const auto* b = value.get<bool>()) return *b ? "True" : "False";
   if (const auto* i = value.get<std::int64_t>()) return std::to_string(*i);
   if (const auto* d = value.get<double>()) return float_text(*d);
+  if (value.is_safe())
+    throw ConfigError("printing a list or dictionary that holds a text marked as safe is not supported");
   if (const auto* s = value.text()) return quoted(*s);
   std::string out;
   if (const auto* list = value.list(); list && (list->type == List::Type::list || list->type == List::Type::tuple)) {
@@ -180,85 +217,14 @@ std::string str(const TemplateValue& value) {
   return repr(value);
 }
 
-namespace {
-
-void json_string(const std::string& s, std::string& out) {
-  out += '"';
-  for (const char c : s) {
-    static const std::string_view special = "\"\\\n\r\t\f\b", letters = "\"\\nrtfb";
-    const auto at = special.find(c);
-    if (at != std::string_view::npos) {
-      out += {'\\', letters[at]};
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      static const char* const hex = "0123456789abcdef";
-      out += "\\u00";
-      out += {hex[static_cast<unsigned char>(c) >> 4U], hex[static_cast<unsigned char>(c) & 15U]};
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
-}
-
-void json_into(const TemplateValue& value, int indent, int level, std::string& out) {
-  const auto line = [&](int at) {
-    if (indent >= 0) out += '\n';
-    if (indent > 0) out.append(static_cast<std::size_t>(indent) * static_cast<std::size_t>(at), ' ');
-  };
-  const auto separate = [&](bool first) {
-    if (!first) out += indent >= 0 ? "," : ", ";
-    line(level + 1);
-  };
-  if (value.is_none()) {
-    out += "null";
-  } else if (const auto* b = value.get<bool>()) {
-    out += *b ? "true" : "false";
-  } else if (const auto* i = value.get<std::int64_t>()) {
-    out += std::to_string(*i);
-  } else if (const auto* d = value.get<double>()) {
-    out += std::isnan(*d) ? "NaN" : std::isinf(*d) ? (*d < 0 ? "-Infinity" : "Infinity") : float_text(*d);
-  } else if (const auto* s = value.text()) {
-    json_string(*s, out);
-  } else if (const auto* list = value.list(); list && list->type <= List::Type::tuple) {
-    if (list->items.empty()) {
-      out += "[]";
-      return;
-    }
-    out += '[';
-    for (std::size_t n = 0; n < list->items.size(); ++n) {
-      separate(n == 0);
-      json_into(list->items[n], indent, level + 1, out);
-    }
-    line(level);
-    out += ']';
-  } else if (const auto* dict = value.dict()) {
-    if (dict->items.empty()) {
-      out += "{}";
-      return;
-    }
-    out += '{';
-    bool first = true;
-    for (const auto& [key, item] : dict->items) {
-      separate(first);
-      first = false;
-      if (!key.text()) throw ConfigError("tojson of a dictionary with keys that are not strings is not supported");
-      json_string(*key.text(), out);
-      out += ": ";
-      json_into(item, indent, level + 1, out);
-    }
-    line(level);
-    out += '}';
-  } else {
-    throw ConfigError(text("Object of type ", type_name(value), " is not JSON serializable"));
-  }
-}
-
-}  // namespace
-
-std::string to_json(const TemplateValue& value, int indent) {
-  std::string out;
-  json_into(value, indent, 0, out);
-  return out;
+std::int64_t size_of(const TemplateValue& value) {
+  constexpr std::int64_t own = 16;
+  if (const auto* s = value.text()) return own + static_cast<std::int64_t>(s->size());
+  if (const auto* list = value.list()) return own + list->size;
+  if (const auto* dict = value.dict()) return own + dict->size;
+  if (const auto* function = value.get<std::shared_ptr<const Function>>(); function && (*function)->self)
+    return own + size_of(*(*function)->self);
+  return own;
 }
 
 int depth_of(const TemplateValue& value) {
@@ -273,7 +239,10 @@ int depth_of(const TemplateValue& value) {
 TemplateValue make_list(Values items, List::Type type) {
   auto list = std::make_shared<List>();
   list->type = type;
-  for (const auto& item : items) list->depth = std::max(list->depth, 1 + depth_of(item));
+  for (const auto& item : items) {
+    list->depth = std::max(list->depth, 1 + depth_of(item));
+    list->size = sum_of_sizes(list->size, item);
+  }
   list->items = std::move(items);
   return TemplateValue(std::move(list));
 }
@@ -304,9 +273,13 @@ TemplateValue from_json(const nlohmann::ordered_json& json) {
       return make_list(std::move(items));
     }
     case nlohmann::ordered_json::value_t::object: {
-      std::vector<std::pair<TemplateValue, TemplateValue>> items;
-      for (const auto& [key, item] : json.items()) items.emplace_back(TemplateValue::of(key), from_json(item));
-      return make_dict(std::move(items));
+      auto dict = std::make_shared<Dict>();  // without set: keys are different, and may be many
+      for (const auto& [key, item] : json.items()) {
+        dict->items.emplace_back(TemplateValue::of(key), from_json(item));
+        dict->depth = std::max(dict->depth, 1 + depth_of(dict->items.back().second));
+        dict->size = sum_of_sizes(dict->size, dict->items.back().first, dict->items.back().second);
+      }
+      return TemplateValue(std::move(dict));
     }
     default:
       return TemplateValue::none();
@@ -318,6 +291,12 @@ std::vector<std::size_t> code_point_starts(std::string_view text) {
   for (std::size_t at = 0; at < text.size(); at += unicode::utf8_step(text, at).length) starts.push_back(at);
   starts.push_back(text.size());
   return starts;
+}
+
+std::size_t code_points(std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; at < text.size(); at += unicode::utf8_step(text, at).length) ++count;
+  return count;
 }
 
 bool is_python_space(char32_t code) {
@@ -352,8 +331,7 @@ std::string strip(std::string_view text, bool left, bool right, const std::strin
   return std::string(text.substr(begin, end - begin));
 }
 
-std::vector<std::string> split_lines(std::string_view text) {
-  std::vector<std::string> lines;
+void split_lines(std::string_view text, const std::function<void(std::string_view)>& sink) {
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
     const auto step = unicode::utf8_step(text, at);
@@ -361,14 +339,13 @@ std::vector<std::string> split_lines(std::string_view text) {
     const bool ends = (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
     auto next = at + step.length;
     if (ends) {
-      lines.emplace_back(text.substr(begin, at - begin));
+      sink(text.substr(begin, at - begin));
       if (c == '\r' && next < text.size() && text[next] == '\n') ++next;
       begin = next;
     }
     at = next;
   }
-  if (begin < text.size()) lines.emplace_back(text.substr(begin));
-  return lines;
+  if (begin < text.size()) sink(text.substr(begin));
 }
 
 }  // namespace tessera::data::chat

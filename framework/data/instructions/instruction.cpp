@@ -7,6 +7,7 @@
 #include "framework/data/gpt/split.h"
 #include "framework/data/instructions/instruction_dataset.h"
 #include "framework/data/instructions/instruction_templates.h"
+#include "framework/data/instructions/without_label.h"
 #include "framework/data/tokenizers/tokenizer.h"
 
 namespace tessera::data {
@@ -82,6 +83,7 @@ std::unique_ptr<DataSplits> make_instruction(const InstructionOptions& o, DataPa
   };
   auto splits = std::make_unique<DataSplits>();
   splits->train = of(ranges[0], parts.asked.train);
+  if (splits->train) warn_of_samples_without_label(*splits->train, ranges[0].size(), parts.warn);
   splits->valid = of(ranges[1], parts.asked.valid);
   splits->test = of(ranges[2], parts.asked.test);
   return splits;

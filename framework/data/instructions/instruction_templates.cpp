@@ -1,6 +1,5 @@
 #include "framework/data/instructions/instruction_templates.h"
 
-#include <regex>
 #include <string_view>
 #include <utility>
 
@@ -73,6 +72,18 @@ constexpr std::pair<std::string_view, bool> not_built_in[] = {
     {"chatglm3_system", true}, {"chatml_de", false}, {"qwen_lf", false}, {"qwen_r1", false},
     {"qwen_math_r1", false},   {"magistral", false}, {"intern2", false}, {"bailing_mini", true},
     {"gpt_oss", true},         {"deepseek4", false}};
+
+// Whether `words` have {{name}}.
+bool names_a_placeholder(std::string_view words) {
+  const auto starts_name = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  for (auto at = words.find("{{"); at != std::string_view::npos; at = words.find("{{", at + 1)) {
+    auto end = at + 2;
+    if (end >= words.size() || !starts_name(words[end])) continue;
+    while (end < words.size() && (starts_name(words[end]) || (words[end] >= '0' && words[end] <= '9'))) ++end;
+    if (words.substr(end, 2) == "}}") return true;
+  }
+  return false;
+}
 
 class Reader {
  public:
@@ -158,12 +169,11 @@ class Reader {
       if (value == nullptr) return otherwise;
     }
     if (value == nullptr || !value->is_array() || value->empty()) refuse(text("format_", key, " has no list of slots"));
-    static const std::regex placeholder(R"(\{\{[a-zA-Z_][a-zA-Z0-9_]*\}\})");
     Slots made;
     bool has_placeholder = false;
     for (const auto& one : *value) {
       made.push_back(slot(key, one));
-      has_placeholder = has_placeholder || (one.is_string() && std::regex_search(made.back().text, placeholder));
+      has_placeholder = has_placeholder || (one.is_string() && names_a_placeholder(made.back().text));
     }
     if (has_placeholder != needs_placeholder)
       refuse(

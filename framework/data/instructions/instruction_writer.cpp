@@ -36,6 +36,9 @@ class Files {
     return files;
   }
   void add(const Ids& ids, const Ids& mask, const Ids& labels) {
+    // The label of the first token is that of no other token.
+    const auto learned = [](std::int32_t label) { return label != ignored_label; };
+    without_label_ += labels.empty() || std::none_of(labels.begin() + 1, labels.end(), learned) ? 1 : 0;
     ids_.add_sequence(ids);
     mask_.add_sequence(mask);
     labels_.add_sequence(labels);
@@ -50,6 +53,7 @@ class Files {
   }
   std::int64_t samples() const { return ids_.sequences(); }
   std::int64_t tokens() const { return ids_.tokens(); }
+  std::int64_t without_label() const { return without_label_; }
 
  private:
   static std::string name(const std::string& prefix, const char* key) {
@@ -59,6 +63,7 @@ class Files {
 
   std::string prefix_;
   IndexedDatasetBuilder ids_, mask_, labels_;
+  std::int64_t without_label_ = 0;
 };
 
 // Rows that wait to be packed.
@@ -162,6 +167,7 @@ class InstructionWriteRun {
                              result_.reasons.empty() ? "" : "; the first: " + result_.reasons.front()));
     if (request_.pack) packer_.write(*files_);
     result_.samples = files_->samples();
+    result_.without_label = files_->without_label();
     result_.tokens = total.tokens = files_->tokens();
     files_->finish();
     return result_;

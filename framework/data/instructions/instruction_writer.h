@@ -30,6 +30,7 @@ struct InstructionWriteResult {
   std::int64_t rows = 0, samples = 0, tokens = 0;
   std::int64_t left_out = 0;         ///< rows skipped as in MindSpeed-LLM
   std::int64_t too_long = 0;         ///< rows skipped because they reach seq_length
+  std::int64_t without_label = 0;    ///< samples written from which nothing is learned
   PreprocessProgress total;          ///< bytes, documents (rows), tokens; `skipped`: rows with an error
   std::vector<std::string> reasons;  ///< the first skipped rows: file, line, reason
 };

@@ -6,6 +6,7 @@
 #include "framework/data/gpt/data_path.h"
 #include "framework/data/gpt/split.h"
 #include "framework/data/instructions/sft_dataset.h"
+#include "framework/data/instructions/without_label.h"
 
 namespace tessera::data {
 namespace {
@@ -62,14 +63,23 @@ struct Maker {
   const DataParts& parts;
   std::shared_ptr<const SftTokenizer> tokenizer;
 
+  std::int64_t epoch_of(const SequenceRange& lines) const {
+    return (lines.size() + options.sft_lines_per_sample - 1) / options.sft_lines_per_sample;
+  }
+
+  void warn(const Dataset* train, const SequenceRange& lines) const {
+    if (!train || !parts.warn) return;
+    if (const auto note = tokenizer->padding_note(); !note.empty()) parts.warn(note);
+    warn_of_samples_without_label(*train, epoch_of(lines), parts.warn);
+  }
+
   std::unique_ptr<Dataset> one(const std::shared_ptr<const ConversationFile>& file, const std::string& name,
                                const SequenceRange& lines, std::int64_t asked, const char* split) const {
     if (asked == 0) return nullptr;
     SftDataset::Request request;
     request.lines = lines;
     request.samples = asked;
-    if (asked == one_epoch)
-      request.samples = (lines.size() + options.sft_lines_per_sample - 1) / options.sft_lines_per_sample;
+    if (asked == one_epoch) request.samples = epoch_of(lines);
     request.seq_length = parts.seq_length;
     request.lines_per_sample = options.sft_lines_per_sample;
     request.vocab_size = parts.vocab_size;
@@ -85,7 +95,9 @@ struct Maker {
     if (path.empty()) return nullptr;
     const auto name = file_of(path, option);
     const auto file = std::make_shared<ConversationFile>(name);
-    return one(file, name, {0, file->lines()}, asked, split);
+    auto data = one(file, name, {0, file->lines()}, asked, split);
+    if (option == std::string_view("train_data_path")) warn(data.get(), {0, file->lines()});
+    return data;
   }
 };
 
@@ -111,6 +123,7 @@ std::unique_ptr<DataSplits> make_sft(const SftOptions& o, DataParts parts) {
     return ranges[which] ? maker.one(file, name, *ranges[which], asked, split) : nullptr;
   };
   splits->train = of(0, parts.asked.train, "train");
+  if (ranges[0]) maker.warn(splits->train.get(), *ranges[0]);
   splits->valid = of(1, parts.asked.valid, "valid");
   if (ranges[2] && ranges[2]->size() > 0) splits->test = of(2, parts.asked.test, "test");
   return splits;

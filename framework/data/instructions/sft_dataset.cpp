@@ -87,6 +87,7 @@ void SftDataset::read(std::int64_t index, const SampleView& out) const {
   }
   if (tokens.empty()) throw BadSampleError(text(place, ": has no tokens; give it a message with text"));
   const auto pad = tokenizer_->pad();
+  const auto given = std::min(tokens.size(), length);
   if (tokens.size() > length) {
     // What follows the last token of a sample that is cut is padding, not the next token.
     tokens.resize(length);
@@ -103,7 +104,9 @@ void SftDataset::read(std::int64_t index, const SampleView& out) const {
   for (std::size_t i = 0; i < length; ++i) {
     out.tokens[i] = tokens[i];
     out.labels[i] = targets[i + 1];
-    out.loss_mask[i] = targets[i + 1] == pad || targets[i + 1] == SftTokenizer::ignored ? 0.0F : 1.0F;
+    const auto target = targets[i + 1];
+    const bool ignored = target == SftTokenizer::ignored || (target == pad && tokenizer_->ignores_pad_in_text());
+    out.loss_mask[i] = i + 1 >= given || ignored ? 0.0F : 1.0F;
     out.positions[i] = positions[i];
     out.document_start[i] = starts[i];
   }

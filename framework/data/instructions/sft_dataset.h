@@ -40,7 +40,8 @@ class ConversationFile {
 
 /// Megatron-LM's SFTDataset: sample i contains the conversations of line i % lines of its range, each with positions
 /// from 0 and attention only within itself, cut and padded to seq_length. Padding belongs to the last conversation.
-/// Labels are the next targets; the loss mask is 0 where there is no target and where a label is the padding id.
+/// Labels are the next targets; the loss mask is 0 where there is no target, at padding, and for labels that
+/// SftTokenizer::ignores_pad_in_text excludes.
 class SftDataset final : public Dataset {
  public:
   struct Request {

@@ -84,21 +84,29 @@ void CharsMap::append(std::string_view text, std::string& to) const {
   }
 }
 
-void CharsMap::append_clusters(std::string_view text, std::string& to) const {
+void CharsMap::check_growth(const std::string& to, std::size_t most) const {
+  if (to.size() > most)
+    throw ConfigError(tessera::text(name_, ": precompiled_charsmap makes more than ", most,
+                                    " bytes of one text, which is the limit. The file is damaged: get it again"));
+}
+
+void CharsMap::append_clusters(std::string_view text, std::string& to, std::size_t most) const {
   const auto codes = unicode::to_code_points(text);
   for (std::size_t at = 0; at < codes.size();) {
     const auto end = unicode::end_of_grapheme(codes, at);
     append(unicode::from_code_points(std::u32string_view(codes).substr(at, end - at)), to);
+    check_growth(to, most);
     at = end;
   }
 }
 
-std::string CharsMap::normalized(std::string_view text) const {
+std::string CharsMap::normalized(std::string_view text, std::size_t most) const {
   std::string to;
   to.reserve(text.size());
   // No cluster goes over from one ASCII character to another, but for CR LF.
   const auto ascii = [&](std::size_t at) { return at >= text.size() || static_cast<unsigned char>(text[at]) < 0x80; };
   for (std::size_t at = 0; at < text.size();) {
+    check_growth(to, most);
     if (ascii(at) && ascii(at + 1) && text[at] != '\r') {
       const auto found = ascii_[static_cast<unsigned char>(text[at])];
       if (found != none)
@@ -110,7 +118,7 @@ std::string CharsMap::normalized(std::string_view text) const {
     }
     auto end = at + 1;
     while (end < text.size() && !(ascii(end - 1) && ascii(end) && text[end - 1] != '\r')) ++end;
-    append_clusters(text.substr(at, end - at), to);
+    append_clusters(text.substr(at, end - at), to, most);
     at = end;
   }
   return to;

@@ -21,14 +21,15 @@ class CharsMap {
   /// cluster of fewer than six bytes is replaced, as a whole, by the replacement of its shortest prefix in the map;
   /// otherwise, each of its characters is replaced alone. (SentencePiece itself takes the longest prefix.) Throws
   /// ConfigError if a replacement is outside the blob. ASCII text is looked up by character, without determining
-  /// clusters.
-  std::string normalized(std::string_view text) const;
+  /// clusters. Throws ConfigError also once the result has more than `most` bytes.
+  std::string normalized(std::string_view text, std::size_t most = static_cast<std::size_t>(-1)) const;
 
  private:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
   std::size_t find(std::string_view text) const;
   void append(std::string_view text, std::string& to) const;
-  void append_clusters(std::string_view text, std::string& to) const;
+  void append_clusters(std::string_view text, std::string& to, std::size_t most) const;
+  void check_growth(const std::string& to, std::size_t most) const;
 
   std::vector<std::uint32_t> trie_;
   std::string replacements_, name_;

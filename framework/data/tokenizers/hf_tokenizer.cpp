@@ -6,6 +6,8 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
@@ -285,14 +287,13 @@ class HuggingFaceTokenizer final : public Tokenizer {
     }
     std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<AddedToken> tokens;
-    for (auto& [id, token] : all) {
-      const auto same = [&one = token](const AddedToken& there) {
-        return one.content == there.content && one.special == there.special && one.single_word == there.single_word &&
-               one.lstrip == there.lstrip && one.rstrip == there.rstrip && one.normalized == there.normalized;
-      };
-      if (!std::any_of(engine_->added_tokens().begin(), engine_->added_tokens().end(), same))
-        tokens.push_back(std::move(token));
-    }
+    const auto fields = [](const AddedToken& one) {
+      return std::tuple(one.content, one.special, one.single_word, one.lstrip, one.rstrip, one.normalized);
+    };
+    std::set<decltype(fields(AddedToken()))> there;  // a file may have very many
+    for (const auto& one : engine_->added_tokens()) there.insert(fields(one));
+    for (auto& [id, token] : all)
+      if (there.count(fields(token)) == 0) tokens.push_back(std::move(token));
     return tokens;
   }
 

@@ -3,6 +3,7 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
+#include <new>
 
 #include "framework/data/preprocessing/input_file.h"
 #include "framework/unicode/utf8.h"
@@ -64,7 +65,26 @@ std::string_view field_of(std::string_view message, std::uint64_t number) {
   return found;
 }
 
-constexpr std::uint64_t denormalizer_spec = 5, precompiled_charsmap = 2;  // sentencepiece_model.proto
+// sentencepiece_model.proto
+constexpr std::uint64_t normalizer_spec = 3, denormalizer_spec = 5, precompiled_charsmap = 2;
+
+/// The library replaces each character of a text by a text of the map, of any length. In published models the longest
+/// has 33 bytes.
+constexpr std::size_t longest_replacement = 256;
+
+void check_replacements(std::string_view model, std::uint64_t spec, const std::string& file) {
+  const auto map = field_of(field_of(model, spec), precompiled_charsmap);
+  std::uint64_t trie = 0;
+  for (unsigned i = 0; i < 4 && i < map.size(); ++i)
+    trie |= std::uint64_t{static_cast<unsigned char>(map[i])} << (8 * i);
+  for (auto at = std::min<std::uint64_t>(trie + 4, map.size()); at < map.size();) {
+    const auto end = std::min(map.find('\0', at), map.size());
+    if (end - at > longest_replacement)
+      throw ConfigError(text(file, ": its normalization replaces a character by ", end - at, " bytes; the limit is ",
+                             longest_replacement, ". The file is damaged: copy it again"));
+    at = end + 1;
+  }
+}
 
 constexpr std::string_view space_symbol = "\xE2\x96\x81";  // U+2581
 
@@ -88,6 +108,7 @@ struct SentencePieceModel::Library {
 
 SentencePieceModel::SentencePieceModel(const std::string& file) : file_(file) {
   const auto content = read_input(file, "SentencePiece model");
+  for (const auto spec : {normalizer_spec, denormalizer_spec}) check_replacements(content, spec, file);
   auto library = std::make_unique<Library>();
   const auto status = library->processor.LoadFromSerializedProto(content);
   if (!status.ok() || library->processor.GetPieceSize() == 0)
@@ -132,10 +153,15 @@ std::string SentencePieceModel::bytes(std::int32_t id) const {
 }
 
 void SentencePieceModel::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
-  std::vector<int> out;
-  const auto status = library_->processor.Encode(text, &out);
-  if (!status.ok()) throw ConfigError(tessera::text(file_, ": a text cannot be encoded: ", status.error_message()));
-  ids.insert(ids.end(), out.begin(), out.end());
+  try {
+    std::vector<int> out;
+    const auto status = library_->processor.Encode(text, &out);
+    if (!status.ok()) throw ConfigError(tessera::text(file_, ": a text cannot be encoded: ", status.error_message()));
+    ids.insert(ids.end(), out.begin(), out.end());
+  } catch (const std::bad_alloc&) {
+    throw ConfigError(tessera::text(file_, ": there is not enough memory for a text of ", text.size(),
+                                    " bytes; divide it, or use a machine with more memory"));
+  }
 }
 
 std::string SentencePieceModel::decode(std::span<const std::int32_t> ids) const {

@@ -63,6 +63,15 @@ bool all_close(std::span<const std::int32_t> one, std::span<const std::int32_t> 
                     [](double a, double b) { return std::abs(a - b) <= 1e-8 + 1e-5 * std::abs(b); });
 }
 
+bool ends_documents(const Tokenizer& tokenizer, std::int32_t id) {
+  if (named(tokenizer, "eos_token") == id || tokenizer.special_ids().eos == id) return true;
+  try {
+    return tokenizer.eod() == id;
+  } catch (const ConfigError&) {  // the tokenizer has no such token
+    return false;
+  }
+}
+
 ChatTemplate own_template(const Tokenizer& tokenizer, const std::optional<std::string>& given) {
   if (given) {
     if (given->find("{{") != std::string::npos || given->find("{%") != std::string::npos)
@@ -86,7 +95,11 @@ SftTokenizer::SftTokenizer(const Tokenizer* tokenizer, const SftFormat& format) 
   }
   if (format.prompt_format == "default") {
     template_ = std::make_unique<ChatTemplate>(own_template(*tokenizer_, format.chat_template));
-    pad_ = named(*tokenizer_, "pad_token").value_or(tokenizer_->eod());
+    const auto pad = named(*tokenizer_, "pad_token");
+    has_pad_ = pad.has_value();
+    pad_ = has_pad_ ? *pad : tokenizer_->eod();
+    // Any other token can end a turn in a template of the user's, also one that the tokenizer does not call eos_token.
+    ignores_pad_in_text_ = named(*tokenizer_, "unk_token") == pad_ && !ends_documents(*tokenizer_, pad_);
     loss_ = format.answers_only.value_or(false) ? Loss::answers : Loss::all;
     return;
   }
@@ -107,6 +120,16 @@ SftTokenizer::SftTokenizer(const Tokenizer* tokenizer, const SftFormat& format) 
     throw ConfigError(text("sft_tokenizer_prompt_format ", known->name, " pads with the token ", known->pad,
                            ", which the tokenizer does not have; choose the format default with a chat_template"));
   pad_ = *pad;
+  ignores_pad_in_text_ = !ends_documents(*tokenizer_, pad_);
+}
+
+std::string SftTokenizer::padding_note() const {
+  if (has_pad_ && !ends_documents(*tokenizer_, pad_)) return "";
+  return text(has_pad_ ? "the tokenizer's padding token is its end-of-text token "
+                       : "the tokenizer has no padding token, so samples are padded with its end-of-document token ",
+              pad_, " (", tokenizer_->piece(pad_),
+              "): padding has no loss, but that token is learned where it ends a "
+              "turn. Megatron-LM would mask it there too, and its model would not learn to stop");
 }
 
 SftTokenizer::~SftTokenizer() = default;

@@ -34,8 +34,13 @@ class SftTokenizer {
   SftTokenizer(const Tokenizer* tokenizer, const SftFormat& format);
   ~SftTokenizer();
 
-  /// The id that pads samples; targets that are equal to it are masked.
+  /// The id that pads samples. Labels of padding have no loss.
   std::int32_t pad() const { return pad_; }
+  /// Whether also the tokens of a text that are equal to `pad` have no loss, as in Megatron-LM. False if that token can
+  /// end a turn: then a model could not learn to stop.
+  bool ignores_pad_in_text() const { return ignores_pad_in_text_; }
+  /// What a user should know about the padding token; empty: nothing.
+  std::string padding_note() const;
 
   /// Appends the ids of `conversation`, an array of messages, to `tokens`, and to `targets` the same ids, or `ignored`
   /// for tokens without loss. Throws ConfigError if the template rejects the conversation, if a role is unknown, an
@@ -60,6 +65,7 @@ class SftTokenizer {
   Loss loss_ = Loss::all;
   std::size_t answer_prefix_ = 0;  // tokens at the beginning of an answer that have no loss
   std::int32_t pad_ = 0;
+  bool ignores_pad_in_text_ = false, has_pad_ = true;
   std::string eos_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Tokenizer::Encoder>> idle_;  // encoders that no thread is using

@@ -140,6 +140,9 @@ class TikTokenizer final : public Tokenizer {
   explicit TikTokenizer(const TikOptions& options) : options_(options) {
     special_ = options.tiktoken_special_tokens.value_or(std::vector<std::string>{"<unk>", "<s>", "</s>"});
     const auto count = static_cast<std::size_t>(options.tiktoken_num_special_tokens);
+    constexpr std::size_t most_special = 1U << 24U;  // each has a name in memory
+    if (count > most_special)
+      throw ConfigError(text("tiktoken_num_special_tokens is ", count, "; expected at most ", most_special));
     if (special_.size() > count || options.tiktoken_num_special_tokens >= vocab_size())
       throw ConfigError(text("tiktoken_num_special_tokens is ", count, "; expected at least the ", special_.size(),
                              " tokens of tiktoken_special_tokens and fewer than vocab_size, ", vocab_size()));

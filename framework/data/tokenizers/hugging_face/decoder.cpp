@@ -5,6 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/bpe.h"
+#include "framework/data/tokenizers/hugging_face/growth.h"
 #include "framework/unicode/regex.h"
 #include "framework/unicode/utf8.h"
 #include "framework/unicode/utf8_fast.h"
@@ -49,6 +50,7 @@ class Replace final : public TokenStep {
     unicode::Regex::Finder finder(*regex_, words);
     while (const auto found = finder.next()) {
       out.append(words, at, found->begin - at).append(content_);
+      check_growth(out.size(), most_decoded, "the decoders");
       at = found->end;
     }
     return out.append(words, at);
@@ -259,6 +261,7 @@ class DecoderMaker {
 
   void add(const JsonValue& entry) {
     const auto type = entry.at("type").text();
+    check_steps(entry, made_.size() + 1);
     if (type == "Sequence") {
       for (const auto& one : entry.at("decoders").items()) add(one);
     } else if (type == "ByteLevel") {

@@ -1,8 +1,10 @@
 #include "framework/data/tokenizers/hugging_face/engine.h"
 
 #include <algorithm>
+#include <new>
 
 #include "framework/base/error.h"
+#include "framework/data/tokenizers/hugging_face/growth.h"
 #include "framework/data/tokenizers/word_cache.h"
 #include "framework/unicode/utf8.h"
 #include "framework/unicode/utf8_fast.h"
@@ -16,6 +18,20 @@ constexpr std::string_view known_processors =
 
 bool is_ascii(std::string_view words) {
   return std::all_of(words.begin(), words.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+// Names the file in what `action` refuses, and in what it has no memory for, about a text of `bytes` bytes.
+template <class Action>
+void guarded(const std::string& file, std::size_t bytes, const Action& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    const std::string what = error.what();
+    throw ConfigError(what.rfind(file, 0) == 0 ? what : text(file, ": ", what));
+  } catch (const std::bad_alloc&) {
+    throw ConfigError(text(file, ": there is not enough memory for ", bytes, " bytes of text; a text may become ",
+                           most_from(bytes), " bytes long; shorten it, or use a machine with more memory"));
+  }
 }
 
 std::int32_t read_id(const JsonValue& value) {
@@ -32,16 +48,29 @@ class EngineEncoder final : public Tokenizer::Encoder {
 
   void encode(std::string_view words, std::vector<std::int32_t>& ids) override {
     check(words);
-    if (engine_.templates_.empty()) {
-      encode_text(words, ids);
-      return;
-    }
+    guarded(engine_.file_, words.size(), [&] {
+      if (engine_.templates_.empty())
+        encode_text(words, ids);
+      else
+        encode_in_templates(words, ids);
+    });
+  }
+
+  // The template has written what comes before and behind a text.
+  void encode_rendered(std::string_view words, std::vector<std::int32_t>& ids) override {
+    check(words);
+    guarded(engine_.file_, words.size(), [&] { encode_text(words, ids); });
+  }
+
+ private:
+  void encode_in_templates(std::string_view words, std::vector<std::int32_t>& ids) {
     own_.clear();
     encode_text(words, own_);
     for (const auto& parts : engine_.templates_) {
       made_.clear();
       for (const auto& part : parts) {
         const auto& from = part.is_text ? own_ : part.ids;
+        check_growth(made_.size() + from.size(), most_from(words.size()), "the post-processors");
         made_.insert(made_.end(), from.begin(), from.end());
       }
       own_.swap(made_);
@@ -49,13 +78,6 @@ class EngineEncoder final : public Tokenizer::Encoder {
     ids.insert(ids.end(), own_.begin(), own_.end());
   }
 
-  // The template has written what comes before and behind a text.
-  void encode_rendered(std::string_view words, std::vector<std::int32_t>& ids) override {
-    check(words);
-    encode_text(words, ids);
-  }
-
- private:
   static void check(std::string_view words) {
     if (const auto bad = unicode::first_not_utf8(words); bad != std::string_view::npos)
       throw ConfigError(text("a text of ", words.size(), " bytes is not UTF-8 at byte ", bad,
@@ -64,6 +86,8 @@ class EngineEncoder final : public Tokenizer::Encoder {
 
   // Tokens that are not normalized are found in the text as it is, the others in what is between after normalization.
   void encode_text(std::string_view words, std::vector<std::int32_t>& ids) {
+    most_ = most_from(words.size());
+    pieces_ = 0;
     engine_.plain_finder_->find(words, [&](AddedTokenFinder::Part part) {
       if (part.id)
         ids.push_back(*part.id);
@@ -78,6 +102,7 @@ class EngineEncoder final : public Tokenizer::Encoder {
     if (!engine_.normalizers_.empty() && !(engine_.keeps_ascii_ && is_ascii(piece.text))) {
       normalized_.text.assign(piece.text);
       normalized_.from_start = piece.from_start;
+      normalized_.most = most_;
       for (const auto& step : engine_.normalizers_) step->apply(normalized_);
       piece = {normalized_.text, normalized_.from_start};
     }
@@ -92,7 +117,10 @@ class EngineEncoder final : public Tokenizer::Encoder {
   void pre_tokenize(std::size_t step, Piece piece, std::vector<std::int32_t>& ids) {
     if (piece.text.empty()) return;
     const auto& steps = engine_.pre_tokenizers_.steps;
+    check_growth(piece.text.size(), most_, "the pre-tokenizers");
     if (step == steps.size()) {
+      pieces_ += piece.text.size();
+      check_growth(pieces_, most_, "the pre-tokenizers");
       encode_piece(piece.text, ids);
       return;
     }
@@ -127,6 +155,7 @@ class EngineEncoder final : public Tokenizer::Encoder {
   std::vector<std::string> spelt_;
   std::vector<std::int32_t> own_, made_;
   Normalized normalized_{};
+  std::size_t most_ = 0, pieces_ = 0;  // bytes of this text: the limit, and those of pieces until now
   WordCache cache_;
 };
 
@@ -136,11 +165,11 @@ class EngineDecoder final : public Tokenizer::Decoder {
   std::string push(std::int32_t id) override {
     auto token = engine_.token(id);
     if (!token) return "";  // ids without a token are left out
-    chain_.token(*std::move(token));
+    guarded(engine_.file_, token->size(), [&] { chain_.token(*std::move(token)); });
     return chain_.take();
   }
   std::string finish() override {
-    chain_.finish();
+    guarded(engine_.file_, 0, [&] { chain_.finish(); });
     return chain_.take();
   }
 
@@ -149,13 +178,18 @@ class EngineDecoder final : public Tokenizer::Decoder {
   DecodeChain chain_;
 };
 
-Engine::Engine(const std::string& file, std::string_view content, std::optional<bool> add_prefix_space) {
-  simdjson::dom::parser parser;
-  const simdjson::padded_string padded(content);
-  simdjson::dom::element element;
-  if (const auto error = parser.parse(padded).get(element))
-    throw ConfigError(text(file, ": is not JSON: ", simdjson::error_message(error), "; expected a tokenizer.json"));
-  const JsonValue root(file, element);
+Engine::Engine(const std::string& file, std::string_view content, std::optional<bool> add_prefix_space) : file_(file) {
+  guarded(file, content.size(), [&] {
+    simdjson::dom::parser parser;
+    const simdjson::padded_string padded(content);
+    simdjson::dom::element element;
+    if (const auto error = parser.parse(padded).get(element))
+      throw ConfigError(text(file, ": is not JSON: ", simdjson::error_message(error), "; expected a tokenizer.json"));
+    read(JsonValue(file, element), add_prefix_space);
+  });
+}
+
+void Engine::read(const JsonValue& root, std::optional<bool> add_prefix_space) {
   if (const auto version = root.find("version"); version && version->text() != "1.0")
     version->unsupported("version", version->text(), "1.0");
   const auto model = root.at("model");
@@ -190,7 +224,11 @@ void Engine::read_added_tokens(const JsonValue& root) {
 
 void Engine::add_tokens(const std::vector<AddedToken>& tokens) {
   auto next = static_cast<std::int64_t>(model_->vocabulary().size());
-  for (const auto& token : added_) next = std::max<std::int64_t>(next, token.id + 1);
+  std::unordered_map<std::int32_t, std::size_t> place;  // in added_, by id
+  for (std::size_t i = 0; i < added_.size(); ++i) {
+    next = std::max<std::int64_t>(next, added_[i].id + 1);
+    place.emplace(added_[i].id, i);
+  }
   for (auto token : tokens) {
     if (token.content.empty()) continue;
     if (const auto id = find(token.content)) {
@@ -199,18 +237,17 @@ void Engine::add_tokens(const std::vector<AddedToken>& tokens) {
       if (next >= Vocabulary::most) throw ConfigError("added_tokens: there are too many tokens");
       token.id = static_cast<std::int32_t>(next++);
     }
-    const auto same =
-        std::find_if(added_.begin(), added_.end(), [&](const AddedToken& one) { return one.id == token.id; });
-    if (same != added_.end())
-      *same = std::move(token);
-    else
+    const auto [same, fresh] = place.emplace(token.id, added_.size());
+    if (fresh)
       added_.push_back(std::move(token));
+    else
+      added_[same->second] = std::move(token);
   }
   refresh_finders();
 }
 
 std::string Engine::normalized(std::string_view content) const {
-  Normalized words{std::string(content), 0};
+  Normalized words{std::string(content), 0, most_from(content.size())};
   for (const auto& step : normalizers_) step->apply(words);
   return words.text;
 }
@@ -251,6 +288,7 @@ std::optional<std::string> Engine::token(std::int32_t id) const {
 
 void Engine::read_post_processor(const JsonValue& entry) {
   const auto type = entry.at("type").text();
+  check_steps(entry, templates_.size() + 1);
   const auto pair_id = [&](std::string_view name) {
     const auto pair = entry.at(name).items();
     if (pair.size() != 2) entry.at(name).refuse("expected [\"token\", id]");
@@ -284,7 +322,10 @@ std::unique_ptr<Tokenizer::Decoder> Engine::decoder() const { return std::make_u
 
 std::string Engine::piece(std::int32_t id) const {
   auto words = token(id);
-  return words ? DecodeChain(decoders_, false).piece(*std::move(words)) : std::string(unicode::replacement_character);
+  if (!words) return std::string(unicode::replacement_character);
+  std::string made;
+  guarded(file_, words->size(), [&] { made = DecodeChain(decoders_, false).piece(*std::move(words)); });
+  return made;
 }
 
 }  // namespace tessera::data::hugging_face

@@ -50,12 +50,14 @@ class Engine {
     std::vector<std::int32_t> ids;
   };
 
+  void read(const JsonValue& root, std::optional<bool> add_prefix_space);
   void read_added_tokens(const JsonValue& root);
   void read_post_processor(const JsonValue& entry);
   void refresh_finders();
   std::string normalized(std::string_view content) const;
   std::optional<std::string> token(std::int32_t id) const;
 
+  std::string file_;
   Normalizers normalizers_;
   PreTokenizers pre_tokenizers_;
   std::unique_ptr<TokenModel> model_;

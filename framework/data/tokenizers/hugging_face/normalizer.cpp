@@ -6,6 +6,7 @@
 #include "framework/data/tokenizers/base64.h"
 #include "framework/data/tokenizers/bpe.h"
 #include "framework/data/tokenizers/charsmap.h"
+#include "framework/data/tokenizers/hugging_face/growth.h"
 #include "framework/unicode/regex.h"
 #include "framework/unicode/unicode_code_points.h"
 #include "framework/unicode/unicode_normal.h"
@@ -21,6 +22,8 @@ constexpr std::string_view known_normalizers =
     "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, Sequence, Strip, "
     "StripAccents";
 
+void check_length(std::string_view text, std::size_t most) { check_growth(text.size(), most, "the normalizers"); }
+
 // Replace each character by what `change(code, bytes, out)` appends.
 template <class Change>
 void change_characters(Normalized& words, const Change& change) {
@@ -33,7 +36,8 @@ void change_characters(Normalized& words, const Change& change) {
     if (at < words.from_start) from_start = out.size();
     at += length;
   }
-  words = {std::move(out), from_start};
+  words = {std::move(out), from_start, words.most};
+  check_length(words.text, words.most);
 }
 
 // Replace the text by what `change` makes of it as a whole.
@@ -46,6 +50,7 @@ void change_text(Normalized& words, const Change& change) {
     words.from_start = apart ? begin.size() : out.empty() ? 0 : unicode::character_at(out, 0).length;
   }
   words.text = std::move(out);
+  check_length(words.text, words.most);
 }
 
 // Takes a text with some of its parts replaced.
@@ -54,13 +59,14 @@ class Replaced {
   explicit Replaced(Normalized& words) : words_(words) {}
   void replace(std::size_t begin, std::size_t end, std::string_view content) {
     keep(begin);
+    check_growth(out_.size() + content.size(), words_.most, "the normalizers");
     out_ += content;
     if (end == 0 || end - 1 < words_.from_start) from_start_ = out_.size();
     at_ = end;
   }
   void finish() {
     keep(words_.text.size());
-    words_ = {std::move(out_), from_start_};
+    words_ = {std::move(out_), from_start_, words_.most};
   }
 
  private:
@@ -134,6 +140,7 @@ class Prepend final : public Normalizer {
   explicit Prepend(std::string words) : words_(std::move(words)) {}
   void apply(Normalized& words) const override {
     if (words.text.empty()) return;
+    check_growth(words.text.size() + words_.size(), words.most, "the normalizers");
     words.text.insert(0, words_);
     words.from_start += words_.size();
   }
@@ -187,7 +194,7 @@ class Precompiled final : public Normalizer {
  public:
   explicit Precompiled(CharsMap map) : map_(std::move(map)) {}
   void apply(Normalized& words) const override {
-    change_text(words, [this](std::string_view text) { return map_.normalized(text); });
+    change_text(words, [this, &words](std::string_view text) { return map_.normalized(text, words.most); });
   }
 
  private:
@@ -253,6 +260,7 @@ class NormalizerMaker {
 
   void add(const JsonValue& entry) {
     const auto type = entry.at("type").text();
+    check_steps(entry, made_.size() + 1);
     if (type == "Sequence") {
       for (const auto& one : entry.at("normalizers").items()) add(one);
     } else if (type == "NFC") {

@@ -12,12 +12,14 @@ namespace tessera::data::hugging_face {
 struct Normalized {
   std::string text;
   std::size_t from_start;  ///< number of leading bytes that originate from the first character of the original text
+  std::size_t most = static_cast<std::size_t>(-1);  ///< maximum length of the text, in bytes
 };
 
 /// One step of normalization. Const and safe to share between threads.
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
+  /// Throws ConfigError if the text becomes longer than `words.most`.
   virtual void apply(Normalized& words) const = 0;
   /// Whether ASCII text is never changed.
   virtual bool keeps_ascii() const { return false; }

@@ -145,7 +145,10 @@ class Unigram final : public TokenModel {
 
 class WordPieceModel final : public TokenModel {
  public:
-  explicit WordPieceModel(WordPieceParts parts) : TokenModel(std::move(parts.vocabulary)), parts_(std::move(parts)) {}
+  explicit WordPieceModel(WordPieceParts parts) : TokenModel(std::move(parts.vocabulary)), parts_(std::move(parts)) {
+    for (std::int32_t id = 0; id <= vocabulary().largest_id(); ++id)
+      if (const auto token = vocabulary().token(id)) longest_ = std::max(longest_, token->size());
+  }
 
   void encode(std::string_view piece, std::vector<std::int32_t>& ids) const override {
     const auto before_all = ids.size();
@@ -154,7 +157,9 @@ class WordPieceModel final : public TokenModel {
     bool known = characters <= parts_.max_input_chars_per_word;
     std::string spelt;
     for (std::size_t begin = 0; known && begin < piece.size();) {
-      auto end = piece.size();
+      // No longer part can be a token; a word may have any length that the file allows.
+      auto end = std::min(piece.size(), begin + longest_);
+      while (end < piece.size() && (static_cast<unsigned char>(piece[end]) & 0xC0U) == 0x80) ++end;
       std::optional<std::int32_t> id;
       for (; end > begin; end = unicode::before(piece, end)) {
         auto token = piece.substr(begin, end - begin);
@@ -172,6 +177,7 @@ class WordPieceModel final : public TokenModel {
 
  private:
   WordPieceParts parts_;
+  std::size_t longest_ = 0;  // token, in bytes
 };
 
 class WordLevel final : public TokenModel {

@@ -5,6 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/data/tokenizers/bpe.h"
+#include "framework/data/tokenizers/hugging_face/growth.h"
 #include "framework/unicode/regex.h"
 #include "framework/unicode/unicode_classes.h"
 #include "framework/unicode/unicode_code_points.h"
@@ -274,6 +275,7 @@ class PreTokenizerMaker {
 
   void add(const JsonValue& entry) {
     made_.ends_in_bytes = false;
+    check_steps(entry, made_.steps.size() + 1);
     const auto type = entry.at("type").text();
     if (type == "Sequence") {
       for (const auto& one : entry.at("pretokenizers").items()) add(one);
