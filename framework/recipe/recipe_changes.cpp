@@ -55,9 +55,18 @@ bool is_chosen(const Recipe& recipe, const std::string& group, const options::Sc
 
 bool refuses(Change change) { return change == Change::weights || change == Change::state; }
 
-/// The value of an option, or of one that decides about weights and state and is null, its derived default.
+bool is_null(const options::Value& value) { return value.kind == options::Value::Kind::none; }
+
+/// Whether the default of a null option follows from the recipe alone. That of a batch size depends on the number of
+/// ranks too; that of a vocabulary, which is compared as a tensor, on files.
+bool has_known_default(const std::string& option, Change kind) {
+  return kind != Change::tensors && option != "dataset_config.micro_batch_num" &&
+         option != "dataset_config.global_batch_size";
+}
+
+/// The value of an option; if it is null, its derived default.
 std::string effective(const Recipe& recipe, const options::Value& value, const std::string& option, Change kind) {
-  if (value.kind == options::Value::Kind::none && refuses(kind))
+  if (is_null(value) && has_known_default(option, kind))
     if (const auto derived = recipe.derived(option); derived && !derived->value.empty()) return derived->value;
   const auto words = text(value);
   return words.empty() ? "''" : words;
@@ -73,11 +82,11 @@ class Comparison {
     const auto* here = own_.resolved.at(option);
     auto there = saved_value(option);
     if (here == nullptr || !there || !has_effect(own_, option) || !has_effect(saved_.recipe, option)) return;
+    const bool follows = is_null(*here) && is_null(*there);
+    if (follows && !refuses(kind)) return;  // the option that it follows from is named
     OptionChange change{option, effective(own_, *here, option, kind), effective(saved_.recipe, *there, option, kind),
                         kind, here->origin};
-    if (change.value == change.saved) return;
-    const auto none = options::Value::Kind::none;
-    (here->kind == none && there->kind == none ? follows_ : given_).push_back(std::move(change));
+    if (change.value != change.saved) (follows ? follows_ : given_).push_back(std::move(change));
   }
 
   /// All differences. A derived default that differs follows from another option. If that one decides about weights
