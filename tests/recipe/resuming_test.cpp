@@ -190,6 +190,19 @@ TEST_F(Resuming, IsSilentAboutWhatDoesNotMatter) {
   EXPECT_EQ(told(resumed({m + "swiglu=true", small}, {m + "hidden_act=swiglu", small})), "");
 }
 
+TEST_F(Resuming, RefusesAnotherSelectionOfExpertsButNotAnotherLoss) {
+  const std::string e = "moe_config.";
+  const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "ffn_hidden_size=32"};
+  EXPECT_EQ(
+      told(resumed(experts + Lines{e + "moe_router_load_balancing_type=none", m + "ffn_hidden_size=32"}, experts)),
+      "changed since the checkpoint: moe_config.moe_router_load_balancing_type aux_loss -> none");
+  for (const auto& set : {e + "moe_router_load_balancing_type=sinkhorn", e + "moe_router_topk=3",
+                          e + "moe_router_score_function=sigmoid", e + "moe_router_pre_softmax=true"}) {
+    const auto story = resumed(experts + Lines{set}, experts);
+    EXPECT_TRUE(says(story, "refused: ") && says(story, set.substr(0, set.find('=')))) << set << story;
+  }
+}
+
 TEST_F(Resuming, RefusesALongerSequenceThatChangesTheRotaryEmbedding) {
   const Lines yarn = {m + "rope_scaling_type=yarn"};
   const auto story = resumed(yarn + Lines{m + "seq_length=4"}, yarn);
