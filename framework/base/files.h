@@ -115,8 +115,8 @@ std::string read_file(const std::filesystem::path& path);
 /// replaced, not followed. Throws IoError, also if `path` is a device or a pipe; the old file then remains.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
 
-/// Whether `part` can be a part of the name of one file: it has no '/' and no control characters, and at most 128 bytes,
-/// so that the name is not too long for the file system (255 bytes).
+/// Whether `part` can be a part of the name of one file: it has no '/' and no control characters, and at most 128
+/// bytes, so that the name is not too long for the file system (255 bytes).
 bool is_part_of_file_name(std::string_view part);
 /// Does the same with content in several pieces, which are written one after the other.
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces);

@@ -18,7 +18,10 @@ void describe_sizes(options::Schema<O>& s) {
       .when_changed(options::Change::tensors)
       .at_least(1)
       .at_most(options::most_layers);
-  s.option("hidden_size", &O::hidden_size, "Hidden size of the transformer.").at_least(1).at_most(most_width);
+  s.option("hidden_size", &O::hidden_size, "Hidden size of the transformer.")
+      .when_changed(options::Change::tensors)
+      .at_least(1)
+      .at_most(most_width);
   s.option("num_attention_heads", &O::num_attention_heads, "Number of attention (query) heads in each layer.")
       .at_least(1)
       .at_most(most_heads)
@@ -30,6 +33,7 @@ void describe_sizes(options::Schema<O>& s) {
           },
           "change one, or give kv_channels", {"hidden_size", "kv_channels"});
   s.option("ffn_hidden_size", &O::ffn_hidden_size, "Hidden size of the feed-forward network.")
+      .when_changed(options::Change::tensors)
       .at_least(1)
       .at_most(4 * most_width)
       .otherwise([](const O& o) { return o.inner(); },

@@ -71,10 +71,12 @@ void describe_latent_attention(options::Schema<O>& s) {
           [](const O&) { return "multi_latent_attention is true, but init_method is xavier_uniform"; },
           "choose init_method normal", {"init_method"});
   s.option("q_lora_rank", &O::q_lora_rank, "Rank of the query compression of MLA; null: no compression.")
+      .when_changed(options::Change::tensors)
       .at_least(1)
       .at_most(most_channels)
       .matters_when(latent, not_latent);
   s.option("kv_lora_rank", &O::kv_lora_rank, "Rank of the key/value compression of MLA.")
+      .when_changed(options::Change::tensors)
       .at_least(1)
       .at_most(most_channels)
       .matters_when(latent, not_latent);

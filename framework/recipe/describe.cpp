@@ -75,6 +75,8 @@ void describe_model(RecipeSchema& s) {
 
 void describe_experts(RecipeSchema& s) {
   const std::string e = "moe_config.";
+  // These differ in their losses; sinkhorn also selects other experts.
+  s.option(e + "moe_router_load_balancing_type").same_function_with({"aux_loss", "seq_aux_loss", "none"});
   for (const auto* name : {"moe_layer_freq",
                            "moe_ffn_hidden_size",
                            "moe_shared_expert_intermediate_size",
@@ -233,6 +235,11 @@ RecipeSchema::Declared& RecipeSchema::Declared::otherwise(options::Derived (*der
 
 RecipeSchema::Declared& RecipeSchema::Declared::matters_when(bool (*matters)(const Recipe&), const char* why_not) {
   schema_.entries_.push_back({.option = option_, .matters = matters, .why_not = why_not});
+  return *this;
+}
+
+RecipeSchema::Declared& RecipeSchema::Declared::same_function_with(std::vector<std::string> values) {
+  schema_.entries_.push_back({.option = option_, .same_function = std::move(values)});
   return *this;
 }
 

@@ -8,7 +8,8 @@
 namespace tessera::recipe {
 
 /// Declares facts about options that depend on other groups of the recipe: the default of a null option, and when an
-/// option has an effect. Everything else is declared in the describe() of its struct (options/schema.h).
+/// option has an effect; and which of its values do not differ in what the weights compute. Everything else is
+/// declared in the describe() of its struct (options/schema.h).
 class RecipeSchema {
  public:
   struct Entry {
@@ -19,6 +20,9 @@ class RecipeSchema {
     options::Derived (*derive)(const Recipe&) = nullptr;
     bool (*matters)(const Recipe&) = nullptr;  ///< whether the option has an effect; null: always
     const char* why_not = "";                  ///< the reason if `matters` returns false
+    /// Values between which the weights compute the same function, although other changes of the option are refused
+    /// (options::Change::weights).
+    std::vector<std::string> same_function = {};
   };
 
   class Declared {
@@ -26,6 +30,7 @@ class RecipeSchema {
     Declared(RecipeSchema& schema, std::string option) : schema_(schema), option_(std::move(option)) {}
     Declared& otherwise(options::Derived (*derive)(const Recipe&), std::string words);
     Declared& matters_when(bool (*matters)(const Recipe&), const char* why_not);
+    Declared& same_function_with(std::vector<std::string> values);
 
    private:
     RecipeSchema& schema_;

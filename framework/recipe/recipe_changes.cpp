@@ -53,11 +53,30 @@ bool is_chosen(const Recipe& recipe, const std::string& group, const options::Sc
   return type != nullptr && type->scalar == schema.type;
 }
 
+/// Whether the weights compute the same function with both values of the option.
+bool is_same_function(const std::string& option, const std::string& one, const std::string& other) {
+  const auto& entries = recipe_schema().entries();
+  return std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+    const auto& same = entry.same_function;
+    const auto has = [&](const auto& value) { return std::find(same.begin(), same.end(), value) != same.end(); };
+    return entry.option == option && has(one) && has(other);
+  });
+}
+
 bool refuses(Change change) { return change == Change::weights || change == Change::state; }
 
-/// The value of an option, or of one that decides about weights and state and is null, its derived default.
-std::string effective(const Recipe& recipe, const options::Value& value, const std::string& option, Change kind) {
-  if (value.kind == options::Value::Kind::none && refuses(kind))
+bool is_null(const options::Value& value) { return value.kind == options::Value::Kind::none; }
+
+/// Whether the default of a null option follows from the recipe alone. That of a batch size depends on the number of
+/// ranks too, that of a vocabulary on files.
+bool has_known_default(const std::string& option) {
+  return option != "model_config.vocab_size" && option != "dataset_config.micro_batch_num" &&
+         option != "dataset_config.global_batch_size";
+}
+
+/// The value of an option; if it is null, its derived default.
+std::string effective(const Recipe& recipe, const options::Value& value, const std::string& option) {
+  if (is_null(value) && has_known_default(option))
     if (const auto derived = recipe.derived(option); derived && !derived->value.empty()) return derived->value;
   const auto words = text(value);
   return words.empty() ? "''" : words;
@@ -73,11 +92,12 @@ class Comparison {
     const auto* here = own_.resolved.at(option);
     auto there = saved_value(option);
     if (here == nullptr || !there || !has_effect(own_, option) || !has_effect(saved_.recipe, option)) return;
-    OptionChange change{option, effective(own_, *here, option, kind), effective(saved_.recipe, *there, option, kind),
-                        kind, here->origin};
-    if (change.value == change.saved) return;
-    const auto none = options::Value::Kind::none;
-    (here->kind == none && there->kind == none ? follows_ : given_).push_back(std::move(change));
+    const bool follows = is_null(*here) && is_null(*there);
+    if (follows && !refuses(kind)) return;  // the option that it follows from is named
+    OptionChange change{option, effective(own_, *here, option), effective(saved_.recipe, *there, option), kind,
+                        here->origin};
+    if (is_same_function(option, change.value, change.saved)) change.kind = Change::told;
+    if (change.value != change.saved) (follows ? follows_ : given_).push_back(std::move(change));
   }
 
   /// All differences. A derived default that differs follows from another option. If that one decides about weights

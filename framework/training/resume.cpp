@@ -5,7 +5,6 @@
 #include <iterator>
 #include <set>
 
-#include "framework/base/files.h"
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
 #include "framework/training/run_checkpoints.h"
@@ -64,19 +63,22 @@ void refuse_left_over(const checkpoint::OpenedCheckpoint& saved, const std::vect
                              ", but the model here has no such weight; give the recipe of this checkpoint"));
 }
 
-/// The order of the training samples, as far as it follows from batch size and ranks.
+/// The order of the training samples, as far as it follows from batch size and ranks. A global batch size that is known
+/// counts instead of the options that give it.
 void add_order_changes(const checkpoint::Progress& saved, const TrainingSetup& setup,
                        std::vector<OptionChange>& changes) {
-  const std::string option = "dataset_config.global_batch_size";
+  const std::string global = "dataset_config.global_batch_size";
   const auto now = with_rates({}, setup);
-  const auto known = std::find_if(changes.begin(), changes.end(), [&](const auto& c) { return c.option == option; });
-  if (saved.global_batch_size > 0 && saved.global_batch_size != now.global_batch_size) {
-    if (known != changes.end()) changes.erase(known);
-    changes.push_back({option, text(now.global_batch_size), text(saved.global_batch_size), options::Change::order});
-  } else if (saved.order_stride > 0 && now.order_stride > 0 && saved.order_stride != now.order_stride) {
-    changes.push_back({"samples of a micro-batch on all data-parallel ranks", text(now.order_stride),
-                       text(saved.order_stride), options::Change::order});
-  }
+  if (saved.global_batch_size > 0)
+    std::erase_if(changes, [&](const auto& change) {
+      return change.option == global || change.option == "dataset_config.micro_batch_num";
+    });
+  const auto add = [&](const std::string& what, std::int64_t value, std::int64_t before) {
+    if (value > 0 && before > 0 && value != before)
+      changes.push_back({what, text(value), text(before), options::Change::order});
+  };
+  add(global, now.global_batch_size, saved.global_batch_size);
+  add("samples of a micro-batch on all data-parallel ranks", now.order_stride, saved.order_stride);
 }
 
 /// As in Megatron-LM, an order that depends on the samples of a micro-batch can begin only after a multiple of them.
@@ -322,22 +324,6 @@ void refuse_newer_checkpoint(std::int64_t step, const std::string& run, const Tr
   });
 }
 
-/// The recipe of the processes that left state in memory is in the run folder, if this host has it.
-void judge_run_folder(const TrainingSetup& setup, std::vector<std::string>& notes) {
-  comm::together(setup.model.processes.world, "the state in memory", [&] {
-    const auto file = std::filesystem::path(setup.options.output_dir) / checkpoint::recipe_blob;
-    if (setup.model.processes.world.rank() > 0 || !setup.documents.changes_since || !std::filesystem::exists(file))
-      return;
-    auto saved = setup.documents.files;  // the same tokenizer: a run whose job goes on does not keep another copy
-    saved[checkpoint::recipe_blob] = read_file(file);
-    const auto changes = setup.documents.changes_since(saved, nullptr);
-    if (!changes) return;
-    const TakenOver all{.own_schedule = setup.optimization.schedule_resume.override_opt_param_scheduler};
-    auto lines = accept_changes("the state in memory", *changes, all, setup.options);
-    std::move(lines.begin(), lines.end(), std::back_inserter(notes));
-  });
-}
-
 }  // namespace
 
 checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup) {
@@ -361,7 +347,6 @@ Restored restore_position(std::int64_t step, const RunPosition& position, Traini
   refuse_newer_checkpoint(step, position.progress.run, setup);
   Restored out;
   out.progress = position.progress;
-  judge_run_folder(setup, out.notes);
   restore_rates(out.progress, setup);
   out.continues = true;
   if (position.saved_at >= 0) out.folder = checkpoint_path(setup.options, position.saved_at);

@@ -332,5 +332,13 @@ TEST_F(PreprocessInput, ExistingPartitionsAreRead) {
   EXPECT_EQ(IndexedDataset("out_1_text_document").tokens(), 4);
 }
 
+TEST_F(PreprocessInput, AKeyThatCannotBePartOfAFileNameIsRefused) {
+  write("in.jsonl", "{\"../a\": \"1 2\", \"b\": \"3\"}\n");
+  auto request = of({"in.jsonl"});
+  request.json_keys = {"b", "../a"};
+  expect_refused([&] { run(request); }, {"--json-keys '../a'", "no slash"});
+  EXPECT_FALSE(std::filesystem::exists("out_b_document.bin"));
+}
+
 }  // namespace
 }  // namespace tessera::data

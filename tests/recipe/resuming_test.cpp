@@ -170,6 +170,7 @@ TEST_F(Resuming, TellsAnotherGlobalBatchSizeThatFollowsFromOthers) {
   // Other micro-batches of the same steps read the same samples in the same order.
   const auto line = told(resumed({d + "batch_size=4"}));
   EXPECT_EQ(line, "changed since the checkpoint: dataset_config.batch_size 2 -> 4");
+  EXPECT_EQ(told(resumed({d + "global_batch_size=4"}, one)), "");
 }
 
 TEST_F(Resuming, IsSilentAboutWhatDoesNotMatter) {
@@ -183,8 +184,23 @@ TEST_F(Resuming, IsSilentAboutWhatDoesNotMatter) {
   EXPECT_EQ(told(resumed({m + "ffn_hidden_size=64", m + "kv_channels=4", m + "qkv_has_bias=true",
                           m + "rope_scaling_factor=4", m + "num_query_groups=2"})),
             "");
+  EXPECT_EQ(told(resumed({m + "max_position_embeddings=8", m + "params_dtype=fp32", m + "compute_dtype=float32"})), "");
+  EXPECT_EQ(told(resumed({d + "split=\"969, 30, 1\""}, {d + "split="})), "");
   const auto small = m + "ffn_hidden_size=32";
   EXPECT_EQ(told(resumed({m + "swiglu=true", small}, {m + "hidden_act=swiglu", small})), "");
+}
+
+TEST_F(Resuming, RefusesAnotherSelectionOfExpertsButNotAnotherLoss) {
+  const std::string e = "moe_config.";
+  const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "ffn_hidden_size=32"};
+  EXPECT_EQ(
+      told(resumed(experts + Lines{e + "moe_router_load_balancing_type=none", m + "ffn_hidden_size=32"}, experts)),
+      "changed since the checkpoint: moe_config.moe_router_load_balancing_type aux_loss -> none");
+  for (const auto& set : {e + "moe_router_load_balancing_type=sinkhorn", e + "moe_router_topk=3",
+                          e + "moe_router_score_function=sigmoid", e + "moe_router_pre_softmax=true"}) {
+    const auto story = resumed(experts + Lines{set}, experts);
+    EXPECT_TRUE(says(story, "refused: ") && says(story, set.substr(0, set.find('=')))) << set << story;
+  }
 }
 
 TEST_F(Resuming, RefusesALongerSequenceThatChangesTheRotaryEmbedding) {

@@ -397,6 +397,7 @@ std::optional<checkpoint::Progress> MegatronCheckpoint::progress() const {
   out.consumed_valid_samples = argument("consumed_valid_samples", 0);
   out.sample_chain = static_cast<std::uint32_t>(argument("tessera_sample_chain", 0));
   out.global_batch_size = argument("global_batch_size", 0);
+  out.order_stride = argument("tessera_order_stride", 0);
   out.seed = static_cast<std::uint64_t>(argument("seed", 1234));
   if (const auto* schedule = root.find("opt_param_scheduler"); schedule != nullptr && schedule->kind == Kind::dict) {
     out.schedule.emplace();

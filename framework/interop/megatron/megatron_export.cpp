@@ -54,10 +54,12 @@ void add_fixed_arguments(Json& args, const checkpoint::Progress& progress, DType
            {"skipped_train_samples", progress.skipped_samples},
            {"consumed_valid_samples", std::max<std::int64_t>(progress.consumed_valid_samples, 0)},
            {"tessera_sample_chain", progress.sample_chain},  // Megatron-LM ignores arguments that it does not know
+           {"tessera_order_stride", progress.order_stride},
            {"padded_vocab_size", layout.vocabulary},
            {"bf16", type == DType::bfloat16},
            {"fp16", type == DType::float16}})
     args[name] = value;
+  if (progress.global_batch_size > 0) args["global_batch_size"] = progress.global_batch_size;
 }
 
 std::int64_t first_layer(const checkpoint::CheckpointLayout& layout, std::int64_t stage, std::size_t chunk) {

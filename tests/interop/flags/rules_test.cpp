@@ -216,6 +216,8 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"REC2", {m + "recompute_granularity=selective", m + "recompute_num_layers=1"}},
       {"REC3", {m + "recompute_granularity=full"}},
       {"REC3", {m + "recompute_granularity=full", m + "recompute_method=uniform", m + "recompute_num_layers=0"}},
+      {"part of a file name", {t + "prefix=my/run"}},
+      {"allow_changes", {t + "allow_changes=[optimizer_config.clip_grad]"}},
       {"one type", {t + "bf16=true", m + "compute_dtype=float16"}},
       {"one residual type", {m + "fp32_residual_connection=true", m + "residual_connection_dtype=bfloat16"}},
       {"one activation", {m + "swiglu=true", m + "hidden_act=relu"}},
