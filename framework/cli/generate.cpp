@@ -5,6 +5,7 @@
 #include <iostream>
 #include <thread>
 
+#include "framework/cli/recipe_arguments.h"
 #include "framework/log/log.h"
 #include "framework/model/generation.h"
 #include "framework/options/limits.h"
@@ -20,6 +21,7 @@ struct GenerateFlags {
   std::vector<std::int32_t> prompt_tokens;
   model::Sampling sampling;
   std::int64_t tokens = 200, samples = 1, threads = 0;
+  std::vector<std::string> ignored_keys;
 };
 
 /// The prompt's ids; an empty prompt becomes the end-of-document token.
@@ -80,6 +82,7 @@ void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& tra
 
 void generate(const GenerateFlags& flags, const CommandContext& context) {
   const auto trained = recipe::load_trained(folder_of(flags), context.registries);
+  log_notes(trained.notes, {}, true);
   kernels::Threads threads(
       static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
   Arena arena;
@@ -119,7 +122,11 @@ void add_generate_commands(Command& app, CommandContext& context) {
   command->add_option("--threads", flags->threads, "0: all cores")
       ->show_default()
       ->between(std::int64_t{0}, options::most_threads);
-  command->callback([flags, &context] { generate(*flags, context); });
+  add_ignore_key_argument(*command, flags->ignored_keys);
+  command->callback([flags, &context] {
+    context.ignore_keys(flags->ignored_keys);
+    generate(*flags, context);
+  });
 }
 
 }  // namespace tessera::cli
