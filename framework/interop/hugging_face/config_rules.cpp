@@ -179,7 +179,8 @@ void same_norms(ConvertedConfig& c) {
 /// Transformers uses both or neither.
 void read_yarn_mscale(ConvertedConfig& c) {
   if (number(c, "facts.mscale") == 0 || number(c, "facts.mscale_all_dim") == 0) return;
-  for (const std::string name : {"mscale", "mscale_all_dim"}) c.set("rope_scaling_" + name, c.find("facts." + name)->scalar);
+  for (const std::string name : {"mscale", "mscale_all_dim"})
+    c.set("rope_scaling_" + name, c.find("facts." + name)->scalar);
 }
 
 /// The attention factor is written instead.

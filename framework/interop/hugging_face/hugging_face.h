@@ -61,8 +61,7 @@ class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
   std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const override;
   std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                      const options::Mappings& mappings) const override;
-  std::optional<options::Value> model_config(const std::filesystem::path& folder,
-                                             const options::Mappings& mappings,
+  std::optional<options::Value> model_config(const std::filesystem::path& folder, const options::Mappings& mappings,
                                              std::vector<std::string>& notes) const override;
   std::filesystem::path model_config_file(const std::filesystem::path& folder) const override;
   /// Files that Transformers needs beside a model and that Tessera only copies: config.json, tokenizer.json,

@@ -50,11 +50,12 @@ void check_code(const Json& json, const options::Value& family, const std::strin
     return words;
   };
   if (stem(name) != stem(own->scalar))
-    throw ConfigError(text(speaker, ": auto_map names Python code with the class ", name, ", which is not the family's ",
-                           own->scalar, " and may compute another model; if it computes the same, --ignore-key auto_map, ",
+    throw ConfigError(text(speaker, ": auto_map names Python code with the class ", name,
+                           ", which is not the family's ", own->scalar,
+                           " and may compute another model; if it computes the same, --ignore-key auto_map, ",
                            "or training_config.ignore_config_keys: [auto_map] in a recipe"));
-  notes.push_back(text(speaker, ": auto_map names Python code, which is not run; the model is Transformers' own ",
-                       own->scalar));
+  notes.push_back(
+      text(speaker, ": auto_map names Python code, which is not run; the model is Transformers' own ", own->scalar));
 }
 
 bool is_ignored(const options::Mappings& mappings, const std::string& key) {

@@ -53,8 +53,7 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> HuggingFaceFormat::open(const fs::
 
 fs::path HuggingFaceFormat::model_config_file(const fs::path& folder) const { return folder / "config.json"; }
 
-std::optional<options::Value> HuggingFaceFormat::model_config(const fs::path& folder,
-                                                              const options::Mappings& mappings,
+std::optional<options::Value> HuggingFaceFormat::model_config(const fs::path& folder, const options::Mappings& mappings,
                                                               std::vector<std::string>& notes) const {
   const auto file = model_config_file(folder);
   auto config = read_hugging_face_config(file, mappings);

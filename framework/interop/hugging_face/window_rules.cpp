@@ -44,8 +44,9 @@ void set_windows(ConvertedConfig& c, const Windowed& layers) {
   if (!any(layers)) return;
   const auto width = is_used(c) ? window(c) : std::nullopt;
   if (!width)
-    c.problem(text("layer_types has ", in_window, ", but ", is_used(c) ? "sliding_window is null" : "use_sliding_window",
-                   is_used(c) ? "" : " is not true", "; give use_sliding_window: true and sliding_window"));
+    c.problem(text("layer_types has ", in_window, ", but ",
+                   is_used(c) ? "sliding_window is null" : "use_sliding_window", is_used(c) ? "" : " is not true",
+                   "; give use_sliding_window: true and sliding_window"));
   c.set("sliding_window", text(*width));
   if (std::find(layers.begin(), layers.end(), false) == layers.end()) return;
   std::vector<std::string> words;

@@ -44,6 +44,8 @@ std::string joined(const std::vector<std::string>& words) {
   return all;
 }
 
+const std::string left_out = " (left out)";  ///< behind a key in messages about its default
+
 /// Reads settings by the rows of one or two tables, collecting what cannot be read.
 class ConfigReader {
  public:
@@ -116,9 +118,9 @@ class ConfigReader {
     const auto* absent = row.find("absent");
     if (absent == nullptr) return;
     if (row.find("only") != nullptr)
-      check_only(key + " (left out)", row, {absent->scalar});
+      check_only(key + left_out, row, {absent->scalar});
     else
-      apply(key, row, absent->scalar);
+      apply(key + left_out, row, absent->scalar);
   }
 
   /// A key that some words under its `by` keys need. `required: {word: ""}` refuses a file without it, `{word: option}`
@@ -202,7 +204,7 @@ class ConfigReader {
                     text("but ", before->second.first, " is ", before->second.second, ", and both mean ", option));
     out_.ours.set(option, options::Value::of(words, {file_, 0, "", 1}));
   }
-  /// Removes a default of the family, unless another key gave the option.
+  /// Removes a default of the family, unless another key gives the option.
   void unset(const std::string& option) {
     if (set_by_.count(option) != 0) return;
     if (option.find('.') != std::string::npos && out_.ours.at(option) != nullptr)
@@ -222,7 +224,7 @@ class ConfigReader {
 
   void refuse(const std::string& key, const std::string& words, const std::string& why) {
     problems_ += text("\n  ", key, " is ", words, ": ", why);
-    refused_ = refused_.empty() ? key.substr(0, key.find(" (")) : refused_;
+    if (refused_.empty() && !key.ends_with(left_out)) refused_ = key;
   }
   std::string remedy() const {
     if (open_ || refused_.empty()) return "";

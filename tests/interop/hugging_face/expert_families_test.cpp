@@ -280,7 +280,11 @@ TEST_F(ExpertConfig, WhatAFileLeavesOutIsWhatTheFamilyMeansWithoutIt) {
                 {"num_hidden_layers", 4},
                 {"num_attention_heads", 4}};
   };
-  const auto v3 = read(sizes("deepseek_v3"));
+  EXPECT_TRUE(says(story_of([&] { read(sizes("deepseek_v3")); }),
+                   "num_key_value_heads (left out) is 128: but num_attention_heads is 4"));
+  auto heads = sizes("deepseek_v3");
+  heads["num_key_value_heads"] = 4;
+  const auto v3 = read(heads);
   EXPECT_EQ(said(v3, "num_experts"), "256");
   EXPECT_EQ(said(v3, "q_lora_rank"), "1536");
   EXPECT_EQ(said(v3, "moe_config.moe_layer_freq"), "[0]*3+[1]*1");

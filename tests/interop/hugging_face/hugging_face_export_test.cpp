@@ -320,7 +320,10 @@ TEST_F(HuggingFaceExportTest, BentRotaryFrequenciesGoOutInBothSpellings) {
   const Json llama3 = {{"rope_type", "llama3"},  {"rope_theta", 10000.0},   {"factor", 4.0},
                        {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 32}};
   const Json linear = {{"rope_type", "linear"}, {"rope_theta", 10000.0}, {"factor", 2.0}};
-  const Json yarn = {{"rope_type", "yarn"}, {"rope_theta", 10000.0}, {"factor", 2.0}, {"beta_fast", 16},
+  const Json yarn = {{"rope_type", "yarn"},
+                     {"rope_theta", 10000.0},
+                     {"factor", 2.0},
+                     {"beta_fast", 16},
                      {"original_max_position_embeddings", 32}};
   for (const auto& bent : {llama3, linear, yarn}) {
     auto config = Json::parse(read_file(models / "llama/hf/config.json"));
