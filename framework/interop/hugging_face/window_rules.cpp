@@ -69,6 +69,15 @@ Windowed our_layers(const ConvertedConfig& c) {
   });
 }
 
+/// Sets use_window and window; returns the latter, empty if there is none.
+std::string written_window(ConvertedConfig& c) {
+  const auto* value = c.find("sliding_window");
+  const std::string width = value == nullptr ? "" : value->scalar;  // `value` does not outlive the next set
+  c.set("facts.use_window", width.empty() ? "false" : "true");
+  if (!width.empty()) c.set("facts.window", width);
+  return width;
+}
+
 }  // namespace
 
 void read_upper_windows(ConvertedConfig& c) {
@@ -93,20 +102,16 @@ void read_common_window(ConvertedConfig& c) {
 }
 
 void write_common_window(ConvertedConfig& c) {
-  const auto* width = c.find("sliding_window");
-  c.set("facts.use_window", width == nullptr ? "false" : "true");
-  if (width == nullptr) return;
+  const auto width = written_window(c);
+  if (width.empty()) return;
   const auto layers = our_layers(c);
   if (std::find(layers.begin(), layers.end(), false) != layers.end())
     c.problem("has the window in all layers; layer_types has it in some");
-  c.set("facts.window", width->scalar);
 }
 
 void write_layer_windows(ConvertedConfig& c) {
-  const auto* width = c.find("sliding_window");
-  c.set("facts.use_window", width == nullptr ? "false" : "true");
-  if (width == nullptr) return;
-  c.set("facts.window", width->scalar);
+  const auto width = written_window(c);
+  if (width.empty()) return;
   const auto layers = our_layers(c);
   const auto first = std::find(layers.begin(), layers.end(), true) - layers.begin();
   c.set("facts.window_layers", text(first));
