@@ -40,8 +40,8 @@ void NativeCheckpoint::must_fit_weights(std::span<const TensorRange> wanted, std
 
 void NativeCheckpoint::must_fit_optimizer(std::span<const TensorRange> wanted) const { checkpoint_.must_fit(wanted); }
 
-std::optional<options::Value> CheckpointFormat::model_config(const std::filesystem::path&,
-                                                             const options::Mappings&) const {
+std::optional<options::Value> CheckpointFormat::model_config(const std::filesystem::path&, const options::Mappings&,
+                                                             std::vector<std::string>&) const {
   return std::nullopt;
 }
 

@@ -48,6 +48,8 @@ class OpenedCheckpoint : public WeightSource {
   /// none.
   virtual std::vector<std::string> tokenizer_options() const { return {}; }
 
+  /// What the reader of another program's checkpoint decided, for people, one line each: settings that it ignored.
+  virtual std::vector<std::string> notes() const { return {}; }
   virtual std::string description() const { return ""; }  ///< format and ranks, for people; empty: our own format
   virtual std::uint64_t bytes() const = 0;                ///< size of all files together
   /// Reads everything and verifies every checksum. Throws DamageError naming the file; ConfigError if the format has no
@@ -131,10 +133,11 @@ class CheckpointFormat {
                                                  const options::Mappings& mappings) const = 0;
 
   /// The recipe groups of the model (model_config, moe_config), as a tree, for a run that begins with these weights and
-  /// whose recipe does not give these options. Nothing: the recipe must give them. Does not read weights. Throws
-  /// ConfigError.
+  /// whose recipe does not give these options. Nothing: the recipe must give them. Does not read weights. Adds what it
+  /// ignored to `notes`, one line each. Throws ConfigError.
   virtual std::optional<options::Value> model_config(const std::filesystem::path& folder,
-                                                     const options::Mappings& mappings) const;
+                                                     const options::Mappings& mappings,
+                                                     std::vector<std::string>& notes) const;
   /// The file that model_config() reads.
   virtual std::filesystem::path model_config_file(const std::filesystem::path& folder) const { return folder; }
   /// Files that a run that begins with these weights copies into its own checkpoints.

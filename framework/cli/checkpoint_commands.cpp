@@ -9,6 +9,7 @@
 #include "framework/base/number_text.h"
 #include "framework/checkpoint/find.h"
 #include "framework/cli/convert_checkpoint.h"
+#include "framework/cli/recipe_arguments.h"
 #include "framework/cli/reshard_checkpoint.h"
 #include "framework/log/log.h"
 
@@ -89,6 +90,7 @@ void print_tensors(const checkpoint::OpenedCheckpoint& checkpoint) {
 void inspect(const fs::path& folder, const recipe::Registries& registries, bool tensors) {
   const auto checkpoint = checkpoint::open_checkpoint(checkpoint::find_checkpoints(folder, registries.formats).front(),
                                                       registries.mappings);
+  log_notes(checkpoint->notes(), {}, true);
   print_summary(*checkpoint);
   if (tensors) print_tensors(*checkpoint);
 }
@@ -131,19 +133,23 @@ void add_checkpoint_commands(Command& app, CommandContext& context) {
   struct Given {
     std::string folder;
     bool tensors = false;
+    std::vector<std::string> ignored_keys;
   };
   const auto given = std::make_shared<Given>();
   const auto add = [&](const char* name, const char* help) {
     auto* command = group->add_subcommand(name, help);
     command->add_option("FOLDER", given->folder, "A checkpoint, or a run folder: its newest checkpoint")->required();
+    add_ignore_key_argument(*command, given->ignored_keys);
     return command;
   };
   auto* inspecting = add("inspect", "Print what a checkpoint contains: iteration, sizes, blobs");
   inspecting->add_flag("--tensors", given->tensors, "List every tensor with its type, shape and shards");
   inspecting->callback([given, &context] {
+    context.ignore_keys(given->ignored_keys);
     telling_damage(context, [&] { inspect(given->folder, context.registries, given->tensors); });
   });
   add("verify", "Verify all checksums; exit code 24 if the checkpoint is damaged")->callback([given, &context] {
+    context.ignore_keys(given->ignored_keys);
     telling_damage(context, [&] { verify(given->folder, context.registries); });
   });
   add_convert_checkpoint_command(*group, context);

@@ -135,6 +135,8 @@ struct CommandContext {
   int exit_code = 0;
 
   const options::Mappings& mappings() const { return registries.mappings; }
+  /// What --ignore-key gives, for the readers of other programs' settings.
+  void ignore_keys(const std::vector<std::string>& keys) { registries.mappings.ignore_keys(keys); }
 };
 
 }  // namespace tessera::cli

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 struct ConvertCheckpointFlags {
   std::string from, to, in, out, dtype, family, shard_size = "5GB";
   std::int64_t vocabulary = 0;
-  std::vector<std::string> sets;
+  std::vector<std::string> sets, ignored_keys;
 };
 
 std::optional<DType> wanted_type(const ConvertCheckpointFlags& flags) {
@@ -91,6 +91,7 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
     throw ConfigError(text(flags.in, ": has no checkpoint in the format of --from ", flags.from,
                            "; give the folder of one, or another --from"));
   const auto source = format.open(*in, context.mappings());
+  tell(source->notes());
   const auto saved = recipe::saved_recipe(*source, context.registries, flags.sets);
   const auto progress = source->progress();
   const auto model = recipe::build_model(saved.recipe, progress ? saved.tokenizer.get() : nullptr);
@@ -336,7 +337,11 @@ void add_convert_checkpoint_command(Command& group, CommandContext& context) {
                    "the tokenizer")
       ->positive();
   add_set_arguments(*command, flags->sets);
-  command->callback([flags, &context] { convert(*flags, context); });
+  add_ignore_key_argument(*command, flags->ignored_keys);
+  command->callback([flags, &context] {
+    context.ignore_keys(flags->ignored_keys);
+    convert(*flags, context);
+  });
 }
 
 }  // namespace tessera::cli

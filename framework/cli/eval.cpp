@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "framework/cli/meter.h"
+#include "framework/cli/recipe_arguments.h"
 #include "framework/data/indexed/indexed_dataset.h"
 #include "framework/data/preprocessing/input_file.h"
 #include "framework/options/limits.h"
@@ -23,6 +24,7 @@ struct EvalFlags {
   std::string folder, text, data;
   std::int64_t stride = 0, threads = 0;
   bool json = false;
+  std::vector<std::string> ignored_keys;
 };
 
 /// Tokens to score, preceded by one context token, and the number of bytes that they encode (0: unknown).
@@ -96,6 +98,7 @@ void evaluate(const EvalFlags& flags, const CommandContext& context) {
   if (flags.text.empty() == flags.data.empty()) throw ConfigError("eval: give one of --text FILE and --data PREFIX");
   const auto content = flags.text.empty() ? std::string() : data::read_input(flags.text, "text of --text");
   const auto trained = recipe::load_trained(flags.folder, context.registries);
+  log_notes(trained.notes, {}, true);
   const auto length = trained.recipe.size.seq_length;
   const auto stride = flags.stride > 0 ? flags.stride : std::max<std::int64_t>(1, length / 2);
   if (stride > length)
@@ -140,7 +143,11 @@ void add_eval_commands(Command& app, CommandContext& context) {
       ->show_default()
       ->between(std::int64_t{0}, options::most_threads);
   command->add_flag("--json", flags->json, "One line of JSON");
-  command->callback([flags, &context] { evaluate(*flags, context); });
+  add_ignore_key_argument(*command, flags->ignored_keys);
+  command->callback([flags, &context] {
+    context.ignore_keys(flags->ignored_keys);
+    evaluate(*flags, context);
+  });
 }
 
 }  // namespace tessera::cli

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "framework/cli/chat_prompt.h"
+#include "framework/cli/recipe_arguments.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/log/log.h"
 #include "framework/model/generation.h"
@@ -24,6 +25,7 @@ struct GenerateFlags {
   std::vector<std::int32_t> prompt_tokens;
   model::Sampling sampling;
   std::int64_t tokens = 200, samples = 1, threads = 0;
+  std::vector<std::string> ignored_keys;
 };
 
 /// The prompt's ids; an empty prompt becomes the end-of-document token.
@@ -108,6 +110,7 @@ void generate(const GenerateFlags& flags, const CommandContext& context) {
   const auto folder = folder_of(flags);
   const auto messages = chats(flags) ? conversation(flags) : nlohmann::ordered_json();
   const auto trained = recipe::load_trained(folder, context.registries);
+  log_notes(trained.notes, {}, true);
   context.output.pass_text();
   kernels::Threads threads(
       static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
@@ -160,7 +163,11 @@ void add_generate_commands(Command& app, CommandContext& context) {
   command->add_option("--threads", flags->threads, "0: all cores")
       ->show_default()
       ->between(std::int64_t{0}, options::most_threads);
-  command->callback([flags, &context] { generate(*flags, context); });
+  add_ignore_key_argument(*command, flags->ignored_keys);
+  command->callback([flags, &context] {
+    context.ignore_keys(flags->ignored_keys);
+    generate(*flags, context);
+  });
 }
 
 }  // namespace tessera::cli

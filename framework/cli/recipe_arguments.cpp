@@ -38,6 +38,15 @@ void add_set_arguments(Command& command, std::vector<std::string>& sets) {
       ->one_value_each();
 }
 
+void add_ignore_key_argument(Command& command, std::vector<std::string>& keys) {
+  command
+      .add_option(
+          "--ignore-key", keys,
+          "Key of the config.json of Hugging Face Transformers to read as if it were not there; may be repeated")
+      ->type_name("NAME")
+      ->one_value_each();
+}
+
 void add_foreign_arguments(Command& command, ForeignArguments& arguments) {
   command
       .add_option("--from", arguments.from,

@@ -30,6 +30,10 @@ void add_recipe_arguments(Command& command, RecipeArguments& arguments);
 /// Only [--set group.key=value ...].
 void add_set_arguments(Command& command, std::vector<std::string>& sets);
 
+/// [--ignore-key NAME ...]: the argument of every command that reads a folder of Hugging Face Transformers. The
+/// command passes `keys` to CommandContext::ignore_keys.
+void add_ignore_key_argument(Command& command, std::vector<std::string>& keys);
+
 /// [--verbose]
 void add_verbose_argument(Command& command, bool& verbose);
 /// "21 options are accepted for compatibility and have no effect; --verbose lists them"

@@ -52,4 +52,8 @@ Value Mappings::table(const std::string& name) const {
   return parse_yaml(text(name), (folder_.empty() ? "mappings" : folder_) + "/" + name);
 }
 
+void Mappings::ignore_keys(const std::vector<std::string>& keys) {
+  ignored_keys_.insert(ignored_keys_.end(), keys.begin(), keys.end());
+}
+
 }  // namespace tessera::options

@@ -8,7 +8,7 @@
 namespace tessera::options {
 
 /// The tables of mappings/: flags and tensor names of other programs. They are compiled into the program; if a folder
-/// is given, its files are read instead.
+/// is given, its files are read instead. With them go the keys that the user asks readers to ignore.
 class Mappings {
  public:
   Mappings() = default;
@@ -24,8 +24,14 @@ class Mappings {
   /// text() does, and for invalid YAML.
   Value table(const std::string& name) const;
 
+  /// Adds `keys` to those that a reader of another program's settings treats as if they were not in the file, whatever
+  /// its table says: --ignore-key, training_config.ignore_config_keys.
+  void ignore_keys(const std::vector<std::string>& keys);
+  const std::vector<std::string>& ignored_keys() const { return ignored_keys_; }
+
  private:
   std::string folder_;
+  std::vector<std::string> ignored_keys_;
 };
 
 }  // namespace tessera::options

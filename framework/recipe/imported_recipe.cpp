@@ -18,6 +18,15 @@ void set_layers(options::Value& value, int layer) {
   for (auto& [name, field] : value.fields) set_layers(field, layer);
 }
 
+/// `mappings` with the keys that training_config of `tree` asks to ignore.
+options::Mappings ignoring_keys(options::Mappings mappings, const options::Value& tree) {
+  std::vector<std::string> keys;
+  if (const auto* given = tree.at("training_config.ignore_config_keys"))
+    for (const auto& key : given->items) keys.push_back(key.scalar);
+  mappings.ignore_keys(keys);
+  return mappings;
+}
+
 }  // namespace
 
 Recipe imported_recipe(options::Value tree, const std::vector<std::string>& sets, const Registries& registries) {
@@ -42,8 +51,10 @@ void lay_on_given_model(options::Value& tree, const Registries& registries, opti
   const auto* format = registries.formats.of(given->scalar);
   if (format == nullptr) return;
   try {
-    auto model = format->model_config(given->scalar, registries.mappings);
+    std::vector<std::string> notes;
+    auto model = format->model_config(given->scalar, ignoring_keys(registries.mappings, tree), notes);
     if (!model) return;
+    for (auto& note : notes) report.note(given->origin, std::move(note));
     set_layers(*model, 1);
     raise_layers(tree, 1);
     report.note(given->origin, text("model_config is that of ", format->model_config_file(given->scalar).string(),

@@ -53,6 +53,7 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
     recipe.data_parallel = options::read_own<parallel::DataParallelOptions>(group);
     recipe.profile = options::read_own<training::ProfileOptions>(group);
   });
+  recipe.mappings.ignore_keys(recipe.training.ignore_config_keys);
   read("resilience_config",
        [&](options::Group& group) { recipe.resilience = options::read_own<resilience::ResilienceOptions>(group); });
   read("model_config", [&](options::Group& group) {

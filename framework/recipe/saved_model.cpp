@@ -162,6 +162,7 @@ TrainedModel load_trained(const std::filesystem::path& folder, const Registries&
       checkpoint::read_padded(*opened, range);
   }
   out.weights->weights_changed();
+  out.notes = opened->notes();
   return out;
 }
 

@@ -48,7 +48,8 @@ struct TrainedModel {
   std::unique_ptr<data::Tokenizer> tokenizer;  ///< null if there is none
   std::unique_ptr<model::Model> model;
   std::unique_ptr<training::ModelState> weights;
-  std::filesystem::path folder;  ///< the checkpoint that was loaded
+  std::filesystem::path folder;    ///< the checkpoint that was loaded
+  std::vector<std::string> notes;  ///< OpenedCheckpoint::notes
 };
 /// Loads the weights of `folder`, a checkpoint of any format or a run folder; of a run folder, the newest undamaged
 /// checkpoint. Throws ConfigError, also if the model does not fit into memory; DamageError.

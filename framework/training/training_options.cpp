@@ -130,6 +130,11 @@ void describe(options::Schema<TrainingOptions>& s) {
            "Folder of the checkpoint to start from if output_dir has none to resume from: checkpoints of Tessera or "
            "Megatron-LM, or a Hugging Face Transformers model; null: only checkpoints in output_dir are used.")
       .alias("load");
+  s.option("ignore_config_keys", &O::ignore_config_keys,
+           "Keys of the config.json of a Hugging Face Transformers model in `load_checkpoint` that are read as if they "
+           "were not there.")
+      .matters_when([](const O& o) { return o.load_checkpoint.has_value(); }, "`load_checkpoint` is null")
+      .no_flag("only Tessera has it");
   s.option(
       "exit_on_missing_checkpoint", &O::exit_on_missing_checkpoint,
       "Fail if `load_checkpoint` holds no checkpoint, also if it is `output_dir`; false: start from scratch then.");

@@ -92,6 +92,7 @@ struct TrainingOptions {
   bool new_dataset = false;
   Resume resume_training = Resume::when_possible;
   std::optional<std::string> load_checkpoint;
+  std::vector<std::string> ignore_config_keys;
   /// Whether the run may start from a checkpoint.
   bool may_load() const { return resume_training != Resume::never || load_checkpoint; }
   bool exit_on_missing_checkpoint = false;

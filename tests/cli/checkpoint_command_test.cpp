@@ -1,6 +1,8 @@
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "framework/base/files.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "tests/cli/run_program.h"
 #include "tests/own_folder.h"
@@ -70,6 +72,48 @@ TEST_F(CheckpointCommand, ACheckpointWithoutManifestIsDamagedAndAnyOtherFolderIs
   fs::create_directory("elsewhere");
   EXPECT_EQ(checkpoint_command({"verify", "elsewhere"}).code, 2);
   EXPECT_EQ(checkpoint_command({"inspect", "absent"}).code, 2);
+}
+
+/// A folder of Hugging Face Transformers with a key that no table has.
+class ForeignKeys : public InOwnFolder {
+ protected:
+  ForeignKeys() {
+    fs::copy(fs::path(TESTS_DATA) / "models/llama/hf", "theirs");
+    auto config = nlohmann::json::parse(read_file("theirs/config.json"));
+    config["clever_new_thing"] = 3;
+    write("theirs/config.json", config.dump());
+    write("run.yaml",
+          "training_config: {training_iters: 1, load_checkpoint: theirs}\noptimizer_config: {learning_rate: 1e-3}\n"
+          "model_config: {seq_length: 16}\ndataset_config: {dataset_type: mock}\n");
+  }
+};
+
+TEST_F(ForeignKeys, AreNamedWithTheOptionThatIgnoresThem) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"checkpoint", "inspect", "theirs"},
+      {"checkpoint", "convert", "--from", "hf", "--to", "tessera", "theirs", "out"},
+      {"generate", "theirs", "--prompt-tokens", "1 2", "--tokens", "1", "--threads", "1"}};
+  for (auto words : commands) {
+    const auto refused = run_program(words);
+    EXPECT_NE(refused.code, 0) << words[0];
+    EXPECT_NE(refused.err.find("--ignore-key clever_new_thing"), std::string::npos) << refused.err;
+    words.insert(words.end(), {"--ignore-key", "clever_new_thing"});
+    const auto read = run_program(words);
+    EXPECT_EQ(read.code, 0) << read.err;
+    EXPECT_NE((read.out + read.err).find("as asked: clever_new_thing"), std::string::npos) << read.out << read.err;
+  }
+  const auto verified = run_program({"checkpoint", "verify", "theirs", "--ignore-key", "clever_new_thing"});
+  EXPECT_NE(verified.err.find("have no checksums"), std::string::npos) << verified.err;
+}
+
+TEST_F(ForeignKeys, AreIgnoredByAnOptionOfTheRecipe) {
+  const auto refused = run_program({"check", "run.yaml"});
+  EXPECT_NE(refused.code, 0);
+  EXPECT_NE(refused.err.find("training_config.ignore_config_keys: [clever_new_thing]"), std::string::npos)
+      << refused.err;
+  const auto read =
+      run_program({"check", "run.yaml", "--set", "training_config.ignore_config_keys=[clever_new_thing]"});
+  EXPECT_EQ(read.code, 0) << read.out << read.err;
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ std::vector<MappingsCase> cases() {
        llama,
        depth,
        other_depth,
-       "nothing in it says num_layers"},
+       "num_hidden_layers is"},
       {{"checkpoint", "convert", "--from", "tessera", "--to", "hf", "ours", "OUT"},
        llama,
        depth,

@@ -129,6 +129,7 @@ inline const std::vector<Case> cases = {
     {t + "exit_interval", "4", Seen::metrics},
     {t + "resume_training", "false", Seen::console, {}, first_half},
     {t + "load_checkpoint", "first/checkpoints", Seen::metrics, {}, {t + "output_dir=first"}},
+    {t + "ignore_config_keys", "[clever]", Seen::outcome, {t + "load_checkpoint=first"}, {t + "output_dir=first"}},
     {t + "exit_on_missing_checkpoint", "true", Seen::outcome, {t + "output_dir=run", t + "load_checkpoint=run"}},
     {t + "ckpt_format", "text", Seen::files},
     {t + "prefix", "mine", Seen::files},

@@ -38,6 +38,7 @@ class EveryOption : public InOwnFolder {
     std::string large = "{";
     for (int i = 0; i < 140; ++i) large += text("\"a", i, "\": ", i, ", ");
     write("large.json", large + "\"<|endoftext|>\": 140}");
+    write("first.key", "clever");
     write("blend.txt", "data/a");
     write("other.txt", "data/b");
     write("blend.json", R"({"train": "data/a", "valid": ["data/a"], "test": null})");

@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <vector>
 
-#include "framework/base/error.h"
+#include "framework/interop/hugging_face/converted_config.h"
+#include "framework/interop/hugging_face/window_rules.h"
 #include "framework/model/moe_options.h"
-#include "framework/options/limits.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -22,47 +20,6 @@ using options::most_experts, options::most_layers;
 
 constexpr std::int64_t most_width = 1 << 30;
 constexpr double inner_epsilon = 1e-6;
-
-/// A model's configuration while rules convert it.
-class Converted {
- public:
-  Converted(options::Value& config, const std::string& speaker) : config_(config), speaker_(speaker) {}
-
-  const options::Value* find(const std::string& path) const {
-    const auto* value = config_.at(path);
-    return value == nullptr || value->kind == options::Value::Kind::none ? nullptr : value;
-  }
-  std::optional<std::int64_t> integer(const std::string& path, std::int64_t least, std::int64_t most) const {
-    const auto* value = find(path);
-    if (value == nullptr) return std::nullopt;
-    std::int64_t number = 0;
-    const auto* end = value->scalar.data() + value->scalar.size();
-    const auto [stop, error] = std::from_chars(value->scalar.data(), end, number);
-    if (error != std::errc{} || stop != end || number < least || number > most)
-      problem(text(name_of(path), " is ", *value, "; expected an integer from ", least, " to ", most));
-    return number;
-  }
-  std::int64_t layers() const { return integer("num_layers", 1, most_layers).value_or(1); }
-  bool has_experts() const { return integer("num_experts", 0, most_experts).value_or(0) > 0; }
-  bool says(const std::string& path, const char* word) const {
-    const auto* value = find(path);
-    return value != nullptr && value->scalar == word;
-  }
-
-  void set(const std::string& path, const std::string& words) {
-    config_.set(path, options::Value::of(words, {speaker_, 0, "", 1}));
-  }
-  void erase(const std::string& name) {
-    std::erase_if(config_.fields, [&](const auto& field) { return field.name == name; });
-  }
-  [[noreturn]] void problem(const std::string& message) const { throw ConfigError(text(speaker_, ": ", message)); }
-
- private:
-  static std::string name_of(const std::string& path) { return path.substr(path.rfind('.') + 1); }
-
-  options::Value& config_;
-  std::string speaker_;
-};
 
 using Layers = std::vector<bool>;  ///< of each layer whether it has experts
 
@@ -78,7 +35,7 @@ std::string expression(const Layers& layers) {
   return all;
 }
 
-void set_layers(Converted& c, const Layers& layers) {
+void set_layers(ConvertedConfig& c, const Layers& layers) {
   if (std::find(layers.begin(), layers.end(), true) == layers.end()) {
     c.erase("num_experts");
     c.erase("moe_config");
@@ -88,7 +45,7 @@ void set_layers(Converted& c, const Layers& layers) {
 }
 
 /// The width of dense layers has no effect where every layer has experts.
-Layers taken_layers(Converted& c) {
+Layers taken_layers(ConvertedConfig& c) {
   Layers layers(static_cast<std::size_t>(c.layers()), c.has_experts());
   model::LayerFrequency freq;
   if (const auto* value = c.find("moe_config.moe_layer_freq"); value != nullptr && c.has_experts())
@@ -100,14 +57,14 @@ Layers taken_layers(Converted& c) {
   return layers;
 }
 
-void read_dense_first(Converted& c) {
+void read_dense_first(ConvertedConfig& c) {
   const auto dense = c.integer("facts.dense_layers_first", 0, most_layers).value_or(0);
   Layers layers;
   for (std::int64_t i = 0; i < c.layers(); ++i) layers.push_back(i >= dense);
   set_layers(c, layers);
 }
 
-void write_dense_first(Converted& c) {
+void write_dense_first(ConvertedConfig& c) {
   const auto layers = taken_layers(c);
   const auto first = std::find(layers.begin(), layers.end(), true);
   if (std::find(first, layers.end(), false) != layers.end())
@@ -115,7 +72,7 @@ void write_dense_first(Converted& c) {
   c.set("facts.dense_layers_first", text(first - layers.begin()));
 }
 
-void read_every_step(Converted& c) {
+void read_every_step(ConvertedConfig& c) {
   const auto step = c.integer("facts.sparse_step", 1, most_layers).value_or(1);
   Layers layers;
   for (std::int64_t i = 0; i < c.layers(); ++i) layers.push_back((i + 1) % step == 0);
@@ -130,7 +87,7 @@ void read_every_step(Converted& c) {
   set_layers(c, layers);
 }
 
-void write_every_step(Converted& c) {
+void write_every_step(ConvertedConfig& c) {
   const auto layers = taken_layers(c);
   auto dense = Json::array();
   for (std::size_t i = 0; i < layers.size(); ++i)
@@ -142,7 +99,7 @@ void write_every_step(Converted& c) {
 const std::string expert_width = "moe_config.moe_ffn_hidden_size",
                   shared_width = "moe_config.moe_shared_expert_intermediate_size";
 
-void read_shared_experts(Converted& c) {
+void read_shared_experts(ConvertedConfig& c) {
   const auto count = c.integer("facts.shared_experts", 0, most_experts).value_or(0);
   if (count == 0 || !c.has_experts()) return;
   const auto width = c.integer(expert_width, 1, most_width);
@@ -150,7 +107,7 @@ void read_shared_experts(Converted& c) {
   c.set(shared_width, text(count * *width));
 }
 
-void write_shared_experts(Converted& c) {
+void write_shared_experts(ConvertedConfig& c) {
   if (!c.has_experts()) return;
   const auto width = c.integer(expert_width, 1, most_width).value_or(1);
   const auto shared = c.integer(shared_width, 0, most_width).value_or(0);
@@ -164,14 +121,14 @@ void write_shared_experts(Converted& c) {
 const std::string groups = "moe_config.moe_router_num_groups", groups_kept = "moe_config.moe_router_group_topk";
 
 /// Megatron-LM adds the best moe_router_topk / moe_router_group_topk scores of a group.
-void must_add_two(const Converted& c, std::int64_t kept) {
+void must_add_two(const ConvertedConfig& c, std::int64_t kept) {
   const auto chosen = c.integer("moe_config.moe_router_topk", 1, most_experts).value_or(1);
   if (chosen / kept != 2)
     c.problem(text("adds the best two scores of a group of experts; with ", chosen, " experts of a token and ", kept,
                    " groups, ", chosen / kept, " would be added here"));
 }
 
-void read_groups(Converted& c) {
+void read_groups(ConvertedConfig& c) {
   const auto all = c.integer("facts.groups", 1, most_experts), kept = c.integer("facts.groups_kept", 1, most_experts);
   if (!c.has_experts() || !all || !kept || *kept >= *all) return;
   must_add_two(c, *kept);
@@ -179,7 +136,7 @@ void read_groups(Converted& c) {
   c.set(groups_kept, text(*kept));
 }
 
-void write_groups(Converted& c) {
+void write_groups(ConvertedConfig& c) {
   const auto all = c.integer(groups, 1, most_experts).value_or(1),
              kept = c.integer(groups_kept, 1, most_experts).value_or(all);
   if (kept < all) must_add_two(c, kept);
@@ -187,49 +144,63 @@ void write_groups(Converted& c) {
   c.set("facts.groups_kept", text(kept < all ? kept : 1));
 }
 
-double number(const Converted& c, const std::string& path) {
+double number(const ConvertedConfig& c, const std::string& path) {
   const auto* value = c.find(path);
   return value == nullptr ? 0 : std::strtod(value->scalar.c_str(), nullptr);
 }
 
 /// Scores are multiplied by the square of mscale_all_dim's factor there and of mscale's here.
-void must_be_equal(const Converted& c, const std::string& one, const std::string& other) {
+void must_be_equal(const ConvertedConfig& c, const std::string& one, const std::string& other) {
   if (number(c, one) <= 0 || number(c, one) != number(c, other))
     c.problem(text("yarn's mscale is ", number(c, one), " and its mscale_all_dim ", number(c, other),
                    "; both must be given, equal and above 0"));
 }
 
-bool slows(const Converted& c) { return c.says("rope_type", "yarn") && number(c, "rotary_scaling_factor") > 1; }
+bool slows(const ConvertedConfig& c) { return c.says("rope_type", "yarn") && number(c, "rotary_scaling_factor") > 1; }
 
-void read_yarn(Converted& c) {
+void read_yarn(ConvertedConfig& c) {
   if (!slows(c)) return;
   must_be_equal(c, "facts.mscale", "facts.mscale_all_dim");
   for (const std::string name : {"mscale", "mscale_all_dim"}) c.set(name, c.find("facts." + name)->scalar);
 }
 
-void write_yarn(Converted& c) {
+void write_yarn(ConvertedConfig& c) {
   if (!slows(c)) return;
   must_be_equal(c, "mscale", "mscale_all_dim");
   for (const std::string name : {"mscale", "mscale_all_dim"}) c.set("facts." + name, c.find(name)->scalar);
 }
 
-void same_norms(Converted& c) {
+void same_norms(ConvertedConfig& c) {
   if (c.find("norm_epsilon") != nullptr && number(c, "norm_epsilon") != inner_epsilon)
     c.problem(text("the norms within its attention have epsilon ", inner_epsilon, "; the others have ",
                    number(c, "norm_epsilon"), ", and here all have one"));
 }
 
+/// Transformers uses both or neither.
+void read_yarn_mscale(ConvertedConfig& c) {
+  if (number(c, "facts.mscale") == 0 || number(c, "facts.mscale_all_dim") == 0) return;
+  for (const std::string name : {"mscale", "mscale_all_dim"})
+    c.set("rope_scaling_" + name, c.find("facts." + name)->scalar);
+}
+
+/// The attention factor is written instead.
+void write_yarn_mscale(ConvertedConfig&) {}
+
 struct Rule {
   const char* name;
-  void (*read)(Converted&);
-  void (*write)(Converted&);
+  void (*read)(ConvertedConfig&);
+  void (*write)(ConvertedConfig&);
 };
-constexpr std::array<Rule, 6> all_rules = {{{"experts_behind_dense_layers", read_dense_first, write_dense_first},
-                                            {"experts_every_step", read_every_step, write_every_step},
-                                            {"shared_experts", read_shared_experts, write_shared_experts},
-                                            {"best_two_of_groups", read_groups, write_groups},
-                                            {"latent_yarn", read_yarn, write_yarn},
-                                            {"latent_norms", same_norms, same_norms}}};
+constexpr std::array<Rule, 10> all_rules = {{{"experts_behind_dense_layers", read_dense_first, write_dense_first},
+                                             {"experts_every_step", read_every_step, write_every_step},
+                                             {"shared_experts", read_shared_experts, write_shared_experts},
+                                             {"best_two_of_groups", read_groups, write_groups},
+                                             {"latent_yarn", read_yarn, write_yarn},
+                                             {"latent_norms", same_norms, same_norms},
+                                             {"yarn_mscale", read_yarn_mscale, write_yarn_mscale},
+                                             {"upper_windows", read_upper_windows, write_layer_windows},
+                                             {"alternate_windows", read_alternate_windows, write_layer_windows},
+                                             {"common_window", read_common_window, write_common_window}}};
 
 std::vector<Rule> rules_of(const options::Value& family_table) {
   std::vector<Rule> rules;
@@ -246,14 +217,16 @@ std::vector<Rule> rules_of(const options::Value& family_table) {
 
 }  // namespace
 
-void without_facts(options::Value& config, const options::Value& family_table, const std::string& speaker) {
-  Converted converted(config, speaker);
+std::vector<std::string> without_facts(options::Value& config, const options::Value& family_table,
+                                       const std::string& speaker) {
+  ConvertedConfig converted(config, speaker);
   for (const auto& rule : rules_of(family_table)) rule.read(converted);
   converted.erase("facts");
+  return converted.notes();
 }
 
 options::Value with_facts(options::Value config, const options::Value& family_table, const std::string& family) {
-  Converted converted(config, "a " + family);
+  ConvertedConfig converted(config, "a " + family);
   for (const auto& rule : rules_of(family_table)) rule.write(converted);
   return config;
 }

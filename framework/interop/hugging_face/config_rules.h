@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "framework/options/value.h"
 
@@ -16,10 +17,16 @@ namespace tessera::hugging_face {
 //                                group is the sum of its two best scores
 //   latent_yarn                  mscale, mscale_all_dim <-> both options of the same name, which must be equal
 //   latent_norms                 the inner norms of latent attention have epsilon 1e-6 in the family, norm_epsilon here
+//   yarn_mscale                  mscale, mscale_all_dim, both given and not 0 -> both options rope_scaling_...
+//   upper_windows                use_window, window, window_layers, layer_types <-> sliding_window, layer_types; without
+//                                a list, layers from window_layers on have the window
+//   alternate_windows            the same facts; without a list, layers 0, 2, ... before window_layers have the window
+//   common_window                use_window, window <-> sliding_window of all layers
 
-/// Replaces the facts in `config` by options. Throws ConfigError, beginning with `speaker`, for facts that no option
-/// expresses.
-void without_facts(options::Value& config, const options::Value& family_table, const std::string& speaker);
+/// Replaces the facts in `config` by options. Returns lines for people: which version of Transformers a rule follows.
+/// Throws ConfigError, beginning with `speaker`, for facts that no option expresses.
+std::vector<std::string> without_facts(options::Value& config, const options::Value& family_table,
+                                       const std::string& speaker);
 
 /// Replaces options in `config` by the family's facts. Options without effect are dropped. Throws ConfigError,
 /// beginning with "a `family`", for a model that the family's facts cannot express.

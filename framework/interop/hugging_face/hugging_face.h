@@ -23,6 +23,8 @@ struct HuggingFaceConfig {
   options::Value model_config;
   std::string family;         ///< model_type
   std::string weights_table;  ///< "weights/llama.yaml"
+  /// What was decided in reading it, for people: keys that were ignored, defaults of one version of Transformers.
+  std::vector<std::string> notes = {};
 };
 /// Reads config.json. Throws ConfigError, naming every unsupported key: an unknown model_type, a key without a row, a
 /// word or value without a counterpart, a missing key, contradictory keys.
@@ -59,8 +61,8 @@ class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
   std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const override;
   std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                      const options::Mappings& mappings) const override;
-  std::optional<options::Value> model_config(const std::filesystem::path& folder,
-                                             const options::Mappings& mappings) const override;
+  std::optional<options::Value> model_config(const std::filesystem::path& folder, const options::Mappings& mappings,
+                                             std::vector<std::string>& notes) const override;
   std::filesystem::path model_config_file(const std::filesystem::path& folder) const override;
   /// Files that Transformers needs beside a model and that Tessera only copies: config.json, tokenizer.json,
   /// generation_config.json, ..., as blobs "hf.<name>" of a checkpoint.
@@ -100,6 +102,7 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   const checkpoint::Blobs& blobs() const override { return carried_; }  ///< the carried_files of its folder
   options::Value recipe() const override { return recipe_with(config_.model_config); }
   std::vector<std::string> tokenizer_options() const override { return folder_tokenizer_sets(folder_); }
+  std::vector<std::string> notes() const override { return config_.notes; }
   std::string description() const override { return "Hugging Face Transformers, " + config_.family; }
   std::uint64_t bytes() const override;
   void verify() const override;  ///< Throws ConfigError: the files have no checksums.

@@ -26,6 +26,43 @@ options::Value table_of(const options::Mappings& mappings, const std::string& na
   return whole;
 }
 
+/// The class that config.json wants Transformers to load from Python code beside the weights, "MyForCausalLM"; empty:
+/// none.
+std::string class_of_code(const Json& json) {
+  const auto map = json.value("auto_map", Json());
+  if (!map.is_object()) return "";
+  for (const char* kind : {"AutoModelForCausalLM", "AutoModel"})
+    if (const auto name = map.find(kind); name != map.end() && name->is_string())
+      return name->get<std::string>().substr(name->get<std::string>().rfind('.') + 1);
+  return "";
+}
+
+/// Code of the family's own class is an older or a newer text of the same model. Throws ConfigError for another class.
+void check_code(const Json& json, const options::Value& family, const std::string& speaker,
+                std::vector<std::string>& notes) {
+  const auto* own = family.find("architecture");
+  const auto name = class_of_code(json);
+  if (own == nullptr || name.empty()) return;
+  const auto ends = {"ForCausalLM", "LMHeadModel", "Model"};
+  const auto stem = [&](std::string words) {
+    for (const std::string end : ends)
+      if (words.ends_with(end)) return words.substr(0, words.size() - end.size());
+    return words;
+  };
+  if (stem(name) != stem(own->scalar))
+    throw ConfigError(text(speaker, ": auto_map names Python code with the class ", name,
+                           ", which is not the family's ", own->scalar,
+                           " and may compute another model; if it computes the same, --ignore-key auto_map, ",
+                           "or training_config.ignore_config_keys: [auto_map] in a recipe"));
+  notes.push_back(
+      text(speaker, ": auto_map names Python code, which is not run; the model is Transformers' own ", own->scalar));
+}
+
+bool is_ignored(const options::Mappings& mappings, const std::string& key) {
+  const auto& keys = mappings.ignored_keys();
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
 }  // namespace
 
 std::vector<std::string> hugging_face_families(const options::Mappings& mappings) {
@@ -58,10 +95,11 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std:
     const auto common = mappings.table("models/common.yaml");
     const auto* weights = family.find("weights");
     if (weights == nullptr) throw ConfigError(text(family.origin, ": names no table of weights"));
-    auto config = tables::read_by_table(words, speaker, family, &common);
-    without_facts(config, family, speaker);
+    auto [config, notes] = tables::read_by_table(words, speaker, family, &common, mappings.ignored_keys());
+    if (!is_ignored(mappings, "auto_map")) check_code(json, family, speaker, notes);
+    for (auto& note : without_facts(config, family, speaker)) notes.push_back(std::move(note));
     head_layout(config, speaker);
-    return {std::move(config), type.get<std::string>(), weights->scalar};
+    return {std::move(config), type.get<std::string>(), weights->scalar, std::move(notes)};
   } catch (ConfigError& error) {
     const std::string message = error.what();
     if (message.rfind(speaker, 0) == 0) throw;

@@ -22,16 +22,13 @@ namespace fs = std::filesystem;
 using OrderedJson = nlohmann::ordered_json;
 
 /// What this program has no use for, from the config.json the model came with.
-void take_over(const std::string& carried, const std::vector<options::Value::Field>& rows, OrderedJson& json) {
+void take_over(const std::string& carried, const tables::ConfigRows& rows, OrderedJson& json) {
   const auto old = parse_json<OrderedJson>(carried);
   if (!old.is_object()) return;
   static const std::set<std::string> own = {"model_type", "architectures", "dtype", "torch_dtype",
                                             "transformers_version"};
   for (const auto& [key, value] : old.items())
-    for (const auto& row : rows)
-      if (row.name == key && (row.value.find("ignored") != nullptr || row.value.find("carried") != nullptr) &&
-          own.count(key) == 0 && !json.contains(key))
-        json[key] = value;
+    if (rows.is_carried(key) && own.count(key) == 0 && !json.contains(key)) json[key] = value;
 }
 
 /// One tensor of theirs and where it comes from.
@@ -197,7 +194,7 @@ std::string write_hugging_face_config(const options::Value& model_config, const 
       tables::write_by_table(with_facts(model_config, table, family), table, family, &common, json.dump()));
   json["dtype"] = name_of(dtype);
   json["torch_dtype"] = name_of(dtype);
-  take_over(carried, tables::config_rows(table, &common), json);
+  take_over(carried, {table, &common}, json);
   return json.dump(2) + "\n";
 }
 

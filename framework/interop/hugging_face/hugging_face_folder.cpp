@@ -53,10 +53,11 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> HuggingFaceFormat::open(const fs::
 
 fs::path HuggingFaceFormat::model_config_file(const fs::path& folder) const { return folder / "config.json"; }
 
-std::optional<options::Value> HuggingFaceFormat::model_config(const fs::path& folder,
-                                                              const options::Mappings& mappings) const {
+std::optional<options::Value> HuggingFaceFormat::model_config(const fs::path& folder, const options::Mappings& mappings,
+                                                              std::vector<std::string>& notes) const {
   const auto file = model_config_file(folder);
   auto config = read_hugging_face_config(file, mappings);
+  notes.insert(notes.end(), config.notes.begin(), config.notes.end());
   if (const auto* further = config.model_config.find("mtp_num_layers"); further != nullptr && further->scalar != "0")
     drop_absent_predictions(config, checkpoint::SafetensorsReader(folder), mappings, file.string());
   return groups_of_model(std::move(config.model_config));

@@ -423,7 +423,8 @@ options::Value MegatronCheckpoint::recipe() const {
   Json json = Json::object();
   for (std::size_t i = 0; i + 1 < args->items.size(); i += 2) json[args->items[i]->text] = json_of(*args->items[i + 1]);
   return tables::read_by_table(json.dump(), (folder_ / weights_file).string() + ": args",
-                               mappings_.table("arguments/megatron.yaml"));
+                               mappings_.table("arguments/megatron.yaml"))
+      .ours;
 }
 
 }  // namespace tessera::megatron

@@ -38,59 +38,107 @@ bool same_number(const std::string& a, const std::string& b) {
   return x.is_number() && y.is_number() && x.get<double>() == y.get<double>();
 }
 
+std::string joined(const std::vector<std::string>& words) {
+  std::string all;
+  for (const auto& word : words) all += (all.empty() ? "" : ", ") + word;
+  return all;
+}
+
+const std::string left_out = " (left out)";  ///< behind a key in messages about its default
+
 /// Reads settings by the rows of one or two tables, collecting what cannot be read.
 class ConfigReader {
  public:
-  ConfigReader(std::string file, const options::Value& family, const options::Value* common)
+  ConfigReader(std::string file, const options::Value& family, const options::Value* common,
+               const std::vector<std::string>& left_out)
       : file_(std::move(file)),
         family_(family.find("config")),
-        common_(common == nullptr ? nullptr : common->find("config")),
+        rows_(family, common),
+        left_out_(left_out),
         open_(common == nullptr) {
-    model_config_.kind = options::Value::Kind::group;
-    if (const auto* defaults = family.find("defaults")) model_config_.lay(*defaults);
+    out_.ours.kind = options::Value::Kind::group;
+    if (const auto* defaults = family.find("defaults")) out_.ours.lay(*defaults);
   }
 
-  options::Value read(const Json& json, const options::Value* needed) {
+  TableReading read(const Json& json, const options::Value* needed) {
     root_ = &json;
     walk(json, "");
     for (const auto& [key, option, words] : weak_)
       if (set_by_.count(option) == 0) set(key, option, words);
     if (family_ != nullptr)
       for (const auto& [key, row] : family_->fields)
-        if (const auto* absent = row.find("absent"); absent != nullptr && !seen(key)) take_absent(key, row, *absent);
+        if (!seen(key)) take_absent(key, row);
     if (needed != nullptr)
       for (const auto& key : needed->items)
-        if (!model_config_.at(key.scalar)) problems_ += text("\n  nothing in it says ", key.scalar);
-    if (!problems_.empty()) throw ConfigError(text(file_, ":", problems_));
-    return model_config_;
+        if (!out_.ours.at(key.scalar)) problems_ += text("\n  nothing in it says ", key.scalar);
+    if (!problems_.empty()) throw ConfigError(text(file_, ":", problems_, remedy()));
+    tell();
+    return std::move(out_);
   }
 
  private:
   void walk(const Json& json, const std::string& above) {
     for (const auto& [name, value] : json.items()) {
       const auto key = above.empty() ? name : above + "." + name;
+      if (is_left_out(key)) {
+        left_out_found_.push_back(key);
+        continue;
+      }
       seen_.push_back(key);
-      if (value.is_null()) continue;
-      if (const auto* row = row_of(key))
-        apply(key, *row, value);
-      else if (value.is_object())
-        walk(value, key);
-      else if (!open_ && !says_nothing(value))
-        problem(key, words_of(value), "no row of the tables in mappings/models says what it means");
+      take(key, value);
     }
   }
 
-  /// What the family means where the key is left out.
-  void take_absent(const std::string& key, const options::Value& row, const options::Value& absent) {
-    if (row.find("only") != nullptr)
-      check_only(key + " (left out)", row, {absent.scalar});
-    else
-      apply(key, row, absent.scalar);
+  void take(const std::string& key, const Json& value) {
+    if (const auto* row = rows_.find(key)) return value.is_null() ? take_null(key, *row) : apply(key, *row, value);
+    if (value.is_null()) return;
+    if (rows_.without_effect(key))
+      told_.push_back(key);
+    else if (value.is_object())
+      walk(value, key);
+    else if (!open_ && !says_nothing(value))
+      refuse(key, words_of(value), "no row of the tables in mappings/models says what it means");
   }
 
-  const options::Value* row_of(const std::string& key) const {
-    const auto* row = family_ != nullptr ? family_->find(key) : nullptr;
-    return row != nullptr || common_ == nullptr ? row : common_->find(key);
+  /// A row of the family says what null stands for: a value; `none`: the option is not set; `absent`: the key is left
+  /// out. Without this, or with `refused` in a table that is like another one, null is not a value of the key.
+  void take_null(const std::string& key, const options::Value& row) {
+    if (open_ || family_ == nullptr || family_->find(key) == nullptr || row.find("ignored") != nullptr) return;
+    const auto* meaning = row.find("null_is");
+    if (meaning == nullptr || meaning->scalar == "refused")
+      return refuse(key, "null", "this is not a value of it; leave the key out for its default, or give a value");
+    if (meaning->scalar == "absent") return take_absent(key, row);
+    if (meaning->scalar != "none") return apply(key, row, meaning->scalar);
+    if (const auto* to = row.find("to"); to != nullptr && to->kind == options::Value::Kind::scalar) unset(to->scalar);
+  }
+
+  /// What the family means where the key is left out.
+  void take_absent(const std::string& key, const options::Value& row) {
+    if (const auto* required = row.find("required"); required != nullptr) return check_required(key, row, *required);
+    const auto* absent = row.find("absent");
+    if (absent == nullptr) return;
+    if (row.find("only") != nullptr)
+      check_only(key + left_out, row, {absent->scalar});
+    else
+      apply(key + left_out, row, absent->scalar);
+  }
+
+  /// A key that some words under its `by` keys need. `required: {word: ""}` refuses a file without it, `{word: option}`
+  /// takes the value of another option of ours.
+  void check_required(const std::string& key, const options::Value& row, const options::Value& required) {
+    const auto* by = row.find("by");
+    const auto* instead = by == nullptr ? nullptr : branch(*by, required);
+    if (instead == nullptr) return;
+    const auto word = words_of(*chosen_word(*by));
+    if (instead->scalar.empty()) {
+      problems_ += text("\n  ", key, " is left out: ", word, " needs it, and Transformers has no default");
+      return;
+    }
+    const auto* value = out_.ours.at(instead->scalar);
+    if (value == nullptr) return;
+    out_.notes.push_back(text(file_, ": ", key, " is left out: ", *value, " is taken, which is ", instead->scalar,
+                              ", as in Transformers 5"));
+    apply(key, row, value->scalar);
   }
 
   void apply(const std::string& key, const options::Value& row, const Json& value) {
@@ -112,7 +160,7 @@ class ConfigReader {
     auto words = words_of(value);
     if (const auto* translation = row.find("words")) {
       const auto* ours = translation->find(words);
-      if (ours == nullptr) return problem(key, words, text("have ", *translation));
+      if (ours == nullptr) return refuse(key, words, text("have ", *translation));
       words = ours->scalar;
       if (words.empty()) return;  // a word that says nothing about the option
     }
@@ -128,9 +176,18 @@ class ConfigReader {
 
   /// What `to` says for the word under one of the keys of `by`; null when it says nothing.
   const options::Value* branch(const options::Value& by, const options::Value& to) const {
+    const auto* word = chosen_word(by);
+    return word == nullptr ? nullptr : to.find(words_of(*word));
+  }
+  const Json* chosen_word(const options::Value& by) const {
     for (const auto& key : by.items)
-      if (const auto* word = at(*root_, key.scalar)) return to.find(words_of(*word));
+      if (const auto* word = at(*root_, key.scalar);
+          word != nullptr && !is_left_out(key.scalar) && !is_left_out(key.scalar.substr(0, key.scalar.find('.'))))
+        return word;
     return nullptr;
+  }
+  bool is_left_out(const std::string& key) const {
+    return std::find(left_out_.begin(), left_out_.end(), key) != left_out_.end();
   }
   static const Json* at(const Json& json, const std::string& path) {
     const auto dot = path.find('.');
@@ -143,9 +200,17 @@ class ConfigReader {
   void set(const std::string& key, const std::string& option, const std::string& words) {
     const auto [before, fresh] = set_by_.emplace(option, std::pair(key, words));
     if (!fresh && before->second.second != words && !same_number(before->second.second, words))
-      return problem(key, words,
-                     text("but ", before->second.first, " is ", before->second.second, ", and both mean ", option));
-    model_config_.set(option, options::Value::of(words, {file_, 0, "", 1}));
+      return refuse(key, words,
+                    text("but ", before->second.first, " is ", before->second.second, ", and both mean ", option));
+    out_.ours.set(option, options::Value::of(words, {file_, 0, "", 1}));
+  }
+  /// Removes a default of the family, unless another key gives the option.
+  void unset(const std::string& option) {
+    if (set_by_.count(option) != 0) return;
+    if (option.find('.') != std::string::npos && out_.ours.at(option) != nullptr)
+      out_.ours.set(option, options::Value{});
+    else
+      std::erase_if(out_.ours.fields, [&](const auto& field) { return field.name == option; });
   }
 
   void check_only(const std::string& key, const options::Value& row, const std::vector<std::string>& given) {
@@ -153,36 +218,57 @@ class ConfigReader {
     for (const auto& words : given)
       if (std::none_of(allowed.begin(), allowed.end(), [&](const auto& one) { return one.scalar == words; })) {
         const auto* why = row.find("why");
-        return problem(key, words, why != nullptr ? why->scalar : "not implemented");
+        return refuse(key, words, why != nullptr ? why->scalar : "not implemented");
       }
   }
 
-  void problem(const std::string& key, const std::string& words, const std::string& why) {
+  void refuse(const std::string& key, const std::string& words, const std::string& why) {
     problems_ += text("\n  ", key, " is ", words, ": ", why);
+    if (refused_.empty() && !key.ends_with(left_out)) refused_ = key;
+  }
+  std::string remedy() const {
+    if (open_ || refused_.empty()) return "";
+    return text("\n  to read the file as if a key were not in it: --ignore-key ", refused_,
+                ", or training_config.ignore_config_keys: [", refused_, "] in a recipe");
   }
   bool seen(const std::string& key) const { return std::find(seen_.begin(), seen_.end(), key) != seen_.end(); }
 
+  void tell() {
+    const auto note = [&](const std::vector<std::string>& keys, const char* why) {
+      if (!keys.empty()) out_.notes.push_back(text(file_, ": ", why, joined(keys)));
+    };
+    note(told_, "ignored, because they do not change the model: ");
+    note(left_out_found_, "read as if these keys were not in it, as asked: ");
+    std::vector<std::string> absent;
+    for (const auto& key : left_out_)
+      if (std::find(left_out_found_.begin(), left_out_found_.end(), key) == left_out_found_.end())
+        absent.push_back(key);
+    note(absent, "has none of these keys, which are to be ignored: ");
+  }
+
   std::string file_;
   const Json* root_ = nullptr;
-  const options::Value *family_, *common_;
-  bool open_;  ///< keys without a row are left alone
-  options::Value model_config_;
-  std::vector<std::string> seen_;
+  const options::Value* family_;
+  ConfigRows rows_;
+  const std::vector<std::string>& left_out_;  ///< keys that the user asks to ignore
+  bool open_;                                 ///< keys without a row are left alone
+  TableReading out_;
+  std::vector<std::string> seen_, told_, left_out_found_;
   struct Weak {
     std::string key, option, words;
   };
   std::vector<Weak> weak_;  ///< rows that count where no other says the option
   std::map<std::string, std::pair<std::string, std::string>> set_by_;  ///< our option -> their key and what it says
-  std::string problems_;
+  std::string problems_, refused_;                                     ///< refused_: the first key that was refused
 };
 
 }  // namespace
 
-options::Value read_by_table(const std::string& json, const std::string& speaker, const options::Value& table,
-                             const options::Value* common) {
+TableReading read_by_table(const std::string& json, const std::string& speaker, const options::Value& table,
+                           const options::Value* common, const std::vector<std::string>& left_out) {
   const auto given = parsed(json);
   if (!given.is_object()) throw ConfigError(text(speaker, ": is not a JSON object"));
-  return ConfigReader(speaker, table, common).read(given, table.find("needed"));
+  return ConfigReader(speaker, table, common, left_out).read(given, table.find("needed"));
 }
 
 }  // namespace tessera::tables

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -46,6 +47,7 @@ class ConfigWriter {
       : ours_(ours), program_(std::move(program)), json_(std::move(begun)) {}
 
   void write(const std::string& key, const options::Value& row) {
+    if (row.find("ignored") != nullptr) return;
     const auto* to = row.find("to");
     if (to != nullptr && row.find("by") != nullptr) return write_branch(key, row, *to);
     if (to != nullptr && row.find("read_only") == nullptr) return write_value(key, row, *to);
@@ -112,20 +114,45 @@ class ConfigWriter {
 
 }  // namespace
 
-std::vector<options::Value::Field> config_rows(const options::Value& table, const options::Value* common) {
+ConfigRows::ConfigRows(const options::Value& table, const options::Value* common)
+    : own_(table.find("config")),
+      common_(common == nullptr ? nullptr : common->find("config")),
+      without_effect_(common == nullptr ? nullptr : common->find("without_effect")) {}
+
+const options::Value* ConfigRows::find(const std::string& key) const {
+  const auto* row = own_ != nullptr ? own_->find(key) : nullptr;
+  return row != nullptr || common_ == nullptr ? row : common_->find(key);
+}
+
+bool ConfigRows::without_effect(const std::string& key) const {
+  const auto fits = [&](const options::Value& name) {
+    const auto& words = name.scalar;
+    return words == key || (words.ends_with('*') && key.starts_with(words.substr(0, words.size() - 1)));
+  };
+  if (without_effect_ == nullptr) return false;
+  return std::any_of(without_effect_->fields.begin(), without_effect_->fields.end(), [&](const auto& kind) {
+    return std::any_of(kind.value.items.begin(), kind.value.items.end(), fits);
+  });
+}
+
+bool ConfigRows::is_carried(const std::string& key) const {
+  const auto* row = find(key);
+  return row == nullptr ? without_effect(key) : row->find("ignored") != nullptr || row->find("carried") != nullptr;
+}
+
+std::vector<options::Value::Field> ConfigRows::all() const {
   std::vector<options::Value::Field> rows;
-  const auto* own = table.find("config");
-  if (own != nullptr) rows = own->fields;
-  if (const auto* shared = common != nullptr ? common->find("config") : nullptr)
-    for (const auto& field : shared->fields)
-      if (own == nullptr || own->find(field.name) == nullptr) rows.push_back(field);
+  if (own_ != nullptr) rows = own_->fields;
+  if (common_ != nullptr)
+    for (const auto& field : common_->fields)
+      if (own_ == nullptr || own_->find(field.name) == nullptr) rows.push_back(field);
   return rows;
 }
 
 std::string write_by_table(const options::Value& ours, const options::Value& table, const std::string& program,
                            const options::Value* common, const std::string& begun) {
   ConfigWriter writer(ours, program, OrderedJson::parse(begun));
-  for (const auto& [key, row] : config_rows(table, common)) writer.write(key, row);
+  for (const auto& [key, row] : ConfigRows(table, common).all()) writer.write(key, row);
   return writer.json().dump();
 }
 

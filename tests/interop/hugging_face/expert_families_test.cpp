@@ -280,7 +280,11 @@ TEST_F(ExpertConfig, WhatAFileLeavesOutIsWhatTheFamilyMeansWithoutIt) {
                 {"num_hidden_layers", 4},
                 {"num_attention_heads", 4}};
   };
-  const auto v3 = read(sizes("deepseek_v3"));
+  EXPECT_TRUE(says(story_of([&] { read(sizes("deepseek_v3")); }),
+                   "num_key_value_heads (left out) is 128: but num_attention_heads is 4"));
+  auto heads = sizes("deepseek_v3");
+  heads["num_key_value_heads"] = 4;
+  const auto v3 = read(heads);
   EXPECT_EQ(said(v3, "num_experts"), "256");
   EXPECT_EQ(said(v3, "q_lora_rank"), "1536");
   EXPECT_EQ(said(v3, "moe_config.moe_layer_freq"), "[0]*3+[1]*1");
@@ -293,7 +297,7 @@ TEST_F(ExpertConfig, WhatAFileLeavesOutIsWhatTheFamilyMeansWithoutIt) {
   EXPECT_EQ(said(read(v2), "q_lora_rank"), "nothing");
   EXPECT_EQ(said(read(v2), "moe_config.moe_shared_expert_intermediate_size"), "2814");
   auto qwen = sizes("qwen3_moe");
-  EXPECT_TRUE(says(story_of([&] { read(qwen); }), "nothing in it says num_experts"));
+  EXPECT_EQ(said(read(qwen), "num_experts"), "128");
   qwen["num_experts"] = 16;
   EXPECT_EQ(said(read(qwen), "moe_config.moe_router_pre_softmax"), "true");  // norm_topk_prob is false
   EXPECT_EQ(said(read(qwen), "moe_config.moe_router_topk"), "8");
@@ -377,8 +381,9 @@ TEST_F(PredictionLayers, AreReadWhereTheFilesHaveThem) {
   EXPECT_FALSE(without.has("mtp.layers.0.eh_proj.weight"));
   EXPECT_EQ(said(without.model_config(), "mtp_num_layers"), "0");
   const hugging_face::HuggingFaceFormat format;  // what a run that begins from the folder takes
-  EXPECT_EQ(said(*format.model_config(".", mappings), "model_config.mtp_num_layers"), "0");
-  EXPECT_EQ(said(*format.model_config(families / "deepseek_v3", mappings), "model_config.mtp_num_layers"), "1");
+  std::vector<std::string> notes;
+  EXPECT_EQ(said(*format.model_config(".", mappings, notes), "model_config.mtp_num_layers"), "0");
+  EXPECT_EQ(said(*format.model_config(families / "deepseek_v3", mappings, notes), "model_config.mtp_num_layers"), "1");
   EXPECT_EQ(without.names().size() + 17 + 2 * 8, whole.names().size());
 }
 

@@ -128,6 +128,24 @@ TEST(HuggingFaceFamily, ASpecificationOfLayersDoesNotHideTheFamily) {
   EXPECT_EQ(hugging_face::family_that_fits(recipe, 96, {"qwen3"}, {}, mappings), "qwen3");
 }
 
+/// A window in some layers is written layer by layer.
+TEST(HuggingFaceFamily, WindowsOfLayersGoOutAsTheyCameIn) {
+  const options::Mappings mappings(MAPPINGS_DIR);
+  for (const std::string family : {"qwen2", "qwen3", "qwen2_moe", "qwen3_moe"}) {
+    const hugging_face::HuggingFaceModel model(families / family, mappings);
+    std::vector<std::string> sets = {"model_config.sliding_window=5"};
+    const bool common = family == "qwen3_moe";
+    if (!common) sets.emplace_back("model_config.layer_types=[full_attention,sliding_attention]");
+    const auto recipe = recipe::imported_recipe(model.recipe(), sets, {});
+    EXPECT_EQ(hugging_face::family_that_fits(recipe, 96, {family}, {}, mappings), family);
+    const auto json = Json::parse(hugging_face::write_hugging_face_config(hugging_face::whole_model_config(recipe, 96),
+                                                                          family, DType::float32, "", mappings));
+    EXPECT_EQ(json["use_sliding_window"], true);
+    EXPECT_EQ(json["sliding_window"], 5);
+    if (!common) EXPECT_EQ(json["layer_types"][1], "sliding_attention") << json;
+  }
+}
+
 class TokenizerOfAModel : public InOwnFolder {};
 
 TEST_F(TokenizerOfAModel, IsThatOfItsFolder) {

@@ -100,13 +100,6 @@ TEST_F(HuggingFaceTest, WhatThisProgramHasNothingForIsRefusedByName) {
                     })
                 .find("layer_types is sliding_attention"),
             std::string::npos);
-  EXPECT_NE(refused("llama",
-                    [](Json& c) {
-                      c["model_type"] = "qwen2";
-                      c["use_sliding_window"] = true;
-                    })
-                .find("use_sliding_window is true"),
-            std::string::npos);
   EXPECT_NE(refused("gpt2", [](Json& c) { c["scale_attn_weights"] = false; }).find("scale_attn_weights is false"),
             std::string::npos);
   const auto two = refused("gpt2", [](Json& c) {
@@ -115,6 +108,98 @@ TEST_F(HuggingFaceTest, WhatThisProgramHasNothingForIsRefusedByName) {
   });
   EXPECT_NE(two.find("activation_function"), std::string::npos);
   EXPECT_NE(two.find("unheard_of"), std::string::npos);
+}
+
+TEST_F(HuggingFaceTest, KeysWithoutEffectAreIgnoredAndNamedInOneLine) {
+  write_config("llama", [](Json& c) {
+    c["_attn_implementation_autoset"] = true, c["unsloth_fixed"] = true, c["unsloth_version"] = "2025.1";
+    c["tokenizer_class"] = "LlamaTokenizer", c["transformers.js_config"] = {{"dtype", "q4"}}, c["temperature"] = 0.7;
+    c["num_labels"] = 1, c["id2label"] = {{"0", "LABEL_0"}};
+  });
+  const auto config = hugging_face::read_hugging_face_config("config.json", mappings);
+  ASSERT_EQ(config.notes.size(), 1);
+  EXPECT_EQ(config.notes[0],
+            "config.json: ignored, because they do not change the model: _attn_implementation_autoset, id2label, "
+            "num_labels, temperature, tokenizer_class, transformers.js_config, unsloth_fixed, unsloth_version");
+  write_config("llama", [](Json&) {});
+  EXPECT_TRUE(hugging_face::read_hugging_face_config("config.json", mappings).notes.empty());
+}
+
+TEST_F(HuggingFaceTest, KeysThatChangeTheModelAreRefusedWithTheRemedy) {
+  for (const char* key : {"quantization_config", "quantization", "compression_config"}) {
+    const auto story = config_story("llama", [&](Json& c) { c[key] = {{"bits", 4}}; });
+    EXPECT_TRUE(says(story, text(key, " is {\"bits\":4}: "))) << story;
+    EXPECT_TRUE(says(story, text("--ignore-key ", key, ", or training_config.ignore_config_keys: [", key, "]")))
+        << story;
+  }
+  const auto unknown = config_story("llama", [](Json& c) { c["clever_new_thing"] = 3; });
+  EXPECT_TRUE(says(unknown, "--ignore-key clever_new_thing")) << unknown;
+  // Nothing can be left out of a file that lacks a key.
+  const auto lacking = config_story("llama", [](Json& c) { c["rope_parameters"] = {{"rope_type", "linear"}}; });
+  EXPECT_FALSE(says(lacking, "--ignore-key")) << lacking;
+}
+
+TEST_F(HuggingFaceTest, KeysToIgnoreAreReadAsIfTheyWereNotInTheFile) {
+  mappings.ignore_keys({"clever_new_thing", "rope_parameters", "attention_bias", "not_there"});
+  write_config("llama", [](Json& c) {
+    c["clever_new_thing"] = 3, c["attention_bias"] = true;
+    c["rope_parameters"] = {{"rope_type", "yarn"}, {"rope_theta", 500.0}};
+  });
+  const auto config = hugging_face::read_hugging_face_config("config.json", mappings);
+  EXPECT_EQ(said(config.model_config, "rope_scaling_type"), "none");
+  EXPECT_EQ(said(config.model_config, "rotary_base"), "10000");
+  EXPECT_EQ(said(config.model_config, "qkv_has_bias"), "nothing");
+  EXPECT_EQ(config.notes, (std::vector<std::string>{"config.json: read as if these keys were not in it, as asked: "
+                                                    "attention_bias, clever_new_thing, rope_parameters",
+                                                    "config.json: has none of these keys, which are to be ignored: "
+                                                    "not_there"}));
+}
+
+TEST_F(HuggingFaceTest, PythonCodeOfTheFamilysOwnClassIsNotRunAndOfAnotherRefused) {
+  write_config("llama", [](Json& c) {
+    c["auto_map"] = {{"AutoConfig", "configuration_llama.LlamaConfig"},
+                     {"AutoModelForCausalLM", "modeling_llama.LlamaForCausalLM"}};
+  });
+  const auto config = hugging_face::read_hugging_face_config("config.json", mappings);
+  ASSERT_EQ(config.notes.size(), 1);
+  EXPECT_TRUE(says(config.notes[0], "auto_map names Python code, which is not run")) << config.notes[0];
+  const auto other = [](Json& c) { c["auto_map"] = {{"AutoModelForCausalLM", "modeling_x.CleverForCausalLM"}}; };
+  const auto story = config_story("llama", other);
+  EXPECT_TRUE(says(story, "auto_map names Python code with the class CleverForCausalLM")) << story;
+  EXPECT_TRUE(says(story, "--ignore-key auto_map")) << story;
+  mappings.ignore_keys({"auto_map"});
+  EXPECT_EQ(config_story("llama", other), "no error");
+}
+
+TEST_F(HuggingFaceTest, WindowsOfQwenAreThoseOfItsLayers) {
+  const auto windows = [&](const char* family, const std::function<void(Json&)>& change) {
+    write_config("llama", [&](Json& c) {
+      c["model_type"] = family, c["use_sliding_window"] = true, c["sliding_window"] = 8;
+      change(c);
+    });
+    const auto config = hugging_face::read_hugging_face_config("config.json", mappings).model_config;
+    const auto* types = config.find("layer_types");
+    return said(config, "sliding_window") + (types == nullptr ? "" : " " + text(*types));
+  };
+  for (const char* family : {"qwen2", "qwen3"}) {
+    EXPECT_EQ(windows(family, [](Json&) {}), "nothing");  // the first 28 layers have none
+    EXPECT_EQ(windows(family, [](Json& c) { c["max_window_layers"] = 3; }), "nothing");
+    EXPECT_EQ(windows(family, [](Json& c) { c["max_window_layers"] = 0; }), "8");
+    EXPECT_EQ(windows(family, [](Json& c) { c["max_window_layers"] = 1; }),
+              "8 [full_attention, sliding_attention, sliding_attention]");
+    EXPECT_EQ(windows(family, [](Json& c) { c["max_window_layers"] = 0, c["use_sliding_window"] = false; }), "nothing");
+    EXPECT_EQ(windows(family,
+                      [](Json& c) {
+                        c["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
+                      }),
+              "8 [sliding_attention, full_attention, full_attention]");
+  }
+  EXPECT_EQ(windows("qwen2_moe", [](Json&) {}), "8 [sliding_attention, full_attention, sliding_attention]");
+  EXPECT_EQ(windows("qwen3_moe", [](Json&) {}), "8");
+  const auto story = config_story("llama", [](Json& c) {
+    c["model_type"] = "qwen2", c["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
+  });
+  EXPECT_TRUE(says(story, "layer_types has sliding_attention, but use_sliding_window is not true")) << story;
 }
 
 TEST_F(HuggingFaceTest, WhatAFileLeavesOutIsWhatTheFamilyMeansWithoutIt) {
