@@ -10,6 +10,7 @@
 #include <iterator>
 #include <optional>
 
+#include "framework/worker/stop_signals.h"
 #include "launch/tsrun/guard.h"
 #include "launch/tsrun/handshake.h"
 #include "launch/tsrun/job.h"
@@ -36,7 +37,7 @@ class Follower {
       info_.workers = workers;
     }
     if (called_.empty() && !options_.join && info_.problem.empty()) go_on_alone(info_.log_dir);
-    signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
+    signals_ = catch_stop_signals();
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     send(leader_, HostMessage{info_, called_});
@@ -171,6 +172,7 @@ class Follower {
   void handle_signals() {
     for (const int s : caught(signals_)) {
       if (s == SIGCHLD) continue;
+      if (asked_ && !worker::ends_at_once(s)) continue;
       if (asked_) code_ = 128 + s;
       asked_ = true;
       send(leader_, SignalMessage{s});

@@ -247,7 +247,7 @@ class Leader {
     // If other hosts must connect first, the background process waits for them.
     if (!job_.options.join) go_on_alone(job_.log_dir);
     if (!job_.log_dir.empty()) reporter_.keep_in(std::filesystem::path(job_.log_dir) / "scheduler.log");
-    sockets_.signals = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
+    sockets_.signals = catch_stop_signals();
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     Rendezvous gathering(job_, sockets_, reporter_, total);

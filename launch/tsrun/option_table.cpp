@@ -277,7 +277,7 @@ std::vector<OptionRow> torchrun_rows() {
       {"--start_method", "", d, "NAME", "Ignored.", ignored("--start_method", "every worker is a program of its own")},
       {"--local_addr", "", d, "ADDRESS", "Ignored.", ignored("--local_addr", "it is that of the route to the leader")},
       {"--signals_to_handle", "", d, "NAMES", "Ignored.",
-       ignored("--signals_to_handle", "INT, TERM, HUP and QUIT are passed on to the workers")},
+       ignored("--signals_to_handle", "every signal that asks to stop is passed on to the workers")},
       {"--numa_binding", "", d, "KIND", "Ignored.", ignored("--numa_binding", "use --bind_core True")},
       {"--logs_specs", "", d, "NAME", "Ignored.", ignored("--logs_specs", "there is one kind of logs")},
       {"--event_log_handler", "", d, "NAME", "Ignored.", ignored("--event_log_handler", "there are no such events")},

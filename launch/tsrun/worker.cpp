@@ -90,7 +90,7 @@ class Worker {
 
   int run() {
     adopt_orphans();
-    signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
+    signals_ = catch_stop_signals();
     signal(SIGPIPE, SIG_IGN);
     if (!connect()) return 1;
     while (!leaving_ && leader_.open() && leader_.silence() < leader_time_out_) poll_once();
