@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <optional>
-#include <thread>
 
+#include "framework/base/cpu_limit.h"
 #include "framework/base/files.h"
 #include "framework/cli/meter.h"
 #include "framework/data/indexed/indexed_dataset.h"
@@ -100,8 +100,7 @@ void evaluate(const EvalFlags& flags, const CommandContext& context) {
   if (stride > length)
     throw ConfigError(
         text("eval: --stride is ", stride, ", but sequences have ", length, " tokens; at most that many"));
-  kernels::Threads threads(
-      static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
+  kernels::Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : usable_core_count()));
   Arena arena;
   autograd::Tape tape(arena, threads, false);
   const auto scored = to_score(flags, trained.tokenizer.get());

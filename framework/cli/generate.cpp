@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <thread>
 
+#include "framework/base/cpu_limit.h"
 #include "framework/log/log.h"
 #include "framework/model/generation.h"
 #include "framework/options/limits.h"
@@ -80,8 +80,7 @@ void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& tra
 
 void generate(const GenerateFlags& flags, const CommandContext& context) {
   const auto trained = recipe::load_trained(folder_of(flags), context.registries);
-  kernels::Threads threads(
-      static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
+  kernels::Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : usable_core_count()));
   Arena arena;
   autograd::Tape tape(arena, threads, false);
   if (flags.prompt_tokens.empty())
