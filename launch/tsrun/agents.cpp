@@ -45,7 +45,7 @@ pid_t Agents::start(const ListedHost& host, int node_rank, bool spare) {
   agent.words.at(0) = find_program(agent.words.at(0), agent.environment);
   agent.words.push_back(host.name);
   agent.words.push_back(text("cd ", quoted(std::filesystem::current_path()), " && exec ", quoted(own_path()),
-                             " --as-host ", job_.leader.address, ":", job_.leader.port));
+                             " --as-host ", words_of(job_.leader)));
   agent.input = reading.number();
   const auto pid = spawn(agent);
   sockets_.agents.insert(pid);

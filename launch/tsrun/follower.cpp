@@ -213,12 +213,6 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-Endpoint endpoint_of(const std::string& words) {
-  const auto colon = words.rfind(':');
-  must(colon != std::string::npos, "an endpoint is ADDRESS:PORT");
-  return {words.substr(0, colon), std::stoi(words.substr(colon + 1))};
-}
-
 }  // namespace
 
 int follow(const LaunchOptions& options, Connection leader, const std::string& secret, const std::string& called,

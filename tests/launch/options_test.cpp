@@ -137,6 +137,19 @@ TEST(Options, ARendezvousNamesTheHead) {
   EXPECT_EQ(options.cluster_time_out, 90);
   EXPECT_EQ(options.notes.size(), 1U);
   EXPECT_EQ(read({"--nnodes=2", "--rdzv_endpoint=big", "x"}).master_port, 29400);
+  for (const auto& [endpoint, address] : std::map<std::string, std::string>{
+           {"[::1]:1234", "::1"}, {"[fd77::1]:1234", "fd77::1"}, {"10.0.0.1:1234", "10.0.0.1"}}) {
+    const auto v6 = read({"--nnodes=2", "--rdzv_endpoint=" + endpoint, "x"});
+    EXPECT_EQ(v6.master_addr, address);
+    EXPECT_EQ(v6.master_port, 1234);
+  }
+  for (const auto* endpoint : {"::1", "[::1]"}) {
+    const auto v6 = read({"--nnodes=2", text("--rdzv_endpoint=", endpoint), "x"});
+    EXPECT_EQ(v6.master_addr, "::1");
+    EXPECT_EQ(v6.master_port, 29400);
+    EXPECT_EQ(read({"--worker_num=2", text("--master_addr=", endpoint), "x"}).master_addr, "::1");
+  }
+  EXPECT_TRUE(says(story_of([] { read({"--nnodes=2", "--rdzv_endpoint=[::1", "x"}); }), "IPv6 address in brackets"));
   EXPECT_TRUE(says(story_of([] { read({"--nnodes=2", "--rdzv_backend=etcd-v2", "x"}); }), "etcd-v2"));
 }
 
