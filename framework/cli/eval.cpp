@@ -134,7 +134,7 @@ void add_eval_commands(Command& app, CommandContext& context) {
           "least that much context")
       ->show_default()
       ->not_negative();
-  command->add_option("--threads", flags->threads, "0: all cores")
+  command->add_option("--threads", flags->threads, "0: all usable cores")
       ->show_default()
       ->between(std::int64_t{0}, options::most_threads);
   command->add_flag("--json", flags->json, "One line of JSON");

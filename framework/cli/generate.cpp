@@ -97,7 +97,7 @@ void add_generate_commands(Command& app, CommandContext& context) {
   command->add_option("FOLDER", flags->folder,
                       "A checkpoint, a run folder: its newest checkpoint, or a folder of Hugging Face Transformers");
   command->add_option("--model", flags->model, "The same");
-  auto* prompt = command->add_option("--prompt", flags->prompt, "Prompt");
+  auto* prompt = command->add_option("--prompt", flags->prompt, "Prompt")->as_written();
   command->add_option("--prompt-tokens", flags->prompt_tokens, "Prompt as token ids, \"17 4 9\"; the output is ids too")
       ->delimiter(' ')
       ->excludes(prompt);
@@ -115,7 +115,7 @@ void add_generate_commands(Command& app, CommandContext& context) {
       ->show_default()
       ->between(1e-6, 1.0);
   command->add_option("--seed", flags->sampling.seed, "Seed of the random numbers")->show_default();
-  command->add_option("--threads", flags->threads, "0: all cores")
+  command->add_option("--threads", flags->threads, "0: all usable cores")
       ->show_default()
       ->between(std::int64_t{0}, options::most_threads);
   command->callback([flags, &context] { generate(*flags, context); });

@@ -1,5 +1,7 @@
 #include "framework/cli/run.h"
 
+#include <filesystem>
+
 #include "framework/cli/check.h"
 #include "framework/cli/checkpoint_commands.h"
 #include "framework/cli/command.h"
@@ -73,6 +75,12 @@ int run(int argc, char** argv, recipe::Registries registries) {
   } catch (const ConfigError& error) {
     run_logger.error(error.what());
     worker::LaunchLink().failed(error.what(), false);
+    return wrong_input;
+  } catch (const std::filesystem::filesystem_error& error) {
+    const auto words = text(error.path1().string(), ": ", error.code().message(),
+                            "; give a path that this user may read and write, or change its permissions");
+    run_logger.error(words);
+    worker::LaunchLink().failed(words, false);
     return wrong_input;
   } catch (const CommError& error) {
     run_logger.error(text("tessera: ", error.what()));

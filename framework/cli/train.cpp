@@ -30,7 +30,9 @@ struct TrainFlags {
 /// The notes to log: only those that an earlier start of the same run has not logged.
 std::vector<std::string> news(const TrainFlags& flags, const options::Report& report, const recipe::Recipe& recipe) {
   const auto resolved = std::filesystem::path(recipe.training.output_dir) / checkpoint::recipe_blob;
-  const bool begins = recipe.training.resume_training == training::Resume::never || !std::filesystem::exists(resolved);
+  std::error_code unreadable;  // the run folder says so
+  const bool begins =
+      recipe.training.resume_training == training::Resume::never || !std::filesystem::exists(resolved, unreadable);
   return training::new_notes(report.notes(),
                              flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
 }

@@ -141,7 +141,7 @@ void describe(options::Schema<TrainingOptions>& s) {
   s.option("num_threads", &O::num_threads, "Number of compute threads; does not affect results.")
       .above(0)
       .at_most(options::most_threads)
-      .otherwise("one per core, shared evenly by the ranks of a host")
+      .otherwise("one per usable core (CPU quota included), shared evenly by the ranks of a host")
       .no_flag("only Tessera has it");
   s.option("distributed_timeout_minutes", &O::distributed_timeout_minutes,
            "Communication timeout, in minutes: how long a rank waits for others before the run ends and names the "

@@ -134,8 +134,11 @@ class Follower {
     const int first = welcome.first_rank;
     if (called_.empty()) reporter_.keep_in(std::filesystem::path(info_.log_dir) / "scheduler.log");
     if (called_.empty())
-      reporter_.say(text("ranks ", first, " to ", first + info_.workers - 1, " on ", info_.host, " (", info_.interface,
-                         " ", info_.address, "), led by ", leader_words_, "; logs in ", info_.log_dir));
+      reporter_.say(
+          text("ranks ", first, " to ", first + info_.workers - 1, " on ", info_.host, " (", info_.interface, " ",
+               info_.address, "), led by ", leader_words_, "; logs in ", info_.log_dir,
+               first > 0 ? text("; rank 0, which prints the iteration lines, is shown by the tsrun on ", leader_words_)
+                         : ""));
     const auto locals = tailed(options_.join ? options_.tail : "", info_.workers);
     const bool several = welcome.workers > 1;
     for (const int local : locals)

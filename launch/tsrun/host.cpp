@@ -145,6 +145,14 @@ std::vector<std::string> full_program(const LaunchOptions& options, const Enviro
   return words;
 }
 
+void make_log_folder(const std::string& folder) {
+  try {
+    make_folder(folder);
+  } catch (const IoError& error) {
+    throw ConfigError(text(error.what(), "; logs go there: give a run folder that can be written, or --log_dir"));
+  }
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -194,7 +202,7 @@ HostInfo describe_this_host(const LaunchOptions& options, const std::string& add
     for (int local = 0; local < info.workers; local++)
       static_cast<void>(bound_cores(options.bind_core, local, info.workers, cores));
     info.log_dir = fs::absolute(options.log_dir.empty() ? default_log_folder(info.program) : fs::path(options.log_dir));
-    make_folder(info.log_dir);
+    make_log_folder(info.log_dir);
     info.worker_log_name = options.worker_log_name;
     find_left_job(options, info);
   } catch (const std::exception& error) {

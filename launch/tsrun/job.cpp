@@ -62,12 +62,23 @@ Descriptor locked(const std::filesystem::path& path) {
 /// All hosts reach one leader, so their addresses are of one family.
 bool uses_ipv6(const Job& job) { return !job.is_local() && is_ipv6(job.hosts[0].address); }
 
-/// The networks that ranks and daemons may use: those by which the hosts reach the leader. Open MPI reads only networks
-/// of IPv4; for IPv6 they are given as interfaces.
-std::string networks_of(const Job& job) {
+/// The networks that ranks may use: those by which the hosts reach the leader. Open MPI reads only networks of IPv4;
+/// for IPv6 they are given as interfaces.
+std::set<std::string> networks_of(const Job& job) {
+  if (job.is_local()) return {"lo"};
   std::set<std::string> all;
   for (const auto& host : job.hosts) all.insert(uses_ipv6(job) ? host.interface : host.network);
-  if (uses_ipv6(job)) all.insert(interface_with(job.master_addr).name);  // of this host, which may have no worker
+  return all;
+}
+
+/// The same for daemons: with the interface of mpirun, on whose host there may be no worker.
+std::set<std::string> networks_of_daemons(const Job& job) {
+  auto all = networks_of(job);
+  if (uses_ipv6(job)) all.insert(interface_with(job.master_addr).name);
+  return all;
+}
+
+std::string listed(const std::set<std::string>& all) {
   std::string list;
   for (const auto& network : all) list += (list.empty() ? "" : ",") + network;
   return list;
@@ -335,8 +346,11 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
       set_unless_given(text("btl_tcp_port_range_", family), "3000");
     }
   }
-  for (const char* traffic : {"btl_tcp_if_include", "oob_tcp_if_include"})
-    set(traffic, job.is_local() ? "lo" : networks_of(job));
+  set("oob_tcp_if_include", listed(networks_of_daemons(job)));
+  // Ranks need every included interface on their host: with different ones they use all but the loopback interface.
+  const auto networks = networks_of(job);
+  const bool different = uses_ipv6(job) && networks.size() > 1;
+  set(different ? "btl_tcp_if_exclude" : "btl_tcp_if_include", different ? "lo" : listed(networks));
   for (const char* segments : {"btl_vader_backing_directory", "osc_sm_backing_directory", "osc_rdma_backing_directory"})
     set(segments, folders.memory());
   set("orte_tmpdir_base", folders.files());

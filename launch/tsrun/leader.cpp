@@ -321,7 +321,9 @@ class Leader {
   std::string last_words(const Outcome& outcome) const {
     if (outcome.kind == Outcome::Kind::done) return text("all ", job_.workers, " workers are done");
     if (outcome.kind == Outcome::Kind::stopped || outcome.refused) return outcome.words;
-    return text(outcome.words, "\nLogs: ", job_.log_dir, outcome.resume.empty() ? "" : "; ", outcome.resume);
+    // The same command continues from the state that is kept, as outcome.words says, not from the newest checkpoint.
+    const auto resume = outcome.resume.empty() || kept_ ? "" : "; " + outcome.resume;
+    return text(outcome.words, "\nLogs: ", job_.log_dir, resume);
   }
 
   int end(const Outcome& outcome, LogFollower& logs) {

@@ -7,6 +7,7 @@
 #include "launch/tsrun/process.h"
 #include "launch/tsrun/roles.h"
 #include "launch/tsrun/screen.h"
+#include "launch/tsrun/shell_completion.h"
 #include "launch/tsrun/worker.h"
 
 namespace tessera::tsrun {
@@ -20,6 +21,14 @@ int launch(const std::vector<std::string>& words) {
   const auto options = read_options(words, this_environment());
   if (options.help) {
     print_help(std::cout);
+    return 0;
+  }
+  if (!options.completion.empty()) {
+    print_completion(std::cout, options.completion);
+    return 0;
+  }
+  if (options.manual) {
+    print_manual(std::cout);
     return 0;
   }
   if (options.version) {

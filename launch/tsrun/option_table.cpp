@@ -137,6 +137,12 @@ void put_tee(LaunchOptions& o, const std::string& word) {
   if (any_stream(word)) o.tail = "-1";
 }
 
+void put_shell(LaunchOptions& o, const std::string& word) {
+  if (word != "bash" && word != "zsh" && word != "fish")
+    throw ConfigError(text("'", word, "' is neither bash, zsh nor fish"));
+  o.completion = word;
+}
+
 std::vector<OptionRow> neutral_rows() {
   const auto d = Dialect::either;
   return {
@@ -149,7 +155,7 @@ std::vector<OptionRow> neutral_rows() {
        number(&LaunchOptions::master_port, 1, 65535)},
       {"--log_dir", "", d, "DIR", "Folder for worker_<rank>.log and scheduler.log (default: see below).",
        words(&LaunchOptions::log_dir)},
-      {"--log_level", "", d, "LEVEL", "Minimum level of tsrun's messages: debug, info (default), warning or error.",
+      {"--log_level", "", d, "debug|info|warning|error", "Minimum level of tsrun's messages (default: info).",
        [](LaunchOptions&, const std::string& word) { log::set_log_level(log::log_level_of(word)); }},
       {"--max_restarts", "", d, "N",
        "Start all workers again after a failure, at most N times in a row without a completed step (default: 3 if the "
@@ -209,6 +215,10 @@ std::vector<OptionRow> neutral_rows() {
        words(&LaunchOptions::secret_file)},
       {"--require_secret", "", d, "", "Several hosts: refuse to start without a secret.",
        [](LaunchOptions& o, const std::string&) { o.require_secret = true; }},
+      {"--completion", "", d, "bash|zsh|fish", "Print a script that completes tsrun's options in a shell, and exit.",
+       put_shell},
+      {"--man", "", d, "", "Print the manual page and exit: tsrun --man | man -l -",
+       [](LaunchOptions& o, const std::string&) { o.manual = true; }},
       {"--help", "-h", d, "", "Print this help and exit.", [](LaunchOptions& o, const std::string&) { o.help = true; }},
       {"--version", "", d, "", "Print the version and exit.",
        [](LaunchOptions& o, const std::string&) { o.version = true; }},

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 #include <sstream>
 
 #include "launch/tsrun/option_table.h"
+#include "launch/tsrun/shell_completion.h"
 #include "tests/story.h"
 
 namespace tessera {
@@ -170,6 +172,37 @@ TEST(Options, SparesBelongToAListOfHostsAndASpareToTheSameCommandOnEachHost) {
            {{"--hosts=a:8", "--spare", "train"}, "list the spare hosts in --spares"},
            {{"--worker_num=8", "--spare", "train"}, "all workers are on one host"}})
     EXPECT_TRUE(says(story_of([&words = words] { read(words); }), reason)) << reason;
+}
+
+TEST(Options, CompletionAndManualHaveEveryOption) {
+  for (const auto* shell : {"bash", "zsh", "fish"}) {
+    EXPECT_EQ(read({"--completion", shell}).completion, shell);
+    std::ostringstream out;
+    tsrun::print_completion(out, shell);
+    for (const auto& row : tsrun::option_table())
+      EXPECT_TRUE(says(out.str(), shell == std::string("fish") ? "-l " + row.name.substr(2) + " " : row.name + " "))
+          << shell << " " << row.name;
+  }
+  EXPECT_TRUE(says(story_of([] { read({"--completion", "csh"}); }), "'csh' is neither bash, zsh nor fish"));
+  EXPECT_TRUE(says(story_of([] { read({"--completion"}); }), "--completion needs a value"));
+  EXPECT_TRUE(read({"--man"}).manual);
+  std::ostringstream page;
+  tsrun::print_manual(page);
+  for (const auto& row : tsrun::option_table()) {
+    auto name = row.name;
+    name.replace(0, 2, "\\-\\-");
+    EXPECT_TRUE(says(page.str(), "\\fB" + name + "\\fR")) << name;
+  }
+}
+
+TEST(Options, APathMayBeginWithTheHomeFolder) {
+  const std::string home = std::getenv("HOME") != nullptr ? std::getenv("HOME") : "";
+  if (home.empty()) GTEST_SKIP() << "no HOME";
+  const auto options = read({"--worker_num=1", "--log_dir=~/logs", "--hostfile", "~/hosts", "--worker_log_name=~/x", "~/x"});
+  EXPECT_EQ(options.log_dir, home + "/logs");
+  EXPECT_EQ(options.host_file, home + "/hosts");
+  EXPECT_EQ(options.worker_log_name, "~/x");
+  EXPECT_EQ(options.program[0], "~/x");
 }
 
 TEST(Options, HelpNamesEveryOptionOnce) {
