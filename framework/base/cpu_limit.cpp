@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The quota in one file, in cores; 0: none. Version 2 has "QUOTA PERIOD" in one file, with "max" for no quota; version 1
-/// has two files, with -1 for no quota. Both in microseconds.
+/// The quota in one file, in cores; 0: none. Version 2 has "QUOTA PERIOD" in one file, with "max" for no quota;
+/// version 1 has two files, with -1 for no quota. Both in microseconds.
 double quota_in(const fs::path& path) {
   std::ifstream file(path);
   double quota = 0, period = 0;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iostream>
 
-#include "framework/base/escaped_text.h"
 #include "framework/interop/flags/flag_table.h"
 #include "framework/recipe/recipe.h"
 
@@ -40,6 +39,13 @@ struct ShellWords {
   std::vector<KeyWords> keys;
   std::string programs;  ///< the values of --from
 };
+
+/// `words` in single quotes.
+std::string quoted(const std::string& words) {
+  std::string out = "'";
+  for (const auto c : words) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
 
 std::string names_of(const CommandNode& command) {
   std::string all;
@@ -159,7 +165,7 @@ void print_zsh(const ShellWords& words) {
 }
 
 void print_fish_option(const CommandNode& command, const CommandNode::Option& option) {
-  std::cout << "complete -c tessera -n " << in_shell_quotes("__tessera_at \"" + command.path + "\"");
+  std::cout << "complete -c tessera -n " << quoted("__tessera_at \"" + command.path + "\"");
   for (const auto& name : option.names)
     if (!option.by_place) std::cout << (name[1] == '-' ? " -l " + name.substr(2) : " -s " + name.substr(1));
   if (option.sets)
@@ -168,13 +174,13 @@ void print_fish_option(const CommandNode& command, const CommandNode::Option& op
     std::cout << " -x -a '$__tessera_programs'";
   else if (!option.value.empty())
     std::cout << " -r";
-  std::cout << " -d " << in_shell_quotes(option.doc) << "\n";
+  std::cout << " -d " << quoted(option.doc) << "\n";
 }
 
 void print_fish(const ShellWords& words) {
   std::cout
       << "# Completion of tessera for fish; load it with: tessera completion fish | source\nset -g __tessera_paths";
-  for (const auto& command : words.commands) std::cout << " " << in_shell_quotes(command.path);
+  for (const auto& command : words.commands) std::cout << " " << quoted(command.path);
   std::cout << "\nset -g __tessera_keys";
   for (const auto& key : words.keys) std::cout << " " << key.key;
   std::cout << "\nset -g __tessera_programs " << words.programs << "\nfunction __tessera_values\n  switch $argv[1]\n";
@@ -184,8 +190,8 @@ void print_fish(const ShellWords& words) {
   std::cout << "  end\nend\n" << fish;
   for (const auto& command : words.commands) {
     for (const auto& [name, doc] : command.commands)
-      std::cout << "complete -c tessera -f -n " << in_shell_quotes("__tessera_at \"" + command.path + "\"") << " -a "
-                << name << " -d " << in_shell_quotes(doc) << "\n";
+      std::cout << "complete -c tessera -f -n " << quoted("__tessera_at \"" + command.path + "\"") << " -a " << name
+                << " -d " << quoted(doc) << "\n";
     for (const auto& option : command.options)
       if (!option.by_place) print_fish_option(command, option);
   }

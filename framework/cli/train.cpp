@@ -58,8 +58,8 @@ void check_memory(const std::string& file, const recipe::Recipe& recipe, const p
                            world.rank(), " needs ", recipe::text_of(need), advice));
 }
 
-/// A closed pipe (`| head`) or a file at the size limit (ulimit -f) makes a write fail, but does not end the run: output
-/// that nobody reads is lost, steps are not. Until the process ends, because its streams are flushed last.
+/// A closed pipe (`| head`) or a file at the size limit (ulimit -f) makes a write fail, but does not end the run:
+/// output that nobody reads is lost, steps are not. Until the process ends, because its streams are flushed last.
 void outlive_failed_writes() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);

@@ -198,7 +198,8 @@ TEST(Options, CompletionAndManualHaveEveryOption) {
 TEST(Options, APathMayBeginWithTheHomeFolder) {
   const std::string home = std::getenv("HOME") != nullptr ? std::getenv("HOME") : "";
   if (home.empty()) GTEST_SKIP() << "no HOME";
-  const auto options = read({"--worker_num=1", "--log_dir=~/logs", "--hostfile", "~/hosts", "--worker_log_name=~/x", "~/x"});
+  const auto options =
+      read({"--worker_num=1", "--log_dir=~/logs", "--hostfile", "~/hosts", "--worker_log_name=~/x", "~/x"});
   EXPECT_EQ(options.log_dir, home + "/logs");
   EXPECT_EQ(options.host_file, home + "/hosts");
   EXPECT_EQ(options.worker_log_name, "~/x");
