@@ -8,6 +8,7 @@
 #include <iomanip>
 #include <sstream>
 
+#include "framework/base/control_group.h"
 #include "framework/base/error.h"
 
 namespace tessera {
@@ -15,40 +16,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool visit_upwards(const fs::path& root, std::string group, const char* file,
-                   const std::function<bool(const fs::path&)>& visit) {
-  for (;; group = group.substr(0, group.rfind('/'))) {
-    if (visit(root / fs::path(group).relative_path() / file)) return true;
-    if (group.empty() || group == "/") return false;
-  }
-}
-
 void lower(MemoryLimit& limit, std::uint64_t bytes, const std::string& source) {
   if (bytes < limit.bytes) limit = {bytes, source};
 }
 
 }  // namespace
 
-bool visit_memory_group(const char* version1, const char* version2, const std::function<bool(const fs::path&)>& visit) {
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    std::istringstream parts(line);
-    std::string number, controllers, group;
-    std::getline(parts, number, ':');
-    std::getline(parts, controllers, ':');
-    std::getline(parts, group);
-    if (controllers == "memory" && visit_upwards("/sys/fs/cgroup/memory", group, version1, visit)) return true;
-    if (controllers.empty() && visit_upwards("/sys/fs/cgroup", group, version2, visit)) return true;
-  }
-  return false;
-}
-
 MemoryLimit host_memory_limit() {
   const auto pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
   MemoryLimit limit{static_cast<std::uint64_t>(-1), "no known limit"};
   if (pages > 0 && page > 0)
     limit = {static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page), "the machine's memory"};
-  visit_memory_group("memory.limit_in_bytes", "memory.max", [&limit](const fs::path& path) {
+  visit_control_groups("memory", "memory.limit_in_bytes", "memory.max", [&limit](const fs::path& path) {
     std::ifstream file(path);
     std::uint64_t bytes = 0;  // the word "max" is not a number, and no limit
     if (file >> bytes) lower(limit, bytes, text("the memory limit of the control group (", path.string(), ")"));

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <new>
 #include <stdexcept>
@@ -10,13 +9,6 @@
 #include "framework/base/error.h"
 
 namespace tessera {
-
-/// Searches the folders of this process's memory control group, from the group itself up to the root of the hierarchy:
-/// inside a container a part of the path is not visible. Calls `visit` with the path of each candidate file: `version1`
-/// in a hierarchy of cgroup version 1, `version2` in one of version 2. `visit` returns true to end the search. Returns
-/// whether a call of `visit` returned true.
-bool visit_memory_group(const char* version1, const char* version2,
-                        const std::function<bool(const std::filesystem::path&)>& visit);
 
 /// An upper limit on memory.
 struct MemoryLimit {

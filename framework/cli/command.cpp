@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "framework/base/help_text.h"
+#include "framework/base/home.h"
 #include "framework/base/visible_text.h"
 #include "framework/log/log.h"
 #include "framework/options/report.h"
@@ -117,6 +118,16 @@ class Page final : public CLI::Formatter {
   }
 };
 
+/// A leading "~/" of a word is the home folder, also behind "--option=", where shells leave it.
+constexpr const char* home = "home";
+CLI::Validator in_home() {
+  return {[](std::string& words) {
+            words = with_home(words);
+            return std::string();
+          },
+          "", home};
+}
+
 }  // namespace
 
 CommandOption* CommandOption::required() {
@@ -169,6 +180,10 @@ CommandOption* CommandOption::between(double low, double high) {
   option_->check(range(low, high));
   return this;
 }
+CommandOption* CommandOption::as_written() {
+  option_->get_validator(home)->active(false);
+  return this;
+}
 CommandOption* CommandOption::excludes(const CommandOption* other) {
   option_->excludes(other->option_);
   return this;
@@ -194,10 +209,10 @@ CommandOption* Command::keep(CLI::Option* option) {
 }
 
 CommandOption* Command::add_option(const std::string& names, std::string& value, const std::string& doc) {
-  return keep(app_->add_option(names, value, doc));
+  return keep(app_->add_option(names, value, doc)->transform(in_home()));
 }
 CommandOption* Command::add_option(const std::string& names, std::vector<std::string>& values, const std::string& doc) {
-  return keep(app_->add_option(names, values, doc));
+  return keep(app_->add_option(names, values, doc)->transform(in_home()));
 }
 CommandOption* Command::add_option(const std::string& names, std::vector<std::int32_t>& values,
                                    const std::string& doc) {
@@ -217,7 +232,7 @@ CommandOption* Command::add_option(const std::string& names, double& value, cons
 }
 CommandOption* Command::add_option(const std::string& names, std::function<void(const std::string&)> take,
                                    const std::string& doc) {
-  return keep(app_->add_option_function<std::string>(names, std::move(take), doc));
+  return keep(app_->add_option_function<std::string>(names, std::move(take), doc)->transform(in_home()));
 }
 CommandOption* Command::add_flag(const std::string& names, bool& value, const std::string& doc) {
   return keep(app_->add_flag(names, value, doc));

@@ -44,6 +44,8 @@ class CommandOption {
   CommandOption* between(std::int64_t low, std::int64_t high);
   CommandOption* between(int low, int high) { return between(std::int64_t{low}, std::int64_t{high}); }
   CommandOption* between(double low, double high);
+  /// The value is text, not a path: a leading "~/" is not replaced by the home folder (base/home.h).
+  CommandOption* as_written();
   /// Declares this option and `other` mutually exclusive.
   CommandOption* excludes(const CommandOption* other);
 

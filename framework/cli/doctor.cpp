@@ -1,6 +1,5 @@
 #include "framework/cli/doctor.h"
 
-#include <sched.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "framework/base/cpu_limit.h"
 #include "framework/base/error.h"
 #include "framework/base/json.h"
 #include "framework/base/memory_limit.h"
@@ -31,13 +31,6 @@ struct DoctorArguments {
   int threads = 0;
   bool json = false;
 };
-
-/// The cores that this process may run on.
-int allowed_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return static_cast<int>(std::thread::hardware_concurrency());
-  return CPU_COUNT(&set);
-}
 
 /// The chosen one of "always [madvise] never"; empty if the file cannot be read.
 std::string huge_pages() {
@@ -60,6 +53,8 @@ double load() {
   return getloadavg(&average, 1) == 1 ? std::round(10 * average) / 10 : 0;
 }
 
+std::string cores_text(double cores) { return text(cores, cores == 1 ? " core" : " cores"); }
+
 Json describe_machine(int threads) {
   Json out;
   out["processor"] = kernels::processor_name();
@@ -69,6 +64,10 @@ Json describe_machine(int threads) {
   out["chosen_by"] = forced != nullptr && *forced != '\0' ? "TESSERA_CPU" : "highest available";
   out["cores"] = std::thread::hardware_concurrency();
   out["allowed_cores"] = allowed_cores();
+  const auto quota = cpu_quota();
+  out["cpu_quota"] = quota ? Json(quota->cores) : Json();
+  out["cpu_quota_source"] = quota ? quota->source : "";
+  out["usable_cores"] = usable_core_count();
   out["threads"] = threads;
   out["load"] = load();
   const auto memory = process_memory_limit();
@@ -98,15 +97,19 @@ Json measure_machine(int count) {
 std::vector<std::string> advice(const Json& machine, const Json& rates) {
   std::vector<std::string> all;
   const auto tell = [&](auto... words) { all.push_back(text(words...)); };
-  const int cores = machine["allowed_cores"], threads = machine["threads"];
+  const int cores = machine["usable_cores"], threads = machine["threads"];
   const std::string pages = machine["huge_pages"];
   if (machine["load"].get<double>() > 0.25 * cores)
     tell("other programs keep ", machine["load"].get<double>(),
          " cores busy: the rates above, and training, are slower than alone");
   if (threads > cores)
     tell(threads, " threads share ", cores, " cores, and wait for each other; use at most ", cores, " in all ranks");
-  if (cores < machine["cores"].get<int>())
-    tell("this process may run on ", cores, " of ", machine["cores"].get<int>(), " cores (affinity)");
+  if (!machine["cpu_quota"].is_null())
+    tell("processor time is limited to ", cores_text(machine["cpu_quota"]), " by ",
+         machine["cpu_quota_source"].get<std::string>(), ": by default, ", cores,
+         cores == 1 ? " thread is" : " threads are", " used in all ranks");
+  if (const int allowed = machine["allowed_cores"]; allowed < machine["cores"].get<int>())
+    tell("this process may run on ", allowed, " of ", machine["cores"].get<int>(), " cores (affinity)");
   if (pages == "never")
     tell("transparent huge pages are off, which slows large models by 1 to 10 %; as root: ",
          "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
@@ -140,6 +143,9 @@ void print(const Json& machine, const Json& rates, const std::vector<std::string
   print_line("used", text(word("instruction_set"), " (", word("chosen_by"), ")"));
   print_line("cores", text(machine["allowed_cores"].get<int>(), " of ", machine["cores"].get<int>(), "; load ",
                            machine["load"].get<double>()));
+  print_line("CPU quota", machine["cpu_quota"].is_null()
+                              ? "none"
+                              : text(cores_text(machine["cpu_quota"]), " (", word("cpu_quota_source"), ")"));
   print_line("threads of the rates below", text(machine["threads"].get<int>()));
   print_line("memory", text(in_binary_units(machine["memory_bytes"].get<double>()), " (", word("memory_limit"), ")"));
   print_line("transparent huge pages", word("huge_pages").empty() ? "unknown" : word("huge_pages"));
@@ -159,7 +165,7 @@ void print(const Json& machine, const Json& rates, const std::vector<std::string
 }
 
 void doctor(const DoctorArguments& arguments) {
-  const int threads = arguments.threads > 0 ? arguments.threads : allowed_cores();
+  const int threads = arguments.threads > 0 ? arguments.threads : usable_core_count();
   const Json machine = describe_machine(threads), rates = measure_machine(threads);
   const auto notes = advice(machine, rates);
   if (!arguments.json) return print(machine, rates, notes);

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <optional>
-#include <thread>
 
+#include "framework/base/cpu_limit.h"
 #include "framework/cli/meter.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/data/indexed/indexed_dataset.h"
@@ -104,8 +104,7 @@ void evaluate(const EvalFlags& flags, const CommandContext& context) {
   if (stride > length)
     throw ConfigError(
         text("eval: --stride is ", stride, ", but sequences have ", length, " tokens; at most that many"));
-  kernels::Threads threads(
-      static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
+  kernels::Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : usable_core_count()));
   Arena arena;
   autograd::Tape tape(arena, threads, false);
   const auto scored = to_score(flags, content, trained.tokenizer.get());
@@ -139,7 +138,7 @@ void add_eval_commands(Command& app, CommandContext& context) {
           "least that much context")
       ->show_default()
       ->not_negative();
-  command->add_option("--threads", flags->threads, "0: all cores")
+  command->add_option("--threads", flags->threads, "0: all usable cores")
       ->show_default()
       ->between(std::int64_t{0}, options::most_threads);
   command->add_flag("--json", flags->json, "One line of JSON");

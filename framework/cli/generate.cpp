@@ -4,8 +4,8 @@
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "framework/base/cpu_limit.h"
 #include "framework/cli/chat_prompt.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/hugging_face/hugging_face.h"
@@ -112,8 +112,7 @@ void generate(const GenerateFlags& flags, const CommandContext& context) {
   const auto trained = recipe::load_trained(folder, context.registries);
   log_notes(trained.notes, {}, true);
   context.output.pass_text();
-  kernels::Threads threads(
-      static_cast<int>(flags.threads > 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency())));
+  kernels::Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : usable_core_count()));
   Arena arena;
   autograd::Tape tape(arena, threads, false);
   if (flags.prompt_tokens.empty())
@@ -130,7 +129,7 @@ void add_generate_commands(Command& app, CommandContext& context) {
   command->add_option("FOLDER", flags->folder,
                       "A checkpoint, a run folder: its newest checkpoint, or a folder of Hugging Face Transformers");
   command->add_option("--model", flags->model, "The same");
-  auto* prompt = command->add_option("--prompt", flags->prompt, "Prompt");
+  auto* prompt = command->add_option("--prompt", flags->prompt, "Prompt")->as_written();
   auto* tokens = command->add_option("--prompt-tokens", flags->prompt_tokens,
                                      "Prompt as token ids, \"17 4 9\"; the output is ids too");
   tokens->delimiter(' ')->excludes(prompt);
@@ -160,7 +159,7 @@ void add_generate_commands(Command& app, CommandContext& context) {
       ->show_default()
       ->between(1e-6, 1.0);
   command->add_option("--seed", flags->sampling.seed, "Seed of the random numbers")->show_default();
-  command->add_option("--threads", flags->threads, "0: all cores")
+  command->add_option("--threads", flags->threads, "0: all usable cores")
       ->show_default()
       ->between(std::int64_t{0}, options::most_threads);
   add_ignore_key_argument(*command, flags->ignored_keys);

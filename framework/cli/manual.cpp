@@ -3,57 +3,43 @@
 #include <iostream>
 #include <set>
 
+#include "framework/base/escaped_text.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera::cli {
 namespace {
 
-/// `words` escaped for roff.
-std::string roff(const std::string& words) {
-  std::string out;
-  for (const auto c : words) {
-    if (c == '\\')
-      out += "\\e";
-    else if (c == '-')
-      out += "\\-";
-    else if (c == '\n')
-      out += ' ';
-    else
-      out += c;
-  }
-  return !out.empty() && (out[0] == '.' || out[0] == '\'') ? "\\&" + out : out;
-}
-std::string bold(const std::string& words) { return "\\fB" + roff(words) + "\\fR"; }
-std::string italic(const std::string& words) { return "\\fI" + roff(words) + "\\fR"; }
+std::string bold(const std::string& words) { return "\\fB" + in_roff(words) + "\\fR"; }
+std::string italic(const std::string& words) { return "\\fI" + in_roff(words) + "\\fR"; }
 
 void print_option(const CommandNode::Option& option) {
   std::cout << ".TP\n";
   for (std::size_t i = 0; i < option.names.size(); ++i)
     std::cout << (i == 0 ? "" : ", ") << (option.by_place ? italic(option.names[i]) : bold(option.names[i]));
   if (!option.value.empty()) std::cout << " " << italic(option.value);
-  std::cout << "\n" << (option.doc.empty() ? "\\&" : roff(option.doc) + ".") << "\n";
+  std::cout << "\n" << (option.doc.empty() ? "\\&" : in_roff(option.doc) + ".") << "\n";
 }
 
 void print_command(const CommandNode& command) {
-  std::cout << ".SS " << roff(command.path);
+  std::cout << ".SS " << in_roff(command.path);
   for (const auto& option : command.options)
     if (option.by_place) std::cout << " " << (option.required ? option.names[0] : "[" + option.names[0] + "]");
   if (!command.commands.empty()) std::cout << " COMMAND";
-  std::cout << "\n" << roff(command.doc) << ".\n";
+  std::cout << "\n" << in_roff(command.doc) << ".\n";
   for (const auto& option : command.options) print_option(option);
 }
 
 void print_key(const options::SchemaFacts& schema, const options::OptionFacts& option) {
-  std::cout << ".TP\n" << bold(option.name) << " (" << roff(option.type);
-  for (const auto& limit : option.limits) std::cout << ", " << roff(limit);
-  if (!option.unit.empty()) std::cout << ", " << roff(option.unit);
-  if (!schema.key.empty()) std::cout << "; with " << roff(schema.key + " " + schema.type);
+  std::cout << ".TP\n" << bold(option.name) << " (" << in_roff(option.type);
+  for (const auto& limit : option.limits) std::cout << ", " << in_roff(limit);
+  if (!option.unit.empty()) std::cout << ", " << in_roff(option.unit);
+  if (!schema.key.empty()) std::cout << "; with " << in_roff(schema.key + " " + schema.type);
   const auto usual = text(option.default_value);
   std::cout << ")\n"
-            << roff(option.doc)
+            << in_roff(option.doc)
             << (option.required ? " A recipe must give it."
                 : usual.empty() ? ""
-                                : " Default: " + roff(usual) + ".")
+                                : " Default: " + in_roff(usual) + ".")
             << "\n";
 }
 
@@ -68,7 +54,7 @@ void print_keys(const options::Facts& facts) {
     for (const auto& schema : schemas)
       for (const auto& option : schema.options) {
         if (option.planned || !said.insert(option.name + schema.type).second) continue;
-        if (!any) std::cout << ".SS " << roff(group) << "\n";
+        if (!any) std::cout << ".SS " << in_roff(group) << "\n";
         any = true;
         print_key(schema, option);
       }
@@ -83,7 +69,7 @@ void print_manual(const Command& app, const CommandContext& context) {
          "\" \"User Commands\"\n.SH NAME\ntessera \\- train language models from a recipe\n.SH SYNOPSIS\n.B "
          "tessera\n.I "
          "COMMAND\n.RI [ ARGUMENT ...]\n.SH DESCRIPTION\n"
-      << roff(commands[0].doc)
+      << in_roff(commands[0].doc)
       << "\nA recipe is checked before the run starts: all mistakes are reported with file and line.\n.SH OPTIONS\n";
   for (const auto& option : commands[0].options) print_option(option);
   std::cout << ".SH COMMANDS\n";

@@ -1,5 +1,7 @@
 #include "framework/cli/run.h"
 
+#include <filesystem>
+
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
 #include "framework/base/standard_output.h"
@@ -101,6 +103,10 @@ int run_command(int argc, char** argv, recipe::Registries registries, StandardOu
     return failed.given_wrong() ? wrong_input : has_failed;
   } catch (const ConfigError& error) {
     return report(with_lost_file(error.what()), wrong_input);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(text(error.path1().string(), ": ", error.code().message(),
+                       "; give a path that this user may read and write, or change its permissions"),
+                  wrong_input);
   } catch (const CommError& error) {
     run_logger.error(text("tessera: ", error.what()));
     worker::LaunchLink().failed(error.what(), true);

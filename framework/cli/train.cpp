@@ -1,5 +1,7 @@
 #include "framework/cli/train.h"
 
+#include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -28,7 +30,9 @@ struct TrainFlags {
 /// The notes to log: only those that an earlier start of the same run has not logged.
 std::vector<std::string> news(const TrainFlags& flags, const options::Report& report, const recipe::Recipe& recipe) {
   const auto resolved = std::filesystem::path(recipe.training.output_dir) / checkpoint::recipe_blob;
-  const bool begins = recipe.training.resume_training == training::Resume::never || !std::filesystem::exists(resolved);
+  std::error_code unreadable;  // the run folder says so
+  const bool begins =
+      recipe.training.resume_training == training::Resume::never || !std::filesystem::exists(resolved, unreadable);
   return training::new_notes(report.notes(),
                              flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
 }
@@ -54,7 +58,21 @@ void check_memory(const std::string& file, const recipe::Recipe& recipe, const p
                            world.rank(), " needs ", recipe::text_of(need), advice));
 }
 
+/// A closed pipe (`| head`) or a file at the size limit (ulimit -f) makes a write fail, but does not end the run:
+/// output that nobody reads is lost, steps are not. Until the process ends, because its streams are flushed last.
+void outlive_failed_writes() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+/// Prints the run's last line. That the reader of a pipe has gone is no failure of the run.
+void print_end(const std::string& line) {
+  errno = 0;
+  if (!(std::cout << line << std::endl) && errno == EPIPE) std::cout.clear();
+}
+
 void train_recipe(const TrainFlags& flags, CommandContext& context) {
+  outlive_failed_writes();
   std::optional<worker::ThreadStacks> stacks;
   if (worker::LaunchLink().present()) stacks.emplace();
   const training::StopSignal stop;  // installed before any long work, so that a signal never loses work
@@ -85,7 +103,7 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
   comm::together(world.all(), "building the run", [&] { setup = recipe::build(recipe, processes, std::move(data)); });
   setup.documents.notes = report.notes();
   const auto end = training::train(std::move(setup), stop);
-  if (first) std::cout << end.last_line << std::endl;
+  if (first) print_end(end.last_line);
   context.exit_code = end.exit_code;
   if (end.exit_code == 0)
     worker::LaunchLink().done();

@@ -4,8 +4,9 @@ namespace tessera::optim {
 
 void describe(options::Schema<ClippingOptions>& s) {
   s.when_changed(options::Change::told);
-  s.option("clip_grad", &ClippingOptions::clip_grad, "Maximum L2 norm of all gradients together; 0: no clipping.")
-      .at_least(0)
+  s.option("clip_grad", &ClippingOptions::clip_grad,
+           "Maximum L2 norm of all gradients together; 0 or negative: no clipping.")
+      .at_least(-1e30)
       .at_most(1e30);
 }
 

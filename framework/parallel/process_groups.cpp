@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "framework/base/cpu_limit.h"
+
 namespace tessera::parallel {
 namespace {
 
-/// The cores in this process's affinity mask, divided by the number of ranks of the host with the same mask. Masks that
-/// overlap partly are not taken into account.
+/// The cores in this process's affinity mask, divided by the number of ranks of the host with the same mask; not more
+/// than an equal share of the host's CPU quota. Masks that overlap partly are not taken into account.
 int own_cores(const comm::World& world) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -18,7 +20,8 @@ int own_cores(const comm::World& world) {
   for (int core = 0; core < CPU_SETSIZE; ++core) mine += CPU_ISSET(core, &set) ? '1' : '0';
   const auto all = world.all().all_gather(mine, "cores of each process");
   const auto sharers = std::count(all.begin(), all.end(), mine);
-  return std::max(1, CPU_COUNT(&set) / static_cast<int>(sharers));
+  const int share = CPU_COUNT(&set) / static_cast<int>(sharers);
+  return std::max(1, std::min(share, usable_core_count(CPU_SETSIZE) / world.local_size()));
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ data::DataParts data_parts(const Recipe& recipe, const data::Tokenizer* tokenize
   const auto& run = recipe.training;
   data::DataParts parts;
   parts.seq_length = recipe.size.seq_length;
-  parts.asked = data::samples_asked(iterations, recipe.batch_sizes(replicas).global, run.eval_interval, run.eval_iters);
+  parts.asked =
+      data::samples_asked(iterations, recipe.batch_sizes(replicas).global, run.eval_interval, run.evaluation_steps());
   if (recipe.batch.in_samples()) parts.asked.train = *recipe.batch.train_samples;
   if (run.epochs) parts.asked.train = data::one_epoch;
   if (run.full_validation && run.eval_interval > 0) parts.asked.valid = data::one_epoch;

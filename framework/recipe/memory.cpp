@@ -31,7 +31,7 @@ double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_
   if (!indexed || recipe.training.epochs) return sum;
   const auto ranks = layout.mesh.sizes().data;
   const auto asked = data::samples_asked(recipe.iterations(ranks), recipe.batch_sizes(ranks).global,
-                                         recipe.training.eval_interval, recipe.training.eval_iters);
+                                         recipe.training.eval_interval, recipe.training.evaluation_steps());
   const double samples =
       recipe.batch.in_samples() ? static_cast<double>(*recipe.batch.train_samples) : static_cast<double>(asked.train);
   return sum + samples * static_cast<double>(data::index_bytes(1));

@@ -154,6 +154,15 @@ const std::vector<Rule>& rules() {
   return all;
 }
 
+/// A size that one rank cannot divide into micro-batches is wrong for every number of ranks. Without global_batch_size
+/// the sizes depend on the number of ranks, which check_ranks() knows.
+void check_ramp(const Recipe& recipe, const schedule::BatchSizes& sizes, options::Report& report) {
+  if (!recipe.ramp.rampup_batch_size || !recipe.batch.global_batch_size || !recipe.batch.train_samples) return;
+  if (!schedule::broken_rules(recipe.ramp, sizes).empty()) return;
+  if (const auto broken = schedule::BatchPlan(recipe.ramp, sizes).broken_step(*recipe.batch.train_samples))
+    tell(recipe, report, "dataset_config.", *broken, {"dataset_config.batch_size"});
+}
+
 void check_schedules(const Recipe& recipe, options::Report& report) {
   const std::string group = "optimizer_config.";
   const std::string data = "dataset_config.";
@@ -166,6 +175,7 @@ void check_schedules(const Recipe& recipe, options::Report& report) {
   if (!uncountable(recipe, ranks).empty()) return;
   for (const auto& broken : schedule::broken_rules(recipe.ramp, recipe.batch_sizes(ranks)))
     tell(recipe, report, data, broken, {data + "batch_size"});
+  check_ramp(recipe, recipe.batch_sizes(ranks), report);
   check_steps(recipe, ranks, report);
   if (recipe.length().samples == 0) return;  // epochs: checked when the data is known
   for (const auto& broken : schedule::broken_rules(recipe.learning_rate, recipe.length()))
@@ -222,7 +232,7 @@ std::string uncountable(const Recipe& recipe, std::int64_t ranks) {
     const auto samples = recipe.length(ranks).samples;
     (void)checked_product({{"the run's samples", samples}, {"seq_length", recipe.size.seq_length}});
     (void)data::samples_asked(recipe.batch.in_samples() ? samples / step : recipe.training.training_iters, step,
-                              recipe.training.eval_interval, recipe.training.eval_iters);
+                              recipe.training.eval_interval, recipe.training.evaluation_steps());
     return "";
   } catch (const SizeError& error) {
     return error.message();

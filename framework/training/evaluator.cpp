@@ -7,7 +7,7 @@ namespace tessera::training {
 /// Global batches of one evaluation on `data`.
 std::int64_t Evaluator::steps_of(const data::Dataset& data, EvaluationRecord::Set set) const {
   const auto& o = setup_.options;
-  if (!o.full_validation || set == EvaluationRecord::Set::test) return o.eval_iters;
+  if (!o.full_validation || set == EvaluationRecord::Set::test) return o.evaluation_steps();
   return (data.samples() + samples_per_step() - 1) / samples_per_step();
 }
 

@@ -294,6 +294,9 @@ RunFolder::RunFolder(const comm::Communicator& world, const TrainingOptions& opt
     } catch (const IoError& error) {
       throw ConfigError(
           text(error.what(), "; it is training_config.output_dir, the run folder: choose one that can be written"));
+    } catch (const fs::filesystem_error& error) {
+      throw ConfigError(text(error.path1().string(), ": ", error.code().message(),
+                             "; it is in training_config.output_dir, the run folder: choose one that can be written"));
     }
     if (const auto aside = finish_setting_aside(folder_, formats_))
       notes_.push_back(text("finished setting the earlier run in ", folder_.string(), " aside as ", aside->string(),

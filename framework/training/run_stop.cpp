@@ -4,6 +4,7 @@
 #include <span>
 
 #include "framework/base/error.h"
+#include "framework/worker/stop_signals.h"
 
 namespace tessera::training {
 
@@ -17,7 +18,7 @@ void RunStop::agree() {
 }
 
 std::string RunStop::reason(std::int64_t iteration) const {
-  if (asked()) return text("stopped by ", StopSignal::name_of(received_));
+  if (asked()) return text("stopped by ", worker::name_of_signal(received_));
   if (options_.exit_interval.value_or(0) > 0 && iteration % *options_.exit_interval == 0)
     return text("stopped by exit_interval ", *options_.exit_interval);
   if (late_) return text("stopped by exit_duration_in_mins ", *options_.exit_duration_in_mins);

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "framework/base/error.h"
+#include "framework/worker/stop_signals.h"
 
 namespace tessera::training {
 namespace {
@@ -17,7 +18,7 @@ static_assert(std::atomic<int>::is_always_lock_free);
 
 extern "C" void on_signal(int number) {
   int none = 0;
-  if (!received.compare_exchange_strong(none, number)) _exit(128 + number);
+  if (!received.compare_exchange_strong(none, number) && worker::ends_at_once(number)) _exit(128 + number);
 }
 
 }  // namespace
@@ -29,18 +30,17 @@ StopSignal::StopSignal() {
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;  // interrupted reads and writes continue
-  sigaction(SIGTERM, &action, &before_[0]);
-  sigaction(SIGINT, &action, &before_[1]);
+  for (const int number : worker::obeyed_stop_signals()) {
+    before_.emplace_back(number, action);
+    sigaction(number, &action, &before_.back().second);
+  }
 }
 
 StopSignal::~StopSignal() {
-  sigaction(SIGTERM, &before_[0], nullptr);
-  sigaction(SIGINT, &before_[1], nullptr);
+  for (const auto& [number, action] : before_) sigaction(number, &action, nullptr);
   received = not_watching;
 }
 
 int StopSignal::signal() const { return received; }
-
-const char* StopSignal::name_of(int number) { return number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : ""; }
 
 }  // namespace tessera::training

@@ -2,11 +2,16 @@
 
 #include <signal.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace tessera::training {
 
-/// Handles SIGTERM and SIGINT as long as it exists. The first signal is a request: the training loop checks asked()
-/// between steps, saves a checkpoint and ends with exit code 0. The second signal ends the process at once with exit
-/// code 128 + its number. The destructor restores the previous handlers.
+/// Handles the signals of worker::obeyed_stop_signals() as long as it exists. The first signal is a request: the
+/// training loop checks asked() between steps, saves a checkpoint and ends with exit code 0. After it, SIGINT, SIGTERM
+/// and SIGQUIT (worker::ends_at_once) end the process at once with exit code 128 + their number; the others do nothing.
+/// The destructor restores the previous handlers.
 ///
 /// Signal handlers belong to the process, so only one object may exist at a time (else BugError). The state is one
 /// static atomic integer, which a signal handler may access.
@@ -19,11 +24,9 @@ class StopSignal {
 
   bool asked() const { return signal() != 0; }
   int signal() const;  ///< number of the first signal; 0: there was none
-  const char* name() const { return name_of(signal()); }
-  static const char* name_of(int signal);  ///< "SIGTERM", "SIGINT", "" for none
 
  private:
-  struct sigaction before_[2];  // of SIGTERM and SIGINT
+  std::vector<std::pair<int, struct sigaction>> before_;  // each handled signal with its previous handler
 };
 
 }  // namespace tessera::training

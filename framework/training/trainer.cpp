@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <thread>
 
 #include "framework/base/clock.h"
+#include "framework/base/cpu_limit.h"
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
 #include "framework/base/system_call.h"
@@ -24,7 +24,7 @@ namespace {
 
 int thread_count(const TrainingSetup& setup) {
   const auto cores = setup.model.processes.cores;
-  const auto all = cores > 0 ? static_cast<unsigned>(cores) : std::max(1U, std::thread::hardware_concurrency());
+  const auto all = cores > 0 ? cores : usable_core_count();
   return static_cast<int>(setup.options.num_threads.value_or(all));
 }
 
@@ -70,7 +70,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     setup_.data.train_order = data::starting_at(std::move(setup_.data.train_order), progress_.data_start);
   if (progress_.consumed_valid_samples < 0)  // a checkpoint of the first version
     progress_.consumed_valid_samples =
-        o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.eval_iters * samples_per_step();
+        o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.evaluation_steps() * samples_per_step();
   for (const auto& line : folder_.notes()) note(line);
   for (const auto& line : keeper_.take_notes()) note(line);
   for (const auto& line : restored_.notes) note(line);
@@ -195,7 +195,7 @@ void Trainer::wait_longest() const {
 /// The length of a full validation is that of its data.
 void Trainer::wait_for_evaluation() const {
   if (o_.full_validation) return wait_longest();
-  wait_at_most(step_time_out_.evaluation_seconds(samples_per_step(), std::max<std::int64_t>(1, o_.eval_iters)),
+  wait_at_most(step_time_out_.evaluation_seconds(samples_per_step(), std::max<std::int64_t>(1, o_.evaluation_steps())),
                "an evaluation");
 }
 
@@ -373,7 +373,7 @@ void Trainer::evaluate_if_due() {
   wait_for_evaluation();
   faults_.reach(progress_.iteration, resilience::Phase::evaluate);
   evaluator_.validate(EvaluationRecord::Set::validation, progress_, log_.get());
-  if (!o_.full_validation) progress_.consumed_valid_samples += o_.eval_iters * samples_per_step();
+  if (!o_.full_validation) progress_.consumed_valid_samples += o_.evaluation_steps() * samples_per_step();
   evaluation_done_ = true;
   commit();
 }

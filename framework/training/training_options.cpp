@@ -93,9 +93,9 @@ void describe(options::Schema<TrainingOptions>& s) {
       .at_least(0)
       .at_most(options::most_steps)
       .unit("steps")
-      .matters_when([](const O& o) { return o.eval_iters > 0; }, "`eval_iters` is 0");
-  s.option("eval_iters", &O::eval_iters, "Number of global batches per evaluation; 0: no evaluation.")
-      .at_least(0)
+      .matters_when([](const O& o) { return o.eval_iters > 0; }, "`eval_iters` is not above 0");
+  s.option("eval_iters", &O::eval_iters, "Number of global batches per evaluation; 0 or negative: no evaluation.")
+      .at_least(-1000000000)
       .at_most(1000000000);
 
   s.option(
@@ -168,7 +168,7 @@ void describe(options::Schema<TrainingOptions>& s) {
   s.option("num_threads", &O::num_threads, "Number of compute threads; does not affect results.")
       .above(0)
       .at_most(options::most_threads)
-      .otherwise("one per core, shared evenly by the ranks of a host")
+      .otherwise("one per usable core (CPU quota included), shared evenly by the ranks of a host")
       .no_flag("only Tessera has it");
   s.option("distributed_timeout_minutes", &O::distributed_timeout_minutes,
            "Communication timeout, in minutes: how long a rank waits for others before the run ends and names the "

@@ -82,8 +82,10 @@ struct TrainingOptions {
   bool log_params_norm = false;
 
   std::int64_t eval_interval = 1000;
-  std::int64_t eval_iters = 100;
+  std::int64_t eval_iters = 100;  ///< 0 or negative: no evaluation; see evaluation_steps()
   bool full_validation = false;
+  /// Global batches per evaluation; 0: no evaluation.
+  std::int64_t evaluation_steps() const { return eval_iters > 0 ? eval_iters : 0; }
 
   std::optional<std::int64_t> save_interval;
   std::optional<std::int64_t> exit_interval;

@@ -1,7 +1,7 @@
 // Preloaded into mpirun and its daemons by tsrun. Open MPI's out-of-band component listens on all interfaces whatever
 // oob_tcp_if_include says, and on any port. Here every socket that would be bound to all addresses is bound to the one
-// in TSRUN_LISTEN (IPv4), at a port of `ports` if any would do; to the loopback address if there is no such variable,
-// or for IPv6. Uses nothing of C++'s library.
+// in TSRUN_LISTEN, at a port of `ports` if any would do; to the loopback address of the socket's family if there is no
+// such variable or its address is of the other family. Uses nothing of C++'s library.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
@@ -34,16 +34,24 @@ __attribute__((constructor)) void leave_the_environment() {
     unsetenv("LD_PRELOAD");
 }
 
-/// Bind to a free port of `ports`, or to any when there is none. Jobs on one host begin at different ones.
-int bind_to_port(Bind system_bind, int socket, sockaddr_in address) {
+/// Bind to a free port of `ports`, or to any when there is none. Jobs on one host begin at different ones. `port`: the
+/// member of `address`.
+template <class Address>
+int bind_to_port(Bind system_bind, int socket, Address& address, in_port_t& port) {
   const int begin = static_cast<int>(getpid()) % ports.count;
   for (int i = 0; i < ports.count; i++) {
-    address.sin_port = htons(static_cast<in_port_t>(ports.first + (begin + i) % ports.count));
+    port = htons(static_cast<in_port_t>(ports.first + (begin + i) % ports.count));
     const int code = system_bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
     if (code == 0 || errno != EADDRINUSE) return code;
   }
-  address.sin_port = 0;
+  port = 0;
   return system_bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+}
+
+/// Stores the address of TSRUN_LISTEN in `into`; false if there is none of this family.
+bool listen_address(int family, void* into) {
+  const char* named = getenv("TSRUN_LISTEN");
+  return named != nullptr && inet_pton(family, named, into) == 1;
 }
 
 }  // namespace
@@ -56,9 +64,8 @@ extern "C" __attribute__((visibility("default"))) int bind(int socket, const soc
     memcpy(&four, address, sizeof four);
     if (four.sin_addr.s_addr == htonl(INADDR_ANY)) {
       four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      const char* named = getenv("TSRUN_LISTEN");
-      const bool other = named != nullptr && inet_pton(AF_INET, named, &four.sin_addr) == 1;
-      if (other && four.sin_port == 0) return bind_to_port(system_bind, socket, four);
+      const bool other = listen_address(AF_INET, &four.sin_addr);
+      if (other && four.sin_port == 0) return bind_to_port(system_bind, socket, four, four.sin_port);
       return system_bind(socket, reinterpret_cast<const sockaddr*>(&four), sizeof four);
     }
   }
@@ -66,6 +73,8 @@ extern "C" __attribute__((visibility("default"))) int bind(int socket, const soc
     memcpy(&six, address, sizeof six);
     if (IN6_IS_ADDR_UNSPECIFIED(&six.sin6_addr)) {
       six.sin6_addr = in6addr_loopback;
+      const bool other = listen_address(AF_INET6, &six.sin6_addr);
+      if (other && six.sin6_port == 0) return bind_to_port(system_bind, socket, six, six.sin6_port);
       return system_bind(socket, reinterpret_cast<const sockaddr*>(&six), sizeof six);
     }
   }

@@ -7,18 +7,13 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "framework/base/escaped_text.h"
 #include "launch/tsrun/messages.h"
 
 namespace tessera::tsrun {
 namespace {
 
 constexpr double seconds_between_calls = 10;
-
-std::string quoted(const std::string& word) {
-  std::string all = "'";
-  for (const char letter : word) all += letter == '\'' ? "'\\''" : std::string(1, letter);
-  return all + "'";
-}
 
 }  // namespace
 
@@ -44,8 +39,8 @@ pid_t Agents::start(const ListedHost& host, int node_rank, bool spare) {
   agent.environment = this_environment();
   agent.words.at(0) = find_program(agent.words.at(0), agent.environment);
   agent.words.push_back(host.name);
-  agent.words.push_back(text("cd ", quoted(std::filesystem::current_path()), " && exec ", quoted(own_path()),
-                             " --as-host ", job_.leader.address, ":", job_.leader.port));
+  agent.words.push_back(text("cd ", in_shell_quotes(std::filesystem::current_path()), " && exec ",
+                             in_shell_quotes(own_path()), " --as-host ", words_of(job_.leader)));
   agent.input = reading.number();
   const auto pid = spawn(agent);
   sockets_.agents.insert(pid);

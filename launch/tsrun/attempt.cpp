@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "framework/worker/launch_link.h"
+#include "framework/worker/stop_signals.h"
 #include "launch/tsrun/guard.h"
 #include "launch/tsrun/messages.h"
 #include "launch/tsrun/run_folder.h"
@@ -296,8 +297,8 @@ void Attempt::handle_mpirun() {
   }
 }
 
-/// The first signal asks the workers to end, the second kills them. A signal to a whole job reaches the tsrun of every
-/// host (`host` -1: this one) and counts once.
+/// The first signal asks the workers to end, the second kills them unless it is only a warning (worker::ends_at_once).
+/// A signal to a whole job reaches the tsrun of every host (`host` -1: this one) and counts once.
 void Attempt::stop_as_asked(int number, int host) {
   const bool new_there = asked_on_.insert(host).second;
   if (regroups_) {  // the workers have already been asked to end
@@ -307,6 +308,7 @@ void Attempt::stop_as_asked(int number, int host) {
     return;
   }
   if (asked_to_stop_ != 0) {
+    if (!worker::ends_at_once(number)) return;
     if (new_there && now() - asked_at_ < one_signal_seconds) return;
     reporter_.say("second signal: all workers are killed");
     fail("", {}, 0);

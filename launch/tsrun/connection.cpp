@@ -1,6 +1,5 @@
 #include "launch/tsrun/connection.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -13,24 +12,40 @@
 #include <chrono>
 #include <cstring>
 
+#include "launch/tsrun/address.h"
+
 namespace tessera::tsrun {
 namespace {
 
 constexpr std::size_t longest_line = 8 << 20;  // a message with a whole environment is shorter
 constexpr std::size_t most_read_at_once = 1 << 20;
 
-sockaddr_in system_address(const Endpoint& where) {
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(where.port));
-  inet_pton(AF_INET, where.address.c_str(), &address.sin_addr);
+/// An address of the system, of either family.
+struct SystemAddress {
+  sockaddr_storage storage = {};
+  socklen_t size = sizeof(sockaddr_storage);
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  int family() const { return storage.ss_family; }
+};
+
+/// Numeric addresses only: no name service is asked. A text that is no address gives the family 0, with which the
+/// system's calls fail.
+SystemAddress system_address(const Endpoint& where) {
+  addrinfo hints = {}, *found = nullptr;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  SystemAddress address;
+  if (getaddrinfo(where.address.c_str(), std::to_string(where.port).c_str(), &hints, &found) != 0) return address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.size = found->ai_addrlen;
+  freeaddrinfo(found);
   return address;
 }
 
-Endpoint endpoint(const sockaddr_in& address) {
-  char words[INET_ADDRSTRLEN] = "";
-  inet_ntop(AF_INET, &address.sin_addr, words, sizeof words);
-  return {words, ntohs(address.sin_port)};
+Endpoint endpoint(const sockaddr* address, socklen_t size) {
+  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "0";
+  getnameinfo(address, size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+  return {host, std::stoi(port)};
 }
 
 void set_options(int socket, bool waits) {
@@ -55,55 +70,64 @@ void Descriptor::close() {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-std::string resolve(const std::string& host) {
-  addrinfo hints = {}, *found = nullptr;
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  const int problem = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (problem != 0 || found == nullptr)
-    throw ConfigError(text("no host '", host, "' is known here (", gai_strerror(problem), ")"));
-  sockaddr_in address = {};
-  std::memcpy(&address, found->ai_addr, sizeof address);
-  freeaddrinfo(found);
-  return endpoint(address).address;
+std::string words_of(const Endpoint& where) { return text(bracketed(where.address), ":", where.port); }
+
+Endpoint endpoint_of(const std::string& words) {
+  const auto parts = split_number(words);
+  must(parts.has_number && !parts.number.empty(), "an endpoint is ADDRESS:PORT");
+  return {parts.host, std::stoi(parts.number)};
 }
 
+std::string resolve(const std::string& host) {
+  addrinfo hints = {}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  int problem = 0;
+  for (const int family : {AF_INET, AF_INET6}) {
+    hints.ai_family = family;
+    problem = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+    if (problem == 0 && found != nullptr) break;
+  }
+  if (problem != 0 || found == nullptr)
+    throw ConfigError(text("no host '", host, "' is known here (", gai_strerror(problem), ")"));
+  const auto address = endpoint(found->ai_addr, found->ai_addrlen).address;
+  freeaddrinfo(found);
+  return address;
+}
+
+bool is_loopback(const std::string& address) { return address.rfind("127.", 0) == 0 || address == "::1"; }
+
 Descriptor listen_at(const Endpoint& where) {
-  Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  auto address = system_address(where);
+  Descriptor listener(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(listener.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const auto address = system_address(where);
-  if (bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      listen(listener.number(), 1024) != 0) {
-    const auto place = text(where.address, ":", where.port);
+  if (bind(listener.number(), address.get(), address.size) != 0 || listen(listener.number(), 1024) != 0) {
     if (errno == EADDRINUSE)
       throw ConfigError(text("port ", where.port, " of ", where.address,
                              " is in use by another program; choose another --master_port"));
     if (errno == EADDRNOTAVAIL) throw ConfigError(text(where.address, " is not an address of this host"));
-    throw ConfigError(text("cannot listen at ", place, ": ", std::strerror(errno)));
+    throw ConfigError(text("cannot listen at ", words_of(where), ": ", std::strerror(errno)));
   }
   set_options(listener.number(), false);
   return listener;
 }
 
 Endpoint local_endpoint(const Descriptor& socket) {
-  sockaddr_in address = {};
-  socklen_t size = sizeof address;
-  getsockname(socket.number(), reinterpret_cast<sockaddr*>(&address), &size);
-  return endpoint(address);
+  SystemAddress address;
+  getsockname(socket.number(), address.get(), &address.size);
+  return endpoint(address.get(), address.size);
 }
 
 Endpoint peer_endpoint(const Descriptor& socket) {
-  sockaddr_in address = {};
-  socklen_t size = sizeof address;
-  getpeername(socket.number(), reinterpret_cast<sockaddr*>(&address), &size);
-  return endpoint(address);
+  SystemAddress address;
+  getpeername(socket.number(), address.get(), &address.size);
+  return endpoint(address.get(), address.size);
 }
 
 Descriptor connect_to(const Endpoint& where, double seconds, std::string& why) {
-  Descriptor end(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const auto address = system_address(where);
-  if (connect(end.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  auto address = system_address(where);
+  Descriptor end(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (connect(end.number(), address.get(), address.size) != 0) {
     int problem = errno;
     if (problem == EINPROGRESS) {
       pollfd waiting = {end.number(), POLLOUT, 0};
@@ -123,9 +147,9 @@ Descriptor connect_to(const Endpoint& where, double seconds, std::string& why) {
 }
 
 Descriptor datagram_towards(const Endpoint& where) {
-  Descriptor end(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const auto address = system_address(where);
-  if (connect(end.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+  auto address = system_address(where);
+  Descriptor end(socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (connect(end.number(), address.get(), address.size) != 0)
     throw ConfigError(text("there is no route to ", where.address, ": ", std::strerror(errno)));
   return end;
 }

@@ -23,15 +23,21 @@ class Descriptor {
   int number_;
 };
 
-/// An IPv4 address and a port.
+/// An IPv4 or IPv6 address and a port.
 struct Endpoint {
-  std::string address;
+  std::string address;  ///< as getnameinfo() writes it, without brackets: "10.0.0.1", "::1", "fe80::1%eth0"
   int port = 0;
 };
+/// "10.0.0.1:8118" or "[::1]:8118".
+std::string words_of(const Endpoint& where);
+/// Reads what words_of() wrote. Throws BugError for other text.
+Endpoint endpoint_of(const std::string& words);
 
-/// Returns the IPv4 address of a host name or of an address in text form. Throws ConfigError that names `host` if it is
-/// unknown.
+/// Returns the address of a host name or of an address in text form; of a name that has both an IPv4 and an IPv6
+/// address, the IPv4 address. Throws ConfigError that names `host` if it is unknown.
 std::string resolve(const std::string& host);
+/// Whether `address`, as in Endpoint, is of the loopback interface.
+bool is_loopback(const std::string& address);
 
 /// Returns a socket that listens for connections. Port 0: any free port. Throws ConfigError if the port is in use or
 /// the address does not belong to this host.
@@ -81,7 +87,7 @@ class Connection {
   void refuse(const std::string& why);
   /// The reason given to refuse(); empty: the connection was not refused.
   const std::string& problem() const { return problem_; }
-  /// IPv4 address of the other side.
+  /// Address of the other side.
   const std::string& peer() const { return peer_; }
   /// Seconds since the last byte was received, or since the connection was made.
   double silence() const;

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <optional>
 
+#include "framework/worker/stop_signals.h"
 #include "launch/tsrun/guard.h"
 #include "launch/tsrun/handshake.h"
 #include "launch/tsrun/job.h"
@@ -36,7 +37,7 @@ class Follower {
       info_.workers = workers;
     }
     if (called_.empty() && !options_.join && info_.problem.empty()) go_on_alone(info_.log_dir);
-    signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
+    signals_ = catch_stop_signals();
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     send(leader_, HostMessage{info_, called_});
@@ -133,8 +134,11 @@ class Follower {
     const int first = welcome.first_rank;
     if (called_.empty()) reporter_.keep_in(std::filesystem::path(info_.log_dir) / "scheduler.log");
     if (called_.empty())
-      reporter_.say(text("ranks ", first, " to ", first + info_.workers - 1, " on ", info_.host, " (", info_.interface,
-                         " ", info_.address, "), led by ", leader_words_, "; logs in ", info_.log_dir));
+      reporter_.say(
+          text("ranks ", first, " to ", first + info_.workers - 1, " on ", info_.host, " (", info_.interface, " ",
+               info_.address, "), led by ", leader_words_, "; logs in ", info_.log_dir,
+               first > 0 ? text("; rank 0, which prints the iteration lines, is shown by the tsrun on ", leader_words_)
+                         : ""));
     const auto locals = tailed(options_.join ? options_.tail : "", info_.workers);
     const bool several = welcome.workers > 1;
     for (const int local : locals)
@@ -171,6 +175,7 @@ class Follower {
   void handle_signals() {
     for (const int s : caught(signals_)) {
       if (s == SIGCHLD) continue;
+      if (asked_ && !worker::ends_at_once(s)) continue;
       if (asked_) code_ = 128 + s;
       asked_ = true;
       send(leader_, SignalMessage{s});
@@ -209,12 +214,6 @@ class Follower {
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-Endpoint endpoint_of(const std::string& words) {
-  const auto colon = words.rfind(':');
-  must(colon != std::string::npos, "an endpoint is ADDRESS:PORT");
-  return {words.substr(0, colon), std::stoi(words.substr(colon + 1))};
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ std::optional<AnswerMessage> next_answer(Connection& leader, double seconds) {
 }
 
 std::string refusal(const Endpoint& where, const std::string& secret) {
-  return text("the leading tsrun, at ", where.address, ":", where.port, ", refuses ", host_name(), ", this host: ",
+  return text("the leading tsrun, at ", words_of(where), ", refuses ", host_name(), ", this host: ",
               secret.empty() ? "it asks for a secret, and none is given here"
                              : "the secret that is given here is another one than there",
               "; give the same --secret_file or TSRUN_SECRET on every host");
@@ -58,8 +58,8 @@ bool prove(Connection& leader, const Endpoint& where, Role role, const std::stri
   if (proven == nullptr) return fail(Failure::Kind::not_tsrun, "a second challenge");
   if (!same_proof(proven->proof, proof_of(Prover::leader, secret, handshake)))
     return fail(Failure::Kind::secret,
-                text("what answers at ", where.address, ":", where.port, " does not know the secret that is given on ",
-                     host_name(), ", this host: it does not lead this job"));
+                text("what answers at ", words_of(where), " does not know the secret that is given on ", host_name(),
+                     ", this host: it does not lead this job"));
   return true;
 }
 

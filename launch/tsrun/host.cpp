@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -10,7 +11,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 
+#include "framework/base/cpu_limit.h"
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 #include "framework/worker/job_record.h"
@@ -26,10 +29,28 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t largest_compared = 256 << 20;
 
-std::string words_of(in_addr address) {
-  char words[INET_ADDRSTRLEN] = "";
-  inet_ntop(AF_INET, &address, words, sizeof words);
-  return words;
+socklen_t size_of(const sockaddr& address) {
+  return address.sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+/// The bytes of an address in the order of the network: 4 or 16.
+std::string_view bytes_of(const sockaddr& address) {
+  if (address.sa_family == AF_INET6)
+    return {reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr), sizeof(in6_addr)};
+  return {reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr), sizeof(in_addr)};
+}
+
+/// "10.77.0.0/24", "fd77::/64".
+std::string network_of(const sockaddr& address, const sockaddr& mask) {
+  std::string network(bytes_of(address));
+  int bits = 0;
+  for (std::size_t i = 0; i < network.size(); i++) {
+    network[i] = static_cast<char>(network[i] & bytes_of(mask)[i]);
+    bits += __builtin_popcount(static_cast<unsigned char>(bytes_of(mask)[i]));
+  }
+  char words[INET6_ADDRSTRLEN] = "";
+  inet_ntop(address.sa_family, network.data(), words, sizeof words);
+  return text(words, "/", bits);
 }
 
 std::vector<Interface> interfaces() {
@@ -37,11 +58,11 @@ std::vector<Interface> interfaces() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return all;
   for (const auto* one = list; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET || one->ifa_netmask == nullptr) continue;
-    const auto address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr;
-    const auto mask = reinterpret_cast<const sockaddr_in*>(one->ifa_netmask)->sin_addr;
-    const in_addr network = {address.s_addr & mask.s_addr};
-    all.push_back({one->ifa_name, words_of(address), text(words_of(network), "/", __builtin_popcount(mask.s_addr))});
+    if (one->ifa_addr == nullptr || one->ifa_netmask == nullptr) continue;
+    if (one->ifa_addr->sa_family != AF_INET && one->ifa_addr->sa_family != AF_INET6) continue;
+    char address[NI_MAXHOST] = "";
+    getnameinfo(one->ifa_addr, size_of(*one->ifa_addr), address, sizeof address, nullptr, 0, NI_NUMERICHOST);
+    all.push_back({one->ifa_name, address, network_of(*one->ifa_addr, *one->ifa_netmask)});
   }
   freeifaddrs(list);
   return all;
@@ -124,6 +145,14 @@ std::vector<std::string> full_program(const LaunchOptions& options, const Enviro
   return words;
 }
 
+void make_log_folder(const std::string& folder) {
+  try {
+    make_folder(folder);
+  } catch (const IoError& error) {
+    throw ConfigError(text(error.what(), "; logs go there: give a run folder that can be written, or --log_dir"));
+  }
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -138,12 +167,12 @@ Interface interface_with(const std::string& address) {
     if (one.address == address) return one;
     known += text(known.empty() ? "" : ", ", one.name, " ", one.address);
   }
-  if (address.rfind("127.", 0) == 0) return {"lo", address, "127.0.0.0/8"};
+  if (is_loopback(address)) return {"lo", address, "127.0.0.0/8"};
   throw ConfigError(text(address, " is not an address of this host (", known, ")"));
 }
 
 bool is_own_address(const std::string& address) {
-  if (address.rfind("127.", 0) == 0) return true;
+  if (is_loopback(address)) return true;
   for (const auto& one : interfaces())
     if (one.address == address) return true;
   return false;
@@ -169,11 +198,11 @@ HostInfo describe_this_host(const LaunchOptions& options, const std::string& add
     info.given = what_must_agree(options, info.program);
     info.bind_core = options.bind_core;
     const auto cores = usable_cores();
-    info.cores = static_cast<int>(cores.size());
+    info.cores = usable_core_count(static_cast<int>(cores.size()));
     for (int local = 0; local < info.workers; local++)
       static_cast<void>(bound_cores(options.bind_core, local, info.workers, cores));
     info.log_dir = fs::absolute(options.log_dir.empty() ? default_log_folder(info.program) : fs::path(options.log_dir));
-    make_folder(info.log_dir);
+    make_log_folder(info.log_dir);
     info.worker_log_name = options.worker_log_name;
     find_left_job(options, info);
   } catch (const std::exception& error) {

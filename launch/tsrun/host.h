@@ -10,7 +10,8 @@ namespace tessera::tsrun {
 
 std::string host_name();
 
-/// A network interface of this host with its IPv4 address and network, for example "eth0", "10.77.0.1", "10.77.0.0/24".
+/// A network interface of this host with one of its addresses and the network of that, for example "eth0", "10.77.0.1",
+/// "10.77.0.0/24", or "eth0", "fd77::1", "fd77::/64".
 struct Interface {
   std::string name, address, network;
 };

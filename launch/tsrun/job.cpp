@@ -18,6 +18,7 @@
 #include <sstream>
 
 #include "framework/worker/launch_link.h"
+#include "launch/tsrun/address.h"
 #include "launch/tsrun/guard.h"
 #include "launch/tsrun/logger.h"
 #include "launch/tsrun/screen.h"
@@ -58,10 +59,26 @@ Descriptor locked(const std::filesystem::path& path) {
   return file;
 }
 
-/// The networks that ranks and daemons may use: those by which the hosts reach the leader.
-std::string networks_of(const Job& job) {
+/// All hosts reach one leader, so their addresses are of one family.
+bool uses_ipv6(const Job& job) { return !job.is_local() && is_ipv6(job.hosts[0].address); }
+
+/// The networks that ranks may use: those by which the hosts reach the leader. Open MPI reads only networks of IPv4;
+/// for IPv6 they are given as interfaces.
+std::set<std::string> networks_of(const Job& job) {
+  if (job.is_local()) return {"lo"};
   std::set<std::string> all;
-  for (const auto& host : job.hosts) all.insert(host.network);
+  for (const auto& host : job.hosts) all.insert(uses_ipv6(job) ? host.interface : host.network);
+  return all;
+}
+
+/// The same for daemons: with the interface of mpirun, on whose host there may be no worker.
+std::set<std::string> networks_of_daemons(const Job& job) {
+  auto all = networks_of(job);
+  if (uses_ipv6(job)) all.insert(interface_with(job.master_addr).name);
+  return all;
+}
+
+std::string listed(const std::set<std::string>& all) {
   std::string list;
   for (const auto& network : all) list += (list.empty() ? "" : ",") + network;
   return list;
@@ -274,7 +291,7 @@ std::string Job::mpi_name(std::size_t host) const {
   const bool shared = std::any_of(hosts.begin(), hosts.end(), [&](const HostInfo& other) {
     return other.address == hosts[host].address && other.machine != hosts[host].machine;
   });
-  return shared ? hosts[host].host : hosts[host].address;
+  return shared || is_ipv6(hosts[host].address) ? hosts[host].host : hosts[host].address;
 }
 
 std::string Job::words_of(std::size_t host) const { return text(hosts[host].host, " (", hosts[host].address, ")"); }
@@ -320,7 +337,8 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
   set("mpi_yield_when_idle", crowded ? "1" : "0");
   set("pml", "ob1");
   set("btl", job.is_local() ? "self,vader" : "self,vader,tcp");  // tcp listens at all addresses
-  set("oob_tcp_disable_ipv6_family", "true");
+  set(uses_ipv6(job) ? "oob_tcp_disable_ipv4_family" : "oob_tcp_disable_ipv6_family", "true");
+  if (uses_ipv6(job)) set("btl_tcp_disable_family", "4");
   if (!job.is_local()) {
     // Above the ports that Linux uses for outgoing connections, like those of mpirun (launch/loopback).
     for (const char* family : {"v4", "v6"}) {
@@ -328,8 +346,11 @@ std::vector<std::string> mpirun_words(const Job& job, const JobFolders& folders)
       set_unless_given(text("btl_tcp_port_range_", family), "3000");
     }
   }
-  for (const char* traffic : {"btl_tcp_if_include", "oob_tcp_if_include"})
-    set(traffic, job.is_local() ? "lo" : networks_of(job));
+  set("oob_tcp_if_include", listed(networks_of_daemons(job)));
+  // Ranks need every included interface on their host: with different ones they use all but the loopback interface.
+  const auto networks = networks_of(job);
+  const bool different = uses_ipv6(job) && networks.size() > 1;
+  set(different ? "btl_tcp_if_exclude" : "btl_tcp_if_include", different ? "lo" : listed(networks));
   for (const char* segments : {"btl_vader_backing_directory", "osc_sm_backing_directory", "osc_rdma_backing_directory"})
     set(segments, folders.memory());
   set("orte_tmpdir_base", folders.files());
@@ -352,7 +373,7 @@ std::string loopback_library() {
 
 Environment mpirun_environment(const Job& job, const JobFolders& folders, int restart) {
   auto all = free_of_launchers(this_environment());
-  all["TSRUN_LEADER"] = text(job.leader.address, ":", job.leader.port);
+  all["TSRUN_LEADER"] = words_of(job.leader);
   all["TSRUN_KEY"] = job.key;
   all["TSRUN_ATTEMPT"] = std::to_string(restart);
   all["TSRUN_FOLDERS"] = folders.files() + ":" + folders.memory();

@@ -247,14 +247,14 @@ class Leader {
     // If other hosts must connect first, the background process waits for them.
     if (!job_.options.join) go_on_alone(job_.log_dir);
     if (!job_.log_dir.empty()) reporter_.keep_in(std::filesystem::path(job_.log_dir) / "scheduler.log");
-    sockets_.signals = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
+    sockets_.signals = catch_stop_signals();
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
     Rendezvous gathering(job_, sockets_, reporter_, total);
     start_listed(listed, false, gathering);
     start_listed(spares, true, gathering);
     if (!sizes.one_host && listed.empty())
-      reporter_.say(text("waiting at ", job_.leader.address, ":", job_.leader.port, " for the other hosts"));
+      reporter_.say(text("waiting at ", words_of(job_.leader), " for the other hosts"));
     gathering.wait();
     find_left_job();
     for (std::size_t h = 0; h < job_.hosts.size(); h++) placement_.welcome(h);
@@ -266,7 +266,7 @@ class Leader {
     std::string address = resolve(job_.options.master_addr.empty() ? "127.0.0.1" : job_.options.master_addr);
     std::string other;  // the first host of the list that is not this one
     for (const auto& host : listed)
-      if (const auto there = resolve(host.name); other.empty() && !is_own_address(there)) other = there;
+      if (const auto there = resolve(host.host()); other.empty() && !is_own_address(there)) other = there;
     if (job_.options.master_addr.empty() && !other.empty()) address = address_towards(other);
     const bool alone = one_host || (!listed.empty() && other.empty());
     if (!sockets_.listener)
@@ -280,7 +280,7 @@ class Leader {
   /// Adds this host to the job if --hosts lists it.
   void put_listed_self(const std::vector<ListedHost>& listed, const HostInfo& own) {
     for (std::size_t h = 0; h < listed.size(); h++) {
-      if (!is_own_address(resolve(listed[h].name))) continue;
+      if (!is_own_address(resolve(listed[h].host()))) continue;
       if (!job_.hosts.empty())
         throw ConfigError(text("--hosts: ", listed[h].name, " is this host, which is listed already"));
       job_.hosts = {own};
@@ -291,7 +291,7 @@ class Leader {
 
   /// --spares: at least one other host must have ranks, and this host cannot be a spare, because its loss ends the job.
   static void check_spares(const std::vector<ListedHost>& listed, const std::vector<ListedHost>& spares) {
-    const auto is_own = [](const ListedHost& host) { return is_own_address(resolve(host.name)); };
+    const auto is_own = [](const ListedHost& host) { return is_own_address(resolve(host.host())); };
     if (!spares.empty() && std::all_of(listed.begin(), listed.end(), is_own))
       throw ConfigError(
           "--spares: the only host of --hosts is this one, whose loss ends the job; list others in --hosts");
@@ -303,7 +303,7 @@ class Leader {
   /// Starts tsrun on every other listed host through the agent; it reads the rest from standard input.
   void start_listed(const std::vector<ListedHost>& listed, bool spare, Rendezvous& gathering) {
     for (std::size_t h = 0; h < listed.size(); h++) {
-      if (is_own_address(resolve(listed[h].name))) continue;
+      if (is_own_address(resolve(listed[h].host()))) continue;
       gathering.expect(listed[h], agents_.start(listed[h], static_cast<int>(h), spare), spare);
     }
   }
@@ -321,7 +321,9 @@ class Leader {
   std::string last_words(const Outcome& outcome) const {
     if (outcome.kind == Outcome::Kind::done) return text("all ", job_.workers, " workers are done");
     if (outcome.kind == Outcome::Kind::stopped || outcome.refused) return outcome.words;
-    return text(outcome.words, "\nLogs: ", job_.log_dir, outcome.resume.empty() ? "" : "; ", outcome.resume);
+    // The same command continues from the state that is kept, as outcome.words says, not from the newest checkpoint.
+    const auto resume = outcome.resume.empty() || kept_ ? "" : "; " + outcome.resume;
+    return text(outcome.words, "\nLogs: ", job_.log_dir, resume);
   }
 
   int end(const Outcome& outcome, LogFollower& logs) {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "framework/base/memory_limit.h"
+#include "framework/base/control_group.h"
 
 namespace tessera::tsrun {
 namespace {
@@ -25,7 +25,7 @@ std::optional<std::uint64_t> count_in(const fs::path& path) {
 
 std::uint64_t memory_kills() {
   std::optional<std::uint64_t> count;
-  visit_memory_group("memory.oom_control", "memory.events", [&count](const fs::path& path) {
+  visit_control_groups("memory", "memory.oom_control", "memory.events", [&count](const fs::path& path) {
     count = count_in(path);
     return count.has_value();
   });

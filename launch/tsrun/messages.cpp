@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "framework/worker/stop_signals.h"
+
 namespace tessera::tsrun {
 namespace {
 
@@ -218,7 +220,7 @@ void fields(Fields& f, HeartbeatMessage& m) {
 }
 template <class Fields>
 void fields(Fields& f, SignalMessage& m) {
-  f("signal", m.signal, std::array{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1});
+  f("signal", m.signal, worker::stop_signals);
 }
 template <class Fields>
 void fields(Fields& f, StopMessage& m) {

@@ -1,12 +1,12 @@
 #include "launch/tsrun/option_table.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cctype>
 #include <climits>
 
+#include "framework/base/cpu_limit.h"
 #include "framework/log/log.h"
+#include "launch/tsrun/address.h"
 
 namespace tessera::tsrun {
 namespace {
@@ -58,11 +58,6 @@ Put refused(const std::string& why) {
   return [=](LaunchOptions&, const std::string&) { throw ConfigError(why); };
 }
 
-int usable_core_count() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
-
 void put_after_loss(LaunchOptions& o, const std::string& word) {
   if (word != "oversubscribe" && word != "shrink")
     throw ConfigError(text("'", word, "' is neither oversubscribe nor shrink"));
@@ -98,9 +93,9 @@ void put_rendezvous(LaunchOptions&, const std::string& word) {
 
 void put_endpoint(LaunchOptions& o, const std::string& word) {
   if (word.empty()) return;
-  const auto colon = word.rfind(':');
-  o.master_addr = word.substr(0, colon);
-  o.master_port = colon == std::string::npos ? 29400 : whole_number(word.substr(colon + 1), 0, 65535);
+  const auto parts = split_number(word);
+  o.master_addr = parts.host;
+  o.master_port = parts.has_number ? whole_number(parts.number, 0, 65535) : 29400;
   if (*o.master_port == 0) o.master_port.reset();
 }
 
@@ -142,19 +137,25 @@ void put_tee(LaunchOptions& o, const std::string& word) {
   if (any_stream(word)) o.tail = "-1";
 }
 
+void put_shell(LaunchOptions& o, const std::string& word) {
+  if (word != "bash" && word != "zsh" && word != "fish")
+    throw ConfigError(text("'", word, "' is neither bash, zsh nor fish"));
+  o.completion = word;
+}
+
 std::vector<OptionRow> neutral_rows() {
   const auto d = Dialect::either;
   return {
       {"--node_rank", "", d, "K", "Index of this host, from 0. -1: assigned in the order of connection.",
        number(&LaunchOptions::node_rank, -1)},
       {"--master_addr", "", d, "HOST", "Address of host 0, which coordinates the job (default: 127.0.0.1).",
-       words(&LaunchOptions::master_addr)},
+       [](LaunchOptions& o, const std::string& word) { o.master_addr = without_brackets(word); }},
       {"--master_port", "", d, "PORT",
        "Port of host 0. One host: any free port; several: 8118 as in msrun, 29500 as in torchrun.",
        number(&LaunchOptions::master_port, 1, 65535)},
       {"--log_dir", "", d, "DIR", "Folder for worker_<rank>.log and scheduler.log (default: see below).",
        words(&LaunchOptions::log_dir)},
-      {"--log_level", "", d, "LEVEL", "Minimum level of tsrun's messages: debug, info (default), warning or error.",
+      {"--log_level", "", d, "debug|info|warning|error", "Minimum level of tsrun's messages (default: info).",
        [](LaunchOptions&, const std::string& word) { log::set_log_level(log::log_level_of(word)); }},
       {"--max_restarts", "", d, "N",
        "Start all workers again after a failure, at most N times in a row without a completed step (default: 3 if the "
@@ -195,7 +196,8 @@ std::vector<OptionRow> neutral_rows() {
        }},
       {"--hosts", "", d, "A:8,B:8", "Start these hosts from here, each with this number of workers.",
        words(&LaunchOptions::hosts)},
-      {"--hostfile", "", d, "FILE", "The same from a file: a line 'A slots=8' or 'A:8' for each host.",
+      {"--hostfile", "", d, "FILE",
+       "The same from a file: a line 'A slots=8', 'A:8' or 'A 8' for each host; a host may have several lines.",
        words(&LaunchOptions::host_file)},
       {"--spares", "", d, "C:8,D:8",
        "With --hosts: also start tsrun on these hosts, without workers. They get the workers of hosts that are lost.",
@@ -213,6 +215,10 @@ std::vector<OptionRow> neutral_rows() {
        words(&LaunchOptions::secret_file)},
       {"--require_secret", "", d, "", "Several hosts: refuse to start without a secret.",
        [](LaunchOptions& o, const std::string&) { o.require_secret = true; }},
+      {"--completion", "", d, "bash|zsh|fish", "Print a script that completes tsrun's options in a shell, and exit.",
+       put_shell},
+      {"--man", "", d, "", "Print the manual page and exit: tsrun --man | man -l -",
+       [](LaunchOptions& o, const std::string&) { o.manual = true; }},
       {"--help", "-h", d, "", "Print this help and exit.", [](LaunchOptions& o, const std::string&) { o.help = true; }},
       {"--version", "", d, "", "Print the version and exit.",
        [](LaunchOptions& o, const std::string&) { o.version = true; }},
@@ -250,7 +256,8 @@ std::vector<OptionRow> torchrun_rows() {
   const auto only_programs = "python modules and paths are not run here; name a program, or a .py file";
   return {
       {"--nproc_per_node", "", d, "N|auto|cpu",
-       "Number of workers on each host (default: 1); auto and cpu: one per core.", put_processes},
+       "Number of workers on each host (default: 1); auto and cpu: one per usable core (CPU quota included).",
+       put_processes},
       {"--nnodes", "", d, "N", "Number of hosts (default: 1). N:N is accepted, MIN:MAX is refused.", put_nodes},
       {"--standalone", "", d, "", "One host, any free port.",
        [](LaunchOptions& o, const std::string&) {
@@ -277,7 +284,7 @@ std::vector<OptionRow> torchrun_rows() {
       {"--start_method", "", d, "NAME", "Ignored.", ignored("--start_method", "every worker is a program of its own")},
       {"--local_addr", "", d, "ADDRESS", "Ignored.", ignored("--local_addr", "it is that of the route to the leader")},
       {"--signals_to_handle", "", d, "NAMES", "Ignored.",
-       ignored("--signals_to_handle", "INT, TERM, HUP and QUIT are passed on to the workers")},
+       ignored("--signals_to_handle", "every signal that asks to stop is passed on to the workers")},
       {"--numa_binding", "", d, "KIND", "Ignored.", ignored("--numa_binding", "use --bind_core True")},
       {"--logs_specs", "", d, "NAME", "Ignored.", ignored("--logs_specs", "there is one kind of logs")},
       {"--event_log_handler", "", d, "NAME", "Ignored.", ignored("--event_log_handler", "there are no such events")},

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "framework/base/help_text.h"
+#include "framework/base/home.h"
 #include "framework/options/report.h"
 #include "launch/tsrun/option_table.h"
 
@@ -20,6 +21,11 @@ std::string plain(std::string name) {
   return name;
 }
 
+/// Options that print a text have no variable.
+bool of_the_command_line(const std::string& name) {
+  return name == "--help" || name == "--version" || name == "--man" || name == "--completion";
+}
+
 class OptionsReader {
  public:
   explicit OptionsReader(const std::map<std::string, std::string>& environment) : environment_(environment) {}
@@ -30,7 +36,7 @@ class OptionsReader {
       next = read_one(words, next);
     if (next < words.size() && words[next] == "--") next++;
     options_.program.assign(words.begin() + static_cast<std::ptrdiff_t>(next), words.end());
-    if (options_.help || options_.version) return options_;
+    if (asks_for_text()) return options_;
     settle_dialect();
     read_environment();
     read_ttp();
@@ -42,6 +48,13 @@ class OptionsReader {
   }
 
  private:
+  /// Nothing is started: the options print a text. Mistakes in other options do not matter then, those in these do.
+  bool asks_for_text() {
+    const bool asks = options_.help || options_.version || options_.manual || given_.count("--completion") != 0;
+    if (asks && options_.completion.empty() && given_.count("--completion") != 0) throw ConfigError(joined());
+    return asks;
+  }
+
   void complain(const std::string& what) { wrong_.push_back("tsrun: " + what); }
 
   std::string joined() const {
@@ -60,7 +73,7 @@ class OptionsReader {
 
   void put(const OptionRow& row, const std::string& value, const std::string& origin) {
     try {
-      row.put(options_, value);
+      row.put(options_, row.value == "FILE" || row.value == "DIR" ? with_home(value) : value);
     } catch (const ConfigError& error) {
       complain(origin + ": " + error.what());
     }
@@ -111,7 +124,7 @@ class OptionsReader {
   void read_environment() {
     if (options_.dialect == Dialect::msrun) return;
     for (const auto& row : table_) {
-      if (row.dialect == Dialect::msrun || row.name == "--help" || row.name == "--version") continue;
+      if (row.dialect == Dialect::msrun || of_the_command_line(row.name)) continue;
       auto name = "PET_" + row.name.substr(2);
       std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
       const auto variable = environment_.find(name);

@@ -56,7 +56,8 @@ struct LaunchOptions {
 
   std::vector<std::string> program;  ///< command line of the program
   std::vector<std::string> notes;    ///< messages about options that are accepted and have no effect
-  bool help = false, version = false;
+  bool help = false, version = false, manual = false;
+  std::string completion;  ///< shell whose completion script is asked for; empty: none
 };
 
 /// Reads `words` (argv without the name of the program), the PET_* variables of `environment`, which set torchrun's

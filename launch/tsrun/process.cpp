@@ -17,6 +17,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "framework/worker/stop_signals.h"
+
 extern char** environ;  // NOLINT: the C library's
 
 namespace tessera::tsrun {
@@ -36,7 +38,7 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   sigset_t blocked;
   sigemptyset(&blocked);
   if (what.deaf)
-    for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&blocked, s);
+    for (const int s : worker::stop_signals) sigaddset(&blocked, s);
   sigprocmask(SIG_SETMASK, &blocked, nullptr);
   for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
   if (!what.outlives) prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -172,6 +174,13 @@ Descriptor catch_signals(const std::vector<int>& signals) {
   for (const int s : signals) sigaddset(&set, s);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   return Descriptor(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+}
+
+Descriptor catch_stop_signals() {
+  signal(SIGCHLD, SIG_DFL);
+  auto all = worker::obeyed_stop_signals();
+  all.push_back(SIGCHLD);
+  return catch_signals(all);
 }
 
 std::vector<int> caught(const Descriptor& signals) {

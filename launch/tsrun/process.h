@@ -24,8 +24,8 @@ struct Spawn {
   int input = -1;         ///< descriptor for stdin; -1: /dev/null
   int kept = -1;          ///< descriptor that the program inherits under the same number; -1: none
   bool outlives = false;  ///< false: the system kills the program when this process dies
-  /// Blocks SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 in the program. For MPI's launcher and daemons: when
-  /// all processes of a job are signalled, they would kill workers that are about to save.
+  /// Blocks worker::stop_signals in the program. For MPI's launcher and daemons: when all processes of a job are
+  /// signalled, they would kill workers that are about to save.
   bool deaf = false;
   bool session = false;  ///< true: a new session; false: a new process group
   std::string
@@ -54,6 +54,9 @@ void delete_folder(const std::string& path);
 
 /// Blocks `signals` in this process and returns a descriptor that becomes readable when one of them arrives (signalfd).
 Descriptor catch_signals(const std::vector<int>& signals);
+/// catch_signals() of SIGCHLD and of worker::obeyed_stop_signals(). SIGCHLD gets its default action: a process whose
+/// parent ignored it could not learn how its children end.
+Descriptor catch_stop_signals();
 /// Returns the signals that have arrived since the last call, in no particular order; does not wait.
 std::vector<int> caught(const Descriptor& signals);
 

@@ -20,14 +20,12 @@ bool port_is_taken(const ConfigError& error) { return std::string(error.what()).
   if (failure.kind == Failure::Kind::not_tsrun)
     throw Error(text("the leading tsrun, on ", where.address, ", sent ", failure.words,
                      " (is it of another version, or another program?)"));
-  throw Error(text("no tsrun answers at ", where.address, ":", where.port, ": ", failure.words,
-                   ". Was the same line started on ", options.master_addr, "?"));
+  throw Error(text("no tsrun answers at ", words_of(where), ": ", failure.words, ". Was the same line started on ",
+                   options.master_addr, "?"));
 }
 
 constexpr const char* remedy =
     "give all hosts the same --secret_file or TSRUN_SECRET (`openssl rand -hex 32` makes one)";
-
-bool on_loopback(const Endpoint& where) { return where.address.rfind("127.", 0) == 0; }
 
 }  // namespace
 
@@ -41,7 +39,7 @@ int take_part(const LaunchOptions& options, const std::vector<std::string>& word
   const Endpoint where = {resolve(options.master_addr.empty() ? "127.0.0.1" : options.master_addr),
                           options.master_port.value_or(options.dialect == Dialect::torchrun ? 29500 : 8118)};
   const bool own = is_own_address(where.address);
-  if (options.require_secret && secret.empty() && !on_loopback(where))
+  if (options.require_secret && secret.empty() && !is_loopback(where.address))
     throw ConfigError(text("--require_secret: no secret is given; ", remedy));
   Failure failure;
   const auto find = [&](double seconds) { return find_leader(where, Role::host, secret, seconds, failure); };
@@ -65,7 +63,7 @@ int take_part(const LaunchOptions& options, const std::vector<std::string>& word
     if (failure.kind == Failure::Kind::secret) fail_without_head(options, where, failure);
     throw;
   }
-  if (secret.empty() && !on_loopback(where))
+  if (secret.empty() && !is_loopback(where.address))
     logger.warning(text("tsrun: no secret is given: any program that reaches port ", where.port, " of ", where.address,
                         " can take part in the job; ", remedy));
   return lead(options, words, secret, std::move(listener));

@@ -17,6 +17,7 @@
 #include <optional>
 #include <sstream>
 
+#include "framework/base/cpu_limit.h"
 #include "framework/worker/job_record.h"
 #include "framework/worker/launch_link.h"
 #include "framework/worker/operation_record.h"
@@ -90,7 +91,7 @@ class Worker {
 
   int run() {
     adopt_orphans();
-    signals_ = catch_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1});
+    signals_ = catch_stop_signals();
     signal(SIGPIPE, SIG_IGN);
     if (!connect()) return 1;
     while (!leaving_ && leader_.open() && leader_.silence() < leader_time_out_) poll_once();
@@ -116,10 +117,8 @@ class Worker {
 
   bool connect() {
     const auto leader = variable("TSRUN_LEADER");
-    const auto colon = leader.find(':');
     Failure failure = {Failure::Kind::unreachable, "no TSRUN_LEADER"};
-    if (colon != std::string::npos)
-      leader_ = reach({leader.substr(0, colon), std::stoi(leader.substr(colon + 1))}, failure);
+    if (!leader.empty()) leader_ = reach(endpoint_of(leader), failure);
     if (failure.kind != Failure::Kind::none) {
       const bool not_tsrun = failure.kind == Failure::Kind::not_tsrun;
       logger.error(text("worker on ", host_name(), not_tsrun ? ": the leading tsrun sent " : ": cannot reach tsrun at ",
@@ -236,7 +235,8 @@ class Worker {
     program.words = message.program;
     program.folder = message.folder;
     program.cores = bound_cores(message.bind_core, place.local_rank, place.local_workers, cores);
-    program.environment = worker_environment(place, message.environment, environment_, static_cast<int>(cores.size()));
+    program.environment =
+        worker_environment(place, message.environment, environment_, usable_core_count(static_cast<int>(cores.size())));
     if (!program.cores.empty()) {
       program.environment["MSRUN_CPU_LIST"] = core_list(program.cores);
       program.environment.emplace("OMP_NUM_THREADS", std::to_string(program.cores.size()));

@@ -2,8 +2,10 @@
 
 import json
 import os
+import pathlib
+import subprocess
 
-from harness import InOwnFolder, main
+from harness import InOwnFolder, main, program
 
 
 class Doctor(InOwnFolder):
@@ -27,7 +29,31 @@ class Doctor(InOwnFolder):
         cores = len(os.sched_getaffinity(0))
         told = self.tessera("doctor", "--threads", str(cores + 1), environment={"TESSERA_CPU": "portable"})
         self.assertRegex(told, r"used +portable \(TESSERA_CPU\)")
-        self.assertIn(f"note: {cores + 1} threads share {cores} cores", told)
+        self.assertRegex(told, rf"note: {cores + 1} threads share \d+ cores")
+
+    def in_a_group_of_one_core(self):
+        """Moves the calling process into a control group of one core. Returns its folder, or None where none can be made."""
+        version1 = pathlib.Path("/sys/fs/cgroup/cpu").is_dir()
+        group = pathlib.Path("/sys/fs/cgroup/cpu" if version1 else "/sys/fs/cgroup") / f"tessera_doctor_{os.getpid()}"
+        try:
+            group.mkdir()
+            self.addCleanup(lambda: group.exists() and group.rmdir())
+            for name, words in {"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "50000"}.items() if version1 else [("cpu.max", "50000 50000")]:
+                (group / name).write_text(words)
+        except OSError:
+            return None
+        return group
+
+    def test_a_quota_of_the_control_group_is_told_and_limits_the_threads(self):
+        group = self.in_a_group_of_one_core()
+        if group is None:
+            self.skipTest("control groups cannot be made here")
+        words = [program(), "doctor", "--json"]
+        told = subprocess.run(["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *words], stdout=subprocess.PIPE,
+                              text=True, check=True).stdout
+        machine = json.loads(told)["machine"]
+        self.assertEqual((machine["cpu_quota"], machine["usable_cores"], machine["threads"]), (1, 1, 1))
+        self.assertIn(group.name, machine["cpu_quota_source"])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import unittest
 
+import launching
 from harness import InOwnFolder, main, program
 
 
@@ -133,6 +134,30 @@ class Completion(InOwnFolder):
             self.assertEqual(completed(line), words, line)
         for line, word in self.WORDS.items():
             self.assertEqual(completed(line), [line.split()[-1].split("=")[0] + "=" + word], line)
+
+
+class CompletionOfTsrun(InOwnFolder):
+    LINES = {"tsrun --nproc-per": ["--nproc-per-node"], "tsrun --local_w": ["--local_worker_num"], "tsrun --after_host_loss sh": ["shrink"],
+             "tsrun --rdzv_backend=c": ["c10d"], "tsrun -r 3 --hostfile ho": ["hosts"], "tsrun --log_dir=lo": ["logs"],
+             "tsrun --worker_num 2 --join=True tessera checkpoint ver": ["verify"]}
+
+    def tsrun(self, *words):
+        return subprocess.run([launching.beside_program("tsrun"), *words], text=True, capture_output=True, check=True).stdout
+
+    def test_bash_completes_options_words_files_and_the_program(self):
+        self.write("hosts", "")
+        (self.folder / "logs").mkdir()
+        script = self.write("tsrun.bash", self.tsrun("--completion", "bash") + self.tessera("completion", "bash"))
+        for line, words in self.LINES.items():
+            done = subprocess.run(["bash", "--norc", "-c", 'source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _tsrun; printf "%s\\n" "${COMPREPLY[@]}"',
+                                   "bash", script, line], cwd=self.folder, text=True, capture_output=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout.split(), done.stderr), (0, words, ""), line)
+
+    @unittest.skipUnless(shutil.which("groff"), "there is no groff")
+    def test_roff_has_no_complaint_about_the_manual(self):
+        page = self.write("tsrun.1", self.tsrun("--man"))
+        done = subprocess.run(["groff", "-man", "-ww", "-Tutf8", "-z", str(page)], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 class Manual(InOwnFolder):

@@ -70,6 +70,7 @@ class LaunchFullDisk(Launching):
                          "cannot be written: No space left on device; there is no checkpoint")
         kept = re.search(r"The state after iteration 10 is kept in (/dev/shm/\S+): the same command continues", told)
         self.assertTrue(kept and os.path.isdir(kept[1]), told)
+        self.assertEqual(told.count("the same command"), 1, "one way to continue: " + told)
         told = self.train(self.on_disk("64M"), code=0, training_iters=10)
         self.assertIn(f"continuing from the state in {kept[1]}", told)
         self.assertFalse(os.path.exists(kept[1]))

@@ -221,6 +221,28 @@ exec ip netns exec {self.mark}h$n unshare --uts sh -c "hostname h$n; $*"''')
         self.assertIn("rank 1 of 2: sum 35", self.tsrun("--hostfile=hosts", "--agent", agent, launching.worker(), 5, before=self.on("s")))
         self.assert_nothing_left()
 
+    def give_ipv6(self):
+        """fd77::1 and fd77::2, next to the addresses of version 4; nodad: usable at once."""
+        for host in range(2):
+            if self.ip("-n", f"{self.mark}h{host}", "addr", "add", f"fd77::{host + 1}/64", "dev", "eth0", "nodad", check=False) != 0:
+                self.skipTest("no IPv6 here")
+        self.ip("-n", self.names[0], "addr", "add", "fd77::254/64", "dev", "switch", "nodad")
+
+    def test_hosts_with_ipv6_addresses(self):
+        self.give_ipv6()
+        jobs = [self.start_host(host, "--master_addr=fd77::1") for host in (1, 0)]
+        told = "".join(self.end_of(job) for job in jobs)
+        self.assertIn("eth0 fd77::1", told)
+        self.assertIn("eth0 fd77::2", told)
+        self.assertEqual(len(set(re.findall(r"rank \d of 4: sum 90", told))), 4)
+        agent = self.script("agent.sh", f'''host=$1; shift
+exec ip netns exec {self.mark}h$((${{host##*:}} - 1)) unshare --uts sh -c "hostname h${{host##*:}}; $*"''')
+        self.write("hosts", "root@fd77::1 slots = 1\n[fd77::2]:1\nfd77::2 slots=1\n")
+        told = self.tsrun("--hostfile=hosts", "--agent", agent, launching.worker(), 5, before=self.on("s"))
+        for rank in range(3):
+            self.assertIn(f"rank {rank} of 3: sum 60", told)
+        self.assert_nothing_left()
+
     def test_a_list_with_a_host_that_is_not_there_is_refused(self):
         agent = self.agent()
         told = self.tsrun("--hosts=10.77.0.1:2,10.77.0.9:2", "--agent", agent, "true", before=self.on("s"), code=2)

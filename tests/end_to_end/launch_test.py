@@ -235,6 +235,27 @@ class LaunchEnds(Launching):
             self.assertIn(f"stopped by signal {number:d}", told.splitlines()[-1])
             self.assert_nothing_left()
 
+    def test_a_hangup_is_one_request_however_often_it_comes_and_none_under_nohup(self):
+        """A program that is asked to stop and works on for a moment: a second request would kill it."""
+        self.write("save.py", "import signal, time\nasked = []\nsignal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
+                              "print('ready', flush=True)\nwhile not asked: time.sleep(.01)\n"
+                              "time.sleep(1)\nprint('saved')")
+        for nohup in (False, True):
+            ignore = (lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if nohup else None
+            job = self.start_tsrun("--worker_num=1", f"--log_dir=log_{nohup}", "save.py", preexec_fn=ignore)
+            logged = lambda name, words: self.wait_until(
+                lambda: (self.folder / f"log_{nohup}" / name).exists() and words in self.log(name, f"log_{nohup}"), words)
+            logged("worker_0.log", "ready")
+            job.send_signal(signal.SIGHUP)
+            if nohup:
+                job.send_signal(signal.SIGTERM)
+            logged("scheduler.log", "the workers are asked to end")
+            job.send_signal(signal.SIGHUP)
+            told = self.end_of(job, 0)
+            self.assertIn("signal 15 (SIGTERM): the workers are asked" if nohup else "signal 1 (SIGHUP): the workers are asked", told)
+            self.assertIn("saved", self.log("worker_0.log", f"log_{nohup}"))
+        self.assert_nothing_left()
+
     def test_user_signal_and_stop_file_ask_the_workers_to_stop(self):
         for ask in (lambda job: job.send_signal(signal.SIGUSR1), lambda job: self.write("log/STOP", "")):
             job = self.start_job("--tail_worker_log=9")

@@ -65,6 +65,39 @@ class Resume(harness.InOwnFolder):
         self.assertIn(process.returncode, (0, 130, -signal.SIGINT))
         self.assertLess(time.monotonic() - began, 5)
 
+    def stopped_run(self, *numbers, **popen):
+        """Trains for ever and sends the signals as soon as some steps are logged; what it printed in the end."""
+        process = self.start("train", "tiny.yaml", *sets(training_iters=1000000), **popen)
+        seen = self.steps_logged()
+        self.wait_until(lambda: self.steps_logged() > seen, "a step")
+        for number in numbers:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, out + err)
+        return out.splitlines()[-1]
+
+    def test_every_signal_of_terminals_and_schedulers_saves_and_ends(self):
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGQUIT):
+            self.assertRegex(self.stopped_run(number), rf"stopped by {number.name} after iteration \d+ .*, saved run/checkpoints/")
+
+    def test_a_warning_that_is_repeated_is_one_request(self):
+        """The system and the shell each report a closed terminal; the system repeats SIGXCPU every second."""
+        self.assertIn("stopped by SIG", self.stopped_run(*3 * [signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1]))
+
+    def test_a_hangup_ignored_by_nohup_stays_ignored(self):
+        ends = self.stopped_run(signal.SIGHUP, signal.SIGTERM, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.assertIn("stopped by SIGTERM", ends)
+
+    def test_a_closed_pipe_does_not_end_the_run(self):
+        """As `tessera train | head`: what is printed later is in the run folder's log only."""
+        process = self.start("train", "tiny.yaml", *sets(training_iters=20))
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=60), 0, process.stderr.read())
+        process.stderr.close()
+        self.assertEqual(len(self.losses()), 20)
+        self.assertEqual(self.checkpoints()[-1].name, "network_iter_0000020")
+        self.assertIn("iteration       20/", (self.folder / "run/tessera.log").read_text())
+
     def test_finished_run_says_so_and_changes_nothing(self):
         self.tessera("train", "tiny.yaml", *sets(training_iters=5))
         before, metrics = self.last_checkpoint(), self.metrics()

@@ -36,6 +36,28 @@ class RunFolder(harness.InOwnFolder):
         process.communicate()
 
 
+class NamedFolder(RunFolder):
+    def test_a_folder_that_cannot_be_reached_is_told_as_the_option(self):
+        os.symlink("loop", self.folder / "loop")
+        for name in ("x" * 300, "loop/run", "tiny.yaml/run"):
+            told = self.train(training_iters=1, output_dir=name, code=2)
+            self.assertRegex(told, r"training_config.output_dir, the run folder: choose one that can be written")
+            self.assertNotIn("filesystem error", told)
+            self.assertEqual(len(told.splitlines()), 1, told)
+
+    def test_a_leading_tilde_is_the_home_folder_in_recipes_and_behind_options(self):
+        home = {"HOME": str(self.folder / "home")}
+        self.recipe(output_dir="~/run", training_iters=1)
+        self.tessera("train", "tiny.yaml", environment=home)
+        self.assertEqual(len(self.checkpoints("home/run")), 1)
+        self.tessera("train", "tiny.yaml", "--set", "training_config.output_dir=~/other", environment=home)
+        self.assertEqual(len(self.checkpoints("home/other")), 1)
+        self.write("home/there.yaml", (self.folder / "tiny.yaml").read_text())
+        self.tessera("check", "~/there.yaml", environment=home)
+        self.tessera("data", "preprocess", "--input=~/no.jsonl", "--output-prefix=x", "--tokenizer-type=NullTokenizer", environment=home, code=2)
+        self.assertFalse((self.folder / "~").exists())
+
+
 class UsedFolder(RunFolder):
     def test_a_new_run_sets_the_old_one_aside_whole(self):
         self.train(training_iters=20, save_interval=5, tensorboard="true")

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 #include <sstream>
 
 #include "launch/tsrun/option_table.h"
+#include "launch/tsrun/shell_completion.h"
 #include "tests/story.h"
 
 namespace tessera {
@@ -137,6 +139,19 @@ TEST(Options, ARendezvousNamesTheHead) {
   EXPECT_EQ(options.cluster_time_out, 90);
   EXPECT_EQ(options.notes.size(), 1U);
   EXPECT_EQ(read({"--nnodes=2", "--rdzv_endpoint=big", "x"}).master_port, 29400);
+  for (const auto& [endpoint, address] : std::map<std::string, std::string>{
+           {"[::1]:1234", "::1"}, {"[fd77::1]:1234", "fd77::1"}, {"10.0.0.1:1234", "10.0.0.1"}}) {
+    const auto v6 = read({"--nnodes=2", "--rdzv_endpoint=" + endpoint, "x"});
+    EXPECT_EQ(v6.master_addr, address);
+    EXPECT_EQ(v6.master_port, 1234);
+  }
+  for (const auto* endpoint : {"::1", "[::1]"}) {
+    const auto v6 = read({"--nnodes=2", text("--rdzv_endpoint=", endpoint), "x"});
+    EXPECT_EQ(v6.master_addr, "::1");
+    EXPECT_EQ(v6.master_port, 29400);
+    EXPECT_EQ(read({"--worker_num=2", text("--master_addr=", endpoint), "x"}).master_addr, "::1");
+  }
+  EXPECT_TRUE(says(story_of([] { read({"--nnodes=2", "--rdzv_endpoint=[::1", "x"}); }), "IPv6 address in brackets"));
   EXPECT_TRUE(says(story_of([] { read({"--nnodes=2", "--rdzv_backend=etcd-v2", "x"}); }), "etcd-v2"));
 }
 
@@ -157,6 +172,38 @@ TEST(Options, SparesBelongToAListOfHostsAndASpareToTheSameCommandOnEachHost) {
            {{"--hosts=a:8", "--spare", "train"}, "list the spare hosts in --spares"},
            {{"--worker_num=8", "--spare", "train"}, "all workers are on one host"}})
     EXPECT_TRUE(says(story_of([&words = words] { read(words); }), reason)) << reason;
+}
+
+TEST(Options, CompletionAndManualHaveEveryOption) {
+  for (const auto* shell : {"bash", "zsh", "fish"}) {
+    EXPECT_EQ(read({"--completion", shell}).completion, shell);
+    std::ostringstream out;
+    tsrun::print_completion(out, shell);
+    for (const auto& row : tsrun::option_table())
+      EXPECT_TRUE(says(out.str(), shell == std::string("fish") ? "-l " + row.name.substr(2) + " " : row.name + " "))
+          << shell << " " << row.name;
+  }
+  EXPECT_TRUE(says(story_of([] { read({"--completion", "csh"}); }), "'csh' is neither bash, zsh nor fish"));
+  EXPECT_TRUE(says(story_of([] { read({"--completion"}); }), "--completion needs a value"));
+  EXPECT_TRUE(read({"--man"}).manual);
+  std::ostringstream page;
+  tsrun::print_manual(page);
+  for (const auto& row : tsrun::option_table()) {
+    auto name = row.name;
+    name.replace(0, 2, "\\-\\-");
+    EXPECT_TRUE(says(page.str(), "\\fB" + name + "\\fR")) << name;
+  }
+}
+
+TEST(Options, APathMayBeginWithTheHomeFolder) {
+  const std::string home = std::getenv("HOME") != nullptr ? std::getenv("HOME") : "";
+  if (home.empty()) GTEST_SKIP() << "no HOME";
+  const auto options =
+      read({"--worker_num=1", "--log_dir=~/logs", "--hostfile", "~/hosts", "--worker_log_name=~/x", "~/x"});
+  EXPECT_EQ(options.log_dir, home + "/logs");
+  EXPECT_EQ(options.host_file, home + "/hosts");
+  EXPECT_EQ(options.worker_log_name, "~/x");
+  EXPECT_EQ(options.program[0], "~/x");
 }
 
 TEST(Options, HelpNamesEveryOptionOnce) {

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <map>
 
+#include "launch/tsrun/address.h"
+#include "launch/tsrun/connection.h"
 #include "launch/tsrun/cores.h"
+#include "launch/tsrun/host.h"
 #include "launch/tsrun/host_list.h"
 #include "launch/tsrun/job.h"
 #include "launch/tsrun/report.h"
@@ -65,6 +68,86 @@ TEST_F(Files, AHostFileHasSlotsAndRemarks) {
   EXPECT_EQ(hosts[1].workers, 4);
   write("hosts", "a\nb slot=8\n");
   EXPECT_TRUE(says(story_of([&] { tsrun::listed_hosts(options, 2, 0); }), "hosts:2: 'slot=8'"));
+}
+
+/// The hosts of a file of these lines, as "a:8 b:2"; `each` workers for a host without a number.
+std::string hosts_in(const std::string& lines, int each = 0) {
+  std::ofstream("hosts") << lines;
+  tsrun::LaunchOptions options;
+  options.host_file = "hosts";
+  std::string all;
+  for (const auto& host : tsrun::listed_hosts(options, each, 0))
+    all += text(all.empty() ? "" : " ", host.name, ":", host.workers);
+  return all;
+}
+
+TEST_F(Files, AHostFileMayHaveTheFormOfAnotherLauncher) {
+  EXPECT_EQ(hosts_in("a slots = 2\nb slots= 3 max_slots =4\r\n  c slots=1 max-slots=1\n"), "a:2 b:3 c:1");  // Open MPI
+  EXPECT_EQ(hosts_in("me@a slots=2\nb slots=2 user=me\n"), "me@a:2 me@b:2");
+  EXPECT_EQ(hosts_in("a:2\nme@b:3\n"), "a:2 me@b:3");                                  // MPICH, Intel MPI
+  EXPECT_EQ(hosts_in("worker-1 slots=4\nworker-2 slots=4"), "worker-1:4 worker-2:4");  // DeepSpeed
+  EXPECT_EQ(hosts_in("a\na\nb\nb\na\n", 8), "a:3 b:2");                                // PBS, LSF
+  EXPECT_EQ(hosts_in("a slots=2\nb slots=1\na slots=3\n"), "a:5 b:1");                 // Open MPI adds up
+  EXPECT_EQ(hosts_in("a 4 all.q@a UNDEFINED\nb 2 all.q@b <NULL>\n"), "a:4 b:2");       // Grid Engine
+  EXPECT_EQ(hosts_in("a\nb\n", 3), "a:3 b:3");
+  EXPECT_EQ(hosts_in("::1 slots=2\n[fd77::2]:3\nme@[fd77::3]:1\nfd77::4 5"), "::1:2 fd77::2:3 me@fd77::3:1 fd77::4:5");
+}
+
+TEST_F(Files, AMistakeInAHostFileIsNamedWithItsLine) {
+  for (const auto& [lines, story] :
+       std::map<std::string, std::string>{{"a slots=0", "hosts:1: 'slots=0' has no number of workers"},
+                                          {"a slots=", "hosts:1: 'slots=' has no number of workers"},
+                                          {"a slots=4 max_slots=2", "slots=4 is more than max_slots=2"},
+                                          {"a:2 slots=3", "hosts:1: a has two numbers of workers, 2 and 3"},
+                                          {"a:2\n[::1 slots=2", "hosts:2: '[::1' is not an IPv6 address in brackets"},
+                                          {"[b] slots=2", "hosts:1: '[b]' is not an IPv6 address in brackets"},
+                                          {"^a slots=2", "hosts:1: '^a' is not the name or address of a host"},
+                                          {"-oProxyCommand=x slots=2", "hosts:1: "},
+                                          {"a slots=2\nuser@ slots=2", "hosts:2: 'user@' names no host"},
+                                          {"a binding=rr slots=2", "hosts:1: 'binding=rr' is not slots=N"},
+                                          {"::1", "the number of workers of ::1 is missing; write [::1]:N"},
+                                          {"a slots=1\nme@a slots=1", "host a is listed twice"}})
+    EXPECT_TRUE(says(story_of([&lines = lines] { hosts_in(lines); }), story))
+        << story_of([&lines = lines] { hosts_in(lines); });
+}
+
+TEST(Addresses, APortFollowsAnIpv6AddressInBrackets) {
+  const auto parts = [](const std::string& words) {
+    const auto all = tsrun::split_number(words);
+    return all.host + (all.has_number ? " " + all.number : "");
+  };
+  for (const auto& [words, expected] : std::map<std::string, std::string>{{"a", "a"},
+                                                                          {"a:1", "a 1"},
+                                                                          {"10.0.0.1:", "10.0.0.1 "},
+                                                                          {"::1", "::1"},
+                                                                          {"::1:2950", "::1:2950"},
+                                                                          {"::1:29500", "::1 29500"},
+                                                                          {"[::1]", "::1"},
+                                                                          {"[::1]:29500", "::1 29500"},
+                                                                          {"fe80::1%eth0", "fe80::1%eth0"}})
+    EXPECT_EQ(parts(words), expected);
+  for (const auto* words : {"10.0.0.1:80", "[::1]:80", "[fe80::1%eth0]:80"})
+    EXPECT_EQ(tsrun::words_of(tsrun::endpoint_of(words)), words);
+}
+
+TEST(Addresses, OfBothFamiliesAreListenedAtAndConnectedTo) {
+  for (const auto* address : {"127.0.0.1", "::1"}) {
+    if (!tsrun::is_own_address(tsrun::resolve(address))) continue;
+    std::string why;
+    tsrun::Descriptor listener;
+    try {
+      listener = tsrun::listen_at({address, 0});
+    } catch (const ConfigError& error) {
+      if (std::string(address) == "::1") GTEST_SKIP() << "no IPv6 here: " << error.what();
+      throw;
+    }
+    const auto where = tsrun::local_endpoint(listener);
+    EXPECT_EQ(where.address, address);
+    const auto end = tsrun::connect_to(where, 5, why);
+    ASSERT_TRUE(end) << why;
+    EXPECT_EQ(tsrun::peer_endpoint(end).address, address);
+    EXPECT_EQ(tsrun::interface_with(address).name, "lo");
+  }
 }
 
 TEST(Cores, TrueSplitsThemEvenlyWithoutGapOrOverlap) {

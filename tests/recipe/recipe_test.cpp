@@ -274,6 +274,25 @@ TEST_F(RecipeFile, ABatchThatGrowsMustMeetItsFullSize) {
                   "until the full size]"});
 }
 
+TEST_F(RecipeFile, ABatchThatGrowsIsDivisibleIntoMicroBatchesOfOneRankAtLeast) {
+  const auto with = [&](const std::string& first, const std::string& more = "") {
+    return problems(least, {"dataset_config={train_samples: 40, batch_size: 2, global_batch_size: 8, "
+                            "rampup_batch_size: [" +
+                            first + ", 1, 8]" + more + "}"});
+  };
+  EXPECT_EQ(with("1"),
+            Lines{"--set dataset_config: after 0 samples the global batch is 1, less than batch_size 2; begin "
+                  "rampup_batch_size higher, or lower batch_size"});
+  EXPECT_EQ(with("2").size(), 1U);  // the second size is 3
+  EXPECT_EQ(with("2", ", decrease_batch_size_if_needed: true"), Lines{});
+}
+
+TEST_F(RecipeFile, NegativeNumbersOfEvaluationsAndOfClippingMeanNoneAsInMegatron) {
+  EXPECT_EQ(problems(least, {"training_config.training_iters=2", "training_config.eval_iters=-1",
+                             "optimizer_config.clip_grad=-1"}),
+            Lines{});
+}
+
 TEST_F(RecipeFile, BothWaysToResumeAScheduleAreRefused) {
   EXPECT_EQ(
       problems(least + length, {"optimizer_config={override_opt_param_scheduler: true, "

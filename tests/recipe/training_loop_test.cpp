@@ -237,6 +237,13 @@ TEST_F(TrainingLoop, AnEvaluationContinuesAfterTheSamplesOfThePreviousOne) {
   EXPECT_NE(rows[1].at("validation_loss"), rows[3].at("validation_loss"));  // no weight changed
 }
 
+TEST_F(TrainingLoop, ANegativeNumberOfEvaluationStepsIsNoEvaluation) {
+  run("run", {t + "training_iters=4", t + "eval_interval=2", t + "eval_iters=-1"});
+  for (const auto& row : metrics("run")) EXPECT_FALSE(row.dump().find("validation") != std::string::npos) << row;
+  const auto progress = nlohmann::json::parse(read_file(newest("run") / "blobs/progress.json"));
+  EXPECT_EQ(progress.at("consumed_valid_samples"), 0);
+}
+
 TEST_F(TrainingLoop, ReadingAheadChangesNoBit) {
   // Ramp-up, skipped steps, evaluations in between, another order in each epoch, and a resume in the middle.
   const Lines recipe = {t + "training_iters=0",       d + "train_samples=140",

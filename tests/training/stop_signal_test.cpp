@@ -6,6 +6,7 @@
 #include <string>
 
 #include "framework/base/error.h"
+#include "framework/worker/stop_signals.h"
 
 namespace tessera::training {
 namespace {
@@ -16,14 +17,13 @@ TEST(StopSignal, TheFirstSignalOnlyAsks) {
   std::raise(SIGTERM);
   EXPECT_TRUE(stop.asked());
   EXPECT_EQ(stop.signal(), SIGTERM);
-  EXPECT_EQ(std::string(stop.name()), "SIGTERM");
 }
 
 TEST(StopSignal, EachOneBeginsUnasked) {
   {
     const StopSignal stop;
     std::raise(SIGINT);
-    EXPECT_EQ(std::string(stop.name()), "SIGINT");
+    EXPECT_EQ(stop.signal(), SIGINT);
   }
   const StopSignal stop;
   EXPECT_FALSE(stop.asked());
@@ -38,6 +38,44 @@ TEST(StopSignalDeathTest, TheSecondSignalEndsTheProcessAtOnce) {
         std::_Exit(0);
       },
       testing::ExitedWithCode(128 + SIGINT), "");
+}
+
+TEST(StopSignal, EverySignalOfATerminalOrASchedulerAsks) {
+  for (const int number : worker::stop_signals) {
+    const StopSignal stop;
+    std::raise(number);
+    EXPECT_EQ(stop.signal(), number);
+  }
+}
+
+TEST(StopSignal, AWarningAfterARequestDoesNothing) {
+  const StopSignal stop;
+  for (const int number : {SIGHUP, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) std::raise(number);
+  EXPECT_EQ(stop.signal(), SIGHUP);
+}
+
+TEST(StopSignalDeathTest, AnOrderAfterAWarningEndsTheProcessAtOnce) {
+  for (const int number : {SIGINT, SIGTERM, SIGQUIT})
+    EXPECT_EXIT(
+        {
+          const StopSignal stop;
+          std::raise(SIGHUP);
+          std::raise(number);
+          std::_Exit(0);
+        },
+        testing::ExitedWithCode(128 + number), "");
+}
+
+TEST(StopSignal, AWarningThatWasIgnoredStaysIgnored) {
+  for (const int number : {SIGHUP, SIGINT}) {
+    const auto before = std::signal(number, SIG_IGN);
+    {
+      const StopSignal stop;
+      std::raise(number);
+      EXPECT_EQ(stop.asked(), number == SIGINT) << number;
+    }
+    EXPECT_EQ(std::signal(number, before), SIG_IGN);
+  }
 }
 
 int heard = 0;

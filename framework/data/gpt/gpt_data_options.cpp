@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "framework/base/home.h"
 #include "framework/data/gpt/gpt_dataset.h"
 #include "framework/data/gpt/split.h"
 #include "framework/options/limits.h"
@@ -16,11 +17,11 @@ bool DataPath::Option::read(const options::Value& value, DataPath& out) {
   DataPath given;
   if (value.kind == options::Value::Kind::scalar) {
     std::istringstream words(value.scalar);
-    for (std::string word; words >> word;) given.parts.push_back(word);
+    for (std::string word; words >> word;) given.parts.push_back(with_home(word));
   } else if (value.kind == options::Value::Kind::list) {
     for (const auto& item : value.items) {
       if (item.kind != options::Value::Kind::scalar) return false;
-      given.parts.push_back(item.scalar);
+      given.parts.push_back(with_home(item.scalar));
     }
   } else if (value.kind != options::Value::Kind::none) {
     return false;

@@ -8,6 +8,16 @@
 #include "framework/options/option_type.h"
 
 namespace tessera::flags {
+namespace {
+
+std::int64_t whole_number(const std::string& word) {
+  std::int64_t value = 0;
+  if (!options::OptionType<std::int64_t>::read(options::Value::of(python_number(word), {}), value))
+    throw AskedFlags::NotKnown{};
+  return value;
+}
+
+}  // namespace
 
 AskedFlags::AskedFlags(const std::vector<GivenFlag>& flags, std::int64_t world) : world_(world) {
   for (const auto& flag : flags) given_[flag.flag] = flag;
@@ -41,11 +51,13 @@ double AskedFlags::real(const std::string& flag, double otherwise) const {
 }
 
 std::int64_t AskedFlags::number(const std::string& flag, std::int64_t otherwise) const {
-  if (!has(flag)) return otherwise;
-  std::int64_t value = 0;
-  if (!options::OptionType<std::int64_t>::read(options::Value::of(python_number(word(flag)), {}), value))
-    throw NotKnown{};
-  return value;
+  return has(flag) ? whole_number(word(flag)) : otherwise;
+}
+
+std::vector<std::int64_t> AskedFlags::numbers(const std::string& flag) const {
+  std::vector<std::int64_t> all;
+  for (const auto& word : words(flag)) all.push_back(whole_number(word));
+  return all;
 }
 
 std::int64_t AskedFlags::world() const {

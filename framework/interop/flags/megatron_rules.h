@@ -22,6 +22,8 @@ class AskedFlags {
   /// The value of `flag` as a number; `otherwise` if it is not given. Throws NotKnown if the value is not a number,
   /// such as ${NAME}.
   std::int64_t number(const std::string& flag, std::int64_t otherwise) const;
+  /// All values of `flag` as numbers; throws NotKnown if one is not a number.
+  std::vector<std::int64_t> numbers(const std::string& flag) const;
   double real(const std::string& flag, double otherwise) const;
   const GivenFlag* find(const std::string& flag) const;
   std::int64_t world() const;  ///< throws NotKnown if unknown

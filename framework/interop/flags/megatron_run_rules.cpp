@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "framework/interop/flags/megatron_rule_lists.h"
 
 // Rules of the length of a run, its data, optimizer, precision and checkpoints.
@@ -9,6 +11,24 @@ using A = AskedFlags;
 
 bool in_steps(const A& a) { return a.number("--train-iters", 0) != 0; }
 bool in_samples(const A& a) { return a.number("--train-samples", 0) != 0; }
+
+/// The first condition of Megatron-LM's num_microbatches_calculator that --rampup-batch-size violates.
+enum class RampFault { none, no_growth, above_full_size, part_of_increment, no_increment, part_of_micro_batch };
+
+/// Requires --rampup-batch-size. Another number of words has a rule of its own.
+RampFault fault_of_ramp(const A& a) {
+  const auto ramp = a.numbers("--rampup-batch-size");
+  if (ramp.size() != 3) return RampFault::none;
+  const auto first = ramp[0], increment = ramp[1], samples = ramp[2];
+  if (first <= 0 || increment <= 0 || samples < 0) return RampFault::no_growth;
+  const auto micro = std::max<std::int64_t>(1, a.number("--micro-batch-size", 1));
+  const auto global = a.has("--global-batch-size") ? a.number("--global-batch-size", 0) : micro * a.replicas();
+  if (first > global) return RampFault::above_full_size;
+  if ((global - first) % increment != 0) return RampFault::part_of_increment;
+  if (first == global || samples == 0) return RampFault::no_increment;
+  const bool divisible = first % micro == 0 || a.has("--decrease-batch-size-if-needed");
+  return divisible ? RampFault::none : RampFault::part_of_micro_batch;
+}
 
 std::vector<MegatronRule> old_words() {
   return {{"D1",
@@ -60,6 +80,31 @@ std::vector<MegatronRule> lengths() {
        [](const A& a) { return a.has("--rampup-batch-size") && a.words("--rampup-batch-size").size() != 3; },
        "--rampup-batch-size takes three words: first size, increment, samples until the full size",
        "give three"},
+      {"B3",
+       {"--rampup-batch-size"},
+       [](const A& a) { return a.has("--rampup-batch-size") && fault_of_ramp(a) == RampFault::no_growth; },
+       "--rampup-batch-size: the first size and the increment must be above 0, the number of samples not below 0",
+       "give such numbers"},
+      {"B3",
+       {"--rampup-batch-size", "--global-batch-size"},
+       [](const A& a) { return a.has("--rampup-batch-size") && fault_of_ramp(a) == RampFault::above_full_size; },
+       "--rampup-batch-size begins above --global-batch-size",
+       "begin below it"},
+      {"B3",
+       {"--rampup-batch-size", "--global-batch-size"},
+       [](const A& a) { return a.has("--rampup-batch-size") && fault_of_ramp(a) == RampFault::part_of_increment; },
+       "--rampup-batch-size: the increase from the first size to --global-batch-size is not divisible by the increment",
+       "give an increment that divides it"},
+      {"B3",
+       {"--rampup-batch-size", "--global-batch-size"},
+       [](const A& a) { return a.has("--rampup-batch-size") && fault_of_ramp(a) == RampFault::no_increment; },
+       "--rampup-batch-size begins with --global-batch-size, or ends after 0 samples; Megatron-LM then divides by 0",
+       "leave it out"},
+      {"B2",
+       {"--rampup-batch-size", "--micro-batch-size"},
+       [](const A& a) { return a.has("--rampup-batch-size") && fault_of_ramp(a) == RampFault::part_of_micro_batch; },
+       "--rampup-batch-size: --micro-batch-size does not divide the first size",
+       "begin with a multiple of it, or give --decrease-batch-size-if-needed"},
       {"B5",
        {"--train-iters", "--train-samples"},
        [](const A& a) { return in_steps(a) && a.has("--train-samples"); },

@@ -252,6 +252,29 @@ TEST(MegatronRules, AreBrokenEachByACommandLine) {
   for (const auto& [rule, flags] : ways) EXPECT_EQ(broken_by(run(flags)), Lines{rule}) << flags.at(0);
 }
 
+TEST(MegatronRules, OfABatchThatGrowsAreThoseOfMegatronsCalculator) {
+  const auto broken = [](const Lines& ramp) {
+    Lines argv = run({"--train-samples", "640", "--rampup-batch-size"});
+    argv.erase(std::find(argv.begin(), argv.end(), "--train-iters"),
+               std::find(argv.begin(), argv.end(), "--mock-data"));
+    argv.insert(argv.end(), ramp.begin(), ramp.end());
+    return broken_by(argv, 0);
+  };
+  EXPECT_EQ(broken({"8", "8", "64"}), Lines{});
+  for (const auto& ramp : std::vector<Lines>{{"8", "8"},         // two numbers
+                                             {"0", "8", "64"},   // begins with no sample
+                                             {"8", "0", "64"},   // does not grow
+                                             {"8", "8", "-1"},   // ends before it begins
+                                             {"40", "8", "64"},  // begins above the full size
+                                             {"8", "5", "64"},   // the last increment would be a part
+                                             {"32", "8", "64"},  // Megatron-LM divides by 0
+                                             {"8", "8", "0"}})   // likewise
+    EXPECT_EQ(broken(ramp), Lines{"B3"}) << ramp[0] << " " << ramp[1];
+  EXPECT_EQ(broken({"1", "1", "64"}), Lines{"B2"});
+  EXPECT_EQ(broken({"1", "1", "64", "--decrease-batch-size-if-needed"}), Lines{});
+  EXPECT_EQ(broken({"8", "${STEP}", "64"}), Lines{});
+}
+
 TEST(MegatronRules, AboutWhatIsNotKnownAreNotAsked) {
   EXPECT_EQ(broken_by(run({"--pipeline-model-parallel-size", "${PP}", "--num-layers", "9"})), Lines{});
   EXPECT_EQ(broken_by(run({"--tensor-model-parallel-size", "8", "--num-attention-heads", "8"}), 0), Lines{});
