@@ -295,6 +295,15 @@ std::string ScriptEvaluator::list_as_one(const Part& part) {
 
 /// $(...): what is printed, if that is known without running anything.
 std::string ScriptEvaluator::substitution(const Part& part) {
+  const Weighing weighing(*this);
+  auto out = printed_by(part);
+  if (!out) return derived(part.words);
+  while (!out->empty() && out->back() == '\n') out->pop_back();
+  return *out;
+}
+
+/// What the commands of $(...) or <(...) print. Nothing: it is not known, because of the doubts that are left.
+std::optional<std::string> ScriptEvaluator::printed_by(const Part& part) {
   const auto before = copy_of_state();
   const auto flow = flow_;
   const auto input = std::move(input_);
@@ -302,7 +311,6 @@ std::string ScriptEvaluator::substitution(const Part& part) {
   Output printed;
   auto* const outer = output_;
   output_ = &printed;
-  const Weighing weighing(*this);
   ++substitutions_;
   if (!option("inherit_errexit")) state_.options.erase("errexit");
   const auto truth = run(part.body);
@@ -312,18 +320,14 @@ std::string ScriptEvaluator::substitution(const Part& part) {
   flow_ = flow;
   state_ = before;
   substituted_ = truth;
-  if (!printed.known) return derived(part.words);
-  auto& words = printed.words;
-  while (!words.empty() && words.back() == '\n') words.pop_back();
-  return words;
+  return printed.known ? std::optional<std::string>(printed.words) : std::nullopt;
 }
 
 /// <(...): what can be read from it.
 std::optional<std::string> ScriptEvaluator::output_of_stream(const Word& word) {
   if (word.parts.size() != 1 || word.parts[0].kind != Part::Kind::stream || !word.parts[0].body) return std::nullopt;
-  const auto out = substitution(word.parts[0]);
-  if (has_unknown(out)) return std::nullopt;
-  return out.empty() ? out : out + "\n";
+  const Weighing weighing(*this);
+  return printed_by(word.parts[0]);
 }
 
 }  // namespace tessera::shell

@@ -154,6 +154,7 @@ class ScriptEvaluator {
   std::string expression(const Word& word);
   std::string arithmetic(const Part& part);
   std::string substitution(const Part& part);
+  std::optional<std::string> printed_by(const Part& part);
   /// `special`: the characters that are escaped where they are quoted.
   std::string concat(const std::vector<Part>& parts, std::string_view special = {});
   std::string scalar(const Part& part, bool in_words);

@@ -172,10 +172,14 @@ Word Parser::regular_expression() {
   for (int open = 0; !ended() && ahead() != '\n' && (open > 0 || !is_blank(ahead()));) {
     if (ahead() == '(') ++open;
     if (ahead() == ')') --open;
-    if (is_meta(ahead()))
+    if (ahead() == '\\' && i_ + 1 < text_.size() && ahead(1) != '\n') {  // \. and \1 reach the library
+      add(out.parts, Part::Kind::text, text_.substr(i_, 2));
+      i_ += 2;
+    } else if (is_meta(ahead())) {
       add_char(out.parts, Part::Kind::text);
-    else if (!word_piece(out))
+    } else if (!word_piece(out)) {
       break;
+    }
   }
   return out;
 }
