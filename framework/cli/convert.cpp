@@ -240,6 +240,16 @@ void check_outputs(const ConvertArguments& arguments, const flags::Source& sourc
   refuse_overwriting(std::vector<std::filesystem::path>(files.begin(), files.end()), outputs);
 }
 
+/// A recipe has only options that are known: none is lost without a word. What it lacks, a base may give.
+void check_names(const flags::Source& source, const recipe::Registries& registries, options::Report& report) {
+  if (source.kind != flags::Source::Kind::recipe && source.kind != flags::Source::Kind::nested) return;
+  if (!report.good()) return;
+  options::Report heard;
+  heard.incomplete();
+  recipe::read_recipe(source.tree, registries, heard);
+  for (const auto& finding : heard.findings()) report.problem(finding);
+}
+
 void convert(const ConvertArguments& arguments, CommandContext& context) {
   const auto facts = recipe::all_facts(context.registries);
   const auto mappings = context.mappings();
@@ -253,6 +263,7 @@ void convert(const ConvertArguments& arguments, CommandContext& context) {
   const auto source = flags ? flags::read_flags(arguments.input, options, facts, mappings, report)
                             : flags::read_source(arguments.input[0], options, facts, mappings, report);
   check_outputs(arguments, source);
+  if (source.flags.empty()) check_names(source, context.registries, report);
   if (!arguments.to.empty()) {
     auto tree = source.tree;
     flags::expand_unknowns(tree, report);

@@ -302,6 +302,10 @@ void convert(const ConvertCheckpointFlags& flags, const CommandContext& context)
       if (format->program() == flags.from) return import_checkpoint(*format, flags, context);
   if (flags.from == "tessera" && flags.to == "hf") return export_hugging_face(flags, context);
   if (flags.from == "tessera" && flags.to == "megatron") return export_megatron(flags, context);
+  if (flags.from == flags.to)
+    throw ConfigError(text("--from ", flags.from, " --to ", flags.to,
+                           ": the formats are the same, so there is nothing to convert; copy the folder, or cut it for "
+                           "other ranks with `tessera checkpoint reshard`"));
   throw ConfigError(text("--from ", flags.from, " --to ", flags.to,
                          ": one of the two must be tessera; convert to tessera first, then to the other format"));
 }

@@ -298,6 +298,7 @@ Documents Reader::parse(std::string_view given, const Origin& origin) {
     return Documents{};
   }
   const bool tabs = untab(words, origin);
+  if (tabs) report_.incomplete();
   try {
     const auto second = second_document(words);
     if (second.is_null()) return {YAML::Load(words)};
@@ -309,9 +310,7 @@ Documents Reader::parse(std::string_view given, const Origin& origin) {
     give_up(on_line(origin, error.mark), text("this is nested more than ", error.depth(), " deep"),
             "a recipe has groups, options and lists");
   } catch (const YAML::Exception& error) {
-    if (tabs)
-      report_.incomplete();  // the tabs are the cause of that error
-    else
+    if (!tabs)  // else they are the cause of this error
       give_up(on_line(origin, error.mark), text("this is not YAML: ", error.msg), hint_for(words, error.mark));
   }
   return Documents{};

@@ -180,5 +180,50 @@ class Convert(InOwnFolder):
         self.assertIn("no table 'weights/megatron.yaml' in mappings of own", got)
 
 
+class NothingIsLostSilently(InOwnFolder):
+    LAYER = ("language_model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4}\n"
+             "model_parallel: {bf16: true}\nseq_length: 64\nmicro_batch_size: 1\ntrain_iters: 5\nlr: 1.0e-3\n"
+             "position_embedding_type: rope\n")
+
+    def test_a_yaml_cfg_file_may_have_rotary_percent_at_its_top(self):
+        self.write("gpt.yaml", self.LAYER + "rotary_percent: 0.5\nmax_position_embeddings: 64\n")
+        self.tessera("convert", "gpt.yaml", "-o", "out.yaml")
+        self.assertIn("rotary_percent: 0.5", (self.folder / "out.yaml").read_text())
+
+    def test_a_misspelt_argument_of_a_yaml_cfg_file_is_told(self):
+        self.write("gpt.yaml", self.LAYER.replace("micro_batch_size", "micro_batch_sizee"))
+        self.assertIn("micro_batch_sizee", self.tessera("convert", "gpt.yaml", "-o", "out.yaml", code=3))
+        self.assertFalse((self.folder / "out.yaml").exists())
+
+    def test_a_misspelt_option_of_a_recipe_is_told(self):
+        self.recipe("r.yaml")
+        self.write("r.yaml", (self.folder / "r.yaml").read_text().replace("hidden_size", "hiden_size"))
+        self.assertIn("hiden_size", self.tessera("convert", "r.yaml", "-o", "out.yaml", code=2))
+
+    def test_configurations_of_other_programs_are_refused_by_name(self):
+        for name, words in (("LLaMA-Factory", "model_name_or_path: m\nfinetuning_type: full\n"),
+                            ("axolotl", "base_model: m\nsequence_len: 8\n"), ("GPT-NeoX", '{"pipe-parallel-size": 1}\n'),
+                            ("FlagScale", "system: {a: 1}\nmodel: {b: 1}\ndata: {c: 1}\n"), ("no group", "a: 1\n"),
+                            ("has no options", "{}\n")):
+            self.write("other.yaml", words)
+            self.assertIn(name, self.tessera("convert", "other.yaml", "-o", "out.yaml", code=2))
+
+    def test_the_cause_comes_first(self):
+        for file, words, cause in (("tab.yaml", "training_config:\n\ttraining_iters: 3\n", "a tab indents this line"),
+                                   ("s.sh", "X='open\ntorchrun pretrain_gpt.py\n", "the quote ' that begins here"),
+                                   ("b.yaml", "base: none.yaml\ntraining_config: {training_iters: 3}\n", "none.yaml"),
+                                   ("e.sh", "echo\nset -n\ntorchrun pretrain_gpt.py\n", "e.sh:2: what the script does")):
+            self.write(file, words)
+            self.assertIn(cause, self.tessera("check", file, code=2).splitlines()[0])
+
+    def test_a_script_that_is_not_there_is_named(self):
+        self.write("s.sh", 'cd d && ./other.sh --lr 1\n')
+        self.assertIn("line 1 starts ./other.sh, which is not there", self.tessera("convert", "s.sh", code=2))
+
+    def test_converting_a_checkpoint_to_its_own_format_says_what_to_do(self):
+        told = self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "tessera", "a", "b", code=2)
+        self.assertIn("the formats are the same", told)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,5 +1,8 @@
 #include "framework/interop/flags/forms.h"
 
+#include <algorithm>
+
+#include "framework/base/error.h"
 #include "framework/interop/flags/nested_recipe.h"
 #include "framework/interop/flags/yaml_arguments.h"
 
@@ -19,7 +22,34 @@ RecipeForm form_of(const options::Value& tree, const options::Mappings& mappings
   if (!program.empty()) return program == "br_master" ? RecipeForm::br_master : RecipeForm::megatron_yaml;
   for (const auto* group : groups)
     if (tree.find(group)) return mark_of_core_ms(tree, mappings).empty() ? RecipeForm::flat : RecipeForm::core_ms;
-  return RecipeForm::none;
+  return other_program_of(tree, mappings).empty() ? RecipeForm::none : RecipeForm::other;
+}
+
+std::string other_program_of(const options::Value& tree, const options::Mappings& mappings) {
+  const auto there = [&tree](const options::Value& key) { return tree.find(key.scalar) || tree.at(key.scalar); };
+  const auto table = mappings.table("recipes/other_programs.yaml");
+  for (const auto& program : table.find("programs")->items) {
+    const auto& keys = program.find("keys")->items;
+    const auto* any = program.find("any");
+    if (std::all_of(keys.begin(), keys.end(), there) &&
+        (!any || std::any_of(any->items.begin(), any->items.end(), there)))
+      return program.find("name")->scalar;
+  }
+  return "";
+}
+
+void refuse_form(const options::Value& tree, const options::Mappings& mappings, options::Report& report) {
+  const auto program = other_program_of(tree, mappings);
+  const std::string advice =
+      "give a recipe (groups model_config, training_config, ...), a nested or flat recipe of MindSpeed-Core-MS, a "
+      "--yaml-cfg or MODEL_ARGS file of Megatron-LM, or the launch script";
+  std::string what = text("this is a configuration of ", program, ", which is not read");
+  if (program.empty() && tree.fields.empty())
+    what = "this file has no options";
+  else if (program.empty())
+    what = text("'", tree.fields[0].name, "' is no group of a recipe, nor is any other key of this file");
+  report.problem(program.empty() && !tree.fields.empty() ? tree.fields[0].value.origin : tree.origin, "", what, advice);
+  report.incomplete();
 }
 
 std::string words_for(RecipeForm form) {
@@ -36,6 +66,8 @@ std::string words_for(RecipeForm form) {
       return "a --yaml-cfg file of Megatron-LM";
     case RecipeForm::model_args:
       return "a functional test of Megatron-LM";
+    case RecipeForm::other:
+      return "another program's configuration";
     case RecipeForm::none:
       break;
   }

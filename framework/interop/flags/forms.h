@@ -15,11 +15,16 @@ enum class RecipeForm {
   br_master,  ///< the --yaml-cfg file of MindSpeed-Core-MS's branch br_master
   /// The --yaml-cfg file of Megatron-LM: groups language_model and model_parallel, other keys at the top level.
   megatron_yaml,
-  model_args  ///< MODEL_ARGS of Megatron-LM's functional tests: flags, not a recipe
+  model_args,  ///< MODEL_ARGS of Megatron-LM's functional tests: flags, not a recipe
+  other        ///< of a program that is known, but not read (mappings/recipes/other_programs.yaml)
 };
 
 /// The form of `tree`, detected by its keys.
 RecipeForm form_of(const options::Value& tree, const options::Mappings& mappings);
+/// For the form `other`: the program, "LLaMA-Factory"; empty for other forms.
+std::string other_program_of(const options::Value& tree, const options::Mappings& mappings);
+/// Reports that `tree` is of no form that is read, and which forms are.
+void refuse_form(const options::Value& tree, const options::Mappings& mappings, options::Report& report);
 /// Description of a form: "a nested recipe of MindSpeed-Core-MS".
 std::string words_for(RecipeForm form);
 

@@ -36,11 +36,13 @@ class ScriptReader {
     reading_.launches = launches(first, report_);
     reading_.files = first.written;
     reading_.read = first.files;
-    if (reading_.launches.empty()) find_launch(first, way);
+    if (reading_.launches.empty() && first.error.empty()) find_launch(first, way);
     if (reading_.launches.empty())
       say_why_none(first);
     else
       explore(first, way);
+    if (!reading_.launches.empty() && !first.error.empty())
+      report_.note(origin(first, first.error_at), text("the script is read up to here: ", first.error));
     leave_out_open_options();
     list_unknowns(reading_);
     return std::move(reading_);
@@ -251,11 +253,15 @@ class ScriptReader {
   }
 
   void say_why_none(const shell::Reading& usual) {
+    report_.incomplete();
     if (!usual.error.empty()) {
       report_.problem(origin(usual, usual.error_at), "", usual.error);
       return;
     }
     std::string what = "starts no training";
+    for (const auto& run : usual.runs)
+      if (const auto name = shell::plain(run.words[0]); name_ends_with(name, ".sh"))
+        what += text("; line ", run.at.line, " starts ", name, ", which is not there");
     if (!others_.empty()) what += text("; it starts ", *others_.begin());
     report_.problem({file_, 0, "", 0}, "", what, "give the script that calls torchrun, deepspeed, python, ...");
   }
@@ -281,6 +287,7 @@ LaunchReading read_launches(const std::string& file, const ScriptInputs& inputs,
   } catch (const ConfigError& error) {
     const std::string message = error.what(), place = file + ": ";  // which the report says itself
     report.problem({file, 0, "", 0}, "", message.rfind(place, 0) == 0 ? message.substr(place.size()) : message);
+    report.incomplete();
     return {};
   }
 }

@@ -34,7 +34,8 @@ std::string name_of(const std::string& word) {
 }
 
 bool any_fits(const std::string& name, const std::vector<std::string>& patterns) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const auto& one) { return shell::fits(name, one); });
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const auto& one) { return shell::fits(name, one, false, [](long) {}); });
 }
 
 }  // namespace

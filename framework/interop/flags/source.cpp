@@ -118,6 +118,8 @@ Source::Kind kind_of(RecipeForm form) {
       return Source::Kind::yaml_arguments;
     case RecipeForm::model_args:
       return Source::Kind::model_args;
+    case RecipeForm::other:
+      return Source::Kind::other;
     case RecipeForm::none:
     case RecipeForm::flat:
       break;
@@ -243,6 +245,8 @@ std::string name_of(Source::Kind kind) {
       return "arguments in YAML";
     case Source::Kind::nested:
       return "nested recipe";
+    case Source::Kind::other:
+      return "another program's configuration";
     case Source::Kind::flags:
       break;
   }
@@ -260,7 +264,11 @@ Source read_source(const std::string& file, const SourceOptions& options, const 
   if (source.kind == Source::Kind::script || source.kind == Source::Kind::model_args) {
     read_launch(source, file, options, facts, mappings, report);
   } else {
-    auto read = read_any(options::read_yaml(file, {}, report), mappings, facts, report);
+    const auto tree = options::read_yaml(file, {}, report);
+    if (const auto form = form_of(tree, mappings);
+        (form == RecipeForm::none && report.good()) || form == RecipeForm::other)
+      refuse_form(tree, mappings, report);
+    auto read = read_any(tree, mappings, facts, report);
     source.tree = std::move(read.recipe);
     source.flags = std::move(read.flags);
   }

@@ -17,7 +17,7 @@ struct SourceOptions {
 
 /// A description of a training run in any supported form, converted to a recipe.
 struct Source {
-  enum class Kind { recipe, script, model_args, yaml_arguments, nested, flags };
+  enum class Kind { recipe, script, model_args, yaml_arguments, nested, flags, other };
   Kind kind = Kind::recipe;
   options::Value tree;                  ///< our groups and options; origins name the source file and line
   std::string from;                     ///< the flag table that was used; empty: none

@@ -61,6 +61,8 @@ class Reading {
     for (const auto* group : argument_groups)
       if (const auto* list = table.at(text("groups.", group)))
         for (const auto& name : list->items) home_[name.scalar] = group;
+    if (const auto* list = table.at("groups.top_level_too"))
+      for (const auto& name : list->items) top_level_too_.insert(name.scalar);
   }
 
   Conversion run(const options::Value& tree, const options::Value* overruled) {
@@ -74,12 +76,12 @@ class Reading {
       else if (group && value.kind == options::Value::Kind::group)
         for (const auto& field : value.fields) take(field.name, field.value, name);
       else if (group && !is_empty_argument(value))
-        report_.problem(value.origin, name, text(name, " is a map of arguments, not '", value, "'"),
-                        "write them below it, indented");
+        refuse(value, name, text(name, " is a map of arguments, not '", value, "'"), "write them below it, indented");
       else if (!group)
         take(name, value, "");
     }
     auto out = flags_.convert(given_, facts_, report_);
+    out.flags.insert(out.flags.end(), refused_.begin(), refused_.end());
     for (const auto& [by, options] : overruled ? overruled->fields : std::vector<options::Value::Field>{})
       for (const auto& option : options.items) overrule(out.recipe, by, option.scalar);
     raise(ours);
@@ -100,11 +102,11 @@ class Reading {
     const auto rows = rows_of(name);
     if (rows.empty())
       unknown(name, value);
-    else if (meant != group)
-      report_.problem(value.origin, name,
-                      text("'", name, "' stands in ", group.empty() ? "no group" : group, ", but belongs ",
-                           meant.empty() ? "into none" : "into " + meant),
-                      "move it there");
+    else if (meant != group && !(group.empty() && top_level_too_.count(top)))
+      refuse(value, name,
+             text("'", name, "' stands in ", group.empty() ? "no group" : group, ", but belongs ",
+                  meant.empty() ? "into none" : "into " + meant),
+             "move it there");
     else if (!is_empty_argument(value))
       give(rows, name, value);
   }
@@ -133,8 +135,19 @@ class Reading {
     std::vector<std::string> known;
     for (const auto& row : flags_.rows()) known.push_back(row.dest);
     const auto hint = options::did_you_mean(name, known);
-    report_.problem(value.origin, name, text("no argument '", name, "' of ", flags_.doc()),
-                    hint.empty() ? "leave it out" : hint);
+    refuse(value, name, text("no argument '", name, "' of ", flags_.doc()), hint.empty() ? "leave it out" : hint);
+  }
+
+  /// A problem, which is also among the converted arguments: nothing is lost without a word.
+  void refuse(const options::Value& value, const std::string& name, const std::string& message,
+              const std::string& advice) {
+    report_.problem(value.origin, name, message, advice);
+    const bool plain = value.kind == options::Value::Kind::scalar;
+    refused_.push_back({{name, plain ? Words{value.scalar} : Words{}, value.origin},
+                        FlagStatus::unknown,
+                        {},
+                        {},
+                        text(message, "; ", advice)});
   }
 
   void give(const std::vector<const FlagRow*>& rows, const std::string& name, const options::Value& value) {
@@ -154,7 +167,8 @@ class Reading {
     else if (chosen)
       given_.push_back({chosen->flag, is_bool ? Words{on ? "true" : "false"} : words_of(value, chosen->takes), at});
     else if (!is_bool)
-      report_.problem(at, name, text(name, " takes true / false, not '", value, "'"), bare ? "give one of them" : "");
+      refuse(value, name, text(name, " takes true / false, not '", value, "'"),
+             bare ? "give one of them" : "leave it out");
   }
 
   using Words = std::vector<std::string>;
@@ -164,7 +178,9 @@ class Reading {
   const options::Facts& facts_;
   options::Report& report_;
   std::map<std::string, std::string> home_;  ///< the group that a name belongs into
+  std::set<std::string> top_level_too_;      ///< names that may also stand outside of their group
   std::vector<GivenFlag> given_;
+  std::vector<ConvertedFlag> refused_;
 };
 
 /// `row` instead of the one of that flag.

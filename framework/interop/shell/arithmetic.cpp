@@ -1,3 +1,4 @@
+#include <array>
 #include <cctype>
 #include <climits>
 #include <cstdlib>
@@ -18,10 +19,48 @@ using Number = std::optional<long long>;
 /// Thrown for what is not an expression, or divides by zero.
 struct NotComputable {};
 
-long long wrapped(unsigned long long bits) { return static_cast<long long>(bits); }
-long long plus(long long a, long long b) {
-  return wrapped(static_cast<unsigned long long>(a) + static_cast<unsigned long long>(b));
+using Bits = unsigned long long;
+long long wrapped(Bits bits) { return static_cast<long long>(bits); }
+Bits bits_of(long long number) { return static_cast<Bits>(number); }
+
+long long power_of(long long a, long long b) {
+  Bits out = 1, square = bits_of(a);
+  for (; b > 0; b >>= 1, square *= square)
+    if ((b & 1) != 0) out *= square;
+  return wrapped(out);
 }
+
+/// The smallest number divided by -1 overflows: undefined in C++, and a trap on x86. Bash wraps around.
+long long divided(long long a, long long b, bool rest) {
+  if (b == 0) throw NotComputable{};
+  if (b == -1) return rest ? 0 : wrapped(0ULL - bits_of(a));
+  return rest ? a % b : a / b;
+}
+
+/// One binary operation. The count of a shift is taken modulo 64, as in Bash on x86.
+long long applied(std::string_view op, long long a, long long b) {
+  if (op == "+") return wrapped(bits_of(a) + bits_of(b));
+  if (op == "-") return wrapped(bits_of(a) - bits_of(b));
+  if (op == "*") return wrapped(bits_of(a) * bits_of(b));
+  if (op == "/" || op == "%") return divided(a, b, op == "%");
+  if (op == "<<") return wrapped(bits_of(a) << (bits_of(b) & 63U));
+  if (op == ">>") return a >> (bits_of(b) & 63U);
+  if (op == "&") return a & b;
+  if (op == "^") return a ^ b;
+  if (op == "|") return a | b;
+  if (op == "==") return a == b ? 1 : 0;
+  if (op == "!=") return a != b ? 1 : 0;
+  if (op == "<=") return a <= b ? 1 : 0;
+  if (op == ">=") return a >= b ? 1 : 0;
+  if (op == "<") return a < b ? 1 : 0;
+  return a > b ? 1 : 0;
+}
+
+/// The operators of each level, the weakest first. An operator is not the beginning of a longer one.
+using Level = std::array<std::string_view, 4>;
+constexpr std::array<Level, 8> levels = {
+    Level{"|"},        Level{"^"},      Level{"&"},          Level{"==", "!="}, Level{"<=", ">=", "<", ">"},
+    Level{"<<", ">>"}, Level{"+", "-"}, Level{"*", "/", "%"}};
 
 class Arithmetic {
  public:
@@ -29,31 +68,35 @@ class Arithmetic {
       : words_(words), evaluator_(evaluator), depth_(depth) {}
 
   Number value() {
-    skip();
+    skip_blanks();
     if (i_ == words_.size()) return 0;
     auto out = comma();
-    skip();
+    skip_blanks();
     if (i_ < words_.size()) fail();
     return out;
   }
 
  private:
-  [[noreturn]] void fail() const { throw NotComputable{}; }
-  void skip() {
+  [[noreturn]] static void fail() { throw NotComputable{}; }
+  void skip_blanks() {
     while (i_ < words_.size() && (is_blank(words_[i_]) || words_[i_] == '\n')) ++i_;
   }
-  bool take(std::string_view op, std::string_view not_before = "") {
-    skip();
-    if (words_.compare(i_, op.size(), op) != 0) return false;
-    const auto next = i_ + op.size();
-    if (next < words_.size() && not_before.find(words_[next]) != std::string_view::npos) return false;
-    i_ = next;
+  char ahead(std::size_t k = 0) const { return i_ + k < words_.size() ? words_[i_ + k] : '\0'; }
+  bool take(std::string_view op) {
+    skip_blanks();
+    if (op.empty() || words_.compare(i_, op.size(), op) != 0) return false;
+    i_ += op.size();
     return true;
   }
-  template <class Apply>
-  static Number with(const Number& a, const Number& b, Apply apply) {
-    if (!a || !b) return std::nullopt;
-    return apply(*a, *b);
+  /// A binary operator that is not part of a longer one: && += <<= **
+  bool take_binary(std::string_view op) {
+    skip_blanks();
+    if (op.empty() || words_.compare(i_, op.size(), op) != 0) return false;
+    const char next = ahead(op.size());
+    const bool longer = next == '=' || (op.size() == 1 && next == op[0] && op != "-" && op != "+");
+    if (longer && op != "==" && op != "!=" && op != "<=" && op != ">=") return false;
+    i_ += op.size();
+    return true;
   }
 
   Number comma() {
@@ -62,240 +105,214 @@ class Arithmetic {
     return out;
   }
 
+  /// Evaluates without effects where `skipped`.
+  template <class Evaluate>
+  Number unless(bool skipped, Evaluate evaluate) {
+    skipped_ += skipped ? 1 : 0;
+    const auto out = evaluate();
+    skipped_ -= skipped ? 1 : 0;
+    return out;
+  }
+
+  /// NAME = value, NAME += value. Nothing: no assignment is ahead.
+  std::optional<Number> assignment() {
+    skip_blanks();
+    const auto begin = i_;
+    if (!is_name_start(ahead())) return std::nullopt;
+    const auto name = target();
+    skip_blanks();
+    if (ahead() == '=' && ahead(1) != '=') {
+      ++i_;
+      return store(name, choice());
+    }
+    for (const std::string_view op : {"<<", ">>", "+", "-", "*", "/", "%", "&", "^", "|"}) {
+      if (words_.compare(i_, op.size(), op) != 0 || ahead(op.size()) != '=') continue;
+      i_ += op.size() + 1;
+      const auto by = choice();
+      return stored(name, [&, op](const Number& old) { return apply(op, old, by); });
+    }
+    i_ = begin;
+    return std::nullopt;
+  }
+
   Number choice() {
+    if (++depth_ > deepest_arithmetic) fail();
+    const auto assigned = assignment();
+    --depth_;
+    if (assigned) return *assigned;
     const auto condition = either_of();
     if (!take("?")) return condition;
-    const auto yes = comma();
+    if (++depth_ > deepest_arithmetic) fail();
+    const auto yes = unless(condition && *condition == 0, [this] { return comma(); });
     if (!take(":")) fail();
-    const auto no = choice();
+    const auto no = unless(condition && *condition != 0, [this] { return choice(); });
+    --depth_;
     if (!condition) return std::nullopt;
     return *condition != 0 ? yes : no;
   }
 
-  // An unknown operand does not matter if the known one decides: `1 || $UNKNOWN` is 1.
+  // An unknown operand does not matter if the known one decides: `$UNKNOWN || 1` is 1.
   Number either_of() {
     auto out = both_of();
     while (take("||")) {
-      const auto next = both_of();
+      const auto next = unless(out && *out != 0, [this] { return both_of(); });
       if ((out && *out != 0) || (next && *next != 0))
         out = 1;
       else
-        out = with(out, next, [](long long, long long) { return 0LL; });
+        out = out && next ? Number(0) : std::nullopt;
     }
     return out;
   }
 
   Number both_of() {
-    auto out = bits();
+    auto out = binary(0);
     while (take("&&")) {
-      const auto next = bits();
+      const auto next = unless(out && *out == 0, [this] { return binary(0); });
       if ((out && *out == 0) || (next && *next == 0))
         out = 0;
       else
-        out = with(out, next, [](long long, long long) { return 1LL; });
+        out = out && next ? Number(1) : std::nullopt;
     }
     return out;
   }
 
-  Number bits() {
-    auto out = exclusive_bits();
-    while (take("|", "|=")) out = with(out, exclusive_bits(), [](long long a, long long b) { return a | b; });
+  Number apply(std::string_view op, const Number& a, const Number& b) const {
+    if (skipped_ > 0) return 0;
+    if (b && *b == 0 && (op == "/" || op == "%")) fail();
+    return a && b ? Number(applied(op, *a, *b)) : std::nullopt;
+  }
+
+  Number binary(std::size_t level) {
+    if (level == levels.size()) return power();
+    auto out = binary(level + 1);
+    for (bool more = true; more;) {
+      more = false;
+      for (const auto op : levels.at(level)) {
+        if (!take_binary(op)) continue;
+        out = apply(op, out, binary(level + 1));
+        more = true;
+        break;
+      }
+    }
     return out;
-  }
-
-  Number exclusive_bits() {
-    auto out = common_bits();
-    while (take("^", "=")) out = with(out, common_bits(), [](long long a, long long b) { return a ^ b; });
-    return out;
-  }
-
-  Number common_bits() {
-    auto out = equal();
-    while (take("&", "&=")) out = with(out, equal(), [](long long a, long long b) { return a & b; });
-    return out;
-  }
-
-  Number equal() {
-    auto out = compared();
-    for (;;) {
-      if (take("=="))
-        out = with(out, compared(), [](long long a, long long b) -> long long { return a == b; });
-      else if (take("!="))
-        out = with(out, compared(), [](long long a, long long b) -> long long { return a != b; });
-      else
-        return out;
-    }
-  }
-
-  Number compared() {
-    auto out = shifted();
-    for (;;) {
-      if (take("<="))
-        out = with(out, shifted(), [](long long a, long long b) -> long long { return a <= b; });
-      else if (take(">="))
-        out = with(out, shifted(), [](long long a, long long b) -> long long { return a >= b; });
-      else if (take("<", "<"))
-        out = with(out, shifted(), [](long long a, long long b) -> long long { return a < b; });
-      else if (take(">", ">"))
-        out = with(out, shifted(), [](long long a, long long b) -> long long { return a > b; });
-      else
-        return out;
-    }
-  }
-
-  // The count is taken modulo 64, as in Bash on x86; larger ones are undefined in C++.
-  Number shifted() {
-    auto out = sum();
-    for (;;) {
-      if (take("<<", "="))
-        out = with(out, sum(), [](long long a, long long b) {
-          return wrapped(static_cast<unsigned long long>(a) << (static_cast<unsigned long long>(b) & 63U));
-        });
-      else if (take(">>", "="))
-        out =
-            with(out, sum(), [](long long a, long long b) { return a >> (static_cast<unsigned long long>(b) & 63U); });
-      else
-        return out;
-    }
-  }
-
-  Number sum() {
-    auto out = product();
-    for (;;) {
-      if (take("+", "+="))
-        out = with(out, product(), [](long long a, long long b) {
-          return wrapped(static_cast<unsigned long long>(a) + static_cast<unsigned long long>(b));
-        });
-      else if (take("-", "-="))
-        out = with(out, product(), [](long long a, long long b) {
-          return wrapped(static_cast<unsigned long long>(a) - static_cast<unsigned long long>(b));
-        });
-      else
-        return out;
-    }
-  }
-
-  Number divided(const Number& a, const Number& b, bool rest) {
-    if (!b) return std::nullopt;
-    if (*b == 0) fail();
-    if (!a) return std::nullopt;
-    // The smallest number divided by -1 overflows: undefined in C++, and a trap on x86. Bash wraps around.
-    if (*b == -1) return rest ? 0 : wrapped(0ULL - static_cast<unsigned long long>(*a));
-    return rest ? *a % *b : *a / *b;
-  }
-
-  Number product() {
-    auto out = power();
-    for (;;) {
-      if (take("*", "*="))
-        out = with(out, power(), [](long long a, long long b) {
-          return wrapped(static_cast<unsigned long long>(a) * static_cast<unsigned long long>(b));
-        });
-      else if (take("/", "="))
-        out = divided(out, power(), false);
-      else if (take("%", "="))
-        out = divided(out, power(), true);
-      else
-        return out;
-    }
   }
 
   Number power() {
     const auto base = unary();
-    if (!take("**", "=")) return base;
+    if (!take("**")) return base;
     if (++depth_ > deepest_arithmetic) fail();
     const auto exponent = power();
-    return with(base, exponent, [](long long a, long long b) {
-      unsigned long long out = 1, square = static_cast<unsigned long long>(a);
-      for (; b > 0; b >>= 1, square *= square)
-        if ((b & 1) != 0) out *= square;
-      return wrapped(out);
-    });
+    --depth_;
+    if (skipped_ > 0) return 0;
+    if (exponent && *exponent < 0) fail();
+    return base && exponent ? Number(power_of(*base, *exponent)) : std::nullopt;
   }
 
   Number unary() {
     if (++depth_ > deepest_arithmetic) fail();
-    Number out;
-    if (take("++") || take("--")) {
-      const bool up = words_[i_ - 1] == '+';
-      const auto name = name_here();
-      out = with(named(name), up ? 1 : -1, plus);
-      store(name, out);
-    } else if (take("!", "=")) {
-      out = with(unary(), 0, [](long long a, long long) -> long long { return a == 0; });
-    } else if (take("~")) {
-      out = with(unary(), 0, [](long long a, long long) { return ~a; });
-    } else if (take("-")) {
-      out = with(unary(), 0, [](long long a, long long) { return wrapped(0ULL - static_cast<unsigned long long>(a)); });
-    } else if (take("+")) {
-      out = unary();
-    } else {
-      out = primary();
-    }
+    const auto out = unary_inside();
     --depth_;
     return out;
   }
 
-  std::string name_here() {
-    skip();
-    const auto begin = i_;
-    while (i_ < words_.size() && is_name_char(words_[i_])) ++i_;
-    if (i_ == begin) fail();
-    return words_.substr(begin, i_ - begin);
+  Number unary_inside() {
+    skip_blanks();
+    if ((ahead() == '+' && ahead(1) == '+') || (ahead() == '-' && ahead(1) == '-')) {
+      const auto begin = i_;
+      const auto* const op = ahead() == '+' ? "+" : "-";
+      i_ += 2;
+      skip_blanks();
+      if (is_name_start(ahead())) return stored(target(), [this, op](const Number& old) { return apply(op, old, 1); });
+      i_ = begin;  // --5 is -(-5)
+    }
+    if (take("!")) return mapped(unary(), [](long long a) -> long long { return a == 0 ? 1 : 0; });
+    if (take("~")) return mapped(unary(), [](long long a) { return ~a; });
+    if (take("-")) return mapped(unary(), [](long long a) { return wrapped(0ULL - bits_of(a)); });
+    if (take("+")) return unary();
+    return primary();
+  }
+
+  template <class Map>
+  static Number mapped(const Number& value, Map map) {
+    return value ? Number(map(*value)) : std::nullopt;
   }
 
   Number primary() {
-    skip();
+    skip_blanks();
     if (i_ >= words_.size()) fail();
     if (take("(")) {
       auto out = comma();
       if (!take(")")) fail();
       return out;
     }
-    if (words_[i_] == unknown_begin) {
+    if (ahead() == unknown_begin) {
       i_ = end_of_mark(words_, i_);
-      while (i_ < words_.size() && (is_name_char(words_[i_]) || words_[i_] == unknown_begin))
-        i_ = words_[i_] == unknown_begin ? end_of_mark(words_, i_) : i_ + 1;
+      while (is_name_char(ahead()) || ahead() == unknown_begin)
+        i_ = ahead() == unknown_begin ? end_of_mark(words_, i_) : i_ + 1;
       return std::nullopt;
     }
-    if (std::isdigit(static_cast<unsigned char>(words_[i_])) != 0) return literal();
-    if (!is_name_start(words_[i_])) fail();
-    return name();
+    if (std::isdigit(static_cast<unsigned char>(ahead())) != 0) return literal();
+    if (!is_name_start(ahead())) fail();
+    return variable(target());
   }
 
   Number literal() {
-    const auto word = name_here();
-    if (i_ < words_.size() && words_[i_] == '#') {  // base#digits
-      const int base = std::atoi(word.c_str());
-      ++i_;
-      if (base < 2 || base > 36) fail();
-      return number(name_here(), base);
-    }
-    if (i_ < words_.size() && words_[i_] == unknown_begin) {
+    const auto begin = i_;
+    while (is_name_char(ahead()) || ahead() == '#' || ahead() == '@') ++i_;
+    auto word = words_.substr(begin, i_ - begin);
+    if (ahead() == unknown_begin) {
       i_ = end_of_mark(words_, i_);
       return std::nullopt;
     }
-    if (word.size() > 1 && word[0] == '0') return number(word, word[1] == 'x' || word[1] == 'X' ? 16 : 8);
-    return number(word, 10);
-  }
-
-  Number number(std::string word, int base) {
-    if (base == 10 && word.find('_') != std::string::npos) {
+    if (const auto hash = word.find('#'); hash != std::string::npos)
+      return in_base(std::atoi(word.c_str()), word.substr(hash + 1));
+    if (word.find('_') != std::string::npos && word[0] != '0') {
       evaluator_.remark("'" + word + "' is read as a number; Bash knows no _ in numbers");
       std::erase(word, '_');
     }
-    char* end = nullptr;
-    const auto out = std::strtoull(word.c_str(), &end, base);
-    if (*end != 0) fail();
+    if (word.size() > 1 && word[0] == '0')
+      return word[1] == 'x' || word[1] == 'X' ? in_base(16, word.substr(2)) : in_base(8, word);
+    return in_base(10, word);
+  }
+
+  /// Digits: 0-9 a-z A-Z @ _; up to base 36 the case does not matter.
+  static Number in_base(int base, const std::string& digits) {
+    if (base < 2 || base > 64) fail();
+    Bits out = 0;
+    for (const char c : digits) {
+      int digit = 64;
+      if (c >= '0' && c <= '9') digit = c - '0';
+      if (c >= 'a' && c <= 'z') digit = c - 'a' + 10;
+      if (c >= 'A' && c <= 'Z') digit = c - 'A' + (base <= 36 ? 10 : 36);
+      if (c == '@' || c == '_') digit = c == '@' ? 62 : 63;
+      if (digit >= base) fail();
+      out = out * static_cast<Bits>(base) + static_cast<Bits>(digit);
+    }
     return wrapped(out);
   }
 
+  /// NAME or NAME[subscript], as it is written.
+  std::string target() {
+    const auto begin = i_;
+    while (is_name_char(ahead())) ++i_;
+    if (ahead() != '[') return words_.substr(begin, i_ - begin);
+    int open = 0;
+    do {
+      if (i_ >= words_.size()) fail();
+      open += (ahead() == '[') - (ahead() == ']');
+      ++i_;
+    } while (open > 0);
+    return words_.substr(begin, i_ - begin);
+  }
+
   Number named(const std::string& name) {
+    if (skipped_ > 0) return 0;
     evaluator_.step();
     const auto value = evaluator_.value_of(name);
     if (!value) {
-      evaluator_.doubt(evaluator_.value_or_mark(name));
-      return evaluator_.value_or_mark(name).empty() ? Number(0) : std::nullopt;
+      const auto mark = evaluator_.value_or_mark(name);
+      evaluator_.doubt(mark);
+      return mark.empty() ? Number(0) : std::nullopt;
     }
     if (has_unknown(*value)) {
       evaluator_.doubt(*value);
@@ -305,53 +322,27 @@ class Arithmetic {
     return Arithmetic(without_places(*value), evaluator_, depth_ + 10).value();
   }
 
-  void store(const std::string& name, const Number& value) {
-    evaluator_.assign(name, value ? std::to_string(*value) : evaluator_.derived("$((" + name + "))"));
+  Number store(const std::string& name, const Number& value) {
+    if (skipped_ == 0)
+      evaluator_.assign(name, value ? std::to_string(*value) : evaluator_.derived("$((" + name + "))"));
+    return value;
+  }
+  template <class Change>
+  Number stored(const std::string& name, Change change) {
+    return store(name, change(named(name)));
   }
 
-  Number name() {
-    const auto name = name_here();
-    if (take("++")) {
-      const auto out = named(name);
-      store(name, with(out, 1, plus));
-      return out;
-    }
-    if (take("--")) {
-      const auto out = named(name);
-      store(name, with(out, -1, plus));
-      return out;
-    }
-    if (take("=", "=")) {
-      const auto out = choice();
-      store(name, out);
-      return out;
-    }
-    for (const char* op : {"+=", "-=", "*=", "/=", "%="}) {
-      if (!take(op)) continue;
-      const auto by = choice();
-      const auto before = named(name);
-      Number out;
-      switch (op[0]) {
-        case '+':
-          out = with(before, by, [](long long a, long long b) {
-            return wrapped(static_cast<unsigned long long>(a) + static_cast<unsigned long long>(b));
-          });
-          break;
-        case '-':
-          out = with(before, by, [](long long a, long long b) {
-            return wrapped(static_cast<unsigned long long>(a) - static_cast<unsigned long long>(b));
-          });
-          break;
-        case '*':
-          out = with(before, by, [](long long a, long long b) {
-            return wrapped(static_cast<unsigned long long>(a) * static_cast<unsigned long long>(b));
-          });
-          break;
-        default:
-          out = divided(before, by, op[0] == '%');
-      }
-      store(name, out);
-      return out;
+  Number variable(const std::string& name) {
+    skip_blanks();
+    if ((ahead() == '+' && ahead(1) == '+') || (ahead() == '-' && ahead(1) == '-')) {
+      const auto* const op = ahead() == '+' ? "+" : "-";
+      i_ += 2;
+      Number before;
+      stored(name, [&](const Number& old) {
+        before = old;
+        return apply(op, old, 1);
+      });
+      return before;
     }
     return named(name);
   }
@@ -359,7 +350,7 @@ class Arithmetic {
   const std::string words_;
   ScriptEvaluator& evaluator_;
   std::size_t i_ = 0;
-  int depth_;
+  int depth_, skipped_ = 0;
 };
 
 }  // namespace

@@ -20,18 +20,22 @@ void ScriptEvaluator::emit_unknown() {
 }
 
 Truth ScriptEvaluator::change_folder(const Words& words) {
+  if (words.size() > 2 && (words[1] == "-P" || words[1] == "-L" || words[1] == "--"))
+    return change_folder({words[0], words[2]});
   if (words.size() > 2) {
     doubt_outcome(words[0]);
     return Truth::unknown;
   }
   const auto to = words.size() < 2 ? unknown("${HOME}") : words[1];
   if (to.empty()) return Truth::yes;
+  const auto before = state_.folder;
   if (to == "-")
-    state_.folder = unknown("$(pwd)");
+    state_.folder = value_of("OLDPWD").value_or(unknown("$(pwd)"));
   else if (to[0] == '/' || to[0] == unknown_begin || to[0] == '~')
     state_.folder = tidy_path(to);
   else
     state_.folder = tidy_path(state_.folder + "/" + to);
+  assign("OLDPWD", before);
   return Truth::yes;
 }
 
@@ -44,63 +48,15 @@ Truth ScriptEvaluator::let(const Words& words) {
   return out;
 }
 
-/// read NAME...: of a text that is known, its words; else nobody knows.
-Truth ScriptEvaluator::read_line(const Words& words) {
-  Words names;
-  bool list = false;
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    const auto word = without_places(words[i]);
-    if (word == "-a" || word == "-ra") list = true;
-    if (word == "-d" || word == "-p" || word == "-t" || word == "-n" || word == "-u")
-      ++i;
-    else if (!word.empty() && word[0] != '-')
-      names.push_back(word);
-  }
-  if (names.empty()) {
-    doubt_outcome("read");
-    return Truth::unknown;
-  }
-  if (!input_ || has_unknown(*input_)) {
-    for (const auto& name : names) assign(name, unknown("$(read " + name + ")"));
-    doubt_outcome("read " + names[0]);
-    return Truth::unknown;
-  }
-  if (input_->empty()) return Truth::no;
-  const auto end = std::min(input_->find('\n'), input_->size());
-  auto line = without_places(input_->substr(0, end));
-  input_->erase(0, std::min(end + 1, input_->size()));
-  const auto ifs = value_of("IFS").value_or(" \t\n");
-  const auto separates = [&ifs](char c) { return is_space(c) && ifs.find(c) != std::string::npos; };
-  line.erase(line.begin(), std::find_if_not(line.begin(), line.end(), separates));
-  while (!line.empty() && separates(line.back())) line.pop_back();
-  const auto next_word = [&line, &ifs](bool last) {
-    const auto stop = std::min(line.find_first_of(ifs), line.size());
-    const auto next = separator_at(line, stop, ifs).end;
-    if (last && next < line.size()) return std::exchange(line, "");  // the rest, as it stands
-    const auto word = line.substr(0, stop);
-    line.erase(0, next);
-    return word;
-  };
-  if (list) {
-    Variable variable;
-    variable.list = true;
-    variable.items.clear();
-    while (!line.empty()) variable.items.push_back(next_word(false));
-    state_.variables[names[0]] = variable;
-    return Truth::yes;
-  }
-  for (std::size_t i = 0; i < names.size(); ++i) assign(names[i], next_word(i + 1 == names.size()));
-  return Truth::yes;
-}
-
 /// exit, return, break, continue
 Truth ScriptEvaluator::leave(const Words& words) {
-  auto truth = Truth::yes;
-  long long number = 1;
+  const bool ends = words[0] == "exit" || words[0] == "return";
+  auto truth = code_ < 0 ? Truth::unknown : code_ == 0 ? Truth::yes : Truth::no;
+  long long number = ends ? code_ : 1;
   if (words.size() > 1) {
     const auto value = arithmetic_value(without_places(words[1]), *this);
-    truth = !value ? Truth::unknown : *value == 0 ? Truth::yes : Truth::no;
-    if (value) number = *value;
+    truth = !value ? Truth::unknown : (*value & 255) == 0 ? Truth::yes : Truth::no;
+    number = value.value_or(ends ? -1 : 1);
   }
   if (words[0] == "exit")
     flow_ = Flow::leave_script;
@@ -110,38 +66,82 @@ Truth ScriptEvaluator::leave(const Words& words) {
     flow_ = words[0] == "break" ? Flow::leave_loop : Flow::next_round;
   constexpr long long most = 100;
   levels_ = static_cast<int>(std::clamp(number, 1LL, most));
-  return words[0] == "exit" || words[0] == "return" ? truth : Truth::yes;
+  if (!ends) return Truth::yes;
+  code_ = number < 0 ? -1 : static_cast<int>(number & 255);
+  exact_ = true;
+  return truth;
 }
 
 Truth ScriptEvaluator::print(const Words& words) {
-  emit(printed(words));
+  if (words[0] == "echo") return emit(echoed(words)), Truth::yes;
+  if (words.size() > 2 && without_places(words[1]) == "-v") return print_to_variable(words);
+  auto arguments = words;
+  if (words.size() > 1 && without_places(words[1]) == "--") arguments.erase(arguments.begin() + 1);
+  if (arguments.size() > 1) arguments[1] = without_places(arguments[1]);
+  if (const auto out = formatted(arguments))
+    emit(*out);
+  else
+    emit_unknown();
   return Truth::yes;
+}
+
+/// printf -v NAME
+Truth ScriptEvaluator::print_to_variable(const Words& words) {
+  auto arguments = words;
+  arguments.erase(arguments.begin() + 1, arguments.begin() + 3);
+  const auto name = without_places(words[2]);
+  std::string all;
+  for (const auto& word : arguments) all += (all.empty() ? "" : " ") + word;
+  assign(name, formatted(arguments).value_or(derived("$(" + plain(all) + ")", all)));
+  return Truth::yes;
+}
+
+std::optional<Truth> ScriptEvaluator::builtin_of_variables(const Node& node, const Words& words) {
+  const auto& name = words[0];
+  if (name == "export" || name == "declare" || name == "typeset" || name == "readonly" || name == "local")
+    return declare(node, words);
+  if (name == "set") return set(words);
+  if (name == "shift") return shift(words);
+  if (name == "unset") return unset(words);
+  if (name == "let") return let(words);
+  if (name == "read") return read_line(words);
+  if (name == "mapfile" || name == "readarray") return map_lines(words);
+  if (name == "getopts") return getopts(words);
+  return std::nullopt;
+}
+
+std::optional<Truth> ScriptEvaluator::builtin_of_shell(const Words& words) {
+  const auto& name = words[0];
+  if (name == "shopt") return shopt(words);
+  if (name == "trap") return trap(words);
+  if (name == "cd") return change_folder(words);
+  if (name == "coproc" || name == "popd" || name == "dirs" || name == "enable" || name == "fc")
+    stop("`" + name + "` is not read");
+  if (name == "pushd") return change_folder(words);
+  if (name == "alias" && option("expand_aliases")) stop("aliases are not read");
+  static const std::set<std::string> quiet = {"alias",   "unalias",  "ulimit",  "umask",   "wait",   "hash",
+                                              "type",    "bind",     "jobs",    "disown",  "kill",   "bg",
+                                              "fg",      "times",    "help",    "history", "caller", "logout",
+                                              "suspend", "complete", "compopt", "compgen"};
+  if (quiet.count(name) == 0) return std::nullopt;
+  emit_unknown();
+  doubt_outcome(name);
+  return Truth::unknown;
 }
 
 /// Runs the builtin named by the first word; nothing if there is no such builtin.
 std::optional<Truth> ScriptEvaluator::builtin(const Node& node, const Words& words) {
-  const auto name = without_places(words[0]);
+  const auto& name = words[0];
   if (name == ":" || name == "true") return Truth::yes;
   if (name == "false") return Truth::no;
-  if (name == "export" || name == "declare" || name == "typeset" || name == "readonly" || name == "local")
-    return declare(node, words);
   if (name == "[" || name == "test") {
     std::vector<Operand> operands;
     const auto end = words.size() - (name == "[" && words.back() == "]" ? 1 : 0);
     for (std::size_t i = 1; i < end; ++i) operands.push_back({without_places(words[i]), "", false});
     return test(operands, false, *this);
   }
-  if (name == "set") return set(words);
-  if (name == "shift") return shift(words);
-  if (name == "unset") return unset(words);
-  if (name == "cd" || name == "pushd") return change_folder(words);
-  if (name == "let") return let(words);
-  if (name == "read") return read_line(words);
   if (name == "echo" || name == "printf") return print(words);
-  if (name == "pwd") {
-    emit(state_.folder + "\n");
-    return Truth::yes;
-  }
+  if (name == "pwd") return emit(state_.folder + "\n"), Truth::yes;
   if (name == "exit" || name == "return" || name == "break" || name == "continue") return leave(words);
   if (name == "eval") {
     std::string all;
@@ -150,13 +150,8 @@ std::optional<Truth> ScriptEvaluator::builtin(const Node& node, const Words& wor
   }
   if ((name == "source" || name == ".") && words.size() > 1)
     return run_script_file(words[1], {words.begin() + 2, words.end()}, false);
-  static const std::set<std::string> quiet = {"trap", "shopt", "alias", "unalias", "ulimit", "umask", "wait",
-                                              "hash", "type",  "popd",  "bind",    "jobs",   "disown"};
-  if (quiet.count(name) != 0) {
-    doubt_outcome(name);
-    return Truth::unknown;
-  }
-  return std::nullopt;
+  if (const auto out = builtin_of_variables(node, words)) return out;
+  return builtin_of_shell(words);
 }
 
 }  // namespace tessera::shell

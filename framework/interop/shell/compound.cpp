@@ -81,6 +81,7 @@ Tree Parser::loop() {
 Tree Parser::each() {
   const auto opened = i_;
   const auto out = node(Node::Kind::each);
+  out->asks = reserved() == "select";
   i_ += reserved().size();
   skip_blanks();
   if (starts("((")) {
@@ -147,7 +148,7 @@ CaseItem Parser::case_item(std::size_t opened) {
   ++i_;
   out.body = list();
   if (starts(";;&")) {
-    out.falls_through = true;
+    out.goes_on = true;
     i_ += 3;
   } else if (starts(";;") || starts(";&")) {
     out.falls_through = starts(";&");

@@ -79,7 +79,16 @@ Truth ScriptEvaluator::probe(const Tree& condition) {
   if (!is_test(condition)) return Truth::unknown;
   const auto state = copy_of_state();
   const auto at = at_;
-  const auto out = run(condition);
+  const int depth = depth_, guarded = guarded_, code = code_;
+  auto out = Truth::unknown;
+  try {
+    out = run_condition(condition);
+  } catch (const Stop&) {
+    if (steps_left_ < 0) throw;
+  }
+  depth_ = depth;
+  guarded_ = guarded;
+  code_ = code;
   state_ = state;
   at_ = at;
   return out;
@@ -93,8 +102,8 @@ bool ScriptEvaluator::ends_script(const Tree& tree, int depth) const {
     if (tree->words.empty() || tree->words[0].parts.empty()) return false;
     const auto name = without_places(tree->words[0].parts[0].words);
     if (name == "exit" || name == "return") return true;
-    const auto function = functions_.find(name);
-    return function != functions_.end() && ends_script(function->second, depth + 1);
+    const auto function = state_.functions.find(name);
+    return function != state_.functions.end() && ends_script(function->second, depth + 1);
   }
   if (tree->kind == Node::Kind::list || tree->kind == Node::Kind::group)
     return std::any_of(tree->children.begin(), tree->children.end(),
@@ -121,7 +130,7 @@ Truth ScriptEvaluator::run_branches(const Node& node) {
       const auto& condition = node.children[2 * static_cast<std::size_t>(i)];
       const auto& body = node.children[2 * static_cast<std::size_t>(i) + 1];
       const bool reached = decision.taken == count;
-      const auto truth = reached ? run(condition) : probe(condition);
+      const auto truth = reached ? run_condition(condition) : probe(condition);
       if (flow_ != Flow::on) return Truth::yes;
       const bool ends = (is_open(truth) || !assumed_.empty()) && counts_as_met(truth) && ends_script(body);
       settle_assumptions(reached && !is_open(truth) && !ends);
@@ -157,12 +166,13 @@ bool ScriptEvaluator::end_of_round() {
 
 /// While its condition holds. Where that is not known: not at all, or once if so chosen.
 Truth ScriptEvaluator::run_loop(const Node& node) {
+  auto out = Truth::yes;
   for (int rounds = 0;; ++rounds) {
     at_ = node.at;
     step();
     {
       const Weighing weighing(*this);
-      auto truth = run(node.children[0]);
+      auto truth = run_condition(node.children[0]);
       if (flow_ != Flow::on) break;
       if (node.until) truth = !truth;
       settle_assumptions(!is_open(truth));
@@ -170,23 +180,25 @@ Truth ScriptEvaluator::run_loop(const Node& node) {
       if (is_open(truth) && !decide_whether(node.at, node.site, node.source, false, true)) break;
       if (truth == Truth::no) break;
     }
-    run(node.children[1]);
+    out = run(node.children[1]);
     if (!end_of_round()) break;
   }
-  return Truth::yes;
+  return out;
 }
 
 Truth ScriptEvaluator::run_items(const Node& node, const std::vector<std::string>& items) {
+  auto out = Truth::yes;
   for (const auto& item : items) {
     step();
     assign(node.name, item);
-    run(node.children[0]);
+    out = run(node.children[0]);
     if (!end_of_round()) break;
   }
-  return Truth::yes;
+  return out;
 }
 
 Truth ScriptEvaluator::run_each(const Node& node) {
+  if (node.asks) stop("`select` asks the user; what is chosen is not known");
   const auto items = node.all_arguments ? all_arguments() : fields(node.words);
   const auto is_unknown = [](const std::string& item) {
     const auto words = without_places(item);
@@ -204,12 +216,13 @@ Truth ScriptEvaluator::run_each(const Node& node) {
 /// for ((a; b; c))
 Truth ScriptEvaluator::run_counted(const Node& node) {
   const auto value = [&](std::size_t i) { return arithmetic_value(single(node.words[i]), *this); };
+  auto out = Truth::yes;
   value(0);
   for (;;) {
     at_ = node.at;
     step();
     const bool endless =
-        node.words[1].parts.empty() || concat(node.words[1].parts, false).find_first_not_of(' ') == std::string::npos;
+        node.words[1].parts.empty() || concat(node.words[1].parts).find_first_not_of(' ') == std::string::npos;
     std::optional<long long> holds = 1;
     if (!endless) {
       const Weighing weighing(*this);
@@ -217,11 +230,25 @@ Truth ScriptEvaluator::run_counted(const Node& node) {
       if (!holds && !decide_whether(node.at, node.site, node.source, true, true)) break;
     }
     if (holds && *holds == 0) break;
-    run(node.children[0]);
+    out = run(node.children[0]);
     if (!end_of_round() || !holds) break;
     value(2);
   }
-  return Truth::yes;
+  return out;
+}
+
+/// Whether a pattern of `item` fits, perhaps. `known`: for certain.
+bool ScriptEvaluator::matches_item(const CaseItem& item, const std::string& subject, bool& known) {
+  bool perhaps = false;
+  for (const auto& word : item.patterns) {
+    const auto wanted = pattern(word);
+    const bool sure = wanted == "*" || (!has_unknown(subject) && !has_unknown(wanted));
+    if (sure && wanted != "*" && !fits(subject, wanted, option("nocasematch"), spend())) continue;
+    perhaps = true;
+    if (!sure) doubt(subject), doubt(wanted);
+    if (sure) return known = true;
+  }
+  return perhaps;
 }
 
 Truth ScriptEvaluator::run_choice(const Node& node) {
@@ -235,30 +262,24 @@ Truth ScriptEvaluator::run_choice(const Node& node) {
                     .needs = {},
                     .possible = {}};
   std::optional<Weighing> weighing(std::in_place, *this);
-  bool settled = false;
-  for (int i = 0; i < count && !settled; ++i) {
+  bool settled_here = false;
+  for (int i = 0; i < count && !settled_here; ++i) {
     const auto& item = node.items[static_cast<std::size_t>(i)];
-    bool fits_perhaps = false;
-    for (const auto& word : item.patterns) {
-      const auto wanted = pattern(word);
-      const bool known = wanted == "*" || (!has_unknown(subject) && !has_unknown(wanted));
-      if (known && !fits(subject, wanted)) continue;
-      settled = settled || known;
-      fits_perhaps = true;
-      if (!known) doubt(subject), doubt(wanted);
-    }
-    if (!fits_perhaps) continue;
+    if (!matches_item(item, subject, settled_here)) continue;
     decision.possible.push_back(i);
-    decision.open = decision.open || !settled;
-    if (decision.taken == count && ((settled && !decision.open) || !ends_script(item.body))) decision.taken = i;
+    decision.open = decision.open || !settled_here;
+    if (decision.taken == count && ((settled_here && !decision.open) || !ends_script(item.body))) decision.taken = i;
   }
-  if (!settled) decision.possible.push_back(count);
+  if (!settled_here) decision.possible.push_back(count);
   auto taken = static_cast<std::size_t>(decide(decision));
   weighing.reset();
   auto out = Truth::yes;
-  for (; taken < node.items.size(); ++taken) {
-    out = run(node.items[taken].body);
-    if (flow_ != Flow::on || !node.items[taken].falls_through) break;
+  while (taken < node.items.size()) {
+    const auto& item = node.items[taken++];
+    out = run(item.body);
+    if (flow_ != Flow::on || (!item.falls_through && !item.goes_on)) break;
+    bool known = false;
+    while (item.goes_on && taken < node.items.size() && !matches_item(node.items[taken], subject, known)) ++taken;
   }
   return out;
 }

@@ -48,9 +48,7 @@ class WordMaker {
       case Part::Kind::group:
         return group(part.inside);
       case Part::Kind::parameter:
-        if (evaluator_.is_list(part)) return list(evaluator_.list_items(part), false);
-        if (evaluator_.stands_in(part)) return stand_in(part.parameter->first.parts);
-        return split(evaluator_.scalar(part, true));
+        return parameter(part);
       case Part::Kind::command:
         return split(evaluator_.substitution(part));
       case Part::Kind::arithmetic:
@@ -58,6 +56,19 @@ class WordMaker {
       case Part::Kind::stream:
         return literal(unknown(part.words));
     }
+  }
+
+  void parameter(const Part& part) {
+    if (evaluator_.stands_in(part)) return stand_in(part.parameter->first.parts);
+    if (leaves_nothing(part)) return;
+    if (evaluator_.is_list(part) && !assigns(part)) return list(evaluator_.list_items(part), false);
+    split(evaluator_.scalar(part, true));
+  }
+
+  /// ${NAME:+words} of a name that is not set.
+  static bool leaves_nothing(const Part& part) {
+    const auto& parameter = *part.parameter;
+    return !parameter.length && !parameter.op.empty() && parameter.op.back() == '+';
   }
 
   /// The words of ${NAME:-words}: cut like a value, but for what is quoted.
@@ -77,17 +88,42 @@ class WordMaker {
 
   /// "...": one word, but for lists: "$@", "${A[@]}".
   void group(const std::vector<Part>& inside) {
-    if (inside.empty()) begun_ = true;
-    for (const auto& part : inside) {
-      if (part.kind == Part::Kind::parameter && evaluator_.is_list(part) && !joins(part))
-        list(evaluator_.list_items(part), true);
-      else
-        literal(evaluator_.concat({part}, false));
-    }
+    const bool has_list = std::any_of(inside.begin(), inside.end(), [this](const Part& part) {
+      return part.kind == Part::Kind::parameter && evaluator_.is_list(part) && !joins(part);
+    });
+    begun_ = begun_ || !has_list;  // "$@" without arguments is no word, nor is "$@$EMPTY"
+    for (const auto& part : inside) quoted(part);
+  }
+
+  void quoted(const Part& part) {
+    if (part.kind == Part::Kind::group) return group(part.inside);
+    if (part.kind != Part::Kind::parameter) return joined(evaluator_.concat({part}));
+    if (evaluator_.stands_in(part)) return stand_in_quoted(part.parameter->first.parts);
+    if (leaves_nothing(part)) return;
+    if (!evaluator_.is_list(part) || assigns(part)) return joined(evaluator_.concat({part}));
+    if (joins(part)) return literal(evaluator_.joined_items(evaluator_.list_items(part)));
+    list(evaluator_.list_items(part), true);
+  }
+
+  void stand_in_quoted(const std::vector<Part>& parts) {
+    for (const auto& part : parts) quoted(part);
+  }
+
+  /// Beside a list in quotes a word that is empty is none.
+  void joined(const std::string& words) {
+    now_ += words;
+    begun_ = begun_ || !words.empty();
+  }
+
+  /// ${A[@]:=words}
+  static bool assigns(const Part& part) {
+    const auto& op = part.parameter->op;
+    return !op.empty() && (op.back() == '=' || op.back() == '?');
   }
 
   static bool joins(const Part& part) {
     const auto& parameter = *part.parameter;
+    if (parameter.prefix) return parameter.op == "*";
     if (parameter.subscripted) return parameter.subscript.parts.at(0).words == "*";
     return parameter.name == "*";
   }
@@ -149,7 +185,9 @@ std::vector<std::string> ScriptEvaluator::fields(const std::vector<Word>& words)
       step();
       WordMaker maker(*this);
       maker.add(one.parts);
+      const bool globs = option("nullglob") && !option("noglob") && has_glob(one);
       for (auto& made : maker.take()) {
+        if (globs) made = unknown(made);  // nothing, or the files there are
         step(static_cast<long>(made.size() / 1024));
         out.push_back(std::move(made));
       }
@@ -159,26 +197,38 @@ std::vector<std::string> ScriptEvaluator::fields(const std::vector<Word>& words)
   return out;
 }
 
+/// Whether a word names files by a pattern.
+bool ScriptEvaluator::has_glob(const Word& word) const {
+  return std::any_of(word.parts.begin(), word.parts.end(), [](const Part& part) {
+    return part.kind == Part::Kind::text && part.words.find_first_of("*?[") != std::string::npos;
+  });
+}
+
 std::string ScriptEvaluator::single(const Word& word) {
   step();
   // A list that stands alone gives its first item here, as in Bash: HOST=$HOSTS.
   if (word.parts.size() == 1 && word.parts[0].kind == Part::Kind::parameter && !is_list(word.parts[0]))
     return scalar(word.parts[0], false);
-  return concat(word.parts, false);
+  return concat(word.parts);
 }
 
 std::string ScriptEvaluator::pattern(const Word& word) {
   step();
-  return without_places(concat(word.parts, true));
+  return without_places(concat(word.parts, "*?[]\\()|+@!-^"));
 }
 
-std::string ScriptEvaluator::concat(const std::vector<Part>& parts, bool as_pattern) {
+std::string ScriptEvaluator::expression(const Word& word) {
+  step();
+  return without_places(concat(word.parts, "*?[]\\()|+.{}^$"));
+}
+
+std::string ScriptEvaluator::concat(const std::vector<Part>& parts, std::string_view special) {
   std::string out;
-  const auto quote = [as_pattern](const std::string& words) {
-    if (!as_pattern) return words;
+  const auto quote = [special](const std::string& words) {
+    if (special.empty()) return words;
     std::string escaped;
     for (const char c : words) {
-      if (std::string_view("*?[]\\").find(c) < 5) escaped += '\\';
+      if (special.find(c) != std::string_view::npos) escaped += '\\';
       escaped += c;
     }
     return escaped;
@@ -191,16 +241,10 @@ std::string ScriptEvaluator::concat(const std::vector<Part>& parts, bool as_patt
         out += quote(part.words);
         break;
       case Part::Kind::group:
-        out += quote(concat(part.inside, false));
+        out += quote(concat(part.inside));
         break;
       case Part::Kind::parameter:
-        if (is_list(part)) {
-          std::string joined;
-          for (const auto& item : list_items(part)) joined += (joined.empty() ? "" : " ") + item;
-          out += joined;
-        } else {
-          out += scalar(part, true);
-        }
+        out += is_list(part) ? list_as_one(part) : scalar(part, true);
         break;
       case Part::Kind::command:
         out += substitution(part);
@@ -219,7 +263,7 @@ std::string ScriptEvaluator::concat(const std::vector<Part>& parts, bool as_patt
 }
 
 std::string ScriptEvaluator::arithmetic(const Part& part) {
-  const auto expression = without_places(concat(part.inside, false));
+  const auto expression = without_places(concat(part.inside));
   if (const auto value = arithmetic_value(expression, *this)) return std::to_string(*value);
   std::string out(1, unknown_begin);
   return out + "$((" + arithmetic_words(expression, *this) + "))" + unknown_end;
@@ -229,33 +273,61 @@ std::string ScriptEvaluator::arithmetic(const Part& part) {
 State ScriptEvaluator::copy_of_state() {
   std::size_t bytes = 0;
   for (const auto& [name, variable] : state_.variables)
-    for (const auto& item : variable.items) bytes += 64 + item.size();
+    for (const auto& [index, item] : variable.items) bytes += 64 + item.size();
+  for (const auto& [name, variable] : state_.variables)
+    for (const auto& [key, item] : variable.key_items) bytes += 64 + key.size() + item.size();
   step(1 + static_cast<long>(bytes / 1024));
   return state_;
 }
 
+/// "${A[@]}" where one string is wanted: blanks join it, the first character of IFS joins "${A[*]}".
+std::string ScriptEvaluator::list_as_one(const Part& part) {
+  const auto& parameter = *part.parameter;
+  if (!parameter.op.empty() && std::string_view("-=+?").find(parameter.op.back()) < 4)
+    return standing_in(part, value_to_ask(part));
+  const auto items = list_items(part);
+  const auto subscript = parameter.subscripted ? parameter.subscript.parts.at(0).words : parameter.name;
+  if (subscript == "*") return joined_items(items);
+  std::string out;
+  for (std::size_t i = 0; i < items.size(); ++i) out += (i > 0 ? " " : "") + items[i];
+  return out;
+}
+
 /// $(...): what is printed, if that is known without running anything.
 std::string ScriptEvaluator::substitution(const Part& part) {
+  const Weighing weighing(*this);
+  auto out = printed_by(part);
+  if (!out) return derived(part.words);
+  while (!out->empty() && out->back() == '\n') out->pop_back();
+  return *out;
+}
+
+/// What the commands of $(...) or <(...) print. Nothing: it is not known, because of the doubts that are left.
+std::optional<std::string> ScriptEvaluator::printed_by(const Part& part) {
   const auto before = copy_of_state();
-  const auto files = reading_.written;
   const auto flow = flow_;
   const auto input = std::move(input_);
   input_.reset();
   Output printed;
   auto* const outer = output_;
   output_ = &printed;
-  const Weighing weighing(*this);
   ++substitutions_;
-  run(part.body);
+  if (!option("inherit_errexit")) state_.options.erase("errexit");
+  const auto truth = run(part.body);
   --substitutions_;
   output_ = outer;
   input_ = input;
   flow_ = flow;
   state_ = before;
-  if (!printed.known) return derived(part.words);
-  auto& words = printed.words;
-  while (!words.empty() && words.back() == '\n') words.pop_back();
-  return words;
+  substituted_ = truth;
+  return printed.known ? std::optional<std::string>(printed.words) : std::nullopt;
+}
+
+/// <(...): what can be read from it.
+std::optional<std::string> ScriptEvaluator::output_of_stream(const Word& word) {
+  if (word.parts.size() != 1 || word.parts[0].kind != Part::Kind::stream || !word.parts[0].body) return std::nullopt;
+  const Weighing weighing(*this);
+  return printed_by(word.parts[0]);
 }
 
 }  // namespace tessera::shell

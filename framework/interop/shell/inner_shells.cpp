@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
@@ -29,6 +30,22 @@ bool is_command(const std::string& word) {
   return at != std::string::npos && word.find(' ') < word.size() && word.find("python") < word.size();
 }
 
+/// Whether the text begins as a script of a shell does.
+bool is_shell_script(const std::string& text) {
+  if (text.compare(0, 2, "#!") != 0) return false;
+  const auto line = text.substr(0, text.find('\n'));
+  return line.find("sh") != std::string::npos && line.find("fish") == std::string::npos;
+}
+
+/// Programs that start the program which their last words name.
+bool may_start_others(const std::string& word) {
+  static const std::set<std::string> known = {
+      "srun",  "mpirun",  "mpiexec", "env",    "nohup", "timeout",  "numactl",    "taskset",     "sudo",
+      "nice",  "time",    "setsid",  "stdbuf", "ssh",   "docker",   "podman",     "singularity", "apptainer",
+      "xargs", "orterun", "sbatch",  "salloc", "pdsh",  "torchrun", "accelerate", "deepspeed"};
+  return known.count(name_of(word)) != 0;
+}
+
 }  // namespace
 
 bool ScriptEvaluator::is_file(const std::string& path, char kind) {
@@ -44,9 +61,11 @@ std::string ScriptEvaluator::found_file(const std::string& path) const {
   if (name.compare(0, here.size(), here) == 0) name.erase(0, here.size());
   if (name.empty() || has_unknown(name)) return "";
   std::error_code ignored;
-  auto folder = state_.folder + "/";
+  auto folder = name[0] == '/' ? "" : state_.folder + "/";
   if (folder.compare(0, here.size(), here) == 0) folder.erase(0, here.size());
-  for (const auto& candidate : {name, has_unknown(folder) ? name : folder + name, script_folder_ + "/" + name})
+  if (has_unknown(folder)) folder.clear();
+  const auto beside = script_folder_.empty() || name[0] == '/' ? "" : script_folder_ + "/";
+  for (const auto& candidate : {folder + name, beside + folder + name, name, beside + name})
     if (fs::is_regular_file(candidate, ignored)) return candidate;
   return "";
 }
@@ -63,6 +82,16 @@ std::optional<std::string> ScriptEvaluator::text_of_file(const std::string& path
   } catch (const Error&) {
     return std::nullopt;
   }
+}
+
+/// A shell of its own has the exported variables only.
+void ScriptEvaluator::forget_inner_state() {
+  std::erase_if(state_.variables, [](const auto& entry) { return !entry.second.exported; });
+  state_.functions.clear();
+  state_.calls.clear();
+  state_.options = {"braceexpand"};
+  state_.at_exit.clear();
+  state_.shifted = 0;
 }
 
 /// source FILE, bash FILE. A shell of its own leaves nothing behind.
@@ -82,24 +111,18 @@ Truth ScriptEvaluator::run_script_file(const std::string& path, std::vector<std:
   learn(script);
   reading_.remarks.insert(reading_.remarks.end(), script.remarks.begin(), script.remarks.end());
   const auto before = copy_of_state();
-  const auto functions = functions_;
-  if (own_shell) {
-    std::erase_if(state_.variables, [](const auto& entry) { return !entry.second.exported; });
-    functions_.clear();
-  }
+  if (own_shell) forget_inner_state();
   if (own_shell || !arguments.empty()) {
     state_.arguments = std::move(arguments);
     state_.arguments_known = true;
   }
   const auto out = run(script.tree);
-  if (flow_ == Flow::on && !script.error.empty()) {
-    at_ = script.error_at;
-    remark(script.error);
-  }
+  if (flow_ == Flow::on && !script.error.empty()) throw Stop{script.error, script.error_at};
   at_ = at;
   if (own_shell) {
+    run_at_exit();
+    at_ = at;
     state_ = before;
-    functions_ = functions;
     flow_ = Flow::on;
   } else {
     state_.arguments = before.arguments;
@@ -112,7 +135,7 @@ Truth ScriptEvaluator::run_script_file(const std::string& path, std::vector<std:
 std::vector<std::pair<std::string, std::string>> ScriptEvaluator::exported() const {
   std::vector<std::pair<std::string, std::string>> out;
   for (const auto& [name, variable] : state_.variables)
-    if (variable.exported && !variable.unset && !variable.items.empty()) out.emplace_back(name, variable.items[0]);
+    if (variable.exported && variable.is_set()) out.emplace_back(name, *variable.value());
   return out;
 }
 
@@ -121,16 +144,14 @@ void ScriptEvaluator::run_inside(const std::vector<std::string>& words, std::siz
                                  std::vector<std::string> arguments) {
   const auto before = copy_of_state();
   const auto prefix = prefix_;
-  const auto functions = functions_;
   prefix_.insert(prefix_.end(), words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
   state_.arguments = std::move(arguments);
   state_.arguments_known = true;
-  std::erase_if(state_.variables, [](const auto& entry) { return !entry.second.exported; });
+  forget_inner_state();
   run_text(text, at_);
   flow_ = Flow::on;
   state_ = before;
   prefix_ = prefix;
-  functions_ = functions;
 }
 
 /// bash -c TEXT, bash FILE, sbatch FILE, and a here-document for one of them. False when `words` start no shell.
@@ -170,6 +191,32 @@ bool ScriptEvaluator::run_inner_shell(const std::vector<std::string>& words) {
   return true;
 }
 
+/// Another script as a program: ./train.sh, srun ./train.sh. False when no word is one.
+bool ScriptEvaluator::run_other_script(const std::vector<std::string>& words) {
+  const auto ends = [](const std::string& word, std::string_view end) {
+    return word.size() > end.size() && word.compare(word.size() - end.size(), end.size(), end) == 0;
+  };
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    const auto name = without_places(*word);
+    const bool first = word == words.begin();
+    if (ends(name, ".py") || (!first && !may_start_others(words[0]))) return false;
+    if (name.empty() || name[0] == '-' || (!ends(name, ".sh") && !(first && name.find('/') != std::string::npos)))
+      continue;
+    const auto text = text_of_file(name);
+    if (!text && ends(name, ".sh")) {
+      remark(plain(name) + " is started here, but it is not there: what it starts is not known");
+      return false;
+    }
+    if (!text || !(ends(name, ".sh") || is_shell_script(*text))) continue;
+    const auto prefix = prefix_;
+    prefix_.insert(prefix_.end(), words.begin(), word);
+    run_script_file(name, {word + 1, words.end()}, true);
+    prefix_ = prefix;
+    return true;
+  }
+  return false;
+}
+
 /// What a program gives is not known because of its words and input, if it is one whose output follows from them.
 void ScriptEvaluator::doubt_program(const std::vector<std::string>& words) {
   std::string all;
@@ -203,7 +250,7 @@ Truth ScriptEvaluator::run_program(const std::vector<std::string>& words) {
   }
   emit_unknown();
   doubt_program(bare);
-  if (run_inner_shell(words) || substitutions_ > 0) return Truth::unknown;
+  if (run_inner_shell(words) || run_other_script(words) || substitutions_ > 0) return Truth::unknown;
   StartedProgram run;
   run.words = prefix_;
   run.words.insert(run.words.end(), words.begin(), words.end());

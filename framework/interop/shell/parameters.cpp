@@ -22,6 +22,10 @@ void Parser::dollar(std::vector<Part>& out, bool in_quotes) {
     --i_;
     return end != 0 ? arithmetic(out, end) : substitution(out);
   }
+  if (next == '[') {
+    const auto end = bracket_end();
+    if (end != 0) return arithmetic_from(out, i_ + 2, end, end + 1);
+  }
   if (next == '{') return braces(out, in_quotes);
   if (next == '\'' && !in_quotes) return escaped_c(out);
   if (next == '"' && !in_quotes) {
@@ -57,15 +61,28 @@ std::size_t Parser::arithmetic_end() const {
   return 0;
 }
 
-void Parser::arithmetic(std::vector<Part>& out, std::size_t end) {
+/// Index of the ] that closes the $[ ahead; 0 when none does in this line.
+std::size_t Parser::bracket_end() const {
+  int open = 0;
+  for (auto i = i_ + 1; i < text_.size() && text_[i] != '\n'; ++i) {
+    open += (text_[i] == '[') - (text_[i] == ']');
+    if (open == 0) return i;
+  }
+  return 0;
+}
+
+void Parser::arithmetic(std::vector<Part>& out, std::size_t end) { arithmetic_from(out, i_ + 3, end, end + 2); }
+
+/// $(( expression )), $[ expression ]: from `begin` to `end`; `after` is the index behind it.
+void Parser::arithmetic_from(std::vector<Part>& out, std::size_t begin, std::size_t end, std::size_t after) {
   const Deeper deeper(*this);
-  const auto begin = i_;
-  Parser expression(text_.substr(i_ + 3, end - i_ - 3), place(), true);
+  const auto opened = i_;
+  Parser expression(text_.substr(begin, end - begin), place(), true);
   expression.depth_ = depth_;
   auto inside = expression.all_quoted();
-  i_ = end + 2;
+  i_ = after;
   out.push_back({.kind = Part::Kind::arithmetic,
-                 .words = without_places(text_.substr(begin, i_ - begin)),
+                 .words = without_places(text_.substr(opened, i_ - opened)),
                  .parameter = nullptr,
                  .body = nullptr,
                  .inside = std::move(inside.parts)});
@@ -130,7 +147,7 @@ void Parser::parameter_name(ParameterExpansion& out) {
   if (ahead() == '#' && ahead(1) != '}' && (is_name_start(ahead(1)) || is_special(ahead(1)))) {
     out.length = true;
     ++i_;
-  } else if (ahead() == '!' && is_name_start(ahead(1))) {
+  } else if (ahead() == '!' && (is_name_start(ahead(1)) || (ahead(1) != '}' && is_special(ahead(1))))) {
     out.indirect = true;
     ++i_;
   }
@@ -144,6 +161,11 @@ void Parser::parameter_name(ParameterExpansion& out) {
   }
   out.name = text_.substr(begin, i_ - begin);
   if (out.name.empty()) fail("no name behind '${'", begin);
+  if (out.indirect && is_name_start(out.name[0]) && (ahead() == '*' || ahead() == '@') && ahead(1) == '}') {
+    out.prefix = true;
+    out.op = ahead();
+    ++i_;
+  }
   if (ahead() != '[') return;
   ++i_;
   out.subscripted = true;
@@ -156,9 +178,14 @@ void Parser::parameter_op(ParameterExpansion& out, bool in_quotes) {
                                                            "/#", "/%", "^^", ",,", "-",  "=",  "+",
                                                            "?",  "#",  "%",  "/",  "^",  ",",  "@"};
   const auto op = std::find_if(ops.begin(), ops.end(), [this](const auto& one) { return starts(one); });
-  if (op == ops.end() && ahead() != ':') return;
+  if (out.prefix || (op == ops.end() && ahead() != ':')) return;
   out.op = std::string(op == ops.end() ? ":" : *op);
   i_ += out.op.size();
+  if (out.op == "@" && ahead() != '}' && ahead(1) == '}') {
+    out.op += ahead();
+    ++i_;
+    return;
+  }
   const bool replaces = out.op[0] == '/', cuts = out.op == ":";
   if (!replaces && !cuts) {
     out.first = word_until("}", in_quotes && std::string_view("-=+?:").find(out.op[0]) < 5);

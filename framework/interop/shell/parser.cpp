@@ -158,12 +158,18 @@ bool Parser::statement(Node& into) {
   if (ahead() == ';') fail("';' was not expected here", i_);
   into.children.push_back(and_or());
   skip_blanks();
-  if (ahead() == ';' && !starts(";;") && !starts(";&"))
+  if (ahead() == ';' && !starts(";;") && !starts(";&")) {
     ++i_;
-  else if (ahead() == '&' && ahead(1) != '&')
+  } else if (ahead() == '&' && ahead(1) != '&') {
     ++i_;
-  else if (ahead() != '\n' && ahead() != '#' && !ends_list())
+    const auto apart = node(Node::Kind::subshell);
+    apart->background = true;
+    apart->at = into.children.back()->at;
+    apart->children.push_back(std::move(into.children.back()));
+    into.children.back() = apart;
+  } else if (ahead() != '\n' && ahead() != '#' && !ends_list()) {
     fail(text("'", source(i_, std::min(i_ + 20, text_.size())), "' was not expected here"), i_);
+  }
   return true;
 }
 
@@ -190,11 +196,22 @@ Tree Parser::and_or() {
   return out;
 }
 
+/// `time -p`, which changes nothing for the command behind it.
+bool Parser::take_time() {
+  if (reserved() != "time") return false;
+  auto next = i_ + 4;
+  while (next < text_.size() && is_blank(text_[next])) ++next;
+  if (next >= text_.size() || is_meta(text_[next])) return false;
+  i_ = next;
+  if (starts("-p") && is_meta(ahead(2))) i_ += 2;
+  return true;
+}
+
 Tree Parser::pipeline() {
   const auto out = node(Node::Kind::pipeline);
   skip_blanks();
-  while (take("!")) {
-    out->negated = !out->negated;
+  for (bool timed = take_time(); timed || take("!"); timed = take_time()) {
+    out->negated = out->negated != !timed;
     skip_blanks();
   }
   out->children.push_back(command());
@@ -264,7 +281,18 @@ bool Parser::simple_argument(Node& node) {
     return true;
   }
   node.words.push_back(word());
+  name_of_descriptor(node);
   return true;
+}
+
+/// {NAME}> file: the word before was the name of a file descriptor.
+void Parser::name_of_descriptor(Node& node) {
+  const auto& parts = node.words.back().parts;
+  if ((ahead() != '<' && ahead() != '>') || parts.size() != 1 || parts[0].kind != Part::Kind::text) return;
+  const auto& words = parts[0].words;
+  if (words.size() < 3 || words[0] != '{' || words.back() != '}') return;
+  if (std::all_of(words.begin() + 1, words.end() - 1, is_name_char))
+    fail(text(words, "> gives a file a descriptor, which is not read"), i_);
 }
 
 /// A comment between two lines of one command. Bash ends the command there; whoever wrote flags behind it meant to go

@@ -51,6 +51,8 @@ class Parser {
   bool statement(Node& into);
   Tree and_or();
   Tree pipeline();
+  bool take_time();
+  void name_of_descriptor(Node& node);
   Tree command();
   Tree simple();
   bool simple_argument(Node& node);
@@ -62,6 +64,7 @@ class Parser {
   void here_document(Redirect& redirect, bool strip);
   void here_lines();
   bool assignment_ahead() const;
+  std::size_t subscript_end(std::size_t at) const;
   Assignment assignment();
   void assigned_list(Assignment& out);
 
@@ -82,7 +85,11 @@ class Parser {
   std::shared_ptr<Node> node(Node::Kind kind);
 
   // words
-  Word word();
+  /// `assigned`: the value of an assignment, in which ~ is a home also behind a colon.
+  Word word(bool assigned = false);
+  void tilde(std::vector<Part>& out);
+  bool tilde_ahead(const std::vector<Part>& before, bool assigned) const;
+  void group_of_patterns(Word& out);
   Word word_until(std::string_view stops, bool in_quotes);
   Word regular_expression();
   bool word_piece(Word& out);
@@ -102,6 +109,8 @@ class Parser {
   void stream(std::vector<Part>& out);
   std::size_t arithmetic_end() const;
   void arithmetic(std::vector<Part>& out, std::size_t end);
+  void arithmetic_from(std::vector<Part>& out, std::size_t begin, std::size_t end, std::size_t after);
+  std::size_t bracket_end() const;
   void braces(std::vector<Part>& out, bool in_quotes);
   void parameter_name(ParameterExpansion& out);
   void parameter_op(ParameterExpansion& out, bool in_quotes);
@@ -117,6 +126,7 @@ class Parser {
   ScriptPosition at_;
   bool inner_;
   std::size_t i_ = 0;
+  bool in_list_ = false;  ///< between the parentheses of NAME=( )
   int depth_ = 0, sites_ = 0;
   std::vector<std::size_t> lines_;  ///< start of each line
   std::vector<HereDocument> pending_;

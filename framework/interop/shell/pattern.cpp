@@ -1,94 +1,130 @@
-#include <algorithm>
+#include <cctype>
 
+#include "framework/interop/shell/matcher.h"
 #include "framework/interop/shell/script_evaluator.h"
 
-// Patterns of file names: * ? [a-z] [!a-z], and \x for x itself. @(a|b) and its relatives are not known.
+// Patterns of file names.
 
 namespace tessera::shell {
 namespace {
 
-/// Whether `c` is in the set that begins at pattern[at] == '['; `at` is moved past it. A set that does not close is a
-/// bracket.
-bool in_set(const std::string& pattern, std::size_t& at, char c) {
-  auto i = at + 1;
-  const bool negated = i < pattern.size() && (pattern[i] == '!' || pattern[i] == '^');
-  if (negated) ++i;
-  bool in = false;
-  for (const auto first = i; i < pattern.size(); ++i) {
-    if (pattern[i] == ']' && i > first) {
-      at = i + 1;
-      return in != negated;
+constexpr int deepest_pattern = 50;
+
+class PatternReader {
+ public:
+  PatternReader(const std::string& words, bool ignore_case) : words_(words), ignore_case_(ignore_case) {}
+
+  Piece all() { return sequence(0); }
+
+ private:
+  /// Up to the end, or in parentheses up to | or ).
+  Piece sequence(int depth) {
+    Piece out;
+    while (i_ < words_.size() && (depth == 0 || (words_[i_] != '|' && words_[i_] != ')')))
+      out.inside.push_back(next(depth));
+    return out;
+  }
+
+  Piece next(int depth) {
+    const char c = words_[i_];
+    if (i_ + 1 < words_.size() && words_[i_ + 1] == '(' && std::string_view("?*+@!").find(c) < 5 &&
+        depth < deepest_pattern && closes())
+      return group(depth);
+    if (c == '*') return ++i_, repeat(any(), 0, -1);
+    if (c == '?') return ++i_, any();
+    if (c == '[') {
+      if (const auto set = read_set(words_, i_, true)) return one(*set);
+    } else if (c == '\\' && i_ + 1 < words_.size()) {
+      ++i_;
     }
-    if (pattern.compare(i, 2, "[:") == 0) {
-      const auto end = pattern.find(":]", i);
-      if (end != std::string::npos) {
-        const auto name = pattern.substr(i + 2, end - i - 2);
-        const auto u = static_cast<unsigned char>(c);
-        in = in || (name == "space" && std::isspace(u) != 0) || (name == "digit" && std::isdigit(u) != 0) ||
-             (name == "alpha" && std::isalpha(u) != 0) || (name == "alnum" && std::isalnum(u) != 0) ||
-             (name == "upper" && std::isupper(u) != 0) || (name == "lower" && std::islower(u) != 0);
-        i = end + 1;
+    std::bitset<256> set;
+    set.set(static_cast<unsigned char>(words_[i_++]));
+    return one(set);
+  }
+
+  bool closes() const {
+    int open = 0;
+    for (auto i = i_ + 1; i < words_.size(); ++i) {
+      if (words_[i] == '\\') {
+        ++i;
         continue;
       }
+      open += (words_[i] == '(') - (words_[i] == ')');
+      if (open == 0) return true;
     }
-    if (i + 2 < pattern.size() && pattern[i + 1] == '-' && pattern[i + 2] != ']') {
-      in = in || (pattern[i] <= c && c <= pattern[i + 2]);
-      i += 2;
-    } else {
-      in = in || pattern[i] == c;
-    }
+    return false;
   }
-  ++at;
-  return c == '[';
-}
 
-/// Whether the element of `pattern` at `at`, which is not *, matches `c`; `at` is moved past it.
-bool fits_one(const std::string& pattern, std::size_t& at, char c) {
-  if (pattern[at] == '?') return ++at, true;
-  if (pattern[at] == '[') return in_set(pattern, at, c);
-  if (pattern[at] == '\\' && at + 1 < pattern.size()) ++at;
-  return pattern[at++] == c;
-}
+  /// @(a|b) and its relatives.
+  Piece group(int depth) {
+    const char kind = words_[i_];
+    i_ += 2;
+    Piece choice;
+    choice.kind = Piece::Kind::choice;
+    for (;; ++i_) {
+      choice.inside.push_back(sequence(depth + 1));
+      if (words_[i_] == ')') break;
+    }
+    ++i_;
+    if (kind == '@') return choice;
+    if (kind != '!') return repeat(std::move(choice), kind == '+' ? 1 : 0, kind == '?' ? 1 : -1);
+    Piece out;
+    out.kind = Piece::Kind::except;
+    out.inside.push_back(std::move(choice));
+    return out;
+  }
+
+  static Piece any() {
+    Piece out;
+    out.kind = Piece::Kind::set;
+    out.set.set();
+    return out;
+  }
+  static Piece repeat(Piece inside, int least, int most) {
+    Piece out;
+    out.kind = Piece::Kind::repeat;
+    out.inside.push_back(std::move(inside));
+    out.least = least;
+    out.most = most;
+    return out;
+  }
+  Piece one(const std::bitset<256>& set) const {
+    Piece out;
+    out.kind = Piece::Kind::set;
+    out.set = set;
+    for (int c = 'a'; c <= 'z' && ignore_case_; ++c) {
+      const auto lower = static_cast<std::size_t>(c), upper = static_cast<std::size_t>(std::toupper(c));
+      out.set[lower] = out.set[upper] = set[lower] || set[upper];
+    }
+    return out;
+  }
+
+  const std::string& words_;
+  const bool ignore_case_;
+  std::size_t i_ = 0;
+};
 
 }  // namespace
 
-bool fits(const std::string& words, const std::string& pattern) {
-  std::size_t w = 0, p = 0, star = std::string::npos, star_at = 0;
-  while (w < words.size()) {
-    auto next = p;
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      star_at = w;
-    } else if (p < pattern.size() && fits_one(pattern, next, words[w])) {
-      p = next;
-      ++w;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      w = ++star_at;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
+Piece read_pattern(const std::string& pattern, bool ignore_case) { return PatternReader(pattern, ignore_case).all(); }
+
+bool fits(const std::string& words, const std::string& pattern, bool ignore_case, const Spend& spend) {
+  return match_ends(read_pattern(pattern, ignore_case), words, 0, spend)[words.size()];
 }
 
-std::size_t fitting_prefix(const std::string& words, const std::string& pattern, bool longest) {
-  if (pattern.empty()) return std::string::npos;
-  const bool simple = pattern.find_first_of("*?[\\") == std::string::npos;
-  if (simple) return words.compare(0, pattern.size(), pattern) == 0 ? pattern.size() : std::string::npos;
+std::size_t fitting_prefix(const std::string& words, const Piece& pattern, bool longest, const Spend& spend) {
+  const auto ends = match_ends(pattern, words, 0, spend);
   for (std::size_t k = 0; k <= words.size(); ++k) {
     const auto length = longest ? words.size() - k : k;
-    if (fits(words.substr(0, length), pattern)) return length;
+    if (ends[length]) return length;
   }
   return std::string::npos;
 }
 
-std::size_t fitting_suffix(const std::string& words, const std::string& pattern, bool longest) {
-  if (pattern.empty()) return std::string::npos;
+std::size_t fitting_suffix(const std::string& words, const Piece& pattern, bool longest, const Spend& spend) {
   for (std::size_t k = 0; k <= words.size(); ++k) {
-    const auto length = longest ? words.size() - k : k;
-    if (fits(words.substr(words.size() - length), pattern)) return length;
+    const auto from = longest ? k : words.size() - k;
+    if (match_ends(pattern, words, from, spend)[words.size()]) return words.size() - from;
   }
   return std::string::npos;
 }

@@ -204,45 +204,6 @@ Input ends(const Words& words, const std::string& input) {
 
 }  // namespace
 
-std::string printed(const std::vector<std::string>& words) {
-  std::string out;
-  if (words[0] == "echo") {
-    std::size_t first = 1;
-    bool line_end = true;
-    for (; first < words.size(); ++first) {
-      const auto word = without_places(words[first]);
-      if (word != "-n" && word != "-e" && word != "-E") break;
-      if (word == "-n") line_end = false;
-    }
-    for (auto i = first; i < words.size(); ++i) out += (i > first ? " " : "") + words[i];
-    return line_end ? out + "\n" : out;
-  }
-  if (words.size() < 2) return out;
-  std::size_t next = 2;  // printf
-  do {
-    const auto before = next;
-    const auto& format = words[1];
-    for (std::size_t i = 0; i < format.size(); ++i) {
-      if (format[i] == '\\' && i + 1 < format.size()) {
-        ++i;
-        out += format[i] == 'n' ? '\n' : format[i] == 't' ? '\t' : format[i];
-      } else if (format[i] == '%' && i + 1 < format.size()) {
-        while (i + 1 < format.size() && std::isalpha(static_cast<unsigned char>(format[i + 1])) == 0 &&
-               format[i + 1] != '%')
-          ++i;
-        if (++i < format.size() && format[i] == '%')
-          out += '%';
-        else if (next < words.size())
-          out += words[next++];
-      } else {
-        out += format[i];
-      }
-    }
-    if (next == before) break;
-  } while (next < words.size());
-  return out;
-}
-
 bool is_known_program(const std::string& name) {
   static const std::set<std::string> known = {"basename", "cat", "cut",  "dirname", "expr", "head", "readlink",
                                               "realpath", "seq", "tail", "tee",     "tr",   "wc",   "xargs"};

@@ -87,8 +87,12 @@ void Parser::here_lines() {
       auto line = text_.substr(i_, end - i_);
       if (document.strip) line.remove_prefix(std::min(line.find_first_not_of('\t'), line.size()));
       auto bare = without_places(line);
+      const bool exact = bare == document.end;
       while (!bare.empty() && is_blank(bare.back())) bare.pop_back();
       closed = bare == document.end;
+      if (closed && !exact)
+        remarks_.push_back(
+            {place(i_), text("blanks behind '", document.end, "': read as the end of the here-document")});
       if (!closed) lines += std::string(line) + "\n";
       i_ = std::min(end + 1, text_.size());
     }
@@ -102,15 +106,25 @@ void Parser::here_lines() {
   }
 }
 
+/// Index of the ] that closes the [ at `at`, in the same line; 0: none does.
+std::size_t Parser::subscript_end(std::size_t at) const {
+  int open = 0;
+  const auto end = std::min(at + longest_subscript, text_.size());
+  for (auto i = at; i < end && text_[i] != '\n'; ++i) {
+    open += (text_[i] == '[') - (text_[i] == ']');
+    if (open == 0) return i;
+  }
+  return 0;
+}
+
 bool Parser::assignment_ahead() const {
   auto i = i_;
   if (i >= text_.size() || !is_name_start(text_[i])) return false;
   while (i < text_.size() && is_name_char(text_[i])) ++i;
   if (i < text_.size() && text_[i] == '[') {
-    const auto near = text_.substr(i, longest_subscript);
-    const auto close = near.find_first_of("]\n");
-    if (close == std::string_view::npos || near[close] != ']') return false;
-    i += close + 1;
+    const auto close = subscript_end(i);
+    if (close == 0) return false;
+    i = close + 1;
   }
   if (i < text_.size() && text_[i] == '+') ++i;
   return i < text_.size() && text_[i] == '=';
@@ -133,7 +147,7 @@ Assignment Parser::assignment() {
   if (ahead() == '(')
     assigned_list(out);
   else if (!is_meta(ahead()) || placeholder_ahead() != 0 || ((ahead() == '<' || ahead() == '>') && ahead(1) == '('))
-    out.value = word();
+    out.value = word(true);
   const auto value = text_.substr(begin + out.name.size(), i_ - begin - out.name.size());
   const bool extends = out.append || value.find("$" + out.name) != std::string_view::npos ||
                        value.find("${" + out.name) != std::string_view::npos;
@@ -150,9 +164,10 @@ void Parser::assigned_list(Assignment& out) {
     if (ahead() == ')') break;
     Word key;
     if (ahead() == '[') {
-      const auto near = text_.substr(i_, longest_subscript);
-      const auto close = near.find_first_of("]\n");
-      if (close != std::string_view::npos && near.substr(close, 2) == "]=") {
+      const auto close = subscript_end(i_);
+      const bool assigns = close != 0 && (text_.substr(close, 2) == "]=" || text_.substr(close, 3) == "]+=");
+      if (assigns && text_[close + 1] == '+') fail("[key]+=value in a list is not read", i_);
+      if (assigns) {
         ++i_;
         key = word_until("]", false);
         i_ += 2;
@@ -167,7 +182,9 @@ void Parser::assigned_list(Assignment& out) {
       i_ = end;
       out.items.push_back(std::move(item));
     } else {
+      in_list_ = true;
       out.items.push_back(word());
+      in_list_ = false;
     }
     out.keys.push_back(std::move(key));
   }

@@ -47,6 +47,7 @@ struct ParameterExpansion {
   std::string name;       ///< NAME, a digit, one of @*#?$!-
   bool length = false;    ///< ${#name}
   bool indirect = false;  ///< ${!name}
+  bool prefix = false;    ///< ${!name*}: the variables whose names begin with it
   bool subscripted = false;
   Word subscript;      ///< [@], [*], [2]
   std::string op;      ///< ":-" "#" "##" "%" "/" "//" ":" "^^" ...; empty: the value
@@ -77,7 +78,8 @@ struct Redirect {
 struct CaseItem {
   std::vector<Word> patterns;
   Tree body;
-  bool falls_through = false;  ///< ends with ;& or ;;&
+  bool falls_through = false;  ///< ends with ;&
+  bool goes_on = false;        ///< ends with ;;&: the patterns of the next ones are tried too
 };
 
 /// A command of any kind.
@@ -110,6 +112,8 @@ struct Node {
   std::string name;                ///< each, function
   std::string source;              ///< source text, for conditions and loops
   bool negated = false;            ///< ! pipeline
+  bool background = false;         ///< subshell: it is a command before &
+  bool asks = false;               ///< each: select
   bool until = false;              ///< loop
   bool all_arguments = false;      ///< each: no `in`
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
@@ -31,9 +32,10 @@ ScriptEvaluator::ScriptEvaluator(const std::string& file, const Inputs& inputs, 
   reading_.files.push_back(file);
   state_.folder = unknown("${PWD}");
   script_folder_ = fs::path(file).parent_path().string();
+  state_.options = {"braceexpand"};
   for (const auto& [name, value] : inputs.environment) {
     auto& variable = state_.variables[name];
-    variable.items = {value};
+    variable.items[0] = value;
     variable.exported = true;
   }
   constexpr int most = 1000;
@@ -57,11 +59,18 @@ Reading ScriptEvaluator::read(const std::string& text) {
   try {
     run(script.tree);
     if (flow_ == Flow::on && !script.error.empty()) throw Stop{script.error, script.error_at};
+    run_at_exit();
   } catch (const Stop& stop) {
     reading_.error = stop.words;
     reading_.error_at = stop.at;
   }
   return std::move(reading_);
+}
+
+void ScriptEvaluator::run_at_exit() {
+  if (state_.at_exit.empty()) return;
+  flow_ = Flow::on;
+  run_text(std::exchange(state_.at_exit, ""), at_);
 }
 
 void ScriptEvaluator::remark(const std::string& words) {
@@ -91,12 +100,36 @@ Truth ScriptEvaluator::run(const Tree& tree) {
       out = run_pipeline(node);
       break;
     case Node::Kind::function:
-      functions_[node.name] = node.children[0];
+      state_.functions[node.name] = node.children[0];
       break;
     default:
       out = with_redirects(node, [&] { return run_simple(node); });
+      out = settled(node, out);
   }
   --depth_;
+  return out;
+}
+
+/// Sets $? and, under `set -e`, ends the script at a command that certainly fails.
+Truth ScriptEvaluator::settled(const Node& node, Truth truth) {
+  if (is_open(truth))
+    code_ = -1;
+  else if (!exact_ || (truth == Truth::yes) != (code_ == 0))
+    code_ = truth == Truth::yes ? 0 : 1;
+  const bool fails = node.kind == Node::Kind::simple || node.kind == Node::Kind::subshell ||
+                     node.kind == Node::Kind::test || node.kind == Node::Kind::arithmetic ||
+                     (node.kind == Node::Kind::pipeline && !node.negated);
+  if (truth != Truth::no || !fails || guarded_ > 0 || !option("errexit") || flow_ != Flow::on) return truth;
+  remark("this command fails, and `set -e` ends the script");
+  flow_ = Flow::leave_script;
+  return truth;
+}
+
+/// A command at which `set -e` does not end the script.
+Truth ScriptEvaluator::run_condition(const Tree& tree) {
+  ++guarded_;
+  const auto out = run(tree);
+  --guarded_;
   return out;
 }
 
@@ -112,13 +145,16 @@ Truth ScriptEvaluator::run_list(const Node& node) {
 /// A && B || C. What is not known counts as met, unless the script would end with what follows.
 Truth ScriptEvaluator::run_and_or(const Node& node) {
   Weighing weighing(*this);
-  auto out = run(node.children[0]);
+  const auto run_child = [&](std::size_t i) {
+    return i + 1 < node.children.size() ? run_condition(node.children[i]) : run(node.children[i]);
+  };
+  auto out = run_child(0);
   for (std::size_t i = 1; i < node.children.size() && flow_ == Flow::on; ++i) {
     const bool on_success = node.joins[i - 1] == "&&";
     const auto& next = node.children[i];
     if (is_test(next)) {
       if (is_open(out) || (out == Truth::yes) == on_success) {
-        const auto other = run(next);
+        const auto other = run_child(i);
         out = on_success ? both(out, other) : either(out, other);
       }
       continue;
@@ -132,7 +168,7 @@ Truth ScriptEvaluator::run_and_or(const Node& node) {
       out = runs == on_success ? Truth::yes : Truth::no;
       doubts_.clear();
     }
-    if (runs) out = run(next);
+    if (runs) out = run_child(i);
   }
   if (!is_open(out)) doubts_.clear();
   weighing.hand_on();
@@ -140,33 +176,47 @@ Truth ScriptEvaluator::run_and_or(const Node& node) {
 }
 
 Truth ScriptEvaluator::run_pipeline(const Node& node) {
-  auto out = Truth::yes;
+  auto out = Truth::yes, all = Truth::yes;
   const auto input = input_;
   auto* const outer = output_;
+  guarded_ += node.negated ? 1 : 0;
   for (std::size_t i = 0; i < node.children.size() && flow_ == Flow::on; ++i) {
     const bool last = i + 1 == node.children.size();
     Output here;
     if (!last) output_ = &here;
     try {
-      out = node.children.size() > 1 ? run_subshell(node.children[i]) : run(node.children[i]);
+      const bool own = node.children.size() > 1 && !(last && option("lastpipe"));
+      out = own ? run_subshell(node.children[i]) : run(node.children[i]);
     } catch (...) {
       output_ = outer;
       throw;
     }
+    all = both(all, out);
     output_ = outer;
     input_.reset();
     if (!last && here.known) input_ = here.words;
   }
   input_ = input;
-  return node.negated ? !out : out;
+  guarded_ -= node.negated ? 1 : 0;
+  if (option("pipefail")) out = all;
+  return settled(node, node.negated ? !out : out);
 }
 
 Truth ScriptEvaluator::run_subshell(const Tree& body) {
   const auto before = copy_of_state();
+  state_.at_exit.clear();
   const auto out = run(body);
+  if (flow_ == Flow::leave_script) run_at_exit();
   state_ = before;
   flow_ = Flow::on;
   return out;
+}
+
+/// Whether what is printed goes where nobody reads it: >&2, > /dev/null.
+bool ScriptEvaluator::is_elsewhere(const Redirect& redirect) {
+  const auto target = without_places(single(redirect.target));
+  if (redirect.op == ">&" && (target == "1" || target == "-")) return target == "-";
+  return redirect.op == ">&" && !target.empty() && target.find_first_not_of("0123456789-") == std::string::npos;
 }
 
 Truth ScriptEvaluator::with_redirects(const Node& node, const std::function<Truth()>& action) {
@@ -177,13 +227,18 @@ Truth ScriptEvaluator::with_redirects(const Node& node, const std::function<Trut
   std::vector<std::pair<std::string, bool>> files;
   for (const auto& redirect : node.redirects) {
     if (redirect.op[0] == '<') {
-      read_input(redirect);
+      if (redirect.from <= 0) read_input(redirect);
       continue;
     }
-    if (redirect.from > 1 || redirect.op == ">&" || redirect.op[0] == '&') continue;
-    files.emplace_back(without_places(single(redirect.target)), redirect.op == ">>");
+    if (redirect.from > 1) continue;
+    files.clear();  // the last one counts; the others become empty files
+    output_ = outer;
+    if (redirect.op == ">&" && without_places(single(redirect.target)) == "1") continue;
+    output_ = &here;
+    if (!is_elsewhere(redirect))
+      files.emplace_back(without_places(single(redirect.target)), redirect.op == ">>" || redirect.op == "&>>");
   }
-  if (!files.empty()) output_ = &here;
+  if (!files.empty() && (files[0].first == "/dev/stdout" || files[0].first == "/dev/fd/1")) output_ = outer;
   Truth out = Truth::yes;
   try {
     out = action();
@@ -204,21 +259,24 @@ void ScriptEvaluator::read_input(const Redirect& redirect) {
   else if (redirect.op == "<<<")
     input_ = single(redirect.target) + "\n";
   else if (redirect.op == "<")
-    input_ = text_of_file(without_places(single(redirect.target)));
+    input_ = output_of_stream(redirect.target);
+  if (!input_ && redirect.op == "<") input_ = text_of_file(without_places(single(redirect.target)));
 }
 
 void ScriptEvaluator::write_file(const std::string& name, const Output& output, bool append) {
-  if (name == "/dev/null" || name == "/dev/stderr") return;
+  if (name.compare(0, 5, "/dev/") == 0) return;
   const auto key = plain(name);
   if (!output.known) {
     reading_.written.erase(key);
     return;
   }
-  auto& words = reading_.written[key];
-  words = append ? words + output.words : output.words;
+  const auto before = append ? text_of_file(name).value_or("") : "";
+  reading_.written[key] = before + output.words;
 }
 
 Truth ScriptEvaluator::run_simple(const Node& node) {
+  exact_ =
+      exact_ && node.kind != Node::Kind::simple && node.kind != Node::Kind::test && node.kind != Node::Kind::arithmetic;
   switch (node.kind) {
     case Node::Kind::branches:
       return run_branches(node);
@@ -232,8 +290,10 @@ Truth ScriptEvaluator::run_simple(const Node& node) {
       return run_choice(node);
     case Node::Kind::group:
       return run(node.children[0]);
-    case Node::Kind::subshell:
-      return run_subshell(node.children[0]);
+    case Node::Kind::subshell: {
+      const auto truth = run_subshell(node.children[0]);
+      return node.background ? Truth::yes : truth;
+    }
     case Node::Kind::arithmetic: {
       const auto value = arithmetic_value(single(node.words[0]), *this);
       return !value ? Truth::unknown : *value != 0 ? Truth::yes : Truth::no;
@@ -242,19 +302,17 @@ Truth ScriptEvaluator::run_simple(const Node& node) {
       std::vector<Operand> operands;
       for (const auto& word : node.words) {
         const bool text = word.parts.size() == 1 && word.parts[0].kind == Part::Kind::text;
-        operands.push_back({without_places(single(word)), text ? word.parts[0].words : pattern(word), !text});
-        if (text) operands.back().pattern = without_places(operands.back().pattern);
+        const bool matches = !operands.empty() && operands.back().words == "=~" && !operands.back().quoted;
+        operands.push_back({without_places(single(word)), matches ? expression(word) : pattern(word), !text});
       }
       return test(operands, true, *this);
     }
     default:
       break;
   }
+  substituted_.reset();
   auto words = fields(node.words);
-  if (words.empty()) {
-    for (const auto& assignment : node.assignments) assign_all(assignment);
-    return Truth::yes;
-  }
+  if (words.empty()) return run_assignments(node);
   if (node.assignments.empty()) return run_words(node, std::move(words));
   std::map<std::string, std::optional<Variable>> before;  // NAME=value command
   for (const auto& assignment : node.assignments) {
@@ -271,38 +329,69 @@ Truth ScriptEvaluator::run_simple(const Node& node) {
   return out;
 }
 
+/// NAME=value alone, which succeeds as its last substitution does. $(< file) prints the file.
+Truth ScriptEvaluator::run_assignments(const Node& node) {
+  for (const auto& assignment : node.assignments) assign_all(assignment);
+  const bool reads = node.assignments.empty() && node.words.empty() && node.redirects.size() == 1 &&
+                     node.redirects[0].op == "<" && output_ != nullptr;
+  if (reads && input_) emit(*input_);
+  if (reads && !input_) emit_unknown();
+  return substituted_.value_or(Truth::yes);
+}
+
 Truth ScriptEvaluator::run_words(const Node& node, std::vector<std::string> words) {
+  bool replaces = false, functions = true;
+  exact_ = false;
   words[0] = without_places(words[0]);
   while (words.size() > 1 && (words[0] == "command" || words[0] == "builtin" || words[0] == "exec")) {
-    if (words[0] == "command" && without_places(words[1])[0] == '-') {  // command -v
+    const auto next = without_places(words[1]);
+    if (words[0] == "command" && (next == "-v" || next == "-V")) {
+      emit_unknown();
       doubt_outcome("command " + words[1] + (words.size() > 2 ? " " + words[2] : ""));
       return Truth::unknown;
     }
-    words.erase(words.begin());
+    functions = functions && words[0] == "exec";
+    replaces = replaces || words[0] == "exec";
+    const bool takes = words[0] == "exec" && next == "-a" && words.size() > 3;
+    const bool letters = next.size() > 1 && next[0] == '-' && next != "--";
+    words.erase(words.begin(), words.begin() + (takes ? 3 : letters || next == "--" ? 2 : 1));
+    if (words.empty()) return Truth::yes;
     words[0] = without_places(words[0]);
   }
-  if (const auto function = functions_.find(words[0]); function != functions_.end()) {
-    const auto body = function->second;
-    return call_function(body, {words.begin() + 1, words.end()});
-  }
+  if (words[0] == "exec") return keep_redirects(node), Truth::yes;
+  const auto out = run_command(node, words, functions && !replaces);
+  if (replaces && flow_ == Flow::on) flow_ = Flow::leave_script;
+  return out;
+}
+
+/// exec < file: what is read from now on.
+void ScriptEvaluator::keep_redirects(const Node& node) {
+  for (const auto& redirect : node.redirects)
+    if (redirect.op[0] == '<' && redirect.from <= 0) stop("what the script reads after `exec <` is not read here");
+}
+
+Truth ScriptEvaluator::run_command(const Node& node, const std::vector<std::string>& words, bool functions) {
+  if (functions && state_.functions.count(words[0]) != 0)
+    return call_function(words[0], {words.begin() + 1, words.end()});
   if (const auto out = builtin(node, words)) return *out;
   return run_program(words);
 }
 
-Truth ScriptEvaluator::call_function(const Tree& body, std::vector<std::string> arguments) {
-  const auto outer = state_.arguments;
-  const bool known = state_.arguments_known;
-  state_.arguments = std::move(arguments);
-  state_.arguments_known = true;
-  locals_.emplace_back();
+Truth ScriptEvaluator::call_function(const std::string& name, std::vector<std::string> arguments) {
+  const auto body = state_.functions.at(name);
+  const auto outer = std::exchange(state_.arguments, std::move(arguments));
+  const bool known = std::exchange(state_.arguments_known, true);
+  const int shifted = std::exchange(state_.shifted, 0);
+  state_.calls.push_back({{}, name, at_});
   const auto out = run(body);
-  for (auto& [name, variable] : locals_.back()) {
-    state_.variables.erase(name);
-    if (variable) state_.variables[name] = std::move(*variable);
+  for (auto& [hidden, variable] : state_.calls.back().hidden) {
+    state_.variables.erase(hidden);
+    if (variable) state_.variables[hidden] = std::move(*variable);
   }
-  locals_.pop_back();
+  state_.calls.pop_back();
   state_.arguments = outer;
   state_.arguments_known = known;
+  state_.shifted = shifted;
   if (flow_ == Flow::leave_function) flow_ = Flow::on;
   return out;
 }
@@ -321,7 +410,7 @@ Truth ScriptEvaluator::run_text(const std::string& text, const ScriptPosition& a
   const auto script = parse_script(text, at, true);
   for (const auto& one : script.remarks) remark(one.words);
   const auto out = run(script.tree);
-  if (flow_ == Flow::on && !script.error.empty()) remark("inside of what is evaluated here: " + script.error);
+  if (flow_ == Flow::on && !script.error.empty()) throw Stop{"inside of what is evaluated here: " + script.error, at};
   return out;
 }
 

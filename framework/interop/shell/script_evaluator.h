@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "framework/interop/shell/matcher.h"
 #include "framework/interop/shell/reader.h"
+#include "framework/interop/shell/variable.h"
 
 // Implementation of follow_script. Functions of ScriptEvaluator are in script_evaluator.cpp (commands), control.cpp
 // (if, loops, case), expansion.cpp and parameter_value.cpp (words), builtins.cpp, variables.cpp and programs.cpp.
@@ -30,10 +32,11 @@ struct Stop {
   ScriptPosition at;
 };
 
-struct Variable {
-  std::vector<std::string> items = {""};
-  std::vector<std::string> keys;  ///< for `declare -A`: one for each item
-  bool list = false, named = false, exported = false, unset = false;
+/// Where a function was called from, and the variables that it hides.
+struct Call {
+  std::map<std::string, std::optional<Variable>> hidden;
+  std::string name;
+  ScriptPosition from;
 };
 
 /// The state of which a subshell gets a copy.
@@ -44,12 +47,17 @@ struct State {
   bool arguments_known = false;        ///< there are no further arguments
   int shifted = 0;                     ///< number of unknown arguments removed by shift
   std::string folder;                  ///< the working directory; the initial one is the unknown ${PWD}
+  std::map<std::string, Tree> functions;
+  std::vector<Call> calls;
+  std::set<std::string> options;  ///< of set and shopt, those that are on: "errexit", "nullglob"
+  std::string at_exit;            ///< trap ... EXIT
 };
 
 /// Collects the output of commands.
 struct Output {
   std::string words;
   bool known = true;
+  bool elsewhere = false;  ///< nobody reads it: /dev/null, or another file descriptor
 };
 
 enum class Flow { on, leave_loop, next_round, leave_function, leave_script };
@@ -60,11 +68,19 @@ class ScriptEvaluator {
   Reading read(const std::string& text);
 
   // used by arithmetic and tests
+  // A name may have a subscript here, "A[i+1]", which is evaluated.
   std::optional<std::string> value_of(const std::string& name);  ///< nothing if it is unset or unknown
   std::string value_or_mark(const std::string& name);            ///< an unknown value as a mark
   void assign(const std::string& name, std::string value);
+  void set_list(const std::string& name, const std::vector<std::string>& items);
   bool is_file(const std::string& path, char kind);
-  bool has(const std::string& name) const;
+  bool has(const std::string& name);
+  bool option(const std::string& name) const { return state_.options.count(name) != 0; }
+  /// Ends the evaluation at the current line.
+  [[noreturn]] void stop(const std::string& words) const { throw Stop{words, at_}; }
+  Spend spend() {
+    return [this](long cost) { step(cost); };
+  }
   void step(long cost = 1);
   void remark(const std::string& words);
   void assume(const std::string& name) { assumed_.insert(name); }  ///< a condition assumed it to be unset
@@ -94,10 +110,20 @@ class ScriptEvaluator {
   void write_file(const std::string& name, const Output& output, bool append);
   Truth run_text(const std::string& text, const ScriptPosition& at);
   Truth run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell);
-  Truth call_function(const Tree& body, std::vector<std::string> arguments);
+  Truth call_function(const std::string& name, std::vector<std::string> arguments);
+  Truth run_assignments(const Node& node);
+  Truth run_condition(const Tree& tree);
+  Truth run_command(const Node& node, const std::vector<std::string>& words, bool functions);
+  Truth settled(const Node& node, Truth truth);
+  bool is_elsewhere(const Redirect& redirect);
+  void keep_redirects(const Node& node);
+  std::optional<std::string> output_of_stream(const Word& word);
+  void run_at_exit();
   Truth run_program(const std::vector<std::string>& words);
   void doubt_program(const std::vector<std::string>& words);
   bool run_inner_shell(const std::vector<std::string>& words);
+  bool run_other_script(const std::vector<std::string>& words);
+  void forget_inner_state();
   void run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
                   std::vector<std::string> arguments);
   std::vector<std::pair<std::string, std::string>> exported() const;
@@ -112,6 +138,7 @@ class ScriptEvaluator {
   Truth run_choice(const Node& node);
   bool end_of_round();
   Truth run_items(const Node& node, const std::vector<std::string>& items);
+  bool matches_item(const CaseItem& item, const std::string& subject, bool& known);
   int decide(Decision decision);
   bool decide_whether(const ScriptPosition& at, int site, const std::string& condition, bool usual, bool open);
   Truth probe(const Tree& condition);
@@ -120,30 +147,77 @@ class ScriptEvaluator {
 
   // words
   std::vector<std::string> fields(const std::vector<Word>& words);
+  bool has_glob(const Word& word) const;
   std::string single(const Word& word);
+  /// Quoted text is escaped, so that it stands for itself.
   std::string pattern(const Word& word);
+  std::string expression(const Word& word);
   std::string arithmetic(const Part& part);
   std::string substitution(const Part& part);
-  std::string concat(const std::vector<Part>& parts, bool as_pattern);
+  std::optional<std::string> printed_by(const Part& part);
+  /// `special`: the characters that are escaped where they are quoted.
+  std::string concat(const std::vector<Part>& parts, std::string_view special = {});
   std::string scalar(const Part& part, bool in_words);
   bool is_list(const Part& part) const;
   std::vector<std::string> list_items(const Part& part);
+  bool indirect_all(const ParameterExpansion& parameter) const;
+  std::vector<std::string> items_of_none(const Part& part);
+  std::string mark_without_set_u(const ParameterExpansion& parameter);
+  std::string replacement(const ParameterExpansion& parameter);
+  std::vector<std::string> names_with(const std::string& prefix) const;
+  std::vector<std::string> part_of_list(const Part& part, const Variable* variable);
+  std::string joined_items(const std::vector<std::string>& items);
   std::optional<std::string> raw_value(const ParameterExpansion& parameter, bool in_words);
+  std::string length_of(const Part& part);
+  std::string list_as_one(const Part& part);
+  std::string target_of(const ParameterExpansion& parameter);
+  std::string meant_name(const ParameterExpansion& parameter);
   bool set_for_sure(const Part& part, const std::optional<std::string>& value);
   bool default_stands(const Part& part, const std::optional<std::string>& value);
   bool stands_in(const Part& part);
+  std::optional<std::string> value_to_ask(const Part& part);
   std::string with_op(const Part& part, std::optional<std::string> value);
+  std::string standing_in(const Part& part, const std::optional<std::string>& value);
+  std::string replaced_in(const Part& part, const std::string& words);
+  std::string removed_from(const Part& part, const std::string& words);
+  std::string in_case(const Part& part, std::string words);
+  std::string transformed(const Part& part, const std::string& words);
+  std::string attributes_of(const std::string& name);
   std::string cut(const ParameterExpansion& parameter, const std::string& value);
   std::optional<std::string> special(const std::string& name);
+  std::optional<std::string> special_list(const std::string& name, long long index);
   std::optional<std::string> argument(int number);
   std::vector<std::string> all_arguments();
-  std::string subscripted(const Variable& variable, const Word& subscript, bool& found);
+  std::string option_letters() const;
+  void must_be_set(const std::string& name);
+
+  // variables
+  std::string real_name(std::string name) const;  ///< follows declare -n
+  Variable* find(const std::string& name);        ///< null: nobody has assigned it
+  Variable& made(const std::string& name);
+  std::string key_of(const std::string& subscript);
+  long long index_of(const std::string& subscript, const std::string& name);
+  std::optional<std::string> element(const Variable& variable, const std::string& subscript, const std::string& name);
+  void put(Variable& variable, const std::string& name, const std::string& subscript, std::string value);
+  std::string with_attributes(const Variable& variable, std::string value);
+  void must_be_writable(const Variable& variable, const std::string& name) const;
 
   // builtins
   using Words = std::vector<std::string>;
   std::optional<Truth> builtin(const Node& node, const Words& words);
+  std::optional<Truth> builtin_of_variables(const Node& node, const Words& words);
+  std::optional<Truth> builtin_of_shell(const Words& words);
   Truth declare(const Node& node, const Words& words);
+  void declare_name(const std::string& name, const std::string& options, const std::string& command);
+  Truth print_declared(const Words& names);
   Truth set(const Words& words);
+  void set_option(char letter, bool on);
+  void set_option(const std::string& name, bool on);
+  Truth shopt(const Words& words);
+  Truth getopts(const Words& words);
+  Truth trap(const Words& words);
+  Truth print_to_variable(const Words& words);
+  Truth map_lines(const Words& words);
   Truth shift(const Words& words);
   Truth unset(const Words& words);
   Truth change_folder(const Words& words);
@@ -151,9 +225,9 @@ class ScriptEvaluator {
   Truth read_line(const Words& words);
   Truth leave(const Words& words);
   Truth print(const Words& words);
+  void unset_name(const std::string& name);
   void assign_all(const Assignment& assignment);
-  void assign_list(const Assignment& assignment, Variable& variable);
-  void assign_item(const Assignment& assignment, Variable& variable);
+  void assign_list(const Assignment& assignment);
   void emit(const std::string& words);
   void emit_unknown();
 
@@ -163,8 +237,6 @@ class ScriptEvaluator {
   Reading reading_;
   const Choices& choices_;
   State state_;
-  std::map<std::string, Tree> functions_;
-  std::vector<std::map<std::string, std::optional<Variable>>> locals_;
   std::vector<std::string> prefix_;  ///< words prepended to programs that an inner shell starts
   std::string script_folder_;
   ScriptPosition at_;
@@ -178,6 +250,11 @@ class ScriptEvaluator {
   std::map<Decision, std::size_t> decided_;  ///< index in Reading::decisions
   std::set<std::string> assigned_;           ///< names assigned anywhere in the scripts
   int depth_ = 0, substitutions_ = 0;
+  int code_ = 0;        ///< exit status of the last command; -1: unknown
+  bool exact_ = false;  ///< `exit 3` or `return 3` gave it
+  int guarded_ = 0;     ///< conditions around the current command, at which `set -e` does not end the script
+  std::optional<Truth> substituted_;  ///< of the last substitution in the current command
+  int option_at_ = 1;                 ///< getopts: index in the letters of one argument
   long steps_left_, produced_ = 0;
 };
 
@@ -187,12 +264,12 @@ std::optional<long long> arithmetic_value(const std::string& expression, ScriptE
 /// The expression with its names replaced by their values.
 std::string arithmetic_words(const std::string& expression, ScriptEvaluator& evaluator);
 
-/// Whether `words` as a whole matches a pattern with * ? [..], in which \x is the literal x.
-bool fits(const std::string& words, const std::string& pattern);
+/// Whether `words` as a whole matches a pattern.
+bool fits(const std::string& words, const std::string& pattern, bool ignore_case, const Spend& spend);
 bool is_space(char c);  ///< blank or line end
 /// Length of the shortest or longest prefix (or suffix) of `words` that matches a pattern; npos if none does.
-std::size_t fitting_prefix(const std::string& words, const std::string& pattern, bool longest);
-std::size_t fitting_suffix(const std::string& words, const std::string& pattern, bool longest);
+std::size_t fitting_prefix(const std::string& words, const Piece& pattern, bool longest, const Spend& spend);
+std::size_t fitting_suffix(const std::string& words, const Piece& pattern, bool longest, const Spend& spend);
 
 /// Separates the doubts and assumptions of one condition from those of the enclosing condition, which the destructor
 /// restores.
@@ -219,13 +296,15 @@ class Weighing {
   bool hands_on_ = false;
 };
 
+bool is_number(const std::string& words);  ///< at most five digits
+
 /// Whether a command's result depends only on words and variables.
 bool is_test(const Tree& tree);
 
 /// One operand or operator of [ ] and [[ ]].
 struct Operand {
   std::string words;
-  std::string pattern;  ///< for [[ ]]: the words as a pattern
+  std::string pattern;  ///< for [[ ]]: the words as a pattern; behind =~ as a regular expression
   bool quoted = false;  ///< not an operator
 };
 Truth test(const std::vector<Operand>& operands, bool patterns, ScriptEvaluator& evaluator);
@@ -245,8 +324,19 @@ std::vector<Word> expand_braces(const Word& word);
 std::optional<std::string> output_of(const std::vector<std::string>& words, const std::optional<std::string>& input);
 /// Whether `output_of` supports the program, given suitable words and input.
 bool is_known_program(const std::string& name);
-/// The output of echo and printf.
-std::string printed(const std::vector<std::string>& words);
+/// The output of echo.
+std::string echoed(const std::vector<std::string>& words);
+/// The output of printf: the format and its arguments. Nothing if an argument that a number or a width needs is
+/// unknown.
+std::optional<std::string> formatted(const std::vector<std::string>& words);
+/// Where escapes stand: in $'...' and formats of printf; behind echo -e, which wants a 0 before octal digits; in the
+/// argument of %b.
+enum class Escapes { dollar, echo, argument };
+/// `words` with \n, \x41, \u00e9, \033, ... replaced. `ends`: \c was found, which ends the output.
+std::string unescaped(std::string_view words, Escapes kind, bool* ends = nullptr);
+/// `words` in quotes from which Bash reads them again: ${X@Q}; printf %q.
+std::string quoted(const std::string& words);
+std::string escaped(const std::string& words);
 
 /// "a/./b/../c" -> "a/c"
 std::string tidy_path(const std::string& path);

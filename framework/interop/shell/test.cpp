@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cctype>
-#include <regex>
 
+#include "framework/base/error.h"
 #include "framework/interop/shell/script_evaluator.h"
 
 // [ ... ], test ... and [[ ... ]]
@@ -80,23 +80,32 @@ class Test {
     return is_op(at, {"=", "==", "!=", "=~", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"});
   }
   bool is_unary(std::size_t at) const {
-    return is_op(at, {"-z", "-n", "-f", "-d", "-e", "-x", "-r", "-w", "-s", "-L", "-h", "-v", "-t", "-b", "-c", "-p"});
+    return is_op(at, {"-z", "-n", "-f", "-d", "-e", "-x", "-r", "-w", "-s", "-L", "-h", "-v", "-t",
+                      "-b", "-c", "-p", "-o", "-R", "-k", "-u", "-g", "-G", "-O", "-N", "-S", "-a"});
   }
 
   Truth alternatives() {
     auto out = parts();
-    while (is_op(i_, {"||", "-o"})) {
+    while (patterns_ ? is_op(i_, {"||"}) : is_op(i_, {"-o"})) {
       ++i_;
-      out = either(out, parts());
+      out = either(out, skipped(out == Truth::yes, &Test::parts));
     }
+    return out;
+  }
+
+  /// What is not evaluated, in [[ ]], has no effect.
+  Truth skipped(bool skip, Truth (Test::*next)()) {
+    skipped_ += skip && patterns_ ? 1 : 0;
+    const auto out = (this->*next)();
+    skipped_ -= skip && patterns_ ? 1 : 0;
     return out;
   }
 
   Truth parts() {
     auto out = one();
-    while (is_op(i_, {"&&", "-a"})) {
+    while (patterns_ ? is_op(i_, {"&&"}) : is_op(i_, {"-a"})) {
       ++i_;
-      out = both(out, one());
+      out = both(out, skipped(out == Truth::no, &Test::one));
     }
     return out;
   }
@@ -114,9 +123,11 @@ class Test {
       ++i_;
     } else if (is_binary(i_ + 1) && i_ + 2 < operands_.size()) {
       i_ += 3;
+      if (skipped_ > 0) return --depth_, Truth::no;
       out = compared(operands_[i_ - 3], operands_[i_ - 2].words, operands_[i_ - 1]);
     } else if (is_unary(i_) && i_ + 1 < operands_.size()) {
       i_ += 2;
+      if (skipped_ > 0) return --depth_, Truth::no;
       out = unary(operands_[i_ - 2].words, operands_[i_ - 1].words);
     } else {
       out = unary("-n", operands_[i_++].words);
@@ -128,8 +139,10 @@ class Test {
   Truth unary(const std::string& op, const std::string& words) {
     if (op == "-z" || op == "-n") return op == "-z" ? is_empty(words) : !is_empty(words);
     if (has_unknown(words)) return unknown_by(words);
+    if (op == "-o") return truth_of(evaluator_.option(words));
+    if (op == "-a") return unary("-e", words);
     if (op == "-v") {
-      if (!evaluator_.has(words)) evaluator_.assume(words);
+      if (!evaluator_.has(words) && has_unknown(evaluator_.value_or_mark(words))) evaluator_.assume(words);
       return truth_of(evaluator_.has(words));
     }
     if (words.empty()) return Truth::no;
@@ -157,7 +170,7 @@ class Test {
   /// Which of several values a variable has that nobody gives is not known; unset is likely.
   Truth compared(const Operand& a, const std::string& op, const Operand& b) {
     const bool equality = op == "=" || op == "==" || op == "!=";
-    if (equality && (a.words.empty() || b.words.empty())) {
+    if (equality && (a.words.empty() || b.words.empty()) && has_unknown(a.words + b.words)) {
       const auto empty = is_empty(a.words.empty() ? b.words : a.words);
       return op == "!=" ? !empty : empty;
     }
@@ -170,27 +183,50 @@ class Test {
 
   Truth compared_values(const Operand& a, const std::string& op, const Operand& b) {
     if (op[0] == '-' && op.size() == 3) return numbers(a.words, op, b.words);
-    if (op == "=~") return matches(a.words, b.words);
+    if (op == "=~") return matches(a.words, b.pattern);
     if (has_unknown(a.words) || has_unknown(b.words)) {
       if (a.words == b.words && (op[0] == '=' || op[0] == '!')) return truth_of(op[0] == '=');
       return unknown_by(a.words + b.words);
     }
     if (op == "<") return truth_of(a.words < b.words);
     if (op == ">") return truth_of(a.words > b.words);
-    const bool equal = patterns_ ? fits(a.words, b.pattern) : a.words == b.words;
+    const bool ignore_case = evaluator_.option("nocasematch");
+    const bool equal = patterns_ ? fits(a.words, b.pattern, ignore_case, evaluator_.spend()) : a.words == b.words;
     return truth_of(equal == (op != "!="));
   }
 
   Truth matches(const std::string& words, const std::string& expression) {
-    constexpr std::size_t longest = 200;  // matching takes stack and time by length
-    if (has_unknown(words) || has_unknown(expression)) return unknown_by(words + expression);
-    try {
-      if (words.size() <= longest && expression.size() <= longest)
-        return truth_of(std::regex_search(words, std::regex(expression, std::regex::extended)));
-    } catch (const std::regex_error&) {
+    if (has_unknown(words) || has_unknown(expression)) {
+      evaluator_.set_list("BASH_REMATCH", {unknown("${BASH_REMATCH}")});
+      return unknown_by(words + expression);
     }
-    evaluator_.doubt_outcome("[[ " + words + " =~ " + expression + " ]]");
-    return Truth::unknown;
+    try {
+      return matched(words, read_expression(expression, evaluator_.option("nocasematch")));
+    } catch (const ConfigError& error) {
+      evaluator_.stop(error.what());
+    }
+  }
+
+  /// The match that begins first, and of these the longest one.
+  Truth matched(const std::string& words, const Expression& expression) {
+    const auto spend = evaluator_.spend();
+    std::size_t from = 0, to = std::string::npos;
+    for (; from <= words.size() && to == std::string::npos; ++from) {
+      const auto ends = match_ends(expression.piece, words, from, spend);
+      for (std::size_t end = from; end <= words.size(); ++end)
+        if (ends[end]) to = end;
+    }
+    if (to == std::string::npos) return evaluator_.set_list("BASH_REMATCH", {}), Truth::no;
+    --from;
+    std::vector<std::string> all = {words.substr(from, to - from)};
+    const auto groups = expression.groups == 0 ? std::vector<Group>()
+                                               : groups_of(expression.piece, words, from, to, expression.groups, spend);
+    for (int i = 1; i <= expression.groups && !groups; ++i)
+      all.push_back(unknown("${BASH_REMATCH[" + std::to_string(i) + "]}"));
+    for (const auto& group : groups.value_or(std::vector<Group>()))
+      all.push_back(group ? words.substr(group->first, group->second - group->first) : "");
+    evaluator_.set_list("BASH_REMATCH", all);
+    return Truth::yes;
   }
 
   Truth numbers(const std::string& a, const std::string& op, const std::string& b) {
@@ -199,6 +235,8 @@ class Test {
       return Truth::unknown;
     }
     const auto left = number(a), right = number(b);
+    const bool known = !has_unknown(a) && !has_unknown(b);
+    if (known && !patterns_ && (!left || !right)) return Truth::no;
     if (!left || !right) return unknown_by(a + b);
     if (op == "-eq") return truth_of(*left == *right);
     if (op == "-ne") return truth_of(*left != *right);
@@ -210,14 +248,23 @@ class Test {
 
   std::optional<long long> number(const std::string& words) {
     if (has_unknown(words)) return std::nullopt;
-    return arithmetic_value(words, evaluator_);
+    if (patterns_) return arithmetic_value(words, evaluator_);
+    const auto begin = words.find_first_not_of(" \t\n"), end = words.find_last_not_of(" \t\n");
+    const auto digits = begin == std::string::npos ? "" : words.substr(begin, end - begin + 1);
+    char* rest = nullptr;
+    const auto value = std::strtoll(digits.c_str(), &rest, 10);
+    if (digits.empty() || *rest != 0) {
+      evaluator_.remark("'" + words + "' is no integer; Bash reports an error, and the test is not met");
+      return std::nullopt;
+    }
+    return value;
   }
 
   const std::vector<Operand>& operands_;
   const bool patterns_;
   ScriptEvaluator& evaluator_;
   std::size_t i_ = 0;
-  int depth_ = 0;
+  int depth_ = 0, skipped_ = 0;
 };
 
 }  // namespace

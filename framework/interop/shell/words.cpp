@@ -3,6 +3,7 @@
 
 #include "framework/base/error.h"
 #include "framework/interop/shell/parser.h"
+#include "framework/interop/shell/script_evaluator.h"
 
 // Words and quotes.
 
@@ -39,13 +40,60 @@ void Parser::add_char(std::vector<Part>& out, Part::Kind kind) {
   ++i_;
 }
 
-Word Parser::word() {
+Word Parser::word(bool assigned) {
   Word out;
   out.line = place().line;
-  while (word_piece(out)) {
-  }
+  do {
+    if (tilde_ahead(out.parts, assigned)) tilde(out.parts);
+  } while (word_piece(out));
   if (out.parts.empty() && i_ < text_.size() && is_meta(ahead())) fail("a word was expected here", i_);
   return out;
+}
+
+/// Whether a ~ is ahead that is somebody's home: at the begin of a word, and in NAME=~/x and NAME=a:~/x.
+bool Parser::tilde_ahead(const std::vector<Part>& before, bool assigned) const {
+  if (ahead() != '~') return false;
+  if (before.empty()) return true;
+  const auto& last = before.back();
+  if (last.kind != Part::Kind::text || last.words.empty()) return false;
+  if (assigned) return last.words.back() == ':';
+  if (in_list_) return false;
+  const auto equals = before[0].kind == Part::Kind::text ? before[0].words.find('=') : std::string::npos;
+  if (equals == std::string::npos || equals == 0 || !is_name_start(before[0].words[0])) return false;
+  const auto name = before[0].words.substr(0, equals);
+  if (!std::all_of(name.begin(), name.end(), is_name_char)) return false;
+  return last.words.back() == ':' || (before.size() == 1 && equals + 1 == last.words.size());
+}
+
+/// ~, ~/x: the variable HOME; ~+ and ~-: PWD and OLDPWD; ~name: nobody knows.
+void Parser::tilde(std::vector<Part>& out) {
+  const auto begin = i_;
+  auto end = i_ + 1;
+  while (end < text_.size() && !is_meta(text_[end]) && std::string_view("/:\"'$`\\}").find(text_[end]) > 7) ++end;
+  const auto words = text_.substr(begin, end - begin);
+  Part piece{
+      .kind = Part::Kind::parameter, .words = std::string(words), .parameter = nullptr, .body = nullptr, .inside = {}};
+  const auto parameter = std::make_shared<ParameterExpansion>();
+  parameter->name = words == "~" ? "HOME" : words == "~+" ? "PWD" : "OLDPWD";
+  piece.parameter = parameter;
+  if (words != "~" && words != "~+" && words != "~-") piece.kind = Part::Kind::stream;
+  Part quoted{.kind = Part::Kind::group, .words = "", .parameter = nullptr, .body = nullptr, .inside = {piece}};
+  out.push_back(std::move(quoted));
+  i_ = end;
+}
+
+/// @(a|"$B"), whose parentheses and bars are part of the word.
+void Parser::group_of_patterns(Word& out) {
+  const Deeper deeper(*this);
+  int open = 0;
+  do {
+    if (ended() || ahead() == '\n') fail("')' is missing, for the pattern that begins here", i_);
+    open += (ahead() == '(') - (ahead() == ')');
+    if (is_meta(ahead()))
+      add_char(out.parts, Part::Kind::text);
+    else
+      word_piece(out);
+  } while (open > 0);
 }
 
 /// One more piece of an unquoted word. False at its end.
@@ -67,9 +115,8 @@ bool Parser::word_piece(Word& out) {
   }
   if (c == '(' && !out.parts.empty() && out.parts.back().kind == Part::Kind::text &&
       std::string_view("?*+@!").find(out.parts.back().words.back()) < 5) {
-    if (const auto end = parentheses_ahead(); end != 0) {
-      add(out.parts, Part::Kind::text, text_.substr(i_, end - i_));
-      i_ = end;
+    if (parentheses_ahead() != 0) {
+      group_of_patterns(out);
       return true;
     }
   }
@@ -102,7 +149,8 @@ Word Parser::word_until(std::string_view stops, bool in_quotes) {
   Word out;
   out.line = place().line;
   const auto begin = i_;
-  while (!ended() && stops.find(ahead()) == std::string_view::npos) {
+  for (int open = 0; !ended() && (open > 0 || stops.find(ahead()) == std::string_view::npos);) {
+    if (stops == "]") open += (ahead() == '[') - (ahead() == ']');  // A[B[0]]
     if (in_quotes) {
       if (!quoted_piece(out.parts, "$`\"\\}/")) add_char(out.parts, Part::Kind::quoted);
     } else if (is_meta(ahead())) {
@@ -124,10 +172,14 @@ Word Parser::regular_expression() {
   for (int open = 0; !ended() && ahead() != '\n' && (open > 0 || !is_blank(ahead()));) {
     if (ahead() == '(') ++open;
     if (ahead() == ')') --open;
-    if (is_meta(ahead()))
+    if (ahead() == '\\' && i_ + 1 < text_.size() && ahead(1) != '\n') {  // \. and \1 reach the library
+      add(out.parts, Part::Kind::text, text_.substr(i_, 2));
+      i_ += 2;
+    } else if (is_meta(ahead())) {
       add_char(out.parts, Part::Kind::text);
-    else if (!word_piece(out))
+    } else if (!word_piece(out)) {
       break;
+    }
   }
   return out;
 }
@@ -186,22 +238,18 @@ bool Parser::quoted_piece(std::vector<Part>& out, std::string_view escapable) {
 /// $'...'
 void Parser::escaped_c(std::vector<Part>& out) {
   const auto begin = i_;
-  add(out, Part::Kind::quoted, "");
-  for (i_ += 2; ahead() != '\'';) {
+  std::string words;
+  for (i_ += 2; ahead() != '\''; ++i_) {
     if (ended()) fail("the quote $' that begins here is not closed", begin);
-    if (ahead() != '\\') {
-      add_char(out, Part::Kind::quoted);
-      continue;
-    }
-    ++i_;
-    if (const auto at = std::string_view("ntrabfv\\'\"?").find(ahead()); at != std::string_view::npos) {
-      add(out, Part::Kind::quoted, std::string(1, std::string_view("\n\t\r\a\b\f\v\\'\"?")[at]));
-    } else {
-      add(out, Part::Kind::quoted, std::string("\\") + ahead());
-    }
-    if (!ended()) ++i_;
+    words += ahead();
+    if (ahead() == '\\' && i_ + 1 < text_.size()) words += text_[++i_];
   }
   ++i_;
+  words = unescaped(words, Escapes::dollar);
+  words = words.substr(0, words.find('\0'));
+  for (auto& c : words)
+    if (!inner_ && c >= unknown_begin && c <= place_end) c = ' ';  // a forged mark
+  add(out, Part::Kind::quoted, words);
 }
 
 /// Index behind a <placeholder> that is ahead; 0 when what is ahead is a redirection.
