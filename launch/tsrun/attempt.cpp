@@ -107,7 +107,7 @@ void Attempt::poll_once() {
   for (const auto& line : lines_) watch(line.connection);
   for (const auto& host : sockets_.hosts) watch(host);
   sockets_.spares.watch(watched);
-  poll(watched.data(), watched.size(), failing_ ? 20 : 100);
+  wait_for(watched, failing_ ? .02 : .1);
   handle_mpirun();
   handle_pending();
   handle_agents();
@@ -272,14 +272,16 @@ void Attempt::handle_hosts() {
       if (const auto* failed = std::get_if<FailedMessage>(&message))
         fail(text("on ", job_.words_of(h), ": ", failed->words), {}, settle_seconds);
     }
-    if (!host.open() || host.silence() > job_.options.host_time_out) lost_hosts_.insert(h);
+    const double limit = job_.options.host_time_out;
+    const bool silent = host.silence() > limit && host.silence() > silence_allowed(limit, process_here(job_.hosts[h]));
+    if (!host.open() || silent) lost_hosts_.insert(h);
     if (!host.open())
       fail(text("the tsrun on ", job_.words_of(h),
                 host.problem().empty() ? " has ended" : " was cut off: it sent " + host.problem()),
            {}, settle_seconds);
-    if (host.open() && host.silence() > job_.options.host_time_out)
-      fail(text("host ", job_.words_of(h), " with ", ranks_words(job_.ranks_on(h)), " has not responded for ",
-                job_.options.host_time_out, " s; check cable, switch and power"),
+    if (host.open() && silent)
+      fail(text("host ", job_.words_of(h), " with ", ranks_words(job_.ranks_on(h)), " has not responded for ", limit,
+                " s; check cable, switch and power"),
            {}, 0);
   }
 }
@@ -414,21 +416,55 @@ void Attempt::check_deadlines() {
           text("the workers did not connect to each other within ", limit, " s; still waiting: ", ranks_words(waiting)),
           waiting, 0);
   }
-  const int longest_silence = job_.options.host_time_out, longest_stop = job_.options.stop_time_out;
-  const auto silent = ranks_where(
-      [=](const Line& line) { return line.connection.open() && line.connection.silence() > longest_silence + 1; });
-  if (!silent.empty()) fail(text(ranks_words(silent), " has not responded for ", longest_silence, " s"), {}, 0);
+  check_silence();
   if (mpirun_ended_ != 0) {
     about_mpirun_ = true;
     fail("mpirun ended before the workers", {}, settle_seconds);
   }
+  const int longest_stop = job_.options.stop_time_out;
   if (first_end_after_stop_ != 0 && now() - first_end_after_stop_ > longest_stop)
     fail(text("some workers did not end within ", longest_stop, " s of the others"), {}, 0);
 }
 
+bool Attempt::everybody_is_silent() const {
+  return lines_.size() > 1 && std::all_of(lines_.begin(), lines_.end(), [](const Line& line) {
+           return line.connection.open() && line.connection.silence() > suspicious_silence_seconds;
+         });
+}
+
+/// Stores the process ids of the supervisors on this host.
+void Attempt::find_supervisors() {
+  for (const auto process : workers_below()) {
+    const auto rank = std::strtoul(variable_of(process, "OMPI_COMM_WORLD_RANK").c_str(), nullptr, 10);
+    if (rank < lines_.size() && runs_tsrun(process)) lines_[rank].supervisor = process;
+  }
+}
+
+/// A worker whose supervisor is silent is lost. If all are silent at once, none of them is the cause, but probably the
+/// machine: they have more time then, as has a supervisor on this host that cannot run.
+void Attempt::check_silence() {
+  const int limit = job_.options.host_time_out;
+  const bool everybody = everybody_is_silent();
+  std::vector<int> silent;
+  double allowed = limit;
+  for (auto& line : lines_) {
+    if (!line.connection.open() || line.connection.silence() <= limit + 1) continue;
+    if (line.supervisor == 0) find_supervisors();
+    const double own = everybody ? held_up_factor * limit : silence_allowed(limit, line.supervisor);
+    if (line.connection.silence() <= own + 1) continue;
+    allowed = std::max(allowed, own);
+    silent.push_back(line.rank);
+  }
+  if (silent.empty()) return;
+  const auto who = everybody ? "all workers have" : text(ranks_words(silent), silent.size() == 1 ? " has" : " have");
+  fail(text(who, " not responded for ", allowed, " s",
+            allowed > limit ? "; is its supervisor (a tsrun process) stopped, or does it get no core?" : ""),
+       {}, 0);
+}
+
 void Attempt::heartbeat() {
-  if (now() - last_heartbeat_ < heartbeat_seconds) return;
-  last_heartbeat_ = now();
+  if (real_now() - last_heartbeat_ < heartbeat_seconds) return;
+  last_heartbeat_ = real_now();
   look_for_stop_file();
   tell_all(HeartbeatMessage());
   for (auto& host : sockets_.hosts) send(host, HeartbeatMessage());
@@ -445,7 +481,7 @@ void Attempt::stop_all() {
     std::vector<pollfd> watched;
     for (const auto& line : lines_)
       if (line.connection.open()) watched.push_back({line.connection.number(), POLLIN, 0});
-    poll(watched.data(), watched.size(), 50);
+    wait_for(watched, .05);
     for (auto& line : lines_) handle(line);
   }
   // Only now, because hosts kill everything that runs there, and supervisors must first report how their workers ended.
@@ -455,7 +491,7 @@ void Attempt::stop_all() {
 void Attempt::finish_mpirun(double patience) {
   for (const double until = now() + patience; mpirun_ > 0 && now() < until;) {
     pollfd watched = {sockets_.signals.number(), POLLIN, 0};
-    poll(&watched, 1, 50);
+    wait_for({&watched, 1}, .05);
     handle_mpirun();
     caught(sockets_.signals);
     if (waitpid(mpirun_, nullptr, WNOHANG) == mpirun_) mpirun_ = 0;
