@@ -6,8 +6,8 @@
 namespace tessera::training {
 
 /// How long a rank waits for other ranks within a step. It is learned from the first steps: a short time-out finds a
-/// hang early, but no fixed time suits both steps of milliseconds and steps of minutes. The slowest step does not count,
-/// because it may be one in which the machine was paused.
+/// hang early, but no fixed time suits both steps of milliseconds and steps of minutes. The slowest step does not
+/// count, because it may be one in which the machine was paused.
 class StepTimeOut {
  public:
   static constexpr int warm_up_steps = 2, learnt_steps = 10;

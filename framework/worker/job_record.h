@@ -31,7 +31,8 @@ std::filesystem::path job_record_file(const std::filesystem::path& folder, int f
 std::filesystem::path job_lock_file(const std::filesystem::path& folder, int first_rank);
 /// Exists after a worker of this host has reported that it keeps its state in the folder.
 std::filesystem::path kept_file(const std::filesystem::path& folder);
-/// Whether a file in that folder is state of the program, or kept_file(); not a file of tsrun, nor a link to held state.
+/// Whether a file in that folder is state of the program, or kept_file(); not a file of tsrun, nor a link to held
+/// state.
 bool is_state_of_program(const std::filesystem::path& file);
 /// Exists if the worker of `rank` ended with success after tsrun was killed: its state is no longer needed.
 std::filesystem::path saved_file(const std::filesystem::path& folder, int rank);

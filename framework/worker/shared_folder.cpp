@@ -62,8 +62,8 @@ void remove_content(const fs::path& folder) {
   }
 }
 
-/// The caller holds the exclusive lock. The file with the locks goes last: until then a new user waits for the lock, and
-/// afterwards it has a file of its own, so that the folder is not empty and stays. Others may still create files.
+/// The caller holds the exclusive lock. The file with the locks goes last: until then a new user waits for the lock,
+/// and afterwards it has a file of its own, so that the folder is not empty and stays. Others may still create files.
 void remove_folder(const fs::path& folder) {
   std::error_code ignored;
   for (int tries = 0; tries < most_tries; ++tries) {

@@ -18,7 +18,6 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr double suspicious_silence_seconds = 1.9;
 constexpr double settle_seconds = .15;    // seconds to wait after a worker's own failure for reports of an earlier one
 constexpr double lost_peer_seconds = .5;  // seconds to wait after a worker lost a peer for the report of that peer
 constexpr double stop_seconds = 1.2;      // seconds that supervisors have to report after they were told to stop
@@ -424,42 +423,6 @@ void Attempt::check_deadlines() {
   const int longest_stop = job_.options.stop_time_out;
   if (first_end_after_stop_ != 0 && now() - first_end_after_stop_ > longest_stop)
     fail(text("some workers did not end within ", longest_stop, " s of the others"), {}, 0);
-}
-
-bool Attempt::everybody_is_silent() const {
-  return lines_.size() > 1 && std::all_of(lines_.begin(), lines_.end(), [](const Line& line) {
-           return line.connection.open() && line.connection.silence() > suspicious_silence_seconds;
-         });
-}
-
-/// Stores the process ids of the supervisors on this host.
-void Attempt::find_supervisors() {
-  for (const auto process : workers_below()) {
-    const auto rank = std::strtoul(variable_of(process, "OMPI_COMM_WORLD_RANK").c_str(), nullptr, 10);
-    if (rank < lines_.size() && runs_tsrun(process)) lines_[rank].supervisor = process;
-  }
-}
-
-/// A worker whose supervisor is silent is lost. If all are silent at once, none of them is the cause, but probably the
-/// machine: they have more time then, as has a supervisor on this host that cannot run.
-void Attempt::check_silence() {
-  const int limit = job_.options.host_time_out;
-  const bool everybody = everybody_is_silent();
-  std::vector<int> silent;
-  double allowed = limit;
-  for (auto& line : lines_) {
-    if (!line.connection.open() || line.connection.silence() <= limit + 1) continue;
-    if (line.supervisor == 0) find_supervisors();
-    const double own = everybody ? held_up_factor * limit : silence_allowed(limit, line.supervisor);
-    if (line.connection.silence() <= own + 1) continue;
-    allowed = std::max(allowed, own);
-    silent.push_back(line.rank);
-  }
-  if (silent.empty()) return;
-  const auto who = everybody ? "all workers have" : text(ranks_words(silent), silent.size() == 1 ? " has" : " have");
-  fail(text(who, " not responded for ", allowed, " s",
-            allowed > limit ? "; is its supervisor (a tsrun process) stopped, or does it get no core?" : ""),
-       {}, 0);
 }
 
 void Attempt::heartbeat() {

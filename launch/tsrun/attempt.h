@@ -53,6 +53,9 @@ class Attempt {
   Outcome run();
 
  private:
+  /// Seconds without a message, which comes every second, after which a supervisor may be in trouble.
+  static constexpr double suspicious_silence_seconds = 1.9;
+
   struct Line {
     Connection connection;
     int rank = -1;

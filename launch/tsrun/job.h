@@ -33,9 +33,9 @@ class Reporter {
 };
 
 /// The two folders of a job on this host: one for small files ($TMPDIR or /tmp), one in memory (worker::job_folder).
-/// Another tsrun of the job may use the same ones: one in another shell, or on a host that shares /dev/shm or /tmp. The
-/// destructor deletes them unless another process of the job uses them (worker::SharedFolder); the last one then deletes
-/// them, which is the guard (guard.h) or a supervisor (worker.h) if tsrun was killed.
+/// Another tsrun of the job may use the same ones: one in another shell, or on a host that shares /dev/shm or /tmp.
+/// The destructor deletes them unless another process of the job uses them (worker::SharedFolder); the last one then
+/// deletes them, which is the guard (guard.h) or a supervisor (worker.h) if tsrun was killed.
 class JobFolders {
  public:
   /// Creates the folders, or takes over those of a job with the id of `record` whose processes have all been killed.
