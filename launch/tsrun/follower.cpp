@@ -48,7 +48,7 @@ class Follower {
     if (code_) return end();
     if (options_.spare && !heard_ && !asked_ && leader_.problem().empty()) return spare_was_dropped;
     reporter_.say(text("the leading tsrun, on ", leader_words_, ", ",
-                       leader_.open() ? text("has not responded for ", lease(), " s; check cable, switch and power")
+                       leader_.open() ? text("has not responded for ", lease_, " s; check cable, switch and power")
                        : leader_.problem().empty() ? "has closed the connection"
                                                    : "sent " + leader_.problem() + " (is it of another version?)",
                        folders_ ? "; all workers here are stopped" : "; this spare host ends"),
@@ -57,13 +57,10 @@ class Follower {
   }
 
  private:
-  /// Seconds without a message from the leader after which the workers here are ended.
-  double lease() const {
-    return silence_allowed(options_.host_lease, folders_ ? process_of_leader(folders_->memory()) : 0);
-  }
-
-  bool leader_is_lost() const {
-    return heard_ && leader_.silence() > options_.host_lease && leader_.silence() > lease();
+  bool leader_is_lost() {
+    if (!heard_ || leader_.silence() <= options_.host_lease) return false;
+    lease_ = silence_allowed(options_.host_lease, folders_ ? process_of_leader(folders_->memory()) : 0);
+    return leader_.silence() > lease_;
   }
 
   /// The leader was killed: workers that keep their state in memory continue for the lease. Those that the leader's
@@ -217,6 +214,7 @@ class Follower {
   bool asked_ = false;
   std::optional<int> code_;
   double last_heartbeat_ = 0;
+  double lease_ = 0;  ///< seconds without a message from the leader after which it was taken for lost
 };
 
 std::string variable(const char* name) {
