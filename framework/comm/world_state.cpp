@@ -129,14 +129,15 @@ bool Patience::pause() {
     if (pauses_ % looks == 0) world_.progress();
     return true;
   }
-  if (pauses_ == spins + 1) begin_ = std::chrono::steady_clock::now();
+  if (pauses_ == spins + 1) begin_ = clock_.seconds();
   world_.progress();
   if (waited_ > std::chrono::milliseconds(20))
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   else
     ::sched_yield();
   if (pauses_ % looks != 0) return true;
-  waited_ = std::chrono::steady_clock::now() - begin_;
+  clock_.waited(longest_look);
+  waited_ = std::chrono::duration<double>(clock_.seconds() - begin_);
   return world_.time_out == std::chrono::nanoseconds::zero() || waited_ < world_.time_out;
 }
 

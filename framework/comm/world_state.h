@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/base/watch_clock.h"
 #include "framework/comm/communicator.h"
 #include "framework/comm/world.h"
 #include "framework/worker/launch_link.h"
@@ -60,20 +61,24 @@ class WorldState {
 /// The back-off of one wait: first polls, then yields the core, then sleeps for 50 us at a time.
 class Patience {
  public:
-  explicit Patience(const WorldState& world) : world_(world) {}
+  /// Longest time between two looks at the clock that counts, in seconds: it is usually milliseconds.
+  static constexpr double longest_look = .2;
+  explicit Patience(const WorldState& world, WatchClock::Source clock = WatchClock::steady_seconds)
+      : world_(world), clock_(clock) {}
   /// Pauses once; returns false when the time-out has passed.
   bool pause();
   /// Restarts the back-off and the time-out, because the operation has made progress.
   void restart() {
     pauses_ = 0;
-    waited_ = std::chrono::nanoseconds::zero();
+    waited_ = std::chrono::duration<double>::zero();
   }
 
  private:
   const WorldState& world_;
   std::int64_t pauses_ = 0;
-  std::chrono::steady_clock::time_point begin_;
-  std::chrono::nanoseconds waited_{0};
+  WatchClock clock_;  ///< a time in which this process was stopped is not time that others took
+  double begin_ = 0;  ///< time of `clock_` when the back-off began
+  std::chrono::duration<double> waited_{0};
 };
 
 }  // namespace tessera::comm

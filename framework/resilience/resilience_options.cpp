@@ -39,7 +39,7 @@ void describe(options::Schema<ResilienceOptions>& s) {
       .above(0)
       .at_most(31536000)
       .unit("seconds")
-      .otherwise("10 times the slowest of the run's steps, but at least 30 s; learnt from the first 12 steps")
+      .otherwise("10 times the second slowest of the run's steps, but at least 30 s; learnt from the first 12 steps")
       .no_flag("only Tessera has it");
   s.option("bad_step", &O::bad_step,
            "Action if a check (training_config.check_for_nan_in_grad, check_for_spiky_loss, check_for_large_grads) "

@@ -6,7 +6,8 @@
 namespace tessera::training {
 
 /// How long a rank waits for other ranks within a step. It is learned from the first steps: a short time-out finds a
-/// hang early, but no fixed time suits both steps of milliseconds and steps of minutes.
+/// hang early, but no fixed time suits both steps of milliseconds and steps of minutes. The slowest step does not
+/// count, because it may be one in which the machine was paused.
 class StepTimeOut {
  public:
   static constexpr int warm_up_steps = 2, learnt_steps = 10;
@@ -18,8 +19,8 @@ class StepTimeOut {
 
   /// Adds a complete step: its duration and its number of samples.
   void add(double seconds, std::int64_t samples);
-  /// Time-out in seconds for the next step, with `samples` samples: `times_longest` times the slowest time per sample
-  /// so far, at least `least_seconds`, at most `longest`; `longest` until enough steps are known.
+  /// Time-out in seconds for the next step, with `samples` samples: `times_longest` times the second slowest time per
+  /// sample so far, at least `least_seconds`, at most `longest`; `longest` until enough steps are known.
   double seconds(std::int64_t samples) const;
   /// Whether the time-out is given or was learned from enough steps.
   bool known() const { return given_ || steps_ >= warm_up_steps + learnt_steps; }
@@ -31,7 +32,7 @@ class StepTimeOut {
   std::optional<double> given_;
   double longest_;
   int steps_ = 0;
-  double slowest_ = 0;  ///< longest time per sample, in seconds
+  double slowest_ = 0, second_slowest_ = 0;  ///< longest times per sample, in seconds
 };
 
 }  // namespace tessera::training

@@ -11,6 +11,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/worker/shared_folder.h"
 
 namespace tessera::worker {
 namespace {
@@ -92,6 +93,7 @@ std::optional<JobOnHost> job_in(const fs::path& folder) {
     }
   }
   if (!found) return std::nullopt;
+  job.guarded = job.guarded || SharedFolder::is_used(folder);
   job.keeps_state = fs::exists(kept_file(folder), gone);
   job.processes = processes_of(folder);
   return job;
@@ -108,7 +110,35 @@ fs::path job_lock_file(const fs::path& folder, int first_rank) {
   return folder / (lock_begins + std::to_string(first_rank));
 }
 fs::path kept_file(const fs::path& folder) { return folder / "state.kept"; }
+bool is_state_of_program(const fs::path& file) {
+  const auto name = file.filename().string();
+  return begins_with(name, "state.") && !begins_with(name, record_begins) && !begins_with(name, lock_begins) &&
+         name != SharedFolder::users_file && !fs::is_symlink(file);
+}
 fs::path saved_file(const fs::path& folder, int rank) { return folder / ("saved." + std::to_string(rank)); }
+
+std::vector<int> ranks_with_state(const fs::path& folder) {
+  std::vector<int> ranks;
+  std::error_code gone;
+  for (fs::directory_iterator entry(folder, gone), end; !gone && entry != end; entry.increment(gone)) {
+    const auto name = entry->path().filename().string();
+    const auto number = begins_with(name, "state.") ? name.substr(6) : "";
+    if (!number.empty() && number.size() < 9 && number.find_first_not_of("0123456789") == std::string::npos)
+      ranks.push_back(std::stoi(number));
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+pid_t leading_process(const fs::path& folder) {
+  std::error_code gone;
+  for (fs::directory_iterator entry(folder, gone), end; !gone && entry != end; entry.increment(gone)) {
+    if (!begins_with(entry->path().filename().string(), record_begins)) continue;
+    const auto record = read_record(entry->path());
+    if (record && !record->command.empty()) return record->process;
+  }
+  return 0;
+}
 
 void write(const JobRecord& record, const fs::path& path) {
   const Json json = {{"id", record.id},          {"command", record.command}, {"program", record.program},

@@ -31,8 +31,16 @@ std::filesystem::path job_record_file(const std::filesystem::path& folder, int f
 std::filesystem::path job_lock_file(const std::filesystem::path& folder, int first_rank);
 /// Exists after a worker of this host has reported that it keeps its state in the folder.
 std::filesystem::path kept_file(const std::filesystem::path& folder);
+/// Whether a file in that folder is state of the program, or kept_file(); not a file of tsrun, nor a link to held
+/// state.
+bool is_state_of_program(const std::filesystem::path& file);
 /// Exists if the worker of `rank` ended with success after tsrun was killed: its state is no longer needed.
 std::filesystem::path saved_file(const std::filesystem::path& folder, int rank);
+
+/// The ranks that have a state file (state_file) in a folder, ascending.
+std::vector<int> ranks_with_state(const std::filesystem::path& folder);
+/// Process id of the tsrun that leads the job of a folder, according to its record; 0: no record on this host has one.
+pid_t leading_process(const std::filesystem::path& folder);
 
 /// Writes the record to `path`; replaces an existing file atomically. Throws IoError.
 void write(const JobRecord& record, const std::filesystem::path& path);
@@ -41,9 +49,11 @@ void write(const JobRecord& record, const std::filesystem::path& path);
 struct JobOnHost {
   JobRecord record;  ///< record of the tsrun that started last
   std::filesystem::path folder;
-  std::uint64_t bytes = 0;         ///< size of the state files
-  bool keeps_state = false;        ///< its program keeps its state in the folder
-  bool guarded = false;            ///< a tsrun, or the process that stays for it, is alive
+  std::uint64_t bytes = 0;   ///< size of the state files
+  bool keeps_state = false;  ///< its program keeps its state in the folder
+  /// A tsrun, the process that stays for it, or another user of the folder (SharedFolder) is alive, on this host or on
+  /// another one with the same memory.
+  bool guarded = false;
   std::vector<pid_t> processes{};  ///< its processes that are alive
   /// Whether any process of the job is alive.
   bool lives() const { return guarded || !processes.empty(); }

@@ -19,7 +19,6 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr double suspicious_silence_seconds = 1.9;
 constexpr double settle_seconds = .15;    // seconds to wait after a worker's own failure for reports of an earlier one
 constexpr double lost_peer_seconds = .5;  // seconds to wait after a worker lost a peer for the report of that peer
 constexpr double stop_seconds = 1.2;      // seconds that supervisors have to report after they were told to stop
@@ -108,7 +107,7 @@ void Attempt::poll_once() {
   for (const auto& line : lines_) watch(line.connection);
   for (const auto& host : sockets_.hosts) watch(host);
   sockets_.spares.watch(watched);
-  poll(watched.data(), watched.size(), failing_ ? 20 : 100);
+  wait_for(watched, failing_ ? .02 : .1);
   handle_mpirun();
   handle_pending();
   handle_agents();
@@ -273,14 +272,16 @@ void Attempt::handle_hosts() {
       if (const auto* failed = std::get_if<FailedMessage>(&message))
         fail(text("on ", job_.words_of(h), ": ", failed->words), {}, settle_seconds);
     }
-    if (!host.open() || host.silence() > job_.options.host_time_out) lost_hosts_.insert(h);
+    const double limit = job_.options.host_time_out;
+    const bool silent = host.silence() > limit && host.silence() > silence_allowed(limit, process_here(job_.hosts[h]));
+    if (!host.open() || silent) lost_hosts_.insert(h);
     if (!host.open())
       fail(text("the tsrun on ", job_.words_of(h),
                 host.problem().empty() ? " has ended" : " was cut off: it sent " + host.problem()),
            {}, settle_seconds);
-    if (host.open() && host.silence() > job_.options.host_time_out)
-      fail(text("host ", job_.words_of(h), " with ", ranks_words(job_.ranks_on(h)), " has not responded for ",
-                job_.options.host_time_out, " s; check cable, switch and power"),
+    if (host.open() && silent)
+      fail(text("host ", job_.words_of(h), " with ", ranks_words(job_.ranks_on(h)), " has not responded for ", limit,
+                " s; check cable, switch and power"),
            {}, 0);
   }
 }
@@ -416,21 +417,19 @@ void Attempt::check_deadlines() {
           text("the workers did not connect to each other within ", limit, " s; still waiting: ", ranks_words(waiting)),
           waiting, 0);
   }
-  const int longest_silence = job_.options.host_time_out, longest_stop = job_.options.stop_time_out;
-  const auto silent = ranks_where(
-      [=](const Line& line) { return line.connection.open() && line.connection.silence() > longest_silence + 1; });
-  if (!silent.empty()) fail(text(ranks_words(silent), " has not responded for ", longest_silence, " s"), {}, 0);
+  check_silence();
   if (mpirun_ended_ != 0) {
     about_mpirun_ = true;
     fail("mpirun ended before the workers", {}, settle_seconds);
   }
+  const int longest_stop = job_.options.stop_time_out;
   if (first_end_after_stop_ != 0 && now() - first_end_after_stop_ > longest_stop)
     fail(text("some workers did not end within ", longest_stop, " s of the others"), {}, 0);
 }
 
 void Attempt::heartbeat() {
-  if (now() - last_heartbeat_ < heartbeat_seconds) return;
-  last_heartbeat_ = now();
+  if (real_now() - last_heartbeat_ < heartbeat_seconds) return;
+  last_heartbeat_ = real_now();
   look_for_stop_file();
   tell_all(HeartbeatMessage());
   for (auto& host : sockets_.hosts) send(host, HeartbeatMessage());
@@ -447,7 +446,7 @@ void Attempt::stop_all() {
     std::vector<pollfd> watched;
     for (const auto& line : lines_)
       if (line.connection.open()) watched.push_back({line.connection.number(), POLLIN, 0});
-    poll(watched.data(), watched.size(), 50);
+    wait_for(watched, .05);
     for (auto& line : lines_) handle(line);
   }
   // Only now, because hosts kill everything that runs there, and supervisors must first report how their workers ended.
@@ -457,7 +456,7 @@ void Attempt::stop_all() {
 void Attempt::finish_mpirun(double patience) {
   for (const double until = now() + patience; mpirun_ > 0 && now() < until;) {
     pollfd watched = {sockets_.signals.number(), POLLIN, 0};
-    poll(&watched, 1, 50);
+    wait_for({&watched, 1}, .05);
     handle_mpirun();
     caught(sockets_.signals);
     if (waitpid(mpirun_, nullptr, WNOHANG) == mpirun_) mpirun_ = 0;

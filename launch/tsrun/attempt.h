@@ -53,11 +53,15 @@ class Attempt {
   Outcome run();
 
  private:
+  /// Seconds without a message, which comes every second, after which a supervisor may be in trouble.
+  static constexpr double suspicious_silence_seconds = 1.9;
+
   struct Line {
     Connection connection;
     int rank = -1;
     std::string place, resume;  ///< its last report of coordinates and iteration, and of how to resume the run
     bool joining = false, joined = false, started = false;
+    pid_t supervisor = 0;  ///< its process, once it was silent; 0: unknown, or not on this host
   };
   struct Agent {
     Connection connection;
@@ -79,6 +83,9 @@ class Attempt {
   void stop_as_asked(int number, int host);
   void start_programs();
   void check_deadlines();
+  void check_silence();
+  bool everybody_is_silent() const;
+  void find_supervisors();
   void heartbeat();
   void look_for_stop_file();
   void grow();

@@ -9,13 +9,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
+#include "framework/base/watch_clock.h"
 #include "launch/tsrun/address.h"
 
 namespace tessera::tsrun {
 namespace {
+
+constexpr double usual_delay = .05;  // seconds by which the system ends a wait too late
+thread_local WatchClock watch_clock;
 
 constexpr std::size_t longest_line = 8 << 20;  // a message with a whole environment is shorter
 constexpr std::size_t most_read_at_once = 1 << 20;
@@ -68,7 +71,15 @@ void Descriptor::close() {
   if (number_ >= 0) ::close(std::exchange(number_, -1));
 }
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() { return watch_clock.seconds(); }
+
+double real_now() { return WatchClock::steady_seconds(); }
+
+void wait_for(std::span<pollfd> watched, double seconds) {
+  watch_clock.seconds();
+  poll(watched.data(), watched.size(), static_cast<int>(seconds * 1000));
+  watch_clock.waited(seconds + usual_delay);
+}
 
 std::string words_of(const Endpoint& where) { return text(bracketed(where.address), ":", where.port); }
 
@@ -195,7 +206,7 @@ void Connection::flush(double seconds) {
   const double until = now() + seconds;
   for (write_more(); open() && !out_.empty() && now() < until; write_more()) {
     pollfd waiting = {socket_.number(), POLLOUT, 0};
-    poll(&waiting, 1, 50);
+    wait_for({&waiting, 1}, .05);
   }
 }
 

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <poll.h>
+
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -102,7 +105,12 @@ class Connection {
   double line_began_ = 0;  ///< time by now() of the first byte of the unfinished line; 0: there is none
 };
 
-/// Seconds of a monotonic clock.
+/// Seconds of the WatchClock of this thread: time in which this process was stopped or got no core does not count, so
+/// no time-out of tsrun blames others for it.
 double now();
+/// Seconds of the system's monotonic clock: for what is due at a time, such as a message every second.
+double real_now();
+/// poll() for at most `seconds`; a longer wait, because this process was late, does not count for now().
+void wait_for(std::span<pollfd> watched, double seconds);
 
 }  // namespace tessera::tsrun

@@ -40,49 +40,57 @@ class Follower {
     signals_ = catch_stop_signals();
     signal(SIGPIPE, SIG_IGN);
     adopt_orphans();
+    info_.process = getpid();  // it may continue in the background
     send(leader_, HostMessage{info_, called_});
-    while (!code_ && leader_.open() && leader_.silence() < (heard_ ? options_.host_lease : 1e9)) poll_once();
+    while (!code_ && leader_.open() && !leader_is_lost()) poll_once();
     if (!code_ && !leader_.open() && leader_.problem().empty() && folders_) outlive();
     end_descendants();
     logs_.finish();
     if (code_) return end();
     if (options_.spare && !heard_ && !asked_ && leader_.problem().empty()) return spare_was_dropped;
-    reporter_.say(
-        text("the leading tsrun, on ", leader_words_, ", ",
-             leader_.open() ? text("has not responded for ", options_.host_lease, " s; check cable, switch and power")
-             : leader_.problem().empty() ? "has closed the connection"
-                                         : "sent " + leader_.problem() + " (is it of another version?)",
-             folders_ ? "; all workers here are stopped" : "; this spare host ends"),
-        log::LogLevel::error);
+    reporter_.say(text("the leading tsrun, on ", leader_words_, ", ",
+                       leader_.open() ? text("has not responded for ", lease_, " s; check cable, switch and power")
+                       : leader_.problem().empty() ? "has closed the connection"
+                                                   : "sent " + leader_.problem() + " (is it of another version?)",
+                       folders_ ? "; all workers here are stopped" : "; this spare host ends"),
+                  log::LogLevel::error);
     return 1;
   }
 
  private:
-  /// The leader was killed: workers that keep their state in memory continue for the lease.
+  bool leader_is_lost() {
+    if (!heard_ || leader_.silence() <= options_.host_lease) return false;
+    lease_ = silence_allowed(options_.host_lease, folders_ ? process_of_leader(folders_->memory()) : 0);
+    return leader_.silence() > lease_;
+  }
+
+  /// The leader was killed: workers that keep their state in memory continue for the lease. Those that the leader's
+  /// mpirun has started, on the same machine, are the guard's, which then also decides on the state.
   void outlive() {
     std::error_code absent;
     if (!std::filesystem::exists(worker::kept_file(folders_->memory()), absent)) return;
-    reporter_.say(text("the leading tsrun, on ", leader_words_, ", was killed; the workers here train on for ",
-                       options_.lease, " s, then they save and end"),
-                  log::LogLevel::warning);
+    if (!workers_below().empty())
+      reporter_.say(text("the leading tsrun, on ", leader_words_, ", was killed; the workers here train on for ",
+                         options_.lease, " s, then they save and end"),
+                    log::LogLevel::warning);
     outlive_leader(options_.lease + options_.longest_save(), options_.stop_time_out, [&] { logs_.show(); });
+    const bool guarded = folders_->shared();
     if (all_saved(folders_->memory(), place_.first_rank, place_.ranks)) return;
-    if (!std::filesystem::exists(folders_->memory(), absent))
-      return;  // the guard of a leader on this machine has deleted it
-    if (folders_->keep()) reporter_.say(how_to_adopt(id_), log::LogLevel::warning);
+    if (!std::filesystem::exists(folders_->memory(), absent)) return;  // the guard has deleted it
+    if (folders_->keep() && !guarded) reporter_.say(how_to_adopt(id_), log::LogLevel::warning);
   }
 
   void poll_once() {
     pollfd watched[2] = {{leader_.number(), static_cast<short>(POLLIN | (leader_.wants_to_write() ? POLLOUT : 0)), 0},
                          {signals_.number(), POLLIN, 0}};
-    poll(watched, 2, 100);
+    wait_for(watched, .1);
     leader_.write_more();
     for (const auto& message : receive<ToHostMessage>(leader_))
       std::visit([this](const auto& m) { handle(m); }, message);
     handle_signals();
     logs_.show();
-    if (heard_ && now() - last_heartbeat_ > heartbeat_seconds) {
-      last_heartbeat_ = now();
+    if (heard_ && real_now() - last_heartbeat_ > heartbeat_seconds) {
+      last_heartbeat_ = real_now();
       send(leader_, HeartbeatMessage());
     }
   }
@@ -90,7 +98,8 @@ class Follower {
   void handle(const HeartbeatMessage&) {}
   void handle(const StopMessage&) {
     end_descendants();
-    if (folders_) folders_->clear();
+    // A leader that shares the folders clears them itself, and may already use them for the next start.
+    if (folders_ && !folders_->shared()) folders_->clear();
   }
   void handle(const RefusedMessage& refused) { code_ = refused.code, words_ = refused.words; }
   void handle(const EndMessage& end) {
@@ -124,7 +133,8 @@ class Follower {
     id_ = welcome.id;
     info_.workers = welcome.ranks;
     place_ = {welcome.first_rank, welcome.ranks};
-    if (welcome.forget) delete_folder(worker::job_folder(id_));
+    // A folder that another host of the job uses has the state of its ranks; what is too old there is not continued.
+    if (welcome.forget) worker::SharedFolder::remove_unless_used(worker::job_folder(id_));
     folders_.emplace(worker::JobRecord{.id = welcome.id,
                                        .program = options_.program,
                                        .folder = info_.folder,
@@ -209,6 +219,7 @@ class Follower {
   bool asked_ = false;
   std::optional<int> code_;
   double last_heartbeat_ = 0;
+  double lease_ = 0;  ///< seconds without a message from the leader after which it was taken for lost
 };
 
 std::string variable(const char* name) {

@@ -57,7 +57,7 @@ bool has_ended(pid_t pid, int& status) {
 }
 
 /// Runs when the leader is gone: waits for the workers and deletes the folders. Returns the exit code.
-int end_alone(const Guarded& job, pid_t mpirun) {
+int end_alone(const Guarded& job, pid_t mpirun, worker::SharedFolder& files, worker::SharedFolder& memory) {
   std::error_code absent;
   const bool kept = std::filesystem::exists(worker::kept_file(job.memory), absent);
   bool saved = !kept;
@@ -68,7 +68,7 @@ int end_alone(const Guarded& job, pid_t mpirun) {
     int status = 0;
     bool gone = false;
     outlive_leader(job.longest, job.stop_time_out, [&] { gone = gone || has_ended(mpirun, status); });
-    for (const double until = now() + last_hosts_seconds; !gone && now() < until; poll(nullptr, 0, 50))
+    for (const double until = now() + last_hosts_seconds; !gone && now() < until; wait_for({}, .05))
       gone = has_ended(mpirun, status);
     saved = all_saved(job.memory, job.first, job.ranks);
     reporter.note(saved ? "all workers have saved their state; the same command resumes from the newest checkpoint"
@@ -76,8 +76,8 @@ int end_alone(const Guarded& job, pid_t mpirun) {
   }
   kill(mpirun, SIGKILL);
   end_descendants();
-  delete_folder(job.files);
-  if (saved) delete_folder(job.memory);
+  files.keep(false);
+  memory.keep(!saved);
   return 1;
 }
 
@@ -87,6 +87,8 @@ std::vector<std::string> guard_words(const Job& job, const JobFolders& folders, 
   std::size_t own = 0;  // index of the leader's host, if it has workers
   while (own < job.hosts.size() && job.hosts[own].machine != job.machine) own++;
   const bool works = own < job.hosts.size();
+  int workers = 0;  // of this machine, on which mpirun starts those of other shells, too
+  for (auto h = own; h < job.hosts.size() && job.hosts[h].machine == job.machine; h++) workers += job.hosts[h].workers;
   return {own_path(),
           "--as-guard",
           folders.files(),
@@ -94,7 +96,7 @@ std::vector<std::string> guard_words(const Job& job, const JobFolders& folders, 
           log,
           job.id,
           std::to_string(works ? job.first_rank(own) : 0),
-          std::to_string(works ? job.hosts[own].workers : 0),
+          std::to_string(workers),
           std::to_string(job.options.lease + job.options.longest_save()),
           std::to_string(folders.lock()),
           std::to_string(job.options.stop_time_out)};
@@ -107,6 +109,10 @@ int run_guard(const std::vector<std::string>& words) {
   signal(SIGPIPE, SIG_IGN);
   const auto signals = catch_signals({SIGCHLD});
   adopt_orphans();
+  // While tsrun lives, it deletes the folders.
+  auto files = worker::SharedFolder::use(job.files), memory = worker::SharedFolder::use(job.memory);
+  files.keep(true);
+  memory.keep(true);
   const auto mpirun = start(job.mpirun);
   for (;;) {
     pollfd watched[2] = {{STDIN_FILENO, POLLIN, 0}, {signals.number(), POLLIN, 0}};
@@ -114,7 +120,7 @@ int run_guard(const std::vector<std::string>& words) {
     caught(signals);
     int status = 0;
     if (has_ended(mpirun, status)) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (watched[0].revents != 0) return end_alone(job, mpirun);
+    if (watched[0].revents != 0) return end_alone(job, mpirun, files, memory);
   }
 }
 
@@ -126,16 +132,18 @@ void outlive_leader(double longest, double stop_time_out, const std::function<vo
     if (left < begun && !any_ended) until = std::min(until, now() + stop_time_out);
     any_ended = left < begun;
     poll_once();
-    poll(nullptr, 0, 100);
+    wait_for({}, .1);
   }
   for (const auto pid : workers_below()) kill(pid, SIGKILL);
 }
 
 bool all_saved(const std::string& memory, int first, int ranks) {
   std::error_code absent;
+  const auto saved = [&](int rank) { return std::filesystem::exists(worker::saved_file(memory, rank), absent); };
   for (int rank = first; rank < first + ranks; rank++)
-    if (!std::filesystem::exists(worker::saved_file(memory, rank), absent)) return false;
-  return true;
+    if (!saved(rank)) return false;
+  const auto kept = worker::ranks_with_state(memory);
+  return std::all_of(kept.begin(), kept.end(), saved);
 }
 
 std::string how_to_adopt(const std::string& id) {

@@ -28,8 +28,8 @@ int run_guard(const std::vector<std::string>& words);
 /// Waits until no worker runs on this host: for at most `longest` seconds, and at most `stop_time_out` seconds after
 /// the first worker has ended. Kills the workers that are left. Calls `poll_once` about every 0.1 s while it waits.
 void outlive_leader(double longest, double stop_time_out, const std::function<void()>& poll_once);
-/// Whether all workers of the ranks [first, first + ranks) have saved their state after the leader was gone
-/// (worker::saved_file). `memory`: the job's folder in memory.
+/// Whether all workers of the ranks [first, first + ranks), and of all ranks with state in the folder, have saved their
+/// state after the leader was gone (worker::saved_file). `memory`: the job's folder in memory.
 bool all_saved(const std::string& memory, int first, int ranks);
 /// Text for the user: where the state of job `id` is, that the same command continues from it, and how to delete it.
 std::string how_to_adopt(const std::string& id);

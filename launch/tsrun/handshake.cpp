@@ -20,7 +20,7 @@ std::optional<AnswerMessage> next_answer(Connection& leader, double seconds) {
     if (auto message = next_message<AnswerMessage>(leader)) return message;
     if (!leader.open() || now() > until) return {};
     pollfd watched = {leader.number(), POLLIN, 0};
-    poll(&watched, 1, 100);
+    wait_for({&watched, 1}, .1);
     leader.fill();
   }
 }
@@ -113,7 +113,7 @@ Connection find_leader(const Endpoint& where, Role role, const std::string& secr
     auto leader = reach_leader(where, role, secret, left, failure);
     const bool again = failure.kind == Failure::Kind::unreachable || failure.kind == Failure::Kind::dropped;
     if (leader.open() || !again || (seconds >= 0 && now() > until)) return leader;
-    poll(nullptr, 0, static_cast<int>(retry_seconds * 1000));
+    wait_for({}, retry_seconds);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "framework/base/files.h"
 #include "framework/worker/job_record.h"
 #include "launch/tsrun/cores.h"
+#include "launch/tsrun/descriptors.h"
 #include "launch/tsrun/logger.h"
 #include "launch/tsrun/run_folder.h"
 #include "launch/tsrun/worker_environment.h"
@@ -197,6 +198,7 @@ HostInfo describe_this_host(const LaunchOptions& options, const std::string& add
     info.program = full_program(options, info.environment);
     info.given = what_must_agree(options, info.program);
     info.bind_core = options.bind_core;
+    ensure_descriptors(info.workers);
     const auto cores = usable_cores();
     info.cores = usable_core_count(static_cast<int>(cores.size()));
     for (int local = 0; local < info.workers; local++)
@@ -209,6 +211,13 @@ HostInfo describe_this_host(const LaunchOptions& options, const std::string& add
     info.problem = error.what();
   }
   return info;
+}
+
+pid_t process_here(const HostInfo& host) { return host.machine == machine_identity() ? host.process : 0; }
+
+pid_t process_of_leader(const std::string& memory) {
+  const auto process = worker::leading_process(memory);
+  return process > 0 && runs_tsrun(process) ? process : 0;
 }
 
 std::string difference(const HostInfo& first, const HostInfo& other) {

@@ -41,12 +41,19 @@ struct HostInfo {
   bool spare = false;    ///< gets ranks only when another host is lost; then `workers` is the number it can take
   std::string called;    ///< set by the leader: name of the host in --hosts or --spares; else empty
   int room = 0;         ///< set by the leader: `workers` at the start of the job; `workers` changes when a host is lost
+  pid_t process = 0;    ///< process id of its tsrun on its machine
   std::string problem;  ///< why this host cannot take part; empty: it can
 };
 
 /// Describes this host. `address`: the address of this host that the leader sees. Never throws: an error is reported in
 /// `problem`. Creates the log folder.
 HostInfo describe_this_host(const LaunchOptions& options, const std::string& address);
+
+/// Process id of the tsrun of a host if that runs on this machine; 0: it does not.
+pid_t process_here(const HostInfo& host);
+/// Process id of the tsrun that leads the job, if it runs on this host; 0: it does not. `memory`: the job's folder in
+/// memory.
+pid_t process_of_leader(const std::string& memory);
 
 /// Returns a sentence about the first entry of HostInfo::given that differs between two hosts; empty: all are equal.
 std::string difference(const HostInfo& first, const HostInfo& other);

@@ -44,9 +44,9 @@ std::string without_controls(std::string words) {
   return words;
 }
 
-void make_private_folder(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    throw ConfigError(text(path, " cannot be made: ", std::strerror(errno)));
+std::string files_of_job(const std::string& id) {
+  const char* temporary = std::getenv("TMPDIR");
+  return text(temporary != nullptr && *temporary == '/' ? temporary : "/tmp", "/tsrun.", id);
 }
 
 /// Opens or creates the file and takes an exclusive lock. Returns a closed descriptor if another process holds the lock
@@ -120,14 +120,16 @@ void Reporter::say(const std::string& words, log::LogLevel level) {
 }
 
 JobFolders::JobFolders(worker::JobRecord record, int first, int ranks)
-    : record_(std::move(record)), first_(first), memory_(worker::job_folder(record_.id)) {
-  const char* temporary = std::getenv("TMPDIR");
-  files_ = text(temporary != nullptr && *temporary == '/' ? temporary : "/tmp", "/tsrun.", record_.id);
-  make_private_folder(files_);
-  make_private_folder(memory_);
-  lock_ = locked(worker::job_lock_file(memory_, first));
-  if (!lock_)
-    throw ConfigError(text("another tsrun has taken the state of the job ", record_.id, " in ", memory_, " meanwhile"));
+    : record_(std::move(record)),
+      first_(first),
+      files_(worker::SharedFolder::make(files_of_job(record_.id))),
+      memory_(worker::SharedFolder::make(worker::job_folder(record_.id))) {
+  lock_ = locked(worker::job_lock_file(memory_.path(), first));
+  if (!lock_) {
+    memory_.keep(true);
+    throw ConfigError(
+        text("another tsrun has taken the state of the job ", record_.id, " in ", memory(), " meanwhile"));
+  }
   record_.process = getpid();
   record_start(record_.start);
   hold(first, ranks);
@@ -135,13 +137,13 @@ JobFolders::JobFolders(worker::JobRecord record, int first, int ranks)
 
 void JobFolders::record_start(int start) {
   record_.start = start;
-  worker::write(record_, worker::job_record_file(memory_, first_));
+  worker::write(record_, worker::job_record_file(memory_.path(), first_));
 }
 
 bool JobFolders::keep() {
   for (const auto& [rank, memory] : held_)
     if (lseek(memory.number(), 0, SEEK_END) > 0) return false;
-  kept_ = true;
+  memory_.keep(true);
   return true;
 }
 
@@ -150,7 +152,7 @@ void JobFolders::hold(int first, int ranks) {
     if (held_.count(rank) != 0) continue;
     Descriptor memory(memfd_create("tsrun state", MFD_CLOEXEC));
     if (!memory) continue;  // then the state can only be in a file
-    const auto link = worker::held_state_file(memory_, rank);
+    const auto link = worker::held_state_file(memory_.path(), rank);
     std::error_code exists;  // it may exist: another tsrun of the job on this machine uses the same folder
     if (!std::filesystem::exists(link, exists))
       std::filesystem::remove(link, exists);  // left by a tsrun that was killed
@@ -163,23 +165,17 @@ void JobFolders::forget(int workers) {
   record_.workers = workers;
   record_start(record_.start);
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(memory_, ignored))
-    if (entry.path().filename().string().rfind("state.", 0) == 0 && !entry.is_symlink())
-      std::filesystem::remove_all(entry.path(), ignored);
+  for (const auto& entry : std::filesystem::directory_iterator(memory_.path(), ignored))
+    if (worker::is_state_of_program(entry.path())) std::filesystem::remove_all(entry.path(), ignored);
   for (const auto& [rank, memory] : held_)
     if (ftruncate(memory.number(), 0) != 0) throw Error(text("the state of rank ", rank, " cannot be deleted"));
 }
 
 void JobFolders::clear() const {
   std::error_code ignored;
-  for (const auto& folder : {files_, memory_})
-    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+  for (const auto* folder : {&files_, &memory_})
+    for (const auto& entry : std::filesystem::directory_iterator(folder->path(), ignored))
       if (entry.path().filename().string().rfind("state.", 0) != 0) std::filesystem::remove_all(entry.path(), ignored);
-}
-
-JobFolders::~JobFolders() {
-  delete_folder(files_);
-  if (!kept_) delete_folder(memory_);
 }
 
 bool Job::remove_host(std::size_t host) {

@@ -8,6 +8,7 @@
 
 #include "framework/log/log.h"
 #include "framework/worker/job_record.h"
+#include "framework/worker/shared_folder.h"
 #include "launch/tsrun/host.h"
 #include "launch/tsrun/worker_environment.h"
 
@@ -32,15 +33,16 @@ class Reporter {
 };
 
 /// The two folders of a job on this host: one for small files ($TMPDIR or /tmp), one in memory (worker::job_folder).
-/// The destructor deletes them. When tsrun was killed, the last process of the job on this host deletes them (guard.h).
+/// Another tsrun of the job may use the same ones: one in another shell, or on a host that shares /dev/shm or /tmp.
+/// The destructor deletes them unless another process of the job uses them (worker::SharedFolder); the last one then
+/// deletes them, which is the guard (guard.h) or a supervisor (worker.h) if tsrun was killed.
 class JobFolders {
  public:
   /// Creates the folders, or takes over those of a job with the id of `record` whose processes have all been killed.
   /// Holds memory for the state of the ranks [first, first + ranks) of this host (worker::held_state_file). Throws
   /// ConfigError if a folder cannot be created or another process has locked it, and IoError if the record cannot be
-  /// written.
+  /// written; then it leaves nothing.
   JobFolders(worker::JobRecord record, int first, int ranks);
-  ~JobFolders();
   JobFolders(const JobFolders&) = delete;
   JobFolders& operator=(const JobFolders&) = delete;
   /// Holds memory for the state of the ranks [first, first + ranks), too; ranks that already have it are skipped.
@@ -56,18 +58,21 @@ class JobFolders {
   /// Descriptor of the lock file. The lock is held while this process, or a process that inherited the descriptor,
   /// lives.
   int lock() const { return lock_.number(); }
-  /// Deletes the files that a start of the workers left on this host, except the state of the program.
+  /// Deletes the files that a start of the workers left on this host, except the state of the program. Only for the
+  /// leader between two starts, or if no other process of the job uses the folders.
   void clear() const;
-  const std::string& files() const { return files_; }
-  const std::string& memory() const { return memory_; }
+  /// Whether another process of the job uses one of the folders.
+  bool shared() const { return files_.has_other_users() || memory_.has_other_users(); }
+  std::string files() const { return files_.path(); }
+  std::string memory() const { return memory_.path(); }
 
  private:
   worker::JobRecord record_;
   int first_;
-  std::string files_, memory_;
+  worker::SharedFolder files_, memory_;
+  // Closed before the folders are deleted, for which descriptors are needed.
   Descriptor lock_;
   std::map<int, Descriptor> held_;  ///< memory (memfd) for the state of each rank
-  bool kept_ = false;
 };
 
 /// A job: its options, and its hosts in the order of their ranks. A parameter `host` is an index into `hosts`.

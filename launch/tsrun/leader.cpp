@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "framework/worker/launch_link.h"
+#include "launch/tsrun/descriptors.h"
 #include "launch/tsrun/placement.h"
 #include "launch/tsrun/rendezvous.h"
 #include "launch/tsrun/restarts.h"
@@ -87,7 +88,7 @@ class Leader {
         outcome = start_all("");
         continue;
       }
-      const auto decision = restarts.decide(outcome, now());
+      const auto decision = restarts.decide(outcome, real_now());
       if (decision != Restarts::Decision::restart) {
         give_up(outcome, decision, restarts);
         break;
@@ -243,6 +244,8 @@ class Leader {
       for (const auto& host : listed) total += host.workers;
       put_listed_self(listed, own);
     }
+    const int hosts = listed.empty() ? total / std::max(1, sizes.local) : static_cast<int>(listed.size());
+    ensure_descriptors(job_.hosts.empty() ? 0 : job_.hosts[0].workers, total, hosts + static_cast<int>(spares.size()));
     sockets_.hosts.resize(job_.hosts.size());
     // If other hosts must connect first, the background process waits for them.
     if (!job_.options.join) go_on_alone(job_.log_dir);

@@ -93,6 +93,7 @@ void fields(Fields& f, HostInfo& m) {
   f("left_start", m.left_start, Range{0, INT_MAX});
   f("left_workers", m.left_workers, count_range);
   f("spare", m.spare);
+  f("process", m.process, Range{0, INT_MAX});
   f("problem", m.problem, Form::words);
 }
 

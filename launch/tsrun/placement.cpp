@@ -32,6 +32,7 @@ void Placement::leave_lost_hosts(Outcome& outcome, JobFolders& folders) {
     const auto name = job_.words_of(*h);
     const auto ranks = job_.ranks_on(*h);
     const ListedHost listed = {job_.hosts[*h].called, job_.hosts[*h].room};
+    tell_left_out(sockets_.hosts[*h]);
     const auto place = replace_by_spares(*h, static_cast<int>(ranks.size()));
     if (place.empty() && !job_.remove_host(*h)) return;
     if (place.empty()) sockets_.hosts.erase(sockets_.hosts.begin() + static_cast<std::ptrdiff_t>(*h));
@@ -43,6 +44,14 @@ void Placement::leave_lost_hosts(Outcome& outcome, JobFolders& folders) {
   }
   outcome.host_lost = false;
   tell_places(folders, false);
+}
+
+/// A host that was only stopped, or cut off for a time, reads this when it is back.
+void Placement::tell_left_out(Connection& host) const {
+  send(host, EndMessage{1,
+                        text("this host has not responded to the leading tsrun in time (--host_time_out ",
+                             job_.options.host_time_out, " s): the job continues without it"),
+                        false});
 }
 
 int Placement::room() const { return room_of(job_, sockets_.spares); }

@@ -33,6 +33,7 @@ class Placement {
   std::string words() const;
 
  private:
+  void tell_left_out(Connection& host) const;
   std::string replace_by_spares(std::size_t host, int ranks);
   void tell_places(JobFolders& folders, bool forget);
 

@@ -143,7 +143,7 @@ void end_descendants(const std::set<pid_t>& but) {
     do reaped = waitpid(-1, nullptr, WNOHANG);
     while (reaped > 0);
     if (living.empty() && (reaped < 0 || !but.empty())) return;  // no child is left, not even a zombie
-    poll(nullptr, 0, 5);
+    wait_for({}, .005);
   }
 }
 
@@ -154,18 +154,37 @@ bool has_variable(pid_t process, const std::string& begins) {
   return false;
 }
 
+std::string variable_of(pid_t process, const std::string& name) {
+  std::ifstream file(text("/proc/", process, "/environ"));
+  for (std::string one; std::getline(file, one, '\0');)
+    if (one.rfind(name + "=", 0) == 0) return one.substr(name.size() + 1);
+  return "";
+}
+
+ProcessStatus::ProcessStatus(pid_t process) {
+  std::ifstream status(text("/proc/", process, "/status"));
+  for (std::string line; std::getline(status, line);) {
+    const auto value = line.find_first_not_of(" \t", line.find(':') + 1);
+    if (value == std::string::npos) continue;
+    if (line.rfind("State:", 0) == 0) state = line[value];
+    if (line.rfind("SigCgt:", 0) == 0) caught_signals = std::strtoull(line.c_str() + value, nullptr, 16);
+  }
+}
+
+bool runs_tsrun(pid_t process) {
+  std::error_code gone;
+  const auto program = fs::read_symlink(text("/proc/", process, "/exe"), gone);
+  return !gone && program == own_path();
+}
+
+double silence_allowed(double time_out, pid_t process) {
+  return process > 0 && ProcessStatus(process).is_held_up() ? held_up_factor * time_out : time_out;
+}
+
 std::vector<pid_t> workers_below() {
   auto all = descendants();
   std::erase_if(all, [](pid_t pid) { return !has_variable(pid, "OMPI_COMM_WORLD_RANK="); });
   return all;
-}
-
-void delete_folder(const std::string& path) {
-  std::error_code ignored;
-  for (const double until = now() + 2; now() < until; poll(nullptr, 0, 5)) {
-    fs::remove_all(path, ignored);
-    if (!fs::exists(path, ignored)) return;
-  }
 }
 
 Descriptor catch_signals(const std::vector<int>& signals) {

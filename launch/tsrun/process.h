@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -49,8 +50,28 @@ std::vector<pid_t> workers_below();
 /// its environment cannot be read.
 bool has_variable(pid_t process, const std::string& begins);
 
-/// Deletes a folder with its content, also while other processes delete it. Gives up after 2 s.
-void delete_folder(const std::string& path);
+/// Value of an environment variable with which a process was started; empty: it has none, or cannot be read.
+std::string variable_of(pid_t process, const std::string& name);
+
+/// The status of a process of this host according to the system.
+struct ProcessStatus {
+  char state = ' ';  ///< 'T': stopped; 'D': waits in the kernel and cannot be killed; 'R': runs or waits for a core
+  std::uint64_t caught_signals = 0;  ///< bit (signal - 1) is set if the process handles the signal
+
+  explicit ProcessStatus(pid_t process);
+  bool catches(int signal) const { return (caught_signals >> (signal - 1) & 1) != 0; }
+  /// Whether it is alive but cannot run at the moment: it is stopped, or waits for a core or in the kernel.
+  bool is_held_up() const { return state == 'T' || state == 't' || state == 'R' || state == 'D'; }
+};
+/// Whether a process of this host runs the same program as this process.
+bool runs_tsrun(pid_t process);
+
+/// A silent process of this host that is alive but cannot run is lost only after this many times the time-out: a
+/// debugger, a suspended machine or a lack of cores does not end a job.
+inline constexpr int held_up_factor = 4;
+/// The seconds of silence after which a process is lost. `process`: its process id on this host; 0: it is not on this
+/// host.
+double silence_allowed(double time_out, pid_t process);
 
 /// Blocks `signals` in this process and returns a descriptor that becomes readable when one of them arrives (signalfd).
 Descriptor catch_signals(const std::vector<int>& signals);

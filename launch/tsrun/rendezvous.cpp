@@ -73,7 +73,7 @@ void Rendezvous::poll_once() {
   pending_.watch(watched, sockets_.listener);
   for (const auto* all : {&admitted_, &spares_})
     for (const auto& host : *all) watched.push_back({host.connection.number(), POLLIN, 0});
-  poll(watched.data(), watched.size(), 200);
+  wait_for(watched, .2);
   handle_signals();
   pending_.take(sockets_.listener);
   for (auto& client : pending_.all()) handle(client);
@@ -252,7 +252,7 @@ void Rendezvous::check_reach() {
   for (const double until = now() + reach_seconds; !waiting.empty() && now() < until;) {
     std::vector<pollfd> watched = {{sockets_.signals.number(), POLLIN, 0}};
     for (const auto h : waiting) watched.push_back({sockets_.hosts[h].number(), POLLIN, 0});
-    poll(watched.data(), watched.size(), 100);
+    wait_for(watched, .1);
     handle_signals();
     for (std::size_t h = 0; h < hosts; h++) {
       for (const auto& message : receive<FromHostMessage>(sockets_.hosts[h])) {

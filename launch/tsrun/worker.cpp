@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <list>
 #include <optional>
 #include <sstream>
 
@@ -58,23 +59,6 @@ LinkEnds make_link() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-/// The status of a process according to the system.
-struct ProcessStatus {
-  char state = ' ';                  ///< 'T': stopped; 'D': waits in the kernel and cannot be killed
-  std::uint64_t caught_signals = 0;  ///< bit (signal - 1) is set if the process handles the signal
-
-  explicit ProcessStatus(pid_t pid) {
-    std::ifstream status(text("/proc/", pid, "/status"));
-    for (std::string line; std::getline(status, line);) {
-      const auto value = line.find_first_not_of(" \t", line.find(':') + 1);
-      if (value == std::string::npos) continue;
-      if (line.rfind("State:", 0) == 0) state = line[value];
-      if (line.rfind("SigCgt:", 0) == 0) caught_signals = std::strtoull(line.c_str() + value, nullptr, 16);
-    }
-  }
-  bool catches(int signal) const { return (caught_signals >> (signal - 1) & 1) != 0; }
-};
-
 /// Parses "2,4,8". Ignores what is not a number, because the program may not be tessera.
 RanksMessage ranks_message(const std::string& words) {
   RanksMessage message;
@@ -93,13 +77,17 @@ class Worker {
     adopt_orphans();
     signals_ = catch_stop_signals();
     signal(SIGPIPE, SIG_IGN);
+    use_folders();
     if (!connect()) return 1;
-    while (!leaving_ && leader_.open() && leader_.silence() < leader_time_out_) poll_once();
+    while (!leaving_ && leader_.open() && !leader_is_lost()) poll_once();
     const bool leader_is_gone = !leaving_ && !leader_.open() && leader_.problem().empty(), keeps = state_is_kept();
     if (leader_is_gone && keeps) outlive_leader();
     end_descendants();
     if (log_) log_->take();
     log_.reset();
+    if (!leaving_ && leader_.open())
+      logger.error(text("worker on ", host_name(), ": the leading tsrun has not responded for ", leader_.silence(),
+                        " s (--leader_time_out)"));
     if (!leader_.problem().empty())
       logger.error(text("worker on ", host_name(), ": the leading tsrun sent ", leader_.problem()));
     if (leaving_) return 0;
@@ -136,7 +124,7 @@ class Worker {
     for (const double until = now() + reach_leader_seconds;;) {
       auto leader = reach_leader(where, Role::worker, variable("TSRUN_KEY"), reach_leader_seconds, failure);
       if (leader.open() || failure.kind != Failure::Kind::dropped || now() > until) return leader;
-      poll(nullptr, 0, 200);
+      wait_for({}, .2);
     }
   }
 
@@ -171,10 +159,7 @@ class Worker {
                          {log_ ? log_->number() : -1, POLLIN, 0}};
     double wait = to_pass_ != 0 ? own_signal_seconds : heartbeat_seconds;
     if (deadline_ != 0) wait = std::clamp(deadline_ - now(), 0.01, wait);
-    const double before = now();
-    poll(watched, 4, static_cast<int>(wait * 1000));
-    // A SIGSTOP to this process usually stops the program, too; that time does not count.
-    if (const double late = now() - before - wait; deadline_ != 0 && late > heartbeat_seconds) deadline_ += late;
+    wait_for(watched, wait);
     leader_.write_more();
     if (leader_.open())
       for (const auto& message : receive<ToWorkerMessage>(leader_))
@@ -184,8 +169,8 @@ class Worker {
     handle_program();
     reap();
     look_at_deadline();
-    if (now() - last_heartbeat_ >= heartbeat_seconds) {
-      last_heartbeat_ = now();
+    if (real_now() - last_heartbeat_ >= heartbeat_seconds) {
+      last_heartbeat_ = real_now();
       send(leader_, HeartbeatMessage{end_.place});
     }
   }
@@ -364,7 +349,7 @@ class Worker {
       const auto last = log_->last_lines(1);
       return !last.empty() && last.front() == worker::end_of_stacks;
     };
-    for (const double until = now() + stacks_seconds; !told() && now() < until; log_->take()) poll(nullptr, 0, 5);
+    for (const double until = now() + stacks_seconds; !told() && now() < until; log_->take()) wait_for({}, .005);
     return "the stacks of its threads are in its log";
   }
 
@@ -401,18 +386,32 @@ class Worker {
   void end_mpirun() const {
     const auto parent = getppid();
     const bool is_mpirun = has_variable(parent, "TSRUN_KEY=" + variable("TSRUN_KEY"));
-    for (const double until = now() + 2; is_mpirun && getppid() == parent && now() < until; poll(nullptr, 0, 5))
+    for (const double until = now() + 2; is_mpirun && getppid() == parent && now() < until; wait_for({}, .005))
       kill(parent, SIGKILL);
   }
 
-  /// Deletes the folders that the leader would have deleted; the last worker that does so leaves none.
-  void delete_folders() const {
+  /// While tsrun lives, it deletes the folders.
+  void use_folders() {
     const auto folders = variable("TSRUN_FOLDERS");
     for (std::size_t begin = 0; begin < folders.size();) {
       const auto end = std::min(folders.find(':', begin), folders.size());
-      delete_folder(folders.substr(begin, end - begin));
+      folders_.push_back(worker::SharedFolder::use(folders.substr(begin, end - begin)));
+      folders_.back().keep(true);
       begin = end + 1;
     }
+  }
+
+  /// Deletes the folders that the leader would have deleted; the last process of the job that does so leaves none.
+  void delete_folders() {
+    std::vector<std::string> paths;
+    for (const auto& folder : folders_) paths.push_back(folder.path());
+    folders_.clear();
+    for (const auto& path : paths) worker::SharedFolder::remove_unless_used(path);
+  }
+
+  bool leader_is_lost() const {
+    return leader_.silence() > leader_time_out_ &&
+           leader_.silence() > silence_allowed(leader_time_out_, process_of_leader(memory()));
   }
 
   const Environment& environment_;
@@ -423,6 +422,7 @@ class Worker {
   std::optional<WorkerLog> log_;
   bool log_failed_ = false;  ///< it has been reported
   std::string folder_;
+  std::list<worker::SharedFolder> folders_;
   int lease_ = 0, longest_save_ = 0,
       leader_time_out_ = LaunchOptions().leader_time_out;  // seconds; values before the start message
   std::uint64_t memory_kills_ = 0;

@@ -58,5 +58,26 @@ TEST(Operation, EndsWhenNoPartIsDoneWithinTheTimeOut) {
   EXPECT_TRUE(says(story, "has waited 0.3 s")) << story;
 }
 
+double seconds_of_test = 0;
+
+/// Pauses as often as the process looks at the clock once; returns whether the time-out has not passed.
+bool next_look(Patience& patience, double later) {
+  seconds_of_test += later;
+  bool patient = true;
+  for (int i = 0; i < 32 && patient; ++i) patient = patience.pause();
+  return patient;
+}
+
+TEST(Patience, ATimeInWhichThisProcessWasStoppedIsNoTimeThatOthersTook) {
+  WorldState world;
+  world.spins = 0;
+  world.time_out = 2s;
+  Patience patience(world, [] { return seconds_of_test; });
+  EXPECT_TRUE(next_look(patience, 0));
+  EXPECT_TRUE(next_look(patience, 3600));
+  for (int look = 0; look < 17; ++look) ASSERT_TRUE(next_look(patience, .1)) << look;
+  EXPECT_FALSE(next_look(patience, .15)) << "0.2 + 1.7 + 0.15 s";
+}
+
 }  // namespace
 }  // namespace tessera::comm

@@ -25,6 +25,33 @@ class TwoShells(Launching):
                          ["scheduler.log", "worker_2.log", "worker_3.log"])
         self.assert_nothing_left()
 
+    def test_a_shell_that_is_stopped_neither_stops_the_job_nor_deletes_its_folders(self):
+        port = 20000 + os.getpid() % 10000
+        line = ["--nnodes=2", "--nproc_per_node=1", "--max_restarts=3", "--host_time_out=4", "--host_lease=2", "--master_addr=127.0.0.1",
+                f"--master_port={port}", launching.worker(), 100000, "until", self.folder / "end"]
+        second = self.start_tsrun("--node_rank=1", "--log_dir=second", *line)
+        first = self.start_tsrun("--node_rank=0", "--log_dir=first", *line)
+        starts = lambda: self.log("scheduler.log", "first").count("all workers have come")
+        self.process_of(1)
+        self.wait_until(lambda: starts() == 1, "a start")
+
+        def stop(until):
+            second.send_signal(signal.SIGSTOP)
+            until()
+            second.send_signal(signal.SIGCONT)
+        stop(lambda: time.sleep(6))  # longer than --host_time_out, but not four times as long
+        time.sleep(1)
+        self.assertEqual([first.poll(), second.poll(), starts()], [None, None, 1])
+        stop(lambda: self.wait_until(lambda: starts() == 2, "a start without the second shell", 60))
+        self.assertIn("this host has not responded to the leading tsrun in time", self.end_of(second, 1))
+        os.kill(self.process_of(1), signal.SIGKILL)
+        self.wait_until(lambda: starts() == 3, "another start")
+        self.write("end", "")
+        told = self.end_of(first)
+        self.assertIn("will run on the hosts that are left", told)
+        self.assertIn("all 2 workers are done", told)
+        self.assert_nothing_left()
+
     def test_hosts_that_do_not_come_are_missed(self):
         told = self.tsrun("--nnodes=2", "--nproc_per_node=2", "--node_rank=0", "--rdzv_conf=timeout=1",
                           f"--master_port={30000 + os.getpid() % 2000}", "true", code=1)

@@ -335,6 +335,35 @@ class LaunchEnds(Launching):
         self.end_of(job, -signal.SIGKILL)
         self.assert_nothing_left()
 
+    def test_a_machine_that_pauses_loses_no_worker(self):
+        """All processes of a job are stopped together for longer than any time-out, and then all that watch workers."""
+        job = self.start_tsrun(f"--worker_num={self.WORKERS}", "--host_time_out=4", "--host_lease=2", "--leader_time_out=3",
+                               launching.worker(), 100000, "until", self.folder / "end")
+        for rank in range(self.WORKERS):
+            self.process_of(rank)
+        self.wait_until(lambda: "all workers have come" in self.log("scheduler.log"), "a start")
+        every = lambda: list(self.processes())
+        supervisors = lambda: [pid for pid, variables in self.processes("tsrun").items() if "OMPI_COMM_WORLD_RANK" in variables]
+        for stopped in (every(), supervisors()):
+            for number, seconds in ((signal.SIGSTOP, 7), (signal.SIGCONT, 2)):
+                for pid in stopped:
+                    os.kill(pid, number)
+                time.sleep(seconds)
+            self.assertIsNone(job.poll())
+        self.write("end", "")
+        told = self.end_of(job)
+        self.assertNotIn("not responded", told)
+        self.assertEqual(told.count(f"of {self.WORKERS}: sum"), self.WORKERS, told)
+        self.assert_nothing_left()
+
+    def test_more_workers_than_descriptors_are_refused_and_a_low_soft_limit_is_raised(self):
+        told = self.tsrun("--nproc_per_node=100", "true", code=2, before=["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh"])
+        self.assertRegex(told, r"100 workers need on this host up to \d+ file descriptors in a process, and the hard limit is 64 \(ulimit -Hn\): raise it")
+        self.assertEqual(list((self.folder / "tmp").iterdir()), [])
+        told = self.tsrun("--worker_num=6", "true", before=["sh", "-c", 'ulimit -Sn 40 && exec "$@"', "sh"])
+        self.assertIn("all 6 workers are done", told)
+        self.assert_nothing_left()
+
     def test_a_workers_own_children_go_too(self):
         self.script("parent.sh", "setsid sleep 77 & sleep 77 & sleep 1; exit 3")
         self.tsrun("--worker_num=2", "./parent.sh", code=3)

@@ -11,12 +11,20 @@ TEST(StepTimeOut, IsLearntFromTheStepsAfterTheFirst) {
   learnt.add(50, 8);
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(learnt.seconds(8), 600) << i;
-    learnt.add(i == 4 ? 5 : 4, 8);
+    learnt.add(i == 4 || i == 6 ? 5 : 4, 8);
   }
   EXPECT_DOUBLE_EQ(learnt.seconds(8), 50);
   EXPECT_DOUBLE_EQ(learnt.seconds(16), 100) << "a batch twice as large";
   EXPECT_EQ(learnt.seconds(800), 600) << "no more than operations may take anyway";
   EXPECT_EQ(learnt.seconds(1), 30) << "short steps vary";
+}
+
+TEST(StepTimeOut, IsNotLearntFromOneStepInWhichTheMachineWasPaused) {
+  for (const int paused : {2, 11, 20}) {
+    StepTimeOut learnt({}, 6000);
+    for (int i = 0; i < 30; ++i) learnt.add(i == paused ? 204 : 4, 8);
+    EXPECT_DOUBLE_EQ(learnt.seconds(8), 40) << paused;
+  }
 }
 
 TEST(StepTimeOut, MayBeGiven) {

@@ -56,6 +56,24 @@ TEST_F(JobRecordTest, OfSeveralTsrunsTheNewestAndTheLeadingOneCount) {
   EXPECT_EQ(job().record.start, 1) << "what cannot be read is left out";
 }
 
+TEST_F(JobRecordTest, TellsStateOfTheProgramFromFilesOfTsrun) {
+  leave(2, 0, {});
+  EXPECT_EQ(leading_process(folder_), 0);
+  leave(0, 0, {"leads"});
+  EXPECT_EQ(leading_process(folder_), getpid());
+  for (const char* name : {"state.10", "state.2", "state.copy.0.of.1", "saved.2", "state.users"})
+    std::ofstream(folder_ / name) << "x";
+  std::ofstream(kept_file(folder_)) << "x";
+  std::ofstream(job_lock_file(folder_, 2)) << "x";
+  std::filesystem::create_symlink("/proc/1/fd/1", folder_ / "state.held.2");
+  EXPECT_EQ(ranks_with_state(folder_), (std::vector<int>{2, 10}));
+  std::vector<std::string> state;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    if (is_state_of_program(entry.path())) state.push_back(entry.path().filename());
+  std::sort(state.begin(), state.end());
+  EXPECT_EQ(state, (std::vector<std::string>{"state.10", "state.2", "state.copy.0.of.1", "state.kept"}));
+}
+
 TEST_F(JobRecordTest, LivesWhileItsLockIsHeldOrAWorkerRuns) {
   leave(0, 0, {});
   const int lock = open(job_lock_file(folder_, 0).c_str(), O_RDWR | O_CREAT, 0600);
