@@ -32,8 +32,7 @@ int launch(const std::vector<std::string>& words) {
   if (words.size() == 2 && words[0] == "--as-host") return run_listed_host(words[1]);
   const auto options = read_options(words, this_environment());
   if (options.help) return print(print_help);
-  if (!options.completion.empty())
-    return print([&](std::ostream& out) { print_completion(out, options.completion); });
+  if (!options.completion.empty()) return print([&](std::ostream& out) { print_completion(out, options.completion); });
   if (options.manual) return print(print_manual);
   if (options.version) return print([](std::ostream& out) { out << "tsrun " TESSERA_VERSION << std::endl; });
   return take_part(options, words);
