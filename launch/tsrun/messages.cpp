@@ -466,7 +466,6 @@ template std::optional<ToHostMessage> parse(const std::string&, std::string&);
 template std::optional<ToWorkerMessage> parse(const std::string&, std::string&);
 template std::optional<AnswerMessage> parse(const std::string&, std::string&);
 template std::optional<InputMessage> parse(const std::string&, std::string&);
-
 template std::string encode(const HelloMessage&);
 template std::string encode(const ChallengeMessage&);
 template std::string encode(const ProofMessage&);
