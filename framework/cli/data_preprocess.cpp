@@ -11,6 +11,7 @@
 #include "framework/data/indexed/indexed_dataset.h"
 #include "framework/log/log.h"
 #include "framework/training/stop_signal.h"
+#include "framework/worker/stop_signals.h"
 
 namespace tessera::cli {
 namespace {
@@ -40,7 +41,7 @@ struct Preprocess {
     return made;
   }
 
-  /// After SIGINT or SIGTERM the exit code is that of a program which the signal ends.
+  /// After a signal that asks to stop, the exit code is that of a program which the signal ends.
   void run(CommandContext& context) const {
     if (!instructions.used()) instructions.check_unused();
     const auto made_of = chosen(context);
@@ -48,7 +49,8 @@ struct Preprocess {
     try {
       PreprocessMeter meter({.interval = log_interval});
       const auto progress = [&](const data::PreprocessProgress& now) {
-        if (stop.asked()) throw data::Interrupted(text("preprocess: interrupted by ", stop.name()));
+        if (stop.asked())
+          throw data::Interrupted(text("preprocess: interrupted by ", worker::name_of_signal(stop.signal())));
         meter(now);
       };
       instructions.used() ? write_instructions(*made_of, progress, meter) : write_texts(*made_of, progress, meter);

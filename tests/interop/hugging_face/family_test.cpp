@@ -142,7 +142,9 @@ TEST(HuggingFaceFamily, WindowsOfLayersGoOutAsTheyCameIn) {
                                                                           family, DType::float32, "", mappings));
     EXPECT_EQ(json["use_sliding_window"], true);
     EXPECT_EQ(json["sliding_window"], 5);
-    if (!common) EXPECT_EQ(json["layer_types"][1], "sliding_attention") << json;
+    if (!common) {
+      EXPECT_EQ(json["layer_types"][1], "sliding_attention") << json;
+    }
   }
 }
 
