@@ -112,6 +112,7 @@ std::string lines_about_tensors(const std::vector<OptionChange>& changes) {
   std::string lines;
   std::size_t count = 0;
   for (const auto& change : changes) {
+    if (change.follows) continue;  // the option that it follows from is named
     if (change.kind != Change::tensors && change.kind != Change::weights && change.kind != Change::state &&
         change.option != "model_config.max_position_embeddings" && change.option != "model_config.seq_length")
       continue;

@@ -16,6 +16,7 @@ struct OptionChange {
   std::string saved;   ///< in the checkpoint's recipe, likewise
   options::Change kind = options::Change::told;
   options::Origin at = {};  ///< where this recipe gives it; layer 0: it does not
+  bool follows = false;     ///< null in both recipes: its default differs because of another option
 };
 
 /// What a run takes from a checkpoint.

@@ -64,7 +64,7 @@ class BashBesideIt(InOwnFolder):
         record.unlink(missing_ok=True)
         subprocess.run(["bash", script, "/ckpt", "4"], cwd=self.folder, stdin=subprocess.DEVNULL, timeout=60,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                       env={"PATH": f"{self.folder / 'bin'}:/usr/bin:/bin", "HOME": "/home/u", "EV": "env val",
+                       env={"PATH": f"{self.folder / 'bin'}:/usr/bin:/bin", "HOME": "/users/u", "EV": "env val",
                             "RECORD": str(record), "LC_ALL": "C"})
         return record.read_text().rstrip("\n") if record.exists() else ""
 
@@ -90,7 +90,7 @@ class BashBesideIt(InOwnFolder):
     def compare(self, script):
         """Whether the words are equal; else the line must be named at which reading stops."""
         done = subprocess.run([program(), "convert", "s.sh", "--arg", "1=/ckpt", "--arg", "2=4", "--arg", "3=", "--env",
-                               "HOME=/home/u", "-o", "r.yaml", "--report", "report.json"], cwd=self.folder, timeout=60,
+                               "HOME=/users/u", "-o", "r.yaml", "--report", "report.json"], cwd=self.folder, timeout=60,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertIn(done.returncode, (0, 2, 3), script + done.stdout)
         told = self.bash("s.sh")

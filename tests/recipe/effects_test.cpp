@@ -83,6 +83,7 @@ const std::vector<Effect> cases = {
     {t + "no_load_optim", "true", "false", anew},
     {t + "no_load_rng", "true", "false", anew},
     {t + "allow_changes", "[model_config.norm_epsilon]", "[]", anew},
+    {t + "ignore_config_keys", "[clever]", "[]"},
     {t + "crc_check", "true", "false", anew},
     {o + "min_lr", "1e-4", "1e-5", constant},
     {o + "decoupled_min_lr", "1e-4", "1e-5"},

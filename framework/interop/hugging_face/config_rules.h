@@ -18,8 +18,8 @@ namespace tessera::hugging_face {
 //   latent_yarn                  mscale, mscale_all_dim <-> both options of the same name, which must be equal
 //   latent_norms                 the inner norms of latent attention have epsilon 1e-6 in the family, norm_epsilon here
 //   yarn_mscale                  mscale, mscale_all_dim, both given and not 0 -> both options rope_scaling_...
-//   upper_windows                use_window, window, window_layers, layer_types <-> sliding_window, layer_types; without
-//                                a list, layers from window_layers on have the window
+//   upper_windows                use_window, window, window_layers, layer_types <-> sliding_window, layer_types;
+//                                without a list, layers from window_layers on have the window
 //   alternate_windows            the same facts; without a list, layers 0, 2, ... before window_layers have the window
 //   common_window                use_window, window <-> sliding_window of all layers
 

@@ -169,7 +169,12 @@ options::Value whole_model_config(const recipe::Recipe& recipe, std::int64_t voc
   const auto [left, right] = gpt->window();
   set(whole, "sliding_window", left < 0 ? std::optional<std::int64_t>() : left + 1);
   set(whole, "window_size", std::array<std::int64_t, 2>{-1, right});
-  if (left < 0) set(whole, "layer_types", std::vector<model::LayerSight>());
+  // One for each layer: a shorter list repeats, those of other programs do not.
+  std::vector<model::LayerSight> sights;
+  if (left >= 0 && !gpt->layer_types.empty())
+    for (std::int64_t layer = 0; layer < gpt->num_layers; ++layer)
+      sights.push_back(gpt->windowed(layer) ? model::LayerSight::window : model::LayerSight::whole);
+  set(whole, "layer_types", sights);
   if (gpt->query_pre_attn_scalar == static_cast<double>(gpt->channels()))
     whole.set("query_pre_attn_scalar", options::Value{});
   set(whole, "mtp_num_layers", gpt->predictions());

@@ -37,7 +37,7 @@ std::vector<Construct> constructs() {
 TEST(Constructs, AreReadAsBashReadsThem) {
   Inputs inputs;
   inputs.arguments = {{1, "/ckpt"}, {2, "4"}, {3, ""}};
-  inputs.environment = {{"HOME", "/home/u"}, {"EV", "env val"}};
+  inputs.environment = {{"HOME", "/users/u"}, {"EV", "env val"}};
   const auto all = constructs();
   EXPECT_GT(all.size(), 60U);
   for (const auto& one : all) EXPECT_EQ(programs(one.script, inputs), one.programs) << one.script;
