@@ -42,7 +42,7 @@ counted() {
   : >"$1"
   while IFS= read -r line; do
     printf '%s\n' "$line" >>"$1"
-    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    [[ $line =~ ^\[([1-9][0-9]*)/([0-9]+)\] ]] || continue
     built=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]}
     left="$(in_words $(((SECONDS - began) * (total - built) / built)))"
     if [[ -t 1 ]]; then

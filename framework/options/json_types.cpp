@@ -23,6 +23,11 @@ const std::string below_one =
 
 const std::string above_one = "0*(?:[2-9]|[1-9][0-9]+|1(?=\\.[0-9]*[1-9]))\\.?[0-9]*(?:[eE]\\+?[0-9]{1,2})?";
 
+/// Begins a text of a whole number that is at least `low`, 2 to 9.
+std::string at_least_digit(double low) {
+  return text(not_zero, "(?!\\+?(?:0x|0o)?0*[1-", low - 1, "](?:\\.0*)?(?:[eE]\\+?0?0)?$)\\+?");
+}
+
 struct Limit {
   std::string sign;
   double bound = 0;
@@ -65,6 +70,8 @@ std::string number_pattern(bool integer, const std::vector<Limit>& limits) {
       front = bound == 0 ? "\\+?" : "(?:\\+?|-0*(?=1$))";
     else if ((sign == ">" && bound == 0) || (sign == ">=" && bound == 1 && integer))
       front = not_zero + "\\+?";
+    else if (sign == ">=" && bound >= 2 && bound <= 9 && integer)
+      front = at_least_digit(bound);
     else if (sign == "<" && bound == 1 && !integer)
       body = below_one;
     else if (sign == "<=" && bound == 1 && !integer)

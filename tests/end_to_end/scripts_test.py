@@ -44,16 +44,17 @@ class Scripts(harness.InOwnFolder):
 
     def test_a_build_says_how_far_it_is(self):
         words = f"source {LAUNCH}/common.sh; cd {self.folder}; "
-        ninja = r"printf '[%d/4] Building CXX object\n' 1 2 3 4 | counted log"
+        ninja = r"printf '[%d/4] Building CXX object\n' 0 1 2 3 4 | counted log"
         reader, writer = pty.openpty()
-        subprocess.run(["bash", "-c", words + ninja], stdout=writer, check=True)
+        subprocess.run(["bash", "-c", words + ninja], stdout=writer, stderr=subprocess.STDOUT, check=True)
         os.close(writer)
         told = os.read(reader, 10000).decode()
         os.close(reader)
         for built in range(1, 5):
             self.assertIn(f"\r   built {built} of 4, about 0 s left", told)
-        self.assertEqual((self.folder / "log").read_text().count("Building"), 4)
-        told = subprocess.run(["bash", "-c", words + ninja], stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.assertEqual((self.folder / "log").read_text().count("Building"), 5)
+        told = subprocess.run(["bash", "-c", words + ninja], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=True).stdout
         self.assertEqual(told, "")  # in a log: a line every half minute, and nothing that overwrites a line
 
 
