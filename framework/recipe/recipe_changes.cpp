@@ -94,8 +94,8 @@ class Comparison {
     if (here == nullptr || !there || !has_effect(own_, option) || !has_effect(saved_.recipe, option)) return;
     const bool follows = is_null(*here) && is_null(*there);
     if (follows && !refuses(kind)) return;  // the option that it follows from is named
-    OptionChange change{option, effective(own_, *here, option), effective(saved_.recipe, *there, option), kind,
-                        here->origin, follows};
+    OptionChange change{
+        option, effective(own_, *here, option), effective(saved_.recipe, *there, option), kind, here->origin, follows};
     if (is_same_function(option, change.value, change.saved)) change.kind = Change::told;
     if (change.value != change.saved) (follows ? follows_ : given_).push_back(std::move(change));
   }
