@@ -119,16 +119,7 @@ class ExpressionReader {
     ++i_;
   }
 
-  Piece one(const std::bitset<256>& set) const {
-    Piece out;
-    out.kind = Piece::Kind::set;
-    out.set = set;
-    for (int c = 'a'; c <= 'z' && ignore_case_; ++c) {
-      const auto lower = static_cast<std::size_t>(c), upper = static_cast<std::size_t>(std::toupper(c));
-      out.set[lower] = out.set[upper] = set[lower] || set[upper];
-    }
-    return out;
-  }
+  Piece one(const std::bitset<256>& set) const { return one_of(set, ignore_case_); }
 
   const std::string& words_;
   const bool ignore_case_;

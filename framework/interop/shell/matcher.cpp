@@ -241,4 +241,15 @@ std::optional<std::bitset<256>> read_set(const std::string& words, std::size_t& 
   return std::nullopt;
 }
 
+Piece one_of(const std::bitset<256>& set, bool ignore_case) {
+  Piece out;
+  out.kind = Piece::Kind::set;
+  out.set = set;
+  for (int c = 'a'; c <= 'z' && ignore_case; ++c) {
+    const auto lower = static_cast<std::size_t>(c), upper = static_cast<std::size_t>(std::toupper(c));
+    out.set[lower] = out.set[upper] = set[lower] || set[upper];
+  }
+  return out;
+}
+
 }  // namespace tessera::shell

@@ -37,6 +37,8 @@ using Group = std::optional<std::pair<std::size_t, std::size_t>>;
 std::optional<std::vector<Group>> groups_of(const Piece& piece, const std::string& words, std::size_t from,
                                             std::size_t to, int groups, const Spend& spend);
 
+/// One byte of `set`; `ignore_case`: also the other case of its ASCII letters.
+Piece one_of(const std::bitset<256>& set, bool ignore_case);
 /// A file name pattern: * ? [a-z] [!a-z] [[:digit:]], ?(a|b) *(..) +(..) @(..) !(..), and \x for x itself.
 Piece read_pattern(const std::string& pattern, bool ignore_case);
 /// A POSIX extended regular expression, with the number of its groups. Throws ConfigError for a syntax error and for
