@@ -44,7 +44,7 @@ std::string joined(const std::vector<std::string>& words) {
   return all;
 }
 
-const std::string left_out = " (left out)";  ///< behind a key in messages about its default
+const std::string left_out_mark = " (left out)";  ///< behind a key in messages about its default
 
 /// Reads settings by the rows of one or two tables, collecting what cannot be read.
 class ConfigReader {
@@ -118,9 +118,9 @@ class ConfigReader {
     const auto* absent = row.find("absent");
     if (absent == nullptr) return;
     if (row.find("only") != nullptr)
-      check_only(key + left_out, row, {absent->scalar});
+      check_only(key + left_out_mark, row, {absent->scalar});
     else
-      apply(key + left_out, row, absent->scalar);
+      apply(key + left_out_mark, row, absent->scalar);
   }
 
   /// A key that some words under its `by` keys need. `required: {word: ""}` refuses a file without it, `{word: option}`
@@ -224,7 +224,7 @@ class ConfigReader {
 
   void refuse(const std::string& key, const std::string& words, const std::string& why) {
     problems_ += text("\n  ", key, " is ", words, ": ", why);
-    if (refused_.empty() && !key.ends_with(left_out)) refused_ = key;
+    if (refused_.empty() && !key.ends_with(left_out_mark)) refused_ = key;
   }
   std::string remedy() const {
     if (open_ || refused_.empty()) return "";
