@@ -22,6 +22,7 @@
 #include "framework/worker/job_record.h"
 #include "framework/worker/launch_link.h"
 #include "framework/worker/operation_record.h"
+#include "framework/worker/shared_folder.h"
 #include "framework/worker/thread_stacks.h"
 #include "launch/tsrun/cores.h"
 #include "launch/tsrun/handshake.h"
