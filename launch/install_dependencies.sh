@@ -66,14 +66,16 @@ echo "installing with apt-get: ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # apt_get ARGUMENT ...: runs apt-get. While another program holds its lock, as apt-daily does after a boot, it waits for at most five minutes;
-# after any other failure, such as a mirror that does not answer, it tries again twice.
+# after any other failure, such as a mirror that does not answer, it tries again twice. Only the last update accepts that a mirror does not
+# answer: it may be one that holds none of the packages.
 apt_get() {
-  local until=$((SECONDS + 300)) failures=0 waits=0
-  until "${as_root[@]}" env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >"$log" 2>&1; do
+  local until=$((SECONDS + 300)) failures=0 waits=0 strict=(-o APT::Update::Error-Mode=any)
+  until "${as_root[@]}" env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -q "${strict[@]}" "$@" >"$log" 2>&1; do
     if grep -qiE 'could not get lock|unable to (acquire|lock)' "$log" && ((SECONDS < until)); then
       ((waits++)) || echo "another program uses apt ($(grep -oE 'held by process [^.,]*' "$log" | head -n 1)); waiting for at most five minutes"
     elif ((++failures < 3)); then
-      echo "apt-get $1 failed; trying again: $(grep -m 1 -E '^(E|Err)' "$log")"
+      echo "apt-get failed; trying again: $(grep -m 1 -E '^(E|Err)' "$log")"
+      ((failures < 2)) || strict=()
     else
       cat "$log" >&2
       echo "install_dependencies: 'apt-get $*' failed; its output is above" >&2
@@ -82,6 +84,5 @@ apt_get() {
     sleep 2
   done
 }
-# Without Error-Mode, update succeeds although a mirror did not answer.
-apt_get -o APT::Update::Error-Mode=any update
+apt_get update
 apt_get -y --no-install-recommends install "${missing[@]}"

@@ -39,8 +39,8 @@ class Scripts(harness.InOwnFolder):
         told, calls = self.install([lost, lost])
         self.assertEqual((told.count("trying again: Err:1"), len(calls)), (2, 4), told)
         told, calls = self.install([lost] * 3, code=1)
-        self.assertIn("connection timed out\ninstall_dependencies: 'apt-get -o APT::Update::Error-Mode=any update' failed", told)
-        self.assertEqual(len(calls), 3)
+        self.assertIn("connection timed out\ninstall_dependencies: 'apt-get update' failed", told)
+        self.assertEqual(["Error-Mode=any" in call for call in calls], [True, True, False])
 
     def test_a_build_says_how_far_it_is(self):
         words = f"source {LAUNCH}/common.sh; cd {self.folder}; "
