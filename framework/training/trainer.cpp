@@ -45,7 +45,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       quarantine_(setup_.data, world_, o_.output_dir),
       work_(setup_.model, setup_.optimization, setup_.data, state_, threads_, progress_.seed),
       evaluator_(setup_, work_),
-      auxiliary_(work_.auxiliary().extents()),
+      auxiliary_(work_.auxiliary().extents(), setup_.optimization.objective->metrics()),
       faults_(setup_.resilience.inject_fault, world_.rank(), worker::full_world(world_.size()), worker::start_of_job()),
       step_time_out_(setup_.resilience.step_time_out, longest_wait()),
       stragglers_(setup_.resilience.straggler_ratio, world_.size(), setup_.model.processes.place.pipeline, host_name()),

@@ -48,9 +48,6 @@ void describe(options::Schema<TrainingOptions>& s) {
   s.option("tensorboard", &O::tensorboard, "Write TensorBoard event files to output_dir/tensorboard.")
       .no_flag("flags for the folder of event files are ignored");
 
-  s.option("calculate_per_token_loss", &O::calculate_per_token_loss,
-           "Average the loss over all tokens of a step; false: average over each micro-batch first.")
-      .when_changed(options::Change::told);
   s.option("check_for_nan_in_grad", &O::check_for_nan_in_grad,
            "Reject a step whose loss or gradient norm is not finite; if that ends the run, the error names the first "
            "such value; not applied with dynamic loss scaling, which expects overflows.")
