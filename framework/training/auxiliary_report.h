@@ -5,7 +5,7 @@
 
 #include "framework/nn/auxiliary_log.h"
 #include "framework/options/limits.h"
-#include "framework/training/metrics.h"
+#include "framework/reporting/metrics.h"
 
 namespace tessera::training {
 
@@ -18,11 +18,11 @@ class AuxiliaryReport {
   std::size_t routed_layers() const { return routing_.size(); }
   /// Adds the losses of the step, and how the routers of all layers distributed the step's choices. `record` refers to
   /// memory of this object until the next call. `log` must have the extents given to the constructor.
-  void add_to(StepRecord& record, const nn::AuxiliaryLog& log);
+  void add_to(reporting::StepRecord& record, const nn::AuxiliaryLog& log);
 
  private:
   std::array<double, options::most_predictions> prediction_losses_ = {};
-  std::vector<RoutingRecord> routing_;  ///< one per layer
+  std::vector<reporting::RoutingRecord> routing_;  ///< one per layer
 };
 
 }  // namespace tessera::training
