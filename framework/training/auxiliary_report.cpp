@@ -6,8 +6,8 @@
 namespace tessera::training {
 namespace {
 
-RoutingRecord routing_of(const nn::AuxiliaryLog::Layer& layer) {
-  RoutingRecord record;
+reporting::RoutingRecord routing_of(const nn::AuxiliaryLog::Layer& layer) {
+  reporting::RoutingRecord record;
   if (layer.reports == 0) return record;
   record.has_experts = true;
   const auto least = std::min_element(layer.chosen.begin(), layer.chosen.end()),
@@ -35,7 +35,7 @@ AuxiliaryReport::AuxiliaryReport(const nn::AuxiliaryLog::Extents& extents, const
   for (const auto& name : metrics) metrics_.push_back({name});
 }
 
-void AuxiliaryReport::add_to(StepRecord& record, const nn::AuxiliaryLog& log) {
+void AuxiliaryReport::add_to(reporting::StepRecord& record, const nn::AuxiliaryLog& log) {
   const auto& extents = log.extents();
   if (extents.balances) record.load_balancing_loss = log.aux_loss();
   if (extents.has_z_loss) record.z_loss = log.z_loss();

@@ -6,7 +6,7 @@
 
 #include "framework/nn/auxiliary_log.h"
 #include "framework/options/limits.h"
-#include "framework/training/metrics.h"
+#include "framework/reporting/metrics.h"
 
 namespace tessera::training {
 
@@ -21,12 +21,12 @@ class AuxiliaryReport {
   std::size_t routed_layers() const { return routing_.size(); }
   /// Adds the losses of the step, and how the routers of all layers distributed the step's choices. `record` refers to
   /// memory of this object until the next call. `log` must have the extents given to the constructor.
-  void add_to(StepRecord& record, const nn::AuxiliaryLog& log);
+  void add_to(reporting::StepRecord& record, const nn::AuxiliaryLog& log);
 
  private:
   std::array<double, options::most_predictions> prediction_losses_ = {};
-  std::vector<RoutingRecord> routing_;  ///< one per layer
-  std::vector<MetricRecord> metrics_;   ///< of the objective
+  std::vector<reporting::RoutingRecord> routing_;  ///< one per layer
+  std::vector<reporting::MetricRecord> metrics_;   ///< of the objective
 };
 
 }  // namespace tessera::training

@@ -370,7 +370,7 @@ inline const std::map<std::string, std::string> exempt = {
     {t + "objective", "there is one type so far"},
     {t + "profile_communication", "one rank has no communication; tests/training/profiler_test.cpp holds it"},
     {e + "moe_layer_recompute", "the promise is that no bit changes; tests/model holds it"},
-    {e + "moe_per_layer_logging", "curves of TensorBoard; tests/training/run_log_test.cpp reads them"},
+    {e + "moe_per_layer_logging", "curves of TensorBoard; tests/reporting/run_log_test.cpp reads them"},
     {e + "moe_pad_expert_input_to_capacity", "padding changes no number, and none is computed"},
     {m + "recompute_granularity", "the promise is that no bit changes; tests/model holds it"},
     {m + "recompute_method", "as recompute_granularity"},

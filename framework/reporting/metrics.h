@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::training {
+namespace tessera::reporting {
 
 /// How the router of one layer distributed the choices of a step.
 struct RoutingRecord {
@@ -122,4 +122,4 @@ class MetricsFile {
   char complaint_[256] = "";
 };
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

@@ -1,4 +1,4 @@
-#include "framework/training/run_log.h"
+#include "framework/reporting/run_log.h"
 
 #include <algorithm>
 #include <array>
@@ -6,13 +6,14 @@
 #include <cmath>
 #include <optional>
 
+#include "framework/base/error.h"
 #include "framework/base/number_text.h"
 #include "framework/log/log.h"
-#include "framework/training/log_lines.h"
-#include "framework/training/progress_bar.h"
-#include "framework/training/tensorboard.h"
+#include "framework/reporting/log_lines.h"
+#include "framework/reporting/progress_bar.h"
+#include "framework/reporting/tensorboard.h"
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 /// A few points of one step; as many as Megatron-LM has tags, with room to spare.
@@ -216,4 +217,4 @@ void RunLog::note(std::string_view text) {
   outputs_->lines.write(line);
 }
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

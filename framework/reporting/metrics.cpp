@@ -1,4 +1,4 @@
-#include "framework/training/metrics.h"
+#include "framework/reporting/metrics.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 constexpr std::string_view last_bytes = "}\n";  // of every line
@@ -281,4 +281,4 @@ bool MetricsFile::write(std::string_view bytes, std::int64_t at) {
   return false;
 }
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting
