@@ -13,35 +13,12 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::json;
-using Lines = std::vector<std::string>;
 
 /// A small run of theirs on four processes; `more` follows, so it wins.
 Lines run(const Lines& more) {
-  Lines argv = {"--num-layers",
-                "8",
-                "--hidden-size",
-                "64",
-                "--num-attention-heads",
-                "4",
-                "--seq-length",
-                "32",
-                "--max-position-embeddings",
-                "32",
-                "--micro-batch-size",
-                "2",
-                "--global-batch-size",
-                "32",
-                "--lr",
-                "1e-3",
-                "--train-iters",
-                "100",
-                "--mock-data",
-                "--tokenizer-type",
-                "NullTokenizer",
-                "--vocab-size",
-                "127"};
-  argv.insert(argv.end(), more.begin(), more.end());
-  return argv;
+  return with(with(small_run(), {"--num-layers", "8", "--micro-batch-size", "2", "--global-batch-size", "32",
+                                 "--train-iters", "100", "--vocab-size", "127"}),
+              more);
 }
 
 Json arguments_of(const Lines& more, std::int64_t world = 4) {
@@ -178,8 +155,7 @@ TEST(Arguments, AFlagOfTheModelChangesThemAsItChangesTheirs) { expect(model_chan
 TEST(Arguments, AFlagOfTheRunChangesThemAsItChangesTheirs) { expect(run_changes()); }
 
 TEST(Arguments, OfARunInSamplesHaveNoLengthInSteps) {
-  Lines argv = run({"--train-samples", "640", "--rampup-batch-size", "8", "8", "64"});
-  argv.erase(std::find(argv.begin(), argv.end(), "--train-iters"), std::find(argv.begin(), argv.end(), "--mock-data"));
+  const auto argv = without(run({"--train-samples", "640", "--rampup-batch-size", "8", "8", "64"}), "--train-iters");
   options::Report report;
   const auto recipe = recipe::read_recipe(megatron().convert(argv, recipe::all_facts({}), report), {}, report);
   report.must_be_good();
@@ -204,7 +180,7 @@ TEST(Arguments, AValueWithoutCounterpartIsToldByItsOption) {
 /// The rules that a command line breaks, each once.
 Lines broken_by(const Lines& argv, std::int64_t world = 4) {
   options::Report report;
-  flags::check_megatron_rules(flags::flags_of(argv), world, report);
+  flags::check_megatron_rules(flags::flags_of(argv), world, megatron(), {}, report);
   Lines all;
   for (const auto& finding : report.findings()) all.push_back(finding.rule);
   all.erase(std::unique(all.begin(), all.end()), all.end());
@@ -254,10 +230,7 @@ TEST(MegatronRules, AreBrokenEachByACommandLine) {
 
 TEST(MegatronRules, OfABatchThatGrowsAreThoseOfMegatronsCalculator) {
   const auto broken = [](const Lines& ramp) {
-    Lines argv = run({"--train-samples", "640", "--rampup-batch-size"});
-    argv.erase(std::find(argv.begin(), argv.end(), "--train-iters"),
-               std::find(argv.begin(), argv.end(), "--mock-data"));
-    argv.insert(argv.end(), ramp.begin(), ramp.end());
+    const auto argv = with(without(run({"--train-samples", "640", "--rampup-batch-size"}), "--train-iters"), ramp);
     return broken_by(argv, 0);
   };
   EXPECT_EQ(broken({"8", "8", "64"}), Lines{});
@@ -283,11 +256,11 @@ TEST(MegatronRules, AboutWhatIsNotKnownAreNotAsked) {
 TEST(MegatronRules, SayWhereWhatCameAndWhatToDo) {
   options::Report report;
   flags::check_megatron_rules(flags::flags_of(run({"--num-layers", "9", "--pipeline-model-parallel-size", "2"})), 4,
-                              report);
+                              megatron(), {}, report);
   EXPECT_EQ(report.problems(),
             Lines{"--num-layers: Megatron-LM stops here: --pipeline-model-parallel-size does not divide the layers "
-                  "(--num-layers 9, --pipeline-model-parallel-size 2); change one of them; a recipe of Tessera may cut "
-                  "them unevenly"});
+                  "(--num-layers 9, --pipeline-model-parallel-size 2); change one of them; a recipe of Tessera may use "
+                  "uneven stages"});
 }
 
 }  // namespace
