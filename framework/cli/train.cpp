@@ -14,7 +14,7 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
 #include "framework/recipe/saved_model.h"
-#include "framework/training/run_notes.h"
+#include "framework/reporting/run_notes.h"
 #include "framework/training/trainer.h"
 #include "framework/worker/launch_link.h"
 #include "framework/worker/thread_stacks.h"
@@ -33,8 +33,8 @@ std::vector<std::string> news(const TrainFlags& flags, const options::Report& re
   std::error_code unreadable;  // the run folder says so
   const bool begins =
       recipe.training.resume_training == training::Resume::never || !std::filesystem::exists(resolved, unreadable);
-  return training::new_notes(report.notes(),
-                             flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
+  return reporting::new_notes(report.notes(),
+                              flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
 }
 
 /// Throws ConfigError when the run needs more memory than this process, or all ranks of this host together, may have.

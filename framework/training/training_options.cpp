@@ -50,9 +50,6 @@ void describe_logging(options::Schema<O>& s) {
 }
 
 void describe_checks(options::Schema<O>& s) {
-  s.option("calculate_per_token_loss", &O::calculate_per_token_loss,
-           "Average the loss over all tokens of a step; false: average over each micro-batch first.")
-      .when_changed(options::Change::told);
   s.option("check_for_nan_in_grad", &O::check_for_nan_in_grad,
            "Reject a step whose loss or gradient norm is not finite; if that ends the run, the error names the first "
            "such value; not applied with dynamic loss scaling, which expects overflows.")

@@ -226,6 +226,7 @@ TEST(MegatronRules, AreBrokenEachByACommandLine) {
       {"MOE4", {"--num-experts", "2"}},
       {"DET1", {"--deterministic-mode", "--use-flash-attn"}}};
   for (const auto& [rule, flags] : ways) EXPECT_EQ(broken_by(run(flags)), Lines{rule}) << flags.at(0);
+  EXPECT_EQ(broken_by(run({"--global-batch-size", "12", "--decrease-batch-size-if-needed"})), Lines{});
 }
 
 TEST(MegatronRules, OfABatchThatGrowsAreThoseOfMegatronsCalculator) {
@@ -251,6 +252,28 @@ TEST(MegatronRules, OfABatchThatGrowsAreThoseOfMegatronsCalculator) {
 TEST(MegatronRules, AboutWhatIsNotKnownAreNotAsked) {
   EXPECT_EQ(broken_by(run({"--pipeline-model-parallel-size", "${PP}", "--num-layers", "9"})), Lines{});
   EXPECT_EQ(broken_by(run({"--tensor-model-parallel-size", "8", "--num-attention-heads", "8"}), 0), Lines{});
+}
+
+TEST(MegatronRules, OfARecipeNameTheFlagsOfTheCommandLine) {
+  const auto told = [](const Lines& more) {
+    options::Report report;
+    auto flags = flags::flags_of(run(more));
+    for (std::size_t i = 0; i < flags.size(); ++i) flags[i].at = {"run.sh", static_cast<int>(i) + 1, "", 9};
+    flags::check_megatron_rules(flags, 4, megatron(), {}, report);
+    return report.problems();
+  };
+  EXPECT_EQ(told({"--hidden-size", "66"}),
+            Lines{"run.sh:3: --num-attention-heads is 4, which does not divide --hidden-size 66; change one, or give "
+                  "--kv-channels"});
+  EXPECT_EQ(told({"--num-experts", "2"}),
+            Lines{"run.sh:18: the feed-forward network has biases, which experts do not have; give "
+                  "--disable-bias-linear, or mlp_has_bias: false"});
+  EXPECT_EQ(told({"--multi-latent-attention", "--rotary-interleaved", "--no-rope-fusion"}),
+            Lines{"run.sh:18: --multi-latent-attention and --rotary-interleaved are mutually exclusive; leave "
+                  "--rotary-interleaved out"});
+  EXPECT_EQ(told({"--recompute-activations", "--recompute-num-layers", "1"}),
+            Lines{"run.sh:19: --recompute-num-layers is given, but --recompute-granularity is selective; it is for "
+                  "full; leave it out"});
 }
 
 TEST(MegatronRules, SayWhereWhatCameAndWhatToDo) {

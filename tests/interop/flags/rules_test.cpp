@@ -300,6 +300,7 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"C14", {m + "num_experts=4", m + "add_bias_linear=false", e + "moe_use_upcycling=true"}},
       {"MLA", {m + "multi_latent_attention=true", m + "sliding_window=4"}},
       {"MLA", {m + "multi_latent_attention=true", m + "rope_scaling_type=yarn", m + "rotary_scaling_factor=4"}},
+      {"one weight of tokens", {t + "calculate_per_token_loss=true", t + "calculate_per_sample_loss=true"}},
       {"muon", {o + "optimizer_type=muon", p + "tensor_model_parallel_size=2"}},
       {"not built", {p + "select_comm_recompute=[[1]]"}}};
   return all;
