@@ -114,11 +114,17 @@ TEST(Rules, WhatATableOfMappingsCitesIsInThisRepository) {
 TEST(Rules, ThatACommandLineOrArgumentsAreHeldToAreThoseOfThePage) {
   std::set<std::string> of_commands, of_arguments;
   for (const auto& rule : flags::megatron_rules()) of_commands.insert(rule.name);
+  for (const auto& rule : flags::rules_of_recipes_and_megatron()) of_commands.insert(rule);
   for (const auto& rule : flags::argument_rules()) of_arguments.insert(rule);
   auto told = rules_of("command line");
   told.erase("C15");  // PAR17 and M28 by another name
   EXPECT_EQ(of_commands, told);
   EXPECT_EQ(of_arguments, rules_of("arguments"));
+}
+
+TEST(Rules, ThatACommandLineSharesWithARecipeAreRulesOfARecipe) {
+  const auto of_recipes = rules_of("recipe");
+  for (const auto& rule : flags::rules_of_recipes_and_megatron()) EXPECT_TRUE(of_recipes.count(rule)) << rule;
 }
 
 const std::string good =
@@ -204,8 +210,12 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"B3",
        {d + "rampup_batch_size=[2, 3, 10]", "-training_config.training_iters", d + "train_samples=40",
         d + "global_batch_size=4"}},
+      {"empty step",
+       {d + "rampup_batch_size=[1, 1, 10]", "-training_config.training_iters", d + "train_samples=40",
+        d + "global_batch_size=4", d + "decrease_batch_size_if_needed=true"}},
       {"B5", {d + "rampup_batch_size=[2, 2, 10]", d + "global_batch_size=4"}},
-      {"B6", {d + "train_samples=40"}},
+      {"B5", {d + "train_samples=40"}},
+      {"B6", {"-training_config.training_iters", d + "train_samples=40", o + "lr_warmup_iters=1"}},
       {"B7", {"-training_config.training_iters"}},
       {"B7", {"-training_config.training_iters", d + "train_samples=1"}},
       {"O1", {o + "min_lr=1"}},
