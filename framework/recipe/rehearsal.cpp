@@ -88,6 +88,7 @@ class Rehearsal {
     groups_ =
         parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.model.options<model::GptOptions>()->groups());
     const auto expert = groups_.expert_rank();
+    objective_ = recipe.objective.make();
     assumed_ = {spread, expert.first(layout.experts), expert.count(layout.experts)};
     chunks_ = build_stage(recipe, vocabulary(recipe, recipe.tokenizer.make().get()), layout.plan, stage,
                           groups_.tensor_rank(recipe.parallel.sequence_parallel),
@@ -105,18 +106,17 @@ class Rehearsal {
     for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
     NoChannel channel;
     NoListener listener;
-    training::Pipeline pipeline({.chunks = std::move(chunks),
-                                 .plan = layout_.plan,
-                                 .stage = stage_,
-                                 .micro_batch_group = layout_.shape.group,
-                                 .frozen_chunks = frozen_chunks(recipe_, layout_.plan),
-                                 .channel = channel,
-                                 .listener = listener,
-                                 .threads = threads_,
-                                 .groups = &groups_},
-                                {.per_token_loss = recipe_.training.calculate_per_token_loss,
-                                 .replicas = static_cast<double>(groups_.replicas()),
-                                 .assumed = &assumed_});
+    training::Pipeline pipeline(
+        {.chunks = std::move(chunks),
+         .plan = layout_.plan,
+         .stage = stage_,
+         .micro_batch_group = layout_.shape.group,
+         .frozen_chunks = frozen_chunks(recipe_, layout_.plan),
+         .channel = channel,
+         .listener = listener,
+         .threads = threads_,
+         .groups = &groups_},
+        {.objective = objective_.get(), .replicas = static_cast<double>(groups_.replicas()), .assumed = &assumed_});
     PlainBatches batches(samples, seq_length);
     kernels::forget_workspace();
     pipeline.train(batches, micro_batches(), 1);
@@ -174,6 +174,7 @@ class Rehearsal {
   kernels::Threads threads_;
   parallel::ProcessGroups groups_;
   autograd::AssumedChoices assumed_;
+  std::unique_ptr<model::Objective> objective_;
   std::vector<std::unique_ptr<model::Model>> chunks_;
   std::optional<SharedAddresses> addresses_;
 };

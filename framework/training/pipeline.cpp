@@ -9,12 +9,6 @@
 namespace tessera::training {
 namespace {
 
-double counted_tokens(const TokenBatch& batch) {
-  double count = 0;
-  for (const auto m : batch.loss_mask) count += m;
-  return count;
-}
-
 constexpr int tags = 32768;  // as many as every MPI has
 
 void wait(StageMessage& message, double& waited) {
@@ -25,9 +19,9 @@ void wait(StageMessage& message, double& waited) {
 
 }  // namespace
 
-Pipeline::Pipeline(PipelineInputs inputs, const Objective& objective)
+Pipeline::Pipeline(PipelineInputs inputs, const StepSettings& settings)
     : inputs_(std::move(inputs)),
-      objective_(objective),
+      settings_(settings),
       arena_(inputs_.threads.idle() ? Arena::Purpose::addresses : Arena::Purpose::memory) {
   must(static_cast<std::int64_t>(inputs_.chunks.size()) == inputs_.plan.chunks(),
        "a pipeline has all chunks of its stage");
@@ -162,21 +156,17 @@ void Pipeline::used(LoadedBatch& loaded) {
 model::ForwardMode Pipeline::mode(const Execution& run, const TokenBatch& batch) const {
   model::ForwardMode mode;
   mode.groups = inputs_.groups;
-  mode.assumed = objective_.assumed;
+  mode.objective = settings_.objective;
+  mode.assumed = settings_.assumed;
   if (!run.trains && !run.tap) return mode;
-  mode.seed = objective_.seed;
+  mode.seed = settings_.seed;
   mode.training = true;
   if (!run.trains) return mode;
-  const auto tokens = objective_.per_token_loss
-                          ? 1
-                          : counted_tokens(batch) * static_cast<double>(run.micro_batches) * objective_.replicas;
-  mode.sums_losses = objective_.per_token_loss;
-  mode.loss_seed = tokens > 0 ? run.scale / tokens : 0;
+  mode.share = {run.scale, static_cast<double>(run.micro_batches), settings_.replicas};
   // An auxiliary loss is a mean over the tokens of the micro-batch, whether they count or not.
-  mode.auxiliary_seed = objective_.per_token_loss
-                            ? run.scale * static_cast<double>(batch.tokens.size())
-                            : run.scale / (static_cast<double>(run.micro_batches) * objective_.replicas);
-  mode.log = objective_.log;
+  mode.auxiliary_seed = settings_.objective->sums_over_step() ? run.scale * static_cast<double>(batch.tokens.size())
+                                                              : run.scale / mode.share.parts();
+  mode.log = settings_.log;
   return mode;
 }
 
@@ -261,8 +251,9 @@ void Pipeline::make_room_to_send(const Execution& run, std::size_t departures) {
   }
 }
 
-/// A neighbour begins to receive a message when it begins the pass before the one that needs it. Between the last stage
-/// and the first there is a whole group of micro-batches until then, for all of which a stage must not wait.
+/// Number of sent messages that may be incomplete. A neighbour posts the receive of a message one pass before it needs
+/// the message. From the last stage to the first that is a whole group of micro-batches later, and a stage must not wait
+/// for the messages of that group.
 std::size_t Pipeline::most_departures(const Execution& run) const {
   const auto stages = inputs_.plan.stages();
   const bool around = inputs_.stage == (run.trains ? 0 : stages - 1);

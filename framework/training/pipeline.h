@@ -28,13 +28,13 @@ struct PipelineInputs {
   const parallel::ProcessGroups* groups = nullptr;  ///< passed to the forward passes; null: no layer is sharded
 };
 
-/// The function whose gradients a step computes.
-struct Objective {
-  std::uint64_t seed = 0;       ///< seed of dropout
-  bool per_token_loss = false;  ///< sum of token losses; false: mean over each micro-batch, then over micro-batches
-  double replicas = 1;          ///< number of data-parallel ranks
+/// What all steps have in common. `objective` must outlive the pipeline.
+struct StepSettings {
+  std::uint64_t seed = 0;                                                       ///< seed of dropout
+  const model::Objective* objective = &tessera::model::summed_cross_entropy();  ///< whose gradients a step computes
+  double replicas = 1;                                                          ///< number of data-parallel ranks
   nn::AuxiliaryLog* log =
-      nullptr;  ///< gets the reports of routers and prediction layers; null: none; must outlive this
+      nullptr;  ///< gets the reports of the step (model::report_extents); null: none; must outlive this
   const autograd::AssumedChoices* assumed = nullptr;  ///< with idle threads: which experts the tokens choose
 };
 
@@ -55,11 +55,10 @@ class Pipeline {
     double stage_wait_seconds = 0;  ///< part of it waiting for other stages
   };
 
-  Pipeline(PipelineInputs inputs, const Objective& objective);
+  Pipeline(PipelineInputs inputs, const StepSettings& settings);
 
   /// Runs the forward and backward passes of `micro_batches` micro-batches. Adds the gradients of the objective times
-  /// `scale` to the main gradients. The objective is the sum of token losses with per_token_loss, else the mean over
-  /// tokens, micro-batches and replicas.
+  /// `scale` to the main gradients: of a sum over the step, or of a mean over micro-batches and replicas.
   Totals train(BatchSource& source, std::int64_t micro_batches, double scale);
   /// Runs forward passes without dropout. `progress` is called with the number of micro-batches that this stage has
   /// completed.
@@ -130,7 +129,7 @@ class Pipeline {
   const parallel::PipelineSchedule& schedule(bool trains, std::int64_t micro_batches);
 
   PipelineInputs inputs_;
-  Objective objective_;
+  StepSettings settings_;
   Arena arena_;
   std::deque<LoadedBatch> batches_;
   std::deque<ActivePass> training_passes_, evaluation_passes_;

@@ -54,7 +54,7 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
       sync_(model.processes, state, threads,
             {.overlapped = overlaps(model, optimization.data_parallel), .type = model.precision.gradients}),
       channel_(model.processes.pipeline),
-      auxiliary_(model.first().auxiliary()),
+      auxiliary_(model::report_extents(model.first(), *optimization.objective)),
       commit_(commit_sums + auxiliary_.values().size()),
       pipeline_({.chunks = chunks_of(model),
                  .plan = model.plan,
@@ -66,7 +66,7 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
                  .threads = threads,
                  .groups = &model.processes},
                 {.seed = seed,
-                 .per_token_loss = optimization.per_token_loss,
+                 .objective = optimization.objective.get(),
                  .replicas = static_cast<double>(model.processes.replicas()),
                  .log = &auxiliary_}),
       loaders_(
@@ -141,7 +141,7 @@ bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
   const auto tokens = commit_[tokens_of_loss];
   outcome.loss = tokens > 0 ? commit_[loss_of_tokens] / tokens : 0;
   outcome.gradient_factor = optimization_.loss_scaler.inverse();
-  if (optimization_.per_token_loss && tokens > 0) outcome.gradient_factor /= tokens;
+  if (optimization_.objective->sums_over_step() && tokens > 0) outcome.gradient_factor /= tokens;
   outcome.grad_norm = std::sqrt(commit_[squares_of_gradients]) * outcome.gradient_factor;
   return true;
 }

@@ -14,6 +14,7 @@
 #include <set>
 #include <thread>
 
+#include "framework/options/choose.h"
 #include "tests/story.h"
 #include "tests/training/mailboxes.h"
 #include "tests/training/stand_in_model.h"
@@ -95,6 +96,7 @@ class FakeChunk final : public StandInModel {
     const auto micro_batch = batch.sample_ids[0];
     record_.push_back(name_of(true, micro_batch, here_));
     modes.push_back(mode);
+    seeds_of_tokens.push_back(mode.objective->weigh(tape, batch, mode.share).seed);
     const Shape shape{batch.samples, batch.seq_length};
     autograd::Var x = given;
     if (x.empty()) {
@@ -112,7 +114,7 @@ class FakeChunk final : public StandInModel {
       const auto kept = tape.keep(tokens_of_batch * sizeof(float));
       seeds = {reinterpret_cast<float*>(kept.data()), tokens_of_batch};
       for (std::size_t i = 0; i < tokens_of_batch; ++i) {
-        seeds[i] = static_cast<float>(mode.loss_seed) * batch.loss_mask[i];
+        seeds[i] = static_cast<float>(seeds_of_tokens.back()) * batch.loss_mask[i];
         result.loss.total.sum += y.floats()[i] * batch.loss_mask[i];
         result.loss.total.count += batch.loss_mask[i];
       }
@@ -125,6 +127,7 @@ class FakeChunk final : public StandInModel {
   }
   double gradient() const { return gradient_; }
   mutable std::vector<model::ForwardMode> modes;
+  mutable std::vector<double> seeds_of_tokens;
 
  private:
   std::int64_t number_, here_;
@@ -240,7 +243,7 @@ class FakeListener final : public BackwardListener {
 /// One stage with all it works with.
 struct Stage {
   Stage(const parallel::LayerPlan& plan, std::int64_t stage, std::int64_t group, Mailboxes& mail,
-        const Objective& objective, std::int64_t frozen_chunks = 0)
+        const StepSettings& settings, std::int64_t frozen_chunks = 0)
       : channel(mail, stage, plan.stages()) {
     for (std::int64_t c = 0; c < plan.chunks(); ++c) {
       const auto number = c * plan.stages() + stage;
@@ -257,7 +260,7 @@ struct Stage {
                                                          .channel = channel,
                                                          .listener = listener,
                                                          .threads = threads},
-                                          objective);
+                                          settings);
   }
   Record record;
   FakeChannel channel;
@@ -272,11 +275,11 @@ struct Stage {
 /// All stages of a pipeline.
 class Stages {
  public:
-  explicit Stages(const parallel::PipelineShape& shape, const Objective& objective = {.per_token_loss = true},
+  explicit Stages(const parallel::PipelineShape& shape, const StepSettings& settings = {},
                   std::int64_t frozen_chunks = 0)
       : shape_(shape), plan_(plan_of(shape)) {
     for (std::int64_t p = 0; p < shape.stages; ++p)
-      stages_.push_back(std::make_unique<Stage>(plan_, p, shape.group, mail_, objective, frozen_chunks));
+      stages_.push_back(std::make_unique<Stage>(plan_, p, shape.group, mail_, settings, frozen_chunks));
   }
   Stage& operator[](std::int64_t p) { return *stages_[static_cast<std::size_t>(p)]; }
   bool all_messages_taken() { return mail_.all_taken(); }
@@ -340,7 +343,7 @@ TEST(Pipeline, NoGradientIsSentToChunksBelowTheFirstThatTrains) {
     Stages all(shape);
     all.train();
     for (std::int64_t frozen = 1; frozen < shape.stages * shape.chunks; ++frozen) {
-      Stages stages(shape, {.per_token_loss = true}, frozen);
+      Stages stages(shape, {}, frozen);
       stages.train();
       EXPECT_TRUE(stages.all_messages_taken());
       std::int64_t sent = 0, backward = 0;
@@ -437,7 +440,7 @@ TEST(Pipeline, EveryShapeFollowsItsScheduleAndFindsTheExactGradients) {
 
 TEST(Pipeline, AnEvaluationGoesForwardOnlyWithoutDropoutOrGradients) {
   for (const auto& shape : shapes()) {
-    Stages stages(shape, {.seed = 7, .per_token_loss = true});
+    Stages stages(shape, {.seed = 7});
     stages.evaluate();
     const auto schedule = parallel::PipelineSchedule::forward_only(shape);
     for (std::int64_t p = 0; p < shape.stages; ++p) {
@@ -463,10 +466,12 @@ TEST(Pipeline, ProgressOfAnEvaluationCountsMicroBatches) {
 }
 
 TEST(Pipeline, TheMeanLossIsOverTokensMicroBatchesAndReplicas) {
-  Stages stages({1, 1, 3, 0}, {.seed = 7, .per_token_loss = false, .replicas = 5});
+  const auto mean = options::choose(model::objectives(), "{}").make();
+  Stages stages({1, 1, 3, 0}, {.seed = 7, .objective = mean.get(), .replicas = 5});
   stages.train(60);
+  for (const auto seed : stages[0].chunks[0]->seeds_of_tokens)
+    EXPECT_EQ(seed, 60.0 / (4 * 3 * 5));  // 4 of 6 tokens count
   for (const auto& mode : stages[0].chunks[0]->modes) {
-    EXPECT_EQ(mode.loss_seed, 60.0 / (4 * 3 * 5));  // 4 of 6 tokens count
     EXPECT_TRUE(mode.training);
     EXPECT_EQ(mode.seed, 7U);
   }
