@@ -49,6 +49,7 @@ void print_model(const recipe::Recipe& recipe, const recipe::Figures& f) {
   print_line("vocabulary", grouped(f.vocabulary) + " rows");
   print_line("sequence", grouped(recipe.size.seq_length) + " tokens");
   print_line("parameters", grouped(f.parameters));
+  if (f.trained_parameters < f.parameters) print_line("trained", grouped(f.trained_parameters));
   if (recipe.experts() > 0) print_line("active for a token", grouped(f.active_parameters));
   for (const auto& [part, count] : f.parameters_by_part) {
     std::ostringstream line;

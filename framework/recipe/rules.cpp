@@ -6,6 +6,7 @@
 #include "framework/data/dataset.h"
 #include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
+#include "framework/recipe/freezing.h"
 
 namespace tessera::recipe {
 namespace {
@@ -271,6 +272,7 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   check_parallel(recipe, report);
   check_allowed_changes(recipe, report);
   for (const auto rule : recipe.foreign_rules) rule(recipe, report);
+  check_freezing(recipe, report);
 }
 
 }  // namespace tessera::recipe

@@ -1,13 +1,16 @@
 #include "framework/training/saving.h"
 
 #include <functional>
+#include <optional>
 
 #include "framework/base/files.h"
 #include "framework/base/links.h"
 #include "framework/checkpoint/format.h"
+#include "framework/checkpoint/frozen_base.h"
 #include "framework/checkpoint/writer.h"
 #include "framework/comm/together.h"
 #include "framework/nn/weight_parts.h"
+#include "framework/training/given_checkpoint.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
 
@@ -48,15 +51,21 @@ std::filesystem::path save_together(const comm::Communicator& world, const check
 /// A checkpoint of our own format by all ranks. Returns its folder.
 std::filesystem::path save_native(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress,
                                   const checkpoint::CheckpointWriter& writer) {
+  const auto& o = setup.options;
+  const auto& world = setup.model.processes.world;
+  std::optional<checkpoint::FrozenBase> base;
+  if (!o.save_frozen_parameters && !setup.model.trained.all())
+    base = {std::filesystem::absolute(o.load_checkpoint.value_or("")).string(), frozen_digest(world, state)};
   const auto tensors = [&] {
-    auto all = state.weight_ranges(StateScope::owned);
+    auto all = base ? state.trained_ranges(StateScope::owned) : state.weight_ranges(StateScope::owned);
     const auto slots = state.optimizer_ranges(StateScope::owned);
     all.insert(all.end(), slots.begin(), slots.end());
     return all;
   };
-  return save_together(setup.model.processes.world, writer, tensors, [&] {
+  return save_together(world, writer, tensors, [&] {
     auto blobs = setup.documents.files;
     blobs[checkpoint::progress_blob] = checkpoint::write_progress(progress);
+    if (base) blobs[checkpoint::frozen_base_blob] = checkpoint::write_base(*base);
     return blobs;
   });
 }

@@ -218,6 +218,7 @@ std::string flip_a_bit(ModelState& state) {
   std::size_t all = 0;
   for (const auto& part : state.parts())
     for (const auto& range : part->shard_elements()) ranges.push_back(range), all += range.size();
+  if (all == 0) return "no bit: this rank trains nothing";
   std::random_device random;
   auto at = std::uniform_int_distribution<std::size_t>(0, all - 1)(random);
   const auto bit = std::uniform_int_distribution<unsigned>(0, 31)(random);
