@@ -335,6 +335,7 @@ autograd::Var GptModel::hidden(autograd::Tape& tape, autograd::Var x, std::span<
 }
 
 nn::Pass GptModel::pass_of(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
+  must(batch.position_axes() == 1, "this model has positions of one axis");
   auto pass = training_pass(tape, batch, mode, o_.window());
   if (!context_.whole()) {
     pass.T = pass.S / context_.ranks;

@@ -1,7 +1,6 @@
 #include "framework/recipe/rehearsal.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "framework/kernels/scratch.h"
 #include "framework/model/gpt_options.h"
@@ -15,19 +14,23 @@ namespace {
 /// Samples of one document, with all tokens in the loss.
 class PlainBatches final : public training::BatchSource {
  public:
-  PlainBatches(std::int64_t samples, std::int64_t seq_length) : samples_(samples), seq_length_(seq_length) {}
+  PlainBatches(BatchFields fields, std::int64_t samples, std::int64_t seq_length)
+      : fields_(std::move(fields)), samples_(samples), seq_length_(seq_length) {}
   std::int64_t samples() const override { return samples_; }
   std::int64_t seq_length() const override { return seq_length_; }
+  const BatchFields& fields() const override { return fields_; }
   double read(std::int64_t, Batch& batch) override {
     std::fill(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0F);
     for (std::int64_t row = 0; row < samples_; ++row) {
       const auto positions = batch.sample(row).positions;
-      std::iota(positions.begin(), positions.end(), 0);
+      for (std::size_t i = 0; i < positions.size(); ++i)
+        positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(seq_length_));
     }
     return 0;
   }
 
  private:
+  BatchFields fields_;
   std::int64_t samples_, seq_length_;
 };
 
@@ -115,7 +118,7 @@ class Rehearsal {
          .threads = threads_,
          .groups = &groups_},
         {.objective = objective_.get(), .replicas = static_cast<double>(groups_.replicas()), .assumed = &assumed_});
-    PlainBatches batches(samples, seq_length);
+    PlainBatches batches(recipe_.registries->datasets.fields(recipe_.dataset), samples, seq_length);
     kernels::forget_workspace();
     pipeline.train(batches, micro_batches(), 1);
     const auto& run = recipe_.training;
