@@ -152,11 +152,12 @@ std::string uncovered(const recipe::Recipe& recipe, const recipe::LayoutFigures&
 }
 
 void check(const CheckArguments& arguments, CommandContext& context) {
-  options::Report report;
+  options::Report reading;
   flags::Source source;
-  const auto recipe = read_recipe(arguments.recipe, context, report, source);
+  const auto recipe = read_recipe(arguments.recipe, context, reading, source);
+  auto report = problems_in_flags(reading, source, context);
   if (!arguments.as.empty()) report_stops(source, context, report);
-  if (!arguments.json) log_notes(report.notes(), source.flags, arguments.recipe.verbose);
+  if (!arguments.json) log_notes(reading.notes(), source.flags, arguments.recipe.verbose);
   if (!arguments.json) report.must_be_good();
   const auto ranks = ranks_of(recipe, arguments);
   if (report.good() && arguments.ranks > 0) recipe::check_ranks(recipe, ranks, report);

@@ -372,7 +372,7 @@ std::vector<options::Finding> mistakes_of_experts(const ParallelOptions& o, cons
               o.expert_tensor_parallel_size ? "expert_tensor_parallel_size " : "tensor_model_parallel_size ", sharers),
          text("make it a multiple of ", sharers, ", or give expert_tensor_parallel_size 1"), "M9"});
   if (ranks > 1 && e.half)
-    all.push_back({ep, "fp16 and expert_model_parallel_size above 1 do not go together", "train in bf16", "MOE3"});
+    all.push_back({ep, "fp16 is incompatible with expert_model_parallel_size above 1", "train in bf16", "MOE3"});
   if (o.tensor_model_parallel_size > 1 && !o.sequence_parallel)
     all.push_back({group + "sequence_parallel",
                    text("the model has experts and tensor_model_parallel_size is ", o.tensor_model_parallel_size,
@@ -396,7 +396,7 @@ std::vector<options::Finding> mistakes_of_extents(const ParallelOptions& o, cons
     all.push_back({"model_config.num_query_groups",
                    text("num_query_groups ", e.groups, " and tensor_model_parallel_size ", ranks,
                         " do not fit: neither divides the other"),
-                   "give as many groups as each rank has the same number of, or as divide the ranks", "M8"});
+                   "give a divisor or a multiple of tensor_model_parallel_size", "M8"});
   must_divide("M9", "model_config.ffn_hidden_size", e.inner, "ffn_hidden_size");
   must_divide("M9", "model_config.vocab_size", e.vocabulary, "the vocabulary's");
   for (const auto& one : e.gathered) must_divide("M9", one.option, one.extent, one.of);

@@ -194,7 +194,7 @@ StateChecks::Result StateChecks::check(std::int64_t step) {
     result.repaired = true;
     result.notes.push_back(text("after iteration ", step, " weights or optimizer state of ", wrong,
                                 found.repairs.empty()
-                                    ? " differed from those of other ranks; made again from the shards"
+                                    ? " differed from those of other ranks; restored from the shards"
                                     : " had changed in memory; repaired from a rank that has the same",
                                 ": no step is lost"));
     found = verdict();
