@@ -29,12 +29,7 @@ function(precompiled_headers_of target name)
   target_compile_options(${target} PRIVATE ${precompiled_options})
 endfunction()
 
-# Code that runs once for each command, not for each token or weight, is compiled with -O1, which takes two thirds of the time of -O3. With Clang,
-# whose build is for its warnings and the smoke tests, without optimization, which takes another fifth less.
-if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  set(once_options $<$<CONFIG:Release>:-O0>)
-else()
-  set(once_options $<$<CONFIG:Release>:-O1>)
-endif()
+# Code that runs once for each command, not for each token or weight, is compiled with -O1, which takes two thirds of the time of -O3.
+set(once_options $<$<CONFIG:Release>:-O1>)
 precompile(hot HEADERS ${precompiled_standard_headers})
 precompile(once HEADERS ${precompiled_standard_headers} OPTIONS ${once_options})
