@@ -216,6 +216,7 @@ void MetricsFile::step(const StepRecord& r) {
   if (r.z_loss) line.number("z_loss", *r.z_loss);
   for (std::size_t k = 0; k < r.prediction_losses.size(); ++k)
     line.number("mtp_", k + 1, "_loss", r.prediction_losses[k]);
+  for (const auto& metric : r.metrics) line.number(metric.name, metric.value);
   if (!r.routing.empty()) add_routing(line, r.routing);
   line.number("grad_norm", r.grad_norm);
   line.number("learning_rate", r.learning_rate);

@@ -30,8 +30,10 @@ reporting::RoutingRecord routing_of(const nn::AuxiliaryLog::Layer& layer) {
 
 }  // namespace
 
-AuxiliaryReport::AuxiliaryReport(const nn::AuxiliaryLog::Extents& extents)
-    : routing_(extents.experts > 0 ? static_cast<std::size_t>(extents.layers) : 0) {}
+AuxiliaryReport::AuxiliaryReport(const nn::AuxiliaryLog::Extents& extents, const std::vector<std::string>& metrics)
+    : routing_(extents.experts > 0 ? static_cast<std::size_t>(extents.layers) : 0) {
+  for (const auto& name : metrics) metrics_.push_back({name});
+}
 
 void AuxiliaryReport::add_to(reporting::StepRecord& record, const nn::AuxiliaryLog& log) {
   const auto& extents = log.extents();
@@ -43,6 +45,8 @@ void AuxiliaryReport::add_to(reporting::StepRecord& record, const nn::AuxiliaryL
   record.prediction_losses = std::span(prediction_losses_).first(predictions);
   for (std::size_t i = 0; i < routing_.size(); ++i) routing_[i] = routing_of(log.layer(static_cast<std::int64_t>(i)));
   record.routing = routing_;
+  for (std::size_t i = 0; i < metrics_.size(); ++i) metrics_[i].value = log.metric(static_cast<std::int64_t>(i));
+  record.metrics = metrics_;
 }
 
 }  // namespace tessera::training

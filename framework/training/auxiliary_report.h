@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "framework/nn/auxiliary_log.h"
@@ -9,10 +10,12 @@
 
 namespace tessera::training {
 
-/// Adds to step records what the routers and the layers of multi-token prediction reported, summed over all ranks.
+/// Adds to step records what routers, layers of multi-token prediction and the objective reported, summed over all
+/// ranks.
 class AuxiliaryReport {
  public:
-  explicit AuxiliaryReport(const nn::AuxiliaryLog::Extents& extents);
+  /// `metrics`: the names of the values that the objective reports.
+  explicit AuxiliaryReport(const nn::AuxiliaryLog::Extents& extents, const std::vector<std::string>& metrics = {});
 
   /// Number of layers described in metrics; 0 for a model without experts.
   std::size_t routed_layers() const { return routing_.size(); }
@@ -23,6 +26,7 @@ class AuxiliaryReport {
  private:
   std::array<double, options::most_predictions> prediction_losses_ = {};
   std::vector<reporting::RoutingRecord> routing_;  ///< one per layer
+  std::vector<reporting::MetricRecord> metrics_;   ///< of the objective
 };
 
 }  // namespace tessera::training

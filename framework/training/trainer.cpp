@@ -45,7 +45,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       quarantine_(setup_.data, world_, o_.output_dir),
       work_(setup_.model, setup_.optimization, setup_.data, state_, threads_, progress_.seed),
       evaluator_(setup_, work_),
-      auxiliary_(work_.auxiliary().extents()),
+      auxiliary_(work_.auxiliary().extents(), setup_.optimization.objective->metrics()),
       faults_(setup_.resilience.inject_fault, world_.rank(), worker::full_world(world_.size()), worker::start_of_job()),
       step_time_out_(setup_.resilience.step_time_out, longest_wait()),
       stragglers_(setup_.resilience.straggler_ratio, world_.size(), setup_.model.processes.place.pipeline, host_name()),
@@ -178,15 +178,15 @@ void Trainer::report_position() {
                         place.data, " pp ", place.pipeline, ", iteration ", progress_.iteration + 1));
 }
 
-/// For other ranks, in the operations that follow: a step and the agreement after it have another time-out than an
-/// evaluation, and this than checkpoints and the start. The launcher gives this rank the same time for all of the
-/// phase, as soon as steps have shown how long they take: an only rank has nobody who waits for it.
+/// Sets the time-out of the operations that follow, in which this rank waits for others; steps, evaluations and
+/// checkpoints differ in it. As soon as the time of a step is known, the launcher limits the whole phase to the same
+/// time, because a single rank waits in no operation.
 void Trainer::wait_at_most(double seconds, const std::string& phase) const {
   world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
   step_time_out_.known() ? launcher_.expect(seconds, phase) : launcher_.expect_nothing();
 }
 
-/// The same for a phase whose length no step tells.
+/// Sets the time-out for a phase whose length does not follow from the time of a step.
 void Trainer::wait_longest() const {
   world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * longest_wait())));
   launcher_.expect_nothing();

@@ -64,7 +64,6 @@ struct TrainingOptions {
   log::LogLevel log_level = log::LogLevel::info;
   bool tensorboard = true;
 
-  bool calculate_per_token_loss = false;
   bool check_for_nan_in_grad = true;
   bool check_for_spiky_loss = false;
   bool check_for_large_grads = false;
