@@ -133,7 +133,7 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
   const auto manifest_path = folder / "manifest.json";
   if (!fs::exists(manifest_path))
     throw DamageError(text(folder.string(), ": holds no manifest.json: no checkpoint, or a damaged one"));
-  content->manifest = read_manifest(read_file(manifest_path), manifest_path.string());
+  content->manifest = read_whole_manifest(folder);
   check_ranges(content->manifest, manifest_path.string());
   // The sizes alone: they tell a copy that was cut short at once. Checksums are compared as the elements are read.
   for (const auto& [name, file] : content->manifest.files) check_size(folder, name, file.bytes);
