@@ -6,8 +6,8 @@
 #include <set>
 
 #include "framework/data/dataset.h"
-#include "framework/data/indexed/no_tokens.h"
-#include "tests/data/chosen.h"
+#include "framework/data/no_tokens.h"
+#include "tests/chosen.h"
 
 namespace tessera::data {
 namespace {
