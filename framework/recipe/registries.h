@@ -29,6 +29,7 @@ data::DatasetRegistry datasets();
 /// registers its types here and passes the object to `run` (cli/run.h).
 struct Registries {
   model::ModelRegistry models = tessera::model::models();
+  model::ObjectiveRegistry objectives = tessera::model::objectives();
   optim::OptimizerRegistry optimizers = tessera::optim::optimizers();
   schedule::DecayRegistry decays = tessera::schedule::decays();
   data::DatasetRegistry datasets = tessera::recipe::datasets();

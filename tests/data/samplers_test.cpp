@@ -4,6 +4,7 @@
 
 #include "framework/data/dataset.h"
 #include "tests/chosen.h"
+#include "tests/listed.h"
 
 namespace tessera::data {
 namespace {
@@ -32,8 +33,8 @@ TEST(ReadBatch, CutsAStepOverTheRanks) {
   const auto order = chosen(samplers(), {}, SamplerParts{40, 3, 2});
   Batch batch(3, 2);
   read_batch(Numbers(), *order, 6, 1, 2, batch);
-  EXPECT_EQ(batch.tokens, (Ids{9, 9, 10, 10, 11, 11}));
-  EXPECT_EQ(batch.sample_ids, (std::vector<std::int64_t>{9, 10, 11}));
+  EXPECT_EQ(listed(batch.tokens), (Ids{9, 9, 10, 10, 11, 11}));
+  EXPECT_EQ(listed(batch.sample_ids), (std::vector<std::int64_t>{9, 10, 11}));
   Batch other(1, 3);
   EXPECT_THROW(read_batch(Numbers(), *order, 0, 0, 1, other), ShapeError);
 }
