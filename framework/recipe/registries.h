@@ -5,7 +5,7 @@
 #include "framework/checkpoint/format.h"
 #include "framework/data/dataset.h"
 #include "framework/data/tokenizers/tokenizer.h"
-#include "framework/model/model.h"
+#include "framework/model/architecture.h"
 #include "framework/optim/optimizer.h"
 #include "framework/options/mappings.h"
 #include "framework/schedule/schedule.h"

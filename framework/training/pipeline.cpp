@@ -114,7 +114,8 @@ void Pipeline::begin_receive(const Execution& run, const parallel::PipelineActio
   auto& memory = is_forward ? pass.input_memory : pass.gradient_memory;
   if (!memory.empty()) return;  // it was begun
   const TokenBatch extents{.samples = run.source.samples(), .seq_length = run.source.seq_length()};
-  const auto boundary = chunk(action.chunk).boundary(extents);
+  const auto boundaries = chunk(action.chunk).boundary(extents);
+  const auto& boundary = is_forward ? boundaries.input : boundaries.output;
   const auto bytes = static_cast<std::size_t>(boundary.shape.elements()) * size_of(boundary.type);
   memory = arena_.allocate(bytes);
   auto& message = is_forward ? pass.input_message : pass.gradient_message;
@@ -181,7 +182,7 @@ void Pipeline::forward(const Execution& run, const parallel::PipelineAction& act
   const auto batch = loaded.batch.view();
   if (inputs_.plan.before(here)) {
     wait(*pass.input_message, run.totals.stage_wait_seconds);
-    const auto boundary = chunk(action.chunk).boundary(batch);
+    const auto boundary = chunk(action.chunk).boundary(batch).input;
     pass.input = pass.tape.input(Tensor(pass.input_memory.bytes(), boundary.type, boundary.shape), run.trains);
   }
   auto how = mode(run, batch);
