@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,7 +63,22 @@ struct DataSplits {
 };
 
 /// Key `dataset_type` of dataset_config. Makers throw ConfigError for files that are missing or damaged.
-using DatasetRegistry = options::Registry<DataSplits, DataParts>;
+class DatasetRegistry : public options::Registry<DataSplits, DataParts> {
+ public:
+  using Registry::Registry;
+  /// The fields of samples of the type `type`, known from its options alone: before its files are opened, or on a host
+  /// that does not have them. They are Dataset::fields() of what the type makes.
+  using FieldsOf = BatchFields (*)(const Choice& choice);
+  void declare_fields(const std::string& type, FieldsOf declared) { fields_[type] = declared; }
+  /// The fields of the chosen type: token_fields() unless it declares others.
+  BatchFields fields(const Choice& choice) const {
+    const auto declared = fields_.find(choice.type);
+    return declared == fields_.end() ? token_fields() : declared->second(choice);
+  }
+
+ private:
+  std::map<std::string, FieldsOf> fields_;
+};
 
 /// The registry with every built-in dataset.
 DatasetRegistry datasets();

@@ -3,6 +3,7 @@
 // core's GPTModel.
 
 #include <cmath>
+#include <new>
 
 #include "framework/autograd/ops/activation.h"
 #include "framework/autograd/ops/embedding.h"
@@ -10,6 +11,8 @@
 #include "framework/base/trace.h"
 #include "framework/model/gpt_architecture.h"
 #include "framework/model/layer_sizes.h"
+#include "framework/model/model.h"
+#include "framework/model/objective_loss.h"
 #include "framework/model/prediction_layer.h"
 #include "framework/model/recomputed_layers.h"
 #include "framework/model/visibility.h"
@@ -63,8 +66,7 @@ class GptModel final : public Model {
   autograd::Var hidden(autograd::Tape& tape, autograd::Var x, std::span<const std::int32_t> tokens,
                        const nn::Pass& pass) const;
   autograd::Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
-  autograd::VocabularyLoss loss_of(const autograd::Var& h, const nn::Pass& pass,
-                                   const autograd::LossTerms& terms) const;
+  OutputLayer output_layer(autograd::Tape& tape, const nn::Pass& pass) const;
   void predict_further(autograd::Tape& tape, autograd::Var h, const TokenBatch& batch, const ForwardMode& mode,
                        const nn::Pass& pass) const;
   bool recomputes_attention(std::int64_t layer) const;
@@ -333,6 +335,7 @@ autograd::Var GptModel::hidden(autograd::Tape& tape, autograd::Var x, std::span<
 }
 
 nn::Pass GptModel::pass_of(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
+  must(batch.position_axes() == 1, "this model has positions of one axis");
   auto pass = training_pass(tape, batch, mode, o_.window());
   if (!context_.whole()) {
     pass.T = pass.S / context_.ranks;
@@ -364,16 +367,14 @@ autograd::Var GptModel::before_head(const autograd::Var& h, const nn::Pass& pass
                                  : parallel::copy_to_tensor_region(h, group, who);
 }
 
-autograd::VocabularyLoss GptModel::loss_of(const autograd::Var& h, const nn::Pass& pass,
-                                           const autograd::LossTerms& terms) const {
-  const TraceSpan span(TraceKind::operation, "output layer and loss");
-  auto own = terms;
-  own.type = precision_.logits;
-  own.softcap = o_.output_logit_softcap.value_or(0);
-  if (tensor_.whole()) return autograd::vocabulary_loss(h, head(), own);
-  const parallel::VocabParallelHead sharers(parallel::tensor_group(pass, tensor_), vocabulary_);
-  own.sharers = &sharers;
-  return autograd::vocabulary_loss(h, head(), own);
+/// Its ranks of a vocabulary-parallel head are kept until the tape is cleared.
+OutputLayer GptModel::output_layer(autograd::Tape& tape, const nn::Pass& pass) const {
+  OutputLayer output{
+      .weight = head(), .type = precision_.logits, .softcap = o_.output_logit_softcap.value_or(0), .context = context_};
+  if (!tensor_.whole())
+    output.sharers = new (tape.keep(sizeof(parallel::VocabParallelHead)).data())
+        parallel::VocabParallelHead(parallel::tensor_group(pass, tensor_), vocabulary_);
+  return output;
 }
 
 /// Runs the layers of multi-token prediction on `h`, the decoder's output after its final norm. Layer k (from 0) gets
@@ -400,9 +401,18 @@ void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const Toke
     const auto embedding = embedded(tape, here(tokens), pass, site);
     h = predictions_[k]->forward(embedding, h, pass, recomputes_layers(o_, chunk_));
     tape.computes_in(DType::float32);
-    const auto seed = mode.sums_losses ? mode.loss_seed : counted > 0 ? mode.auxiliary_seed / counted : 0;
-    const auto loss =
-        loss_of(before_head(h, pass), pass, {.labels = here(labels), .mask = here(mask), .seed = weight * seed});
+    const auto seed = mode.objective->sums_over_step() ? mode.share.scale
+                      : counted > 0                    ? mode.auxiliary_seed / counted
+                                                       : 0;
+    const auto output = output_layer(tape, pass);
+    const TraceSpan span(TraceKind::operation, "output layer and loss");
+    const auto loss = autograd::vocabulary_loss(before_head(h, pass), output.weight,
+                                                {.labels = here(labels),
+                                                 .mask = here(mask),
+                                                 .seed = weight * seed,
+                                                 .type = output.type,
+                                                 .softcap = output.softcap,
+                                                 .sharers = output.sharers});
     // The log averages over ranks, but each context-parallel rank has only a part of the sum: multiply by their number.
     const auto own = counted > 0 ? loss.total.sum * context_.ranks / counted : 0;
     if (pass.log) pass.log->add_prediction(static_cast<std::int64_t>(k), own);
@@ -419,7 +429,8 @@ ChunkResult GptModel::forward(autograd::Tape& tape, const autograd::Var& x, cons
   if (!chunk_.loss) return {std::move(h), {}};
   if (mode.training && !predictions_.empty()) predict_further(tape, h, batch, mode, pass);
   h = before_head(h, pass);
-  return {{}, loss_of(h, pass, {.labels = here(batch.labels), .mask = here(batch.loss_mask), .seed = mode.loss_seed})};
+  const TraceSpan span(TraceKind::operation, "output layer and loss");
+  return {{}, objective_loss(h, output_layer(tape, pass), batch, mode)};
 }
 
 autograd::Var GptModel::logits(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {

@@ -5,6 +5,7 @@
 
 #include "framework/autograd/ops/vocabulary_loss.h"
 #include "framework/model/moe_options.h"
+#include "framework/model/objective.h"
 #include "framework/model/precision.h"
 #include "framework/nn/auxiliary_log.h"
 #include "framework/nn/layers.h"
@@ -43,15 +44,15 @@ struct ModelParts {
 
 /// Settings of a forward pass.
 struct ForwardMode {
-  std::uint64_t seed = 0;    ///< random seed of dropout
-  bool training = false;     ///< dropout is applied; routers and prediction layers compute their losses
-  double loss_seed = 1;      ///< gradient of the objective with respect to the sum of loss * mask
-  bool sums_losses = false;  ///< the objective sums the losses of tokens (calculate_per_token_loss); false: it averages
+  std::uint64_t seed = 0;  ///< random seed of dropout
+  bool training = false;   ///< dropout is applied; routers and prediction layers compute their losses
+  const Objective* objective = &summed_cross_entropy();  ///< what is minimised; never null
+  StepShare share = {};                                  ///< weight of this micro-batch in the step
   /// Gradient of the objective with respect to an auxiliary loss of a router, before the loss is multiplied by its
-  /// coefficient. Without sums_losses also the gradient with respect to the mean loss of a prediction layer over the
-  /// tokens of the micro-batch that count, before mtp_loss_scaling_factor.
+  /// coefficient. Unless the objective sums over the step, also the gradient with respect to the mean loss of a
+  /// prediction layer over the tokens of the micro-batch that count, before mtp_loss_scaling_factor.
   double auxiliary_seed = 0;
-  nn::AuxiliaryLog* log = nullptr;  ///< receives reports of routers and prediction layers in training; null: no reports
+  nn::AuxiliaryLog* log = nullptr;  ///< receives the reports of a training step (report_extents); null: no reports
   const nn::Tap* tap = nullptr;     ///< observes named intermediate values; null: no observer
   const autograd::AssumedChoices* assumed = nullptr;  ///< for a pass that computes nothing; null: routers decide
   /// Communicators of a model that is sharded over ranks; must outlive the backward pass. Null: the model is whole.
@@ -114,5 +115,12 @@ class Model : public nn::Module {
   /// `seq_length` tokens: 6 per token and weight of a matrix product, plus attention. Recomputation is not counted.
   virtual double flops(std::int64_t samples, std::int64_t seq_length) const = 0;
 };
+
+/// Extents of all reports of a training step of `model` with `objective`.
+inline nn::AuxiliaryLog::Extents report_extents(const Model& model, const Objective& objective) {
+  auto extents = model.auxiliary();
+  extents.metrics = static_cast<std::int64_t>(objective.metrics().size());
+  return extents;
+}
 
 }  // namespace tessera::model

@@ -8,23 +8,23 @@ namespace tessera::parallel {
 namespace {
 
 using Counts = std::vector<std::vector<std::int64_t>>;
-const std::string layer_plan_group = "parallel_config.";
+const std::string parallel_config = "parallel_config.";
 
 void check_noops(const ParallelOptions& o, const Towers& towers, std::vector<options::Finding>& mistakes) {
   const auto layers = towers.layers();
   auto ids = o.noop_layers.ids;
   std::sort(ids.begin(), ids.end());
   if (!ids.empty() && ids.back() >= layers)
-    mistakes.push_back({layer_plan_group + "noop_layers",
+    mistakes.push_back({parallel_config + "noop_layers",
                         text("noop_layers names layer ", ids.back(), "; the layers are 0 to ", layers - 1),
                         text("count from 0; ", towers.options(), " includes the no-op layers"), "noop layers"});
   if (std::adjacent_find(ids.begin(), ids.end()) != ids.end())
-    mistakes.push_back({layer_plan_group + "noop_layers",
+    mistakes.push_back({parallel_config + "noop_layers",
                         text("noop_layers names layer ", *std::adjacent_find(ids.begin(), ids.end()), " twice"),
                         "name each once", "noop layers"});
   if (static_cast<std::int64_t>(ids.size()) >= layers && layers > 0)
-    mistakes.push_back({layer_plan_group + "noop_layers", "noop_layers leaves no layer that does anything",
-                        "name fewer", "noop layers"});
+    mistakes.push_back({parallel_config + "noop_layers", "noop_layers leaves no layer that does anything", "name fewer",
+                        "noop layers"});
 }
 
 /// A recompute list extended to all stages: zeros if it is not given, and for leading stages without layers, which it
@@ -53,7 +53,7 @@ void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector
   for (const auto& [name, numbers] : lists) {
     if (numbers->empty() || fits(*numbers, counts, o.standalone_embedding_stage)) continue;
     all_fit = false;
-    mistakes.push_back({layer_plan_group + name,
+    mistakes.push_back({parallel_config + name,
                         text(name, " ", ChunkNumbers::Option::write(*numbers), " is not a list of ", counts.size(),
                              " stages of ", counts[0].size(), counts[0].size() == 1 ? " chunk" : " chunks"),
                         "give it the form of the cut of layers, [stage][chunk]", "recompute lists"});
@@ -68,7 +68,7 @@ void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector
         const bool told_before = which > 0 && whole[p][c] > counts[p][c];
         if (asked > counts[p][c] && !told_before)
           mistakes.push_back(
-              {layer_plan_group + lists[which].first,
+              {parallel_config + lists[which].first,
                text("stage ", p, " chunk ", c, " has ", counts[p][c], " layers, but ",
                     which == 0 ? "recompute" : text("recompute and ", lists[which].first), " ask for ", asked),
                "give at most as many as there are", "recompute lists"});
@@ -175,12 +175,6 @@ const ModelChunk& LayerPlan::at(std::int64_t stage, std::int64_t chunk) const {
 const std::vector<ModelChunk>& LayerPlan::stage(std::int64_t stage) const {
   must(stage >= 0 && stage < stages(), "a stage that is asked for is in the plan");
   return chunks_[static_cast<std::size_t>(stage)];
-}
-
-std::int64_t LayerPlan::layers_of_stage(std::int64_t p) const {
-  std::int64_t sum = 0;
-  for (const auto& chunk : stage(p)) sum += chunk.layers;
-  return sum;
 }
 
 LayerPlan::ChunkIndex LayerPlan::of_layer(std::int64_t layer) const {

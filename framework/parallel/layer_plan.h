@@ -101,8 +101,6 @@ class LayerPlan {
   const ModelChunk& at(std::int64_t stage, std::int64_t chunk) const;
   /// The chunks of one stage.
   const std::vector<ModelChunk>& stage(std::int64_t stage) const;
-  /// Number of layers in all chunks of a stage.
-  std::int64_t layers_of_stage(std::int64_t stage) const;
   /// Number of layers in each chunk, [stage][chunk].
   std::vector<std::vector<std::int64_t>> layers_by_chunk() const;
   /// The chunk that contains a layer.

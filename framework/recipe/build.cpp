@@ -212,7 +212,7 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   optimization.clipping = recipe.clipping;
   optimization.schedule_resume = recipe.schedule_resume;
   optimization.loss_scaler = training::LossScaler(recipe.loss_scale, recipe.half.fp16);
-  optimization.per_token_loss = recipe.training.calculate_per_token_loss;
+  optimization.objective = recipe.objective.make();
   optimization.data_parallel = recipe.data_parallel;
   optimization.parameter_gather = recipe.parameter_gather;
   optimization.optimizer = recipe.optimizer.make();

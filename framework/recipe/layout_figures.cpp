@@ -111,7 +111,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
     auto& stage = stages.emplace_back();
     auto& costs = out.costs.emplace_back();
     std::vector<nn::Parameter*> held;
-    stage.journal = training::journal_section(chunks.front()->auxiliary());
+    stage.journal = training::journal_section(model::report_extents(*chunks.front(), *recipe.objective.make()));
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       const auto own = chunks[c]->parameters();
       costs.push_back(products(own, out.plan.at(p, static_cast<std::int64_t>(c)).loss, active));

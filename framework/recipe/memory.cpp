@@ -20,11 +20,11 @@ std::int64_t whole(double bytes) {
 
 /// The sample indices, the batch that a step uses, and the batches that are read ahead.
 double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage) {
-  constexpr double bytes_of_token = 20;  // token, label, position, document, weight
   const auto batches = 1 + recipe.batch.num_workers * data::BatchLoader::batches_ahead_of_worker;
-  double sum = bytes_of_token * static_cast<double>(batches) * static_cast<double>(recipe.batch.batch_size) *
-               static_cast<double>(recipe.size.seq_length);
-  if (!needs_tokens(layout.plan, stage)) return sum;
+  const bool reads = needs_tokens(layout.plan, stage);
+  const auto fields = reads ? recipe.registries->datasets.fields(recipe.dataset) : token_fields();
+  const double sum = static_cast<double>(batches) * bytes_of(fields, recipe.batch.batch_size, recipe.size.seq_length);
+  if (!reads) return sum;
   const bool indexed = recipe.dataset.type == "gpt" || recipe.dataset.type == "mock";
   if (!indexed || recipe.training.epochs) return sum;
   const auto ranks = layout.mesh.sizes().data;

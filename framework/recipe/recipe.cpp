@@ -47,6 +47,7 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
   };
   read("training_config", [&](options::Group& group) {
     recipe.training = options::read_own<training::TrainingOptions>(group);
+    recipe.objective = registries.objectives.read(group);
     recipe.half = options::read_own<model::HalfPrecisionOptions>(group);
     recipe.loss_scale = options::read_own<training::LossScaleOptions>(group);
     recipe.data_parallel = options::read_own<parallel::DataParallelOptions>(group);

@@ -35,6 +35,7 @@ struct Idle {
 /// All options of one run, typed and checked. Nothing is built yet.
 struct Recipe {
   training::TrainingOptions training;
+  model::ObjectiveRegistry::Choice objective;
   model::HalfPrecisionOptions half;
   training::LossScaleOptions loss_scale;
   training::ProfileOptions profile;

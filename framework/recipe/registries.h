@@ -26,6 +26,7 @@ using RecipeRule = void (*)(const Recipe& recipe, options::Report& report);
 /// registers its types here and passes the object to `run` (cli/run.h).
 struct Registries {
   model::ModelRegistry models = tessera::model::models();
+  model::ObjectiveRegistry objectives = tessera::model::objectives();
   optim::OptimizerRegistry optimizers = tessera::optim::optimizers();
   schedule::DecayRegistry decays = tessera::schedule::decays();
   data::DatasetRegistry datasets = tessera::data::datasets();

@@ -14,7 +14,8 @@
 namespace tessera::training {
 namespace {
 
-/// What differs between a checkpoint's recipe and that of the run; `reason` if they cannot be compared.
+/// The options whose values differ between the recipe of a checkpoint and that of the run; `reason`: why they cannot be
+/// compared, else empty.
 struct RecipeChanges {
   std::vector<OptionChange> all;
   std::string reason;
@@ -33,7 +34,7 @@ RecipeChanges changes_since(const TrainingSetup& setup, const checkpoint::Opened
   }
 }
 
-/// Load; where the tensors do not fit, the error names the options that say otherwise than those of the checkpoint.
+/// Calls `load`. If it fails because tensors do not fit, the error names the options that differ from the checkpoint.
 void naming_options(const RecipeChanges& changes, const std::function<void()>& load) {
   try {
     load();

@@ -14,7 +14,7 @@
 namespace tessera::training {
 namespace {
 
-/// A step of saving that can fail: everybody learns of it, and what was written goes.
+/// Executes `work`, one step of saving. If it fails on any rank, all ranks throw, and rank 0 deletes what was written.
 void attempt(const comm::Communicator& world, const checkpoint::CheckpointWriter& writer,
              const std::function<void()>& work) {
   try {

@@ -67,7 +67,7 @@ void StateKeeper::lay_out() {
     words += words_of(layout);
     parts_.push_back({std::move(layout), sharers, undo});
   }
-  nn::AuxiliaryLog log(setup_.model.first().auxiliary());
+  nn::AuxiliaryLog log(model::report_extents(setup_.model.first(), *setup_.optimization.objective));
   record_bytes_ = record_bytes(log);
   record_.resize(record_bytes_);
   sections_ = {journal_section(log.extents())};

@@ -67,6 +67,7 @@ Outcome Attempt::run() {
     stop_all();
     finish_mpirun(0);
   }
+  take_late_signals();
   logs_.show(true);
   return verdict();
 }
@@ -301,6 +302,7 @@ void Attempt::handle_mpirun() {
 /// The first signal asks the workers to end, the second kills them unless it is only a warning (worker::ends_at_once).
 /// A signal to a whole job reaches the tsrun of every host (`host` -1: this one) and counts once.
 void Attempt::stop_as_asked(int number, int host) {
+  asked_ = true;
   const bool new_there = asked_on_.insert(host).second;
   if (regroups_) {  // the workers have already been asked to end
     regroups_ = false;
@@ -331,6 +333,11 @@ void Attempt::handle_signals() {
       mpirun_ = 0;
       mpirun_ended_ = now();
     }
+}
+
+/// Signals that came when all workers had ended, which nobody has to be told any more.
+void Attempt::take_late_signals() {
+  for (const int s : caught(sockets_.signals)) asked_ = asked_ || s != SIGCHLD;
 }
 
 /// The file STOP in the log folder is a request to stop, like a signal. It is deleted, so that the next start runs.
@@ -458,7 +465,7 @@ void Attempt::finish_mpirun(double patience) {
     pollfd watched = {sockets_.signals.number(), POLLIN, 0};
     wait_for({&watched, 1}, .05);
     handle_mpirun();
-    caught(sockets_.signals);
+    take_late_signals();
     if (waitpid(mpirun_, nullptr, WNOHANG) == mpirun_) mpirun_ = 0;
   }
   handle_mpirun();

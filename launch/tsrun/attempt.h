@@ -25,6 +25,7 @@ struct Outcome {
   std::vector<std::size_t> lost_hosts;  ///< indices into Job::hosts of the hosts that were lost, ascending
   bool host_lost = false;               ///< a host was lost and no other host can take over its ranks
   bool regroups = false;                ///< stopped so that another number of workers resumes
+  bool asked = false;                   ///< a signal asked the job to stop: no other start trains
   std::vector<int> possible;  ///< numbers of workers with which the program can resume; empty: it reported none
 };
 
@@ -80,6 +81,7 @@ class Attempt {
   void handle_hosts();
   void handle_mpirun();
   void handle_signals();
+  void take_late_signals();
   void stop_as_asked(int number, int host);
   void start_programs();
   void check_deadlines();
@@ -140,6 +142,7 @@ class Attempt {
   std::set<int> asked_on_;
   int asked_to_stop_ = 0;      ///< signal that asked the job to stop; 0: none
   bool regroups_ = false;      ///< the stop is only a change of the number of workers; no user asked for it
+  bool asked_ = false;         ///< Outcome::asked
   std::vector<int> possible_;  ///< Outcome::possible
   double asked_at_ = 0, first_end_after_stop_ = 0;
 };

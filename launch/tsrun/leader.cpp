@@ -82,7 +82,7 @@ class Leader {
     };
     if (!job_.options.left.empty()) return end(only_left(start_all(job_.options.left.c_str()), folders), logs);
     auto outcome = start_all("");
-    while (outcome.kind == Outcome::Kind::failed || outcome.regroups) {
+    while (!outcome.asked && (outcome.kind == Outcome::Kind::failed || outcome.regroups)) {
       if (outcome.regroups) {
         placement_.regroup(most_ranks(possible, std::min(placement_.room(), job_.full_workers)), folders);
         outcome = start_all("");
@@ -98,7 +98,8 @@ class Leader {
         reporter_.say(text("the ", job_.workers, " workers save their state, then ", fewer, " continue"),
                       log::LogLevel::warning);
         outcome = start_all(worker::order_to_hand_over);
-        if (outcome.kind == Outcome::Kind::stopped) break;
+        if (outcome.asked && outcome.kind == Outcome::Kind::done) outcome = handed_over(std::move(outcome));
+        if (outcome.asked || outcome.kind == Outcome::Kind::stopped) break;
         if (outcome.kind == Outcome::Kind::failed && outcome.code != worker::nothing_saved) continue;
         can_shrink = outcome.kind == Outcome::Kind::done;
         if (can_shrink)
@@ -173,6 +174,14 @@ class Leader {
     outcome.kind = Outcome::Kind::stopped;  // the work itself is not done
     outcome.words = saves ? text("the state after iteration ", outcome.held, " is saved; ", outcome.resume)
                           : text("the state after iteration ", outcome.held, " is complete, and stays in memory");
+    return outcome;
+  }
+
+  /// Completes the outcome of workers that saved their state for another number of workers when a signal asked the job
+  /// to stop: nobody continues, and nothing is lost.
+  static Outcome handed_over(Outcome outcome) {
+    outcome.kind = Outcome::Kind::stopped;
+    outcome.words = text("stopped by a signal", outcome.resume.empty() ? "" : "; ", outcome.resume);
     return outcome;
   }
 

@@ -84,7 +84,10 @@ Outcome Attempt::verdict() {
   for (const auto& end : ends_) outcome.held = std::max(outcome.held, end.held);
   outcome.lost_hosts.assign(lost_hosts_.begin(), lost_hosts_.end());
   outcome.host_lost = !lost_hosts_.empty();
-  outcome.regroups = regroups_ && outcome.kind == Outcome::Kind::stopped && outcome.code == 0;
+  outcome.asked = asked_;
+  if (asked_ && outcome.kind == Outcome::Kind::failed)
+    outcome.words += "\nThe workers are not started again, because a signal asked the job to stop";
+  outcome.regroups = regroups_ && !asked_ && outcome.kind == Outcome::Kind::stopped && outcome.code == 0;
   outcome.possible = possible_;
   const auto* cause = root_cause(ends_);
   if (!trouble_.empty())

@@ -8,6 +8,7 @@
 #include "framework/data/gpt/mock_source.h"
 #include "framework/data/indexed/indexed_dataset.h"
 #include "tests/data/chosen.h"
+#include "tests/listed.h"
 #include "tests/own_folder.h"
 
 namespace tessera::data {
@@ -219,9 +220,9 @@ TEST(GptDataset, LabelsAreTheTokensThatFollow) {
     for (const auto d : values<std::int32_t>(index.documents))
       for (int t = 0; t < example[static_cast<std::size_t>(d)]; ++t) all.push_back(100 * d + t);
     const auto first = all.begin() + 4 * at;
-    EXPECT_EQ(batch.tokens, Ids(first, first + 4));
-    EXPECT_EQ(batch.labels, Ids(first + 1, first + 5));
-    EXPECT_EQ(batch.loss_mask, std::vector<float>(4, 1));
+    EXPECT_EQ(listed(batch.tokens), Ids(first, first + 4));
+    EXPECT_EQ(listed(batch.labels), Ids(first + 1, first + 5));
+    EXPECT_EQ(listed(batch.loss_mask), std::vector<float>(4, 1));
   }
 }
 
@@ -234,9 +235,9 @@ TEST(GptDataset, ShortSamplesArePadded) {
   for (std::int64_t i = 0; i < 2; ++i) {
     dataset.read(i, batch.sample(0));
     if (batch.tokens[0] == 0) continue;
-    EXPECT_EQ(batch.tokens, (Ids{4, 5, 6, 0}));
-    EXPECT_EQ(batch.labels, (Ids{5, 6, -1, -1}));
-    EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 0, 0}));
+    EXPECT_EQ(listed(batch.tokens), (Ids{4, 5, 6, 0}));
+    EXPECT_EQ(listed(batch.labels), (Ids{5, 6, -1, -1}));
+    EXPECT_EQ(listed(batch.loss_mask), (std::vector<float>{1, 1, 0, 0}));
   }
 }
 
@@ -271,9 +272,9 @@ TEST(GptDataset, PadTokensAreMaskedWhereverTheyAre) {
   for (std::int64_t i = 0; i < dataset.samples(); ++i) {
     dataset.read(i, batch.sample(0));
     const bool first = batch.tokens[1] == 1;
-    EXPECT_EQ(batch.tokens, first ? (Ids{0, 1, 0, 3}) : (Ids{4, 5, 6, 0}));
-    EXPECT_EQ(batch.labels, first ? (Ids{1, -1, 3, 4}) : (Ids{5, 6, -1, -1}));
-    EXPECT_EQ(batch.loss_mask, first ? (std::vector<float>{1, 0, 1, 1}) : (std::vector<float>{1, 1, 0, 0}));
+    EXPECT_EQ(listed(batch.tokens), first ? (Ids{0, 1, 0, 3}) : (Ids{4, 5, 6, 0}));
+    EXPECT_EQ(listed(batch.labels), first ? (Ids{1, -1, 3, 4}) : (Ids{5, 6, -1, -1}));
+    EXPECT_EQ(listed(batch.loss_mask), first ? (std::vector<float>{1, 0, 1, 1}) : (std::vector<float>{1, 1, 0, 0}));
   }
 }
 
@@ -288,9 +289,9 @@ TEST(GptDataset, PaddingByTheEndOfADocumentEndsDocuments) {
   for (std::int64_t i = 0; i < dataset.samples(); ++i) {
     dataset.read(i, batch.sample(0));
     if (batch.tokens[0] != 4) continue;
-    EXPECT_EQ(batch.tokens, (Ids{4, 5, 6, 0}));
-    EXPECT_EQ(batch.positions, (Ids{0, 1, 2, 3}));
-    EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 0, 0}));
+    EXPECT_EQ(listed(batch.tokens), (Ids{4, 5, 6, 0}));
+    EXPECT_EQ(listed(batch.positions), (Ids{0, 1, 2, 3}));
+    EXPECT_EQ(listed(batch.loss_mask), (std::vector<float>{1, 1, 0, 0}));
   }
 }
 
@@ -320,8 +321,8 @@ TEST(GptDataset, WithoutAMaskOfTheDatasetAttentionIsCausal) {
   bool restarted = false;
   for (std::int64_t i = 0; i < dataset.samples(); ++i) {
     dataset.read(i, batch.sample(0));
-    EXPECT_EQ(batch.document_start, Ids(5, 0));
-    restarted = restarted || batch.positions != Ids{0, 1, 2, 3, 4};
+    EXPECT_EQ(listed(batch.document_start), Ids(5, 0));
+    restarted = restarted || listed(batch.positions) != Ids{0, 1, 2, 3, 4};
   }
   EXPECT_TRUE(restarted);
 }
@@ -424,8 +425,8 @@ TEST(ReadBatch, CutsAStepOverTheRanks) {
   const auto order = chosen(samplers(), {}, SamplerParts{40, 3, 2});
   Batch batch(3, 2);
   read_batch(Numbers(), *order, 6, 1, 2, batch);
-  EXPECT_EQ(batch.tokens, (Ids{9, 9, 10, 10, 11, 11}));
-  EXPECT_EQ(batch.sample_ids, (std::vector<std::int64_t>{9, 10, 11}));
+  EXPECT_EQ(listed(batch.tokens), (Ids{9, 9, 10, 10, 11, 11}));
+  EXPECT_EQ(listed(batch.sample_ids), (std::vector<std::int64_t>{9, 10, 11}));
   Batch other(1, 3);
   EXPECT_THROW(read_batch(Numbers(), *order, 0, 0, 1, other), ShapeError);
 }

@@ -290,6 +290,31 @@ class LaunchEnds(Launching):
             self.assertIn("asked 1 saved", self.log(f"worker_{rank}.log"))
         self.assert_nothing_left()
 
+    def assert_both_say(self, words):
+        self.wait_until(lambda: all((self.folder / f"log/worker_{r}.log").exists() and words in self.log(f"worker_{r}.log") for r in (0, 1)), words)
+
+    def test_a_stop_signal_is_final_however_the_workers_end(self):
+        self.script("fails.sh", "trap 'exit 7' TERM; echo ready; while :; do sleep .1; done")
+        job = self.start_tsrun("--worker_num=2", "--max_restarts=3", "--tail_worker_log=9", "./fails.sh")
+        self.assert_both_say("ready")
+        job.send_signal(signal.SIGTERM)
+        told = self.end_of(job, 7)
+        self.assertNotIn("starting all workers again", told)
+        self.assertIn("The workers are not started again, because a signal asked the job to stop", told)
+        self.assert_nothing_left()
+
+    def test_a_stop_signal_after_a_restart_is_final_though_a_worker_is_killed(self):
+        self.script("again.sh", "echo try $TORCHELASTIC_RESTART_COUNT; test $TORCHELASTIC_RESTART_COUNT = 1 || exit 5\n"
+                                "trap '' TERM; echo ready; while :; do sleep .1; done")
+        job = self.start_tsrun("--worker_num=2", "--max_restarts=3", "--tail_worker_log=9", "./again.sh")
+        self.assert_both_say("ready")
+        job.send_signal(signal.SIGTERM)
+        self.wait_until(lambda: "the workers are asked to end" in self.log("scheduler.log"), "the request to stop")
+        os.kill(self.process_of(1, "again.sh"), signal.SIGKILL)
+        told = self.end_of(job, 137)
+        self.assertEqual(told.count("starting all workers again"), 1, told)
+        self.assert_nothing_left()
+
     def test_whoever_is_killed_the_others_go_too(self):
         for victim in ("tsrun", "mpirun"):
             with self.subTest(victim=victim):

@@ -11,6 +11,7 @@
 #include "framework/data/indexed/indexed_dataset.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/sha256.h"
+#include "tests/listed.h"
 
 namespace tessera::golden {
 namespace {
@@ -97,9 +98,10 @@ std::vector<std::int32_t> zero_for_none(std::vector<std::int32_t> labels) {
 // `zeros` follows that, ours begins anew each time.
 std::string judge_sample(const Sample& sample, const Json& recorded, std::string* zeros) {
   const auto& b = sample.batch;
-  if (recorded.contains("tokens") && b.tokens != recorded["tokens"].get<std::vector<std::int32_t>>())
+  if (recorded.contains("tokens") && listed(b.tokens) != recorded["tokens"].get<std::vector<std::int32_t>>())
     return "tokens differ";
-  if (recorded.contains("labels") && zero_for_none(b.labels) != recorded["labels"].get<std::vector<std::int32_t>>())
+  if (recorded.contains("labels") &&
+      zero_for_none(listed(b.labels)) != recorded["labels"].get<std::vector<std::int32_t>>())
     return "labels differ";
   std::string mask;
   for (const auto m : b.loss_mask) mask += m == 1 ? '1' : '0';
@@ -111,9 +113,9 @@ std::string judge_sample(const Sample& sample, const Json& recorded, std::string
   std::vector<std::int32_t> positions(b.positions.size());
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
   if (recorded["position_ids"] != "0..L-1") positions = recorded["position_ids"].get<std::vector<std::int32_t>>();
-  if (b.positions != positions) return "positions differ";
+  if (listed(b.positions) != positions) return "positions differ";
   if (recorded.contains("first_visible_column") &&
-      b.document_start != recorded["first_visible_column"].get<std::vector<std::int32_t>>())
+      listed(b.document_start) != recorded["first_visible_column"].get<std::vector<std::int32_t>>())
     return "the first visible columns differ";
   return "";
 }

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "framework/autograd/ops/embedding.h"
 #include "framework/model/architecture.h"
+#include "framework/model/objective_loss.h"
 #include "framework/model/transformer_layer.h"
 #include "framework/model/visibility.h"
 #include "framework/parallel/tensor_parallel.h"
@@ -77,7 +79,7 @@ class TwoTowersModel final : public training::StandInModel {
     if (!chunk_.loss) return {std::move(x), {}};
     x = norm_->forward(x);
     tape.computes_in(DType::float32);
-    return {{}, loss_of(x, batch, pass, mode)};
+    return {{}, loss_of(tape, x, batch, pass, mode)};
   }
 
   Boundaries boundary(const TokenBatch& batch) const override {
@@ -139,15 +141,16 @@ class TwoTowersModel final : public training::StandInModel {
                                               precision_.residual);
   }
 
-  autograd::VocabularyLoss loss_of(const autograd::Var& x, const TokenBatch& batch, const nn::Pass& pass,
+  autograd::VocabularyLoss loss_of(autograd::Tape& tape, autograd::Var x, const TokenBatch& batch, const nn::Pass& pass,
                                    const model::ForwardMode& mode) const {
-    autograd::LossTerms terms{.labels = batch.labels, .mask = batch.loss_mask, .seed = mode.loss_seed};
-    if (tensor_.whole()) return autograd::vocabulary_loss(x, output_->weight(), terms);
-    const auto& group = parallel::tensor_group(pass, tensor_);
-    const parallel::VocabParallelHead sharers(group, vocabulary_);
-    terms.sharers = &sharers;
-    return autograd::vocabulary_loss(parallel::copy_to_tensor_region(x, group, "output layer"), output_->weight(),
-                                     terms);
+    model::OutputLayer output{.weight = output_->weight()};
+    if (!tensor_.whole()) {
+      const auto& group = parallel::tensor_group(pass, tensor_);
+      output.sharers =
+          new (tape.keep(sizeof(parallel::VocabParallelHead)).data()) parallel::VocabParallelHead(group, vocabulary_);
+      x = parallel::copy_to_tensor_region(x, group, "output layer");
+    }
+    return model::objective_loss(x, output, batch, mode);
   }
 
   static nn::Init init() { return nn::Init::normal(0.2); }

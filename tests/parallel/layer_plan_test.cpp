@@ -87,8 +87,7 @@ TEST(LayerPlan, AListOfThePanGuRecipeWinsOverWhatStandsBesideIt) {
   o.num_layers_per_virtual_pipeline_stage = 4;  // 62 / 4 / 4 is not a whole number
   const LayerPlan plan(o, 62);
   EXPECT_EQ(plan.at(3, 3), (ModelChunk{false, 60, 2, true, {}, 3, 4}));
-  EXPECT_EQ(plan.layers_of_stage(0), 16);
-  EXPECT_EQ(plan.layers_of_stage(3), 14);
+  EXPECT_EQ(counts(plan), (Counts{{4, 4, 4, 4}, {4, 4, 4, 4}, {4, 4, 4, 4}, {4, 4, 4, 2}}));
 }
 
 TEST(LayerPlan, WhatStagesDoNotDivideIsSharedOutAsCoreMsDoes) {

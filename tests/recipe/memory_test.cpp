@@ -15,7 +15,7 @@ namespace {
 
 class Memory : public InOwnFolder {
  protected:
-  Recipe read(const std::string& model, const std::vector<std::string>& sets = {}) {
+  Recipe read(const std::string& model, const std::vector<std::string>& sets = {}, const Registries& registries = {}) {
     write("run.yaml",
           "training_config: {training_iters: 100, eval_interval: 10, eval_iters: 2}\n"
           "model_config: {num_layers: 3, hidden_size: 32, num_attention_heads: 4, seq_length: 24, vocab_size: 64, " +
@@ -23,7 +23,7 @@ class Memory : public InOwnFolder {
               "}\n"
               "optimizer_config: {learning_rate: 1e-3}\n"
               "dataset_config: {dataset_type: mock, batch_size: 3, micro_batch_num: 2}\n");
-    return read_recipe("run.yaml", sets, Registries{});
+    return read_recipe("run.yaml", sets, registries);
   }
   /// Expects that the figures of a run on one rank are those of a step.
   static void expect_as_measured(const Recipe& recipe);
@@ -263,6 +263,28 @@ TEST_F(Memory, IsForeseenWithoutBeingTaken) {
   EXPECT_TRUE(need.complete) << need.not_foreseen;
   EXPECT_GT(part(need, "activations"), std::int64_t{500} << 30);
   EXPECT_LT(peak_resident_bytes() - before, 64 << 20);  // 20 MiB were measured with AddressSanitizer
+}
+
+std::unique_ptr<data::DataSplits> no_data(const options::NoOptions&, data::DataParts) {
+  return std::make_unique<data::DataSplits>();
+}
+
+TEST_F(Memory, OfBatchesIsThatOfTheFieldsThatTheDatasetDeclares) {
+  Registries registries;
+  for (const auto* type : {"text", "pictures"}) registries.datasets.add(type, no_data, "Nothing.");
+  registries.datasets.declare_fields("pictures", [](const data::DatasetRegistry::Choice&) {
+    auto fields = token_fields();
+    fields.push_back(
+        {.name = "pixels", .type = DType::float32, .extent = FieldExtent::own, .width = 3, .most_rows = 50});
+    return fields;
+  });
+  const auto bytes = [&](const std::string& type) {
+    const auto recipe = read("", {"dataset_config.dataset_type=" + type, "dataset_config.num_workers=2"}, registries);
+    return part(memory_of_stage(recipe, layout_figures(recipe, 1), 0), "data");
+  };
+  constexpr std::int64_t samples = 3 * (1 + 2 * 2);  // in the batch that a step uses, and in those read ahead
+  EXPECT_EQ(bytes("text"), samples * (24 * 5 * 4 + 8));
+  EXPECT_EQ(bytes("pictures"), samples * (24 * 5 * 4 + 8 + 50 * 3 * 4));
 }
 
 TEST_F(Memory, TheLargestPartIsNamed) {

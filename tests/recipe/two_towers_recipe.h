@@ -17,7 +17,8 @@ inline Registries with_two_towers() {
 
 /// Three layers of the encoder, two of the decoder; `data` is the prefix of token files (write_token_file).
 inline std::string two_towers_recipe(const std::string& data) {
-  return "training_config: {training_iters: 6, log_interval: 1, eval_iters: 0, num_threads: 1, tensorboard: false}\n"
+  return "training_config: {training_iters: 6, log_interval: 1, eval_iters: 0, num_threads: 1, tensorboard: false,\n"
+         "  resume_training: false}\n"
          "model_config: {model_type: two_towers, encoder_layers: 3, encoder_width: 8, decoder_layers: 2,\n"
          "  decoder_width: 12, seq_length: 8, vocab_size: 64}\n"
          "optimizer_config: {learning_rate: 1e-2, lr_decay_style: constant}\n"

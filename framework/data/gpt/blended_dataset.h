@@ -18,6 +18,7 @@ class BlendedDataset final : public Dataset {
 
   std::int64_t samples() const override { return index_.part.size(); }
   std::int64_t seq_length() const override { return parts_.front()->seq_length(); }
+  const BatchFields& fields() const override { return parts_.front()->fields(); }
   /// Throws as Dataset::read; ConfigError also if the index does not match the parts: a damaged cache, or a part with
   /// too few samples.
   void read(std::int64_t index, const SampleView& out) const override;

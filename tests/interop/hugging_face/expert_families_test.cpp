@@ -71,7 +71,7 @@ class Trained {
     nn::AuxiliaryLog log(model_.model->auxiliary());
     model::ForwardMode mode;
     mode.training = true;
-    mode.loss_seed = 1 / static_cast<double>(samples * (T - 1));
+    mode.objective = &model::mean_cross_entropy();
     mode.auxiliary_seed = 1;
     mode.log = &log;
     const auto loss = model_.model->loss(tape_, batch, mode);

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::training {
+namespace tessera::reporting {
 
 /// One point of a curve.
 struct Scalar {
@@ -52,4 +52,4 @@ void cut_event_files(const std::string& folder, std::int64_t iteration, std::int
 /// Whether an event file in `folder` contains a point. Throws IoError.
 bool holds_points(const std::string& folder);
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

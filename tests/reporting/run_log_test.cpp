@@ -1,4 +1,4 @@
-#include "framework/training/run_log.h"
+#include "framework/reporting/run_log.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <string>
 
 #include "framework/base/files.h"
-#include "framework/training/tensorboard.h"
+#include "framework/reporting/tensorboard.h"
 #include "tests/own_folder.h"
 
 namespace {
@@ -36,7 +36,7 @@ std::atomic<long> allocations = 0;
 [[gnu::weak]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::weak]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 class RunLogTest : public InOwnFolder {
@@ -237,4 +237,4 @@ TEST_F(RunLogTest, AllocatesNothingInSteadyState) {
 }
 
 }  // namespace
-}  // namespace tessera::training
+}  // namespace tessera::reporting

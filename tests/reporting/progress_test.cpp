@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/training/progress_bar.h"
+#include "framework/reporting/progress_bar.h"
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 std::string bar(const ProgressState& state, int columns) {
@@ -205,4 +205,4 @@ TEST(ProgressBar, LeavesItsLastStateOnALineOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace tessera::training
+}  // namespace tessera::reporting

@@ -1,11 +1,11 @@
-#include "framework/training/log_lines.h"
+#include "framework/reporting/log_lines.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 
-namespace tessera::training {
+namespace tessera::reporting {
 
 void LogLine::add(std::string_view words) {
   const auto count = std::min(words.size(), sizeof bytes_ - used_);
@@ -106,4 +106,4 @@ void add_validation_lines(LogLine& out, const EvaluationRecord& evaluation) {
 
 double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

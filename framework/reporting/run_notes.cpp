@@ -1,10 +1,10 @@
-#include "framework/training/run_notes.h"
+#include "framework/reporting/run_notes.h"
 
 #include <algorithm>
 #include <set>
 #include <sstream>
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 const std::string mark = "# note: ";
@@ -35,4 +35,4 @@ std::vector<std::string> new_notes(const std::vector<std::string>& notes, const 
   return out;
 }
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

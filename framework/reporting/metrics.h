@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::training {
+namespace tessera::reporting {
 
 /// How the router of one layer distributed the choices of a step.
 struct RoutingRecord {
@@ -21,6 +21,12 @@ struct RoutingRecord {
   double gap = 0;            ///< smallest difference between a chosen and a rejected score; not finite: there was none
   double load_balancing_loss = 0;  ///< mean over micro-batches, without its coefficient
   double z_loss = 0;               ///< mean over micro-batches, without its coefficient
+};
+
+/// A value that the objective reports (model::Objective::metrics).
+struct MetricRecord {
+  std::string name;  ///< its key in metrics.jsonl and its tag in TensorBoard
+  double value = 0;  ///< its sum over the step divided by its count
 };
 
 /// What the memory of a rank is used for, in bytes. See docs/metrics.md.
@@ -43,20 +49,21 @@ struct StepRecord {
   double weight_decay = 0;                        ///< used in this step
   std::optional<double> decoupled_learning_rate;  ///< of the next step; absent: decoupled_lr is not set
   double loss_scale = 1;
-  bool skipped = false;                       ///< no weight changed, because of an overflow
-  std::uint32_t sample_chain = 0;             ///< checksum over the samples of all steps, see docs/metrics.md
-  double step_seconds = 0;                    ///< wall time from the request for the batch to the end of the update
-  double tokens_per_second = 0;               ///< throughput of this step
-  double data_wait_seconds = 0;               ///< part of step_seconds in which the step waited for data
-  MemoryRecord memory = {};                   ///< of this rank
-  std::optional<double> num_zeros;            ///< gradients that are exactly zero; absent: not counted
-  std::optional<double> params_norm;          ///< L2 norm of the weights; absent: not computed
-  std::optional<double> load_balancing_loss;  ///< mean over layers, without its coefficient; absent: no routers
-  std::optional<double> z_loss;               ///< mean over layers, without its coefficient; absent: no routers
-  std::span<const RoutingRecord> routing;     ///< one per layer; empty: the model has no experts
-  std::span<const double> prediction_losses;  ///< one per layer of multi-token prediction, mean over micro-batches
-  std::int64_t epoch = 0;                     ///< epochs completed before this step
-  std::int64_t step_in_epoch = 0;             ///< from 1; 0: unknown, then `iteration` is used
+  bool skipped = false;                        ///< no weight changed, because of an overflow
+  std::uint32_t sample_chain = 0;              ///< checksum over the samples of all steps, see docs/metrics.md
+  double step_seconds = 0;                     ///< wall time from the request for the batch to the end of the update
+  double tokens_per_second = 0;                ///< throughput of this step
+  double data_wait_seconds = 0;                ///< part of step_seconds in which the step waited for data
+  MemoryRecord memory = {};                    ///< of this rank
+  std::optional<double> num_zeros;             ///< gradients that are exactly zero; absent: not counted
+  std::optional<double> params_norm;           ///< L2 norm of the weights; absent: not computed
+  std::optional<double> load_balancing_loss;   ///< mean over layers, without its coefficient; absent: no routers
+  std::optional<double> z_loss;                ///< mean over layers, without its coefficient; absent: no routers
+  std::span<const RoutingRecord> routing;      ///< one per layer; empty: the model has no experts
+  std::span<const double> prediction_losses;   ///< one per layer of multi-token prediction, mean over micro-batches
+  std::span<const MetricRecord> metrics = {};  ///< of the objective
+  std::int64_t epoch = 0;                      ///< epochs completed before this step
+  std::int64_t step_in_epoch = 0;              ///< from 1; 0: unknown, then `iteration` is used
 };
 
 /// The result of an evaluation.
@@ -115,4 +122,4 @@ class MetricsFile {
   char complaint_[256] = "";
 };
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "framework/options/limits.h"
-#include "framework/training/metrics.h"
+#include "framework/reporting/metrics.h"
 
-namespace tessera::training {
+namespace tessera::reporting {
 
 /// A text of bounded length that is being built; what does not fit is cut off. Does not allocate.
 class LogLine {
@@ -81,4 +81,4 @@ void add_validation_lines(LogLine& out, const EvaluationRecord& evaluation);
 /// exp(min(20, loss)), as Megatron-LM reports it.
 double perplexity(double loss);
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

@@ -1,4 +1,4 @@
-#include "framework/training/tensorboard.h"
+#include "framework/reporting/tensorboard.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 #include "framework/base/files.h"
 #include "tests/own_folder.h"
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 class EventFileTest : public InOwnFolder {
@@ -23,7 +23,7 @@ class EventFileTest : public InOwnFolder {
   static nlohmann::json as_tensorboard_reads() {
     const char* given = std::getenv("TESSERA_TEST_PYTHON");
     const std::string python = given != nullptr && *given != 0 ? given : "python3";
-    const auto command = "'" + python + "' " TESTS_DATA "/../training/read_events.py events 2>errors";
+    const auto command = "'" + python + "' " TESTS_DATA "/../reporting/read_events.py events 2>errors";
     FILE* pipe = popen(command.c_str(), "r");
     std::string said;
     for (int c = 0; (c = std::fgetc(pipe)) != EOF;) said.push_back(static_cast<char>(c));
@@ -147,4 +147,4 @@ TEST_F(EventFileTest, AFolderThatCannotBeMadeIsAnError) {
 }
 
 }  // namespace
-}  // namespace tessera::training
+}  // namespace tessera::reporting

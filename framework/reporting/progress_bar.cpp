@@ -1,9 +1,9 @@
-#include "framework/training/progress_bar.h"
+#include "framework/reporting/progress_bar.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 constexpr double shortest_pause = 0.1;  // between two drawings, in seconds
@@ -168,4 +168,4 @@ void ProgressBar::leave() {
   first_iteration_ = -1;
 }
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

@@ -1,4 +1,4 @@
-#include "framework/training/tensorboard.h"
+#include "framework/reporting/tensorboard.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@
 #include "framework/base/files.h"
 #include "framework/base/system_call.h"
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 constexpr std::string_view name_begin = "events.out.tfevents.";
@@ -277,4 +277,4 @@ bool holds_points(const std::string& folder) {
   return false;
 }
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

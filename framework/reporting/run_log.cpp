@@ -1,4 +1,4 @@
-#include "framework/training/run_log.h"
+#include "framework/reporting/run_log.h"
 
 #include <algorithm>
 #include <array>
@@ -6,23 +6,28 @@
 #include <cmath>
 #include <optional>
 
+#include "framework/base/error.h"
 #include "framework/base/number_text.h"
 #include "framework/log/log.h"
-#include "framework/training/log_lines.h"
-#include "framework/training/progress_bar.h"
-#include "framework/training/tensorboard.h"
+#include "framework/reporting/log_lines.h"
+#include "framework/reporting/progress_bar.h"
+#include "framework/reporting/tensorboard.h"
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 /// A few points of one step; as many as Megatron-LM has tags, with room to spare.
 class Points {
  public:
-  void add(std::string_view tag, double value) { points_[count_++] = {tag, value}; }
+  void add(std::string_view tag, double value) {
+    must(count_ < most, "the curves of a step have room");
+    points_[count_++] = {tag, value};
+  }
   std::span<const Scalar> all() const { return {points_, count_}; }
 
  private:
-  Scalar points_[32];
+  static constexpr std::size_t most = 64;
+  Scalar points_[most];
   std::size_t count_ = 0;
 };
 
@@ -133,6 +138,7 @@ struct RunLog::Outputs {
     if (step.z_loss) over_steps.add("z_loss", *step.z_loss);
     for (std::size_t k = 0; k < step.prediction_losses.size(); ++k)
       over_steps.add(prediction_tag(k), step.prediction_losses[k]);
+    for (const auto& metric : step.metrics) over_steps.add(metric.name, metric.value);
     if (logged) both("iteration-time", "iteration-time vs samples", interval.seconds_per_step());
     events->add(step.iteration, over_steps.all());
     events->add(step.consumed_samples, over_samples.all());
@@ -211,4 +217,4 @@ void RunLog::note(std::string_view text) {
   outputs_->lines.write(line);
 }
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

@@ -1,8 +1,8 @@
-#include "framework/training/run_notes.h"
+#include "framework/reporting/run_notes.h"
 
 #include <gtest/gtest.h>
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 using Notes = std::vector<std::string>;
@@ -19,4 +19,4 @@ TEST(RunNotes, WhatTheFileHasIsNoNews) {
 }
 
 }  // namespace
-}  // namespace tessera::training
+}  // namespace tessera::reporting

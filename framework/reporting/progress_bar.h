@@ -4,10 +4,10 @@
 
 #include "framework/base/clock.h"
 #include "framework/log/log.h"
-#include "framework/training/log_lines.h"
-#include "framework/training/metrics.h"
+#include "framework/reporting/log_lines.h"
+#include "framework/reporting/metrics.h"
 
-namespace tessera::training {
+namespace tessera::reporting {
 
 /// The content of a progress bar.
 struct ProgressState {
@@ -78,4 +78,4 @@ class ProgressBar {
   log::StatusLine line_;
 };
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

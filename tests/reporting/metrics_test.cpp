@@ -1,4 +1,4 @@
-#include "framework/training/metrics.h"
+#include "framework/reporting/metrics.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -12,7 +12,7 @@
 #include "framework/options/limits.h"
 #include "tests/own_folder.h"
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 class MetricsFileTest : public InOwnFolder {
@@ -292,4 +292,4 @@ TEST_F(MetricsFileTest, AnEvaluationOfItsOwnThatWillBeRepeatedIsRemoved) {
 }
 
 }  // namespace
-}  // namespace tessera::training
+}  // namespace tessera::reporting

@@ -1,4 +1,4 @@
-#include "framework/training/log_lines.h"
+#include "framework/reporting/log_lines.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 /// A step as Megatron-LM recorded it: what it used, then what follows.
@@ -207,4 +207,4 @@ TEST(LogLine, CutsOffWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace tessera::training
+}  // namespace tessera::reporting

@@ -1,4 +1,4 @@
-#include "framework/training/metrics.h"
+#include "framework/reporting/metrics.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 
-namespace tessera::training {
+namespace tessera::reporting {
 namespace {
 
 constexpr std::string_view last_bytes = "}\n";  // of every line
@@ -216,6 +216,7 @@ void MetricsFile::step(const StepRecord& r) {
   if (r.z_loss) line.number("z_loss", *r.z_loss);
   for (std::size_t k = 0; k < r.prediction_losses.size(); ++k)
     line.number("mtp_", k + 1, "_loss", r.prediction_losses[k]);
+  for (const auto& metric : r.metrics) line.number(metric.name, metric.value);
   if (!r.routing.empty()) add_routing(line, r.routing);
   line.number("grad_norm", r.grad_norm);
   line.number("learning_rate", r.learning_rate);
@@ -280,4 +281,4 @@ bool MetricsFile::write(std::string_view bytes, std::int64_t at) {
   return false;
 }
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting

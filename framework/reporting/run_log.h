@@ -5,11 +5,11 @@
 #include <string>
 #include <string_view>
 
-#include "framework/training/log_lines.h"
-#include "framework/training/metrics.h"
-#include "framework/training/training_options.h"
+#include "framework/reporting/log_lines.h"
+#include "framework/reporting/log_style.h"
+#include "framework/reporting/metrics.h"
 
-namespace tessera::training {
+namespace tessera::reporting {
 
 /// File in the run folder with the console lines of rank 0 and all messages of its log.
 inline constexpr const char* log_file_name = "tessera.log";
@@ -60,4 +60,4 @@ class RunLog {
   std::unique_ptr<Outputs> outputs_;
 };
 
-}  // namespace tessera::training
+}  // namespace tessera::reporting
