@@ -7,7 +7,6 @@
 
 #include "framework/base/checked.h"
 #include "framework/base/random.h"
-#include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
@@ -95,12 +94,11 @@ std::int64_t weight_bytes(model::Model& model) {
 }
 
 std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
-  model::ModelParts parts{.seq_length = recipe.size.seq_length,
-                          .vocabulary = vocabulary(recipe, tokenizer),
-                          .precision = model::precision(recipe.half, recipe.precision),
-                          .moe = recipe.moe};
-  parts.chunk.noop = recipe.parallel.noop_layers.ids;
-  auto model = recipe.model.make(parts);
+  auto whole = parallel::LayerPlan(recipe.architecture->towers().value_or(parallel::Towers())).at(0, 0);
+  whole.noop = recipe.parallel.noop_layers.ids;
+  auto model = recipe.architecture->build({.vocabulary = vocabulary(recipe, tokenizer),
+                                           .precision = model::precision(recipe.half, recipe.precision),
+                                           .chunk = std::move(whole)});
   training::freeze(model->parameters(), trained_names(recipe), recipe.experts());
   return model;
 }
@@ -109,44 +107,21 @@ training::TrainedNames trained_names(const Recipe& recipe) {
   return {recipe.training.frozen_parameters, recipe.training.trainable_parameters};
 }
 
-namespace {
-
-const model::GptOptions* gpt_options(const Recipe& recipe) { return recipe.model.options<model::GptOptions>(); }
-
-model::ModelChunk chunk_of(const parallel::LayerPlan& plan, std::int64_t stage, std::int64_t number) {
-  const auto& chunk = plan.at(stage, number);
-  model::ModelChunk out;
-  out.noop = plan.noop_layers();
-  if (plan.stages() == 1 && plan.chunks() == 1 && !chunk.recompute) return out;
-  out.embedding = chunk.embedding;
-  out.loss = chunk.loss;
-  out.first_layer = chunk.first_layer;
-  out.layers = chunk.layers;
-  out.chunk = static_cast<int>(number);
-  out.chunks = static_cast<int>(plan.chunks());
-  if (chunk.recompute) out.recompute = {chunk.recompute->layers, chunk.recompute->attention};
-  return out;
-}
-
-}  // namespace
-
 std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std::int64_t rows,
                                                        const parallel::LayerPlan& plan, std::int64_t stage,
                                                        const nn::TensorRank& tensor,
                                                        const parallel::ContextLayout& context,
                                                        const nn::ExpertRank& expert) {
-  model::ModelParts parts{.seq_length = recipe.size.seq_length,
-                          .vocabulary = rows,
+  model::ModelParts parts{.vocabulary = rows,
                           .precision = model::precision(recipe.half, recipe.precision),
-                          .moe = recipe.moe,
                           .tensor = tensor,
                           .context = context,
                           .expert = expert};
   const auto names = trained_names(recipe);
   std::vector<std::unique_ptr<model::Model>> chunks;
   for (std::int64_t chunk = 0; chunk < plan.chunks(); ++chunk) {
-    parts.chunk = chunk_of(plan, stage, chunk);
-    chunks.push_back(recipe.model.make(parts));
+    parts.chunk = plan.at(stage, chunk);
+    chunks.push_back(recipe.architecture->build(parts));
     training::freeze(chunks.back()->parameters(), names, recipe.experts());
   }
   return chunks;
@@ -245,13 +220,12 @@ parallel::ProcessGroups arrange(const Recipe& recipe, const comm::World& world) 
                              " differs from that of rank 0; give all hosts the same recipe files and --set"));
   check_ranks(recipe, ranks);
   const auto mesh = mesh_of(recipe, ranks);
-  const auto* gpt = gpt_options(recipe);
-  if (!gpt && mesh.sizes().tensor * mesh.sizes().context * mesh.sizes().pipeline > 1)
+  if (!recipe.architecture->towers() && mesh.sizes().tensor * mesh.sizes().context * mesh.sizes().pipeline > 1)
     throw ConfigError(
         text("parallel_config: model_type ", recipe.model.type,
              " supports data parallelism only; give tensor_model_parallel_size, context_parallel_size and "
              "pipeline_model_parallel_size 1"));
-  return {world, mesh, gpt ? gpt->groups() : 1};
+  return {world, mesh, recipe.query_groups()};
 }
 
 training::TrainingSetup build(const Recipe& recipe) {

@@ -159,8 +159,7 @@ std::string layers_told(const parallel::LayerPlan& plan, std::int64_t stage) {
   for (const auto& chunk : plan.stage(stage)) {
     std::string words = chunk.embedding ? "embedding" : "";
     const auto add = [&](const std::string& more) { words += (words.empty() ? "" : ", ") + more; };
-    if (chunk.layers == 1) add(text(chunk.first_layer));
-    if (chunk.layers > 1) add(text(chunk.first_layer, "-", chunk.end_layer() - 1));
+    if (chunk.layers > 0) add(plan.towers().told(chunk));
     if (chunk.loss) add("loss");
     all += (all.empty() ? "" : " | ") + (words.empty() ? "none" : words);
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "framework/kernels/scratch.h"
-#include "framework/model/gpt_options.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
 #include "framework/training/pipeline.h"
@@ -88,8 +87,7 @@ class Rehearsal {
             autograd::AssumedChoices::Spread spread)
       : recipe_(recipe), layout_(layout), stage_(stage), threads_(kernels::Threads::Idle{}) {
     const parallel::MeshPlace place{.pipeline = static_cast<int>(stage)};
-    groups_ =
-        parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.model.options<model::GptOptions>()->groups());
+    groups_ = parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.query_groups());
     const auto expert = groups_.expert_rank();
     objective_ = recipe.objective.make();
     assumed_ = {spread, expert.first(layout.experts), expert.count(layout.experts)};

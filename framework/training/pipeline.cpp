@@ -109,8 +109,11 @@ Pipeline::ActivePass& Pipeline::pass_of(const Execution& run, std::int64_t micro
 /// message before them, and gradients have those of the output.
 std::optional<model::Model::Boundary> Pipeline::extents_of(const Execution& run, const parallel::PipelineAction& action,
                                                            ActivePass& pass) {
-  if (!run.source.lengths_vary())
-    return chunk(action.chunk).boundary({.samples = run.source.samples(), .seq_length = run.source.seq_length()});
+  if (!run.source.lengths_vary()) {
+    const auto both =
+        chunk(action.chunk).boundary({.samples = run.source.samples(), .seq_length = run.source.seq_length()});
+    return action.kind == parallel::PipelineAction::Kind::forward ? both.input : both.output;
+  }
   if (action.kind == parallel::PipelineAction::Kind::backward) {
     if (pass.output.empty()) return {};
     return model::Model::Boundary{pass.output.shape(), pass.output.value().dtype()};

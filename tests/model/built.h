@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/model/architecture.h"
 #include "framework/model/gpt_options.h"
-#include "framework/model/model.h"
 #include "framework/nn/flat_parameters.h"
 #include "framework/nn/key_value_cache.h"
 #include "tests/bound_parameters.h"
@@ -33,8 +33,7 @@ struct Built {
     options::Group group(tree, "model_config", report);
     options::Group experts(tree, "moe_config", report);
     const auto moe = options::read_own<MoeOptions>(experts);
-    model = models().read(group).make(
-        {.seq_length = seq_length, .vocabulary = vocabulary, .precision = precision, .moe = moe});
+    model = models().read(group).make({seq_length, moe})->build({.vocabulary = vocabulary, .precision = precision});
     group.finish();
     experts.finish();
     report.must_be_good();

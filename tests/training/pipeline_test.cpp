@@ -90,8 +90,9 @@ class FakeChunk final : public StandInModel {
     if (trained) leaf_.bind_grad(Tensor(std::span(&gradient_, 1), Shape{1}));
     leaf_.number = static_cast<int>(number_here);
   }
-  Boundary boundary(const TokenBatch& batch) const override {
-    return {{batch.samples, batch.seq_length}, DType::float32};
+  Boundaries boundary(const TokenBatch& batch) const override {
+    const Boundary one{{batch.samples, batch.seq_length}, DType::float32};
+    return {one, one};
   }
   model::ChunkResult forward(autograd::Tape& tape, const autograd::Var& given, const TokenBatch& batch,
                              const model::ForwardMode& mode) const override {

@@ -41,8 +41,8 @@ options::Value recipe_with(const options::Value& model_config);
 std::vector<std::string> hugging_face_families(const options::Mappings& mappings);
 /// The table of a family, merged over the table named by its `like`. Throws ConfigError for an unknown family.
 options::Value hugging_face_table(const options::Mappings& mappings, const std::string& family);
-/// The attention heads of `model_config`. Throws ConfigError, beginning with `speaker`, if they are inconsistent.
-HeadLayout head_layout(const options::Value& model_config, const std::string& speaker);
+/// Throws ConfigError, beginning with `speaker`, if the attention heads of `model_config` are inconsistent.
+void check_heads(const options::Value& model_config, const std::string& speaker);
 /// The table `name` of weights for a model with this configuration.
 WeightTable weight_table(const std::string& name, const options::Value& model_config, const options::Mappings& mappings,
                          const std::string& speaker);
