@@ -93,12 +93,15 @@ std::int64_t weight_bytes(model::Model& model) {
                       {"frozen weights", training::FrozenWeights::bytes_of(parameters)}});
 }
 
-std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
+std::unique_ptr<model::Model> build_unfrozen(const Recipe& recipe, std::int64_t rows) {
   auto whole = parallel::LayerPlan(recipe.architecture->towers().value_or(parallel::Towers())).at(0, 0);
   whole.noop = recipe.parallel.noop_layers.ids;
-  auto model = recipe.architecture->build({.vocabulary = vocabulary(recipe, tokenizer),
-                                           .precision = model::precision(recipe.half, recipe.precision),
-                                           .chunk = std::move(whole)});
+  return recipe.architecture->build(
+      {.vocabulary = rows, .precision = model::precision(recipe.half, recipe.precision), .chunk = std::move(whole)});
+}
+
+std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
+  auto model = build_unfrozen(recipe, vocabulary(recipe, tokenizer));
   training::freeze(model->parameters(), trained_names(recipe), recipe.experts());
   return model;
 }

@@ -74,13 +74,8 @@ void for_patterns(const Recipe& recipe, options::Report& report,
 }
 
 std::vector<std::string> names_of_model(const Recipe& recipe) {
-  model::ModelParts parts{.seq_length = recipe.size.seq_length,
-                          .vocabulary = 1,  // its size does not change names
-                          .precision = model::precision(recipe.half, recipe.precision),
-                          .moe = recipe.moe};
-  parts.chunk.noop = recipe.parallel.noop_layers.ids;
   std::vector<std::string> names;
-  const auto model = recipe.model.make(parts);
+  const auto model = build_unfrozen(recipe, 1);  // the size of the vocabulary does not change names
   for (const auto* parameter : model->parameters()) names.push_back(parameter->name);
   return names;
 }
