@@ -520,7 +520,7 @@ TEST(Pipeline, StagesThatReadOtherLengthsAreRefused) {
   stages[1].batches.lengths = Lengths::known;
   stages[1].batches.longer = 1;
   try {
-    stages.train();
+    stages.evaluate();
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()),

@@ -42,9 +42,9 @@ std::unique_ptr<data::DataSplits> make_sentences(const options::NoOptions&, data
 TEST_F(RunsOfRanks, OfSamplesOfAnyLengthHaveTheLossesOfOneRank) {
   registries.datasets.add("sentences", make_sentences, "Sentences.");
   for (const std::string micro : {"1", "2"})
-    expect_same(
-        {"dataset_config.dataset_type=sentences", "dataset_config.batch_size=" + micro, "dataset_config.num_workers=2"},
-        {{p + "pipeline_model_parallel_size=4"}});
+    expect_same({"dataset_config.dataset_type=sentences", "dataset_config.batch_size=" + micro,
+                 "dataset_config.num_workers=2", "model_config.seq_length=32"},
+                {{p + "pipeline_model_parallel_size=4"}});
 }
 
 }  // namespace
