@@ -120,7 +120,8 @@ std::vector<options::Finding> broken_rules(const GptOptions& o, const MoeOptions
            text("moe_layer_freq lists ", list.size(), " layers, but num_layers is ", o.num_layers),
            "give one number for each layer", "moe_layer_freq");
   if (o.mlp_bias())
-    broken("model_config.add_bias_linear", "the feed-forward network has biases, which experts do not have",
+    broken("model_config.add_bias_linear",
+           text("num_experts is ", experts, ", but the feed-forward network has biases, which experts do not have"),
            "give add_bias_linear: false, or mlp_has_bias: false", "MOE4");
   const auto chosen = moe.moe_router_topk;
   if (chosen > experts)

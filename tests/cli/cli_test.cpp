@@ -93,9 +93,9 @@ TEST_F(Program, CheckTellsARunInTheArgumentsOfMegatron) {
 
 TEST_F(Program, CheckOfAScriptNamesItsFlagsAndEachRuleOnce) {
   write("run.sh",
-        "torchrun pretrain_gpt.py --num-layers 2 --num-attention-heads 4 \\\n  --hidden-size 66 \\\n"
-        "  --seq-length 32 --max-position-embeddings 32 --lr 1e-3 --train-iters 7 --micro-batch-size 1 --mock-data \\\n"
-        "  --tokenizer-type NullTokenizer --vocab-size 99 --squared-relu\n");
+        "torchrun pretrain_gpt.py --num-layers 2 --num-attention-heads 4 --hidden-size 66 --seq-length 32 "
+        "--max-position-embeddings 32 --lr 1e-3 --train-iters 7 --micro-batch-size 1 --mock-data "
+        "--tokenizer-type NullTokenizer --vocab-size 99 --squared-relu\n");
   const std::string heads =
       "run.sh:1: --num-attention-heads is 4, which does not divide --hidden-size 66; change one, "
       "or give --kv-channels\n";
@@ -107,7 +107,7 @@ TEST_F(Program, CheckOfAScriptNamesItsFlagsAndEachRuleOnce) {
   EXPECT_EQ(as_theirs.code, 2);
   const auto first = as_theirs.err.find(heads);
   EXPECT_TRUE(first != std::string::npos && as_theirs.err.find(heads, first + 1) == std::string::npos) << as_theirs.err;
-  EXPECT_TRUE(has(as_theirs.err, "run.sh:4: Megatron-LM stops here: the fusion of bias and activation"))
+  EXPECT_TRUE(has(as_theirs.err, "run.sh:1: Megatron-LM stops here: the fusion of bias and activation"))
       << as_theirs.err;
   EXPECT_TRUE(has(tessera({"convert", "run.sh", "-o", "out.yaml"}).err, "note: " + heads));
 }

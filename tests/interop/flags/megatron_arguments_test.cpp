@@ -265,14 +265,15 @@ TEST(MegatronRules, OfARecipeNameTheFlagsOfTheCommandLine) {
   EXPECT_EQ(told({"--hidden-size", "66"}),
             Lines{"run.sh:3: --num-attention-heads is 4, which does not divide --hidden-size 66; change one, or give "
                   "--kv-channels"});
-  EXPECT_EQ(told({"--num-experts", "2"}),
-            Lines{"run.sh:18: the feed-forward network has biases, which experts do not have; give "
-                  "--disable-bias-linear, or mlp_has_bias: false"});
+  EXPECT_EQ(
+      told({"--num-experts", "2"}),
+      Lines{"run.sh:17: --num-experts is 2, but the feed-forward network has biases, which experts do not have; give "
+            "--disable-bias-linear, or mlp_has_bias: false"});
   EXPECT_EQ(told({"--multi-latent-attention", "--rotary-interleaved", "--no-rope-fusion"}),
-            Lines{"run.sh:18: --multi-latent-attention and --rotary-interleaved are mutually exclusive; leave "
+            Lines{"run.sh:17: --multi-latent-attention and --rotary-interleaved are mutually exclusive; leave "
                   "--rotary-interleaved out"});
   EXPECT_EQ(told({"--recompute-activations", "--recompute-num-layers", "1"}),
-            Lines{"run.sh:19: --recompute-num-layers is given, but --recompute-granularity is selective; it is for "
+            Lines{"run.sh:18: --recompute-num-layers is given, but --recompute-granularity is selective; it is for "
                   "full; leave it out"});
 }
 
