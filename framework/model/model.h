@@ -66,7 +66,7 @@ struct ChunkResult {
 };
 
 /// A language model, or one pipeline chunk of a language model: the interface for training, evaluation and generation.
-/// Modules declare the parameters and own no memory for them; the run binds it (nn::FlatParameters).
+/// Modules declare the parameters and own no memory for them; the run binds it (training::ModelState).
 class Model : public nn::Module {
  public:
   using nn::Module::Module;

@@ -373,7 +373,7 @@ std::vector<options::Finding> mistakes_of_experts(const ParallelOptions& o, cons
               o.expert_tensor_parallel_size ? "expert_tensor_parallel_size " : "tensor_model_parallel_size ", sharers),
          text("make it a multiple of ", sharers, ", or give expert_tensor_parallel_size 1"), "M9"});
   if (ranks > 1 && e.half)
-    all.push_back({ep, "fp16 and expert_model_parallel_size above 1 do not go together", "train in bf16", "MOE3"});
+    all.push_back({ep, "fp16 is incompatible with expert_model_parallel_size above 1", "train in bf16", "MOE3"});
   if (o.tensor_model_parallel_size > 1 && !o.sequence_parallel)
     all.push_back({group + "sequence_parallel",
                    text("the model has experts and tensor_model_parallel_size is ", o.tensor_model_parallel_size,
@@ -406,7 +406,7 @@ std::vector<options::Finding> mistakes_of_extents(const ParallelOptions& o, cons
       all.push_back({one.groups_option,
                      text(groups, " ", one.groups, " and tensor_model_parallel_size ", ranks,
                           " do not fit: neither divides the other"),
-                     "give as many groups as each rank has the same number of, or as divide the ranks", "M8"});
+                     "give a divisor or a multiple of tensor_model_parallel_size", "M8"});
     else if (one.groups < ranks && one.groups != least)
       all.push_back({one.groups_option,
                      text(groups, " is ", one.groups, ", but other layers have ", least,

@@ -1,6 +1,9 @@
 #include "framework/recipe/build.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "framework/base/checked.h"
 #include "framework/base/random.h"
@@ -10,6 +13,7 @@
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/recipe_changes.h"
 #include "framework/recipe/saved_model.h"
+#include "framework/training/model_state.h"
 #include "framework/training/run_checkpoints.h"
 
 namespace tessera::recipe {
@@ -82,17 +86,32 @@ data::DataParts data_parts(const Recipe& recipe, const data::Tokenizer* tokenize
 
 std::int64_t weight_bytes(model::Model& model) {
   std::int64_t elements = 0;
-  for (const auto* parameter : model.parameters())
+  const auto parameters = model.parameters();
+  for (const auto* parameter : training::select(parameters, true))
     elements = checked_sum({{"parameters", elements}, {parameter->name.c_str(), parameter->elements()}});
-  return checked_product({{"parameters", elements}, {"bytes of each", sizeof(float)}});
+  return checked_sum({{"weights", checked_product({{"parameters", elements}, {"bytes of each", sizeof(float)}})},
+                      {"frozen weights", training::FrozenWeights::bytes_of(parameters)}});
+}
+
+model::ModelParts whole_model(const Recipe& recipe, std::int64_t rows) {
+  auto whole = parallel::LayerPlan(recipe.architecture->towers().value_or(parallel::Towers())).at(0, 0);
+  whole.noop = recipe.parallel.noop_layers.ids;
+  return {.vocabulary = rows,
+          .precision = model::precision(recipe.half, recipe.precision),
+          .tensor = {},
+          .context = {},
+          .expert = {},
+          .chunk = std::move(whole)};
 }
 
 std::unique_ptr<model::Model> build_model(const Recipe& recipe, const data::Tokenizer* tokenizer) {
-  auto whole = parallel::LayerPlan(recipe.architecture->towers().value_or(parallel::Towers())).at(0, 0);
-  whole.noop = recipe.parallel.noop_layers.ids;
-  return recipe.architecture->build({.vocabulary = vocabulary(recipe, tokenizer),
-                                     .precision = model::precision(recipe.half, recipe.precision),
-                                     .chunk = std::move(whole)});
+  auto model = recipe.architecture->build(whole_model(recipe, vocabulary(recipe, tokenizer)));
+  training::freeze(model->parameters(), trained_names(recipe), recipe.experts());
+  return model;
+}
+
+training::TrainedNames trained_names(const Recipe& recipe) {
+  return {recipe.training.frozen_parameters, recipe.training.trainable_parameters};
 }
 
 std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std::int64_t rows,
@@ -105,12 +124,29 @@ std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std
                           .tensor = tensor,
                           .context = context,
                           .expert = expert};
+  const auto names = trained_names(recipe);
   std::vector<std::unique_ptr<model::Model>> chunks;
   for (std::int64_t chunk = 0; chunk < plan.chunks(); ++chunk) {
     parts.chunk = plan.at(stage, chunk);
     chunks.push_back(recipe.architecture->build(parts));
+    training::freeze(chunks.back()->parameters(), names, recipe.experts());
   }
   return chunks;
+}
+
+std::int64_t frozen_chunks(const Recipe& recipe, const parallel::LayerPlan& plan) {
+  if (!recipe.training.may_freeze()) return 0;
+  std::map<std::pair<std::int64_t, std::int64_t>, bool> trains;  // by stage and chunk
+  std::int64_t frozen = 0;
+  for (std::int64_t stage = 0; stage < plan.stages(); ++stage) {
+    const auto chunks = build_stage(recipe, 1, plan, stage, {});  // names do not depend on the size of the vocabulary
+    for (std::size_t c = 0; c < chunks.size(); ++c)
+      trains[{stage, static_cast<std::int64_t>(c)}] = !training::select(chunks[c]->parameters(), true).empty();
+  }
+  for (std::optional<parallel::LayerPlan::ChunkIndex> at = {{0, 0}}; at && !trains.at({at->stage, at->chunk});
+       at = plan.after(*at))
+    ++frozen;
+  return frozen;
 }
 
 namespace {
@@ -128,8 +164,15 @@ void add_model(const Recipe& recipe, const data::Tokenizer* tokenizer, training:
                   parallel::context_layout(recipe.parallel, processes.context.rank()), processes.expert_rank());
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   setup.upcycles = recipe.moe.moe_use_upcycling;
-  if (processes.world.size() == 1) return;
+  setup.trained = trained_names(recipe);
+  setup.frozen_chunks = frozen_chunks(recipe, setup.plan);
+  if (processes.world.size() == 1 && setup.trained.all()) return;
   const auto whole = build_model(recipe, tokenizer);
+  for (const auto* parameter : whole->parameters()) {
+    setup.parameters += parameter->elements();
+    if (parameter->trained) setup.trained_parameters += parameter->elements();
+  }
+  if (processes.world.size() == 1) return;
   for (const auto* parameter : whole->parameters())
     setup.all_weights.push_back({.name = parameter->name,
                                  .global_shape = parameter->global_shape,

@@ -56,9 +56,10 @@ std::string text_of(const MemoryNeed& need) {
 
 MemoryNeed memory_of_stage(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage) {
   using Spread = autograd::AssumedChoices::Spread;
-  const auto rank = std::find_if(layout.ranks.begin(), layout.ranks.end(),
-                                 [&](const auto& one) { return one.place.pipeline == stage; });
-  must(rank != layout.ranks.end(), "every stage has ranks");
+  const RankFigures* rank = nullptr;  // of the ranks of the stage, the first of those that need most
+  for (const auto& one : layout.ranks)
+    if (one.place.pipeline == stage && (!rank || rank->state.all() < one.state.all())) rank = &one;
+  must(rank != nullptr, "every stage has ranks");
   MemoryNeed need;
   need.parts = {{"weights", rank->state.weights},
                 {"gradients", rank->state.gradients},

@@ -59,7 +59,8 @@ class NoListener final : public training::BackwardListener {
   void end_pass() override {}
 };
 
-/// Gives every parameter the same addresses, for its value and for its gradient. Nothing is read or written there.
+/// Gives every parameter the same addresses, for its value and, if it is trained, for its gradient. Nothing is read or
+/// written there.
 class SharedAddresses {
  public:
   explicit SharedAddresses(const std::vector<nn::Parameter*>& parameters) {
@@ -70,7 +71,7 @@ class SharedAddresses {
     for (auto* parameter : parameters) {
       auto& leaf = parameter->leaf;
       leaf.value = Tensor(memory_.bytes(), parameter->type, parameter->shape());
-      leaf.bind_grad(Tensor(memory_.bytes(), DType::float32, parameter->shape()));
+      leaf.bind_grad(parameter->trained ? Tensor(memory_.bytes(), DType::float32, parameter->shape()) : Tensor{});
       leaf.number = number++;
     }
   }
@@ -111,6 +112,7 @@ class Rehearsal {
          .plan = layout_.plan,
          .stage = stage_,
          .micro_batch_group = layout_.shape.group,
+         .frozen_chunks = frozen_chunks(recipe_, layout_.plan),
          .channel = channel,
          .listener = listener,
          .threads = threads_,

@@ -5,6 +5,7 @@
 #include "framework/base/checked.h"
 #include "framework/data/dataset.h"
 #include "framework/options/limits.h"
+#include "framework/recipe/freezing.h"
 
 namespace tessera::recipe {
 namespace {
@@ -262,6 +263,7 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   check_parallel(recipe, report);
   check_allowed_changes(recipe, report);
   for (const auto rule : recipe.foreign_rules) rule(recipe, report);
+  check_freezing(recipe, report);
 }
 
 }  // namespace tessera::recipe

@@ -7,6 +7,7 @@
 #include "framework/model/gpt_options.h"
 #include "framework/nn/flat_parameters.h"
 #include "framework/nn/key_value_cache.h"
+#include "tests/bound_parameters.h"
 
 namespace tessera::model {
 
@@ -40,8 +41,8 @@ struct Built {
     values.resize(static_cast<std::size_t>(layout->elements()));
     grads.resize(values.size());
     if (layout->has_16_bit()) rounded.resize(2 * values.size());
-    layout->bind(values, grads, rounded);
-    layout->initialise(threads, 7, values);
+    bind_parameters(*layout, values, grads, rounded);
+    initialise_parameters(*layout, threads, 7, values);
   }
   kernels::Threads threads{2};
   Arena arena;

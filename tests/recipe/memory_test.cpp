@@ -7,6 +7,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/training/step.h"
+#include "tests/bound_parameters.h"
 #include "tests/own_folder.h"
 #include "tests/recipe/two_towers_recipe.h"
 
@@ -75,8 +76,8 @@ std::vector<std::size_t> kept_by_chunks(const Recipe& recipe) {
   for (const auto& chunk : build_stage(recipe, 64, recipe.layer_plan(), 0, {}, {}, {})) {
     nn::FlatParameters layout(chunk->parameters());
     std::vector<float> values(static_cast<std::size_t>(layout.elements())), grads(values.size());
-    layout.bind(values, grads, {});
-    layout.initialise(threads, 1, values);
+    bind_parameters(layout, values, grads);
+    initialise_parameters(layout, threads, 1, values);
     const Batch batch(3, 24);
     Arena arena;
     autograd::Tape tape(arena, threads, true);

@@ -311,6 +311,17 @@ void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
   checkpoint::copy_converted(Tensor(std::span(ours), type, whole_shape), into);
 }
 
+std::optional<checkpoint::MappedTensor> HuggingFaceModel::map(const checkpoint::TensorRange& range) const {
+  const auto& wanted = row(range.name);
+  if (wanted.from.size() != 1 || !wanted.steps.empty()) return std::nullopt;
+  const auto whole = files_.mapped(found(wanted.from.front()));
+  if (whole.tensor.shape() != range.global_shape) return std::nullopt;
+  auto mapped = checkpoint::part_of(whole, Box::whole(range.global_shape), Box::of(range.offsets, range.tensor.shape()),
+                                    range.tensor.dtype(), range.tensor.shape());
+  files_.require_intact();
+  return mapped;
+}
+
 void HuggingFaceModel::read(const std::string& name, std::span<float> into) const {
   const auto extent = shape(name);
   must(static_cast<std::int64_t>(into.size()) == extent.elements(),

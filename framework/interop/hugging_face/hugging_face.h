@@ -98,6 +98,8 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   DType dtype(const std::string& name) const override;  ///< float32 if the types of its parts differ
   void read(const std::string& name, const Tensor& into) const override;
   void read(const std::string& name, std::span<float> into) const;
+  /// Maps weights that the files have as one tensor in our layout.
+  std::optional<checkpoint::MappedTensor> map(const checkpoint::TensorRange& range) const override;
 
   const checkpoint::Blobs& blobs() const override { return carried_; }  ///< the carried_files of its folder
   options::Value recipe() const override { return recipe_with(config_.model_config); }
