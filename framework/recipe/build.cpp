@@ -19,7 +19,7 @@
 namespace tessera::recipe {
 namespace {
 
-checkpoint::Blobs files_to_keep(const Recipe& recipe, const data::Tokenizer* tokenizer) {
+checkpoint::Blobs files_to_keep(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
   checkpoint::Blobs files = {{checkpoint::recipe_blob, resolved_yaml(recipe)}};
   const auto& given = recipe.training.load_checkpoint;
   if (const auto* format = given ? recipe.formats.of(*given) : nullptr) files.merge(format->carried_files(*given));
@@ -37,7 +37,7 @@ bool is_recipe(const std::string& resolved, const options::Value& own) {
 }
 
 /// The largest token id of the tokenizer must have a row.
-void check_vocabulary(std::int64_t rows, const data::Tokenizer* tokenizer) {
+void check_vocabulary(std::int64_t rows, const tokenizers::Tokenizer* tokenizer) {
   if (tokenizer && tokenizer->vocab_size() > rows)
     throw ConfigError(text("model_config.vocab_size is ", rows, ", but the tokenizer has ", tokenizer->vocab_size(),
                            " tokens; leave vocab_size out, or give at least that many"));
@@ -55,7 +55,7 @@ std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::i
   return recipe.training.training_iters > 0 ? std::min(all, recipe.training.training_iters) : all;
 }
 
-std::int64_t vocabulary(const Recipe& recipe, const data::Tokenizer* tokenizer) {
+std::int64_t vocabulary(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
   const auto rows = recipe.size.padded_vocabulary(tokenizer ? tokenizer->vocab_size() : 0,
                                                   recipe.parallel.tensor_model_parallel_size);
   check_vocabulary(rows, tokenizer);
@@ -65,7 +65,7 @@ std::int64_t vocabulary(const Recipe& recipe, const data::Tokenizer* tokenizer) 
   return rows;
 }
 
-data::DataParts data_parts(const Recipe& recipe, const data::Tokenizer* tokenizer, std::int64_t iterations,
+data::DataParts data_parts(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, std::int64_t iterations,
                            int replicas) {
   const auto& run = recipe.training;
   data::DataParts parts;
@@ -104,7 +104,7 @@ model::ModelParts whole_model(const Recipe& recipe, std::int64_t rows) {
           .chunk = std::move(whole)};
 }
 
-std::unique_ptr<model::Model> build_model(const Recipe& recipe, const data::Tokenizer* tokenizer) {
+std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
   auto model = recipe.architecture->build(whole_model(recipe, vocabulary(recipe, tokenizer)));
   training::freeze(model->parameters(), trained_names(recipe), recipe.experts());
   return model;
@@ -153,7 +153,7 @@ namespace {
 
 /// This process's part of the model, and with others beside it, who may have parts of the rest or of the masters,
 /// the names and shapes of all of it.
-void add_model(const Recipe& recipe, const data::Tokenizer* tokenizer, training::ModelSetup& setup) {
+void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, training::ModelSetup& setup) {
   setup.precision = model::precision(recipe.half, recipe.precision);
   setup.plan = recipe.layer_plan();
   setup.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);

@@ -21,10 +21,10 @@ training::TrainingSetup build(const Recipe& recipe);
 
 /// Number of rows of the vocabulary, padding included. `tokenizer` may be null if the recipe gives vocab_size. Throws
 /// ConfigError if the tokenizer has more tokens than vocab_size.
-std::int64_t vocabulary(const Recipe& recipe, const data::Tokenizer* tokenizer);
+std::int64_t vocabulary(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer);
 /// The arguments with which the recipe's dataset is made, for a run of `iterations` steps on `replicas` data-parallel
 /// ranks. `tokenizer` may be null; it must outlive the result.
-data::DataParts data_parts(const Recipe& recipe, const data::Tokenizer* tokenizer, std::int64_t iterations,
+data::DataParts data_parts(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, std::int64_t iterations,
                            int replicas = 1);
 /// Makes the schedules of learning rate and weight decay for a run of `length`, at its beginning.
 std::unique_ptr<schedule::OptimizerSchedule> build_schedule(const Recipe& recipe, const schedule::RunLength& length);
@@ -32,7 +32,7 @@ std::unique_ptr<schedule::OptimizerSchedule> build_schedule(const Recipe& recipe
 model::ModelParts whole_model(const Recipe& recipe, std::int64_t rows);
 /// Makes the whole, unsharded model of a recipe, without memory for its weights. `tokenizer` may be null if the recipe
 /// gives vocab_size.
-std::unique_ptr<model::Model> build_model(const Recipe& recipe, const data::Tokenizer* tokenizer);
+std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer);
 /// Makes the chunks (virtual stages) of pipeline stage `stage` of `plan`, with the shard of them that rank `tensor`
 /// holds, without memory for weights. A rank of a run makes its own stage; layout_figures makes every stage. `context`
 /// does not change what the chunks hold; `expert` selects the experts. `rows`: see vocabulary().

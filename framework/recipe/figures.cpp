@@ -4,8 +4,8 @@
 #include <cctype>
 
 #include "framework/base/checked.h"
-#include "framework/data/gpt/data_path.h"
-#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/gpt/data_path.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/training/model_state.h"
 
@@ -60,13 +60,13 @@ std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
   const std::string stream = recipe.dataset.type == "instruction" ? "_packed_input_ids_document" : "";
   std::vector<Figures::DataFile> all;
   for (const auto& [name, value] : recipe.resolved.at("dataset_config")->fields) {
-    data::DataPath path;
+    gpt::DataPath path;
     if (name.size() < suffix.size() || name.substr(name.size() - suffix.size()) != suffix) continue;
-    if (!options::OptionType<data::DataPath>::read(value, path)) continue;
+    if (!options::OptionType<gpt::DataPath>::read(value, path)) continue;
     for (const auto& part : path.parts) {
       double weight = 0;
       if (options::OptionType<double>::read(options::Value::of(part, {}), weight)) continue;
-      const data::IndexedDataset data(part + stream);
+      const indexed::IndexedDataset data(part + stream);
       all.push_back({part, data.tokens(), data.documents()});
     }
   }

@@ -5,7 +5,7 @@
 
 #include "framework/base/memory_limit.h"
 #include "framework/data/batch_loader.h"
-#include "framework/data/gpt/gpt_index.h"
+#include "framework/gpt/gpt_index.h"
 #include "framework/recipe/open_data.h"
 #include "framework/recipe/rehearsal.h"
 
@@ -32,7 +32,7 @@ double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_
                                          recipe.training.eval_interval, recipe.training.evaluation_steps());
   const double samples =
       recipe.batch.in_samples() ? static_cast<double>(*recipe.batch.train_samples) : static_cast<double>(asked.train);
-  return sum + samples * static_cast<double>(data::index_bytes(1));
+  return sum + samples * static_cast<double>(gpt::index_bytes(1));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "framework/comm/together.h"
-#include "framework/data/preprocessing/input_file.h"
+#include "framework/files/input_file.h"
 #include "framework/log/log.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
@@ -126,7 +126,7 @@ void put_in_quarantine(const Recipe& recipe, training::RunData& data) {
   for (std::size_t i = 0; i < splits.valid_sets.size(); ++i)
     replace("valid-" + splits.valid_sets[i].name, splits.valid_sets[i].data.get(), data.valid_set_orders[i]);
   if (const auto& file = recipe.batch.quarantine_file)
-    data.quarantines->add_known(data::read_quarantine(data::read_input(*file, "quarantine of samples"), *file));
+    data.quarantines->add_known(data::read_quarantine(files::read_input(*file, "quarantine of samples"), *file));
 }
 
 /// Replaces the data on a stage that needs none.

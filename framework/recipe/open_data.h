@@ -1,6 +1,6 @@
 #pragma once
 
-#include "framework/data/indexed/no_tokens.h"
+#include "framework/data/no_tokens.h"
 #include "framework/parallel/process_groups.h"
 #include "framework/recipe/recipe.h"
 #include "framework/training/run_data.h"

@@ -64,7 +64,7 @@ struct Recipe {
   data::BatchOptions batch;
   schedule::BatchRampOptions ramp;
   data::DatasetRegistry::Choice dataset;
-  data::TokenizerRegistry::Choice tokenizer;
+  tokenizers::TokenizerRegistry::Choice tokenizer;
   data::SamplerRegistry::Choice sampler;
 
   options::Value resolved;  ///< every option, its final value and its origin; reading it gives this recipe again
