@@ -93,15 +93,19 @@ std::int64_t weight_bytes(model::Model& model) {
                       {"frozen weights", training::FrozenWeights::bytes_of(parameters)}});
 }
 
-std::unique_ptr<model::Model> build_unfrozen(const Recipe& recipe, std::int64_t rows) {
+model::ModelParts whole_model(const Recipe& recipe, std::int64_t rows) {
   auto whole = parallel::LayerPlan(recipe.architecture->towers().value_or(parallel::Towers())).at(0, 0);
   whole.noop = recipe.parallel.noop_layers.ids;
-  return recipe.architecture->build(
-      {.vocabulary = rows, .precision = model::precision(recipe.half, recipe.precision), .chunk = std::move(whole)});
+  return {.vocabulary = rows,
+          .precision = model::precision(recipe.half, recipe.precision),
+          .tensor = {},
+          .context = {},
+          .expert = {},
+          .chunk = std::move(whole)};
 }
 
 std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
-  auto model = build_unfrozen(recipe, vocabulary(recipe, tokenizer));
+  auto model = recipe.architecture->build(whole_model(recipe, vocabulary(recipe, tokenizer)));
   training::freeze(model->parameters(), trained_names(recipe), recipe.experts());
   return model;
 }

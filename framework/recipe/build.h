@@ -28,11 +28,11 @@ data::DataParts data_parts(const Recipe& recipe, const tokenizers::Tokenizer* to
                            int replicas = 1);
 /// Makes the schedules of learning rate and weight decay for a run of `length`, at its beginning.
 std::unique_ptr<schedule::OptimizerSchedule> build_schedule(const Recipe& recipe, const schedule::RunLength& length);
+/// The arguments of the whole, unsharded model of a recipe, with `rows` rows of the vocabulary.
+model::ModelParts whole_model(const Recipe& recipe, std::int64_t rows);
 /// Makes the whole, unsharded model of a recipe, without memory for its weights. `tokenizer` may be null if the recipe
 /// gives vocab_size.
 std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer);
-/// The same with `rows` rows of the vocabulary, and no parameter frozen.
-std::unique_ptr<model::Model> build_unfrozen(const Recipe& recipe, std::int64_t rows);
 /// Makes the chunks (virtual stages) of pipeline stage `stage` of `plan`, with the shard of them that rank `tensor`
 /// holds, without memory for weights. A rank of a run makes its own stage; layout_figures makes every stage. `context`
 /// does not change what the chunks hold; `expert` selects the experts. `rows`: see vocabulary().

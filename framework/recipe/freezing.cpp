@@ -75,7 +75,7 @@ void for_patterns(const Recipe& recipe, options::Report& report,
 
 std::vector<std::string> names_of_model(const Recipe& recipe) {
   std::vector<std::string> names;
-  const auto model = build_unfrozen(recipe, 1);  // the size of the vocabulary does not change names
+  const auto model = recipe.architecture->build(whole_model(recipe, 1));  // the vocabulary's size changes no names
   for (const auto* parameter : model->parameters()) names.push_back(parameter->name);
   return names;
 }
