@@ -78,7 +78,6 @@ Measured measure(const Flags& flags) {
   autograd::Tape recorded(arena, threads, true);
   model::ForwardMode mode;
   mode.training = true;
-  mode.loss_seed = 1;
   const auto forward = [&] {
     model->loss(recorded, batch.view(), mode);
     recorded.clear();

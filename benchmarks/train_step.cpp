@@ -61,7 +61,7 @@ Measured measure(const recipe::Recipe& recipe, const Flags& flags) {
     state.clear_gradients();
     model::ForwardMode mode;
     mode.training = true;
-    mode.loss_seed = 1.0 / static_cast<double>(out.tokens);
+    mode.objective = &model::mean_cross_entropy();
     const auto total = model->loss(tape, batch.view(), mode).total;
     tape.backward();
     tape.clear();

@@ -14,7 +14,7 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
 #include "framework/recipe/saved_model.h"
-#include "framework/training/run_notes.h"
+#include "framework/reporting/run_notes.h"
 #include "framework/training/trainer.h"
 #include "framework/worker/launch_link.h"
 #include "framework/worker/thread_stacks.h"
@@ -33,8 +33,8 @@ std::vector<std::string> news(const TrainFlags& flags, const options::Report& re
   std::error_code unreadable;  // the run folder says so
   const bool begins =
       recipe.training.resume_training == training::Resume::never || !std::filesystem::exists(resolved, unreadable);
-  return training::new_notes(report.notes(),
-                             flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
+  return reporting::new_notes(report.notes(),
+                              flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
 }
 
 /// Throws ConfigError when the run needs more memory than this process, or all ranks of this host together, may have.
@@ -84,11 +84,11 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
   parallel::ProcessGroups processes;
   training::TrainingSetup setup;
   comm::together(world.all(), "reading the recipe", [&] {
-    std::vector<flags::ConvertedFlag> converted;
-    recipe = read_recipe(flags.arguments, context, report, converted);
+    flags::Source source;
+    recipe = read_recipe(flags.arguments, context, report, source);
     log::set_log_level_from_recipe(recipe.training.log_level);  // set now, because it applies to the notes too
-    if (first) log_notes(news(flags, report, recipe), converted, flags.arguments.verbose);
-    report.must_be_good();
+    if (first) log_notes(news(flags, report, recipe), source.flags, flags.arguments.verbose);
+    problems_in_flags(report, source, context).must_be_good();
   });
   comm::together(world.all(), "arranging the processes", [&] {
     const auto full = worker::full_world(world.size());

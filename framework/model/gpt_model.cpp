@@ -3,13 +3,16 @@
 // core's GPTModel.
 
 #include <cmath>
+#include <new>
 
 #include "framework/autograd/ops/activation.h"
 #include "framework/autograd/ops/embedding.h"
 #include "framework/autograd/ops/residual.h"
 #include "framework/base/trace.h"
+#include "framework/model/gpt_architecture.h"
 #include "framework/model/layer_sizes.h"
 #include "framework/model/model.h"
+#include "framework/model/objective_loss.h"
 #include "framework/model/prediction_layer.h"
 #include "framework/model/recomputed_layers.h"
 #include "framework/model/visibility.h"
@@ -22,11 +25,11 @@ namespace {
 
 class GptModel final : public Model {
  public:
-  GptModel(const GptOptions& options, const ModelParts& parts);
+  GptModel(const GptOptions& options, const ModelSettings& settings, const ModelParts& parts);
 
   ChunkResult forward(autograd::Tape& tape, const autograd::Var& x, const TokenBatch& batch,
                       const ForwardMode& mode) const override;
-  Boundary boundary(const TokenBatch& batch) const override;
+  Boundaries boundary(const TokenBatch& batch) const override;
   autograd::Var logits(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const override;
   nn::KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override;
   autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
@@ -63,8 +66,7 @@ class GptModel final : public Model {
   autograd::Var hidden(autograd::Tape& tape, autograd::Var x, std::span<const std::int32_t> tokens,
                        const nn::Pass& pass) const;
   autograd::Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
-  autograd::VocabularyLoss loss_of(const autograd::Var& h, const nn::Pass& pass,
-                                   const autograd::LossTerms& terms) const;
+  OutputLayer output_layer(autograd::Tape& tape, const nn::Pass& pass) const;
   void predict_further(autograd::Tape& tape, autograd::Var h, const TokenBatch& batch, const ForwardMode& mode,
                        const nn::Pass& pass) const;
   bool recomputes_attention(std::int64_t layer) const;
@@ -80,7 +82,7 @@ class GptModel final : public Model {
   MoeOptions moe_;
   std::int64_t experts_;  ///< of each mixture of experts; 0: the model has none
   Precision precision_;
-  ModelChunk chunk_;
+  parallel::ModelChunk chunk_;
   nn::TensorRank tensor_;
   nn::ContextRank context_;
   nn::ExpertRank expert_;
@@ -97,20 +99,20 @@ class GptModel final : public Model {
   std::vector<std::unique_ptr<PredictionLayer>> predictions_;  ///< of the chunk with the loss
 };
 
-GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
+GptModel::GptModel(const GptOptions& options, const ModelSettings& settings, const ModelParts& parts)
     : Model(""),
       o_(options),
-      moe_(parts.moe),
-      experts_(options.experts(parts.moe)),
+      moe_(settings.moe),
+      experts_(options.experts(settings.moe)),
       precision_(parts.precision),
-      chunk_(parts.chunk),
+      chunk_(parts.chunk.value_or(parallel::LayerPlan(options.num_layers).at(0, 0))),
       tensor_(parts.tensor),
       context_(parts.context.rank),
       expert_(parts.expert),
       maker_(tensor_),
       vocabulary_(parts.vocabulary),
-      positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
-  options::refuse("gpt", broken_rules(o_, parts.seq_length));
+      positions_(o_.max_position_embeddings.value_or(settings.seq_length)) {
+  options::refuse("gpt", broken_rules(o_, settings.seq_length));
   options::refuse("gpt", broken_rules(o_, moe_));
   if (vocabulary_ % tensor_.ranks != 0)
     throw ConfigError(text("model_config.vocab_size: ", vocabulary_, " rows do not divide by ", tensor_.ranks,
@@ -122,7 +124,6 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
   if (!context_.whole()) shared_attention_.emplace(parts.context);
   if (!expert_.whole() || !context_.whole() || tensor_.cuts_sequence())
     shared_experts_.emplace(expert_, context_, tensor_);
-  if (!chunk_.layers) chunk_.layers = o_.num_layers - chunk_.first_layer;
   declare_tables();
   add_layers();
   if (chunk_.loss) add_head();
@@ -152,7 +153,7 @@ void GptModel::add_layers() {
                     o_.rotary_interleaved || o_.multi_latent_attention ? kernels::RotaryLayout::interleaved
                                                                        : kernels::RotaryLayout::half,
                     positions_, o_.rotary_scaling(positions_));
-  for (std::int64_t i = chunk_.first_layer; i < chunk_.first_layer + *chunk_.layers; ++i) {
+  for (std::int64_t i = chunk_.first_layer; i < chunk_.end_layer(); ++i) {
     if (std::find(chunk_.noop.begin(), chunk_.noop.end(), i) != chunk_.noop.end()) continue;
     layers_.push_back(make_layer(text("decoder.layers.", i), i, static_cast<std::int64_t>(layers_.size())));
     contains(*layers_.back());
@@ -334,6 +335,7 @@ autograd::Var GptModel::hidden(autograd::Tape& tape, autograd::Var x, std::span<
 }
 
 nn::Pass GptModel::pass_of(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
+  must(batch.position_axes() == 1, "this model has positions of one axis");
   auto pass = training_pass(tape, batch, mode, o_.window());
   if (!context_.whole()) {
     pass.T = pass.S / context_.ranks;
@@ -351,8 +353,9 @@ std::int64_t GptModel::tokens_between_layers(std::int64_t length) const {
   return length / context_.ranks / (tensor_.cuts_sequence() ? tensor_.ranks : 1);
 }
 
-Model::Boundary GptModel::boundary(const TokenBatch& batch) const {
-  return {{batch.samples, tokens_between_layers(batch.seq_length), o_.hidden_size}, precision_.residual};
+Model::Boundaries GptModel::boundary(const TokenBatch& batch) const {
+  const Boundary one{{batch.samples, tokens_between_layers(batch.seq_length), o_.hidden_size}, precision_.residual};
+  return {one, one};
 }
 
 /// h of all tokens of this context-parallel rank, on every rank that has a part of the output layer.
@@ -364,16 +367,14 @@ autograd::Var GptModel::before_head(const autograd::Var& h, const nn::Pass& pass
                                  : parallel::copy_to_tensor_region(h, group, who);
 }
 
-autograd::VocabularyLoss GptModel::loss_of(const autograd::Var& h, const nn::Pass& pass,
-                                           const autograd::LossTerms& terms) const {
-  const TraceSpan span(TraceKind::operation, "output layer and loss");
-  auto own = terms;
-  own.type = precision_.logits;
-  own.softcap = o_.output_logit_softcap.value_or(0);
-  if (tensor_.whole()) return autograd::vocabulary_loss(h, head(), own);
-  const parallel::VocabParallelHead sharers(parallel::tensor_group(pass, tensor_), vocabulary_);
-  own.sharers = &sharers;
-  return autograd::vocabulary_loss(h, head(), own);
+/// Its ranks of a vocabulary-parallel head are kept until the tape is cleared.
+OutputLayer GptModel::output_layer(autograd::Tape& tape, const nn::Pass& pass) const {
+  OutputLayer output{
+      .weight = head(), .type = precision_.logits, .softcap = o_.output_logit_softcap.value_or(0), .context = context_};
+  if (!tensor_.whole())
+    output.sharers = new (tape.keep(sizeof(parallel::VocabParallelHead)).data())
+        parallel::VocabParallelHead(parallel::tensor_group(pass, tensor_), vocabulary_);
+  return output;
 }
 
 /// Runs the layers of multi-token prediction on `h`, the decoder's output after its final norm. Layer k (from 0) gets
@@ -400,9 +401,18 @@ void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const Toke
     const auto embedding = embedded(tape, here(tokens), pass, site);
     h = predictions_[k]->forward(embedding, h, pass, recomputes_layers(o_, chunk_));
     tape.computes_in(DType::float32);
-    const auto seed = mode.sums_losses ? mode.loss_seed : counted > 0 ? mode.auxiliary_seed / counted : 0;
-    const auto loss =
-        loss_of(before_head(h, pass), pass, {.labels = here(labels), .mask = here(mask), .seed = weight * seed});
+    const auto seed = mode.objective->sums_over_step() ? mode.share.scale
+                      : counted > 0                    ? mode.auxiliary_seed / counted
+                                                       : 0;
+    const auto output = output_layer(tape, pass);
+    const TraceSpan span(TraceKind::operation, "output layer and loss");
+    const auto loss = autograd::vocabulary_loss(before_head(h, pass), output.weight,
+                                                {.labels = here(labels),
+                                                 .mask = here(mask),
+                                                 .seed = weight * seed,
+                                                 .type = output.type,
+                                                 .softcap = output.softcap,
+                                                 .sharers = output.sharers});
     // The log averages over ranks, but each context-parallel rank has only a part of the sum: multiply by their number.
     const auto own = counted > 0 ? loss.total.sum * context_.ranks / counted : 0;
     if (pass.log) pass.log->add_prediction(static_cast<std::int64_t>(k), own);
@@ -419,7 +429,8 @@ ChunkResult GptModel::forward(autograd::Tape& tape, const autograd::Var& x, cons
   if (!chunk_.loss) return {std::move(h), {}};
   if (mode.training && !predictions_.empty()) predict_further(tape, h, batch, mode, pass);
   h = before_head(h, pass);
-  return {{}, loss_of(h, pass, {.labels = here(batch.labels), .mask = here(batch.loss_mask), .seed = mode.loss_seed})};
+  const TraceSpan span(TraceKind::operation, "output layer and loss");
+  return {{}, objective_loss(h, output_layer(tape, pass), batch, mode)};
 }
 
 autograd::Var GptModel::logits(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
@@ -460,15 +471,11 @@ autograd::Var GptModel::next_logits(autograd::Tape& tape, std::span<const std::i
   return project(last, pass);
 }
 
-std::unique_ptr<Model> make(const GptOptions& options, ModelParts parts) {
-  return std::make_unique<GptModel>(options, parts);
-}
-
 }  // namespace
 
-void register_gpt(ModelRegistry& registry) {
-  registry.add("gpt", make, "Decoder-only transformer: GPT-2, Llama, Qwen, Mistral, GPT-NeoX, Phi-3, Gemma.",
-               {"encoder_or_decoder"});
+std::unique_ptr<Model> make_gpt_model(const GptOptions& options, const ModelSettings& settings,
+                                      const ModelParts& parts) {
+  return std::make_unique<GptModel>(options, settings, parts);
 }
 
 }  // namespace tessera::model

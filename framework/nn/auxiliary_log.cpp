@@ -15,7 +15,7 @@ double mean(double sum, double reports) { return reports > 0 ? sum / reports : 0
 AuxiliaryLog::AuxiliaryLog(const Extents& extents)
     : extents_(extents),
       width_(extents.experts > 0 ? sums + 2 * static_cast<std::size_t>(extents.experts) : 0),
-      values_(at_prediction(extents.predictions), 0.0),
+      values_(at_metric(extents.metrics), 0.0),
       negative_gaps_(static_cast<std::size_t>(extents.layers)) {
   clear();
 }
@@ -37,6 +37,11 @@ void AuxiliaryLog::add_routing(std::int64_t layer, double aux_loss, double z_los
 void AuxiliaryLog::add_prediction(std::int64_t index, double loss) {
   values_[at_prediction(index)] += 1;
   values_[at_prediction(index) + 1] += loss;
+}
+
+void AuxiliaryLog::add_metric(std::int64_t index, double sum, double count) {
+  values_[at_metric(index)] += count;
+  values_[at_metric(index) + 1] += sum;
 }
 
 void AuxiliaryLog::clear() {
@@ -67,6 +72,10 @@ double AuxiliaryLog::z_loss() const {
 double AuxiliaryLog::prediction_loss(std::int64_t index) const {
   const auto first = at_prediction(index);
   return mean(values_[first + 1], values_[first]);
+}
+
+double AuxiliaryLog::metric(std::int64_t index) const {
+  return mean(values_[at_metric(index) + 1], values_[at_metric(index)]);
 }
 
 }  // namespace tessera::nn

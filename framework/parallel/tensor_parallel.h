@@ -109,16 +109,16 @@ autograd::Var plus_positions(autograd::Var x, std::span<const std::int32_t> posi
 /// Source: Megatron-LM core, vocab_parallel_cross_entropy.
 class VocabParallelHead final : public autograd::VocabularySharers {
  public:
-  /// `vocabulary`: number of rows on all ranks together, a multiple of the group's size.
-  VocabParallelHead(comm::Communicator group, std::int64_t vocabulary)
-      : group_(std::move(group)), vocabulary_(vocabulary) {}
+  /// `vocabulary`: number of rows on all ranks together, a multiple of the group's size. `group` must outlive this.
+  VocabParallelHead(const comm::Communicator& group, std::int64_t vocabulary)
+      : group_(group), vocabulary_(vocabulary) {}
   std::int64_t first_row() const override { return vocabulary_ / group_.size() * group_.rank(); }
   std::int64_t vocabulary() const override { return vocabulary_; }
   void take_largest(std::span<float> values) const override { group_.all_reduce_max(values, "largest logits"); }
   void add_up(std::span<double> values) const override { group_.all_reduce(values, "sums of the cross-entropy"); }
 
  private:
-  comm::Communicator group_;
+  const comm::Communicator& group_;
   std::int64_t vocabulary_;
 };
 

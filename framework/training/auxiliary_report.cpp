@@ -6,8 +6,8 @@
 namespace tessera::training {
 namespace {
 
-RoutingRecord routing_of(const nn::AuxiliaryLog::Layer& layer) {
-  RoutingRecord record;
+reporting::RoutingRecord routing_of(const nn::AuxiliaryLog::Layer& layer) {
+  reporting::RoutingRecord record;
   if (layer.reports == 0) return record;
   record.has_experts = true;
   const auto least = std::min_element(layer.chosen.begin(), layer.chosen.end()),
@@ -30,10 +30,12 @@ RoutingRecord routing_of(const nn::AuxiliaryLog::Layer& layer) {
 
 }  // namespace
 
-AuxiliaryReport::AuxiliaryReport(const nn::AuxiliaryLog::Extents& extents)
-    : routing_(extents.experts > 0 ? static_cast<std::size_t>(extents.layers) : 0) {}
+AuxiliaryReport::AuxiliaryReport(const nn::AuxiliaryLog::Extents& extents, const std::vector<std::string>& metrics)
+    : routing_(extents.experts > 0 ? static_cast<std::size_t>(extents.layers) : 0) {
+  for (const auto& name : metrics) metrics_.push_back({name});
+}
 
-void AuxiliaryReport::add_to(StepRecord& record, const nn::AuxiliaryLog& log) {
+void AuxiliaryReport::add_to(reporting::StepRecord& record, const nn::AuxiliaryLog& log) {
   const auto& extents = log.extents();
   if (extents.balances) record.load_balancing_loss = log.aux_loss();
   if (extents.has_z_loss) record.z_loss = log.z_loss();
@@ -43,6 +45,8 @@ void AuxiliaryReport::add_to(StepRecord& record, const nn::AuxiliaryLog& log) {
   record.prediction_losses = std::span(prediction_losses_).first(predictions);
   for (std::size_t i = 0; i < routing_.size(); ++i) routing_[i] = routing_of(log.layer(static_cast<std::int64_t>(i)));
   record.routing = routing_;
+  for (std::size_t i = 0; i < metrics_.size(); ++i) metrics_[i].value = log.metric(static_cast<std::int64_t>(i));
+  record.metrics = metrics_;
 }
 
 }  // namespace tessera::training

@@ -5,19 +5,19 @@
 namespace tessera::training {
 
 /// Global batches of one evaluation on `data`.
-std::int64_t Evaluator::steps_of(const data::Dataset& data, EvaluationRecord::Set set) const {
+std::int64_t Evaluator::steps_of(const data::Dataset& data, reporting::EvaluationRecord::Set set) const {
   const auto& o = setup_.options;
-  if (!o.full_validation || set == EvaluationRecord::Set::test) return o.evaluation_steps();
+  if (!o.full_validation || set == reporting::EvaluationRecord::Set::test) return o.evaluation_steps();
   return (data.samples() + samples_per_step() - 1) / samples_per_step();
 }
 
-void Evaluator::evaluate(const data::Dataset* data, const data::Sampler* order, EvaluationRecord record,
-                         std::int64_t consumed, RunLog* log) {
+void Evaluator::evaluate(const data::Dataset* data, const data::Sampler* order, reporting::EvaluationRecord record,
+                         std::int64_t consumed, reporting::RunLog* log) {
   if (!data || !order) return;
   const auto set = record.set;
   const auto steps = steps_of(*data, set);
   if (steps < 1) return;
-  if (setup_.options.full_validation && set != EvaluationRecord::Set::test) consumed = 0;
+  if (setup_.options.full_validation && set != reporting::EvaluationRecord::Set::test) consumed = 0;
   if (log) log->evaluation_begins(set, steps, static_cast<double>(steps) * iteration_seconds_);
   const Stopwatch watch;
   record.loss = work_.evaluate(*data, *order, consumed, steps, [&](std::int64_t done) {
@@ -28,10 +28,11 @@ void Evaluator::evaluate(const data::Dataset* data, const data::Sampler* order, 
   if (log) log->evaluation(record);
 }
 
-void Evaluator::validate(EvaluationRecord::Set set, const checkpoint::Progress& progress, RunLog* log) {
+void Evaluator::validate(reporting::EvaluationRecord::Set set, const checkpoint::Progress& progress,
+                         reporting::RunLog* log) {
   const auto consumed = progress.consumed_valid_samples;
   const auto& data = setup_.data;
-  EvaluationRecord record;
+  reporting::EvaluationRecord record;
   record.set = set;
   record.iteration = progress.iteration;
   record.consumed_samples = progress.consumed_samples;
@@ -45,9 +46,9 @@ void Evaluator::validate(EvaluationRecord::Set set, const checkpoint::Progress& 
   }
 }
 
-void Evaluator::test(const checkpoint::Progress& progress, RunLog* log) {
-  EvaluationRecord record;
-  record.set = EvaluationRecord::Set::test;
+void Evaluator::test(const checkpoint::Progress& progress, reporting::RunLog* log) {
+  reporting::EvaluationRecord record;
+  record.set = reporting::EvaluationRecord::Set::test;
   record.iteration = progress.iteration;
   record.consumed_samples = progress.consumed_samples;
   evaluate(setup_.data.splits->test.get(), setup_.data.test_order.get(), record, 0, log);

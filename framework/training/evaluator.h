@@ -1,7 +1,7 @@
 #pragma once
 
 #include "framework/checkpoint/progress.h"
-#include "framework/training/run_log.h"
+#include "framework/reporting/run_log.h"
 #include "framework/training/step.h"
 #include "framework/training/training_setup.h"
 
@@ -14,18 +14,18 @@ class Evaluator {
   Evaluator(const TrainingSetup& setup, TrainingStep& work) : setup_(setup), work_(work) {}
 
   /// Evaluates the validation split, or each validation set, after `progress`. `log` gets the losses; null: no log.
-  void validate(EvaluationRecord::Set set, const checkpoint::Progress& progress, RunLog* log);
+  void validate(reporting::EvaluationRecord::Set set, const checkpoint::Progress& progress, reporting::RunLog* log);
   /// Evaluates the test split.
-  void test(const checkpoint::Progress& progress, RunLog* log);
+  void test(const checkpoint::Progress& progress, reporting::RunLog* log);
   /// `step_seconds`: duration of a training step with the full batch. Until an evaluation has been measured, an
   /// evaluation iteration is expected to take a third of it.
   void expect(double step_seconds);
 
  private:
   std::int64_t samples_per_step() const { return setup_.data.batch_plan.full().samples; }
-  std::int64_t steps_of(const data::Dataset& data, EvaluationRecord::Set set) const;
-  void evaluate(const data::Dataset* data, const data::Sampler* order, EvaluationRecord record, std::int64_t consumed,
-                RunLog* log);
+  std::int64_t steps_of(const data::Dataset& data, reporting::EvaluationRecord::Set set) const;
+  void evaluate(const data::Dataset* data, const data::Sampler* order, reporting::EvaluationRecord record,
+                std::int64_t consumed, reporting::RunLog* log);
 
   const TrainingSetup& setup_;
   TrainingStep& work_;

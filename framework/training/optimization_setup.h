@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "framework/model/objective.h"
 #include "framework/optim/clipping.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/parameter_groups.h"
@@ -21,7 +22,7 @@ struct OptimizationSetup {
   std::unique_ptr<schedule::OptimizerSchedule> schedule;
   schedule::ScheduleResumeOptions schedule_resume;
   LossScaler loss_scaler;
-  bool per_token_loss = false;  ///< calculate_per_token_loss
+  std::unique_ptr<model::Objective> objective;
   parallel::DataParallelOptions data_parallel;
   parallel::ParameterGatherOptions parameter_gather;
 };

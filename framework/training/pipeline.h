@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "framework/training/backward_listener.h"
 #include "framework/training/batch_source.h"
 #include "framework/training/stage_channel.h"
+#include "framework/training/values_message.h"
 
 namespace tessera::training {
 
@@ -21,19 +23,20 @@ struct PipelineInputs {
   const parallel::LayerPlan& plan;          ///< plan of the whole model
   std::int64_t stage = 0;                   ///< pipeline stage of this rank
   std::int64_t micro_batch_group = 0;       ///< see PipelineShape::group
+  std::int64_t frozen_chunks = 0;           ///< see ModelSetup::frozen_chunks; no gradient is sent to these chunks
   StageChannel& channel;                    ///< to the other stages; not used if there is only one
   BackwardListener& listener;
   kernels::Threads& threads;
   const parallel::ProcessGroups* groups = nullptr;  ///< passed to the forward passes; null: no layer is sharded
 };
 
-/// The function whose gradients a step computes.
-struct Objective {
-  std::uint64_t seed = 0;       ///< seed of dropout
-  bool per_token_loss = false;  ///< sum of token losses; false: mean over each micro-batch, then over micro-batches
-  double replicas = 1;          ///< number of data-parallel ranks
+/// What all steps have in common. `objective` must outlive the pipeline.
+struct StepSettings {
+  std::uint64_t seed = 0;                                                       ///< seed of dropout
+  const model::Objective* objective = &tessera::model::summed_cross_entropy();  ///< whose gradients a step computes
+  double replicas = 1;                                                          ///< number of data-parallel ranks
   nn::AuxiliaryLog* log =
-      nullptr;  ///< gets the reports of routers and prediction layers; null: none; must outlive this
+      nullptr;  ///< gets the reports of the step (model::report_extents); null: none; must outlive this
   const autograd::AssumedChoices* assumed = nullptr;  ///< with idle threads: which experts the tokens choose
 };
 
@@ -44,6 +47,10 @@ using StepTap =
 /// Runs the micro-batches of a step through the chunks of one stage, in the order of the pipeline schedule, and
 /// exchanges activations and gradients with the neighbouring stages (with one stage it exchanges nothing). Owns the
 /// memory that a step works in; with one stage it allocates nothing from the heap in steady state.
+///
+/// The shapes of messages follow from the batch (Model::boundary). If micro-batches differ in length, a small message
+/// (ValuesHeader) goes before the values of a forward pass, because a stage need not read data; a gradient has the shape
+/// of the values.
 class Pipeline {
  public:
   /// Results of the forward passes of a step. Losses are those of the last chunk; zero on other stages.
@@ -54,11 +61,10 @@ class Pipeline {
     double stage_wait_seconds = 0;  ///< part of it waiting for other stages
   };
 
-  Pipeline(PipelineInputs inputs, const Objective& objective);
+  Pipeline(PipelineInputs inputs, const StepSettings& settings);
 
   /// Runs the forward and backward passes of `micro_batches` micro-batches. Adds the gradients of the objective times
-  /// `scale` to the main gradients. The objective is the sum of token losses with per_token_loss, else the mean over
-  /// tokens, micro-batches and replicas.
+  /// `scale` to the main gradients: of a sum over the step, or of a mean over micro-batches and replicas.
   Totals train(BatchSource& source, std::int64_t micro_batches, double scale);
   /// Runs forward passes without dropout. `progress` is called with the number of micro-batches that this stage has
   /// completed.
@@ -84,9 +90,10 @@ class Pipeline {
     autograd::Tape tape;
     static constexpr std::int64_t free = -1, sending = -2;  ///< sending: complete, but its output is still read
     std::int64_t micro_batch = free, chunk = free;
+    ValuesHeader header_sent, header_received;  ///< only if lengths vary
     Memory input_memory, gradient_memory;
     autograd::Var input, output;
-    std::unique_ptr<StageMessage> input_message, gradient_message;
+    std::unique_ptr<StageMessage> header_message, input_message, gradient_message;
     std::unique_ptr<StageMessage>
         output_message;  ///< only in training, where the output is kept until the backward pass
   };
@@ -111,16 +118,22 @@ class Pipeline {
     parallel::PipelineSchedule schedule;
   };
 
+  bool is_trained_before(parallel::LayerPlan::ChunkIndex chunk) const;
   void execute(const Execution& run, const std::function<void(std::int64_t)>& progress = {});
   void forward(const Execution& run, const parallel::PipelineAction& action);
   void backward(const Execution& run, const parallel::PipelineAction& action);
   void begin_receive(const Execution& run, const parallel::PipelineAction& action);
+  std::optional<model::Model::Boundary> extents_of(const Execution& run, const parallel::PipelineAction& action,
+                                                   ActivePass& pass);
+  void wait_for_header(const Execution& run, const parallel::PipelineAction& action);
+  std::unique_ptr<StageMessage> send_values(const Execution& run, const parallel::PipelineAction& action,
+                                            ActivePass& pass, const LoadedBatch& loaded);
   ActivePass& pass_of(const Execution& run, std::int64_t micro_batch, std::int64_t chunk);
   void make_room_to_send(const Execution& run, std::size_t departures);
   std::size_t most_departures(const Execution& run) const;
   static void release(ActivePass& pass);
   LoadedBatch* loaded_batch(std::int64_t micro_batch);
-  LoadedBatch& load(const Execution& run, std::int64_t micro_batch);
+  LoadedBatch& load(const Execution& run, std::int64_t micro_batch, std::int64_t received_length);
   void used(LoadedBatch& loaded);
   int tag(const parallel::PipelineAction& action, parallel::LayerPlan::ChunkIndex receiver) const;
   model::ForwardMode mode(const Execution& run, const TokenBatch& batch) const;
@@ -128,7 +141,7 @@ class Pipeline {
   const parallel::PipelineSchedule& schedule(bool trains, std::int64_t micro_batches);
 
   PipelineInputs inputs_;
-  Objective objective_;
+  StepSettings settings_;
   Arena arena_;
   std::deque<LoadedBatch> batches_;
   std::deque<ActivePass> training_passes_, evaluation_passes_;

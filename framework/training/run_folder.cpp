@@ -16,10 +16,10 @@
 #include "framework/base/links.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/comm/together.h"
+#include "framework/reporting/run_log.h"
+#include "framework/reporting/tensorboard.h"
 #include "framework/training/run_checkpoints.h"
-#include "framework/training/run_log.h"
 #include "framework/training/sample_quarantine.h"
-#include "framework/training/tensorboard.h"
 #include "framework/worker/launch_link.h"
 
 namespace tessera::training {
@@ -30,9 +30,9 @@ using Json = nlohmann::json;
 
 constexpr const char *record_file = "run.json", *journal_file = "setting_aside.json";
 /// Written by every run, whatever its format of checkpoints. log/ is tsrun's.
-constexpr std::array<const char*, 8> own_names = {"checkpoints",     "metrics.jsonl",     "tensorboard",
-                                                  log_file_name,     "resolved.yaml",     record_file,
-                                                  before_conversion, quarantine_file_name};
+constexpr std::array<const char*, 8> own_names = {
+    "checkpoints",   "metrics.jsonl", "tensorboard",     reporting::log_file_name,
+    "resolved.yaml", record_file,     before_conversion, quarantine_file_name};
 
 bool is_there(const fs::path& path) {
   std::error_code absent;
@@ -206,7 +206,7 @@ bool holds_results(const fs::path& folder, const checkpoint::CheckpointFormats& 
   std::error_code absent;
   const auto logged = fs::file_size(folder / "metrics.jsonl", absent);
   return (!absent && logged > 0) || holds_checkpoints(folder, formats) ||
-         holds_points((folder / "tensorboard").string());
+         reporting::holds_points((folder / "tensorboard").string());
 }
 
 /// A move of an earlier run to `to`, and the record of the run that takes its place. The journal of it lies in the run

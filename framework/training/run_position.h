@@ -5,7 +5,7 @@
 #include <string>
 
 #include "framework/checkpoint/progress.h"
-#include "framework/training/log_lines.h"
+#include "framework/reporting/log_lines.h"
 #include "framework/training/step.h"
 
 namespace tessera::training {
@@ -16,7 +16,7 @@ struct PositionNumbers {
   bool evaluated = true;           ///< the evaluation that may be due after this step is done
   std::int64_t micro_batches = 0;  ///< micro-batches of the last step; 0: there was no step
   std::int64_t saved_at = -1;      ///< iteration of the run's newest checkpoint; -1: none
-  Interval interval;               ///< what happened since the last progress line
+  reporting::Interval interval;    ///< what happened since the last progress line
   double product_rate = 0;         ///< FLOP/s of all ranks' machines, measured when the run began
   /// For a run that returns to a checkpoint: it returns to the newest one of this iteration or earlier.
   std::int64_t back_to = std::numeric_limits<std::int64_t>::max();

@@ -67,7 +67,7 @@ void StateKeeper::lay_out() {
     words += words_of(layout);
     parts_.push_back({std::move(layout), sharers, undo});
   }
-  nn::AuxiliaryLog log(setup_.model.first().auxiliary());
+  nn::AuxiliaryLog log(model::report_extents(setup_.model.first(), *setup_.optimization.objective));
   record_bytes_ = record_bytes(log);
   record_.resize(record_bytes_);
   sections_ = {journal_section(log.extents())};
@@ -263,7 +263,9 @@ ModelState StateKeeper::make_state() {
         checks ? std::make_unique<resilience::StateSums>(file_->section(1 + n + i), part.undo.pieces) : nullptr));
   }
   if (file_) journal_.emplace(file_->section(0), record_bytes_, most_position_bytes);
-  return ModelState(std::move(made));
+  std::vector<model::Model*> chunks;
+  for (const auto& chunk : setup_.model.chunks) chunks.push_back(chunk.get());
+  return ModelState(std::move(made), frozen_weights(parameters_of(chunks), setup_.model.processes));
 }
 
 void StateKeeper::begin(std::int64_t step, const RunPosition& position, ModelState& state, kernels::Threads& threads) {

@@ -36,6 +36,12 @@ enum Sum : std::size_t {
   commit_sums
 };
 
+/// What divides the tokens of a sample that context-parallel and sequence-parallel ranks share.
+std::int64_t length_multiple(const parallel::ProcessGroups& processes) {
+  const auto& sizes = processes.mesh.sizes();
+  return (sizes.context > 1 ? 2 * sizes.context : 1) * sizes.tensor;
+}
+
 std::vector<const model::Model*> chunks_of(const ModelSetup& model) {
   std::vector<const model::Model*> all;
   for (const auto& chunk : model.chunks) all.push_back(chunk.get());
@@ -54,25 +60,28 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
       sync_(model.processes, state, threads,
             {.overlapped = overlaps(model, optimization.data_parallel), .type = model.precision.gradients}),
       channel_(model.processes.pipeline),
-      auxiliary_(model.first().auxiliary()),
+      auxiliary_(model::report_extents(model.first(), *optimization.objective)),
       commit_(commit_sums + auxiliary_.values().size()),
       pipeline_({.chunks = chunks_of(model),
                  .plan = model.plan,
                  .stage = model.processes.place.pipeline,
                  .micro_batch_group = model.micro_batch_group,
+                 .frozen_chunks = model.frozen_chunks,
                  .channel = channel_,
                  .listener = sync_,
                  .threads = threads,
                  .groups = &model.processes},
                 {.seed = seed,
-                 .per_token_loss = optimization.per_token_loss,
+                 .objective = optimization.objective.get(),
                  .replicas = static_cast<double>(model.processes.replicas()),
                  .log = &auxiliary_}),
-      loaders_(
-          {.samples = data.batch.batch_size, .rank = model.processes.place.data, .ranks = model.processes.replicas()},
-          data.batch.num_workers,
-          data.batch.bad_sample_limit > 0 ? data::BatchLoader::OnBadSample::note
-                                          : data::BatchLoader::OnBadSample::error),
+      loaders_({.samples = data.batch.batch_size,
+                .rank = model.processes.place.data,
+                .ranks = model.processes.replicas(),
+                .length_multiple = length_multiple(model.processes)},
+               data.batch.num_workers,
+               data.batch.bad_sample_limit > 0 ? data::BatchLoader::OnBadSample::note
+                                               : data::BatchLoader::OnBadSample::error),
       scalars_(optimization, state.parameters()) {}
 
 double TrainingStep::summed(double own) const {
@@ -140,7 +149,7 @@ bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
   const auto tokens = commit_[tokens_of_loss];
   outcome.loss = tokens > 0 ? commit_[loss_of_tokens] / tokens : 0;
   outcome.gradient_factor = optimization_.loss_scaler.inverse();
-  if (optimization_.per_token_loss && tokens > 0) outcome.gradient_factor /= tokens;
+  if (optimization_.objective->sums_over_step() && tokens > 0) outcome.gradient_factor /= tokens;
   outcome.grad_norm = std::sqrt(commit_[squares_of_gradients]) * outcome.gradient_factor;
   return true;
 }

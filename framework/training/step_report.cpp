@@ -14,9 +14,10 @@ std::string PipelineBubble::line(const TrainingSetup& setup) const {
   return parallel::bubble_line(wait_seconds_ / stage_seconds_, shape);
 }
 
-StepRecord begun_record(const TrainingSetup& setup, const StepIntent& intent, double seconds, std::int64_t samples) {
+reporting::StepRecord begun_record(const TrainingSetup& setup, const StepIntent& intent, double seconds,
+                                   std::int64_t samples) {
   const auto& schedule = *setup.optimization.schedule;
-  StepRecord record;
+  reporting::StepRecord record;
   record.skipped = !intent.changes_weights();
   record.learning_rate = schedule.learning_rate();
   record.weight_decay = schedule.weight_decay();
@@ -29,7 +30,7 @@ StepRecord begun_record(const TrainingSetup& setup, const StepIntent& intent, do
   return record;
 }
 
-void complete_record(StepRecord& record, const TrainingSetup& setup, const checkpoint::Progress& progress) {
+void complete_record(reporting::StepRecord& record, const TrainingSetup& setup, const checkpoint::Progress& progress) {
   const auto& schedule = *setup.optimization.schedule;
   record.iteration = progress.iteration;
   record.consumed_samples = progress.consumed_samples;

@@ -5,7 +5,7 @@
 
 #include "framework/checkpoint/progress.h"
 #include "framework/parallel/pipeline_schedule.h"
-#include "framework/training/metrics.h"
+#include "framework/reporting/metrics.h"
 #include "framework/training/run_position.h"
 #include "framework/training/training_setup.h"
 
@@ -26,9 +26,10 @@ class PipelineBubble {
 
 /// Returns the part of the record of step `progress.iteration` + 1 that is known before counters, schedule and loss
 /// scale advance: outcome, times, rates of the step. `seconds`: duration of the step; `samples`: samples of the step.
-StepRecord begun_record(const TrainingSetup& setup, const StepIntent& intent, double seconds, std::int64_t samples);
+reporting::StepRecord begun_record(const TrainingSetup& setup, const StepIntent& intent, double seconds,
+                                   std::int64_t samples);
 
 /// Adds the part that is known after they have advanced: `progress` and the rates of the next step.
-void complete_record(StepRecord& record, const TrainingSetup& setup, const checkpoint::Progress& progress);
+void complete_record(reporting::StepRecord& record, const TrainingSetup& setup, const checkpoint::Progress& progress);
 
 }  // namespace tessera::training

@@ -14,8 +14,8 @@
 #include "framework/kernels/machine_limits.h"
 #include "framework/kernels/scratch.h"
 #include "framework/log/log.h"
+#include "framework/reporting/run_notes.h"
 #include "framework/training/run_checkpoints.h"
-#include "framework/training/run_notes.h"
 #include "framework/training/saving.h"
 #include "framework/training/trainer_class.h"
 
@@ -45,14 +45,14 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       quarantine_(setup_.data, world_, o_.output_dir),
       work_(setup_.model, setup_.optimization, setup_.data, state_, threads_, progress_.seed),
       evaluator_(setup_, work_),
-      auxiliary_(work_.auxiliary().extents()),
+      auxiliary_(work_.auxiliary().extents(), setup_.optimization.objective->metrics()),
       faults_(setup_.resilience.inject_fault, world_.rank(), worker::full_world(world_.size()), worker::start_of_job()),
       step_time_out_(setup_.resilience.step_time_out, longest_wait()),
       stragglers_(setup_.resilience.straggler_ratio, world_.size(), setup_.model.processes.place.pipeline, host_name()),
       stop_(o_, stop, world_) {
-  progress_.run =
-      folder_.begin(restored_.continues, progress_.run,
-                    with_notes(setup_.documents.resolved_recipe, setup_.documents.notes), setup_.documents.same_recipe);
+  progress_.run = folder_.begin(restored_.continues, progress_.run,
+                                reporting::with_notes(setup_.documents.resolved_recipe, setup_.documents.notes),
+                                setup_.documents.same_recipe);
   if (restored_.is_saved) saved_at_ = progress_.iteration;
   if (const auto& found = keeper_.found()) {
     const auto& position = found->position;
@@ -72,6 +72,8 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     progress_.consumed_valid_samples =
         o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.evaluation_steps() * samples_per_step();
   for (const auto& line : folder_.notes()) note(line);
+  if (const auto& m = setup_.model; !m.trained.all())
+    note(text(m.trained_parameters, " of ", m.parameters, " parameters are trained, the others are frozen"));
   for (const auto& line : keeper_.take_notes()) note(line);
   for (const auto& line : restored_.notes) note(line);
   if (keeper_.given_up() > progress_.iteration)
@@ -113,7 +115,12 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
 
 /// From the memory that earlier processes left, or from a checkpoint.
 Restored Trainer::restored_state() {
-  if (const auto& found = keeper_.found()) return restore_position(found->step, found->position, setup_);
+  if (const auto& found = keeper_.found()) {
+    auto restored = restore_position(found->step, found->position, setup_);
+    for (auto& line : restore_frozen(setup_, state_, threads_, found->position.saved_at, folder_))
+      restored.notes.push_back(std::move(line));
+    return restored;
+  }
   if (const auto& kept = keeper_.withdrawn()) return restore_back(setup_, state_, kept->progress, kept->back_to);
   return restore(setup_, state_, threads_, &folder_);
 }
@@ -161,7 +168,7 @@ void Trainer::commit() {
 void Trainer::open_log() {
   log::set_log_level_from_recipe(o_.log_level);
   if (world_.rank() > 0) return;
-  log_ = std::make_unique<RunLog>(log_options(progress_));
+  log_ = std::make_unique<reporting::RunLog>(log_options(progress_));
 }
 
 /// The launcher prints it if the run is ended from outside.
@@ -178,15 +185,15 @@ void Trainer::report_position() {
                         place.data, " pp ", place.pipeline, ", iteration ", progress_.iteration + 1));
 }
 
-/// For other ranks, in the operations that follow: a step and the agreement after it have another time-out than an
-/// evaluation, and this than checkpoints and the start. The launcher gives this rank the same time for all of the
-/// phase, as soon as steps have shown how long they take: an only rank has nobody who waits for it.
+/// Sets the time-out of the operations that follow, in which this rank waits for others; steps, evaluations and
+/// checkpoints differ in it. As soon as the time of a step is known, the launcher limits the whole phase to the same
+/// time, because a single rank waits in no operation.
 void Trainer::wait_at_most(double seconds, const std::string& phase) const {
   world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
   step_time_out_.known() ? launcher_.expect(seconds, phase) : launcher_.expect_nothing();
 }
 
-/// The same for a phase whose length no step tells.
+/// Sets the time-out for a phase whose length does not follow from the time of a step.
 void Trainer::wait_longest() const {
   world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * longest_wait())));
   launcher_.expect_nothing();
@@ -199,8 +206,8 @@ void Trainer::wait_for_evaluation() const {
                "an evaluation");
 }
 
-RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
-  RunLogOptions options;
+reporting::RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
+  reporting::RunLogOptions options;
   options.folder = o_.output_dir;
   options.training_iters = o_.training_iters;
   options.log_interval = o_.log_interval;
@@ -332,7 +339,7 @@ void Trainer::save_before_growth() {
   micro_batches_ = micro_batches;
 }
 
-MemoryRecord Trainer::memory() const {
+reporting::MemoryRecord Trainer::memory() const {
   const auto state = state_.bytes();
   return {.weights = state.weights,
           .gradients = state.gradients,
@@ -372,7 +379,7 @@ void Trainer::evaluate_if_due() {
   // As in Megatron-LM, an evaluation continues with the validation samples that follow those of the previous one.
   wait_for_evaluation();
   faults_.reach(progress_.iteration, resilience::Phase::evaluate);
-  evaluator_.validate(EvaluationRecord::Set::validation, progress_, log_.get());
+  evaluator_.validate(reporting::EvaluationRecord::Set::validation, progress_, log_.get());
   if (!o_.full_validation) progress_.consumed_valid_samples += o_.evaluation_steps() * samples_per_step();
   evaluation_done_ = true;
   commit();
@@ -382,7 +389,7 @@ void Trainer::evaluate_at_end() {
   if (o_.eval_interval < 1) return;
   wait_for_evaluation();
   faults_.reach(progress_.iteration, resilience::Phase::evaluate);
-  evaluator_.validate(EvaluationRecord::Set::final_validation, progress_, log_.get());
+  evaluator_.validate(reporting::EvaluationRecord::Set::final_validation, progress_, log_.get());
   wait_for_evaluation();
   evaluator_.test(progress_, log_.get());
 }

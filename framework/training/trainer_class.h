@@ -4,12 +4,12 @@
 #include <string>
 
 #include "framework/kernels/threads.h"
+#include "framework/reporting/run_log.h"
 #include "framework/resilience/faults.h"
 #include "framework/training/auxiliary_report.h"
 #include "framework/training/evaluator.h"
 #include "framework/training/profiler.h"
 #include "framework/training/resume.h"
-#include "framework/training/run_log.h"
 #include "framework/training/run_stop.h"
 #include "framework/training/sample_quarantine.h"
 #include "framework/training/state_checks.h"
@@ -36,7 +36,7 @@ class Trainer {
   void recover();
   RunPosition position() const;
   void commit();
-  RunLogOptions log_options(const checkpoint::Progress& from);
+  reporting::RunLogOptions log_options(const checkpoint::Progress& from);
   void open_log();
   void note(const std::string& line) {
     if (log_) log_->note(line);
@@ -50,7 +50,7 @@ class Trainer {
   std::string last_checkpoint() const { return last_.empty() ? "none" : last_.string(); }
   bool step();
   void report_profile(bool last);
-  MemoryRecord memory() const;
+  reporting::MemoryRecord memory() const;
   void report_memory();
   std::string memory_line() const;
   bool accepts(const JudgedStep& judged);
@@ -89,7 +89,7 @@ class Trainer {
   TrainingStep work_;
   Evaluator evaluator_;
   AuxiliaryReport auxiliary_;
-  std::unique_ptr<RunLog> log_;  ///< only on rank 0; else null
+  std::unique_ptr<reporting::RunLog> log_;  ///< only on rank 0; else null
   worker::LaunchLink launcher_;
   resilience::Faults faults_;
   StepTimeOut step_time_out_;
@@ -99,7 +99,7 @@ class Trainer {
   bool stepped_ = false;            ///< a step was made since the run began or was loaded
   bool evaluation_done_ = true;     ///< the evaluation that may be due after the last step is done
   double product_rate_ = 0;         ///< FLOP/s of a matrix product, sum over all ranks; 0: not measured
-  Interval interval_;               ///< since the last progress line, as in the log of rank 0
+  reporting::Interval interval_;    ///< since the last progress line, as in the log of rank 0
   std::int64_t saved_at_ = -1;      ///< iteration of the run's newest checkpoint; -1: none
   std::string save_problem_;        ///< why the last attempt to save failed
   std::filesystem::path last_;      ///< checkpoint that was saved last, or from which the run resumed

@@ -7,6 +7,7 @@
 
 #include "framework/log/log.h"
 #include "framework/options/schema.h"
+#include "framework/reporting/log_style.h"
 
 // words() is found in the namespace of its enumeration by argument-dependent lookup.
 namespace tessera::log {
@@ -51,12 +52,6 @@ inline options::Words<InjectedError> words(InjectedError) {
           {"correct_result", InjectedError::correct_result}};
 }
 
-/// Format of a plain progress line.
-enum class LogStyle { megatron, core_ms };
-inline options::Words<LogStyle> words(LogStyle) {
-  return {{"megatron", LogStyle::megatron}, {"core_ms", LogStyle::core_ms}};
-}
-
 /// Options of training_config: length, seed, reports, checkpoints. describe() documents each option.
 struct TrainingOptions {
   std::int64_t seed = 1234;
@@ -65,11 +60,10 @@ struct TrainingOptions {
   std::string output_dir = "output";
 
   std::int64_t log_interval = 100;
-  LogStyle log_style = LogStyle::megatron;
+  reporting::LogStyle log_style = reporting::LogStyle::megatron;
   log::LogLevel log_level = log::LogLevel::info;
   bool tensorboard = true;
 
-  bool calculate_per_token_loss = false;
   bool check_for_nan_in_grad = true;
   bool check_for_spiky_loss = false;
   bool check_for_large_grads = false;
@@ -77,6 +71,10 @@ struct TrainingOptions {
   std::optional<std::string> result_rejected_tracker_filename;
   std::int64_t error_injection_rate = 0;
   InjectedError error_injection_type = InjectedError::transient_error;
+  std::vector<std::string> frozen_parameters, trainable_parameters;  ///< patterns of names, see TrainedNames
+  /// Whether some parameters may be frozen.
+  bool may_freeze() const { return !frozen_parameters.empty() || !trainable_parameters.empty(); }
+  bool save_frozen_parameters = true;
   std::vector<std::int64_t> iterations_to_skip;
   bool log_num_zeros_in_grad = false;
   bool log_params_norm = false;

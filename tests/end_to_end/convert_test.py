@@ -215,7 +215,7 @@ class NothingIsLostSilently(InOwnFolder):
 
     def test_a_script_that_is_not_there_is_named(self):
         self.write("s.sh", 'cd d && ./other.sh --lr 1\n')
-        self.assertIn("line 1 starts ./other.sh, which is not there", self.tessera("convert", "s.sh", code=2))
+        self.assertIn("line 1 starts ./other.sh, which does not exist", self.tessera("convert", "s.sh", code=2))
 
     def test_converting_a_checkpoint_to_its_own_format_says_what_to_do(self):
         told = self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "tessera", "a", "b", code=2)

@@ -57,11 +57,20 @@ def farthest(ours, theirs):
     return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
 
 
+def manifest_tensors(checkpoint):
+    """The tensors of a native checkpoint with their ranges, from the manifest or from those of its writers."""
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    tensors = manifest.get("tensors", {})
+    for part in manifest.get("parts", ()):
+        for name, tensor in json.loads((checkpoint / part).read_text())["tensors"].items():
+            tensors.setdefault(name, {**tensor, "ranges": []})["ranges"] += tensor["ranges"]
+    return tensors
+
+
 def tensors_of(checkpoint):
     """Name -> bytes of every tensor of a native checkpoint, put together from its ranges."""
-    manifest = json.loads((checkpoint / "manifest.json").read_text())
     out = {}
-    for name, tensor in manifest["tensors"].items():
+    for name, tensor in manifest_tensors(checkpoint).items():
         shape = tensor["shape"]
         elements = 1
         for extent in shape:

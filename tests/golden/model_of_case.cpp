@@ -197,12 +197,6 @@ double balancing_loss(const std::vector<double>& logits, std::span<const double>
   return loss * static_cast<double>(E) / (static_cast<double>(T) * choices);
 }
 
-double sum_of(std::span<const float> values) {
-  double sum = 0;
-  for (const auto value : values) sum += value;
-  return sum;
-}
-
 }  // namespace
 
 std::vector<double> doubles_of(std::span<const float> floats) { return {floats.begin(), floats.end()}; }
@@ -248,7 +242,7 @@ Values ModelOfCase::first_batch() {
   };
   model::ForwardMode mode;
   mode.tap = &tap;
-  mode.loss_seed = 1 / sum_of(tokens.loss_mask);
+  mode.objective = &model::mean_cross_entropy();
   nn::AuxiliaryLog log(setup_.model.first().auxiliary());
   mode.training = log.extents().experts > 0;
   mode.auxiliary_seed = 1;

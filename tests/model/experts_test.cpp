@@ -17,7 +17,7 @@ const std::string latent =
     "qk_layernorm:true ";
 
 /// The objective of a training pass: losses of tokens, and those that the log has, with their weights.
-struct Objective {
+struct RouterObjective {
   double seed = 0.7;               ///< of auxiliary losses and means
   double aux = 0.2, z = 0.1;       ///< coefficients
   double prediction_weight = 0.1;  ///< of each prediction's mean loss
@@ -32,27 +32,30 @@ struct Objective {
   }
 };
 
-double objective(Built& b, const Tokens& tokens, const Objective& o, autograd::Tape& tape, nn::AuxiliaryLog& log) {
+double objective(Built& b, const Tokens& tokens, const RouterObjective& o, autograd::Tape& tape,
+                 nn::AuxiliaryLog& log) {
   ForwardMode mode;
   mode.training = true;
+  mode.objective = &mean_cross_entropy();
+  mode.share.scale = 23;  // as many tokens count, so the seed of their sum is 1
   mode.auxiliary_seed = o.seed;
   mode.log = &log;
   log.clear();
   return o.of(b.model->loss(tape, tokens.batch(), mode).total, log);
 }
 
-class EveryObjective : public testing::TestWithParam<std::pair<std::string, Objective>> {};
+class EveryObjective : public testing::TestWithParam<std::pair<std::string, RouterObjective>> {};
 INSTANTIATE_TEST_SUITE_P(
     Gpt, EveryObjective,
     testing::Values(
-        std::pair(experts, Objective()),
-        std::pair(experts + "moe_router_load_balancing_type:seq_aux_loss", Objective()),
-        std::pair(experts + "moe_router_score_function:sigmoid moe_router_topk_scaling_factor:2", Objective()),
+        std::pair(experts, RouterObjective()),
+        std::pair(experts + "moe_router_load_balancing_type:seq_aux_loss", RouterObjective()),
+        std::pair(experts + "moe_router_score_function:sigmoid moe_router_topk_scaling_factor:2", RouterObjective()),
         std::pair(experts + "moe_input_jitter_eps:0.3 moe_router_dtype:fp64 moe_shared_expert_intermediate_size:6 "
                             "moe_shared_expert_gate:true",
-                  Objective()),
-        std::pair(base + "mtp_num_layers:2 mtp_loss_scaling_factor:0.2", Objective()),
-        std::pair(base + latent + "mtp_num_layers:1 num_experts:4 moe_router_pre_softmax:true", Objective())));
+                  RouterObjective()),
+        std::pair(base + "mtp_num_layers:2 mtp_loss_scaling_factor:0.2", RouterObjective()),
+        std::pair(base + latent + "mtp_num_layers:1 num_experts:4 moe_router_pre_softmax:true", RouterObjective())));
 
 TEST_P(EveryObjective, HasTheGradientThatThePassComputes) {
   Built b(GetParam().first);

@@ -8,7 +8,7 @@
 #include "framework/log/log.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
-#include "framework/training/run_log.h"
+#include "framework/reporting/run_log.h"
 #include "framework/training/step.h"
 #include "tests/console_file.h"
 #include "tests/own_folder.h"
@@ -135,14 +135,14 @@ TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
 
 TEST_F(SteadyState, TheReportsOfAStepTakeNothing) {
   const ConsoleFile console;
-  training::RunLogOptions options;
+  reporting::RunLogOptions options;
   options.folder = ".";
   options.training_iters = 1000;
   options.console = console.descriptor();
-  training::RunLog log(options);
+  reporting::RunLog log(options);
   log::StatusLine bar(console.descriptor());
   const auto report = [&](std::int64_t iteration) {
-    training::StepRecord step;
+    reporting::StepRecord step;
     step.iteration = iteration;
     step.loss = 3.25;
     step.step_seconds = .5;

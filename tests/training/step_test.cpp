@@ -8,13 +8,14 @@
 #include <map>
 
 #include "framework/optim/clipping.h"
+#include "framework/options/choose.h"
 #include "tests/story.h"
 #include "tests/training/stand_in_model.h"
 
 namespace tessera::training {
 namespace {
 
-constexpr std::int64_t length = 2;
+constexpr std::int64_t sample_length = 2;
 
 /// The loss of a token is the token times the sum of the weights, so each weight has the same gradient.
 class SumModel final : public StandInModel {
@@ -33,7 +34,7 @@ class SumModel final : public StandInModel {
       tokens += batch.loss_mask[i] * static_cast<double>(batch.tokens[i]);
       count += batch.loss_mask[i];
     }
-    if (tape.records()) tape.record<Backward>(all, mode.loss_seed * tokens);
+    if (tape.records()) tape.record<Backward>(all, mode.objective->weigh(tape, batch, mode.share).seed * tokens);
     return {{}, {{tokens * weights, count}, {}}};
   }
   std::vector<nn::Parameter*> all;
@@ -71,7 +72,7 @@ class RecordingOptimizer final : public optim::Optimizer {
 class Counting final : public data::Dataset {
  public:
   std::int64_t samples() const override { return 100; }
-  std::int64_t seq_length() const override { return length; }
+  std::int64_t seq_length() const override { return sample_length; }
   void read(std::int64_t index, const SampleView& out) const override {
     out.tokens[0] = static_cast<std::int32_t>(index);
     out.tokens[1] = static_cast<std::int32_t>(10 * index);
@@ -109,8 +110,12 @@ class StepTest : public testing::Test {
         std::make_unique<schedule::OptimizerSchedule>(schedule::LearningRate(rate, maker("constant"), length),
                                                       schedule::WeightDecay(decay, length), "constant", maker);
     optimization_.clipping.clip_grad = 0;
+    optimization_.objective = objective("{}");
     state_.emplace(*model_, &optimizer_);
     state_->initialise(threads_, 1);
+  }
+  static std::unique_ptr<model::Objective> objective(const std::string& words) {
+    return options::choose(model::objectives(), words).make();
   }
   TrainingStep& step() {
     if (!step_) step_.emplace(setup_, optimization_, data_, *state_, threads_, 1);
@@ -170,7 +175,7 @@ TEST_F(StepTest, ComputedAgainAStepHasTheSameBits) {
 }
 
 TEST_F(StepTest, WithPerTokenLossTheGradientIsTheMeanOverTokensToo) {
-  optimization_.per_token_loss = true;
+  optimization_.objective = objective("{calculate_per_token_loss: true}");
   double sum = 0, count = 0;
   for (const std::int64_t first : {6, 8, 10}) {
     sum += micro_batch(first).first;

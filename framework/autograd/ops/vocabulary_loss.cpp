@@ -83,27 +83,26 @@ LossSum sum_up(std::span<const float> token_loss, const LossTerms& terms) {
   return total;
 }
 
-}  // namespace
+/// One pass over the logits: the loss of each token and, if `gradient`, the contributions to dw and dh.
+struct LossPass {
+  const Tensor& h;
+  Leaf& w;
+  const LossTerms& terms;
+  std::span<const float> weights = {};  ///< of the tokens in the gradient, without the seed
+  bool gradient = false;
+  std::span<float> loss;  ///< written
+  Tensor dh = {};         ///< written; empty: not wanted
+};
 
 // For each chunk of rows: logits, loss and gradient of the logits in place, then its contributions to dw and dh. The
 // chunk's logits are then overwritten by the next chunk.
-VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
-  auto& tape = h.tape();
+void pass_over_logits(Tape& tape, const LossPass& pass) {
   auto& threads = tape.threads();
-  const auto rows = h.shape().rows(), width = h.shape().width(), vocabulary = w.value.shape()[0];
-  if (w.value.shape().width() != width || static_cast<std::int64_t>(terms.labels.size()) != rows ||
-      static_cast<std::int64_t>(terms.mask.size()) != rows)
-    throw ShapeError(text("vocabulary loss: h is ", h.shape(), ", the weight ", w.value.shape(), ", with ",
-                          terms.labels.size(), " labels and ", terms.mask.size(),
-                          " mask values; expected one for each row"));
-  const auto type = h.value().dtype();
-  const bool gradient = tape.records() && (h.wants_grad() || w.trained());
-  auto token_loss = tape.make({h.shape()[0], h.shape()[1]}, false);
-  Gradient dh;
-  if (gradient && h.wants_grad()) {
-    dh.memory = tape.scratch(type, static_cast<std::size_t>(rows * width));
-    dh.tensor = Tensor(dh.memory.bytes(), type, h.shape());
-  }
+  const auto& terms = pass.terms;
+  auto& w = pass.w;
+  const bool gradient = pass.gradient;
+  const auto rows = pass.h.shape().rows(), width = pass.h.shape().width(), vocabulary = w.value.shape()[0];
+  const auto type = pass.h.dtype();
   const auto chunk = std::min(rows, chunk_rows(vocabulary));
   const RoundedWeight weights(tape, w, type);
   const auto logits_memory = tape.scratch(static_cast<std::size_t>(chunk * vocabulary));
@@ -117,18 +116,17 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     const Rows at{first, first + std::min(chunk, rows - first)};
     const kernels::LinearExtents e{at.size(), width, vocabulary};
     const auto logits = Tape::floats(logits_memory).first(static_cast<std::size_t>(at.size() * vocabulary));
-    const auto weight = Tape::floats(weight_memory).first(static_cast<std::size_t>(at.size()));
-    const auto mask = at_rows(terms.mask, at);
-    for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(terms.seed * mask[i]);
-    kernels::linear_forward(threads, e, at_rows(h.value(), at, width), weights, {}, logits);
+    const auto weight = Tape::floats(weight_memory).first(gradient ? static_cast<std::size_t>(at.size()) : 0);
+    for (std::size_t i = 0; i < weight.size(); ++i)
+      weight[i] = static_cast<float>(terms.seed * pass.weights[static_cast<std::size_t>(at.begin) + i]);
+    kernels::linear_forward(threads, e, at_rows(pass.h, at, width), weights, {}, logits);
     if (capped) kernels::softcap_forward(threads, terms.softcap, logits, logits);
     // The derivative of the cap needs the capped logits, and the cross-entropy overwrites them.
     const auto kept = Tape::floats(capped_memory).first(capped && gradient ? logits.size() : 0);
     if (!kept.empty()) kernels::copy(threads, logits, kept);
     // The logits are computed in fp32 and rounded here, as Megatron-LM's fp16_lm_cross_entropy does.
     kernels::round_to(threads, terms.type, logits);
-    judge(tape, vocabulary, terms, logits, at_rows(terms.labels, at), weight, at_rows(token_loss.floats(), at),
-          gradient);
+    judge(tape, vocabulary, terms, logits, at_rows(terms.labels, at), weight, at_rows(pass.loss, at), gradient);
     if (!kept.empty()) kernels::softcap_backward(threads, terms.softcap, logits, kept, logits);
     kernels::Elements slopes = logits;
     if (rounds) {
@@ -138,13 +136,91 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
     }
     if (gradient && w.trained()) {
       const auto dw = w.grad_target();
-      kernels::linear_backward_weight(threads, e, slopes, at_rows(h.value(), at, width), dw.floats, dw.add);
+      kernels::linear_backward_weight(threads, e, slopes, at_rows(pass.h, at, width), dw.floats, dw.add);
     }
-    if (!dh.empty()) kernels::linear_backward_input(threads, e, slopes, weights, at_rows(dh.tensor, at, width), false);
+    if (!pass.dh.empty())
+      kernels::linear_backward_input(threads, e, slopes, weights, at_rows(pass.dh, at, width), false);
   }
-  kernels::round_to(threads, terms.type, token_loss.floats());
+  kernels::round_to(threads, terms.type, pass.loss);
+}
+
+void check(const Tensor& h, const Leaf& w, const LossTerms& terms, std::size_t mask) {
+  const auto rows = h.shape().rows();
+  if (w.value.shape().width() != h.shape().width() || static_cast<std::int64_t>(terms.labels.size()) != rows ||
+      static_cast<std::int64_t>(mask) != rows)
+    throw ShapeError(text("vocabulary loss: h is ", h.shape(), ", the weight ", w.value.shape(), ", with ",
+                          terms.labels.size(), " labels and ", mask, " mask values; expected one for each row"));
+}
+
+/// Memory for the gradient of `h`; empty if none is wanted.
+Gradient gradient_of(Tape& tape, const Tensor& h, bool wanted) {
+  Gradient dh;
+  if (!wanted) return dh;
+  dh.memory = tape.scratch(h.dtype(), static_cast<std::size_t>(h.shape().elements()));
+  dh.tensor = Tensor(dh.memory.bytes(), h.dtype(), h.shape());
+  return dh;
+}
+
+/// Keeps h alone, and computes the logits again when the gradients of the losses are known.
+class TokenLossesNode final : public Node {
+ public:
+  TokenLossesNode(Var h, VarId losses, LeafUse w, const LossTerms& terms)
+      : h_(std::move(h)), losses_(losses), w_(w), terms_(terms) {}
+  void backward(Tape& tape) override {
+    const auto seeds = tape.take_grad(losses_);
+    if (!seeds.empty()) {
+      const auto& h = h_.value();
+      auto dh = gradient_of(tape, h, h_.wants_grad());
+      const auto again = tape.scratch(terms_.labels.size());
+      pass_over_logits(tape, {.h = h,
+                              .w = *w_.leaf,
+                              .terms = terms_,
+                              .weights = seeds.tensor.floats(),
+                              .gradient = true,
+                              .loss = Tape::floats(again).first(terms_.labels.size()),
+                              .dh = dh.tensor});
+      if (!dh.empty()) tape.give_grad(h_, std::move(dh));
+    }
+    tape.done(w_);
+  }
+
+ private:
+  Var h_;
+  VarId losses_;
+  LeafUse w_;
+  LossTerms terms_;
+};
+
+}  // namespace
+
+VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
+  auto& tape = h.tape();
+  check(h.value(), w, terms, terms.mask.size());
+  const bool gradient = tape.records() && (h.wants_grad() || w.trained());
+  auto token_loss = tape.make({h.shape()[0], h.shape()[1]}, false);
+  auto dh = gradient_of(tape, h.value(), gradient && h.wants_grad());
+  pass_over_logits(tape, {.h = h.value(),
+                          .w = w,
+                          .terms = terms,
+                          .weights = terms.weights.empty() ? terms.mask : terms.weights,
+                          .gradient = gradient,
+                          .loss = token_loss.floats(),
+                          .dh = dh.tensor});
   if (gradient) tape.record<VocabularyLossNode>(h, std::move(dh), tape.use(&w));
   return {sum_up(token_loss.floats(), terms), std::move(token_loss)};
+}
+
+Var token_losses(const Var& h, Leaf& w, const LossTerms& terms) {
+  auto& tape = h.tape();
+  const auto rows = terms.labels.size();
+  check(h.value(), w, terms, rows);
+  const bool gradient = tape.records() && (h.wants_grad() || w.trained());
+  auto losses = tape.make({h.shape()[0], h.shape()[1]}, gradient);
+  auto own = terms;
+  own.seed = 1;
+  pass_over_logits(tape, {.h = h.value(), .w = w, .terms = own, .loss = losses.floats()});
+  if (gradient) tape.record<TokenLossesNode>(h, losses, tape.use(&w), own);
+  return losses;
 }
 
 }  // namespace tessera::autograd

@@ -8,6 +8,11 @@ namespace tessera::autograd {
 struct LossSum {
   double sum = 0;    ///< sum of loss * mask
   double count = 0;  ///< sum of mask
+  LossSum& operator+=(const LossSum& other) {
+    sum += other.sum;
+    count += other.count;
+    return *this;
+  }
 };
 
 /// The ranks that hold the other rows of a vocabulary-parallel output layer: w has rows [first_row, first_row + rows)
@@ -24,12 +29,13 @@ class VocabularySharers {
 /// The inputs of vocabulary_loss besides h and w. Owns nothing.
 struct LossTerms {
   std::span<const std::int32_t> labels;  ///< [B * T]; negative: the token has no label
-  std::span<const float> mask;           ///< [B * T] weight of each token in the loss
-  double seed = 1;  ///< gradient of the objective with respect to the loss sum, for example loss scale / tokens
+  std::span<const float> mask;           ///< [B * T] weight of each token in the loss sum
+  double seed = 1;  ///< gradient of the objective with respect to the weighted loss sum, for example scale / tokens
   DType type = DType::float32;  ///< logits and token losses are rounded to it (fp16_lm_cross_entropy)
   double softcap = 0;           ///< if not 0, a logit x becomes softcap * tanh(x / softcap)
   /// The ranks that w is sharded over; the gradient of h is then only this rank's summand. Null: w is whole.
   const VocabularySharers* sharers = nullptr;
+  std::span<const float> weights = {};  ///< [B * T] weight of each token in the gradient; empty: the mask
 };
 
 /// Result of vocabulary_loss: the summed loss, and the loss of each token.
@@ -52,5 +58,12 @@ std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary);
 /// to compute the logits again; the gradient of w is reported complete during Tape::backward. Throws ShapeError if
 /// `labels` and `mask` do not have one element per row of h, or w has another width than h.
 VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms);
+
+/// The losses of the tokens alone, for gradients that depend on them: [B, T] fp32, the same as
+/// VocabularyLoss::token_loss. The backward pass takes a gradient for each loss (Tape::seed), computes the logits a
+/// second time, chunk by chunk, and gives the gradients of h and w; without a seed there are none. Of `terms`, mask,
+/// seed and weights are not used; labels and sharers must outlive the backward pass, in which all sharers must take
+/// part.
+Var token_losses(const Var& h, Leaf& w, const LossTerms& terms);
 
 }  // namespace tessera::autograd

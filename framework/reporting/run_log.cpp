@@ -1,0 +1,220 @@
+#include "framework/reporting/run_log.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "framework/base/error.h"
+#include "framework/base/number_text.h"
+#include "framework/log/log.h"
+#include "framework/reporting/log_lines.h"
+#include "framework/reporting/progress_bar.h"
+#include "framework/reporting/tensorboard.h"
+
+namespace tessera::reporting {
+namespace {
+
+/// A few points of one step; as many as Megatron-LM has tags, with room to spare.
+class Points {
+ public:
+  void add(std::string_view tag, double value) {
+    must(count_ < most, "the curves of a step have room");
+    points_[count_++] = {tag, value};
+  }
+  std::span<const Scalar> all() const { return {points_, count_}; }
+
+ private:
+  static constexpr std::size_t most = 64;
+  Scalar points_[most];
+  std::size_t count_ = 0;
+};
+
+/// Megatron-LM's name of the curve of a layer of multi-token prediction.
+const char* prediction_tag(std::size_t index) {
+  static constexpr std::array<const char*, options::most_predictions> tags = {
+      "mtp_1 loss", "mtp_2 loss", "mtp_3 loss", "mtp_4 loss", "mtp_5 loss", "mtp_6 loss", "mtp_7 loss", "mtp_8 loss"};
+  return tags[index];
+}
+
+/// Megatron-LM's name of a curve of evaluations. Allocates nothing.
+class ValidationTag {
+ public:
+  ValidationTag(std::string_view suffix, std::string_view end) {
+    for (const auto words : {std::string_view("lm loss validation"), suffix, end}) add(words);
+    over_steps_ = used_;
+    add(vs_samples);
+  }
+  std::string_view over_steps() const { return {bytes_, over_steps_}; }
+  std::string_view over_samples() const { return {bytes_, used_}; }
+
+ private:
+  void add(std::string_view words) { used_ += words.copy(bytes_ + used_, sizeof bytes_ - used_); }
+  char bytes_[160];
+  std::size_t used_ = 0, over_steps_ = 0;
+};
+
+/// Megatron-LM's name of a curve of one layer: "moe/z_loss_layer_7". Allocates nothing.
+class LayerTag {
+ public:
+  std::string_view of(std::string_view name, std::size_t layer) {
+    auto* end = bytes_;
+    for (const auto words : {std::string_view("moe/"), name, std::string_view("_layer_")})
+      end = std::copy(words.begin(), words.end(), end);
+    end = std::to_chars(end, bytes_ + sizeof bytes_, layer).ptr;
+    return {bytes_, static_cast<std::size_t>(end - bytes_)};
+  }
+
+ private:
+  char bytes_[64];
+};
+
+}  // namespace
+
+struct RunLog::Outputs {
+  RunLogOptions o;
+  MetricsFile metrics;
+  std::optional<EventFile> events;
+  std::optional<ProgressBar> bar;
+  log::LineLog lines;
+  Interval interval = o.interval;
+  LogLine line;
+  bool metrics_complained = false, events_complained = false;
+
+  explicit Outputs(const RunLogOptions& options)
+      : o(options),
+        metrics(options.folder + "/metrics.jsonl",
+                {options.resume_iteration, options.resume_evaluated, !options.resume_at_end}, options.routed_layers),
+        lines(options.console) {
+    const auto folder = o.folder + "/tensorboard";
+    cut_event_files(folder, o.resume_iteration, o.resume_consumed_samples);
+    log::set_log_file(o.folder + "/" + log_file_name);
+    if (o.tensorboard) events.emplace(folder);
+    if (o.progress_bar && log::StatusLine::suits(o.console))
+      bar.emplace(ProgressBar::Options{o.console, o.training_iters, o.flops_per_step, o.gemm_flops_per_second});
+  }
+
+  /// The line in the making goes to the console, above the bar, and to the log file. `console` false: only to the file.
+  void print(bool console = true) {
+    lines.write(line.text(), console);
+    line.clear();
+  }
+
+  void complain_once(const char* words, bool& done) {
+    if (done || words[0] == 0) return;
+    done = true;
+    line.put("{}\n", words);
+    print();
+  }
+
+  void print_step(const StepRecord& step) {
+    if (o.log_style == LogStyle::core_ms) {
+      add_core_ms_line(line, step);
+    } else {
+      LineContext context{o.training_iters, std::time(nullptr)};
+      if (o.log_throughput && interval.seconds_per_step() > 0)
+        context.tera_flops_per_second = o.flops_per_step / interval.seconds_per_step() / 1e12;
+      add_megatron_line(line, step, interval, context);
+    }
+    print(!bar);
+  }
+
+  /// Megatron-LM's curves, once over iterations and once over samples.
+  void add_events(const StepRecord& step, bool logged) {
+    Points over_steps, over_samples;
+    const auto both = [&](std::string_view tag, std::string_view tag_over_samples, double value) {
+      over_steps.add(tag, value);
+      over_samples.add(tag_over_samples, value);
+    };
+    both("learning-rate", "learning-rate vs samples", step.next_learning_rate);
+    both("batch-size", "batch-size vs samples", static_cast<double>(step.global_batch_size));
+    if (!step.skipped) both("lm loss", "lm loss vs samples", step.loss);
+    both("loss-scale", "loss-scale vs samples", step.loss_scale);
+    if (!step.skipped) both("grad-norm", "grad-norm vs samples", step.grad_norm);
+    if (step.num_zeros) both("num-zeros", "num-zeros vs samples", *step.num_zeros);
+    if (step.params_norm) both("params-norm", "params-norm vs samples", *step.params_norm);
+    if (step.load_balancing_loss) over_steps.add("load_balancing_loss", *step.load_balancing_loss);
+    if (step.z_loss) over_steps.add("z_loss", *step.z_loss);
+    for (std::size_t k = 0; k < step.prediction_losses.size(); ++k)
+      over_steps.add(prediction_tag(k), step.prediction_losses[k]);
+    for (const auto& metric : step.metrics) over_steps.add(metric.name, metric.value);
+    if (logged) both("iteration-time", "iteration-time vs samples", interval.seconds_per_step());
+    events->add(step.iteration, over_steps.all());
+    events->add(step.consumed_samples, over_samples.all());
+    if (!o.events_per_layer) return;
+    if (step.load_balancing_loss)
+      add_layer_events(step, "load_balancing_loss", [](const auto& layer) { return layer.load_balancing_loss; });
+    if (step.z_loss) add_layer_events(step, "z_loss", [](const auto& layer) { return layer.z_loss; });
+  }
+
+  /// A curve for each layer, as Megatron-LM names them; 0 for layers without experts.
+  template <class Value>
+  void add_layer_events(const StepRecord& step, std::string_view name, const Value& value) {
+    constexpr std::size_t at_once = 16;
+    for (std::size_t first = 0; first < step.routing.size(); first += at_once) {
+      const auto layers = step.routing.subspan(first, std::min(at_once, step.routing.size() - first));
+      std::array<LayerTag, at_once> tags;
+      Points points;
+      for (std::size_t i = 0; i < layers.size(); ++i)
+        points.add(tags[i].of(name, first + i), layers[i].has_experts ? value(layers[i]) : 0);
+      events->add(step.iteration, points.all());
+    }
+  }
+};
+
+RunLog::RunLog(const RunLogOptions& options) : outputs_(std::make_unique<Outputs>(options)) {}
+const Interval& RunLog::interval() const { return outputs_->interval; }
+RunLog::~RunLog() { log::set_log_file(""); }
+
+void RunLog::step(const StepRecord& step) {
+  auto& p = *outputs_;
+  p.interval.add(step);
+  const bool logged = step.iteration % p.o.log_interval == 0;
+  if (p.events) p.add_events(step, logged);
+  if (logged) p.metrics.step(step);
+  if (p.bar) p.bar->step(step);
+  if (logged) p.print_step(step);
+  if (logged) p.interval.clear();
+  p.complain_once(p.metrics.complaint(), p.metrics_complained);
+  if (p.events) p.complain_once(p.events->complaint(), p.events_complained);
+}
+
+void RunLog::evaluation_begins(EvaluationRecord::Set set, std::int64_t iterations, double expected_seconds) {
+  auto& p = *outputs_;
+  const char* what = set == EvaluationRecord::Set::test ? "test split" : "validation split";
+  if (p.bar) return p.bar->begin_evaluation(what, iterations, expected_seconds);
+  if (expected_seconds > 0 && expected_seconds < long_work_seconds) return;
+  p.line.put("evaluating the {}: {} iterations", what, iterations);
+  if (expected_seconds > 0) p.line.put(", about {}", duration_text(expected_seconds));
+  p.line.add("\n");
+  p.print();
+}
+
+void RunLog::evaluation_progress(std::int64_t iterations_done) {
+  if (outputs_->bar) outputs_->bar->evaluation(iterations_done);
+}
+
+void RunLog::evaluation(const EvaluationRecord& evaluation) {
+  auto& p = *outputs_;
+  if (p.bar) p.bar->end_evaluation();
+  p.metrics.evaluation(evaluation);
+  if (p.events) {
+    const double ppl = perplexity(evaluation.loss);
+    const ValidationTag tag(evaluation.suffix, ""), ppl_tag(evaluation.suffix, " ppl");
+    const Scalar over_steps[] = {{tag.over_steps(), evaluation.loss}, {ppl_tag.over_steps(), ppl}};
+    const Scalar over_samples[] = {{tag.over_samples(), evaluation.loss}, {ppl_tag.over_samples(), ppl}};
+    p.events->add(evaluation.iteration, over_steps);
+    p.events->add(evaluation.consumed_samples, over_samples);
+  }
+  add_validation_lines(p.line, evaluation);
+  p.print();
+}
+
+void RunLog::note(std::string_view text) {
+  std::string line(text);
+  if (line.empty() || line.back() != '\n') line += '\n';
+  outputs_->lines.write(line);
+}
+
+}  // namespace tessera::reporting
