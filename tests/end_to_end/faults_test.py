@@ -1,6 +1,7 @@
 """Runs whose processes die again and again under tsrun: every number of the run and every byte of its last checkpoint are those
 of an undisturbed run of the same command."""
 
+import contextlib
 import os
 import random
 import re
@@ -144,7 +145,8 @@ class Faults(Launching):
         seed = random.randrange(10**9)
         draw = random.Random(seed)
         self.tsrun(*line_of("DP 3", "undisturbed", *sets(training_iters=400)))
-        job = self.start_tsrun(*line_of("DP 3", "disturbed", *sets(training_iters=400)))
+        # The first start stops at step 395: it cannot end before it is killed.
+        job = self.start_tsrun(*line_of("DP 3", "disturbed", *sets(training_iters=400), *inject(["1:395:forward:stop:0"])))
         for step in sorted(draw.sample(range(5, 390), 4)):
             self.wait_until(lambda: self.steps_logged("disturbed") >= step, f"step {step}")
             for rank in draw.sample(range(3), draw.choice([1, 1, 2, 3])):
@@ -162,7 +164,7 @@ class Faults(Launching):
         for number in (signal.SIGKILL, signal.SIGTERM):
             with self.subTest(number):
                 run = f"disturbed{number}"
-                job = self.start_tsrun(*line_of("DP 3", run, *length))
+                job = self.start_tsrun(*line_of("DP 3", run, *length, *inject(["1:350:forward:stop:0"])))
                 self.wait_until(lambda: self.steps_logged(run) >= 5, "5 steps")
                 os.kill(next(iter(self.processes("mpirun") or self.processes("orterun"))), number)
                 told = self.end_of(job)
@@ -271,14 +273,19 @@ class FaultsOnHosts(launch_hosts_test.Hosts):
 
 
     def beside_a_run(self, body):
-        """`body` is called in the middle of a run on two hosts that is compared with an undisturbed one; returns what was told."""
-        line = lambda run: line_of("DP 3", run, *sets(training_iters=100))[2:]
+        """`body` is called in the middle of a run on two hosts that is compared with an undisturbed one; returns what was told.
+        Rank 1 stops at step 90 until `body` has returned."""
+        line = lambda run, *more: line_of("DP 3", run, *sets(training_iters=100), *more)[2:]
+        hold = [*inject(["1:90:forward:stop:0"]), "--set", "resilience_config.step_time_out=60"]
         for job in [self.start_host(host, "--worker_log_name=undisturbed", program=line("undisturbed")) for host in range(2)]:
             self.end_of(job)
-        jobs = [self.start_host(host, "--worker_log_name=disturbed", program=line("disturbed")) for host in range(2)]
+        jobs = [self.start_host(host, "--worker_log_name=disturbed", program=line("disturbed", *hold)) for host in range(2)]
         self.wait_until(lambda: self.steps_logged("disturbed") >= 10, "10 steps")
+        held = self.process_of(1, "tessera")
         body()
-        self.assertLess(self.steps_logged("disturbed"), 100, "the run ended before its fault did")
+        self.wait_until(lambda: self.is_stopped(held) or not os.path.exists(f"/proc/{held}"), "the stop or the end of rank 1")
+        with contextlib.suppress(ProcessLookupError):  # it has ended with a start that failed
+            os.kill(held, signal.SIGCONT)
         told = [self.end_of(job) for job in jobs][0]
         self.assert_nothing_lost("disturbed", about=told)
         self.assert_nothing_left()

@@ -147,12 +147,17 @@ class InOwnFolder(unittest.TestCase):
         for name, data in files.items():
             self.assertTrue(data == others[name], f"{name} differs between {one} and {other}")
 
-    def wait_until(self, holds, what, seconds=60):
+    def wait_until(self, holds, what, seconds=120):
         until = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > until:
                 self.fail(f"not within {seconds} s: {what}")
             time.sleep(0.005)
+
+    def is_stopped(self, pid):
+        """Whether a signal such as SIGSTOP has stopped the process."""
+        status = pathlib.Path(f"/proc/{pid}/status")
+        return status.exists() and re.search(r"State:\t[Tt]", status.read_text()) is not None
 
     def losses(self, run="run"):
         """The training loss of every step."""

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 
 import faults_test
 import harness
@@ -157,7 +156,7 @@ class HostLoss(LostHosts):
         jobs = self.start("disturbed", *TENSOR, *faults_test.inject(["2:7:commit:stop"]))
         self.wait_for_stopped(2)
         self.cut(1)
-        told = self.end_of(jobs[1], code=1, timeout=20)
+        told = self.end_of(jobs[1], code=1)
         self.assertRegex(told, "the leading tsrun, on 10.77.0.1, has not responded for 6 s")
         self.assertEqual(self.processes_on(1), [])
         self.wait_until(lambda: "starting all workers again" in self.log("scheduler.log", "logs0"), "another start")
@@ -395,7 +394,9 @@ class FewerHosts(SeveralHosts):
         self.assertRegex(self.told_by_leader(), "the 4 workers save their state, then 2 continue", about)
         returned = back("fewer", *options, *faults_test.inject(faults))
         self.wait_until(lambda: "there is room for 4 of 4 workers again" in self.told_by_leader(), "the host is back")
-        time.sleep(.5)  # tsrun signals the ranks after 0.1 s
+        rank = self.process_of(1, "tessera")
+        pending = lambda: int(re.search(r"ShdPnd:\t(\w+)", pathlib.Path(f"/proc/{rank}/status").read_text())[1], 16) >> (signal.SIGTERM - 1) & 1
+        self.wait_until(pending, "the request to stop, which waits for the stopped rank")
         self.proceed(start=2)
         told = self.end_of(jobs[0])
         about += "\n" + told

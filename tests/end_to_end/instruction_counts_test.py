@@ -30,7 +30,7 @@ class InstructionCounts(harness.InOwnFolder):
         """Instructions of both steps, on one thread."""
         self.write("recipe.yaml", harness.to_yaml(RECIPE))
         done = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=counts", "--toggle-collect=tessera::training::Trainer::step()",
-                               harness.program(), "train", "recipe.yaml"], cwd=self.folder, text=True, capture_output=True, timeout=600,
+                               harness.program(), "train", "recipe.yaml"], cwd=self.folder, text=True, capture_output=True, timeout=1100,
                               env={**os.environ, "TESSERA_CPU": kernels, "OPENBLAS_CORETYPE": "Haswell"})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return int(re.search(r"Collected : (\d+)", done.stderr).group(1))

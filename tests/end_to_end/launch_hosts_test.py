@@ -15,7 +15,7 @@ from launching import Launching
 
 class TwoShells(Launching):
     def test_the_same_line_in_two_shells_of_one_machine(self):
-        port = 20000 + os.getpid() % 10000
+        port = self.free_port()
         line = ["--worker_num=4", "--local_worker_num=2", f"--master_port={port}", launching.worker(), 5]
         second = self.start_tsrun("--node_rank=1", "--log_dir=second", *line)
         first = self.start_tsrun("--node_rank=0", "--log_dir=first", *line)
@@ -26,7 +26,7 @@ class TwoShells(Launching):
         self.assert_nothing_left()
 
     def test_a_shell_that_is_stopped_neither_stops_the_job_nor_deletes_its_folders(self):
-        port = 20000 + os.getpid() % 10000
+        port = self.free_port()
         line = ["--nnodes=2", "--nproc_per_node=1", "--max_restarts=3", "--host_time_out=4", "--host_lease=2", "--master_addr=127.0.0.1",
                 f"--master_port={port}", launching.worker(), 100000, "until", self.folder / "end"]
         second = self.start_tsrun("--node_rank=1", "--log_dir=second", *line)
@@ -54,7 +54,7 @@ class TwoShells(Launching):
 
     def test_hosts_that_do_not_come_are_missed(self):
         told = self.tsrun("--nnodes=2", "--nproc_per_node=2", "--node_rank=0", "--rdzv_conf=timeout=1",
-                          f"--master_port={30000 + os.getpid() % 2000}", "true", code=1)
+                          f"--master_port={self.free_port()}", "true", code=1)
         self.assertIn("after 1 s only 2 of 4 workers' hosts have connected", told)
 
 
@@ -125,7 +125,7 @@ class LaunchHosts(Hosts):
         self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log", "logs0"), "a start")
         time.sleep(.5)
         self.cut(1)
-        told = [self.end_of(job, code=1, timeout=20) for job in jobs]
+        told = [self.end_of(job, code=1) for job in jobs]
         self.assertRegex(told[0], r"tsrun: host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not responded for 8 s; check cable")
         self.assertRegex(told[1], r"the leading tsrun, on 10.77.0.1, has not responded for 6 s")
         self.assert_nothing_left()
@@ -153,7 +153,7 @@ class LaunchHosts(Hosts):
         self.process_of(3)
         self.wait_until(lambda: self.log("scheduler.log", "logs0").count("all workers have connected") == 2, "a start")
         self.cut(1)
-        told = [self.end_of(job, code=1, timeout=20) for job in jobs]
+        told = [self.end_of(job, code=1) for job in jobs]
         self.assertRegex(told[0], r"with ranks 2, 3 on \S+ has not responded for 4 s")
         self.assertRegex(told[1], r"the leading tsrun, on 10.77.0.1, has not responded for 2 s")
         self.assert_nothing_left()
@@ -161,7 +161,7 @@ class LaunchHosts(Hosts):
     def test_a_worker_killed_on_the_other_host_is_named_on_both(self):
         jobs = [self.start_host(host, "--tail_worker_log=9", program=[launching.worker(), 100000]) for host in range(2)]
         os.kill(self.process_of(3), signal.SIGKILL)
-        for told in [self.end_of(job, code=137, timeout=5) for job in jobs]:
+        for told in [self.end_of(job, code=137) for job in jobs]:
             self.assertRegex(told, r"rank 3 of 4 on \S+ .*was ended by signal 9")
         self.assert_nothing_left()
 
@@ -173,21 +173,21 @@ class LaunchHosts(Hosts):
             time.sleep(.3)
             jobs[host].send_signal(signal.SIGINT)
             for job in jobs:
-                self.end_of(job, code=128 + signal.SIGINT, timeout=10)
+                self.end_of(job, code=128 + signal.SIGINT)
             self.assert_nothing_left()
 
     def test_a_tsrun_killed_on_the_other_host_ends_all(self):
         jobs = [self.start_host(host, "--tail_worker_log=9", program=[launching.worker(), 100000]) for host in range(2)]
         self.process_of(3)
         jobs[1].kill()
-        told = self.end_of(jobs[0], code=1, timeout=10)
+        told = self.end_of(jobs[0], code=1)
         self.assertRegex(told, r"tsrun on \S+ \(10.77.0.2\) has ended")
         self.end_of(jobs[1], code=-signal.SIGKILL)
         self.assert_nothing_left()
 
     def refused(self, *jobs):
         """What the one tsrun said that says why; all end with exit code 2."""
-        told = [self.end_of(job, code=2, timeout=25) for job in jobs]
+        told = [self.end_of(job, code=2) for job in jobs]
         speaking = [words for words in told if "says why" not in words]
         self.assertEqual(len(speaking), 1, told)
         return speaking[0]

@@ -110,11 +110,6 @@ class Strangers(Launching):
             if words not in whole and self.rng.random() < .5:
                 end.close()
 
-    def port(self):
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            return one.getsockname()[1]
-
 
 class LaunchStrangers(Strangers):
     def two_shells(self, port, steps):
@@ -126,7 +121,7 @@ class LaunchStrangers(Strangers):
         self.assertEqual(set(re.findall(r"rank (\d) of 4: sum (\S+)", told)), {(str(rank), str(total)) for rank in range(4)})
 
     def test_a_head_that_waits_goes_on_waiting(self):
-        port = self.port()
+        port = self.free_port()
         lines = self.two_shells(port, 5)
         leader = self.start_tsrun(*lines[0])
         self.wait_for_port(port)
@@ -140,7 +135,7 @@ class LaunchStrangers(Strangers):
         self.assert_nothing_left()
 
     def test_a_running_job_goes_on(self):
-        port = self.port()
+        port = self.free_port()
         jobs = [self.start_tsrun(*line) for line in self.two_shells(port, 300)]
         self.process_of(3)
         self.pester(port, 60, launching.NO_SECRET)
@@ -169,7 +164,7 @@ class LaunchStrangers(Strangers):
         self.assertIn("a message of another role than it has proven", self.log("scheduler.log"))
 
     def test_a_host_that_does_not_answer_is_not_counted(self):
-        port = self.port()
+        port = self.free_port()
         lines = self.two_shells(port, 5)
         leader = self.start_tsrun(*lines[0])
         self.wait_for_port(port)
@@ -186,7 +181,7 @@ class LaunchStrangers(Strangers):
         self.assertIn("it names 10.1.2.3 as its address, but its connection comes from 127.0.0.1", self.log("scheduler.log", "logs0"))
 
     def test_many_idle_connections_and_a_line_that_trickles_keep_nobody_out(self):
-        port = self.port()
+        port = self.free_port()
         lines = self.two_shells(port, 5)
         leader = self.start_tsrun(*lines[0])
         self.wait_for_port(port)

@@ -168,9 +168,7 @@ class LaunchEnds(Launching):
         pid = self.process_of(rank)
         time.sleep(delay)
         os.kill(pid, signal.SIGKILL)
-        began = time.monotonic()
-        told = self.end_of(job, 128 + signal.SIGKILL)
-        self.assertLess(time.monotonic() - began, 2, told)
+        told = self.end_of(job, 128 + signal.SIGKILL)  # not by one of the time-outs, whose words are others
         self.assertRegex(told, rf"tsrun: rank {rank} of {self.WORKERS} on \S+ (\(dp {rank}, iteration \d+\) )?was ended by signal 9")
         self.assertEqual(len(re.findall("was ended|ended with|hung", told)), 1, told)
         self.assertEqual(len(self.assert_nothing_left()), 1)
@@ -231,7 +229,7 @@ class LaunchEnds(Launching):
             job = self.start_job("--tail_worker_log=9")
             self.process_of(self.WORKERS - 1)
             job.send_signal(number)
-            told = self.end_of(job, 128 + number, timeout=10)
+            told = self.end_of(job, 128 + number)
             self.assertIn(f"stopped by signal {number:d}", told.splitlines()[-1])
             self.assert_nothing_left()
 
@@ -261,7 +259,7 @@ class LaunchEnds(Launching):
             job = self.start_job("--tail_worker_log=9")
             self.process_of(self.WORKERS - 1)
             ask(job)
-            self.assertIn("stopped by signal 15", self.end_of(job, 128 + signal.SIGTERM, timeout=10))
+            self.assertIn("stopped by signal 15", self.end_of(job, 128 + signal.SIGTERM))
             self.assertFalse((self.folder / "log/STOP").exists())
             self.assert_nothing_left()
 
@@ -270,10 +268,10 @@ class LaunchEnds(Launching):
         job = self.start_tsrun("--worker_num=2", "--tail_worker_log=9", "./deaf.sh")
         self.wait_until(lambda: (self.folder / "log/worker_1.log").exists() and self.log("worker_1.log"), "a worker")
         job.send_signal(signal.SIGTERM)
-        time.sleep(.5)
+        self.wait_until(lambda: "the workers are asked to end" in self.log("scheduler.log"), "the request to end")
         self.assertIsNone(job.poll())
         job.send_signal(signal.SIGTERM)
-        self.end_of(job, 128 + signal.SIGTERM, timeout=5)
+        self.end_of(job, 128 + signal.SIGTERM)
         self.assert_nothing_left()
 
     def test_a_signal_to_every_process_of_the_job_is_one_request_to_save(self):
@@ -322,7 +320,7 @@ class LaunchEnds(Launching):
                 self.process_of(0)
                 time.sleep(.3)
                 os.kill(job.pid if victim == "tsrun" else next(iter(self.processes("mpirun") or self.processes("orterun"))), signal.SIGKILL)
-                told = self.end_of(job, -signal.SIGKILL if victim == "tsrun" else 1, timeout=10)
+                told = self.end_of(job, -signal.SIGKILL if victim == "tsrun" else 1)
                 self.assertIn("" if victim == "tsrun" else "mpirun ended", told)
                 self.assert_nothing_left()
 
@@ -403,9 +401,7 @@ class LaunchEnds(Launching):
         self.assertIn("done", self.tsrun("--worker_num=2", "--max-restarts=2", "./second.sh"))
 
     def test_without_join_it_returns_at_once_and_says_how_to_stop(self):
-        began = time.monotonic()
-        told = self.tsrun("--worker_num=2", "--join=False", launching.worker(), 100000)
-        self.assertLess(time.monotonic() - began, 2)
+        told = self.tsrun("--worker_num=2", "--join=False", launching.worker(), 100000)  # whose steps take a quarter of an hour
         self.process_of(1)
         os.kill(int(re.search(r"`kill (\d+)`", told)[1]), signal.SIGTERM)
         self.wait_until(lambda: "stopped" in self.log("scheduler.log"), "the end")

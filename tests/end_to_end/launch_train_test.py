@@ -200,7 +200,7 @@ class LaunchTrainHosts(launch_hosts_test.Hosts):
                 for host in range(2)]
         self.wait_until(lambda: self.steps_logged("hosts") >= 3, "3 steps")
         self.cut(1)
-        told = [self.end_of(job, code=1, timeout=30) for job in jobs]
+        told = [self.end_of(job, code=1) for job in jobs]
         self.assertRegex(told[0], r"host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not responded for 8 s")
         # What follows is tested by host_loss_test.py: these hosts share one /dev/shm, and the one that is cut off removes the job's files there.
         self.assert_nothing_left()

@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -85,7 +86,7 @@ class Launching(harness.InOwnFolder):
         return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
                                 env=self.environment(**(environment or {})), **popen)
 
-    def end_of(self, process, code=0, timeout=60):
+    def end_of(self, process, code=0, timeout=200):
         """What it printed, both streams in their order. Fails when the exit code is another."""
         try:
             told, _ = process.communicate(timeout=timeout)
@@ -96,8 +97,14 @@ class Launching(harness.InOwnFolder):
         self.assertEqual(process.returncode, code, told)
         return told
 
-    def tsrun(self, *words, code=0, timeout=60, **more):
+    def tsrun(self, *words, code=0, timeout=200, **more):
         return self.end_of(self.start_tsrun(*words, **more), code, timeout)
+
+    def free_port(self):
+        """One that the kernel chooses."""
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            return one.getsockname()[1]
 
     def script(self, name, words):
         path = self.write(name, "#!/bin/sh\n" + words + "\n")
@@ -133,7 +140,7 @@ class Launching(harness.InOwnFolder):
         logs = [path.read_text() for path in self.folder.rglob("scheduler.log")]
         return {name for words in logs for name in re.findall(r"/dev/shm/tsrun\.\w+\.shm", words)}
 
-    def process_of(self, rank, name="launch_worker", seconds=20):
+    def process_of(self, rank, name="launch_worker", seconds=120):
         """The process id of a rank's program, as soon as there is one."""
         found = []
 
@@ -145,7 +152,7 @@ class Launching(harness.InOwnFolder):
 
     def assert_nothing_left(self):
         """No process, hence no port; no shared memory, no folder for small files."""
-        until = time.monotonic() + 3
+        until = time.monotonic() + 20
         while self.processes() and time.monotonic() < until:
             time.sleep(.02)
         self.assertEqual([pathlib.Path(f"/proc/{pid}/cmdline").read_text() for pid in self.processes()], [])
