@@ -40,10 +40,15 @@ std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std
                                                        const parallel::ContextLayout& context = {},
                                                        const nn::ExpertRank& expert = {});
 
+/// Which parameters the recipe trains; build_model and build_stage freeze the others.
+training::TrainedNames trained_names(const Recipe& recipe);
+/// See training::ModelSetup::frozen_chunks.
+std::int64_t frozen_chunks(const Recipe& recipe, const parallel::LayerPlan& plan);
+
 /// Number of steps of a run of training_config.epochs passes over a training split of `samples` samples, on `replicas`
 /// data-parallel ranks. Throws ConfigError if the split has fewer samples than one step.
 std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::int64_t replicas);
-/// Size of all weights of `model` in fp32, in bytes.
+/// Size of all weights of `model`, in bytes: trained ones in fp32, frozen ones as they are stored.
 std::int64_t weight_bytes(model::Model& model);
 
 }  // namespace tessera::recipe

@@ -196,8 +196,9 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
 
 bool needs_tokens(const parallel::LayerPlan& plan, std::int64_t stage) {
   const auto& chunks = plan.stage(stage);
-  return std::any_of(chunks.begin(), chunks.end(),
-                     [](const parallel::Chunk& chunk) { return chunk.embedding || chunk.loss; });
+  return std::any_of(chunks.begin(), chunks.end(), [&](const parallel::ModelChunk& chunk) {
+    return chunk.embedding || chunk.loss || plan.towers().begins_tower(chunk);
+  });
 }
 
 training::RunData open_data(const Recipe& recipe, const parallel::ProcessGroups& processes) {

@@ -4,7 +4,8 @@
 
 #include "framework/checkpoint/format.h"
 #include "framework/data/dataset.h"
-#include "framework/model/model.h"
+#include "framework/model/architecture.h"
+#include "framework/model/objective.h"
 #include "framework/optim/optimizer.h"
 #include "framework/options/mappings.h"
 #include "framework/schedule/schedule.h"

@@ -36,7 +36,7 @@ class Recorder final : public model::Model {
       (mode.training ? trained_ : evaluated_).push_back(sample_json(samples_of<TokenBatch>(batch, row, 1)));
     return model_->forward(tape, x, batch, mode);
   }
-  Boundary boundary(const TokenBatch& batch) const override { return model_->boundary(batch); }
+  Boundaries boundary(const TokenBatch& batch) const override { return model_->boundary(batch); }
   autograd::Var logits(autograd::Tape& tape, const TokenBatch& batch, const model::ForwardMode& mode) const override {
     return model_->logits(tape, batch, mode);
   }
