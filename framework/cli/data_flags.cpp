@@ -21,41 +21,91 @@ CommandOption* add_format(Command& command, std::optional<files::TextFormat>& fo
       ->one_of(words);
 }
 
-void TokenizerFlags::add_to(Command& command) {
-  const auto flag = [&](const char* name, const char* option, const char* help) {
-    command
-        .add_option(
-            name, [this, option](const std::string& value) { given[option] = value; }, help)
-        ->suggest_as(text("dataset_config.", option));
-  };
-  flag("--tokenizer-type", "tokenizer_type", "Tokenizer type [GPT2BPETokenizer]; docs/data.md lists them");
-  flag("--tokenizer-model,--tokenizer-name-or-path", "tokenizer_model",
-       "Path of a SentencePiece model, of a Hugging Face tokenizer's folder, or of TikTokenizer's vocabulary");
-  flag("--vocab-file", "vocab_file", "Path of vocab.json (GPT2BPETokenizer) or vocab.txt (BertWordPiece*)");
-  flag("--merge-file", "merge_file", "Path of merges.txt (GPT2BPETokenizer)");
-  flag("--vocab-size", "vocab_size", "Vocabulary size of NullTokenizer and TikTokenizer");
-  flag("--vocab-extra-ids", "vocab_extra_ids",
-       "Number of tokens <extra_id_0>, ... to add (SentencePieceTokenizer, BertWordPiece*)");
-  flag("--tiktoken-pattern", "tiktoken_pattern", "Pattern that splits a text into words: v1 or v2 (TikTokenizer)");
-  flag("--tiktoken-num-special-tokens", "tiktoken_num_special_tokens",
-       "Number of ids before the vocabulary, for special tokens (TikTokenizer)");
-  command.add_option("--tiktoken-special-tokens", given_special_tokens,
-                     "Names of the first special tokens (TikTokenizer)");
+namespace {
+
+constexpr const char* usual_type = "GPT2BPETokenizer";
+
+// One option of the types of tokenizers: its first declaration, and the texts of all, each with the types that have it.
+struct TokenizerOption {
+  options::OptionFacts facts;
+  std::vector<std::pair<std::string, std::string>> docs;
+
+  void add(const std::string& doc, const std::string& type) {
+    const auto same = std::find_if(docs.begin(), docs.end(), [&](const auto& one) { return one.first == doc; });
+    if (same == docs.end())
+      docs.emplace_back(doc, type);
+    else
+      same->second += ", " + type;
+  }
+
+  std::string help() const {
+    if (docs.empty()) return text("Tokenizer type [", usual_type, "]; docs/data.md lists them");
+    std::string all;
+    for (auto [doc, types] : docs) {
+      if (doc.ends_with('.')) doc.pop_back();
+      all += text(all.empty() ? "" : "; ", doc, " (", types, ")");
+    }
+    return all;
+  }
+
+  bool is_list() const { return facts.type.starts_with("list of "); }
+};
+
+// The key that chooses the type, then the options of all types in the order of their declarations.
+std::vector<TokenizerOption> tokenizer_options(const tokenizers::TokenizerRegistry& registry) {
+  options::Report ignored;
+  options::Group group(options::Value{}, "dataset_config", ignored);
+  (void)registry.read(group);
+  std::vector<TokenizerOption> all;
+  for (const auto& schema : group.schemas())
+    for (const auto& facts : schema.options) {
+      auto known = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.facts.name == facts.name; });
+      if (known == all.end()) known = all.insert(all.end(), {facts, {}});
+      if (!schema.type.empty()) known->add(facts.doc, schema.type);
+    }
+  return all;
+}
+
+// Megatron-LM's names: the option with dashes; the model is also --tokenizer-name-or-path, as MindSpeed-LLM names it.
+std::string flags_of(std::string option) {
+  std::replace(option.begin(), option.end(), '_', '-');
+  return text("--", option, option == "tokenizer-model" ? ",--tokenizer-name-or-path" : "");
+}
+
+}  // namespace
+
+void TokenizerFlags::add_to(Command& command, const tokenizers::TokenizerRegistry& registry) {
+  for (const auto& one : tokenizer_options(registry)) {
+    const auto name = one.facts.name;
+    if (one.is_list())
+      command.add_option(flags_of(name), given_lists[name], one.help());
+    else
+      command
+          .add_option(
+              flags_of(name), [this, name](const std::string& value) { given[name] = value; }, one.help())
+          ->suggest_as(text("dataset_config.", name));
+  }
+}
+
+bool TokenizerFlags::empty() const {
+  return given.empty() &&
+         std::all_of(given_lists.begin(), given_lists.end(), [](const auto& one) { return one.second.empty(); });
 }
 
 std::unique_ptr<tokenizers::Tokenizer> TokenizerFlags::make(const tokenizers::TokenizerRegistry& registry) const {
   options::Value recipe;
-  recipe.set("dataset_config.tokenizer_type", options::Value::of("GPT2BPETokenizer", {"data command", 0, "", 1}));
+  recipe.set("dataset_config.tokenizer_type", options::Value::of(usual_type, {"data command", 0, "", 1}));
   const auto origin = [](std::string option) {
     std::replace(option.begin(), option.end(), '_', '-');
     return options::Origin{"--" + option, 0, "", 2};
   };
   for (const auto& [option, value] : given)
     recipe.set("dataset_config." + option, options::Value::of(value, origin(option)));
-  if (!given_special_tokens.empty()) {
-    auto list = options::OptionType<std::vector<std::string>>::write(given_special_tokens);
-    list.origin = origin("tiktoken_special_tokens");
-    recipe.set("dataset_config.tiktoken_special_tokens", std::move(list));
+  for (const auto& [option, values] : given_lists) {
+    if (values.empty()) continue;
+    auto list = options::OptionType<std::vector<std::string>>::write(values);
+    list.origin = origin(option);
+    recipe.set("dataset_config." + option, std::move(list));
   }
   options::Report report;
   options::Group group(recipe, "dataset_config", report);

@@ -16,14 +16,15 @@ namespace tessera::cli {
 /// names.
 CommandOption* add_format(Command& command, std::optional<files::TextFormat>& format);
 
-/// The flags that choose a tokenizer, with Megatron-LM's names: the names of the options in dataset_config, with
-/// dashes.
+/// The flags that choose a tokenizer: one for each option of dataset_config that the registered types of tokenizers
+/// declare, with dashes, as Megatron-LM names it. Its help is the text of the option.
 struct TokenizerFlags {
   std::map<std::string, std::string> given;  ///< option -> value, for options with one value
-  std::vector<std::string> given_special_tokens;
+  std::map<std::string, std::vector<std::string>> given_lists;
 
-  void add_to(Command& command);
-  bool empty() const { return given.empty() && given_special_tokens.empty(); }
+  /// This object must live until the command has run.
+  void add_to(Command& command, const tokenizers::TokenizerRegistry& registry);
+  bool empty() const;
   /// Makes the tokenizer. Throws ConfigError if a flag is wrong or a tokenizer of this type cannot encode text.
   std::unique_ptr<tokenizers::Tokenizer> make(const tokenizers::TokenizerRegistry& registry) const;
 };

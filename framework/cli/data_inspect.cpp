@@ -181,7 +181,7 @@ void add_data_inspect(Command& data, CommandContext& context) {
   command->add_flag("--verify", work->verify,
                     "Read all tokens; with a tokenizer, ids outside its vocabulary are an error");
   command->add_flag("--json", work->as_json, "Print one JSON object");
-  work->tokenizer.add_to(*command);
+  work->tokenizer.add_to(*command, context.registries.tokenizers);
   command->callback([work, &context] { work->run(context); });
 }
 

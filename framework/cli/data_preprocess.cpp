@@ -146,7 +146,7 @@ void add_data_preprocess(Command& data, CommandContext& context) {
   command->add_flag("--resume", request.resume,
                     "Continue an interrupted run of the same command; the files become the same");
   command->add_option("--recipe", work->recipe, "Recipe whose dataset_config names the tokenizer");
-  work->tokenizer.add_to(*command);
+  work->tokenizer.add_to(*command, context.registries.tokenizers);
   work->instructions.add_to(*command);
   command->callback([work, &context] { work->run(context); });
 }

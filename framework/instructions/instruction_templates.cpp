@@ -6,6 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/base/json.h"
 #include "framework/files/input_file.h"
+#include "framework/options/mappings.h"
 
 namespace tessera::instructions {
 namespace {
@@ -13,65 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Slots = PromptTemplate::Slots;
 using SlotKind = PromptTemplate::Slot::Kind;
-
-// The formats of MindSpeed-LLM's templates.json (August 2026) without its long system messages; "like" takes what is
-// not given from another one.
-constexpr const char* built_in = R"json([
-{"name": "default", "user": ["Human: {{content}}\nAssistant:"], "system": ["{{content}}\n"], "separator": ["\n"]},
-{"name": "empty", "user": ["{{content}}"], "assistant": ["{{content}}"]},
-{"name": "trl", "like": "empty", "prefix": [["bos_token"]]},
-{"name": "alpaca", "user": ["### Instruction:\n{{content}}\n\n### Response:\n"], "separator": ["\n\n"],
- "default_system": "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"},
-{"name": "chatml", "user": ["<|im_start|>user\n{{content}}<|im_end|>\n<|im_start|>assistant\n"],
- "system": ["<|im_start|>system\n{{content}}<|im_end|>\n"],
- "observation": ["<|im_start|>tool\n{{content}}<|im_end|>\n<|im_start|>assistant\n"], "separator": ["\n"],
- "stop_words": ["<|im_end|>", "<|im_start|>"], "replace_eos": true},
-{"name": "qwen", "like": "chatml", "default_system": "You are a helpful assistant.", "stop_words": ["<|im_end|>"]},
-{"name": "qwen3", "user": ["<|im_start|>user\n{{content}}<|im_end|>\n<|im_start|>assistant\n"],
- "assistant": ["{{content}}<|im_end|>\n"], "system": ["<|im_start|>system\n{{content}}<|im_end|>\n"],
- "observation": ["<|im_start|>user\n<tool_response>\n{{content}}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"],
- "stop_words": ["<|im_end|>"], "replace_eos": true, "template_class": "ReasoningTemplate"},
-{"name": "plm", "user": ["<|im_start|>user\n{{content}}<|im_end|>\n<|im_start|>assistant\n"],
- "assistant": ["{{content}}<|im_end|>\n"], "system": ["<|im_start|>system\n{{content}}<|im_end|>\n"],
- "default_system": "You are a helpful assistant.", "stop_words": ["<|endoftext|>"], "replace_eos": true},
-{"name": "hunyuan", "like": "empty", "default_system": "You are a helpful assistant."},
-{"name": "llama2", "user": [["bos_token"], "[INST] {{content}} [/INST]"],
- "system": ["<<SYS>>\n{{content}}\n<</SYS>>\n\n"], "template_class": "Llama2Template"},
-{"name": "llama3",
- "user": ["<|start_header_id|>user<|end_header_id|>\n\n{{content}}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"],
- "system": ["<|start_header_id|>system<|end_header_id|>\n\n{{content}}<|eot_id|>"],
- "observation": ["<|start_header_id|>tool<|end_header_id|>\n\n{{content}}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"],
- "prefix": [["bos_token"]], "stop_words": ["<|eot_id|>"], "replace_eos": true},
-{"name": "mistral", "user": ["[INST] {{content}} [/INST]"], "prefix": [["bos_token"]]},
-{"name": "mixtral", "like": "mistral"},
-{"name": "gemma", "user": ["<start_of_turn>user\n{{content}}<end_of_turn>\n<start_of_turn>model\n"],
- "observation": ["<start_of_turn>tool\n{{content}}<end_of_turn>\n<start_of_turn>model\n"],
- "separator": ["<end_of_turn>\n"], "prefix": [["bos_token"]], "efficient_eos": true},
-{"name": "cpm", "user": ["<用户>{{content}}<AI>"], "prefix": [["bos_token"]]},
-{"name": "deepseek2", "user": ["User: {{content}}\n\nAssistant:"], "system": ["{{content}}\n\n"],
- "prefix": [["bos_token"]]},
-{"name": "deepseek2-lite", "like": "deepseek2"},
-{"name": "minicpm3", "like": "deepseek2"},
-{"name": "deepseek3", "user": ["<｜User｜>{{content}}<｜Assistant｜>"], "prefix": [["bos_token"]]},
-{"name": "baichuan2", "user": ["<reserved_106>{{content}}<reserved_107>"], "efficient_eos": true},
-{"name": "chatglm2", "user": ["[Round {{idx}}]\n\n问：{{content}}\n\n答："],
- "prefix": [{"token": "[gMASK]"}, {"token": "sop"}], "separator": ["\n\n"], "efficient_eos": true},
-{"name": "chatglm3", "user": [{"token": "<|user|>"}, "\n", "{{content}}", {"token": "<|assistant|>"}],
- "assistant": ["\n", "{{content}}"], "system": [{"token": "<|system|>"}, "\n", "{{content}}"],
- "observation": [{"token": "<|observation|>"}, "\n", "{{content}}", {"token": "<|assistant|>"}],
- "prefix": [{"token": "[gMASK]"}, {"token": "sop"}], "stop_words": ["<|user|>", "<|observation|>"],
- "efficient_eos": true},
-{"name": "glm4", "user": ["<|user|>\n{{content}}<|assistant|>"], "assistant": ["\n{{content}}"],
- "system": ["<|system|>\n{{content}}"], "observation": ["<|observation|>\n{{content}}<|assistant|>"],
- "prefix": ["[gMASK]<sop>"], "stop_words": ["<|user|>", "<|observation|>"], "efficient_eos": true},
-{"name": "glm4_moe", "like": "glm4", "template_class": "ReasoningTemplate"}
-])json";
-
-// Its other prompt types, whose templates are too long to be built in, and their `efficient_eos`.
-constexpr std::pair<std::string_view, bool> not_built_in[] = {
-    {"chatglm3_system", true}, {"chatml_de", false}, {"qwen_lf", false}, {"qwen_r1", false},
-    {"qwen_math_r1", false},   {"magistral", false}, {"intern2", false}, {"bailing_mini", true},
-    {"gpt_oss", true},         {"deepseek4", false}};
 
 // Whether `words` have {{name}}.
 bool names_a_placeholder(std::string_view words) {
@@ -202,9 +144,30 @@ const Json* named(const Json& all, const std::string& name) {
   return found;
 }
 
+const options::Value& built_in() {
+  static const auto table = options::Mappings().table("templates/mindspeed_llm.yaml");
+  return table;
+}
+
+// The node of mappings/ as templates.json has it. Its texts are none of the words true and false.
+Json as_json(const options::Value& value) {
+  if (value.kind == options::Value::Kind::list) {
+    auto made = Json::array();
+    for (const auto& one : value.items) made.push_back(as_json(one));
+    return made;
+  }
+  if (value.kind == options::Value::Kind::group) {
+    auto made = Json::object();
+    for (const auto& field : value.fields) made[field.name] = as_json(field.value);
+    return made;
+  }
+  if (value.scalar == "true" || value.scalar == "false") return value.scalar == "true";
+  return value.scalar;
+}
+
 const Json& built_in_templates() {
   static const Json all = [] {
-    auto read = parse_json<Json>(built_in);
+    auto read = as_json(*built_in().find("templates"));
     for (auto& one : read)
       if (one.contains("like")) {
         auto whole = *named(read, one["like"]);
@@ -246,9 +209,8 @@ PromptTemplate prompt_template(const std::string& name, const std::string& file)
 
 std::optional<bool> efficient_eos_of(const std::string& name) {
   if (named(built_in_templates(), name) != nullptr) return prompt_template(name).efficient_eos;
-  for (const auto& [other, efficient_eos] : not_built_in)
-    if (other == name) return efficient_eos;
-  return std::nullopt;
+  const auto* other = built_in().find("not_built_in")->find(name);
+  return other == nullptr ? std::nullopt : std::optional(other->scalar == "true");
 }
 
 std::vector<std::string> prompt_template_names() {

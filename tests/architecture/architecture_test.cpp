@@ -74,6 +74,10 @@ TEST(Architecture, NoComponentOfTheCoreIncludesOneOfInterop) {
   EXPECT_GE(core, 15);
 }
 
+TEST(Architecture, NoSourceOfTheCoreHasATableOfAnotherProgram) {
+  EXPECT_EQ(joined(texts_in_the_core(read_components(COMPONENTS), fs::path(SOURCE_DIR) / "framework")), "");
+}
+
 TEST(Architecture, ThePageOfTheArchitectureListsTheSameComponents) {
   std::ifstream page(fs::path(SOURCE_DIR) / "docs" / "architecture.md");
   std::string told, granted;
@@ -225,6 +229,14 @@ TEST_F(Planted, AnUnregisteredSourceOfATypeOfAnotherComponentIsNamed) {
   plant("gpt/catalog.cpp", "");
   EXPECT_EQ(joined(unregistered_sources(root())),
             "gpt/mock.cpp is not registered: catalog.cpp does not call register_mock\n");
+}
+
+TEST_F(Planted, ALongTextInTheCoreIsNamed) {
+  plant("options/text.cpp", "int x;\nconst char* s = R\"(a\nb\nc\nd\ne)\";\nconst char* t = R\"x(a\n)x\";\n");
+  const Components components = {{"options", {"options"}}, {"interop/flags", {"interop/flags"}}};
+  plant("interop/flags/text.cpp", "const char* s = R\"(a\nb\nc\nd\ne)\";\n");
+  EXPECT_EQ(joined(texts_in_the_core(components, root())),
+            "options/text.cpp:2: a long text; another program's table belongs to mappings/\n");
 }
 
 TEST_F(Planted, UntidyLinesAreNamed) {

@@ -217,6 +217,26 @@ std::vector<std::string> uses_of_std_regex(const fs::path& root) {
   return found;
 }
 
+std::vector<std::string> texts_in_the_core(const Components& components, const fs::path& framework) {
+  static const std::regex raw("R\"(\\w*)\\(");
+  std::vector<std::string> found;
+  for (const auto& path : files_below(framework)) {
+    const auto inside = fs::relative(path, framework);
+    const auto component = component_of(inside, components);
+    if (!is_source(path) || component == "cli" || component.rfind("interop/", 0) == 0) continue;
+    const auto source = read(path);
+    for (std::sregex_iterator at(source.begin(), source.end(), raw), none; at != none; ++at) {
+      const auto begin = source.begin() + at->position();
+      const auto end = source.find(")" + at->str(1) + "\"", static_cast<std::size_t>(at->position()));
+      if (end == std::string::npos || std::count(begin, source.begin() + static_cast<std::ptrdiff_t>(end), '\n') < 4)
+        continue;
+      found.push_back(inside.generic_string() + ":" + std::to_string(1 + std::count(source.begin(), begin, '\n')) +
+                      ": a long text; another program's table belongs to mappings/");
+    }
+  }
+  return found;
+}
+
 std::vector<std::string> untidy_lines(const fs::path& root) {
   std::vector<std::string> found;
   for (const auto& name : house()) {

@@ -32,6 +32,10 @@ std::vector<std::string> writes_beside_the_log(const std::filesystem::path& root
 /// line of input overflows the stack. As "framework/data/x.cpp:3: ...".
 std::vector<std::string> uses_of_std_regex(const std::filesystem::path& root);
 
+/// Raw strings of more than four lines in sources of the components that are not below interop/ and not cli: texts of
+/// another program's format belong to mappings/. As "data/x.cpp:3: ...".
+std::vector<std::string> texts_in_the_core(const Components& components, const std::filesystem::path& framework);
+
 /// Lines that must not be in the tree: marks of unfinished work, absolute paths of one machine, tabs, trailing blanks,
 /// comments of more than 120 columns, a missing newline at the end, a source of more than 500 lines. As "docs/x.md:7:
 /// trailing blanks".

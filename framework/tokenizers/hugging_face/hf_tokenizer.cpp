@@ -12,6 +12,7 @@
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/files/input_file.h"
+#include "framework/options/mappings.h"
 #include "framework/tokenizers/hugging_face/engine.h"
 #include "framework/tokenizers/tokenizer.h"
 
@@ -35,23 +36,17 @@ void describe(options::Schema<HuggingFaceOptions>& s) {
 constexpr std::array<std::string_view, 7> special_names = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                            "pad_token", "cls_token", "mask_token"};
 
-// Special tokens that a class of transformers has where the files do not name them.
-struct ClassDefaults {
-  std::string_view name, model_type;  // tokenizer_class without "Fast"; model_type in config.json
-  std::array<std::string_view, special_names.size()> tokens;
-};
-constexpr ClassDefaults class_defaults[] = {
-    {"GPT2Tokenizer", "gpt2", {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>"}},
-    {"GPTNeoXTokenizer", "gpt_neox", {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>", "", "<|padding|>"}},
-    {"LlamaTokenizer", "llama", {"<s>", "</s>", "<unk>"}},
-    {"CodeLlamaTokenizer", "", {"<s>", "</s>", "<unk>"}},
-    {"Qwen2Tokenizer", "qwen2", {"", "<|endoftext|>", "<|endoftext|>", "", "<|endoftext|>"}},
-    {"GemmaTokenizer", "gemma", {"<bos>", "<eos>", "<unk>", "", "<pad>", "", "<mask>"}},
-    {"T5Tokenizer", "t5", {"", "</s>", "<unk>", "", "<pad>"}},
-    {"RobertaTokenizer", "roberta", {"<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"}},
-    {"XLMRobertaTokenizer", "xlm-roberta", {"<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"}},
-    {"BertTokenizer", "bert", {"", "", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
-};
+const options::Value& class_defaults() {
+  static const auto table = options::Mappings().table("tokenizers/transformers.yaml");
+  return *table.find("classes");
+}
+
+// The row of mappings/ whose `field` is `value`; null if there is none.
+const options::Value* class_with(const std::string& field, std::string_view value) {
+  for (const auto& row : class_defaults().items)
+    if (const auto* has = row.find(field); has != nullptr && has->scalar == value) return &row;
+  return nullptr;
+}
 
 // The members of an object that are not null, in their order.
 std::vector<std::pair<std::string, JsonValue>> fields_of(const JsonValue& value) {
@@ -188,8 +183,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
       return words == "PreTrainedTokenizer" ? "TokenizersBackend" : words;
     }
     if (const auto type = model.find("model_type"))
-      for (const auto& one : class_defaults)
-        if (type->text() == one.model_type) return std::string(one.name);
+      if (const auto* row = class_with("model_type", type->text())) return row->find("class")->scalar;
     return "TokenizersBackend";
   }
 
@@ -301,8 +295,8 @@ class HuggingFaceTokenizer final : public Tokenizer {
     AddedToken token;
     token.special = true;
     token.normalized = false;
-    for (const auto& one : class_defaults)
-      if (one.name == tokenizer_class_) token.content = one.tokens[which];
+    if (const auto* row = class_with("class", tokenizer_class_))
+      if (const auto* content = row->at("tokens." + std::string(special_names[which]))) token.content = content->scalar;
     // GPT2Tokenizer says that it has none
     if (special_names[which] == "pad_token" && token.content.empty() && tokenizer_class_ != "GPT2Tokenizer")
       token.content = engine_->padding_token();
