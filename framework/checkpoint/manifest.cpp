@@ -1,22 +1,16 @@
 #include "framework/checkpoint/manifest.h"
 
-#include <nlohmann/json.hpp>
-
 #include "framework/base/crc32c.h"
 #include "framework/base/json.h"
 
 namespace tessera::checkpoint {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr const char* format_name = "tessera checkpoint";
 
 std::vector<std::int64_t> list_of(const Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
 
-std::uint32_t crc_of(const Json& json) {
-  return static_cast<std::uint32_t>(std::stoul(json.get<std::string>(), nullptr, 16));
-}
+std::uint32_t crc_of(const Json& json) { return static_cast<std::uint32_t>(std::stoul(json.string(), nullptr, 16)); }
 
 Json json_of(const Manifest::TensorEntry& tensor) {
   Json ranges = Json::array();
@@ -31,10 +25,10 @@ Json json_of(const Manifest::TensorEntry& tensor) {
 
 Manifest::TensorEntry tensor_of(const Json& json) {
   Manifest::TensorEntry tensor{
-      dtype_named(json.at("dtype").get<std::string>()), Shape(json.at("shape").get<std::vector<std::int64_t>>()), {}};
+      dtype_named(json.at("dtype").string()), Shape(json.at("shape").get<std::vector<std::int64_t>>()), {}};
   for (const auto& range : json.at("ranges")) {
     const Shape extents(range.at("extents").get<std::vector<std::int64_t>>());
-    tensor.ranges.push_back({.file = range.at("file").get<std::string>(),
+    tensor.ranges.push_back({.file = range.at("file").string(),
                              .byte_offset = range.at("byte_offset").get<std::uint64_t>(),
                              .bytes = static_cast<std::uint64_t>(extents.elements()) * size_of(tensor.dtype),
                              .offsets = range.at("offsets").get<std::vector<std::int64_t>>(),
@@ -118,10 +112,10 @@ std::string write_manifest(const Manifest& manifest) {
   for (const auto& [name, tensor] : manifest.tensors) json["tensors"][name] = json_of(tensor);
   for (const auto& [name, blob] : manifest.blobs)
     json["blobs"][name] = {{"bytes", blob.bytes}, {"crc32c", crc_text(blob.crc)}};
-  // The checksum of the text without this line. The reader generates that text again from the parsed keys, which are
-  // sorted.
+  // The checksum of the text without this line. The reader generates that text again from the parsed keys, sorted.
+  json = json.sorted();
   json["manifest_crc32c"] = crc_text(crc32c(json.dump()));
-  return json.dump() + "\n";
+  return json.sorted().dump() + "\n";
 }
 
 Manifest read_manifest(const std::string& words, const std::string& speaker) {
@@ -130,7 +124,7 @@ Manifest read_manifest(const std::string& words, const std::string& speaker) {
     throw DamageError(text(speaker, ": is not a manifest of a checkpoint, or a damaged one"));
   const auto sum = json.value("manifest_crc32c", Json());
   json.erase("manifest_crc32c");
-  if (sum != crc_text(crc32c(json.dump())))
+  if (sum != crc_text(crc32c(json.sorted().dump())))
     throw DamageError(text(speaker, ": its CRC is not the one it was saved with"));
   if (json.value("version", Json()) != manifest_version)
     throw ConfigError(text(speaker, ": has format version ", json.value("version", Json()).dump(),

@@ -10,7 +10,6 @@
 namespace tessera::data {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Slots = PromptTemplate::Slots;
 using SlotKind = PromptTemplate::Slot::Kind;
 
@@ -123,7 +122,7 @@ class Reader {
   }
   const Json* find(const std::string& key) const {
     const auto at = entry_.find(key);
-    return at == entry_.end() || at->is_null() ? nullptr : &*at;
+    return at == nullptr || at->is_null() ? nullptr : at;
   }
   bool flag(const std::string& key) const {
     const auto* value = find(key);
@@ -136,7 +135,7 @@ class Reader {
     std::vector<std::string> made;
     for (const auto& one : *value) {
       if (!value->is_array() || !one.is_string()) refuse(text(key, " must be a list of texts"));
-      made.push_back(one.get<std::string>());
+      made.push_back(one.string());
     }
     return made;
   }
@@ -182,9 +181,9 @@ class Reader {
   }
 
   PromptTemplate::Slot slot(const std::string& key, const Json& value) const {
-    if (value.is_string()) return {SlotKind::text, value.get<std::string>()};
+    if (value.is_string()) return {SlotKind::text, value.string()};
     if (value.is_object() && value.contains("token") && value["token"].is_string())
-      return {SlotKind::token, value["token"].get<std::string>()};
+      return {SlotKind::token, value["token"].string()};
     if (value == Json::array({"bos_token"})) return {SlotKind::bos, ""};
     if (value == Json::array({"eos_token"})) return {SlotKind::eos, ""};
     refuse(text("a slot of format_", key,
@@ -204,10 +203,10 @@ const Json* named(const Json& all, const std::string& name) {
 
 const Json& built_in_templates() {
   static const Json all = [] {
-    auto read = parse_json<Json>(built_in);
+    auto read = parse_json(built_in);
     for (auto& one : read)
       if (one.contains("like")) {
-        auto whole = *named(read, one["like"]);
+        auto whole = *named(read, one["like"].string());
         whole.update(one);
         one = whole;
       }
@@ -220,7 +219,7 @@ std::string joined_names(const Json& all) {
   std::string names;
   for (const auto& one : all)
     if (one.is_object() && one.contains("name") && one["name"].is_string())
-      names += text(names.empty() ? "" : ", ", one["name"].get<std::string>());
+      names += text(names.empty() ? "" : ", ", one["name"].string());
   return names;
 }
 
@@ -235,7 +234,7 @@ PromptTemplate prompt_template(const std::string& name, const std::string& file)
                              "configs/finetune/templates.json that has it"));
     return Reader(*entry, "prompt type " + name)(name);
   }
-  const auto all = parse_json<Json>(read_input(file, "prompt templates"));
+  const auto all = parse_json(read_input(file, "prompt templates"));
   if (!all.is_array())
     throw ConfigError(text(file, ": is not a JSON list of prompt templates, as MindSpeed-LLM's templates.json is"));
   const auto* entry = named(all, name);
@@ -253,7 +252,7 @@ std::optional<bool> efficient_eos_of(const std::string& name) {
 
 std::vector<std::string> prompt_template_names() {
   std::vector<std::string> names;
-  for (const auto& one : built_in_templates()) names.push_back(one["name"]);
+  for (const auto& one : built_in_templates()) names.push_back(one["name"].string());
   return names;
 }
 

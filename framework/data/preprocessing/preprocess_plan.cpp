@@ -150,8 +150,8 @@ void PreprocessPlan::choose_outputs(const Tokenizer& tokenizer, const Preprocess
   refuse_overwriting(read, written);
 }
 
-nlohmann::json PreprocessPlan::identity(const Tokenizer& tokenizer) const {
-  nlohmann::json files = nlohmann::json::array(), model = nlohmann::json::array();
+Json PreprocessPlan::identity(const Tokenizer& tokenizer) const {
+  Json files = Json::array(), model = Json::array();
   for (const auto& input : inputs) {
     std::error_code none;
     const auto time = fs::last_write_time(input.name, none);

@@ -1,15 +1,12 @@
 #include "framework/interop/flags/argument_rules.h"
 
-#include <nlohmann/json.hpp>
-
+#include "framework/base/json.h"
 #include "framework/interop/flags/megatron_arguments.h"
 #include "framework/interop/flags/python_number.h"
 #include "framework/model/gpt_options.h"
 
 namespace tessera::flags {
 namespace {
-
-using Json = nlohmann::json;
 
 struct ArgumentInputs {
   const recipe::Recipe& recipe;
@@ -63,7 +60,7 @@ const std::vector<ArgumentRule>& parser_rules() {
       {"P7", "The attention backend is an enumeration.",
        [](const ArgumentInputs&, Json& a) {
          if (!is_missing(a, "attention_backend"))
-           a["attention_backend"] = "AttnBackend." + a["attention_backend"].get<std::string>();
+           a["attention_backend"] = "AttnBackend." + a["attention_backend"].string();
        }},
       {"P8", "The ramp of the batch size is a list of texts.",
        [](const ArgumentInputs& r, Json& a) {
@@ -77,7 +74,7 @@ const std::vector<ArgumentRule>& parser_rules() {
          std::int64_t every = 0;
          if (is_missing(a, "moe_layer_freq") || !a["moe_layer_freq"].is_string()) return;
          if (options::OptionType<std::int64_t>::read(
-                 options::Value::of(python_number(a["moe_layer_freq"].get<std::string>()), {}), every))
+                 options::Value::of(python_number(a["moe_layer_freq"].string()), {}), every))
            a["moe_layer_freq"] = every;
        }},
       {"P11", "The number of processes comes from the launcher; rank 0 speaks.",
@@ -211,7 +208,7 @@ const std::vector<ArgumentRule>& run_rules() {
       {"O6", "Types of the optimizer's state are torch's.",
        [](const ArgumentInputs&, Json& a) {
          for (const auto* name : {"main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"})
-           if (!is_missing(a, name)) a[name] = type_in_torch(a[name].get<std::string>());
+           if (!is_missing(a, name)) a[name] = type_in_torch(a[name].string());
        }},
       {"MP1", "Weights have one type.",
        [](const ArgumentInputs& r, Json& a) { a["params_dtype"] = torch_type(r.recipe.half); }},
@@ -252,7 +249,7 @@ std::vector<ArgumentRule> all_rules() {
 
 }  // namespace
 
-void validate_arguments(const recipe::Recipe& recipe, std::int64_t world, nlohmann::json& arguments) {
+void validate_arguments(const recipe::Recipe& recipe, std::int64_t world, Json& arguments) {
   const auto* gpt = recipe.model.options<model::GptOptions>();
   if (!gpt) return;
   const ArgumentInputs run{recipe, *gpt, world, parallel::data_parallel_ranks(recipe.parallel, world)};
