@@ -18,9 +18,7 @@ class Stopwatch {
   Clock::time_point begin_ = Clock::now();
 };
 
-/// Resident memory of this process now, in bytes (Linux: /proc/self/statm); 0 if unknown. No heap allocation.
-std::int64_t resident_bytes();
-/// The maximum of the resident memory so far, in bytes; 0 if unknown. No heap allocation.
+/// The maximum of this process's resident memory so far, in bytes; 0 if unknown. No heap allocation.
 std::int64_t peak_resident_bytes();
 
 }  // namespace tessera

@@ -222,8 +222,8 @@ struct Json::Member {
 /// text that is not JSON (RFC 8259, UTF-8), numbers beyond a double, and more than 200 levels. Of equal names in an
 /// object the last one counts, in the place of the first.
 Json read_json(std::string_view words);
-/// The same without an error: text that is not JSON becomes a discarded value, which is neither object nor array. `why`,
-/// unless null, gets the error's message.
+/// The same without an error: text that is not JSON becomes a discarded value, which is neither object nor array.
+/// `why`, unless null, gets the error's message.
 Json parse_json(std::string_view words, std::string* why = nullptr);
 
 /// A finite number with the fewest digits that are read back as `value`, and at least one of them after the point; with

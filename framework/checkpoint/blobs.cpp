@@ -43,14 +43,16 @@ void write_blobs(const fs::path& folder, const Blobs& blobs, Manifest& manifest)
 
 Blobs read_blobs(const fs::path& folder, const Manifest& manifest) {
   Blobs blobs;
-  for (const auto& [name, blob] : manifest.blobs) {
-    check_size(folder, "blobs/" + name, blob.bytes);
-    auto bytes = read_file(folder / "blobs" / name);
-    if (crc32c(bytes) != blob.crc)
-      throw DamageError(text((folder / "blobs" / name).string(), ": its CRC is not the one it was saved with"));
-    blobs.emplace(name, std::move(bytes));
-  }
+  for (const auto& [name, blob] : manifest.blobs) blobs.emplace(name, read_small_file(folder, "blobs/" + name, blob));
   return blobs;
+}
+
+std::string read_small_file(const fs::path& folder, const std::string& name, const Manifest::SmallFile& file) {
+  check_size(folder, name, file.bytes);
+  auto bytes = read_file(folder / name);
+  if (crc32c(bytes) != file.crc)
+    throw DamageError(text((folder / name).string(), ": its CRC is not the one it was saved with"));
+  return bytes;
 }
 
 void check_size(const fs::path& folder, const std::string& name, std::uint64_t bytes) {

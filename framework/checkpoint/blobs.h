@@ -11,6 +11,9 @@ namespace tessera::checkpoint {
 void write_blobs(const std::filesystem::path& folder, const Blobs& blobs, Manifest& manifest);
 /// Reads the blobs that `manifest` names from <folder>/blobs. Throws DamageError if one is missing or damaged; IoError.
 Blobs read_blobs(const std::filesystem::path& folder, const Manifest& manifest);
+/// Reads <folder>/<name>. Throws DamageError if it is missing, or its size or checksum is not that of `file`; IoError.
+std::string read_small_file(const std::filesystem::path& folder, const std::string& name,
+                            const Manifest::SmallFile& file);
 /// Throws DamageError if the file <folder>/<name> is missing or its size is not `bytes`; IoError if it cannot be
 /// examined.
 void check_size(const std::filesystem::path& folder, const std::string& name, std::uint64_t bytes);

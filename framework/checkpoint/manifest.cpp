@@ -1,7 +1,9 @@
 #include "framework/checkpoint/manifest.h"
 
 #include "framework/base/crc32c.h"
+#include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/checkpoint/blobs.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -38,16 +40,40 @@ Manifest::TensorEntry tensor_of(const Json& json) {
   return tensor;
 }
 
+Json json_of(const std::map<std::string, Manifest::SmallFile>& files) {
+  Json json = Json::object();
+  for (const auto& [name, file] : files) json[name] = {{"bytes", file.bytes}, {"crc32c", crc_text(file.crc)}};
+  return json;
+}
+
+std::map<std::string, Manifest::SmallFile> small_files_of(const Json& json) {
+  std::map<std::string, Manifest::SmallFile> files;
+  for (const auto& [name, file] : json.items())
+    files[name] = {file.at("bytes").get<std::uint64_t>(), crc_of(file.at("crc32c"))};
+  return files;
+}
+
 Manifest manifest_of(const Json& json) {
   Manifest manifest;
   manifest.iteration = json.at("iteration").get<std::int64_t>();
+  manifest.blobs = small_files_of(json.at("blobs"));
+  if (json.at("version") == parted_manifest_version) {
+    manifest.parts = small_files_of(json.at("parts"));
+    return manifest;
+  }
   for (const auto& [name, file] : json.at("files").items())
     manifest.files[name] = {file.at("bytes").get<std::uint64_t>(), file.at("header_bytes").get<std::uint64_t>(),
                             crc_of(file.at("header_crc32c"))};
   for (const auto& [name, tensor] : json.at("tensors").items()) manifest.tensors.emplace(name, tensor_of(tensor));
-  for (const auto& [name, blob] : json.at("blobs").items())
-    manifest.blobs[name] = {blob.at("bytes").get<std::uint64_t>(), crc_of(blob.at("crc32c"))};
   return manifest;
+}
+
+void add_ranges(Json& json, const Manifest& manifest) {
+  json["files"] = json["tensors"] = Json::object();
+  for (const auto& [name, file] : manifest.files)
+    json["files"][name] = {
+        {"bytes", file.bytes}, {"header_bytes", file.header_bytes}, {"header_crc32c", crc_text(file.header_crc)}};
+  for (const auto& [name, tensor] : manifest.tensors) json["tensors"][name] = json_of(tensor);
 }
 
 bool overlap(const Checkpoint::StoredRange& a, const Checkpoint::StoredRange& b) {
@@ -91,6 +117,12 @@ std::string coverage_problem(const Manifest::TensorEntry& tensor) {
   return text("its ranges cover ", covered, " of ", tensor.global_shape.elements(), " elements");
 }
 
+void must_cover(const Manifest& manifest) {
+  for (const auto& [name, tensor] : manifest.tensors)
+    if (const auto problem = coverage_problem(tensor); !problem.empty())
+      throw BugError(text("checkpoint: tensor '", name, "': ", problem));
+}
+
 void check_ranges(const Manifest& manifest, const std::string& speaker) {
   for (const auto& [name, tensor] : manifest.tensors) {
     if (const auto problem = coverage_problem(tensor); !problem.empty())
@@ -104,14 +136,14 @@ void check_ranges(const Manifest& manifest, const std::string& speaker) {
 }
 
 std::string write_manifest(const Manifest& manifest) {
-  Json json = {{"format", format_name},   {"version", manifest_version}, {"iteration", manifest.iteration},
-               {"files", Json::object()}, {"tensors", Json::object()},   {"blobs", Json::object()}};
-  for (const auto& [name, file] : manifest.files)
-    json["files"][name] = {
-        {"bytes", file.bytes}, {"header_bytes", file.header_bytes}, {"header_crc32c", crc_text(file.header_crc)}};
-  for (const auto& [name, tensor] : manifest.tensors) json["tensors"][name] = json_of(tensor);
-  for (const auto& [name, blob] : manifest.blobs)
-    json["blobs"][name] = {{"bytes", blob.bytes}, {"crc32c", crc_text(blob.crc)}};
+  Json json = {{"format", format_name}, {"iteration", manifest.iteration}, {"blobs", json_of(manifest.blobs)}};
+  if (manifest.parts.empty()) {
+    json["version"] = whole_manifest_version;
+    add_ranges(json, manifest);
+  } else {
+    json["version"] = parted_manifest_version;
+    json["parts"] = json_of(manifest.parts);
+  }
   // The checksum of the text without this line. The reader generates that text again from the parsed keys, sorted.
   json = json.sorted();
   json["manifest_crc32c"] = crc_text(crc32c(json.dump()));
@@ -126,15 +158,24 @@ Manifest read_manifest(const std::string& words, const std::string& speaker) {
   json.erase("manifest_crc32c");
   if (sum != crc_text(crc32c(json.sorted().dump())))
     throw DamageError(text(speaker, ": its CRC is not the one it was saved with"));
-  if (json.value("version", Json()) != manifest_version)
-    throw ConfigError(text(speaker, ": has format version ", json.value("version", Json()).dump(),
-                           "; this program reads version ", manifest_version,
+  if (const auto version = json.value("version", Json());
+      version != whole_manifest_version && version != parted_manifest_version)
+    throw ConfigError(text(speaker, ": has format version ", version.dump(), "; this program reads versions ",
+                           whole_manifest_version, " and ", parted_manifest_version,
                            ". Use the program that wrote it, or a newer one"));
   try {
     return manifest_of(json);
   } catch (const std::exception& error) {  // JSON with other keys, invalid shapes, invalid numbers
     throw DamageError(text(speaker, ": ", error.what()));
   }
+}
+
+Manifest read_whole_manifest(const std::filesystem::path& folder) {
+  const auto path = folder / "manifest.json";
+  auto manifest = read_manifest(read_file(path), path.string());
+  for (const auto& [name, part] : manifest.parts)
+    manifest.merge(read_manifest(read_small_file(folder, name, part), (folder / name).string()));
+  return manifest;
 }
 
 }  // namespace tessera::checkpoint

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,7 +22,8 @@ struct Manifest {
     std::uint64_t header_bytes = 0;  ///< size of the header, before the data of the first range
     std::uint32_t header_crc = 0;
   };
-  struct StoredBlob {
+  /// A file that is read whole.
+  struct SmallFile {
     std::uint64_t bytes = 0;
     std::uint32_t crc = 0;
   };
@@ -29,21 +31,27 @@ struct Manifest {
   std::int64_t iteration = 0;
   std::map<std::string, StoredFile> files;     ///< by file name
   std::map<std::string, TensorEntry> tensors;  ///< by tensor name
-  std::map<std::string, StoredBlob> blobs;     ///< by blob name
+  std::map<std::string, SmallFile> blobs;      ///< by blob name
+  /// The manifests of the writers by file name, if there are several writers; then `files` and `tensors` are in these.
+  std::map<std::string, SmallFile> parts;
 
   /// Adds the entries of another writer of the same checkpoint. Throws BugError if the two have different types or
   /// shapes of a tensor.
   void merge(const Manifest& other);
 };
 
-inline constexpr int manifest_version = 1;
+/// Versions of the format: of a manifest without parts, and with them.
+inline constexpr int whole_manifest_version = 1, parted_manifest_version = 2;
 
 /// The manifest as JSON text, including a checksum of the text.
 std::string write_manifest(const Manifest& manifest);
 
 /// Parses a text of write_manifest. Throws DamageError, beginning with `speaker`, if the text was altered; ConfigError
-/// if it has another version of the format.
+/// if it has a newer version of the format.
 Manifest read_manifest(const std::string& words, const std::string& speaker);
+/// Reads the manifest of the checkpoint in `folder`, with the entries of its parts. Throws DamageError if it or a part
+/// is missing or was altered; ConfigError as read_manifest; IoError.
+Manifest read_whole_manifest(const std::filesystem::path& folder);
 
 /// Throws DamageError, beginning with `speaker`, if the ranges of a tensor do not cover it completely and without
 /// overlap, or a range is outside of its file.
@@ -52,5 +60,7 @@ void check_ranges(const Manifest& manifest, const std::string& speaker);
 /// Describes why the ranges do not cover the tensor completely and without overlap ("covers 6 of 8 elements", "two
 /// ranges overlap"); empty if they do.
 std::string coverage_problem(const Manifest::TensorEntry& tensor);
+/// Throws BugError naming the first tensor with a coverage_problem(): for ranges that are about to be saved.
+void must_cover(const Manifest& manifest);
 
 }  // namespace tessera::checkpoint

@@ -24,7 +24,7 @@ class Resharder {
   }
 
   /// Writes the part of one writer, with a memory buffer of its own.
-  void write(const CheckpointWriter& writer, std::size_t number, std::vector<std::string>& parts) const {
+  WrittenPart write(CheckpointWriter& writer, std::size_t number) const {
     std::deque<std::vector<std::byte>> memory;
     std::vector<TensorRange> ranges;
     for (const auto& saved : how_.writers[number])
@@ -33,7 +33,7 @@ class Resharder {
         if (const auto states = states_.find(saved.name); states != states_.end())
           for (const auto& state : states->second) ranges.push_back(filled(saved, box, state, memory));
       }
-    parts.push_back(writer.write(static_cast<int>(number), ranges));
+    return writer.write(static_cast<int>(number), LiveState(std::move(ranges)));
   }
 
  private:
@@ -99,13 +99,14 @@ class Resharder {
 void reshard(const Checkpoint& from, const std::filesystem::path& root, const std::string& prefix,
              const Resharding& how) {
   const Resharder resharder(from, how);
-  const CheckpointWriter writer(root, prefix, from.iteration());
+  CheckpointWriter writer(root, prefix, from.iteration(), static_cast<int>(how.writers.size()));
   auto blobs = how.blobs;
   blobs.insert(from.blobs().begin(), from.blobs().end());  // does not replace those that `how` has
   writer.begin();
   try {
-    std::vector<std::string> parts;
-    for (std::size_t number = 0; number < how.writers.size(); ++number) resharder.write(writer, number, parts);
+    std::vector<WrittenPart> parts;
+    for (std::size_t number = 0; number < how.writers.size(); ++number)
+      parts.push_back(resharder.write(writer, number));
     writer.commit(parts, blobs);
   } catch (...) {
     writer.abandon();

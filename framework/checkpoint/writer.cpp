@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <memory>
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/blobs.h"
-#include "framework/checkpoint/manifest.h"
+#include "framework/checkpoint/layout.h"
 #include "framework/checkpoint/safetensors.h"
 
 namespace tessera::checkpoint {
@@ -28,26 +29,29 @@ std::string entry_name(const TensorRange& range) {
   return name;
 }
 
-std::uint32_t write_summed(File& file, std::span<const std::byte> bytes) {
+std::uint32_t write_summed(File& file, const StateSnapshot& state, std::size_t index, std::span<std::byte> buffer) {
+  const auto bytes = state.ranges()[index].tensor.bytes();
   std::uint32_t sum = 0;
-  while (!bytes.empty()) {
-    const auto piece = bytes.first(std::min(written_piece_bytes, bytes.size()));
+  for (std::size_t first = 0; first < bytes;) {
+    const auto piece = state.bytes(index, first, buffer.first(std::min(buffer.size(), bytes - first)));
     sum = crc32c(piece, sum);
     file.write(piece);
-    bytes = bytes.subspan(piece.size());
+    first += piece.size();
   }
   return sum;
 }
 
-void write_file_of(const fs::path& folder, const std::string& file_name, const std::vector<const TensorRange*>& ranges,
-                   Manifest& manifest) {
+/// Writes the ranges of `state` with these indices.
+void write_file_of(const fs::path& folder, const std::string& file_name, const StateSnapshot& state,
+                   const std::vector<std::size_t>& ranges, Manifest& manifest) {
   if (ranges.empty()) return;
-  std::map<std::string, const TensorRange*> range_of;
+  std::map<std::string, std::size_t> index_of;
   std::vector<std::pair<std::string, SafetensorsEntry>> entries;
-  for (const auto* range : ranges) {
-    const auto name = entry_name(*range);
-    must(range_of.emplace(name, range).second, "no tensor range is saved twice");
-    entries.push_back({name, {range->tensor.dtype(), range->tensor.shape(), 0, 0}});
+  for (const auto index : ranges) {
+    const auto& range = state.ranges()[index];
+    const auto name = entry_name(range);
+    must(index_of.emplace(name, index).second, "no tensor range is saved twice");
+    entries.push_back({name, {range.tensor.dtype(), range.tensor.shape(), 0, 0}});
   }
   lay_out(entries);
   const auto header = write_safetensors_header(entries, {{"format", "pt"}});
@@ -56,9 +60,11 @@ void write_file_of(const fs::path& folder, const std::string& file_name, const s
   file.reserve(bytes);  // a full disk is noticed here, before anything is written
   file.write(header);
   manifest.files[file_name] = {bytes, header.size(), crc32c(header)};
+  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(written_piece_bytes);  // untouched, it costs nothing
   for (const auto& [name, entry] : entries) {
-    const auto& range = *range_of.at(name);
-    const auto sum = write_summed(file, range.tensor.raw());
+    const auto index = index_of.at(name);
+    const auto& range = state.ranges()[index];
+    const auto sum = write_summed(file, state, index, {buffer.get(), written_piece_bytes});
     auto& stored = manifest.tensors.try_emplace(range.name, Manifest::TensorEntry{entry.dtype, range.global_shape, {}})
                        .first->second;
     stored.ranges.push_back({.file = file_name,
@@ -72,18 +78,32 @@ void write_file_of(const fs::path& folder, const std::string& file_name, const s
   file.close();
 }
 
-std::string numbered(const char* kind, int writer) {
+std::string numbered(const char* kind, int writer, const char* ending = ".safetensors") {
   std::array<char, 64> name{};
-  std::snprintf(name.data(), name.size(), "%s_%05d.safetensors", kind, writer);
+  std::snprintf(name.data(), name.size(), "%s_%05d%s", kind, writer, ending);
   return name.data();
+}
+
+std::string part_name(int writer) { return numbered("manifest", writer, ".json"); }
+
+/// The manifest of one of several writers.
+WrittenPart write_part(const fs::path& folder, int writer, const Manifest& manifest) {
+  if (manifest.files.empty()) return {.writer = writer};
+  const auto words = write_manifest(manifest);
+  auto file = File::create(folder / part_name(writer));
+  file.write(words);
+  file.sync();
+  file.close();
+  return {.writer = writer, .crc = crc32c(words), .bytes = words.size()};
 }
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(fs::path root, const std::string& prefix, std::int64_t iteration)
-    : root_(std::move(root)), prefix_(prefix), iteration_(iteration) {
+CheckpointWriter::CheckpointWriter(fs::path root, const std::string& prefix, std::int64_t iteration, int writers)
+    : root_(std::move(root)), prefix_(prefix), iteration_(iteration), writers_(writers) {
   folder_ = root_ / checkpoint_name(prefix, iteration);
   tmp_ = folder_.string() + "_tmp";
+  own_.iteration = iteration;
 }
 
 void CheckpointWriter::begin() const {
@@ -91,28 +111,36 @@ void CheckpointWriter::begin() const {
   make_folder(tmp_);
 }
 
-std::string CheckpointWriter::write(int writer, std::span<const TensorRange> ranges) const {
-  std::vector<const TensorRange*> model, optimizer;
-  for (const auto& range : ranges) {
+WrittenPart CheckpointWriter::write(int writer, const StateSnapshot& state) {
+  std::vector<std::size_t> model, optimizer;
+  for (std::size_t i = 0; i < state.ranges().size(); ++i) {
+    const auto& range = state.ranges()[i];
     must(range.offsets.size() == range.global_shape.rank() && range.tensor.shape().rank() == range.global_shape.rank(),
          "a tensor range has one offset and one extent for each dim");
-    (range.name.rfind("optimizer.", 0) == 0 ? optimizer : model).push_back(&range);
+    (is_optimizer_state(range.name) ? optimizer : model).push_back(i);
   }
   Manifest part;
   part.iteration = iteration_;
-  write_file_of(tmp_, numbered("model", writer), model, part);
-  write_file_of(tmp_, numbered("optimizer", writer), optimizer, part);
-  return write_manifest(part);
+  write_file_of(tmp_, numbered("model", writer), state, model, part);
+  write_file_of(tmp_, numbered("optimizer", writer), state, optimizer, part);
+  own_.merge(part);
+  ++written_;
+  return writers_ == 1 ? WrittenPart{.writer = writer} : write_part(tmp_, writer, part);
 }
 
-void CheckpointWriter::commit(std::span<const std::string> parts, const Blobs& blobs) const {
+Manifest CheckpointWriter::manifest_of(std::span<const WrittenPart> parts) const {
+  if (writers_ == 1) return own_;
   Manifest manifest;
   manifest.iteration = iteration_;
-  for (const auto& part : parts) manifest.merge(read_manifest(part, "checkpoint: the part of a writer"));
-  // Only here are the parts of all writers together: an element that no rank saved would be noticed at the next start.
-  for (const auto& [name, tensor] : manifest.tensors)
-    if (const auto problem = coverage_problem(tensor); !problem.empty())
-      throw BugError(text("checkpoint: tensor '", name, "': ", problem));
+  for (const auto& part : parts)
+    if (part.bytes > 0) manifest.parts[part_name(part.writer)] = {part.bytes, part.crc};
+  return manifest;
+}
+
+void CheckpointWriter::commit(std::span<const WrittenPart> parts, const Blobs& blobs) const {
+  // An element that nobody saved would be noticed at the next start only.
+  if (written_ == writers_) must_cover(own_);
+  auto manifest = manifest_of(parts);
   // Every step is on the disk before the next: the files, then the manifest that names them, then the folder's final
   // name, then the tracker. Whenever the power fails, a folder with a final name is a complete checkpoint. An older one
   // of the same name is exchanged with it, so that there is always one of the two.
@@ -134,10 +162,10 @@ void CheckpointWriter::abandon() const noexcept {
 
 void save_checkpoint(const fs::path& root, const std::string& prefix, std::int64_t iteration,
                      std::span<const TensorRange> tensors, const Blobs& blobs) {
-  const CheckpointWriter writer(root, prefix, iteration);
+  CheckpointWriter writer(root, prefix, iteration);
   try {
     writer.begin();
-    const auto part = writer.write(0, tensors);
+    const auto part = writer.write(0, LiveState({tensors.begin(), tensors.end()}));
     writer.commit(std::span(&part, 1), blobs);
   } catch (Error& error) {
     writer.abandon();

@@ -1,10 +1,18 @@
 #pragma once
 
-#include "framework/checkpoint/checkpoint.h"
+#include "framework/checkpoint/manifest.h"
+#include "framework/checkpoint/state_snapshot.h"
 
 namespace tessera::checkpoint {
 
-/// The steps of save_checkpoint, for a checkpoint that several processes write together on a shared file system:
+/// The manifest that a writer wrote beside its files; 0 bytes: it had nothing to write.
+struct WrittenPart {
+  int writer = 0;
+  std::uint32_t crc = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// The steps of save_checkpoint, for a checkpoint that `writers` processes write together on a shared file system:
 ///
 ///   one process    begin()
 ///   each process   part = write(its index, its ranges)
@@ -13,24 +21,32 @@ namespace tessera::checkpoint {
 /// The caller synchronizes the processes between the steps. Throws as save_checkpoint does.
 class CheckpointWriter {
  public:
-  CheckpointWriter(std::filesystem::path root, const std::string& prefix, std::int64_t iteration);
+  CheckpointWriter(std::filesystem::path root, const std::string& prefix, std::int64_t iteration, int writers = 1);
 
   /// Creates the empty folder `<name>_tmp`; one left by a crash is deleted first.
   void begin() const;
-  /// Writes the ranges into files numbered by `writer`: model_00003.safetensors, and optimizer_00003.safetensors for
-  /// names that begin with "optimizer.". Returns a text that `commit` needs.
-  std::string write(int writer, std::span<const TensorRange> ranges) const;
-  /// Writes blobs and the manifest, syncs, renames the folder to its final name, and updates the tracker file.
-  void commit(std::span<const std::string> parts, const Blobs& blobs) const;
+  /// Writes the ranges of `state` into files numbered by `writer`: model_00003.safetensors, optimizer_00003.safetensors
+  /// for names that begin with "optimizer.", and, of several writers, the manifest of these, manifest_00003.json.
+  /// Memory: one piece of 1 MiB, and the manifest.
+  WrittenPart write(int writer, const StateSnapshot& state);
+  /// Writes blobs and the manifest, syncs, renames the folder to its final name, and updates the tracker file. Throws
+  /// BugError if the ranges do not cover a tensor exactly once; but not if other objects wrote some of the parts: then
+  /// the caller has checked that (cover_exactly()).
+  void commit(std::span<const WrittenPart> parts, const Blobs& blobs) const;
   /// Deletes everything that was written. Errors are ignored.
   void abandon() const noexcept;
 
   const std::filesystem::path& folder() const { return folder_; }
 
  private:
+  Manifest manifest_of(std::span<const WrittenPart> parts) const;
+
   std::filesystem::path root_, folder_, tmp_;
   std::string prefix_;
   std::int64_t iteration_;
+  int writers_;
+  int written_ = 0;  ///< parts that this object has written
+  Manifest own_;     ///< their entries
 };
 
 }  // namespace tessera::checkpoint

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
+#include <set>
 #include <sstream>
 
 #include "framework/base/json.h"
@@ -11,6 +12,7 @@
 #include "framework/cli/layout_report.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/flags/megatron_arguments.h"
+#include "framework/interop/flags/megatron_rules.h"
 #include "framework/log/log.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/figures.h"
@@ -47,6 +49,7 @@ void print_model(const recipe::Recipe& recipe, const recipe::Figures& f) {
   print_line("vocabulary", grouped(f.vocabulary) + " rows");
   print_line("sequence", grouped(recipe.size.seq_length) + " tokens");
   print_line("parameters", grouped(f.parameters));
+  if (f.trained_parameters < f.parameters) print_line("trained", grouped(f.trained_parameters));
   if (recipe.experts() > 0) print_line("active for a token", grouped(f.active_parameters));
   for (const auto& [part, count] : f.parameters_by_part) {
     std::ostringstream line;
@@ -119,15 +122,13 @@ void tell_as(const CheckArguments& arguments, const recipe::Recipe& recipe, std:
   for (const auto& [name, value] : all.items()) std::cout << name << " " << value.dump() << "\n";
 }
 
-/// Reports where the program for which a script was written would itself have stopped with an error.
-void report_stops(const RecipeArguments& arguments, const CommandContext& context, options::Report& report) {
-  const auto mappings = context.mappings();
-  if (!flags::is_foreign(arguments.file, mappings)) return;
-  options::Report heard;  // other findings were reported already
-  const auto facts = recipe::all_facts(context.registries);
-  for (const auto& stop :
-       flags::read_source(arguments.file, source_options(arguments.foreign), facts, mappings, heard).stops)
-    report.problem(stop);
+/// Reports where the program for which a script was written would itself have stopped with an error. What a rule of
+/// recipes says was reported already.
+void report_stops(const flags::Source& source, const CommandContext& context, options::Report& report) {
+  std::set<std::string> reported;
+  for (const auto& finding : report.findings()) reported.insert(finding.rule);
+  for (const auto& stop : flags::megatron_stops(source, context.registries))
+    if (!reported.count(stop.rule)) report.problem(stop);
 }
 
 /// A recipe may be for another machine, so this is no mistake.
@@ -150,11 +151,12 @@ std::string uncovered(const recipe::Recipe& recipe, const recipe::LayoutFigures&
 }
 
 void check(const CheckArguments& arguments, CommandContext& context) {
-  options::Report report;
-  std::vector<flags::ConvertedFlag> flags;
-  const auto recipe = read_recipe(arguments.recipe, context, report, flags);
-  if (!arguments.as.empty()) report_stops(arguments.recipe, context, report);
-  if (!arguments.json) log_notes(report.notes(), flags, arguments.recipe.verbose);
+  options::Report reading;
+  flags::Source source;
+  const auto recipe = read_recipe(arguments.recipe, context, reading, source);
+  auto report = problems_in_flags(reading, source, context);
+  if (!arguments.as.empty()) report_stops(source, context, report);
+  if (!arguments.json) log_notes(reading.notes(), source.flags, arguments.recipe.verbose);
   if (!arguments.json) report.must_be_good();
   const auto ranks = ranks_of(recipe, arguments);
   if (report.good() && arguments.ranks > 0) recipe::check_ranks(recipe, ranks, report);

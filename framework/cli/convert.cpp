@@ -278,7 +278,7 @@ void convert(const ConvertArguments& arguments, CommandContext& context) {
   print_notes(source, report);
   if (source.flags.empty()) report.must_be_good();
   convert_logger.info(flags::report_table(source, arguments.verbose));
-  for (const auto& stop : source.stops)
+  for (const auto& stop : flags::megatron_stops(source, context.registries))
     if (stop.at.source != flags::no_flag) convert_logger.info("note: " + options::text_of(stop));
   print_unknowns(source);
   const bool all = source.undecided.empty() && std::all_of(source.flags.begin(), source.flags.end(), is_taken);

@@ -102,9 +102,10 @@ ShownPart Show::read(std::int64_t number, std::int64_t consumed) const {
                 .step = request_.step,
                 .micro_batch = (number - consumed) / (micro * replicas_),
                 .rank = number / micro % replicas_,
-                .batch = Batch(1, set_->seq_length()),
+                .batch = Batch(set_->fields(), 1, set_->seq_length()),
                 .origins = {},
                 .text = {}};
+  data::fit(*set_, std::span(&out.index, 1), {}, out.batch);
   set_->read(out.index, out.batch.sample(0));
   out.batch.sample_ids[0] = number;
   out.origins = set_->origins(out.index);
@@ -143,7 +144,7 @@ Json json_of(const ShownPart& shown, const std::string& split) {
 
 /// "0 x 5, 1 x 3": groups equal neighbours.
 template <class T>
-std::string runs(const std::vector<T>& values) {
+std::string runs(std::span<T> values) {
   std::string all;
   for (std::size_t i = 0; i < values.size();) {
     std::size_t end = i;
@@ -155,7 +156,7 @@ std::string runs(const std::vector<T>& values) {
 }
 
 /// "0-7, 0-3": groups ascending neighbours.
-std::string ranges(const std::vector<std::int32_t>& values) {
+std::string ranges(std::span<const std::int32_t> values) {
   std::string all;
   for (std::size_t i = 0; i < values.size();) {
     std::size_t end = i + 1;
@@ -170,7 +171,7 @@ std::string ranges(const std::vector<std::int32_t>& values) {
 std::string in_quotes(const std::string& words) { return json_quoted(words); }
 
 /// Sixteen ids per line.
-void print_ids(std::ostream& out, const char* name, const std::vector<std::int32_t>& ids) {
+void print_ids(std::ostream& out, const char* name, std::span<const std::int32_t> ids) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i % 16 == 0) out << (i == 0 ? name : "\n              ");
     out << " " << ids[i];

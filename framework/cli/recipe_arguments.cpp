@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "framework/checkpoint/find.h"
+#include "framework/interop/flags/flag_words.h"
 #include "framework/log/log.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/saved_model.h"
@@ -13,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const log::Logger recipe_arguments_logger("recipe");
+const log::Logger recipe_logger("recipe");
 
 /// Splits "NAME=value" into name and value.
 std::pair<std::string, std::string> pair_of(const std::string& words, const char* option) {
@@ -105,26 +107,39 @@ void log_notes(const std::vector<std::string>& notes, const std::vector<flags::C
     if (!verbose && tells_of_ignored_flag(note, flags))
       ++ignored;
     else
-      recipe_arguments_logger.info("note: " + note);
+      recipe_logger.info("note: " + note);
   }
-  if (ignored > 0) recipe_arguments_logger.info("note: " + without_effect_summary(ignored, "flag"));
+  if (ignored > 0) recipe_logger.info("note: " + without_effect_summary(ignored, "flag"));
 }
 
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report) {
-  std::vector<flags::ConvertedFlag> unheard;
+  flags::Source unheard;
   return read_recipe(arguments, context, report, unheard);
 }
 
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report,
-                           std::vector<flags::ConvertedFlag>& flags) {
+                           flags::Source& source) {
   if (!flags::is_foreign(arguments.file, context.mappings()))
     return recipe::read_recipe(arguments.file, arguments.sets, context.registries, report);
-  auto source = flags::read_source(arguments.file, source_options(arguments.foreign),
-                                   recipe::all_facts(context.registries), context.mappings(), report);
+  source = flags::read_source(arguments.file, source_options(arguments.foreign), recipe::all_facts(context.registries),
+                              context.mappings(), report);
   options::lay_sets(source.tree, arguments.sets, report);
   flags::expand_unknowns(source.tree, report);
-  flags = std::move(source.flags);
   return recipe::read_recipe(source.tree, context.registries, report);
+}
+
+options::Report problems_in_flags(const options::Report& report, const flags::Source& source,
+                                  const CommandContext& context) {
+  std::vector<flags::GivenFlag> given;
+  for (const auto& flag : source.flags) given.push_back(flag.given);
+  options::Report problems;
+  std::optional<flags::FlagTable> table;
+  if (!source.from.empty()) table = flags::FlagTable::named(source.from, context.mappings());
+  for (auto finding : report.findings()) {
+    if (table && !finding.rule.empty()) flags::FlagWords(*table, given).put_into(finding);
+    problems.problem(std::move(finding));
+  }
+  return problems;
 }
 
 recipe::Recipe read_recipe_or_run(RecipeArguments& arguments, const CommandContext& context, options::Report& report) {
@@ -144,10 +159,10 @@ recipe::Recipe read_recipe_or_run(RecipeArguments& arguments, const CommandConte
 
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context) {
   options::Report report;
-  std::vector<flags::ConvertedFlag> flags;
-  auto recipe = read_recipe(arguments, context, report, flags);
-  log_notes(report.notes(), flags, arguments.verbose);
-  report.must_be_good();
+  flags::Source source;
+  auto recipe = read_recipe(arguments, context, report, source);
+  log_notes(report.notes(), source.flags, arguments.verbose);
+  problems_in_flags(report, source, context).must_be_good();
   return recipe;
 }
 

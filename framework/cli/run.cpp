@@ -30,7 +30,7 @@
 namespace tessera::cli {
 namespace {
 
-const log::Logger run_logger("tessera");
+const log::Logger program_logger("tessera");
 constexpr int wrong_input = 2, has_failed = 1;
 
 std::vector<std::string> level_words() {
@@ -71,7 +71,7 @@ std::string command_words(int argc, char** argv) {
 }
 
 int report(const std::string& message, int code) {
-  run_logger.error(code == has_failed ? text("tessera: ", message) : message);
+  program_logger.error(code == has_failed ? text("tessera: ", message) : message);
   worker::LaunchLink().failed(message, false);
   return code;
 }
@@ -108,7 +108,7 @@ int run_command(int argc, char** argv, recipe::Registries registries, StandardOu
                        "; give a path that this user may read and write, or change its permissions"),
                   wrong_input);
   } catch (const CommError& error) {
-    run_logger.error(text("tessera: ", error.what()));
+    program_logger.error(text("tessera: ", error.what()));
     worker::LaunchLink().failed(error.what(), true);
     return has_failed;
   } catch (const std::bad_alloc&) {
@@ -129,7 +129,7 @@ int run(int argc, char** argv, recipe::Registries registries) {
   const auto lost = output.finish();
   // What a rank of tsrun prints is also in the log files of the run, and it must not be restarted for it.
   if (lost.empty() || worker::LaunchLink().present()) return code;
-  run_logger.error(text("standard output: cannot be written: ", lost, "; what this command prints is incomplete"));
+  program_logger.error(text("standard output: cannot be written: ", lost, "; what this command prints is incomplete"));
   return code != 0 ? code : has_failed;
 }
 

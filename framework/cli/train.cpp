@@ -84,11 +84,11 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
   parallel::ProcessGroups processes;
   training::TrainingSetup setup;
   comm::together(world.all(), "reading the recipe", [&] {
-    std::vector<flags::ConvertedFlag> converted;
-    recipe = read_recipe(flags.arguments, context, report, converted);
+    flags::Source source;
+    recipe = read_recipe(flags.arguments, context, report, source);
     log::set_log_level_from_recipe(recipe.training.log_level);  // set now, because it applies to the notes too
-    if (first) log_notes(news(flags, report, recipe), converted, flags.arguments.verbose);
-    report.must_be_good();
+    if (first) log_notes(news(flags, report, recipe), source.flags, flags.arguments.verbose);
+    problems_in_flags(report, source, context).must_be_good();
   });
   comm::together(world.all(), "arranging the processes", [&] {
     const auto full = worker::full_world(world.size());

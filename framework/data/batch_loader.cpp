@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "framework/base/clock.h"
@@ -14,13 +13,28 @@ namespace tessera::data {
 
 namespace {
 
-/// In place of a sample that cannot be used: what every model takes.
-void fill_place(const SampleView& out) {
+/// In place of a sample that cannot be used: what every model takes. Other fields are 0.
+void fill_place(Batch& batch, std::int64_t row) {
+  batch.clear_sample(row);
+  const auto out = batch.sample(row);
   std::fill(out.tokens.begin(), out.tokens.end(), 0);
   std::fill(out.labels.begin(), out.labels.end(), 0);
   std::fill(out.loss_mask.begin(), out.loss_mask.end(), 1.0F);
-  std::iota(out.positions.begin(), out.positions.end(), 0);
-  std::fill(out.document_start.begin(), out.document_start.end(), 0);
+  for (std::size_t i = 0; i < out.positions.size(); ++i)
+    out.positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(out.seq_length));
+}
+
+/// Whether the exception in flight says that one sample cannot be used.
+bool is_of_one_sample() {
+  try {
+    throw;
+  } catch (const BadSampleError&) {
+    return true;
+  } catch (const IoError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -36,7 +50,8 @@ BatchLoader::BatchLoader(const Dataset& dataset, const Sampler& order, const Bat
   must(workers >= 0, "there are 0 or more workers");
   const auto ahead = workers * batches_ahead_of_worker;
   slots_.reserve(static_cast<std::size_t>(ahead));
-  for (std::int64_t i = 0; i < ahead; ++i) slots_.emplace_back(Batch(share.samples, dataset.seq_length()));
+  for (std::int64_t i = 0; i < ahead; ++i)
+    slots_.emplace_back(Batch(dataset.fields(), share.samples, dataset.seq_length()));
   workers_.reserve(static_cast<std::size_t>(workers));
   try {
     for (std::int64_t i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
@@ -59,9 +74,11 @@ void BatchLoader::finish() {
 }
 
 double BatchLoader::read(std::int64_t consumed, Batch& batch) {
-  if (batch.samples != share_.samples || batch.seq_length != dataset_.seq_length())
-    throw ShapeError(text("BatchLoader: the batch holds ", batch.samples, " samples of ", batch.seq_length,
-                          " tokens; it reads ", share_.samples, " of ", dataset_.seq_length()));
+  const bool fits = batch.has(dataset_.fields());
+  if (batch.samples != share_.samples || batch.capacity() != dataset_.seq_length() || !fits)
+    throw ShapeError(text("BatchLoader: the batch holds ", batch.samples, " samples of ", batch.capacity(),
+                          " tokens; it reads ", share_.samples, " of ", dataset_.seq_length(),
+                          fits ? "" : ", with other fields"));
   const Stopwatch waiting;
   if (workers_.empty()) {
     for (std::int64_t row = 0; row < share_.samples; ++row)
@@ -130,23 +147,25 @@ void BatchLoader::fill(std::int64_t consumed, std::span<const std::int64_t> indi
                        Contents& contents) const {
   contents.digest = {};
   contents.bad.clear();
+  fit(
+      dataset_, indices, share_, batch, on_bad_sample_ == OnBadSample::note ? is_of_one_sample : [] { return false; });
   for (std::int64_t row = 0; row < share_.samples; ++row) {
     const auto at = static_cast<std::size_t>(row);
     const auto number = share_.number(consumed, row);
-    read_or_note(indices[at], batch.sample(row), contents);
+    read_or_note(indices[at], batch, row, contents);
     batch.sample_ids[at] = number;
     contents.digest.add(number, indices[at]);
   }
 }
 
-void BatchLoader::read_or_note(std::int64_t index, const SampleView& out, Contents& contents) const {
+void BatchLoader::read_or_note(std::int64_t index, Batch& batch, std::int64_t row, Contents& contents) const {
   const auto note = [&](const Error& error) {
     if (on_bad_sample_ == OnBadSample::error) throw;
     contents.bad.push_back({index, error.what()});
-    fill_place(out);
+    fill_place(batch, row);
   };
   try {
-    dataset_.read(index, out);
+    dataset_.read(index, batch.sample(row));
   } catch (const BadSampleError& error) {
     note(error);
   } catch (const IoError& error) {

@@ -48,7 +48,7 @@ class BatchLoader {
 
   /// Fills `batch` with the samples that follow `consumed`, waiting for them if necessary. Returns the time, in
   /// seconds, for which the caller waited for the batch, without the time to wake the workers; with 0 workers, the time
-  /// of reading. Throws ShapeError if the shape of the batch does not match the share and the dataset; rethrows errors
+  /// of reading. Throws ShapeError if the batch does not fit the share and the dataset; rethrows errors
   /// of the dataset or sampler. Must not be called by several threads at a time.
   double read(std::int64_t consumed, Batch& batch);
   /// The contents of the last read(). Valid until the next one.
@@ -70,7 +70,7 @@ class BatchLoader {
   void finish();
   void work();
   void fill(std::int64_t consumed, std::span<const std::int64_t> indices, Batch& batch, Contents& contents) const;
-  void read_or_note(std::int64_t index, const SampleView& out, Contents& contents) const;
+  void read_or_note(std::int64_t index, Batch& batch, std::int64_t row, Contents& contents) const;
   Slot* claim(std::int64_t& consumed);
   void restart(std::unique_lock<std::mutex>& lock, std::int64_t consumed);
   Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number) % slots_.size()]; }

@@ -24,9 +24,23 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t samples() const = 0;
+  /// Tokens of a sample; if extents vary, the most.
   virtual std::int64_t seq_length() const = 0;
-  /// Writes sample `index`, in [0, samples()), into all arrays of `out` except sample_ids and visible. Allocates
-  /// nothing in steady state. Throws BadSampleError or IoError if the sample cannot be used, ConfigError if the dataset
+  /// The fields of its samples; the batches that it writes into have the same.
+  virtual const BatchFields& fields() const { return token_fields(); }
+  /// Whether samples differ in their number of tokens, or have a field with extents of its own.
+  virtual bool extents_vary() const { return false; }
+  /// Whether extents() knows them: false for NoTokens, which writes samples of any length.
+  virtual bool knows_extents() const { return true; }
+  /// The number of tokens of sample `index`, without padding; writes its rows in each field with extents of its own to
+  /// `rows`, which has an element for each of fields(). Called only if extents vary. Throws as read().
+  virtual std::int64_t extents(std::int64_t index, std::span<std::int64_t> rows) const {
+    (void)index, (void)rows;
+    return seq_length();
+  }
+  /// Writes sample `index`, in [0, samples()), into all fields of `out` except sample_ids. If extents vary, `out` has
+  /// its rows and at least its tokens: the rest of `out` is padding, to be written too. Allocates nothing in steady
+  /// state. Throws BadSampleError or IoError if the sample cannot be used, ConfigError if the dataset
   /// cannot be used.
   virtual void read(std::int64_t index, const SampleView& out) const = 0;
   /// Origins of the tokens of sample `index`, in order, without padding; empty: unknown.
@@ -56,6 +70,7 @@ class Sampler {
 struct BatchShare {
   std::int64_t samples = 1;  ///< samples of a micro-batch on one rank
   int rank = 0, ranks = 1;
+  std::int64_t length_multiple = 1;  ///< lengths that vary are padded to a multiple of it, or to the longest possible
 
   /// Position in the run of the sample in row `row` of this rank's micro-batch that follows `consumed` samples.
   std::int64_t number(std::int64_t consumed, std::int64_t row) const { return consumed + rank * samples + row; }
@@ -63,8 +78,15 @@ struct BatchShare {
   std::int64_t of_all_ranks() const { return samples * ranks; }
 };
 
-/// Fills `batch` with the samples of rank `rank` that follow `consumed`. Throws ShapeError if the samples of the
-/// dataset have another length than those of the batch; and as the dataset and sampler do.
+/// Gives `batch` the extents of a micro-batch of the samples `indices`: the length of the longest, padded to a multiple
+/// of share.length_multiple, and their rows. Does nothing if the extents of `dataset` do not vary. A sample for which
+/// Dataset::extents throws gets none if `passes` returns true for the exception in flight; else it is thrown.
+void fit(
+    const Dataset& dataset, std::span<const std::int64_t> indices, const BatchShare& share, Batch& batch,
+    bool (*passes)() = [] { return false; });
+
+/// Fills `batch` with the samples of rank `rank` that follow `consumed`. Throws ShapeError if the batch
+/// has other fields or another length than the dataset; and as the dataset and sampler do.
 void read_batch(const Dataset& dataset, const Sampler& order, std::int64_t consumed, int rank, int ranks, Batch& batch);
 
 }  // namespace tessera::data

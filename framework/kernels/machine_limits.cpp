@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "framework/base/clock.h"
@@ -160,7 +163,9 @@ MemoryRates memory_rates(Threads& threads) {
   return {rate(read, 16), rate(triad, 12), rate(update, 32)};
 }
 
-double product_rate(Threads& threads, DType type, double seconds) {
+namespace {
+
+double measured_product_rate(Threads& threads, DType type, double seconds) {
   constexpr LinearExtents e{512, 768, 768};
   const auto elements = [&](std::int64_t count, float first) {
     std::vector<float> values(static_cast<std::size_t>(count));
@@ -177,6 +182,17 @@ double product_rate(Threads& threads, DType type, double seconds) {
   const MutableElements out(y.data(), y.size() / size_of(type), type);
   const auto once = [&] { linear_forward(threads, e, of(x), of(w), {}, out); };
   return 2.0 * static_cast<double>(e.rows * e.in * e.out) / fastest(seconds, once);
+}
+
+}  // namespace
+
+double product_rate(Threads& threads, DType type, double seconds) {
+  static std::mutex changing;
+  static std::map<std::tuple<DType, int, double>, double> measured;
+  const std::lock_guard one_at_a_time(changing);
+  const std::tuple key(type, threads.count(), seconds);
+  if (const auto known = measured.find(key); known != measured.end()) return known->second;
+  return measured[key] = measured_product_rate(threads, type, seconds);
 }
 
 }  // namespace tessera::kernels

@@ -16,8 +16,8 @@ double multiply_add_rate(Threads& threads);
 double pair_tile_rate(Threads& threads);
 
 /// Floating-point operations per second of a matrix product of [512, 768] and [768, 768] elements of `type` (float32,
-/// bfloat16 or float16), which fits the caches. Repeats the product for `seconds` and reports the fastest. Throws
-/// ShapeError for other types.
+/// bfloat16 or float16), which fits the caches. Repeats the product for `seconds` and reports the fastest; a process
+/// measures once for each type, number of threads and `seconds`. Throws ShapeError for other types.
 double product_rate(Threads& threads, DType type, double seconds);
 
 /// Memory bandwidth for data outside the caches, in bytes per second.

@@ -10,7 +10,7 @@ namespace {
 using O = GptOptions;
 
 // With these no count of parameters, and no number of bytes of state for them, leaves 64 bits.
-constexpr std::int64_t most_width = std::int64_t{1} << 20, most_heads = 65536, most_gpt_channels = 65536;
+constexpr std::int64_t most_width = std::int64_t{1} << 20, most_heads = 65536, most_kv_channels = 65536;
 constexpr std::int64_t most_window = 0x7FFFFFFF;  // "all" in other programs
 
 void describe_sizes(options::Schema<O>& s) {
@@ -51,7 +51,7 @@ void describe_sizes(options::Schema<O>& s) {
       .at_most(options::most_experts);
   s.option("kv_channels", &O::kv_channels, "Dimension of an attention head.")
       .at_least(1)
-      .at_most(most_gpt_channels)
+      .at_most(most_kv_channels)
       .otherwise([](const O& o) { return o.channels(); }, "`hidden_size` / `num_attention_heads`")
       .must(
           "width of attention", [](const O& o) { return o.num_attention_heads * o.channels() <= 4 * most_width; },
@@ -86,6 +86,7 @@ void describe_positions(options::Schema<O>& s) {
       .alias("use_rotary_position_embeddings", {{"true", "rope"}, {"false", ""}});
   s.option("max_position_embeddings", &O::max_position_embeddings,
            "Maximum sequence length the position embedding supports, in tokens.")
+      .otherwise("`seq_length`")
       .when_changed(options::Change::told)
       .at_least(1)
       .at_most(options::most_places)
@@ -172,6 +173,7 @@ void describe_rope_scaling(options::Schema<O>& s) {
       .matters_when(as_llama3, no_llama3);
   s.option("rope_scaling_original_max_position_embeddings", &O::rope_scaling_original_max_position_embeddings,
            "Maximum sequence length before scaling, in tokens.")
+      .otherwise("8192 for llama3, `max_position_embeddings` for yarn")
       .at_least(1)
       .at_most(options::most_places)
       .unit("tokens")

@@ -12,15 +12,15 @@ constexpr auto uniform = [](const O& o) {
   return all_recomputed(o) && o.recompute_method == RecomputedLayers::uniform;
 };
 
-}  // namespace
-
-void describe_recomputation(options::Schema<O>& s) {
+void describe_recomputed_layers(options::Schema<O>& s) {
   s.option("recompute_granularity", &O::recompute_granularity,
            "Activation recomputation in the backward pass: full (whole layers) or selective (`recompute_modules`).")
-      .alias("recompute_activations", {{"true", "selective"}, {"false", ""}});
+      .alias("recompute_activations", {{"true", "selective"}, {"false", ""}})
+      .needs("recompute by the model");
   s.option("recompute_method", &O::recompute_method,
            "With recompute_granularity full: uniform recomputes all layers, `recompute_num_layers` at a time; block "
            "recomputes the first `recompute_num_layers`.")
+      .needs("recompute by the model")
       .must(
           "REC3", [](const O& o) { return !all_recomputed(o) || o.recompute_method; },
           [](const O&) { return "recompute_granularity is full, but recompute_method is missing"; },
@@ -31,6 +31,7 @@ void describe_recomputation(options::Schema<O>& s) {
           "leave it out", {"recompute_granularity"});
   s.option("recompute_num_layers", &O::recompute_num_layers,
            "Number of layers recomputed together (uniform, at least 1), or number of recomputed layers (block).")
+      .needs("recompute by the model")
       .at_least(0)
       .at_most(options::most_layers)
       .must(
@@ -53,6 +54,9 @@ void describe_recomputation(options::Schema<O>& s) {
             return "recompute_num_layers is given, but recompute_granularity is selective; it is for full";
           },
           "leave it out", {"recompute_granularity"});
+}
+
+void describe_recomputed_modules(options::Schema<O>& s) {
   s.option("recompute_modules", &O::recompute_modules,
            "With recompute_granularity selective: modules to recompute: core_attn (attention without its projections), "
            "mlp (the feed-forward network of dense layers), moe (experts and their router), moe_act (activations of "
@@ -64,6 +68,9 @@ void describe_recomputation(options::Schema<O>& s) {
           "leave mla_up_proj out", {"multi_latent_attention", "recompute_granularity"})
       .matters_when([](const O& o) { return o.recompute_granularity == Recomputation::selective; },
                     "`recompute_granularity` is not selective");
+}
+
+void describe_recomputed_norms(options::Schema<O>& s) {
   s.option("recompute_norm", &O::recompute_norm,
            "Recompute the norms before attention and the feed-forward network in the backward pass, in layers that are "
            "not fully recomputed; see `recompute_norm_num_layers`.")
@@ -87,6 +94,9 @@ void describe_recomputation(options::Schema<O>& s) {
                         o.num_layers);
           },
           "give at most num_layers, or leave it out", {"num_layers"});
+}
+
+void describe_recomputed_activation(options::Schema<O>& s) {
   s.option("recompute_activation_function", &O::recompute_activation_function,
            "Recompute the activation function of the feed-forward network, also of shared experts, in the backward "
            "pass, in layers that are not fully recomputed; see `recompute_activation_function_num_layers`. No effect "
@@ -120,6 +130,9 @@ void describe_recomputation(options::Schema<O>& s) {
                         ", but num_layers is ", o.num_layers);
           },
           "give at most num_layers, or leave it out", {"num_layers"});
+}
+
+void describe_recomputation_of_ranks(options::Schema<O>& s) {
   s.option("enable_recompute_layers_per_pp_rank", &O::enable_recompute_layers_per_pp_rank,
            "With virtual pipeline stages: count `recompute_num_layers` (recompute_method block), "
            "`recompute_norm_num_layers` and `recompute_activation_function_num_layers` over all chunks of a pipeline "
@@ -130,6 +143,16 @@ void describe_recomputation(options::Schema<O>& s) {
                    o.recompute_norm_num_layers || o.recompute_activation_function_num_layers;
           },
           "no number of layers is given");
+}
+
+}  // namespace
+
+void describe_recomputation(options::Schema<O>& s) {
+  describe_recomputed_layers(s);
+  describe_recomputed_modules(s);
+  describe_recomputed_norms(s);
+  describe_recomputed_activation(s);
+  describe_recomputation_of_ranks(s);
 }
 
 }  // namespace tessera::model

@@ -12,7 +12,7 @@ DType dtype(FloatType type) {
     case FloatType::float16:
       return DType::float16;
   }
-  throw BugError("broken promise: every FloatType has a DType");
+  throw BugError("internal error: this does not hold: every FloatType has a DType");
 }
 
 DType chosen(const std::optional<FloatType>& given, DType otherwise) { return given ? dtype(*given) : otherwise; }

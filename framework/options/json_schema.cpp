@@ -4,6 +4,7 @@
 #include <set>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/options/json_types.h"
 
 namespace tessera::options {

@@ -23,7 +23,7 @@ std::vector<std::string> Mappings::names() const {
     for (const auto& file : embedded_mappings()) all.emplace_back(file.name);
   } else {
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
-      if (entry.path().extension() == ".yaml") all.push_back(fs::relative(entry.path(), folder_).generic_string());
+      if (entry.path().extension() == ".yaml") all.push_back(entry.path().lexically_relative(folder_).generic_string());
   }
   std::sort(all.begin(), all.end());
   return all;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "framework/comm/together.h"
-#include "framework/data/preprocessing/input_file.h"
+#include "framework/files/input_file.h"
 #include "framework/log/log.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
@@ -25,6 +25,20 @@ data::TellLine teller(const parallel::ProcessGroups& processes, log::LogLevel le
 training::RunData open_data_of_rank(const Recipe& recipe, const parallel::ProcessGroups& processes) {
   return open_data(recipe, processes.replicas(), teller(processes, log::LogLevel::info),
                    teller(processes, log::LogLevel::warning));
+}
+
+/// Memory is planned with the fields that the type declares. Whether a message tells the length of a micro-batch, a
+/// stage without data knows for all splits together.
+void must_be_as_declared(const Recipe& recipe, const data::DataSplits& splits) {
+  const auto declared = recipe.registries->datasets.fields(recipe.dataset);
+  const auto check = [&](const data::Dataset* data) {
+    if (data && (data->fields() != declared || data->extents_vary() != splits.train->extents_vary()))
+      throw ConfigError(text("dataset_config.dataset_type: samples of ", recipe.dataset.type,
+                             " have other fields than the type declares (DatasetRegistry::declare_fields), or their "
+                             "lengths vary in some splits only"));
+  };
+  for (const auto* data : {splits.train.get(), splits.valid.get(), splits.test.get()}) check(data);
+  for (const auto& set : splits.valid_sets) check(set.data.get());
 }
 
 void must_train(const data::DataSplits& data) {
@@ -54,7 +68,7 @@ void count_epoch(const Recipe& recipe, std::int64_t replicas, training::RunData&
 struct DataFacts {
   std::array<std::int64_t, 3> samples = {-1, -1, -1};  ///< of train, valid and test; -1: there is no such split
   std::vector<std::pair<std::string, std::int64_t>> valid_sets;  ///< names and samples
-  bool one_document_each = true;
+  bool one_document_each = true, lengths_vary = false;
 
   static DataFacts of(const data::DataSplits& splits) {
     DataFacts facts;
@@ -62,23 +76,27 @@ struct DataFacts {
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!all[i]) continue;
       facts.samples[i] = all[i]->samples();
-      facts.one_document_each = facts.one_document_each && all[i]->one_document_each();
+      facts.add(*all[i]);
     }
     for (const auto& set : splits.valid_sets) {
       facts.valid_sets.emplace_back(set.name, set.data->samples());
-      facts.one_document_each = facts.one_document_each && set.data->one_document_each();
+      facts.add(*set.data);
     }
     return facts;
   }
+  void add(const data::Dataset& data) {
+    one_document_each = one_document_each && data.one_document_each();
+    lengths_vary = lengths_vary || data.extents_vary();
+  }
   std::string line() const {
-    auto words = text(samples[0], " ", samples[1], " ", samples[2], " ", one_document_each);
+    auto words = text(samples[0], " ", samples[1], " ", samples[2], " ", one_document_each, " ", lengths_vary);
     for (const auto& [name, count] : valid_sets) words += text(" ", name, " ", count);
     return words;
   }
   static DataFacts read(const std::string& line) {
     DataFacts facts;
     std::istringstream words(line);
-    words >> facts.samples[0] >> facts.samples[1] >> facts.samples[2] >> facts.one_document_each;
+    words >> facts.samples[0] >> facts.samples[1] >> facts.samples[2] >> facts.one_document_each >> facts.lengths_vary;
     must(!words.fail(), "a stage with data sends its numbers of samples");
     std::string name;
     for (std::int64_t count = 0; words >> name >> count;) facts.valid_sets.emplace_back(name, count);
@@ -108,7 +126,7 @@ void put_in_quarantine(const Recipe& recipe, training::RunData& data) {
   for (std::size_t i = 0; i < splits.valid_sets.size(); ++i)
     replace("valid-" + splits.valid_sets[i].name, splits.valid_sets[i].data.get(), data.valid_set_orders[i]);
   if (const auto& file = recipe.batch.quarantine_file)
-    data.quarantines->add_known(data::read_quarantine(data::read_input(*file, "quarantine of samples"), *file));
+    data.quarantines->add_known(data::read_quarantine(files::read_input(*file, "quarantine of samples"), *file));
 }
 
 /// Replaces the data on a stage that needs none.
@@ -119,14 +137,15 @@ training::RunData without_tokens(const Recipe& recipe, std::int64_t replicas, co
   data.splits = std::make_unique<data::DataSplits>();
   const auto put = [&](std::size_t split, std::unique_ptr<data::Dataset>& set, std::unique_ptr<data::Sampler>& order) {
     if (facts.samples[split] < 0) return;
-    set = std::make_unique<data::NoTokens>(facts.samples[split], recipe.size.seq_length);
+    set = std::make_unique<data::NoTokens>(facts.samples[split], recipe.size.seq_length, facts.lengths_vary);
     order = std::make_unique<data::AnyOrder>();
   };
   put(0, data.splits->train, data.train_order);
   put(1, data.splits->valid, data.valid_order);
   put(2, data.splits->test, data.test_order);
   for (const auto& [name, count] : facts.valid_sets) {
-    data.splits->valid_sets.push_back({name, std::make_unique<data::NoTokens>(count, recipe.size.seq_length)});
+    data.splits->valid_sets.push_back(
+        {name, std::make_unique<data::NoTokens>(count, recipe.size.seq_length, facts.lengths_vary)});
     data.valid_set_orders.push_back(std::make_unique<data::AnyOrder>());
   }
   if (recipe.training.epochs) count_epoch(recipe, replicas, data);
@@ -160,6 +179,7 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
     data.splits = make(data.iterations, true, true);
   }
   must_train(*data.splits);
+  must_be_as_declared(recipe, *data.splits);
   data.train_order = order_of(recipe, data.splits->train.get(), replicas);
   data.valid_order = validation_order(recipe, data.splits->valid.get(), replicas);
   data.test_order = order_of(recipe, data.splits->test.get(), replicas);
@@ -176,8 +196,9 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
 
 bool needs_tokens(const parallel::LayerPlan& plan, std::int64_t stage) {
   const auto& chunks = plan.stage(stage);
-  return std::any_of(chunks.begin(), chunks.end(),
-                     [](const parallel::Chunk& chunk) { return chunk.embedding || chunk.loss; });
+  return std::any_of(chunks.begin(), chunks.end(), [&](const parallel::ModelChunk& chunk) {
+    return chunk.embedding || chunk.loss || plan.towers().begins_tower(chunk);
+  });
 }
 
 training::RunData open_data(const Recipe& recipe, const parallel::ProcessGroups& processes) {

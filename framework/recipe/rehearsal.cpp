@@ -1,10 +1,8 @@
 #include "framework/recipe/rehearsal.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "framework/kernels/scratch.h"
-#include "framework/model/gpt_options.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
 #include "framework/training/pipeline.h"
@@ -15,19 +13,23 @@ namespace {
 /// Samples of one document, with all tokens in the loss.
 class PlainBatches final : public training::BatchSource {
  public:
-  PlainBatches(std::int64_t samples, std::int64_t seq_length) : samples_(samples), seq_length_(seq_length) {}
+  PlainBatches(BatchFields fields, std::int64_t samples, std::int64_t seq_length)
+      : fields_(std::move(fields)), samples_(samples), seq_length_(seq_length) {}
   std::int64_t samples() const override { return samples_; }
   std::int64_t seq_length() const override { return seq_length_; }
+  const BatchFields& fields() const override { return fields_; }
   double read(std::int64_t, Batch& batch) override {
     std::fill(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0F);
     for (std::int64_t row = 0; row < samples_; ++row) {
       const auto positions = batch.sample(row).positions;
-      std::iota(positions.begin(), positions.end(), 0);
+      for (std::size_t i = 0; i < positions.size(); ++i)
+        positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(seq_length_));
     }
     return 0;
   }
 
  private:
+  BatchFields fields_;
   std::int64_t samples_, seq_length_;
 };
 
@@ -57,7 +59,8 @@ class NoListener final : public training::BackwardListener {
   void end_pass() override {}
 };
 
-/// Gives every parameter the same addresses, for its value and for its gradient. Nothing is read or written there.
+/// Gives every parameter the same addresses, for its value and, if it is trained, for its gradient. Nothing is read or
+/// written there.
 class SharedAddresses {
  public:
   explicit SharedAddresses(const std::vector<nn::Parameter*>& parameters) {
@@ -68,7 +71,7 @@ class SharedAddresses {
     for (auto* parameter : parameters) {
       auto& leaf = parameter->leaf;
       leaf.value = Tensor(memory_.bytes(), parameter->type, parameter->shape());
-      leaf.bind_grad(Tensor(memory_.bytes(), DType::float32, parameter->shape()));
+      leaf.bind_grad(parameter->trained ? Tensor(memory_.bytes(), DType::float32, parameter->shape()) : Tensor{});
       leaf.number = number++;
     }
   }
@@ -84,8 +87,7 @@ class Rehearsal {
             autograd::AssumedChoices::Spread spread)
       : recipe_(recipe), layout_(layout), stage_(stage), threads_(kernels::Threads::Idle{}) {
     const parallel::MeshPlace place{.pipeline = static_cast<int>(stage)};
-    groups_ =
-        parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.model.options<model::GptOptions>()->groups());
+    groups_ = parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.query_groups());
     const auto expert = groups_.expert_rank();
     objective_ = recipe.objective.make();
     assumed_ = {spread, expert.first(layout.experts), expert.count(layout.experts)};
@@ -110,12 +112,13 @@ class Rehearsal {
          .plan = layout_.plan,
          .stage = stage_,
          .micro_batch_group = layout_.shape.group,
+         .frozen_chunks = frozen_chunks(recipe_, layout_.plan),
          .channel = channel,
          .listener = listener,
          .threads = threads_,
          .groups = &groups_},
         {.objective = objective_.get(), .replicas = static_cast<double>(groups_.replicas()), .assumed = &assumed_});
-    PlainBatches batches(samples, seq_length);
+    PlainBatches batches(recipe_.registries->datasets.fields(recipe_.dataset), samples, seq_length);
     kernels::forget_workspace();
     pipeline.train(batches, micro_batches(), 1);
     const auto& run = recipe_.training;

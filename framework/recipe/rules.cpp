@@ -4,8 +4,8 @@
 
 #include "framework/base/checked.h"
 #include "framework/data/dataset.h"
-#include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
+#include "framework/recipe/freezing.h"
 
 namespace tessera::recipe {
 namespace {
@@ -45,24 +45,22 @@ namespace {
 
 /// A rule between options, and its message if it does not hold.
 struct Rule {
-  const char* name;  ///< "B7": its id in Megatron-LM's rules if it is one of them, see docs/rules.md
-  const char* reason;
+  const char* name;                ///< "B7": its id in Megatron-LM's rules if it is one of them, see docs/rules.md
   std::vector<const char*> about;  ///< the options it reads; errors name the first
   bool (*holds)(const Recipe&);
   std::string (*message)(const Recipe&);  ///< what is wrong, with the given values
   const char* advice;
 };
 
-const std::vector<Rule>& rules() {
-  static const std::vector<Rule> all = {
+/// Rules of the length of the run and of its schedules.
+std::vector<Rule> length_rules() {
+  return {
       {"B7",
-       "schedules and the loop need to know where the run ends",
        {"training_config.training_iters", "dataset_config.train_samples", "training_config.epochs"},
        [](const Recipe& r) { return r.training.training_iters > 0 || r.training.epochs || r.batch.in_samples(); },
        [](const Recipe&) { return std::string("training_config.training_iters is missing"); },
        "give it in steps, or dataset_config.train_samples, or epochs"},
-      {"B6",
-       "two lengths would end the run at two places",
+      {"B5",
        {"dataset_config.train_samples", "training_config.training_iters", "training_config.epochs"},
        [](const Recipe& r) { return !r.batch.in_samples() || (r.training.training_iters == 0 && !r.training.epochs); },
        [](const Recipe& r) {
@@ -73,13 +71,11 @@ const std::vector<Rule>& rules() {
        },
        "keep one of train_samples, training_iters and epochs"},
       {"B5",
-       "steps of different sizes have no common measure but samples",
        {"dataset_config.rampup_batch_size", "dataset_config.train_samples"},
        [](const Recipe& r) { return !r.ramp.rampup_batch_size || r.batch.in_samples(); },
        [](const Recipe&) { return std::string("rampup_batch_size needs a run whose length is given in samples"); },
        "give dataset_config.train_samples instead of training_iters"},
       {"B6",
-       "schedules count in what the run's length is given in",
        {"optimizer_config.lr_warmup_iters", "optimizer_config.lr_decay_iters", "dataset_config.train_samples"},
        [](const Recipe& r) {
          const auto& o = r.learning_rate;
@@ -93,7 +89,6 @@ const std::vector<Rule>& rules() {
        },
        "give lr_warmup_samples and lr_decay_samples"},
       {"B5",
-       "schedules count in what the run's length is given in",
        {"optimizer_config.lr_warmup_samples", "optimizer_config.lr_decay_samples", "training_config.training_iters"},
        [](const Recipe& r) {
          const auto& o = r.learning_rate;
@@ -103,8 +98,13 @@ const std::vector<Rule>& rules() {
          return std::string("the run's length is given in steps, but lr_warmup_samples or lr_decay_samples in samples");
        },
        "give lr_warmup_iters and lr_decay_iters, or train_samples"},
+  };
+}
+
+/// Rules of the sizes of a step and of the run.
+std::vector<Rule> size_rules() {
+  return {
       {"micro_batch_num",
-       "micro batches of a step follow from the batch sizes where these are given",
        {"dataset_config.micro_batch_num", "dataset_config.global_batch_size", "dataset_config.batch_size"},
        [](const Recipe& r) {
          const auto& b = r.batch;
@@ -119,21 +119,24 @@ const std::vector<Rule>& rules() {
        },
        "give one of micro_batch_num and global_batch_size"},
       {"countable sizes",
-       "samples and tokens of a run are counted in 64 bits, samples of a step in 31",
        {"training_config.training_iters", "dataset_config.train_samples", "dataset_config.global_batch_size",
         "dataset_config.micro_batch_num", "dataset_config.batch_size", "model_config.seq_length",
         "training_config.eval_iters", "parallel_config.data_parallel_size"},
        [](const Recipe& r) { return uncountable(r, r.parallel.data_parallel_size.value_or(1)).empty(); },
        [](const Recipe& r) { return uncountable(r, r.parallel.data_parallel_size.value_or(1)); },
        "make one of them smaller"},
+  };
+}
+
+/// Rules of what the run reads: a checkpoint, a tokenizer, data.
+std::vector<Rule> input_rules() {
+  return {
       {"C14",
-       "the weights that are copied into the experts come from a checkpoint",
        {"moe_config.moe_use_upcycling", "training_config.load_checkpoint"},
        [](const Recipe& r) { return !r.moe.moe_use_upcycling || r.experts() == 0 || r.training.load_checkpoint; },
        [](const Recipe&) { return std::string("moe_use_upcycling needs training_config.load_checkpoint"); },
        "give the checkpoint of a dense model"},
       {"vocabulary",
-       "the embedding has a row for each token",
        {"model_config.vocab_size", "dataset_config.tokenizer_type"},
        [](const Recipe& r) { return r.size.vocab_size || r.tokenizer.type != "none"; },
        [](const Recipe&) {
@@ -142,7 +145,6 @@ const std::vector<Rule>& rules() {
        "give model_config.vocab_size, or choose a tokenizer"},
       // MindSpeed-LLM's SFTTrainer: the loss of the same labels, averaged over those of a micro-batch that count.
       {"stage",
-       "supervised fine-tuning takes its labels from instruction data",
        {"training_config.stage", "dataset_config.dataset_type"},
        [](const Recipe& r) {
          const auto* stage = r.resolved.at("training_config.stage");
@@ -151,6 +153,14 @@ const std::vector<Rule>& rules() {
        [](const Recipe& r) { return text("stage is sft, but dataset_type is ", r.dataset.type); },
        "give dataset_type: instruction, or leave stage out; dataset_type: sft, Megatron-LM's, needs no stage"},
   };
+}
+
+const std::vector<Rule>& rules() {
+  static const auto all = [] {
+    auto rules = length_rules();
+    for (const auto& part : {size_rules(), input_rules()}) rules.insert(rules.end(), part.begin(), part.end());
+    return rules;
+  }();
   return all;
 }
 
@@ -189,18 +199,10 @@ void check_precision(const Recipe& recipe, options::Report& report) {
 }
 
 void check_model(const Recipe& recipe, options::Report& report) {
-  const std::string group = "model_config.";
-  const auto* gpt = recipe.model.options<model::GptOptions>();
-  if (!gpt) return;
-  if (const auto broken = model::broken_length(*gpt, recipe.size.seq_length))
-    tell(recipe, report, group, *broken, {group + "seq_length"});
-  // They calculate with these numbers, which must be within their limits.
-  for (const auto* option :
-       {"model_config.num_layers", "model_config.num_experts", "moe_config.num_experts", "moe_config.moe_router_topk",
-        "moe_config.moe_router_num_groups", "moe_config.moe_router_group_topk"})
-    if (report.concerns(option)) return;
-  for (const auto& broken : model::broken_rules(*gpt, recipe.moe))
-    tell(recipe, report, "", broken, {group + "num_experts", "moe_config.num_experts"});
+  if (!recipe.architecture) return;
+  const auto wrong = [&](const std::string& option) { return report.concerns(option); };
+  for (const auto& broken : recipe.architecture->broken_rules(wrong))
+    tell(recipe, report, "", broken.finding, broken.about);
 }
 
 /// Names of training_config.allow_changes that are no option, or one whose change is not refused.
@@ -261,6 +263,7 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   check_parallel(recipe, report);
   check_allowed_changes(recipe, report);
   for (const auto rule : recipe.foreign_rules) rule(recipe, report);
+  check_freezing(recipe, report);
 }
 
 }  // namespace tessera::recipe

@@ -106,7 +106,8 @@ std::optional<options::Finding> BatchPlan::broken_rule(const StepSize& size, std
         .message = text("after ", consumed, " samples the global batch is ", size.nominal, how, "batch_size ",
                         sizes_.micro, sizes_.ranks > 1 ? text(" on ", sizes_.ranks, " ranks") : ""),
         .advice = advice,
-        .rule = "B2"};
+        // Megatron-LM accepts a size that it rounds down to no micro-batch.
+        .rule = decrease_ && size.micro_batches == 0 ? "empty step" : "B2"};
   };
   if (size.micro_batches == 0) return broken(", less than ", "begin rampup_batch_size higher, or lower batch_size");
   if (size.micro_batches * sizes_.micro * sizes_.ranks != size.samples)

@@ -11,9 +11,15 @@ class BatchSource {
  public:
   virtual ~BatchSource() = default;
   virtual std::int64_t samples() const = 0;     ///< samples per micro-batch
-  virtual std::int64_t seq_length() const = 0;  ///< tokens per sample
-  /// Fills `batch`, which has that shape, with micro-batch `micro_batch`, counted from 0. Returns how long the caller
-  /// waited, in seconds. Rethrows exceptions of the dataset.
+  virtual std::int64_t seq_length() const = 0;  ///< tokens per sample; if lengths vary, the most
+  virtual const BatchFields& fields() const { return token_fields(); }
+  /// Whether micro-batches differ in length; on all stages of a pipeline alike.
+  virtual bool lengths_vary() const { return false; }
+  /// If lengths vary, whether this source knows them: then read() gives `batch` the length of the micro-batch. Else the
+  /// caller gives `batch` its length before.
+  virtual bool knows_lengths() const { return true; }
+  /// Fills `batch`, a Batch(fields(), samples(), seq_length()), with micro-batch `micro_batch`, counted from 0. Returns
+  /// how long the caller waited, in seconds. Rethrows exceptions of the dataset.
   virtual double read(std::int64_t micro_batch, Batch& batch) = 0;
 };
 
@@ -25,12 +31,17 @@ class LoadedBatches final : public BatchSource {
       : loader_(loader), share_(share), consumed_(consumed) {}
   std::int64_t samples() const override { return share_.samples; }
   std::int64_t seq_length() const override { return loader_.dataset().seq_length(); }
+  const BatchFields& fields() const override { return loader_.dataset().fields(); }
+  bool lengths_vary() const override { return loader_.dataset().extents_vary(); }
+  bool knows_lengths() const override { return loader_.dataset().knows_extents(); }
   double read(std::int64_t micro_batch, Batch& batch) override {
+    const auto given = batch.seq_length;
     const auto waited = loader_.read(consumed_ + micro_batch * share_.of_all_ranks(), batch);
     const auto& contents = loader_.contents();
     digest_.low += contents.digest.low;
     digest_.high += contents.digest.high;
     bad_.insert(bad_.end(), contents.bad.begin(), contents.bad.end());
+    if (!knows_lengths()) fill_again(batch, given);
     return waited;
   }
   const data::Dataset& data() const { return loader_.dataset(); }
@@ -40,6 +51,12 @@ class LoadedBatches final : public BatchSource {
   const std::vector<data::BadSample>& bad() const { return bad_; }
 
  private:
+  /// Writes samples without tokens of another length.
+  void fill_again(Batch& batch, std::int64_t length) const {
+    batch.resize(length);
+    for (std::int64_t row = 0; row < batch.samples; ++row) loader_.dataset().read(0, batch.sample(row));
+  }
+
   data::BatchLoader& loader_;
   data::BatchShare share_;
   std::int64_t consumed_;

@@ -81,6 +81,13 @@ int Pipeline::tag(const parallel::PipelineAction& action, parallel::LayerPlan::C
   return static_cast<int>((2 * pass + (action.kind == parallel::PipelineAction::Kind::forward ? 0 : 1)) % tags);
 }
 
+/// Whether a chunk before this one, in the order of the forward pass, has trained parameters.
+bool Pipeline::is_trained_before(parallel::LayerPlan::ChunkIndex chunk) const {
+  std::int64_t position = 0;
+  for (auto before = inputs_.plan.before(chunk); before; before = inputs_.plan.before(*before)) ++position;
+  return position > inputs_.frozen_chunks;
+}
+
 /// The active pass of a micro-batch through a chunk, or a free one for it.
 Pipeline::ActivePass& Pipeline::pass_of(const Execution& run, std::int64_t micro_batch, std::int64_t chunk) {
   auto& all = run.trains ? training_passes_ : evaluation_passes_;
@@ -98,22 +105,56 @@ Pipeline::ActivePass& Pipeline::pass_of(const Execution& run, std::int64_t micro
   return *free;
 }
 
-/// Begins to receive what the action needs from another stage, so that it arrives as early as it can.
+/// Shape and type of what the action receives, as far as they are known yet. If lengths vary, those of values come in a
+/// message before them, and gradients have those of the output.
+std::optional<model::Model::Boundary> Pipeline::extents_of(const Execution& run, const parallel::PipelineAction& action,
+                                                           ActivePass& pass) {
+  if (!run.source.lengths_vary()) {
+    const auto both =
+        chunk(action.chunk).boundary({.samples = run.source.samples(), .seq_length = run.source.seq_length()});
+    return action.kind == parallel::PipelineAction::Kind::forward ? both.input : both.output;
+  }
+  if (action.kind == parallel::PipelineAction::Kind::backward) {
+    if (pass.output.empty()) return {};
+    return model::Model::Boundary{pass.output.shape(), pass.output.value().dtype()};
+  }
+  const parallel::LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
+  if (!pass.header_message)
+    pass.header_message =
+        inputs_.channel.receive(std::as_writable_bytes(std::span(&pass.header_received, 1)),
+                                inputs_.plan.before(here)->stage, tag(action, here), "extents of a micro-batch");
+  if (!pass.header_message->done()) return {};
+  pass.header_message->wait();
+  return model::Model::Boundary{pass.header_received.shape(), pass.header_received.dtype()};
+}
+
+/// Begins to receive what the action needs from another stage, so that it arrives as early as it can; does nothing if
+/// its extents are not known yet.
 void Pipeline::begin_receive(const Execution& run, const parallel::PipelineAction& action) {
   const parallel::LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   const bool is_forward = action.kind == parallel::PipelineAction::Kind::forward;
   const auto from = is_forward ? inputs_.plan.before(here) : inputs_.plan.after(here);
-  if (!from) return;
+  if (!from || (!is_forward && !is_trained_before(*from))) return;
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
-  auto& memory = is_forward ? pass.input_memory : pass.gradient_memory;
-  if (!memory.empty()) return;  // it was begun
-  const TokenBatch extents{.samples = run.source.samples(), .seq_length = run.source.seq_length()};
-  const auto boundary = chunk(action.chunk).boundary(extents);
-  const auto bytes = static_cast<std::size_t>(boundary.shape.elements()) * size_of(boundary.type);
-  memory = arena_.allocate(bytes);
   auto& message = is_forward ? pass.input_message : pass.gradient_message;
+  if (message) return;  // it was begun
+  const auto extents = extents_of(run, action, pass);
+  if (!extents) return;
+  const auto bytes = static_cast<std::size_t>(extents->shape.elements()) * size_of(extents->type);
+  auto& memory = is_forward ? pass.input_memory : pass.gradient_memory;
+  memory = arena_.allocate(bytes);
   message = inputs_.channel.receive(memory.bytes().first(bytes), from->stage, tag(action, here),
                                     is_forward ? "values of the stage before" : "gradients of the stage after");
+}
+
+/// If lengths vary: waits until the extents of the values are known, and begins to receive them.
+void Pipeline::wait_for_header(const Execution& run, const parallel::PipelineAction& action) {
+  if (!run.source.lengths_vary()) return;
+  begin_receive(run, action);
+  auto& pass = pass_of(run, action.micro_batch, action.chunk);
+  if (action.kind == parallel::PipelineAction::Kind::backward || pass.input_message) return;
+  wait(*pass.header_message, run.totals.stage_wait_seconds);
+  begin_receive(run, action);
 }
 
 Pipeline::LoadedBatch* Pipeline::loaded_batch(std::int64_t micro_batch) {
@@ -122,16 +163,19 @@ Pipeline::LoadedBatch* Pipeline::loaded_batch(std::int64_t micro_batch) {
   return nullptr;
 }
 
-Pipeline::LoadedBatch& Pipeline::load(const Execution& run, std::int64_t micro_batch) {
+/// `received_length`: tokens of a sample, as another stage sent them, for a source that does not know them.
+Pipeline::LoadedBatch& Pipeline::load(const Execution& run, std::int64_t micro_batch, std::int64_t received_length) {
   if (auto* loaded = loaded_batch(micro_batch)) return *loaded;
+  const auto& source = run.source;
   auto free = std::find_if(batches_.begin(), batches_.end(), [&](const LoadedBatch& one) {
-    return one.micro_batch < 0 && one.batch.samples == run.source.samples() &&
-           one.batch.seq_length == run.source.seq_length();
+    return one.micro_batch < 0 && one.batch.samples == source.samples() &&
+           one.batch.capacity() == source.seq_length() && one.batch.has(source.fields());
   });
   if (free == batches_.end()) {
-    batches_.push_back({Batch(run.source.samples(), run.source.seq_length())});
+    batches_.push_back({Batch(source.fields(), source.samples(), source.seq_length())});
     free = batches_.end() - 1;
   }
+  if (!source.knows_lengths()) free->batch.resize(received_length);
   {
     const TraceSpan span(TraceKind::data, "wait for a micro-batch", micro_batch);
     run.totals.data_wait_seconds += run.source.read(micro_batch, free->batch);
@@ -167,12 +211,18 @@ void Pipeline::forward(const Execution& run, const parallel::PipelineAction& act
   const TraceSpan span(TraceKind::phase, "forward pass", action.micro_batch);
   const parallel::LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
-  auto& loaded = load(run, action.micro_batch);
+  if (inputs_.plan.before(here)) wait_for_header(run, action);
+  auto& loaded = load(run, action.micro_batch, pass.header_received.seq_length);
   const auto batch = loaded.batch.view();
   if (inputs_.plan.before(here)) {
+    if (run.source.lengths_vary() && batch.seq_length != pass.header_received.seq_length)
+      throw Error(text("training: micro-batch ", action.micro_batch, " has samples of ", batch.seq_length,
+                       " tokens on stage ", inputs_.stage, " and of ", pass.header_received.seq_length,
+                       " on the stage before; are their data files the same on all hosts?"));
     wait(*pass.input_message, run.totals.stage_wait_seconds);
-    const auto boundary = chunk(action.chunk).boundary(batch);
-    pass.input = pass.tape.input(Tensor(pass.input_memory.bytes(), boundary.type, boundary.shape), run.trains);
+    const auto boundary = *extents_of(run, action, pass);
+    pass.input = pass.tape.input(Tensor(pass.input_memory.bytes(), boundary.type, boundary.shape),
+                                 run.trains && is_trained_before(here));
   }
   auto how = mode(run, batch);
   const nn::Tap tap = [&](std::string_view name, const Tensor& value) {
@@ -184,8 +234,7 @@ void Pipeline::forward(const Execution& run, const parallel::PipelineAction& act
   if (next) {
     pass.output = std::move(result.hidden);
     if (!run.trains) make_room_to_send(run, most_departures(run) - 1);
-    auto message =
-        inputs_.channel.send(pass.output.value().raw(), next->stage, tag(action, *next), "values for the stage after");
+    auto message = send_values(run, action, pass, loaded);
     if (run.trains)
       pass.output_message = std::move(message);
     else
@@ -204,21 +253,40 @@ void Pipeline::forward(const Execution& run, const parallel::PipelineAction& act
     release(pass);
 }
 
+/// Sends the output of a forward pass and, if lengths vary, a header before it.
+std::unique_ptr<StageMessage> Pipeline::send_values(const Execution& run, const parallel::PipelineAction& action,
+                                                    ActivePass& pass, const LoadedBatch& loaded) {
+  const auto next = inputs_.plan.after({inputs_.stage, action.chunk});
+  const auto send = [&](std::span<const std::byte> values, std::string_view who) {
+    return inputs_.channel.send(values, next->stage, tag(action, *next), who);
+  };
+  if (!run.source.lengths_vary()) return send(pass.output.value().raw(), "values for the stage after");
+  pass.header_sent = ValuesHeader::of(pass.output.value(), loaded.batch.seq_length);
+  auto header = send(std::as_bytes(std::span(&pass.header_sent, 1)), "extents of a micro-batch");
+  return std::make_unique<ValuesMessage>(std::move(header),
+                                         send(pass.output.value().raw(), "values for the stage after"));
+}
+
 void Pipeline::backward(const Execution& run, const parallel::PipelineAction& action) {
   const TraceSpan span(TraceKind::phase, "backward pass", action.micro_batch);
   const parallel::LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
   inputs_.listener.begin_pass(action.micro_batch + 1 == run.micro_batches);
-  if (inputs_.plan.after(here)) {
-    wait(*pass.gradient_message, run.totals.stage_wait_seconds);
+  if (const auto after = inputs_.plan.after(here)) {
+    const bool arrives = is_trained_before(*after);
+    if (arrives) {
+      wait_for_header(run, action);
+      wait(*pass.gradient_message, run.totals.stage_wait_seconds);
+    }
     pass.output_message->wait();  // its memory may be overwritten
-    const auto& shape = pass.output.shape();
-    const Tensor gradient(pass.gradient_memory.bytes(), pass.output.value().dtype(), shape);
-    pass.tape.give_grad(pass.output, {gradient, std::exchange(pass.gradient_memory, {})});
+    if (arrives) {
+      const Tensor gradient(pass.gradient_memory.bytes(), pass.output.value().dtype(), pass.output.shape());
+      pass.tape.give_grad(pass.output, {gradient, std::exchange(pass.gradient_memory, {})});
+    }
     pass.output = {};
   }
   pass.tape.backward();
-  if (const auto before = inputs_.plan.before(here)) {
+  if (const auto before = inputs_.plan.before(here); before && is_trained_before(here)) {
     auto gradient = pass.tape.take_grad(pass.input);
     must(!gradient.empty(), "what came from the stage before has a gradient");
     make_room_to_send(run, most_departures(run) - 1);
@@ -242,8 +310,9 @@ void Pipeline::make_room_to_send(const Execution& run, std::size_t departures) {
   }
 }
 
-/// A neighbour begins to receive a message when it begins the pass before the one that needs it. Between the last stage
-/// and the first there is a whole group of micro-batches until then, for all of which a stage must not wait.
+/// Number of sent messages that may be incomplete. A neighbour posts the receive of a message one pass before it needs
+/// the message. From the last stage to the first that is a whole group of micro-batches later, and a stage must not wait
+/// for the messages of that group.
 std::size_t Pipeline::most_departures(const Execution& run) const {
   const auto stages = inputs_.plan.stages();
   const bool around = inputs_.stage == (run.trains ? 0 : stages - 1);
@@ -253,6 +322,7 @@ std::size_t Pipeline::most_departures(const Execution& run) const {
 
 void Pipeline::release(ActivePass& pass) {
   pass.output_message = {};
+  pass.header_message = {};
   pass.input_message = {};
   pass.gradient_message = {};
   pass.input = {};

@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "framework/training/backward_listener.h"
 #include "framework/training/batch_source.h"
 #include "framework/training/stage_channel.h"
+#include "framework/training/values_message.h"
 
 namespace tessera::training {
 
@@ -21,6 +23,7 @@ struct PipelineInputs {
   const parallel::LayerPlan& plan;          ///< plan of the whole model
   std::int64_t stage = 0;                   ///< pipeline stage of this rank
   std::int64_t micro_batch_group = 0;       ///< see PipelineShape::group
+  std::int64_t frozen_chunks = 0;           ///< see ModelSetup::frozen_chunks; no gradient is sent to these chunks
   StageChannel& channel;                    ///< to the other stages; not used if there is only one
   BackwardListener& listener;
   kernels::Threads& threads;
@@ -44,6 +47,10 @@ using StepTap =
 /// Runs the micro-batches of a step through the chunks of one stage, in the order of the pipeline schedule, and
 /// exchanges activations and gradients with the neighbouring stages (with one stage it exchanges nothing). Owns the
 /// memory that a step works in; with one stage it allocates nothing from the heap in steady state.
+///
+/// The shapes of messages follow from the batch (Model::boundary). If micro-batches differ in length, a small message
+/// (ValuesHeader) goes before the values of a forward pass, because a stage need not read data; a gradient has the shape
+/// of the values.
 class Pipeline {
  public:
   /// Results of the forward passes of a step. Losses are those of the last chunk; zero on other stages.
@@ -83,9 +90,10 @@ class Pipeline {
     autograd::Tape tape;
     static constexpr std::int64_t free = -1, sending = -2;  ///< sending: complete, but its output is still read
     std::int64_t micro_batch = free, chunk = free;
+    ValuesHeader header_sent, header_received;  ///< only if lengths vary
     Memory input_memory, gradient_memory;
     autograd::Var input, output;
-    std::unique_ptr<StageMessage> input_message, gradient_message;
+    std::unique_ptr<StageMessage> header_message, input_message, gradient_message;
     std::unique_ptr<StageMessage>
         output_message;  ///< only in training, where the output is kept until the backward pass
   };
@@ -110,16 +118,22 @@ class Pipeline {
     parallel::PipelineSchedule schedule;
   };
 
+  bool is_trained_before(parallel::LayerPlan::ChunkIndex chunk) const;
   void execute(const Execution& run, const std::function<void(std::int64_t)>& progress = {});
   void forward(const Execution& run, const parallel::PipelineAction& action);
   void backward(const Execution& run, const parallel::PipelineAction& action);
   void begin_receive(const Execution& run, const parallel::PipelineAction& action);
+  std::optional<model::Model::Boundary> extents_of(const Execution& run, const parallel::PipelineAction& action,
+                                                   ActivePass& pass);
+  void wait_for_header(const Execution& run, const parallel::PipelineAction& action);
+  std::unique_ptr<StageMessage> send_values(const Execution& run, const parallel::PipelineAction& action,
+                                            ActivePass& pass, const LoadedBatch& loaded);
   ActivePass& pass_of(const Execution& run, std::int64_t micro_batch, std::int64_t chunk);
   void make_room_to_send(const Execution& run, std::size_t departures);
   std::size_t most_departures(const Execution& run) const;
   static void release(ActivePass& pass);
   LoadedBatch* loaded_batch(std::int64_t micro_batch);
-  LoadedBatch& load(const Execution& run, std::int64_t micro_batch);
+  LoadedBatch& load(const Execution& run, std::int64_t micro_batch, std::int64_t received_length);
   void used(LoadedBatch& loaded);
   int tag(const parallel::PipelineAction& action, parallel::LayerPlan::ChunkIndex receiver) const;
   model::ForwardMode mode(const Execution& run, const TokenBatch& batch) const;

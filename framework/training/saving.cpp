@@ -1,64 +1,38 @@
 #include "framework/training/saving.h"
 
 #include <functional>
+#include <iterator>
+#include <optional>
+#include <utility>
 
 #include "framework/base/files.h"
 #include "framework/base/links.h"
 #include "framework/checkpoint/format.h"
-#include "framework/checkpoint/writer.h"
+#include "framework/checkpoint/frozen_base.h"
 #include "framework/comm/together.h"
 #include "framework/nn/weight_parts.h"
+#include "framework/training/given_checkpoint.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
 
 namespace tessera::training {
 namespace {
 
-/// A step of saving that can fail: everybody learns of it, and what was written goes.
-void attempt(const comm::Communicator& world, const checkpoint::CheckpointWriter& writer,
-             const std::function<void()>& work) {
-  try {
-    comm::together(world, "saving", work);
-  } catch (const comm::PeerFailed& failed) {
-    if (world.rank() == 0) writer.abandon();
-    throw IoError(failed.what());
-  } catch (const IoError&) {
-    if (world.rank() == 0) writer.abandon();
-    throw;
-  }
-}
-
-/// One checkpoint by all processes, of what `tensors` and `blobs` give. Returns its folder.
-std::filesystem::path save_together(const comm::Communicator& world, const checkpoint::CheckpointWriter& writer,
-                                    const std::function<std::vector<checkpoint::TensorRange>()>& tensors,
-                                    const std::function<checkpoint::Blobs()>& blobs) {
-  const bool first = world.rank() == 0;
-  attempt(world, writer, [&] {
-    if (first) writer.begin();
-  });
-  std::string part;
-  attempt(world, writer, [&] { part = writer.write(world.rank(), tensors()); });
-  const auto written = world.all_gather(part, "saving");
-  attempt(world, writer, [&] {
-    if (first) writer.commit(written, blobs());
-  });
-  return writer.folder();
-}
-
-/// A checkpoint of our own format by all ranks. Returns its folder.
-std::filesystem::path save_native(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress,
-                                  const checkpoint::CheckpointWriter& writer) {
-  const auto tensors = [&] {
-    auto all = state.weight_ranges(StateScope::owned);
-    const auto slots = state.optimizer_ranges(StateScope::owned);
-    all.insert(all.end(), slots.begin(), slots.end());
-    return all;
-  };
-  return save_together(setup.model.processes.world, writer, tensors, [&] {
-    auto blobs = setup.documents.files;
-    blobs[checkpoint::progress_blob] = checkpoint::write_progress(progress);
-    return blobs;
-  });
+/// What this rank saves, without a copy: for a save that ends before training goes on. Collective.
+std::shared_ptr<const checkpoint::StateSnapshot> live_state(const TrainingSetup& setup, ModelState& state,
+                                                            const checkpoint::Progress& progress) {
+  const auto& o = setup.options;
+  std::optional<checkpoint::FrozenBase> base;
+  if (!o.save_frozen_parameters && !setup.model.trained.all())
+    base = {std::filesystem::absolute(o.load_checkpoint.value_or("")).string(),
+            frozen_digest(setup.model.processes.world, state)};
+  auto tensors = base ? state.trained_ranges(StateScope::owned) : state.weight_ranges(StateScope::owned);
+  auto slots = state.optimizer_ranges(StateScope::owned);
+  std::move(slots.begin(), slots.end(), std::back_inserter(tensors));
+  auto blobs = setup.documents.files;
+  blobs[checkpoint::progress_blob] = checkpoint::write_progress(progress);
+  if (base) blobs[checkpoint::frozen_base_blob] = checkpoint::write_base(*base);
+  return std::make_shared<checkpoint::LiveState>(std::move(tensors), std::move(blobs));
 }
 
 checkpoint::ForeignSave foreign_save(const TrainingSetup& setup, const checkpoint::Progress& progress) {
@@ -107,30 +81,38 @@ void save_alone(const checkpoint::CheckpointFormat& format, const checkpoint::Fo
   checkpoint::save_all_ranks(format, save, {&own, 1}, tensors);
 }
 
+/// A step of saving that can fail on some ranks: then it throws IoError on all.
+void attempt(const comm::Communicator& world, const std::function<void()>& work) {
+  try {
+    comm::together(world, "saving", work);
+  } catch (const comm::PeerFailed& failed) {
+    throw IoError(failed.what());
+  }
+}
+
 /// Through a checkpoint of our own format, which every layout can save and every rank of the other format can read its
 /// part from: replicated state, copies of heads and uneven stages need no further code.
 void save_through_native(const checkpoint::CheckpointFormat& format, const checkpoint::ForeignSave& save,
-                         const TrainingSetup& setup, ModelState& state) {
+                         const TrainingSetup& setup, ModelState& state, const std::function<void()>& before) {
   const auto& world = setup.model.processes.world;
   const auto between = save.root / before_conversion;
-  const checkpoint::CheckpointWriter writer(between, "", save.iteration);
-  const auto work = [&] {
-    attempt(world, writer, [&] {
-      if (world.rank() == 0) delete_all(between);  // what a crash left, or a link
-    });
-    const auto folder = save_native(setup, state, save.progress, writer);
-    attempt(world, writer, [&] {
+  const auto prepare = [&] {
+    before();
+    delete_all(between);  // what a crash left, or a link
+  };
+  try {
+    const auto folder = SaveJob(world, {.root = between, .prefix = "", .iteration = save.iteration, .before = prepare},
+                                live_state(setup, state, save.progress))
+                            .finish();
+    attempt(world, [&] {
       if (place_among_experts(setup.model).data == 0)
         checkpoint::save_rank(format, save, weights_of_this_rank(setup.model), checkpoint::Checkpoint::open(folder));
     });
-    attempt(world, writer, [&] {
+    attempt(world, [&] {
       if (world.rank() != 0) return;
       format.finish(save);
       delete_all(between);
     });
-  };
-  try {
-    work();
   } catch (const Error&) {
     std::error_code ignored;
     if (world.rank() == 0) std::filesystem::remove_all(between, ignored);
@@ -150,34 +132,49 @@ void check_links(const std::filesystem::path& folder, const std::vector<std::fil
 }  // namespace
 
 void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& given) {
-  const auto& world = setup.model.processes.world;
-  const auto& o = setup.options;
   const auto progress = with_rates(given, setup);
-  const auto* format = saving_format(o, setup.documents.formats);
-  const auto root = format != nullptr ? std::filesystem::path(o.output_dir) : checkpoint_folder(o);
-  const checkpoint::CheckpointWriter writer(root, format != nullptr ? "" : o.prefix, progress.iteration);
-  attempt(world, writer, [&] {
-    if (world.rank() > 0) return;
-    auto written = format != nullptr ? list_folder(writer.folder()) : std::vector<std::filesystem::path>();
-    written.push_back(format != nullptr ? writer.folder() : root);
-    check_links(o.output_dir, written);
-    if (format == nullptr) keep_other(writer.folder(), progress.run);
-  });
-  if (format != nullptr && world.size() > 1)
-    return save_through_native(*format, foreign_save(setup, progress), setup, state);
-  if (format != nullptr) return save_alone(*format, foreign_save(setup, progress), setup, state);
-  save_native(setup, state, progress, writer);
-  attempt(world, writer, [&] {
-    if (world.rank() == 0)
-      checkpoint::prune(root, o.prefix, static_cast<int>(o.keep_checkpoint_max), belongs_to(progress.run));
-  });
+  const auto* format = saving_format(setup.options, setup.documents.formats);
+  if (format == nullptr) {
+    begin_save(setup, live_state(setup, state, progress), progress)->finish();
+    return;
+  }
+  const auto foreign = foreign_save(setup, progress);
+  const auto folder = checkpoint_path(setup.options, progress.iteration);
+  const auto check = [&] {
+    auto written = list_folder(folder);
+    written.push_back(folder);
+    check_links(foreign.root, written);
+  };
+  if (setup.model.processes.world.size() > 1) return save_through_native(*format, foreign, setup, state, check);
+  check();
+  save_alone(*format, foreign, setup, state);
+}
+
+std::unique_ptr<SaveJob> begin_save(const TrainingSetup& setup,
+                                    std::shared_ptr<const checkpoint::StateSnapshot> snapshot,
+                                    const checkpoint::Progress& progress) {
+  const auto& o = setup.options;
+  const SaveTarget target{.root = checkpoint_folder(o),
+                          .prefix = o.prefix,
+                          .iteration = progress.iteration,
+                          .before =
+                              [&] {
+                                check_links(o.output_dir, {checkpoint_folder(o)});
+                                keep_other(checkpoint_path(o, progress.iteration), progress.run);
+                              },
+                          .after =
+                              [&o, run = progress.run] {
+                                checkpoint::prune(checkpoint_folder(o), o.prefix,
+                                                  static_cast<int>(o.keep_checkpoint_max), belongs_to(run));
+                              }};
+  return std::make_unique<SaveJob>(setup.model.processes.world, target, std::move(snapshot));
 }
 
 std::filesystem::path save_weights(const comm::Communicator& world, const std::filesystem::path& root,
                                    std::int64_t iteration, ModelState& state, const checkpoint::Blobs& blobs) {
-  return save_together(
-      world, checkpoint::CheckpointWriter(root, "", iteration), [&] { return state.weight_ranges(StateScope::owned); },
-      [&] { return blobs; });
+  const SaveTarget target{.root = root, .prefix = "", .iteration = iteration};
+  return SaveJob(world, target, std::make_shared<checkpoint::LiveState>(state.weight_ranges(StateScope::owned), blobs))
+      .finish();
 }
 
 }  // namespace tessera::training

@@ -36,6 +36,12 @@ enum Sum : std::size_t {
   commit_sums
 };
 
+/// What divides the tokens of a sample that context-parallel and sequence-parallel ranks share.
+std::int64_t length_multiple(const parallel::ProcessGroups& processes) {
+  const auto& sizes = processes.mesh.sizes();
+  return (sizes.context > 1 ? 2 * sizes.context : 1) * sizes.tensor;
+}
+
 std::vector<const model::Model*> chunks_of(const ModelSetup& model) {
   std::vector<const model::Model*> all;
   for (const auto& chunk : model.chunks) all.push_back(chunk.get());
@@ -60,6 +66,7 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
                  .plan = model.plan,
                  .stage = model.processes.place.pipeline,
                  .micro_batch_group = model.micro_batch_group,
+                 .frozen_chunks = model.frozen_chunks,
                  .channel = channel_,
                  .listener = sync_,
                  .threads = threads,
@@ -68,11 +75,13 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
                  .objective = optimization.objective.get(),
                  .replicas = static_cast<double>(model.processes.replicas()),
                  .log = &auxiliary_}),
-      loaders_(
-          {.samples = data.batch.batch_size, .rank = model.processes.place.data, .ranks = model.processes.replicas()},
-          data.batch.num_workers,
-          data.batch.bad_sample_limit > 0 ? data::BatchLoader::OnBadSample::note
-                                          : data::BatchLoader::OnBadSample::error),
+      loaders_({.samples = data.batch.batch_size,
+                .rank = model.processes.place.data,
+                .ranks = model.processes.replicas(),
+                .length_multiple = length_multiple(model.processes)},
+               data.batch.num_workers,
+               data.batch.bad_sample_limit > 0 ? data::BatchLoader::OnBadSample::note
+                                               : data::BatchLoader::OnBadSample::error),
       scalars_(optimization, state.parameters()) {}
 
 double TrainingStep::summed(double own) const {

@@ -72,6 +72,8 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     progress_.consumed_valid_samples =
         o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.evaluation_steps() * samples_per_step();
   for (const auto& line : folder_.notes()) note(line);
+  if (const auto& m = setup_.model; !m.trained.all())
+    note(text(m.trained_parameters, " of ", m.parameters, " parameters are trained, the others are frozen"));
   for (const auto& line : keeper_.take_notes()) note(line);
   for (const auto& line : restored_.notes) note(line);
   if (keeper_.given_up() > progress_.iteration)
@@ -113,7 +115,12 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
 
 /// From the memory that earlier processes left, or from a checkpoint.
 Restored Trainer::restored_state() {
-  if (const auto& found = keeper_.found()) return restore_position(found->step, found->position, setup_);
+  if (const auto& found = keeper_.found()) {
+    auto restored = restore_position(found->step, found->position, setup_);
+    for (auto& line : restore_frozen(setup_, state_, threads_, found->position.saved_at, folder_))
+      restored.notes.push_back(std::move(line));
+    return restored;
+  }
   if (const auto& kept = keeper_.withdrawn()) return restore_back(setup_, state_, kept->progress, kept->back_to);
   return restore(setup_, state_, threads_, &folder_);
 }
@@ -178,15 +185,15 @@ void Trainer::report_position() {
                         place.data, " pp ", place.pipeline, ", iteration ", progress_.iteration + 1));
 }
 
-/// For other ranks, in the operations that follow: a step and the agreement after it have another time-out than an
-/// evaluation, and this than checkpoints and the start. The launcher gives this rank the same time for all of the
-/// phase, as soon as steps have shown how long they take: an only rank has nobody who waits for it.
+/// Sets the time-out of the operations that follow, in which this rank waits for others; steps, evaluations and
+/// checkpoints differ in it. As soon as the time of a step is known, the launcher limits the whole phase to the same
+/// time, because a single rank waits in no operation.
 void Trainer::wait_at_most(double seconds, const std::string& phase) const {
   world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
   step_time_out_.known() ? launcher_.expect(seconds, phase) : launcher_.expect_nothing();
 }
 
-/// The same for a phase whose length no step tells.
+/// Sets the time-out for a phase whose length does not follow from the time of a step.
 void Trainer::wait_longest() const {
   world_.set_time_out(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * longest_wait())));
   launcher_.expect_nothing();

@@ -86,9 +86,9 @@ bool Trainer::state_was_sound() {
   return false;
 }
 
-/// The run goes back to its newest checkpoint that is not after iteration `back_to`, with findings and open files as
-/// they are now; for later processes too, at whatever instant these end. Between two steps, before keeper_.intend().
-/// Collective.
+/// Returns the run to its newest checkpoint that is not after iteration `back_to`; findings and open files stay as they
+/// are now. The position is recorded first, so processes that are started after a failure return to it too. Called
+/// between two steps, before keeper_.intend(). Collective.
 void Trainer::roll_back(std::int64_t back_to) {
   wait_longest();
   auto kept = position();

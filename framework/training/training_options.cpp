@@ -7,16 +7,16 @@ namespace tessera::training {
 
 namespace {
 
-constexpr auto loads = [](const TrainingOptions& o) { return o.may_load(); };
+using O = TrainingOptions;
+
+constexpr auto loads = [](const O& o) { return o.may_load(); };
 constexpr const char* no_file_name =
     "but it becomes part of the name of a folder: it must have no slash, no control character, and at most 128 bytes";
+constexpr const char* freezing_rule =
+    "a regular expression that must match the whole name, for example decoder\\.layers\\.[0-3]\\..*";
 constexpr const char* no_load = "no checkpoint is read: `resume_training` is false and `load_checkpoint` is null";
 
-}  // namespace
-
-void describe(options::Schema<TrainingOptions>& s) {
-  using O = TrainingOptions;
-  s.when_changed(options::Change::silent);
+void describe_run(options::Schema<O>& s) {
   s.option("seed", &O::seed, "Seed of all random numbers of the run.")
       .when_changed(options::Change::order)
       .at_least(0)
@@ -34,7 +34,9 @@ void describe(options::Schema<TrainingOptions>& s) {
       .above(0)
       .at_most(1000000);
   s.option("output_dir", &O::output_dir, "Run folder: all files that the run writes are below it.").alias("save");
+}
 
+void describe_logging(options::Schema<O>& s) {
   s.option("log_interval", &O::log_interval, "Logging interval, in steps.")
       .above(0)
       .at_most(options::most_steps)
@@ -47,7 +49,9 @@ void describe(options::Schema<TrainingOptions>& s) {
       .no_flag("only Tessera has it");
   s.option("tensorboard", &O::tensorboard, "Write TensorBoard event files to output_dir/tensorboard.")
       .no_flag("flags for the folder of event files are ignored");
+}
 
+void describe_checks(options::Schema<O>& s) {
   s.option("check_for_nan_in_grad", &O::check_for_nan_in_grad,
            "Reject a step whose loss or gradient norm is not finite; if that ends the run, the error names the first "
            "such value; not applied with dynamic loss scaling, which expects overflows.")
@@ -82,10 +86,38 @@ void describe(options::Schema<TrainingOptions>& s) {
       .at_least(0)
       .at_most(options::most_steps)
       .alias("skip_train_iterations");
+  s.option("frozen_parameters", &O::frozen_parameters,
+           text("Parameters that are not trained: patterns of their names, each ", freezing_rule,
+                ". A frozen parameter has no gradient, optimizer state or fp32 copy. Empty: all others are trained."))
+      .when_changed(options::Change::state)
+      .no_flag("only Tessera has it");
+  s.option("trainable_parameters", &O::trainable_parameters,
+           text("Parameters that are trained, all others being frozen: patterns of their names, each ", freezing_rule,
+                ". Empty: all are trained. A parameter that `frozen_parameters` also names is frozen."))
+      .when_changed(options::Change::state)
+      .no_flag("only Tessera has it");
+  s.option(
+       "save_frozen_parameters", &O::save_frozen_parameters,
+       "Save frozen parameters in every checkpoint; false: checkpoints name `load_checkpoint`, which has them, and a "
+       "digest, and can be loaded only while that folder has the same weights.")
+      .when_changed(options::Change::state)
+      .matters_when([](const O& o) { return o.may_freeze(); }, "no parameter is frozen")
+      .must(
+          "frozen parameters",
+          [](const O& o) { return o.save_frozen_parameters || !o.may_freeze() || o.load_checkpoint; },
+          [](const O&) {
+            return std::string(
+                "save_frozen_parameters is false, but load_checkpoint is null: no file has the frozen "
+                "parameters");
+          },
+          "give load_checkpoint, or leave save_frozen_parameters out", {"load_checkpoint"})
+      .no_flag("only Tessera has it");
   s.option("log_num_zeros_in_grad", &O::log_num_zeros_in_grad,
            "Log the number of gradient elements that are exactly zero.");
-  s.option("log_params_norm", &O::log_params_norm, "Log the L2 norm of all weights after each step.");
+  s.option("log_params_norm", &O::log_params_norm, "Log the L2 norm of all trained weights after each step.");
+}
 
+void describe_evaluation(options::Schema<O>& s) {
   s.option("eval_interval", &O::eval_interval, "Evaluation interval, in steps; 0: no evaluation.")
       .at_least(0)
       .at_most(options::most_steps)
@@ -99,7 +131,9 @@ void describe(options::Schema<TrainingOptions>& s) {
       "full_validation", &O::full_validation,
       "Evaluate on the whole validation split each time, instead of on `eval_iters` global batches; the last batch "
       "is filled with its first samples.");
+}
 
+void describe_saving(options::Schema<O>& s) {
   s.option("save_interval", &O::save_interval, "Checkpoint interval, in steps; null or 0: only at the end.")
       .at_least(0)
       .at_most(options::most_steps)
@@ -114,7 +148,9 @@ void describe(options::Schema<TrainingOptions>& s) {
       .at_least(0)
       .at_most(options::most_minutes)
       .unit("minutes");
+}
 
+void describe_resuming(options::Schema<O>& s) {
   s.option(
       "resume_training", &O::resume_training,
       "auto: resume from the newest good checkpoint in output_dir if there is one; true: there must be one; false: "
@@ -135,6 +171,9 @@ void describe(options::Schema<TrainingOptions>& s) {
   s.option(
       "exit_on_missing_checkpoint", &O::exit_on_missing_checkpoint,
       "Fail if `load_checkpoint` holds no checkpoint, also if it is `output_dir`; false: start from scratch then.");
+}
+
+void describe_checkpoints(options::Schema<O>& s) {
   s.option("ckpt_format", &O::ckpt_format,
            "Checkpoint format to write: safetensors (or null) is Tessera's, torch is Megatron-LM's `--ckpt-format "
            "torch`. Both can be loaded.");
@@ -161,7 +200,9 @@ void describe(options::Schema<TrainingOptions>& s) {
            "model_config.norm_epsilon.")
       .matters_when(loads, no_load)
       .no_flag("only Tessera has it");
+}
 
+void describe_resources(options::Schema<O>& s) {
   s.option("num_threads", &O::num_threads, "Number of compute threads; does not affect results.")
       .above(0)
       .at_most(options::most_threads)
@@ -173,6 +214,20 @@ void describe(options::Schema<TrainingOptions>& s) {
       .above(0)
       .at_most(options::most_minutes)
       .unit("minutes");
+}
+
+}  // namespace
+
+void describe(options::Schema<TrainingOptions>& s) {
+  s.when_changed(options::Change::silent);
+  describe_run(s);
+  describe_logging(s);
+  describe_checks(s);
+  describe_evaluation(s);
+  describe_saving(s);
+  describe_resuming(s);
+  describe_checkpoints(s);
+  describe_resources(s);
 }
 
 }  // namespace tessera::training

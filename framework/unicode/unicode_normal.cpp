@@ -326,15 +326,6 @@ std::string python_lower(std::string_view text) {
   return lower;
 }
 
-std::string without_accents(std::string_view text) {
-  if (ascii(text)) return std::string(text);
-  const auto& accent = property(Property::tokenizers_accent);
-  std::string kept;
-  for (const auto code : to_code_points(text))
-    if (!accent.has(code)) append_code_point(kept, code);
-  return kept;
-}
-
 std::string python_without_accents(std::string_view text) {
   if (ascii(text)) return std::string(text);
   const auto& table = categories(Version::v14);

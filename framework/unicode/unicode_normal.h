@@ -24,9 +24,6 @@ std::string lower_each(std::string_view text);
 /// Lower case as Python 3.11's str.lower (Unicode 14): a capital sigma at the end of a word becomes U+03C2.
 std::string python_lower(std::string_view text);
 
-/// `text` without the characters that `tokenizers`' StripAccents removes. It does not decompose first.
-std::string without_accents(std::string_view text);
-
 /// `text` in NFD of Python 3.11 without the characters of category Mn: Megatron-LM's strip_accents of BERT.
 std::string python_without_accents(std::string_view text);
 

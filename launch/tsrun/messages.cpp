@@ -445,12 +445,15 @@ std::optional<Any> parse(const std::string& line, std::string& why) {
   return parse_as<Any>(object, kind->string(), why);
 }
 
-template <class Message>
-std::string encode(const Message& message) {
-  auto copy = message;
-  Json object = {{"is", Message::kind}};
-  Writer writer(object);
-  fields(writer, copy);
+std::string encode(AnyMessage message) {
+  Json object;
+  std::visit(
+      [&](auto& one) {
+        object["is"] = one.kind;
+        Writer writer(object);
+        fields(writer, one);
+      },
+      message);
   return object.dump();
 }
 
@@ -464,35 +467,4 @@ template std::optional<ToHostMessage> parse(const std::string&, std::string&);
 template std::optional<ToWorkerMessage> parse(const std::string&, std::string&);
 template std::optional<AnswerMessage> parse(const std::string&, std::string&);
 template std::optional<InputMessage> parse(const std::string&, std::string&);
-template std::string encode(const HelloMessage&);
-template std::string encode(const ChallengeMessage&);
-template std::string encode(const ProofMessage&);
-template std::string encode(const ProvenMessage&);
-template std::string encode(const HostMessage&);
-template std::string encode(const ListenMessage&);
-template std::string encode(const ListeningMessage&);
-template std::string encode(const TryMessage&);
-template std::string encode(const TriedMessage&);
-template std::string encode(const WelcomeMessage&);
-template std::string encode(const WaitMessage&);
-template std::string encode(const PlaceMessage&);
-template std::string encode(const RefusedMessage&);
-template std::string encode(const EndMessage&);
-template std::string encode(const HeartbeatMessage&);
-template std::string encode(const SignalMessage&);
-template std::string encode(const FailedMessage&);
-template std::string encode(const RunMessage&);
-template std::string encode(const StopMessage&);
-template std::string encode(const LeaveMessage&);
-template std::string encode(const AgentMessage&);
-template std::string encode(const WorkerMessage&);
-template std::string encode(const JoiningMessage&);
-template std::string encode(const JoinedMessage&);
-template std::string encode(const EndedMessage&);
-template std::string encode(const LogFailedMessage&);
-template std::string encode(const ResumeMessage&);
-template std::string encode(const RanksMessage&);
-template std::string encode(const StartMessage&);
-template std::string encode(const OrdersMessage&);
-
 }  // namespace tessera::tsrun

@@ -196,13 +196,16 @@ struct OrdersMessage {
   Environment environment;
 };
 
-// The kinds of message that each receiver accepts in each state. Any other kind is an error there.
+/// All kinds of message. Reading and writing follow from this list; each kind also has its `fields` in messages.cpp.
 using AnyMessage =
     std::variant<HelloMessage, ChallengeMessage, ProofMessage, ProvenMessage, HostMessage, ListenMessage,
                  ListeningMessage, TryMessage, TriedMessage, WelcomeMessage, WaitMessage, PlaceMessage, RefusedMessage,
                  EndMessage, HeartbeatMessage, SignalMessage, FailedMessage, RunMessage, StopMessage, LeaveMessage,
                  AgentMessage, WorkerMessage, JoiningMessage, JoinedMessage, EndedMessage, LogFailedMessage,
                  ResumeMessage, RanksMessage, StartMessage, OrdersMessage>;
+
+// The kinds of message that each receiver accepts in each state. Any other kind is an error there.
+
 /// Accepted by the leader from a connection whose handshake is not complete.
 using UnauthenticatedMessage = std::variant<HelloMessage, ProofMessage>;
 /// Accepted by the leader after the handshake, while it waits for hosts.
@@ -232,13 +235,11 @@ std::optional<Any> parse(const std::string& line, std::string& why);
 
 /// Returns the line of a message, without line end. NUL characters become spaces, and bytes that are not UTF-8 become
 /// U+FFFD.
-template <class Message>
-std::string encode(const Message& message);
+std::string encode(AnyMessage message);
 
 /// Sends a message; does nothing if the connection is not open.
-template <class Message>
-void send(Connection& connection, const Message& message) {
-  if (connection.open()) connection.send(encode(message));
+inline void send(Connection& connection, AnyMessage message) {
+  if (connection.open()) connection.send(encode(std::move(message)));
 }
 
 /// Returns the next complete message that has been read. Nothing if there is none, or if the line is not a message that

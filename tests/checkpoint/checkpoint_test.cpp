@@ -120,13 +120,13 @@ TEST_F(CheckpointTest, AnyBoxIsReadAcrossTheRangesOfOtherLayouts) {
   // Four writers hold unequal quarters; one of them two pieces.
   const std::vector<std::pair<std::vector<std::int64_t>, Shape>> layout = {
       {{0, 0}, {2, 5}}, {{0, 5}, {2, 3}}, {{2, 0}, {4, 1}}, {{2, 1}, {3, 7}}, {{5, 1}, {1, 7}}};
-  const CheckpointWriter writer("run", "", 1);
+  CheckpointWriter writer("run", "", 1, static_cast<int>(layout.size()));
   writer.begin();
-  std::vector<std::string> parts;
+  std::vector<WrittenPart> parts;
   for (std::size_t i = 0; i < layout.size(); ++i) {
     const auto box = box_of(layout[i].first, layout[i].second);
     const TensorRange range{"w", Shape{6, 8}, layout[i].first, box.tensor};
-    parts.push_back(writer.write(static_cast<int>(i), std::span(&range, 1)));
+    parts.push_back(writer.write(static_cast<int>(i), LiveState({range})));
   }
   writer.commit(parts, {});
 
@@ -261,12 +261,12 @@ TEST_F(CheckpointTest, ANewerFormatIsRefusedAndNotCalledDamage) {
   model.save(1);
   const auto path = "run/iter_0000001/manifest.json";
   auto manifest = nlohmann::json::parse(read_file(path));
-  manifest["version"] = 2;
+  manifest["version"] = 3;
   manifest.erase("manifest_crc32c");
   manifest["manifest_crc32c"] = crc_text(crc32c(manifest.dump()));
   write(path, manifest.dump());
   const auto story = story_of([] { Checkpoint::open("run/iter_0000001"); });
-  EXPECT_NE(story.find("has format version 2; this program reads version 1"), std::string::npos) << story;
+  EXPECT_NE(story.find("has format version 3; this program reads versions 1 and 2"), std::string::npos) << story;
   EXPECT_THROW(newest_good("run", "", true), ConfigError);
   EXPECT_TRUE(fs::exists(path));  // not set aside
 }

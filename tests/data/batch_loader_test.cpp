@@ -6,8 +6,9 @@
 #include <set>
 
 #include "framework/data/dataset.h"
-#include "framework/data/indexed/no_tokens.h"
-#include "tests/data/chosen.h"
+#include "framework/data/no_tokens.h"
+#include "tests/chosen.h"
+#include "tests/listed.h"
 
 namespace tessera::data {
 namespace {
@@ -68,12 +69,12 @@ std::unique_ptr<Sampler> order_of(const char* type, std::int64_t samples, const 
 }
 
 void expect_same(const Batch& a, const Batch& b, const std::string& where) {
-  EXPECT_EQ(a.tokens, b.tokens) << where;
-  EXPECT_EQ(a.labels, b.labels) << where;
-  EXPECT_EQ(a.loss_mask, b.loss_mask) << where;
-  EXPECT_EQ(a.positions, b.positions) << where;
-  EXPECT_EQ(a.document_start, b.document_start) << where;
-  EXPECT_EQ(a.sample_ids, b.sample_ids) << where;
+  EXPECT_EQ(listed(a.tokens), listed(b.tokens)) << where;
+  EXPECT_EQ(listed(a.labels), listed(b.labels)) << where;
+  EXPECT_EQ(listed(a.loss_mask), listed(b.loss_mask)) << where;
+  EXPECT_EQ(listed(a.positions), listed(b.positions)) << where;
+  EXPECT_EQ(listed(a.document_start), listed(b.document_start)) << where;
+  EXPECT_EQ(listed(a.sample_ids), listed(b.sample_ids)) << where;
 }
 
 TEST(BatchLoader, GivesWhatReadBatchGivesWhereverItIsAsked) {
@@ -145,10 +146,10 @@ TEST(BatchLoader, ThrowsAnErrorAtTheBatchThatHasItAndNotBefore) {
     for (int again = 0; again < 2; ++again) expect_refused([&] { loader.read(12, batch); }, {"sample 15 is damaged"});
     if (workers > 0) expect_same(batch, before, "the caller's batch when there is an error");
     loader.read(16, batch);
-    EXPECT_EQ(batch.sample_ids, (std::vector<std::int64_t>{18, 19})) << workers;
+    EXPECT_EQ(listed(batch.sample_ids), (std::vector<std::int64_t>{18, 19})) << workers;
     data.broken = -1;
     loader.read(12, batch);
-    EXPECT_EQ(batch.sample_ids, (std::vector<std::int64_t>{14, 15})) << workers;
+    EXPECT_EQ(listed(batch.sample_ids), (std::vector<std::int64_t>{14, 15})) << workers;
   }
 }
 
@@ -256,15 +257,124 @@ TEST(NoTokens, IsOneDocumentOfNothing) {
   EXPECT_EQ(none.samples(), 7);
   EXPECT_TRUE(none.one_document_each());
   Batch batch(2, 4);
-  for (auto* ids : {&batch.tokens, &batch.labels, &batch.positions, &batch.document_start}) ids->assign(8, 99);
-  batch.loss_mask.assign(8, 1);
+  for (auto* ids : {&batch.tokens, &batch.labels, &batch.positions, &batch.document_start})
+    std::fill(ids->begin(), ids->end(), 99);
+  std::fill(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0F);
   read_batch(none, AnyOrder(), 1000000, 1, 2, batch);
-  EXPECT_EQ(batch.tokens, std::vector<std::int32_t>(8, 0));
-  EXPECT_EQ(batch.labels, std::vector<std::int32_t>(8, -1));
-  EXPECT_EQ(batch.loss_mask, std::vector<float>(8, 0));
-  EXPECT_EQ(batch.positions, (std::vector<std::int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
-  EXPECT_EQ(batch.document_start, std::vector<std::int32_t>(8, 0));
-  EXPECT_EQ(batch.sample_ids, (std::vector<std::int64_t>{1000002, 1000003}));
+  EXPECT_EQ(listed(batch.tokens), std::vector<std::int32_t>(8, 0));
+  EXPECT_EQ(listed(batch.labels), std::vector<std::int32_t>(8, -1));
+  EXPECT_EQ(listed(batch.loss_mask), std::vector<float>(8, 0));
+  EXPECT_EQ(listed(batch.positions), (std::vector<std::int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
+  EXPECT_EQ(listed(batch.document_start), std::vector<std::int32_t>(8, 0));
+  EXPECT_EQ(listed(batch.sample_ids), (std::vector<std::int64_t>{1000002, 1000003}));
+}
+
+/// Samples of different lengths, with positions of three axes, some boxes and any number of pixels.
+class Ragged final : public Dataset {
+ public:
+  std::int64_t samples() const override { return 1000; }
+  std::int64_t seq_length() const override { return 20; }
+  const BatchFields& fields() const override {
+    static const BatchFields all = [] {
+      auto made = token_fields();
+      made[3].width = 3;
+      made.push_back({.name = "box", .type = DType::int64, .extent = FieldExtent::sample, .width = 2});
+      made.push_back(
+          {.name = "pixels", .type = DType::float32, .extent = FieldExtent::own, .width = 4, .most_rows = 6});
+      made.push_back({.name = "visible", .type = DType::uint8, .extent = FieldExtent::pair});
+      return made;
+    }();
+    return all;
+  }
+  bool extents_vary() const override { return true; }
+  static std::int64_t tokens_of(std::int64_t index) { return 1 + index * 7 % 17; }
+  static std::int64_t pixels_of(std::int64_t index) { return index * 5 % 7; }
+  std::int64_t extents(std::int64_t index, std::span<std::int64_t> rows) const override {
+    if (index == bad) throw BadSampleError("it has no end");
+    rows[7] = pixels_of(index);
+    return tokens_of(index);
+  }
+  void read(std::int64_t index, const SampleView& out) const override {
+    if (index == bad) throw BadSampleError("it cannot be read");
+    const auto number = static_cast<std::int32_t>(index);
+    std::fill(out.tokens.begin(), out.tokens.end(), number);
+    std::fill(out.labels.begin(), out.labels.end(), -1);
+    std::fill(out.loss_mask.begin(), out.loss_mask.end(), 0.0F);
+    for (std::size_t i = 0; i < out.positions.size(); ++i) out.positions[i] = number + static_cast<std::int32_t>(i);
+    std::fill(out.document_start.begin(), out.document_start.end(), 0);
+    std::fill(out.visible.begin(), out.visible.end(), static_cast<std::uint8_t>(index % 2));
+    out.field<std::int64_t>("box", 0)[1] = -index;
+    const auto pixels = out.field<float>("pixels", 0);
+    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>(number) + static_cast<float>(i) / 64;
+  }
+  std::int64_t bad = -1;
+};
+
+TEST(BatchLoader, GivesEachMicroBatchTheLengthOfItsLongestSampleAndEachSampleItsOwnRows) {
+  const BatchShare share{.samples = 3, .length_multiple = 4};
+  const Ragged data;
+  const auto order = order_of("single", 1000, share);
+  for (const std::int64_t workers : {0, 2}) {
+    BatchLoader loader(data, *order, share, workers);
+    Batch batch(data.fields(), 3, 20);
+    for (const std::int64_t consumed : {0, 3, 6, 90, 93, 3}) {
+      loader.read(consumed, batch);
+      std::int64_t longest = 0;
+      for (auto i = consumed; i < consumed + 3; ++i) longest = std::max(longest, Ragged::tokens_of(i));
+      const auto padded = std::min<std::int64_t>(20, (longest + 3) / 4 * 4);
+      ASSERT_EQ(batch.seq_length, padded);
+      const auto all = batch.view();
+      EXPECT_EQ(all.position_axes(), 3);
+      for (std::int64_t row = 0; row < 3; ++row) {
+        const auto index = consumed + row;
+        const auto one = samples_of<TokenBatch>(all, row, 1);
+        const auto number = static_cast<std::int32_t>(index);
+        EXPECT_EQ(listed(one.tokens), std::vector<std::int32_t>(static_cast<std::size_t>(padded), number));
+        EXPECT_EQ(static_cast<std::int64_t>(one.positions.size()), 3 * padded);
+        EXPECT_EQ(one.positions.back(), index + 3 * padded - 1);
+        EXPECT_EQ(listed(one.visible), std::vector<std::uint8_t>(static_cast<std::size_t>(padded * padded), index % 2));
+        EXPECT_EQ(one.field<std::int64_t>("box")[1], -index);
+        EXPECT_EQ(one.sample_ids[0], index);
+        const auto pixels = all.field<float>("pixels", row);
+        ASSERT_EQ(static_cast<std::int64_t>(pixels.size()), 4 * Ragged::pixels_of(index));
+        for (std::size_t i = 0; i < pixels.size(); ++i)
+          EXPECT_EQ(pixels[i], static_cast<float>(number) + static_cast<float>(i) / 64);
+        EXPECT_EQ(one.field<float>("pixels").data(), pixels.data());
+      }
+      std::int64_t rows = 0;
+      for (auto i = consumed; i < consumed + 3; ++i) rows += Ragged::pixels_of(i);
+      EXPECT_EQ(static_cast<std::int64_t>(all.field<float>("pixels").size()), 4 * rows);
+    }
+  }
+}
+
+TEST(BatchLoader, ABadSampleOfVaryingExtentsHasNoRows) {
+  const BatchShare share{.samples = 3};
+  Ragged data;
+  data.bad = 4;
+  const auto order = order_of("single", 1000, share);
+  Batch batch(data.fields(), 3, 20);
+  BatchLoader strict(data, *order, share, 0), tolerant(data, *order, share, 0, BatchLoader::OnBadSample::note);
+  EXPECT_THROW(strict.read(3, batch), BadSampleError);
+  tolerant.read(3, batch);
+  ASSERT_EQ(tolerant.contents().bad.size(), 1U);
+  EXPECT_EQ(tolerant.contents().bad[0].index, 4);
+  EXPECT_TRUE(batch.view().field<float>("pixels", 1).empty());
+  EXPECT_EQ(batch.view().field<std::int64_t>("box", 1)[1], 0);
+  EXPECT_EQ(batch.sample(1).tokens[0], 0);
+  EXPECT_EQ(batch.sample(2).tokens[0], 5);
+}
+
+TEST(BatchView, RefusesFieldsThatThereAreNot) {
+  const Ragged data;
+  const Batch batch(data.fields(), 3, 20);
+  EXPECT_THROW(batch.view().field<float>("sound"), BugError);
+  EXPECT_THROW(batch.view().field<std::int32_t>("pixels"), BugError);
+  EXPECT_THROW(batch.view(2).field<float>("pixels", 2), BugError);
+  EXPECT_THROW(TokenBatch().field<float>("pixels"), BugError);
+  EXPECT_THROW(Batch(batch).resize(21), BugError);
+  EXPECT_EQ(bytes_of(token_fields(), 3, 20), 3 * (5 * 4 * 20 + 8));
+  EXPECT_EQ(bytes_of(data.fields(), 3, 20), 3 * (5 * 4 * 20 + 8 + 2 * 4 * 20 + 16 + 6 * 4 * 4 + 20 * 20));
 }
 
 TEST(BatchView, SharesTheMemoryOfTheBatchByName) {
@@ -282,7 +392,7 @@ TEST(BatchView, SharesTheMemoryOfTheBatchByName) {
   const auto two = batch.view(2);
   EXPECT_EQ(two.samples, 2);
   EXPECT_EQ(two.seq_length, 2);
-  EXPECT_EQ(Batch(batch).tokens, (std::vector<std::int32_t>{0, 10, 0, 11, 0, 12}));
+  EXPECT_EQ(listed(Batch(batch).tokens), (std::vector<std::int32_t>{0, 10, 0, 11, 0, 12}));
   EXPECT_EQ(two.tokens.size(), 4U);
   EXPECT_EQ(two.tokens[3], 11);
   EXPECT_EQ(two.labels[3], 21);

@@ -39,7 +39,7 @@ def recipe(model, layout, run, **training):
         "moe_config": {},
         "parallel_config": {},
         "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3, "lr_decay_style": "constant"},
-        "dataset_config": {"dataset_type": "mock", "batch_size": 1, "global_batch_size": 8},
+        "dataset_config": {"dataset_type": "mock", "batch_size": 1, "global_batch_size": 8, "data_cache_path": "cache"},
     }
     in_fp32 = {} if "bf16" in training else TABLE["models_in_fp32"].get(model, {})
     for options, own in ((TABLE["models"][model], "model_config"), (in_fp32, "model_config"), (layout, "parallel_config")):
@@ -57,11 +57,20 @@ def farthest(ours, theirs):
     return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
 
 
+def manifest_tensors(checkpoint):
+    """The tensors of a native checkpoint with their ranges, from the manifest or from those of its writers."""
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    tensors = manifest.get("tensors", {})
+    for part in manifest.get("parts", ()):
+        for name, tensor in json.loads((checkpoint / part).read_text())["tensors"].items():
+            tensors.setdefault(name, {**tensor, "ranges": []})["ranges"] += tensor["ranges"]
+    return tensors
+
+
 def tensors_of(checkpoint):
     """Name -> bytes of every tensor of a native checkpoint, put together from its ranges."""
-    manifest = json.loads((checkpoint / "manifest.json").read_text())
     out = {}
-    for name, tensor in manifest["tensors"].items():
+    for name, tensor in manifest_tensors(checkpoint).items():
         shape = tensor["shape"]
         elements = 1
         for extent in shape:

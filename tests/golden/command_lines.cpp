@@ -77,7 +77,7 @@ OurRun judged(const std::vector<flags::GivenFlag>& flags, std::int64_t world, co
   OurRun run;
   options::Report of_flags;
   const auto conversion = court.table.convert(flags, court.facts, of_flags);
-  flags::check_megatron_rules(flags, world, run.report);
+  flags::check_megatron_rules(flags, world, court.table, court.registries, run.report);
   for (const auto& flag : conversion.flags)
     if (run.not_built.empty() && flag.status != flags::FlagStatus::mapped && flag.status != flags::FlagStatus::ignored)
       run.not_built = cause_of(flag);

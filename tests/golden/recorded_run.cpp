@@ -103,8 +103,8 @@ std::vector<double> sequence_first(const std::vector<double>& x, std::int64_t sa
   return out;
 }
 
-template <class T>
-std::vector<double> as_doubles(const std::vector<T>& x) {
+template <class Array>
+std::vector<double> as_doubles(const Array& x) {
   return {x.begin(), x.end()};
 }
 

@@ -62,8 +62,10 @@ class Multiplied final : public autograd::Node {
     if (seeds_.empty()) must(!dy.empty(), "a gradient arrives");
     const auto gradient = seeds_.empty() ? std::span<const float>(dy.tensor.floats()) : seeds_;
     const auto dx = tape.grad_target(x_);
+    const auto tokens = x_.floats().size();
+    must(gradient.size() == tokens, "a gradient has the shape of its values");
     const float weight = weight_.leaf->value.floats()[0];
-    for (std::size_t i = 0; i < tokens_of_batch; ++i) {
+    for (std::size_t i = 0; i < tokens; ++i) {
       weight_.leaf->grad_to_add_to(tape.threads())[0] += gradient[i] * x_.floats()[i];
       if (!dx.tensor.empty()) dx.tensor.floats()[i] = gradient[i] * weight;
     }
@@ -82,14 +84,15 @@ class Multiplied final : public autograd::Node {
 /// A chunk that multiplies with its factor, and refuses values that are not those of the micro-batch.
 class FakeChunk final : public StandInModel {
  public:
-  FakeChunk(std::int64_t number, std::int64_t number_here, bool is_last, Record& record)
+  FakeChunk(std::int64_t number, std::int64_t number_here, bool is_last, Record& record, bool trained = true)
       : number_(number), here_(number_here), is_last_(is_last), record_(record) {
     leaf_.value = Tensor(std::span(&weight_, 1), Shape{1});
-    leaf_.bind_grad(Tensor(std::span(&gradient_, 1), Shape{1}));
+    if (trained) leaf_.bind_grad(Tensor(std::span(&gradient_, 1), Shape{1}));
     leaf_.number = static_cast<int>(number_here);
   }
-  Boundary boundary(const TokenBatch& batch) const override {
-    return {{batch.samples, batch.seq_length}, DType::float32};
+  Boundaries boundary(const TokenBatch& batch) const override {
+    const Boundary one{{batch.samples, batch.seq_length}, DType::float32};
+    return {one, one};
   }
   model::ChunkResult forward(autograd::Tape& tape, const autograd::Var& given, const TokenBatch& batch,
                              const model::ForwardMode& mode) const override {
@@ -98,28 +101,30 @@ class FakeChunk final : public StandInModel {
     modes.push_back(mode);
     seeds_of_tokens.push_back(mode.objective->weigh(tape, batch, mode.share).seed);
     const Shape shape{batch.samples, batch.seq_length};
+    const auto tokens = batch.tokens.size();
     autograd::Var x = given;
     if (x.empty()) {
       x = tape.make(shape, false);
-      for (std::size_t i = 0; i < tokens_of_batch; ++i) x.floats()[i] = static_cast<float>(batch.tokens[i]);
+      for (std::size_t i = 0; i < tokens; ++i) x.floats()[i] = static_cast<float>(batch.tokens[i]);
     }
-    for (std::size_t i = 0; i < tokens_of_batch; ++i)
+    must(x.shape() == shape, "the values that arrive have the extents of the micro-batch");
+    for (std::size_t i = 0; i < tokens; ++i)
       must(x.floats()[i] == static_cast<float>(token(micro_batch, i)) * factors_before(number_),
            "the values that arrive are those of the micro-batch");
     model::ChunkResult result;
-    autograd::Var y = tape.make(shape, true);
-    for (std::size_t i = 0; i < tokens_of_batch; ++i) y.floats()[i] = x.floats()[i] * weight_;
+    autograd::Var y = tape.make(shape, given.wants_grad() || leaf_.trained());
+    for (std::size_t i = 0; i < tokens; ++i) y.floats()[i] = x.floats()[i] * weight_;
     std::span<float> seeds;
     if (is_last_) {
-      const auto kept = tape.keep(tokens_of_batch * sizeof(float));
-      seeds = {reinterpret_cast<float*>(kept.data()), tokens_of_batch};
-      for (std::size_t i = 0; i < tokens_of_batch; ++i) {
+      const auto kept = tape.keep(tokens * sizeof(float));
+      seeds = {reinterpret_cast<float*>(kept.data()), tokens};
+      for (std::size_t i = 0; i < tokens; ++i) {
         seeds[i] = static_cast<float>(seeds_of_tokens.back()) * batch.loss_mask[i];
         result.loss.total.sum += y.floats()[i] * batch.loss_mask[i];
         result.loss.total.count += batch.loss_mask[i];
       }
     }
-    if (tape.records())
+    if (y.wants_grad())
       tape.record<Multiplied>(autograd::VarId(y), x, tape.use(&leaf_), seeds, record_,
                               name_of(false, micro_batch, here_));
     if (!is_last_) result.hidden = std::move(y);
@@ -138,14 +143,23 @@ class FakeChunk final : public StandInModel {
   mutable autograd::Leaf leaf_;
 };
 
+/// What a stage knows of the lengths of micro-batches.
+enum class Lengths { same, known, not_known };
+
+/// Tokens of a sample of a micro-batch, if lengths vary: 1 to 5.
+std::int64_t length_of(std::int64_t micro_batch) { return 1 + micro_batch * 3 % 5; }
+
 /// Micro-batches by their number; counts how often each is read.
 class FakeBatches final : public BatchSource {
  public:
   std::int64_t samples() const override { return training::samples; }
-  std::int64_t seq_length() const override { return training::seq_length; }
+  std::int64_t seq_length() const override { return lengths == Lengths::same ? training::seq_length : 5; }
+  bool lengths_vary() const override { return lengths != Lengths::same; }
+  bool knows_lengths() const override { return lengths != Lengths::not_known; }
   double read(std::int64_t micro_batch, Batch& batch) override {
     ++times[micro_batch];
-    for (std::size_t i = 0; i < tokens_of_batch; ++i) {
+    if (lengths == Lengths::known) batch.resize(length_of(micro_batch) + longer);
+    for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
       batch.tokens[i] = token(micro_batch, i);
       batch.loss_mask[i] = mask_of(i);
     }
@@ -153,6 +167,8 @@ class FakeBatches final : public BatchSource {
     return 0.25;
   }
   std::map<std::int64_t, int> times;
+  Lengths lengths = Lengths::same;
+  std::int64_t longer = 0;  ///< tokens more than the other stages read
 };
 
 /// A stage's end of the mailboxes. What it sends stays under way until it was asked several times, or is waited for;
@@ -243,16 +259,20 @@ class FakeListener final : public BackwardListener {
 /// One stage with all it works with.
 struct Stage {
   Stage(const parallel::LayerPlan& plan, std::int64_t stage, std::int64_t group, Mailboxes& mail,
-        const StepSettings& settings)
+        const StepSettings& settings, std::int64_t frozen_chunks = 0)
       : channel(mail, stage, plan.stages()) {
-    for (std::int64_t c = 0; c < plan.chunks(); ++c)
-      chunks.push_back(std::make_unique<FakeChunk>(c * plan.stages() + stage, c, !plan.after({stage, c}), record));
+    for (std::int64_t c = 0; c < plan.chunks(); ++c) {
+      const auto number = c * plan.stages() + stage;
+      chunks.push_back(
+          std::make_unique<FakeChunk>(number, c, !plan.after({stage, c}), record, number >= frozen_chunks));
+    }
     std::vector<const model::Model*> models;
     for (const auto& chunk : chunks) models.push_back(chunk.get());
     pipeline = std::make_unique<Pipeline>(PipelineInputs{.chunks = models,
                                                          .plan = plan,
                                                          .stage = stage,
                                                          .micro_batch_group = group,
+                                                         .frozen_chunks = frozen_chunks,
                                                          .channel = channel,
                                                          .listener = listener,
                                                          .threads = threads},
@@ -271,14 +291,20 @@ struct Stage {
 /// All stages of a pipeline.
 class Stages {
  public:
-  explicit Stages(const parallel::PipelineShape& shape, const StepSettings& settings = {})
+  explicit Stages(const parallel::PipelineShape& shape, const StepSettings& settings = {},
+                  std::int64_t frozen_chunks = 0)
       : shape_(shape), plan_(plan_of(shape)) {
     for (std::int64_t p = 0; p < shape.stages; ++p)
-      stages_.push_back(std::make_unique<Stage>(plan_, p, shape.group, mail_, settings));
+      stages_.push_back(std::make_unique<Stage>(plan_, p, shape.group, mail_, settings, frozen_chunks));
   }
   Stage& operator[](std::int64_t p) { return *stages_[static_cast<std::size_t>(p)]; }
   bool all_messages_taken() { return mail_.all_taken(); }
 
+  /// Micro-batches differ in length; only the first and the last stage know how long they are.
+  void vary() {
+    for (std::int64_t p = 0; p < shape_.stages; ++p)
+      (*this)[p].batches.lengths = p == 0 || p + 1 == shape_.stages ? Lengths::known : Lengths::not_known;
+  }
   void train(double scale = 1) {
     on_all([&](Stage& stage) { stage.totals = stage.pipeline->train(stage.batches, shape_.micro_batches, scale); });
   }
@@ -328,6 +354,36 @@ TEST(Pipeline, TheInterleavedScheduleIsDoneInTheRecordedOrder) {
   stages.train();
   EXPECT_EQ(told(stages[0].record), "f0a f1a f0b f1b f2a B0b f3a B1b f2b B0a f3b B1a B2b B3b B2a B3a");
   EXPECT_EQ(told(stages[1].record), "f0a f1a f0b B0b f1b B1b f2a B0a f3a B1a f2b B2b f3b B3b B2a B3a");
+}
+
+/// The chunks at the beginning that train nothing get no gradients and run no backward pass; the others have the
+/// gradients that they have without frozen chunks.
+TEST(Pipeline, NoGradientIsSentToChunksBelowTheFirstThatTrains) {
+  for (const parallel::PipelineShape shape :
+       {parallel::PipelineShape{3, 1, 4, 0}, parallel::PipelineShape{2, 2, 4, 0}}) {
+    Stages all(shape);
+    all.train();
+    for (std::int64_t frozen = 1; frozen < shape.stages * shape.chunks; ++frozen) {
+      Stages stages(shape, {}, frozen);
+      stages.train();
+      EXPECT_TRUE(stages.all_messages_taken());
+      std::int64_t sent = 0, backward = 0;
+      for (std::int64_t p = 0; p < shape.stages; ++p) {
+        auto& stage = stages[p];
+        sent += static_cast<std::int64_t>(stage.channel.record.size());
+        backward +=
+            std::count_if(stage.record.begin(), stage.record.end(), [](const auto& one) { return one[0] == 'B'; });
+        for (std::int64_t c = 0; c < shape.chunks; ++c) {
+          const auto i = static_cast<std::size_t>(c);
+          const bool trained = c * shape.stages + p >= frozen;
+          EXPECT_EQ(stage.chunks[i]->gradient(), trained ? all[p].chunks[i]->gradient() : 0);
+        }
+      }
+      const auto chunks = shape.stages * shape.chunks;
+      EXPECT_EQ(sent, shape.micro_batches * (chunks - 1 + chunks - 1 - frozen));  // values, then gradients
+      EXPECT_EQ(backward, shape.micro_batches * (chunks - frozen));
+    }
+  }
 }
 
 TEST(Pipeline, MessagesAreSentInTheOrderOfThePassesAndTaggedByMicroBatchChunkAndDirection) {
@@ -420,6 +476,56 @@ TEST(Pipeline, AnEvaluationGoesForwardOnlyWithoutDropoutOrGradients) {
     }
     ASSERT_EQ(stages[shape.stages - 1].totals.loss.count, 4.0 * static_cast<double>(shape.micro_batches));
     ASSERT_TRUE(stages.all_messages_taken()) << name_of(shape);
+  }
+}
+
+TEST(Pipeline, MicroBatchesMayDifferInLength) {
+  for (const auto& shape : shapes()) {
+    double tokens = 0;
+    for (std::int64_t m = 0; m < shape.micro_batches; ++m)
+      for (std::size_t i = 0; i < static_cast<std::size_t>(samples * length_of(m)); ++i)
+        tokens += token(m, i) * mask_of(i);
+    Stages stages(shape);
+    stages.vary();
+    const auto all = factors_before(shape.stages * shape.chunks);
+    for (const int step : {1, 2}) {
+      stages.train(0.5);
+      for (std::int64_t p = 0; p < shape.stages; ++p) {
+        auto& stage = stages[p];
+        ASSERT_EQ(stage.totals.loss.sum, p + 1 == shape.stages ? tokens * all : 0) << name_of(shape);
+        for (std::int64_t c = 0; c < shape.chunks; ++c)
+          ASSERT_EQ(stage.chunks[static_cast<std::size_t>(c)]->gradient(),
+                    step * 0.5 * tokens * all / factor(c * shape.stages + p))
+              << name_of(shape);
+        ASSERT_EQ(stage.pipeline->arena().in_use(), 0U) << name_of(shape);
+      }
+      stages.evaluate();
+      ASSERT_EQ(stages[shape.stages - 1].totals.loss.sum, tokens * all) << name_of(shape);
+      ASSERT_TRUE(stages.all_messages_taken()) << name_of(shape);
+    }
+  }
+}
+
+TEST(Pipeline, WhereLengthsVaryTheyAreSentBeforeTheValuesOfAForwardPass) {
+  Stages stages({2, 1, 2, 0});
+  stages.vary();
+  stages.train();
+  EXPECT_EQ(told(stages[0].channel.record), "send 0 to 1 send 0 to 1 send 2 to 1 send 2 to 1");
+  EXPECT_EQ(told(stages[1].channel.record), "send 1 to 0 send 3 to 0");
+}
+
+TEST(Pipeline, StagesThatReadOtherLengthsAreRefused) {
+  Stages stages({2, 1, 1, 0});
+  stages.vary();
+  stages[1].batches.lengths = Lengths::known;
+  stages[1].batches.longer = 1;
+  try {
+    stages.train();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "training: micro-batch 0 has samples of 2 tokens on stage 1 and of 1 on the stage before; are their data "
+              "files the same on all hosts?");
   }
 }
 

@@ -3,20 +3,17 @@
 #include "framework/base/json.h"
 #include "framework/interop/flags/megatron_arguments.h"
 #include "framework/interop/flags/python_number.h"
-#include "framework/model/gpt_options.h"
 
 namespace tessera::flags {
 namespace {
 
 struct ArgumentInputs {
   const recipe::Recipe& recipe;
-  const model::GptOptions& model;
   std::int64_t world, replicas;
 };
 
 struct ArgumentRule {
   const char* name;
-  const char* says;
   void (*apply)(const ArgumentInputs& run, Json& a);
 };
 
@@ -25,6 +22,16 @@ bool is_default(const ArgumentInputs& r, const char* option) {
   const auto* value = r.recipe.resolved.at(option);
   return !value || value->origin.layer == 0;
 }
+
+/// The value of an option of model_config; of one that is null, its derived default.
+std::string effective(const ArgumentInputs& r, const std::string& option) {
+  const auto full = "model_config." + option;
+  if (const auto derived = r.recipe.derived(full)) return derived->value;
+  const auto* value = r.recipe.resolved.at(full);
+  return value ? text(*value) : "";
+}
+std::int64_t number_of(const ArgumentInputs& r, const std::string& option) { return std::stoll(effective(r, option)); }
+bool holds(const ArgumentInputs& r, const std::string& option) { return effective(r, option) == "true"; }
 
 bool is_true(const Json& a, const char* name) { return a.contains(name) && a[name] == true; }
 bool is_missing(const Json& a, const char* name) { return !a.contains(name) || a[name].is_null(); }
@@ -51,25 +58,25 @@ std::string type_in_torch(const std::string& word) {
 
 const std::vector<ArgumentRule>& parser_rules() {
   static const std::vector<ArgumentRule> all = {
-      {"P4", "Some switches that are not given are None, not false.",
+      {"P4",
        [](const ArgumentInputs&, Json& a) {
          for (const auto* name :
               {"no_save_optim", "no_save_rng", "no_load_optim", "no_load_rng", "async_save", "use_cpu_initialization"})
            if (a.contains(name) && a[name] == false) a[name] = nullptr;
        }},
-      {"P7", "The attention backend is an enumeration.",
+      {"P7",
        [](const ArgumentInputs&, Json& a) {
          if (!is_missing(a, "attention_backend"))
            a["attention_backend"] = "AttnBackend." + a["attention_backend"].string();
        }},
-      {"P8", "The ramp of the batch size is a list of texts.",
+      {"P8",
        [](const ArgumentInputs& r, Json& a) {
          if (!r.recipe.ramp.rampup_batch_size) return;
          a["rampup_batch_size"] = Json::array();
          for (const auto number : *r.recipe.ramp.rampup_batch_size)
            a["rampup_batch_size"].push_back(std::to_string(number));
        }},
-      {"P9", "A number in a text is a number.",
+      {"P9",
        [](const ArgumentInputs&, Json& a) {
          std::int64_t every = 0;
          if (is_missing(a, "moe_layer_freq") || !a["moe_layer_freq"].is_string()) return;
@@ -77,12 +84,12 @@ const std::vector<ArgumentRule>& parser_rules() {
                  options::Value::of(python_number(a["moe_layer_freq"].string()), {}), every))
            a["moe_layer_freq"] = every;
        }},
-      {"P11", "The number of processes comes from the launcher; rank 0 speaks.",
+      {"P11",
        [](const ArgumentInputs& r, Json& a) {
          a["rank"] = 0;
          a["world_size"] = r.world;
        }},
-      {"P13", "Pre-training a GPT has a usual tokenizer.", [](const ArgumentInputs&, Json& a) {
+      {"P13", [](const ArgumentInputs&, Json& a) {
          if (a.contains("tokenizer_type") && a["tokenizer_type"].is_null()) a["tokenizer_type"] = "GPT2BPETokenizer";
        }}};
   return all;
@@ -90,78 +97,74 @@ const std::vector<ArgumentRule>& parser_rules() {
 
 const std::vector<ArgumentRule>& model_rules() {
   static const std::vector<ArgumentRule> all = {
-      {"M1", "A decoder's layers are an encoder's too.",
-       [](const ArgumentInputs& r, Json& a) { a["encoder_num_layers"] = r.model.num_layers; }},
-      {"M3", "The feed-forward's width follows from the model's.",
-       [](const ArgumentInputs& r, Json& a) { a["ffn_hidden_size"] = r.model.inner(); }},
-      {"M4", "The width of a head follows from the model's.",
-       [](const ArgumentInputs& r, Json& a) { a["kv_channels"] = r.model.channels(); }},
-      {"M5", "A decoder's sequence is an encoder's too.",
+      {"M1", [](const ArgumentInputs& r, Json& a) { a["encoder_num_layers"] = number_of(r, "num_layers"); }},
+      {"M3", [](const ArgumentInputs& r, Json& a) { a["ffn_hidden_size"] = number_of(r, "ffn_hidden_size"); }},
+      {"M4", [](const ArgumentInputs& r, Json& a) { a["kv_channels"] = number_of(r, "kv_channels"); }},
+      {"M5",
        [](const ArgumentInputs& r, Json& a) {
          a["seq_length"] = r.recipe.size.seq_length;
          a["encoder_seq_length"] = r.recipe.size.seq_length;
        }},
-      {"M6", "There are places for the whole sequence.",
+      {"M6", [](const ArgumentInputs& r,
+                Json& a) { a["max_position_embeddings"] = number_of(r, "max_position_embeddings"); }},
+      {"M11",
        [](const ArgumentInputs& r, Json& a) {
-         a["max_position_embeddings"] = r.model.max_position_embeddings.value_or(r.recipe.size.seq_length);
+         const bool exact_gelu =
+             effective(r, "hidden_act") == "gelu_erf" && !holds(r, "gated_linear_unit") && !holds(r, "swiglu");
+         a["bias_gelu_fusion"] = holds(r, "add_bias_linear") && !exact_gelu;
+         a["add_qkv_bias"] = holds(r, "qkv_has_bias");
        }},
-      {"M11", "The fused GELU needs a bias to fuse; biases everywhere are biases of queries, keys and values too.",
+      {"M12",
        [](const ArgumentInputs& r, Json& a) {
-         const bool exact_gelu = r.model.feed_forward() == nn::FeedForwardKind::gelu_erf;
-         a["bias_gelu_fusion"] = r.model.add_bias_linear && !exact_gelu;
-         a["add_qkv_bias"] = r.model.qkv_bias();
+         if (effective(r, "position_embedding_type") != "rope") a["apply_rope_fusion"] = false;
        }},
-      {"M12", "Only rotary positions have a fused form.",
-       [](const ArgumentInputs& r, Json& a) {
-         if (r.model.position_embedding_type != model::PositionEmbedding::rope) a["apply_rope_fusion"] = false;
-       }},
-      {"M17", "Scaling by the layer's number asks for a softmax in fp32.",
+      {"M17",
        [](const ArgumentInputs&, Json& a) {
          if (is_true(a, "apply_query_key_layer_scaling")) a["attention_softmax_in_fp32"] = true;
        }},
-      {"REC4", "Modules that nobody names are None.",
+      {"REC4",
        [](const ArgumentInputs& r, Json& a) {
          if (is_default(r, "model_config.recompute_modules")) a["recompute_modules"] = nullptr;
        }},
-      {"MOE1", "No experts are None.",
+      {"MOE1",
        [](const ArgumentInputs&, Json& a) {
          if (a.contains("num_experts") && a["num_experts"] == 0) a["num_experts"] = nullptr;
        }},
-      {"MOE2", "An expert is as wide as a feed-forward.", [](const ArgumentInputs& r, Json& a) {
-         if (is_missing(a, "moe_ffn_hidden_size")) a["moe_ffn_hidden_size"] = r.model.inner();
+      {"MOE2", [](const ArgumentInputs& r, Json& a) {
+         if (is_missing(a, "moe_ffn_hidden_size")) a["moe_ffn_hidden_size"] = number_of(r, "ffn_hidden_size");
        }}};
   return all;
 }
 
 const std::vector<ArgumentRule>& parallel_rules() {
   static const std::vector<ArgumentRule> all = {
-      {"PAR3", "What is left of the processes are replicas; the depth of the pipeline is kept under a second name.",
+      {"PAR3",
        [](const ArgumentInputs& r, Json& a) {
          a["data_parallel_size"] = r.replicas;
          a["transformer_pipeline_model_parallel_size"] = r.recipe.parallel.pipeline_model_parallel_size;
        }},
-      {"PAR5", "Experts are cut as everything else is.",
+      {"PAR5",
        [](const ArgumentInputs& r, Json& a) {
          if (is_missing(a, "expert_tensor_parallel_size"))
            a["expert_tensor_parallel_size"] = r.recipe.parallel.tensor_model_parallel_size;
        }},
-      {"PAR6", "Chunks of a stage are counted; without them stages neither compute while they send nor fetch together.",
+      {"PAR6",
        [](const ArgumentInputs& r, Json& a) {
          const auto chunks = virtual_stages(r.recipe.parallel, r.recipe);
          a["virtual_pipeline_model_parallel_size"] = chunks ? Json(*chunks) : Json();
          if (!chunks) a["overlap_p2p_comm"] = a["align_param_gather"] = false;
        }},
-      {"PAR10", "A rank that has whole layers has whole sequences.",
+      {"PAR10",
        [](const ArgumentInputs& r, Json& a) {
          if (r.recipe.parallel.tensor_model_parallel_size == 1) a["sequence_parallel"] = false;
        }},
-      {"PAR15", "Sharing gradients or weights asks for what overlaps with it.",
+      {"PAR15",
        [](const ArgumentInputs&, Json& a) {
          const auto how = a.value("data_parallel_sharding_strategy", Json());
          if (how == "optim_grads_params") a["overlap_param_gather"] = true;
          if (how == "optim_grads_params" || how == "optim_grads") a["overlap_grad_reduce"] = true;
        }},
-      {"PAR25", "How context-parallel ranks exchange keys is a list of words; in a ring, where nothing is said.",
+      {"PAR25",
        [](const ArgumentInputs& r, Json& a) {
          if (!a.contains("cp_comm_type")) return;
          a["cp_comm_type"] = Json::array();
@@ -169,7 +172,7 @@ const std::vector<ArgumentRule>& parallel_rules() {
            a["cp_comm_type"].push_back(options::OptionType<parallel::ContextExchange>::write(exchange).scalar);
          if (a["cp_comm_type"].empty()) a["cp_comm_type"].push_back("p2p");
        }},
-      {"PAR27", "Late start-up draws weights on the CPU.", [](const ArgumentInputs&, Json& a) {
+      {"PAR27", [](const ArgumentInputs&, Json& a) {
          if (is_true(a, "lazy_mpu_init")) a["use_cpu_initialization"] = true;
        }}};
   return all;
@@ -177,63 +180,61 @@ const std::vector<ArgumentRule>& parallel_rules() {
 
 const std::vector<ArgumentRule>& run_rules() {
   static const std::vector<ArgumentRule> all = {
-      {"B1", "A step has one micro batch on each replica, where nothing else is said.",
+      {"B1",
        [](const ArgumentInputs& r, Json& a) {
          a["micro_batch_size"] = r.recipe.batch.batch_size;
          a["global_batch_size"] = r.recipe.batch_sizes(r.replicas).global;
        }},
-      {"B8", "A run whose length is in samples has no length in steps yet, and the other way round.",
+      {"B8",
        [](const ArgumentInputs& r, Json& a) {
          if (r.recipe.batch.in_samples() || r.recipe.training.training_iters == 0) a["train_iters"] = nullptr;
        }},
-      {"B9", "Nothing is consumed when a run begins.",
+      {"B9",
        [](const ArgumentInputs&, Json& a) {
          for (const auto* name : {"consumed_train_samples", "skipped_train_samples", "consumed_valid_samples"})
            a[name] = 0;
          a["variable_seq_lengths"] = false;
        }},
-      {"DAT1", "Data in one piece is cut in the usual way, blanks included.",
+      {"DAT1",
        [](const ArgumentInputs&, Json& a) {
          if (is_missing(a, "split") && !is_missing(a, "data_path")) a["split"] = "969, 30, 1";
        }},
-      {"DAT7", "Samples come in one order, where nothing else is said.",
+      {"DAT7",
        [](const ArgumentInputs&, Json& a) {
          if (is_missing(a, "dataloader_type")) a["dataloader_type"] = "single";
        }},
-      {"O2", "A weight decay that stays has both ends.",
+      {"O2",
        [](const ArgumentInputs&, Json& a) {
          if (a.value("weight_decay_incr_style", Json()) == "constant")
            a["start_weight_decay"] = a["end_weight_decay"] = a["weight_decay"];
        }},
-      {"O6", "Types of the optimizer's state are torch's.",
+      {"O6",
        [](const ArgumentInputs&, Json& a) {
          for (const auto* name : {"main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"})
            if (!is_missing(a, name)) a[name] = type_in_torch(a[name].string());
        }},
-      {"MP1", "Weights have one type.",
-       [](const ArgumentInputs& r, Json& a) { a["params_dtype"] = torch_type(r.recipe.half); }},
-      {"MP2", "A loss scale that moves looks for infinities itself.",
+      {"MP1", [](const ArgumentInputs& r, Json& a) { a["params_dtype"] = torch_type(r.recipe.half); }},
+      {"MP2",
        [](const ArgumentInputs& r, Json& a) {
          if (r.recipe.half.fp16 && r.recipe.loss_scale.loss_scale.value_or(0) == 0)
            a["check_for_nan_in_loss_and_grad"] = false;
        }},
-      {"MP3", "Gradients in 16 bits are summed in fp32, where nothing else is said.",
+      {"MP3",
        [](const ArgumentInputs& r, Json& a) {
          if (is_missing(a, "accumulate_allreduce_grads_in_fp32"))
            a["accumulate_allreduce_grads_in_fp32"] = r.recipe.half.bf16 || r.recipe.half.fp16;
          a["grad_reduce_in_bf16"] = r.recipe.half.bf16 && a["accumulate_allreduce_grads_in_fp32"] == false;
        }},
-      {"C2", "Every format of checkpoints but one is a distributed one.",
-       [](const ArgumentInputs&, Json& a) { a["use_dist_ckpt"] = a.value("ckpt_format", Json()) != "torch"; }},
-      {"C3", "A run that does not say where it saves is not asked how often.",
+      {"C2", [](const ArgumentInputs&, Json& a) { a["use_dist_ckpt"] = a.value("ckpt_format", Json()) != "torch"; }},
+      {"C3",
        [](const ArgumentInputs& r, Json& a) {
          if (is_default(r, "training_config.output_dir")) a["save"] = nullptr;
        }},
-      {"C14", "Experts that come of a dense model begin with a new optimizer.",
+      {"C14",
        [](const ArgumentInputs&, Json& a) {
          if (is_true(a, "moe_use_upcycling")) a["no_load_optim"] = a["no_load_rng"] = true;
        }},
-      {"PAR24", "A jump between copies means nothing without copies.", [](const ArgumentInputs&, Json& a) {
+      {"PAR24", [](const ArgumentInputs&, Json& a) {
          if (a.contains("replication_jump") && !is_true(a, "replication")) a["replication_jump"] = nullptr;
        }}};
   return all;
@@ -250,9 +251,8 @@ std::vector<ArgumentRule> all_rules() {
 }  // namespace
 
 void validate_arguments(const recipe::Recipe& recipe, std::int64_t world, Json& arguments) {
-  const auto* gpt = recipe.model.options<model::GptOptions>();
-  if (!gpt) return;
-  const ArgumentInputs run{recipe, *gpt, world, parallel::data_parallel_ranks(recipe.parallel, world)};
+  if (recipe.resolved.at("model_config.num_attention_heads") == nullptr) return;  // Megatron's arguments are a GPT's
+  const ArgumentInputs run{recipe, world, parallel::data_parallel_ranks(recipe.parallel, world)};
   for (const auto& rule : all_rules()) rule.apply(run, arguments);
 }
 

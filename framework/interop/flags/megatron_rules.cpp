@@ -1,25 +1,19 @@
 #include "framework/interop/flags/megatron_rules.h"
 
 #include <algorithm>
+#include <set>
 
 #include "framework/base/error.h"
+#include "framework/interop/flags/flag_words.h"
 #include "framework/interop/flags/megatron_rule_lists.h"
 #include "framework/interop/flags/python_number.h"
+#include "framework/interop/flags/source.h"
 #include "framework/options/option_type.h"
+#include "framework/options/report.h"
+#include "framework/recipe/recipe.h"
 
 namespace tessera::flags {
-namespace {
-
-std::int64_t whole_number(const std::string& word) {
-  std::int64_t value = 0;
-  if (!options::OptionType<std::int64_t>::read(options::Value::of(python_number(word), {}), value))
-    throw AskedFlags::NotKnown{};
-  return value;
-}
-
-}  // namespace
-
-AskedFlags::AskedFlags(const std::vector<GivenFlag>& flags, std::int64_t world) : world_(world) {
+AskedFlags::AskedFlags(const std::vector<GivenFlag>& flags) {
   for (const auto& flag : flags) given_[flag.flag] = flag;
 }
 
@@ -51,22 +45,11 @@ double AskedFlags::real(const std::string& flag, double otherwise) const {
 }
 
 std::int64_t AskedFlags::number(const std::string& flag, std::int64_t otherwise) const {
-  return has(flag) ? whole_number(word(flag)) : otherwise;
-}
-
-std::vector<std::int64_t> AskedFlags::numbers(const std::string& flag) const {
-  std::vector<std::int64_t> all;
-  for (const auto& word : words(flag)) all.push_back(whole_number(word));
-  return all;
-}
-
-std::int64_t AskedFlags::world() const {
-  if (world_ <= 0) throw NotKnown{};
-  return world_;
-}
-
-std::int64_t AskedFlags::replicas() const {
-  return world() / std::max<std::int64_t>(1, tensor() * pipeline() * context());
+  if (!has(flag)) return otherwise;
+  std::int64_t value = 0;
+  if (!options::OptionType<std::int64_t>::read(options::Value::of(python_number(word(flag)), {}), value))
+    throw NotKnown{};
+  return value;
 }
 
 std::int64_t AskedFlags::counted_layers() const {
@@ -87,18 +70,21 @@ std::string AskedFlags::recomputation() const {
 }
 
 const std::vector<MegatronRule>& megatron_rules() {
-  static const std::vector<MegatronRule> all = [] {
-    std::vector<MegatronRule> rules;
-    for (const auto* part : {&megatron_model_rules(), &megatron_parallel_rules(), &megatron_run_rules()})
-      rules.insert(rules.end(), part->begin(), part->end());
-    return rules;
-  }();
+  static const auto all = joined({megatron_model_rules(), megatron_parallel_rules(), megatron_run_rules()});
+  return all;
+}
+
+const std::vector<std::string>& rules_of_recipes_and_megatron() {
+  static const std::vector<std::string> all = {"M4",    "M6",   "M7",   "M8",   "M18",  "M22",   "REC2",  "REC3",
+                                               "REC5",  "REC8", "MOE3", "MOE4", "MOE8", "MOE9",  "MOE10", "MOE11",
+                                               "MOE12", "PAR1", "PAR4", "PAR6", "PAR7", "PAR16", "B2",    "B3",
+                                               "B5",    "B6",   "O1",   "O2",   "MP1",  "MP6"};
   return all;
 }
 
 namespace {
 
-bool broken(const MegatronRule& rule, const AskedFlags& asked) {
+bool is_broken(const MegatronRule& rule, const AskedFlags& asked) {
   try {
     return rule.broken(asked);
   } catch (const AskedFlags::NotKnown&) {
@@ -109,7 +95,7 @@ bool broken(const MegatronRule& rule, const AskedFlags& asked) {
 /// "--num-layers 61, --pipeline-model-parallel-size 16"
 std::string given_of(const MegatronRule& rule, const AskedFlags& asked) {
   std::string all;
-  for (const auto* flag : rule.flags) {
+  for (const auto& flag : rule.flags) {
     const auto* given = asked.find(flag);
     if (!given) continue;
     all += (all.empty() ? "" : ", ") + given->flag;
@@ -118,20 +104,66 @@ std::string given_of(const MegatronRule& rule, const AskedFlags& asked) {
   return all;
 }
 
+const options::Origin nowhere{no_flag, 0, "", 0};
+
+/// The recipe that those flags make which can be converted: the others would hide what rules say of these.
+options::Value recipe_of(const std::vector<GivenFlag>& flags, const FlagTable& table, const options::Facts& facts) {
+  options::Report unheard;
+  auto conversion = table.convert(flags, facts, unheard);
+  std::vector<GivenFlag> known;
+  for (const auto& flag : conversion.flags)
+    if (flag.status == FlagStatus::mapped || flag.status == FlagStatus::ignored) known.push_back(flag.given);
+  return known.size() == flags.size() ? conversion.recipe : table.convert(known, facts, unheard).recipe;
+}
+
+/// What the rules of recipes find, except those that are not Megatron-LM's.
+std::vector<options::Finding> found_in_recipe(const std::vector<GivenFlag>& flags, std::int64_t world,
+                                              const FlagTable& table, const recipe::Registries& registries) {
+  options::Report report;
+  const auto recipe = recipe::read_recipe(recipe_of(flags, table, recipe::all_facts(registries)), registries, report);
+  if (world > 0 && report.good()) recipe::check_ranks(recipe, world, report);
+  auto findings = report.findings();
+  const auto& theirs = rules_of_recipes_and_megatron();
+  std::erase_if(findings, [&](const auto& finding) {
+    return std::find(theirs.begin(), theirs.end(), finding.rule) == theirs.end();
+  });
+  return findings;
+}
+
+void report_rule(const MegatronRule& rule, const AskedFlags& asked, options::Report& report) {
+  const GivenFlag* at = nullptr;
+  for (const auto& flag : rule.flags)
+    if (!at) at = asked.find(flag);
+  const auto given = given_of(rule, asked);
+  report.problem(at ? at->at : nowhere, rule.flags[0],
+                 text("Megatron-LM stops here: ", rule.message, given.empty() ? "" : text(" (", given, ")")),
+                 rule.advice, rule.name);
+}
+
 }  // namespace
 
-void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t world, options::Report& report) {
-  const AskedFlags asked(flags, world);
-  for (const auto& rule : megatron_rules()) {
-    if (!broken(rule, asked)) continue;
-    const GivenFlag* at = nullptr;
-    for (const auto* flag : rule.flags)
-      if (!at) at = asked.find(flag);
-    const auto given = given_of(rule, asked);
-    report.problem(at ? at->at : options::Origin{no_flag, 0, "", 0}, rule.flags[0],
-                   text("Megatron-LM stops here: ", rule.message, given.empty() ? "" : text(" (", given, ")")),
-                   rule.advice, rule.name);
+void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t world, const FlagTable& table,
+                          const recipe::Registries& registries, options::Report& report) {
+  const FlagWords words(table, flags);
+  const AskedFlags asked(flags);
+  std::set<std::string> told;
+  for (auto& finding : found_in_recipe(flags, world, table, registries)) {
+    told.insert(finding.rule);
+    words.put_into(finding);
+    if (finding.at.line == 0 && !asked.has(finding.at.source)) finding.at = nowhere;
+    report.problem(std::move(finding));
   }
+  for (const auto& rule : megatron_rules())
+    if (!told.count(rule.name) && is_broken(rule, asked)) report_rule(rule, asked, report);
+}
+
+std::vector<options::Finding> megatron_stops(const Source& source, const recipe::Registries& registries) {
+  if (source.from != FlagTable::usual || !source.undecided.empty()) return {};
+  std::vector<GivenFlag> flags;
+  for (const auto& flag : source.flags) flags.push_back(flag.given);
+  options::Report report;
+  check_megatron_rules(flags, 0, FlagTable::named(source.from, registries.mappings), registries, report);
+  return report.findings();
 }
 
 }  // namespace tessera::flags

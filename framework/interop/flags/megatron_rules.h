@@ -1,18 +1,21 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "framework/interop/flags/flag_table.h"
+#include "framework/recipe/registries.h"
 
 namespace tessera::flags {
+
+struct Source;
 
 /// A command line of Megatron-LM, as its rules access it: if a flag is given twice, the last values count.
 class AskedFlags {
  public:
-  /// `world`: number of ranks; 0: unknown.
-  AskedFlags(const std::vector<GivenFlag>& flags, std::int64_t world);
+  explicit AskedFlags(const std::vector<GivenFlag>& flags);
 
   bool has(const std::string& flag) const { return given_.count(flag) > 0; }
   bool any(const std::vector<const char*>& flags) const;
@@ -22,11 +25,8 @@ class AskedFlags {
   /// The value of `flag` as a number; `otherwise` if it is not given. Throws NotKnown if the value is not a number,
   /// such as ${NAME}.
   std::int64_t number(const std::string& flag, std::int64_t otherwise) const;
-  /// All values of `flag` as numbers; throws NotKnown if one is not a number.
-  std::vector<std::int64_t> numbers(const std::string& flag) const;
   double real(const std::string& flag, double otherwise) const;
   const GivenFlag* find(const std::string& flag) const;
-  std::int64_t world() const;  ///< throws NotKnown if unknown
   struct NotKnown {};
 
   // Values that several rules use.
@@ -34,7 +34,6 @@ class AskedFlags {
   std::int64_t pipeline() const { return number("--pipeline-model-parallel-size", 1); }
   std::int64_t context() const { return number("--context-parallel-size", 1); }
   std::int64_t experts_cut() const { return number("--expert-model-parallel-size", 1); }
-  std::int64_t replicas() const;
   std::int64_t layers() const { return number("--num-layers", number("--encoder-num-layers", 0)); }
   std::int64_t counted_layers() const;  ///< including embedding and loss if they count as layers
   std::int64_t experts() const { return number("--num-experts", 0); }
@@ -44,34 +43,42 @@ class AskedFlags {
   bool interleaved() const;
   bool distributed_checkpoint() const { return word("--ckpt-format", "torch_dist") != "torch"; }
   std::string recomputation() const;
-  bool shares_weights() const { return has("--use-torch-fsdp2") || has("--use-custom-fsdp"); }
 
  private:
   std::map<std::string, GivenFlag> given_;
-  std::int64_t world_;
 };
 
-/// A rule of Megatron-LM that follows from its implementation and does not apply to Tessera: it rejects a command line,
-/// never a recipe.
+/// A rule of Megatron-LM that no rule of recipes contains, because it follows from Megatron-LM's implementation or
+/// concerns a flag without an option: it rejects a command line, never a recipe. docs/rules.md gives the reason.
 struct MegatronRule {
-  const char* name;                ///< id in docs/rules.md
-  std::vector<const char*> flags;  ///< flags that it reads; the error names the first given one
-  bool (*broken)(const AskedFlags& a);
-  const char* message;  ///< what is incompatible
-  const char* advice;   ///< what to do
+  std::string name;                ///< id in docs/rules.md
+  std::vector<std::string> flags;  ///< flags that it reads; the error names the first given one
+  std::string message;             ///< what is incompatible
+  std::string advice;              ///< what to do
+  std::function<bool(const AskedFlags& a)> broken;
 };
 
-/// All rules. The list lives as long as the program.
+/// All of them. The list lives as long as the program.
 const std::vector<MegatronRule>& megatron_rules();
+
+/// Names of the rules of recipes that Megatron-LM checks as well. The rule of the recipe has the condition and the
+/// message; a command line is checked by converting it to a recipe.
+const std::vector<std::string>& rules_of_recipes_and_megatron();
 
 /// Origin of a finding about a missing flag.
 constexpr const char* no_flag = "the command line";
 
 /// Reports each rule at which Megatron-LM core_v0.12.1 itself would stop before building anything: in the checks of its
-/// arguments, of the configuration made from them, or of the size of the first step. A rule about an unknown value
-/// (${NAME}) is not checked, nor a rule about the number of ranks if `world` is 0. Rules that also apply to recipes are
-/// in recipe/rules.h. Source: core_v0.12.1, megatron/training/arguments.py,
+/// arguments, of the configuration made from them, or of the size of the first step. These are megatron_rules() and
+/// rules_of_recipes_and_megatron(); messages name the flags of `table`. A rule of the first kind is not reported where
+/// the recipe's rule of that name is. A rule about an unknown value (${NAME}) is not checked, nor one about the number
+/// of ranks if `world` is 0. Source: core_v0.12.1, megatron/training/arguments.py,
 /// megatron/core/transformer/transformer_config.py.
-void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t world, options::Report& report);
+void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t world, const FlagTable& table,
+                          const recipe::Registries& registries, options::Report& report);
+
+/// The findings of check_megatron_rules() for a script or a list of flags, without rules about the number of ranks.
+/// Empty if `source` is for another program than Megatron-LM core_v0.12.1, or if conditions of it are unknown.
+std::vector<options::Finding> megatron_stops(const Source& source, const recipe::Registries& registries);
 
 }  // namespace tessera::flags

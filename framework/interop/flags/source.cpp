@@ -9,7 +9,6 @@
 #include "framework/base/files.h"
 #include "framework/interop/flags/forms.h"
 #include "framework/interop/flags/guess.h"
-#include "framework/interop/flags/megatron_rules.h"
 #include "framework/options/environment.h"
 #include "framework/options/yaml.h"
 
@@ -192,9 +191,6 @@ void convert_flags(Source& source, std::vector<GivenFlag> flags, const options::
   name_unknowns(source.tree);
   tell_undecided(source, undecided, report);
   if (source.launch && !source.launch->elsewhere.empty()) judge_elsewhere(source, table, facts);
-  options::Report rules;
-  if (source.from == FlagTable::usual && source.undecided.empty()) check_megatron_rules(flags, 0, rules);
-  source.stops = rules.findings();
 }
 
 /// What --from says, else what the flags show.

@@ -33,9 +33,6 @@ struct Source {
   /// Unknown conditions of a script that the run depends on. Their flags are not in `tree`; each condition is a
   /// problem.
   std::vector<Undecided> undecided;
-  /// If `from` names Megatron-LM core_v0.12.1: the rules of interop/flags/megatron_rules.h at which it would itself
-  /// stop with an error, independent of the conversion of the flags. Rules about the number of ranks are not checked.
-  std::vector<options::Finding> stops;
 };
 std::string name_of(Source::Kind kind);
 

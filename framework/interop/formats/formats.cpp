@@ -10,10 +10,4 @@ void add_all_formats(checkpoint::CheckpointFormats& formats) {
   formats.add(std::make_shared<megatron::MegatronFormat>());
 }
 
-checkpoint::CheckpointFormats all_formats() {
-  checkpoint::CheckpointFormats formats;
-  add_all_formats(formats);
-  return formats;
-}
-
 }  // namespace tessera::formats

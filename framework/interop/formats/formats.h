@@ -7,7 +7,4 @@ namespace tessera::formats {
 /// Adds every format of another program's checkpoints: "hf" (Hugging Face Transformers) and "torch" (Megatron-LM).
 void add_all_formats(checkpoint::CheckpointFormats& formats);
 
-/// A registry with all these formats.
-checkpoint::CheckpointFormats all_formats();
-
 }  // namespace tessera::formats

@@ -7,44 +7,30 @@
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
+#include "tests/interop/flags/tables.h"
 #include "tests/own_folder.h"
 #include "tests/tree.h"
 
 namespace tessera {
 namespace {
 
-class CoreMs : public InOwnFolder {
- protected:
-  const options::Facts facts = recipe::all_facts({});
-  recipe::Recipe read(const options::Value& tree) {
-    options::Report report;
-    auto recipe = recipe::read_recipe(tree, {}, report);
-    report.must_be_good();
-    return recipe;
-  }
-  void expect_same(const recipe::Recipe& a, const recipe::Recipe& b) {
-    for (const auto& [group, options] : a.resolved.fields)
-      for (const auto& field : options.fields)
-        EXPECT_TRUE(options::same(field.value, *b.resolved.at(group)->find(field.name)))
-            << field.name << ": " << field.value << " became " << *b.resolved.at(group)->find(field.name);
-  }
-};
+class CoreMs : public InOwnFolder {};
 
 TEST_F(CoreMs, TheNestedRecipeGoesThereAndBackAsItself) {
   options::Report report;
   const auto given = options::read_yaml(TESTS_DATA "/recipes/pangu_38b_nested.yaml");
-  const auto recipe = read(flags::read_nested(given, options::Mappings(), report));
-  const auto written = flags::write_nested_core_ms(recipe.resolved, facts, options::Mappings(), report);
+  const auto recipe = recipe_of(flags::read_nested(given, options::Mappings(), report));
+  const auto written = flags::write_nested_core_ms(recipe.resolved, facts(), options::Mappings(), report);
   EXPECT_EQ(value_at(written, "accelerate_config.parallelization.tensor_parallel").scalar, "8");
   EXPECT_EQ(value_at(written, "model_config.llm.blocks.attention.attention_type").scalar, "GQA");
   EXPECT_EQ(value_at(written, "accelerate_config.precision.compute_dtype").scalar, "bfloat16");
   EXPECT_EQ(written.at("model_config.hidden_size"), nullptr);
-  write("nested.yaml", flags::write_recipe(written, facts, {{}, ""}));
-  expect_same(recipe, read(flags::read_nested(options::read_yaml("nested.yaml"), options::Mappings(), report)));
+  write("nested.yaml", flags::write_recipe(written, facts(), {{}, ""}));
+  expect_same(recipe, recipe_of(flags::read_nested(options::read_yaml("nested.yaml"), options::Mappings(), report)));
 }
 
 TEST_F(CoreMs, TheFlatRecipeGoesThereAndBackAsItself) {
-  const auto recipe = read(options::parse_yaml(
+  const auto recipe = recipe_of(options::parse_yaml(
       "training_config: {training_iters: 9, no_load_rng: false, seed: 3}\n"
       "model_config: {num_layers: 4, hidden_size: 32, num_attention_heads: 4, seq_length: 16, vocab_size: 64, "
       "attention_dropout_rate: 0.2}\n"
@@ -52,23 +38,23 @@ TEST_F(CoreMs, TheFlatRecipeGoesThereAndBackAsItself) {
       "parallel_config: {pipeline_model_parallel_size: 2, num_layer_list: [1, 3]}\n",
       "t"));
   options::Report report;
-  const auto written = flags::write_flat_core_ms(recipe.resolved, facts, options::Mappings(), report);
+  const auto written = flags::write_flat_core_ms(recipe.resolved, facts(), options::Mappings(), report);
   EXPECT_EQ(report.problems(), std::vector<std::string>{});
   EXPECT_EQ(value_at(written, "model_config.attention_dropout").scalar, "0.2");
   EXPECT_EQ(value_at(written, "optimizer_config.optimizer_type").scalar, "SpeedAdamW");
   EXPECT_EQ(value_at(written, "training_config.no_load_rng").scalar, "false") << "true is their default";
-  write("flat.yaml", flags::write_recipe(written, facts, {{}, ""}));
-  expect_same(recipe, read(options::read_yaml("flat.yaml")));
+  write("flat.yaml", flags::write_recipe(written, facts(), {{}, ""}));
+  expect_same(recipe, recipe_of(options::read_yaml("flat.yaml")));
 }
 
 TEST_F(CoreMs, WhatItHasNoKeyForIsNamed) {
-  const auto recipe = read(options::parse_yaml(
+  const auto recipe = recipe_of(options::parse_yaml(
       "training_config: {training_iters: 9}\noptimizer_config: {decoupled_lr: 0.1}\ndataset_config: {dataset_type: "
       "mock}\n"
       "model_config: {num_layers: 4, hidden_size: 32, num_attention_heads: 4, seq_length: 16, vocab_size: 64}\n",
       "t"));
   options::Report report;
-  flags::write_flat_core_ms(recipe.resolved, facts, options::Mappings(), report);
+  flags::write_flat_core_ms(recipe.resolved, facts(), options::Mappings(), report);
   ASSERT_EQ(report.problems().size(), 2u);
   EXPECT_TRUE(report.concerns("optimizer_config.decoupled_lr") && report.concerns("dataset_config.dataset_type"));
 }

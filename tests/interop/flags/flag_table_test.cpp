@@ -15,8 +15,6 @@
 namespace tessera {
 namespace {
 
-using Lines = std::vector<std::string>;
-
 options::Value converted(const std::vector<std::string>& argv) {
   const auto map = flags::FlagTable::from(
       options::parse_yaml("flags:\n"

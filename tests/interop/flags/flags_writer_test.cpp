@@ -11,15 +11,6 @@
 namespace tessera {
 namespace {
 
-using Lines = std::vector<std::string>;
-
-recipe::Recipe recipe_of(const Lines& argv) {
-  options::Report report;
-  auto recipe = recipe::read_recipe(megatron().convert(argv, facts(), report), {}, report);
-  report.must_be_good();
-  return recipe;
-}
-
 Lines words_of(const flags::WrittenFlags& flags) {
   Lines words;
   for (const auto& flag : flags.flags) {
@@ -28,28 +19,6 @@ Lines words_of(const flags::WrittenFlags& flags) {
   }
   return words;
 }
-
-const Lines least = {"--num-layers",
-                     "2",
-                     "--hidden-size",
-                     "64",
-                     "--num-attention-heads",
-                     "4",
-                     "--seq-length",
-                     "32",
-                     "--max-position-embeddings",
-                     "32",
-                     "--lr",
-                     "0.001",
-                     "--train-iters",
-                     "7",
-                     "--micro-batch-size",
-                     "1",
-                     "--mock-data",
-                     "--tokenizer-type",
-                     "NullTokenizer",
-                     "--vocab-size",
-                     "99"};
 
 TEST(FlagsWriter, FlagsGoThereAndBackAsTheSameRecipe) {
   const std::vector<Lines> all = {
@@ -65,27 +34,24 @@ TEST(FlagsWriter, FlagsGoThereAndBackAsTheSameRecipe) {
       {"--group-query-attention", "--num-query-groups", "2", "--untie-embeddings-and-output-weights"},
       {"--weight-decay-incr-style", "linear", "--start-weight-decay", "0.1", "--end-weight-decay", "0.2"}};
   for (const auto& more : all) {
-    const auto recipe = recipe_of(with(least, more));
+    const auto recipe = recipe_of(converted(with(small_run(), more)));
     const auto flags = flags::write_flags(recipe.resolved, megatron(), facts(), {});
     for (const auto& lost : flags.lost) ADD_FAILURE() << options::text_of(lost);
-    const auto again = recipe_of(words_of(flags));
-    for (const auto& [group, options] : recipe.resolved.fields)
-      for (const auto& field : options.fields)
-        EXPECT_TRUE(options::same(field.value, *again.resolved.at(group)->find(field.name)))
-            << field.name << ": " << field.value << " became " << *again.resolved.at(group)->find(field.name);
+    expect_same(recipe, recipe_of(converted(words_of(flags))));
   }
 }
 
 TEST(FlagsWriter, NoFlagStandsThatSaysWhatIsSoAnyway) {
-  const auto written = words_of(flags::write_flags(recipe_of(least).resolved, megatron(), facts(), {}));
+  const auto written =
+      words_of(flags::write_flags(recipe_of(converted(small_run())).resolved, megatron(), facts(), {}));
   const std::set<std::string> words(written.begin(), written.end());
-  for (const auto& word : least) EXPECT_TRUE(words.count(word)) << word;
+  for (const auto& word : small_run()) EXPECT_TRUE(words.count(word)) << word;
   for (const auto* word : {"--swiglu", "--normalization", "--weight-decay", "--adam-beta1", "--bf16", "--optimizer"})
     EXPECT_FALSE(words.count(word)) << word;
 }
 
 TEST(FlagsWriter, WhatNoFlagSaysIsNamed) {
-  auto recipe = recipe_of(least);
+  auto recipe = recipe_of(converted(small_run()));
   recipe.resolved.set("optimizer_config.optimizer_type", options::Value::of("lion", {}));
   const auto flags = flags::write_flags(recipe.resolved, megatron(), facts(), {});
   ASSERT_FALSE(flags.lost.empty());

@@ -19,8 +19,6 @@
 namespace tessera {
 namespace {
 
-using Lines = std::vector<std::string>;
-
 const Lines names = {"mindspeed-llm", "mindspeed-core-ms", "deepspeed", "megatron-llm", "pai-megatron-patch"};
 
 /// Rows that are not the base's, which has tests of its own.

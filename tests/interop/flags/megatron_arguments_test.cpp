@@ -14,35 +14,12 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::json;
-using Lines = std::vector<std::string>;
 
 /// A small run of theirs on four processes; `more` follows, so it wins.
 Lines run(const Lines& more) {
-  Lines argv = {"--num-layers",
-                "8",
-                "--hidden-size",
-                "64",
-                "--num-attention-heads",
-                "4",
-                "--seq-length",
-                "32",
-                "--max-position-embeddings",
-                "32",
-                "--micro-batch-size",
-                "2",
-                "--global-batch-size",
-                "32",
-                "--lr",
-                "1e-3",
-                "--train-iters",
-                "100",
-                "--mock-data",
-                "--tokenizer-type",
-                "NullTokenizer",
-                "--vocab-size",
-                "127"};
-  argv.insert(argv.end(), more.begin(), more.end());
-  return argv;
+  return with(with(small_run(), {"--num-layers", "8", "--micro-batch-size", "2", "--global-batch-size", "32",
+                                 "--train-iters", "100", "--vocab-size", "127"}),
+              more);
 }
 
 Json arguments_of(const Lines& more, std::int64_t world = 4) {
@@ -179,8 +156,7 @@ TEST(Arguments, AFlagOfTheModelChangesThemAsItChangesTheirs) { expect(model_chan
 TEST(Arguments, AFlagOfTheRunChangesThemAsItChangesTheirs) { expect(run_changes()); }
 
 TEST(Arguments, OfARunInSamplesHaveNoLengthInSteps) {
-  Lines argv = run({"--train-samples", "640", "--rampup-batch-size", "8", "8", "64"});
-  argv.erase(std::find(argv.begin(), argv.end(), "--train-iters"), std::find(argv.begin(), argv.end(), "--mock-data"));
+  const auto argv = without(run({"--train-samples", "640", "--rampup-batch-size", "8", "8", "64"}), "--train-iters");
   options::Report report;
   const auto recipe = recipe::read_recipe(megatron().convert(argv, recipe::all_facts({}), report), {}, report);
   report.must_be_good();
@@ -205,7 +181,7 @@ TEST(Arguments, AValueWithoutCounterpartIsToldByItsOption) {
 /// The rules that a command line breaks, each once.
 Lines broken_by(const Lines& argv, std::int64_t world = 4) {
   options::Report report;
-  flags::check_megatron_rules(flags::flags_of(argv), world, report);
+  flags::check_megatron_rules(flags::flags_of(argv), world, megatron(), {}, report);
   Lines all;
   for (const auto& finding : report.findings()) all.push_back(finding.rule);
   all.erase(std::unique(all.begin(), all.end()), all.end());
@@ -251,14 +227,12 @@ TEST(MegatronRules, AreBrokenEachByACommandLine) {
       {"MOE4", {"--num-experts", "2"}},
       {"DET1", {"--deterministic-mode", "--use-flash-attn"}}};
   for (const auto& [rule, flags] : ways) EXPECT_EQ(broken_by(run(flags)), Lines{rule}) << flags.at(0);
+  EXPECT_EQ(broken_by(run({"--global-batch-size", "12", "--decrease-batch-size-if-needed"})), Lines{});
 }
 
 TEST(MegatronRules, OfABatchThatGrowsAreThoseOfMegatronsCalculator) {
   const auto broken = [](const Lines& ramp) {
-    Lines argv = run({"--train-samples", "640", "--rampup-batch-size"});
-    argv.erase(std::find(argv.begin(), argv.end(), "--train-iters"),
-               std::find(argv.begin(), argv.end(), "--mock-data"));
-    argv.insert(argv.end(), ramp.begin(), ramp.end());
+    const auto argv = with(without(run({"--train-samples", "640", "--rampup-batch-size"}), "--train-iters"), ramp);
     return broken_by(argv, 0);
   };
   EXPECT_EQ(broken({"8", "8", "64"}), Lines{});
@@ -281,14 +255,36 @@ TEST(MegatronRules, AboutWhatIsNotKnownAreNotAsked) {
   EXPECT_EQ(broken_by(run({"--tensor-model-parallel-size", "8", "--num-attention-heads", "8"}), 0), Lines{});
 }
 
+TEST(MegatronRules, OfARecipeNameTheFlagsOfTheCommandLine) {
+  const auto told = [](const Lines& more) {
+    options::Report report;
+    auto flags = flags::flags_of(run(more));
+    for (std::size_t i = 0; i < flags.size(); ++i) flags[i].at = {"run.sh", static_cast<int>(i) + 1, "", 9};
+    flags::check_megatron_rules(flags, 4, megatron(), {}, report);
+    return report.problems();
+  };
+  EXPECT_EQ(told({"--hidden-size", "66"}),
+            Lines{"run.sh:3: --num-attention-heads is 4, which does not divide --hidden-size 66; change one, or give "
+                  "--kv-channels"});
+  EXPECT_EQ(told({"--num-experts", "2"}),
+            Lines{"run.sh:18: the feed-forward network has biases, which experts do not have; give "
+                  "--disable-bias-linear, or mlp_has_bias: false"});
+  EXPECT_EQ(told({"--multi-latent-attention", "--rotary-interleaved", "--no-rope-fusion"}),
+            Lines{"run.sh:18: --multi-latent-attention and --rotary-interleaved are mutually exclusive; leave "
+                  "--rotary-interleaved out"});
+  EXPECT_EQ(told({"--recompute-activations", "--recompute-num-layers", "1"}),
+            Lines{"run.sh:19: --recompute-num-layers is given, but --recompute-granularity is selective; it is for "
+                  "full; leave it out"});
+}
+
 TEST(MegatronRules, SayWhereWhatCameAndWhatToDo) {
   options::Report report;
   flags::check_megatron_rules(flags::flags_of(run({"--num-layers", "9", "--pipeline-model-parallel-size", "2"})), 4,
-                              report);
+                              megatron(), {}, report);
   EXPECT_EQ(report.problems(),
             Lines{"--num-layers: Megatron-LM stops here: --pipeline-model-parallel-size does not divide the layers "
-                  "(--num-layers 9, --pipeline-model-parallel-size 2); change one of them; a recipe of Tessera may cut "
-                  "them unevenly"});
+                  "(--num-layers 9, --pipeline-model-parallel-size 2); change one of them; a recipe of Tessera may use "
+                  "uneven stages"});
 }
 
 }  // namespace

@@ -11,8 +11,6 @@
 namespace tessera {
 namespace {
 
-using Lines = std::vector<std::string>;
-
 const std::string pangu = TESTS_DATA "/recipes/pangu_38b_nested.yaml";
 
 recipe::Recipe read_file(const std::string& file, const Lines& sets, options::Report& report) {

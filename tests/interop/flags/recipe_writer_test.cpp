@@ -15,57 +15,20 @@
 namespace tessera {
 namespace {
 
-class RecipeWriter : public InOwnFolder {
- protected:
-  const options::Facts facts = recipe::all_facts({});
-  const flags::FlagTable megatron = flags::FlagTable::from("megatron.yaml", options::Mappings());
-
-  options::Value converted(const std::vector<std::string>& argv) {
-    options::Report report;
-    auto tree = megatron.convert(argv, facts, report);
-    report.must_be_good();
-    return tree;
-  }
-};
-
-const std::vector<std::string> small = {"--num-layers",
-                                        "2",
-                                        "--hidden-size",
-                                        "64",
-                                        "--num-attention-heads",
-                                        "4",
-                                        "--seq-length",
-                                        "32",
-                                        "--max-position-embeddings",
-                                        "32",
-                                        "--lr",
-                                        "1e-3",
-                                        "--train-iters",
-                                        "7",
-                                        "--micro-batch-size",
-                                        "1",
-                                        "--mock-data",
-                                        "--tokenizer-type",
-                                        "NullTokenizer",
-                                        "--vocab-size",
-                                        "99"};
+class RecipeWriter : public InOwnFolder {};
 
 TEST_F(RecipeWriter, WhatIsWrittenIsReadAsTheWholeConversionIs) {
   for (const auto& more : {std::vector<std::string>{},
                            {"--bf16", "--swiglu", "--disable-bias-linear"},
                            {"--optimizer", "sgd"},
                            {"--fp16", "--loss-scale-window", "50"}}) {
-    const auto tree = converted(with(small, more));
+    const auto tree = converted(with(small_run(), more));
     options::Report report;
     const auto whole = recipe::read_recipe(tree, {}, report);
-    write("run.yaml", flags::write_recipe(flags::what_differs(tree, {}, facts), facts, {{}, ""}));
+    write("run.yaml", flags::write_recipe(flags::what_differs(tree, {}, facts()), facts(), {{}, ""}));
     const auto again = recipe::read_recipe("run.yaml", {}, {}, report);
     report.must_be_good();
-    EXPECT_TRUE(options::same(whole.resolved, again.resolved));
-    for (const auto& [group, options] : whole.resolved.fields)
-      for (const auto& field : options.fields)
-        EXPECT_TRUE(options::same(field.value, *again.resolved.at(group)->find(field.name)))
-            << field.name << ": " << field.value << " became " << *again.resolved.at(group)->find(field.name);
+    expect_same(whole, again);
   }
 }
 
@@ -73,14 +36,14 @@ TEST_F(RecipeWriter, OnlyWhatDiffersFromTheBaseStands) {
   const auto tree =
       options::parse_yaml("model_config: {num_layers: 12, hidden_size: 768, rotary_base: 10000.0}\n", "t");
   const auto base = options::parse_yaml("model_config: {num_layers: 12, hidden_size: 512}\n", "b");
-  EXPECT_EQ(flags::write_recipe(flags::what_differs(tree, base, facts), facts, {{}, "b.yaml"}),
+  EXPECT_EQ(flags::write_recipe(flags::what_differs(tree, base, facts()), facts(), {{}, "b.yaml"}),
             "base: b.yaml\nmodel_config:\n  hidden_size: 768\n");
 }
 
 TEST_F(RecipeWriter, GroupsStandInTheOrderOfThought) {
   const auto tree = options::parse_yaml(
       "dataset_config: {batch_size: 4}\noptimizer_config: {weight_decay: 0.3}\nmodel_config: {num_layers: 3}\n", "t");
-  EXPECT_EQ(flags::write_recipe(tree, facts, {{"a", ""}, ""}),
+  EXPECT_EQ(flags::write_recipe(tree, facts(), {{"a", ""}, ""}),
             "# a\n#\nmodel_config:\n  num_layers: 3\noptimizer_config:\n  weight_decay: 0.3\ndataset_config:\n"
             "  batch_size: 4\n");
 }
@@ -95,7 +58,7 @@ TEST_F(RecipeWriter, WordsThatYamlTakesForSomethingElseAreQuoted) {
     list.kind = options::Value::Kind::list;
     list.items = {item, item};
     tree.set("training_config.other", list);
-    const auto again = options::parse_yaml(flags::write_recipe(tree, facts, {{}, ""}), "again");
+    const auto again = options::parse_yaml(flags::write_recipe(tree, facts(), {{}, ""}), "again");
     EXPECT_EQ(value_at(again, "training_config.output_dir").scalar, words);
     EXPECT_EQ(value_at(again, "training_config.output_dir").kind, options::Value::Kind::scalar) << words;
     EXPECT_EQ(value_at(again, "training_config.other").items.at(1).scalar, words);
@@ -116,21 +79,21 @@ TEST_F(RecipeWriter, AModelThatIsKnownIsTheBase) {
       "model_config: {num_layers: 32, hidden_size: 4096, ffn_hidden_size: 11008, num_attention_heads: 32, "
       "position_embedding_type: rope, normalization: RMSNorm, hidden_act: swiglu, add_bias_linear: false}\n",
       "t");
-  EXPECT_EQ(flags::known_model(llama, facts).name, "models/llama2_7b.yaml");
+  EXPECT_EQ(flags::known_model(llama, facts()).name, "models/llama2_7b.yaml");
   auto other = llama;
   other.set("model_config.num_layers", options::Value::of("31", {}));
-  EXPECT_EQ(flags::known_model(other, facts).name, "");
+  EXPECT_EQ(flags::known_model(other, facts()).name, "");
   other = llama;
   other.set("model_config.normalization", options::Value::of("LayerNorm", {}));
-  EXPECT_EQ(flags::known_model(other, facts).name, "");
+  EXPECT_EQ(flags::known_model(other, facts()).name, "");
 }
 
 TEST_F(RecipeWriter, WhatTheBaseSaysAndTheSourceLeavesOutIsAnswered) {
   auto tree = options::parse_yaml("model_config: {num_layers: 2}\n", "t");
   const auto base = options::parse_yaml("model_config: {num_layers: 2, vocab_size: 32000}\n", "b");
-  flags::answer_base(tree, base, facts);
+  flags::answer_base(tree, base, facts());
   EXPECT_EQ(value_at(tree, "model_config.vocab_size").kind, options::Value::Kind::none);
-  EXPECT_EQ(flags::write_recipe(flags::what_differs(tree, base, facts), facts, {{}, ""}),
+  EXPECT_EQ(flags::write_recipe(flags::what_differs(tree, base, facts()), facts(), {{}, ""}),
             "model_config:\n  vocab_size: null\n");
 }
 

@@ -23,7 +23,6 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::json;
-using Lines = std::vector<std::string>;
 using Kind = flags::FlagRow::Kind;
 
 const Lines releases = {"megatron", "megatron_main"};

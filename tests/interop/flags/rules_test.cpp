@@ -114,11 +114,17 @@ TEST(Rules, WhatATableOfMappingsCitesIsInThisRepository) {
 TEST(Rules, ThatACommandLineOrArgumentsAreHeldToAreThoseOfThePage) {
   std::set<std::string> of_commands, of_arguments;
   for (const auto& rule : flags::megatron_rules()) of_commands.insert(rule.name);
+  for (const auto& rule : flags::rules_of_recipes_and_megatron()) of_commands.insert(rule);
   for (const auto& rule : flags::argument_rules()) of_arguments.insert(rule);
   auto told = rules_of("command line");
   told.erase("C15");  // PAR17 and M28 by another name
   EXPECT_EQ(of_commands, told);
   EXPECT_EQ(of_arguments, rules_of("arguments"));
+}
+
+TEST(Rules, ThatACommandLineSharesWithARecipeAreRulesOfARecipe) {
+  const auto of_recipes = rules_of("recipe");
+  for (const auto& rule : flags::rules_of_recipes_and_megatron()) EXPECT_TRUE(of_recipes.count(rule)) << rule;
 }
 
 const std::string good =
@@ -204,8 +210,12 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"B3",
        {d + "rampup_batch_size=[2, 3, 10]", "-training_config.training_iters", d + "train_samples=40",
         d + "global_batch_size=4"}},
+      {"empty step",
+       {d + "rampup_batch_size=[1, 1, 10]", "-training_config.training_iters", d + "train_samples=40",
+        d + "global_batch_size=4", d + "decrease_batch_size_if_needed=true"}},
       {"B5", {d + "rampup_batch_size=[2, 2, 10]", d + "global_batch_size=4"}},
-      {"B6", {d + "train_samples=40"}},
+      {"B5", {d + "train_samples=40"}},
+      {"B6", {"-training_config.training_iters", d + "train_samples=40", o + "lr_warmup_iters=1"}},
       {"B7", {"-training_config.training_iters"}},
       {"B7", {"-training_config.training_iters", d + "train_samples=1"}},
       {"O1", {o + "min_lr=1"}},
@@ -218,6 +228,9 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"REC3", {m + "recompute_granularity=full", m + "recompute_method=uniform", m + "recompute_num_layers=0"}},
       {"part of a file name", {t + "prefix=my/run"}},
       {"allow_changes", {t + "allow_changes=[optimizer_config.clip_grad]"}},
+      {"frozen parameters", {t + "frozen_parameters=[nothing]"}},
+      {"frozen parameters", {t + "frozen_parameters=['.*']"}},
+      {"frozen parameters", {t + "trainable_parameters=['.*norm.*']", t + "save_frozen_parameters=false"}},
       {"one type", {t + "bf16=true", m + "compute_dtype=float16"}},
       {"one residual type", {m + "fp32_residual_connection=true", m + "residual_connection_dtype=bfloat16"}},
       {"one activation", {m + "swiglu=true", m + "hidden_act=relu"}},

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "framework/interop/flags/flag_table.h"
 #include "framework/options/report.h"
+#include "framework/options/same.h"
 #include "framework/recipe/recipe.h"
 
 // What tests of the tables of flags share.
@@ -34,8 +38,42 @@ inline const flags::FlagTable& megatron() {
   return table;
 }
 
+/// The command line of a small run, for these tables.
+inline const Lines& small_run() {
+  static const Lines all = {"--num-layers",
+                            "2",
+                            "--hidden-size",
+                            "64",
+                            "--num-attention-heads",
+                            "4",
+                            "--seq-length",
+                            "32",
+                            "--max-position-embeddings",
+                            "32",
+                            "--lr",
+                            "0.001",
+                            "--train-iters",
+                            "7",
+                            "--micro-batch-size",
+                            "1",
+                            "--mock-data",
+                            "--tokenizer-type",
+                            "NullTokenizer",
+                            "--vocab-size",
+                            "99"};
+  return all;
+}
+
 inline Lines with(Lines argv, const Lines& more) {
   argv.insert(argv.end(), more.begin(), more.end());
+  return argv;
+}
+
+/// `argv` without `flag` and the one word that follows it, wherever they are.
+inline Lines without(Lines argv, const std::string& flag) {
+  for (auto at = std::find(argv.begin(), argv.end(), flag); at != argv.end();
+       at = std::find(argv.begin(), argv.end(), flag))
+    argv.erase(at, at + 2);
   return argv;
 }
 
@@ -43,6 +81,29 @@ inline Lines with(Lines argv, const Lines& more) {
 inline std::string text_at(const options::Value& tree, const std::string& path) {
   const auto* value = tree.at(path);
   return value ? text(*value) : "nothing";
+}
+
+/// The recipe that a command line of `megatron()` becomes, which has no mistakes.
+inline options::Value converted(const Lines& argv) {
+  options::Report report;
+  auto tree = megatron().convert(argv, facts(), report);
+  report.must_be_good();
+  return tree;
+}
+inline recipe::Recipe recipe_of(const options::Value& tree) {
+  options::Report report;
+  auto recipe = recipe::read_recipe(tree, {}, report);
+  report.must_be_good();
+  return recipe;
+}
+
+/// Whether both have the same values of all options.
+inline void expect_same(const recipe::Recipe& a, const recipe::Recipe& b) {
+  EXPECT_TRUE(options::same(a.resolved, b.resolved));
+  for (const auto& [group, options] : a.resolved.fields)
+    for (const auto& field : options.fields)
+      EXPECT_TRUE(options::same(field.value, *b.resolved.at(group)->find(field.name)))
+          << field.name << ": " << field.value << " became " << *b.resolved.at(group)->find(field.name);
 }
 
 /// The findings of the recipe that a command line becomes, except for missing options.

@@ -10,8 +10,6 @@
 namespace tessera {
 namespace {
 
-using Lines = std::vector<std::string>;
-
 const std::string layer = "language_model:\n  num_layers: 2\n  hidden_size: 8\n  num_attention_heads: 2\n";
 
 options::Value read(const std::string& words, options::Report& report) {

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/checkpoint/writer.h"
+#include "framework/comm/communicator.h"
+
+namespace tessera::training {
+
+/// The checkpoint that a SaveJob saves.
+struct SaveTarget {
+  std::filesystem::path root;  ///< the checkpoint's folder is <root>/<checkpoint_name(prefix, iteration)>
+  std::string prefix;
+  std::int64_t iteration = 0;
+  /// Called on rank 0 before the temporary folder is created, and after the checkpoint has its name. What they throw is
+  /// an error of the save.
+  std::function<void()> before = {}, after = {};
+};
+
+/// Saves one checkpoint in our format, by all ranks of a group, while the calling threads may do other work. The
+/// constructor fixes what is saved and starts a thread that writes this rank's part. When all ranks have written, rank
+/// 0 commits the checkpoint; if one failed, nothing remains of it, and earlier checkpoints are unchanged.
+///
+/// The ranks exchange short messages along a binary tree, only in poll() and finish(), and no collectives after the
+/// constructor: other operations of the group may come in between. All ranks must begin the same jobs in the same
+/// order. Several jobs may be in flight if their iterations differ; all ranks must finish() them in the same order.
+class SaveJob {
+ public:
+  /// Collective. Throws IoError on all ranks if rank 0 cannot begin, and BugError if the snapshots of the ranks do not
+  /// cover every tensor exactly once.
+  SaveJob(const comm::Communicator& world, const SaveTarget& target,
+          std::shared_ptr<const checkpoint::StateSnapshot> snapshot);
+  /// Waits until this rank has written. A job that has not ended by then fails on all ranks, which learn of it in
+  /// poll() or finish(), unless all have written: then it may be committed.
+  ~SaveJob();
+  SaveJob(const SaveJob&) = delete;
+  SaveJob& operator=(const SaveJob&) = delete;
+
+  /// Whether the job has ended, so that finish() returns or throws at once. Does not block. Ranks learn of the end at
+  /// different times, and only if all of them go on calling poll() or finish(). Throws CommError.
+  bool poll() { return advance(false); }
+  /// Waits for the end and returns the checkpoint's folder. If a rank failed: throws that rank's exception on the
+  /// failed rank of the lowest number, and IoError with its message on the others. Throws CommError if a rank does not
+  /// come to its end within the time-out of the World.
+  std::filesystem::path finish();
+
+ private:
+  /// Which rank failed, and why.
+  struct Failure {
+    std::int32_t rank = -1;  ///< the lowest that failed; -1: none
+    std::array<char, 1020> message = {};
+  };
+  /// What a rank sends to its parent in the tree: a Failure, then one WrittenPart for each rank of its subtree.
+  using Report = std::vector<std::byte>;
+  struct Child {
+    int rank;
+    Report report;
+    comm::Transfer coming, verdict;
+  };
+  enum class Stage { writing, gathering, committing, waiting, telling, ended };
+
+  void begin(const SaveTarget& target);
+  void listen();
+  bool advance(bool wait);
+  bool step(bool wait);
+  void fail(const std::string& message);
+  void start(std::function<void()> work);
+  bool has_worked(bool wait);
+  bool has_gathered(bool wait);
+  void read(const Report& report);
+  void report();
+  void commit(const std::function<void()>& after);
+  void tell();
+
+  comm::Communicator world_;
+  std::shared_ptr<const checkpoint::StateSnapshot> snapshot_;
+  std::function<void()> after_;
+  int report_tag_;  ///< of messages to the parent; the next is that of verdicts
+  checkpoint::CheckpointWriter writer_;
+  Stage stage_ = Stage::writing;
+  std::exception_ptr own_;  ///< what this rank failed with
+  Failure failure_;         ///< of the ranks that this one knows of; of all, once the stage is telling
+  std::vector<checkpoint::WrittenPart> parts_;
+  std::vector<Child> children_;
+  Report sent_;
+  comm::Transfer reported_, verdict_;
+  std::future<void> work_;  ///< last, so that its thread ends before what it uses
+};
+
+}  // namespace tessera::training

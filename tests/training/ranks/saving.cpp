@@ -1,0 +1,153 @@
+// Saves by several ranks: a rank that is late, one that fails, ranges that do not fit together.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "framework/base/files.h"
+#include "framework/training/save_job.h"
+#include "tests/ranks/ranks.h"
+#include "tests/story.h"
+#include "tests/training/held_state.h"
+
+namespace tessera::training {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder that all ranks have in common. Each rank saves two rows of "w", whose elements are its rank.
+class SaveByRanks : public testing::Test {
+ protected:
+  SaveByRanks() {
+    std::string name = testing::TempDir() + "tessera.XXXXXX";
+    if (group.rank() == 0) name = mkdtemp(name.data());
+    root = group.broadcast(name, 0, "a folder");
+    rows.assign(8, static_cast<float>(group.rank()));
+  }
+  ~SaveByRanks() override {
+    group.barrier("the end of a test");
+    if (group.rank() == 0) fs::remove_all(root);
+  }
+  std::vector<checkpoint::TensorRange> ranges(std::int64_t shift = 0) {
+    return {{"w", Shape{2 * group.size(), 4}, {2 * group.rank() + shift, 0}, Tensor(std::span(rows), Shape{2, 4})}};
+  }
+  std::unique_ptr<SaveJob> begin(std::int64_t iteration, std::shared_ptr<const checkpoint::StateSnapshot> snapshot,
+                                 const std::function<void()>& after = {}) {
+    return std::make_unique<SaveJob>(
+        group, SaveTarget{.root = root, .prefix = "", .iteration = iteration, .after = after}, std::move(snapshot));
+  }
+  std::shared_ptr<checkpoint::StateSnapshot> copy() { return std::make_shared<checkpoint::CopiedState>(ranges()); }
+  /// All ranks come here before one goes on.
+  void meet() { group.barrier("a meeting"); }
+  void expect_saved(std::int64_t iteration) {
+    meet();
+    const auto opened = checkpoint::Checkpoint::open(root / checkpoint::checkpoint_name("", iteration));
+    EXPECT_NO_THROW(opened.verify());
+    std::vector<float> all(8 * static_cast<std::size_t>(group.size()));
+    opened.read(checkpoint::whole("w", Tensor(std::span(all), Shape{2 * group.size(), 4})));
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<float>(i / 8));
+    EXPECT_TRUE(fs::exists(opened.folder() / text("manifest_0000", group.rank(), ".json")));
+    meet();
+  }
+  void expect_nothing_of(std::int64_t iteration) {
+    meet();
+    const auto folder = root / checkpoint::checkpoint_name("", iteration);
+    EXPECT_FALSE(fs::exists(folder) || fs::exists(folder.string() + "_tmp"));
+    meet();
+  }
+
+  comm::Communicator group = world().all();
+  fs::path root;
+  std::vector<float> rows;
+};
+
+TEST_F(SaveByRanks, NothingIsCommittedBeforeTheLastRankHasWrittenAndOtherOperationsComeInBetween) {
+  for (int late = 0; late < group.size(); ++late) {
+    const auto held = std::make_shared<HeldState>(ranges());
+    const auto job = begin(late, group.rank() == late ? held : copy());
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_FALSE(job->poll());
+      float sum = 1;
+      group.all_reduce({&sum, 1}, "a step of training");
+      EXPECT_EQ(sum, static_cast<float>(group.size()));
+    }
+    EXPECT_FALSE(fs::exists(root / checkpoint::checkpoint_name("", late)));
+    meet();
+    held->release();
+    // Training goes on until all ranks know that the checkpoint is saved.
+    for (float ended = 0; ended < static_cast<float>(group.size());) {
+      ended = job->poll() ? 1.F : 0.F;
+      group.all_reduce({&ended, 1}, "a step of training");
+    }
+    EXPECT_EQ(job->finish(), root / checkpoint::checkpoint_name("", late));
+    expect_saved(late);
+  }
+}
+
+TEST_F(SaveByRanks, AFailureOfOneRankIsThatOfAllAndLeavesNothing) {
+  begin(1, copy())->finish();
+  for (int failing = 0; failing < group.size(); ++failing) {
+    const auto broken = std::make_shared<BrokenState>(ranges(), "no space");
+    const auto job = begin(2, group.rank() == failing ? broken : copy());
+    const auto expected = group.rank() == failing ? "no space" : text("rank ", failing, ": no space");
+    EXPECT_EQ(story_of([&] { job->finish(); }), expected);
+    EXPECT_TRUE(job->poll());
+    expect_nothing_of(2);
+  }
+  expect_saved(1);
+  begin(2, copy())->finish();
+  expect_saved(2);
+}
+
+TEST_F(SaveByRanks, OfSeveralFailuresThatOfTheLowestRankIsTold) {
+  const auto broken = std::make_shared<BrokenState>(ranges(), text("trouble of ", group.rank()));
+  const auto job = begin(2, group.rank() > 0 ? broken : copy());
+  EXPECT_EQ(story_of([&] { job->finish(); }), group.rank() == 1 ? "trouble of 1" : "rank 1: trouble of 1");
+  expect_nothing_of(2);
+}
+
+TEST_F(SaveByRanks, AFailureOfTheCommitIsThatOfAll) {
+  const auto job = begin(1, copy(), [] { throw IoError("no tracker"); });
+  EXPECT_EQ(story_of([&] { job->finish(); }), group.rank() == 0 ? "no tracker" : "rank 0: no tracker");
+}
+
+TEST_F(SaveByRanks, AJobThatOneRankDropsFailsOnAll) {
+  for (int dropping = 0; dropping < group.size(); ++dropping) {
+    auto job = begin(1, copy());
+    if (group.rank() == dropping)
+      job.reset();
+    else
+      EXPECT_EQ(story_of([&] { job->finish(); }), text("rank ", dropping, ": the save was given up"));
+    expect_nothing_of(1);
+  }
+}
+
+TEST_F(SaveByRanks, SeveralSavesMayBeInFlight) {
+  const auto first = begin(1, copy()), second = begin(2, copy());
+  // Each rank asks in an order of its own.
+  for (float ended = 0; ended < static_cast<float>(group.size());) {
+    const bool one = group.rank() % 2 == 0 ? first->poll() : second->poll();
+    const bool other = group.rank() % 2 == 0 ? second->poll() : first->poll();
+    ended = one && other ? 1.F : 0.F;
+    group.all_reduce({&ended, 1}, "a step of training");
+  }
+  expect_saved(1);
+  expect_saved(2);
+}
+
+TEST_F(SaveByRanks, RangesThatDoNotFitTogetherAreRefusedOnAllRanksBeforeAnythingIsWritten) {
+  const auto hole =
+      std::make_shared<checkpoint::CopiedState>(group.rank() == 1 ? std::vector<checkpoint::TensorRange>() : ranges());
+  EXPECT_TRUE(says(story_of([&] { begin(1, hole); }), text("'w': its ranges cover ", 8 * (group.size() - 1), " of ")));
+  const auto shifted = std::make_shared<checkpoint::CopiedState>(ranges(group.rank() == 0 ? 1 : 0));
+  EXPECT_TRUE(says(story_of([&] { begin(1, shifted); }), "'w': two ranges overlap"));
+  rows.resize(16 * static_cast<std::size_t>(group.size()));
+  const Tensor all(std::span<float>(rows).first(8 * static_cast<std::size_t>(group.size())),
+                   Shape{2 * group.size(), 4});
+  const auto twice = std::make_shared<checkpoint::CopiedState>(
+      group.rank() < 2 ? std::vector{checkpoint::whole("w", all)} : std::vector<checkpoint::TensorRange>());
+  EXPECT_TRUE(says(story_of([&] { begin(1, twice); }), "'w': two ranges overlap"));
+  expect_nothing_of(1);
+}
+
+}  // namespace
+}  // namespace tessera::training
