@@ -10,7 +10,7 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build ccache pkg-config
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libopenblas-dev libhwy-dev
-  libopenmpi-dev openmpi-bin libhwloc-dev libssl-dev libsentencepiece-dev libsimdjson-dev
+  libopenmpi-dev openmpi-bin libhwloc-dev libssl-dev libsentencepiece-dev
   zlib1g-dev libzstd-dev liblzma-dev libsnappy-dev
 )
 run_packages=(bible-kjv bzip2 xz-utils)

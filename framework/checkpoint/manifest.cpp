@@ -1,7 +1,5 @@
 #include "framework/checkpoint/manifest.h"
 
-#include <nlohmann/json.hpp>
-
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 #include "framework/base/json.h"
@@ -10,15 +8,11 @@
 namespace tessera::checkpoint {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr const char* format_name = "tessera checkpoint";
 
 std::vector<std::int64_t> list_of(const Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
 
-std::uint32_t crc_of(const Json& json) {
-  return static_cast<std::uint32_t>(std::stoul(json.get<std::string>(), nullptr, 16));
-}
+std::uint32_t crc_of(const Json& json) { return static_cast<std::uint32_t>(std::stoul(json.string(), nullptr, 16)); }
 
 Json json_of(const Manifest::TensorEntry& tensor) {
   Json ranges = Json::array();
@@ -33,10 +27,10 @@ Json json_of(const Manifest::TensorEntry& tensor) {
 
 Manifest::TensorEntry tensor_of(const Json& json) {
   Manifest::TensorEntry tensor{
-      dtype_named(json.at("dtype").get<std::string>()), Shape(json.at("shape").get<std::vector<std::int64_t>>()), {}};
+      dtype_named(json.at("dtype").string()), Shape(json.at("shape").get<std::vector<std::int64_t>>()), {}};
   for (const auto& range : json.at("ranges")) {
     const Shape extents(range.at("extents").get<std::vector<std::int64_t>>());
-    tensor.ranges.push_back({.file = range.at("file").get<std::string>(),
+    tensor.ranges.push_back({.file = range.at("file").string(),
                              .byte_offset = range.at("byte_offset").get<std::uint64_t>(),
                              .bytes = static_cast<std::uint64_t>(extents.elements()) * size_of(tensor.dtype),
                              .offsets = range.at("offsets").get<std::vector<std::int64_t>>(),
@@ -150,10 +144,10 @@ std::string write_manifest(const Manifest& manifest) {
     json["version"] = parted_manifest_version;
     json["parts"] = json_of(manifest.parts);
   }
-  // The checksum of the text without this line. The reader generates that text again from the parsed keys, which are
-  // sorted.
+  // The checksum of the text without this line. The reader generates that text again from the parsed keys, sorted.
+  json = json.sorted();
   json["manifest_crc32c"] = crc_text(crc32c(json.dump()));
-  return json.dump() + "\n";
+  return json.sorted().dump() + "\n";
 }
 
 Manifest read_manifest(const std::string& words, const std::string& speaker) {
@@ -162,7 +156,7 @@ Manifest read_manifest(const std::string& words, const std::string& speaker) {
     throw DamageError(text(speaker, ": is not a manifest of a checkpoint, or a damaged one"));
   const auto sum = json.value("manifest_crc32c", Json());
   json.erase("manifest_crc32c");
-  if (sum != crc_text(crc32c(json.dump())))
+  if (sum != crc_text(crc32c(json.sorted().dump())))
     throw DamageError(text(speaker, ": its CRC is not the one it was saved with"));
   if (const auto version = json.value("version", Json());
       version != whole_manifest_version && version != parted_manifest_version)

@@ -1,7 +1,6 @@
 #include "framework/checkpoint/progress.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/json.h"
 #include "framework/checkpoint/checkpoint.h"
@@ -9,8 +8,6 @@
 
 namespace tessera::checkpoint {
 namespace {
-
-using Json = nlohmann::json;
 
 Json json_of(const schedule::ScheduleState& schedule) {
   Json json;
@@ -25,7 +22,8 @@ schedule::ScheduleState schedule_of(const Json& json) {
 }
 
 LossScaleState loss_scale_of(const Json& json) {
-  return {std::stof(json.at("scale").get<std::string>()), json.at("growth_tracker"), json.at("hysteresis_tracker")};
+  return {std::stof(json.at("scale").string()), json.at("growth_tracker").get<int>(),
+          json.at("hysteresis_tracker").get<int>()};
 }
 
 Json json_of(const NumberHistory& numbers) {
@@ -37,15 +35,20 @@ Json json_of(const NumberHistory& numbers) {
 }
 
 NumberHistory numbers_of(const Json& json) {
-  return {json.at("largest_loss"), json.at("largest_grad_norm"), json.at("good_steps"), json.at("last_good"),
-          json.at("bad_in_row")};
+  NumberHistory numbers;
+  json.at("largest_loss").get_to(numbers.largest_loss);
+  json.at("largest_grad_norm").get_to(numbers.largest_grad_norm);
+  json.at("good_steps").get_to(numbers.good_steps);
+  json.at("last_good").get_to(numbers.last_good);
+  json.at("bad_in_row").get_to(numbers.bad_in_row);
+  return numbers;
 }
 
 Findings findings_of(const Json& json) {
   Findings findings;
   for (const auto& [begin, end] : json.at("skip").get<std::vector<IterationSet::Range>>())
     findings.skip.add(begin, end);
-  findings.roll_back_end = json.at("roll_back_end");
+  json.at("roll_back_end").get_to(findings.roll_back_end);
   return findings;
 }
 
@@ -87,22 +90,22 @@ std::string write_progress(const Progress& progress) {
   json["numbers"] = json_of(progress.numbers);
   if (progress.findings != Findings{})
     json["findings"] = {{"skip", progress.findings.skip.ranges()}, {"roll_back_end", progress.findings.roll_back_end}};
-  return json.dump(1);
+  return json.sorted().dump(1);
 }
 
 Progress read_progress(const std::string& words, const std::string& speaker) {
   try {
     const auto json = parse_json(words);
     Progress out;
-    out.iteration = json.at("iteration");
+    json.at("iteration").get_to(out.iteration);
     out.updates = json.value("updates", out.iteration);
-    out.consumed_samples = json.at("consumed_samples");
+    json.at("consumed_samples").get_to(out.consumed_samples);
     out.skipped_samples = json.value("skipped_samples", std::int64_t{0});
     out.consumed_valid_samples = json.value("consumed_valid_samples", std::int64_t{-1});
     out.data_start = json.value("data_start", std::int64_t{0});
     out.global_batch_size = json.value("global_batch_size", std::int64_t{0});
     out.order_stride = json.value("order_stride", std::int64_t{0});
-    out.seed = json.at("seed");
+    json.at("seed").get_to(out.seed);
     out.sample_chain = json.value("sample_chain", std::uint32_t{0});
     out.quarantine = json.value("quarantine", out.quarantine);
     out.run = json.value("run", "");
@@ -112,7 +115,7 @@ Progress read_progress(const std::string& words, const std::string& speaker) {
     if (json.contains("findings")) out.findings = findings_of(json.at("findings"));
     if (json.contains("loss_scale")) out.loss_scale = loss_scale_of(json.at("loss_scale"));
     return out;
-  } catch (const Json::exception& error) {
+  } catch (const JsonError& error) {
     throw DamageError(text(speaker, ": ", error.what()));
   } catch (const std::logic_error& error) {  // a loss scale that is not a number
     throw DamageError(text(speaker, ": loss_scale: ", error.what()));

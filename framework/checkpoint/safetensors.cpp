@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "framework/base/json.h"
@@ -12,7 +11,6 @@ namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 constexpr std::uint64_t longest_header = 100'000'000;  // the limit that the format's own library sets
 constexpr std::size_t alignment = 64;
@@ -32,7 +30,7 @@ SafetensorsEntry entry_of(const Json& json, std::uint64_t data_begin, std::uint6
   std::vector<std::uint64_t> offsets;
   std::string type_name;
   try {
-    type_name = json.at("dtype").get<std::string>();
+    type_name = json.at("dtype").string();
     for (const auto& dim : json.at("shape")) {
       constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
       if (!dim.is_number_unsigned() || dim.get<std::uint64_t>() > most)
@@ -44,7 +42,7 @@ SafetensorsEntry entry_of(const Json& json, std::uint64_t data_begin, std::uint6
         refuse("data_offsets are ", json.at("data_offsets").dump(), "; two counts were expected");
       offsets.push_back(offset.get<std::uint64_t>());
     }
-  } catch (const Json::exception&) {
+  } catch (const JsonError&) {
     refuse("the header says ", json.dump(), "; dtype, shape and data_offsets were expected");
   }
   if (offsets.size() != 2 || offsets[0] > offsets[1])
@@ -87,7 +85,7 @@ void refuse_overlaps_and_holes(const SafetensorsHeader& header, std::uint64_t fi
 }
 
 Json parse_header(std::string_view words, const std::string& speaker) {
-  auto json = parse_json(words);
+  auto json = parse_json(words).sorted();
   if (!json.is_object())
     throw ConfigError(text(speaker, ": its header is not a JSON object: no safetensors file, or a damaged one"));
   return json;
@@ -114,7 +112,7 @@ SafetensorsHeader read_safetensors_header(std::string_view start, std::uint64_t 
   for (const auto& [name, facts] : json.items()) {
     if (name == "__metadata__") {
       for (const auto& [key, value] : facts.items())
-        header.metadata[key] = value.is_string() ? value.get<std::string>() : value.dump();
+        header.metadata[key] = value.is_string() ? value.string() : value.dump();
       continue;
     }
     header.entries.emplace(name, entry_of(facts, header.data_begin, file_bytes - header.data_begin,
@@ -126,7 +124,7 @@ SafetensorsHeader read_safetensors_header(std::string_view start, std::uint64_t 
 
 std::string write_safetensors_header(const std::vector<std::pair<std::string, SafetensorsEntry>>& entries,
                                      const std::map<std::string, std::string>& metadata) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  Json json = Json::object();
   if (!metadata.empty()) json["__metadata__"] = metadata;
   for (const auto& [name, entry] : entries)
     json[name] = {{"dtype", safetensors_name(entry.dtype)},
@@ -178,12 +176,12 @@ void SafetensorsReader::add_file(const fs::path& path) {
 }
 
 void SafetensorsReader::add_index(const fs::path& path) {
-  const auto json = parse_json(read_file(path));
+  const auto json = parse_json(read_file(path)).sorted();
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
     throw ConfigError(text(path.string(), ": is not an index of safetensors files: it has no 'weight_map'"));
   std::map<std::string, std::string> file_of;
   for (const auto& [name, file] : json["weight_map"].items()) {
-    const auto words = file.is_string() ? file.get<std::string>() : "";
+    const auto words = file.is_string() ? file.string() : "";
     if (words.empty() || words.find('/') != std::string::npos)
       throw ConfigError(
           text(path.string(), ": tensor '", name, "' lies in ", file.dump(), "; a file beside the index was expected"));

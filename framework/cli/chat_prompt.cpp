@@ -1,7 +1,6 @@
 #include "framework/cli/chat_prompt.h"
 
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/json.h"
 #include "framework/base/visible_text.h"
@@ -10,8 +9,6 @@
 
 namespace tessera::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* expected_messages =
     "expected a JSON list of messages, [{\"role\": \"user\", \"content\": \"...\"}, ...], or an object with such a "
@@ -22,15 +19,14 @@ void check_message(const std::string& file, std::size_t number, const Json& mess
   const auto has_text = [&](const char* key) { return message.contains(key) && message[key].is_string(); };
   // The content may be a list of parts, or missing beside tool_calls: the template decides.
   if (!message.is_object() || !has_text("role"))
-    throw ConfigError(text(file, ": message ", number + 1, " has no \"role\": ",
-                           shortened(message.dump(-1, ' ', false, Json::error_handler_t::replace)), "; ",
-                           expected_messages));
+    throw ConfigError(
+        text(file, ": message ", number + 1, " has no \"role\": ", shortened(message.dump()), "; ", expected_messages));
 }
 
 }  // namespace
 
 Json conversation_in(const std::string& file) {
-  auto json = parse_json<Json>(files::read_input(file, "file of --messages"));
+  auto json = parse_json(files::read_input(file, "file of --messages"));
   if (json.is_object() && json.contains("messages")) json = Json(json["messages"]);
   if (!json.is_array() || json.empty())
     throw ConfigError(text(file, json.is_discarded() ? ": is not JSON; " : ": has no messages; ", expected_messages));

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
+#include "framework/base/json.h"
 #include "framework/base/memory_limit.h"
 #include "framework/cli/coverage_report.h"
 #include "framework/cli/layout_report.h"
@@ -32,7 +32,7 @@ struct CheckArguments {
 };
 
 void print_mistakes(const std::vector<options::Finding>& findings) {
-  auto all = nlohmann::ordered_json::array();
+  auto all = Json::array();
   for (const auto& f : findings) {
     all.push_back({{"file", f.at.source},
                    {"line", f.at.line},
@@ -41,7 +41,7 @@ void print_mistakes(const std::vector<options::Finding>& findings) {
                    {"suggestion", f.advice}});
     if (!f.rule.empty()) all.back()["rule"] = f.rule;
   }
-  std::cout << all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+  std::cout << all.dump(2) << "\n";
 }
 
 void print_model(const recipe::Recipe& recipe, const recipe::Figures& f) {
@@ -116,11 +116,10 @@ void tell_as(const CheckArguments& arguments, const recipe::Recipe& recipe, std:
   const auto all = flags::megatron_arguments(recipe, ranks, table, report);
   report.must_be_good();
   if (arguments.json) {
-    std::cout << all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    std::cout << all.dump(2) << "\n";
     return;
   }
-  for (const auto& [name, value] : all.items())
-    std::cout << name << " " << value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  for (const auto& [name, value] : all.items()) std::cout << name << " " << value.dump() << "\n";
 }
 
 /// Reports where the program for which a script was written would itself have stopped with an error. What a rule of

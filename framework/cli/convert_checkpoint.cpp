@@ -3,7 +3,6 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
@@ -123,7 +122,7 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
 
 /// The token fields of config.json, for a model that was not imported with one.
 std::string special_tokens(const recipe::SavedModel& saved) {
-  nlohmann::json json = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
+  Json json = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
   if (saved.tokenizer) json["bos_token_id"] = json["eos_token_id"] = saved.tokenizer->eod();
   return json.dump();
 }
@@ -215,9 +214,8 @@ std::int64_t rows_of(const checkpoint::WeightSource& weights, const recipe::Save
 
 std::string family_of(const std::string& config) {
   const auto json = parse_json(config);
-  return json.is_object() && json.contains("model_type") && json["model_type"].is_string()
-             ? json["model_type"].get<std::string>()
-             : "";
+  return json.is_object() && json.contains("model_type") && json["model_type"].is_string() ? json["model_type"].string()
+                                                                                           : "";
 }
 
 void export_hugging_face(const ConvertCheckpointFlags& flags, const CommandContext& context) {

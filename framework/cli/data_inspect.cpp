@@ -2,8 +2,8 @@
 #include <charconv>
 #include <iomanip>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
+#include "framework/base/json.h"
 #include "framework/base/number_text.h"
 #include "framework/cli/data_commands.h"
 #include "framework/cli/data_flags.h"
@@ -12,8 +12,6 @@
 
 namespace tessera::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t bar_columns = 40;
 
@@ -165,7 +163,7 @@ struct Inspect {
                              {"outside_vocabulary", check->outside},
                              {"unused_bytes", check->unused_bytes},
                              {"out_of_order", check->out_of_order}};
-    std::cout << out.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+    std::cout << out.dump(2) << "\n";
   }
 };
 

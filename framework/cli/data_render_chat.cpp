@@ -1,6 +1,5 @@
 #include <ctime>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/json.h"
 #include "framework/cli/data_commands.h"
@@ -38,13 +37,13 @@ struct RenderChat {
       begin = end + 1;
       ++number;
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      const auto object = parse_json<nlohmann::ordered_json>(line);
+      const auto object = parse_json(line);
       if (!object.is_object() || !object.contains(messages_key))
         throw ConfigError(text(input, ":", number, ": expected a JSON object with the key \"", messages_key, "\""));
       try {
         const auto words = rendered.render(object.at(messages_key), given);
         if (json) {
-          std::cout << nlohmann::json(words).dump() << "\n";
+          std::cout << json_quoted(words) << "\n";
         } else {
           std::cout << words << "\n";
         }

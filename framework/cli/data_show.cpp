@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/checked.h"
+#include "framework/base/json.h"
 #include "framework/cli/data_commands.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/options/limits.h"
@@ -12,8 +12,6 @@
 
 namespace tessera::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// One sample and its position in the run.
 struct ShownPart {
@@ -170,9 +168,7 @@ std::string ranges(std::span<const std::int32_t> values) {
   return all;
 }
 
-std::string in_quotes(const std::string& words) {
-  return Json(words).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string in_quotes(const std::string& words) { return json_quoted(words); }
 
 /// Sixteen ids per line.
 void print_ids(std::ostream& out, const char* name, std::span<const std::int32_t> ids) {
@@ -214,7 +210,7 @@ void Show::print(std::ostream& out) const {
     if (only && number / micro % replicas_ != *only) continue;
     const auto shown = read(number, all.consumed);
     if (request_.json)
-      out << json_of(shown, request_.split).dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+      out << json_of(shown, request_.split).dump() << "\n";
     else
       print_sample(out, shown, request_.split);
     --left;

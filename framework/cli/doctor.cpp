@@ -25,8 +25,6 @@
 namespace tessera::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct DoctorArguments {
   int threads = 0;
   bool json = false;
@@ -97,24 +95,24 @@ Json measure_machine(int count) {
 std::vector<std::string> advice(const Json& machine, const Json& rates) {
   std::vector<std::string> all;
   const auto tell = [&](auto... words) { all.push_back(text(words...)); };
-  const int cores = machine["usable_cores"], threads = machine["threads"];
-  const std::string pages = machine["huge_pages"];
+  const auto cores = machine["usable_cores"].get<int>(), threads = machine["threads"].get<int>();
+  const auto& pages = machine["huge_pages"].string();
   if (machine["load"].get<double>() > 0.25 * cores)
     tell("other programs keep ", machine["load"].get<double>(),
          " cores busy: the rates above, and training, are slower than alone");
   if (threads > cores)
     tell(threads, " threads share ", cores, " cores, and wait for each other; use at most ", cores, " in all ranks");
   if (!machine["cpu_quota"].is_null())
-    tell("processor time is limited to ", cores_text(machine["cpu_quota"]), " by ",
-         machine["cpu_quota_source"].get<std::string>(), ": by default, ", cores,
-         cores == 1 ? " thread is" : " threads are", " used in all ranks");
-  if (const int allowed = machine["allowed_cores"]; allowed < machine["cores"].get<int>())
+    tell("processor time is limited to ", cores_text(machine["cpu_quota"].number()), " by ",
+         machine["cpu_quota_source"].string(), ": by default, ", cores, cores == 1 ? " thread is" : " threads are",
+         " used in all ranks");
+  if (const auto allowed = machine["allowed_cores"].get<int>(); allowed < machine["cores"].get<int>())
     tell("this process may run on ", allowed, " of ", machine["cores"].get<int>(), " cores (affinity)");
   if (pages == "never")
     tell("transparent huge pages are off, which slows large models by 1 to 10 %; as root: ",
          "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
   const auto& products = rates["matrix_product"];
-  const double fp32 = products["float32"], bf16 = products["bfloat16"];
+  const auto fp32 = products["float32"].number(), bf16 = products["bfloat16"].number();
   if (bf16 > 1.2 * fp32)
     tell("matrix products of bf16 are ", std::round(10 * bf16 / fp32) / 10,
          " times as fast as of fp32: set training_config.bf16");
@@ -122,7 +120,7 @@ std::vector<std::string> advice(const Json& machine, const Json& rates) {
     tell("bf16 and fp16 save memory here, not time: their matrix products are not faster than those of fp32");
   constexpr std::int64_t enough = std::int64_t{256} << 20;
   if (machine["dev_shm_bytes"].get<std::int64_t>() < enough)
-    tell("/dev/shm has ", in_binary_units(machine["dev_shm_bytes"]),
+    tell("/dev/shm has ", in_binary_units(machine["dev_shm_bytes"].number()),
          ", which Open MPI may exceed with several ranks; in a container: ", "--shm-size=1g");
   return all;
 }
@@ -136,8 +134,8 @@ std::string giga(double rate, const char* unit) {
 
 void print(const Json& machine, const Json& rates, const std::vector<std::string>& notes) {
   std::string sets;
-  for (const auto& set : machine["instruction_sets"]) sets += (sets.empty() ? "" : ", ") + set.get<std::string>();
-  const auto word = [&](const char* key) { return machine[key].get<std::string>(); };
+  for (const auto& set : machine["instruction_sets"]) sets += (sets.empty() ? "" : ", ") + set.string();
+  const auto word = [&](const char* key) { return machine[key].string(); };
   print_line("processor", word("processor"));
   print_line("instruction sets", sets);
   print_line("used", text(word("instruction_set"), " (", word("chosen_by"), ")"));
@@ -145,22 +143,21 @@ void print(const Json& machine, const Json& rates, const std::vector<std::string
                            machine["load"].get<double>()));
   print_line("CPU quota", machine["cpu_quota"].is_null()
                               ? "none"
-                              : text(cores_text(machine["cpu_quota"]), " (", word("cpu_quota_source"), ")"));
+                              : text(cores_text(machine["cpu_quota"].number()), " (", word("cpu_quota_source"), ")"));
   print_line("threads of the rates below", text(machine["threads"].get<int>()));
   print_line("memory", text(in_binary_units(machine["memory_bytes"].get<double>()), " (", word("memory_limit"), ")"));
   print_line("transparent huge pages", word("huge_pages").empty() ? "unknown" : word("huge_pages"));
   print_line("/dev/shm", in_binary_units(machine["dev_shm_bytes"].get<double>()));
   print_line("BLAS", word("blas"));
   print_line("MPI", word("mpi"));
-  const double peak = rates["fp32_multiply_adds"];
+  const auto peak = rates["fp32_multiply_adds"].number();
   print_line("fp32 multiply-adds", giga(peak, "GFLOP/s"));
   for (const auto& [type, rate] : rates["matrix_product"].items())
-    print_line(
-        "matrix product of " + type,
-        text(giga(rate, "GFLOP/s"), ", ", std::round(100 * rate.get<double>() / peak), " % of fp32 multiply-adds"));
-  print_line("memory, read", giga(rates["memory_read"], "GB/s"));
-  print_line("memory, a = b + s c", giga(rates["memory_triad"], "GB/s"));
-  print_line("memory, update in place", giga(rates["memory_update"], "GB/s"));
+    print_line("matrix product of " + type, text(giga(rate.number(), "GFLOP/s"), ", ",
+                                                 std::round(100 * rate.number() / peak), " % of fp32 multiply-adds"));
+  print_line("memory, read", giga(rates["memory_read"].number(), "GB/s"));
+  print_line("memory, a = b + s c", giga(rates["memory_triad"].number(), "GB/s"));
+  print_line("memory, update in place", giga(rates["memory_update"].number(), "GB/s"));
   for (const auto& note : notes) std::cout << "note: " << note << "\n";
 }
 

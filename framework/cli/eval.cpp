@@ -4,11 +4,11 @@
 #include <cmath>
 #include <iomanip>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <numbers>
 #include <optional>
 
 #include "framework/base/cpu_limit.h"
+#include "framework/base/json.h"
 #include "framework/cli/meter.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/files/input_file.h"
@@ -78,13 +78,13 @@ void print(const EvalFlags& flags, const recipe::TrainedModel& trained, const au
   std::optional<double> bits;
   if (bytes > 0) bits = sum.sum / std::numbers::ln2 / static_cast<double>(bytes);
   if (flags.json) {
-    nlohmann::json json = {{"checkpoint", trained.folder.string()},
-                           {"tokens", sum.count},
-                           {"loss", loss},
-                           {"perplexity", std::exp(loss)},
-                           {"bytes", bytes}};
-    json["bits_per_byte"] = bits ? nlohmann::json(*bits) : nlohmann::json();
-    std::cout << json.dump() << std::endl;
+    Json json = {{"checkpoint", trained.folder.string()},
+                 {"tokens", sum.count},
+                 {"loss", loss},
+                 {"perplexity", std::exp(loss)},
+                 {"bytes", bytes}};
+    json["bits_per_byte"] = bits ? Json(*bits) : Json();
+    std::cout << json.sorted().dump() << std::endl;
     return;
   }
   std::cout << trained.folder.string() << "\n"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/cpu_limit.h"
+#include "framework/base/json.h"
 #include "framework/cli/chat_prompt.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/hugging_face/hugging_face.h"
@@ -50,7 +50,7 @@ void tell_end(const model::Model& model, std::size_t prompt, std::int64_t made, 
 bool chats(const GenerateFlags& flags) { return flags.chat || !flags.messages.empty(); }
 
 /// The conversation to answer. Read before the model is loaded.
-nlohmann::ordered_json conversation(const GenerateFlags& flags) {
+Json conversation(const GenerateFlags& flags) {
   if (!flags.messages.empty()) return conversation_in(flags.messages);
   if (flags.prompt.empty())
     throw ConfigError(
@@ -68,8 +68,8 @@ std::vector<std::int32_t> stop_tokens(const recipe::TrainedModel& trained) {
 }
 
 /// Text in, text out. Of a conversation only the answer is printed.
-void generate_text(const GenerateFlags& flags, const nlohmann::ordered_json& messages,
-                   const recipe::TrainedModel& trained, autograd::Tape& tape) {
+void generate_text(const GenerateFlags& flags, const Json& messages, const recipe::TrainedModel& trained,
+                   autograd::Tape& tape) {
   if (!trained.tokenizer)
     throw ConfigError(text(trained.folder.string(),
                            ": has no tokenizer that this program knows, so there is no text to "
@@ -108,7 +108,7 @@ void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& tra
 
 void generate(const GenerateFlags& flags, const CommandContext& context) {
   const auto folder = folder_of(flags);
-  const auto messages = chats(flags) ? conversation(flags) : nlohmann::ordered_json();
+  const auto messages = chats(flags) ? conversation(flags) : Json();
   const auto trained = recipe::load_trained(folder, context.registries);
   log_notes(trained.notes, {}, true);
   context.output.pass_text();

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/json.h"
 #include "framework/base/random.h"
 
 namespace tessera::data {
 namespace {
-
-using Json = nlohmann::json;
 
 class Replacing final : public Sampler {
  public:
@@ -74,9 +71,9 @@ std::vector<SplitSample> read_quarantine(const std::string& words, const std::st
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
-      const auto object = parse_json<Json>(line);
-      all.push_back({object.at("split").get<std::string>(), object.at("sample").get<std::int64_t>()});
-    } catch (const Json::exception& error) {
+      const auto object = parse_json(line);
+      all.push_back({object.at("split").string(), object.at("sample").get<std::int64_t>()});
+    } catch (const JsonError& error) {
       throw ConfigError(text(name, ":", number,
                              ": expected an object such as {\"split\": \"train\", \"sample\": 17}: ", error.what()));
     }

@@ -1,15 +1,11 @@
 #include "framework/files/python_json.h"
 
-#include <charconv>
 #include <cmath>
-#include <cstdlib>
 
 #include "framework/unicode/utf8.h"
 
 namespace tessera::files {
 namespace {
-
-using OrderedJson = nlohmann::ordered_json;
 
 void add_unit(std::string& out, unsigned unit) {
   constexpr const char* digits = "0123456789abcdef";
@@ -75,14 +71,13 @@ void add_number(std::string& out, double value) {
     out += std::isnan(value) ? "NaN" : value < 0 ? "-Infinity" : "Infinity";
 }
 
-void add(std::string& out, const OrderedJson& value, std::size_t depth);
+void add(std::string& out, const Json& value, std::size_t depth);
 
-template <class AddItem>
-void add_items(std::string& out, const OrderedJson& value, std::size_t depth, std::string_view brackets,
-               AddItem add_item) {
+template <class Items, class AddItem>
+void add_items(std::string& out, const Items& items, std::size_t depth, std::string_view brackets, AddItem add_item) {
   out += brackets[0];
   bool first = true;
-  for (auto item = value.begin(); item != value.end(); ++item) {
+  for (const auto& item : items) {
     out += first ? "\n" : ",\n";
     first = false;
     out.append(4 * (depth + 1), ' ');
@@ -95,17 +90,17 @@ void add_items(std::string& out, const OrderedJson& value, std::size_t depth, st
   out += brackets[1];
 }
 
-void add(std::string& out, const OrderedJson& value, std::size_t depth) {
+void add(std::string& out, const Json& value, std::size_t depth) {
   if (value.is_object()) {
-    add_items(out, value, depth, "{}", [&](const auto& item) {
-      add_text(out, item.key());
+    add_items(out, value.items(), depth, "{}", [&](const auto& item) {
+      add_text(out, item.name);
       out += ": ";
-      add(out, item.value(), depth + 1);
+      add(out, item.value, depth + 1);
     });
   } else if (value.is_array()) {
-    add_items(out, value, depth, "[]", [&](const auto& item) { add(out, *item, depth + 1); });
+    add_items(out, value, depth, "[]", [&](const auto& item) { add(out, item, depth + 1); });
   } else if (value.is_string()) {
-    add_text(out, value.get_ref<const std::string&>());
+    add_text(out, value.string());
   } else if (value.is_number_float()) {
     add_number(out, value.get<double>());
   } else {
@@ -115,19 +110,9 @@ void add(std::string& out, const OrderedJson& value, std::size_t depth) {
 
 }  // namespace
 
-std::string python_float(double value) {
-  char buffer[64];
-  const auto written = [&](std::chars_format format) {
-    return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, format).ptr);
-  };
-  auto scientific = written(std::chars_format::scientific);
-  const int exponent = std::atoi(scientific.c_str() + scientific.find('e') + 1);
-  if (exponent < -4 || exponent >= 16) return scientific;  // both write at least two digits of the exponent
-  auto fixed = written(std::chars_format::fixed);
-  return fixed.find('.') == std::string::npos ? fixed + ".0" : fixed;
-}
+std::string python_float(double value) { return real_text(value, 16); }
 
-std::string python_json(const OrderedJson& value) {
+std::string python_json(const Json& value) {
   std::string out;
   add(out, value, 0);
   return out;

@@ -145,7 +145,7 @@ std::vector<std::vector<std::string>> words_of_splits(const std::string& file, c
   std::vector<std::vector<std::string>> all;
   for (const char* split : {"train", "valid", "test"}) {
     const auto found = json.find(split);
-    if (found == json.end())
+    if (found == nullptr)
       throw ConfigError(text(file, ": has no key '", split, "'; give train, valid and test, null for none"));
     auto& words = all.emplace_back();
     if (found->is_string()) {
@@ -155,7 +155,7 @@ std::vector<std::vector<std::string>> words_of_splits(const std::string& file, c
       for (const auto& item : *found) {
         if (!item.is_string() && !item.is_number())
           throw ConfigError(text(file, ": ", split, " holds ", item.dump(), "; expected weights and prefixes"));
-        words.push_back(item.is_string() ? item.get<std::string>() : item.dump());
+        words.push_back(item.is_string() ? item.string() : item.dump());
       }
     } else if (!found->is_null()) {
       throw ConfigError(text(file, ": ", split, " is ", found->dump(), "; expected a list or a text"));

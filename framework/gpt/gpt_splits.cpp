@@ -3,19 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
 #include "framework/base/crc32c.h"
+#include "framework/base/json.h"
 #include "framework/files/python_json.h"
 #include "framework/gpt/blended_dataset.h"
 #include "framework/indexed/indexed_dataset.h"
 
 namespace tessera::gpt {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json json_of(const tokenizers::Tokenizer::Identity& identity) {
   Json json = {{"class", identity.class_name}, {"tokenizer_path", Json::array()}};

@@ -8,26 +8,25 @@
 namespace tessera::instructions {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Role = Conversation::Role;
 
 // What Python takes for false.
 bool is_falsy(const Json& value) {
   return value.is_null() || (value.is_boolean() && !value.get<bool>()) || (value.is_number() && value == 0) ||
-         (value.is_string() && value.get_ref<const std::string&>().empty()) || (value.is_structured() && value.empty());
+         (value.is_string() && value.string().empty()) || (value.is_structured() && value.empty());
 }
 
 std::string words_of(const Json& value, const std::string& what) {
   if (!value.is_string())
     throw ConfigError(text(what, " is ", value.type_name(), "; expected a text, correct or remove the row"));
-  return value.get<std::string>();
+  return value.string();
 }
 
 // A missing key is null, as in a table.
 const Json& field(const Json& object, const std::string& key) {
   static const Json null;
   const auto found = object.find(key);
-  return found == object.end() ? null : *found;
+  return found == nullptr ? null : *found;
 }
 
 }  // namespace
@@ -47,7 +46,7 @@ InstructionHandler::InstructionHandler(const std::string& name, const std::strin
 }
 
 void InstructionHandler::map_names(const std::string& map_keys) {
-  const auto map = parse_json<Json>(map_keys);
+  const auto map = parse_json(map_keys);
   if (!map.is_object())
     throw ConfigError(
         text("--map-keys: '", map_keys,
@@ -76,7 +75,7 @@ void InstructionHandler::map_names(const std::string& map_keys) {
     }
     if (!value.is_null() && !value.is_string())
       throw ConfigError(text("--map-keys: the column of '", key, "' must be a text, or null for none"));
-    *at->second = value.is_null() ? "" : value.get<std::string>();
+    *at->second = value.is_null() ? "" : value.string();
   }
   if (!is_alpaca_ && messages_.empty()) throw ConfigError("--map-keys: messages needs a column");
 }
@@ -114,7 +113,7 @@ void InstructionHandler::map_tags(const Json& tags) {
 
 std::optional<Conversation> InstructionHandler::operator()(std::string_view line, std::vector<bool>& seen,
                                                            std::string& why) const {
-  const auto row = parse_json<Json>(line);
+  const auto row = parse_json(line);
   if (!row.is_object()) throw ConfigError("is not a JSON object; correct or remove the row");
   for (std::size_t i = 0; i < columns_.size(); ++i)
     if (row.contains(columns_[i])) seen[i] = true;
@@ -146,7 +145,7 @@ std::optional<Conversation> InstructionHandler::alpaca(const Json& row, std::str
   made.messages.push_back({Role::user, content});
   const auto& answer = response_.empty() ? Json() : field(row, response_);
   if (answer.is_string()) {
-    made.messages.push_back({Role::assistant, answer.get<std::string>()});
+    made.messages.push_back({Role::assistant, answer.string()});
   } else if (answer.is_array() && !answer.empty()) {
     made.messages.push_back({Role::assistant, words_of(answer[0], text("an answer of '", response_, "'"))});
     // Of several answers MindSpeed-LLM takes none: an empty prompt and an empty answer.
@@ -193,8 +192,7 @@ std::optional<Conversation> InstructionHandler::turns(const Json& messages, std:
     const bool prompt = (i - begin) % 2 == 0;
     if (!(prompt ? is(role, tags_.user) || is(role, tags_.observation)
                  : is(role, tags_.assistant) || is(role, tags_.function))) {
-      why = text("message ", i + 1, " has the role ", role.dump(-1, ' ', false, Json::error_handler_t::replace),
-                 " where ",
+      why = text("message ", i + 1, " has the role ", role.dump(), " where ",
                  prompt ? text("'", tags_.user.value_or("null"), "' or '", tags_.observation.value_or("null"), "'")
                         : text("'", tags_.assistant.value_or("null"), "' or '", tags_.function.value_or("null"), "'"),
                  " is expected");

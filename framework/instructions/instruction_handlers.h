@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "framework/base/json.h"
 
 namespace tessera::instructions {
 
@@ -36,7 +37,6 @@ class InstructionHandler {
   std::optional<Conversation> operator()(std::string_view row, std::vector<bool>& seen, std::string& why) const;
 
  private:
-  using Json = nlohmann::ordered_json;
   struct Tags {
     std::string role = "from", content = "value";
     // Name of each role; null: there is no such role.

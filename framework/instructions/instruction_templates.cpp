@@ -11,7 +11,6 @@
 namespace tessera::instructions {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Slots = PromptTemplate::Slots;
 using SlotKind = PromptTemplate::Slot::Kind;
 
@@ -65,7 +64,7 @@ class Reader {
   }
   const Json* find(const std::string& key) const {
     const auto at = entry_.find(key);
-    return at == entry_.end() || at->is_null() ? nullptr : &*at;
+    return at == nullptr || at->is_null() ? nullptr : at;
   }
   bool flag(const std::string& key) const {
     const auto* value = find(key);
@@ -78,7 +77,7 @@ class Reader {
     std::vector<std::string> made;
     for (const auto& one : *value) {
       if (!value->is_array() || !one.is_string()) refuse(text(key, " must be a list of texts"));
-      made.push_back(one.get<std::string>());
+      made.push_back(one.string());
     }
     return made;
   }
@@ -124,9 +123,9 @@ class Reader {
   }
 
   PromptTemplate::Slot slot(const std::string& key, const Json& value) const {
-    if (value.is_string()) return {SlotKind::text, value.get<std::string>()};
+    if (value.is_string()) return {SlotKind::text, value.string()};
     if (value.is_object() && value.contains("token") && value["token"].is_string())
-      return {SlotKind::token, value["token"].get<std::string>()};
+      return {SlotKind::token, value["token"].string()};
     if (value == Json::array({"bos_token"})) return {SlotKind::bos, ""};
     if (value == Json::array({"eos_token"})) return {SlotKind::eos, ""};
     refuse(text("a slot of format_", key,
@@ -170,7 +169,7 @@ const Json& built_in_templates() {
     auto read = as_json(*built_in().find("templates"));
     for (auto& one : read)
       if (one.contains("like")) {
-        auto whole = *named(read, one["like"]);
+        auto whole = *named(read, one["like"].string());
         whole.update(one);
         one = whole;
       }
@@ -183,7 +182,7 @@ std::string joined_names(const Json& all) {
   std::string names;
   for (const auto& one : all)
     if (one.is_object() && one.contains("name") && one["name"].is_string())
-      names += text(names.empty() ? "" : ", ", one["name"].get<std::string>());
+      names += text(names.empty() ? "" : ", ", one["name"].string());
   return names;
 }
 
@@ -198,7 +197,7 @@ PromptTemplate prompt_template(const std::string& name, const std::string& file)
                              "configs/finetune/templates.json that has it"));
     return Reader(*entry, "prompt type " + name)(name);
   }
-  const auto all = parse_json<Json>(files::read_input(file, "prompt templates"));
+  const auto all = parse_json(files::read_input(file, "prompt templates"));
   if (!all.is_array())
     throw ConfigError(text(file, ": is not a JSON list of prompt templates, as MindSpeed-LLM's templates.json is"));
   const auto* entry = named(all, name);
@@ -215,7 +214,7 @@ std::optional<bool> efficient_eos_of(const std::string& name) {
 
 std::vector<std::string> prompt_template_names() {
   std::vector<std::string> names;
-  for (const auto& one : built_in_templates()) names.push_back(one["name"]);
+  for (const auto& one : built_in_templates()) names.push_back(one["name"].string());
   return names;
 }
 

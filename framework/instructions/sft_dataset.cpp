@@ -1,7 +1,6 @@
 #include "framework/instructions/sft_dataset.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
@@ -9,8 +8,6 @@
 #include "framework/files/input_file.h"
 
 namespace tessera::instructions {
-
-using Json = nlohmann::ordered_json;
 
 ConversationFile::ConversationFile(const std::string& name)
     : name_(name), file_(files::map_input(name, "conversations")) {
@@ -39,10 +36,10 @@ std::vector<Json> ConversationFile::parsed(std::int64_t line) const {
   const auto refuse = [&](const auto&... message) { throw data::BadSampleError(text(place(line), ": ", message...)); };
   const auto begin = lines_[static_cast<std::size_t>(line)].begin;
   const auto words = all_.substr(begin, std::min(all_.find('\n', begin), all_.size()) - begin);
-  const auto object = parse_json<Json>(words);
+  const auto object = parse_json(words);
   if (!object.is_object()) refuse("expected a JSON object such as {\"messages\": [...]} on one line");
   const auto found = object.find("messages");
-  if (found == object.end() || !found->is_array())
+  if (found == nullptr || !found->is_array())
     refuse("expected a key 'messages' with a list of messages such as {\"role\": \"user\", \"content\": \"...\"}");
   std::vector<Json> all;
   for (const auto& message : *found) {

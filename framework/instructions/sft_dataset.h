@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/data/sampler.h"
 #include "framework/gpt/split.h"
 #include "framework/tokenizers/sft_tokenizer.h"
@@ -24,10 +25,10 @@ class ConversationFile {
   /// The conversations of line `line`: each begins at a message with role system, or at the beginning of the line.
   /// Throws ConfigError, beginning with file:line, if the line is not a JSON object with messages; IoError if the file
   /// was truncated.
-  std::vector<nlohmann::ordered_json> conversations(std::int64_t line) const;
+  std::vector<Json> conversations(std::int64_t line) const;
 
  private:
-  std::vector<nlohmann::ordered_json> parsed(std::int64_t line) const;
+  std::vector<Json> parsed(std::int64_t line) const;
   struct Line {
     std::size_t begin;
     std::int64_t number;  // in the file, from 1

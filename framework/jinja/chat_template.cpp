@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <new>
-#include <nlohmann/json.hpp>
 
 #include "framework/jinja/chat_template_render.h"
 #include "framework/unicode/utf8.h"
@@ -44,12 +43,12 @@ ChatTemplate::~ChatTemplate() = default;
 namespace {
 
 // Transformers leaves out members that are null, and gives reasoning under the names of all templates.
-TemplateValue message_of(const nlohmann::ordered_json& json) {
+TemplateValue message_of(const Json& json) {
   if (!json.is_object()) throw ConfigError("a message of the conversation is not an object");
-  const nlohmann::ordered_json* reasoning = nullptr;
+  const Json* reasoning = nullptr;
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     const auto found = json.find(name);
-    if (!reasoning && found != json.end() && !found->is_null()) reasoning = &*found;
+    if (!reasoning && found != nullptr && !found->is_null()) reasoning = found;
   }
   std::vector<std::pair<TemplateValue, TemplateValue>> items;
   if (reasoning) items.emplace_back(TemplateValue::of("thinking"), from_json(*reasoning));
@@ -61,7 +60,7 @@ TemplateValue message_of(const nlohmann::ordered_json& json) {
 
 }  // namespace
 
-std::string ChatTemplate::render(const nlohmann::ordered_json& messages, const ChatTemplateInput& input) const {
+std::string ChatTemplate::render(const Json& messages, const ChatTemplateInput& input) const {
   try {
     if (!messages.is_array() || messages.empty()) throw ConfigError("a conversation is a list of at least one message");
     std::map<std::string, TemplateValue, std::less<>> variables;

@@ -2,12 +2,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "framework/base/json.h"
 
 namespace tessera::jinja {
 
@@ -47,7 +48,7 @@ class ChatTemplate {
   /// Renders a conversation to text. `messages` is an array of objects. As in Transformers, members of a message that
   /// are null are dropped, and `reasoning_content` is also available as `thinking`. Throws ConfigError if the template
   /// rejects the conversation (raise_exception), fails, uses an unimplemented feature, or exceeds a limit.
-  std::string render(const nlohmann::ordered_json& messages, const ChatTemplateInput& input = {}) const;
+  std::string render(const Json& messages, const ChatTemplateInput& input = {}) const;
 
  private:
   struct Parsed;

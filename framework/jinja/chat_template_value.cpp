@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "framework/files/python_json.h"
 #include "framework/unicode/unicode_code_points.h"
@@ -253,26 +252,26 @@ TemplateValue make_dict(std::vector<std::pair<TemplateValue, TemplateValue>> ite
   return TemplateValue(std::move(dict));
 }
 
-TemplateValue from_json(const nlohmann::ordered_json& json) {
+TemplateValue from_json(const Json& json) {
   switch (json.type()) {
-    case nlohmann::ordered_json::value_t::boolean:
+    case Json::Type::boolean:
       return TemplateValue(json.get<bool>());
-    case nlohmann::ordered_json::value_t::number_integer:
+    case Json::Type::integer:
       return TemplateValue(json.get<std::int64_t>());
-    case nlohmann::ordered_json::value_t::number_unsigned:
+    case Json::Type::unsigned_integer:
       if (json.get<std::uint64_t>() > INT64_MAX)
         throw ConfigError(text("the integer ", json.dump(), " in a message has more than 64 bits"));
       return TemplateValue(json.get<std::int64_t>());
-    case nlohmann::ordered_json::value_t::number_float:
+    case Json::Type::real:
       return TemplateValue(json.get<double>());
-    case nlohmann::ordered_json::value_t::string:
-      return TemplateValue::of(json.get<std::string>());
-    case nlohmann::ordered_json::value_t::array: {
+    case Json::Type::string:
+      return TemplateValue::of(json.string());
+    case Json::Type::array: {
       Values items;
       for (const auto& item : json) items.push_back(from_json(item));
       return make_list(std::move(items));
     }
-    case nlohmann::ordered_json::value_t::object: {
+    case Json::Type::object: {
       auto dict = std::make_shared<Dict>();  // without set: keys are different, and may be many
       for (const auto& [key, item] : json.items()) {
         dict->items.emplace_back(TemplateValue::of(key), from_json(item));

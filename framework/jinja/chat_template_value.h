@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 
 namespace tessera::jinja {
 
@@ -130,7 +130,7 @@ TemplateValue make_dict(std::vector<std::pair<TemplateValue, TemplateValue>> ite
 /// goes through a whole value takes time and memory proportional to this.
 std::int64_t size_of(const TemplateValue& value);
 /// Throws ConfigError for an integer beyond 64 bits.
-TemplateValue from_json(const nlohmann::ordered_json& json);
+TemplateValue from_json(const Json& json);
 /// Depth of nested lists and dictionaries in `value`.
 int depth_of(const TemplateValue& value);
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/options/json_types.h"
 
 namespace tessera::options {
@@ -113,7 +114,7 @@ Json rules_of_choices(const std::vector<SchemaFacts>& schemas) {
 
 Json described(const std::vector<SchemaFacts>& schemas, const OptionFacts& option) {
   auto schema = schema_of(option);
-  std::string words = schema["description"];
+  auto words = schema["description"].string();
   for (const auto& chosen : schemas)
     if (chosen.key == option.name && !chosen.doc.empty()) words += "\n- " + chosen.type + ": " + chosen.doc;
   schema["description"] = words;

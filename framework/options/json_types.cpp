@@ -174,7 +174,7 @@ Json list_of(std::string type, const OptionFacts& option) {
 void put_type(Json& any, const std::string& type, const OptionFacts& option) {
   const std::string list = "list of ";
   if (!option.json_schema.empty()) {
-    auto schema = Json::parse(option.json_schema);
+    auto schema = read_json(option.json_schema);
     Json item = Json::array();
     put_number(item, true, option);
     fill_in(schema, any_of(item));
@@ -195,7 +195,7 @@ void put_neutral(Json& any, const OptionFacts& option, const std::string& type) 
   Json list = Json::array();
   for (const auto& value : option.neutral) {
     double number = 0;
-    const auto items = type.rfind("list of ", 0) == 0 ? Json::parse(value, nullptr, false) : Json();
+    const auto items = type.rfind("list of ", 0) == 0 ? parse_json(value) : Json();
     if (value == "null" && option.nullable)
       list.push_back(nullptr);
     else if (items.is_array())
@@ -231,7 +231,7 @@ Json json_of(const Value& value) {
     case Value::Kind::scalar:
       if (OptionType<bool>::read(value, flag)) return flag;
       if (OptionType<double>::read(value, number)) {
-        const auto json = Json::parse(value.scalar, nullptr, false);
+        const auto json = parse_json(value.scalar);
         return json.is_discarded() ? Json(number) : json;
       }
       return value.scalar;

@@ -1,15 +1,13 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "framework/base/json.h"
 #include "framework/options/group.h"
 
 // The part of options/json_schema.h that translates option types. Internal to this component.
 
 namespace tessera::options {
-
-using Json = nlohmann::ordered_json;
 
 /// `value` as JSON. A scalar that reads as a number or a boolean becomes one; other scalars become strings.
 Json json_of(const Value& value);

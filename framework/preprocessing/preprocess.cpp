@@ -11,20 +11,22 @@
 namespace tessera::preprocessing {
 namespace {
 
-using Json = nlohmann::json;
 using Progress = std::function<void(const PreprocessProgress&)>;
 
 constexpr std::size_t most_skipped_told = 5;
 
 Json to_json(const TokenFiles& files) { return {files.prefix, files.documents, files.sequences, files.tokens}; }
-TokenFiles files_from(const Json& json) { return {json.at(0), json.at(1), json.at(2), json.at(3)}; }
+std::int64_t whole(const Json& list, std::size_t index) { return list.at(index).get<std::int64_t>(); }
+TokenFiles files_from(const Json& json) {
+  return {json.at(0).string(), whole(json, 1), whole(json, 2), whole(json, 3)};
+}
 Json to_json(const PreprocessProgress& p) { return {p.bytes, p.all_bytes, p.documents, p.tokens, p.skipped}; }
 PreprocessProgress progress_from(const Json& json) {
-  return {.bytes = json.at(0),
-          .all_bytes = json.at(1),
-          .documents = json.at(2),
-          .tokens = json.at(3),
-          .skipped = json.at(4)};
+  return {.bytes = whole(json, 0),
+          .all_bytes = whole(json, 1),
+          .documents = whole(json, 2),
+          .tokens = whole(json, 3),
+          .skipped = whole(json, 4)};
 }
 
 class PreprocessRun {
@@ -94,7 +96,7 @@ bool PreprocessRun::continue_or_start() {
     const auto state = parse_json(read_file(plan_.state_file));
     try {
       return take_state(state);
-    } catch (const Json::exception&) {
+    } catch (const JsonError&) {
       throw ConfigError(
           text("--resume: '", plan_.state_file, "' is damaged or of another version; start again without --resume"));
     }
@@ -120,15 +122,18 @@ bool PreprocessRun::take_state(const Json& state) {
   result_.total = progress_from(state.at("total"));
   result_.skipped = state.at("skipped").get<std::vector<std::string>>();
   result_.resumed_documents = result_.total.documents;
-  if (state.at("complete")) {
+  if (state.at("complete").boolean()) {
     for (const auto& one : state.at("files")) result_.files.push_back(files_from(one));
     result_.notes.push_back("the interrupted run had encoded everything; only names were missing");
     return false;
   }
   const auto& at = state.at("position");
-  position_ = {at.at(0), at.at(1), at.at(2), at.at(3)};
-  lines_ = at.at(4);
-  for (const auto& one : state.at("builders")) reached_.push_back({one.at(0), one.at(1), one.at(2)});
+  at.at(0).get_to(position_.input);
+  at.at(1).get_to(position_.offset);
+  at.at(2).get_to(position_.lines);
+  at.at(3).get_to(position_.checksum);
+  at.at(4).get_to(lines_);
+  for (const auto& one : state.at("builders")) reached_.push_back({whole(one, 0), whole(one, 1), whole(one, 2)});
   if (reached_.size() != plan_.prefixes.size()) throw ConfigError("--resume: the state file has other outputs");
   for (std::size_t i = 0; i < reached_.size(); ++i) {
     builders_.push_back(std::make_unique<indexed::IndexedDatasetBuilder>(plan_.prefixes[i], type_, reached_[i]));
@@ -199,7 +204,7 @@ void PreprocessRun::take(const EncodingPipeline::Item& item) {
 void PreprocessRun::write_state(const Json& more) {
   Json state = {{"request", identity_}, {"total", to_json(result_.total)}, {"skipped", result_.skipped}};
   state.update(more);
-  write_file_atomic(plan_.state_file, state.dump(1, ' ', false, Json::error_handler_t::replace));
+  write_file_atomic(plan_.state_file, state.sorted().dump(1));
   saved_ = true;
 }
 

@@ -4,6 +4,7 @@
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/parquet/parquet_lines.h"
 
 namespace tessera::preprocessing {
@@ -152,8 +153,8 @@ void PreprocessPlan::choose_outputs(const tokenizers::Tokenizer& tokenizer, cons
   refuse_overwriting(read, written);
 }
 
-nlohmann::json PreprocessPlan::identity(const tokenizers::Tokenizer& tokenizer) const {
-  nlohmann::json files = nlohmann::json::array(), model = nlohmann::json::array();
+Json PreprocessPlan::identity(const tokenizers::Tokenizer& tokenizer) const {
+  Json files = Json::array(), model = Json::array();
   for (const auto& input : inputs) {
     std::error_code none;
     const auto time = fs::last_write_time(input.name, none);

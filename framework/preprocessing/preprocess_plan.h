@@ -1,9 +1,9 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "framework/base/json.h"
 #include "framework/preprocessing/chunk_encoder.h"
 #include "framework/preprocessing/preprocess.h"
 
@@ -21,7 +21,7 @@ struct PreprocessPlan {
   /// Throws ConfigError if the request is inconsistent, an input is missing, or an output would overwrite an input.
   PreprocessPlan(const tokenizers::Tokenizer& tokenizer, const PreprocessRequest& request);
   /// Everything that the output depends on; a resumed run compares it. Inputs are identified by name, size and time.
-  nlohmann::json identity(const tokenizers::Tokenizer& tokenizer) const;
+  Json identity(const tokenizers::Tokenizer& tokenizer) const;
 
  private:
   void choose_inputs(const PreprocessRequest& request);

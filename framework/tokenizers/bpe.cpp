@@ -1,8 +1,9 @@
 #include "framework/tokenizers/bpe.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "framework/base/json.h"
+#include "framework/base/visible_text.h"
 #include "framework/files/input_file.h"
 #include "framework/unicode/utf8.h"
 
@@ -54,42 +55,6 @@ BpeModel::BpeModel(const std::string& vocab_file, const std::string& merge_file)
   read_merges(merge_file);
 }
 
-// Takes one flat JSON object of numbers as it comes, without a tree in between.
-struct BpeModel::VocabularyReader : nlohmann::json_sax<nlohmann::json> {
-  VocabularyReader(BpeModel& to, const std::string& name) : model(to), file(name) {}
-
-  bool start_object(std::size_t) override { return ++depth == 1 || refuse("an object inside"); }
-  bool end_object() override { return true; }
-  bool key(string_t& words) override {
-    token = std::move(words);
-    return true;
-  }
-  bool number_unsigned(number_unsigned_t id) override {
-    if (depth != 1) return refuse("a number");
-    model.add_token(file, std::move(token), id);
-    return true;
-  }
-  bool null() override { return refuse("null"); }
-  bool boolean(bool) override { return refuse("a boolean"); }
-  bool number_integer(number_integer_t) override { return refuse("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override { return refuse("a fraction"); }
-  bool string(string_t&) override { return refuse("a text"); }
-  bool binary(binary_t&) override { return refuse("bytes"); }
-  bool start_array(std::size_t) override { return refuse("a list"); }
-  bool end_array() override { return true; }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    return refuse(error.what());
-  }
-  bool refuse(const std::string& what) const {
-    throw ConfigError(text(file, ": is not a vocabulary: ", what, "; expected a JSON object like {\"!\": 0, ...}"));
-  }
-
-  BpeModel& model;
-  const std::string& file;
-  std::string token;
-  int depth = 0;
-};
-
 void BpeModel::add_token(const std::string& file, std::string&& spelt, std::uint64_t id) {
   constexpr std::uint64_t most = 1U << 24U;
   if (id >= most)
@@ -104,9 +69,18 @@ void BpeModel::add_token(const std::string& file, std::string&& spelt, std::uint
 void BpeModel::read_vocabulary(const std::string& file) {
   const auto content = files::read_input(file, "vocabulary");
   entries_.reserve(content.size() / 16);
-  VocabularyReader reader(*this, file);
-  nlohmann::json::sax_parse(content, &reader);
-  if (vocab_size_ == 0) reader.refuse("it is empty");
+  const auto refuse = [&](const std::string& what) {
+    throw ConfigError(text(file, ": is not a vocabulary: ", what, "; expected a JSON object like {\"!\": 0, ...}"));
+  };
+  std::string why;
+  const auto json = parse_json(content, &why);
+  if (json.is_discarded()) refuse(why);
+  if (!json.is_object()) refuse(text("it is a JSON ", json.type_name()));
+  for (const auto& [token, id] : json.items()) {
+    if (!id.is_number_unsigned()) refuse(text("the id of '", token, "' is ", shortened(id.dump())));
+    add_token(file, std::string(token), id.get<std::uint64_t>());
+  }
+  if (vocab_size_ == 0) refuse("it is empty");
 }
 
 std::int32_t BpeModel::symbol(const std::string& spelt) {

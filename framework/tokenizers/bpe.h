@@ -69,7 +69,6 @@ class BpeModel {
     std::int32_t id = -1;      // in the vocabulary; -1: only in the merges
     std::int32_t symbol = -1;  // number while merging; -1: only in the vocabulary
   };
-  struct VocabularyReader;
   static constexpr std::uint32_t no_rank = ~std::uint32_t{0};
 
   void read_vocabulary(const std::string& file);

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <queue>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/tokenizers/bpe.h"
 
 namespace tessera::tokenizers {
@@ -170,7 +170,7 @@ TrainedBpe BpeTrainer::train(std::int64_t vocab_size, std::int64_t min_frequency
 void TrainedBpe::write(const std::string& vocab_file, const std::string& merge_file) const {
   std::string vocab = "{", lines(merges_header);
   for (std::size_t id = 0; id < vocabulary.size(); ++id)
-    vocab += text(id == 0 ? "" : ",", nlohmann::json(vocabulary[id]).dump(), ":", id);
+    vocab += text(id == 0 ? "" : ",", json_quoted(vocabulary[id]), ":", id);
   lines += '\n';
   for (const auto& [left, right] : merges) lines += left + ' ' + right + '\n';
   write_file_atomic(vocab_file, vocab + "}");

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
 #include "framework/files/input_file.h"
 
 namespace tessera::tokenizers {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // The formats that Megatron-LM has by name. The texts are formats that models were trained with.
 struct NamedFormat {
@@ -45,9 +42,15 @@ std::string in_lower_case(std::string word) {
   return word;
 }
 
+Json first_of(const Json& conversation, std::size_t count) {
+  auto first = Json::array();
+  for (std::size_t i = 0; i < count; ++i) first.push_back(conversation[i]);
+  return first;
+}
+
 std::string role_of(const Json& message) {
   const auto role = message.find("role");
-  if (role == message.end() || !role->is_string()) throw ConfigError("a message has no role");
+  if (role == nullptr || !role->is_string()) throw ConfigError("a message has no role");
   return in_lower_case(role->get<std::string>());
 }
 
@@ -177,7 +180,7 @@ void SftTokenizer::mask_turns(const Json& conversation, const Ids& tokens, std::
     const auto role = role_of(message);
     if (role == "assistant") {
       const auto content = message.find("content");
-      if (content == message.end() || !content->is_string() || content->get_ref<const std::string&>().empty())
+      if (content == nullptr || !content->is_string() || content->string().empty())
         throw ConfigError(text("message ", turn + 1, ": the answer of the assistant is empty"));
       // The message before the first one is the last one, as in Megatron-LM.
       const auto previous = role_of(conversation[turn == 0 ? conversation.size() - 1 : turn - 1]);
@@ -216,8 +219,7 @@ void SftTokenizer::mask_prompts(const Json& conversation, const Ids& tokens, con
   for (std::size_t turn = 0; turn < conversation.size(); ++turn) {
     if (role_of(conversation[turn]) != "assistant") continue;
     if (turn == 0) throw ConfigError("the conversation begins with the assistant; expected system or user");
-    const Json before(conversation.begin(), conversation.begin() + static_cast<std::ptrdiff_t>(turn));
-    const Json until(conversation.begin(), conversation.begin() + static_cast<std::ptrdiff_t>(turn) + 1);
+    const auto before = first_of(conversation, turn), until = first_of(conversation, turn + 1);
     auto whole = words(until, false);
     if (all.compare(0, whole.size(), whole) != 0 && !eos_.empty() && whole.size() >= eos_.size() &&
         whole.compare(whole.size() - eos_.size(), eos_.size(), eos_) == 0)

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "framework/base/json.h"
 #include "framework/jinja/chat_template.h"
 #include "framework/tokenizers/tokenizer.h"
 
@@ -46,17 +46,16 @@ class SftTokenizer {
   /// for tokens without loss. Throws ConfigError if the template rejects the conversation, if a role is unknown, an
   /// answer is empty or follows neither user nor tool, or if the template renders a message alone differently than in
   /// the conversation, so that its tokens cannot be identified.
-  void encode(const nlohmann::ordered_json& conversation, std::vector<std::int32_t>& tokens,
-              std::vector<std::int32_t>& targets) const;
+  void encode(const Json& conversation, std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& targets) const;
 
  private:
   enum class Loss { all, turns, answers };
   using Ids = std::vector<std::int32_t>;
   Ids ids(const std::string& text) const;
-  Ids render(const nlohmann::ordered_json& messages) const;
-  std::string words(const nlohmann::ordered_json& messages, bool generation_prompt) const;
-  void mask_turns(const nlohmann::ordered_json& conversation, const Ids& tokens, std::span<std::int32_t> targets) const;
-  void mask_prompts(const nlohmann::ordered_json& conversation, const Ids& tokens, const std::string& all,
+  Ids render(const Json& messages) const;
+  std::string words(const Json& messages, bool generation_prompt) const;
+  void mask_turns(const Json& conversation, const Ids& tokens, std::span<std::int32_t> targets) const;
+  void mask_prompts(const Json& conversation, const Ids& tokens, const std::string& all,
                     std::span<std::int32_t> targets) const;
 
   const Tokenizer* tokenizer_;

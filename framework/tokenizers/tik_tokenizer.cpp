@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
@@ -96,12 +95,12 @@ void read_ranks(const std::string& file, std::size_t most, RankedBytes& ranks) {
     const auto where = text(file, ": entry ", i, " (from 0)");
     if (!entry.is_object() || entry.size() != 3 || !entry.contains("rank") || !entry.contains("token_str") ||
         !entry.contains("token_bytes") || !entry["token_bytes"].is_string())
-      throw ConfigError(text(where, " is ", entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
+      throw ConfigError(text(where, " is ", entry.dump(),
                              "; expected an object with rank, token_bytes (base64) and token_str alone"));
     if (entry["rank"] != i)
       throw ConfigError(text(where, " has the rank ", entry["rank"].dump(), "; expected ", i,
                              ": entries stand in the order of their ranks"));
-    const auto token = from_base64(entry["token_bytes"].get<std::string>(), where);
+    const auto token = from_base64(entry["token_bytes"].string(), where);
     if (i < 256 && token != std::string(1, static_cast<char>(i)))
       throw ConfigError(text(where, " is not the byte ", i, "; expected the 256 bytes as the first tokens, in order"));
     if (!ranks.add(token)) throw ConfigError(text(where, " has the bytes of an earlier one; each token stands once"));

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/number_text.h"
 
 namespace tessera::training {
@@ -64,9 +64,8 @@ class Names {
   std::map<const char*, std::string> names_;
 };
 
-nlohmann::ordered_json event_json(const Trace::Event& event, const std::string& name, int rank, std::size_t thread,
-                                  bool communication) {
-  nlohmann::ordered_json json = {{"name", name}, {"cat", category(event.kind)}, {"pid", rank}, {"tid", thread}};
+Json event_json(const Trace::Event& event, const std::string& name, int rank, std::size_t thread, bool communication) {
+  Json json = {{"name", name}, {"cat", category(event.kind)}, {"pid", rank}, {"tid", thread}};
   json["ts"] = static_cast<double>(event.begin) / 1000;
   if (is_counter(event.kind)) {
     json["ph"] = "C";
@@ -177,9 +176,7 @@ std::string trace_json(const Trace& trace, int rank, const std::string& process,
   Names names;
   std::string all = R"({"displayTimeUnit":"ms","traceEvents":[)";
   const auto meta = [&](const char* what, std::size_t thread, const std::string& name) {
-    all +=
-        nlohmann::ordered_json{{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}}
-            .dump();
+    all += Json{{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}}.dump();
   };
   meta("process_name", 0, process);
   const auto tracks = trace.tracks();
@@ -255,10 +252,9 @@ bool Profiler::writes_layout() const {
 void Profiler::write_layout() const {
   const auto& mesh = processes_.mesh;
   const auto& sizes = mesh.sizes();
-  nlohmann::ordered_json all = {
-      {"tensor_model_parallel_size", sizes.tensor}, {"context_parallel_size", sizes.context},
-      {"data_parallel_size", sizes.data},           {"pipeline_model_parallel_size", sizes.pipeline},
-      {"expert_model_parallel_size", sizes.expert}, {"expert_tensor_parallel_size", sizes.sharers_of_expert()}};
+  Json all = {{"tensor_model_parallel_size", sizes.tensor}, {"context_parallel_size", sizes.context},
+              {"data_parallel_size", sizes.data},           {"pipeline_model_parallel_size", sizes.pipeline},
+              {"expert_model_parallel_size", sizes.expert}, {"expert_tensor_parallel_size", sizes.sharers_of_expert()}};
   for (int rank = 0; rank < sizes.world(); ++rank) {
     const auto place = mesh.place_of(rank);
     const auto expert = mesh.expert_place_of(rank);

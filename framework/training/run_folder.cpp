@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
-#include <nlohmann/json.hpp>
 
+#include "framework/base/json.h"
 #include "framework/base/links.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/comm/together.h"
@@ -26,7 +26,6 @@ namespace tessera::training {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 constexpr const char *record_file = "run.json", *journal_file = "setting_aside.json";
 /// Written by every run, whatever its format of checkpoints. log/ is tsrun's.
@@ -149,16 +148,16 @@ Json json_of(const RunRecord& record) {
 
 RunRecord record_of(const std::string& words) {
   try {
-    const auto json = Json::parse(words);
+    const auto json = read_json(words);
     RunRecord record;
-    record.run = json.at("run").get<std::string>();
+    record.run = json.at("run").string();
     record.jobs = json.at("jobs").get<std::map<std::string, std::int64_t>>();
     if (json.contains("load_checkpoint")) {
-      record.load_checkpoint = json["load_checkpoint"].at("given").get<std::string>();
-      record.moved_to = json["load_checkpoint"].at("now").get<std::string>();
+      record.load_checkpoint = json["load_checkpoint"].at("given").string();
+      record.moved_to = json["load_checkpoint"].at("now").string();
     }
     return record;
-  } catch (const Json::exception&) {
+  } catch (const JsonError&) {
     return {};
   }
 }
@@ -191,7 +190,7 @@ RunRecord read_record(const fs::path& folder) {
 }
 
 void write_record(const fs::path& folder, const RunRecord& record) {
-  write_file_atomic(folder / record_file, json_of(record).dump(1) + "\n");
+  write_file_atomic(folder / record_file, json_of(record).sorted().dump(1) + "\n");
 }
 
 /// Whether a run left checkpoints, damaged ones included.
@@ -218,7 +217,7 @@ struct SettingAside {
 
 void write_journal(const fs::path& place, const SettingAside& move) {
   const Json json = {{"to", move.to.filename().string()}, {"next", json_of(move.next)}};
-  write_file_atomic(place / journal_file, json.dump(1) + "\n");
+  write_file_atomic(place / journal_file, json.sorted().dump(1) + "\n");
 }
 
 void end_move(const fs::path& place, const SettingAside& move) {
@@ -258,9 +257,9 @@ std::optional<fs::path> finish_setting_aside(const fs::path& folder, const check
   const auto journal = folder / journal_file;
   if (!fs::is_regular_file(journal)) return std::nullopt;
   const auto place = fs::canonical(folder);
-  const auto json = Json::parse(read_file(journal), nullptr, false);
+  const auto json = parse_json(read_file(journal));
   const auto to = json.is_object() ? json.value("to", Json()) : Json();
-  const auto name = to.is_string() ? to.get<std::string>() : "";
+  const auto name = to.is_string() ? to.string() : "";
   const auto aside = place.parent_path() / name;
   if (name.rfind(place.filename().string() + ".", 0) != 0 || name.find('/') != std::string::npos ||
       fs::is_symlink(aside) || !fs::is_directory(aside))
@@ -304,9 +303,9 @@ RunFolder::RunFolder(const comm::Communicator& world, const TrainingOptions& opt
     const auto record = read_record(folder_);
     known = {{"record", json_of(record)}, {"restart", restarts(record)}};
   });
-  known = Json::parse(world_.broadcast(known.dump(), 0, "the run folder"));
+  known = read_json(world_.broadcast(known.dump(), 0, "the run folder"));
   found_ = record_of(known["record"].dump());
-  is_restart_ = known["restart"];
+  is_restart_ = known["restart"].get<bool>();
 }
 
 fs::path RunFolder::given_checkpoint() const {

@@ -3,18 +3,15 @@
 #include <fcntl.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/system_call.h"
 #include "framework/comm/together.h"
 #include "framework/log/log.h"
 
 namespace tessera::training {
 namespace {
-
-using Json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;
 
 constexpr auto quarantine_operation = "the quarantine of samples";
 const log::Logger quarantine_logger("data");
@@ -24,7 +21,7 @@ std::string told(const std::vector<data::BadSample>& found) {
   auto all = Json::array();
   const auto host = found.empty() ? "" : host_name();
   for (const auto& one : found) all.push_back({{"sample", one.index}, {"reason", one.reason}, {"host", host}});
-  return all.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return all.dump();
 }
 
 }  // namespace
@@ -53,12 +50,12 @@ void SampleQuarantine::add(const data::Dataset& data, const std::vector<data::Ba
   const auto& split = quarantines.split_of(data);
   std::string lines, last;
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    for (const auto& one : Json::parse(all[rank])) {
+    for (const auto& one : read_json(all[rank])) {
       const auto index = one.at("sample").get<std::int64_t>();
-      last = one.at("reason");
+      last = one.at("reason").string();
       if (!quarantines.add({split, index})) continue;
-      const OrderedJson line = {{"split", split}, {"sample", index},        {"iteration", iteration},
-                                {"rank", rank},   {"host", one.at("host")}, {"reason", last}};
+      const Json line = {{"split", split}, {"sample", index},        {"iteration", iteration},
+                         {"rank", rank},   {"host", one.at("host")}, {"reason", last}};
       lines += line.dump() + "\n";
       if (world_.rank() == 0)
         quarantine_logger.warning(text("data: sample ", index, " of ", split, " is replaced by another (rank ", rank,

@@ -17,7 +17,6 @@ namespace tessera::worker {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 constexpr const char *folder_begins = "tsrun.", *folder_ends = ".shm", *record_begins = "state.job.",
                      *lock_begins = "state.lock.";
@@ -144,7 +143,7 @@ void write(const JobRecord& record, const fs::path& path) {
   const Json json = {{"id", record.id},          {"command", record.command}, {"program", record.program},
                      {"folder", record.folder},  {"workers", record.workers}, {"start", record.start},
                      {"process", record.process}};
-  write_file_atomic(path, json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  write_file_atomic(path, json.sorted().dump());
 }
 
 std::vector<JobOnHost> jobs_of_host() {

@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "framework/base/error.h"
@@ -45,10 +44,10 @@ std::vector<int> mapped_cores(const std::string& map, int local) {
   if (!all.is_object())
     throw ConfigError(text("--bind_core: '", map, "' is not a JSON map such as {\"device0\": [\"0-3\"]}"));
   const auto device = all.find(text("device", local));
-  if (device == all.end()) throw ConfigError(text("--bind_core: the map has no entry \"device", local, "\""));
+  if (device == nullptr) throw ConfigError(text("--bind_core: the map has no entry \"device", local, "\""));
   std::vector<int> cores;
-  for (const auto& entry : device->is_array() ? *device : nlohmann::json::array({*device})) {
-    std::istringstream ranges(entry.is_string() ? entry.get<std::string>() : entry.dump());
+  for (const auto& entry : device->is_array() ? *device : Json::array({*device})) {
+    std::istringstream ranges(entry.is_string() ? entry.string() : entry.dump());
     for (std::string range; std::getline(ranges, range, ',');) add_range(range, cores);
   }
   return cores;

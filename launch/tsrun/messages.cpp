@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <climits>
-#include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "framework/base/json.h"
 #include "framework/worker/stop_signals.h"
 
 namespace tessera::tsrun {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr int deepest = 8;  // maximum nesting of arrays and objects; a start message has 3
 constexpr std::size_t longest_list = 100000, longest_words = 1 << 20;
@@ -286,7 +284,7 @@ class Reader {
     if (!problem_.empty()) return;
     const auto found = object_.find(field);
     const auto name = name_.empty() ? std::string(field) : text(name_, ".", field);
-    if (found == object_.end()) return complain(name, "required");
+    if (found == nullptr) return complain(name, "required");
     taken_++;
     take(*found, name, into, limit...);
   }
@@ -323,8 +321,8 @@ class Reader {
     into = value.get<bool>();
   }
   void take(const Json& value, const std::string& name, std::string& into, Form form) {
-    if (!value.is_string() || !fits(value.get_ref<const std::string&>(), form)) return complain(name, words_of(form));
-    into = value.get<std::string>();
+    if (!value.is_string() || !fits(value.string(), form)) return complain(name, words_of(form));
+    into = value.string();
   }
   void take(const Json& value, const std::string& name, Environment& into) {
     if (!value.is_object()) return complain(name, "an object of strings");
@@ -438,13 +436,13 @@ std::optional<Any> parse(const std::string& line, std::string& why) {
     why = "a line that nests too deeply";
     return {};
   }
-  const auto object = Json::parse(line, nullptr, false);
-  const auto kind = object.is_object() ? object.find("is") : object.end();
-  if (!object.is_object() || kind == object.end() || !kind->is_string()) {
+  const auto object = parse_json(line);
+  const auto kind = object.find("is");
+  if (kind == nullptr || !kind->is_string()) {
     why = "a line that is not a message of tsrun";
     return {};
   }
-  return parse_as<Any>(object, kind->get_ref<const std::string&>(), why);
+  return parse_as<Any>(object, kind->string(), why);
 }
 
 std::string encode(AnyMessage message) {
@@ -456,7 +454,7 @@ std::string encode(AnyMessage message) {
         fields(writer, one);
       },
       message);
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return object.dump();
 }
 
 template std::optional<AnyMessage> parse(const std::string&, std::string&);

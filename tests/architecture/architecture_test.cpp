@@ -175,10 +175,11 @@ TEST_F(Planted, ALibraryOfAnotherComponentIsNamed) {
 }
 
 TEST_F(Planted, ALibraryOfTwoComponentsOrOfNoneIsNamed) {
-  plant("kernels/a.cpp", "#include <zlib.h>\n#include <hwloc.h>\n");
+  plant("kernels/a.cpp", "#include <zlib.h>\n#include <hwloc.h>\n#include <nlohmann/json.hpp>\n");
   EXPECT_EQ(joined(forbidden_includes(three_components, root())),
             "kernels/a.cpp:1 may not include <zlib.h>; only files/ and parquet/ may\n"
-            "kernels/a.cpp:2 may not include <hwloc.h>; only launch/ may\n");
+            "kernels/a.cpp:2 may not include <hwloc.h>; only launch/ may\n"
+            "kernels/a.cpp:3 may not include <nlohmann/json.hpp>; only tests/ may\n");
 }
 
 TEST_F(Planted, EachIncludeOfACycleOfFoldersIsNamed) {

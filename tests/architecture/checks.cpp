@@ -47,10 +47,11 @@ const std::vector<Owned>& owned_headers() {
       {std::regex("mpi\\.h"), {"comm"}},
       {std::regex("CLI/.*"), {"cli"}},
       {std::regex("spdlog/.*"), {"log"}},
-      {std::regex("fmt/.*"), {"training"}},
+      {std::regex("fmt/.*"), {"reporting"}},
       {std::regex("(zlib|lzma|zstd|zstd_errors)\\.h"), {"files", "parquet"}},
       {std::regex("snappy.*"), {"parquet"}},
-      {std::regex("simdjson.*|sentencepiece.*"), {"tokenizers"}},
+      {std::regex("sentencepiece.*"), {"tokenizers"}},
+      {std::regex("nlohmann/.*|simdjson.*"), {"tests"}},
       {std::regex("hwloc.*|openssl/.*"), {}}};  // launch/ uses them
   return all;
 }

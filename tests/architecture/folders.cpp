@@ -65,7 +65,7 @@ const std::map<std::string, std::set<std::string>>& allowed_tops() {
 /// Whether launch/ may include a header in angle brackets: of the system, or of its own external libraries.
 bool may_be_in_launch(const std::string& header) {
   static const std::regex foreign("[a-z][a-z0-9_-]*\\+?/.*|hwloc\\.h"), of_system("(sys|netinet|arpa|linux|net)/.*"),
-      allowed("hwloc\\.h|openssl/.*|nlohmann/json\\.hpp");
+      allowed("hwloc\\.h|openssl/.*");
   return !std::regex_match(header, foreign) || std::regex_match(header, of_system) || std::regex_match(header, allowed);
 }
 

@@ -1,13 +1,12 @@
 // A chat template: parsed, and rendered with a small conversation, or refused.
-#include <nlohmann/json.hpp>
-
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/jinja/chat_template.h"
 #include "framework/unicode/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
-  static const auto messages = nlohmann::ordered_json::parse(
+  static const auto messages = read_json(
       R"([{"role": "system", "content": " be é "}, {"role": "user", "content": "a\nb", "n": [1, 2.5, null]},
           {"role": "assistant", "content": "<think>x</think>y", "tool_calls": [{"function": {"name": "f"}}]}])");
   jinja::ChatTemplateLimits limits;

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -24,19 +23,18 @@ void require(bool holds) {
 }
 
 // The texts of `value` are those of key `key`, unless it has no value of the accepted form.
-void compare(const nlohmann::ordered_json& value, const files::JsonLine& line, std::size_t key) {
+void compare(const Json& value, const files::JsonLine& line, std::size_t key) {
   if (value.is_string()) {
-    require(!line.is_list(key) && line.texts(key).size() == 1 &&
-            line.texts(key)[0] == value.get_ref<const std::string&>());
+    require(!line.is_list(key) && line.texts(key).size() == 1 && line.texts(key)[0] == value.string());
     return;
   }
   require(value.is_array() && line.is_list(key) && line.texts(key).size() == value.size());
   for (std::size_t i = 0; i < value.size(); ++i)
-    require(value[i].is_string() && line.texts(key)[i] == value[i].get_ref<const std::string&>());
+    require(value[i].is_string() && line.texts(key)[i] == value[i].string());
 }
 
 void parse_line(files::JsonLine& parser, std::string_view line) {
-  const auto other = parse_json<nlohmann::ordered_json>(line);
+  const auto other = parse_json(line);
   try {
     parser.parse(line);
   } catch (const ConfigError&) {

@@ -98,7 +98,8 @@ OurRun judged(const std::vector<flags::GivenFlag>& flags, std::int64_t world, co
     recipe = recipe::read_recipe(tree, court.registries, run.report);
   }
   if (run.report.good()) recipe::check_ranks(recipe, world, run.report);
-  if (run.report.good()) run.arguments = flags::megatron_arguments(recipe, world, court.table, run.report);
+  if (run.report.good())
+    run.arguments = Json::parse(flags::megatron_arguments(recipe, world, court.table, run.report).dump());
   return run;
 }
 

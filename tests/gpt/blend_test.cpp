@@ -2,9 +2,11 @@
 
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/files/python_json.h"
 #include "framework/gpt/blended_dataset.h"
 #include "framework/gpt/gpt_data_options.h"
@@ -33,9 +35,9 @@ TEST(Md5, IsThatOfTheRfc) {
 }
 
 TEST(PythonJson, IsPythons) {  // json.dumps(..., indent=4) of Python 3.11
-  const nlohmann::ordered_json json = {{"a", {"\xC3\xA9\x7F\n\t\b\f\r\x01\xF0\x9F\x98\x80\"\\/", "\xFF\x80x"}},
-                                       {"b", nlohmann::ordered_json::array()},
-                                       {"d", {1, nullptr, 0.1, 1e-05, 1.0, 0.9500000000000001}}};
+  const tessera::Json json = {{"a", {"\xC3\xA9\x7F\n\t\b\f\r\x01\xF0\x9F\x98\x80\"\\/", "\xFF\x80x"}},
+                              {"b", tessera::Json::array()},
+                              {"d", {1, nullptr, 0.1, 1e-05, 1.0, 0.9500000000000001}}};
   EXPECT_EQ(
       files::python_json(json),
       "{\n    \"a\": [\n        \"\\u00e9\\u007f\\n\\t\\b\\f\\r\\u0001\\ud83d\\ude00\\\"\\\\/\",\n"
@@ -58,10 +60,10 @@ TEST(PythonJson, WritesFloatsAsPythonsRepr) {  // of Python 3.11
                                                            {1.7976931348623157e308, "1.7976931348623157e+308"}};
   for (const auto& [value, words] : all) {
     EXPECT_EQ(files::python_float(value), words);
-    EXPECT_EQ(files::python_json(nlohmann::ordered_json(value)), words);
+    EXPECT_EQ(files::python_json(tessera::Json(value)), words);
   }
-  EXPECT_EQ(files::python_json(nlohmann::ordered_json(std::numeric_limits<double>::quiet_NaN())), "NaN");
-  EXPECT_EQ(files::python_json(nlohmann::ordered_json(-std::numeric_limits<double>::infinity())), "-Infinity");
+  EXPECT_EQ(files::python_json(tessera::Json(std::numeric_limits<double>::quiet_NaN())), "NaN");
+  EXPECT_EQ(files::python_json(tessera::Json(-std::numeric_limits<double>::infinity())), "-Infinity");
 }
 
 TEST(Blend, IsReadAsMegatronReadsIt) {

@@ -8,6 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 
 namespace tessera::jinja {
 namespace {
@@ -16,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 std::string render(const std::string& source, const Json& messages = Json::parse(R"([{"role": "user"}])"),
                    const ChatTemplateInput& input = {}, const ChatTemplateLimits& limits = {}) {
-  return ChatTemplate(source, "t", limits).render(messages, input);
+  return ChatTemplate(source, "t", limits).render(read_json(messages.dump()), input);
 }
 
 std::string error_of(const std::string& source, const ChatTemplateLimits& limits = {}) {

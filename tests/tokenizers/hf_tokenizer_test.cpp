@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/instructions/sft_dataset.h"
 #include "framework/jinja/chat_template.h"
 #include "framework/tokenizers/tokenizer.h"
@@ -242,7 +243,7 @@ TEST_F(HuggingFace, FoldersHaveTheSpecialTokensAndTheChatTemplateOfTheOriginal) 
       input.add_generation_prompt = conversation["add_generation_prompt"];
       for (const auto& token : tokenizer->named_tokens()) input.special_tokens.emplace_back(token.name, token.text);
       Ids ids;
-      encoder->encode_rendered(chat_template.render(conversation["messages"], input), ids);
+      encoder->encode_rendered(chat_template.render(read_json(conversation["messages"].dump()), input), ids);
       EXPECT_EQ(ids, conversation["ids"].get<Ids>()) << conversation["messages"];
       ++conversations;
     }

@@ -1,14 +1,11 @@
 #include "framework/interop/flags/argument_rules.h"
 
-#include <nlohmann/json.hpp>
-
+#include "framework/base/json.h"
 #include "framework/interop/flags/megatron_arguments.h"
 #include "framework/interop/flags/python_number.h"
 
 namespace tessera::flags {
 namespace {
-
-using Json = nlohmann::json;
 
 struct ArgumentInputs {
   const recipe::Recipe& recipe;
@@ -70,7 +67,7 @@ const std::vector<ArgumentRule>& parser_rules() {
       {"P7",
        [](const ArgumentInputs&, Json& a) {
          if (!is_missing(a, "attention_backend"))
-           a["attention_backend"] = "AttnBackend." + a["attention_backend"].get<std::string>();
+           a["attention_backend"] = "AttnBackend." + a["attention_backend"].string();
        }},
       {"P8",
        [](const ArgumentInputs& r, Json& a) {
@@ -84,7 +81,7 @@ const std::vector<ArgumentRule>& parser_rules() {
          std::int64_t every = 0;
          if (is_missing(a, "moe_layer_freq") || !a["moe_layer_freq"].is_string()) return;
          if (options::OptionType<std::int64_t>::read(
-                 options::Value::of(python_number(a["moe_layer_freq"].get<std::string>()), {}), every))
+                 options::Value::of(python_number(a["moe_layer_freq"].string()), {}), every))
            a["moe_layer_freq"] = every;
        }},
       {"P11",
@@ -214,7 +211,7 @@ const std::vector<ArgumentRule>& run_rules() {
       {"O6",
        [](const ArgumentInputs&, Json& a) {
          for (const auto* name : {"main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"})
-           if (!is_missing(a, name)) a[name] = type_in_torch(a[name].get<std::string>());
+           if (!is_missing(a, name)) a[name] = type_in_torch(a[name].string());
        }},
       {"MP1", [](const ArgumentInputs& r, Json& a) { a["params_dtype"] = torch_type(r.recipe.half); }},
       {"MP2",
@@ -253,7 +250,7 @@ std::vector<ArgumentRule> all_rules() {
 
 }  // namespace
 
-void validate_arguments(const recipe::Recipe& recipe, std::int64_t world, nlohmann::json& arguments) {
+void validate_arguments(const recipe::Recipe& recipe, std::int64_t world, Json& arguments) {
   if (recipe.resolved.at("model_config.num_attention_heads") == nullptr) return;  // Megatron's arguments are a GPT's
   const ArgumentInputs run{recipe, world, parallel::data_parallel_ranks(recipe.parallel, world)};
   for (const auto& rule : all_rules()) rule.apply(run, arguments);

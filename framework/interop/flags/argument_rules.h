@@ -1,13 +1,12 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
+#include "framework/base/json.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera::flags {
 
 /// Applies Megatron-LM's validation (validate_args) to `arguments`, which are as parsed on input and as validated on
 /// return. `recipe` fits `world` ranks. Each rule is one entry of a list, with its name in docs/rules.md.
-void validate_arguments(const recipe::Recipe& recipe, std::int64_t world, nlohmann::json& arguments);
+void validate_arguments(const recipe::Recipe& recipe, std::int64_t world, Json& arguments);
 
 }  // namespace tessera::flags

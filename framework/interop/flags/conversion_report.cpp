@@ -1,15 +1,13 @@
 #include "framework/interop/flags/conversion_report.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 
 namespace tessera::flags {
 namespace {
-
-using OrderedJson = nlohmann::ordered_json;
 
 /// The options that a flag leads to.
 std::string options_of(const ConvertedFlag& flag) {
@@ -18,11 +16,11 @@ std::string options_of(const ConvertedFlag& flag) {
   return joined(all, ", ");
 }
 
-OrderedJson json_of(const GivenFlag& given) {
+Json json_of(const GivenFlag& given) {
   return {{"flag", given.flag}, {"values", given.values}, {"file", given.at.source}, {"line", given.at.line}};
 }
 
-OrderedJson json_of(const ConvertedFlag& flag) {
+Json json_of(const ConvertedFlag& flag) {
   auto json = json_of(flag.given);
   json["status"] = word_of(flag.status);
   json["to"] = options_of(flag);
@@ -30,8 +28,8 @@ OrderedJson json_of(const ConvertedFlag& flag) {
   return json;
 }
 
-OrderedJson json_of(const Launch& launch, const std::string& start) {
-  OrderedJson options = OrderedJson::object(), environment = OrderedJson::object();
+Json json_of(const Launch& launch, const std::string& start) {
+  Json options = Json::object(), environment = Json::object();
   for (const auto& option : launch.options) options[option.flag] = option.values;
   for (const auto& [name, value] : launch.environment) environment[name] = value;
   return {{"name", launch.launcher},  {"program", launch.program}, {"options", options},        {"start", start},
@@ -75,24 +73,23 @@ std::string start_line(const Source& source, const std::string& recipe) {
 
 std::string report_json(const Source& source, const std::string& file, const std::string& recipe,
                         const options::Report& report) {
-  OrderedJson json = {
-      {"source", file}, {"kind", name_of(source.kind)}, {"from", source.from}, {"from_why", source.from_why}};
-  json["launcher"] = source.launch ? json_of(*source.launch, start_line(source, recipe)) : OrderedJson(nullptr);
+  Json json = {{"source", file}, {"kind", name_of(source.kind)}, {"from", source.from}, {"from_why", source.from_why}};
+  json["launcher"] = source.launch ? json_of(*source.launch, start_line(source, recipe)) : Json(nullptr);
   json["launches"] = source.launches;
-  json["flags"] = OrderedJson::array();
+  json["flags"] = Json::array();
   for (const auto& flag : source.flags) json["flags"].push_back(json_of(flag));
   for (const auto& [flag, condition] : source.elsewhere) {
     json["flags"].push_back(json_of(flag));
     json["flags"].back()["only_where"] = condition;
   }
-  json["unknown"] = OrderedJson::array();
+  json["unknown"] = Json::array();
   for (const auto& one : source.unknowns)
     json["unknown"].push_back({{"name", one.name},
                                {"used_by", one.used_by},
                                {"file", one.at.source},
                                {"line", one.at.line},
                                {"give", answer_to(one.name)}});
-  json["undecided"] = OrderedJson::array();
+  json["undecided"] = Json::array();
   for (const auto& one : source.undecided)
     json["undecided"].push_back({{"condition", one.condition},
                                  {"file", one.at.source},
@@ -103,11 +100,11 @@ std::string report_json(const Source& source, const std::string& file, const std
   json["problems"] = report.problems();
   json["notes"] = report.notes();
   const auto counts = count_by_status(source.flags);
-  json["counts"] = OrderedJson::object();
+  json["counts"] = Json::object();
   for (const auto status : {FlagStatus::mapped, FlagStatus::ignored, FlagStatus::planned, FlagStatus::refused,
                             FlagStatus::unknown, FlagStatus::undecided})
     json["counts"][word_of(status)] = counts[static_cast<std::size_t>(status)];
-  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return json.dump(2) + "\n";
 }
 
 std::string report_table(const Source& source, bool verbose) {

@@ -1,14 +1,11 @@
 #include "framework/interop/flags/megatron_arguments.h"
 
-#include <nlohmann/json.hpp>
-
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/interop/flags/argument_rules.h"
 
 namespace tessera::flags {
 namespace {
-
-using Json = nlohmann::json;
 
 /// "list of 2 float" -> "float"
 std::string item_type(const std::string& type) {
@@ -134,12 +131,12 @@ std::set<std::string> arguments_left_out(const FlagTable& table) {
   return all;
 }
 
-nlohmann::json megatron_arguments(const recipe::Recipe& recipe, std::int64_t world, const FlagTable& table,
-                                  options::Report& report) {
+Json megatron_arguments(const recipe::Recipe& recipe, std::int64_t world, const FlagTable& table,
+                        options::Report& report) {
   auto all = Backwards(recipe, table, report).arguments();
   validate_arguments(recipe, world, all);
   for (const auto& name : arguments_left_out(table)) all.erase(name);
-  return all;
+  return all.sorted();
 }
 
 }  // namespace tessera::flags

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "framework/base/json.h"
 #include "framework/interop/flags/flag_table.h"
 #include "framework/recipe/recipe.h"
 
@@ -17,8 +17,8 @@ namespace tessera::flags {
 /// validation, follow by the rules of argument_rules(). Arguments that have only `ignored` or `refused` rows are
 /// omitted. `recipe` has no mistakes and fits `world` ranks. An option whose value no word of Megatron-LM expresses is
 /// a problem in `report`. Source: Megatron-LM core_v0.12.1, megatron/training/arguments.py.
-nlohmann::json megatron_arguments(const recipe::Recipe& recipe, std::int64_t world, const FlagTable& table,
-                                  options::Report& report);
+Json megatron_arguments(const recipe::Recipe& recipe, std::int64_t world, const FlagTable& table,
+                        options::Report& report);
 
 /// The omitted arguments: those for which the table has only ignored or refused rows.
 std::set<std::string> arguments_left_out(const FlagTable& table);

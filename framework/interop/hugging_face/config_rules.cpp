@@ -4,17 +4,15 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "framework/base/json.h"
 #include "framework/interop/hugging_face/converted_config.h"
 #include "framework/interop/hugging_face/window_rules.h"
 #include "framework/model/moe_options.h"
 
 namespace tessera::hugging_face {
 namespace {
-
-using Json = nlohmann::json;
 
 using options::most_experts, options::most_layers;
 
@@ -77,7 +75,7 @@ void read_every_step(ConvertedConfig& c) {
   Layers layers;
   for (std::int64_t i = 0; i < c.layers(); ++i) layers.push_back((i + 1) % step == 0);
   if (const auto* dense = c.find("facts.dense_layers")) {
-    const auto list = Json::parse(dense->scalar, nullptr, false);
+    const auto list = parse_json(dense->scalar);
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), [](const Json& i) { return i.is_number_integer(); }))
       c.problem(text("the list of layers without experts is ", *dense, "; numbers of layers were expected"));
     for (const auto& i : list)

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
@@ -11,7 +10,6 @@ namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 /// The table `name` on top of those it is `like`.
 options::Value table_of(const options::Mappings& mappings, const std::string& name) {
@@ -32,8 +30,8 @@ std::string class_of_code(const Json& json) {
   const auto map = json.value("auto_map", Json());
   if (!map.is_object()) return "";
   for (const char* kind : {"AutoModelForCausalLM", "AutoModel"})
-    if (const auto name = map.find(kind); name != map.end() && name->is_string())
-      return name->get<std::string>().substr(name->get<std::string>().rfind('.') + 1);
+    if (const auto* name = map.find(kind); name != nullptr && name->is_string())
+      return name->string().substr(name->string().rfind('.') + 1);
   return "";
 }
 
@@ -91,7 +89,7 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std:
   const auto type = json.value("model_type", Json());
   if (!type.is_string()) throw ConfigError(text(speaker, ": has no model_type"));
   try {
-    const auto family = hugging_face_table(mappings, type.get<std::string>());
+    const auto family = hugging_face_table(mappings, type.string());
     const auto common = mappings.table("models/common.yaml");
     const auto* weights = family.find("weights");
     if (weights == nullptr) throw ConfigError(text(family.origin, ": names no table of weights"));

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "framework/base/files.h"
@@ -19,11 +18,10 @@ namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
-using OrderedJson = nlohmann::ordered_json;
 
 /// What this program has no use for, from the config.json the model came with.
-void take_over(const std::string& carried, const tables::ConfigRows& rows, OrderedJson& json) {
-  const auto old = parse_json<OrderedJson>(carried);
+void take_over(const std::string& carried, const tables::ConfigRows& rows, Json& json) {
+  const auto old = parse_json(carried);
   if (!old.is_object()) return;
   static const std::set<std::string> own = {"model_type", "architectures", "dtype", "torch_dtype",
                                             "transformers_version"};
@@ -56,7 +54,7 @@ class Exporter {
   }
 
   void write(const fs::path& folder) {
-    OrderedJson map = OrderedJson::object();
+    Json map = Json::object();
     std::uint64_t total = 0;
     for (std::size_t i = 0; i < shards_.size(); ++i) {
       const auto name = shard_name(i, shards_.size());
@@ -68,7 +66,7 @@ class Exporter {
     }
     if (shards_.size() > 1)
       write_file_atomic(folder / "model.safetensors.index.json",
-                        OrderedJson{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+                        Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
     for (const auto& [name, content] : how_.files) write_file_atomic(folder / name, content);
   }
 
@@ -187,10 +185,10 @@ class Exporter {
 std::string write_hugging_face_config(const options::Value& model_config, const std::string& family, DType dtype,
                                       const std::string& carried, const options::Mappings& mappings) {
   const auto table = hugging_face_table(mappings, family), common = mappings.table("models/common.yaml");
-  OrderedJson json = {{"model_type", family}};
+  Json json = {{"model_type", family}};
   if (const auto* name = table.find("architecture")) json["architectures"] = {name->scalar};
-  json = OrderedJson::parse(
-      tables::write_by_table(with_facts(model_config, table, family), table, family, &common, json.dump()));
+  json =
+      read_json(tables::write_by_table(with_facts(model_config, table, family), table, family, &common, json.dump()));
   json["dtype"] = name_of(dtype);
   json["torch_dtype"] = name_of(dtype);
   take_over(carried, {table, &common}, json);

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
@@ -11,7 +10,6 @@ namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 constexpr std::array<const char*, 10> carried = {"config.json",
                                                  "generation_config.json",
@@ -78,7 +76,7 @@ std::vector<std::string> folder_tokenizer_sets(const fs::path& folder) {
   const auto config =
       fs::exists(folder / "tokenizer_config.json") ? parse_json(read_file(folder / "tokenizer_config.json")) : Json();
   const auto kind = config.is_object() ? config.value("tokenizer_class", Json("GPT2Tokenizer")) : Json("GPT2Tokenizer");
-  if (!kind.is_string() || kind.get<std::string>().rfind("GPT2", 0) != 0) return {};
+  if (!kind.is_string() || kind.string().rfind("GPT2", 0) != 0) return {};
   return {group + "tokenizer_type=GPT2BPETokenizer", group + "vocab_file=" + (folder / "vocab.json").string(),
           group + "merge_file=" + (folder / "merges.txt").string()};
 }

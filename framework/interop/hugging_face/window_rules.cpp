@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <functional>
-#include <nlohmann/json.hpp>
+
+#include "framework/base/json.h"
 
 namespace tessera::hugging_face {
 namespace {
 
-using Json = nlohmann::json;
 using Windowed = std::vector<bool>;  ///< of each layer whether its attention has the window
 
 const std::string whole = "full_attention", in_window = "sliding_attention";
@@ -17,7 +17,7 @@ constexpr std::int64_t most_window = std::int64_t{1} << 30;
 std::optional<Windowed> listed_layers(const ConvertedConfig& c) {
   const auto* given = c.find("facts.layer_types");
   if (given == nullptr) return std::nullopt;
-  const auto list = Json::parse(given->scalar, nullptr, false);
+  const auto list = parse_json(given->scalar);
   const auto known = [](const Json& word) { return word == whole || word == in_window; };
   if (!list.is_array() || !std::all_of(list.begin(), list.end(), known))
     c.problem(text("layer_types is ", *given, "; expected ", whole, " or ", in_window, " for each layer"));

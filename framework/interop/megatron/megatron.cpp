@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/checkpoint/blobs.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron_files.h"
@@ -16,7 +16,6 @@ namespace tessera::megatron {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 using Kind = torch::PickleNode::Kind;
 
 constexpr const char* tracker = "latest_checkpointed_iteration.txt";

@@ -17,7 +17,6 @@ namespace tessera::megatron {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 const std::string optimizer_mark = "optimizer.";
 const std::vector<std::string> adam_slots = {"exp_avg", "exp_avg_sq"};
@@ -178,7 +177,7 @@ class RankContent {
 };
 
 Json arguments_of(const options::Value& recipe, const options::Mappings& mappings) {
-  return Json::parse(
+  return read_json(
       tables::write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"));
 }
 

@@ -10,8 +10,6 @@
 namespace tessera::megatron {
 namespace {
 
-using Json = nlohmann::json;
-
 /// What one optimizer updates of each chunk, in the order of the modules.
 struct Optimizer {
   std::vector<std::vector<const MegatronWeight*>> chunks;
@@ -107,7 +105,8 @@ class Writer {
     if (value.is_object()) {
       p_.empty_dict();
       p_.mark();
-      for (const auto& [name, item] : value.items()) {
+      const auto sorted = value.sorted();
+      for (const auto& [name, item] : sorted.items()) {
         key(name);
         json(item);
       }
@@ -121,7 +120,7 @@ class Writer {
     if (value.is_boolean()) return p_.boolean(value.get<bool>());
     if (value.is_number_integer()) return p_.integer(value.get<std::int64_t>());
     if (value.is_number()) return p_.real(value.get<double>());
-    if (value.is_string()) return p_.text(value.get<std::string>());
+    if (value.is_string()) return p_.text(value.string());
     p_.none();
   }
 
@@ -374,7 +373,7 @@ class SharedWriter {
 }  // namespace
 
 void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
-                         const checkpoint::Progress& progress, const nlohmann::json& args, DType type) {
+                         const checkpoint::Progress& progress, const Json& args, DType type) {
   Writer(content, progress, args, type).write(folder / weights_file, iteration);
   if (content.shared) SharedWriter(content, type).write(folder / "distrib_optim.pt");
 }

@@ -2,10 +2,10 @@
 
 #include <deque>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "framework/base/json.h"
 #include "framework/checkpoint/progress.h"
 #include "framework/interop/torch/torch_file.h"
 
@@ -35,6 +35,6 @@ struct MegatronContent {
 /// Writes model_optim_rng.pt, and distrib_optim.pt if the optimizer state is shared, into `folder`, which must exist.
 /// `args`: Megatron-LM's arguments. `type`: type of the weights. Throws IoError.
 void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
-                         const checkpoint::Progress& progress, const nlohmann::json& args, DType type);
+                         const checkpoint::Progress& progress, const Json& args, DType type);
 
 }  // namespace tessera::megatron

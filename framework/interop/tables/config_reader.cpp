@@ -1,40 +1,40 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/interop/tables/config_table.h"
 
 namespace tessera::tables {
 namespace {
 
-using Json = nlohmann::json;
-
-std::string words_of(const Json& json) { return json.is_string() ? json.get<std::string>() : json.dump(); }
+std::string words_of(const Json& json) { return json.is_string() ? json.string() : json.dump(); }
 
 /// Nothing is said by null, and by false or nothing under a name that nobody knows.
 bool says_nothing(const Json& json) { return json.is_null() || json == false || json.empty() || json == ""; }
 
 constexpr int most_levels = 16;
 
+/// Whether a value lies within more than `levels` lists and objects.
+bool goes_deeper(const Json& json, int levels) {
+  const auto deeper = [&](const Json& inner) { return levels == 0 || goes_deeper(inner, levels - 1); };
+  if (json.is_array()) return std::any_of(json.begin(), json.end(), deeper);
+  if (!json.is_object()) return false;
+  const auto all = json.items();
+  return std::any_of(all.begin(), all.end(), [&](const auto& member) { return deeper(member.value); });
+}
+
 /// Null when the text is not a JSON object or goes deeper than any real config.json.
 Json parsed(const std::string& words) {
-  bool deep = false;
-  auto json = Json::parse(
-      words,
-      [&](int depth, Json::parse_event_t, Json&) {
-        deep = deep || depth > most_levels;
-        return !deep;
-      },
-      false);
-  return deep || !json.is_object() ? Json() : json;
+  auto json = parse_json(words);
+  return !json.is_object() || goes_deeper(json, most_levels) ? Json() : json.sorted();
 }
 
 bool same_number(const std::string& a, const std::string& b) {
-  const auto x = Json::parse(a, nullptr, false), y = Json::parse(b, nullptr, false);
+  const auto x = parse_json(a), y = parse_json(b);
   return x.is_number() && y.is_number() && x.get<double>() == y.get<double>();
 }
 
@@ -191,8 +191,8 @@ class ConfigReader {
   }
   static const Json* at(const Json& json, const std::string& path) {
     const auto dot = path.find('.');
-    const auto found = json.find(path.substr(0, dot));
-    if (found == json.end() || found->is_null()) return nullptr;
+    const auto* found = json.find(path.substr(0, dot));
+    if (found == nullptr || found->is_null()) return nullptr;
     if (dot == std::string::npos) return &*found;
     return found->is_object() ? at(*found, path.substr(dot + 1)) : nullptr;
   }

@@ -1,28 +1,26 @@
 #include <algorithm>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/interop/tables/config_table.h"
 
 namespace tessera::tables {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
 /// A number, a truth value or a list as such, anything else as text.
-OrderedJson json_of(const std::string& words) {
-  auto json = OrderedJson::parse(words, nullptr, false);
-  return json.is_number() || json.is_boolean() || json.is_array() ? json : OrderedJson(words);
+Json json_of(const std::string& words) {
+  auto json = parse_json(words);
+  return json.is_number() || json.is_boolean() || json.is_array() ? json : Json(words);
 }
 
 /// 1 as 1.0 where the row asks for a `float`: a program may tell them apart.
-OrderedJson number_of(OrderedJson json, const options::Value& row) {
-  return row.find("float") != nullptr && json.is_number() ? OrderedJson(json.get<double>()) : json;
+Json number_of(Json json, const options::Value& row) {
+  return row.find("float") != nullptr && json.is_number() ? Json(json.get<double>()) : json;
 }
 
 /// Set "rope_parameters.rope_theta".
-void set(OrderedJson& json, const std::string& path, OrderedJson value) {
+void set(Json& json, const std::string& path, Json value) {
   const auto dot = path.find('.');
   if (dot == std::string::npos)
     json[path] = std::move(value);
@@ -43,7 +41,7 @@ bool said(const options::Value* value) { return value != nullptr && value->kind 
 
 class ConfigWriter {
  public:
-  ConfigWriter(const options::Value& ours, std::string program, OrderedJson begun)
+  ConfigWriter(const options::Value& ours, std::string program, Json begun)
       : ours_(ours), program_(std::move(program)), json_(std::move(begun)) {}
 
   void write(const std::string& key, const options::Value& row) {
@@ -52,9 +50,9 @@ class ConfigWriter {
     if (to != nullptr && row.find("by") != nullptr) return write_branch(key, row, *to);
     if (to != nullptr && row.find("read_only") == nullptr) return write_value(key, row, *to);
     if (const auto* only = row.find("only"); only != nullptr && row.find("absent") != nullptr)
-      set(json_, key, only->items.empty() ? OrderedJson() : json_of(only->items.front().scalar));
+      set(json_, key, only->items.empty() ? Json() : json_of(only->items.front().scalar));
   }
-  const OrderedJson& json() const { return json_; }
+  const Json& json() const { return json_; }
 
  private:
   /// A key whose meaning hangs on the word under another, the first of `by`. An option that is said and `forced` makes
@@ -62,8 +60,7 @@ class ConfigWriter {
   void write_branch(const std::string& key, const options::Value& row, const options::Value& to) {
     const auto& by = row.find("by")->items.front().scalar;
     const auto* forced = row.find("forced");
-    if (forced != nullptr && said(find(ours_, to.find(forced->scalar)->scalar)))
-      set(json_, by, OrderedJson(forced->scalar));
+    if (forced != nullptr && said(find(ours_, to.find(forced->scalar)->scalar))) set(json_, by, Json(forced->scalar));
     const auto* word = at(json_, by);
     const auto* option =
         word == nullptr ? nullptr : to.find(word->is_string() ? word->get<std::string>() : word->dump());
@@ -71,10 +68,10 @@ class ConfigWriter {
     const auto* value = find(ours_, option->scalar);
     if (said(value)) set(json_, key, json_of(value->scalar));
   }
-  static const OrderedJson* at(const OrderedJson& json, const std::string& path) {
+  static const Json* at(const Json& json, const std::string& path) {
     const auto dot = path.find('.');
-    const auto found = json.find(path.substr(0, dot));
-    if (found == json.end()) return nullptr;
+    const auto* found = json.find(path.substr(0, dot));
+    if (found == nullptr) return nullptr;
     return dot == std::string::npos ? &*found : at(*found, path.substr(dot + 1));
   }
 
@@ -89,7 +86,7 @@ class ConfigWriter {
         return;  // no one word for both
     }
     if (!said(value)) {
-      if (row.find("absent") != nullptr) set(json_, key, OrderedJson());
+      if (row.find("absent") != nullptr) set(json_, key, Json());
       return;
     }
     if (const auto* none = row.find("unwritten"); none != nullptr && none->scalar == value->scalar) return;
@@ -102,14 +99,14 @@ class ConfigWriter {
   }
 
   void write_list(const std::string& key, const options::Value& list) {
-    auto items = OrderedJson::array();
+    auto items = Json::array();
     for (const auto& item : list.items) items.push_back(json_of(item.scalar));
     set(json_, key, std::move(items));
   }
 
   const options::Value& ours_;
   std::string program_;
-  OrderedJson json_;
+  Json json_;
 };
 
 }  // namespace
@@ -151,7 +148,7 @@ std::vector<options::Value::Field> ConfigRows::all() const {
 
 std::string write_by_table(const options::Value& ours, const options::Value& table, const std::string& program,
                            const options::Value* common, const std::string& begun) {
-  ConfigWriter writer(ours, program, OrderedJson::parse(begun));
+  ConfigWriter writer(ours, program, read_json(begun));
   for (const auto& [key, row] : ConfigRows(table, common).all()) writer.write(key, row);
   return writer.json().dump();
 }

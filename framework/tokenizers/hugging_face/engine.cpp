@@ -4,6 +4,7 @@
 #include <new>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/tokenizers/hugging_face/growth.h"
 #include "framework/tokenizers/word_cache.h"
 #include "framework/unicode/utf8.h"
@@ -180,12 +181,10 @@ class EngineDecoder final : public Tokenizer::Decoder {
 
 Engine::Engine(const std::string& file, std::string_view content, std::optional<bool> add_prefix_space) : file_(file) {
   guarded(file, content.size(), [&] {
-    simdjson::dom::parser parser;
-    const simdjson::padded_string padded(content);
-    simdjson::dom::element element;
-    if (const auto error = parser.parse(padded).get(element))
-      throw ConfigError(text(file, ": is not JSON: ", simdjson::error_message(error), "; expected a tokenizer.json"));
-    read(JsonValue(file, element), add_prefix_space);
+    std::string why;
+    const auto json = parse_json(content, &why);
+    if (json.is_discarded()) throw ConfigError(text(file, ": is not JSON: ", why, "; expected a tokenizer.json"));
+    read(JsonValue(file, json), add_prefix_space);
   });
 }
 

@@ -50,11 +50,10 @@ const options::Value* class_with(const std::string& field, std::string_view valu
 
 // The members of an object that are not null, in their order.
 std::vector<std::pair<std::string, JsonValue>> fields_of(const JsonValue& value) {
-  simdjson::dom::object object;
-  if (value.element().get(object) != simdjson::SUCCESS) value.refuse("expected an object");
+  if (!value.is_object()) value.refuse("expected an object");
   std::vector<std::pair<std::string, JsonValue>> all;
-  for (const auto member : object)
-    if (!member.value.is_null()) all.emplace_back(member.key, value.at(member.key));
+  for (const auto& [name, one] : value.json().items())
+    if (!one.is_null()) all.emplace_back(name, value.at(name));
   return all;
 }
 
@@ -63,21 +62,17 @@ class SideFile {
  public:
   SideFile(const std::filesystem::path& folder, const std::string& name) : name_((folder / name).string()) {
     if (!std::filesystem::exists(name_)) return;
-    // nlohmann first: simdjson refuses whole numbers beyond 64 bits, such as the usual model_max_length of 1e30
-    const auto read = parse_json<nlohmann::ordered_json>(files::read_input(name_, "tokenizer configuration"));
-    if (read.is_discarded() || parser_.parse(simdjson::padded_string(read.dump())).get(element_) != simdjson::SUCCESS)
-      throw ConfigError(text(name_, ": is not JSON; get the file again, or remove it"));
+    json_ = parse_json(files::read_input(name_, "tokenizer configuration"));
+    if (json_.is_discarded()) throw ConfigError(text(name_, ": is not JSON; get the file again, or remove it"));
     there_ = true;
     if (!root().is_object()) root().refuse("expected an object");
   }
   bool is_there() const { return there_; }
   const std::string& name() const { return name_; }
-  JsonValue root() const { return JsonValue(name_, element_); }
+  JsonValue root() const { return JsonValue(name_, json_); }
   std::optional<JsonValue> find(std::string_view field) const { return there_ ? root().find(field) : std::nullopt; }
   /// Whether it has the field, be it null.
-  bool has(std::string_view field) const {
-    return there_ && root().element().at_key(field).error() == simdjson::SUCCESS;
-  }
+  bool has(std::string_view field) const { return there_ && json_.contains(field); }
   /// Names and values that are not null, in the order of the file.
   std::vector<std::pair<std::string, JsonValue>> fields() const {
     return there_ ? fields_of(root()) : std::vector<std::pair<std::string, JsonValue>>();
@@ -85,8 +80,7 @@ class SideFile {
 
  private:
   std::string name_;
-  simdjson::dom::parser parser_;
-  simdjson::dom::element element_;
+  Json json_;
   bool there_ = false;
 };
 
@@ -268,16 +262,15 @@ class HuggingFaceTokenizer final : public Tokenizer {
   // added_tokens_decoder, in the order of the ids: those that differ from what is there.
   std::vector<AddedToken> configured(const JsonValue& decoder) const {
     std::vector<std::pair<std::int64_t, AddedToken>> all;
-    simdjson::dom::object object;
-    if (decoder.element().get(object) != simdjson::SUCCESS) decoder.refuse("expected an object");
-    for (const auto member : object) {
+    if (!decoder.is_object()) decoder.refuse("expected an object");
+    for (const auto& member : decoder.json().items()) {
       std::int64_t id = 0;
-      for (const auto c : member.key) {
+      for (const auto c : member.name) {
         if (c < '0' || c > '9' || id >= hugging_face::Vocabulary::most)
-          decoder.refuse(text("'", member.key, "' is not an id"));
+          decoder.refuse(text("'", member.name, "' is not an id"));
         id = 10 * id + (c - '0');
       }
-      all.emplace_back(id, added_token(decoder.at(member.key), false));
+      all.emplace_back(id, added_token(decoder.at(member.name), false));
     }
     std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<AddedToken> tokens;

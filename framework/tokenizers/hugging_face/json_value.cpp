@@ -4,6 +4,11 @@
 
 namespace tessera::tokenizers::hugging_face {
 
+std::optional<std::int64_t> whole_number(const Json& json) {
+  if (!json.is_number_unsigned() || json.get<std::uint64_t>() > INT64_MAX) return std::nullopt;
+  return json.get<std::int64_t>();
+}
+
 void JsonValue::refuse(const std::string& what) const {
   throw ConfigError(tessera::text(*file_, ": ", path_, path_.empty() ? "" : ": ", what));
 }
@@ -14,13 +19,10 @@ void JsonValue::unsupported(std::string_view what, std::string_view words, std::
 }
 
 std::optional<JsonValue> JsonValue::find(std::string_view name) const {
-  simdjson::dom::object object;
-  if (element_.get(object) != simdjson::SUCCESS) refuse("expected an object");
-  std::optional<simdjson::dom::element> last;  // of equal names the last counts
-  for (const auto field : object)
-    if (field.key == name) last = field.value;
-  if (!last || last->is_null()) return std::nullopt;
-  return JsonValue(*file_, *last, (path_.empty() ? "" : path_ + ".") + std::string(name));
+  if (!json_->is_object()) refuse("expected an object");
+  const auto* found = json_->find(name);
+  if (found == nullptr || found->is_null()) return std::nullopt;
+  return JsonValue(*file_, *found, (path_.empty() ? "" : path_ + ".") + std::string(name));
 }
 
 JsonValue JsonValue::at(std::string_view name) const {
@@ -29,29 +31,26 @@ JsonValue JsonValue::at(std::string_view name) const {
 }
 
 std::vector<JsonValue> JsonValue::items() const {
-  simdjson::dom::array array;
-  if (element_.get(array) != simdjson::SUCCESS) refuse("expected a list");
+  if (!json_->is_array()) refuse("expected a list");
   std::vector<JsonValue> all;
-  for (const auto one : array) all.emplace_back(*file_, one, tessera::text(path_, "[", all.size(), "]"));
+  for (const auto& one : *json_) all.emplace_back(*file_, one, tessera::text(path_, "[", all.size(), "]"));
   return all;
 }
 
 std::string_view JsonValue::text() const {
-  std::string_view words;
-  if (element_.get(words) != simdjson::SUCCESS) refuse("expected a text");
-  return words;
+  if (!json_->is_string()) refuse("expected a text");
+  return json_->string();
 }
 
 bool JsonValue::boolean() const {
-  bool value = false;
-  if (element_.get(value) != simdjson::SUCCESS) refuse("expected true or false");
-  return value;
+  if (!json_->is_boolean()) refuse("expected true or false");
+  return json_->boolean();
 }
 
 std::int64_t JsonValue::integer() const {
-  std::int64_t value = 0;
-  if (element_.get(value) != simdjson::SUCCESS || value < 0) refuse("expected a whole number of 0 or more");
-  return value;
+  const auto value = whole_number(*json_);
+  if (!value) refuse("expected a whole number of 0 or more");
+  return *value;
 }
 
 std::string JsonValue::text_of(std::string_view name, std::string_view otherwise) const {

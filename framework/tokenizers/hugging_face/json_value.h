@@ -1,28 +1,31 @@
 #pragma once
 
-#include <simdjson.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "framework/base/json.h"
+
 namespace tessera::tokenizers::hugging_face {
 
-/// One value of a parsed JSON file, with its path in the file for messages. Refers to the parser's memory, which must
-/// outlive it. All readers throw ConfigError, naming file and path, if the value does not have the requested type.
+/// A whole number from 0 to that of 63 bits; nothing if `json` is another value.
+std::optional<std::int64_t> whole_number(const Json& json);
+
+/// One value of a parsed JSON file, with its path in the file for messages. Refers to the value, which must outlive it.
+/// All readers throw ConfigError, naming file and path, if the value does not have the requested type.
 class JsonValue {
  public:
-  JsonValue(const std::string& file, simdjson::dom::element element, std::string path = "")
-      : file_(&file), path_(std::move(path)), element_(element) {}
+  JsonValue(const std::string& file, const Json& json, std::string path = "")
+      : file_(&file), path_(std::move(path)), json_(&json) {}
 
   const std::string& path() const { return path_; }
-  bool is_null() const { return element_.is_null(); }
-  bool is_object() const { return element_.is_object(); }
-  bool is_string() const { return element_.is_string(); }
-  bool is_array() const { return element_.is_array(); }
-  simdjson::dom::element element() const { return element_; }
+  bool is_null() const { return json_->is_null(); }
+  bool is_object() const { return json_->is_object(); }
+  bool is_string() const { return json_->is_string(); }
+  bool is_array() const { return json_->is_array(); }
+  const Json& json() const { return *json_; }
 
   /// A member of an object; nothing if it is missing or null.
   std::optional<JsonValue> find(std::string_view name) const;
@@ -44,7 +47,7 @@ class JsonValue {
  private:
   const std::string* file_;
   std::string path_;
-  simdjson::dom::element element_;
+  const Json* json_;
 };
 
 }  // namespace tessera::tokenizers::hugging_face

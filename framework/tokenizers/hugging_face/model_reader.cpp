@@ -7,42 +7,35 @@ namespace tessera::tokenizers::hugging_face {
 namespace {
 
 void read_vocabulary(const JsonValue& entry, Vocabulary& vocabulary) {
-  simdjson::dom::object object;
-  if (entry.element().get(object) != simdjson::SUCCESS) entry.refuse("expected an object like {\"token\": 0, ...}");
-  vocabulary.reserve(object.size());
-  for (const auto field : object) {
-    std::int64_t id = 0;
-    if (field.value.get(id) != simdjson::SUCCESS || id < 0 || id >= Vocabulary::most)
-      entry.refuse(
-          text("the token '", field.key, "' has no id; expected a whole number from 0 to ", Vocabulary::most - 1));
-    vocabulary.add(field.key, static_cast<std::int32_t>(id));
+  if (!entry.is_object()) entry.refuse("expected an object like {\"token\": 0, ...}");
+  vocabulary.reserve(entry.json().size());
+  for (const auto& [token, value] : entry.json().items()) {
+    const auto id = whole_number(value);
+    if (!id || *id >= Vocabulary::most)
+      entry.refuse(text("the token '", token, "' has no id; expected a whole number from 0 to ", Vocabulary::most - 1));
+    vocabulary.add(token, static_cast<std::int32_t>(*id));
   }
 }
 
 std::vector<std::pair<std::string_view, std::string_view>> read_merges(const JsonValue& entry) {
-  simdjson::dom::array array;
-  if (entry.element().get(array) != simdjson::SUCCESS) entry.refuse("expected a list");
+  if (!entry.is_array()) entry.refuse("expected a list");
   std::vector<std::pair<std::string_view, std::string_view>> merges;
-  merges.reserve(array.size());
+  merges.reserve(entry.json().size());
   std::size_t number = 0;
   const auto refuse = [&] {
     entry.refuse(text("number ", number, " is not a merge; expected \"left right\" or [\"left\", \"right\"]"));
   };
-  for (const auto one : array) {
-    std::string_view words;
-    simdjson::dom::array pair;
-    if (one.get(words) == simdjson::SUCCESS) {
+  for (const auto& one : entry.json()) {
+    if (one.is_string()) {
+      const std::string_view words = one.string();
       const auto blank = words.find(' ');
       if (words.substr(0, 8) != "#version") {
         if (blank == std::string_view::npos || words.find(' ', blank + 1) != std::string_view::npos) refuse();
         merges.emplace_back(words.substr(0, blank), words.substr(blank + 1));
       }
     } else {
-      std::string_view left, right;
-      if (one.get(pair) != simdjson::SUCCESS || pair.size() != 2 || pair.at(0).get(left) != simdjson::SUCCESS ||
-          pair.at(1).get(right) != simdjson::SUCCESS)
-        refuse();
-      merges.emplace_back(left, right);
+      if (!one.is_array() || one.size() != 2 || !one[0].is_string() || !one[1].is_string()) refuse();
+      merges.emplace_back(one[0].string(), one[1].string());
     }
     ++number;
   }
@@ -52,8 +45,7 @@ std::vector<std::pair<std::string_view, std::string_view>> read_merges(const Jso
 std::unique_ptr<TokenModel> read_bpe(const JsonValue& entry, bool from_bytes) {
   BpeParts parts;
   if (const auto dropout = entry.find("dropout")) {
-    double share = 1;
-    if (dropout->element().get(share) != simdjson::SUCCESS || share != 0)
+    if (!dropout->json().is_number() || dropout->json().number() != 0)
       dropout->refuse("BPE dropout makes random ids and is not supported; set it to null");
   }
   if (const auto unk = entry.find("unk_token")) parts.unk_token = unk->text();
@@ -71,19 +63,14 @@ std::unique_ptr<TokenModel> read_bpe(const JsonValue& entry, bool from_bytes) {
 std::unique_ptr<TokenModel> read_unigram(const JsonValue& entry) {
   UnigramParts parts;
   const auto list = entry.at("vocab");
-  simdjson::dom::array array;
-  if (list.element().get(array) != simdjson::SUCCESS) list.refuse("expected a list of [\"token\", score]");
-  parts.vocabulary.reserve(array.size());
-  for (const auto one : array) {
-    simdjson::dom::array pair;
-    std::string_view token;
-    double score = 0;
-    if (one.get(pair) != simdjson::SUCCESS || pair.size() != 2 || pair.at(0).get(token) != simdjson::SUCCESS ||
-        pair.at(1).get(score) != simdjson::SUCCESS)
+  if (!list.is_array()) list.refuse("expected a list of [\"token\", score]");
+  parts.vocabulary.reserve(list.json().size());
+  for (const auto& one : list.json()) {
+    if (!one.is_array() || one.size() != 2 || !one[0].is_string() || !one[1].is_number())
       list.refuse(text("number ", parts.scores.size(), " is not a token; expected [\"token\", score]"));
     if (static_cast<std::int64_t>(parts.scores.size()) >= Vocabulary::most) list.refuse("has too many tokens");
-    parts.vocabulary.add(token, static_cast<std::int32_t>(parts.scores.size()));
-    parts.scores.push_back(score);
+    parts.vocabulary.add(one[0].string(), static_cast<std::int32_t>(parts.scores.size()));
+    parts.scores.push_back(one[1].number());
   }
   if (const auto unk = entry.find("unk_id")) {
     const auto id = unk->integer();

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/interop/flags/megatron_rules.h"
 #include "tests/interop/flags/tables.h"
 
@@ -28,9 +29,9 @@ Json arguments_of(const Lines& more, std::int64_t world = 4) {
   const auto recipe = recipe::read_recipe(megatron().convert(run(more), facts, report), registries, report);
   if (report.good()) recipe::check_ranks(recipe, world, report);
   report.must_be_good();
-  auto all = flags::megatron_arguments(recipe, world, megatron(), report);
+  const auto all = flags::megatron_arguments(recipe, world, megatron(), report);
   report.must_be_good();
-  return all;
+  return Json::parse(all.dump());
 }
 
 /// What else `more` makes of the arguments.
@@ -162,7 +163,7 @@ TEST(Arguments, OfARunInSamplesHaveNoLengthInSteps) {
   const auto all = flags::megatron_arguments(recipe, 1, megatron(), report);
   EXPECT_EQ(all.at("train_iters"), nullptr);
   EXPECT_EQ(all.at("train_samples"), 640);
-  EXPECT_EQ(all.at("rampup_batch_size"), Json({"8", "8", "64"}));
+  EXPECT_EQ(all.at("rampup_batch_size"), tessera::Json({"8", "8", "64"}));
 }
 
 TEST(Arguments, AValueWithoutCounterpartIsToldByItsOption) {
