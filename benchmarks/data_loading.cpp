@@ -13,7 +13,7 @@
 #include "benchmarks/report.h"
 #include "framework/base/clock.h"
 #include "framework/data/batch_loader.h"
-#include "framework/data/indexed/no_tokens.h"
+#include "framework/data/no_tokens.h"
 
 namespace tessera {
 namespace {

@@ -4,16 +4,16 @@
 #include <fstream>
 #include <iostream>
 
-#include "framework/data/gpt/gpt_index.h"
-#include "framework/data/gpt/md5.h"
+#include "framework/gpt/gpt_index.h"
+#include "framework/gpt/md5.h"
 
 namespace tessera {
 namespace {
 
 /// Sequences that have a length and no tokens.
-class LengthsOnly final : public data::TokenSource {
+class LengthsOnly final : public indexed::TokenSource {
  public:
-  explicit LengthsOnly(const std::string& file) : array_(data::IndexArray::map(file)) {}
+  explicit LengthsOnly(const std::string& file) : array_(gpt::IndexArray::map(file)) {}
   std::int64_t sequences() const override { return array_.size(); }
   std::int64_t length(std::int64_t s) const override { return array_[s]; }
   const std::byte* lengths() const override { return array_.bytes().data(); }
@@ -23,7 +23,7 @@ class LengthsOnly final : public data::TokenSource {
   std::string place(std::int64_t s, std::int64_t) const override { return text("sequence ", s); }
 
  private:
-  data::IndexArray array_;
+  gpt::IndexArray array_;
 };
 
 /// A line of /proc/self/status, in bytes: VmRSS is in memory now, VmHWM was at most since the reset.
@@ -39,8 +39,8 @@ std::int64_t memory(const std::string& name) {
 }
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
 
-std::string sum_of(const data::IndexArray& array) {
-  return data::md5_hex({reinterpret_cast<const char*>(array.bytes().data()), array.bytes().size()});
+std::string sum_of(const gpt::IndexArray& array) {
+  return gpt::md5_hex({reinterpret_cast<const char*>(array.bytes().data()), array.bytes().size()});
 }
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -49,14 +49,14 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 int run(const std::string& file, std::int64_t seq_length, std::int64_t samples, int threads) {
   const LengthsOnly source(file);
-  data::GptIndexRequest request{{0, source.sequences()}, seq_length, samples, 1234};
+  gpt::GptIndexRequest request{{0, source.sequences()}, seq_length, samples, 1234};
   std::int64_t touched = 0;  // the file is read before, as by the peer
   for (std::int64_t s = 0; s < source.sequences(); ++s) touched += source.length(s);
   reset_peak();
   const auto before = memory("VmRSS");
   const auto begin = std::chrono::steady_clock::now();
-  const auto plan = data::plan_gpt_index(source, request);
-  const auto index = data::build_gpt_index(source, request, plan, threads);
+  const auto plan = gpt::plan_gpt_index(source, request);
+  const auto index = gpt::build_gpt_index(source, request, plan, threads);
   const auto seconds = seconds_since(begin);
   const auto used = memory("VmHWM") - before;
   std::int64_t bytes = 0;

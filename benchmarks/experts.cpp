@@ -16,6 +16,7 @@
 #include "framework/base/error.h"
 #include "framework/nn/flat_parameters.h"
 #include "framework/nn/mixture_of_experts.h"
+#include "tests/bound_parameters.h"
 
 namespace tessera {
 namespace {
@@ -38,9 +39,8 @@ class Layer {
     values_.resize(elements);
     gradients_.resize(elements);
     rounded_.resize(2 * elements);
-    layout.bind(values_, gradients_, rounded_);
-    layout.initialise(threads, 1, values_);
-    layout.round_all(values_);
+    bind_parameters(layout, values_, gradients_, rounded_);
+    initialise_parameters(layout, threads, 1, values_);
     for (auto* p : parameters)
       if (p->role == ParameterRole::expert_bias) bias_ = p->leaf.value.floats();
     shape_ = Shape{1, tokens, hidden};

@@ -54,8 +54,8 @@ inline recipe::Recipe read_gpt2(const std::vector<std::string>& sets) {
 /// The whole model of a recipe in one process, with initial weights.
 struct ModelToTrain {
   ModelToTrain(const recipe::Recipe& recipe, kernels::Threads& threads)
-      : model(recipe.model.make({recipe.size.seq_length, recipe.size.padded_vocabulary(0),
-                                 model::precision(recipe.half, recipe.precision)})),
+      : model(recipe.architecture->build({.vocabulary = recipe.size.padded_vocabulary(0),
+                                          .precision = model::precision(recipe.half, recipe.precision)})),
         optimizer(recipe.optimizer.make()),
         state(*model, optimizer.get()) {
     state.initialise(threads, 1);

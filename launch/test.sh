@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Builds Tessera and runs its tests. The last line is "N passed, N failed[, N skipped]"; the exit code is 0 if none failed.
+# Builds Tessera and runs its tests. The last line is "N passed, N failed[, N skipped]"; before it come the seconds of each part and the
+# slowest tests. The exit code is 0 if no test failed.
 #
-#   launch/test.sh [--quick] [--sanitize] [--slow] [--golden DIR] [--label NAME] [--preset NAME] [--no-install]
+#   launch/test.sh [--quick] [--sanitize [--all | --since COMMIT]] [--slow] [--golden DIR] [--label NAME] [--preset NAME] [--no-install]
 #
 #   --quick         only the unit tests (no program is started)
-#   --sanitize      the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan-ubsan)
+#   --sanitize      unit tests under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan-ubsan): those of all readers of foreign input,
+#                   of what changed since the last merge, and of a third of the rest, chosen by the commit (tests/sanitizers/chosen_tests.py)
+#   --all           with --sanitize: all unit tests
+#   --since COMMIT  with --sanitize: what changed since COMMIT
 #   --slow          slow tests in full: layouts of ranks train 50 steps instead of 10
 #   --golden DIR    also run every recorded case below DIR (or set the environment variable TESSERA_GOLDEN)
 #   --label NAME    only tests with this label: unit, ranks, architecture, end_to_end, golden, smoke, slow, threads (only in the preset tsan)
@@ -17,11 +21,13 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
-preset=release label='' golden=${TESSERA_GOLDEN:-} install=true
+preset=release label='' chosen=false since=() golden=${TESSERA_GOLDEN:-} install=true
 while (($#)); do
   case "$1" in
     --quick) label=unit ;;
-    --sanitize) preset=asan-ubsan label=unit ;;
+    --sanitize) preset=asan-ubsan label=unit chosen=true ;;
+    --all) chosen=false ;;
+    --since) since=(--since "$(value_of "$@")"); shift ;;
     --slow) export TESSERA_SLOW_TESTS=1 ;;
     --golden) golden=$(value_of "$@"); shift ;;
     --label) label=$(value_of "$@"); shift ;;
@@ -53,18 +59,36 @@ provide_python_clients() {
 
 if [[ $preset == tsan ]]; then label=${label:-threads}; fi
 
-if $install; then
-  launch/install_dependencies.sh
+parts=()
+# part NAME COMMAND ...: runs it and notes how long it took
+part() {
+  local name=$1 began=$SECONDS status=0
+  shift
+  "$@" || status=$?
+  parts+=("$name $((SECONDS - began)) s")
+  return "$status"
+}
+
+install_all() {
+  launch/install_dependencies.sh || return
   [[ $label == unit || $label == threads ]] || provide_python_clients
-fi
+}
+if $install; then part packages install_all; fi
 # Only the targets of the selected tests are built. The smoke tests are Python programs: they need only the executables.
+labels=$label
 case "$label" in
   smoke) targets=(tessera tsrun) ;;
-  unit) targets=(unit_tests) ;;
+  unit) targets=(unit_tests) labels='unit\..*' ;;
   threads) targets=(threads_tests) ;;
   *) targets=() ;;
 esac
-build "$preset" "${targets[@]}" || { echo "0 passed, 1 failed"; exit 1; }
+if $chosen; then
+  choice=$(python3 -B tests/sanitizers/chosen_tests.py "${since[@]}") || stop "tests/sanitizers/chosen_tests.py failed"
+  grep '^#' <<<"$choice"
+  mapfile -t targets < <(grep -v '^#' <<<"$choice")
+  labels="unit\.($(IFS='|' && echo "${targets[*]}"))"
+fi
+part build build "$preset" "${targets[@]}" || { echo "0 passed, 1 failed"; exit 1; }
 
 passed=0 failed=0 skipped=0
 # count FILE: adds the attributes of a JUnit <testsuite> to the totals
@@ -82,15 +106,16 @@ count() {
 report=$PWD/build/$preset/tests.xml
 rm -f "$report"
 status=0
-env -u TESSERA_GOLDEN ctest --test-dir "build/$preset" --parallel "$cores" --output-on-failure --no-tests=error \
-  --exclude-regex '^golden\.given$' --output-junit "$report" ${label:+--label-regex "^$label\$"} || status=$?
+part tests env -u TESSERA_GOLDEN ctest --test-dir "build/$preset" --parallel "$cores" --output-on-failure --no-tests=error \
+  --exclude-regex '^golden\.given$' --output-junit "$report" ${labels:+--label-regex "^$labels\$"} || status=$?
 if [[ -f $report ]]; then count "$report"; else failed=1; fi
+slowest() { grep -o '<testcase name="[^"]*"[^>]* time="[0-9.]*"' "$1" | sed 's/^<testcase name="\([^"]*\)".* time="\([0-9.]*\)"/\2 \1/' | sort -rg | head -n 10; }
 ((status == 0 || failed > 0)) || failed=1
 
 # Prints a line for each recorded case below the folder; cases of unknown kinds count as skipped.
 if [[ -n $golden ]]; then
   say "recorded cases below $golden"
-  status=0
+  status=0 began=$SECONDS
   "build/$preset/tests/golden/golden_runner" "$golden" | tee "build/$preset/golden.txt" || status=$?
   if [[ $(tail -n 1 "build/$preset/golden.txt") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ not\ supported$ ]]; then
     passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + BASH_REMATCH[3]))
@@ -98,7 +123,10 @@ if [[ -n $golden ]]; then
   else
     failed=$((failed + 1))
   fi
+  parts+=("recorded cases $((SECONDS - began)) s")
 fi
 
+say "seconds by part: $(printf '%s, ' "${parts[@]}")${SECONDS} s in all; the slowest tests:"
+[[ ! -f $report ]] || slowest "$report" | awk '{ seconds = $1; $1 = ""; printf "%8.2f s %s\n", seconds, $0 }'
 echo "$passed passed, $failed failed$( ((skipped == 0)) || echo ", $skipped skipped")"
 ((failed == 0))

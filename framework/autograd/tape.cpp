@@ -74,6 +74,7 @@ Tape::Tape(Arena& arena, kernels::Threads& threads, bool records)
 
 Var Tape::add_slot(Tensor value, Memory memory, bool wants_grad) {
   const auto slot = static_cast<std::uint32_t>(slots_.size());
+  saw_wanted_ = saw_wanted_ || wants_grad;
   slots_.push_back({.value = value,
                     .memory = std::move(memory),
                     .grad = {},
@@ -213,6 +214,7 @@ void Tape::clear() {
   for (const auto& slot : slots_) must(slot.handles == 0, "no value of a tape outlives it");
   slots_.clear();
   kept_.clear();
+  saw_wanted_ = false;
   chunk_ = used_ = 0;
   run_ = arena_.ticket();
 }

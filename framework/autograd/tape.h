@@ -26,7 +26,10 @@ class Leaf {
  public:
   Tensor value;
   std::uint64_t seen_by = 0;  ///< Tape::run_ of the last pass that used it
-  int number = -1;            ///< index among the model's parameters, for the grad-ready hook
+  int number = -1;            ///< index among the trained parameters, for the grad-ready hook
+  /// The parameter is frozen, but other ranks train parameters of the same operation, whose backward pass exchanges
+  /// values between all of these ranks: some of the experts of a layer.
+  bool trained_elsewhere = false;
 
   /// Gives the memory of the gradient: fp32, shape of `value`; an empty tensor: the parameter is frozen.
   void bind_grad(Tensor grad) { grad_ = std::move(grad); }
@@ -209,6 +212,9 @@ class Tape {
   /// it computed again, usually in the backward pass. Does nothing to a value that no recorded operation can compute
   /// again. Source: Megatron-LM core, CheckpointWithoutOutput.
   void discard(VarId of);
+  /// Whether a value was made since clear() that depends on a trained parameter or an input that wants a gradient. Also
+  /// known if the tape does not record.
+  bool saw_wanted() const { return saw_wanted_; }
   /// For Restorable::restore: new memory for a discarded value, to be filled by the caller.
   Tensor renewed(VarId of);
   /// The same with the elements of a value of another tape on the same arena, with shared memory. Throws BugError for
@@ -223,7 +229,11 @@ class Tape {
   Memory scratch(DType type, std::size_t elements) { return arena_.allocate(elements * size_of(type)); }
   /// Memory that lives until clear(): for data, other than values, that recorded operations read.
   std::span<std::byte> keep(std::size_t bytes) { return kept_.emplace_back(arena_.allocate(bytes)).bytes(); }
-  /// The same for `count` values of a type without constructor.
+  /// Number of memories that keep() has given since clear(), and the release of those after the first `count` before
+  /// clear(), when no recorded operation reads them.
+  std::size_t kept() const { return kept_.size(); }
+  void release_kept(std::size_t count) { kept_.resize(count); }
+  /// The same as keep() for `count` values of a type without constructor.
   template <class T>
   std::span<T> keep_array(std::size_t count) {
     return {reinterpret_cast<T*>(keep(count * sizeof(T)).data()), count};
@@ -318,6 +328,7 @@ class Tape {
   Arena& arena_;
   kernels::Threads& threads_;
   const bool records_;
+  bool saw_wanted_ = false;
   DType type_ = DType::float32;
   // A number that is unique per pass on this arena; tells whether a leaf was already used in this pass.
   std::uint64_t run_;

@@ -1,12 +1,14 @@
 #include "framework/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <mutex>
 #include <set>
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/blobs.h"
 #include "framework/checkpoint/copy_converted.h"
+#include "framework/checkpoint/frozen_base.h"
 #include "framework/checkpoint/manifest.h"
 #include "framework/tensor/box.h"
 
@@ -102,6 +104,15 @@ struct Checkpoint::Content {
   fs::path folder;
   Manifest manifest;
   Blobs blobs;
+  std::mutex mapping;
+  std::map<std::string, std::weak_ptr<const MappedFile>> mapped;  ///< files that somebody has mapped
+
+  std::shared_ptr<const MappedFile> map(const std::string& file) {
+    const std::lock_guard lock(mapping);
+    auto known = mapped[file].lock();
+    if (!known) mapped[file] = known = std::make_shared<const MappedFile>(folder / file);
+    return known;
+  }
 
   const Manifest::TensorEntry& tensor(const std::string& name) const {
     const auto found = manifest.tensors.find(name);
@@ -174,7 +185,42 @@ void Checkpoint::must_fit(std::span<const TensorRange> wanted) const {
   if (problems == 0) return;
   if (problems > most_named_tensors) message += text("\n  and ", problems - most_named_tensors, " more");
   throw ConfigError(text(folder().string(), ": is a checkpoint of another model:", message,
+                         about_left_out().empty() ? "" : "\n  " + about_left_out(),
                          "\n  give the recipe of this checkpoint, or another checkpoint or run folder"));
+}
+
+std::string Checkpoint::about_left_out() const {
+  const auto base = base_in(blobs());
+  return base ? text(
+                    "it was saved without its frozen parameters (training_config.save_frozen_parameters), which are "
+                    "those of ",
+                    base->name)
+              : "";
+}
+
+std::optional<MappedTensor> Checkpoint::map(const TensorRange& range, bool check_crc) const {
+  const auto& stored = content_->tensor(range.name);
+  const auto box = Box::of(range.offsets, range.tensor.shape());
+  for (const auto& one : stored.ranges) {
+    const auto all = Box::of(one.offsets, one.extents);
+    if (intersection(all, box) != box) continue;
+    try {
+      auto file = content_->map(one.file);
+      const auto bytes = file->bytes().subspan(one.byte_offset, one.bytes);
+      // A tensor has no read-only form; nobody writes the elements of this one.
+      const std::span memory(const_cast<std::byte*>(bytes.data()), bytes.size());
+      auto mapped = part_of({file, Tensor(memory, stored.dtype, one.extents)}, all, box, range.tensor.dtype(),
+                            range.tensor.shape());
+      if (mapped && check_crc && crc32c(bytes) != one.crc)
+        throw DamageError(text(file->path().string(), ": tensor '", range.name, "' at byte ", one.byte_offset,
+                               ": its CRC is not the one it was saved with"));
+      file->require_intact();
+      return mapped;
+    } catch (const IoError& error) {
+      throw DamageError(text(error.what(), " (tensor '", range.name, "')"));
+    }
+  }
+  return std::nullopt;
 }
 
 void Checkpoint::read(const TensorRange& into, const ReadOptions& options) const {

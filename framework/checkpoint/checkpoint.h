@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/checkpoint/mapped_tensor.h"
 #include "framework/tensor/parameter_role.h"
 #include "framework/tensor/tensor.h"
 
@@ -89,6 +90,15 @@ class Checkpoint {
   /// if the tensor is missing, has another shape or (without `convert`) another element type; DamageError if it cannot
   /// be read or, with `check_crc`, a checksum is wrong.
   void read(const TensorRange& into, const ReadOptions& options = {}) const;
+
+  /// The elements of the box `range` in a mapped file, if one stored range has them one after the other, in the type of
+  /// `range` and aligned to the size of an element; else nothing. `range` is not written. Throws ConfigError if there
+  /// is no such tensor; DamageError if the file cannot be read or, with `check_crc`, the checksum of the stored range
+  /// is wrong.
+  std::optional<MappedTensor> map(const TensorRange& range, bool check_crc) const;
+  /// If the checkpoint was saved without frozen parameters, a sentence that says so and names where they are; else
+  /// empty.
+  std::string about_left_out() const;
 
   /// Reads everything and verifies every checksum. Throws DamageError naming file and tensor.
   void verify() const;

@@ -78,6 +78,10 @@ class NativeCheckpoint final : public OpenedCheckpoint {
   DType dtype(const std::string& name) const override { return checkpoint_.dtype(name); }
   void read(const std::string& name, const Tensor& into) const override { read_box(whole(name, into)); }
   void read_box(const TensorRange& into) const override { checkpoint_.read(into, {check_crc_, true}); }
+  std::optional<MappedTensor> map(const TensorRange& range) const override {
+    return checkpoint_.map(range, check_crc_);
+  }
+  std::string about_left_out() const override { return checkpoint_.about_left_out(); }
 
   std::int64_t iteration() const override { return checkpoint_.iteration(); }
   std::vector<std::string> optimizer_names() const override;

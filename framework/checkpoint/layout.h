@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/tensor/expert_sharers.h"
 #include "framework/tensor/weight_part.h"
 
 // How the model is divided over the ranks that save a checkpoint.
@@ -23,7 +24,7 @@ struct CheckpointLayout {
   std::int64_t expert = 1, expert_tensor = 0;
 
   std::int64_t stages() const { return layers.empty() ? 1 : static_cast<std::int64_t>(layers.size()); }
-  std::int64_t sharers_of_expert() const { return expert_tensor > 0 ? expert_tensor : tensor; }
+  std::int64_t sharers_of_expert() const { return tessera::sharers_of_expert(expert_tensor, tensor); }
 
   /// Number of the first ranks of a stage, in the order tensor-context-data, that together hold every weight of the
   /// stage. In the functions below, `rank` is one of these.

@@ -174,7 +174,7 @@ void SafetensorsReader::add_file(const fs::path& path) {
   });
   for (auto& [name, entry] : header.entries) tensors_.emplace(name, TensorInFile{files_.size(), entry});
   metadata_.merge(header.metadata);
-  files_.push_back(std::move(file));
+  files_.push_back(std::make_shared<const MappedFile>(std::move(file)));
 }
 
 void SafetensorsReader::add_index(const fs::path& path) {
@@ -213,13 +213,17 @@ const SafetensorsReader::TensorInFile& SafetensorsReader::stored(const std::stri
 
 Tensor SafetensorsReader::tensor(const std::string& name) const {
   const auto& [file, entry] = stored(name);
-  files_[file].require_pages();
-  const auto bytes = files_[file].bytes().subspan(entry.begin, entry.end - entry.begin);
+  files_[file]->require_pages();
+  const auto bytes = files_[file]->bytes().subspan(entry.begin, entry.end - entry.begin);
   return Tensor(std::span(const_cast<std::byte*>(bytes.data()), bytes.size()), entry.dtype, entry.shape);
 }
 
+MappedTensor SafetensorsReader::mapped(const std::string& name) const {
+  return {files_[stored(name).file], tensor(name)};
+}
+
 void SafetensorsReader::require_intact() const {
-  for (const auto& file : files_) file.require_intact();
+  for (const auto& file : files_) file->require_intact();
 }
 
 const Shape& SafetensorsReader::shape(const std::string& name) const { return stored(name).entry.shape; }

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "framework/base/files.h"
+#include "framework/checkpoint/mapped_tensor.h"
 #include "framework/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -55,6 +57,8 @@ class SafetensorsReader {
   /// The tensor `name`: read-only memory of the mapped file, not necessarily aligned; valid as long as this reader.
   /// Throws ConfigError if there is no such tensor, IoError if a file of this reader lost pages.
   Tensor tensor(const std::string& name) const;
+  /// The same with its file, which keeps the memory valid without this reader.
+  MappedTensor mapped(const std::string& name) const;
   DType dtype(const std::string& name) const { return tensor(name).dtype(); }
   /// Throws ConfigError if there is no such tensor.
   const Shape& shape(const std::string& name) const;
@@ -73,7 +77,7 @@ class SafetensorsReader {
   const TensorInFile& stored(const std::string& name) const;
 
   std::filesystem::path path_;
-  std::vector<MappedFile> files_;
+  std::vector<std::shared_ptr<const MappedFile>> files_;
   std::map<std::string, TensorInFile> tensors_;
   std::map<std::string, std::string> metadata_;
 };

@@ -143,6 +143,8 @@ void WeightSource::read_box(const TensorRange& into) const {
   copy_box(box, full, Box::whole(all), into.tensor, box);
 }
 
+std::optional<MappedTensor> WeightSource::map(const TensorRange&) const { return std::nullopt; }
+
 void CheckpointWeights::read(const std::string& name, const Tensor& into) const { read_box(whole(name, into)); }
 
 void CheckpointWeights::read_box(const TensorRange& into) const {
@@ -176,6 +178,7 @@ void must_fit(const WeightSource& source, std::span<const TensorRange> wanted) {
   for (std::size_t i = 0; i < std::min(most_named_problems, problems.size()); ++i) message += "\n  " + problems[i];
   if (problems.size() > most_named_problems)
     message += text("\n  and ", problems.size() - most_named_problems, " more");
+  if (const auto left_out = source.about_left_out(); !left_out.empty()) message += "\n  " + left_out;
   throw ConfigError(
       text(source.folder().string(), ": its weights do not fit the model that the recipe describes:", message));
 }

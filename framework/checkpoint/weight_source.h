@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +31,12 @@ class WeightSource {
   virtual void read(const std::string& name, const Tensor& into) const = 0;
   /// Reads one box of a tensor. The default implementation reads the whole tensor and copies the box.
   virtual void read_box(const TensorRange& into) const;
+  /// The elements of the box `range` in a mapped file, if a file has them one after the other, in the type and order of
+  /// `range` and aligned to the size of an element; else nothing. `range` is not written; the elements may be any
+  /// numbers. Throws as Checkpoint::map.
+  virtual std::optional<MappedTensor> map(const TensorRange& range) const;
+  /// A sentence about weights that were left out when the source was saved; empty: none were.
+  virtual std::string about_left_out() const { return ""; }
 };
 
 /// The weights of a checkpoint in our own format: all tensors that are not optimizer state. `checkpoint` must outlive
@@ -43,6 +51,8 @@ class CheckpointWeights final : public WeightSource {
   DType dtype(const std::string& name) const override { return checkpoint_.dtype(name); }
   void read(const std::string& name, const Tensor& into) const override;
   void read_box(const TensorRange& into) const override;
+  std::optional<MappedTensor> map(const TensorRange& range) const override { return checkpoint_.map(range, true); }
+  std::string about_left_out() const override { return checkpoint_.about_left_out(); }
 
  private:
   const Checkpoint& checkpoint_;

@@ -5,8 +5,8 @@
 
 #include "framework/base/json.h"
 #include "framework/base/visible_text.h"
-#include "framework/data/chat_template/chat_template.h"
-#include "framework/data/preprocessing/input_file.h"
+#include "framework/files/input_file.h"
+#include "framework/jinja/chat_template.h"
 
 namespace tessera::cli {
 namespace {
@@ -30,7 +30,7 @@ void check_message(const std::string& file, std::size_t number, const Json& mess
 }  // namespace
 
 Json conversation_in(const std::string& file) {
-  auto json = parse_json<Json>(data::read_input(file, "file of --messages"));
+  auto json = parse_json<Json>(files::read_input(file, "file of --messages"));
   if (json.is_object() && json.contains("messages")) json = Json(json["messages"]);
   if (!json.is_array() || json.empty())
     throw ConfigError(text(file, json.is_discarded() ? ": is not JSON; " : ": has no messages; ", expected_messages));
@@ -40,18 +40,18 @@ Json conversation_in(const std::string& file) {
 
 Json conversation_of(const std::string& words) { return Json::array({{{"role", "user"}, {"content", words}}}); }
 
-std::vector<std::int32_t> chat_prompt(const data::Tokenizer& tokenizer, const Json& messages) {
+std::vector<std::int32_t> chat_prompt(const tokenizers::Tokenizer& tokenizer, const Json& messages) {
   const auto source = tokenizer.chat_template();
   if (!source)
     throw ConfigError(
         "generate: the model's tokenizer has no chat template (tokenizer_config.json, chat_template.jinja); leave "
         "--chat "
         "and --messages out and give the whole text as --prompt");
-  data::ChatTemplateInput input{.add_generation_prompt = true, .special_tokens = {}, .now = std::time(nullptr)};
+  jinja::ChatTemplateInput input{.add_generation_prompt = true, .special_tokens = {}, .now = std::time(nullptr)};
   for (const auto& token : tokenizer.named_tokens()) input.special_tokens.emplace_back(token.name, token.text);
   std::vector<std::int32_t> ids;
-  tokenizer.encoder()->encode_rendered(data::ChatTemplate(*source, "the model's chat template").render(messages, input),
-                                       ids);
+  tokenizer.encoder()->encode_rendered(
+      jinja::ChatTemplate(*source, "the model's chat template").render(messages, input), ids);
   return ids;
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/tokenizers/tokenizer.h"
+#include "framework/tokenizers/tokenizer.h"
 
 namespace tessera::cli {
 
@@ -18,6 +18,6 @@ nlohmann::ordered_json conversation_of(const std::string& words);
 /// The tokens of `messages` as the chat template of the tokenizer renders them, to the beginning of the assistant's
 /// answer. A template that asks for the date gets today's (UTC). Throws ConfigError if the tokenizer has no chat
 /// template, or the template refuses the messages.
-std::vector<std::int32_t> chat_prompt(const data::Tokenizer& tokenizer, const nlohmann::ordered_json& messages);
+std::vector<std::int32_t> chat_prompt(const tokenizers::Tokenizer& tokenizer, const nlohmann::ordered_json& messages);
 
 }  // namespace tessera::cli

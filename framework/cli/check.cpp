@@ -49,6 +49,7 @@ void print_model(const recipe::Recipe& recipe, const recipe::Figures& f) {
   print_line("vocabulary", grouped(f.vocabulary) + " rows");
   print_line("sequence", grouped(recipe.size.seq_length) + " tokens");
   print_line("parameters", grouped(f.parameters));
+  if (f.trained_parameters < f.parameters) print_line("trained", grouped(f.trained_parameters));
   if (recipe.experts() > 0) print_line("active for a token", grouped(f.active_parameters));
   for (const auto& [part, count] : f.parameters_by_part) {
     std::ostringstream line;
@@ -151,11 +152,12 @@ std::string uncovered(const recipe::Recipe& recipe, const recipe::LayoutFigures&
 }
 
 void check(const CheckArguments& arguments, CommandContext& context) {
-  options::Report report;
+  options::Report reading;
   flags::Source source;
-  const auto recipe = read_recipe(arguments.recipe, context, report, source);
+  const auto recipe = read_recipe(arguments.recipe, context, reading, source);
+  auto report = problems_in_flags(reading, source, context);
   if (!arguments.as.empty()) report_stops(source, context, report);
-  if (!arguments.json) log_notes(report.notes(), source.flags, arguments.recipe.verbose);
+  if (!arguments.json) log_notes(reading.notes(), source.flags, arguments.recipe.verbose);
   if (!arguments.json) report.must_be_good();
   const auto ranks = ranks_of(recipe, arguments);
   if (report.good() && arguments.ranks > 0) recipe::check_ranks(recipe, ranks, report);

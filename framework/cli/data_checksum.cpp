@@ -2,7 +2,7 @@
 
 #include "framework/cli/data_commands.h"
 #include "framework/cli/meter.h"
-#include "framework/data/indexed/token_checksums.h"
+#include "framework/indexed/token_checksums.h"
 
 namespace tessera::cli {
 namespace {
@@ -16,10 +16,10 @@ struct Checksum {
       Meter meter("checksums:");
       const auto progress = [&](std::int64_t done, std::int64_t all) { meter(done, all); };
       if (verify)
-        data::verify_checksums(prefix, progress);
+        indexed::verify_checksums(prefix, progress);
       else
-        data::TokenChecksums::write(prefix, progress);
-      std::cout << data::TokenChecksums::file_of(prefix) << (verify ? ": both files are as they were" : ": written")
+        indexed::TokenChecksums::write(prefix, progress);
+      std::cout << indexed::TokenChecksums::file_of(prefix) << (verify ? ": both files are as they were" : ": written")
                 << "\n";
     }
   }

@@ -7,10 +7,10 @@
 
 namespace tessera::cli {
 
-CommandOption* add_format(Command& command, std::optional<data::TextFormat>& format) {
-  static const std::map<std::string, data::TextFormat> formats = {{"json", data::TextFormat::json_lines},
-                                                                  {"blank-lines", data::TextFormat::blank_lines},
-                                                                  {"file", data::TextFormat::whole_file}};
+CommandOption* add_format(Command& command, std::optional<files::TextFormat>& format) {
+  static const std::map<std::string, files::TextFormat> formats = {{"json", files::TextFormat::json_lines},
+                                                                   {"blank-lines", files::TextFormat::blank_lines},
+                                                                   {"file", files::TextFormat::whole_file}};
   std::vector<std::string> words;
   for (const auto& [word, meaning] : formats) words.push_back(word);
   return command
@@ -43,7 +43,7 @@ void TokenizerFlags::add_to(Command& command) {
                      "Names of the first special tokens (TikTokenizer)");
 }
 
-std::unique_ptr<data::Tokenizer> TokenizerFlags::make(const data::TokenizerRegistry& registry) const {
+std::unique_ptr<tokenizers::Tokenizer> TokenizerFlags::make(const tokenizers::TokenizerRegistry& registry) const {
   options::Value recipe;
   recipe.set("dataset_config.tokenizer_type", options::Value::of("GPT2BPETokenizer", {"data command", 0, "", 1}));
   const auto origin = [](std::string option) {

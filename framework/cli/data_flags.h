@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "framework/cli/command.h"
-#include "framework/data/preprocessing/preprocess.h"
-#include "framework/data/tokenizers/tokenizer.h"
+#include "framework/preprocessing/preprocess.h"
+#include "framework/tokenizers/tokenizer.h"
 
 namespace tessera::cli {
 
 /// Adds --format to `command`. `format` stays empty if the flag is not given: the format then follows from the file
 /// names.
-CommandOption* add_format(Command& command, std::optional<data::TextFormat>& format);
+CommandOption* add_format(Command& command, std::optional<files::TextFormat>& format);
 
 /// The flags that choose a tokenizer, with Megatron-LM's names: the names of the options in dataset_config, with
 /// dashes.
@@ -25,7 +25,7 @@ struct TokenizerFlags {
   void add_to(Command& command);
   bool empty() const { return given.empty() && given_special_tokens.empty(); }
   /// Makes the tokenizer. Throws ConfigError if a flag is wrong or a tokenizer of this type cannot encode text.
-  std::unique_ptr<data::Tokenizer> make(const data::TokenizerRegistry& registry) const;
+  std::unique_ptr<tokenizers::Tokenizer> make(const tokenizers::TokenizerRegistry& registry) const;
 };
 
 }  // namespace tessera::cli

@@ -8,7 +8,7 @@
 #include "framework/cli/data_commands.h"
 #include "framework/cli/data_flags.h"
 #include "framework/cli/meter.h"
-#include "framework/data/indexed/dataset_summary.h"
+#include "framework/indexed/dataset_summary.h"
 
 namespace tessera::cli {
 namespace {
@@ -32,16 +32,16 @@ struct Inspect {
   TokenizerFlags tokenizer;
 
   void run(const CommandContext& context) const {
-    const data::IndexedDataset data(prefix, !verify);  // mapped pages of all tokens would count as memory
+    const indexed::IndexedDataset data(prefix, !verify);  // mapped pages of all tokens would count as memory
     const auto words = tokenizer.empty() ? nullptr : tokenizer.make(context.registries.tokenizers);
-    const auto summary = data::summarize(data);
+    const auto summary = indexed::summarize(data);
     std::vector<Shown> shown;
     for (const auto document : asked_documents(data)) shown.push_back(show(data, document, words.get()));
-    std::optional<data::TokenCheck> check;
+    std::optional<indexed::TokenCheck> check;
     if (verify) {
       Meter meter("verify:");
-      check = data::check_tokens(data, words ? std::optional(words->vocab_size()) : std::nullopt,
-                                 [&](std::int64_t done, std::int64_t all) { meter(done, all); });
+      check = indexed::check_tokens(data, words ? std::optional(words->vocab_size()) : std::nullopt,
+                                    [&](std::int64_t done, std::int64_t all) { meter(done, all); });
     }
     as_json ? print_json(data, summary, shown, check) : print(data, summary, shown, check);
     if (check && check->outside > 0)
@@ -52,7 +52,7 @@ struct Inspect {
   }
 
  private:
-  std::vector<std::int64_t> asked_documents(const data::IndexedDataset& data) const {
+  std::vector<std::int64_t> asked_documents(const indexed::IndexedDataset& data) const {
     std::vector<std::int64_t> out;
     if (documents.empty() && data.documents() > 0) out.push_back(0);
     for (const auto& word : documents) {
@@ -67,7 +67,7 @@ struct Inspect {
     return out;
   }
 
-  Shown show(const data::IndexedDataset& data, std::int64_t document, const data::Tokenizer* words) const {
+  Shown show(const indexed::IndexedDataset& data, std::int64_t document, const tokenizers::Tokenizer* words) const {
     Shown out{document, 0, {}, ""};
     for (auto s = data.first_sequence(document); s < data.first_sequence(document + 1); ++s) {
       const auto before = out.ids.size();
@@ -80,8 +80,8 @@ struct Inspect {
     return out;
   }
 
-  static void print(const data::IndexedDataset& data, const data::DatasetSummary& summary,
-                    const std::vector<Shown>& shown, const std::optional<data::TokenCheck>& check) {
+  static void print(const indexed::IndexedDataset& data, const indexed::DatasetSummary& summary,
+                    const std::vector<Shown>& shown, const std::optional<indexed::TokenCheck>& check) {
     const auto line = [](const char* name, const auto&... value) {
       std::cout << std::left << std::setw(12) << name << text(value...) << "\n";
     };
@@ -89,7 +89,7 @@ struct Inspect {
     line("empty", summary.empty_documents);
     line("sequences", data.sequences(), data.has_modes() ? ", with modes" : "");
     line("tokens", data.tokens());
-    line("type", data::name_of(data.type()));
+    line("type", indexed::name_of(data.type()));
     line("longest", summary.longest_document, " tokens");
     line("shortest", summary.shortest_document, " tokens");
     print_histogram(summary, data.sequences());
@@ -109,13 +109,13 @@ struct Inspect {
       std::cout << "note: " << check->out_of_order << " sequences do not begin where the one before ends\n";
   }
 
-  static void print_histogram(const data::DatasetSummary& summary, std::int64_t sequences) {
+  static void print_histogram(const indexed::DatasetSummary& summary, std::int64_t sequences) {
     if (summary.histogram.empty()) return;
     std::cout << "lengths of sequences, in tokens: mean " << short_number(summary.mean_sequence) << ", "
               << summary.shortest_sequence << " to " << summary.longest_sequence << "\n";
     std::int64_t most = 1;
     std::size_t widest = 0, digits = 0;
-    const auto name = [](const data::DatasetSummary::Bucket& bucket) {
+    const auto name = [](const indexed::DatasetSummary::Bucket& bucket) {
       return bucket.from == bucket.to ? text(bucket.from) : text(bucket.from, "-", bucket.to);
     };
     for (const auto& bucket : summary.histogram) {
@@ -134,14 +134,14 @@ struct Inspect {
     std::cout << std::left;
   }
 
-  static void print_json(const data::IndexedDataset& data, const data::DatasetSummary& summary,
-                         const std::vector<Shown>& shown, const std::optional<data::TokenCheck>& check) {
+  static void print_json(const indexed::IndexedDataset& data, const indexed::DatasetSummary& summary,
+                         const std::vector<Shown>& shown, const std::optional<indexed::TokenCheck>& check) {
     Json out{{"prefix", data.prefix()},
              {"documents", summary.documents},
              {"empty_documents", summary.empty_documents},
              {"sequences", data.sequences()},
              {"tokens", data.tokens()},
-             {"type", data::name_of(data.type())},
+             {"type", indexed::name_of(data.type())},
              {"sequence_modes", data.has_modes()},
              {"shortest_document", summary.shortest_document},
              {"longest_document", summary.longest_document},

@@ -2,9 +2,9 @@
 
 #include "framework/cli/data_commands.h"
 #include "framework/cli/meter.h"
-#include "framework/data/gpt/prefixes.h"
-#include "framework/data/preprocessing/merge.h"
+#include "framework/indexed/prefixes.h"
 #include "framework/log/log.h"
+#include "framework/preprocessing/merge.h"
 
 namespace tessera::cli {
 namespace {
@@ -12,17 +12,18 @@ namespace {
 const log::Logger data_merge_logger("data");
 
 struct Merge {
-  data::MergeRequest request;
+  preprocessing::MergeRequest request;
   std::string folder;
 
   void run() {
     if (request.prefixes.empty() == folder.empty())
       throw ConfigError("give either prefixes, or the folder of all datasets to merge with --input");
     std::vector<std::string> ignored;
-    if (!folder.empty()) request.prefixes = data::prefixes_in(folder, ignored);
+    if (!folder.empty()) request.prefixes = indexed::prefixes_in(folder, ignored);
     for (const auto& name : ignored) data_merge_logger.info(text("note: ", folder, ": ", name, " is not a token file"));
     Meter meter("merge:");
-    const auto made = data::merge_datasets(request, [&](std::int64_t done, std::int64_t all) { meter(done, all); });
+    const auto made =
+        preprocessing::merge_datasets(request, [&](std::int64_t done, std::int64_t all) { meter(done, all); });
     std::cout << request.output_prefix << ": " << request.prefixes.size() << " datasets, " << made.documents
               << " documents, " << made.sequences << " sequences" << (made.modes ? " with modes" : "") << ", "
               << made.tokens << " tokens\n";

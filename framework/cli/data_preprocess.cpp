@@ -8,7 +8,7 @@
 #include "framework/cli/instruction_flags.h"
 #include "framework/cli/preprocess_meter.h"
 #include "framework/cli/recipe_arguments.h"
-#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "framework/log/log.h"
 #include "framework/training/stop_signal.h"
 #include "framework/worker/stop_signals.h"
@@ -19,14 +19,14 @@ namespace {
 const log::Logger preprocess_logger("data");
 
 struct Preprocess {
-  data::PreprocessRequest request;
+  preprocessing::PreprocessRequest request;
   InstructionFlags instructions;
   TokenizerFlags tokenizer;
   std::string recipe, language = "english";
   bool keep_newlines = false;
   std::int64_t log_interval = 0;
 
-  std::unique_ptr<data::Tokenizer> chosen(const CommandContext& context) const {
+  std::unique_ptr<tokenizers::Tokenizer> chosen(const CommandContext& context) const {
     if (recipe.empty()) return tokenizer.make(context.registries.tokenizers);
     if (!tokenizer.empty())
       throw ConfigError(
@@ -48,22 +48,22 @@ struct Preprocess {
     const training::StopSignal stop;
     try {
       PreprocessMeter meter({.interval = log_interval});
-      const auto progress = [&](const data::PreprocessProgress& now) {
+      const auto progress = [&](const preprocessing::PreprocessProgress& now) {
         if (stop.asked())
-          throw data::Interrupted(text("preprocess: interrupted by ", worker::name_of_signal(stop.signal())));
+          throw preprocessing::Interrupted(text("preprocess: interrupted by ", worker::name_of_signal(stop.signal())));
         meter(now);
       };
       instructions.used() ? write_instructions(*made_of, progress, meter) : write_texts(*made_of, progress, meter);
-    } catch (const data::Interrupted& error) {
+    } catch (const preprocessing::Interrupted& error) {
       preprocess_logger.error(text(error.what(), instructions.used() ? "; nothing is kept: start it again" : ""));
       context.exit_code = 128 + stop.signal();
     }
   }
 
-  using Progress = std::function<void(const data::PreprocessProgress&)>;
+  using Progress = std::function<void(const preprocessing::PreprocessProgress&)>;
 
-  void write_texts(const data::Tokenizer& made_of, const Progress& progress, const PreprocessMeter& meter) const {
-    const auto result = data::preprocess(made_of, request, progress);
+  void write_texts(const tokenizers::Tokenizer& made_of, const Progress& progress, const PreprocessMeter& meter) const {
+    const auto result = preprocessing::preprocess(made_of, request, progress);
     for (const auto& note : result.notes) std::cout << "note: " << note << "\n";
     const auto skipped = result.total.skipped;
     for (const auto& one : result.skipped) std::cout << "skipped: " << one << "\n";
@@ -71,16 +71,17 @@ struct Preprocess {
       std::cout << "skipped: " << skipped << " documents in all\n";
     for (const auto& one : result.files)
       std::cout << one.prefix << ": " << one.documents << " documents, " << one.sequences << " sequences, "
-                << one.tokens << " tokens of " << data::name_of(data::token_type_for(made_of.vocab_size())) << "\n";
+                << one.tokens << " tokens of " << indexed::name_of(indexed::token_type_for(made_of.vocab_size()))
+                << "\n";
     if (result.total.documents == 0) std::cout << "warning: the input has no document\n";
     std::cout << std::fixed << std::setprecision(1) << static_cast<double>(result.total.bytes) * 1e-6
               << " MB of input in " << meter.seconds() << " s: " << meter.rates(result.total, result.resumed_documents)
               << "\n";
   }
 
-  void write_instructions(const data::Tokenizer& made_of, const Progress& progress,
+  void write_instructions(const tokenizers::Tokenizer& made_of, const Progress& progress,
                           const PreprocessMeter& meter) const {
-    const auto result = data::write_instructions(made_of, instructions.with(request), progress);
+    const auto result = instructions::write_instructions(made_of, instructions.with(request), progress);
     for (const auto& one : result.reasons) std::cout << "left out: " << one << "\n";
     if (result.without_label > 0)
       std::cout << "warning: " << result.without_label << " of " << result.samples

@@ -4,9 +4,9 @@
 
 #include "framework/base/json.h"
 #include "framework/cli/data_commands.h"
-#include "framework/data/chat_template/chat_template.h"
-#include "framework/data/preprocessing/input_file.h"
-#include "framework/data/preprocessing/text_file.h"
+#include "framework/files/input_file.h"
+#include "framework/files/text_file.h"
+#include "framework/jinja/chat_template.h"
 #include "framework/log/log.h"
 
 namespace tessera::cli {
@@ -20,7 +20,7 @@ struct RenderChat {
   bool add_generation_prompt = false, json = false, now = false, skip = false;
 
   void run() const {
-    data::ChatTemplateInput given;
+    jinja::ChatTemplateInput given;
     given.add_generation_prompt = add_generation_prompt;
     if (now) given.now = std::time(nullptr);
     for (const auto& word : special_tokens) {
@@ -29,8 +29,8 @@ struct RenderChat {
         throw ConfigError(text("--special-token ", word, ": write NAME=TEXT, for example eos_token=</s>"));
       given.special_tokens.emplace_back(word.substr(0, sign), word.substr(sign + 1));
     }
-    const data::ChatTemplate rendered(data::read_input(chat_template, "chat template"), chat_template);
-    const auto lines = data::read_input(input, "file of --input");
+    const jinja::ChatTemplate rendered(files::read_input(chat_template, "chat template"), chat_template);
+    const auto lines = files::read_input(input, "file of --input");
     std::int64_t number = 0, skipped = 0;
     for (std::size_t begin = 0; begin < lines.size();) {
       const auto end = std::min(lines.find('\n', begin), lines.size());

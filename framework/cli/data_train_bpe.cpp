@@ -5,15 +5,15 @@
 #include "framework/cli/data_commands.h"
 #include "framework/cli/data_flags.h"
 #include "framework/cli/meter.h"
-#include "framework/data/parquet/parquet.h"
-#include "framework/data/tokenizers/bpe_trainer.h"
+#include "framework/parquet/parquet.h"
+#include "framework/tokenizers/bpe_trainer.h"
 
 namespace tessera::cli {
 namespace {
 
 struct TrainBpe {
   std::vector<std::string> inputs, json_keys = {"text"};
-  std::optional<data::TextFormat> format;
+  std::optional<files::TextFormat> format;
   std::int64_t vocab_size = 8192, min_frequency = 2;
   std::string output_dir;
 
@@ -21,12 +21,12 @@ struct TrainBpe {
     const std::filesystem::path folder(output_dir);
     refuse_overwriting(std::vector<std::filesystem::path>(inputs.begin(), inputs.end()),
                        std::vector<std::filesystem::path>{folder / "vocab.json", folder / "merges.txt"});
-    data::BpeTrainer trainer;
+    tokenizers::BpeTrainer trainer;
     Meter meter("train-bpe:");
     std::vector<std::vector<std::string>> texts;
     for (const auto& name : inputs) {
-      if (data::is_parquet(name)) {
-        data::ParquetTexts rows(name, json_keys);
+      if (parquet::is_parquet(name)) {
+        parquet::ParquetTexts rows(name, json_keys);
         while (rows.next(texts)) {
           for (const auto& list : texts)
             for (const auto& one : list) trainer.add(one);
@@ -34,8 +34,8 @@ struct TrainBpe {
         }
         continue;
       }
-      data::TextFile file(name, format.value_or(data::format_by_name(name)));
-      for (data::RawDocument document; file.next(document);) {
+      files::TextFile file(name, format.value_or(files::format_by_name(name)));
+      for (files::RawDocument document; file.next(document);) {
         file.texts(document, json_keys, texts);
         for (const auto& list : texts)
           for (const auto& one : list) trainer.add(one);

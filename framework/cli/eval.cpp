@@ -11,8 +11,8 @@
 #include "framework/base/cpu_limit.h"
 #include "framework/cli/meter.h"
 #include "framework/cli/recipe_arguments.h"
-#include "framework/data/indexed/indexed_dataset.h"
-#include "framework/data/preprocessing/input_file.h"
+#include "framework/files/input_file.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/saved_model.h"
 #include "framework/training/score.h"
@@ -33,7 +33,7 @@ struct Scored {
   std::uint64_t bytes = 0;
 };
 
-Scored of_text(const std::string& content, const data::Tokenizer& tokenizer) {
+Scored of_text(const std::string& content, const tokenizers::Tokenizer& tokenizer) {
   Scored out;
   out.tokens = tokenizer.encode(content);
   out.tokens.insert(out.tokens.begin(), tokenizer.eod());
@@ -42,7 +42,7 @@ Scored of_text(const std::string& content, const data::Tokenizer& tokenizer) {
 }
 
 /// Bytes of the text of one sequence, which was encoded by itself; the end of a document is not a text.
-std::uint64_t text_bytes(std::span<const std::int32_t> sequence, const data::Tokenizer& tokenizer) {
+std::uint64_t text_bytes(std::span<const std::int32_t> sequence, const tokenizers::Tokenizer& tokenizer) {
   const auto decoder = tokenizer.decoder();
   std::uint64_t bytes = 0;
   for (const auto token : sequence)
@@ -50,8 +50,8 @@ std::uint64_t text_bytes(std::span<const std::int32_t> sequence, const data::Tok
   return bytes + decoder->finish().size();
 }
 
-Scored of_data(const std::string& prefix, const data::Tokenizer* tokenizer) {
-  const data::IndexedDataset data(prefix);
+Scored of_data(const std::string& prefix, const tokenizers::Tokenizer* tokenizer) {
+  const indexed::IndexedDataset data(prefix);
   Scored out;
   if (tokenizer) out.tokens.push_back(tokenizer->eod());
   for (std::int64_t i = 0; i < data.sequences(); ++i) {
@@ -65,7 +65,7 @@ Scored of_data(const std::string& prefix, const data::Tokenizer* tokenizer) {
 }
 
 /// `content`: of the file of --text.
-Scored to_score(const EvalFlags& flags, const std::string& content, const data::Tokenizer* tokenizer) {
+Scored to_score(const EvalFlags& flags, const std::string& content, const tokenizers::Tokenizer* tokenizer) {
   if (!flags.data.empty()) return of_data(flags.data, tokenizer);
   if (!tokenizer)
     throw ConfigError("eval: the model was trained without a tokenizer; give --data PREFIX instead of --text");
@@ -96,7 +96,7 @@ void print(const EvalFlags& flags, const recipe::TrainedModel& trained, const au
 
 void evaluate(const EvalFlags& flags, const CommandContext& context) {
   if (flags.text.empty() == flags.data.empty()) throw ConfigError("eval: give one of --text FILE and --data PREFIX");
-  const auto content = flags.text.empty() ? std::string() : data::read_input(flags.text, "text of --text");
+  const auto content = flags.text.empty() ? std::string() : files::read_input(flags.text, "text of --text");
   const auto trained = recipe::load_trained(flags.folder, context.registries);
   log_notes(trained.notes, {}, true);
   const auto length = trained.recipe.size.seq_length;

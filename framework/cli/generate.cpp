@@ -29,7 +29,7 @@ struct GenerateFlags {
 };
 
 /// The prompt's ids; an empty prompt becomes the end-of-document token.
-std::vector<std::int32_t> prompt_ids(const data::Tokenizer& tokenizer, const std::string& prompt) {
+std::vector<std::int32_t> prompt_ids(const tokenizers::Tokenizer& tokenizer, const std::string& prompt) {
   auto ids = tokenizer.encode(prompt);
   if (ids.empty()) ids.push_back(tokenizer.eod());
   return ids;

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/data/instructions/instruction_templates.h"
+#include "framework/instructions/instruction_templates.h"
 
 namespace tessera::cli {
 namespace {
@@ -25,9 +25,9 @@ void InstructionFlags::add_to(Command& command) {
       ->suggest({"AlpacaStyleInstructionHandler", "SharegptStyleInstructionHandler"});
   command
       .add_option("--prompt-type", request_.prompt_type,
-                  text("Template of prompts and answers: ", comma_separated(data::prompt_template_names()),
+                  text("Template of prompts and answers: ", comma_separated(instructions::prompt_template_names()),
                        ", or one of --prompt-type-path"))
-      ->suggest(data::prompt_template_names());
+      ->suggest(instructions::prompt_template_names());
   command.add_option("--prompt-type-path", request_.prompt_type_path,
                      "Path of a file with templates, as MindSpeed-LLM's configs/finetune/templates.json");
   command.add_option("--map-keys", request_.map_keys,
@@ -58,16 +58,16 @@ void InstructionFlags::add_to(Command& command) {
   command.add_option("--n-subs", subsets_, "Accepted for compatibility; has no effect: see --workers")->positive();
 }
 
-data::InstructionWriteRequest InstructionFlags::with(const data::PreprocessRequest& texts) const {
+instructions::InstructionWriteRequest InstructionFlags::with(const preprocessing::PreprocessRequest& texts) const {
   const auto refuse = [](const std::string& flag, const std::string& why) {
     throw ConfigError(text(flag, " may not be given with --handler-name: ", why, "; remove one of them"));
   };
-  if (texts.json_keys != data::PreprocessRequest().json_keys)
+  if (texts.json_keys != preprocessing::PreprocessRequest().json_keys)
     refuse("--json-keys", "keys of instructions are in --map-keys");
   if (texts.partitions > 1 || texts.keep_sequential_samples) refuse("--partitions", "it applies to texts only");
   if (texts.split_sentences) refuse("--split-sentences", "it applies to texts only");
   if (texts.resume) refuse("--resume", "an interrupted run of instructions starts again");
-  if (texts.format.value_or(data::TextFormat::json_lines) != data::TextFormat::json_lines)
+  if (texts.format.value_or(files::TextFormat::json_lines) != files::TextFormat::json_lines)
     refuse("--format", "instructions are JSON");
   auto whole = request_;
   whole.inputs = texts.inputs;

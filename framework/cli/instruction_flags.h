@@ -4,7 +4,7 @@
 #include <string>
 
 #include "framework/cli/command.h"
-#include "framework/data/instructions/instruction_writer.h"
+#include "framework/instructions/instruction_writer.h"
 
 namespace tessera::cli {
 
@@ -18,10 +18,10 @@ class InstructionFlags {
   void check_unused() const;
   /// Returns the complete request: these flags combined with `texts`, the flags that texts and instructions share.
   /// Throws ConfigError if `texts` has a setting that instruction data does not support.
-  data::InstructionWriteRequest with(const data::PreprocessRequest& texts) const;
+  instructions::InstructionWriteRequest with(const preprocessing::PreprocessRequest& texts) const;
 
  private:
-  data::InstructionWriteRequest request_;
+  instructions::InstructionWriteRequest request_;
   std::int64_t seq_length_ = 0;  // 0: not given
   bool overwrite_cache_ = false;
   std::string cache_dir_;

@@ -27,16 +27,16 @@ PreprocessMeter::PreprocessMeter(Options options) : o_(std::move(options)) {
   if (o_.terminal) line_.emplace(o_.console);
 }
 
-std::string PreprocessMeter::rates(const data::PreprocessProgress& now, std::int64_t resumed_documents) const {
+std::string PreprocessMeter::rates(const preprocessing::PreprocessProgress& now, std::int64_t resumed_documents) const {
   const auto s = seconds();
   const bool all = resumed_documents == 0;  // of a resumed run only what came after the first report is its own
-  const auto& from = all ? data::PreprocessProgress{} : first_;
+  const auto& from = all ? preprocessing::PreprocessProgress{} : first_;
   return text(per_second(static_cast<double>(now.documents - from.documents), s), " documents/s, ",
               per_second(static_cast<double>(now.bytes - from.bytes), s, 1e6), " MB/s, ",
               per_second(static_cast<double>(now.tokens - from.tokens), s, 1e6), " million tokens/s");
 }
 
-void PreprocessMeter::operator()(const data::PreprocessProgress& now) {
+void PreprocessMeter::operator()(const preprocessing::PreprocessProgress& now) {
   if (told_ < 0) {
     told_ = o_.interval > 0 ? now.documents / o_.interval * o_.interval : 0;  // of a resumed run not from the beginning
     first_ = now;
@@ -51,7 +51,7 @@ void PreprocessMeter::operator()(const data::PreprocessProgress& now) {
   if (line_) draw(now);
 }
 
-void PreprocessMeter::draw(const data::PreprocessProgress& now) {
+void PreprocessMeter::draw(const preprocessing::PreprocessProgress& now) {
   const auto at = o_.clock();
   if (at < next_) return;
   next_ = at + between_progress_lines;

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "framework/data/preprocessing/preprocess.h"
 #include "framework/log/log.h"
+#include "framework/preprocessing/preprocess.h"
 
 namespace tessera::cli {
 
@@ -26,21 +26,21 @@ class PreprocessMeter {
   PreprocessMeter& operator=(const PreprocessMeter&) = delete;
 
   /// Reports the progress `now`.
-  void operator()(const data::PreprocessProgress& now);
+  void operator()(const preprocessing::PreprocessProgress& now);
   /// Seconds since construction.
   double seconds() const { return o_.clock() - begin_; }
   /// Average rates since construction: "3200 documents/s, 12.5 MB/s, 2.6 million tokens/s". `resumed_documents`:
   /// documents that an earlier, interrupted run has done; they are not counted.
-  std::string rates(const data::PreprocessProgress& now, std::int64_t resumed_documents) const;
+  std::string rates(const preprocessing::PreprocessProgress& now, std::int64_t resumed_documents) const;
 
  private:
-  void draw(const data::PreprocessProgress& now);
+  void draw(const preprocessing::PreprocessProgress& now);
 
   Options o_;
   double begin_, next_;
-  std::int64_t told_ = -1;               // documents in the last printed line; -1: nothing was reported yet
-  data::PreprocessProgress first_;       // the first report
-  std::optional<log::StatusLine> line_;  // on a terminal
+  std::int64_t told_ = -1;                   // documents in the last printed line; -1: nothing was reported yet
+  preprocessing::PreprocessProgress first_;  // the first report
+  std::optional<log::StatusLine> line_;      // on a terminal
 };
 
 }  // namespace tessera::cli

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "framework/checkpoint/find.h"
 #include "framework/interop/flags/flag_words.h"
@@ -29,18 +30,6 @@ std::string recipe_in(const fs::path& folder) {
   for (const auto& file : {folder / checkpoint::recipe_blob, folder / "blobs" / checkpoint::recipe_blob})
     if (fs::exists(file)) return file.string();
   return "";
-}
-
-/// What rules of recipes say of a script, in terms of its flags.
-void name_flags(const flags::Source& source, const CommandContext& context, options::Report& report) {
-  if (source.from.empty() || report.good()) return;
-  std::vector<flags::GivenFlag> given;
-  for (const auto& flag : source.flags) given.push_back(flag.given);
-  const auto table = flags::FlagTable::named(source.from, context.mappings());
-  const flags::FlagWords words(table, given);
-  report.reword([&words](options::Finding& finding) {
-    if (!finding.rule.empty()) words.put_into(finding);
-  });
 }
 
 }  // namespace
@@ -136,9 +125,21 @@ recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContex
                               context.mappings(), report);
   options::lay_sets(source.tree, arguments.sets, report);
   flags::expand_unknowns(source.tree, report);
-  auto recipe = recipe::read_recipe(source.tree, context.registries, report);
-  name_flags(source, context, report);
-  return recipe;
+  return recipe::read_recipe(source.tree, context.registries, report);
+}
+
+options::Report problems_in_flags(const options::Report& report, const flags::Source& source,
+                                  const CommandContext& context) {
+  std::vector<flags::GivenFlag> given;
+  for (const auto& flag : source.flags) given.push_back(flag.given);
+  options::Report problems;
+  std::optional<flags::FlagTable> table;
+  if (!source.from.empty()) table = flags::FlagTable::named(source.from, context.mappings());
+  for (auto finding : report.findings()) {
+    if (table && !finding.rule.empty()) flags::FlagWords(*table, given).put_into(finding);
+    problems.problem(std::move(finding));
+  }
+  return problems;
 }
 
 recipe::Recipe read_recipe_or_run(RecipeArguments& arguments, const CommandContext& context, options::Report& report) {
@@ -161,7 +162,7 @@ recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContex
   flags::Source source;
   auto recipe = read_recipe(arguments, context, report, source);
   log_notes(report.notes(), source.flags, arguments.verbose);
-  report.must_be_good();
+  problems_in_flags(report, source, context).must_be_good();
   return recipe;
 }
 

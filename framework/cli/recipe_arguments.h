@@ -39,11 +39,14 @@ void add_verbose_argument(Command& command, bool& verbose);
 /// "21 options are accepted for compatibility and have no effect; --verbose lists them"
 std::string without_effect_summary(std::size_t count, const std::string& what);
 
-/// Reads the recipe that `arguments` name. Mistakes and notes, such as aliases that were read, go to `report`; those
-/// of a script name its flags. What was read of a script goes to `source`; otherwise it stays empty.
+/// Reads the recipe that `arguments` name. Mistakes and notes, such as aliases that were read, go to `report`;
+/// what was read of a script to `source`, which otherwise stays empty.
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report,
                            flags::Source& source);
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report);
+/// The problems of `report`; those of rules name the flags of the script that `source` is, if it is one.
+options::Report problems_in_flags(const options::Report& report, const flags::Source& source,
+                                  const CommandContext& context);
 /// Reads the recipe that `arguments` name, or, if they name a folder, the recipe of that run or checkpoint of any
 /// format. Sets `arguments.file` to the file that was read. Throws ConfigError, also if a folder is neither.
 recipe::Recipe read_recipe_or_run(RecipeArguments& arguments, const CommandContext& context, options::Report& report);

@@ -88,7 +88,7 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
     recipe = read_recipe(flags.arguments, context, report, source);
     log::set_log_level_from_recipe(recipe.training.log_level);  // set now, because it applies to the notes too
     if (first) log_notes(news(flags, report, recipe), source.flags, flags.arguments.verbose);
-    report.must_be_good();
+    problems_in_flags(report, source, context).must_be_good();
   });
   comm::together(world.all(), "arranging the processes", [&] {
     const auto full = worker::full_world(world.size());

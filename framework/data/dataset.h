@@ -7,13 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/gpt/index_cache.h"
 #include "framework/data/sampler.h"
+#include "framework/data/tell_line.h"
 #include "framework/options/registry.h"
 
-namespace tessera::data {
-
+namespace tessera::tokenizers {
 class Tokenizer;
+}
+
+namespace tessera::data {
 
 /// Requests all samples of one epoch of a split, whatever their number.
 inline constexpr std::int64_t one_epoch = -1;
@@ -33,15 +35,15 @@ SamplesAsked samples_asked(std::int64_t train_iters, std::int64_t samples_per_st
 struct DataParts {
   std::int64_t seq_length = 0;  ///< sequence length, in tokens
   SamplesAsked asked;
-  std::int64_t seed = 1234;              ///< seed of document order and shuffling; in [0, 2^32)
-  std::int64_t vocab_size = 0;           ///< rows of the model's vocabulary: every token id is below it
-  std::optional<std::int32_t> eod;       ///< end-of-document id of the tokenizer; none: no tokenizer
-  std::optional<std::int32_t> pad = {};  ///< padding id of the tokenizer; none: it has none
-  std::int64_t global_batch_size = 1;    ///< samples of one step on all ranks
-  const Tokenizer* tokenizer = nullptr;  ///< must outlive data that is text (type sft); null: there is none
-  bool may_write_caches = true;          ///< false: no file is written, not even an index cache
-  TellLine tell = {};                    ///< receives messages about long waiting and unusable caches
-  TellLine warn = {};                    ///< receives warnings about what the run will not learn from the data
+  std::int64_t seed = 1234;                          ///< seed of document order and shuffling; in [0, 2^32)
+  std::int64_t vocab_size = 0;                       ///< rows of the model's vocabulary: every token id is below it
+  std::optional<std::int32_t> eod;                   ///< end-of-document id of the tokenizer; none: no tokenizer
+  std::optional<std::int32_t> pad = {};              ///< padding id of the tokenizer; none: it has none
+  std::int64_t global_batch_size = 1;                ///< samples of one step on all ranks
+  const tokenizers::Tokenizer* tokenizer = nullptr;  ///< must outlive data that is text (type sft); null: none
+  bool may_write_caches = true;                      ///< false: no file is written, not even an index cache
+  TellLine tell = {};                                ///< receives messages about long waiting and unusable caches
+  TellLine warn = {};  ///< receives warnings about what the run will not learn from the data
 };
 
 /// A sampler that repeats `order` from its beginning after every `epoch` samples.
@@ -80,8 +82,9 @@ class DatasetRegistry : public options::Registry<DataSplits, DataParts> {
   std::map<std::string, FieldsOf> fields_;
 };
 
-/// The registry with every built-in dataset.
-DatasetRegistry datasets();
+/// A registry without any dataset; the components that have datasets register them. For all of them see
+/// recipe::datasets().
+DatasetRegistry dataset_registry();
 
 /// The properties of the run that a sampler needs.
 struct SamplerParts {

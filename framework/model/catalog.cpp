@@ -1,4 +1,4 @@
-#include "framework/model/model.h"
+#include "framework/model/architecture.h"
 
 namespace tessera::model {
 

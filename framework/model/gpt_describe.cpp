@@ -86,6 +86,7 @@ void describe_positions(options::Schema<O>& s) {
       .alias("use_rotary_position_embeddings", {{"true", "rope"}, {"false", ""}});
   s.option("max_position_embeddings", &O::max_position_embeddings,
            "Maximum sequence length the position embedding supports, in tokens.")
+      .otherwise("`seq_length`")
       .when_changed(options::Change::told)
       .at_least(1)
       .at_most(options::most_places)
@@ -172,6 +173,7 @@ void describe_rope_scaling(options::Schema<O>& s) {
       .matters_when(as_llama3, no_llama3);
   s.option("rope_scaling_original_max_position_embeddings", &O::rope_scaling_original_max_position_embeddings,
            "Maximum sequence length before scaling, in tokens.")
+      .otherwise("8192 for llama3, `max_position_embeddings` for yarn")
       .at_least(1)
       .at_most(options::most_places)
       .unit("tokens")

@@ -15,10 +15,12 @@ constexpr auto uniform = [](const O& o) {
 void describe_recomputed_layers(options::Schema<O>& s) {
   s.option("recompute_granularity", &O::recompute_granularity,
            "Activation recomputation in the backward pass: full (whole layers) or selective (`recompute_modules`).")
-      .alias("recompute_activations", {{"true", "selective"}, {"false", ""}});
+      .alias("recompute_activations", {{"true", "selective"}, {"false", ""}})
+      .needs("recompute by the model");
   s.option("recompute_method", &O::recompute_method,
            "With recompute_granularity full: uniform recomputes all layers, `recompute_num_layers` at a time; block "
            "recomputes the first `recompute_num_layers`.")
+      .needs("recompute by the model")
       .must(
           "REC3", [](const O& o) { return !all_recomputed(o) || o.recompute_method; },
           [](const O&) { return "recompute_granularity is full, but recompute_method is missing"; },
@@ -29,6 +31,7 @@ void describe_recomputed_layers(options::Schema<O>& s) {
           "leave it out", {"recompute_granularity"});
   s.option("recompute_num_layers", &O::recompute_num_layers,
            "Number of layers recomputed together (uniform, at least 1), or number of recomputed layers (block).")
+      .needs("recompute by the model")
       .at_least(0)
       .at_most(options::most_layers)
       .must(

@@ -9,6 +9,7 @@
 #include "framework/autograd/ops/embedding.h"
 #include "framework/autograd/ops/residual.h"
 #include "framework/base/trace.h"
+#include "framework/model/gpt_architecture.h"
 #include "framework/model/layer_sizes.h"
 #include "framework/model/model.h"
 #include "framework/model/objective_loss.h"
@@ -24,11 +25,11 @@ namespace {
 
 class GptModel final : public Model {
  public:
-  GptModel(const GptOptions& options, const ModelParts& parts);
+  GptModel(const GptOptions& options, const ModelSettings& settings, const ModelParts& parts);
 
   ChunkResult forward(autograd::Tape& tape, const autograd::Var& x, const TokenBatch& batch,
                       const ForwardMode& mode) const override;
-  Boundary boundary(const TokenBatch& batch) const override;
+  Boundaries boundary(const TokenBatch& batch) const override;
   autograd::Var logits(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const override;
   nn::KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override;
   autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
@@ -81,7 +82,7 @@ class GptModel final : public Model {
   MoeOptions moe_;
   std::int64_t experts_;  ///< of each mixture of experts; 0: the model has none
   Precision precision_;
-  ModelChunk chunk_;
+  parallel::ModelChunk chunk_;
   nn::TensorRank tensor_;
   nn::ContextRank context_;
   nn::ExpertRank expert_;
@@ -98,20 +99,20 @@ class GptModel final : public Model {
   std::vector<std::unique_ptr<PredictionLayer>> predictions_;  ///< of the chunk with the loss
 };
 
-GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
+GptModel::GptModel(const GptOptions& options, const ModelSettings& settings, const ModelParts& parts)
     : Model(""),
       o_(options),
-      moe_(parts.moe),
-      experts_(options.experts(parts.moe)),
+      moe_(settings.moe),
+      experts_(options.experts(settings.moe)),
       precision_(parts.precision),
-      chunk_(parts.chunk),
+      chunk_(parts.chunk.value_or(parallel::LayerPlan(options.num_layers).at(0, 0))),
       tensor_(parts.tensor),
       context_(parts.context.rank),
       expert_(parts.expert),
       maker_(tensor_),
       vocabulary_(parts.vocabulary),
-      positions_(o_.max_position_embeddings.value_or(parts.seq_length)) {
-  options::refuse("gpt", broken_rules(o_, parts.seq_length));
+      positions_(o_.max_position_embeddings.value_or(settings.seq_length)) {
+  options::refuse("gpt", broken_rules(o_, settings.seq_length));
   options::refuse("gpt", broken_rules(o_, moe_));
   if (vocabulary_ % tensor_.ranks != 0)
     throw ConfigError(text("model_config.vocab_size: ", vocabulary_, " rows do not divide by ", tensor_.ranks,
@@ -123,7 +124,6 @@ GptModel::GptModel(const GptOptions& options, const ModelParts& parts)
   if (!context_.whole()) shared_attention_.emplace(parts.context);
   if (!expert_.whole() || !context_.whole() || tensor_.cuts_sequence())
     shared_experts_.emplace(expert_, context_, tensor_);
-  if (!chunk_.layers) chunk_.layers = o_.num_layers - chunk_.first_layer;
   declare_tables();
   add_layers();
   if (chunk_.loss) add_head();
@@ -153,7 +153,7 @@ void GptModel::add_layers() {
                     o_.rotary_interleaved || o_.multi_latent_attention ? kernels::RotaryLayout::interleaved
                                                                        : kernels::RotaryLayout::half,
                     positions_, o_.rotary_scaling(positions_));
-  for (std::int64_t i = chunk_.first_layer; i < chunk_.first_layer + *chunk_.layers; ++i) {
+  for (std::int64_t i = chunk_.first_layer; i < chunk_.end_layer(); ++i) {
     if (std::find(chunk_.noop.begin(), chunk_.noop.end(), i) != chunk_.noop.end()) continue;
     layers_.push_back(make_layer(text("decoder.layers.", i), i, static_cast<std::int64_t>(layers_.size())));
     contains(*layers_.back());
@@ -353,8 +353,9 @@ std::int64_t GptModel::tokens_between_layers(std::int64_t length) const {
   return length / context_.ranks / (tensor_.cuts_sequence() ? tensor_.ranks : 1);
 }
 
-Model::Boundary GptModel::boundary(const TokenBatch& batch) const {
-  return {{batch.samples, tokens_between_layers(batch.seq_length), o_.hidden_size}, precision_.residual};
+Model::Boundaries GptModel::boundary(const TokenBatch& batch) const {
+  const Boundary one{{batch.samples, tokens_between_layers(batch.seq_length), o_.hidden_size}, precision_.residual};
+  return {one, one};
 }
 
 /// h of all tokens of this context-parallel rank, on every rank that has a part of the output layer.
@@ -470,15 +471,11 @@ autograd::Var GptModel::next_logits(autograd::Tape& tape, std::span<const std::i
   return project(last, pass);
 }
 
-std::unique_ptr<Model> make(const GptOptions& options, ModelParts parts) {
-  return std::make_unique<GptModel>(options, parts);
-}
-
 }  // namespace
 
-void register_gpt(ModelRegistry& registry) {
-  registry.add("gpt", make, "Decoder-only transformer: GPT-2, Llama, Qwen, Mistral, GPT-NeoX, Phi-3, Gemma.",
-               {"encoder_or_decoder"});
+std::unique_ptr<Model> make_gpt_model(const GptOptions& options, const ModelSettings& settings,
+                                      const ModelParts& parts) {
+  return std::make_unique<GptModel>(options, settings, parts);
 }
 
 }  // namespace tessera::model

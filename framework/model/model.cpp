@@ -23,7 +23,7 @@ void describe(options::Schema<ModelSizeOptions>& s) {
       .matters_when([](const O& o) { return !o.vocab_size; }, "`vocab_size` is given");
 }
 
-Model::Boundary Model::boundary(const TokenBatch&) const { throw BugError("this model is always one chunk"); }
+Model::Boundaries Model::boundary(const TokenBatch&) const { throw BugError("this model is always one chunk"); }
 
 std::int64_t ModelSizeOptions::padded_vocabulary(std::int64_t tokenizer_size, std::int64_t tensor_ranks) const {
   const auto multiple = make_vocab_size_divisible_by * tensor_ranks;

@@ -11,9 +11,10 @@
 #include "framework/nn/layers.h"
 #include "framework/nn/module.h"
 #include "framework/nn/pass.h"
-#include "framework/options/registry.h"
+#include "framework/options/schema.h"
 #include "framework/parallel/context_parallel.h"
 #include "framework/parallel/expert_parallel.h"
+#include "framework/parallel/layer_plan.h"
 #include "framework/tensor/batch.h"
 
 namespace tessera::model {
@@ -31,32 +32,14 @@ struct ModelSizeOptions {
 /// Declares the options.
 void describe(options::Schema<ModelSizeOptions>& s);
 
-/// The part of a model to construct, for one pipeline chunk (virtual stage): a range of layers, and optionally the
-/// embedding before it and the output layer and loss after it.
-struct ModelChunk {
-  bool embedding = true;               ///< has the embedding; else its input is the output of the previous chunk
-  bool loss = true;                    ///< has the final norm, output layer and loss
-  std::int64_t first_layer = 0;        ///< index of the chunk's first layer in the whole model
-  std::optional<std::int64_t> layers;  ///< number of layers, with no-op layers; absent: all from first_layer on
-  std::vector<std::int64_t> noop;      ///< indices in the whole model of layers that do nothing (no-op layers)
-  int chunk = 0, chunks = 1;           ///< index of the chunk among the chunks of its pipeline stage, and their number
-  /// Activation recomputation of a chunk: the first `layers` layers are recomputed fully, and the next `attention`
-  /// layers recompute their attention core.
-  struct Recompute {
-    std::int64_t layers = 0, attention = 0;
-  };
-  std::optional<Recompute> recompute;  ///< absent: by the options of model_config
-};
-
-/// Arguments that a model is constructed from in addition to the options of its architecture.
+/// Arguments that a model is constructed from in addition to its architecture (architecture.h).
 struct ModelParts {
-  std::int64_t seq_length = 0, vocabulary = 0;  ///< tokens of a sample; rows of the embedding, including padding
+  std::int64_t vocabulary = 0;  ///< rows of the embedding, including padding
   Precision precision = {};
-  MoeOptions moe = {};
-  nn::TensorRank tensor = {};            ///< this rank's part of tensor-parallel layers
-  parallel::ContextLayout context = {};  ///< this rank's tokens of each sample
-  nn::ExpertRank expert = {};            ///< this rank's experts
-  ModelChunk chunk = {};                 ///< this chunk's layers
+  nn::TensorRank tensor = {};                      ///< this rank's part of tensor-parallel layers
+  parallel::ContextLayout context = {};            ///< this rank's tokens of each sample
+  nn::ExpertRank expert = {};                      ///< this rank's experts
+  std::optional<parallel::ModelChunk> chunk = {};  ///< the part to construct; absent: the whole model
 };
 
 /// Settings of a forward pass.
@@ -78,12 +61,12 @@ struct ForwardMode {
 
 /// The result of a chunk: `loss` for the chunk with the loss, `hidden` for every other chunk.
 struct ChunkResult {
-  autograd::Var hidden;           ///< input of the next chunk, with the shape and type of Model::boundary
+  autograd::Var hidden;           ///< input of the next chunk, with the shape and type of Boundaries::output
   autograd::VocabularyLoss loss;  ///< loss of this rank's tokens of the micro-batch
 };
 
 /// A language model, or one pipeline chunk of a language model: the interface for training, evaluation and generation.
-/// Modules declare the parameters and own no memory for them; the run binds it (nn::FlatParameters).
+/// Modules declare the parameters and own no memory for them; the run binds it (training::ModelState).
 class Model : public nn::Module {
  public:
   using nn::Module::Module;
@@ -98,9 +81,14 @@ class Model : public nn::Module {
     Shape shape;
     DType type;
   };
-  /// The boundary for a batch with the extents of `batch`. Throws BugError for an architecture that does not support
+  /// What this chunk receives from the chunk before, and what it gives to the chunk after. They differ in a chunk that
+  /// ends in another tower than it begins in. Without a chunk before or after, that boundary means nothing.
+  struct Boundaries {
+    Boundary input, output;
+  };
+  /// The boundaries for a batch with the extents of `batch`. Throws BugError for an architecture that does not support
   /// chunks.
-  virtual Boundary boundary(const TokenBatch& batch) const;
+  virtual Boundaries boundary(const TokenBatch& batch) const;
   /// The loss of a micro-batch, for a model that is a single chunk.
   autograd::VocabularyLoss loss(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
     return forward(tape, {}, batch, mode).loss;
@@ -134,10 +122,5 @@ inline nn::AuxiliaryLog::Extents report_extents(const Model& model, const Object
   extents.metrics = static_cast<std::int64_t>(objective.metrics().size());
   return extents;
 }
-
-using ModelRegistry = options::Registry<Model, ModelParts>;
-
-/// The registry with all built-in architectures.
-ModelRegistry models();
 
 }  // namespace tessera::model

@@ -130,10 +130,12 @@ void describe_layers(options::Schema<O>& s) {
   s.option("num_experts", &O::num_experts, "Number of experts per layer; 1: `model_config.num_experts` is used.")
       .at_least(1)
       .at_most(most_experts);
+  s.needs("experts");
   s.option("moe_layer_freq", &O::moe_layer_freq,
            "Layers that have experts: every N-th from the first on, or a list with 0 or 1 for each layer, also as an "
            "expression such as ([0]*1+[1]*3).");
   s.option("moe_ffn_hidden_size", &O::moe_ffn_hidden_size, "Hidden size of an expert.")
+      .otherwise("`ffn_hidden_size`")
       .at_least(1)
       .at_most(4 * most_width);
   s.option("moe_shared_expert_intermediate_size", &O::moe_shared_expert_intermediate_size,

@@ -8,7 +8,7 @@ namespace {
 /// How many layers of this chunk are among the first `count` layers: of this chunk, or with
 /// enable_recompute_layers_per_pp_rank of all chunks of the rank, in the order first layer of every chunk, second layer
 /// of every chunk, ...
-std::int64_t in_chunk(const GptOptions& o, const ModelChunk& chunk, std::int64_t count) {
+std::int64_t in_chunk(const GptOptions& o, const parallel::ModelChunk& chunk, std::int64_t count) {
   if (!o.enable_recompute_layers_per_pp_rank) return count;
   return std::max<std::int64_t>(0, count - chunk.chunk + chunk.chunks - 1) / chunk.chunks;
 }
@@ -20,7 +20,7 @@ std::int64_t recomputed_by_block(const GptOptions& o) {
 
 /// Whether layer `at` is one of the `count` layers after the layers that are recomputed fully; `count` absent: one of
 /// all layers after them.
-bool behind_full(const GptOptions& o, const ModelChunk& chunk, std::optional<std::int64_t> at,
+bool behind_full(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at,
                  const std::optional<std::int64_t>& count) {
   if (!at) return !recomputes_layers(o, chunk) && !count;
   const auto full = layers_recomputed_alone(o, chunk);
@@ -31,20 +31,20 @@ bool behind_full(const GptOptions& o, const ModelChunk& chunk, std::optional<std
 
 }  // namespace
 
-bool recomputes_layers(const GptOptions& o, const ModelChunk& chunk) {
+bool recomputes_layers(const GptOptions& o, const parallel::ModelChunk& chunk) {
   return chunk.recompute ? chunk.recompute->layers > 0 : o.recompute_granularity == Recomputation::full;
 }
 
-std::int64_t layers_recomputed_alone(const GptOptions& o, const ModelChunk& chunk) {
+std::int64_t layers_recomputed_alone(const GptOptions& o, const parallel::ModelChunk& chunk) {
   return chunk.recompute ? chunk.recompute->layers : in_chunk(o, chunk, recomputed_by_block(o));
 }
 
-bool recomputes_norms(const GptOptions& o, const ModelChunk& chunk, std::optional<std::int64_t> at) {
+bool recomputes_norms(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at) {
   return o.recomputes(RecomputedModule::layernorm) ||
          (o.recompute_norm && behind_full(o, chunk, at, o.recompute_norm_num_layers));
 }
 
-bool recomputes_activation(const GptOptions& o, const ModelChunk& chunk, std::optional<std::int64_t> at) {
+bool recomputes_activation(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at) {
   return o.recompute_activation_function && behind_full(o, chunk, at, o.recompute_activation_function_num_layers);
 }
 

@@ -9,15 +9,15 @@ namespace tessera::model {
 // layer, without no-op layers. Sources: Megatron-LM core, TransformerBlock; MindSpeed, recompute_common.
 
 /// Whether layers of the chunk are recomputed fully. If so, the layers of multi-token prediction are too.
-bool recomputes_layers(const GptOptions& o, const ModelChunk& chunk);
+bool recomputes_layers(const GptOptions& o, const parallel::ModelChunk& chunk);
 /// Number of layers, from the chunk's first layer on, that are recomputed fully, each on its own: with recompute_method
 /// block, or by the recompute lists (ModelChunk::recompute). May exceed the number of layers of the chunk.
-std::int64_t layers_recomputed_alone(const GptOptions& o, const ModelChunk& chunk);
+std::int64_t layers_recomputed_alone(const GptOptions& o, const parallel::ModelChunk& chunk);
 
 /// Whether layer `at` recomputes the norms before its branches (recomputes_norms) or the activation function of its
 /// feed-forward network (recomputes_activation). `at` nullopt: a layer of multi-token prediction; options that limit
 /// the number of layers do not include it.
-bool recomputes_norms(const GptOptions& o, const ModelChunk& chunk, std::optional<std::int64_t> at);
-bool recomputes_activation(const GptOptions& o, const ModelChunk& chunk, std::optional<std::int64_t> at);
+bool recomputes_norms(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at);
+bool recomputes_activation(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at);
 
 }  // namespace tessera::model

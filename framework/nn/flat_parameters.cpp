@@ -44,38 +44,6 @@ bool FlatParameters::has_16_bit() const {
                      [](const ParameterRange& range) { return range.parameter->type != DType::float32; });
 }
 
-void FlatParameters::bind(std::span<float> values, std::span<float> gradients, std::span<std::byte> rounded) const {
-  const auto all = static_cast<std::size_t>(elements_);
-  const auto needed = has_16_bit() ? 2 * all : 0;
-  if (values.size() < all || (!gradients.empty() && gradients.size() < all) || rounded.size() < needed)
-    throw ShapeError(text("parameters: ", values.size(), " values, ", gradients.size(), " gradients and ",
-                          rounded.size(), " bytes of rounded values were given; expected ", all, ", ", all, " and ",
-                          needed));
-  for (const auto& range : ranges_) {
-    auto& leaf = range.parameter->leaf;
-    if (range.parameter->type == DType::float32)
-      leaf.value = view(range, values);
-    else
-      leaf.value = Tensor(rounded.subspan(static_cast<std::size_t>(2 * range.first)), range.parameter->type,
-                          range.parameter->shape());
-    leaf.bind_grad(gradients.empty() ? Tensor{} : view(range, gradients));
-  }
-}
-
-void FlatParameters::round(const ParameterRange& range, std::span<const float> values, std::int64_t first,
-                           std::int64_t count) const {
-  const auto& parameter = *range.parameter;
-  const auto inside = std::min(count, range.first + range.count - first);  // without the padding
-  if (parameter.type == DType::float32 || inside <= 0) return;
-  const auto raw = parameter.leaf.value.raw().subspan(static_cast<std::size_t>(2 * (first - range.first)));
-  kernels::narrow_range(values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(inside)),
-                        Tensor(raw, parameter.type, {inside}));
-}
-
-void FlatParameters::round_all(std::span<const float> values) const {
-  for (const auto& range : ranges_) round(range, values, range.first, range.count);
-}
-
 Tensor FlatParameters::view(const ParameterRange& range, std::span<float> flat) {
   return {flat.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.count)),
           range.parameter->shape()};
@@ -105,11 +73,6 @@ void FlatParameters::initialise(kernels::Threads& threads, std::uint64_t seed, c
   // fp32 master weights of a 16-bit parameter start with the rounded value, as in Megatron-LM, which initializes the
   // 16-bit model first.
   kernels::round_to(threads, parameter.type, values);
-}
-
-void FlatParameters::initialise(kernels::Threads& threads, std::uint64_t seed, std::span<float> values) const {
-  for (const auto& range : ranges_) initialise(threads, seed, *range.parameter, view(range, values).floats());
-  round_all(values);
 }
 
 }  // namespace tessera::nn

@@ -31,26 +31,11 @@ class FlatParameters {
 
   bool has_16_bit() const;  ///< whether the model reads any parameter in a 16-bit type
 
-  /// Makes value and gradient of every parameter views of its range in these arrays.
-  ///
-  ///   values      elements() floats: the fp32 weights
-  ///   gradients   elements() floats: the main gradients; empty: all parameters are frozen
-  ///   rounded     2 * elements() bytes: the values of parameters of a 16-bit type; may be empty if there are none
-  ///
-  /// The caller owns the arrays, which must outlive the use of the parameters. Throws ShapeError if one is too small.
-  void bind(std::span<float> values, std::span<float> gradients, std::span<std::byte> rounded = {}) const;
-  /// Rounds the elements [first, first + count) of `values`, the flat array of fp32 weights, to the 16-bit copy of one
-  /// parameter. The elements must be in `range`. Does nothing for an fp32 parameter. Runs in the calling thread.
-  void round(const ParameterRange& range, std::span<const float> values, std::int64_t first, std::int64_t count) const;
-  /// Rounds all elements of all parameters, as round().
-  void round_all(std::span<const float> values) const;
   /// The elements of `range` in a flat array, as a tensor of the parameter's shape.
   static Tensor view(const ParameterRange& range, std::span<float> flat);
-  /// Writes the initial value of every parameter to `values` [elements()] and updates the 16-bit copies. The initial
-  /// value of a parameter of a 16-bit type is rounded to that type, as in Megatron-LM. The bits do not depend on the
-  /// parallel layout or the number of threads.
-  void initialise(kernels::Threads& threads, std::uint64_t seed, std::span<float> values) const;
-  /// Writes the initial value of one parameter to `values`, which has parameter.elements() floats.
+  /// Writes the initial value of one parameter to `values`, which has parameter.elements() floats. The initial value of
+  /// a parameter of a 16-bit type is rounded to that type, as in Megatron-LM. The bits do not depend on the parallel
+  /// layout or the number of threads.
   static void initialise(kernels::Threads& threads, std::uint64_t seed, const Parameter& parameter,
                          std::span<float> values);
 

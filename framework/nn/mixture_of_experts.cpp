@@ -107,6 +107,13 @@ void MixtureOfExperts::show_weights(const autograd::ExpertChoices& choices, cons
 }
 
 autograd::Var MixtureOfExperts::forward(const autograd::Var& x, const Pass& pass) const {
+  const auto kept = x.tape().kept();
+  auto y = mixed(x, pass);
+  if (!y.wants_grad()) x.tape().release_kept(kept);  // the choices, which only a backward pass reads
+  return y;
+}
+
+autograd::Var MixtureOfExperts::mixed(const autograd::Var& x, const Pass& pass) const {
   const auto scores = logits(x, pass);
   if (pass.tap) pass.show(inner("router"), scores);
   const bool records = x.tape().records();

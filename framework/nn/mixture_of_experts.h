@@ -62,6 +62,7 @@ class MixtureOfExperts final : public FeedForward {
   autograd::Var forward(const autograd::Var& x, const Pass& pass) const override;
 
  private:
+  autograd::Var mixed(const autograd::Var& x, const Pass& pass) const;
   void declare_experts(const ExpertRank& rank);
   autograd::RouterTerms terms(const Pass& pass, bool records) const;
   autograd::Var logits(const autograd::Var& x, const Pass& pass) const;

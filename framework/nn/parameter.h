@@ -55,15 +55,18 @@ enum class GradientSharers {
   ends          ///< first and last pipeline stage, for an embedding tied to the output layer
 };
 
-/// A trainable tensor: its name, shape, part on this rank, and views of its memory. A parameter owns no memory;
-/// FlatParameters::bind sets the views.
+/// A weight of a model: its name, shape, part on this rank, and views of its memory. A parameter owns no memory; the
+/// owner of the memory sets the views (training/shared_state.h, training/frozen_weights.h).
 struct Parameter {
   std::string name;  ///< full name, the same on every parallel layout: "decoder.layers.0.mlp.linear_fc1.weight"
   ParameterRole role = ParameterRole::matrix;
   Shape global_shape;  ///< shape of the unsharded tensor
   Init init;
-  DType type = DType::float32;  ///< type of leaf.value; a 16-bit value is a rounded copy of the fp32 weight
-  TensorCut cut = {};           ///< the part of the tensor that this rank has
+  DType type = DType::float32;  ///< type of leaf.value; a trained 16-bit value is a rounded copy of the fp32 weight
+  /// false: the parameter is frozen. It has no gradient, no fp32 copy and no optimizer state. Equal on all ranks that
+  /// have the parameter.
+  bool trained = true;
+  TensorCut cut = {};  ///< the part of the tensor that this rank has
 
   /// A range of elements whose gradient must be summed over a group of ranks.
   struct Shared {
@@ -72,7 +75,7 @@ struct Parameter {
   };
   std::vector<Shared> shared;
 
-  /// Views of the value and the main gradient; empty until FlatParameters::bind.
+  /// Views of the value and, if it is trained, of the main gradient; empty until they are set.
   autograd::Leaf leaf;
 
   Shape shape() const { return cut.of(global_shape); }          ///< shape of this rank's part

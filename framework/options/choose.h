@@ -8,7 +8,7 @@ namespace tessera::options {
 /// Reads `words`, the YAML text of one recipe group, and returns the registry's choice with its options, for programs
 /// that assemble components without a recipe. Options, limits and messages are the same as in recipes.
 ///
-///     auto model = choose(models(), "{model_type: gpt, num_layers: 2, hidden_size: 12}").make(parts);
+///     auto model = choose(models(), "{model_type: gpt, num_layers: 2, hidden_size: 12}").make(settings);
 ///
 /// Throws ConfigError with all mistakes, one per line, also for a key that the chosen type does not read.
 template <class Product, class... Parts>

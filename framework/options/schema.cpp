@@ -51,6 +51,7 @@ AnySchema::Entry& AnySchema::add(std::string name, const ValueType& type, std::s
                                  const char* file) {
   entries_.push_back({facts_of(std::move(name), type, member(defaults_, offset), std::move(doc), file), &type, offset});
   entries_.back().facts.change = change_;
+  entries_.back().facts.needs = needs_;
   return entries_.back();
 }
 

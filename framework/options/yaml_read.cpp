@@ -407,7 +407,8 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
     if (key == "<<") {
       merged.push_back(convert(entry.second, here, path, depth + 1));
     } else if (const auto first = lines.find(key); first != lines.end()) {
-      report_.problem(here, full, text("'", key, "' stands twice, first in line ", first->second), "keep one of them");
+      report_.problem(here, full, text("'", key, "' is given twice, first in line ", first->second),
+                      "keep one of them");
     } else {
       value.fields.push_back({key, convert(entry.second, here, full, depth + 1)});
       lines.emplace(key, here.line);

@@ -67,14 +67,15 @@ std::string numbers(const std::vector<std::int64_t>& all, const char* last) {
 
 class Mistakes {
  public:
-  Mistakes(const ParallelOptions& o, const CutExtents& e, std::int64_t layers) : o_(o), e_(e), layers_(layers) {}
+  Mistakes(const ParallelOptions& o, const CutExtents& e, const Towers& towers) : o_(o), e_(e), towers_(towers) {}
 
   std::vector<options::Finding> all() {
     agreement();
     levels();
     if (!found_.empty()) return found_;
     sequence();
-    for (const auto exchange : {ContextExchange::a2a, ContextExchange::a2a_p2p}) heads(exchange);
+    for (const auto& one : e_.heads)
+      for (const auto exchange : {ContextExchange::a2a, ContextExchange::a2a_p2p}) heads(one, exchange);
     return found_;
   }
 
@@ -86,9 +87,9 @@ class Mistakes {
 
   void agreement() {
     const auto& given = o_.cp_comm_type.layers;
-    if (given.size() > 1 && static_cast<std::int64_t>(given.size()) != layers_)
+    if (given.size() > 1 && static_cast<std::int64_t>(given.size()) != towers_.layers())
       add("PAR25", group + "cp_comm_type",
-          text("cp_comm_type has ", given.size(), " words, but num_layers is ", layers_),
+          text("cp_comm_type has ", given.size(), " words, but ", towers_.options(), " is ", towers_.layers()),
           "give one word for all layers, or one for each");
     if (given.empty() || !o_.context_parallel_algo) return;
     const auto meant = exchange_of(*o_.context_parallel_algo);
@@ -151,12 +152,12 @@ class Mistakes {
         below > 0 ? text("give ", below, " or ", below + all) : text("give ", all));
   }
 
-  void heads(ContextExchange exchange) {
+  void heads(const CutExtents::Heads& of, ContextExchange exchange) {
     const auto used = exchanges(o_);
     const auto tensor = o_.tensor_model_parallel_size;
-    if (std::find(used.begin(), used.end(), exchange) == used.end() || e_.heads % tensor != 0) return;
+    if (std::find(used.begin(), used.end(), exchange) == used.end() || of.heads % tensor != 0) return;
     const auto ranks_of_heads = exchange == ContextExchange::a2a ? ranks() : first_level(o_);
-    const auto queries = e_.heads / tensor, keys = std::max<std::int64_t>(1, e_.groups / tensor);
+    const auto queries = of.heads / tensor, keys = std::max<std::int64_t>(1, of.groups / tensor);
     const auto fits = [&](std::int64_t n) { return queries % n == 0 && (keys % n == 0 || n % keys == 0); };
     if (fits(ranks_of_heads)) return;
     auto fitting = divisors(queries);
@@ -167,9 +168,10 @@ class Mistakes {
                  : o_.hierarchical_context_parallel_sizes ? "hierarchical_context_parallel_sizes"
                                                           : "ulysses_degree_in_cp"),
         text("cp_comm_type ", word_of(exchange), " divides ", by_heads ? queries : keys,
-             by_heads ? " query heads (num_attention_heads " : " key and value heads (num_query_groups ",
-             by_heads ? e_.heads : e_.groups, " / tensor_model_parallel_size ", tensor, ") among ", ranks_of_heads,
-             " ranks, which ", by_heads ? "does not divide them" : "neither divides them nor is a multiple"),
+             by_heads ? " query heads (" : " key and value heads (",
+             options::name_in_group(by_heads ? of.option : of.groups_option), " ", by_heads ? of.heads : of.groups,
+             " / tensor_model_parallel_size ", tensor, ") among ", ranks_of_heads, " ranks, which ",
+             by_heads ? "does not divide them" : "neither divides them nor is a multiple"),
         text("heads can be divided among ", numbers(fitting, " or "),
              " ranks; or give cp_comm_type p2p or all_gather, ", "which divide no heads"));
   }
@@ -189,7 +191,7 @@ class Mistakes {
   static constexpr std::int64_t most_tried = 4096;
   const ParallelOptions& o_;
   const CutExtents& e_;
-  std::int64_t layers_;
+  const Towers& towers_;
   std::vector<options::Finding> found_;
 };
 
@@ -206,9 +208,9 @@ std::int64_t context_heads(const ParallelOptions& o) {
   return std::find(all.begin(), all.end(), ContextExchange::a2a_p2p) == all.end() ? 1 : first_level(o);
 }
 
-std::vector<options::Finding> mistakes_of_context(const ParallelOptions& o, const CutExtents& e, std::int64_t layers) {
+std::vector<options::Finding> mistakes_of_context(const ParallelOptions& o, const CutExtents& e, const Towers& towers) {
   if (o.context_parallel_size == 1) return {};
-  return Mistakes(o, e, layers).all();
+  return Mistakes(o, e, towers).all();
 }
 
 }  // namespace tessera::parallel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "framework/parallel/context_layout.h"
+#include "framework/parallel/layer_plan.h"
 #include "framework/parallel/parallel_options.h"
 
 namespace tessera::parallel {
@@ -12,8 +13,8 @@ ContextLayout context_layout(const ParallelOptions& options, int rank);
 std::int64_t context_heads(const ParallelOptions& options);
 
 /// Returns what is wrong with the options of context parallelism: by themselves, and for a model with `extents` and
-/// `layers` layers.
+/// these towers.
 std::vector<options::Finding> mistakes_of_context(const ParallelOptions& options, const CutExtents& extents,
-                                                  std::int64_t layers);
+                                                  const Towers& towers);
 
 }  // namespace tessera::parallel

@@ -10,13 +10,14 @@ namespace {
 using Counts = std::vector<std::vector<std::int64_t>>;
 const std::string parallel_config = "parallel_config.";
 
-void check_noops(const ParallelOptions& o, std::int64_t layers, std::vector<options::Finding>& mistakes) {
+void check_noops(const ParallelOptions& o, const Towers& towers, std::vector<options::Finding>& mistakes) {
+  const auto layers = towers.layers();
   auto ids = o.noop_layers.ids;
   std::sort(ids.begin(), ids.end());
   if (!ids.empty() && ids.back() >= layers)
     mistakes.push_back({parallel_config + "noop_layers",
                         text("noop_layers names layer ", ids.back(), "; the layers are 0 to ", layers - 1),
-                        "count from 0; num_layers includes the no-op layers", "noop layers"});
+                        text("count from 0; ", towers.options(), " includes the no-op layers"), "noop layers"});
   if (std::adjacent_find(ids.begin(), ids.end()) != ids.end())
     mistakes.push_back({parallel_config + "noop_layers",
                         text("noop_layers names layer ", *std::adjacent_find(ids.begin(), ids.end()), " twice"),
@@ -76,22 +77,63 @@ void check_recompute(const ParallelOptions& o, const Counts& counts, std::vector
 }
 
 /// All mistakes; without any, `counts` is the number of layers per chunk.
-std::vector<options::Finding> check(const ParallelOptions& o, std::int64_t layers, Counts& counts) {
+std::vector<options::Finding> check(const ParallelOptions& o, const Towers& towers, Counts& counts) {
   std::vector<options::Finding> mistakes;
-  counts = layer_shares(o, layers, mistakes);
+  counts = layer_shares(o, towers, mistakes);
   if (mistakes.empty()) check_recompute(o, counts, mistakes);
-  check_noops(o, layers, mistakes);
+  check_noops(o, towers, mistakes);
   return mistakes;
+}
+
+/// "3", "0-3".
+std::string range_told(std::int64_t first, std::int64_t layers) {
+  return layers == 1 ? text(first) : text(first, "-", first + layers - 1);
 }
 
 }  // namespace
 
-LayerPlan::LayerPlan(std::int64_t layers)
-    : chunks_{{Chunk{.embedding = true, .layers = layers, .loss = true}}}, layers_(layers) {}
+std::int64_t Towers::layers() const {
+  std::int64_t sum = 0;
+  for (const auto& tower : towers_) sum += tower.layers;
+  return sum;
+}
 
-LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(layers), noops_(o.noop_layers.ids) {
+std::string Towers::options() const {
+  std::string all;
+  for (const auto& tower : towers_) all += (all.empty() ? "" : " + ") + options::name_in_group(tower.option);
+  return all;
+}
+
+std::vector<Towers::Part> Towers::parts(const ModelChunk& chunk) const {
+  std::vector<Part> all;
+  std::int64_t begin = 0;  // first layer of the tower
+  for (std::size_t i = 0; i < towers_.size(); begin += towers_[i++].layers) {
+    const auto first = std::max(chunk.first_layer, begin);
+    const auto end = std::min(chunk.end_layer(), begin + towers_[i].layers);
+    if (first < end) all.push_back({i, first - begin, end - first});
+  }
+  return all;
+}
+
+bool Towers::begins_tower(const ModelChunk& chunk) const {
+  const auto all = parts(chunk);
+  return std::any_of(all.begin(), all.end(), [](const Part& part) { return part.tower > 0 && part.first == 0; });
+}
+
+std::string Towers::told(const ModelChunk& chunk) const {
+  std::string all;
+  for (const auto& part : parts(chunk))
+    all += text(all.empty() ? "" : ", ", towers_.size() > 1 ? towers_[part.tower].name + " " : "",
+                range_told(part.first, part.layers));
+  return all;
+}
+
+LayerPlan::LayerPlan(const Towers& towers)
+    : towers_(towers), chunks_{{ModelChunk{.embedding = true, .layers = towers.layers(), .loss = true}}} {}
+
+LayerPlan::LayerPlan(const ParallelOptions& o, const Towers& towers) : towers_(towers), noops_(o.noop_layers.ids) {
   Counts counts;
-  const auto wrong = check(o, layers, counts);
+  const auto wrong = check(o, towers, counts);
   std::string all;
   for (const auto& mistake : wrong)
     all += text(all.empty() ? "" : "\n", mistake.option, ": ", options::sentence_of(mistake));
@@ -99,11 +141,15 @@ LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(la
 
   // Layers are numbered in the order of the forward pass: chunk by chunk over all stages.
   std::sort(noops_.begin(), noops_.end());
-  chunks_.assign(counts.size(), std::vector<Chunk>(counts[0].size()));
+  chunks_.assign(counts.size(), std::vector<ModelChunk>(counts[0].size()));
   std::int64_t next = 0;
   for (std::size_t c = 0; c < counts[0].size(); ++c)
     for (std::size_t p = 0; p < counts.size(); ++p) {
-      chunks_[p][c] = {.first_layer = next, .layers = counts[p][c]};
+      chunks_[p][c] = {.first_layer = next,
+                       .layers = counts[p][c],
+                       .chunk = static_cast<int>(c),
+                       .chunks = static_cast<int>(counts[0].size()),
+                       .noop = noops_};
       next += counts[p][c];
     }
   chunks_.front().front().embedding = true;
@@ -116,17 +162,17 @@ LayerPlan::LayerPlan(const ParallelOptions& o, std::int64_t layers) : layers_(la
       chunks_[p][c].recompute = ChunkRecompute{whole[p][c], attention[p][c], gather[p][c]};
 }
 
-std::vector<options::Finding> LayerPlan::mistakes(const ParallelOptions& options, std::int64_t layers) {
+std::vector<options::Finding> LayerPlan::mistakes(const ParallelOptions& options, const Towers& towers) {
   Counts counts;
-  return check(options, layers, counts);
+  return check(options, towers, counts);
 }
 
-const Chunk& LayerPlan::at(std::int64_t stage, std::int64_t chunk) const {
+const ModelChunk& LayerPlan::at(std::int64_t stage, std::int64_t chunk) const {
   must(stage >= 0 && stage < stages() && chunk >= 0 && chunk < chunks(), "a chunk that is asked for is in the plan");
   return chunks_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(chunk)];
 }
 
-const std::vector<Chunk>& LayerPlan::stage(std::int64_t stage) const {
+const std::vector<ModelChunk>& LayerPlan::stage(std::int64_t stage) const {
   must(stage >= 0 && stage < stages(), "a stage that is asked for is in the plan");
   return chunks_[static_cast<std::size_t>(stage)];
 }
@@ -168,8 +214,7 @@ std::string LayerPlan::drawing() const {
     for (const auto& chunk : stage(p)) {
       all += " |";
       if (chunk.embedding) all += text(" embedding", chunk.layers > 0 || chunk.loss ? "," : "");
-      if (chunk.layers == 1) all += text(" layer ", chunk.first_layer);
-      if (chunk.layers > 1) all += text(" layers ", chunk.first_layer, "-", chunk.end_layer() - 1);
+      if (chunk.layers > 0) all += text(chunk.layers == 1 ? " layer " : " layers ", towers_.told(chunk));
       if (chunk.loss) all += chunk.layers > 0 ? ", loss" : " loss";
       if (chunk.layers == 0 && !chunk.embedding && !chunk.loss) all += " nothing";
     }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "framework/parallel/parallel_options.h"
 
@@ -15,17 +17,57 @@ struct ChunkRecompute {
 };
 
 /// A model chunk (virtual pipeline stage): consecutive layers, possibly none. The first chunk of the model has the
-/// embedding; the last one has the final norm, the output layer and the loss.
-struct Chunk {
+/// embedding, the others receive the output of the chunk before; the last one has the final norm, the output layer and
+/// the loss.
+struct ModelChunk {
   bool embedding = false;
   std::int64_t first_layer = 0;  ///< index in the whole model
-  std::int64_t layers = 0;
+  std::int64_t layers = 0;       ///< number of layers, with no-op layers
   bool loss = false;
   std::optional<ChunkRecompute> recompute = {};  ///< set by the recompute lists; absent: model_config decides
+  int chunk = 0, chunks = 1;                     ///< index of the chunk among the chunks of its stage, and their number
+  std::vector<std::int64_t> noop = {};  ///< indices in the whole model of layers that do nothing (no-op layers)
 
   /// Index after the last layer.
   std::int64_t end_layer() const { return first_layer + layers; }
-  bool operator==(const Chunk&) const = default;
+  bool operator==(const ModelChunk&) const = default;
+};
+
+/// A tower of a model: consecutive layers of one kind, such as an encoder or a decoder.
+struct Tower {
+  std::string name = "decoder";                    ///< its layers are named "<name>.layers.<index in the tower>"
+  std::string option = "model_config.num_layers";  ///< the option with the number of its layers
+  std::int64_t layers = 0;
+  bool operator==(const Tower&) const = default;
+};
+
+/// The towers of a model in the order of the forward pass. Layers of the whole model are numbered through all of them.
+class Towers {
+ public:
+  /// A model of one tower with `layers` layers.
+  Towers(std::int64_t layers = 0) : towers_{{.layers = layers}} {}
+  explicit Towers(std::vector<Tower> towers) : towers_(std::move(towers)) {}
+
+  const std::vector<Tower>& all() const { return towers_; }
+  std::int64_t layers() const;  ///< of all towers together
+  /// The options with the numbers of layers, for messages: "num_layers", "num_encoder_layers + num_decoder_layers".
+  std::string options() const;
+
+  /// Consecutive layers of one tower: [first, first + layers) within it.
+  struct Part {
+    std::size_t tower = 0;
+    std::int64_t first = 0, layers = 0;
+    bool operator==(const Part&) const = default;
+  };
+  /// The layers of `chunk`, tower by tower. A tower of which it has none is left out.
+  std::vector<Part> parts(const ModelChunk& chunk) const;
+  /// Whether `chunk` has the first layer of a tower after the first tower.
+  bool begins_tower(const ModelChunk& chunk) const;
+  /// The layers of `chunk` in words: "0-3"; of a model with several towers "encoder 4-5, decoder 0". Empty: no layers.
+  std::string told(const ModelChunk& chunk) const;
+
+ private:
+  std::vector<Tower> towers_;
 };
 
 /// The assignment of a model's layers to pipeline stages. A chunk is addressed as [stage][chunk]. The forward pass goes
@@ -43,21 +85,22 @@ class LayerPlan {
   };
 
   /// A plan with all layers in one chunk.
-  explicit LayerPlan(std::int64_t layers = 0);
-  /// The plan that the options describe, for a model with `layers` layers. Throws ConfigError with all mistakes, one
-  /// per line.
-  LayerPlan(const ParallelOptions& options, std::int64_t layers);
+  explicit LayerPlan(const Towers& towers = {});
+  /// The plan that the options describe, for a model with these towers. A chunk may have layers of several towers.
+  /// Throws ConfigError with all mistakes, one per line.
+  LayerPlan(const ParallelOptions& options, const Towers& towers);
 
-  /// Returns what is wrong with the options for a model with `layers` layers; empty: the plan can be made.
-  static std::vector<options::Finding> mistakes(const ParallelOptions& options, std::int64_t layers);
+  /// Returns what is wrong with the options for a model with these towers; empty: the plan can be made.
+  static std::vector<options::Finding> mistakes(const ParallelOptions& options, const Towers& towers);
 
   std::int64_t stages() const { return static_cast<std::int64_t>(chunks_.size()); }
   std::int64_t chunks() const { return static_cast<std::int64_t>(chunks_[0].size()); }  ///< chunks per stage
-  std::int64_t layers() const { return layers_; }                                       ///< layers of the whole model
+  std::int64_t layers() const { return towers_.layers(); }                              ///< layers of the whole model
+  const Towers& towers() const { return towers_; }
   /// The functions below throw BugError for a stage, chunk or layer outside the plan.
-  const Chunk& at(std::int64_t stage, std::int64_t chunk) const;
+  const ModelChunk& at(std::int64_t stage, std::int64_t chunk) const;
   /// The chunks of one stage.
-  const std::vector<Chunk>& stage(std::int64_t stage) const;
+  const std::vector<ModelChunk>& stage(std::int64_t stage) const;
   /// Number of layers in each chunk, [stage][chunk].
   std::vector<std::vector<std::int64_t>> layers_by_chunk() const;
   /// The chunk that contains a layer.
@@ -76,8 +119,8 @@ class LayerPlan {
   std::string drawing() const;
 
  private:
-  std::vector<std::vector<Chunk>> chunks_;
-  std::int64_t layers_ = 0;
+  Towers towers_;
+  std::vector<std::vector<ModelChunk>> chunks_;
   std::vector<std::int64_t> noops_;
 };
 

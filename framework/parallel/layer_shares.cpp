@@ -14,8 +14,12 @@ std::string listed(const Counts& counts) { return text(options::OptionType<Count
 /// Evaluates the options that describe the division of layers; there are three ways: a layout text, a list, or numbers.
 class Shares {
  public:
-  Shares(const ParallelOptions& options, std::int64_t layers, std::vector<options::Finding>& mistakes)
-      : o_(options), layers_(layers), stages_(options.pipeline_model_parallel_size), mistakes_(mistakes) {}
+  Shares(const ParallelOptions& options, const Towers& towers, std::vector<options::Finding>& mistakes)
+      : o_(options),
+        layers_(towers.layers()),
+        layers_name_(towers.options()),
+        stages_(options.pipeline_model_parallel_size),
+        mistakes_(mistakes) {}
 
   Counts make() {
     if (o_.standalone_embedding_stage) {
@@ -170,7 +174,7 @@ class Shares {
     if (counted_parts() > 0) return with_counted_parts(chunks);
     if (layers_ < stages_ * chunks) {
       wrong("layers for all", "pipeline_model_parallel_size",
-            text("num_layers is ", layers_, ", fewer than ", stages_, " stages",
+            text(layers_name_, " is ", layers_, ", fewer than ", stages_, " stages",
                  chunks > 1 ? text(" of ", chunks, " chunks") : std::string(), " that each need one"),
             "give fewer stages or more layers");
       return {};
@@ -200,8 +204,9 @@ class Shares {
     const auto all = layers_ + counted_parts();
     if (all % (stages_ * chunks) != 0) {
       wrong("PAR9", "pipeline_model_parallel_size",
-            text("num_layers ", layers_, " and ", counted_parts(), " more for embedding and loss are not divisible by ",
-                 stages_, " stages", chunks > 1 ? text(" of ", chunks, " chunks") : std::string()),
+            text(layers_name_, " ", layers_, " and ", counted_parts(),
+                 " more for embedding and loss are not divisible by ", stages_, " stages",
+                 chunks > 1 ? text(" of ", chunks, " chunks") : std::string()),
             "give a number of layers that does, or num_layer_list");
       return {};
     }
@@ -231,7 +236,7 @@ class Shares {
     const auto middle = layers_ - first.value_or(0) - last.value_or(0), others = stages_ - given;
     if (others < 0 || (others == 0 ? middle != 0 : middle < others || middle % others != 0)) {
       wrong("PAR8", option,
-            text("num_layers ", layers_, " with ", first ? text(*first, " on the first") : std::string(),
+            text(layers_name_, " ", layers_, " with ", first ? text(*first, " on the first") : std::string(),
                  first && last ? " and " : "", last ? text(*last, " on the last") : std::string(), " stage leaves ",
                  middle, " for ", std::max<std::int64_t>(others, 0), " others, which do not divide them"),
             "change one of these, or give num_layer_list");
@@ -259,20 +264,21 @@ class Shares {
     const bool list = !has_layout();
     wrong(list ? "num_layer_list" : "layout", list ? "num_layer_list" : "pipeline_model_parallel_layout",
           text(list ? "num_layer_list " + listed(counts) : std::string("pipeline_model_parallel_layout"),
-               " adds up to ", sum, " layers; num_layers is ", layers_),
+               " adds up to ", sum, " layers; ", layers_name_, " is ", layers_),
           text("make it add up to ", layers_));
   }
 
   const ParallelOptions& o_;
   const std::int64_t layers_;
+  const std::string layers_name_;
   std::int64_t stages_;
   std::vector<options::Finding>& mistakes_;
 };
 
 }  // namespace
 
-Counts layer_shares(const ParallelOptions& options, std::int64_t layers, std::vector<options::Finding>& mistakes) {
-  return Shares(options, layers, mistakes).make();
+Counts layer_shares(const ParallelOptions& options, const Towers& towers, std::vector<options::Finding>& mistakes) {
+  return Shares(options, towers, mistakes).make();
 }
 
 }  // namespace tessera::parallel

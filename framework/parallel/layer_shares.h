@@ -6,7 +6,7 @@ namespace tessera::parallel {
 
 /// Returns the number of layers of each chunk, [stage][chunk], including stages without layers. Appends what is wrong
 /// with the options to `mistakes`; if there is anything, the result is meaningless.
-std::vector<std::vector<std::int64_t>> layer_shares(const ParallelOptions& options, std::int64_t layers,
+std::vector<std::vector<std::int64_t>> layer_shares(const ParallelOptions& options, const Towers& towers,
                                                     std::vector<options::Finding>& mistakes);
 
 /// One chunk of a pipeline_model_parallel_layout (Megatron-LM's notation).

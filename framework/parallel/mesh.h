@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/tensor/expert_sharers.h"
+
 namespace tessera::parallel {
 
 /// The axes of a run's layout, in the default order of ranks, fastest-varying first (tp-cp-dp-pp).
@@ -26,7 +28,7 @@ struct MeshSizes {
   /// Number of ranks of a pipeline stage that have the same experts.
   int expert_data() const { return tensor * context * data / (sharers_of_expert() * expert); }
   /// Number of ranks that share each expert.
-  int sharers_of_expert() const { return expert_tensor > 0 ? expert_tensor : tensor; }
+  int sharers_of_expert() const { return tessera::sharers_of_expert(expert_tensor, tensor); }
   /// Whether experts have the same layout as the other layers: ranks with the same expert weights also have the same
   /// other weights.
   bool experts_like_dense() const { return sharers_of_expert() == tensor && expert == 1; }

@@ -201,7 +201,8 @@ void describe_experts(options::Schema<ParallelOptions>& s) {
            "Expert-tensor-parallel size: number of ranks that share each expert.")
       .at_least(1)
       .at_most(options::most_ranks)
-      .otherwise([](const O& o) { return o.tensor_model_parallel_size; }, "`tensor_model_parallel_size`");
+      .otherwise([](const O& o) { return o.tensor_model_parallel_size; }, "`tensor_model_parallel_size`")
+      .needs("experts");
 }
 
 /// Ranks that have one replica of the model.
@@ -372,13 +373,19 @@ std::vector<options::Finding> mistakes_of_experts(const ParallelOptions& o, cons
               o.expert_tensor_parallel_size ? "expert_tensor_parallel_size " : "tensor_model_parallel_size ", sharers),
          text("make it a multiple of ", sharers, ", or give expert_tensor_parallel_size 1"), "M9"});
   if (ranks > 1 && e.half)
-    all.push_back({ep, "fp16 and expert_model_parallel_size above 1 do not go together", "train in bf16", "MOE3"});
+    all.push_back({ep, "fp16 is incompatible with expert_model_parallel_size above 1", "train in bf16", "MOE3"});
   if (o.tensor_model_parallel_size > 1 && !o.sequence_parallel)
     all.push_back({group + "sequence_parallel",
                    text("the model has experts and tensor_model_parallel_size is ", o.tensor_model_parallel_size,
                         ", but sequence_parallel is off"),
                    "give sequence_parallel true", "PAR7"});
   return all;
+}
+
+std::int64_t CutExtents::least_groups() const {
+  const auto least =
+      std::min_element(heads.begin(), heads.end(), [](const Heads& a, const Heads& b) { return a.groups < b.groups; });
+  return least == heads.end() ? 1 : least->groups;
 }
 
 std::vector<options::Finding> mistakes_of_extents(const ParallelOptions& o, const CutExtents& e) {
@@ -391,13 +398,22 @@ std::vector<options::Finding> mistakes_of_extents(const ParallelOptions& o, cons
                      text("make it a multiple of ", ranks, ", or change parallel_config.tensor_model_parallel_size"),
                      rule});
   };
-  must_divide("M8", "model_config.num_attention_heads", e.heads, "num_attention_heads");
-  if (e.groups > 0 && e.groups % ranks != 0 && ranks % e.groups != 0)
-    all.push_back({"model_config.num_query_groups",
-                   text("num_query_groups ", e.groups, " and tensor_model_parallel_size ", ranks,
-                        " do not fit: neither divides the other"),
-                   "give as many groups as each rank has the same number of, or as divide the ranks", "M8"});
-  must_divide("M9", "model_config.ffn_hidden_size", e.inner, "ffn_hidden_size");
+  const auto least = e.least_groups();
+  for (const auto& one : e.heads) {
+    const auto groups = options::name_in_group(one.groups_option);
+    must_divide("M8", one.option, one.heads, options::name_in_group(one.option));
+    if (one.groups > 0 && one.groups % ranks != 0 && ranks % one.groups != 0)
+      all.push_back({one.groups_option,
+                     text(groups, " ", one.groups, " and tensor_model_parallel_size ", ranks,
+                          " do not fit: neither divides the other"),
+                     "give a divisor or a multiple of tensor_model_parallel_size", "M8"});
+    else if (one.groups < ranks && one.groups != least)
+      all.push_back({one.groups_option,
+                     text(groups, " is ", one.groups, ", but other layers have ", least,
+                          " groups, and both are less than ", "tensor_model_parallel_size ", ranks),
+                     "give both the same number, or at least as many as tensor_model_parallel_size", "M8"});
+  }
+  for (const auto& one : e.inner) must_divide("M9", one.option, one.extent, one.of);
   must_divide("M9", "model_config.vocab_size", e.vocabulary, "the vocabulary's");
   for (const auto& one : e.gathered) must_divide("M9", one.option, one.extent, one.of);
   if (o.sequence_parallel && o.context_parallel_size == 1)  // else: mistakes_of_context

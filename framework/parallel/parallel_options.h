@@ -7,6 +7,7 @@
 
 #include "framework/options/schema.h"
 #include "framework/parallel/context_layout.h"
+#include "framework/tensor/expert_sharers.h"
 
 namespace tessera::parallel {
 
@@ -120,7 +121,9 @@ struct ParallelOptions {
   std::optional<bool> overlap_grad_reduce;
 
   /// Number of ranks that share each expert.
-  std::int64_t sharers_of_expert() const { return expert_tensor_parallel_size.value_or(tensor_model_parallel_size); }
+  std::int64_t sharers_of_expert() const {
+    return tessera::sharers_of_expert(expert_tensor_parallel_size.value_or(0), tensor_model_parallel_size);
+  }
 };
 /// Declares the options: name, default, limits, meaning.
 void describe(options::Schema<ParallelOptions>& s);
@@ -148,21 +151,31 @@ std::vector<options::Finding> mistakes_of_experts(const ParallelOptions& options
 /// none.
 std::vector<options::Finding> mistakes_of_expert_ranks(const ParallelOptions& options, std::int64_t world);
 
-/// Sizes of a model that tensor parallelism divides.
+/// Sizes of a model that tensor and context parallelism divide. Each has the option that it comes from, for messages.
 struct CutExtents {
-  std::int64_t heads = 0, groups = 0;  ///< query heads; key/value groups
-  std::int64_t inner = 0;              ///< ffn_hidden_size
-  std::int64_t vocabulary = 0;         ///< rows including padding; 0: not known yet
-  std::int64_t seq_length = 0;         ///< in tokens
-  /// Projections whose weight rows are divided although every rank needs all of their outputs.
-  struct Gathered {
+  /// The attention heads of the layers of a tower.
+  struct Heads {
+    std::int64_t heads = 0, groups = 0;  ///< query heads; key/value groups
+    std::string option = "model_config.num_attention_heads", groups_option = "model_config.num_query_groups";
+  };
+  /// Rows or columns of weights.
+  struct Width {
     std::string option, of;  ///< for example "model_config.q_lora_rank", and what `extent` means, in words
     std::int64_t extent = 0;
   };
-  std::vector<Gathered> gathered = {};
+  std::vector<Heads> heads = {};
+  std::vector<Width> inner = {};  ///< hidden sizes of feed-forward networks
+  std::int64_t expert_inner = 0;  ///< hidden size of an expert
+  std::int64_t vocabulary = 0;    ///< rows including padding; 0: not known yet
+  std::int64_t seq_length = 0;    ///< in tokens
+  /// Projections whose weight rows are divided although every rank needs all of their outputs.
+  std::vector<Width> gathered = {};
+
+  /// The least number of key/value groups of a layer; 1 without attention.
+  std::int64_t least_groups() const;
 };
 /// Returns which extents are not divisible by tensor_model_parallel_size. Key/value groups may be fewer than ranks if
-/// their number divides that of the ranks: each group is then replicated on several ranks.
+/// their number divides that of the ranks: each group is then replicated on several ranks, as many in all towers.
 std::vector<options::Finding> mistakes_of_extents(const ParallelOptions& options, const CutExtents& extents);
 
 }  // namespace tessera::parallel

@@ -167,7 +167,8 @@ autograd::Var vocab_parallel_embedding(autograd::Tape& tape, std::span<const std
 autograd::Var plus_positions(autograd::Var x, std::span<const std::int32_t> positions, autograd::Leaf& table) {
   auto& tape = x.tape();
   const autograd::VarId from = x;
-  auto y = autograd::to_change(std::move(x), true);
+  const bool grad = x.wants_grad() || table.trained();
+  auto y = autograd::to_change(std::move(x), grad);
   kernels::embedding_forward(tape.threads(), positions, table.value,
                              autograd::Floats(tape, y.value(), autograd::Floats::Use::update), true);
   if (y.wants_grad()) tape.record<PlusPositions>(y, from, positions, tape.use(&table));

@@ -1,22 +1,25 @@
 #include "framework/recipe/build.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "framework/base/checked.h"
 #include "framework/base/random.h"
-#include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/recipe_changes.h"
 #include "framework/recipe/saved_model.h"
+#include "framework/training/model_state.h"
 #include "framework/training/run_checkpoints.h"
 
 namespace tessera::recipe {
 namespace {
 
-checkpoint::Blobs files_to_keep(const Recipe& recipe, const data::Tokenizer* tokenizer) {
+checkpoint::Blobs files_to_keep(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
   checkpoint::Blobs files = {{checkpoint::recipe_blob, resolved_yaml(recipe)}};
   const auto& given = recipe.training.load_checkpoint;
   if (const auto* format = given ? recipe.formats.of(*given) : nullptr) files.merge(format->carried_files(*given));
@@ -34,7 +37,7 @@ bool is_recipe(const std::string& resolved, const options::Value& own) {
 }
 
 /// The largest token id of the tokenizer must have a row.
-void check_vocabulary(std::int64_t rows, const data::Tokenizer* tokenizer) {
+void check_vocabulary(std::int64_t rows, const tokenizers::Tokenizer* tokenizer) {
   if (tokenizer && tokenizer->vocab_size() > rows)
     throw ConfigError(text("model_config.vocab_size is ", rows, ", but the tokenizer has ", tokenizer->vocab_size(),
                            " tokens; leave vocab_size out, or give at least that many"));
@@ -52,7 +55,7 @@ std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::i
   return recipe.training.training_iters > 0 ? std::min(all, recipe.training.training_iters) : all;
 }
 
-std::int64_t vocabulary(const Recipe& recipe, const data::Tokenizer* tokenizer) {
+std::int64_t vocabulary(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
   const auto rows = recipe.size.padded_vocabulary(tokenizer ? tokenizer->vocab_size() : 0,
                                                   recipe.parallel.tensor_model_parallel_size);
   check_vocabulary(rows, tokenizer);
@@ -62,7 +65,7 @@ std::int64_t vocabulary(const Recipe& recipe, const data::Tokenizer* tokenizer) 
   return rows;
 }
 
-data::DataParts data_parts(const Recipe& recipe, const data::Tokenizer* tokenizer, std::int64_t iterations,
+data::DataParts data_parts(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, std::int64_t iterations,
                            int replicas) {
   const auto& run = recipe.training;
   data::DataParts parts;
@@ -83,66 +86,67 @@ data::DataParts data_parts(const Recipe& recipe, const data::Tokenizer* tokenize
 
 std::int64_t weight_bytes(model::Model& model) {
   std::int64_t elements = 0;
-  for (const auto* parameter : model.parameters())
+  const auto parameters = model.parameters();
+  for (const auto* parameter : training::select(parameters, true))
     elements = checked_sum({{"parameters", elements}, {parameter->name.c_str(), parameter->elements()}});
-  return checked_product({{"parameters", elements}, {"bytes of each", sizeof(float)}});
+  return checked_sum({{"weights", checked_product({{"parameters", elements}, {"bytes of each", sizeof(float)}})},
+                      {"frozen weights", training::FrozenWeights::bytes_of(parameters)}});
 }
 
-std::unique_ptr<model::Model> build_model(const Recipe& recipe, const data::Tokenizer* tokenizer) {
-  model::ModelParts parts{.seq_length = recipe.size.seq_length,
-                          .vocabulary = vocabulary(recipe, tokenizer),
-                          .precision = model::precision(recipe.half, recipe.precision),
-                          .moe = recipe.moe};
-  parts.chunk.noop = recipe.parallel.noop_layers.ids;
-  return recipe.model.make(parts);
+std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
+  auto whole = parallel::LayerPlan(recipe.architecture->towers().value_or(parallel::Towers())).at(0, 0);
+  whole.noop = recipe.parallel.noop_layers.ids;
+  auto model = recipe.architecture->build({.vocabulary = vocabulary(recipe, tokenizer),
+                                           .precision = model::precision(recipe.half, recipe.precision),
+                                           .chunk = std::move(whole)});
+  training::freeze(model->parameters(), trained_names(recipe), recipe.experts());
+  return model;
 }
 
-namespace {
-
-const model::GptOptions* gpt_options(const Recipe& recipe) { return recipe.model.options<model::GptOptions>(); }
-
-model::ModelChunk chunk_of(const parallel::LayerPlan& plan, std::int64_t stage, std::int64_t number) {
-  const auto& chunk = plan.at(stage, number);
-  model::ModelChunk out;
-  out.noop = plan.noop_layers();
-  if (plan.stages() == 1 && plan.chunks() == 1 && !chunk.recompute) return out;
-  out.embedding = chunk.embedding;
-  out.loss = chunk.loss;
-  out.first_layer = chunk.first_layer;
-  out.layers = chunk.layers;
-  out.chunk = static_cast<int>(number);
-  out.chunks = static_cast<int>(plan.chunks());
-  if (chunk.recompute) out.recompute = {chunk.recompute->layers, chunk.recompute->attention};
-  return out;
+training::TrainedNames trained_names(const Recipe& recipe) {
+  return {recipe.training.frozen_parameters, recipe.training.trainable_parameters};
 }
-
-}  // namespace
 
 std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std::int64_t rows,
                                                        const parallel::LayerPlan& plan, std::int64_t stage,
                                                        const nn::TensorRank& tensor,
                                                        const parallel::ContextLayout& context,
                                                        const nn::ExpertRank& expert) {
-  model::ModelParts parts{.seq_length = recipe.size.seq_length,
-                          .vocabulary = rows,
+  model::ModelParts parts{.vocabulary = rows,
                           .precision = model::precision(recipe.half, recipe.precision),
-                          .moe = recipe.moe,
                           .tensor = tensor,
                           .context = context,
                           .expert = expert};
+  const auto names = trained_names(recipe);
   std::vector<std::unique_ptr<model::Model>> chunks;
   for (std::int64_t chunk = 0; chunk < plan.chunks(); ++chunk) {
-    parts.chunk = chunk_of(plan, stage, chunk);
-    chunks.push_back(recipe.model.make(parts));
+    parts.chunk = plan.at(stage, chunk);
+    chunks.push_back(recipe.architecture->build(parts));
+    training::freeze(chunks.back()->parameters(), names, recipe.experts());
   }
   return chunks;
+}
+
+std::int64_t frozen_chunks(const Recipe& recipe, const parallel::LayerPlan& plan) {
+  if (!recipe.training.may_freeze()) return 0;
+  std::map<std::pair<std::int64_t, std::int64_t>, bool> trains;  // by stage and chunk
+  std::int64_t frozen = 0;
+  for (std::int64_t stage = 0; stage < plan.stages(); ++stage) {
+    const auto chunks = build_stage(recipe, 1, plan, stage, {});  // names do not depend on the size of the vocabulary
+    for (std::size_t c = 0; c < chunks.size(); ++c)
+      trains[{stage, static_cast<std::int64_t>(c)}] = !training::select(chunks[c]->parameters(), true).empty();
+  }
+  for (std::optional<parallel::LayerPlan::ChunkIndex> at = {{0, 0}}; at && !trains.at({at->stage, at->chunk});
+       at = plan.after(*at))
+    ++frozen;
+  return frozen;
 }
 
 namespace {
 
 /// This process's part of the model, and with others beside it, who may have parts of the rest or of the masters,
 /// the names and shapes of all of it.
-void add_model(const Recipe& recipe, const data::Tokenizer* tokenizer, training::ModelSetup& setup) {
+void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, training::ModelSetup& setup) {
   setup.precision = model::precision(recipe.half, recipe.precision);
   setup.plan = recipe.layer_plan();
   setup.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
@@ -153,8 +157,15 @@ void add_model(const Recipe& recipe, const data::Tokenizer* tokenizer, training:
                   parallel::context_layout(recipe.parallel, processes.context.rank()), processes.expert_rank());
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   setup.upcycles = recipe.moe.moe_use_upcycling;
-  if (processes.world.size() == 1) return;
+  setup.trained = trained_names(recipe);
+  setup.frozen_chunks = frozen_chunks(recipe, setup.plan);
+  if (processes.world.size() == 1 && setup.trained.all()) return;
   const auto whole = build_model(recipe, tokenizer);
+  for (const auto* parameter : whole->parameters()) {
+    setup.parameters += parameter->elements();
+    if (parameter->trained) setup.trained_parameters += parameter->elements();
+  }
+  if (processes.world.size() == 1) return;
   for (const auto* parameter : whole->parameters())
     setup.all_weights.push_back({.name = parameter->name,
                                  .global_shape = parameter->global_shape,
@@ -209,13 +220,12 @@ parallel::ProcessGroups arrange(const Recipe& recipe, const comm::World& world) 
                              " differs from that of rank 0; give all hosts the same recipe files and --set"));
   check_ranks(recipe, ranks);
   const auto mesh = mesh_of(recipe, ranks);
-  const auto* gpt = gpt_options(recipe);
-  if (!gpt && mesh.sizes().tensor * mesh.sizes().context * mesh.sizes().pipeline > 1)
+  if (!recipe.architecture->towers() && mesh.sizes().tensor * mesh.sizes().context * mesh.sizes().pipeline > 1)
     throw ConfigError(
         text("parallel_config: model_type ", recipe.model.type,
              " supports data parallelism only; give tensor_model_parallel_size, context_parallel_size and "
              "pipeline_model_parallel_size 1"));
-  return {world, mesh, gpt ? gpt->groups() : 1};
+  return {world, mesh, recipe.query_groups()};
 }
 
 training::TrainingSetup build(const Recipe& recipe) {

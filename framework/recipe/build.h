@@ -21,16 +21,16 @@ training::TrainingSetup build(const Recipe& recipe);
 
 /// Number of rows of the vocabulary, padding included. `tokenizer` may be null if the recipe gives vocab_size. Throws
 /// ConfigError if the tokenizer has more tokens than vocab_size.
-std::int64_t vocabulary(const Recipe& recipe, const data::Tokenizer* tokenizer);
+std::int64_t vocabulary(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer);
 /// The arguments with which the recipe's dataset is made, for a run of `iterations` steps on `replicas` data-parallel
 /// ranks. `tokenizer` may be null; it must outlive the result.
-data::DataParts data_parts(const Recipe& recipe, const data::Tokenizer* tokenizer, std::int64_t iterations,
+data::DataParts data_parts(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, std::int64_t iterations,
                            int replicas = 1);
 /// Makes the schedules of learning rate and weight decay for a run of `length`, at its beginning.
 std::unique_ptr<schedule::OptimizerSchedule> build_schedule(const Recipe& recipe, const schedule::RunLength& length);
 /// Makes the whole, unsharded model of a recipe, without memory for its weights. `tokenizer` may be null if the recipe
 /// gives vocab_size.
-std::unique_ptr<model::Model> build_model(const Recipe& recipe, const data::Tokenizer* tokenizer);
+std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer);
 /// Makes the chunks (virtual stages) of pipeline stage `stage` of `plan`, with the shard of them that rank `tensor`
 /// holds, without memory for weights. A rank of a run makes its own stage; layout_figures makes every stage. `context`
 /// does not change what the chunks hold; `expert` selects the experts. `rows`: see vocabulary().
@@ -40,10 +40,15 @@ std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std
                                                        const parallel::ContextLayout& context = {},
                                                        const nn::ExpertRank& expert = {});
 
+/// Which parameters the recipe trains; build_model and build_stage freeze the others.
+training::TrainedNames trained_names(const Recipe& recipe);
+/// See training::ModelSetup::frozen_chunks.
+std::int64_t frozen_chunks(const Recipe& recipe, const parallel::LayerPlan& plan);
+
 /// Number of steps of a run of training_config.epochs passes over a training split of `samples` samples, on `replicas`
 /// data-parallel ranks. Throws ConfigError if the split has fewer samples than one step.
 std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::int64_t replicas);
-/// Size of all weights of `model` in fp32, in bytes.
+/// Size of all weights of `model`, in bytes: trained ones in fp32, frozen ones as they are stored.
 std::int64_t weight_bytes(model::Model& model);
 
 }  // namespace tessera::recipe

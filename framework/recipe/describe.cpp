@@ -1,6 +1,5 @@
 #include "framework/recipe/describe.h"
 
-#include "framework/model/gpt_options.h"
 #include "framework/recipe/build.h"
 
 namespace tessera::recipe {
@@ -8,13 +7,6 @@ namespace {
 
 const std::string m = "model_config.", t = "training_config.", o = "optimizer_config.", p = "parallel_config.",
                   d = "dataset_config.";
-
-/// The options of model_type gpt. Throws ConfigError for another architecture, whose options are not known here.
-const model::GptOptions& gpt(const Recipe& r) {
-  const auto* options = r.model.options<model::GptOptions>();
-  if (options == nullptr) throw ConfigError(text("model_type ", r.model.type, " has no options of a gpt"));
-  return *options;
-}
 
 template <class F>
 options::Derived value(const F& number) {
@@ -38,8 +30,6 @@ std::string for_one_replica(const Recipe& r, const char* words) {
 }
 
 void describe_model(RecipeSchema& s) {
-  s.option(m + "max_position_embeddings")
-      .otherwise([](const Recipe& r) { return value(r.size.seq_length); }, "`seq_length`");
   s.option(m + "vocab_size")
       .otherwise(
           [](const Recipe& r) {
@@ -47,13 +37,6 @@ void describe_model(RecipeSchema& s) {
             return value(vocabulary(r, tokenizer.get()));
           },
           "the tokenizer's vocabulary size, rounded up to a multiple of `make_vocab_size_divisible_by`");
-  s.option(m + "rope_scaling_original_max_position_embeddings")
-      .otherwise(
-          [](const Recipe& r) {
-            const auto& model = gpt(r);
-            return value(model.rotary_scaling(model.max_position_embeddings.value_or(r.size.seq_length)).original);
-          },
-          "8192 for llama3, `max_position_embeddings` for yarn");
   s.option(m + "params_dtype")
       .otherwise([](const Recipe& r) { return type_word(model::precision(r.half, r.precision).params); },
                  "set by `bf16` and `fp16` of training_config");
@@ -66,47 +49,43 @@ void describe_model(RecipeSchema& s) {
   s.option(m + "residual_connection_dtype")
       .otherwise([](const Recipe& r) { return type_word(model::precision(r.half, r.precision).residual); },
                  "`compute_dtype`, or float32 with `fp32_residual_connection`");
-  const auto whole_model = [](const Recipe& r) {
-    return r.parallel.recompute.empty() && r.parallel.select_recompute.empty();
-  };
-  for (const auto* name : {"recompute_granularity", "recompute_method", "recompute_num_layers"})
-    s.option(m + name).matters_when(whole_model, "`recompute` or `select_recompute` of parallel_config is given");
 }
 
 void describe_experts(RecipeSchema& s) {
-  const std::string e = "moe_config.";
   // These differ in their losses; sinkhorn also selects other experts.
-  s.option(e + "moe_router_load_balancing_type").same_function_with({"aux_loss", "seq_aux_loss", "none"});
-  for (const auto* name : {"moe_layer_freq",
-                           "moe_ffn_hidden_size",
-                           "moe_shared_expert_intermediate_size",
-                           "moe_shared_expert_gate",
-                           "moe_use_upcycling",
-                           "moe_layer_recompute",
-                           "moe_router_topk",
-                           "moe_router_dtype",
-                           "moe_router_score_function",
-                           "moe_router_pre_softmax",
-                           "moe_router_num_groups",
-                           "moe_router_group_topk",
-                           "moe_router_topk_scaling_factor",
-                           "moe_router_enable_expert_bias",
-                           "moe_router_bias_update_rate",
-                           "moe_input_jitter_eps",
-                           "moe_router_force_load_balancing",
-                           "moe_router_load_balancing_type",
-                           "moe_aux_loss_coeff",
-                           "moe_z_loss_coeff",
-                           "moe_per_layer_logging",
-                           "moe_expert_capacity_factor",
-                           "moe_pad_expert_input_to_capacity",
-                           "moe_token_drop_policy",
-                           "moe_apply_probs_on_input"})
-    s.option(e + name).matters_when([](const Recipe& r) { return r.experts() > 0; }, "the model has no experts");
-  s.option("parallel_config.expert_tensor_parallel_size")
-      .matters_when([](const Recipe& r) { return r.experts() > 0; }, "the model has no experts");
-  s.option(e + "moe_ffn_hidden_size")
-      .otherwise([](const Recipe& r) { return value(gpt(r).inner()); }, "`ffn_hidden_size`");
+  s.option("moe_config.moe_router_load_balancing_type").same_function_with({"aux_loss", "seq_aux_loss", "none"});
+}
+
+/// A condition on the whole recipe, which options name (OptionFacts::needs).
+struct Condition {
+  const char* name;
+  bool (*holds)(const Recipe&);
+  const char* why_not;
+};
+
+const Condition& condition(const std::string& name) {
+  static const std::vector<Condition> all = {
+      {"experts", [](const Recipe& r) { return r.experts() > 0; }, "the model has no experts"},
+      {"recompute by the model",
+       [](const Recipe& r) { return r.parallel.recompute.empty() && r.parallel.select_recompute.empty(); },
+       "`recompute` or `select_recompute` of parallel_config is given"}};
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Condition& one) { return one.name == name; });
+  must(found != all.end(), "a condition that an option names exists");
+  return *found;
+}
+
+/// The declaration of an option that this recipe reads; null: there is none.
+const options::OptionFacts* facts_in(const Recipe& recipe, const std::string& option) {
+  const auto dot = option.find('.');
+  const auto group = recipe.facts.find(option.substr(0, dot));
+  if (group == recipe.facts.end()) return nullptr;
+  for (const auto& schema : group->second) {
+    const auto* type = schema.key.empty() ? nullptr : recipe.resolved.at(group->first + "." + schema.key);
+    if (type != nullptr && type->scalar != schema.type) continue;
+    for (const auto& one : schema.options)
+      if (one.name == option.substr(dot + 1)) return &one;
+  }
+  return nullptr;
 }
 
 void describe_training(RecipeSchema& s) {
@@ -214,11 +193,10 @@ void look(const Recipe& recipe, const std::string& path, const options::Value& v
     out.push_back({path, value.origin, in_group->second});
     return;
   }
-  for (const auto& entry : recipe_schema().entries())
-    if (entry.option == path && entry.matters && !entry.matters(recipe)) {
-      out.push_back({path, value.origin, entry.why_not});
-      return;
-    }
+  if (const auto* why = why_without_effect(recipe, path)) {
+    out.push_back({path, value.origin, why});
+    return;
+  }
   const auto dot = path.find('.');
   if (is_planned(recipe.facts, path.substr(0, dot), path.substr(dot + 1)))
     out.push_back(
@@ -226,6 +204,14 @@ void look(const Recipe& recipe, const std::string& path, const options::Value& v
 }
 
 }  // namespace
+
+const char* why_without_effect(const Recipe& recipe, const std::string& option) {
+  if (const auto* facts = facts_in(recipe, option); facts && !facts->needs.empty())
+    if (const auto& needed = condition(facts->needs); !needed.holds(recipe)) return needed.why_not;
+  for (const auto& entry : recipe_schema().entries())
+    if (entry.option == option && entry.matters && !entry.matters(recipe)) return entry.why_not;
+  return nullptr;
+}
 
 RecipeSchema::Declared& RecipeSchema::Declared::otherwise(options::Derived (*derive)(const Recipe&),
                                                           std::string words) {
@@ -250,6 +236,10 @@ void RecipeSchema::complete(options::Facts& facts) const {
     if (entry.derive) options::say_default(*option, entry.words);
     if (entry.matters) option->no_effect_if.emplace_back(entry.why_not);
   }
+  for (auto& [group, schemas] : facts)
+    for (auto& schema : schemas)
+      for (auto& option : schema.options)
+        if (!option.needs.empty()) option.no_effect_if.emplace_back(condition(option.needs).why_not);
 }
 
 void describe(RecipeSchema& s) {
@@ -273,7 +263,12 @@ const RecipeSchema& recipe_schema() {
 std::optional<options::Derived> Recipe::derived(const std::string& option) const {
   const auto* given = resolved.at(option);
   if (given == nullptr || given->kind != options::Value::Kind::none) return std::nullopt;
-  if (const auto found = derived_in_groups.find(option); found != derived_in_groups.end()) return found->second;
+  if (const auto found = derived_in_groups.find(option); found != derived_in_groups.end()) {
+    auto own = found->second;
+    const auto value = own.value.empty() && architecture ? architecture->default_of(option) : std::nullopt;
+    if (value) own.value = text(*value);
+    return own;
+  }
   for (const auto& entry : recipe_schema().entries()) {
     if (entry.option != option || !entry.derive) continue;
     try {

@@ -45,6 +45,10 @@ class RecipeSchema {
   std::vector<Entry> entries_;
 };
 
+/// Why an option has no effect in the recipe, by declarations that depend on other groups: those here, and
+/// OptionFacts::needs. Null: it has an effect, as far as these say.
+const char* why_without_effect(const Recipe& recipe, const std::string& option);
+
 /// Declares all entries.
 void describe(RecipeSchema& s);
 /// The schema with the entries of describe(), made once.

@@ -4,8 +4,8 @@
 #include <cctype>
 
 #include "framework/base/checked.h"
-#include "framework/data/gpt/data_path.h"
-#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/gpt/data_path.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/training/model_state.h"
 
@@ -44,6 +44,7 @@ void count(const Recipe& recipe, model::Model& model, Figures& out) {
     else
       same->second = checked_sum({{part.c_str(), same->second}, {"more", parameter->elements()}});
     out.parameters = checked_sum({{"parameters", out.parameters}, {part.c_str(), parameter->elements()}});
+    if (parameter->trained) out.trained_parameters += parameter->elements();  // no more than the sum above
   }
   out.active_parameters = out.parameters;
   if (const auto experts = recipe.experts(); experts > 0)
@@ -59,13 +60,13 @@ std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
   const std::string stream = recipe.dataset.type == "instruction" ? "_packed_input_ids_document" : "";
   std::vector<Figures::DataFile> all;
   for (const auto& [name, value] : recipe.resolved.at("dataset_config")->fields) {
-    data::DataPath path;
+    gpt::DataPath path;
     if (name.size() < suffix.size() || name.substr(name.size() - suffix.size()) != suffix) continue;
-    if (!options::OptionType<data::DataPath>::read(value, path)) continue;
+    if (!options::OptionType<gpt::DataPath>::read(value, path)) continue;
     for (const auto& part : path.parts) {
       double weight = 0;
       if (options::OptionType<double>::read(options::Value::of(part, {}), weight)) continue;
-      const data::IndexedDataset data(part + stream);
+      const indexed::IndexedDataset data(part + stream);
       all.push_back({part, data.tokens(), data.documents()});
     }
   }
@@ -101,7 +102,10 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   Figures out;
   count(recipe, *model, out);
   out.vocabulary = vocabulary(recipe, tokenizer.get());
-  out.weight_bytes = checked_product({{"parameters", out.parameters}, {"bytes of each", sizeof(float)}});
+  const auto of_frozen = training::FrozenWeights::bytes_of(model->parameters());
+  out.weight_bytes = checked_sum(
+      {{"weights", checked_product({{"parameters", out.trained_parameters}, {"bytes of each", sizeof(float)}})},
+       {"frozen weights", of_frozen}});
   out.state_bytes = training::bytes_of_state(model->parameters(), *optimizer).all();
   const auto step = schedule::BatchPlan(recipe.ramp, recipe.batch_sizes(ranks)).full();
   out.micro_batches = step.micro_batches;

@@ -12,7 +12,8 @@ namespace tessera::recipe {
 /// Figures that follow from a recipe, computed without a run. All numbers are exact.
 struct Figures {
   std::vector<std::pair<std::string, std::int64_t>> parameters_by_part;  ///< embedding, each kind of layer part, head
-  std::int64_t parameters = 0;  ///< of the model; router biases, which no optimizer updates, are not counted
+  std::int64_t parameters = 0;          ///< of the model; router biases, which no optimizer updates, are not counted
+  std::int64_t trained_parameters = 0;  ///< of these, those that are not frozen
   /// Parameters that one token passes through: of the experts of a layer, only the number that the router chooses.
   std::int64_t active_parameters = 0;
   std::int64_t vocabulary = 0;     ///< number of rows, padding included

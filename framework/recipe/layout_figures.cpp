@@ -77,7 +77,8 @@ double LayoutFigures::bubble() const {
 
 // The tensor-parallel ranks of a stage hold equally many elements of each parameter: every division among them is even
 // (TensorRank::part) or gives each a copy of one key and value head; and so do the ranks that share experts. So rank 0
-// of each stage stands for all; a property test constructs the others too.
+// of each stage stands for all, or of each block of experts that are frozen differently; a property test constructs the
+// others too.
 LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   const auto mesh = mesh_of(recipe, world);
   LayoutFigures out{.mesh = mesh,
@@ -96,20 +97,24 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
                                 .distributed_optimizer = recipe.data_parallel.use_distributed_optimizer,
                                 .bucket_elements = recipe.data_parallel.bucket_elements(sharers)});
   };
-  const nn::ExpertRank expert{0, sizes.expert, 0, sizes.sharers_of_expert()};
+  // Patterns of names can freeze the experts of one rank and not those of another.
+  const int blocks = recipe.experts() > 0 && recipe.training.may_freeze() ? sizes.expert : 1;
   const nn::TensorRank tensor{0, mesh.sizes().tensor, recipe.parallel.sequence_parallel};
   const auto active = active_share(recipe, sizes);
   struct Stage {
     std::int64_t parameters = 0;
     std::vector<PartFigures> state = {};    ///< of each data-parallel rank, of the dense layers
-    std::vector<PartFigures> experts = {};  ///< of each rank with the same experts; empty: there are none apart
+    std::vector<PartFigures> experts = {};  ///< of each rank with the same experts; empty: none are trained apart
+    std::int64_t frozen = 0;                ///< bytes of frozen parameters
     std::size_t journal = 0;                ///< bytes of that section of a state file
   };
-  std::vector<Stage> stages;
-  for (std::int64_t p = 0; p < out.plan.stages(); ++p) {
-    const auto chunks = build_stage(recipe, rows, out.plan, p, tensor, {}, expert);
+  std::vector<Stage> stages;  // [stage, block of experts]
+  for (int i = 0; i < static_cast<int>(out.plan.stages()) * blocks; ++i) {
+    const auto p = static_cast<std::int64_t>(i / blocks);
+    const auto chunks =
+        build_stage(recipe, rows, out.plan, p, tensor, {}, {i % blocks, sizes.expert, 0, sizes.sharers_of_expert()});
     auto& stage = stages.emplace_back();
-    auto& costs = out.costs.emplace_back();
+    std::vector<double> costs;
     std::vector<nn::Parameter*> held;
     stage.journal = training::journal_section(model::report_extents(*chunks.front(), *recipe.objective.make()));
     for (std::size_t c = 0; c < chunks.size(); ++c) {
@@ -117,6 +122,8 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
       costs.push_back(products(own, out.plan.at(p, static_cast<std::int64_t>(c)).loss, active));
       held.insert(held.end(), own.begin(), own.end());
     }
+    if (i % blocks == 0) out.costs.push_back(std::move(costs));
+    stage.frozen = training::FrozenWeights::bytes_of(held);
     for (const auto* parameter : held)
       stage.parameters = checked_sum({{"parameters", stage.parameters}, {"more", parameter->elements()}});
     for (const auto& group : training::groups_of_parameters(held, sizes))
@@ -126,9 +133,11 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   std::vector<int> parts;
   for (int rank = 0; rank < world; ++rank) {
     const auto place = mesh.place_of(rank);
-    const auto& stage = stages[static_cast<std::size_t>(place.pipeline)];
+    const auto block = blocks > 1 ? mesh.expert_place_of(rank).expert : 0;
+    const auto& stage = stages[static_cast<std::size_t>(place.pipeline * blocks + block)];
     const auto& dense = stage.state[static_cast<std::size_t>(place.context + sizes.context * place.data)];
     auto state = dense.bytes;
+    state.weights += stage.frozen;
     std::vector kept = {dense.kept};
     std::array<std::int64_t, 2> copy = {dense.copy, 0};
     if (!stage.experts.empty()) {
@@ -150,8 +159,7 @@ std::string layers_told(const parallel::LayerPlan& plan, std::int64_t stage) {
   for (const auto& chunk : plan.stage(stage)) {
     std::string words = chunk.embedding ? "embedding" : "";
     const auto add = [&](const std::string& more) { words += (words.empty() ? "" : ", ") + more; };
-    if (chunk.layers == 1) add(text(chunk.first_layer));
-    if (chunk.layers > 1) add(text(chunk.first_layer, "-", chunk.end_layer() - 1));
+    if (chunk.layers > 0) add(plan.towers().told(chunk));
     if (chunk.loss) add("loss");
     all += (all.empty() ? "" : " | ") + (words.empty() ? "none" : words);
   }

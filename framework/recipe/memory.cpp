@@ -5,9 +5,7 @@
 
 #include "framework/base/memory_limit.h"
 #include "framework/data/batch_loader.h"
-#include "framework/data/gpt/gpt_index.h"
-#include "framework/model/gpt_options.h"
-#include "framework/nn/rotary_embedding.h"
+#include "framework/gpt/gpt_index.h"
 #include "framework/recipe/open_data.h"
 #include "framework/recipe/rehearsal.h"
 
@@ -34,7 +32,7 @@ double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_
                                          recipe.training.eval_interval, recipe.training.evaluation_steps());
   const double samples =
       recipe.batch.in_samples() ? static_cast<double>(*recipe.batch.train_samples) : static_cast<double>(asked.train);
-  return sum + samples * static_cast<double>(data::index_bytes(1));
+  return sum + samples * static_cast<double>(gpt::index_bytes(1));
 }
 
 }  // namespace
@@ -58,17 +56,18 @@ std::string text_of(const MemoryNeed& need) {
 
 MemoryNeed memory_of_stage(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage) {
   using Spread = autograd::AssumedChoices::Spread;
-  const auto rank = std::find_if(layout.ranks.begin(), layout.ranks.end(),
-                                 [&](const auto& one) { return one.place.pipeline == stage; });
-  must(rank != layout.ranks.end(), "every stage has ranks");
+  const RankFigures* rank = nullptr;  // of the ranks of the stage, the first of those that need most
+  for (const auto& one : layout.ranks)
+    if (one.place.pipeline == stage && (!rank || rank->state.all() < one.state.all())) rank = &one;
+  must(rank != nullptr, "every stage has ranks");
   MemoryNeed need;
   need.parts = {{"weights", rank->state.weights},
                 {"gradients", rank->state.gradients},
                 {"optimizer state", rank->state.optimizer}};
-  const auto* gpt = recipe.model.options<model::GptOptions>();
   const auto rehearsed = [&](Spread spread) { return rehearsed_peak(recipe, layout, stage, spread); };
   try {
-    if (!gpt) throw Error(text("model_type ", recipe.model.type, " has activations that only a run can tell"));
+    if (!recipe.architecture->towers())
+      throw Error(text("model_type ", recipe.model.type, " has activations that only a run can tell"));
     const auto peak = rehearsed(Spread::balanced);
     need.complete = peak.exact;
     need.parts.insert(need.parts.end(),
@@ -87,11 +86,8 @@ MemoryNeed memory_of_stage(const Recipe& recipe, const LayoutFigures& layout, st
     need.parts.resize(3);
     need.parts.insert(need.parts.end(), {{"activations", 0}, {"workspace", 0}, {"messages", 0}});
   }
-  if (gpt && gpt->has_rotary())
-    need.parts.push_back(
-        {"position tables", nn::RotaryEmbedding::bytes(gpt->rotated_channels(),
-                                                       gpt->max_position_embeddings.value_or(recipe.size.seq_length)) *
-                                static_cast<std::int64_t>(layout.plan.stage(stage).size())});
+  if (const auto bytes = recipe.architecture->table_bytes(); bytes > 0)
+    need.parts.push_back({"position tables", bytes * static_cast<std::int64_t>(layout.plan.stage(stage).size())});
   need.parts.push_back({"data", whole(data_bytes(recipe, layout, stage))});
   return need;
 }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "framework/comm/together.h"
-#include "framework/data/preprocessing/input_file.h"
+#include "framework/files/input_file.h"
 #include "framework/log/log.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
@@ -126,7 +126,7 @@ void put_in_quarantine(const Recipe& recipe, training::RunData& data) {
   for (std::size_t i = 0; i < splits.valid_sets.size(); ++i)
     replace("valid-" + splits.valid_sets[i].name, splits.valid_sets[i].data.get(), data.valid_set_orders[i]);
   if (const auto& file = recipe.batch.quarantine_file)
-    data.quarantines->add_known(data::read_quarantine(data::read_input(*file, "quarantine of samples"), *file));
+    data.quarantines->add_known(data::read_quarantine(files::read_input(*file, "quarantine of samples"), *file));
 }
 
 /// Replaces the data on a stage that needs none.
@@ -196,8 +196,9 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
 
 bool needs_tokens(const parallel::LayerPlan& plan, std::int64_t stage) {
   const auto& chunks = plan.stage(stage);
-  return std::any_of(chunks.begin(), chunks.end(),
-                     [](const parallel::Chunk& chunk) { return chunk.embedding || chunk.loss; });
+  return std::any_of(chunks.begin(), chunks.end(), [&](const parallel::ModelChunk& chunk) {
+    return chunk.embedding || chunk.loss || plan.towers().begins_tower(chunk);
+  });
 }
 
 training::RunData open_data(const Recipe& recipe, const parallel::ProcessGroups& processes) {

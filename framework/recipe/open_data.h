@@ -1,6 +1,6 @@
 #pragma once
 
-#include "framework/data/indexed/no_tokens.h"
+#include "framework/data/no_tokens.h"
 #include "framework/parallel/process_groups.h"
 #include "framework/recipe/recipe.h"
 #include "framework/training/run_data.h"
@@ -14,7 +14,8 @@ namespace tessera::recipe {
 training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const data::TellLine& tell = {},
                             const data::TellLine& warn = {});
 
-/// Whether pipeline stage `stage` has the embedding or the loss, and so needs tokens or labels.
+/// Whether pipeline stage `stage` has the embedding, the beginning of another tower or the loss, and so may need tokens
+/// or labels.
 bool needs_tokens(const parallel::LayerPlan& plan, std::int64_t stage);
 
 /// Opens the data of this rank. Collective. Pipeline stages that need no tokens open no data, unless positions or

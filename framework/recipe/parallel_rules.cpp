@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <array>
 
 #include "framework/checkpoint/format.h"
-#include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
 #include "framework/parallel/context_options.h"
 #include "framework/parallel/layer_shares.h"
@@ -123,58 +121,43 @@ bool is_wrong(const options::Value& group, const options::Report& report) {
                      [&](const auto& field) { return report.concerns(cut + field.name); });
 }
 
-/// Projections of the model whose outputs are gathered. Without a sum of numbers that are outside their limits.
-std::vector<parallel::CutExtents::Gathered> gathered(const model::GptOptions& gpt, const options::Report& report) {
-  const std::string group = "model_config.";
-  const bool summed = !report.concerns(group + "kv_lora_rank") && !report.concerns(group + "qk_pos_emb_head_dim");
-  std::vector<parallel::CutExtents::Gathered> all;
-  if (gpt.multi_latent_attention) {
-    if (gpt.q_lora_rank) all.push_back({group + "q_lora_rank", "q_lora_rank", *gpt.q_lora_rank});
-    if (summed)
-      all.push_back({group + "kv_lora_rank", "the sum of kv_lora_rank and qk_pos_emb_head_dim,",
-                     gpt.kv_lora_rank + gpt.qk_pos_emb_head_dim});
-  }
-  if (gpt.predictions() > 0) all.push_back({group + "hidden_size", "with mtp_num_layers hidden_size", gpt.hidden_size});
-  return all;
+/// Whether a number with which the rules of context and expert parallelism calculate is wrong.
+bool has_wrong_size(const parallel::Towers& towers, const parallel::CutExtents& extents,
+                    const options::Report& report) {
+  std::vector<std::string> needed = {cut + "context_parallel_size", cut + "tensor_model_parallel_size",
+                                     cut + "ulysses_degree_in_cp", cut + "hierarchical_context_parallel_sizes",
+                                     "model_config.seq_length"};
+  for (const auto& tower : towers.all()) needed.push_back(tower.option);
+  for (const auto& one : extents.heads) needed.insert(needed.end(), {one.option, one.groups_option});
+  return std::any_of(needed.begin(), needed.end(), [&](const auto& option) { return report.concerns(option); });
 }
 
 }  // namespace
 
 void check_parallel(const Recipe& r, options::Report& report) {
   if (is_wrong(*r.resolved.find("parallel_config"), report)) return;
-  const auto* gpt = r.model.options<model::GptOptions>();
-  for (const auto* needed : {"num_layers", "hidden_size", "num_attention_heads", "seq_length"})
-    if (!gpt || report.concerns(std::string("model_config.") + needed)) return;
-  const auto wrong = parallel::LayerPlan::mistakes(r.parallel, gpt->num_layers);
-  tell_all(r, report, wrong, {cut + "pipeline_model_parallel_size", "model_config.num_layers"});
-  tell_all(r, report, parallel::mistakes_of_predictions(r.parallel, gpt->predictions()),
+  const auto towers = r.architecture ? r.architecture->towers() : std::nullopt;
+  if (!towers) return;
+  const auto wrong = [&](const std::string& option) { return report.concerns(option); };
+  const auto sizes = r.architecture->size_options();
+  if (std::any_of(sizes.begin(), sizes.end(), wrong) || wrong("model_config.seq_length")) return;
+  std::vector<std::string> about = {cut + "pipeline_model_parallel_size"};
+  for (const auto& tower : towers->all()) about.push_back(tower.option);
+  tell_all(r, report, parallel::LayerPlan::mistakes(r.parallel, *towers), about);
+  tell_all(r, report, parallel::mistakes_of_predictions(r.parallel, r.architecture->predictions()),
            {"model_config.mtp_num_layers"});
-  const parallel::CutExtents extents{.heads = gpt->num_attention_heads,
-                                     .groups = gpt->groups(),
-                                     .inner = gpt->inner(),
-                                     .vocabulary = r.size.vocab_size.value_or(0),
-                                     .seq_length = r.size.seq_length,
-                                     .gathered = gathered(*gpt, report)};
+  auto extents = r.architecture->cut_extents(wrong);
+  extents.vocabulary = r.size.vocab_size.value_or(0);
+  extents.seq_length = r.size.seq_length;
   tell_all(r, report, parallel::mistakes_of_extents(r.parallel, extents), {cut + "tensor_model_parallel_size"});
-  // They calculate with these numbers, which must be within their limits.
-  const auto outside = [&](const char* option) { return report.concerns(option); };
-  constexpr std::array needed{"parallel_config.context_parallel_size",
-                              "parallel_config.tensor_model_parallel_size",
-                              "parallel_config.ulysses_degree_in_cp",
-                              "parallel_config.hierarchical_context_parallel_sizes",
-                              "model_config.seq_length",
-                              "model_config.num_layers",
-                              "model_config.num_attention_heads",
-                              "model_config.num_query_groups"};
-  if (std::none_of(needed.begin(), needed.end(), outside))
-    tell_all(r, report, parallel::mistakes_of_context(r.parallel, extents, gpt->num_layers),
+  if (!has_wrong_size(*towers, extents, report)) {
+    tell_all(r, report, parallel::mistakes_of_context(r.parallel, extents, *towers),
              {cut + "context_parallel_size", cut + "cp_comm_type"});
-  if (std::none_of(needed.begin(), needed.end(), outside))
     tell_all(r, report,
-             parallel::mistakes_of_experts(r.parallel, {.experts = r.experts(),
-                                                        .inner = r.moe.moe_ffn_hidden_size.value_or(gpt->inner()),
-                                                        .half = r.half.fp16}),
+             parallel::mistakes_of_experts(
+                 r.parallel, {.experts = r.experts(), .inner = extents.expert_inner, .half = r.half.fp16}),
              {cut + "expert_model_parallel_size", "model_config.num_experts"});
+  }
   check_dispatcher(r, report);
   check_optimizer(r, report);
   check_number_of_ranks(r, report);

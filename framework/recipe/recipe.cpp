@@ -2,7 +2,6 @@
 
 #include "framework/base/checked.h"
 #include "framework/data/samplers/external_sampler.h"
-#include "framework/model/gpt_options.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/describe.h"
 #include "framework/recipe/imported_recipe.h"
@@ -63,6 +62,7 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
     recipe.precision = options::read_own<model::PrecisionOptions>(group);
   });
   read("moe_config", [&](options::Group& group) { recipe.moe = options::read_own<model::MoeOptions>(group); });
+  if (recipe.model.make) recipe.architecture = recipe.model.make({recipe.size.seq_length, recipe.moe});
   read("parallel_config",
        [&](options::Group& group) { recipe.parallel = options::read_own<parallel::ParallelOptions>(group); });
   auto& overlap = recipe.data_parallel.overlap_grad_reduce;
@@ -112,13 +112,12 @@ Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets
 }
 
 parallel::LayerPlan Recipe::layer_plan() const {
-  const auto* gpt = model.options<model::GptOptions>();
-  return gpt ? parallel::LayerPlan(parallel, gpt->num_layers) : parallel::LayerPlan();
+  const auto towers = architecture ? architecture->towers() : std::nullopt;
+  return towers ? parallel::LayerPlan(parallel, *towers) : parallel::LayerPlan();
 }
 
-std::int64_t Recipe::experts() const {
-  const auto* gpt = model.options<model::GptOptions>();
-  return gpt ? gpt->experts(moe) : 0;
+std::int64_t Recipe::query_groups() const {
+  return architecture->cut_extents([](const std::string&) { return false; }).least_groups();
 }
 
 parallel::PipelineShape Recipe::pipeline_shape(std::int64_t ranks) const {

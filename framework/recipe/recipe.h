@@ -45,6 +45,8 @@ struct Recipe {
   model::PrecisionOptions precision;
   model::ModelRegistry::Choice model;
   model::MoeOptions moe;
+  /// The model, made from `model`, `size` and `moe`; null if the recipe names no registered model_type.
+  std::shared_ptr<const model::Architecture> architecture;
 
   parallel::ParallelOptions parallel;
   /// The effective options: zero_level and overlap_grad_reduce of parallel_config are applied.
@@ -62,7 +64,7 @@ struct Recipe {
   data::BatchOptions batch;
   schedule::BatchRampOptions ramp;
   data::DatasetRegistry::Choice dataset;
-  data::TokenizerRegistry::Choice tokenizer;
+  tokenizers::TokenizerRegistry::Choice tokenizer;
   data::SamplerRegistry::Choice sampler;
 
   options::Value resolved;  ///< every option, its final value and its origin; reading it gives this recipe again
@@ -87,7 +89,9 @@ struct Recipe {
   /// The pipeline schedule's dimensions for one step of the global batch on each of `ranks` data-parallel ranks.
   parallel::PipelineShape pipeline_shape(std::int64_t ranks = 1) const;
   /// Number of experts of each mixture-of-experts layer; 0: the model has none.
-  std::int64_t experts() const;
+  std::int64_t experts() const { return architecture ? architecture->experts() : 0; }
+  /// The least number of key/value groups of a layer (CutExtents::least_groups), for ProcessGroups.
+  std::int64_t query_groups() const;
 
   /// The micro-batch size and global batch size, in samples, on `ranks` data-parallel ranks.
   schedule::BatchSizes batch_sizes(std::int64_t ranks = 1) const;

@@ -39,11 +39,7 @@ std::optional<Saved> saved_recipe_of(const Recipe& own, const checkpoint::Blobs&
 }
 
 bool has_effect(const Recipe& recipe, const std::string& option) {
-  if (recipe.idle_in_groups.count(option) != 0) return false;
-  const auto& entries = recipe_schema().entries();
-  return std::none_of(entries.begin(), entries.end(), [&](const auto& entry) {
-    return entry.option == option && entry.matters && !entry.matters(recipe);
-  });
+  return recipe.idle_in_groups.count(option) == 0 && why_without_effect(recipe, option) == nullptr;
 }
 
 /// Whether the schema's options are read in this recipe.

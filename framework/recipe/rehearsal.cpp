@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "framework/kernels/scratch.h"
-#include "framework/model/gpt_options.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
 #include "framework/training/pipeline.h"
@@ -60,7 +59,8 @@ class NoListener final : public training::BackwardListener {
   void end_pass() override {}
 };
 
-/// Gives every parameter the same addresses, for its value and for its gradient. Nothing is read or written there.
+/// Gives every parameter the same addresses, for its value and, if it is trained, for its gradient. Nothing is read or
+/// written there.
 class SharedAddresses {
  public:
   explicit SharedAddresses(const std::vector<nn::Parameter*>& parameters) {
@@ -71,7 +71,7 @@ class SharedAddresses {
     for (auto* parameter : parameters) {
       auto& leaf = parameter->leaf;
       leaf.value = Tensor(memory_.bytes(), parameter->type, parameter->shape());
-      leaf.bind_grad(Tensor(memory_.bytes(), DType::float32, parameter->shape()));
+      leaf.bind_grad(parameter->trained ? Tensor(memory_.bytes(), DType::float32, parameter->shape()) : Tensor{});
       leaf.number = number++;
     }
   }
@@ -87,8 +87,7 @@ class Rehearsal {
             autograd::AssumedChoices::Spread spread)
       : recipe_(recipe), layout_(layout), stage_(stage), threads_(kernels::Threads::Idle{}) {
     const parallel::MeshPlace place{.pipeline = static_cast<int>(stage)};
-    groups_ =
-        parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.model.options<model::GptOptions>()->groups());
+    groups_ = parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.query_groups());
     const auto expert = groups_.expert_rank();
     objective_ = recipe.objective.make();
     assumed_ = {spread, expert.first(layout.experts), expert.count(layout.experts)};
@@ -113,6 +112,7 @@ class Rehearsal {
          .plan = layout_.plan,
          .stage = stage_,
          .micro_batch_group = layout_.shape.group,
+         .frozen_chunks = frozen_chunks(recipe_, layout_.plan),
          .channel = channel,
          .listener = listener,
          .threads = threads_,

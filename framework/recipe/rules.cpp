@@ -4,8 +4,8 @@
 
 #include "framework/base/checked.h"
 #include "framework/data/dataset.h"
-#include "framework/model/gpt_options.h"
 #include "framework/options/limits.h"
+#include "framework/recipe/freezing.h"
 
 namespace tessera::recipe {
 namespace {
@@ -199,18 +199,10 @@ void check_precision(const Recipe& recipe, options::Report& report) {
 }
 
 void check_model(const Recipe& recipe, options::Report& report) {
-  const std::string group = "model_config.";
-  const auto* gpt = recipe.model.options<model::GptOptions>();
-  if (!gpt) return;
-  if (const auto broken = model::broken_length(*gpt, recipe.size.seq_length))
-    tell(recipe, report, group, *broken, {group + "seq_length"});
-  // They calculate with these numbers, which must be within their limits.
-  for (const auto* option :
-       {"model_config.num_layers", "model_config.num_experts", "moe_config.num_experts", "moe_config.moe_router_topk",
-        "moe_config.moe_router_num_groups", "moe_config.moe_router_group_topk"})
-    if (report.concerns(option)) return;
-  for (const auto& broken : model::broken_rules(*gpt, recipe.moe))
-    tell(recipe, report, "", broken, {group + "num_experts", "moe_config.num_experts"});
+  if (!recipe.architecture) return;
+  const auto wrong = [&](const std::string& option) { return report.concerns(option); };
+  for (const auto& broken : recipe.architecture->broken_rules(wrong))
+    tell(recipe, report, "", broken.finding, broken.about);
 }
 
 /// Names of training_config.allow_changes that are no option, or one whose change is not refused.
@@ -271,6 +263,7 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   check_parallel(recipe, report);
   check_allowed_changes(recipe, report);
   for (const auto rule : recipe.foreign_rules) rule(recipe, report);
+  check_freezing(recipe, report);
 }
 
 }  // namespace tessera::recipe

@@ -23,7 +23,7 @@ std::string blob_extension(const std::filesystem::path& path) {
 
 }  // namespace
 
-checkpoint::Blobs tokenizer_blobs(const data::Tokenizer& tokenizer) {
+checkpoint::Blobs tokenizer_blobs(const tokenizers::Tokenizer& tokenizer) {
   const auto sources = tokenizer.files();
   checkpoint::Blobs blobs;
   for (const auto& file : sources) {
@@ -78,7 +78,8 @@ SavedRecipe recipe_in(const std::filesystem::path& folder, const checkpoint::Blo
 }
 
 /// A model with memory for its weights, which are not read yet.
-TrainedModel unfilled(const std::filesystem::path& folder, Recipe recipe, std::unique_ptr<data::Tokenizer> tokenizer) {
+TrainedModel unfilled(const std::filesystem::path& folder, Recipe recipe,
+                      std::unique_ptr<tokenizers::Tokenizer> tokenizer) {
   TrainedModel out;
   out.folder = folder;
   out.recipe = std::move(recipe);

@@ -14,8 +14,8 @@ namespace tessera::recipe {
 /// The description of the model in a checkpoint.
 struct SavedRecipe {
   Recipe recipe;
-  std::unique_ptr<data::Tokenizer> tokenizer;  ///< null if the checkpoint has none, or an unsupported one
-  std::string no_tokenizer = {};               ///< why `tokenizer` is null, for another program's checkpoint
+  std::unique_ptr<tokenizers::Tokenizer> tokenizer;  ///< null if the checkpoint has none, or an unsupported one
+  std::string no_tokenizer = {};                     ///< why `tokenizer` is null, for another program's checkpoint
 };
 /// Reads the recipe and tokenizer that Tessera saved in a checkpoint; else, the recipe that another program's
 /// checkpoint describes, with the tokenizer beside it. `sets` ("group.key=value") are applied to the recipe. Throws
@@ -31,7 +31,7 @@ std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Reg
 struct SavedModel {
   checkpoint::Checkpoint checkpoint;
   Recipe recipe;
-  std::unique_ptr<data::Tokenizer> tokenizer;  ///< null if the run had none
+  std::unique_ptr<tokenizers::Tokenizer> tokenizer;  ///< null if the run had none
   /// Number of tokens that the rows of the vocabulary begin with, which a conversion must keep: of the tokenizer that
   /// the checkpoint was saved with; if it has none, of the one that the settings choose; 0: not known.
   std::int64_t tokens = 0;
@@ -45,7 +45,7 @@ SavedModel open_saved(const std::filesystem::path& folder, const Registries& reg
 /// A trained model, loaded from a checkpoint folder alone, for evaluation and generation.
 struct TrainedModel {
   Recipe recipe;
-  std::unique_ptr<data::Tokenizer> tokenizer;  ///< null if there is none
+  std::unique_ptr<tokenizers::Tokenizer> tokenizer;  ///< null if there is none
   std::unique_ptr<model::Model> model;
   std::unique_ptr<training::ModelState> weights;
   std::filesystem::path folder;    ///< the checkpoint that was loaded
@@ -58,7 +58,7 @@ TrainedModel load_trained(const std::filesystem::path& folder, const Registries&
 /// The files of a tokenizer as checkpoint blobs, named after the option that gives the file:
 /// "tokenizer.vocab_file.json", or for an option that names a folder "tokenizer.tokenizer_model/tokenizer.json". Throws
 /// IoError if a file cannot be read.
-checkpoint::Blobs tokenizer_blobs(const data::Tokenizer& tokenizer);
+checkpoint::Blobs tokenizer_blobs(const tokenizers::Tokenizer& tokenizer);
 /// The settings "dataset_config.OPTION=PATH" that select the tokenizer files among `blobs`, which are the files of
 /// `folder`.
 std::vector<std::string> tokenizer_sets(const checkpoint::Blobs& blobs, const std::filesystem::path& folder);

@@ -8,6 +8,7 @@
 #include "framework/model/model.h"
 #include "framework/parallel/layer_plan.h"
 #include "framework/parallel/process_groups.h"
+#include "framework/training/trained_names.h"
 
 namespace tessera::training {
 
@@ -19,6 +20,10 @@ struct ModelSetup {
   std::int64_t micro_batch_group = 0;                 ///< microbatch_group_size_per_vp_stage; 0: number of stages
   std::vector<std::unique_ptr<model::Model>> chunks;  ///< of this rank's pipeline stage
   model::Precision precision;
+  TrainedNames trained;                                 ///< decides Parameter::trained of all chunks
+  std::int64_t parameters = 0, trained_parameters = 0;  ///< elements of the whole model; 0: all are trained
+  /// Number of chunks at the beginning of the model, in the order of the forward pass, without trained parameters.
+  std::int64_t frozen_chunks = 0;
   /// Names and shapes of all weights of the model; empty: this rank has the whole model.
   std::vector<checkpoint::TensorRange> all_weights;
   bool upcycles = false;    ///< load_checkpoint is a dense model whose feed-forward networks are copied into experts

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "framework/kernels/vector.h"
+#include "framework/training/trained_names.h"
 
 namespace tessera::training {
 namespace {
@@ -19,9 +20,18 @@ std::vector<std::unique_ptr<SharedState>> one_part(std::unique_ptr<SharedState> 
   return parts;
 }
 
+/// The frozen ones of `parameters`; `saves(parameter)`: whether this rank saves what it owns of it.
+template <class Saves>
+std::vector<FrozenWeights::Entry> entries_of(std::span<nn::Parameter* const> parameters, const Saves& saves) {
+  std::vector<FrozenWeights::Entry> all;
+  for (auto* parameter : select(parameters, false)) all.push_back({parameter, saves(*parameter)});
+  return all;
+}
+
 }  // namespace
 
-ModelState::ModelState(std::vector<std::unique_ptr<SharedState>> parts) : parts_(std::move(parts)) {
+ModelState::ModelState(std::vector<std::unique_ptr<SharedState>> parts, FrozenWeights frozen)
+    : parts_(std::move(parts)), frozen_(std::move(frozen)) {
   must(!parts_.empty(), "a state has parts");
   std::int32_t number = 0;
   for (const auto& part : parts_) {
@@ -36,7 +46,8 @@ ModelState::ModelState(StateLayout layout, StateMemory memory, const optim::Opti
           one_part(std::make_unique<SharedState>(std::move(layout), std::move(memory), optimizer, overlaps_gather))) {}
 
 ModelState::ModelState(model::Model& model, const optim::Optimizer* optimizer)
-    : ModelState(one_part(std::make_unique<SharedState>(model.parameters(), optimizer))) {}
+    : ModelState(one_part(std::make_unique<SharedState>(select(model.parameters(), true), optimizer)),
+                 FrozenWeights(entries_of(model.parameters(), [](const auto&) { return true; }))) {}
 
 SharedState& ModelState::only() const {
   must(parts_.size() == 1, "a state of one part");
@@ -50,8 +61,13 @@ std::vector<const nn::Parameter*> ModelState::parameters() const {
   return all;
 }
 
-void ModelState::initialise(kernels::Threads& threads, std::uint64_t seed) {
+void ModelState::initialise_trained(kernels::Threads& threads, std::uint64_t seed) {
   for (const auto& part : parts_) part->initialise(threads, seed);
+}
+
+void ModelState::initialise(kernels::Threads& threads, std::uint64_t seed) {
+  initialise_trained(threads, seed);
+  frozen_.initialise(threads, seed);
 }
 
 void ModelState::weights_changed() {
@@ -60,14 +76,15 @@ void ModelState::weights_changed() {
 
 void ModelState::weights_needed() {
   for (const auto& part : parts_) part->weights_needed();
+  frozen_.require_intact();
 }
 
-void ModelState::update_parts(Update update, kernels::Threads& threads, std::span<optim::StepScalars> groups,
+void ModelState::update_parts(Update function, kernels::Threads& threads, std::span<optim::StepScalars> groups,
                               std::span<const std::size_t> group_of) {
   for (const auto& part : parts_) {
     scalars_.assign(groups.begin(), groups.end());  // an optimizer prepares them in place
     const auto count = group_of.empty() ? 0 : part->layout().parameters().ranges().size();
-    ((*part).*update)(threads, scalars_, group_of.first(count));
+    ((*part).*function)(threads, scalars_, group_of.first(count));
     group_of = group_of.subspan(count);
   }
 }
@@ -91,7 +108,7 @@ void ModelState::clear_gradients() {
 }
 
 StateBytes ModelState::bytes() const {
-  StateBytes all;
+  StateBytes all{.weights = frozen_.bytes()};
   for (const auto& part : parts_) all += part->layout().bytes();
   return all;
 }
@@ -114,9 +131,15 @@ std::int64_t ModelState::owned_padding() const {
   return all;
 }
 
-std::vector<checkpoint::TensorRange> ModelState::weight_ranges(StateScope scope) {
+std::vector<checkpoint::TensorRange> ModelState::trained_ranges(StateScope scope) {
   std::vector<checkpoint::TensorRange> all;
   for (const auto& part : parts_) append(all, part->weight_ranges(scope));
+  return all;
+}
+
+std::vector<checkpoint::TensorRange> ModelState::weight_ranges(StateScope scope) {
+  auto all = trained_ranges(scope);
+  append(all, frozen_.ranges(scope));
   return all;
 }
 
@@ -128,6 +151,7 @@ std::vector<checkpoint::TensorRange> ModelState::optimizer_ranges(StateScope sco
 
 std::vector<SharedParameters> groups_of_parameters(std::vector<nn::Parameter*> parameters,
                                                    const parallel::MeshSizes& sizes) {
+  std::erase_if(parameters, [](const auto* parameter) { return !parameter->trained; });
   if (sizes.experts_like_dense()) return {{std::move(parameters), false}};
   std::vector<SharedParameters> all(2);
   all[1].experts = true;
@@ -135,6 +159,14 @@ std::vector<SharedParameters> groups_of_parameters(std::vector<nn::Parameter*> p
     all[parameter->role == ParameterRole::expert ? 1 : 0].parameters.push_back(parameter);
   if (all[1].parameters.empty()) all.pop_back();
   return all;
+}
+
+FrozenWeights frozen_weights(std::span<nn::Parameter* const> parameters, const parallel::ProcessGroups& processes) {
+  const bool alike = processes.mesh.sizes().experts_like_dense();
+  return FrozenWeights(entries_of(parameters, [&](const nn::Parameter& parameter) {
+    const bool expert = !alike && parameter.role == ParameterRole::expert;
+    return (expert ? processes.expert_data : processes.data).rank() == 0;
+  }));
 }
 
 std::vector<nn::Parameter*> parameters_of(std::span<model::Model* const> chunks) {
@@ -147,7 +179,10 @@ std::vector<nn::Parameter*> parameters_of(std::span<model::Model* const> chunks)
 }
 
 StateBytes bytes_of_state(std::vector<nn::Parameter*> parameters, const optim::Optimizer& optimizer, int ranks) {
-  return StateLayout(std::move(parameters), &optimizer, {.ranks = ranks, .distributed_optimizer = ranks > 1}).bytes();
+  StateBytes all{.weights = FrozenWeights::bytes_of(parameters)};
+  all +=
+      StateLayout(select(parameters, true), &optimizer, {.ranks = ranks, .distributed_optimizer = ranks > 1}).bytes();
+  return all;
 }
 
 }  // namespace tessera::training

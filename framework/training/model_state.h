@@ -4,25 +4,27 @@
 
 #include "framework/model/model.h"
 #include "framework/parallel/process_groups.h"
+#include "framework/training/frozen_weights.h"
 #include "framework/training/shared_state.h"
 
 namespace tessera::training {
 
-/// Everything that training changes in one rank's part of a model: weights, main gradients and optimizer state. It has
-/// one SharedState (part) for each group of ranks with the same parameters: the dense layers, and the experts if they
-/// are shared by other ranks than the dense layers.
+/// The state of one rank's part of a model. What training changes, weights, main gradients and optimizer state, has one
+/// SharedState (part) for each group of ranks with the same parameters: the dense layers, and the experts if they are
+/// shared by other ranks than the dense layers. Frozen parameters are apart.
 class ModelState {
  public:
   /// Numbers the leaves (Leaf::number) in the order of the parts. Throws BugError if there is no part.
-  explicit ModelState(std::vector<std::unique_ptr<SharedState>> parts);
+  explicit ModelState(std::vector<std::unique_ptr<SharedState>> parts, FrozenWeights frozen = {});
   /// A state of one part; arguments as for SharedState.
   ModelState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer, bool overlaps_gather = false);
   /// A state for one rank with the whole model, in newly allocated memory.
   ModelState(model::Model& model, const optim::Optimizer* optimizer);
 
   std::span<const std::unique_ptr<SharedState>> parts() const { return parts_; }
-  /// The parameters of all parts, in order.
+  /// The trained parameters: those of all parts, in order.
   std::vector<const nn::Parameter*> parameters() const;
+  FrozenWeights& frozen() { return frozen_; }
 
   // These refer to the only part; they throw BugError if there are several.
   const StateLayout& layout() const { return only().layout(); }
@@ -31,8 +33,11 @@ class ModelState {
   BucketReducer& reducer() { return only().reducer(); }
 
   // These call the functions of SharedState for all parts.
+  /// Trained parameters only; FrozenWeights::initialise does the others.
+  void initialise_trained(kernels::Threads& threads, std::uint64_t seed);
   void initialise(kernels::Threads& threads, std::uint64_t seed);
   void weights_changed();
+  /// Also throws as FrozenWeights::require_intact.
   void weights_needed();
   /// `group_of` has one entry for each parameter of all parts, in order.
   void update(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
@@ -54,7 +59,9 @@ class ModelState {
   StateBytes bytes() const;
   /// Number of padding elements in owned_gradients().
   std::int64_t owned_padding() const;
+  /// Of trained and frozen parameters; see FrozenWeights::ranges.
   std::vector<checkpoint::TensorRange> weight_ranges(StateScope scope = StateScope::held);
+  std::vector<checkpoint::TensorRange> trained_ranges(StateScope scope = StateScope::held);
   std::vector<checkpoint::TensorRange> optimizer_ranges(StateScope scope = StateScope::held);
 
  private:
@@ -64,6 +71,7 @@ class ModelState {
   SharedState& only() const;
 
   std::vector<std::unique_ptr<SharedState>> parts_;
+  FrozenWeights frozen_;
   std::vector<std::span<const float>> owned_gradients_, owned_weights_;
   std::vector<optim::StepScalars> scalars_;  ///< scalars of the update of one part
 };
@@ -76,10 +84,12 @@ struct SharedParameters {
   std::vector<nn::Parameter*> parameters;
   bool experts = false;  ///< shared by the ranks that share experts; false: by those that share dense layers
 };
-/// Divides the parameters of a rank by the groups of ranks that share them. Groups without parameters are left out,
-/// except the dense one.
+/// Divides the trained parameters of a rank by the groups of ranks that share them. Groups without parameters are left
+/// out, except the dense one.
 std::vector<SharedParameters> groups_of_parameters(std::vector<nn::Parameter*> parameters,
                                                    const parallel::MeshSizes& sizes);
+/// The frozen ones of the parameters of a rank, with who saves them.
+FrozenWeights frozen_weights(std::span<nn::Parameter* const> parameters, const parallel::ProcessGroups& processes);
 
 /// The memory, in bytes, that training `parameters` needs if `ranks` data-parallel ranks share the optimizer state, on
 /// the rank that needs most. Exact; allocates nothing of it. Throws ConfigError for sizes of 2^63 bytes or more.

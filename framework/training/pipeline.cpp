@@ -81,6 +81,13 @@ int Pipeline::tag(const parallel::PipelineAction& action, parallel::LayerPlan::C
   return static_cast<int>((2 * pass + (action.kind == parallel::PipelineAction::Kind::forward ? 0 : 1)) % tags);
 }
 
+/// Whether a chunk before this one, in the order of the forward pass, has trained parameters.
+bool Pipeline::is_trained_before(parallel::LayerPlan::ChunkIndex chunk) const {
+  std::int64_t position = 0;
+  for (auto before = inputs_.plan.before(chunk); before; before = inputs_.plan.before(*before)) ++position;
+  return position > inputs_.frozen_chunks;
+}
+
 /// The active pass of a micro-batch through a chunk, or a free one for it.
 Pipeline::ActivePass& Pipeline::pass_of(const Execution& run, std::int64_t micro_batch, std::int64_t chunk) {
   auto& all = run.trains ? training_passes_ : evaluation_passes_;
@@ -102,8 +109,11 @@ Pipeline::ActivePass& Pipeline::pass_of(const Execution& run, std::int64_t micro
 /// message before them, and gradients have those of the output.
 std::optional<model::Model::Boundary> Pipeline::extents_of(const Execution& run, const parallel::PipelineAction& action,
                                                            ActivePass& pass) {
-  if (!run.source.lengths_vary())
-    return chunk(action.chunk).boundary({.samples = run.source.samples(), .seq_length = run.source.seq_length()});
+  if (!run.source.lengths_vary()) {
+    const auto both =
+        chunk(action.chunk).boundary({.samples = run.source.samples(), .seq_length = run.source.seq_length()});
+    return action.kind == parallel::PipelineAction::Kind::forward ? both.input : both.output;
+  }
   if (action.kind == parallel::PipelineAction::Kind::backward) {
     if (pass.output.empty()) return {};
     return model::Model::Boundary{pass.output.shape(), pass.output.value().dtype()};
@@ -124,7 +134,7 @@ void Pipeline::begin_receive(const Execution& run, const parallel::PipelineActio
   const parallel::LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   const bool is_forward = action.kind == parallel::PipelineAction::Kind::forward;
   const auto from = is_forward ? inputs_.plan.before(here) : inputs_.plan.after(here);
-  if (!from) return;
+  if (!from || (!is_forward && !is_trained_before(*from))) return;
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
   auto& message = is_forward ? pass.input_message : pass.gradient_message;
   if (message) return;  // it was begun
@@ -211,7 +221,8 @@ void Pipeline::forward(const Execution& run, const parallel::PipelineAction& act
                        " on the stage before; are their data files the same on all hosts?"));
     wait(*pass.input_message, run.totals.stage_wait_seconds);
     const auto boundary = *extents_of(run, action, pass);
-    pass.input = pass.tape.input(Tensor(pass.input_memory.bytes(), boundary.type, boundary.shape), run.trains);
+    pass.input = pass.tape.input(Tensor(pass.input_memory.bytes(), boundary.type, boundary.shape),
+                                 run.trains && is_trained_before(here));
   }
   auto how = mode(run, batch);
   const nn::Tap tap = [&](std::string_view name, const Tensor& value) {
@@ -261,17 +272,21 @@ void Pipeline::backward(const Execution& run, const parallel::PipelineAction& ac
   const parallel::LayerPlan::ChunkIndex here{inputs_.stage, action.chunk};
   auto& pass = pass_of(run, action.micro_batch, action.chunk);
   inputs_.listener.begin_pass(action.micro_batch + 1 == run.micro_batches);
-  if (inputs_.plan.after(here)) {
-    wait_for_header(run, action);
-    wait(*pass.gradient_message, run.totals.stage_wait_seconds);
+  if (const auto after = inputs_.plan.after(here)) {
+    const bool arrives = is_trained_before(*after);
+    if (arrives) {
+      wait_for_header(run, action);
+      wait(*pass.gradient_message, run.totals.stage_wait_seconds);
+    }
     pass.output_message->wait();  // its memory may be overwritten
-    const auto& shape = pass.output.shape();
-    const Tensor gradient(pass.gradient_memory.bytes(), pass.output.value().dtype(), shape);
-    pass.tape.give_grad(pass.output, {gradient, std::exchange(pass.gradient_memory, {})});
+    if (arrives) {
+      const Tensor gradient(pass.gradient_memory.bytes(), pass.output.value().dtype(), pass.output.shape());
+      pass.tape.give_grad(pass.output, {gradient, std::exchange(pass.gradient_memory, {})});
+    }
     pass.output = {};
   }
   pass.tape.backward();
-  if (const auto before = inputs_.plan.before(here)) {
+  if (const auto before = inputs_.plan.before(here); before && is_trained_before(here)) {
     auto gradient = pass.tape.take_grad(pass.input);
     must(!gradient.empty(), "what came from the stage before has a gradient");
     make_room_to_send(run, most_departures(run) - 1);

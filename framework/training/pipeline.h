@@ -23,6 +23,7 @@ struct PipelineInputs {
   const parallel::LayerPlan& plan;          ///< plan of the whole model
   std::int64_t stage = 0;                   ///< pipeline stage of this rank
   std::int64_t micro_batch_group = 0;       ///< see PipelineShape::group
+  std::int64_t frozen_chunks = 0;           ///< see ModelSetup::frozen_chunks; no gradient is sent to these chunks
   StageChannel& channel;                    ///< to the other stages; not used if there is only one
   BackwardListener& listener;
   kernels::Threads& threads;
@@ -117,6 +118,7 @@ class Pipeline {
     parallel::PipelineSchedule schedule;
   };
 
+  bool is_trained_before(parallel::LayerPlan::ChunkIndex chunk) const;
   void execute(const Execution& run, const std::function<void(std::int64_t)>& progress = {});
   void forward(const Execution& run, const parallel::PipelineAction& action);
   void backward(const Execution& run, const parallel::PipelineAction& action);

@@ -7,6 +7,7 @@
 
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
+#include "framework/training/given_checkpoint.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/upcycling.h"
 #include "framework/worker/launch_link.h"
@@ -132,10 +133,25 @@ void restore_rates(const checkpoint::Progress& progress, const std::filesystem::
   }
 }
 
+/// Without the state of parameters that the checkpoint's run froze: it begins at zero.
+void drop_newly_trained(const checkpoint::OpenedCheckpoint& given, const RecipeChanges& changes,
+                        std::vector<checkpoint::TensorRange>& slots, std::vector<std::string>& notes) {
+  const auto of_freezing = [](const OptionChange& change) {
+    return change.option == "training_config.frozen_parameters" ||
+           change.option == "training_config.trainable_parameters";
+  };
+  if (std::none_of(changes.all.begin(), changes.all.end(), of_freezing)) return;
+  if (std::erase_if(slots, [&](const auto& range) { return !given.has(range.name); }) > 0)
+    notes.emplace_back("the optimizer state of parameters that were frozen before begins at zero");
+}
+
 /// All of it: weights, optimizer, counters, as far as the options ask.
 checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, checkpoint::Progress progress,
-                                   TrainingSetup& setup, ModelState& state, std::vector<std::string>& notes) {
+                                   TrainingSetup& setup, ModelState& state, Restored& out) {
   const auto& o = setup.options;
+  auto& notes = out.notes;
+  const bool left_out = checkpoint::base_in(given.blobs()).has_value();
+  state.frozen().unmap();  // where the vocabulary has another padding, it is written
   const auto read = [&](const std::vector<checkpoint::TensorRange>& ranges) {
     for (const auto& range : ranges) given.read_box(range);
   };
@@ -143,12 +159,14 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
   auto changes = changes_since(setup, given);
   std::vector<checkpoint::TensorRange> weights, slots;
   naming_options(changes, [&] {
-    const auto all = state.weight_ranges();
+    const auto all = left_out ? state.trained_ranges() : state.weight_ranges();
     weights = read_other_paddings(given, all, setup.model.tokens, notes);
     given.must_fit_weights(weights, setup.model.all_weights);
     refuse_left_over(given, setup.model.all_weights.empty() ? all : setup.model.all_weights);
     if (o.no_load_optim) return;
-    slots = read_other_paddings(given, state.optimizer_ranges(), setup.model.tokens, notes);
+    slots = state.optimizer_ranges();
+    drop_newly_trained(given, changes, slots, notes);
+    slots = read_other_paddings(given, slots, setup.model.tokens, notes);
     given.must_fit_optimizer(slots);
   });
   add_order_changes(progress, setup, changes.all);
@@ -157,6 +175,12 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
                  .own_schedule = setup.optimization.schedule_resume.override_opt_param_scheduler},
                 o, notes);
   refuse_other_stride(given.folder(), progress, setup);
+  if (left_out) {
+    auto more = load_frozen(given, setup, state, out.base);
+    std::move(more.begin(), more.end(), std::back_inserter(notes));
+  } else {
+    map_frozen(given, state, weights, notes);
+  }
   read(weights);
   read(slots);
   if (o.no_load_optim)
@@ -169,50 +193,28 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
   return progress;
 }
 
-/// Fills `ranges` with the weights of a dense model, those of its feed-forward networks into every expert.
-std::vector<std::string> load_upcycled(const checkpoint::OpenedCheckpoint& dense,
-                                       const std::vector<checkpoint::TensorRange>& ranges, const ModelSetup& model) {
-  const auto all = upcycled(model.all_weights.empty() ? ranges : model.all_weights);
-  auto changes = checkpoint::load_all(UpcycledWeights(dense, all), upcycled(ranges), all);
-  changes.push_back(
-      text("every expert begins with the feed-forward network of its layer; routers keep their initial weights"));
-  return changes;
-}
-
 /// The weights alone; all else starts from scratch.
-void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup, ModelState& state,
-                std::vector<std::string>& notes) {
-  const auto ranges = state.weight_ranges();
+void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup, ModelState& state, Restored& out) {
+  auto& notes = out.notes;
+  const bool left_out = checkpoint::base_in(given.blobs()).has_value();
+  const auto ranges = left_out ? state.trained_ranges() : state.weight_ranges();
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
-  if (!setup.model.upcycles)
-    naming_options(since, [&] {
-      const auto& all = setup.model.all_weights;
-      checkpoint::must_fit(given, all.empty() ? ranges : all);
-    });
+  const auto& all = setup.model.all_weights.empty() ? ranges : setup.model.all_weights;
+  if (!setup.model.upcycles && !left_out) naming_options(since, [&] { checkpoint::must_fit(given, all); });
   judge_changes(given, since, {.progress = false, .optimizer_state = false}, setup.options, notes);
-  const auto changes = setup.model.upcycles ? load_upcycled(given, ranges, setup.model)
-                                            : checkpoint::load_all(given, ranges, setup.model.all_weights);
-  for (const auto& range : ranges)
+  auto changes = load_frozen(given, setup, state, out.base);
+  const auto trained = state.trained_ranges();
+  auto more = load_weights(given, trained, left_out ? trained : all, setup.model.upcycles);
+  std::move(more.begin(), more.end(), std::back_inserter(changes));
+  if (setup.model.upcycles)
+    changes.emplace_back(
+        "every expert begins with the feed-forward network of its layer; routers keep their initial "
+        "weights");
+  for (const auto& range : trained)
     checkpoint::must_be_finite(range.tensor, text(given.folder().string(), ": tensor '", range.name, "'"));
   notes.insert(notes.end(), changes.begin(), changes.end());
   notes.push_back(text("starting from the weights of ", given.folder().string()));
-}
-
-/// load_checkpoint may name one checkpoint or a folder of them; what a conversion wrote has no prefix. Nothing where
-/// the run's own folder has none yet and may start from scratch.
-std::optional<checkpoint::Checkpoint> open_given(const TrainingOptions& o, const std::filesystem::path& given) {
-  if (std::filesystem::exists(given / "manifest.json")) return checkpoint::Checkpoint::open(given);
-  for (const auto& prefix : {o.prefix, std::string()})
-    for (const auto& folder : {given, given / "checkpoints"}) {
-      const auto found = checkpoint::list_checkpoints(folder, prefix);
-      if (!found.empty()) return checkpoint::Checkpoint::open(found.front().folder);
-    }
-  const auto place = [](const std::filesystem::path& folder) { return std::filesystem::weakly_canonical(folder / ""); };
-  if (!o.exit_on_missing_checkpoint && place(given) == place(o.output_dir)) return std::nullopt;
-  throw ConfigError(text("training_config.load_checkpoint: no checkpoint named ",
-                         checkpoint::checkpoint_name(o.prefix, 0), " or later under ", given.string(),
-                         "; give a checkpoint folder, or a folder that holds some (see training_config.prefix)"));
 }
 
 /// Go on from the run folder's own checkpoints, those of `run` first; false when it has none.
@@ -222,8 +224,7 @@ bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run,
   if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr && format->find(o.output_dir)) {
     comm::together(world, "loading", [&] {
       const auto newest = format->open(*format->find(o.output_dir), setup.documents.mappings);
-      out.progress =
-          continue_from(*newest, newest->progress().value_or(checkpoint::Progress{}), setup, state, out.notes);
+      out.progress = continue_from(*newest, newest->progress().value_or(checkpoint::Progress{}), setup, state, out);
       out.folder = newest->folder();
     });
     return true;
@@ -232,7 +233,7 @@ bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run,
   comm::together(world, "loading", [&] {
     if (!found.folder) return;
     const checkpoint::NativeCheckpoint newest(checkpoint::Checkpoint::open(*found.folder), o.crc_check);
-    out.progress = continue_from(newest, newest.progress().value_or(checkpoint::Progress{}), setup, state, out.notes);
+    out.progress = continue_from(newest, newest.progress().value_or(checkpoint::Progress{}), setup, state, out);
     out.folder = *found.folder;
   });
   if (found.lost_at >= 0)
@@ -261,31 +262,24 @@ void set_aside_after(std::int64_t last, const TrainingSetup& setup, const std::s
   });
 }
 
-/// What load_checkpoint names, of any format; null where the run's own folder has none yet.
-std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place) {
-  const auto& o = setup.options;
-  if (const auto* format = setup.documents.formats.of(place))
-    return format->open(*format->find(place), setup.documents.mappings);
-  auto native = open_given(o, place);
-  if (!native) return nullptr;
-  const bool resumes = o.resume_training != Resume::never && native->blobs().count(checkpoint::progress_blob) != 0;
-  return std::make_unique<checkpoint::NativeCheckpoint>(*std::move(native), !resumes || o.crc_check);
-}
-
-/// Begin with, or continue from, what load_checkpoint names, which is at `place`.
-void load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::path& place, Restored& out) {
+/// Begin with, or continue from, what load_checkpoint names, which is at `place`. Returns whether there is one.
+bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::path& place, Restored& out) {
   const auto& o = setup.options;
   const auto given = open_any(setup, place);
   if (!given) {
     out.notes.push_back(text("no checkpoint in ", place.string(), " yet: starting from scratch"));
-    return;
+    return false;
   }
   const bool resumes = o.resume_training != Resume::never && !setup.model.upcycles;
   const auto progress = resumes ? given->progress() : std::nullopt;
-  if (!progress) return begin_with(*given, setup, state, out.notes);
-  out.progress = continue_from(*given, *progress, setup, state, out.notes);
+  if (!progress) {
+    begin_with(*given, setup, state, out);
+    return true;
+  }
+  out.progress = continue_from(*given, *progress, setup, state, out);
   out.folder = given->folder();
   out.continues = is_of_run_folder(o, place);
+  return true;
 }
 
 /// The newest checkpoint of the run with that id in its folder, in the run's format, and its iteration; -1: there is
@@ -364,16 +358,44 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
     out.continues = true;
     out.is_saved = std::filesystem::exists(checkpoint_path(o, out.progress.iteration));
     state.weights_changed();
+    if (out.base) check_base(setup.model.processes.world, state, *out.base);
     return out;
   }
-  state.initialise(threads, static_cast<std::uint64_t>(o.seed));
+  const auto seed = static_cast<std::uint64_t>(o.seed);
+  state.initialise_trained(threads, seed);
+  // The memory of frozen parameters that will be mapped is not touched.
+  const bool fills_later = o.load_checkpoint && !setup.model.upcycles;
+  if (!fills_later) state.frozen().initialise(threads, seed);
   if (!o.load_checkpoint) return out;
   comm::together(setup.model.processes.world, "loading", [&] {
     const std::filesystem::path given = *o.load_checkpoint;
-    load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, out);
+    const bool filled = load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, out);
+    if (fills_later && !filled) state.frozen().initialise(threads, seed);
   });
   state.weights_changed();
+  if (out.base) check_base(setup.model.processes.world, state, *out.base);
   return out;
+}
+
+std::vector<std::string> restore_frozen(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
+                                        std::int64_t saved_at, const RunFolder& folder) {
+  std::vector<std::string> notes;
+  if (setup.model.trained.all()) return notes;
+  const auto& o = setup.options;
+  std::optional<checkpoint::FrozenBase> base;
+  comm::together(setup.model.processes.world, "loading", [&] {
+    const auto own = saved_at < 0 ? std::filesystem::path() : checkpoint_path(o, saved_at);
+    if (!own.empty() && std::filesystem::exists(own)) {
+      const checkpoint::NativeCheckpoint saved(checkpoint::Checkpoint::open(own), o.crc_check);
+      notes = load_frozen(saved, setup, state, base);
+      return;
+    }
+    const auto given = o.load_checkpoint ? open_any(setup, folder.given_checkpoint()) : nullptr;
+    if (!given || setup.model.upcycles) state.frozen().initialise(threads, static_cast<std::uint64_t>(o.seed));
+    if (given) notes = load_frozen(*given, setup, state, base);
+  });
+  if (base) check_base(setup.model.processes.world, state, *base);
+  return notes;
 }
 
 bool can_go_back(const TrainingSetup& setup, const std::string& run, std::int64_t back_to) {

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "framework/checkpoint/frozen_base.h"
 #include "framework/checkpoint/progress.h"
 #include "framework/training/model_state.h"
 #include "framework/training/run_folder.h"
@@ -21,6 +23,8 @@ struct Restored {
   bool continues = false;               ///< it continues the run of the run folder's checkpoints; false: a new run
   bool is_saved = false;                ///< checkpoint_path() of this iteration has this state
   bool went_back = false;               ///< the run had been further and returned to a checkpoint; see restore_back()
+  /// The base of the frozen parameters, if the checkpoint was saved without them.
+  std::optional<checkpoint::FrozenBase> base = {};
 };
 
 /// Whether the run folder has a checkpoint of the run with id `run` of iteration `back_to` or earlier; damaged ones
@@ -46,6 +50,11 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
 /// on which the ranks have agreed. Throws ConfigError as restore_rates(), and if the run folder has a newer checkpoint.
 /// Collective.
 Restored restore_position(std::int64_t step, const RunPosition& position, TrainingSetup& setup);
+/// Fills the frozen parameters, which the memory of earlier processes does not have: from the run's checkpoint of
+/// iteration `saved_at` (-1: none), else from load_checkpoint, else with initial weights. Returns notes. Throws
+/// ConfigError if none can be read. Collective.
+std::vector<std::string> restore_frozen(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
+                                        std::int64_t saved_at, const RunFolder& folder);
 
 /// Returns `progress` with the present schedule and, if it is dynamic, the present loss scale.
 checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup);

@@ -7,8 +7,8 @@
 #include "framework/data/dataset.h"
 #include "framework/data/dataset_options.h"
 #include "framework/data/quarantine.h"
-#include "framework/data/tokenizers/tokenizer.h"
 #include "framework/schedule/batch_plan.h"
+#include "framework/tokenizers/tokenizer.h"
 
 namespace tessera::training {
 
@@ -17,7 +17,7 @@ struct RunData {
   data::BatchOptions batch;
   schedule::BatchPlan batch_plan;
   /// Null: the run has none. Declared before `splits`, which may encode text while it is read.
-  std::unique_ptr<data::Tokenizer> tokenizer;
+  std::unique_ptr<tokenizers::Tokenizer> tokenizer;
   std::unique_ptr<data::DataSplits> splits;                             ///< `train` is never null
   std::unique_ptr<data::Quarantines> quarantines;                       ///< bad samples; the orders replace them
   std::unique_ptr<data::Sampler> train_order, valid_order, test_order;  ///< null if the split does not exist

@@ -4,15 +4,18 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "framework/base/files.h"
 #include "framework/base/links.h"
 #include "framework/checkpoint/format.h"
+#include "framework/checkpoint/frozen_base.h"
 #include "framework/comm/together.h"
 #include "framework/nn/weight_parts.h"
 #include "framework/tensor/box.h"
 #include "framework/training/box_exchange.h"
+#include "framework/training/given_checkpoint.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
 
@@ -27,12 +30,21 @@ std::vector<checkpoint::TensorRange> all_ranges(ModelState& state, StateScope sc
   return all;
 }
 
-/// What this rank saves, without a copy: for a save that ends before training goes on.
+/// What this rank saves, without a copy: for a save that ends before training goes on. Collective.
 std::shared_ptr<const checkpoint::StateSnapshot> live_state(const TrainingSetup& setup, ModelState& state,
                                                             const checkpoint::Progress& progress) {
+  const auto& o = setup.options;
+  std::optional<checkpoint::FrozenBase> base;
+  if (!o.save_frozen_parameters && !setup.model.trained.all())
+    base = {std::filesystem::absolute(o.load_checkpoint.value_or("")).string(),
+            frozen_digest(setup.model.processes.world, state)};
+  auto tensors = base ? state.trained_ranges(StateScope::owned) : state.weight_ranges(StateScope::owned);
+  auto slots = state.optimizer_ranges(StateScope::owned);
+  std::move(slots.begin(), slots.end(), std::back_inserter(tensors));
   auto blobs = setup.documents.files;
   blobs[checkpoint::progress_blob] = checkpoint::write_progress(progress);
-  return std::make_shared<checkpoint::LiveState>(all_ranges(state, StateScope::owned), std::move(blobs));
+  if (base) blobs[checkpoint::frozen_base_blob] = checkpoint::write_base(*base);
+  return std::make_shared<checkpoint::LiveState>(std::move(tensors), std::move(blobs));
 }
 
 checkpoint::ForeignSave foreign_save(const TrainingSetup& setup, const checkpoint::Progress& progress) {
@@ -110,7 +122,8 @@ class NeededTensors {
             const std::multimap<std::string, const checkpoint::TensorRange*>& by_name) {
     const auto [first, last] = by_name.equal_range(name);
     for (auto found = first; found != last; ++found)
-      if (intersection(Box::of(found->second->offsets, found->second->tensor.shape()), box) == box)
+      if (found->second->tensor.dtype() == DType::float32 &&  // that of a frozen weight can be narrower
+          intersection(Box::of(found->second->offsets, found->second->tensor.shape()), box) == box)
         return held.push_back(*found->second);
     const Shape extent(box.extent);
     auto& elements = memory_.emplace_back(static_cast<std::size_t>(extent.elements()));

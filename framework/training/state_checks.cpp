@@ -194,7 +194,7 @@ StateChecks::Result StateChecks::check(std::int64_t step) {
     result.repaired = true;
     result.notes.push_back(text("after iteration ", step, " weights or optimizer state of ", wrong,
                                 found.repairs.empty()
-                                    ? " differed from those of other ranks; made again from the shards"
+                                    ? " differed from those of other ranks; restored from the shards"
                                     : " had changed in memory; repaired from a rank that has the same",
                                 ": no step is lost"));
     found = verdict();
@@ -218,6 +218,7 @@ std::string flip_a_bit(ModelState& state) {
   std::size_t all = 0;
   for (const auto& part : state.parts())
     for (const auto& range : part->shard_elements()) ranges.push_back(range), all += range.size();
+  if (all == 0) return "no bit: this rank trains nothing";
   std::random_device random;
   auto at = std::uniform_int_distribution<std::size_t>(0, all - 1)(random);
   const auto bit = std::uniform_int_distribution<unsigned>(0, 31)(random);

@@ -263,7 +263,9 @@ ModelState StateKeeper::make_state() {
         checks ? std::make_unique<resilience::StateSums>(file_->section(1 + n + i), part.undo.pieces) : nullptr));
   }
   if (file_) journal_.emplace(file_->section(0), record_bytes_, most_position_bytes);
-  return ModelState(std::move(made));
+  std::vector<model::Model*> chunks;
+  for (const auto& chunk : setup_.model.chunks) chunks.push_back(chunk.get());
+  return ModelState(std::move(made), frozen_weights(parameters_of(chunks), setup_.model.processes));
 }
 
 void StateKeeper::begin(std::int64_t step, const RunPosition& position, ModelState& state, kernels::Threads& threads) {

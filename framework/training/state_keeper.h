@@ -37,7 +37,8 @@ class StateKeeper {
   StateKeeper(const StateKeeper&) = delete;
   StateKeeper& operator=(const StateKeeper&) = delete;
 
-  /// The state of this rank: zeros, or what earlier processes left. Collective. Call it once.
+  /// The state of this rank: zeros, or what earlier processes left, in any case zeros for frozen parameters.
+  /// Collective. Call it once.
   ModelState make_state();
   /// Whether the state outlives this process.
   bool keeps() const { return journal_.has_value(); }

@@ -23,6 +23,8 @@ void join(std::vector<StateRange>& all, const StateRange& next) {
 StateLayout::StateLayout(std::vector<nn::Parameter*> parameters, const optim::Optimizer* optimizer,
                          const StateSharing& sharing)
     : sharing_(sharing), parameters_(std::move(parameters)) {
+  for (const auto& range : parameters_.ranges())
+    must(range.parameter->trained, "frozen parameters have no gradient and no optimizer state");
   if (optimizer) state_tensors_ = optimizer->slots();
   must(state_tensors_.size() <= optim::most_slots, "an optimizer has no more state tensors than a block can name");
   buckets_ = parallel::make_buckets(parameters_, sharing.bucket_elements);

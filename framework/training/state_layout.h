@@ -22,7 +22,8 @@ struct StateSharing {
   bool shards() const { return distributed_optimizer && ranks > 1; }
 };
 
-/// The arrays with everything that training changes on one rank. "With shards": StateSharing::shards() is true.
+/// The arrays with everything that training changes on one rank (frozen parameters: FrozenWeights). "With shards":
+/// StateSharing::shards() is true.
 enum class StateArray {
   weights,          ///< fp32 weights; with shards, only of parameters that the model reads in fp32
   gradients,        ///< fp32 main gradients of all parameters; empty without an optimizer
@@ -93,7 +94,8 @@ enum class StateScope {
 /// communication. Source of the distributed optimizer: Rajbhandari et al., arXiv:1910.02054 (stage 1).
 class StateLayout {
  public:
-  /// The parameters must outlive this object; their leaves are numbered in this order. `optimizer`: only asked for its
+  /// The parameters, all trained (else BugError), must outlive this object; their leaves are numbered in this order.
+  /// `optimizer`: only asked for its
   /// state tensors; null: only weights, for evaluation and generation. Throws ConfigError if an array would have 2^63
   /// bytes or more.
   StateLayout(std::vector<nn::Parameter*> parameters, const optim::Optimizer* optimizer,

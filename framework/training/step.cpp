@@ -66,6 +66,7 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
                  .plan = model.plan,
                  .stage = model.processes.place.pipeline,
                  .micro_batch_group = model.micro_batch_group,
+                 .frozen_chunks = model.frozen_chunks,
                  .channel = channel_,
                  .listener = sync_,
                  .threads = threads,

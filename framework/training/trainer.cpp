@@ -72,6 +72,8 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     progress_.consumed_valid_samples =
         o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.evaluation_steps() * samples_per_step();
   for (const auto& line : folder_.notes()) note(line);
+  if (const auto& m = setup_.model; !m.trained.all())
+    note(text(m.trained_parameters, " of ", m.parameters, " parameters are trained, the others are frozen"));
   for (const auto& line : keeper_.take_notes()) note(line);
   for (const auto& line : restored_.notes) note(line);
   if (keeper_.given_up() > progress_.iteration)
@@ -113,7 +115,12 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
 
 /// From the memory that earlier processes left, or from a checkpoint.
 Restored Trainer::restored_state() {
-  if (const auto& found = keeper_.found()) return restore_position(found->step, found->position, setup_);
+  if (const auto& found = keeper_.found()) {
+    auto restored = restore_position(found->step, found->position, setup_);
+    for (auto& line : restore_frozen(setup_, state_, threads_, found->position.saved_at, folder_))
+      restored.notes.push_back(std::move(line));
+    return restored;
+  }
   if (const auto& kept = keeper_.withdrawn()) return restore_back(setup_, state_, kept->progress, kept->back_to);
   return restore(setup_, state_, threads_, &folder_);
 }

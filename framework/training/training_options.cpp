@@ -12,6 +12,8 @@ using O = TrainingOptions;
 constexpr auto loads = [](const O& o) { return o.may_load(); };
 constexpr const char* no_file_name =
     "but it becomes part of the name of a folder: it must have no slash, no control character, and at most 128 bytes";
+constexpr const char* freezing_rule =
+    "a regular expression that must match the whole name, for example decoder\\.layers\\.[0-3]\\..*";
 constexpr const char* no_load = "no checkpoint is read: `resume_training` is false and `load_checkpoint` is null";
 
 void describe_run(options::Schema<O>& s) {
@@ -84,9 +86,35 @@ void describe_checks(options::Schema<O>& s) {
       .at_least(0)
       .at_most(options::most_steps)
       .alias("skip_train_iterations");
+  s.option("frozen_parameters", &O::frozen_parameters,
+           text("Parameters that are not trained: patterns of their names, each ", freezing_rule,
+                ". A frozen parameter has no gradient, optimizer state or fp32 copy. Empty: all others are trained."))
+      .when_changed(options::Change::state)
+      .no_flag("only Tessera has it");
+  s.option("trainable_parameters", &O::trainable_parameters,
+           text("Parameters that are trained, all others being frozen: patterns of their names, each ", freezing_rule,
+                ". Empty: all are trained. A parameter that `frozen_parameters` also names is frozen."))
+      .when_changed(options::Change::state)
+      .no_flag("only Tessera has it");
+  s.option(
+       "save_frozen_parameters", &O::save_frozen_parameters,
+       "Save frozen parameters in every checkpoint; false: checkpoints name `load_checkpoint`, which has them, and a "
+       "digest, and can be loaded only while that folder has the same weights.")
+      .when_changed(options::Change::state)
+      .matters_when([](const O& o) { return o.may_freeze(); }, "no parameter is frozen")
+      .must(
+          "frozen parameters",
+          [](const O& o) { return o.save_frozen_parameters || !o.may_freeze() || o.load_checkpoint; },
+          [](const O&) {
+            return std::string(
+                "save_frozen_parameters is false, but load_checkpoint is null: no file has the frozen "
+                "parameters");
+          },
+          "give load_checkpoint, or leave save_frozen_parameters out", {"load_checkpoint"})
+      .no_flag("only Tessera has it");
   s.option("log_num_zeros_in_grad", &O::log_num_zeros_in_grad,
            "Log the number of gradient elements that are exactly zero.");
-  s.option("log_params_norm", &O::log_params_norm, "Log the L2 norm of all weights after each step.");
+  s.option("log_params_norm", &O::log_params_norm, "Log the L2 norm of all trained weights after each step.");
 }
 
 void describe_evaluation(options::Schema<O>& s) {

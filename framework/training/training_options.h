@@ -71,6 +71,10 @@ struct TrainingOptions {
   std::optional<std::string> result_rejected_tracker_filename;
   std::int64_t error_injection_rate = 0;
   InjectedError error_injection_type = InjectedError::transient_error;
+  std::vector<std::string> frozen_parameters, trainable_parameters;  ///< patterns of names, see TrainedNames
+  /// Whether some parameters may be frozen.
+  bool may_freeze() const { return !frozen_parameters.empty() || !trainable_parameters.empty(); }
+  bool save_frozen_parameters = true;
   std::vector<std::int64_t> iterations_to_skip;
   bool log_num_zeros_in_grad = false;
   bool log_params_norm = false;

@@ -391,7 +391,7 @@ StartMessage Attempt::start_message(int rank) const {
 void Attempt::start_programs() {
   const bool all = std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.rank >= 0; });
   if (!all || failing_ || lines_[0].started) return;
-  reporter_.note(text("all workers have come after ", now() - began_, " s"));
+  reporter_.note(text("all workers have connected after ", now() - began_, " s"));
   for (auto& line : lines_) {
     line.started = true;
     send(line.connection, start_message(line.rank));

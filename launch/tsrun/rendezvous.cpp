@@ -57,7 +57,7 @@ bool Rendezvous::nobody_else_comes() const {
 
 std::string Rendezvous::missing() const {
   std::string all = text("after ", job_.options.cluster_time_out, " s only ", present(), " of ", workers_,
-                         " workers' hosts have come:");
+                         " workers' hosts have connected:");
   for (const auto& host : job_.hosts)
     all += text(" ", host.host, " (", host.address, ", node_rank ", host.node_rank, ")");
   for (const auto& host : admitted_)
@@ -102,7 +102,7 @@ void Rendezvous::admit(PendingConnection& client, const ListeningMessage& messag
   client.info->called = client.called;
   auto& host = (spare ? spares_ : admitted_)
                    .emplace_back(Admitted{std::move(client.connection), std::move(*client.info), message.port});
-  reporter_.note(text(host.info.host, " (", host.info.address, ") has come ",
+  reporter_.note(text(host.info.host, " (", host.info.address, ") has connected ",
                       spare ? "as a spare with room for " : "with ", host.info.workers, " workers"));
   if (host.info.problem.empty() && host.port == 0) host.info.problem = "it cannot listen for the other hosts";
   if (!host.info.problem.empty()) wrong_.push_back(text("on ", host.info.host, ": ", host.info.problem));
@@ -143,7 +143,8 @@ void Rendezvous::check() {
     wrong_.insert(wrong_.begin(), text("on ", job_.hosts[0].host, ": ", job_.hosts[0].problem));
   if (!wrong_.empty()) return;  // the description of such a host is incomplete and cannot be compared
   check_ranks();
-  if (present() != workers_) wrong_.push_back(text("the hosts bring ", present(), " workers; the job has ", workers_));
+  if (present() != workers_)
+    wrong_.push_back(text("the hosts have ", present(), " workers in total; the job has ", workers_));
   std::vector<const HostInfo*> all;
   for (const auto& host : job_.hosts) all.push_back(&host);
   for (const auto& host : admitted_) all.push_back(&host.info);

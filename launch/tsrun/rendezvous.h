@@ -25,7 +25,7 @@ class Rendezvous {
         workers_(workers),
         pending_(reporter, {job.secret, job.key}, workers) {}
 
-  /// Waits until the hosts of all workers have come. If something is wrong, it tells the hosts and throws: ConfigError
+  /// Waits until the hosts of all workers have connected. If something is wrong, it tells the hosts and throws: ConfigError
   /// that lists all mistakes, one per line; Error if hosts are missing after --cluster_time_out or a signal asks to
   /// stop.
   void wait();

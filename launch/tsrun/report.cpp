@@ -26,7 +26,7 @@ std::string how_it_ended(const WorkerEnd& end) {
   if (end.alive || end.hung) return "hung: it did not enter the operation of the other ranks, and was stopped";
   if (end.for_memory)
     return text("was killed for memory (", signal_words(end.signal),
-                "): this host or its cgroup has too little for what was asked");
+                "): this host or its cgroup has too little memory");
   if (end.signal != 0) return text("was ended by ", signal_words(end.signal));
   if (end.code == 0 && end.unfinished) return "ended with exit code 0 before its work was done";
   return text("ended with exit code ", end.code);

@@ -31,8 +31,8 @@ void Spares::admit(const Job& job, PendingConnections& pending, PendingConnectio
   for (int number = 1; taken(info.host); number++)
     info.host = info.alias =
         text(info.alias.empty() ? info.host : info.host.substr(0, info.host.rfind("-s")), "-s", number);
-  reporter.say(text(info.host, " (", info.address, ") has come, and waits as a spare host with room for ", info.workers,
-                    info.workers == 1 ? " rank" : " ranks"));
+  reporter.say(text(info.host, " (", info.address, ") has connected, and waits as a spare host with room for ",
+                    info.workers, info.workers == 1 ? " rank" : " ranks"));
   add(std::move(client.connection), std::move(info));
 }
 

@@ -127,7 +127,7 @@ Outcome Attempt::judged() {
   // mpirun ended by itself; the end of a worker that ended first may be a consequence.
   if (mpirun_ended_ != 0) outcome.words += "mpirun ended before the workers\n";
   outcome.words +=
-      hanging.empty() ? story(*cause, job_.workers) : text("told by rank ", cause->rank, ": ", cause->reason);
+      hanging.empty() ? story(*cause, job_.workers) : text("reported by rank ", cause->rank, ": ", cause->reason);
   return outcome;
 }
 

@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "tests/architecture/checks.h"
+#include "tests/architecture/folders.h"
 
 namespace tessera::architecture {
 namespace {
@@ -48,6 +49,12 @@ std::string component_of_row(const std::string& line) {
 
 TEST(Architecture, EveryIncludeIsAllowed) {
   EXPECT_EQ(joined(forbidden_includes(read_components(COMPONENTS), fs::path(SOURCE_DIR) / "framework")), "");
+}
+
+TEST(Architecture, NoFoldersIncludeEachOther) { EXPECT_EQ(joined(includes_in_a_cycle_of_folders(SOURCE_DIR)), ""); }
+
+TEST(Architecture, EveryIncludeBesideTheFrameworkIsAllowed) {
+  EXPECT_EQ(joined(forbidden_includes_beside_the_framework(SOURCE_DIR)), "");
 }
 
 TEST(Architecture, AllComponentsAreRead) {
@@ -163,6 +170,42 @@ TEST_F(Planted, ALibraryOfAnotherComponentIsNamed) {
             "base/text.h:1 may not include <yaml-cpp/yaml.h>; only options/ may\n");
 }
 
+TEST_F(Planted, ALibraryOfTwoComponentsOrOfNoneIsNamed) {
+  plant("kernels/a.cpp", "#include <zlib.h>\n#include <hwloc.h>\n");
+  EXPECT_EQ(joined(forbidden_includes(three_components, root())),
+            "kernels/a.cpp:1 may not include <zlib.h>; only files/ and parquet/ may\n"
+            "kernels/a.cpp:2 may not include <hwloc.h>; only launch/ may\n");
+}
+
+TEST_F(Planted, EachIncludeOfACycleOfFoldersIsNamed) {
+  plant("framework/data/loader.h", "#include \"framework/data/gpt/index.h\"\n#include \"framework/base/text.h\"\n");
+  plant("framework/data/gpt/index.h", "#include <map>\n#include \"framework/data/gpt/md5.h\"\n");
+  plant("framework/data/gpt/md5.h", "#include \"framework/data/files/read.h\"\n");
+  plant("framework/data/files/read.cpp", "#include \"framework/data/loader.h\"\n");
+  plant("tests/data/loader_test.cpp", "#include \"framework/data/loader.h\"\n#include \"tests/own/folder.h\"\n");
+  plant("tests/own/folder.h", "#include \"tests/data/files.h\"\n");
+  EXPECT_EQ(
+      joined(includes_in_a_cycle_of_folders(root())),
+      "framework/data/files/read.cpp:1 includes framework/data/loader.h, whose folder includes framework/data/files\n"
+      "framework/data/gpt/md5.h:1 includes framework/data/files/read.h, whose folder includes framework/data/gpt\n"
+      "framework/data/loader.h:1 includes framework/data/gpt/index.h, whose folder includes framework/data\n"
+      "tests/data/loader_test.cpp:2 includes tests/own/folder.h, whose folder includes tests/data\n"
+      "tests/own/folder.h:1 includes tests/data/files.h, whose folder includes tests/own\n");
+}
+
+TEST_F(Planted, AnIncludeBesideTheFrameworkThatIsNotAllowedIsNamed) {
+  plant("launch/tsrun/job.cpp", "#include <sys/wait.h>\n#include <openssl/hmac.h>\n#include <simdjson/dom.h>\n");
+  plant("launch/tsrun/main.cpp", "#include \"tests/own_folder.h\"\n#include \"framework/base/text.h\"\n");
+  plant("benchmarks/steps.cpp", "#include \"launch/tsrun/job.h\"\n#include <mpi.h>\n");
+  plant("tests/base/text_test.cpp", "#include \"own_folder.h\"\n#include \"launch/tsrun/job.h\"\n");
+  EXPECT_EQ(
+      joined(forbidden_includes_beside_the_framework(root())),
+      "benchmarks/steps.cpp:1 may not include launch/\n"
+      "launch/tsrun/job.cpp:3 may not include <simdjson/dom.h>\n"
+      "launch/tsrun/main.cpp:1 may not include tests/\n"
+      "tests/base/text_test.cpp:1 includes \"own_folder.h\"; a file of ours is named by its path from the root\n");
+}
+
 TEST_F(Planted, AnUnknownComponentIsNamed) {
   plant("attic/box.h", "#include \"framework/base/error.h\"\n");
   EXPECT_EQ(joined(forbidden_includes(three_components, root())),
@@ -175,6 +218,13 @@ TEST_F(Planted, AnUnregisteredSourceIsNamed) {
   plant("optim/catalog.cpp", "void fill(OptimizerRegistry& registry) {\n  register_sgd(registry);\n}\n");
   EXPECT_EQ(joined(unregistered_sources(root())),
             "optim/adamw.cpp is not registered: catalog.cpp does not call register_adamw\n");
+}
+
+TEST_F(Planted, AnUnregisteredSourceOfATypeOfAnotherComponentIsNamed) {
+  plant("gpt/mock.cpp", "void register_mock(data::DatasetRegistry& registry) { registry.add(\"mock\"); }\n");
+  plant("gpt/catalog.cpp", "");
+  EXPECT_EQ(joined(unregistered_sources(root())),
+            "gpt/mock.cpp is not registered: catalog.cpp does not call register_mock\n");
 }
 
 TEST_F(Planted, UntidyLinesAreNamed) {

@@ -390,6 +390,31 @@ TEST_F(Ops, VocabularyLossGivesTheGradientsOfHiddenStateAndWeight) {
   compare(w.value, w.grad, loss, "the weight");
 }
 
+/// Below the lowest trained parameter no operation is recorded.
+TEST_F(Ops, OfFrozenParametersAndAnInputWithoutGradientWantNone) {
+  Weight weight({3, 3}, 1), shift({3}, 2), trained({3}, 3);
+  weight.leaf.bind_grad({});
+  shift.leaf.bind_grad({});
+  std::vector<float> data = {1, 2, 3};
+  const auto wants = [&](bool input, Leaf& bias) {
+    const auto x = tape.input(Tensor(std::span(data), {1, 3}), input);
+    const auto f = [&](const Var& in) { return add_bias(linear(in, weight.leaf, nullptr), bias); };
+    std::string words;
+    {
+      const auto plain = f(x), again = recomputed(x, f);
+      const auto g = [&](const std::array<Var, 1>& in) { return f(in[0]); };
+      RecomputedValue<1, decltype(g)> value({x}, g);
+      value.discard();
+      EXPECT_EQ(value.value().value().floats()[0], plain.floats()[0]);
+      for (const auto& y : {plain, again, value.value()}) words += y.wants_grad() ? 'y' : 'n';
+    }
+    return words;
+  };
+  EXPECT_EQ(wants(false, shift.leaf), "nnn");
+  EXPECT_EQ(wants(true, shift.leaf), "yyy");
+  EXPECT_EQ(wants(false, trained.leaf), "yyy");
+}
+
 /// With the seeds that the fused loss would take, the logits of the backward pass are those of the forward pass.
 TEST_F(Ops, TokenLossesTakeASeedForEachTokenAndGiveTheBitsOfTheFusedLoss) {
   Weight w({7, 3}, 1);

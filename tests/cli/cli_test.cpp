@@ -91,6 +91,27 @@ TEST_F(Program, CheckTellsARunInTheArgumentsOfMegatron) {
   EXPECT_EQ(tessera({"check", "run.yaml", "--as", "nobody"}).code, 2);
 }
 
+TEST_F(Program, CheckOfAScriptNamesItsFlagsAndEachRuleOnce) {
+  write("run.sh",
+        "torchrun pretrain_gpt.py --num-layers 2 --num-attention-heads 4 \\\n  --hidden-size 66 \\\n"
+        "  --seq-length 32 --max-position-embeddings 32 --lr 1e-3 --train-iters 7 --micro-batch-size 1 --mock-data \\\n"
+        "  --tokenizer-type NullTokenizer --vocab-size 99 --squared-relu\n");
+  const std::string heads =
+      "run.sh:1: --num-attention-heads is 4, which does not divide --hidden-size 66; change one, "
+      "or give --kv-channels\n";
+  const auto told = tessera({"check", "run.sh"});
+  EXPECT_EQ(told.code, 2);
+  EXPECT_TRUE(has(told.err, heads)) << told.err;
+  EXPECT_FALSE(has(told.err, "Megatron-LM stops here")) << told.err;
+  const auto as_theirs = tessera({"check", "run.sh", "--as", "megatron"});
+  EXPECT_EQ(as_theirs.code, 2);
+  const auto first = as_theirs.err.find(heads);
+  EXPECT_TRUE(first != std::string::npos && as_theirs.err.find(heads, first + 1) == std::string::npos) << as_theirs.err;
+  EXPECT_TRUE(has(as_theirs.err, "run.sh:4: Megatron-LM stops here: the fusion of bias and activation"))
+      << as_theirs.err;
+  EXPECT_TRUE(has(tessera({"convert", "run.sh", "-o", "out.yaml"}).err, "note: " + heads));
+}
+
 TEST_F(Program, CheckReportsEveryMistakeAsJson) {
   write("bad.yaml", "training_config:\n  training_itres: 20\n");
   const auto told = tessera({"check", "bad.yaml", "--json"});

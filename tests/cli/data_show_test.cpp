@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "framework/cli/run.h"
-#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
 #include "tests/cli/recorder.h"
@@ -134,7 +134,7 @@ TEST_F(DataShow, OfARankIsWhatThatRankReads) {
 }
 
 TEST_F(DataShow, NamesTheDocumentsOfEachTokenAndDecodesThem) {
-  const data::IndexedDataset file("data");
+  const indexed::IndexedDataset file("data");
   for (const auto& sample : shown({}, {.from = 0, .count = 20})) {
     const auto tokens = sample.at("tokens").get<std::vector<std::int32_t>>();
     std::int64_t next = 0;

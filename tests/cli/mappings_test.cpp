@@ -43,7 +43,7 @@ const Words read_none = {"checkpoint reshard", "data checksum",  "data inspect",
                          "state finish",       "state probe",    "state save"};
 
 std::vector<MappingsCase> cases() {
-  const std::string unknown = "--num-layers: not a flag we know";
+  const std::string unknown = "--num-layers: unknown flag";
   return {
       {{"options", "num_layers"}, flags, flag, other_flag, "--layer-count"},
       {{"options", "--markdown"}, flags, flag, other_flag, "--layer-count"},
@@ -62,8 +62,8 @@ std::vector<MappingsCase> cases() {
        other_flag,
        unknown},
       {{"diff", "run.yaml", "flags.sh"}, flags, flag, other_flag, unknown},
-      {{"convert", "flags.sh"}, flags, flag, other_flag, "not a flag we know"},
-      {{"convert", "--", "--num-layers", "2"}, flags, flag, other_flag, "not a flag we know"},
+      {{"convert", "flags.sh"}, flags, flag, other_flag, "unknown flag"},
+      {{"convert", "--", "--num-layers", "2"}, flags, flag, other_flag, "unknown flag"},
       {{"convert", "run.yaml", "--to", "megatron", "--allow-refused"}, flags, flag, other_flag, "--layer-count 2"},
       {{"convert", "run.yaml", "--to", "mindspeed-core-ms"},
        "recipes/core_ms.yaml",

@@ -7,7 +7,7 @@
 namespace tessera::cli {
 namespace {
 
-data::PreprocessProgress at(std::int64_t bytes, std::int64_t documents) {
+preprocessing::PreprocessProgress at(std::int64_t bytes, std::int64_t documents) {
   return {bytes, 10'000'000, documents, documents * 100, 0};
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "framework/cli/data_show.h"
-#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "framework/model/model.h"
 #include "framework/nn/key_value_cache.h"
 
@@ -36,7 +36,7 @@ class Recorder final : public model::Model {
       (mode.training ? trained_ : evaluated_).push_back(sample_json(samples_of<TokenBatch>(batch, row, 1)));
     return model_->forward(tape, x, batch, mode);
   }
-  Boundary boundary(const TokenBatch& batch) const override { return model_->boundary(batch); }
+  Boundaries boundary(const TokenBatch& batch) const override { return model_->boundary(batch); }
   autograd::Var logits(autograd::Tape& tape, const TokenBatch& batch, const model::ForwardMode& mode) const override {
     return model_->logits(tape, batch, mode);
   }
@@ -77,7 +77,7 @@ inline std::vector<Json> shown_samples(const recipe::Recipe& recipe, DataShowReq
 
 /// Sixty documents of 4 to 20 tokens; each ends with token 63.
 inline void plant_short_documents(const std::string& prefix) {
-  data::IndexedDatasetBuilder data(prefix, data::TokenType::uint16);
+  indexed::IndexedDatasetBuilder data(prefix, indexed::TokenType::uint16);
   for (std::int32_t i = 0; i < 60; ++i) {
     std::vector<std::int32_t> document;
     for (std::int32_t k = 0; k < 3 + i % 17; ++k) document.push_back((k * k + i) % 63);

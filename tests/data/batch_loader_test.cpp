@@ -6,9 +6,10 @@
 #include <set>
 
 #include "framework/data/dataset.h"
-#include "framework/data/indexed/no_tokens.h"
-#include "tests/data/chosen.h"
+#include "framework/data/no_tokens.h"
+#include "tests/chosen.h"
 #include "tests/listed.h"
+
 namespace tessera::data {
 namespace {
 

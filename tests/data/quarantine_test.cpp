@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <random>
 
-#include "framework/data/indexed/no_tokens.h"
-#include "tests/data/chosen.h"
+#include "framework/data/no_tokens.h"
+#include "tests/chosen.h"
 
 namespace tessera::data {
 namespace {

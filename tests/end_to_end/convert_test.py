@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import subprocess
-import time
 import unittest
 
 import converting_page
@@ -81,9 +80,7 @@ class Convert(InOwnFolder):
         self.assertEqual(len(lines), 5)
         for name, *arguments in lines:
             shutil.copy(SCRIPTS / name, self.folder)
-            began = time.monotonic()
-            self.tessera("convert", name, "-o", "recipe.yaml", *arguments)
-            self.assertLess(time.monotonic() - began, 5, name)
+            self.assertLess(self.processor_seconds(lambda: self.tessera("convert", name, "-o", "recipe.yaml", *arguments)), 5, name)
             # Nothing is wrong with it but that its data is not here.
             got = subprocess.run([program(), "check", "recipe.yaml", "--set", "dataset_config.dataset_type=mock"],
                                  cwd=self.folder, capture_output=True, text=True,
@@ -218,7 +215,7 @@ class NothingIsLostSilently(InOwnFolder):
 
     def test_a_script_that_is_not_there_is_named(self):
         self.write("s.sh", 'cd d && ./other.sh --lr 1\n')
-        self.assertIn("line 1 starts ./other.sh, which is not there", self.tessera("convert", "s.sh", code=2))
+        self.assertIn("line 1 starts ./other.sh, which does not exist", self.tessera("convert", "s.sh", code=2))
 
     def test_converting_a_checkpoint_to_its_own_format_says_what_to_do(self):
         told = self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "tessera", "a", "b", code=2)

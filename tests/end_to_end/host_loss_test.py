@@ -227,7 +227,7 @@ exec ip netns exec {self.mark}h$n {" ".join(self.before_host)} sh {self.folder}/
 
     def wait_for_spare(self, host, count=1):
         """`count`: how often it has come. It may be admitted before the job runs or later."""
-        known = rf"10.77.0.{host + 1}\) has come(, and waits)? as a spare"
+        known = rf"10.77.0.{host + 1}\) has connected(, and waits)? as a spare"
         log = self.folder / "logs0" / "scheduler.log"
         self.wait_until(lambda: log.exists() and len(re.findall(known, log.read_text())) == count, f"host {host} waits as a spare")
 

@@ -31,7 +31,7 @@ class TwoShells(Launching):
                 f"--master_port={port}", launching.worker(), 100000, "until", self.folder / "end"]
         second = self.start_tsrun("--node_rank=1", "--log_dir=second", *line)
         first = self.start_tsrun("--node_rank=0", "--log_dir=first", *line)
-        starts = lambda: self.log("scheduler.log", "first").count("all workers have come")
+        starts = lambda: self.log("scheduler.log", "first").count("all workers have connected")
         self.process_of(1)
         self.wait_until(lambda: starts() == 1, "a start")
 
@@ -55,7 +55,7 @@ class TwoShells(Launching):
     def test_hosts_that_do_not_come_are_missed(self):
         told = self.tsrun("--nnodes=2", "--nproc_per_node=2", "--node_rank=0", "--rdzv_conf=timeout=1",
                           f"--master_port={30000 + os.getpid() % 2000}", "true", code=1)
-        self.assertIn("after 1 s only 2 of 4 workers' hosts have come", told)
+        self.assertIn("after 1 s only 2 of 4 workers' hosts have connected", told)
 
 
 class Hosts(Launching):
@@ -122,7 +122,7 @@ class LaunchHosts(Hosts):
     def test_a_cut_cable_names_the_host_behind_it(self):
         jobs = [self.start_host(host, "--tail_worker_log=9", program=[launching.worker(), 100000]) for host in range(2)]
         self.process_of(3)
-        self.wait_until(lambda: "all workers have come" in self.log("scheduler.log", "logs0"), "a start")
+        self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log", "logs0"), "a start")
         time.sleep(.5)
         self.cut(1)
         told = [self.end_of(job, code=1, timeout=20) for job in jobs]
@@ -138,7 +138,7 @@ class LaunchHosts(Hosts):
 
         long = ["--host_lease=25", "--host_time_out=30", "--leader_time_out=40"]
         jobs = [self.start_host(host, *long, program=[launching.worker(), 100000]) for host in range(2)]
-        self.wait_until(lambda: "all workers have come" in self.log("scheduler.log", "logs0"), "a start")
+        self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log", "logs0"), "a start")
         worker = self.process_of(3)
         self.cut(1)
         time.sleep(9.5)  # longer than the default of --host_time_out, and 1 s more for a worker
@@ -151,7 +151,7 @@ class LaunchHosts(Hosts):
 
         jobs = [self.start_host(host, "--host_lease=2", "--host_time_out=4", program=[launching.worker(), 100000]) for host in range(2)]
         self.process_of(3)
-        self.wait_until(lambda: self.log("scheduler.log", "logs0").count("all workers have come") == 2, "a start")
+        self.wait_until(lambda: self.log("scheduler.log", "logs0").count("all workers have connected") == 2, "a start")
         self.cut(1)
         told = [self.end_of(job, code=1, timeout=20) for job in jobs]
         self.assertRegex(told[0], r"with ranks 2, 3 on \S+ has not responded for 4 s")

@@ -276,7 +276,7 @@ class LaunchLoopback(Launching):
         for master in ([], ["--master_addr", address[0]] if address else []):
             job = self.start_tsrun("--nproc_per_node=2", *master, launching.worker(), 100000)
             self.process_of(1)
-            self.wait_until(lambda: "all workers have come" in self.log("scheduler.log"), "a start")
+            self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log"), "a start")
             time.sleep(1)  # MPI_Init of the workers
             found = self.listening()
             self.assertTrue({"tsrun", "mpirun"} <= {name for _, name in found} or {"tsrun", "orterun"} <= {name for _, name in found}, found)

@@ -153,7 +153,7 @@ class LaunchSecret(launch_hosts_test.Hosts):
         self.add_host(2)
         jobs = [self.start_host(host, program=[launching.worker(), 100000, "until", self.folder / "over"]) for host in range(2)]
         self.process_of(3)
-        self.wait_until(lambda: "all workers have come" in self.log("scheduler.log", "logs0"), "a start")
+        self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log", "logs0"), "a start")
         strangers = self.start_python(STRANGERS, "10.77.0.1", LEADER_PORT, SECRET, "slowly")
         self.assertEqual(strangers.stdout.readline(), "begun\n")
         found = self.open_ports("10.77.0.1", "10.77.0.2")
@@ -213,7 +213,7 @@ class LaunchSecret(launch_hosts_test.Hosts):
         self.secret_file("other", OTHER)
         leader = self.start_host(0, "--cluster_time_out=4")
         self.end_of(self.start_host(1, secret="--secret_file=other"), code=2)
-        self.assertRegex(self.end_of(leader, code=1), r"after 4 s only 2 of 4 workers' hosts have come: .*; 10.77.0.2 has a wrong secret")
+        self.assertRegex(self.end_of(leader, code=1), r"after 4 s only 2 of 4 workers' hosts have connected: .*; 10.77.0.2 has a wrong secret")
 
     def test_without_a_secret_tsrun_says_so_or_refuses(self):
         jobs = [self.start_host(host, secret=None) for host in (1, 0)]

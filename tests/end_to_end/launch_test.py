@@ -203,7 +203,7 @@ class LaunchEnds(Launching):
     def test_a_worker_that_is_held_is_named_with_the_reason(self):
         job = self.start_job("--tail_worker_log=9")
         pid = self.process_of(2)
-        self.wait_until(lambda: "all workers have come" in self.log("scheduler.log"), "a start")
+        self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log"), "a start")
         time.sleep(.5)
         os.kill(pid, signal.SIGSTOP)
         told = self.end_of(job, 1)
@@ -366,7 +366,7 @@ class LaunchEnds(Launching):
                                launching.worker(), 100000, "until", self.folder / "end")
         for rank in range(self.WORKERS):
             self.process_of(rank)
-        self.wait_until(lambda: "all workers have come" in self.log("scheduler.log"), "a start")
+        self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log"), "a start")
         every = lambda: list(self.processes())
         supervisors = lambda: [pid for pid, variables in self.processes("tsrun").items() if "OMPI_COMM_WORLD_RANK" in variables]
         for stopped in (every(), supervisors()):

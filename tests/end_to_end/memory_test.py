@@ -23,6 +23,8 @@ RECIPES = {
     "long sequence": dict(seq_length=512, max_position_embeddings=512, dataset_config__batch_size=1),
     "norms around": dict(use_sandwich_norm="true", qk_layernorm="true", use_parallel_residual="false", hidden_dropout_rate=0),
     "distributed optimizer": dict(parallel_config__zero_level="z1"),
+    "first layer frozen": dict(training_config__frozen_parameters="['embedding.*', 'decoder.layers.0.*']"),
+    "all but norms frozen, bf16": dict(training_config__trainable_parameters="['.*norm.*']", training_config__bf16="true"),
     "per-token loss, no dropout": dict(training_config__calculate_per_token_loss="true", hidden_dropout_rate=0, attention_dropout_rate=0),
 }
 LAYOUTS = {

@@ -39,7 +39,7 @@ def recipe(model, layout, run, **training):
         "moe_config": {},
         "parallel_config": {},
         "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3, "lr_decay_style": "constant"},
-        "dataset_config": {"dataset_type": "mock", "batch_size": 1, "global_batch_size": 8},
+        "dataset_config": {"dataset_type": "mock", "batch_size": 1, "global_batch_size": 8, "data_cache_path": "cache"},
     }
     in_fp32 = {} if "bf16" in training else TABLE["models_in_fp32"].get(model, {})
     for options, own in ((TABLE["models"][model], "model_config"), (in_fp32, "model_config"), (layout, "parallel_config")):

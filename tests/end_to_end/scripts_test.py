@@ -1,19 +1,24 @@
-"""launch/install_dependencies.sh and the build of launch/common.sh, with stand-ins for apt-get and ninja."""
+"""launch/install_dependencies.sh, launch/test.sh and the build of launch/common.sh, with stand-ins for apt-get, cmake, ctest and ninja."""
 
 import os
 import pathlib
 import pty
+import shutil
 import subprocess
+import sys
 
 import harness
 
-LAUNCH = pathlib.Path(os.environ["TESSERA_SOURCE"]) / "launch"
+SOURCE = pathlib.Path(os.environ["TESSERA_SOURCE"])
+LAUNCH = SOURCE / "launch"
 LOCKED = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 612 (unattended-upgr)."
 # Fails as the next line of the file `answers` says; without a line it succeeds. It notes what it was called with.
 APT_GET = """#!/bin/bash
 echo "$*" >>calls
 if [[ -s answers ]]; then read -r words <answers; sed -i 1d answers; echo "$words"; exit 100; fi
 """
+# Components of which nothing else is included in the tree of ChosenTests.
+REST = ("autograd", "comm", "nn", "optim", "parallel", "worker")
 
 
 class Scripts(harness.InOwnFolder):
@@ -56,6 +61,84 @@ class Scripts(harness.InOwnFolder):
         told = subprocess.run(["bash", "-c", words + ninja], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               check=True).stdout
         self.assertEqual(told, "")  # in a log: a line every half minute, and nothing that overwrites a line
+
+    def test_seconds_by_part_and_the_slowest_tests_are_printed_before_the_total(self):
+        shutil.copytree(LAUNCH, self.folder / "launch")
+        cases = "".join(f'<testcase name="Some.Test{n:02}" classname="x" time="{n}.5" status="run"/>\n' for n in range(12))
+        self.write("junit.xml", f'<testsuite name="x"\n\ttests="12"\n\tfailures="1"\n\tdisabled="0"\n\tskipped="2">\n{cases}</testsuite>\n')
+        self.write("bin/cmake", "#!/bin/sh\nexit 0\n").chmod(0o755)
+        self.write("bin/ctest", "#!/bin/bash\nwhile [[ $1 != --output-junit ]]; do shift; done\ncp junit.xml \"$2\"\nexit 8\n").chmod(0o755)
+        (self.folder / "build/release").mkdir(parents=True)
+        done = subprocess.run(["launch/test.sh", "--no-install"], cwd=self.folder, stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"})
+        lines = done.stdout.splitlines()
+        self.assertEqual((done.returncode, lines[-1]), (1, "9 passed, 1 failed, 2 skipped"), done.stdout)
+        self.assertRegex(lines[-12], r"^== seconds by part: build \d+ s, tests \d+ s, \d+ s in all; the slowest tests:$")
+        self.assertEqual(lines[-11:-1], [f"{n + .5:8.2f} s  Some.Test{n:02}" for n in range(11, 1, -1)])
+
+
+class ChosenTests(harness.InOwnFolder):
+    """tests/sanitizers/chosen_tests.py: a tree of components, each with a test; kernels/m.h includes tensor/l.h, and model includes kernels/m.h."""
+
+    def setUp(self):
+        super().setUp()
+        for name, words in (("framework/tensor/l.h", ""), ("framework/tensor/l.cpp", '#include "framework/tensor/l.h"\n'), ("tests/tensor/l_test.cpp", ""),
+                            ("framework/kernels/m.h", '#include "framework/tensor/l.h"\n'), ("tests/kernels/m_test.cpp", ""),
+                            ("framework/model/h.cpp", '#include "framework/kernels/m.h"\n'), ("tests/model/h_test.cpp", ""),
+                            *((f"framework/{n}/x.cpp", "") for n in REST), *((f"tests/{n}/x_test.cpp", "") for n in REST),
+                            ("framework/interop/shell/s.cpp", ""), ("tests/interop/shell/s_test.cpp", ""), ("tests/fuzz/zip_fuzz.cpp", "")):
+            self.write(name, words)
+        self.git("init", "-q", "-b", "work")
+        self.commit("first")
+
+    def git(self, *words):
+        return self.command("git", "-c", "user.name=x", "-c", "user.email=x@x", *words)
+
+    def commit(self, words):
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", words)
+
+    def chosen(self, *words):
+        done = subprocess.run([sys.executable, "-B", SOURCE / "tests/sanitizers/chosen_tests.py", *words], cwd=self.folder, text=True,
+                              stdout=subprocess.PIPE, check=True, env={**os.environ, "TESSERA_SOURCE": str(self.folder)})
+        return done.stdout
+
+    def programs(self, *words):
+        return {line for line in self.chosen(*words).splitlines() if line[0] != "#"}
+
+    def test_what_changed_or_includes_what_changed_is_tested_and_all_readers(self):
+        self.write("framework/tensor/l.h", "int changed();\n")
+        self.assertLessEqual({"tensor_test", "kernels_test", "model_test", "interop_shell_test", "zip_fuzz"}, self.programs("--since", "HEAD"))
+        self.git("checkout", "-q", ".")
+        self.write("framework/kernels/n.cpp", "")  # a new file
+        told = self.chosen("--since", "HEAD")
+        self.assertIn("\n# changed: kernels\n", told)
+        self.assertIn("\n# reads foreign input: interop/shell\n", told)
+
+    def test_commits_choose_a_third_of_the_rest(self):
+        seen = set()
+        for commit in range(40):
+            programs = self.programs("--since", "HEAD") - {"interop_shell_test", "zip_fuzz"}
+            self.assertEqual(len(programs), 3, programs)  # of nine
+            seen |= programs
+            self.commit(f"commit {commit}")
+            if len(seen) == 9:
+                break
+        self.assertEqual(len(seen), 9, seen)
+
+    def test_the_last_merge_is_compared_with_and_without_history_everything_is_tested(self):
+        self.assertIn("everything is tested", self.chosen())  # no merge yet
+        self.assertEqual(len(self.programs()), 11)
+        self.git("checkout", "-q", "-b", "part")
+        self.write("framework/model/h.cpp", "")
+        self.commit("part")
+        self.git("checkout", "-q", "work")
+        self.git("merge", "-q", "--no-ff", "-m", "merge", "part")
+        self.assertIn("\n# changed: model\n", self.chosen())
+        self.commit("after the merge")
+        self.assertNotIn("# changed", self.chosen())
+        shutil.rmtree(self.folder / ".git")
+        self.assertEqual(len(self.programs()), 11)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "framework/base/error.h"
-#include "framework/data/tokenizers/bpe.h"
+#include "framework/tokenizers/bpe.h"
 
 namespace {
 
@@ -51,9 +51,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view all(reinterpret_cast<const char*>(data), size);
   const auto cut = std::min(all.find('\0'), all.size());
   try {
-    const data::BpeModel model(vocabulary.write(all.substr(0, cut)), merges.write(all.substr(std::min(cut + 1, size))));
+    const tokenizers::BpeModel model(vocabulary.write(all.substr(0, cut)),
+                                     merges.write(all.substr(std::min(cut + 1, size))));
     const bool one_to_one = is_one_to_one(all.substr(0, cut));
-    data::BpeModel::Scratch scratch;
+    tokenizers::BpeModel::Scratch scratch;
     const std::string longer(300, 'l');
     for (const std::string_view piece : {std::string_view("Hello"), std::string_view(" wor\xC3\xA9ld\n\t"),
                                          std::string_view("lllol"), std::string_view(longer), all.substr(0, 64)}) {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "framework/data/indexed/dataset_summary.h"
+#include "framework/indexed/dataset_summary.h"
 
 namespace {
 
@@ -31,13 +31,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const Files files;
   write(files.prefix + ".idx", {reinterpret_cast<const char*>(data), size});
   try {
-    const data::IndexedDataset dataset(files.prefix);
-    const auto summary = data::summarize(dataset);
+    const indexed::IndexedDataset dataset(files.prefix);
+    const auto summary = indexed::summarize(dataset);
     std::int64_t sequences = 0;
     for (const auto& bucket : summary.histogram) sequences += bucket.sequences;
     if (sequences != dataset.sequences()) std::abort();
     for (std::int64_t s = 0; s < dataset.sequences(); ++s) (void)dataset.mode(s);
-    const auto check = data::check_tokens(dataset, 5);
+    const auto check = indexed::check_tokens(dataset, 5);
     if (check.tokens != dataset.tokens() || check.outside != check.tokens) std::abort();
   } catch (const ConfigError&) {
   }

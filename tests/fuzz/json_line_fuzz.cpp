@@ -11,8 +11,8 @@
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
-#include "framework/data/preprocessing/json_line.h"
-#include "framework/data/tokenizers/text_chunks.h"
+#include "framework/files/json_line.h"
+#include "framework/preprocessing/text_chunks.h"
 #include "framework/unicode/utf8.h"
 
 namespace {
@@ -24,7 +24,7 @@ void require(bool holds) {
 }
 
 // The texts of `value` are those of key `key`, unless it has no value of the accepted form.
-void compare(const nlohmann::ordered_json& value, const data::JsonLine& line, std::size_t key) {
+void compare(const nlohmann::ordered_json& value, const files::JsonLine& line, std::size_t key) {
   if (value.is_string()) {
     require(!line.is_list(key) && line.texts(key).size() == 1 &&
             line.texts(key)[0] == value.get_ref<const std::string&>());
@@ -35,7 +35,7 @@ void compare(const nlohmann::ordered_json& value, const data::JsonLine& line, st
     require(value[i].is_string() && line.texts(key)[i] == value[i].get_ref<const std::string&>());
 }
 
-void parse_line(data::JsonLine& parser, std::string_view line) {
+void parse_line(files::JsonLine& parser, std::string_view line) {
   const auto other = parse_json<nlohmann::ordered_json>(line);
   try {
     parser.parse(line);
@@ -51,13 +51,13 @@ void parse_line(data::JsonLine& parser, std::string_view line) {
 }
 
 std::vector<std::string> lines_of(const std::string& name, std::size_t chunk_bytes) {
-  data::ChunkReader reader({{name}}, chunk_bytes, true);
+  preprocessing::ChunkReader reader({{name}}, chunk_bytes, true);
   std::vector<std::string> all;
-  data::TextChunk chunk;
+  preprocessing::TextChunk chunk;
   while (reader.next(chunk)) {
     require(chunk.first_line == static_cast<std::int64_t>(all.size()));
     std::string_view rest = chunk.bytes, line;
-    while (data::take_line(rest, line)) all.emplace_back(line);
+    while (preprocessing::take_line(rest, line)) all.emplace_back(line);
   }
   return all;
 }
@@ -66,7 +66,7 @@ std::vector<std::string> lines_of(const std::string& name, std::size_t chunk_byt
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view all(reinterpret_cast<const char*>(data), size);
-  data::JsonLine parser({"text", "t"});
+  files::JsonLine parser({"text", "t"});
   std::size_t begin = 0;
   for (auto end = all.find('\n'); end != std::string_view::npos; end = all.find('\n', begin)) {
     parse_line(parser, all.substr(begin, end - begin));
@@ -79,7 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(file >= 0 && ftruncate(file, 0) == 0 && pwrite(file, data, size, 0) == static_cast<ssize_t>(size));
   try {
     const auto whole = lines_of(name, size + 1);
-    require(whole.size() == static_cast<std::size_t>(data::count_lines(all)));
+    require(whole.size() == static_cast<std::size_t>(preprocessing::count_lines(all)));
     for (const std::size_t chunk_bytes : {1U, 7U}) require(lines_of(name, chunk_bytes) == whole);
   } catch (const ConfigError&) {  // an empty file, a damaged compressed one
   }

@@ -2,12 +2,12 @@
 #include <cstdlib>
 
 #include "framework/base/error.h"
-#include "framework/data/gpt/npy_header.h"
+#include "framework/gpt/npy_header.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
   try {
-    const auto header = data::parse_npy_header({reinterpret_cast<const std::byte*>(data), size});
+    const auto header = gpt::parse_npy_header({reinterpret_cast<const std::byte*>(data), size});
     if (header.values_at > size) std::abort();
     for (const auto extent : header.shape)
       if (extent < 0) std::abort();

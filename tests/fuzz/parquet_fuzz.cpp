@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "framework/data/parquet/parquet_json.h"
+#include "framework/parquet/parquet_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
@@ -14,8 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (file < 0 || ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != static_cast<ssize_t>(size)) std::abort();
   constexpr std::int64_t row_bytes = 1 << 20;
   try {
-    data::ParquetReader reader(name, {}, {1 << 16, 1 << 20, row_bytes});
-    data::JsonRow row;
+    parquet::ParquetReader reader(name, {}, {1 << 16, 1 << 20, row_bytes});
+    parquet::JsonRow row;
     std::int64_t rows = 0;
     for (std::size_t bytes = 0; bytes < (1U << 22U) && rows < 10000 && reader.next(row); ++rows) {
       bytes += row.line().size();

@@ -3,13 +3,13 @@
 #include <cstdlib>
 
 #include "framework/base/error.h"
-#include "framework/data/tokenizers/hugging_face/engine.h"
+#include "framework/tokenizers/hugging_face/engine.h"
 #include "framework/unicode/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
   try {
-    const data::hugging_face::Engine engine("fuzz", {reinterpret_cast<const char*>(data), size});
+    const tokenizers::hugging_face::Engine engine("fuzz", {reinterpret_cast<const char*>(data), size});
     for (const auto* words :
          {"Hello, world's  12345\n\n<s> [MASK]\xE2\x96\x81 \xC3\xA9 e\xCC\x81 \xEF\xAC\x81\xE4\xB8\xAD", "  a",
           "<s></s>", ""}) {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "framework/base/files.h"
-#include "framework/data/tokenizers/bpe.h"
+#include "framework/tokenizers/bpe.h"
 #include "framework/unicode/unicode_classes.h"
 #include "framework/unicode/utf8.h"
 #include "tests/golden/data_cases.h"
@@ -49,7 +49,7 @@ std::filesystem::path DataFolder::find_gpt2() const {
 
 // GPT-2 numbers its tokens 256 bytes, then merges in order, then the end of a text.
 void DataFolder::make_vocabulary(const std::filesystem::path& merges) const {
-  const data::ByteSpelling spelling;
+  const tokenizers::ByteSpelling spelling;
   Json vocabulary;
   std::vector<std::pair<char32_t, unsigned char>> bytes;
   for (int b = 0; b < 256; ++b)
@@ -77,7 +77,7 @@ std::pair<std::filesystem::path, std::filesystem::path> DataFolder::gpt2_files()
   return {vocabulary, merges};
 }
 
-const data::Tokenizer& DataFolder::gpt2() const {
+const tokenizers::Tokenizer& DataFolder::gpt2() const {
   return tokenizer({{"--tokenizer-type", "GPT2BPETokenizer"}, {"--vocab-file", ""}, {"--merge-file", ""}});
 }
 
@@ -88,9 +88,9 @@ std::string DataFolder::tokenizer_file(const std::string& flag, const std::strin
   return (folder_ / given).string();
 }
 
-const data::Tokenizer& DataFolder::tokenizer(const std::map<std::string, std::string>& flags) const {
+const tokenizers::Tokenizer& DataFolder::tokenizer(const std::map<std::string, std::string>& flags) const {
   const auto type = flags.at("--tokenizer-type");
-  const auto registry = data::tokenizers();
+  const auto registry = tokenizers::tokenizers();
   const auto types = registry.types();
   if (std::none_of(types.begin(), types.end(), [&](const auto& one) { return one.first == type; }))
     throw NotSupported{type + " is not built yet"};
@@ -118,7 +118,7 @@ const data::Tokenizer& DataFolder::tokenizer(const std::map<std::string, std::st
   return *made;
 }
 
-const data::Tokenizer& DataFolder::tokenizer_named(const std::string& name) const {
+const tokenizers::Tokenizer& DataFolder::tokenizer_named(const std::string& name) const {
   for (const auto& one : json("tokenizers.json"))
     if (one["tokenizer"] == name) return tokenizer(flag_map(one["flags"]));
   throw ConfigError(text((folder_ / "tokenizers.json").string(), ": has no tokenizer ", name));
@@ -172,8 +172,8 @@ std::string judge_classes(const DataFolder& data) {
   return "";
 }
 
-std::string judge_text(const data::Tokenizer& tokenizer, data::Tokenizer::Encoder& encoder, const std::string& words,
-                       const Json& row) {
+std::string judge_text(const tokenizers::Tokenizer& tokenizer, tokenizers::Tokenizer::Encoder& encoder,
+                       const std::string& words, const Json& row) {
   std::vector<std::int32_t> ids;
   encoder.encode(words, ids);
   const auto expected = row["ids"].get<std::vector<std::int32_t>>();
@@ -197,7 +197,7 @@ std::string judge_text(const data::Tokenizer& tokenizer, data::Tokenizer::Encode
   return "";
 }
 
-std::string judge_rows(const DataFolder& data, const data::Tokenizer& tokenizer, const std::string& file,
+std::string judge_rows(const DataFolder& data, const tokenizers::Tokenizer& tokenizer, const std::string& file,
                        const std::vector<Json>& rows) {
   const auto encoder = tokenizer.encoder();
   const auto texts = data.lines("corpus/" + file + ".jsonl");

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/data/tokenizers/tokenizer.h"
+#include "framework/tokenizers/tokenizer.h"
 #include "tests/golden/case.h"
 
 namespace tessera::golden {
@@ -34,10 +34,10 @@ class DataFolder {
   const std::filesystem::path& scratch() const { return scratch_.path; }
 
   /// The tokenizer that flags such as {"--tokenizer-type", "NullTokenizer", ...} ask for; throws NotSupported.
-  const data::Tokenizer& tokenizer(const std::map<std::string, std::string>& flags) const;
-  const data::Tokenizer& gpt2() const;
+  const tokenizers::Tokenizer& tokenizer(const std::map<std::string, std::string>& flags) const;
+  const tokenizers::Tokenizer& gpt2() const;
   /// The tokenizer of that name in tokenizers.json.
-  const data::Tokenizer& tokenizer_named(const std::string& name) const;
+  const tokenizers::Tokenizer& tokenizer_named(const std::string& name) const;
   /// The path in the flags of which tokenizer() made `path`.
   std::string given_path(const std::string& path) const;
 
@@ -58,7 +58,7 @@ class DataFolder {
 
   std::filesystem::path folder_;
   Scratch scratch_;
-  mutable std::map<std::string, std::unique_ptr<data::Tokenizer>> tokenizers_;  // by type and options
+  mutable std::map<std::string, std::unique_ptr<tokenizers::Tokenizer>> tokenizers_;  // by type and options
   mutable std::map<std::string, std::string> given_paths_;
 };
 

@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "framework/base/files.h"
-#include "framework/data/preprocessing/preprocess.h"
+#include "framework/preprocessing/preprocess.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/sha256.h"
 
@@ -31,7 +31,7 @@ std::string judge_files(const Json& recorded, const std::filesystem::path& folde
 std::string judge_run(const DataFolder& data, const Json& run) {
   auto flags = flag_map(run["arguments"]);
   const auto& tokenizer = data.tokenizer(flags);
-  data::PreprocessRequest request;
+  preprocessing::PreprocessRequest request;
   request.inputs = {data.path() / flags.at("--input")};
   if (flags.count("--json-keys") != 0) request.json_keys = words_of(flags["--json-keys"]);
   const auto folder = data.scratch() / run["name"].get<std::string>();
@@ -42,7 +42,7 @@ std::string judge_run(const DataFolder& data, const Json& run) {
   request.partitions = flags.count("--partitions") != 0 ? std::stoi(flags["--partitions"]) : 1;
   request.keep_sequential_samples = flags.count("--keep-sequential-samples") != 0;
   request.split_sentences = flags.count("--split-sentences") != 0;
-  data::preprocess(tokenizer, request);
+  preprocessing::preprocess(tokenizer, request);
   return judge_files(run["files"], folder);
 }
 
@@ -67,14 +67,14 @@ std::string judge_broken(const DataFolder& data, const Json& one) {
   const auto folder = data.scratch() / ("broken_" + one["name"].get<std::string>());
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "in.jsonl", std::ios::binary) << from_latin1(one["input"]);
-  data::PreprocessRequest request;
+  preprocessing::PreprocessRequest request;
   request.inputs = {folder / "in.jsonl"};
   request.output_prefix = folder / "out";
   request.append_eod = true;
   const auto bin = folder / "out_text_document.bin", idx = folder / "out_text_document.idx";
   std::string refused;
   try {
-    data::preprocess(data.gpt2(), request);
+    preprocessing::preprocess(data.gpt2(), request);
   } catch (const ConfigError& error) {
     refused = error.what();
   }

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "framework/base/files.h"
-#include "framework/data/gpt/blended_dataset.h"
-#include "framework/data/gpt/gpt_splits.h"
-#include "framework/data/gpt/legacy_random.h"
-#include "framework/data/gpt/md5.h"
-#include "framework/data/gpt/mock_source.h"
-#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/data/legacy_random.h"
+#include "framework/gpt/blended_dataset.h"
+#include "framework/gpt/gpt_splits.h"
+#include "framework/gpt/md5.h"
+#include "framework/gpt/mock_source.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/sha256.h"
 #include "tests/listed.h"
@@ -16,8 +16,8 @@
 namespace tessera::golden {
 namespace {
 
-data::Blend blend_of(const Json& recorded) {
-  data::Blend blend{recorded[0].get<std::vector<std::string>>(), {}};
+gpt::Blend blend_of(const Json& recorded) {
+  gpt::Blend blend{recorded[0].get<std::vector<std::string>>(), {}};
   if (!recorded[1].is_null()) blend.weights = recorded[1].get<std::vector<double>>();
   return blend;
 }
@@ -36,8 +36,8 @@ class InFolder {
   std::filesystem::path before_;
 };
 
-data::GptSplits::Options options_of(const Json& row, const data::Tokenizer& tokenizer) {
-  data::GptSplits::Options options;
+gpt::GptSplits::Options options_of(const Json& row, const tokenizers::Tokenizer& tokenizer) {
+  gpt::GptSplits::Options options;
   options.documents.add_extra_token_to_sequence = row["add_extra_token_to_sequence"];
   options.documents.drop_last_partial_validation_sequence = row["drop_last_partial_validation_sequence"];
   options.seq_length = row["sequence_length"];
@@ -51,27 +51,27 @@ data::GptSplits::Options options_of(const Json& row, const data::Tokenizer& toke
   return options;
 }
 
-data::GptSplits::Splits splits_of(const Json& row, const data::Tokenizer& tokenizer,
-                                  const data::GptSplits::Options& options) {
-  data::SplitsWanted wanted;
+gpt::GptSplits::Splits splits_of(const Json& row, const tokenizers::Tokenizer& tokenizer,
+                                 const gpt::GptSplits::Options& options) {
+  gpt::SplitsWanted wanted;
   for (std::size_t k = 0; k < 3; ++k) {
     wanted[k].emplace();
     if (!row["sizes"][k].is_null()) wanted[k]->samples = row["sizes"][k].get<std::int64_t>();
   }
-  const data::GptSplits splits(options);
+  const gpt::GptSplits splits(options);
   if (row["mock"])
-    return splits.of_mock(std::make_shared<data::MockSource>(tokenizer.vocab_size(), tokenizer.eod()), wanted);
+    return splits.of_mock(std::make_shared<gpt::MockSource>(tokenizer.vocab_size(), tokenizer.eod()), wanted);
   if (row["blend_per_split"].is_null()) return splits.of_blend(blend_of(row["blend"]), row["split"], wanted);
-  data::GptSplits::Splits all;
+  gpt::GptSplits::Splits all;
   for (std::size_t k = 0; k < 3; ++k)
     if (const auto& blend = row["blend_per_split"][k]; !blend.is_null())
       all[k] = splits.of_split(blend_of(blend), k, *wanted[k]);
   return all;
 }
 
-std::string judge_array(const char* name, const data::IndexArray& ours, const Json& recorded) {
-  if (recorded["dtype"] != data::numpy_name(ours.type()) || recorded["shape"] != Json(ours.shape()))
-    return text(name, " is ", data::numpy_name(ours.type()), " ", data::shape_text(ours.shape()), ", recorded is ",
+std::string judge_array(const char* name, const gpt::IndexArray& ours, const Json& recorded) {
+  if (recorded["dtype"] != gpt::numpy_name(ours.type()) || recorded["shape"] != Json(ours.shape()))
+    return text(name, " is ", gpt::numpy_name(ours.type()), " ", gpt::shape_text(ours.shape()), ", recorded is ",
                 recorded["dtype"], " ", recorded["shape"]);
   const std::string_view bytes(reinterpret_cast<const char*>(ours.bytes().data()), ours.bytes().size());
   return sha256(bytes) == recorded["sha256_of_little_endian_bytes"] ? ""
@@ -80,7 +80,7 @@ std::string judge_array(const char* name, const data::IndexArray& ours, const Js
 
 std::string judge_description(const std::string& ours, const Json& recorded) {
   if (ours != recorded["description"]) return text("the description is:\n", ours);
-  return data::md5_hex(ours) == recorded["hash"] ? "" : text("the md5 of the description is ", data::md5_hex(ours));
+  return gpt::md5_hex(ours) == recorded["hash"] ? "" : text("the md5 of the description is ", gpt::md5_hex(ours));
 }
 
 struct Sample {
@@ -121,7 +121,7 @@ std::string judge_sample(const Sample& sample, const Json& recorded, std::string
 }
 
 std::string judge_samples(const data::Dataset& dataset, const Json& recorded) {
-  const auto* blend = dynamic_cast<const data::BlendedDataset*>(&dataset);
+  const auto* blend = dynamic_cast<const gpt::BlendedDataset*>(&dataset);
   Sample sample(dataset.seq_length());
   std::map<std::int64_t, std::string> zeros;  // of each part
   if (!recorded.contains("samples")) return "";
@@ -145,7 +145,7 @@ std::string first_of(std::initializer_list<std::string> problems) {
 std::string judge_dataset(const data::Dataset& dataset, const Json& recorded) {
   if (dataset.samples() != recorded["length"])
     return text("has ", dataset.samples(), " samples, recorded are ", recorded["length"]);
-  if (const auto* gpt = dynamic_cast<const data::GptDataset*>(&dataset)) {
+  if (const auto* gpt = dynamic_cast<const gpt::GptDataset*>(&dataset)) {
     if (recorded["class"] == "BlendedDataset") return "is no blend, recorded is one";
     const auto& index = gpt->index();
     return first_of({judge_description(gpt->description(), recorded),
@@ -154,7 +154,7 @@ std::string judge_dataset(const data::Dataset& dataset, const Json& recorded) {
                      judge_array("the shuffle index", index.shuffle, recorded["shuffle_index"]),
                      judge_samples(dataset, recorded)});
   }
-  const auto& blend = dynamic_cast<const data::BlendedDataset&>(dataset);
+  const auto& blend = dynamic_cast<const gpt::BlendedDataset&>(dataset);
   if (recorded["class"] != "BlendedDataset") return "is a blend, recorded is none";
   if (blend.parts().size() != recorded["datasets"].size()) return "has another number of parts than recorded";
   for (std::size_t i = 0; i < blend.parts().size(); ++i)
@@ -182,18 +182,18 @@ std::string judge_cache(const std::filesystem::path& folder, const Json& recorde
   return expected.empty() ? "" : text("the cache lacks ", expected.begin()->first);
 }
 
-const data::Tokenizer& tokenizer_of(const DataFolder& data, const Json& row) {
+const tokenizers::Tokenizer& tokenizer_of(const DataFolder& data, const Json& row) {
   return row["tokenizer"] == "gpt2" ? data.gpt2() : data.tokenizer_named(row["tokenizer"]);
 }
 
-std::string judge_splits(const data::GptSplits::Splits& splits, const Json& row) {
+std::string judge_splits(const gpt::GptSplits::Splits& splits, const Json& row) {
   for (std::size_t k = 0; k < splits.size(); ++k) {
-    const auto& recorded = row["splits"][data::split_names[k]];
+    const auto& recorded = row["splits"][gpt::split_names[k]];
     if (recorded.is_null() != !splits[k])
-      return text(data::split_names[k], splits[k] ? " has data, recorded is none" : " has no data, recorded is some");
+      return text(gpt::split_names[k], splits[k] ? " has data, recorded is none" : " has no data, recorded is some");
     if (!splits[k]) continue;
     const auto wrong = judge_dataset(*splits[k], recorded);
-    if (!wrong.empty()) return text(data::split_names[k], ": ", wrong);
+    if (!wrong.empty()) return text(gpt::split_names[k], ": ", wrong);
   }
   return "";
 }
@@ -241,16 +241,16 @@ std::string judge_default_cache(const DataFolder& data) {
 
 std::string judge_mask(const DataFolder& data, const Json& all, const Json& combination) {
   const auto& one = all["case"];
-  const auto source = std::make_shared<data::IndexedDataset>(
+  const auto source = std::make_shared<indexed::IndexedDataset>(
       data.path() / text("tokens/", one["prefix"].get<std::string>(), "_text_document"));
-  data::GptDataset::Request request;
-  request.index = {*data::cut_split(one["split"], source->sequences())[0], one["seq"],
+  gpt::GptDataset::Request request;
+  request.index = {*gpt::cut_split(one["split"], source->sequences())[0], one["seq"],
                    one["sizes"][0].get<std::int64_t>(), one["seed"]};
   request.eod = combination["eod"].get<std::int32_t>();
   request.options.reset_position_ids = combination["reset_position_ids"];
   request.options.reset_attention_mask = combination["reset_attention_mask"];
   request.options.eod_mask_loss = combination["eod_mask_loss"];
-  const data::GptDataset dataset(source, request);
+  const gpt::GptDataset dataset(source, request);
   Sample sample(dataset.seq_length());
   for (const auto& recorded : combination["samples"]) {
     sample.read(dataset, recorded["index"]);

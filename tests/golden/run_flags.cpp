@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "framework/base/files.h"
-#include "framework/data/tokenizers/bpe.h"
 #include "framework/interop/flags/flag_table.h"
 #include "framework/options/mappings.h"
+#include "framework/tokenizers/bpe.h"
 #include "tests/golden/data_cases.h"
 #include "tests/golden/registries.h"
 #include "tests/golden/schedule_flags.h"
@@ -99,7 +99,7 @@ void set_tokenizer(const RunFlags& flags, const RunPlaces& places, Tree& tree) {
   const auto folder = places.output.parent_path() / "tokenizer";
   make_folder(folder);
   write_file_atomic(folder / "vocab.json", vocabulary.dump());
-  write_file_atomic(folder / "merges.txt", std::string(data::merges_header) + "\n");
+  write_file_atomic(folder / "merges.txt", std::string(tokenizers::merges_header) + "\n");
   tree.set("dataset_config.tokenizer_type", "GPT2BPETokenizer");
   tree.set("dataset_config.vocab_file", (folder / "vocab.json").string());
   tree.set("dataset_config.merge_file", (folder / "merges.txt").string());

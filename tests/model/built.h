@@ -3,10 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "framework/model/architecture.h"
 #include "framework/model/gpt_options.h"
-#include "framework/model/model.h"
 #include "framework/nn/flat_parameters.h"
 #include "framework/nn/key_value_cache.h"
+#include "tests/bound_parameters.h"
 
 namespace tessera::model {
 
@@ -32,8 +33,7 @@ struct Built {
     options::Group group(tree, "model_config", report);
     options::Group experts(tree, "moe_config", report);
     const auto moe = options::read_own<MoeOptions>(experts);
-    model = models().read(group).make(
-        {.seq_length = seq_length, .vocabulary = vocabulary, .precision = precision, .moe = moe});
+    model = models().read(group).make({seq_length, moe})->build({.vocabulary = vocabulary, .precision = precision});
     group.finish();
     experts.finish();
     report.must_be_good();
@@ -41,8 +41,8 @@ struct Built {
     values.resize(static_cast<std::size_t>(layout->elements()));
     grads.resize(values.size());
     if (layout->has_16_bit()) rounded.resize(2 * values.size());
-    layout->bind(values, grads, rounded);
-    layout->initialise(threads, 7, values);
+    bind_parameters(*layout, values, grads, rounded);
+    initialise_parameters(*layout, threads, 7, values);
   }
   kernels::Threads threads{2};
   Arena arena;

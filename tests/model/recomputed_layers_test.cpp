@@ -9,7 +9,7 @@ namespace tessera::model {
 namespace {
 
 /// The layers of a chunk of `layers` that recompute their norms, as digits.
-std::string with_norms(const GptOptions& o, const ModelChunk& chunk, std::int64_t layers = 4) {
+std::string with_norms(const GptOptions& o, const parallel::ModelChunk& chunk, std::int64_t layers = 4) {
   std::string out;
   for (std::int64_t at = 0; at < layers; ++at)
     if (recomputes_norms(o, chunk, at)) out += std::to_string(at);
@@ -39,7 +39,7 @@ TEST(RecomputedLayers, BeginBehindThoseThatAreRecomputedFully) {
 }
 
 TEST(RecomputedLayers, CountFromTheRecomputeListOfTheirChunk) {
-  ModelChunk chunk;
+  parallel::ModelChunk chunk;
   chunk.recompute = {.layers = 2, .attention = 1};
   EXPECT_EQ(with_norms(block(1, 1), chunk), "2");
   EXPECT_EQ(with_norms(block(1, {}), chunk), "23");
@@ -54,7 +54,7 @@ TEST(RecomputedLayers, OfARankTakeTurnsBetweenItsChunks) {
     for (const std::int64_t light : {0, 1, 2, 4, 7, 12})
       for (int number = 0; number < 3; ++number) {
         auto o = block(full, light);
-        ModelChunk chunk;
+        parallel::ModelChunk chunk;
         chunk.chunk = number;
         chunk.chunks = 3;
         std::string each, in_turn;

@@ -10,6 +10,7 @@
 #include "framework/nn/flat_parameters.h"
 #include "framework/nn/layers.h"
 #include "framework/nn/pass.h"
+#include "tests/bound_parameters.h"
 #include "tests/gradcheck.h"
 
 // What the tests of layers share: a layer is compared with plain loops in double, its result and each gradient.
@@ -38,7 +39,7 @@ class LayerTest : public testing::Test {
     std::mt19937 random(11);
     const FlatParameters layout(module.parameters());
     std::vector<float> values(static_cast<std::size_t>(layout.elements())), gradients(values.size());
-    layout.bind(values, gradients);
+    bind_parameters(layout, values, gradients);
     Numbers numbers;
     for (const auto& range : layout.ranges()) {
       auto& own = numbers[range.parameter->name];

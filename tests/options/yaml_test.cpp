@@ -89,15 +89,15 @@ TEST_F(Yaml, MergeKeysAndAnchorsWork) {
 
 TEST_F(Yaml, AKeyGivenTwiceIsAnErrorWithBothLines) {
   EXPECT_EQ(problems("a:\n  x: 1\n  y: 2\n  x: 3\nb: 1\na: {}\n"),
-            (Lines{"run.yaml:4: 'x' stands twice, first in line 2; keep one of them",
-                   "run.yaml:6: 'a' stands twice, first in line 1; keep one of them"}));
+            (Lines{"run.yaml:4: 'x' is given twice, first in line 2; keep one of them",
+                   "run.yaml:6: 'a' is given twice, first in line 1; keep one of them"}));
   EXPECT_EQ(report.findings()[0].option, "a.x");
 }
 
 TEST_F(Yaml, TabsThatIndentAreNamedAndTheRestIsRead) {
   EXPECT_EQ(problems("a:\n\tx: 1\n  y: 2\n  y: 3\n"),
             (Lines{"run.yaml:2: a tab indents this line; YAML takes only spaces",
-                   "run.yaml:4: 'y' stands twice, first in line 3; keep one of them"}));
+                   "run.yaml:4: 'y' is given twice, first in line 3; keep one of them"}));
   EXPECT_EQ(problems("a:\n    x: 1\n \ty: 2\n"),
             (Lines{"run.yaml:3: a tab indents this line; YAML takes only spaces"}));
   EXPECT_FALSE(report.complete());
@@ -222,8 +222,8 @@ TEST_F(Yaml, AKeyOfItsOwnWinsOverAMergedOneWhereverItStands) {
 
 TEST_F(Yaml, AKeyGivenTwiceIsAnErrorInAnyKindOfMap) {
   EXPECT_EQ(problems("g: {a: 1, b: 2, a: 3}\n"),
-            Lines{"run.yaml:1: 'a' stands twice, first in line 1; keep one of them"});
-  EXPECT_EQ(problems("g: 1\nh: 2\ng: 3\n"), Lines{"run.yaml:3: 'g' stands twice, first in line 1; keep one of them"});
+            Lines{"run.yaml:1: 'a' is given twice, first in line 1; keep one of them"});
+  EXPECT_EQ(problems("g: 1\nh: 2\ng: 3\n"), Lines{"run.yaml:3: 'g' is given twice, first in line 1; keep one of them"});
 }
 
 TEST_F(Yaml, SetsLayOneValueOverTheRecipe) {
@@ -294,7 +294,7 @@ TEST_F(Yaml, ManyKeysTabsAndDefaultsInsideOfDefaultsAreReadToTheirEnd) {
   for (int i = 0; i < 20'000; ++i) keys += text("  k", i, ": 1\n");
   EXPECT_EQ(read(keys).at("a")->fields.size(), 20'000U);
   EXPECT_EQ(problems(keys + "  k0: 1\n"),
-            Lines{"run.yaml:20002: 'k0' stands twice, first in line 2; keep one of them"});
+            Lines{"run.yaml:20002: 'k0' is given twice, first in line 2; keep one of them"});
   std::string tabs;
   for (int i = 0; i < 2000; ++i) tabs += text("\t\t\t\t\t\t\t\ta", i, ": 1\n");
   EXPECT_EQ(problems(tabs).size(), 2000U);

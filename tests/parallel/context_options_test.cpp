@@ -15,7 +15,7 @@ ParallelOptions options(std::int64_t ranks, std::vector<ContextExchange> exchang
 }
 
 CutExtents extents(std::int64_t seq_length = 64, std::int64_t heads = 8, std::int64_t groups = 8) {
-  return {heads, groups, 32, 128, seq_length};
+  return {.heads = {{heads, groups}}, .vocabulary = 128, .seq_length = seq_length};
 }
 
 /// The only mistake, "option: message; advice"; or how many there are.

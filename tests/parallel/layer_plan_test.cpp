@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "framework/parallel/layer_shares.h"
 
 namespace tessera::parallel {
@@ -47,7 +49,7 @@ TEST(LayerPlan, OneProcessHoldsEverything) {
   const LayerPlan plan(ParallelOptions{}, 5);
   EXPECT_EQ(plan.stages(), 1);
   EXPECT_EQ(plan.chunks(), 1);
-  EXPECT_EQ(plan.at(0, 0), (Chunk{true, 0, 5, true}));
+  EXPECT_EQ(plan.at(0, 0), (ModelChunk{true, 0, 5, true}));
   EXPECT_EQ(LayerPlan(5).at(0, 0), plan.at(0, 0));
   EXPECT_FALSE(plan.after({0, 0}));
   EXPECT_FALSE(plan.before({0, 0}));
@@ -57,10 +59,10 @@ TEST(LayerPlan, LayersAreNumberedChunkByChunkThroughAllStages) {
   auto o = stages(2);
   o.virtual_pipeline_model_parallel_size = 2;
   const LayerPlan plan(o, 8);
-  EXPECT_EQ(plan.at(0, 0), (Chunk{true, 0, 2, false}));
-  EXPECT_EQ(plan.at(1, 0), (Chunk{false, 2, 2, false}));
-  EXPECT_EQ(plan.at(0, 1), (Chunk{false, 4, 2, false}));
-  EXPECT_EQ(plan.at(1, 1), (Chunk{false, 6, 2, true}));
+  EXPECT_EQ(plan.at(0, 0), (ModelChunk{true, 0, 2, false, {}, 0, 2}));
+  EXPECT_EQ(plan.at(1, 0), (ModelChunk{false, 2, 2, false, {}, 0, 2}));
+  EXPECT_EQ(plan.at(0, 1), (ModelChunk{false, 4, 2, false, {}, 1, 2}));
+  EXPECT_EQ(plan.at(1, 1), (ModelChunk{false, 6, 2, true, {}, 1, 2}));
   EXPECT_EQ(plan.of_layer(5), (LayerPlan::ChunkIndex{0, 1}));
   EXPECT_EQ(plan.drawing(),
             "stage 0 | embedding, layers 0-1 | layers 4-5\n"
@@ -84,7 +86,7 @@ TEST(LayerPlan, AListOfThePanGuRecipeWinsOverWhatStandsBesideIt) {
   o.virtual_pipeline_model_parallel_size = 4;
   o.num_layers_per_virtual_pipeline_stage = 4;  // 62 / 4 / 4 is not a whole number
   const LayerPlan plan(o, 62);
-  EXPECT_EQ(plan.at(3, 3), (Chunk{false, 60, 2, true}));
+  EXPECT_EQ(plan.at(3, 3), (ModelChunk{false, 60, 2, true, {}, 3, 4}));
   EXPECT_EQ(counts(plan), (Counts{{4, 4, 4, 4}, {4, 4, 4, 4}, {4, 4, 4, 4}, {4, 4, 4, 2}}));
 }
 
@@ -160,8 +162,8 @@ TEST(LayerPlan, ALayoutNamesEveryChunkInTheOrderOfTheForwardPass) {
   const LayerPlan large(laid_out(16, "Et*3|(tt|)*29,|mL"), 61);
   EXPECT_EQ(large.chunks(), 2);
   EXPECT_EQ(large.at(0, 0).layers, 3);
-  EXPECT_EQ(large.at(13, 1), (Chunk{false, 59, 2, false}));
-  EXPECT_EQ(large.at(15, 1), (Chunk{false, 61, 0, true}));
+  EXPECT_EQ(large.at(13, 1), (ModelChunk{false, 59, 2, false, {}, 1, 2}));
+  EXPECT_EQ(large.at(15, 1), (ModelChunk{false, 61, 0, true, {}, 1, 2}));
 }
 
 TEST(LayerPlan, ALayoutThatCannotBeReadIsRefused) {
@@ -301,6 +303,54 @@ TEST(LayerPlan, ListsOfRecomputationFitTheCut) {
   EXPECT_EQ(mistakes(o, 6),
             Lines{"parallel_config.recompute: recompute [[1], [1]] is not a list of 2 stages of 2 chunks; "
                   "give it the form of the cut of layers, [stage][chunk]"});
+}
+
+TEST(LayerPlan, GoesThroughTheTowersInOrder) {
+  const Towers towers({{"encoder", "model_config.encoder_layers", 3}, {"decoder", "model_config.decoder_layers", 4}});
+  auto o = stages(2);
+  o.virtual_pipeline_model_parallel_size = 2;
+  const LayerPlan plan(o, towers);
+  EXPECT_EQ(counts(plan), (Counts{{2, 2}, {2, 1}}));
+  EXPECT_EQ(plan.drawing(),
+            "stage 0 | embedding, layers encoder 0-1 | layers decoder 1-2\n"
+            "stage 1 | layers encoder 2, decoder 0 | layer decoder 3, loss\n");
+  const auto parts = [&](std::int64_t stage, std::int64_t chunk) { return towers.parts(plan.at(stage, chunk)); };
+  using Parts = std::vector<Towers::Part>;
+  EXPECT_EQ(parts(0, 0), (Parts{{0, 0, 2}}));
+  EXPECT_EQ(parts(1, 0), (Parts{{0, 2, 1}, {1, 0, 1}}));
+  EXPECT_EQ(parts(0, 1), (Parts{{1, 1, 2}}));
+  EXPECT_FALSE(towers.begins_tower(plan.at(0, 0)));  // the embedding is before the first tower
+  EXPECT_TRUE(towers.begins_tower(plan.at(1, 0)));
+  EXPECT_FALSE(towers.begins_tower(plan.at(0, 1)));
+  EXPECT_EQ(towers.told(plan.at(1, 0)), "encoder 2, decoder 0");
+  o.pipeline_model_parallel_size = 8;
+  ASSERT_EQ(LayerPlan::mistakes(o, towers).size(), 1U);
+  EXPECT_EQ(LayerPlan::mistakes(o, towers)[0].message,
+            "encoder_layers + decoder_layers is 7, fewer than 8 stages of 2 chunks that each need one");
+}
+
+/// Every layer of every tower is in one part of one chunk, in order, however the layers are cut.
+TEST(LayerPlan, EveryLayerOfEveryTowerIsInOneChunk) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(text("seed ", seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Tower> all;
+    for (unsigned i = 0; i < 1 + random() % 3; ++i)
+      all.push_back({text("tower", i), text("model_config.layers", i), static_cast<std::int64_t>(random() % 5)});
+    const Towers towers(all);
+    auto o = stages(1 + static_cast<std::int64_t>(random() % 3));
+    if (o.pipeline_model_parallel_size > 1) o.virtual_pipeline_model_parallel_size = 1 + random() % 2;
+    if (!LayerPlan::mistakes(o, towers).empty()) continue;
+    const LayerPlan plan(o, towers);
+    std::vector<std::pair<std::size_t, std::int64_t>> found, expected;
+    for (std::optional<LayerPlan::ChunkIndex> at = {{0, 0}}; at; at = plan.after(*at))
+      for (const auto& part : towers.parts(plan.at(at->stage, at->chunk)))
+        for (auto layer = part.first; layer < part.first + part.layers; ++layer) found.emplace_back(part.tower, layer);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      for (std::int64_t layer = 0; layer < all[i].layers; ++layer) expected.emplace_back(i, layer);
+    EXPECT_EQ(found, expected) << "round " << round << "\n" << plan.drawing();
+  }
 }
 
 TEST(LayerPlan, AWrongOneIsNotMade) {

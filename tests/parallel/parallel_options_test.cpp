@@ -101,7 +101,14 @@ TEST(ParallelOptions, AWorldThatDoesNotFitIsRefusedWithItsNumbers) {
 
 TEST(ParallelOptions, WhatTensorRanksCutMustDivide) {
   ParallelOptions o;
-  const CutExtents fits{8, 4, 32, 128, 20};
+  const auto sizes = [](std::int64_t heads, std::int64_t groups, std::int64_t inner, std::int64_t vocabulary,
+                        std::int64_t seq_length, std::vector<CutExtents::Width> gathered = {}) {
+    return CutExtents{.heads = {{heads, groups}},
+                      .inner = {{"model_config.ffn_hidden_size", "ffn_hidden_size", inner}},
+                      .vocabulary = vocabulary,
+                      .seq_length = seq_length,
+                      .gathered = std::move(gathered)};
+  };
   const auto options = [&](const CutExtents& extents) {
     std::vector<std::string> all;
     for (const auto& mistake : mistakes_of_extents(o, extents)) all.push_back(mistake.option);
@@ -109,16 +116,24 @@ TEST(ParallelOptions, WhatTensorRanksCutMustDivide) {
   };
   using Lines = std::vector<std::string>;
   o.tensor_model_parallel_size = 4;
-  EXPECT_EQ(options(fits), Lines{});
-  EXPECT_EQ(options({6, 4, 32, 128, 20}), Lines{"model_config.num_attention_heads"});
-  EXPECT_EQ(options({8, 2, 32, 128, 20}), Lines{});  // each group on two ranks
-  EXPECT_EQ(options({12, 3, 32, 128, 20}), Lines{"model_config.num_query_groups"});
-  EXPECT_EQ(options({8, 4, 30, 129, 20}), (Lines{"model_config.ffn_hidden_size", "model_config.vocab_size"}));
-  EXPECT_EQ(options({8, 4, 32, 0, 21}), Lines{});
-  EXPECT_EQ(options({8, 4, 32, 128, 20, {{"model_config.a", "a", 12}, {"model_config.b", "b", 14}}}),
+  EXPECT_EQ(options(sizes(8, 4, 32, 128, 20)), Lines{});
+  EXPECT_EQ(options(sizes(6, 4, 32, 128, 20)), Lines{"model_config.num_attention_heads"});
+  EXPECT_EQ(options(sizes(8, 2, 32, 128, 20)), Lines{});  // each group on two ranks
+  EXPECT_EQ(options(sizes(12, 3, 32, 128, 20)), Lines{"model_config.num_query_groups"});
+  EXPECT_EQ(options(sizes(8, 4, 30, 129, 20)), (Lines{"model_config.ffn_hidden_size", "model_config.vocab_size"}));
+  EXPECT_EQ(options(sizes(8, 4, 32, 0, 21)), Lines{});
+  EXPECT_EQ(options(sizes(8, 4, 32, 128, 20, {{"model_config.a", "a", 12}, {"model_config.b", "b", 14}})),
             Lines{"model_config.b"});
+  // Two towers whose groups are copied unequally often; with a group for each rank there are no copies.
+  auto towers = sizes(8, 2, 32, 128, 20);
+  towers.heads.push_back({8, 4, "model_config.other_heads", "model_config.other_groups"});
+  EXPECT_EQ(options(towers), Lines{});
+  towers.heads[1].groups = 1;
+  EXPECT_EQ(options(towers), Lines{"model_config.num_query_groups"});
+  towers.heads[1].heads = 6;
+  EXPECT_EQ(options(towers), (Lines{"model_config.num_query_groups", "model_config.other_heads"}));
   o.sequence_parallel = true;
-  EXPECT_EQ(options({8, 4, 32, 0, 21}), Lines{"model_config.seq_length"});
+  EXPECT_EQ(options(sizes(8, 4, 32, 0, 21)), Lines{"model_config.seq_length"});
 }
 
 TEST(DataParallelOptions, TheUsualBucketIsMegatrons) {

@@ -85,6 +85,7 @@ const std::vector<Effect> cases = {
     {t + "allow_changes", "[model_config.norm_epsilon]", "[]", anew},
     {t + "ignore_config_keys", "[clever]", "[]"},
     {t + "crc_check", "true", "false", anew},
+    {t + "save_frozen_parameters", "true", "false"},
     {o + "min_lr", "1e-4", "1e-5", constant},
     {o + "decoupled_min_lr", "1e-4", "1e-5"},
     {o + "lr_decay_iters", "2", "30", constant},

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "framework/base/files.h"
-#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "framework/parallel/pipeline_schedule.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/layout_figures.h"
@@ -67,8 +67,8 @@ class EveryOption : public InOwnFolder {
   /// Ten samples of a prompt and an answer, of 6 to 15 tokens, or packed ones of eight tokens in two parts.
   static void plant_instructions(const std::string& prefix, bool packed_ones) {
     const auto name = [&](const char* field) { return prefix + "_packed_" + field + "_document"; };
-    data::IndexedDatasetBuilder ids(name("input_ids"), data::TokenType::int32),
-        mask(name("attention_mask"), data::TokenType::int32), labels(name("labels"), data::TokenType::int32);
+    indexed::IndexedDatasetBuilder ids(name("input_ids"), indexed::TokenType::int32),
+        mask(name("attention_mask"), indexed::TokenType::int32), labels(name("labels"), indexed::TokenType::int32);
     for (std::int32_t i = 0; i < 10; ++i) {
       std::vector<std::int32_t> sample, parts, answers;
       for (std::int32_t k = 0; k < (packed_ones ? 8 : 6 + i); ++k) {

@@ -61,9 +61,13 @@ class Recipes {
       layout_ += text(", context_parallel_size: ", context,
                       ", cp_comm_type: ", one<std::string>({"p2p", "all_gather", "a2a"}));
     divide(pipeline, layers);
-    const auto training = one<std::string>({"", ", bf16: true", ", use_distributed_optimizer: true",
-                                            ", use_distributed_optimizer: true, bucket_size: 1000",
-                                            ", bf16: true, use_distributed_optimizer: true"});
+    auto training = one<std::string>({"", ", bf16: true", ", use_distributed_optimizer: true",
+                                      ", use_distributed_optimizer: true, bucket_size: 1000",
+                                      ", bf16: true, use_distributed_optimizer: true"});
+    // Where a pattern matches nothing, the recipe is refused.
+    training += one<std::string>({"", "", ", frozen_parameters: ['embedding.*']", ", frozen_parameters: ['.*weight']",
+                                  ", trainable_parameters: ['.*[02]\\.(linear_fc[12]\\.)?.*']",
+                                  ", trainable_parameters: ['.*layers\\.1\\..*']"});
     return {text("training_config: {training_iters: 1", training, "}\nmodel_config: ", model_, "}\nparallel_config: ",
                  layout_, "}\ndataset_config: {dataset_type: mock, batch_size: 1, micro_batch_num: 12}\n"),
             tensor * context * pipeline * data};
@@ -230,11 +234,16 @@ TEST(LayoutProperties, FiguresOfEveryRankAreThoseOfItsRealModel) {
       const auto in_stage = told.place.tensor + one.tensor_ranks() * (told.place.context + context * told.place.data);
       const auto rank = one.rank(told.place.pipeline, in_stage);
       const auto parameters = rank.parameters();
-      std::int64_t elements = 0;
-      for (const auto* parameter : parameters) elements += parameter->elements();
+      std::int64_t elements = 0, frozen = 0;
+      for (const auto* parameter : parameters) {
+        elements += parameter->elements();
+        const auto bytes = parameter->elements() * static_cast<std::int64_t>(size_of(parameter->type));
+        if (!parameter->trained) frozen += (bytes + 63) / 64 * 64;
+      }
       EXPECT_EQ(told.parameters, elements);
       const auto bytes = [&](bool experts, int sharer, int sharers) {
         auto own = parameters;
+        std::erase_if(own, [](auto* each) { return !each->trained; });
         if (!figures.mesh.sizes().experts_like_dense())
           std::erase_if(own, [&](auto* each) { return (each->role == ParameterRole::expert) != experts; });
         if (own.empty()) return training::StateBytes{};
@@ -248,7 +257,7 @@ TEST(LayoutProperties, FiguresOfEveryRankAreThoseOfItsRealModel) {
       auto state = bytes(false, told.place.context + context * told.place.data, context * figures.mesh.sizes().data);
       if (!figures.mesh.sizes().experts_like_dense())
         state += bytes(true, in_stage / (one.sharers() * one.expert_ranks()), figures.mesh.sizes().expert_data());
-      EXPECT_EQ(told.state.weights, state.weights);
+      EXPECT_EQ(told.state.weights, state.weights + frozen);
       EXPECT_EQ(told.state.gradients, state.gradients);
       EXPECT_EQ(told.state.optimizer, state.optimizer);
     }

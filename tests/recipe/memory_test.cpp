@@ -7,7 +7,9 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/training/step.h"
+#include "tests/bound_parameters.h"
 #include "tests/own_folder.h"
+#include "tests/recipe/two_towers_recipe.h"
 
 namespace tessera::recipe {
 namespace {
@@ -24,6 +26,8 @@ class Memory : public InOwnFolder {
               "dataset_config: {dataset_type: mock, batch_size: 3, micro_batch_num: 2}\n");
     return read_recipe("run.yaml", sets, registries);
   }
+  /// Expects that the figures of a run on one rank are those of a step.
+  static void expect_as_measured(const Recipe& recipe);
   static std::int64_t part(const MemoryNeed& need, const std::string& name) {
     for (const auto& one : need.parts)
       if (one.name == name) return one.bytes;
@@ -72,17 +76,18 @@ std::vector<std::size_t> kept_by_chunks(const Recipe& recipe) {
   for (const auto& chunk : build_stage(recipe, 64, recipe.layer_plan(), 0, {}, {}, {})) {
     nn::FlatParameters layout(chunk->parameters());
     std::vector<float> values(static_cast<std::size_t>(layout.elements())), grads(values.size());
-    layout.bind(values, grads, {});
-    layout.initialise(threads, 1, values);
+    bind_parameters(layout, values, grads);
+    initialise_parameters(layout, threads, 1, values);
     const Batch batch(3, 24);
     Arena arena;
     autograd::Tape tape(arena, threads, true);
     model::ForwardMode mode;
     mode.training = true;
-    std::vector<float> before(static_cast<std::size_t>(chunk->boundary(batch.view()).shape.elements()));
+    std::vector<float> before(static_cast<std::size_t>(chunk->boundary(batch.view()).input.shape.elements()));
     {
       autograd::Var x;
-      if (!all.empty()) x = tape.input(Tensor(std::span<float>(before), chunk->boundary(batch.view()).shape), true);
+      if (!all.empty())
+        x = tape.input(Tensor(std::span<float>(before), chunk->boundary(batch.view()).input.shape), true);
       const auto out = chunk->forward(tape, x, batch.view(), mode);
       all.push_back(arena.in_use());
     }
@@ -126,6 +131,15 @@ Measured measured(const Recipe& recipe) {
           static_cast<std::int64_t>(kernels::workspace_bytes())};
 }
 
+void Memory::expect_as_measured(const Recipe& recipe) {
+  const auto need = memory_of_stage(recipe, layout_figures(recipe, 1), 0);
+  const auto step = measured(recipe);
+  EXPECT_TRUE(need.complete) << need.not_foreseen;
+  EXPECT_EQ(part(need, "weights") + part(need, "gradients") + part(need, "optimizer state"), step.state);
+  EXPECT_EQ(part(need, "activations"), step.activations);
+  EXPECT_EQ(part(need, "workspace"), step.workspace);
+}
+
 const std::string latent =
     "multi_latent_attention: true, kv_lora_rank: 8, qk_head_dim: 8, qk_pos_emb_head_dim: 4, v_head_dim: 8, "
     "position_embedding_type: rope";
@@ -147,14 +161,19 @@ TEST_F(Memory, IsThatOfAStepToTheByte) {
            {"normalization: RMSNorm", {"training_config.fp16=true"}},
            {"hidden_act: gelu", {"model_config.seq_length=1500", "dataset_config.batch_size=1"}}}) {
     SCOPED_TRACE(model + (sets.empty() ? "" : ", " + sets.front()));
-    const auto recipe = read(model, sets);
-    const auto need = memory_of_stage(recipe, layout_figures(recipe, 1), 0);
-    const auto step = measured(recipe);
-    EXPECT_TRUE(need.complete) << need.not_foreseen;
-    EXPECT_EQ(part(need, "weights") + part(need, "gradients") + part(need, "optimizer state"), step.state);
-    EXPECT_EQ(part(need, "activations"), step.activations);
-    EXPECT_EQ(part(need, "workspace"), step.workspace);
+    expect_as_measured(read(model, sets));
   }
+}
+
+TEST_F(Memory, OfAnotherArchitectureIsThatOfAStepToTheByte) {
+  write("run.yaml",
+        "training_config: {training_iters: 100, eval_interval: 10, eval_iters: 2}\n"
+        "model_config: {model_type: two_towers, encoder_layers: 2, encoder_width: 16, decoder_layers: 2,\n"
+        "  decoder_width: 32, seq_length: 24, vocab_size: 64}\n"
+        "optimizer_config: {learning_rate: 1e-3}\n"
+        "dataset_config: {dataset_type: mock, batch_size: 3, micro_batch_num: 2}\n");
+  expect_as_measured(read_recipe("run.yaml", {}, with_two_towers()));
+  expect_as_measured(read_recipe("run.yaml", {"training_config.bf16=true"}, with_two_towers()));
 }
 
 /// 1F1B is rehearsed up to 64 micro-batches. Each number up to there is rehearsed whole: from two groups of

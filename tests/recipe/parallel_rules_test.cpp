@@ -84,7 +84,7 @@ TEST_F(ParallelRules, WhatRanksOfExpertsShareMustDivide) {
             Lines{at + "expert_model_parallel_size is 2, but the model has no experts; leave it out, or give "
                        "model_config.num_experts"});
   EXPECT_EQ(problems_of(with({p + "expert_model_parallel_size=2", "training_config.fp16=true"})),
-            Lines{at + "fp16 and expert_model_parallel_size above 1 do not go together; train in bf16"});
+            Lines{at + "fp16 is incompatible with expert_model_parallel_size above 1; train in bf16"});
   EXPECT_EQ(
       problems_of(with({p + "expert_tensor_parallel_size=3", "model_config.ffn_hidden_size=16"})),
       Lines{"--set parallel_config.expert_tensor_parallel_size: the hidden size of an expert, moe_ffn_hidden_size "
@@ -117,7 +117,7 @@ TEST_F(ParallelRules, WhatTensorRanksShareMustDivideAtItsLine) {
              "run.yaml:1: tensor_model_parallel_size 3 does not divide the vocabulary's 64; make it a multiple of "
              "3, or change parallel_config.tensor_model_parallel_size",
              "run.yaml:4: num_query_groups 4 and tensor_model_parallel_size 3 do not fit: neither divides the "
-             "other; give as many groups as each rank has the same number of, or as divide the ranks",
+             "other; give a divisor or a multiple of tensor_model_parallel_size",
              "run.yaml:4: tensor_model_parallel_size 3 does not divide ffn_hidden_size 128; make it a multiple of "
              "3, or change parallel_config.tensor_model_parallel_size"}));
   EXPECT_EQ(problems("parallel_config: {tensor_model_parallel_size: 4}\n",

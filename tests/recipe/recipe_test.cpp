@@ -73,7 +73,7 @@ TEST_F(RecipeFile, SevenMistakesOverARecipeAndItsBaseGiveSevenMessages) {
              "base.yaml:5: betas must be < 1, is [0.9, 1.5]; give a value < 1",
              "base.yaml:6: sgd_momentum belongs to optimizer_type sgd, but adamw is chosen; leave it out, or choose "
              "optimizer_type: sgd",
-             "run.yaml:5: 'seed' stands twice, first in line 4; keep one of them",
+             "run.yaml:5: 'seed' is given twice, first in line 4; keep one of them",
              "run.yaml:7: no group 'optimiser_config'; did you mean 'optimizer_config'?",
              "run.yaml:9: encoder_tensor_model_parallel_size is not implemented yet; leave it out or give 0"}));
 }

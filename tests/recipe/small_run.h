@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/indexed/indexed_dataset.h"
 
 namespace tessera::recipe {
 
@@ -20,7 +20,7 @@ inline std::string folder_in_memory() {
 /// gives other tokens. A run on them starts in a fraction of the time of one with mock data, whose index has millions
 /// of samples.
 inline void write_token_file(const std::string& prefix, std::int32_t step) {
-  data::IndexedDatasetBuilder data(prefix, data::TokenType::uint16);
+  indexed::IndexedDatasetBuilder data(prefix, indexed::TokenType::uint16);
   std::int32_t token = 1;
   for (std::int32_t i = 0; i < 40; ++i) {
     std::vector<std::int32_t> document;

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "framework/base/files.h"
-#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
@@ -18,7 +18,7 @@ namespace {
 class TrainingLoop : public InOwnFolder {
  protected:
   TrainingLoop() {
-    data::IndexedDatasetBuilder data("data", data::TokenType::uint16);
+    indexed::IndexedDatasetBuilder data("data", indexed::TokenType::uint16);
     for (std::int32_t i = 0; i < 60; ++i) {
       std::vector<std::int32_t> document;
       for (std::int32_t k = 0; k < 9 + i % 17; ++k) document.push_back((k * k + i) % 63);
@@ -262,7 +262,7 @@ TEST_F(TrainingLoop, ReadingAheadChangesNoBit) {
 }
 
 TEST_F(TrainingLoop, AnErrorOfTheDataStopsTheStepThatReadsItWhoeverReads) {
-  data::IndexedDatasetBuilder data("damaged", data::TokenType::uint16);
+  indexed::IndexedDatasetBuilder data("damaged", indexed::TokenType::uint16);
   for (std::int32_t i = 0; i < 60; ++i) {
     data.add_sequence(std::vector<std::int32_t>(10, i == 30 ? 999 : i));
     data.end_document();

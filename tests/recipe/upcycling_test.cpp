@@ -5,7 +5,7 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/weight_source.h"
-#include "framework/data/indexed/indexed_dataset.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
@@ -23,7 +23,7 @@ const Lines experts = {m + "num_experts=4", e + "moe_layer_freq=[0, 1]"},
 class Upcycling : public InOwnFolder {
  protected:
   Upcycling() {
-    data::IndexedDatasetBuilder data("data", data::TokenType::uint16);
+    indexed::IndexedDatasetBuilder data("data", indexed::TokenType::uint16);
     for (std::int32_t i = 0; i < 60; ++i) {
       std::vector<std::int32_t> document;
       for (std::int32_t k = 0; k < 9 + i % 17; ++k) document.push_back((k * k + i) % 63);

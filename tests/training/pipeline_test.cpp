@@ -84,14 +84,15 @@ class Multiplied final : public autograd::Node {
 /// A chunk that multiplies with its factor, and refuses values that are not those of the micro-batch.
 class FakeChunk final : public StandInModel {
  public:
-  FakeChunk(std::int64_t number, std::int64_t number_here, bool is_last, Record& record)
+  FakeChunk(std::int64_t number, std::int64_t number_here, bool is_last, Record& record, bool trained = true)
       : number_(number), here_(number_here), is_last_(is_last), record_(record) {
     leaf_.value = Tensor(std::span(&weight_, 1), Shape{1});
-    leaf_.bind_grad(Tensor(std::span(&gradient_, 1), Shape{1}));
+    if (trained) leaf_.bind_grad(Tensor(std::span(&gradient_, 1), Shape{1}));
     leaf_.number = static_cast<int>(number_here);
   }
-  Boundary boundary(const TokenBatch& batch) const override {
-    return {{batch.samples, batch.seq_length}, DType::float32};
+  Boundaries boundary(const TokenBatch& batch) const override {
+    const Boundary one{{batch.samples, batch.seq_length}, DType::float32};
+    return {one, one};
   }
   model::ChunkResult forward(autograd::Tape& tape, const autograd::Var& given, const TokenBatch& batch,
                              const model::ForwardMode& mode) const override {
@@ -111,7 +112,7 @@ class FakeChunk final : public StandInModel {
       must(x.floats()[i] == static_cast<float>(token(micro_batch, i)) * factors_before(number_),
            "the values that arrive are those of the micro-batch");
     model::ChunkResult result;
-    autograd::Var y = tape.make(shape, true);
+    autograd::Var y = tape.make(shape, given.wants_grad() || leaf_.trained());
     for (std::size_t i = 0; i < tokens; ++i) y.floats()[i] = x.floats()[i] * weight_;
     std::span<float> seeds;
     if (is_last_) {
@@ -123,7 +124,7 @@ class FakeChunk final : public StandInModel {
         result.loss.total.count += batch.loss_mask[i];
       }
     }
-    if (tape.records())
+    if (y.wants_grad())
       tape.record<Multiplied>(autograd::VarId(y), x, tape.use(&leaf_), seeds, record_,
                               name_of(false, micro_batch, here_));
     if (!is_last_) result.hidden = std::move(y);
@@ -258,16 +259,20 @@ class FakeListener final : public BackwardListener {
 /// One stage with all it works with.
 struct Stage {
   Stage(const parallel::LayerPlan& plan, std::int64_t stage, std::int64_t group, Mailboxes& mail,
-        const StepSettings& settings)
+        const StepSettings& settings, std::int64_t frozen_chunks = 0)
       : channel(mail, stage, plan.stages()) {
-    for (std::int64_t c = 0; c < plan.chunks(); ++c)
-      chunks.push_back(std::make_unique<FakeChunk>(c * plan.stages() + stage, c, !plan.after({stage, c}), record));
+    for (std::int64_t c = 0; c < plan.chunks(); ++c) {
+      const auto number = c * plan.stages() + stage;
+      chunks.push_back(
+          std::make_unique<FakeChunk>(number, c, !plan.after({stage, c}), record, number >= frozen_chunks));
+    }
     std::vector<const model::Model*> models;
     for (const auto& chunk : chunks) models.push_back(chunk.get());
     pipeline = std::make_unique<Pipeline>(PipelineInputs{.chunks = models,
                                                          .plan = plan,
                                                          .stage = stage,
                                                          .micro_batch_group = group,
+                                                         .frozen_chunks = frozen_chunks,
                                                          .channel = channel,
                                                          .listener = listener,
                                                          .threads = threads},
@@ -286,10 +291,11 @@ struct Stage {
 /// All stages of a pipeline.
 class Stages {
  public:
-  explicit Stages(const parallel::PipelineShape& shape, const StepSettings& settings = {})
+  explicit Stages(const parallel::PipelineShape& shape, const StepSettings& settings = {},
+                  std::int64_t frozen_chunks = 0)
       : shape_(shape), plan_(plan_of(shape)) {
     for (std::int64_t p = 0; p < shape.stages; ++p)
-      stages_.push_back(std::make_unique<Stage>(plan_, p, shape.group, mail_, settings));
+      stages_.push_back(std::make_unique<Stage>(plan_, p, shape.group, mail_, settings, frozen_chunks));
   }
   Stage& operator[](std::int64_t p) { return *stages_[static_cast<std::size_t>(p)]; }
   bool all_messages_taken() { return mail_.all_taken(); }
@@ -348,6 +354,36 @@ TEST(Pipeline, TheInterleavedScheduleIsDoneInTheRecordedOrder) {
   stages.train();
   EXPECT_EQ(told(stages[0].record), "f0a f1a f0b f1b f2a B0b f3a B1b f2b B0a f3b B1a B2b B3b B2a B3a");
   EXPECT_EQ(told(stages[1].record), "f0a f1a f0b B0b f1b B1b f2a B0a f3a B1a f2b B2b f3b B3b B2a B3a");
+}
+
+/// The chunks at the beginning that train nothing get no gradients and run no backward pass; the others have the
+/// gradients that they have without frozen chunks.
+TEST(Pipeline, NoGradientIsSentToChunksBelowTheFirstThatTrains) {
+  for (const parallel::PipelineShape shape :
+       {parallel::PipelineShape{3, 1, 4, 0}, parallel::PipelineShape{2, 2, 4, 0}}) {
+    Stages all(shape);
+    all.train();
+    for (std::int64_t frozen = 1; frozen < shape.stages * shape.chunks; ++frozen) {
+      Stages stages(shape, {}, frozen);
+      stages.train();
+      EXPECT_TRUE(stages.all_messages_taken());
+      std::int64_t sent = 0, backward = 0;
+      for (std::int64_t p = 0; p < shape.stages; ++p) {
+        auto& stage = stages[p];
+        sent += static_cast<std::int64_t>(stage.channel.record.size());
+        backward +=
+            std::count_if(stage.record.begin(), stage.record.end(), [](const auto& one) { return one[0] == 'B'; });
+        for (std::int64_t c = 0; c < shape.chunks; ++c) {
+          const auto i = static_cast<std::size_t>(c);
+          const bool trained = c * shape.stages + p >= frozen;
+          EXPECT_EQ(stage.chunks[i]->gradient(), trained ? all[p].chunks[i]->gradient() : 0);
+        }
+      }
+      const auto chunks = shape.stages * shape.chunks;
+      EXPECT_EQ(sent, shape.micro_batches * (chunks - 1 + chunks - 1 - frozen));  // values, then gradients
+      EXPECT_EQ(backward, shape.micro_batches * (chunks - frozen));
+    }
+  }
 }
 
 TEST(Pipeline, MessagesAreSentInTheOrderOfThePassesAndTaggedByMicroBatchChunkAndDirection) {

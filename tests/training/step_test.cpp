@@ -15,7 +15,7 @@
 namespace tessera::training {
 namespace {
 
-constexpr std::int64_t length = 2;
+constexpr std::int64_t sample_length = 2;
 
 /// The loss of a token is the token times the sum of the weights, so each weight has the same gradient.
 class SumModel final : public StandInModel {
@@ -72,7 +72,7 @@ class RecordingOptimizer final : public optim::Optimizer {
 class Counting final : public data::Dataset {
  public:
   std::int64_t samples() const override { return 100; }
-  std::int64_t seq_length() const override { return length; }
+  std::int64_t seq_length() const override { return sample_length; }
   void read(std::int64_t index, const SampleView& out) const override {
     out.tokens[0] = static_cast<std::int32_t>(index);
     out.tokens[1] = static_cast<std::int32_t>(10 * index);

@@ -185,13 +185,33 @@ void backward_weight(Tape& tape, const Rows& rows, std::int64_t in, std::int64_t
   group.compute();
 }
 
+bool is_trained(const Leaf* leaf) { return leaf->trained(); }
+bool is_trained(const LeafUse& use) { return use.leaf->trained(); }
+
+/// Whether this rank trains some of these weights.
+template <class Uses>
+bool trains(const Uses& all) {
+  return std::any_of(all.begin(), all.end(), [](const auto& one) { return is_trained(one); });
+}
+
+/// Whether some of the ranks that share the experts of the layer train weights of this kind: equal on all of them.
+bool is_trained_somewhere(std::span<Leaf* const> leaves) {
+  return std::any_of(leaves.begin(), leaves.end(),
+                     [](const Leaf* leaf) { return leaf->trained() || leaf->trained_elsewhere; });
+}
+
+/// Whether the backward pass reads the input of the experts.
+bool keeps_input(bool trains_fc1, const ExpertNetwork& network) { return trains_fc1 || network.weights_on_input; }
+
 class ExpertsNode final : public Node {
  public:
-  ExpertsNode(VarId y, const Var& x, const Var& weights, Var before, Var in, const Rows& rows, Sizes sizes,
+  /// `x_kept`, `in`: empty where the backward pass does not read them, see keeps_input().
+  ExpertsNode(VarId y, const Var& x, Var x_kept, const Var& weights, Var before, Var in, const Rows& rows, Sizes sizes,
               const ExpertNetwork& network, std::span<const LeafUse> fc1, std::span<const LeafUse> fc2, DType type)
       : y_(y),
         x_place_(x),
-        x_(x),
+        x_(std::move(x_kept)),
+        type_of_x_(x.value().dtype()),
         weights_(weights),
         before_(std::move(before)),
         in_(std::move(in)),
@@ -232,11 +252,14 @@ class ExpertsNode final : public Node {
       factor = Tape::floats(ones).first(rows_.weight.size());
     }
     {
-      const Matrix value(tape, type_, rows_.count(), sizes_.inner);
-      kernels::weighted_activation_forward(threads, network_.act, network_.gated, sizes_.inner, before_.value(), factor,
-                                           value);
       const auto weight = [&](std::size_t e) -> Leaf& { return *fc2_[e].leaf; };
-      backward_weight(tape, rows_, sizes_.inner, sizes_.hidden, dout, value, weight);
+      const bool trained = trains(fc2_);
+      const Matrix value(tape, type_, trained ? rows_.count() : 0, sizes_.inner);
+      if (trained) {
+        kernels::weighted_activation_forward(threads, network_.act, network_.gated, sizes_.inner, before_.value(),
+                                             factor, value);
+        backward_weight(tape, rows_, sizes_.inner, sizes_.hidden, dout, value, weight);
+      }
       times_weights(tape, rows_, kernels::LinearProduct::backward_input, sizes_.inner, sizes_.hidden, dout, weight,
                     type_, dvalue);
     }
@@ -248,8 +271,9 @@ class ExpertsNode final : public Node {
   /// (dweight).
   void through_fc1(Tape& tape, const Matrix& dbefore, std::span<float> dweight) {
     auto& threads = tape.threads();
-    const Matrix in(tape, x_.value().dtype(), rows_.count(), sizes_.hidden);
-    input(tape, in);
+    const bool reads_input = keeps_input(trains(fc1_), network_);
+    const Matrix in(tape, type_of_x_, reads_input ? rows_.count() : 0, sizes_.hidden);
+    if (reads_input) input(tape, in);
     const auto dx = tape.grad_target(x_place_);
     const auto weight = [&](std::size_t e) -> Leaf& { return *fc1_[e].leaf; };
     const bool wanted = !dx.tensor.empty() || network_.weights_on_input;
@@ -263,6 +287,7 @@ class ExpertsNode final : public Node {
       }
       if (!dx.tensor.empty()) rows_.sum(tape, sizes_.hidden, din, dx.tensor, dx.add);
     }
+    if (!trains(fc1_)) return;
     if (network_.weights_on_input) kernels::scale_rows(threads, sizes_.hidden, rows_.weight, in);
     backward_weight(tape, rows_, sizes_.hidden, sizes_.wide, dbefore, in, weight);
   }
@@ -285,6 +310,7 @@ class ExpertsNode final : public Node {
 
   VarId y_, x_place_;
   Var x_;
+  DType type_of_x_;
   VarId weights_;
   Var before_, in_;  ///< in_: rows received in the exchange; else empty
   Rows rows_;
@@ -316,10 +342,6 @@ std::span<const LeafUse> uses(Tape& tape, std::span<Leaf* const> leaves) {
   return all;
 }
 
-bool trains(std::span<Leaf* const> leaves) {
-  return std::any_of(leaves.begin(), leaves.end(), [](const Leaf* leaf) { return leaf->trained(); });
-}
-
 }  // namespace
 
 Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
@@ -329,13 +351,15 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
   const auto sizes = sizes_of(x, choices, fc1, fc2, network.gated, ranks);
   const auto rows = with_exchange(tape, rows_of(tape, choices), ranks);
   const auto type = tape.type(), type_of_x = x.value().dtype();
-  auto y = tape.result(x.shape(), x.wants_grad() || choices.weights.wants_grad() || trains(fc1) || trains(fc2));
+  auto y = tape.result(x.shape(), x.wants_grad() || choices.weights.wants_grad() || is_trained_somewhere(fc1) ||
+                                      is_trained_somewhere(fc2));
+  const bool keeps = y.wants_grad() && keeps_input(trains(fc1), network);
   auto before = tape.make(type, {rows.count(), sizes.wide}, false);
   Var received;
   {
     const Matrix in(tape, type_of_x, rows.count(), sizes.hidden);
     rows.gather(tape, sizes.hidden, x.value(), in);
-    if (rows.exchange && y.wants_grad()) {
+    if (rows.exchange && keeps) {
       received = tape.make(type_of_x, {rows.count(), sizes.hidden}, false);
       kernels::copy_bytes(threads, in.tensor().raw(), received.value().raw());
     }
@@ -362,8 +386,8 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
                 [&](std::size_t e, const ExpertRange& range) { tap(e, out.tensor().slice(range.first, range.count)); });
   rows.sum(tape, sizes.hidden, out, y.value(), false);
   if (y.wants_grad())
-    tape.record<ExpertsNode>(y, x, choices.weights, std::move(before), std::move(received), rows, sizes, network,
-                             uses(tape, fc1), uses(tape, fc2), type);
+    tape.record<ExpertsNode>(y, x, keeps ? x : Var(), choices.weights, std::move(before), std::move(received), rows,
+                             sizes, network, uses(tape, fc1), uses(tape, fc2), type);
   return y;
 }
 

@@ -57,19 +57,19 @@ class ExpertRanks {
 /// Computes a mixture of experts: y[t] = sum over the choices of token t of fc2_e (w act(fc1_e x[t])), where e is the
 /// chosen expert and w the weight of the choice. If all choices of a token were dropped, its y is 0.
 ///
-///   x          [.., h]   kept for the backward pass
+///   x          [.., h]   kept for the backward pass, if fc1 is trained or weights_on_input
 ///   fc1[e]     [F, h], or [2 F, h] for a gated network
 ///   fc2[e]     [h, F]
 ///   y          [.., h] in the tape's compute type; with a 16-bit type, the outputs of fc2 and their sum are fp32, and
 ///              the sum is rounded once
 ///
-/// Keeps x and, for each choice, the input of the activation; the activation is computed again in the backward pass.
+/// Keeps, for each choice, the input of the activation; the activation is computed again in the backward pass.
 /// `fc1` and `fc2` must stay valid until the backward pass is done. An expert that no token chose
 /// adds nothing to the gradients of its weights. `tap`, if given, is called in the forward pass for each expert of this
 /// rank that has rows.
 ///
 /// With `ranks`, fc1 and fc2 are the weights of this rank's experts, and F may be this rank's part of the hidden size
-/// of an expert (expert tensor parallelism). The input of this rank's experts is then kept too, which saves the
+/// of an expert (expert tensor parallelism). Where x is kept, so is the input of this rank's experts, which saves the
 /// backward pass one exchange. Throws ShapeError if the extents do not match, CommError if an exchange fails.
 Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
             const ExpertNetwork& network, const ExpertRanks* ranks = nullptr, const ExpertTap& tap = {});

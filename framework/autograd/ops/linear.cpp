@@ -24,7 +24,7 @@ bool wants_grad(const Var& x, const Leaf& w, const Leaf* bias) {
 /// The backward pass that linear and linear_activation share: gradients of w, bias and x from that of x w^T + bias.
 struct Products {
   VarId x_place;
-  Var x;
+  Var x;  ///< empty if w is frozen: only the gradient of w reads it
   kernels::LinearExtents e;
   LeafUse w, bias;
   DType type;  ///< of the results
@@ -109,7 +109,12 @@ class AddBias final : public Node {
 /// Notes the uses of w and bias; called only when the operation is recorded.
 Products products(const Var& x, kernels::LinearExtents e, Leaf& w, Leaf* bias) {
   auto& tape = x.tape();
-  return {.x_place = x, .x = x, .e = e, .w = tape.use(&w), .bias = tape.use(bias), .type = tape.type()};
+  return {.x_place = x,
+          .x = w.trained() ? x : Var(),
+          .e = e,
+          .w = tape.use(&w),
+          .bias = tape.use(bias),
+          .type = tape.type()};
 }
 
 }  // namespace
@@ -154,7 +159,8 @@ Var linear_activation(const Var& x, Leaf& w, Leaf* bias, kernels::Activation act
 Var add_bias(Var x, Leaf& bias) {
   auto& tape = x.tape();
   const VarId from = x;
-  auto y = to_change(std::move(x), true);
+  const bool grad = x.wants_grad() || bias.trained();
+  auto y = to_change(std::move(x), grad);
   kernels::linear_add_bias(tape.threads(), y.shape().rows(), y.shape().width(), tape.read(bias, tape.type()),
                            Floats(tape, y.value(), Floats::Use::update));
   if (y.wants_grad()) tape.record<AddBias>(y, from, tape.use(&bias));

@@ -43,7 +43,8 @@ class Recomputed final : public Node {
 ///
 /// `f` maps a Var to a Var. It is copied into the recorded operation, so it must be small; references in it must
 /// outlive the tape. It must give the same bits each time (dropout does, because its masks are keyed), must not hold
-/// Vars, and its leaves must not be used by any other operation. Source: Chen et al., arXiv:1604.06174.
+/// Vars, and its leaves must not be used by any other operation. Nothing is recorded if neither x nor a parameter of f
+/// wants a gradient. Source: Chen et al., arXiv:1604.06174.
 template <class F>
 Var recomputed(const Var& x, const F& f) {
   auto& tape = x.tape();
@@ -51,11 +52,12 @@ Var recomputed(const Var& x, const F& f) {
   auto& looking = tape.inside(false);
   Var y;
   {
-    const auto in = looking.input(x.value(), false);
-    y = tape.adopt(f(in), true);
+    const auto in = looking.input(x.value(), x.wants_grad());
+    const auto out = f(in);
+    y = tape.adopt(out, looking.saw_wanted());
   }
   looking.clear();
-  tape.record<Recomputed<F>>(y, x, f, tape.type());
+  if (y.wants_grad()) tape.record<Recomputed<F>>(y, x, f, tape.type());
   return y;
 }
 
@@ -119,10 +121,12 @@ class RecomputedValue {
     auto& looking = tape_.inside(false);
     {
       std::array<Var, N> seen;
-      for (std::size_t i = 0; i < N; ++i) seen[i] = looking.input(inputs[i].value(), false);
-      y_ = tape_.adopt(f(seen), true);
+      for (std::size_t i = 0; i < N; ++i) seen[i] = looking.input(inputs[i].value(), inputs[i].wants_grad());
+      const auto out = f(seen);
+      y_ = tape_.adopt(out, looking.saw_wanted());
     }
     looking.clear();
+    if (!y_.wants_grad()) return;
     tape_.restored_by(y_, tape_.template record<RecomputedFromSeveral<N, F>>(y_, inputs, f, tape_.type()));
   }
   const Var& value() const { return y_; }

@@ -249,7 +249,8 @@ ExpertChoices route(const Var& logits, const RouterTerms& terms, const MicroBatc
     throw ShapeError(text("router: logits are ", logits.shape(), "; expected a column for each of ", rule.experts,
                           " experts, and rows of ", terms.sequences, " sequences of equal length"));
   Routing routing(logits, terms, ranks);
-  auto weights = tape.make({T, rule.topk}, logits.wants_grad());
+  // The bias gets the load of the experts as its gradient, also where the logits want none.
+  auto weights = tape.make({T, rule.topk}, logits.wants_grad() || (terms.bias && terms.bias->trained()));
   ExpertChoices out;
   out.experts = rule.experts;
   out.topk = rule.topk;

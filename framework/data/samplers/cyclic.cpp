@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "framework/data/dataset.h"
-#include "framework/data/gpt/legacy_random.h"
+#include "framework/data/legacy_random.h"
 
 namespace tessera::data {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "framework/interop/flags/megatron_arguments.h"
 #include "framework/interop/flags/python_number.h"
-#include "framework/model/gpt_options.h"
 
 namespace tessera::flags {
 namespace {
@@ -13,7 +12,6 @@ using Json = nlohmann::json;
 
 struct ArgumentInputs {
   const recipe::Recipe& recipe;
-  const model::GptOptions& model;
   std::int64_t world, replicas;
 };
 
@@ -27,6 +25,16 @@ bool is_default(const ArgumentInputs& r, const char* option) {
   const auto* value = r.recipe.resolved.at(option);
   return !value || value->origin.layer == 0;
 }
+
+/// The value of an option of model_config; of one that is null, its derived default.
+std::string effective(const ArgumentInputs& r, const std::string& option) {
+  const auto full = "model_config." + option;
+  if (const auto derived = r.recipe.derived(full)) return derived->value;
+  const auto* value = r.recipe.resolved.at(full);
+  return value ? text(*value) : "";
+}
+std::int64_t number_of(const ArgumentInputs& r, const std::string& option) { return std::stoll(effective(r, option)); }
+bool holds(const ArgumentInputs& r, const std::string& option) { return effective(r, option) == "true"; }
 
 bool is_true(const Json& a, const char* name) { return a.contains(name) && a[name] == true; }
 bool is_missing(const Json& a, const char* name) { return !a.contains(name) || a[name].is_null(); }
@@ -92,27 +100,26 @@ const std::vector<ArgumentRule>& parser_rules() {
 
 const std::vector<ArgumentRule>& model_rules() {
   static const std::vector<ArgumentRule> all = {
-      {"M1", [](const ArgumentInputs& r, Json& a) { a["encoder_num_layers"] = r.model.num_layers; }},
-      {"M3", [](const ArgumentInputs& r, Json& a) { a["ffn_hidden_size"] = r.model.inner(); }},
-      {"M4", [](const ArgumentInputs& r, Json& a) { a["kv_channels"] = r.model.channels(); }},
+      {"M1", [](const ArgumentInputs& r, Json& a) { a["encoder_num_layers"] = number_of(r, "num_layers"); }},
+      {"M3", [](const ArgumentInputs& r, Json& a) { a["ffn_hidden_size"] = number_of(r, "ffn_hidden_size"); }},
+      {"M4", [](const ArgumentInputs& r, Json& a) { a["kv_channels"] = number_of(r, "kv_channels"); }},
       {"M5",
        [](const ArgumentInputs& r, Json& a) {
          a["seq_length"] = r.recipe.size.seq_length;
          a["encoder_seq_length"] = r.recipe.size.seq_length;
        }},
-      {"M6",
-       [](const ArgumentInputs& r, Json& a) {
-         a["max_position_embeddings"] = r.model.max_position_embeddings.value_or(r.recipe.size.seq_length);
-       }},
+      {"M6", [](const ArgumentInputs& r,
+                Json& a) { a["max_position_embeddings"] = number_of(r, "max_position_embeddings"); }},
       {"M11",
        [](const ArgumentInputs& r, Json& a) {
-         const bool exact_gelu = r.model.feed_forward() == nn::FeedForwardKind::gelu_erf;
-         a["bias_gelu_fusion"] = r.model.add_bias_linear && !exact_gelu;
-         a["add_qkv_bias"] = r.model.qkv_bias();
+         const bool exact_gelu =
+             effective(r, "hidden_act") == "gelu_erf" && !holds(r, "gated_linear_unit") && !holds(r, "swiglu");
+         a["bias_gelu_fusion"] = holds(r, "add_bias_linear") && !exact_gelu;
+         a["add_qkv_bias"] = holds(r, "qkv_has_bias");
        }},
       {"M12",
        [](const ArgumentInputs& r, Json& a) {
-         if (r.model.position_embedding_type != model::PositionEmbedding::rope) a["apply_rope_fusion"] = false;
+         if (effective(r, "position_embedding_type") != "rope") a["apply_rope_fusion"] = false;
        }},
       {"M17",
        [](const ArgumentInputs&, Json& a) {
@@ -127,7 +134,7 @@ const std::vector<ArgumentRule>& model_rules() {
          if (a.contains("num_experts") && a["num_experts"] == 0) a["num_experts"] = nullptr;
        }},
       {"MOE2", [](const ArgumentInputs& r, Json& a) {
-         if (is_missing(a, "moe_ffn_hidden_size")) a["moe_ffn_hidden_size"] = r.model.inner();
+         if (is_missing(a, "moe_ffn_hidden_size")) a["moe_ffn_hidden_size"] = number_of(r, "ffn_hidden_size");
        }}};
   return all;
 }
@@ -247,9 +254,8 @@ std::vector<ArgumentRule> all_rules() {
 }  // namespace
 
 void validate_arguments(const recipe::Recipe& recipe, std::int64_t world, nlohmann::json& arguments) {
-  const auto* gpt = recipe.model.options<model::GptOptions>();
-  if (!gpt) return;
-  const ArgumentInputs run{recipe, *gpt, world, parallel::data_parallel_ranks(recipe.parallel, world)};
+  if (recipe.resolved.at("model_config.num_attention_heads") == nullptr) return;  // Megatron's arguments are a GPT's
+  const ArgumentInputs run{recipe, world, parallel::data_parallel_ranks(recipe.parallel, world)};
   for (const auto& rule : all_rules()) rule.apply(run, arguments);
 }
 

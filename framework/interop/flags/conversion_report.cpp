@@ -162,7 +162,8 @@ std::vector<std::string> head_of(const Source& source, const std::string& file, 
   head.push_back(text("From ", source.launch ? place(source.launch->at) : file, from, ", by tessera convert."));
   const auto start = start_line(source, recipe);
   if (!start.empty()) head.insert(head.end(), {"Started as there:", "  " + start});
-  if (!source.unknowns.empty()) head.emplace_back("To be said by the environment, as the script does not know it:");
+  if (!source.unknowns.empty())
+    head.emplace_back("Set these environment variables, which the script leaves to its caller:");
   for (const auto& one : source.unknowns) head.push_back(text("  ", one.name, "  (", joined(one.used_by, ", "), ")"));
   return head;
 }

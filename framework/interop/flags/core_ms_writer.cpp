@@ -130,8 +130,8 @@ options::Value write_nested_core_ms(const options::Value& resolved, const option
     if (facts.count(group))
       for (const auto& [name, value] : options.fields)
         if (name != "llm")
-          report.note(value.origin, text("the nested recipe has no path for ", group, ".", name, "; it stands in ",
-                                         group, " beside it"));
+          report.note(value.origin,
+                      text("the nested recipe has no path for ", group, ".", name, "; it is in ", group, " beside it"));
   return out;
 }
 

@@ -173,7 +173,7 @@ class Converter {
     out_.flags.push_back({flag});
     const auto* row = table_.find(flag.flag);
     if (!row)
-      end(FlagStatus::unknown, "not a flag we know", options::did_you_mean(flag.flag, table_.flags()));
+      end(FlagStatus::unknown, "unknown flag", options::did_you_mean(flag.flag, table_.flags()));
     else if (row->kind == FlagRow::Kind::ignored)
       ignore(row->why);
     else if (row->kind == FlagRow::Kind::refused)

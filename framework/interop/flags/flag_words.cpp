@@ -26,7 +26,7 @@ bool stands_for(const FlagRow& row, const std::string& value) {
   return row.kind == FlagRow::Kind::fixed && !value.empty() && row.fixed == value;
 }
 
-bool is_default(const options::Origin& at) {
+bool was_not_given(const options::Origin& at) {
   const std::string ending = " not given";
   return at.layer == 0 || (at.source.size() > ending.size() &&
                            at.source.compare(at.source.size() - ending.size(), ending.size(), ending) == 0);
@@ -57,24 +57,31 @@ const FlagRow& FlagWords::chosen(const std::vector<const FlagRow*>& rows) const 
   return best == rows.end() ? *rows.front() : **best;
 }
 
-std::string FlagWords::flag_for(const std::vector<const FlagRow*>& rows, const std::string& message,
-                                std::size_t& at) const {
-  for (const std::string between : {": ", " "}) {
+std::string FlagWords::flag_for(const std::string& name, const std::vector<const FlagRow*>& rows,
+                                const std::string& message, std::size_t& at) const {
+  const auto& row = chosen(rows);
+  if (row.kind == FlagRow::Kind::fixed) return bare_flag_for(name, rows, message, at);
+  if (!name_behind(message, at, ": ").empty()) ++at;  // "--flag value"
+  return row.flag;
+}
+
+std::string FlagWords::bare_flag_for(const std::string& name, const std::vector<const FlagRow*>& rows,
+                                     const std::string& message, std::size_t& at) const {
+  for (const std::string between : {": ", " is ", " "}) {
     const auto value = name_behind(message, at, between);
-    for (const auto* row : rows)
-      if (stands_for(*row, value)) {
-        at += between.size() + value.size();
-        return row->flag;
-      }
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const auto* row) { return stands_for(*row, value); });
+    if (same == rows.end()) continue;
+    at += between.size() + value.size();
+    return (*same)->flag + (between == " is " ? " is given" : "");
   }
   const auto& row = chosen(rows);
-  const std::string is = " is ";
-  const auto value = name_behind(message, at, is);
-  if (row.kind == FlagRow::Kind::fixed && (value == "true" || value == "false")) {
-    at += is.size() + value.size();
-    return row.flag + (value == row.fixed ? " is given" : " is not given");
+  if (row.fixed != "true" && row.fixed != "false") return name;  // a flag for each of several values
+  for (const std::string between : {": ", " is ", " "}) {
+    const auto value = name_behind(message, at, between);
+    if (value != "true" && value != "false") continue;
+    at += between.size() + value.size();
+    return between == " is " ? row.flag + " is not given" : "no " + row.flag;
   }
-  if (!name_behind(message, at, ": ").empty()) ++at;  // "--flag value"
   return row.flag;
 }
 
@@ -88,7 +95,7 @@ std::string FlagWords::of(const std::string& message) const {
     }
     at += name.size();
     const auto* rows = rows_of(name);
-    all += rows ? flag_for(*rows, message, at) : name;
+    all += rows ? flag_for(name, *rows, message, at) : name;
   }
   return all;
 }
@@ -96,7 +103,7 @@ std::string FlagWords::of(const std::string& message) const {
 void FlagWords::put_into(options::Finding& finding) const {
   finding.message = of(finding.message);
   finding.advice = of(finding.advice);
-  if (!is_default(finding.at)) return;
+  if (!was_not_given(finding.at)) return;
   auto first = finding.message.size();
   for (const auto& [flag, at] : given_)
     if (const auto found = finding.message.find(flag); found < first) first = found, finding.at = at;

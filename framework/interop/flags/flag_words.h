@@ -29,8 +29,13 @@ class FlagWords {
   const std::vector<const FlagRow*>* rows_of(const std::string& name) const;
   const FlagRow& chosen(const std::vector<const FlagRow*>& rows) const;
   bool is_given(const std::string& flag) const { return given_.count(flag) > 0; }
-  /// The flag in place of a name that ends at `at` of `message`. Moves `at` behind the value that the flag stands for.
-  std::string flag_for(const std::vector<const FlagRow*>& rows, const std::string& message, std::size_t& at) const;
+  /// The flag in place of `name`, which ends at `at` of `message`. Moves `at` to the end of the value that the flag
+  /// stands for.
+  std::string flag_for(const std::string& name, const std::vector<const FlagRow*>& rows, const std::string& message,
+                       std::size_t& at) const;
+  /// The same for an option that only flags without a value set. `name` itself if no flag stands for its value.
+  std::string bare_flag_for(const std::string& name, const std::vector<const FlagRow*>& rows,
+                            const std::string& message, std::size_t& at) const;
 
   std::map<std::string, std::vector<const FlagRow*>> rows_;  ///< by the option's name, with and without group
   std::map<std::string, options::Origin> given_;

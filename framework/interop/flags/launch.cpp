@@ -261,7 +261,7 @@ class ScriptReader {
     std::string what = "starts no training";
     for (const auto& run : usual.runs)
       if (const auto name = shell::plain(run.words[0]); name_ends_with(name, ".sh"))
-        what += text("; line ", run.at.line, " starts ", name, ", which is not there");
+        what += text("; line ", run.at.line, " starts ", name, ", which does not exist");
     if (!others_.empty()) what += text("; it starts ", *others_.begin());
     report_.problem({file_, 0, "", 0}, "", what, "give the script that calls torchrun, deepspeed, python, ...");
   }

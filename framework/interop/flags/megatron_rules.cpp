@@ -130,7 +130,7 @@ std::vector<options::Finding> found_in_recipe(const std::vector<GivenFlag>& flag
   return findings;
 }
 
-void tell(const MegatronRule& rule, const AskedFlags& asked, options::Report& report) {
+void report_rule(const MegatronRule& rule, const AskedFlags& asked, options::Report& report) {
   const GivenFlag* at = nullptr;
   for (const auto& flag : rule.flags)
     if (!at) at = asked.find(flag);
@@ -154,7 +154,7 @@ void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t worl
     report.problem(std::move(finding));
   }
   for (const auto& rule : megatron_rules())
-    if (!told.count(rule.name) && is_broken(rule, asked)) tell(rule, asked, report);
+    if (!told.count(rule.name) && is_broken(rule, asked)) report_rule(rule, asked, report);
 }
 
 std::vector<options::Finding> megatron_stops(const Source& source, const recipe::Registries& registries) {

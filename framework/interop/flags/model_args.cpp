@@ -104,7 +104,7 @@ std::string without_repeated_flags(const std::string& words, const std::string& 
     if (key.compare(0, 2, "--") != 0) continue;
     if (const auto first = seen.find(key); first != seen.end()) {
       report.note({file, static_cast<int>(i) + 1, "", 0},
-                  text(key, " stands twice, first in line ", first->second + 1, "; the last counts"));
+                  text(key, " is given twice, first in line ", first->second + 1, "; the last counts"));
       lines[first->second].clear();
     }
     seen[key] = i;

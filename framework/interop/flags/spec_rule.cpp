@@ -3,7 +3,6 @@
 #include <string>
 
 #include "framework/base/error.h"
-#include "framework/model/gpt_options.h"
 #include "framework/options/report.h"
 #include "framework/recipe/recipe.h"
 #include "framework/recipe/rules.h"
@@ -15,10 +14,10 @@ using recipe::tell;
 void check_spec(const recipe::Recipe& recipe, options::Report& report) {
   const std::string spec = "model_config.spec",
                     advice = "leave spec out, and give the options that describe the layers";
-  const auto* gpt = recipe.model.options<model::GptOptions>();
-  if (!gpt || !gpt->spec) return;
+  const auto* words = recipe.resolved.at(spec);
+  if (words == nullptr || words->kind != options::Value::Kind::list) return;
   std::string name, names;
-  for (const auto& word : *gpt->spec) name += (name.empty() ? "" : " ") + word;
+  for (const auto& word : words->items) name += (name.empty() ? "" : " ") + word.scalar;
   const auto table = recipe.mappings.table("flags/megatron.yaml");
   const auto* flags = table.find("flags");
   const auto* row = flags ? flags->find("--spec") : nullptr;

@@ -8,8 +8,8 @@
 
 namespace tessera::hugging_face {
 
-/// The model_config of a recipe with all derived values made explicit: sizes, query groups, each bias; vocab_size is
-/// `vocabulary`. Throws ConfigError if the model type is not gpt.
+/// The model_config of a recipe with all derived values made explicit (Architecture::canonical_options): sizes, query
+/// groups, each bias; vocab_size is `vocabulary`. Throws ConfigError if the architecture has no such form.
 options::Value whole_model_config(const recipe::Recipe& recipe, std::int64_t vocabulary);
 
 /// The first family of Transformers in `candidates` that computes what this model does: the config.json written for it

@@ -8,7 +8,7 @@
 
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/tables/our_names.h"
-#include "framework/model/gpt_options.h"
+#include "framework/model/architecture.h"
 #include "framework/options/schema.h"
 
 namespace tessera::hugging_face {
@@ -86,50 +86,80 @@ void must_hold(const std::string& speaker, const std::vector<options::Finding>& 
     if (options.count(finding.option)) throw ConfigError(text(speaker, ": ", options::sentence_of(finding)));
 }
 
-/// The options of attention heads, checked as the model's describe() says.
-model::GptOptions head_options(const options::Value& config, const std::string& speaker) {
-  model::GptOptions o;
+/// The options of `config` that the layouts of weights depend on, as a recipe.
+options::Value recipe_of_heads(const options::Value& config, const std::string& speaker) {
+  const std::string group = "model_config.";
+  options::Value recipe;
+  const auto copy = [&](const char* key) {
+    if (const auto* value = config.find(key)) recipe.set(group + key, *value);
+  };
   // Neither is read here. With the defaults, rules about options that are not filled in would be broken.
-  o.num_layers = 1;
-  o.position_embedding_type = model::PositionEmbedding::none;
-  o.num_attention_heads = needed(config, speaker, "num_attention_heads");
-  o.hidden_size = needed(config, speaker, "hidden_size");
-  o.multi_latent_attention = holds(config, "multi_latent_attention");
-  if (o.multi_latent_attention) return o;  // no fused projection of all heads
-  if (const auto channels = number(config, "kv_channels", 0); channels > 0) o.kv_channels = channels;
-  o.group_query_attention = holds(config, "group_query_attention");
-  if (o.group_query_attention) o.num_query_groups = needed(config, speaker, "num_query_groups");
-  must_hold(speaker, options::broken_rules(o),
-            {"num_attention_heads", "hidden_size", "kv_channels", "num_query_groups"});
-  return o;
+  recipe.set(group + "num_layers", options::Value::of("1", {}));
+  recipe.set(group + "position_embedding_type", options::Value::of("none", {}));
+  for (const char* key : {"num_attention_heads", "hidden_size"}) {
+    (void)needed(config, speaker, key);
+    copy(key);
+  }
+  for (const char* key : {"model_type", "multi_latent_attention"}) copy(key);
+  if (holds(config, "multi_latent_attention")) return recipe;  // no fused projection of all heads
+  if (number(config, "kv_channels", 0) > 0) copy("kv_channels");
+  copy("group_query_attention");
+  if (!holds(config, "group_query_attention")) return recipe;
+  (void)needed(config, speaker, "num_query_groups");
+  copy("num_query_groups");
+  return recipe;
+}
+
+/// The architecture of a recipe in which options are missing that the weights do not depend on. Throws ConfigError for
+/// a mistake in one of `options`.
+std::unique_ptr<model::Architecture> architecture_of(const options::Value& recipe, const model::MoeOptions& moe,
+                                                     const std::string& speaker, const std::set<std::string>& options) {
+  options::Report report;
+  options::Group group(recipe, "model_config", report);
+  const auto choice = model::models().read(group);
+  if (!choice.make) report.must_be_good();
+  must_hold(speaker, report.findings(), options);
+  return choice.make({.seq_length = 1, .moe = moe});
+}
+
+model::WeightLayout weight_layout(const model::Architecture& architecture, const std::string& speaker) {
+  auto layout = architecture.weight_layout();
+  if (!layout) throw ConfigError(text(speaker, ": this model_type has no names for tables of weights"));
+  return *std::move(layout);
+}
+
+const std::set<std::string> options_of_heads = {"model_config.num_attention_heads", "model_config.hidden_size",
+                                                "model_config.kv_channels", "model_config.num_query_groups"};
+
+/// Mistakes in the heads of multi-latent attention are reported with the recipe.
+std::set<std::string> heads_to_check(const options::Value& config) {
+  return holds(config, "multi_latent_attention") ? std::set<std::string>() : options_of_heads;
 }
 
 }  // namespace
 
-HeadLayout head_layout(const options::Value& config, const std::string& speaker) {
-  const auto o = head_options(config, speaker);
-  if (o.multi_latent_attention) return {o.num_attention_heads, o.num_attention_heads, 1};
-  return {o.num_attention_heads, o.groups(), o.channels()};
+void check_heads(const options::Value& config, const std::string& speaker) {
+  (void)architecture_of(recipe_of_heads(config, speaker), {}, speaker, heads_to_check(config));
 }
 
 WeightTable weight_table(const std::string& name, const options::Value& model_config, const options::Mappings& mappings,
                          const std::string& speaker) {
-  auto o = head_options(model_config, speaker);
-  o.num_layers = needed(model_config, speaker, "num_layers");
-  if (holds(model_config, "num_experts")) o.num_experts = number(model_config, "num_experts", 0);
-  if (holds(model_config, "mtp_num_layers")) o.mtp_num_layers = number(model_config, "mtp_num_layers", 0);
-  must_hold(speaker, options::broken_rules(o), {"num_layers", "num_experts", "mtp_num_layers"});
+  check_heads(model_config, speaker);
+  auto recipe = recipe_of_heads(model_config, speaker);
+  (void)needed(model_config, speaker, "num_layers");
+  for (const char* key : {"num_layers", "num_experts", "mtp_num_layers"})
+    if (holds(model_config, key)) recipe.set(text("model_config.", key), *model_config.find(key));
   model::MoeOptions moe;
   if (const auto* layers = model_config.at("moe_config.moe_layer_freq"))
     if (!model::LayerFrequency::Option::read(*layers, moe.moe_layer_freq))
       throw ConfigError(text(speaker, ": moe_layer_freq is ", *layers, "; expected an integer, or a list of 0 and 1"));
-  must_hold(speaker, model::broken_rules(o, moe), {"model_config.num_experts", "moe_config.moe_layer_freq"});
-  ModelLayers model;
-  model.layers = o.num_layers;
-  model.experts = o.experts(moe);
-  model.predictions = o.predictions();
-  model.has_experts = [freq = moe.moe_layer_freq](std::int64_t layer) { return freq.has_experts(layer); };
-  return {mappings.table(name), model, head_layout(model_config, speaker),
+  const auto architecture = architecture_of(
+      recipe, moe, speaker, {"model_config.num_layers", "model_config.num_experts", "model_config.mtp_num_layers"});
+  std::vector<options::Finding> broken;
+  for (auto& rule : architecture->broken_rules([](const std::string&) { return false; }))
+    broken.push_back(std::move(rule.finding));
+  must_hold(speaker, broken, {"model_config.num_experts", "moe_config.moe_layer_freq"});
+  return {mappings.table(name), weight_layout(*architecture, speaker),
           [&](const std::string& key) { return holds(model_config, key); }};
 }
 
@@ -153,7 +183,7 @@ HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappin
   for (std::size_t i = 0; i < table_.rows().size(); ++i) rows_.emplace(table_.rows()[i].name, i);
   refuse_missing_and_left_over();
   refuse_other_types();
-  for (const auto& row : table_.rows()) shape_of(row, part_shapes(row), table_.heads());
+  for (const auto& row : table_.rows()) shape_of(row, part_shapes(row));
   refuse_another_size();
   refuse_copies_that_differ();
 }
@@ -248,7 +278,7 @@ std::vector<Shape> HuggingFaceModel::part_shapes(const WeightRow& row) const {
 
 Shape HuggingFaceModel::shape(const std::string& name) const {
   const auto& wanted = row(name);
-  return shape_of(wanted, part_shapes(wanted), table_.heads());
+  return shape_of(wanted, part_shapes(wanted));
 }
 
 DType HuggingFaceModel::dtype(const std::string& name) const {
@@ -262,7 +292,7 @@ DType HuggingFaceModel::dtype(const std::string& name) const {
 void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
   const auto& wanted = row(name);
   const auto shapes = part_shapes(wanted);
-  const auto whole_shape = shape_of(wanted, shapes, table_.heads());
+  const auto whole_shape = shape_of(wanted, shapes);
   must(into.elements() == whole_shape.elements(), "the memory for an imported tensor holds its elements");
   const auto type = dtype(name);
   const auto size = size_of(type);
@@ -277,8 +307,19 @@ void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
     target = target.subspan(bytes);
   }
   files_.require_intact();
-  auto ours = to_ours(wanted, std::move(joined), size, shapes, table_.heads());
+  auto ours = to_ours(wanted, std::move(joined), size, shapes);
   checkpoint::copy_converted(Tensor(std::span(ours), type, whole_shape), into);
+}
+
+std::optional<checkpoint::MappedTensor> HuggingFaceModel::map(const checkpoint::TensorRange& range) const {
+  const auto& wanted = row(range.name);
+  if (wanted.from.size() != 1 || !wanted.steps.empty()) return std::nullopt;
+  const auto whole = files_.mapped(found(wanted.from.front()));
+  if (whole.tensor.shape() != range.global_shape) return std::nullopt;
+  auto mapped = checkpoint::part_of(whole, Box::whole(range.global_shape), Box::of(range.offsets, range.tensor.shape()),
+                                    range.tensor.dtype(), range.tensor.shape());
+  files_.require_intact();
+  return mapped;
 }
 
 void HuggingFaceModel::read(const std::string& name, std::span<float> into) const {
@@ -293,7 +334,7 @@ std::vector<HuggingFaceModel::Theirs> HuggingFaceModel::theirs(const std::string
   const auto& wanted = row(name);
   const auto shapes = part_shapes(wanted);
   const auto bytes = std::as_bytes(elements);
-  const auto joined = to_theirs(wanted, {bytes.begin(), bytes.end()}, sizeof(float), shapes, table_.heads());
+  const auto joined = to_theirs(wanted, {bytes.begin(), bytes.end()}, sizeof(float), shapes);
   std::vector<Theirs> out;
   const auto* at = joined.data();
   for (std::size_t i = 0; i < wanted.from.size(); ++i) {

@@ -41,8 +41,8 @@ options::Value recipe_with(const options::Value& model_config);
 std::vector<std::string> hugging_face_families(const options::Mappings& mappings);
 /// The table of a family, merged over the table named by its `like`. Throws ConfigError for an unknown family.
 options::Value hugging_face_table(const options::Mappings& mappings, const std::string& family);
-/// The attention heads of `model_config`. Throws ConfigError, beginning with `speaker`, if they are inconsistent.
-HeadLayout head_layout(const options::Value& model_config, const std::string& speaker);
+/// Throws ConfigError, beginning with `speaker`, if the attention heads of `model_config` are inconsistent.
+void check_heads(const options::Value& model_config, const std::string& speaker);
 /// The table `name` of weights for a model with this configuration.
 WeightTable weight_table(const std::string& name, const options::Value& model_config, const options::Mappings& mappings,
                          const std::string& speaker);
@@ -98,6 +98,8 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   DType dtype(const std::string& name) const override;  ///< float32 if the types of its parts differ
   void read(const std::string& name, const Tensor& into) const override;
   void read(const std::string& name, std::span<float> into) const;
+  /// Maps weights that the files have as one tensor in our layout.
+  std::optional<checkpoint::MappedTensor> map(const checkpoint::TensorRange& range) const override;
 
   const checkpoint::Blobs& blobs() const override { return carried_; }  ///< the carried_files of its folder
   options::Value recipe() const override { return recipe_with(config_.model_config); }

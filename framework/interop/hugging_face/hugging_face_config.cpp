@@ -98,7 +98,7 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std:
     auto [config, notes] = tables::read_by_table(words, speaker, family, &common, mappings.ignored_keys());
     if (!is_ignored(mappings, "auto_map")) check_code(json, family, speaker, notes);
     for (auto& note : without_facts(config, family, speaker)) notes.push_back(std::move(note));
-    head_layout(config, speaker);
+    check_heads(config, speaker);
     return {std::move(config), type.get<std::string>(), weights->scalar, std::move(notes)};
   } catch (ConfigError& error) {
     const std::string message = error.what();

@@ -106,7 +106,7 @@ class Exporter {
       if (is_padded(row.name))
         notes_.push_back(text(row.name, ": rows ", how_.vocabulary, " to ", weights_.shape(row.name)[0] - 1,
                               " are padding and left out"));
-      const auto shapes = part_shapes_of(row, kept_shape(row.name), table_.heads());
+      const auto shapes = part_shapes_of(row, kept_shape(row.name));
       for (std::size_t part = 0; part < shapes.size(); ++part)
         place({row.from[part], i, part, shapes[part], type(row)});
     }
@@ -120,7 +120,7 @@ class Exporter {
         const auto of = std::find(row.from.begin(), row.from.end(), copy.of);
         if (of == row.from.end()) continue;
         const auto part = static_cast<std::size_t>(of - row.from.begin());
-        place({copy.name, i, part, part_shapes_of(row, kept_shape(row.name), table_.heads())[part], type(row)});
+        place({copy.name, i, part, part_shapes_of(row, kept_shape(row.name))[part], type(row)});
       }
   }
 
@@ -150,7 +150,7 @@ class Exporter {
                                text(weights_.folder().string(), ": tensor '", row.name, "' as ", name_of(written)));
     const auto kept = kept_shape(row.name);
     ours.resize(static_cast<std::size_t>(kept.elements()) * size_of(written));
-    return to_theirs(row, std::move(ours), size_of(written), part_shapes_of(row, kept, table_.heads()), table_.heads());
+    return to_theirs(row, std::move(ours), size_of(written), part_shapes_of(row, kept));
   }
 
   void write_shard(const fs::path& path, const std::vector<Piece>& pieces) {
@@ -161,8 +161,7 @@ class Exporter {
         held_ = converted(piece.row);
         held_row_ = piece.row;
       }
-      const auto shapes =
-          part_shapes_of(table_.rows()[piece.row], kept_shape(table_.rows()[piece.row].name), table_.heads());
+      const auto shapes = part_shapes_of(table_.rows()[piece.row], kept_shape(table_.rows()[piece.row].name));
       std::size_t before = 0;
       for (std::size_t i = 0; i < piece.part; ++i)
         before += static_cast<std::size_t>(shapes[i].elements()) * size_of(piece.dtype);
@@ -201,11 +200,17 @@ std::string write_hugging_face_config(const options::Value& model_config, const 
 std::vector<std::string> write_hugging_face(const fs::path& out, const options::Value& model_config,
                                             const checkpoint::WeightSource& weights, const HuggingFaceExport& how,
                                             const options::Mappings& mappings) {
+  const auto table = hugging_face_table(mappings, how.family);
+  return write_hugging_face(out, weight_table(table.find("weights")->scalar, model_config, mappings, how.family),
+                            weights, how);
+}
+
+std::vector<std::string> write_hugging_face(const fs::path& out, WeightTable table,
+                                            const checkpoint::WeightSource& weights, const HuggingFaceExport& how) {
   const auto folder = out.has_filename() ? out : out.parent_path();  // "out/" is the folder out
   if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
     throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
-  const auto table = hugging_face_table(mappings, how.family);
-  Exporter exporter(weights, how, weight_table(table.find("weights")->scalar, model_config, mappings, how.family));
+  Exporter exporter(weights, how, std::move(table));
   const auto named = folder.has_filename() ? folder : folder.parent_path();  // "out/" is out
   const auto target = fs::exists(named) ? fs::canonical(named) : named;
   const fs::path unfinished = target.string() + "_tmp";

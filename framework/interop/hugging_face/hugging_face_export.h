@@ -34,5 +34,8 @@ struct HuggingFaceExport {
 std::vector<std::string> write_hugging_face(const std::filesystem::path& folder, const options::Value& model_config,
                                             const checkpoint::WeightSource& weights, const HuggingFaceExport& how,
                                             const options::Mappings& mappings);
+/// The same by the names and layouts of `table`, for a model of any architecture; how.family only names it in messages.
+std::vector<std::string> write_hugging_face(const std::filesystem::path& folder, WeightTable table,
+                                            const checkpoint::WeightSource& weights, const HuggingFaceExport& how);
 
 }  // namespace tessera::hugging_face

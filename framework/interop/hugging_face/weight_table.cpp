@@ -72,9 +72,20 @@ WeightRow numbered(WeightRow row, const std::string& mark, std::int64_t ours, st
 
 bool is_marked(const WeightRow& row, const std::string& mark) { return row.name.find(mark) != std::string::npos; }
 
-bool is_in(const WeightRow& row, const ModelLayers& model, std::int64_t layer) {
+std::string names_of(const std::vector<parallel::Tower>& towers) {
+  std::string all;
+  for (const auto& tower : towers) all += (all.empty() ? "" : ", ") + tower.name;
+  return all;
+}
+
+/// Whether the row is for the layers of `tower`.
+bool is_of(const WeightRow& row, const parallel::Tower& tower) {
+  return row.name.rfind(tower.name + ".layers." + layer_mark, 0) == 0;
+}
+
+bool is_in(const WeightRow& row, const model::WeightLayout& model, std::int64_t layer) {
   if (!row.of_experts) return true;
-  const auto last = std::min(layer, model.layers - 1);
+  const auto last = std::min(layer, model.towers.layers() - 1);
   return *row.of_experts == (model.experts > 0 && (!model.has_experts || model.has_experts(last)));
 }
 
@@ -90,7 +101,7 @@ Bytes transposed(const Bytes& from, std::size_t size, std::int64_t rows, std::in
 }
 
 /// Where row `row` of the grouped layout stands among [all queries; all keys; all values].
-std::int64_t ungrouped_row(std::int64_t row, const HeadLayout& h) {
+std::int64_t ungrouped_row(std::int64_t row, const model::HeadLayout& h) {
   const auto queries = h.heads / h.groups;
   const auto channel = row % h.channels, head = row / h.channels;
   const auto group = head / (queries + 2), place = head % (queries + 2);
@@ -99,7 +110,7 @@ std::int64_t ungrouped_row(std::int64_t row, const HeadLayout& h) {
   return (h.heads + kind * h.groups + group) * h.channels + channel;
 }
 
-Bytes regrouped(const Bytes& from, const HeadLayout& heads, bool to_grouped) {
+Bytes regrouped(const Bytes& from, const model::HeadLayout& heads, bool to_grouped) {
   Bytes out(from.size());
   const auto width = from.size() / static_cast<std::size_t>(heads.rows());
   for (std::int64_t row = 0; row < heads.rows(); ++row) {
@@ -123,7 +134,8 @@ Shape joined(const WeightRow& row, const std::vector<Shape>& parts) {
   return Shape(dims);
 }
 
-Shape after(const WeightRow& row, WeightStep step, const Shape& shape, const HeadLayout& heads) {
+Shape after(const WeightRow& row, WeightStep step, const Shape& shape) {
+  const auto& heads = row.heads;
   if (step == WeightStep::transpose) {
     if (shape.rank() != 2) throw ShapeError(text(row.name, ": ", shape, " cannot be transposed"));
     return Shape{shape[1], shape[0]};
@@ -136,11 +148,12 @@ Shape after(const WeightRow& row, WeightStep step, const Shape& shape, const Hea
 
 }  // namespace
 
-WeightTable::WeightTable(const options::Value& table, const ModelLayers& model, const HeadLayout& heads,
-                         const std::function<bool(const std::string& key)>& holds)
-    : heads_(heads) {
-  must(heads.groups >= 1 && heads.channels >= 1 && heads.heads % heads.groups == 0,
-       "HeadLayout has a whole number of query heads for each key/value head");
+WeightTable::WeightTable(const options::Value& table, const model::WeightLayout& model,
+                         const std::function<bool(const std::string& key)>& holds) {
+  must(model.heads.size() == model.towers.all().size(), "every tower has a HeadLayout");
+  for (const auto& heads : model.heads)
+    must(heads.groups >= 1 && heads.channels >= 1 && heads.heads % heads.groups == 0,
+         "HeadLayout has a whole number of query heads for each key/value head");
   if (const auto* prefix = table.find("optional_prefix")) optional_prefix_ = prefix->scalar;
   if (const auto* ignored = table.find("ignored")) ignored_ = scalars(*ignored);
   if (const auto* copies = table.find("copies"))
@@ -152,7 +165,7 @@ WeightTable::WeightTable(const options::Value& table, const ModelLayers& model, 
   for (const auto& copy : copies_) ignored_.push_back(copy.name);
 }
 
-void WeightTable::add_tensors(const options::Value& tensors, const ModelLayers& model,
+void WeightTable::add_tensors(const options::Value& tensors, const model::WeightLayout& model,
                               const std::function<bool(const std::string& key)>& holds) {
   std::vector<WeightRow> of_expert;
   std::size_t done = 0;  // rows of layers that are in rows_
@@ -166,14 +179,26 @@ void WeightTable::add_tensors(const options::Value& tensors, const ModelLayers& 
   };
   const auto add_layers = [&] {
     add_experts();
-    for (std::int64_t layer = 0; layer < model.layers && done < layer_rows_.size(); ++layer)
+    std::int64_t before = 0;  // layers of earlier towers
+    for (std::size_t i = 0; i < model.towers.all().size(); ++i) {
+      const auto& tower = model.towers.all()[i];
       for (auto row = done; row < layer_rows_.size(); ++row)
-        if (is_in(layer_rows_[row], model, layer))
-          rows_.push_back(numbered(layer_rows_[row], layer_mark, layer, layer));
+        if (is_of(layer_rows_[row], tower)) layer_rows_[row].heads = model.heads[i];
+      for (std::int64_t layer = 0; layer < tower.layers && done < layer_rows_.size(); ++layer)
+        for (auto row = done; row < layer_rows_.size(); ++row)
+          if (is_of(layer_rows_[row], tower) && is_in(layer_rows_[row], model, before + layer))
+            rows_.push_back(numbered(layer_rows_[row], layer_mark, layer, layer));
+      before += tower.layers;
+    }
     done = layer_rows_.size();
   };
+  const auto& towers = model.towers.all();
   for (const auto& field : tensors.fields) {
     auto row = row_of(field);
+    if (is_marked(row, layer_mark) &&
+        std::none_of(towers.begin(), towers.end(), [&](const auto& tower) { return is_of(row, tower); }))
+      throw ConfigError(text(field.value.origin, ": '", row.name, "' is for the layers of no tower of the model; have ",
+                             names_of(towers)));
     if (const auto* when = field.value.find("when"); when != nullptr && !holds(when->scalar)) continue;
     if (const auto* unless = field.value.find("unless"); unless != nullptr && holds(unless->scalar)) continue;
     if (is_marked(row, expert_mark)) {
@@ -193,13 +218,13 @@ void WeightTable::add_tensors(const options::Value& tensors, const ModelLayers& 
 
 /// Our layers of multi-token prediction are numbered from 0 and have a layer as the decoder's in them; theirs follow
 /// the decoder's with the same names inside.
-void WeightTable::add_predictions(const options::Value& prediction, const ModelLayers& model) {
+void WeightTable::add_predictions(const options::Value& prediction, const model::WeightLayout& model) {
   const std::string decoder = "decoder.layers." + layer_mark + ".";
   const auto *layer = prediction.find("layer"), *tensors = prediction.find("tensors");
   if (layer == nullptr || tensors == nullptr)
     throw ConfigError(text(prediction.origin, ": 'prediction' has 'layer' and 'tensors'"));
   for (std::int64_t k = 0; k < model.predictions; ++k) {
-    const auto theirs = model.layers + k;
+    const auto theirs = model.towers.layers() + k;
     for (const auto& field : tensors->fields) rows_.push_back(numbered(row_of(field), layer_mark, k, theirs));
     for (auto row : layer_rows_) {
       if (!is_in(row, model, theirs) || row.name.rfind(decoder, 0) != 0) continue;
@@ -218,16 +243,17 @@ bool WeightTable::ignores(const std::string& name) const {
   });
 }
 
-Shape shape_of(const WeightRow& row, const std::vector<Shape>& parts, const HeadLayout& heads) {
+Shape shape_of(const WeightRow& row, const std::vector<Shape>& parts) {
   auto shape = joined(row, parts);
-  for (const auto step : row.steps) shape = after(row, step, shape, heads);
+  for (const auto step : row.steps) shape = after(row, step, shape);
   return shape;
 }
 
-std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours, const HeadLayout& heads) {
+std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours) {
+  const auto& heads = row.heads;
   auto shape = ours;
   for (auto step = row.steps.rbegin(); step != row.steps.rend(); ++step)
-    shape = after(row, *step, shape, heads);  // each step keeps or swaps extents, so it is its own reverse for shapes
+    shape = after(row, *step, shape);  // each step keeps or swaps extents, so it is its own reverse for shapes
   const auto count = static_cast<std::int64_t>(row.from.size());
   if (count == 1) return {shape};
   const bool fused = count == 3 && !row.steps.empty() && row.steps.back() == WeightStep::group_qkv;
@@ -242,25 +268,23 @@ std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours, const
   return parts;
 }
 
-Bytes to_ours(const WeightRow& row, Bytes elements, std::size_t size, const std::vector<Shape>& parts,
-              const HeadLayout& heads) {
+Bytes to_ours(const WeightRow& row, Bytes elements, std::size_t size, const std::vector<Shape>& parts) {
   auto shape = joined(row, parts);
   for (const auto step : row.steps) {
-    const auto next = after(row, step, shape, heads);
+    const auto next = after(row, step, shape);
     elements = step == WeightStep::transpose ? transposed(elements, size, shape[0], shape[1])
-                                             : regrouped(elements, heads, true);
+                                             : regrouped(elements, row.heads, true);
     shape = next;
   }
   return elements;
 }
 
-Bytes to_theirs(const WeightRow& row, Bytes elements, std::size_t size, const std::vector<Shape>& parts,
-                const HeadLayout& heads) {
-  auto shape = shape_of(row, parts, heads);
+Bytes to_theirs(const WeightRow& row, Bytes elements, std::size_t size, const std::vector<Shape>& parts) {
+  auto shape = shape_of(row, parts);
   for (auto step = row.steps.rbegin(); step != row.steps.rend(); ++step) {
-    const auto next = after(row, *step, shape, heads);
+    const auto next = after(row, *step, shape);
     elements = *step == WeightStep::transpose ? transposed(elements, size, shape[0], shape[1])
-                                              : regrouped(elements, heads, false);
+                                              : regrouped(elements, row.heads, false);
     shape = next;
   }
   return elements;

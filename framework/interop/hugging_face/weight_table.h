@@ -6,17 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "framework/model/architecture.h"
 #include "framework/options/value.h"
 #include "framework/tensor/shape.h"
 
 namespace tessera::hugging_face {
-
-/// The attention heads of a model.
-struct HeadLayout {
-  std::int64_t heads = 0, groups = 0, channels = 0;  ///< query heads, key/value heads, dimensions of each head
-  /// Rows of a fused query, key and value projection.
-  std::int64_t rows() const { return (heads + 2 * groups) * channels; }
-};
 
 /// A change of layout between their tensor and ours.
 enum class WeightStep {
@@ -30,7 +24,8 @@ struct WeightRow {
   std::vector<std::string> from;
   std::vector<WeightStep> steps;
   std::optional<bool> of_experts = std::nullopt;  ///< true: only in layers with experts; false: only in layers without
-  bool always_float32 = false;  ///< always written as float32, independent of the type of other weights
+  bool always_float32 = false;   ///< always written as float32, independent of the type of other weights
+  model::HeadLayout heads = {};  ///< of the tower of the tensor's layer, for group_qkv
 };
 
 /// A tensor of the files that is a copy of another one, unless a row uses it.
@@ -39,26 +34,17 @@ struct WeightCopy {
   bool written = false;  ///< also write it when exporting
 };
 
-/// The layers of a model.
-struct ModelLayers {
-  std::int64_t layers = 0, experts = 0;  ///< number of layers; experts of each layer that has experts
-  std::int64_t predictions = 0;          ///< layers of multi-token prediction; the files number them after the others
-  /// Whether layer `index` has experts; a layer of multi-token prediction is like the last other layer. Empty function:
-  /// every layer has experts if there are any.
-  std::function<bool(std::int64_t index)> has_experts = {};
-};
-
 /// mappings/weights/<family>.yaml expanded for a model: rows for every layer in order, within a layer for every expert
-/// in order, without rows excluded by their `when` or `unless`.
+/// in order, without rows excluded by their `when` or `unless`. A row "<tower>.layers.{layer}..." is for the layers of
+/// that tower, which are numbered within it; the towers follow each other.
 class WeightTable {
  public:
   /// `holds` returns whether a key of model_config is true or a non-zero number. Throws ConfigError with the table's
   /// line for an invalid table.
-  WeightTable(const options::Value& table, const ModelLayers& model, const HeadLayout& heads,
+  WeightTable(const options::Value& table, const model::WeightLayout& model,
               const std::function<bool(const std::string& key)>& holds);
 
   const std::vector<WeightRow>& rows() const { return rows_; }
-  const HeadLayout& heads() const { return heads_; }
   /// A prefix of the names in files that may be missing; may be empty.
   const std::string& optional_prefix() const { return optional_prefix_; }
   /// Whether the table ignores the tensor `name` of the files, with or without the prefix: it can be computed, or is a
@@ -67,11 +53,10 @@ class WeightTable {
   const std::vector<WeightCopy>& copies() const { return copies_; }
 
  private:
-  void add_tensors(const options::Value& tensors, const ModelLayers& model,
+  void add_tensors(const options::Value& tensors, const model::WeightLayout& model,
                    const std::function<bool(const std::string& key)>& holds);
-  void add_predictions(const options::Value& prediction, const ModelLayers& model);
+  void add_predictions(const options::Value& prediction, const model::WeightLayout& model);
 
-  HeadLayout heads_;
   std::vector<WeightRow> rows_, layer_rows_;  ///< layer_rows_: rows of one layer, with placeholders
   std::vector<std::string> ignored_;
   std::vector<WeightCopy> copies_;
@@ -80,18 +65,18 @@ class WeightTable {
 
 /// The shape of our tensor, computed from the shapes of its parts. Throws ShapeError if parts or steps do not fit
 /// together.
-Shape shape_of(const WeightRow& row, const std::vector<Shape>& parts, const HeadLayout& heads);
+Shape shape_of(const WeightRow& row, const std::vector<Shape>& parts);
 
 /// The inverse of shape_of: the shapes of the parts of our tensor with shape `ours`. Three parts of a fused projection
 /// are its queries, keys and values; other parts have equal numbers of rows. Throws ShapeError if it cannot be divided
 /// that way.
-std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours, const HeadLayout& heads);
+std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours);
 
 /// Converts `elements`, each of `size` bytes, of the concatenated parts to our layout. Elements are moved, not changed.
 std::vector<std::byte> to_ours(const WeightRow& row, std::vector<std::byte> elements, std::size_t size,
-                               const std::vector<Shape>& parts, const HeadLayout& heads);
+                               const std::vector<Shape>& parts);
 /// The inverse of to_ours.
 std::vector<std::byte> to_theirs(const WeightRow& row, std::vector<std::byte> elements, std::size_t size,
-                                 const std::vector<Shape>& parts, const HeadLayout& heads);
+                                 const std::vector<Shape>& parts);
 
 }  // namespace tessera::hugging_face

@@ -20,13 +20,12 @@ RankParts rank_parts(const options::Value& recipe, const checkpoint::CheckpointL
   options::Group experts(recipe, "moe_config", report);
   const auto moe = options::read_own<model::MoeOptions>(experts);
   report.must_be_good();
+  const auto architecture = choice.make({size.seq_length, moe});
   RankParts all;
   for (std::int64_t rank = 0; rank < layout.ranks(); ++rank) {
     auto parts = megatron_model_parts(layout, rank);
-    parts.seq_length = size.seq_length;
     if (parts.vocabulary == 0) parts.vocabulary = size.vocab_size.value_or(0);
-    parts.moe = moe;
-    const auto model = choice.make(parts);
+    const auto model = architecture->build(parts);
     auto& own = all.emplace_back();
     for (auto& part : nn::held_parts(model->parameters())) own.emplace(part.name, part);
   }

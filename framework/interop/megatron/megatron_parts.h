@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "framework/checkpoint/layout.h"
-#include "framework/model/model.h"
+#include "framework/model/architecture.h"
 #include "framework/options/value.h"
 #include "framework/tensor/weight_part.h"
 

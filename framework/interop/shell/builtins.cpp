@@ -48,7 +48,6 @@ Truth ScriptEvaluator::let(const Words& words) {
   return out;
 }
 
-/// exit, return, break, continue
 Truth ScriptEvaluator::leave(const Words& words) {
   const bool ends = words[0] == "exit" || words[0] == "return";
   auto truth = code_ < 0 ? Truth::unknown : code_ == 0 ? Truth::yes : Truth::no;
@@ -85,7 +84,6 @@ Truth ScriptEvaluator::print(const Words& words) {
   return Truth::yes;
 }
 
-/// printf -v NAME
 Truth ScriptEvaluator::print_to_variable(const Words& words) {
   auto arguments = words;
   arguments.erase(arguments.begin() + 1, arguments.begin() + 3);
@@ -129,7 +127,6 @@ std::optional<Truth> ScriptEvaluator::builtin_of_shell(const Words& words) {
   return Truth::unknown;
 }
 
-/// Runs the builtin named by the first word; nothing if there is no such builtin.
 std::optional<Truth> ScriptEvaluator::builtin(const Node& node, const Words& words) {
   const auto& name = words[0];
   if (name == ":" || name == "true") return Truth::yes;

@@ -5,7 +5,6 @@
 
 namespace tessera::shell {
 
-/// A command that is not a simple one; null when a simple one is ahead.
 Tree Parser::compound() {
   const auto word = reserved();
   Tree out;
@@ -90,7 +89,7 @@ Tree Parser::each() {
     const auto begin = i_;
     while (is_name_char(ahead())) ++i_;
     out->name = text_.substr(begin, i_ - begin);
-    if (out->name.empty()) fail("a name was expected behind 'for'", begin);
+    if (out->name.empty()) fail("a name was expected after 'for'", begin);
     skip_lines();
     out->all_arguments = !take("in");
     if (!out->all_arguments)
@@ -104,7 +103,6 @@ Tree Parser::each() {
   return out;
 }
 
-/// for ((a; b; c))
 void Parser::counted(Node& node) {
   const auto opened = i_, end = arithmetic_end();
   if (end == 0) fail("'))' is missing, for what begins here", opened);
@@ -123,7 +121,7 @@ Tree Parser::choice() {
   const auto out = node(Node::Kind::choice);
   i_ += 4;
   skip_blanks();
-  if (is_meta(ahead())) fail("a word was expected behind 'case'", i_);
+  if (is_meta(ahead())) fail("a word was expected after 'case'", i_);
   out->words.push_back(word());
   out->source = source(opened, i_);
   expect("in", opened);
@@ -142,7 +140,7 @@ CaseItem Parser::case_item(std::size_t opened) {
     out.patterns.push_back(word());
     skip_blanks();
     if (ahead() == ')') break;
-    if (ahead() != '|') fail("')' is missing behind a pattern", i_);
+    if (ahead() != '|') fail("')' is missing after a pattern", i_);
     ++i_;
   }
   ++i_;
@@ -201,7 +199,6 @@ Tree Parser::arithmetic_command() {
   return out;
 }
 
-/// [[ ... ]]: words, and operators as words of one piece of text.
 Tree Parser::test() {
   const auto opened = i_;
   const auto out = node(Node::Kind::test);

@@ -12,8 +12,6 @@ bool Decision::operator<(const Decision& other) const {
   return site < other.site;
 }
 
-/// Which branch is taken: as the caller chose, else the usual one, which `decision` has. Writes down that there was a
-/// choice, and why it is open.
 int ScriptEvaluator::decide(Decision decision) {
   if (decision.open) decision.needs.assign(doubts_.begin(), doubts_.end());
   const auto forced = choices_.find(decision);
@@ -31,7 +29,6 @@ int ScriptEvaluator::decide(Decision decision) {
   return decision.taken;
 }
 
-/// A decision whether something is done: branch 0, or not: branch 1.
 bool ScriptEvaluator::decide_whether(const ScriptPosition& at, int site, const std::string& condition, bool usual,
                                      bool open) {
   return decide({at, site, condition, 2, usual ? 0 : 1, open, {}, {0, 1}}) == 0;
@@ -64,7 +61,6 @@ std::string ScriptEvaluator::derived(const std::string& words) {
   return unknown(words);
 }
 
-/// What the condition ahead took for unset is written down if it was relied on, and forgotten.
 void ScriptEvaluator::settle_assumptions(bool relied_on) {
   for (const auto& name : assumed_) {
     const auto same = [&name](const Assumed& other) { return other.name == name; };
@@ -74,7 +70,6 @@ void ScriptEvaluator::settle_assumptions(bool relied_on) {
   assumed_.clear();
 }
 
-/// What a condition would come to that is not reached, for what it needs. Leaves nothing behind.
 Truth ScriptEvaluator::probe(const Tree& condition) {
   if (!is_test(condition)) return Truth::unknown;
   const auto state = copy_of_state();
@@ -94,7 +89,6 @@ Truth ScriptEvaluator::probe(const Tree& condition) {
   return out;
 }
 
-/// Whether what a condition leads to ends the script: exit is one of its commands, or a function's that it calls.
 bool ScriptEvaluator::ends_script(const Tree& tree, int depth) const {
   constexpr int deepest = 10;
   if (!tree || depth > deepest) return false;
@@ -150,7 +144,6 @@ Truth ScriptEvaluator::run_branches(const Node& node) {
   return has_else ? run(node.children.back()) : Truth::yes;
 }
 
-/// After a loop's body: whether the loop continues.
 bool ScriptEvaluator::end_of_round() {
   if (flow_ == Flow::on) return true;
   if (flow_ == Flow::leave_loop || flow_ == Flow::next_round) {
@@ -164,7 +157,6 @@ bool ScriptEvaluator::end_of_round() {
   return false;
 }
 
-/// While its condition holds. Where that is not known: not at all, or once if so chosen.
 Truth ScriptEvaluator::run_loop(const Node& node) {
   auto out = Truth::yes;
   for (int rounds = 0;; ++rounds) {
@@ -213,7 +205,6 @@ Truth ScriptEvaluator::run_each(const Node& node) {
   return run_items(node, items);
 }
 
-/// for ((a; b; c))
 Truth ScriptEvaluator::run_counted(const Node& node) {
   const auto value = [&](std::size_t i) { return arithmetic_value(single(node.words[i]), *this); };
   auto out = Truth::yes;
@@ -237,7 +228,6 @@ Truth ScriptEvaluator::run_counted(const Node& node) {
   return out;
 }
 
-/// Whether a pattern of `item` fits, perhaps. `known`: for certain.
 bool ScriptEvaluator::matches_item(const CaseItem& item, const std::string& subject, bool& known) {
   bool perhaps = false;
   for (const auto& word : item.patterns) {

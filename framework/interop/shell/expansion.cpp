@@ -197,7 +197,6 @@ std::vector<std::string> ScriptEvaluator::fields(const std::vector<Word>& words)
   return out;
 }
 
-/// Whether a word names files by a pattern.
 bool ScriptEvaluator::has_glob(const Word& word) const {
   return std::any_of(word.parts.begin(), word.parts.end(), [](const Part& part) {
     return part.kind == Part::Kind::text && part.words.find_first_of("*?[") != std::string::npos;
@@ -269,7 +268,6 @@ std::string ScriptEvaluator::arithmetic(const Part& part) {
   return out + "$((" + arithmetic_words(expression, *this) + "))" + unknown_end;
 }
 
-/// What a subshell leaves as it was. A copy costs time.
 State ScriptEvaluator::copy_of_state() {
   std::size_t bytes = 0;
   for (const auto& [name, variable] : state_.variables)
@@ -280,7 +278,6 @@ State ScriptEvaluator::copy_of_state() {
   return state_;
 }
 
-/// "${A[@]}" where one string is wanted: blanks join it, the first character of IFS joins "${A[*]}".
 std::string ScriptEvaluator::list_as_one(const Part& part) {
   const auto& parameter = *part.parameter;
   if (!parameter.op.empty() && std::string_view("-=+?").find(parameter.op.back()) < 4)
@@ -293,7 +290,6 @@ std::string ScriptEvaluator::list_as_one(const Part& part) {
   return out;
 }
 
-/// $(...): what is printed, if that is known without running anything.
 std::string ScriptEvaluator::substitution(const Part& part) {
   const Weighing weighing(*this);
   auto out = printed_by(part);
@@ -302,7 +298,6 @@ std::string ScriptEvaluator::substitution(const Part& part) {
   return *out;
 }
 
-/// What the commands of $(...) or <(...) print. Nothing: it is not known, because of the doubts that are left.
 std::optional<std::string> ScriptEvaluator::printed_by(const Part& part) {
   const auto before = copy_of_state();
   const auto flow = flow_;
@@ -323,7 +318,6 @@ std::optional<std::string> ScriptEvaluator::printed_by(const Part& part) {
   return printed.known ? std::optional<std::string>(printed.words) : std::nullopt;
 }
 
-/// <(...): what can be read from it.
 std::optional<std::string> ScriptEvaluator::output_of_stream(const Word& word) {
   if (word.parts.size() != 1 || word.parts[0].kind != Part::Kind::stream || !word.parts[0].body) return std::nullopt;
   const Weighing weighing(*this);

@@ -70,7 +70,6 @@ std::string ScriptEvaluator::found_file(const std::string& path) const {
   return "";
 }
 
-/// The text of a file that the script wrote or that is there.
 std::optional<std::string> ScriptEvaluator::text_of_file(const std::string& path) {
   if (const auto written = reading_.written.find(plain(path)); written != reading_.written.end())
     return written->second;
@@ -84,7 +83,6 @@ std::optional<std::string> ScriptEvaluator::text_of_file(const std::string& path
   }
 }
 
-/// A shell of its own has the exported variables only.
 void ScriptEvaluator::forget_inner_state() {
   std::erase_if(state_.variables, [](const auto& entry) { return !entry.second.exported; });
   state_.functions.clear();
@@ -94,11 +92,10 @@ void ScriptEvaluator::forget_inner_state() {
   state_.shifted = 0;
 }
 
-/// source FILE, bash FILE. A shell of its own leaves nothing behind.
 Truth ScriptEvaluator::run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell) {
   const auto text = text_of_file(without_places(path));
   if (!text) {
-    remark(plain(path) + " is read here, but it is not there: what it sets is not known");
+    remark(plain(path) + " is sourced here, but does not exist: what it sets is not known");
     doubt_outcome("source " + path);
     return Truth::unknown;
   }
@@ -139,7 +136,6 @@ std::vector<std::pair<std::string, std::string>> ScriptEvaluator::exported() con
   return out;
 }
 
-/// The commands in `text`, started by the first `count` of `words`.
 void ScriptEvaluator::run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
                                  std::vector<std::string> arguments) {
   const auto before = copy_of_state();
@@ -154,7 +150,6 @@ void ScriptEvaluator::run_inside(const std::vector<std::string>& words, std::siz
   prefix_ = prefix;
 }
 
-/// bash -c TEXT, bash FILE, sbatch FILE, and a here-document for one of them. False when `words` start no shell.
 bool ScriptEvaluator::run_inner_shell(const std::vector<std::string>& words) {
   auto shell = std::find_if(words.begin(), words.end(), is_shell);
   const bool batch = name_of(words[0]) == "sbatch";
@@ -191,7 +186,6 @@ bool ScriptEvaluator::run_inner_shell(const std::vector<std::string>& words) {
   return true;
 }
 
-/// Another script as a program: ./train.sh, srun ./train.sh. False when no word is one.
 bool ScriptEvaluator::run_other_script(const std::vector<std::string>& words) {
   const auto ends = [](const std::string& word, std::string_view end) {
     return word.size() > end.size() && word.compare(word.size() - end.size(), end.size(), end) == 0;
@@ -204,7 +198,7 @@ bool ScriptEvaluator::run_other_script(const std::vector<std::string>& words) {
       continue;
     const auto text = text_of_file(name);
     if (!text && ends(name, ".sh")) {
-      remark(plain(name) + " is started here, but it is not there: what it starts is not known");
+      remark(plain(name) + " is started here, but does not exist: what it starts is not known");
       return false;
     }
     if (!text || !(ends(name, ".sh") || is_shell_script(*text))) continue;
@@ -217,7 +211,6 @@ bool ScriptEvaluator::run_other_script(const std::vector<std::string>& words) {
   return false;
 }
 
-/// What a program gives is not known because of its words and input, if it is one whose output follows from them.
 void ScriptEvaluator::doubt_program(const std::vector<std::string>& words) {
   std::string all;
   for (const auto& word : words) all += (all.empty() ? "" : " ") + word;

@@ -18,7 +18,6 @@ bool is_set(const ParameterExpansion& parameter, const std::optional<std::string
 
 }  // namespace
 
-/// ${X:o:l}
 std::string ScriptEvaluator::cut(const ParameterExpansion& parameter, const std::string& value) {
   const auto words = without_places(value);
   const auto size = static_cast<long long>(words.size());
@@ -33,7 +32,6 @@ std::string ScriptEvaluator::cut(const ParameterExpansion& parameter, const std:
   return end <= begin ? "" : words.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }
 
-/// Whether ${NAME:+words} is its words. Where nobody knows whether NAME is set, it is not.
 bool ScriptEvaluator::set_for_sure(const Part& part, const std::optional<std::string>& value) {
   const auto& parameter = *part.parameter;
   const auto mark = value ? "" : mark_without_set_u(parameter);
@@ -48,7 +46,6 @@ bool ScriptEvaluator::set_for_sure(const Part& part, const std::optional<std::st
   return decide_whether(at_, site_of(part), part.words, false, argument);
 }
 
-/// The mark of a parameter without a value, which does not offend `set -u` here.
 std::string ScriptEvaluator::mark_without_set_u(const ParameterExpansion& parameter) {
   const bool strict = state_.options.erase("nounset") != 0;
   const auto mark = value_or_mark(parameter.indirect ? parameter.name : meant_name(parameter));
@@ -56,7 +53,6 @@ std::string ScriptEvaluator::mark_without_set_u(const ParameterExpansion& parame
   return mark;
 }
 
-/// Whether the words of ${NAME:-words} are taken. Where nobody knows whether NAME is set, they are.
 bool ScriptEvaluator::default_stands(const Part& part, const std::optional<std::string>& value) {
   const auto& parameter = *part.parameter;
   const auto mark = value ? "" : mark_without_set_u(parameter);
@@ -67,7 +63,6 @@ bool ScriptEvaluator::default_stands(const Part& part, const std::optional<std::
   return true;
 }
 
-/// The value that ${NAME:-words} asks for; of a list its elements as one.
 std::optional<std::string> ScriptEvaluator::value_to_ask(const Part& part) {
   if (!is_list(part)) return raw_value(*part.parameter, true);
   const auto items = list_items(part);
@@ -78,7 +73,6 @@ std::optional<std::string> ScriptEvaluator::value_to_ask(const Part& part) {
   return outside ? std::nullopt : std::optional<std::string>(joined_items(items));
 }
 
-/// Whether the words of ${NAME:-words} or ${NAME:+words} stand in its place.
 bool ScriptEvaluator::stands_in(const Part& part) {
   const auto& parameter = *part.parameter;
   if (parameter.op.empty() || parameter.length || (parameter.op.back() != '-' && parameter.op.back() != '+'))
@@ -87,7 +81,6 @@ bool ScriptEvaluator::stands_in(const Part& part) {
   return parameter.op.back() == '+' ? set_for_sure(part, value) : default_stands(part, value);
 }
 
-/// ${NAME:-words} and its relatives as one string.
 std::string ScriptEvaluator::standing_in(const Part& part, const std::optional<std::string>& value) {
   const auto& parameter = *part.parameter;
   const auto kind = parameter.op.back();
@@ -120,7 +113,6 @@ std::string ScriptEvaluator::with_op(const Part& part, std::optional<std::string
   return removed_from(part, words);
 }
 
-/// ${X/pattern/words}
 std::string ScriptEvaluator::replaced_in(const Part& part, const std::string& words) {
   const auto& parameter = *part.parameter;
   const auto wanted = pattern(parameter.first);
@@ -154,7 +146,6 @@ std::string ScriptEvaluator::replaced_in(const Part& part, const std::string& wo
   return out;
 }
 
-/// The words that replace. An & without quotes is the matched text from Bash 5.2 on, and a plain & before.
 std::string ScriptEvaluator::replacement(const ParameterExpansion& parameter) {
   const auto ambiguous = [](const std::string& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
@@ -170,7 +161,6 @@ std::string ScriptEvaluator::replacement(const ParameterExpansion& parameter) {
   return without_places(concat(parameter.second.parts));
 }
 
-/// ${X#pattern}, ${X%pattern}
 std::string ScriptEvaluator::removed_from(const Part& part, const std::string& words) {
   const auto& parameter = *part.parameter;
   const auto wanted = pattern(parameter.first);
@@ -183,7 +173,6 @@ std::string ScriptEvaluator::removed_from(const Part& part, const std::string& w
   return front ? words.substr(length) : words.substr(0, words.size() - length);
 }
 
-/// ${X^}, ${X^^}, ${X,}, ${X,,}, with a pattern of the letters that are meant
 std::string ScriptEvaluator::in_case(const Part& part, std::string words) {
   const auto& parameter = *part.parameter;
   const auto wanted = parameter.first.parts.empty() ? "?" : pattern(parameter.first);
@@ -197,7 +186,6 @@ std::string ScriptEvaluator::in_case(const Part& part, std::string words) {
   return words;
 }
 
-/// ${X@Q} and its relatives
 std::string ScriptEvaluator::transformed(const Part& part, const std::string& words) {
   auto out = words;
   const auto turn = [](char c, bool up) {
@@ -221,7 +209,6 @@ std::string ScriptEvaluator::transformed(const Part& part, const std::string& wo
   }
 }
 
-/// ${X@a}
 std::string ScriptEvaluator::attributes_of(const std::string& name) {
   const auto* variable = find(name);
   if (!variable) return "";

@@ -44,7 +44,6 @@ std::vector<std::string> ScriptEvaluator::all_arguments() {
   return out;
 }
 
-/// The parameters that are no variables.
 std::optional<std::string> ScriptEvaluator::special(const std::string& name) {
   if (name == "#") {
     if (!state_.arguments_known && state_.arguments.empty()) return unknown("$#");
@@ -60,7 +59,6 @@ std::optional<std::string> ScriptEvaluator::special(const std::string& name) {
   return std::nullopt;
 }
 
-/// The functions that are running, the innermost first. Nothing: not so many are.
 std::optional<std::string> ScriptEvaluator::special_list(const std::string& name, long long index) {
   const auto depth = static_cast<long long>(state_.calls.size());
   if (name == "BASH_SOURCE" && index == 0) return argument(0);
@@ -72,7 +70,6 @@ std::optional<std::string> ScriptEvaluator::special_list(const std::string& name
   return reading_.files.at(static_cast<std::size_t>(from.file));
 }
 
-/// Throws Stop for a variable that is certainly not set, under `set -u`.
 void ScriptEvaluator::must_be_set(const std::string& name) {
   if (option("nounset") && name != "@" && name != "*")
     stop("'" + name + "' is not set here, and `set -u` ends the script");
@@ -94,7 +91,6 @@ std::string ScriptEvaluator::value_or_mark(const std::string& name) {
   return assigned_.count(list) != 0 && !option("nounset") ? "" : mark_of(real);
 }
 
-/// The elements joined by the first character of IFS, as "$*" does.
 std::string ScriptEvaluator::joined_items(const std::vector<std::string>& items) {
   const auto separators = value_of("IFS");
   const auto* const variable = find("IFS");
@@ -118,7 +114,6 @@ bool ScriptEvaluator::is_list(const Part& part) const {
   return is_all(parameter) || (parameter.indirect && !parameter.subscripted && indirect_all(parameter));
 }
 
-/// ${!R}, where R is "A[@]".
 bool ScriptEvaluator::indirect_all(const ParameterExpansion& parameter) const {
   const auto found = state_.variables.find(parameter.name);
   if (found == state_.variables.end() || !found->second.is_set() || found->second.reference) return false;
@@ -144,7 +139,6 @@ std::vector<std::string> ScriptEvaluator::list_items(const Part& part) {
   return items;
 }
 
-/// "${A[@]}" where nothing has assigned A: it may come from outside only as one value.
 std::vector<std::string> ScriptEvaluator::items_of_none(const Part& part) {
   const auto& name = part.parameter->name;
   if (name == "FUNCNAME" || name == "BASH_SOURCE" || name == "BASH_LINENO") {
@@ -156,7 +150,6 @@ std::vector<std::string> ScriptEvaluator::items_of_none(const Part& part) {
   return {derived(part.words, mark_of(name))};
 }
 
-/// ${A[@]:1:2}: of a list with holes, elements from the index 1 on.
 std::vector<std::string> ScriptEvaluator::part_of_list(const Part& part, const Variable* variable) {
   const auto& parameter = *part.parameter;
   const auto number = [this](const Word& word) {
@@ -182,7 +175,6 @@ std::vector<std::string> ScriptEvaluator::part_of_list(const Part& part, const V
   return out;
 }
 
-/// The name that ${!NAME} stands for.
 std::string ScriptEvaluator::target_of(const ParameterExpansion& parameter) {
   auto name = parameter.name;
   if (name == "#") return special("#").value_or("");
@@ -194,7 +186,6 @@ std::string ScriptEvaluator::target_of(const ParameterExpansion& parameter) {
   return has_unknown(*value) ? *value : plain(*value);
 }
 
-/// The name whose value is asked for, "A[2]"; an unknown one as a mark.
 std::string ScriptEvaluator::meant_name(const ParameterExpansion& parameter) {
   if (parameter.indirect) return target_of(parameter);
   if (!parameter.subscripted) return parameter.name;
@@ -242,7 +233,6 @@ std::string ScriptEvaluator::length_of(const Part& part) {
   return std::to_string(bare.size());
 }
 
-/// The value of a parameter as one string; what is not known as a mark.
 std::string ScriptEvaluator::scalar(const Part& part, bool in_words) {
   const auto& parameter = *part.parameter;
   if (parameter.length) return length_of(part);

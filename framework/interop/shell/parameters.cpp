@@ -49,7 +49,6 @@ void Parser::dollar(std::vector<Part>& out, bool in_quotes) {
                  .inside = {}});
 }
 
-/// Index of the )) that closes the (( ahead; 0 when it does not close that way.
 std::size_t Parser::arithmetic_end() const {
   int open = 0;
   for (auto i = i_ + 2; i + 1 < text_.size(); ++i) {
@@ -61,7 +60,6 @@ std::size_t Parser::arithmetic_end() const {
   return 0;
 }
 
-/// Index of the ] that closes the $[ ahead; 0 when none does in this line.
 std::size_t Parser::bracket_end() const {
   int open = 0;
   for (auto i = i_ + 1; i < text_.size() && text_[i] != '\n'; ++i) {
@@ -73,7 +71,6 @@ std::size_t Parser::bracket_end() const {
 
 void Parser::arithmetic(std::vector<Part>& out, std::size_t end) { arithmetic_from(out, i_ + 3, end, end + 2); }
 
-/// $(( expression )), $[ expression ]: from `begin` to `end`; `after` is the index behind it.
 void Parser::arithmetic_from(std::vector<Part>& out, std::size_t begin, std::size_t end, std::size_t after) {
   const Deeper deeper(*this);
   const auto opened = i_;
@@ -88,7 +85,6 @@ void Parser::arithmetic_from(std::vector<Part>& out, std::size_t begin, std::siz
                  .inside = std::move(inside.parts)});
 }
 
-/// $( commands )
 void Parser::substitution(std::vector<Part>& out) {
   const Deeper deeper(*this);
   const auto begin = i_;
@@ -104,7 +100,6 @@ void Parser::substitution(std::vector<Part>& out) {
                  .inside = {}});
 }
 
-/// <( commands ), >( commands )
 void Parser::stream(std::vector<Part>& out) {
   const Deeper deeper(*this);
   const auto begin = i_;
@@ -120,7 +115,6 @@ void Parser::stream(std::vector<Part>& out) {
                  .inside = {}});
 }
 
-/// `commands`
 void Parser::backticks(std::vector<Part>& out) {
   const Deeper deeper(*this);
   const auto begin = i_;
@@ -160,7 +154,7 @@ void Parser::parameter_name(ParameterExpansion& out) {
     ++i_;
   }
   out.name = text_.substr(begin, i_ - begin);
-  if (out.name.empty()) fail("no name behind '${'", begin);
+  if (out.name.empty()) fail("a name is missing after '${'", begin);
   if (out.indirect && is_name_start(out.name[0]) && (ahead() == '*' || ahead() == '@') && ahead(1) == '}') {
     out.prefix = true;
     out.op = ahead();
@@ -198,7 +192,6 @@ void Parser::parameter_op(ParameterExpansion& out, bool in_quotes) {
   out.second = word_until("}", false);
 }
 
-/// ${...}
 void Parser::braces(std::vector<Part>& out, bool in_quotes) {
   const Deeper deeper(*this);
   const auto begin = i_;

@@ -54,7 +54,6 @@ std::size_t Parser::blanks_to_line_end(std::size_t from) const {
   return i > from && i < text_.size() && text_[i] == '\n' ? i : 0;
 }
 
-/// Blanks and lines that a backslash joins. True when a line was joined.
 bool Parser::skip_blanks() {
   bool joined = false;
   while (!ended()) {
@@ -64,7 +63,7 @@ bool Parser::skip_blanks() {
       i_ += 2;
       joined = true;
     } else if (const auto end = ahead() == '\\' ? blanks_to_line_end(i_ + 1) : 0; end != 0) {
-      remark("blanks behind the backslash at the end of the line: read as if the next line belonged to the command");
+      remark("blanks after the backslash at the end of the line: read as if the next line belonged to the command");
       i_ = end + 1;
       joined = true;
     } else {
@@ -83,7 +82,6 @@ void Parser::new_line() {
   if (!pending_.empty()) here_lines();
 }
 
-/// To the next thing that is not a blank, a comment, or the end of a line.
 void Parser::skip_lines() {
   while (!ended()) {
     skip_blanks();
@@ -96,7 +94,6 @@ void Parser::skip_lines() {
   }
 }
 
-/// The word ahead if it could be one that Bash reserves.
 std::string_view Parser::reserved() const {
   auto end = i_;
   if (ahead() == '{' || ahead() == '}' || ahead() == '!') return is_meta(ahead(1)) ? text_.substr(i_, 1) : "";
@@ -151,7 +148,6 @@ ParsedScript Parser::script() {
   return out;
 }
 
-/// One command of a list. False when the list is at its end.
 bool Parser::statement(Node& into) {
   skip_lines();
   if (ends_list()) return false;
@@ -196,7 +192,6 @@ Tree Parser::and_or() {
   return out;
 }
 
-/// `time -p`, which changes nothing for the command behind it.
 bool Parser::take_time() {
   if (reserved() != "time") return false;
   auto next = i_ + 4;
@@ -253,7 +248,6 @@ Tree Parser::simple() {
   return out;
 }
 
-/// An assignment, a redirection or a word of a command. False at its end.
 bool Parser::simple_argument(Node& node) {
   if (redirect(node)) return true;
   if (ended() || ahead() == '\n' || ahead() == ';' || ahead() == '&' || ahead() == '|' || ahead() == ')') return false;
@@ -285,7 +279,6 @@ bool Parser::simple_argument(Node& node) {
   return true;
 }
 
-/// {NAME}> file: the word before was the name of a file descriptor.
 void Parser::name_of_descriptor(Node& node) {
   const auto& parts = node.words.back().parts;
   if ((ahead() != '<' && ahead() != '>') || parts.size() != 1 || parts[0].kind != Part::Kind::text) return;
@@ -295,8 +288,6 @@ void Parser::name_of_descriptor(Node& node) {
     fail(text(words, "> gives a file a descriptor, which is not read"), i_);
 }
 
-/// A comment between two lines of one command. Bash ends the command there; whoever wrote flags behind it meant to go
-/// on.
 bool Parser::goes_on_after_comment() {
   const auto begin = i_;
   while (ahead() == '#') {
@@ -313,7 +304,7 @@ bool Parser::goes_on_after_comment() {
   const auto end = i_;
   i_ = begin;
   if (!goes_on) return false;
-  remark("a comment inside a command: the lines behind it are read as its rest; Bash ends the command here");
+  remark("a comment inside a command: the lines after it are read as its rest; Bash ends the command here");
   i_ = end;
   return true;
 }

@@ -125,7 +125,6 @@ std::string words_of(const std::vector<Letter>& line) {
 
 }  // namespace
 
-/// read NAME...
 Truth ScriptEvaluator::read_line(const Words& words) {
   const auto options = read_options(words);
   auto names = options.names;
@@ -158,7 +157,6 @@ Truth ScriptEvaluator::read_line(const Words& words) {
   return ended ? Truth::no : Truth::yes;
 }
 
-/// mapfile -t NAME
 Truth ScriptEvaluator::map_lines(const Words& words) {
   std::string name = "MAPFILE";
   char end = '\n';

@@ -45,7 +45,7 @@ bool Parser::redirect(Node& node) {
     here_document(out, out.op == "<<-");
   } else {
     if (is_meta(ahead()) && ahead() != '<' && ahead() != '>')
-      fail(text("a file was expected behind '", out.op, "'"), i_);
+      fail(text("a file was expected after '", out.op, "'"), i_);
     out.target = word();
   }
   node.redirects.push_back(std::move(out));
@@ -74,7 +74,6 @@ void Parser::here_document(Redirect& redirect, bool strip) {
   pending_.push_back(std::move(document));
 }
 
-/// Reads the lines of the here-documents that the line before began.
 void Parser::here_lines() {
   const auto documents = std::move(pending_);
   pending_.clear();
@@ -106,7 +105,6 @@ void Parser::here_lines() {
   }
 }
 
-/// Index of the ] that closes the [ at `at`, in the same line; 0: none does.
 std::size_t Parser::subscript_end(std::size_t at) const {
   int open = 0;
   const auto end = std::min(at + longest_subscript, text_.size());

@@ -83,7 +83,7 @@ void ScriptEvaluator::remark(const std::string& words) {
 Truth ScriptEvaluator::run(const Tree& tree) {
   if (++depth_ > deepest_evaluation) {
     depth_ = 0;
-    throw Stop{"commands call each other without end", tree->at};
+    throw Stop{"endless recursion of commands", tree->at};
   }
   step();
   at_ = tree->at;
@@ -110,7 +110,6 @@ Truth ScriptEvaluator::run(const Tree& tree) {
   return out;
 }
 
-/// Sets $? and, under `set -e`, ends the script at a command that certainly fails.
 Truth ScriptEvaluator::settled(const Node& node, Truth truth) {
   if (is_open(truth))
     code_ = -1;
@@ -125,7 +124,6 @@ Truth ScriptEvaluator::settled(const Node& node, Truth truth) {
   return truth;
 }
 
-/// A command at which `set -e` does not end the script.
 Truth ScriptEvaluator::run_condition(const Tree& tree) {
   ++guarded_;
   const auto out = run(tree);
@@ -142,7 +140,6 @@ Truth ScriptEvaluator::run_list(const Node& node) {
   return out;
 }
 
-/// A && B || C. What is not known counts as met, unless the script would end with what follows.
 Truth ScriptEvaluator::run_and_or(const Node& node) {
   Weighing weighing(*this);
   const auto run_child = [&](std::size_t i) {
@@ -212,7 +209,6 @@ Truth ScriptEvaluator::run_subshell(const Tree& body) {
   return out;
 }
 
-/// Whether what is printed goes where nobody reads it: >&2, > /dev/null.
 bool ScriptEvaluator::is_elsewhere(const Redirect& redirect) {
   const auto target = without_places(single(redirect.target));
   if (redirect.op == ">&" && (target == "1" || target == "-")) return target == "-";
@@ -329,7 +325,6 @@ Truth ScriptEvaluator::run_simple(const Node& node) {
   return out;
 }
 
-/// NAME=value alone, which succeeds as its last substitution does. $(< file) prints the file.
 Truth ScriptEvaluator::run_assignments(const Node& node) {
   for (const auto& assignment : node.assignments) assign_all(assignment);
   const bool reads = node.assignments.empty() && node.words.empty() && node.redirects.size() == 1 &&
@@ -364,7 +359,6 @@ Truth ScriptEvaluator::run_words(const Node& node, std::vector<std::string> word
   return out;
 }
 
-/// exec < file: what is read from now on.
 void ScriptEvaluator::keep_redirects(const Node& node) {
   for (const auto& redirect : node.redirects)
     if (redirect.op[0] == '<' && redirect.from <= 0) stop("what the script reads after `exec <` is not read here");
@@ -396,7 +390,6 @@ Truth ScriptEvaluator::call_function(const std::string& name, std::vector<std::s
   return out;
 }
 
-/// Names that a script assigns are its own: where they are not set yet they are empty.
 void ScriptEvaluator::learn(ParsedScript& script) {
   if (assigned_.empty())
     assigned_ = std::move(script.assigned);
@@ -404,7 +397,6 @@ void ScriptEvaluator::learn(ParsedScript& script) {
     assigned_.insert(script.assigned.begin(), script.assigned.end());
 }
 
-/// eval, bash -c: a text that is a script.
 Truth ScriptEvaluator::run_text(const std::string& text, const ScriptPosition& at) {
   step(static_cast<long>(text.size() / 256));
   const auto script = parse_script(text, at, true);

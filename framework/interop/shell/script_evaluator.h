@@ -100,6 +100,7 @@ class ScriptEvaluator {
   // commands
   Truth run(const Tree& tree);
   Truth run_list(const Node& node);
+  /// A && B || C. An unknown result counts as true, unless what follows would end the script.
   Truth run_and_or(const Node& node);
   Truth run_pipeline(const Node& node);
   Truth run_simple(const Node& node);
@@ -108,95 +109,150 @@ class ScriptEvaluator {
   Truth with_redirects(const Node& node, const std::function<Truth()>& action);
   void read_input(const Redirect& redirect);
   void write_file(const std::string& name, const Output& output, bool append);
+  /// eval, bash -c: a text that is a script.
   Truth run_text(const std::string& text, const ScriptPosition& at);
+  /// source FILE, bash FILE. A shell of its own leaves nothing behind.
   Truth run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell);
   Truth call_function(const std::string& name, std::vector<std::string> arguments);
+  /// NAME=value alone, which succeeds as its last substitution does. $(< file) prints the file.
   Truth run_assignments(const Node& node);
+  /// Runs a condition: a command at which `set -e` does not end the script.
   Truth run_condition(const Tree& tree);
   Truth run_command(const Node& node, const std::vector<std::string>& words, bool functions);
+  /// Sets $? and, under `set -e`, ends the script at a command that certainly fails.
   Truth settled(const Node& node, Truth truth);
+  /// Whether what is printed goes where nothing reads it: >&2, > /dev/null.
   bool is_elsewhere(const Redirect& redirect);
+  /// exec < file: what is read from now on.
   void keep_redirects(const Node& node);
+  /// <(...): what can be read from it.
   std::optional<std::string> output_of_stream(const Word& word);
   void run_at_exit();
   Truth run_program(const std::vector<std::string>& words);
+  /// Notes that the output of a program is unknown because of unknown values in its words and input, if it is a program
+  /// whose output follows from them.
   void doubt_program(const std::vector<std::string>& words);
+  /// bash -c TEXT, bash FILE, sbatch FILE, and a here-document for one of them. False when `words` start no shell.
   bool run_inner_shell(const std::vector<std::string>& words);
+  /// Another script as a program: ./train.sh, srun ./train.sh. False when no word is one.
   bool run_other_script(const std::vector<std::string>& words);
+  /// A shell of its own has the exported variables only.
   void forget_inner_state();
+  /// The commands in `text`, started by the first `count` of `words`.
   void run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
                   std::vector<std::string> arguments);
   std::vector<std::pair<std::string, std::string>> exported() const;
+  /// Adds the names that a script assigns: as long as they are not set they are empty, not unknown.
   void learn(ParsedScript& script);
+  /// A copy of the state for a subshell. It counts as steps of the evaluation.
   State copy_of_state();
 
   // control
   Truth run_branches(const Node& node);
+  /// while, until. If the condition is unknown: no round, or one if the caller chose so.
   Truth run_loop(const Node& node);
   Truth run_each(const Node& node);
+  /// for ((a; b; c))
   Truth run_counted(const Node& node);
   Truth run_choice(const Node& node);
+  /// After a loop's body: whether the loop continues.
   bool end_of_round();
   Truth run_items(const Node& node, const std::vector<std::string>& items);
+  /// Whether a pattern of `item` fits, perhaps. `known`: for certain.
   bool matches_item(const CaseItem& item, const std::string& subject, bool& known);
+  /// Index of the branch to take: the caller's choice, else that of `decision`. Records the decision, and why its
+  /// condition is unknown.
   int decide(Decision decision);
+  /// A decision whether something is done: branch 0, or not: branch 1.
   bool decide_whether(const ScriptPosition& at, int site, const std::string& condition, bool usual, bool open);
+  /// Evaluates a condition that is not reached, to learn which unknown values it needs. Changes no state.
   Truth probe(const Tree& condition);
+  /// What the last condition assumed to be unset is noted if it was relied on, and then cleared.
   void settle_assumptions(bool relied_on);
+  /// Whether what a condition leads to ends the script: exit is one of its commands, or a function's that it calls.
   bool ends_script(const Tree& tree, int depth = 0) const;
 
   // words
   std::vector<std::string> fields(const std::vector<Word>& words);
+  /// Whether a word names files by a pattern.
   bool has_glob(const Word& word) const;
   std::string single(const Word& word);
   /// Quoted text is escaped, so that it stands for itself.
   std::string pattern(const Word& word);
   std::string expression(const Word& word);
   std::string arithmetic(const Part& part);
+  /// $(...): what is printed, if that is known without running anything.
   std::string substitution(const Part& part);
+  /// What the commands of $(...) or <(...) print. Nothing: it is not known, because of the doubts that are left.
   std::optional<std::string> printed_by(const Part& part);
   /// `special`: the characters that are escaped where they are quoted.
   std::string concat(const std::vector<Part>& parts, std::string_view special = {});
+  /// The value of a parameter as one string; what is not known as a mark.
   std::string scalar(const Part& part, bool in_words);
   bool is_list(const Part& part) const;
   std::vector<std::string> list_items(const Part& part);
+  /// ${!R}, where R is "A[@]".
   bool indirect_all(const ParameterExpansion& parameter) const;
+  /// "${A[@]}" if nothing has assigned A: the environment can give it one value only.
   std::vector<std::string> items_of_none(const Part& part);
+  /// The mark of a parameter without a value; `set -u` does not apply here.
   std::string mark_without_set_u(const ParameterExpansion& parameter);
+  /// The words that replace. An & without quotes is the matched text from Bash 5.2 on, and a plain & before.
   std::string replacement(const ParameterExpansion& parameter);
   std::vector<std::string> names_with(const std::string& prefix) const;
+  /// ${A[@]:1:2}: of a list with holes, elements from the index 1 on.
   std::vector<std::string> part_of_list(const Part& part, const Variable* variable);
+  /// The elements joined by the first character of IFS, as "$*" does.
   std::string joined_items(const std::vector<std::string>& items);
   std::optional<std::string> raw_value(const ParameterExpansion& parameter, bool in_words);
   std::string length_of(const Part& part);
+  /// "${A[@]}" where one string is wanted: blanks join it, the first character of IFS joins "${A[*]}".
   std::string list_as_one(const Part& part);
+  /// The name that ${!NAME} stands for.
   std::string target_of(const ParameterExpansion& parameter);
+  /// The name whose value is asked for, "A[2]"; an unknown one as a mark.
   std::string meant_name(const ParameterExpansion& parameter);
+  /// Whether ${NAME:+words} is its words. If it is unknown whether NAME is set, it counts as not set.
   bool set_for_sure(const Part& part, const std::optional<std::string>& value);
+  /// Whether the words of ${NAME:-words} are taken. If it is unknown whether NAME is set, they are.
   bool default_stands(const Part& part, const std::optional<std::string>& value);
+  /// Whether the words of ${NAME:-words} or ${NAME:+words} stand in its place.
   bool stands_in(const Part& part);
+  /// The value that ${NAME:-words} tests; for a list its elements as one.
   std::optional<std::string> value_to_ask(const Part& part);
   std::string with_op(const Part& part, std::optional<std::string> value);
+  /// ${NAME:-words} and similar expansions as one string.
   std::string standing_in(const Part& part, const std::optional<std::string>& value);
+  /// ${X/pattern/words}
   std::string replaced_in(const Part& part, const std::string& words);
+  /// ${X#pattern}, ${X%pattern}
   std::string removed_from(const Part& part, const std::string& words);
+  /// ${X^}, ${X^^}, ${X,}, ${X,,}, with a pattern of the letters that are meant
   std::string in_case(const Part& part, std::string words);
+  /// ${X@Q} and similar expansions
   std::string transformed(const Part& part, const std::string& words);
+  /// ${X@a}
   std::string attributes_of(const std::string& name);
+  /// ${X:o:l}
   std::string cut(const ParameterExpansion& parameter, const std::string& value);
+  /// Value of a parameter that is no variable: $#, $?, ...
   std::optional<std::string> special(const std::string& name);
+  /// The functions that are running, the innermost first. Nothing: not so many are.
   std::optional<std::string> special_list(const std::string& name, long long index);
   std::optional<std::string> argument(int number);
   std::vector<std::string> all_arguments();
   std::string option_letters() const;
+  /// Throws Stop for a variable that is certainly not set, under `set -u`.
   void must_be_set(const std::string& name);
 
   // variables
   std::string real_name(std::string name) const;  ///< follows declare -n
   Variable* find(const std::string& name);        ///< null: nobody has assigned it
   Variable& made(const std::string& name);
+  /// The key that a subscript given as text stands for: 'A[$k]' in unset and in arithmetic is expanded once more.
   std::string key_of(const std::string& subscript);
   long long index_of(const std::string& subscript, const std::string& name);
+  /// A[2], A[key]. Nothing: there is none.
   std::optional<std::string> element(const Variable& variable, const std::string& subscript, const std::string& name);
   void put(Variable& variable, const std::string& name, const std::string& subscript, std::string value);
   std::string with_attributes(const Variable& variable, std::string value);
@@ -204,33 +260,46 @@ class ScriptEvaluator {
 
   // builtins
   using Words = std::vector<std::string>;
+  /// Runs the builtin named by the first word; nothing if there is no such builtin.
   std::optional<Truth> builtin(const Node& node, const Words& words);
   std::optional<Truth> builtin_of_variables(const Node& node, const Words& words);
   std::optional<Truth> builtin_of_shell(const Words& words);
+  /// export, declare, typeset, readonly, local
   Truth declare(const Node& node, const Words& words);
+  /// Gives a name the attributes of a declaration: -x, -i, -A, ...
   void declare_name(const std::string& name, const std::string& options, const std::string& command);
+  /// declare -p NAME: whether it exists; its output is unknown.
   Truth print_declared(const Words& names);
+  /// set -euo pipefail, set -- a b c, set a b c
   Truth set(const Words& words);
   void set_option(char letter, bool on);
   void set_option(const std::string& name, bool on);
   Truth shopt(const Words& words);
+  /// getopts LETTERS NAME [ARGUMENTS]
   Truth getopts(const Words& words);
+  /// trap COMMANDS SIGNAL...: those for EXIT run at the end.
   Truth trap(const Words& words);
+  /// printf -v NAME
   Truth print_to_variable(const Words& words);
+  /// mapfile -t NAME
   Truth map_lines(const Words& words);
   Truth shift(const Words& words);
   Truth unset(const Words& words);
   Truth change_folder(const Words& words);
   Truth let(const Words& words);
+  /// read NAME...
   Truth read_line(const Words& words);
+  /// exit, return, break, continue
   Truth leave(const Words& words);
   Truth print(const Words& words);
   void unset_name(const std::string& name);
   void assign_all(const Assignment& assignment);
+  /// A=(a b [7]=c), A+=(d)
   void assign_list(const Assignment& assignment);
   void emit(const std::string& words);
   void emit_unknown();
 
+  /// The text of a file that the script wrote or that exists.
   std::optional<std::string> text_of_file(const std::string& path);
   std::string found_file(const std::string& path) const;  ///< path of the existing file; empty if there is none
 

@@ -65,7 +65,6 @@ void ScriptEvaluator::set_option(char letter, bool on) {
   set_option(known->name, on);
 }
 
-/// set -euo pipefail, set -- a b c, set a b c
 Truth ScriptEvaluator::set(const Words& words) {
   std::size_t i = 1;
   bool arguments = false;
@@ -142,7 +141,6 @@ Truth ScriptEvaluator::shift(const Words& words) {
   return Truth::yes;
 }
 
-/// getopts LETTERS NAME [ARGUMENTS]
 Truth ScriptEvaluator::getopts(const Words& words) {
   if (words.size() < 3) return Truth::no;
   const auto letters = without_places(words[1]), name = without_places(words[2]);
@@ -198,7 +196,6 @@ Truth ScriptEvaluator::getopts(const Words& words) {
                 Truth::yes);
 }
 
-/// trap COMMANDS SIGNAL...: those for EXIT run at the end.
 Truth ScriptEvaluator::trap(const Words& words) {
   std::size_t first = 1;
   if (words.size() > 1 && without_places(words[1]) == "--") ++first;

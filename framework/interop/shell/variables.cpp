@@ -43,7 +43,7 @@ std::string ScriptEvaluator::real_name(std::string name) const {
     if (next == name) return name;  // local -n A=A: the A outside, which cannot be told from this one here
     name = next;
   }
-  stop("'" + name + "' stands for itself");
+  stop("'" + name + "' refers to itself");
 }
 
 Variable* ScriptEvaluator::find(const std::string& name) {
@@ -66,7 +66,6 @@ bool ScriptEvaluator::has(const std::string& name) {
   return element(*variable, *subscript, list).has_value();
 }
 
-/// The key that a subscript given as text stands for: 'A[$k]' in unset and in arithmetic is expanded once more.
 std::string ScriptEvaluator::key_of(const std::string& subscript) {
   if (subscript.find_first_of("$`\"'\\") == std::string::npos) return subscript;
   auto word = parse_script("x=" + subscript, at_, true);
@@ -81,7 +80,6 @@ long long ScriptEvaluator::index_of(const std::string& subscript, const std::str
   return *index;
 }
 
-/// A[2], A[key]. Nothing: there is none.
 std::optional<std::string> ScriptEvaluator::element(const Variable& variable, const std::string& subscript,
                                                     const std::string& name) {
   if (subscript == "@" || subscript == "*") return joined_items(variable.values());
@@ -160,7 +158,6 @@ void ScriptEvaluator::set_list(const std::string& name, const std::vector<std::s
   for (const auto& item : items) variable.items[at++] = item;
 }
 
-/// A=(a b [7]=c), A+=(d)
 void ScriptEvaluator::assign_list(const Assignment& assignment) {
   std::vector<std::pair<std::optional<std::string>, std::string>> items;
   std::vector<bool> appends;
@@ -204,7 +201,6 @@ void ScriptEvaluator::assign_all(const Assignment& assignment) {
   assign(name, name == "PATH" ? "" : std::move(value));
 }
 
-/// Whether and what a name has in common with a declaration: -x, -i, -A, ...
 void ScriptEvaluator::declare_name(const std::string& name, const std::string& options, const std::string& command) {
   const auto given = [&options](char letter) { return options.find(letter) != std::string::npos; };
   const bool local = command == "local" || ((command == "declare" || command == "typeset") && !given('g'));
@@ -244,7 +240,6 @@ std::string letters_of(const std::string& word) {
 
 }  // namespace
 
-/// export, declare, typeset, readonly, local
 Truth ScriptEvaluator::declare(const Node& node, const Words& words) {
   std::string options = words[0] == "export" ? "x" : words[0] == "readonly" ? "r" : "";
   std::vector<std::string> names;
@@ -289,7 +284,6 @@ Truth ScriptEvaluator::declare(const Node& node, const Words& words) {
   return Truth::yes;
 }
 
-/// declare -p NAME: whether it is there; its words are not known.
 Truth ScriptEvaluator::print_declared(const Words& names) {
   emit_unknown();
   auto out = Truth::yes;

@@ -27,7 +27,6 @@ void Parser::add(std::vector<Part>& out, Part::Kind kind, std::string_view words
   out.back().words += words;
 }
 
-/// The character ahead as it stands; a mark goes over as a whole.
 void Parser::add_char(std::vector<Part>& out, Part::Kind kind) {
   if (ahead() == unknown_begin || ahead() == place_begin) {
     const auto end = end_of_mark(text_, i_);
@@ -50,7 +49,6 @@ Word Parser::word(bool assigned) {
   return out;
 }
 
-/// Whether a ~ is ahead that is somebody's home: at the begin of a word, and in NAME=~/x and NAME=a:~/x.
 bool Parser::tilde_ahead(const std::vector<Part>& before, bool assigned) const {
   if (ahead() != '~') return false;
   if (before.empty()) return true;
@@ -65,7 +63,6 @@ bool Parser::tilde_ahead(const std::vector<Part>& before, bool assigned) const {
   return last.words.back() == ':' || (before.size() == 1 && equals + 1 == last.words.size());
 }
 
-/// ~, ~/x: the variable HOME; ~+ and ~-: PWD and OLDPWD; ~name: nobody knows.
 void Parser::tilde(std::vector<Part>& out) {
   const auto begin = i_;
   auto end = i_ + 1;
@@ -82,7 +79,6 @@ void Parser::tilde(std::vector<Part>& out) {
   i_ = end;
 }
 
-/// @(a|"$B"), whose parentheses and bars are part of the word.
 void Parser::group_of_patterns(Word& out) {
   const Deeper deeper(*this);
   int open = 0;
@@ -96,7 +92,6 @@ void Parser::group_of_patterns(Word& out) {
   } while (open > 0);
 }
 
-/// One more piece of an unquoted word. False at its end.
 bool Parser::word_piece(Word& out) {
   const char c = ahead();
   if (ended()) return false;
@@ -143,7 +138,6 @@ bool Parser::word_piece(Word& out) {
   return true;
 }
 
-/// Up to one of `stops`, which stays ahead: the argument of ${...}, a subscript.
 Word Parser::word_until(std::string_view stops, bool in_quotes) {
   const Deeper deeper(*this);
   Word out;
@@ -165,7 +159,6 @@ Word Parser::word_until(std::string_view stops, bool in_quotes) {
   return out;
 }
 
-/// What stands behind =~, where parentheses and bars are no operators.
 Word Parser::regular_expression() {
   Word out;
   out.line = place().line;
@@ -204,13 +197,12 @@ void Parser::double_quotes(std::vector<Part>& out) {
       {.kind = Part::Kind::group, .words = "", .parameter = nullptr, .body = nullptr, .inside = std::move(inside)});
 }
 
-/// Something that means more than itself between double quotes. False when a plain character is ahead.
 bool Parser::quoted_piece(std::vector<Part>& out, std::string_view escapable) {
   if (ahead() == '\\') {
     if (ahead(1) == '\n') {
       i_ += 2;
     } else if (blanks_to_line_end(i_ + 1) != 0) {
-      remark("blanks behind the backslash at the end of the line: read as if the backslash joined the lines");
+      remark("blanks after the backslash at the end of the line: read as if the backslash joined the lines");
       ++i_;
     } else if (escapable.find(ahead(1)) != std::string_view::npos && ahead(1) != '\0') {
       ++i_;
@@ -235,7 +227,6 @@ bool Parser::quoted_piece(std::vector<Part>& out, std::string_view escapable) {
   return false;
 }
 
-/// $'...'
 void Parser::escaped_c(std::vector<Part>& out) {
   const auto begin = i_;
   std::string words;
@@ -252,7 +243,6 @@ void Parser::escaped_c(std::vector<Part>& out) {
   add(out, Part::Kind::quoted, words);
 }
 
-/// Index behind a <placeholder> that is ahead; 0 when what is ahead is a redirection.
 std::size_t Parser::placeholder_ahead() const {
   if (ahead() != '<' || ended()) return 0;
   const auto first = static_cast<unsigned char>(ahead(1));
@@ -264,7 +254,6 @@ std::size_t Parser::placeholder_ahead() const {
   return i_ + stop + 1;
 }
 
-/// Index behind the parentheses ahead, which close in the same line; 0 when they do not.
 std::size_t Parser::parentheses_ahead() const {
   int open = 0;
   for (auto i = i_; i < text_.size() && text_[i] != '\n'; ++i) {

@@ -346,7 +346,7 @@ TEST_F(ModelArgs, TheSecondOfTwoEqualKeysCountsAndItIsTold) {
       read("BASE: &b\n  --x: 1\n  --y: 2\nMODEL_ARGS:\n  <<: *b\n  --lr: 1\n  --x: 3\n  --lr: 2\n", {}, "m.yaml");
   ASSERT_EQ(reading.launches.size(), 1U) << told();
   EXPECT_EQ(shown(reading.launches.at(0).flags), "--x|3 --lr|2 --y|2");
-  EXPECT_TRUE(says(told(), "m.yaml:8: --lr stands twice, first in line 6; the last counts")) << told();
+  EXPECT_TRUE(says(told(), "m.yaml:8: --lr is given twice, first in line 6; the last counts")) << told();
 }
 
 TEST_F(ModelArgs, WhatIsNoneIsRefused) {

@@ -10,6 +10,7 @@
 #include "framework/nn/flat_parameters.h"
 #include "framework/recipe/imported_recipe.h"
 #include "framework/recipe/saved_model.h"
+#include "tests/bound_parameters.h"
 #include "tests/interop/hugging_face/recorded.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -42,7 +43,7 @@ class Trained {
         layout_(model_.model->parameters()),
         values_(static_cast<std::size_t>(layout_.elements())),
         gradients_(values_.size()) {
-    layout_.bind(values_, gradients_);
+    bind_parameters(layout_, values_, gradients_);
     for (const auto& range : layout_.ranges())
       files_.read(range.parameter->name, nn::FlatParameters::view(range, values_).floats());
   }

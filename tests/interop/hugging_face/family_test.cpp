@@ -9,7 +9,7 @@
 #include "framework/model/generation.h"
 #include "framework/recipe/imported_recipe.h"
 #include "framework/recipe/saved_model.h"
-#include "tests/data/chosen.h"
+#include "tests/chosen.h"
 #include "tests/interop/hugging_face/recorded.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -165,7 +165,7 @@ TEST_F(TokenizerOfAModel, IsThatOfItsFolder) {
 
 /// Files of a checkpoint give the tokenizer that wrote them.
 TEST_F(TokenizerOfAModel, ComesBackFromTheFilesOfACheckpoint) {
-  const auto again = [](const data::Tokenizer& tokenizer) {
+  const auto again = [](const tokenizers::Tokenizer& tokenizer) {
     const auto blobs = recipe::tokenizer_blobs(tokenizer);
     for (const auto& [name, content] : blobs) {
       const fs::path path = fs::path("blobs") / name;
@@ -176,8 +176,8 @@ TEST_F(TokenizerOfAModel, ComesBackFromTheFilesOfACheckpoint) {
   };
   const auto make = [](const std::string& type, const std::vector<std::string>& sets) {
     const auto& set = sets.at(0);
-    return data::chosen(data::tokenizers(),
-                        {{"tokenizer_type", type}, {"tokenizer_model", set.substr(set.find('=') + 1)}});
+    return chosen(tokenizers::tokenizers(),
+                  {{"tokenizer_type", type}, {"tokenizer_model", set.substr(set.find('=') + 1)}});
   };
   const auto model = fs::path(TESTS_DATA) / "sentencepiece" / "models" / "bpe.model";
   const auto llama = make("Llama2Tokenizer", {"dataset_config.tokenizer_model=" + model.string()});

@@ -390,7 +390,8 @@ TEST_F(HuggingFaceTest, EveryTableOfAFamilyNamesATableOfWeights) {
     const auto family = hugging_face::hugging_face_table(mappings, name.substr(7, name.size() - 12));
     ASSERT_NE(family.find("weights"), nullptr) << name;
     const auto weights = mappings.table(family.find("weights")->scalar);
-    EXPECT_NO_THROW(hugging_face::WeightTable(weights, {2, 3, 1}, {4, 2, 8}, [](const auto&) { return true; })) << name;
+    const model::WeightLayout layout{.towers = 2, .heads = {{4, 2, 8}}, .experts = 3, .predictions = 1};
+    EXPECT_NO_THROW(hugging_face::WeightTable(weights, layout, [](const auto&) { return true; })) << name;
   }
   EXPECT_EQ(families, 13);
 }

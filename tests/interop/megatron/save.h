@@ -5,7 +5,7 @@
 #include <string>
 
 #include "framework/interop/megatron/megatron.h"
-#include "framework/model/model.h"
+#include "framework/model/architecture.h"
 #include "framework/nn/weight_parts.h"
 
 namespace tessera {
@@ -20,27 +20,26 @@ inline std::vector<checkpoint::RankWeights> ranks_of(const options::Value& recip
   options::Group experts(recipe, "moe_config", report);
   const auto moe = options::read_own<model::MoeOptions>(experts);
   report.must_be_good();
+  const auto architecture = choice.make({size.seq_length, moe});
   const auto stages = layout.stages(), ranks = layout.ranks();
   const auto chunks = layout.layers.empty() ? std::size_t{1} : layout.layers[0].size();
   std::vector<checkpoint::RankWeights> all(static_cast<std::size_t>(stages * ranks));
   std::int64_t first = 0;
   for (std::size_t c = 0; c < chunks; ++c)
     for (std::int64_t stage = 0; stage < stages; ++stage) {
-      model::ModelChunk chunk;
+      std::optional<parallel::ModelChunk> chunk;
       if (!layout.layers.empty()) {
-        chunk.embedding = stage == 0 && c == 0;
-        chunk.loss = stage + 1 == stages && c + 1 == chunks;
-        chunk.first_layer = first;
-        chunk.layers = layout.layers[static_cast<std::size_t>(stage)][c];
-        first += *chunk.layers;
+        chunk = {.embedding = stage == 0 && c == 0,
+                 .first_layer = first,
+                 .layers = layout.layers[static_cast<std::size_t>(stage)][c],
+                 .loss = stage + 1 == stages && c + 1 == chunks};
+        first += chunk->layers;
       }
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
         auto parts = megatron::megatron_model_parts(layout, rank);
-        parts.seq_length = size.seq_length;
         parts.vocabulary = size.vocab_size.value_or(0);
-        parts.moe = moe;
         parts.chunk = chunk;
-        const auto model = choice.make(parts);
+        const auto model = architecture->build(parts);
         auto& own = all[static_cast<std::size_t>(stage * ranks + rank)];
         own.rank = rank, own.stage = stage;
         own.chunks.push_back(nn::held_parts(model->parameters()));

@@ -116,7 +116,7 @@ TEST_F(BadFiles, SourcedFilesAreReadWhereTheyAre) {
   EXPECT_EQ(place.line, 2);
   EXPECT_EQ(plain(reading.runs[2].words[1]), "7");
   ASSERT_EQ(reading.remarks.size(), 1U);
-  EXPECT_TRUE(says(reading.remarks[0].words, "none.sh is read here, but it is not there"));
+  EXPECT_TRUE(says(reading.remarks[0].words, "none.sh is sourced here, but does not exist"));
 }
 
 }  // namespace

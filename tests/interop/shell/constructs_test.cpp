@@ -107,7 +107,7 @@ TEST_F(OtherScripts, ThatAreNotThereAreNamed) {
   const auto reading = follow_script("run.sh", {}, {}, enough_steps);
   ASSERT_EQ(reading.remarks.size(), 1U);
   EXPECT_EQ(reading.remarks[0].at.line, 2);
-  EXPECT_TRUE(says(reading.remarks[0].words, "${HOME}/other.sh is started here, but it is not there"));
+  EXPECT_TRUE(says(reading.remarks[0].words, "${HOME}/other.sh is started here, but does not exist"));
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ TEST(Words, ContinuationLinesAreOneCommand) {
 TEST(Words, ABackslashBeforeBlanksAtTheLineEndIsReadAsMeantAndSaid) {
   const std::string script = "p a \\  \n  b \\\t\n  c\n";
   EXPECT_EQ(programs(script), "[p] [a] [b] [c]");
-  EXPECT_TRUE(says(said(script), "1: blanks behind the backslash")) << said(script);
-  EXPECT_TRUE(says(said(script), "2: blanks behind the backslash")) << said(script);
+  EXPECT_TRUE(says(said(script), "1: blanks after the backslash")) << said(script);
+  EXPECT_TRUE(says(said(script), "2: blanks after the backslash")) << said(script);
   EXPECT_EQ(programs("A=(a \\ \n b)\np ${A[@]}"), "[p] [a] [b]");
 }
 

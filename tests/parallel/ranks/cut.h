@@ -9,6 +9,7 @@
 #include "framework/nn/flat_parameters.h"
 #include "framework/parallel/model_parallel.h"
 #include "framework/parallel/tensor_parallel.h"
+#include "tests/bound_parameters.h"
 #include "tests/ranks/ranks.h"
 
 namespace tessera::parallel {
@@ -84,9 +85,9 @@ class Weights {
   explicit Weights(nn::Module& module) : layout_(module.parameters()) {
     values_.resize(static_cast<std::size_t>(layout_.elements()));
     grads_.resize(values_.size());
-    layout_.bind(values_, grads_);
+    bind_parameters(layout_, values_, grads_);
     kernels::Threads threads(1);
-    layout_.initialise(threads, 7, values_);
+    initialise_parameters(layout_, threads, 7, values_);
   }
   const nn::FlatParameters& layout() const { return layout_; }
   std::span<float> grad(const nn::ParameterRange& run) {

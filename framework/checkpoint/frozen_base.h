@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "framework/checkpoint/checkpoint.h"
+
+namespace tessera::checkpoint {
+
+/// Name of the file in a checkpoint that was saved without its frozen parameters.
+inline constexpr const char* frozen_base_blob = "frozen_base.txt";
+
+/// Where the frozen parameters of a checkpoint are that was saved without them.
+struct FrozenBase {
+  std::string name;          ///< path of the checkpoint or model folder that has them
+  std::uint64_t digest = 0;  ///< of their elements, see training::FrozenWeights::digest
+};
+
+/// The content of frozen_base_blob.
+std::string write_base(const FrozenBase& base);
+/// The base that a checkpoint with these files needs; nothing: the checkpoint has all its weights. Throws DamageError
+/// if the file says something else.
+std::optional<FrozenBase> base_in(const Blobs& blobs);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,100 @@
+// Instructions and answers as token files: MindSpeed-LLM's --is-instruction-dataset.
+
+#include <algorithm>
+
+#include "framework/data/dataset.h"
+#include "framework/gpt/data_path.h"
+#include "framework/gpt/split.h"
+#include "framework/instructions/instruction_dataset.h"
+#include "framework/instructions/instruction_templates.h"
+#include "framework/instructions/without_label.h"
+#include "framework/tokenizers/tokenizer.h"
+
+namespace tessera::instructions {
+namespace {
+
+struct InstructionOptions {
+  gpt::DataPath data_path;
+  std::optional<std::string> split;
+  bool reset_position_ids = false, reset_attention_mask = false;
+  bool neat_pack = false, padded_samples = false, no_shuffle = false, cut_max_seqlen = false;
+  std::optional<std::string> prompt_type;
+};
+
+void describe(options::Schema<InstructionOptions>& s) {
+  using O = InstructionOptions;
+  s.when_changed(options::Change::told);
+  s.option("data_path", &O::data_path,
+           "Prefix of the files PREFIX_packed_{input_ids,attention_mask,labels}_document.bin and .idx.")
+      .when_changed(options::Change::order);
+  s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.")
+      .when_changed(options::Change::order)
+      .must("DAT5", [](const O& o) { return gpt::broken_split(o.split); });
+  s.option("reset_position_ids", &O::reset_position_ids,
+           "Reset position ids after each end-of-document token; needs `reset_attention_mask`.");
+  s.option("reset_attention_mask", &O::reset_attention_mask,
+           "Reset the attention mask after each end-of-document token: no attention across documents.");
+  s.option("neat_pack", &O::neat_pack,
+           "Take the boundaries of packed samples from the attention mask, as data preprocessed with --neat-pack has "
+           "them, instead of from end-of-document tokens.");
+  s.option("padded_samples", &O::padded_samples,
+           "Fill each pass over the data up to whole global batches with samples from the beginning of the file.")
+      .when_changed(options::Change::order);
+  s.option("no_shuffle", &O::no_shuffle, "Read samples in the order of the file.").when_changed(options::Change::order);
+  s.option(
+      "cut_max_seqlen", &O::cut_max_seqlen,
+      "Cut a sample that is longer than `seq_length` at its end; false: cut its prompts and answers in proportion.");
+  s.option(
+      "prompt_type", &O::prompt_type,
+      "Prompt type that the data was preprocessed with. Samples longer than `seq_length` of chatglm2, glm4, gemma and "
+      "others with `efficient_eos` are refused without `cut_max_seqlen`.");
+}
+
+std::unique_ptr<data::DataSplits> make_instruction(const InstructionOptions& o, data::DataParts parts) {
+  if (o.data_path.empty())
+    throw ConfigError("dataset_type instruction needs data_path: the prefix of PREFIX_packed_input_ids_document.bin");
+  if (o.data_path.parts.size() > 1)
+    throw ConfigError(text("dataset_config.data_path has ", o.data_path.parts.size(),
+                           " words; dataset_type instruction reads one prefix, as MindSpeed-LLM does"));
+  const auto efficient_eos = o.prompt_type ? efficient_eos_of(*o.prompt_type) : false;
+  if (!efficient_eos)
+    throw ConfigError(text("dataset_config.prompt_type '", *o.prompt_type,
+                           "' is not known; give a name of MindSpeed-LLM's configs/finetune/templates.json"));
+  const auto& prefix = o.data_path.parts[0];
+  const auto files = std::make_shared<InstructionFiles>(prefix);
+  const auto ranges = instruction_split(o.split.value_or("969, 30, 1"), files->samples());
+  InstructionDataset::Request request;
+  request.seq_length = parts.seq_length;
+  request.vocab_size = parts.vocab_size;
+  request.eod = parts.eod;
+  request.pad = std::max(parts.pad.value_or(-1) >= 0 ? *parts.pad : parts.eod.value_or(0), 0);
+  request.rules = {.reset_attention_mask = o.reset_attention_mask,
+                   .reset_position_ids = o.reset_position_ids,
+                   .neat_pack = o.neat_pack,
+                   .cut_max_seqlen = o.cut_max_seqlen,
+                   .efficient_eos = *efficient_eos};
+  const auto of = [&](const gpt::SequenceRange& range, std::int64_t asked) -> std::unique_ptr<data::Dataset> {
+    if (asked == 0 || range.size() <= 0) return nullptr;
+    auto one = request;
+    const auto pad_to = o.padded_samples ? parts.global_batch_size : 0;
+    one.order = instruction_order(range, asked == data::one_epoch ? 1 : asked, static_cast<std::uint32_t>(parts.seed),
+                                  !o.no_shuffle, pad_to);
+    return std::make_unique<InstructionDataset>(files, std::move(one));
+  };
+  auto splits = std::make_unique<data::DataSplits>();
+  splits->train = of(ranges[0], parts.asked.train);
+  if (splits->train) warn_of_samples_without_label(*splits->train, ranges[0].size(), parts.warn);
+  splits->valid = of(ranges[1], parts.asked.valid);
+  splits->test = of(ranges[2], parts.asked.test);
+  return splits;
+}
+
+}  // namespace
+
+void register_instruction(data::DatasetRegistry& registry) {
+  registry.add("instruction", make_instruction,
+               "MindSpeed-LLM's instruction data: input ids, attention masks and labels as token files.",
+               {"DecoderPackedMTFDataset"});
+}
+
+}  // namespace tessera::instructions

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/instructions/instruction_handlers.h"
+#include "framework/instructions/instruction_templates.h"
+#include "framework/tokenizers/tokenizer.h"
+
+namespace tessera::instructions {
+
+struct InstructionEncoding {
+  PromptTemplate prompt_template;
+  std::optional<std::int64_t> seq_length;  ///< maximum total tokens of all turns, which are cut to it; null: 100000
+  bool neat_pack = false;                  ///< each turn is cut to at most seq_length - 1 tokens
+  bool append_eod = false;
+  std::optional<bool> enable_thinking;  ///< for templates with thoughts; null: as false, but thoughts are kept
+};
+
+/// Ids of special tokens, as MindSpeed-LLM's fix_model_tokenizer sets them for a template.
+struct InstructionTokens {
+  std::optional<std::int32_t> bos, unknown;
+  std::int32_t eos = 0, pad = 0;
+  /// Throws ConfigError if the tokenizer lacks a token of the template, which MindSpeed-LLM would add.
+  InstructionTokens(const tokenizers::Tokenizer& tokenizer, const PromptTemplate& prompt_template);
+};
+
+/// Label of a token without loss.
+inline constexpr std::int32_t ignored_label = -100;
+
+struct EncodedConversation {
+  std::vector<std::int32_t> input_ids, labels;
+};
+
+/// Encodes conversations as MindSpeed-LLM's handlers do. Each thread needs its own; `options`, `tokens` and the
+/// tokenizer must outlive it.
+class ConversationEncoder {
+ public:
+  ConversationEncoder(const tokenizers::Tokenizer& tokenizer, const InstructionEncoding& options,
+                      const InstructionTokens& tokens);
+  /// Encodes `conversation` into `out`. Throws ConfigError if a text cannot be encoded, or no tokens remain.
+  void encode(const Conversation& conversation, EncodedConversation& out);
+
+ private:
+  using Ids = std::vector<std::int32_t>;
+  void append_slots(const PromptTemplate::Slots& slots, const std::string& content, const std::string& index, Ids& ids);
+  void encode_message(const Conversation& conversation, std::size_t number, const std::string& content, Ids& ids);
+  void encode_messages(const Conversation& conversation);
+  void cut_turns();
+  void append_turn(Ids& prompt, Ids& answer, EncodedConversation& out) const;
+
+  const tokenizers::Tokenizer& tokenizer_;
+  const InstructionEncoding& options_;
+  const InstructionTokens& tokens_;
+  std::unique_ptr<tokenizers::Tokenizer::Encoder> encoder_;
+  std::vector<Ids> messages_;
+};
+
+}  // namespace tessera::instructions

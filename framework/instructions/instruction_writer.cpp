@@ -1,0 +1,291 @@
+#include "framework/instructions/instruction_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "framework/base/files.h"
+#include "framework/files/input_stream.h"
+#include "framework/indexed/indexed_dataset.h"
+#include "framework/instructions/instruction_encoding.h"
+#include "framework/instructions/instruction_rows.h"
+
+namespace tessera::instructions {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+constexpr std::size_t most_reasons = 5, rows_of_batch = 1024, bytes_of_batch = std::size_t{16} << 20U;
+
+// The three pairs of files. Labels are negative, so the tokens are int32 whatever the vocabulary.
+class Files {
+ public:
+  explicit Files(const std::string& prefix)
+      : prefix_(prefix),
+        ids_(name(prefix, keys[0]), indexed::TokenType::int32),
+        mask_(name(prefix, keys[1]), indexed::TokenType::int32),
+        labels_(name(prefix, keys[2]), indexed::TokenType::int32) {}
+
+  static std::vector<std::filesystem::path> all(const std::string& prefix) {
+    std::vector<std::filesystem::path> files;
+    for (const auto* key : keys)
+      for (auto& file : indexed::IndexedDatasetBuilder::files(name(prefix, key))) files.push_back(std::move(file));
+    return files;
+  }
+  void add(const Ids& ids, const Ids& mask, const Ids& labels) {
+    // The label of the first token is that of no other token.
+    const auto learned = [](std::int32_t label) { return label != ignored_label; };
+    without_label_ += labels.empty() || std::none_of(labels.begin() + 1, labels.end(), learned) ? 1 : 0;
+    ids_.add_sequence(ids);
+    mask_.add_sequence(mask);
+    labels_.add_sequence(labels);
+  }
+  void end_document() {
+    for (auto* one : {&ids_, &mask_, &labels_}) one->end_document();
+  }
+  // All are complete before the first gets its name.
+  void finish() {
+    for (auto* one : {&ids_, &mask_, &labels_}) one->seal();
+    for (const auto* key : keys) indexed::IndexedDatasetBuilder::publish(name(prefix_, key));
+  }
+  std::int64_t samples() const { return ids_.sequences(); }
+  std::int64_t tokens() const { return ids_.tokens(); }
+  std::int64_t without_label() const { return without_label_; }
+
+ private:
+  static std::string name(const std::string& prefix, const char* key) {
+    return text(prefix, "_packed_", key, "_document");
+  }
+  static constexpr std::array<const char*, 3> keys = {"input_ids", "attention_mask", "labels"};
+
+  std::string prefix_;
+  indexed::IndexedDatasetBuilder ids_, mask_, labels_;
+  std::int64_t without_label_ = 0;
+};
+
+// Rows that wait to be packed.
+class Packer {
+ public:
+  Packer(const InstructionWriteRequest& request, const InstructionTokens& tokens)
+      : length_(request.seq_length.value_or(0)), neat_(request.neat_pack), pad_(tokens.pad) {}
+
+  // False if the row has not as many labels as tokens.
+  bool add(const EncodedConversation& row) {
+    const auto most = static_cast<std::size_t>(length_ - 1);
+    const auto count = std::min(row.input_ids.size(), most);
+    if (std::min(row.labels.size(), most) != count) return false;
+    by_length_[static_cast<std::int64_t>(count)].push_back(ids_.size());
+    const auto end = static_cast<std::ptrdiff_t>(count);
+    ids_.insert(ids_.end(), row.input_ids.begin(), row.input_ids.begin() + end);
+    labels_.insert(labels_.end(), row.labels.begin(), row.labels.begin() + end);
+    return true;
+  }
+
+  // The longest row that still fits comes next; of equally long ones the last.
+  void write(Files& files) {
+    Ids ids, mask, labels;
+    while (!by_length_.empty()) {
+      ids.clear();
+      mask.clear();
+      labels.clear();
+      auto left = length_ - 1;  // as there, one token is always padding
+      for (std::int32_t part = 1;; ++part) {
+        auto fits = by_length_.upper_bound(left);
+        if (fits == by_length_.begin()) break;
+        --fits;
+        const auto begin = static_cast<std::ptrdiff_t>(fits->second.back()), end = begin + fits->first;
+        left -= fits->first;
+        fits->second.pop_back();
+        if (fits->second.empty()) by_length_.erase(fits);
+        ids.insert(ids.end(), ids_.begin() + begin, ids_.begin() + end);
+        labels.insert(labels.end(), labels_.begin() + begin, labels_.begin() + end);
+        mask.resize(ids.size(), neat_ ? part : 1);
+      }
+      const auto whole = static_cast<std::size_t>(length_);
+      ids.resize(whole, pad_);
+      mask.resize(whole, neat_ ? 0 : 1);
+      labels.resize(whole, ignored_label);
+      files.add(ids, mask, labels);
+      files.end_document();
+    }
+  }
+
+ private:
+  std::int64_t length_;
+  bool neat_;
+  std::int32_t pad_;
+  Ids ids_, labels_;                                            // of all rows
+  std::map<std::int64_t, std::vector<std::size_t>> by_length_;  // where the rows begin
+};
+
+struct Outcome {
+  enum class Kind : std::uint8_t { encoded, left_out, failed };
+  Kind kind = Kind::encoded;
+  std::string why;
+  EncodedConversation encoded;
+};
+
+class InstructionWriteRun {
+ public:
+  InstructionWriteRun(const tokenizers::Tokenizer& tokenizer, const InstructionWriteRequest& request)
+      : request_(request),
+        handler_(request.handler_name, request.map_keys),
+        encoding_{prompt_template(request.prompt_type, request.prompt_type_path), request.seq_length, request.neat_pack,
+                  request.append_eod, request.enable_thinking},
+        tokens_(tokenizer, encoding_.prompt_template),
+        rows_(request.inputs, handler_.columns()),
+        packer_(request, tokens_) {
+    for (int i = 0; i < request.workers; ++i) {
+      encoders_.push_back(std::make_unique<ConversationEncoder>(tokenizer, encoding_, tokens_));
+      seen_.emplace_back(handler_.columns().size());
+    }
+    std::vector<std::filesystem::path> inputs;
+    for (const auto& name : files::expand_patterns(request.inputs))
+      if (name != "-") inputs.emplace_back(name);
+    refuse_overwriting(inputs, Files::all(request.output_prefix));
+    files_ = std::make_unique<Files>(request.output_prefix);
+  }
+
+  InstructionWriteResult operator()(const std::function<void(const preprocessing::PreprocessProgress&)>& progress) {
+    auto& total = result_.total;
+    total.all_bytes = rows_.size();
+    if (progress) progress(total);
+    while (read_batch()) {
+      encode_batch();
+      for (std::size_t i = 0; i < batch_.size(); ++i) take(batch_[i], outcomes_[i]);
+      total.bytes = rows_.position();
+      total.documents = result_.rows;
+      if (progress) progress(total);
+    }
+    check_columns();
+    if (kept_ == 0)
+      throw ConfigError(text("no row of ", request_.inputs.front(), " can be used (", result_.rows, " rows, ",
+                             result_.left_out, " without an answer or with wrong roles, ", total.skipped, " skipped)",
+                             result_.reasons.empty() ? "" : "; the first: " + result_.reasons.front()));
+    if (request_.pack) packer_.write(*files_);
+    result_.samples = files_->samples();
+    result_.without_label = files_->without_label();
+    result_.tokens = total.tokens = files_->tokens();
+    files_->finish();
+    return result_;
+  }
+
+ private:
+  bool read_batch() {
+    batch_.clear();
+    std::size_t bytes = 0;
+    for (InstructionRows::Row row; batch_.size() < rows_of_batch && bytes < bytes_of_batch && rows_.next(row);) {
+      bytes += row.json.size();
+      batch_.push_back(std::move(row));
+    }
+    return !batch_.empty();
+  }
+
+  void encode_batch() {
+    outcomes_.assign(batch_.size(), {});
+    const auto workers = encoders_.size();
+    std::vector<std::thread> threads;
+    for (std::size_t w = 1; w < workers; ++w) threads.emplace_back([this, w] { encode_rows(w); });
+    encode_rows(0);
+    for (auto& thread : threads) thread.join();
+  }
+
+  // Each `workers`-th row.
+  void encode_rows(std::size_t worker) {
+    for (auto i = worker; i < batch_.size(); i += encoders_.size()) {
+      auto& out = outcomes_[i];
+      try {
+        const auto conversation = handler_(batch_[i].json, seen_[worker], out.why);
+        if (conversation)
+          encoders_[worker]->encode(*conversation, out.encoded);
+        else
+          out.kind = Outcome::Kind::left_out;
+      } catch (const std::exception& error) {
+        out.kind = Outcome::Kind::failed;
+        out.why = error.what();
+      }
+    }
+  }
+
+  void take(const InstructionRows::Row& row, const Outcome& out) {
+    if (++result_.rows == 1) first_ = rows_.place(row);
+    if (out.kind == Outcome::Kind::failed && !request_.skip_bad)
+      throw ConfigError(text(rows_.place(row), ": ", out.why));
+    if (out.kind != Outcome::Kind::encoded) {
+      ++(out.kind == Outcome::Kind::failed ? result_.total.skipped : result_.left_out);
+      if (result_.reasons.size() < most_reasons) result_.reasons.push_back(text(rows_.place(row), ": ", out.why));
+      return;
+    }
+    ++kept_;
+    const auto& ids = out.encoded.input_ids;
+    const auto& labels = out.encoded.labels;
+    result_.total.tokens += static_cast<std::int64_t>(ids.size());
+    const auto reaches = [&](std::size_t count) {
+      return request_.seq_length && static_cast<std::int64_t>(count) >= *request_.seq_length;
+    };
+    // Labels can be more where efficient_eos meets a prompt that is cut to nothing.
+    const bool is_long = reaches(ids.size()) || (!request_.pack && reaches(labels.size()));
+    result_.too_long += is_long ? 1 : 0;
+    if (request_.pack) {
+      if ((!is_long || request_.neat_pack) && !packer_.add(out.encoded))
+        throw ConfigError(
+            text(rows_.place(row),
+                 ": a prompt is cut to nothing, so that labels and tokens differ in number; give a larger "
+                 "--seq-length, or remove the row"));
+      return;
+    }
+    // A row that is too long leaves an empty document, as there.
+    if (!is_long) files_->add(ids, Ids(ids.size(), 1), labels);
+    files_->end_document();
+  }
+
+  void check_columns() const {
+    for (std::size_t i = 0; i < handler_.columns().size(); ++i) {
+      const auto has = [i](const std::vector<bool>& seen) { return seen[i]; };
+      if (result_.rows > 0 && std::none_of(seen_.begin(), seen_.end(), has))
+        throw ConfigError(text(first_, ": neither this row nor another has the key '", handler_.columns()[i],
+                               "'; name the keys of the data with --map-keys, null for none"));
+    }
+  }
+
+  const InstructionWriteRequest& request_;
+  InstructionHandler handler_;
+  InstructionEncoding encoding_;
+  InstructionTokens tokens_;
+  InstructionRows rows_;
+  Packer packer_;
+  std::unique_ptr<Files> files_;
+  std::vector<std::unique_ptr<ConversationEncoder>> encoders_;
+  std::vector<std::vector<bool>> seen_;  // of each encoder
+  std::vector<InstructionRows::Row> batch_;
+  std::vector<Outcome> outcomes_;
+  InstructionWriteResult result_;
+  std::string first_;  // row
+  std::int64_t kept_ = 0;
+};
+
+void check(const InstructionWriteRequest& request) {
+  if (request.inputs.empty()) throw ConfigError("preprocess: --input names no file");
+  if (request.prompt_type.empty())
+    throw ConfigError(text("--handler-name ", request.handler_name, " needs --prompt-type, for example qwen"));
+  if (request.neat_pack && !request.pack) throw ConfigError("--neat-pack needs --pack");
+  if (request.pack && !request.seq_length) throw ConfigError("--pack needs --seq-length");
+  const std::int64_t least = request.pack ? 2 : 1;
+  if (request.seq_length && *request.seq_length < least)
+    throw ConfigError(text("--seq-length: ", *request.seq_length, " is too small; expected ", least, " at least"));
+  must(request.workers >= 1, "there is a worker at least");
+}
+
+}  // namespace
+
+InstructionWriteResult write_instructions(
+    const tokenizers::Tokenizer& tokenizer, const InstructionWriteRequest& request,
+    const std::function<void(const preprocessing::PreprocessProgress&)>& progress) {
+  check(request);
+  return InstructionWriteRun(tokenizer, request)(progress);
+}
+
+}  // namespace tessera::instructions

@@ -1,0 +1,91 @@
+#include "framework/model/gpt_architecture.h"
+
+#include <algorithm>
+#include <array>
+
+#include "framework/nn/rotary_embedding.h"
+
+namespace tessera::model {
+namespace {
+
+const std::string in_model = "model_config.", in_moe = "moe_config.";
+
+std::unique_ptr<Architecture> make_architecture(const GptOptions& options, ModelSettings settings) {
+  return std::make_unique<GptArchitecture>(options, std::move(settings));
+}
+
+}  // namespace
+
+std::unique_ptr<Model> GptArchitecture::build(const ModelParts& parts) const {
+  return make_gpt_model(o_, settings_, parts);
+}
+
+std::vector<std::string> GptArchitecture::size_options() const {
+  return {in_model + "num_layers", in_model + "hidden_size", in_model + "num_attention_heads"};
+}
+
+parallel::CutExtents GptArchitecture::cut_extents(const IsWrong& wrong) const {
+  parallel::CutExtents all{.heads = {{o_.num_attention_heads, o_.groups()}},
+                           .inner = {{in_model + "ffn_hidden_size", "ffn_hidden_size", o_.inner()}},
+                           .expert_inner = expert_inner()};
+  const bool summed = !wrong(in_model + "kv_lora_rank") && !wrong(in_model + "qk_pos_emb_head_dim");
+  if (o_.multi_latent_attention) {
+    if (o_.q_lora_rank) all.gathered.push_back({in_model + "q_lora_rank", "q_lora_rank", *o_.q_lora_rank});
+    if (summed)
+      all.gathered.push_back({in_model + "kv_lora_rank", "the sum of kv_lora_rank and qk_pos_emb_head_dim,",
+                              o_.kv_lora_rank + o_.qk_pos_emb_head_dim});
+  }
+  if (o_.predictions() > 0)
+    all.gathered.push_back({in_model + "hidden_size", "with mtp_num_layers hidden_size", o_.hidden_size});
+  return all;
+}
+
+std::int64_t GptArchitecture::table_bytes() const {
+  return o_.has_rotary() ? nn::RotaryEmbedding::bytes(o_.rotated_channels(), positions()) : 0;
+}
+
+std::vector<BrokenRule> GptArchitecture::broken_rules(const IsWrong& wrong) const {
+  std::vector<BrokenRule> all;
+  if (auto broken = broken_length(o_, settings_.seq_length)) {
+    broken->option = in_model + broken->option;
+    all.push_back({*std::move(broken), {in_model + "seq_length"}});
+  }
+  // They calculate with these numbers, which must be within their limits.
+  const std::array numbers{in_model + "num_layers",          in_model + "num_experts",
+                           in_moe + "num_experts",           in_moe + "moe_router_topk",
+                           in_moe + "moe_router_num_groups", in_moe + "moe_router_group_topk"};
+  if (std::any_of(numbers.begin(), numbers.end(), wrong)) return all;
+  for (auto& broken : model::broken_rules(o_, settings_.moe))
+    all.push_back({std::move(broken), {in_model + "num_experts", in_moe + "num_experts"}});
+  return all;
+}
+
+std::optional<options::Value> GptArchitecture::default_of(const std::string& option) const {
+  const auto value = [](std::int64_t number) { return options::OptionType<std::int64_t>::write(number); };
+  if (option == in_model + "max_position_embeddings") return value(settings_.seq_length);
+  if (option == in_model + "rope_scaling_original_max_position_embeddings")
+    return value(o_.rotary_scaling(positions()).original);
+  if (option == in_moe + "moe_ffn_hidden_size") return value(o_.inner());
+  return std::nullopt;
+}
+
+std::optional<WeightLayout> GptArchitecture::weight_layout() const {
+  const auto heads = o_.num_attention_heads;
+  // Multi-latent attention has no fused projection of all heads.
+  const HeadLayout layout =
+      o_.multi_latent_attention ? HeadLayout{heads, heads, 1} : HeadLayout{heads, o_.groups(), o_.channels()};
+  return WeightLayout{
+      .towers = *towers(),
+      .heads = {layout},
+      .experts = experts(),
+      .predictions = o_.predictions(),
+      .has_experts = [freq = settings_.moe.moe_layer_freq](std::int64_t layer) { return freq.has_experts(layer); }};
+}
+
+void register_gpt(ModelRegistry& registry) {
+  registry.add("gpt", make_architecture,
+               "Decoder-only transformer: GPT-2, Llama, Qwen, Mistral, GPT-NeoX, Phi-3, Gemma.",
+               {"encoder_or_decoder"});
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,113 @@
+#include "framework/recipe/freezing.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+#include "framework/checkpoint/format.h"
+#include "framework/model/model.h"
+#include "framework/recipe/build.h"
+#include "framework/recipe/rules.h"
+#include "framework/training/trained_names.h"
+
+namespace tessera::recipe {
+namespace {
+
+constexpr const char* freezing_rule = "frozen parameters";
+
+/// How many letters must be changed, removed or added to make `b` of `a`.
+std::size_t distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    auto diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const auto changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+/// "the nearest names are a, b and c".
+std::string nearest_to(const std::string& pattern, std::vector<std::string> names) {
+  constexpr std::size_t most = 3;
+  std::string plain = pattern;  // without what has a meaning in patterns only
+  std::erase_if(plain, [](char c) { return std::string_view("\\*+?^$()[]|").find(c) != std::string_view::npos; });
+  std::vector<std::pair<std::size_t, std::string>> by_distance;
+  for (auto& name : names) {
+    const auto away = distance(plain, name);
+    by_distance.emplace_back(away, std::move(name));
+  }
+  const auto count = std::min(most, by_distance.size());
+  std::partial_sort(by_distance.begin(), by_distance.begin() + static_cast<std::ptrdiff_t>(count), by_distance.end());
+  std::string all = count > 1 ? "the nearest names are " : "the only name is ";
+  for (std::size_t i = 0; i < count; ++i)
+    all += text(i == 0 ? "" : i + 1 == count ? " and " : ", ", by_distance[i].second);
+  return all;
+}
+
+/// Calls `see` with each pattern that can be read, its text and where it stands; reports the others.
+void for_patterns(const Recipe& recipe, options::Report& report,
+                  const std::function<void(const training::NamePattern&, const std::string&, const std::string& option,
+                                           const options::Origin&)>& see) {
+  for (const auto& [name, patterns] : {std::pair("frozen_parameters", &recipe.training.frozen_parameters),
+                                       std::pair("trainable_parameters", &recipe.training.trainable_parameters)}) {
+    const auto option = std::string("training_config.") + name;
+    const auto* written = recipe.resolved.at(option);
+    for (std::size_t i = 0; i < patterns->size(); ++i) {
+      const bool alone = written == nullptr || i >= written->items.size();
+      const auto at = written == nullptr ? options::Origin{} : alone ? written->origin : written->items[i].origin;
+      std::optional<training::NamePattern> pattern;
+      try {
+        (void)unicode::Regex((*patterns)[i]);  // for its message, which quotes the pattern
+        pattern.emplace((*patterns)[i]);
+      } catch (const ConfigError& error) {
+        report.problem(at, option, text(name, " has a pattern that cannot be read: ", error.what()),
+                       "give a regular expression", freezing_rule);
+        continue;
+      }
+      see(*pattern, (*patterns)[i], option, at);
+    }
+  }
+}
+
+std::vector<std::string> names_of_model(const Recipe& recipe) {
+  model::ModelParts parts{.seq_length = recipe.size.seq_length,
+                          .vocabulary = 1,  // its size does not change names
+                          .precision = model::precision(recipe.half, recipe.precision),
+                          .moe = recipe.moe};
+  parts.chunk.noop = recipe.parallel.noop_layers.ids;
+  std::vector<std::string> names;
+  const auto model = recipe.model.make(parts);
+  for (const auto* parameter : model->parameters()) names.push_back(parameter->name);
+  return names;
+}
+
+}  // namespace
+
+void check_freezing(const Recipe& recipe, options::Report& report) {
+  if (!recipe.training.may_freeze() || !report.good()) return;
+  const auto& format = recipe.training.ckpt_format;
+  if (format && *format != checkpoint::native_format)
+    tell(recipe, report, freezing_rule, {"training_config.ckpt_format", "training_config.frozen_parameters"},
+         text("ckpt_format is ", *format, ", which needs optimizer state for every parameter, but some are frozen"),
+         "leave ckpt_format out; `tessera checkpoint convert` writes the weights in other formats");
+  const auto names = names_of_model(recipe);
+  for_patterns(recipe, report, [&](const auto& pattern, const auto& words, const auto& option, const auto& at) {
+    if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return pattern.matches(name); }))
+      report.problem(at, option, text("'", words, "' matches the whole name of no parameter"), nearest_to(words, names),
+                     freezing_rule);
+  });
+  if (!report.good()) return;
+  const auto trained = trained_names(recipe);
+  if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return trained.trains(name); })) {
+    const auto option = recipe.training.frozen_parameters.empty() ? "training_config.trainable_parameters"
+                                                                  : "training_config.frozen_parameters";
+    tell(recipe, report, freezing_rule, {option},
+         text("all ", names.size(), " parameters are frozen: the run trains nothing"), "freeze fewer");
+  }
+}
+
+}  // namespace tessera::recipe

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "framework/recipe/recipe.h"
+
+namespace tessera::recipe {
+
+/// Reports what is wrong with training_config.frozen_parameters and trainable_parameters: patterns that cannot be read
+/// or match no parameter, and a run that trains nothing. Constructs the model, so `recipe` must be right otherwise:
+/// does nothing if `report` has a problem.
+void check_freezing(const Recipe& recipe, options::Report& report);
+
+}  // namespace tessera::recipe

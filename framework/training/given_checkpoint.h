@@ -1,0 +1,41 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/checkpoint/format.h"
+#include "framework/checkpoint/frozen_base.h"
+#include "framework/training/model_state.h"
+#include "framework/training/training_setup.h"
+
+namespace tessera::training {
+
+/// Opens the checkpoint that training_config.load_checkpoint denotes, in any format: `place` is one, or a folder of
+/// them. Null: there is none, and the run's own folder may be without. Throws ConfigError if there must be one.
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place);
+
+/// The parts `ranges` of the weights of `source`, or with moe_use_upcycling of those made of them, are written; see
+/// checkpoint::load_all. `all`: the names and shapes of all weights of the model. Returns notes.
+std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
+                                      const std::vector<checkpoint::TensorRange>& ranges,
+                                      const std::vector<checkpoint::TensorRange>& all, bool upcycles);
+
+/// Maps the frozen parameters that `source` has in a file as this rank needs them; see FrozenWeights::map. Removes
+/// their ranges from `ranges` and adds a note.
+void map_frozen(const checkpoint::WeightSource& source, ModelState& state, std::vector<checkpoint::TensorRange>& ranges,
+                std::vector<std::string>& notes);
+
+/// Fills the frozen parameters with those of `given`, or of its base if it was saved without them: maps what can be
+/// mapped, reads the rest. Returns notes; `needed` gets the base that was read. Throws ConfigError if a parameter is in
+/// neither.
+std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, const TrainingSetup& setup,
+                                     ModelState& state, std::optional<checkpoint::FrozenBase>& needed);
+
+/// The digest of the frozen parameters of the whole model. Collective.
+std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state);
+/// Throws ConfigError on all ranks if the frozen parameters are not those of `base`. Collective.
+void check_base(const comm::Communicator& world, ModelState& state, const checkpoint::FrozenBase& base);
+
+}  // namespace tessera::training

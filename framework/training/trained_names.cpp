@@ -1,0 +1,64 @@
+#include "framework/training/trained_names.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace tessera::training {
+namespace {
+
+bool any_matches(const std::vector<NamePattern>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const auto& pattern) { return pattern.matches(name); });
+}
+
+std::vector<NamePattern> compiled(const std::vector<std::string>& patterns) {
+  return {patterns.begin(), patterns.end()};
+}
+
+/// What stands before and behind the number of an expert in the name of its weight.
+std::pair<std::string, std::string> around_number(const std::string& name) {
+  const std::string list = ".local_experts.";
+  const auto found = name.find(list);
+  must(found != std::string::npos, "an expert's weight is named after MixtureOfExperts");
+  const auto at = found + list.size();
+  return {name.substr(0, at), name.substr(name.find('.', at))};
+}
+
+}  // namespace
+
+NamePattern::NamePattern(const std::string& pattern) : whole_("\\A(?:" + pattern + ")\\z") {}
+
+bool NamePattern::matches(const std::string& name) const {
+  return unicode::Regex::Finder(whole_, name).next().has_value();
+}
+
+TrainedNames::TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable)
+    : frozen_(compiled(frozen)), trainable_(compiled(trainable)) {}
+
+bool TrainedNames::trains(const std::string& name) const {
+  return !any_matches(frozen_, name) && (trainable_.empty() || any_matches(trainable_, name));
+}
+
+void freeze(std::span<nn::Parameter* const> parameters, const TrainedNames& names, std::int64_t experts) {
+  if (names.all()) return;
+  std::map<std::pair<std::string, std::string>, bool> layers;  // whether some expert of the layer is trained
+  for (auto* parameter : parameters) {
+    parameter->trained = names.trains(parameter->name);
+    if (parameter->role != ParameterRole::expert) continue;
+    const auto around = around_number(parameter->name);
+    const auto [layer, is_new] = layers.emplace(around, false);
+    for (std::int64_t e = 0; is_new && e < experts && !layer->second; ++e)
+      layer->second = names.trains(text(around.first, e, around.second));
+    parameter->leaf.trained_elsewhere = layer->second && !parameter->trained;
+  }
+}
+
+std::vector<nn::Parameter*> select(std::span<nn::Parameter* const> parameters, bool trained) {
+  std::vector<nn::Parameter*> all;
+  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(all),
+               [&](const auto* parameter) { return parameter->trained == trained; });
+  return all;
+}
+
+}  // namespace tessera::training

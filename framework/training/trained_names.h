@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/nn/parameter.h"
+#include "framework/unicode/regex.h"
+
+namespace tessera::training {
+
+/// A regular expression (unicode::Regex) that must match the whole name of a parameter.
+class NamePattern {
+ public:
+  /// Throws ConfigError as Regex does.
+  explicit NamePattern(const std::string& pattern);
+  bool matches(const std::string& name) const;
+
+ private:
+  unicode::Regex whole_;
+};
+
+/// Which parameters a run trains, by their full names, as training_config.frozen_parameters and trainable_parameters
+/// say. The others are frozen. The same on every rank and parallel layout.
+class TrainedNames {
+ public:
+  /// All parameters are trained.
+  TrainedNames() = default;
+  /// `frozen`: patterns of frozen parameters. `trainable`: if there are any, only parameters with a name that one of
+  /// them matches are trained. A parameter that both lists name is frozen. Throws ConfigError as NamePattern.
+  TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable);
+
+  /// Whether all parameters are trained, whatever their names.
+  bool all() const { return frozen_.empty() && trainable_.empty(); }
+  bool trains(const std::string& name) const;
+
+ private:
+  std::vector<NamePattern> frozen_, trainable_;
+};
+
+/// Sets Parameter::trained of all `parameters`, and Leaf::trained_elsewhere. `experts`: number of experts of a
+/// mixture-of-experts layer of the whole model, some of which other ranks may have.
+void freeze(std::span<nn::Parameter* const> parameters, const TrainedNames& names, std::int64_t experts);
+
+/// Those of `parameters` that are trained, or with `trained` false those that are frozen, in the same order.
+std::vector<nn::Parameter*> select(std::span<nn::Parameter* const> parameters, bool trained);
+
+}  // namespace tessera::training

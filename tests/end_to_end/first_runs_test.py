@@ -1,0 +1,106 @@
+"""Whole runs that start from text: launch/quickstart.sh, fine-tuning on conversations, and a run that records a profile."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import harness
+from harness import sets, to_yaml
+
+SOURCE = pathlib.Path(os.environ["TESSERA_SOURCE"])
+
+
+class Quickstart(harness.InOwnFolder):
+    """launch/quickstart.sh with the program that is tested instead of a build, a smaller model, and another text and compressors."""
+
+    def setUp(self):
+        super().setUp()
+        for folder in ("launch", "configs"):
+            shutil.copytree(SOURCE / folder, self.folder / folder)
+        (self.folder / "build/release").mkdir(parents=True)
+        os.symlink(pathlib.Path(harness.program()).parent, self.folder / "build/release/framework")
+        recipe = (self.folder / "configs/quickstart.yaml").read_text()
+        for key, value in (("num_layers", 1), ("hidden_size", 32), ("seq_length", 32)):
+            recipe, found = re.subn(rf"(?m)^  {key}: \d+$", f"  {key}: {value}", recipe)
+            self.assertEqual(found, 1, key)
+        self.write("configs/quickstart.yaml", recipe)
+        for name in ("bzip2", "xz"):  # -9 -c FILE
+            self.write(f"bin/{name}", "#!/bin/sh\nexec gzip -1 -c \"$3\"\n").chmod(0o755)
+        for name in ("apt-get", "cmake"):
+            self.write(f"bin/{name}", "#!/bin/sh\nexit 0\n").chmod(0o755)
+        verses = (f"Ge{n}:{n % 9} In the beginning the earth was without form, and day {n % 50} was the first of {n % 70} days." for n in range(46000))
+        self.write("text", "\n".join(verses) + "\n")
+        self.write("bin/bible", f"#!/bin/sh\nexec cat '{self.folder}/text'\n").chmod(0o755)
+
+    def quickstart(self, *words):
+        done = subprocess.run(["launch/quickstart.sh", "--seconds", "1", "--threads", "1", "--output", "out", *words], cwd=self.folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env={**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def test_it_trains_evaluates_and_generates_and_repeats_nothing(self):
+        told = self.quickstart()
+        steps = int((self.folder / "out/steps").read_text())
+        self.assertEqual(len(self.checkpoints("out/run")[-1].name.split("_iter_")[1]), 7)
+        self.assertTrue(self.checkpoints("out/run")[-1].name.endswith(f"{steps:07d}"))
+        self.assertRegex(told, rf"{steps} of the recipe's 1400 steps fit into 1 s on this machine")
+        bits = re.search(r"Tessera, this model +(\d\.\d+)", told)
+        self.assertTrue(bits and 0 < float(bits[1]) < 8, told)
+        self.assertRegex(told, r"bzip2 -9 of that part alone +\d\.\d+\n +xz -9e with the training text given to it +\d\.\d+")
+        self.assertIn("the model writes\nJoh3:16 For God so", told)
+        self.assertIn(f"This machine had time for {steps} of the recipe's 1400 steps. To continue this run to the last one:", told)
+        again = self.quickstart()
+        for name in ("corpus", "tokenizer", "token ids", "yardsticks", "length of the run", "training", "evaluation"):
+            self.assertIn(f"== {name}: done before (out/", again)
+
+
+class FineTuning(harness.InOwnFolder):
+    COLORS = ("red", "blue", "green", "black")
+
+    def setUp(self):
+        super().setUp()
+        talk = lambda i: {"messages": [{"role": "user", "content": f"Which color has number {i % 4}?"}, {"role": "assistant", "content": f"It is {self.COLORS[i % 4]}."}]}
+        self.write("talks.jsonl", "".join(json.dumps(talk(i)) + "\n" for i in range(64)))
+        self.write("chat.jinja", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}")
+        self.tessera("data", "train-bpe", "--input", "talks.jsonl", "--format", "blank-lines", "--vocab-size", 280, "--output-dir", "bpe")
+        self.write("sft.yaml", to_yaml({
+            "training_config": {"training_iters": 30, "seed": 7, "output_dir": "run", "log_interval": 1, "tensorboard": "false", "eval_iters": 0},
+            "model_config": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "seq_length": 96, "max_position_embeddings": 96,
+                             "hidden_dropout_rate": 0.1, "attention_dropout_rate": 0},
+            "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-2, "lr_decay_style": "constant"},
+            "dataset_config": {"dataset_type": "sft", "data_path": "talks.jsonl", "split": '"1,0,0"', "batch_size": 4, "sft_tokenizer_prompt_format": "default",
+                               "chat_template": "chat.jinja", "sft_answers_only": "true", "tokenizer_type": "GPT2BPETokenizer",
+                               "vocab_file": "bpe/vocab.json", "merge_file": "bpe/merges.txt"}}))
+
+    def test_answers_are_learned_and_a_resumed_run_is_the_same_to_the_bit(self):
+        self.tessera("train", "sft.yaml", *sets(output_dir="straight"))
+        losses = self.losses("straight")
+        self.assertLess(losses[-1], .3 * losses[0], losses)
+        for _ in range(2):
+            self.tessera("train", "sft.yaml", *sets(output_dir="halves", exit_interval=15))
+        self.assert_same_run("straight", "halves")
+        self.tessera("train", "sft.yaml", *sets(output_dir="all"), "--set", "dataset_config.sft_answers_only=false")
+        self.assertNotEqual(self.losses("all")[0], losses[0], "questions have a loss, too")
+
+
+class Profile(harness.InOwnFolder):
+    def test_the_trace_has_the_chosen_steps_and_changes_no_number(self):
+        self.tessera("train", "tiny.yaml", *sets(training_iters=8, output_dir="without"))
+        self.tessera("train", "tiny.yaml", *sets(training_iters=8, profile="true", profile_step_start=4, profile_step_end=6, profile_level="level1"))
+        self.assert_same_run("run", "without")
+        log = (self.folder / "run/tessera.log").read_text()
+        self.assertRegex(log, r"profile of iterations 4 to 6, [\d.]+ ms each: .*backward pass \d+\.\d %")
+        self.assertRegex(log, r"its kernels: \w+ \d+\.\d % \(\d+ times\)")
+        events = json.loads((self.folder / "run/profile/rank_0/trace.json").read_text())["traceEvents"]
+        phases = [event["name"] for event in events if event.get("cat") == "phase"]
+        self.assertEqual((phases.count("forward pass"), phases.count("backward pass")), (3, 3), sorted(set(phases)))
+        for kind in ("kernel", "operation"):
+            self.assertTrue(any(event.get("cat") == kind for event in events), kind)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,113 @@
+"""Frozen parameters on every layout: the losses of one process, resuming on another layout, and ranks that die."""
+
+import subprocess
+
+import harness
+from harness import sets
+from launching import Launching
+from layouts_test import MPIRUN, cut, in_group
+
+BOTTOM = ["--set", "training_config.frozen_parameters=['embedding.*', 'decoder\\.layers\\.[0-3]\\..*']"]
+MATRICES = ["--set", "training_config.trainable_parameters=['.*bias', '.*norm.*', '.*linear_proj.*']"]
+EXPERTS = in_group("model_config", dict(num_experts=4, add_bias_linear="false", ffn_hidden_size=16))
+ONE_EXPERT = ["--set", "training_config.trainable_parameters=['decoder\\.layers\\.[2-7]\\..*local_experts\\.0\\..*', '.*final_layernorm.*']"]
+BF16 = ["--set", "training_config.bf16=true"]
+Z1 = dict(zero_level="z1")
+
+
+class Freezing(harness.InOwnFolder):
+    def setUp(self):
+        super().setUp()
+        self.recipe("deep.yaml", num_layers=8, training_iters=3, batch_size=1, dataset_config__global_batch_size=8,
+                    training_config__tensorboard="false")
+
+    def run_on(self, ranks, run, *more):
+        words = [harness.program(), "train", "deep.yaml", *sets(output_dir=run), *more]
+        done = subprocess.run([*MPIRUN, "-np", str(ranks), *words] if ranks > 1 else words, cwd=self.folder,
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return self.losses(run)
+
+    def assert_alike(self, one, other, what, tolerance):
+        self.assertEqual(len(one), len(other))
+        for a, b in zip(one, other):
+            self.assertLess(abs(a - b), tolerance * abs(b), (what, one, other))
+
+    def test_every_layout_gives_the_losses_of_one_process(self):
+        two, stages = dict(tensor_model_parallel_size=2), dict(pipeline_model_parallel_size=2)
+        alone = {}
+        for number, (freezing, ranks, model, options) in enumerate([
+                (BOTTOM, 4, [], dict(pipeline_model_parallel_size=4)),  # two stages have nothing to train
+                (BOTTOM, 2, [], dict(stages, num_layers_per_virtual_pipeline_stage=2)),
+                (BOTTOM, 4, BF16, dict(two, sequence_parallel="true", **Z1)),
+                (BOTTOM, 2, [], dict(context_parallel_size=2)),
+                (MATRICES, 4, [], dict(stages, **two)),
+                (MATRICES, 2, BF16, dict(two, sequence_parallel="true")),
+                (MATRICES, 2, BF16, Z1),
+                (ONE_EXPERT, 2, EXPERTS, dict(expert_model_parallel_size=2)),  # one of the ranks trains no expert
+                (ONE_EXPERT, 4, [*EXPERTS, *BF16], dict(stages, expert_model_parallel_size=2, **Z1))]):
+            with self.subTest(number=number):
+                key = (*freezing, *model)
+                if key not in alone:
+                    alone[key] = self.run_on(1, f"alone{number}", *freezing, *model)
+                losses = self.run_on(ranks, f"run{number}", *freezing, *model, *cut(**options))
+                self.assert_alike(losses, alone[key], options, 2e-3 if "training_config.bf16=true" in model else 2e-5)
+        self.assertNotEqual(alone[tuple(BOTTOM)], alone[tuple(MATRICES)])
+
+    def test_a_run_continues_on_another_layout(self):
+        alone = self.run_on(1, "alone", *BOTTOM, *BF16)
+        until = lambda step: ["--set", f"training_config.exit_interval={step}"]
+        self.run_on(2, "moving", *BOTTOM, *BF16, *until(1), *cut(tensor_model_parallel_size=2, zero_level="z1"))
+        self.run_on(2, "moving", *BOTTOM, *BF16, *until(2), *cut(pipeline_model_parallel_size=2))
+        self.assert_alike(self.run_on(1, "moving", *BOTTOM, *BF16), alone, "moving", 2e-3)
+        told = self.tessera("checkpoint", "inspect", self.checkpoints("moving")[-1], "--tensors")
+        self.assertIn("embedding.word_embeddings.weight bfloat16", told)
+        self.assertNotIn("exp_avg.embedding", told)
+        self.tessera("checkpoint", "reshard", "moving", "resharded", "--set", "parallel_config.tensor_model_parallel_size=2")
+        self.assertIn("embedding.word_embeddings.weight bfloat16", self.tessera("checkpoint", "inspect", "resharded", "--tensors"))
+        self.assertIn("parameters", self.tessera("check", "deep.yaml", *BOTTOM))
+
+    def test_weights_of_transformers_are_mapped_where_they_lie_there_in_our_layout(self):
+        gated = in_group("model_config", dict(hidden_act="swiglu", normalization="RMSNorm", position_embedding_type="rope", add_bias_linear="false",
+                                              untie_embeddings_and_output_weights="true"))
+        self.run_on(1, "base", *gated, "--set", "training_config.exit_interval=1")
+        self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "hf", "base", "hf")
+        starts = lambda run, base, *more: self.run_on(2, run, *gated, *BOTTOM, *sets(load_checkpoint=base, resume_training="false"), *more)
+        ours = starts("ours", "base")
+        self.assertEqual(starts("theirs", "hf"), ours)
+        # Not qkv and [gate; up], which are several tensors there: the embedding, and of four layers two norms and two matrices.
+        for run, mapped, folder in (("ours", 25, "base"), ("theirs", 17, "hf")):
+            self.assertRegex((self.folder / run / "tessera.log").read_text(), f"{mapped} of the 25 frozen parameters of the first rank are mapped from .*{folder}")
+        # Of two tensor-parallel ranks: whole rows lie one after the other, columns do not.
+        starts("rows", "hf", *cut(tensor_model_parallel_size=2))
+        self.assertIn("9 of the 25 frozen parameters", (self.folder / "rows/tessera.log").read_text())
+
+    def test_checkpoints_of_other_programs_are_refused(self):
+        told = self.tessera("check", "deep.yaml", *BOTTOM, *sets(ckpt_format="torch"), code=2)
+        self.assertIn("ckpt_format is torch, which needs optimizer state for every parameter, but some are frozen", told)
+
+    def test_a_checkpoint_without_frozen_parameters_says_where_they_are(self):
+        self.run_on(1, "base", "--set", "training_config.exit_interval=1")
+        self.run_on(1, "tuned", *BOTTOM, *sets(load_checkpoint="base", resume_training="false", save_frozen_parameters="false"))
+        told = self.tessera("generate", "tuned", "--prompt-tokens", "1", "2", code=2)
+        self.assertIn("it was saved without its frozen parameters (training_config.save_frozen_parameters), which are those of ", told)
+        self.assertIn("/base", told)
+
+
+class Killed(Launching):
+    def test_a_killed_rank_costs_no_step_and_reads_its_frozen_parameters_again(self):
+        self.recipe("tiny.yaml", training_iters=6, training_config__save_interval=4, training_config__tensorboard="false",
+                    training_config__frozen_parameters="['embedding.*', 'decoder.layers.0.*']")
+        line = lambda run, *more: ["--worker_num=2", "tessera", "train", "tiny.yaml", *sets(output_dir=run), *more]
+        for run, layout in (("stages", cut(pipeline_model_parallel_size=2)), ("data", [])):
+            self.tsrun(*line(f"calm_{run}", *layout))
+            # Before the first checkpoint the frozen parameters are the initial ones; after it they are the checkpoint's.
+            told = self.tsrun(*line(f"killed_{run}", *layout, "--set",
+                                    "resilience_config.inject_fault=['1:2:update:kill:0', '0:6:forward:segv:1']"))
+            self.assertEqual(told.count("starting all workers again"), 2, told)
+            self.assertNotIn("repeated", told)
+            self.assert_same_run(f"calm_{run}", f"killed_{run}")
+
+
+if __name__ == "__main__":
+    harness.main()
