@@ -27,8 +27,8 @@ std::uint64_t boundary(std::uint64_t tensor, std::size_t dim, std::int64_t index
 }
 
 /// The weight of all elements of a box, modulo 2^64. An element weighs the product, over the dimensions, of the
-/// difference of the boundaries on its two sides, so the weight of a box is a product of differences too, and boxes that
-/// divide a tensor weigh as much as the tensor, however they divide it.
+/// difference of the boundaries on its two sides, so the weight of a box is a product of differences too, and boxes
+/// that divide a tensor weigh as much as the tensor, however they divide it.
 std::uint64_t weight_of_box(std::uint64_t tensor, const std::vector<std::int64_t>& offsets, const Shape& extents) {
   std::uint64_t weight = tensor;
   for (std::size_t dim = 0; dim < offsets.size(); ++dim)

@@ -5,8 +5,8 @@
 
 #include "framework/checkpoint/checkpoint.h"
 
-// Whether the ranges that several ranks save cover every element of every tensor exactly once, without the ranges of all
-// ranks in one place: each rank sums a random weight over the elements of its ranges, and the sums are compared.
+// Whether the ranges that several ranks save cover every element of every tensor exactly once, without the ranges of
+// all ranks in one place: each rank sums a random weight over the elements of its ranges, and the sums are compared.
 
 namespace tessera::checkpoint {
 

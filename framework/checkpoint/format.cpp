@@ -1,6 +1,5 @@
 #include "framework/checkpoint/format.h"
 
-#include <deque>
 #include <map>
 #include <set>
 
@@ -92,31 +91,6 @@ std::filesystem::path save_all_ranks(const CheckpointFormat& format, const Forei
   must_be_of_one_model(ranks, tensors);
   for (const auto& rank : ranks) format.write_rank(save, rank, tensors);
   return format.finish(save);
-}
-
-void save_rank(const CheckpointFormat& format, const ForeignSave& save, const RankWeights& rank,
-               const Checkpoint& from) {
-  const auto states = states_by_weight(from);
-  std::deque<std::vector<std::byte>> memory;
-  std::vector<TensorRange> ranges;
-  const auto read = [&](const std::string& name, const WeightPart& part, const Box& box) {
-    const Shape extent(box.extent);
-    auto& bytes = memory.emplace_back(static_cast<std::size_t>(extent.elements()) * sizeof(float));
-    ranges.push_back({.name = name,
-                      .global_shape = part.global_shape,
-                      .offsets = box.begin,
-                      .tensor = Tensor{std::span(bytes), DType::float32, extent},
-                      .role = part.role});
-    from.read(ranges.back(), {false, true});
-  };
-  for (const auto& chunk : rank.chunks)
-    for (const auto& part : chunk)
-      for (const auto& box : part.boxes) {
-        read(part.name, part, box);
-        if (const auto own = states.find(part.name); own != states.end())
-          for (const auto& state : own->second) read(state, part, box);
-      }
-  format.write_rank(save, rank, ranges);
 }
 
 const CheckpointFormat* CheckpointFormats::of(const std::filesystem::path& folder) const {

@@ -168,10 +168,6 @@ class CheckpointFormat {
 /// as write_rank and finish do.
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, std::span<const TensorRange> tensors);
-/// Saves one rank from a checkpoint in our own format, of which it reads only that rank's tensors, in fp32. The caller
-/// must call `finish`. Throws as write_rank and Checkpoint::read do.
-void save_rank(const CheckpointFormat& format, const ForeignSave& save, const RankWeights& rank,
-               const Checkpoint& from);
 
 /// The registered formats of other programs.
 class CheckpointFormats {

@@ -14,8 +14,8 @@
 
 namespace tessera::training {
 
-/// Name of the folder, in a run folder, for the checkpoint in Tessera's format from which one in another program's
-/// format is written.
+/// Folder in the run folder in which earlier versions saved a checkpoint before they converted it to another format; a
+/// crash can have left it.
 inline constexpr const char* before_conversion = "before_conversion_tmp";
 
 /// Folder of the run's own checkpoints.

@@ -12,7 +12,7 @@
 namespace tessera::training {
 namespace {
 
-constexpr const char* who = "saving";
+constexpr const char* saving = "saving";
 
 /// Jobs of different iterations have different tags.
 int report_tag_of(std::int64_t iteration) { return (1 << 21) + 2 * static_cast<int>(iteration % (1 << 20)); }
@@ -49,12 +49,12 @@ SaveJob::SaveJob(const comm::Communicator& world, const SaveTarget& target,
 /// The only collectives of a job.
 void SaveJob::begin(const SaveTarget& target) {
   if (world_.size() > 1) {  // of one rank, the writer itself compares
-    const auto sums = world_.all_gather(checkpoint::coverage_sum(snapshot_->ranges()), who);
+    const auto sums = world_.all_gather(checkpoint::coverage_sum(snapshot_->ranges()), saving);
     if (!checkpoint::cover_exactly(sums))
-      checkpoint::must_cover(world_.all_gather(checkpoint::list_of_ranges(snapshot_->ranges()), who));
+      checkpoint::must_cover(world_.all_gather(checkpoint::list_of_ranges(snapshot_->ranges()), saving));
   }
   try {
-    comm::together(world_, who, [&] {
+    comm::together(world_, saving, [&] {
       if (world_.rank() > 0) return;
       if (target.before) target.before();
       writer_.begin();
@@ -73,14 +73,14 @@ void SaveJob::listen() {
     if (rank >= world_.size()) continue;
     const auto bytes = sizeof(Failure) + ranks_below(rank, world_.size()) * sizeof(checkpoint::WrittenPart);
     auto& child = children_.emplace_back(Child{rank, Report(bytes), {}, {}});
-    child.coming = world_.receive(child.report, rank, report_tag_, who);
+    child.coming = world_.receive(child.report, rank, report_tag_, saving);
   }
 }
 
 SaveJob::~SaveJob() {
   if (stage_ == Stage::ended || std::uncaught_exceptions() > 0) return;
   try {
-    if (stage_ < Stage::waiting && failure_.rank < 0) fail("the save was given up");
+    if (stage_ < Stage::committing && failure_.rank < 0) fail("the save was given up");
     advance(true);
   } catch (const std::exception&) {  // the other ranks are gone too; the next save deletes the temporary folder
   }
@@ -184,8 +184,8 @@ void SaveJob::report() {
   std::memcpy(sent_.data(), &failure_, sizeof failure_);
   std::memcpy(sent_.data() + sizeof failure_, parts.data(), parts.size());
   const int parent = (world_.rank() - 1) / 2;
-  reported_ = world_.send(sent_, parent, report_tag_, who);
-  verdict_ = world_.receive(bytes_of(failure_), parent, report_tag_ + 1, who);
+  reported_ = world_.send(sent_, parent, report_tag_, saving);
+  verdict_ = world_.receive(bytes_of(failure_), parent, report_tag_ + 1, saving);
   stage_ = Stage::waiting;
 }
 
@@ -203,7 +203,7 @@ void SaveJob::commit(const std::function<void()>& after) {
 /// Passes the verdict on.
 void SaveJob::tell() {
   stage_ = Stage::telling;
-  for (auto& child : children_) child.verdict = world_.send(bytes_of(failure_), child.rank, report_tag_ + 1, who);
+  for (auto& child : children_) child.verdict = world_.send(bytes_of(failure_), child.rank, report_tag_ + 1, saving);
 }
 
 }  // namespace tessera::training

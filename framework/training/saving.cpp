@@ -1,7 +1,9 @@
 #include "framework/training/saving.h"
 
+#include <deque>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -11,12 +13,22 @@
 #include "framework/checkpoint/frozen_base.h"
 #include "framework/comm/together.h"
 #include "framework/nn/weight_parts.h"
+#include "framework/tensor/box.h"
+#include "framework/training/box_exchange.h"
 #include "framework/training/given_checkpoint.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
 
 namespace tessera::training {
 namespace {
+
+/// Weights and optimizer state.
+std::vector<checkpoint::TensorRange> all_ranges(ModelState& state, StateScope scope) {
+  auto all = state.weight_ranges(scope);
+  auto slots = state.optimizer_ranges(scope);
+  std::move(slots.begin(), slots.end(), std::back_inserter(all));
+  return all;
+}
 
 /// What this rank saves, without a copy: for a save that ends before training goes on. Collective.
 std::shared_ptr<const checkpoint::StateSnapshot> live_state(const TrainingSetup& setup, ModelState& state,
@@ -74,11 +86,8 @@ checkpoint::RankWeights weights_of_this_rank(const ModelSetup& model) {
 /// By a run of one rank, which has every tensor whole.
 void save_alone(const checkpoint::CheckpointFormat& format, const checkpoint::ForeignSave& save,
                 const TrainingSetup& setup, ModelState& state) {
-  auto tensors = state.weight_ranges();
-  const auto slots = state.optimizer_ranges();
-  tensors.insert(tensors.end(), slots.begin(), slots.end());
   const auto own = weights_of_this_rank(setup.model);
-  checkpoint::save_all_ranks(format, save, {&own, 1}, tensors);
+  checkpoint::save_all_ranks(format, save, {&own, 1}, all_ranges(state, StateScope::held));
 }
 
 /// A step of saving that can fail on some ranks: then it throws IoError on all.
@@ -90,34 +99,79 @@ void attempt(const comm::Communicator& world, const std::function<void()>& work)
   }
 }
 
-/// Through a checkpoint of our own format, which every layout can save and every rank of the other format can read its
-/// part from: replicated state, copies of heads and uneven stages need no further code.
-void save_through_native(const checkpoint::CheckpointFormat& format, const checkpoint::ForeignSave& save,
-                         const TrainingSetup& setup, ModelState& state, const std::function<void()>& before) {
-  const auto& world = setup.model.processes.world;
-  const auto between = save.root / before_conversion;
-  const auto prepare = [&] {
-    before();
-    delete_all(between);  // what a crash left, or a link
-  };
-  try {
-    const auto folder = SaveJob(world, {.root = between, .prefix = "", .iteration = save.iteration, .before = prepare},
-                                live_state(setup, state, save.progress))
-                            .finish();
-    attempt(world, [&] {
-      if (place_among_experts(setup.model).data == 0)
-        checkpoint::save_rank(format, save, weights_of_this_rank(setup.model), checkpoint::Checkpoint::open(folder));
-    });
-    attempt(world, [&] {
-      if (world.rank() != 0) return;
-      format.finish(save);
-      delete_all(between);
-    });
-  } catch (const Error&) {
-    std::error_code ignored;
-    if (world.rank() == 0) std::filesystem::remove_all(between, ignored);
-    throw;
+/// The tensors that the files of one rank need: those that the rank holds whole, and memory for the others.
+class NeededTensors {
+ public:
+  NeededTensors() = default;
+  NeededTensors(const checkpoint::RankWeights& own, const optim::Optimizer& optimizer,
+                const std::vector<checkpoint::TensorRange>& all_held) {
+    std::multimap<std::string, const checkpoint::TensorRange*> by_name;
+    for (const auto& range : all_held) by_name.emplace(range.name, &range);
+    for (const auto& chunk : own.chunks)
+      for (const auto& part : chunk)
+        for (const auto& box : part.boxes) {
+          need(part.name, part, box, by_name);
+          for (const auto& slot : optimizer.slots()) need(text("optimizer.", slot, ".", part.name), part, box, by_name);
+        }
   }
+
+  std::vector<checkpoint::TensorRange> held, wanted;
+
+ private:
+  void need(const std::string& name, const WeightPart& part, const Box& box,
+            const std::multimap<std::string, const checkpoint::TensorRange*>& by_name) {
+    const auto [first, last] = by_name.equal_range(name);
+    for (auto found = first; found != last; ++found)
+      if (found->second->tensor.dtype() == DType::float32 &&  // that of a frozen weight can be narrower
+          intersection(Box::of(found->second->offsets, found->second->tensor.shape()), box) == box)
+        return held.push_back(*found->second);
+    const Shape extent(box.extent);
+    auto& elements = memory_.emplace_back(static_cast<std::size_t>(extent.elements()));
+    wanted.push_back({.name = name,
+                      .global_shape = part.global_shape,
+                      .offsets = box.begin,
+                      .tensor = Tensor(std::span(elements), extent),
+                      .role = part.role});
+  }
+
+  std::deque<std::vector<float>> memory_;
+};
+
+/// Gets the tensors that this rank does not hold from the ranks that own them: shards of the optimizer state, and fp32
+/// weights of shards. Collective.
+std::vector<checkpoint::TensorRange> all_delivered(const comm::Communicator& world, const NeededTensors& needed,
+                                                   ModelState& state) {
+  const auto filled = deliver_boxes(world, all_ranges(state, StateScope::owned), needed.wanted);
+  auto all = needed.held;
+  for (std::size_t i = 0; i < filled.size(); ++i) {
+    const auto& range = needed.wanted[i];
+    if (filled[i] == 0 && checkpoint::is_optimizer_state(range.name)) continue;  // a weight without optimizer state
+    must(filled[i] == range.tensor.elements(), "the ranks own every element of a tensor that one of them saves");
+    all.push_back(range);
+  }
+  return all;
+}
+
+/// By all ranks. One of those that hold the same weights writes their files; what it does not hold comes in messages.
+void save_by_ranks(const checkpoint::CheckpointFormat& format, const checkpoint::ForeignSave& save,
+                   const TrainingSetup& setup, ModelState& state, const std::function<void()>& before) {
+  const auto& world = setup.model.processes.world;
+  const bool writes = place_among_experts(setup.model).data == 0;
+  checkpoint::RankWeights own;
+  NeededTensors needed;
+  attempt(world, [&] {
+    if (world.rank() == 0) before();
+    if (!writes) return;
+    own = weights_of_this_rank(setup.model);
+    needed = NeededTensors(own, *setup.optimization.optimizer, all_ranges(state, StateScope::held));
+  });
+  const auto tensors = all_delivered(world, needed, state);
+  attempt(world, [&] {
+    if (writes) format.write_rank(save, own, tensors);
+  });
+  attempt(world, [&] {
+    if (world.rank() == 0) format.finish(save);
+  });
 }
 
 /// Throws IoError when a link would make the save write elsewhere.
@@ -145,7 +199,7 @@ void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progr
     written.push_back(folder);
     check_links(foreign.root, written);
   };
-  if (setup.model.processes.world.size() > 1) return save_through_native(*format, foreign, setup, state, check);
+  if (setup.model.processes.world.size() > 1) return save_by_ranks(*format, foreign, setup, state, check);
   check();
   save_alone(*format, foreign, setup, state);
 }
