@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "framework/interop/flags/megatron_rule_lists.h"
 
 // Rules of removed flags, batches, data, the optimizer, precision and checkpoints.
@@ -6,6 +8,13 @@ namespace tessera::flags {
 namespace {
 
 using A = AskedFlags;
+
+bool has_no_ramp(const A& a) {
+  const auto words = a.words("--rampup-batch-size");
+  return a.has("--rampup-batch-size") &&
+         (words.size() != 3 ||
+          std::any_of(words.begin(), words.end(), [](const auto& word) { return word[0] == '-'; }));
+}
 
 std::vector<MegatronRule> removed_flags() {
   return {replaced("D1", "--batch-size", "--micro-batch-size"), replaced("D1", "--warmup", "--lr-warmup-fraction"),
@@ -21,9 +30,8 @@ std::vector<MegatronRule> batches_and_data() {
                [](const A& a) { return a.number("--micro-batch-size", 0) < 1; }),
           rule("B1", {"--global-batch-size"}, "--global-batch-size is below 1", "give at least 1, or leave it out",
                [](const A& a) { return a.number("--global-batch-size", 1) < 1; }),
-          rule("B3", {"--rampup-batch-size"}, "--rampup-batch-size needs 3 numbers",
-               "give the first size, the increment and the samples until the full size",
-               [](const A& a) { return a.has("--rampup-batch-size") && a.words("--rampup-batch-size").size() != 3; }),
+          rule("B3", {"--rampup-batch-size"}, "--rampup-batch-size needs 3 numbers, none below 0",
+               "give the first size, the increment and the samples until the full size", has_no_ramp),
           exclusive("DAT2", {"--data-path", "--data-args-path"}),
           excludes("DAT2", "--per-split-data-args-path", {train_data, valid_data, test_data}),
           rule("DAT3", {"--data-path", "--mock-data", train_data, valid_data, test_data},

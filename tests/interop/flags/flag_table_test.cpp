@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-options::Value converted(const std::vector<std::string>& argv) {
+options::Value of_small_table(const std::vector<std::string>& argv) {
   const auto map = flags::FlagTable::from(
       options::parse_yaml("flags:\n"
                           "  --act: {to: model.act, absent: gelu}\n"
@@ -29,13 +29,13 @@ options::Value converted(const std::vector<std::string>& argv) {
   return recipe;
 }
 
-std::string act(const std::vector<std::string>& argv) { return value_at(converted(argv), "model.act").scalar; }
+std::string act(const std::vector<std::string>& argv) { return value_at(of_small_table(argv), "model.act").scalar; }
 
 TEST(FlagTable, WhatAFlagImpliesReplacesWhatIsNotGiven) {
   EXPECT_EQ(act({}), "gelu");
   EXPECT_EQ(act({"--exact"}), "gelu_erf");
   EXPECT_EQ(act({"--bare"}), "gelu_erf");
-  EXPECT_EQ(value_at(converted({"--bare"}), "model.bias").scalar, "false");
+  EXPECT_EQ(value_at(of_small_table({"--bare"}), "model.bias").scalar, "false");
 }
 
 TEST(FlagTable, WhatAFlagImpliesYieldsToAFlagThatSaysIt) {

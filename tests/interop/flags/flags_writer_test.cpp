@@ -34,16 +34,16 @@ TEST(FlagsWriter, FlagsGoThereAndBackAsTheSameRecipe) {
       {"--group-query-attention", "--num-query-groups", "2", "--untie-embeddings-and-output-weights"},
       {"--weight-decay-incr-style", "linear", "--start-weight-decay", "0.1", "--end-weight-decay", "0.2"}};
   for (const auto& more : all) {
-    const auto recipe = recipe_of(converted(with(small_run(), more)));
+    const auto recipe = recipe_of(megatron_recipe(with(small_run(), more)));
     const auto flags = flags::write_flags(recipe.resolved, megatron(), facts(), {});
     for (const auto& lost : flags.lost) ADD_FAILURE() << options::text_of(lost);
-    expect_same(recipe, recipe_of(converted(words_of(flags))));
+    expect_same(recipe, recipe_of(megatron_recipe(words_of(flags))));
   }
 }
 
 TEST(FlagsWriter, NoFlagStandsThatSaysWhatIsSoAnyway) {
   const auto written =
-      words_of(flags::write_flags(recipe_of(converted(small_run())).resolved, megatron(), facts(), {}));
+      words_of(flags::write_flags(recipe_of(megatron_recipe(small_run())).resolved, megatron(), facts(), {}));
   const std::set<std::string> words(written.begin(), written.end());
   for (const auto& word : small_run()) EXPECT_TRUE(words.count(word)) << word;
   for (const auto* word : {"--swiglu", "--normalization", "--weight-decay", "--adam-beta1", "--bf16", "--optimizer"})
@@ -51,7 +51,7 @@ TEST(FlagsWriter, NoFlagStandsThatSaysWhatIsSoAnyway) {
 }
 
 TEST(FlagsWriter, WhatNoFlagSaysIsNamed) {
-  auto recipe = recipe_of(converted(small_run()));
+  auto recipe = recipe_of(megatron_recipe(small_run()));
   recipe.resolved.set("optimizer_config.optimizer_type", options::Value::of("lion", {}));
   const auto flags = flags::write_flags(recipe.resolved, megatron(), facts(), {});
   ASSERT_FALSE(flags.lost.empty());

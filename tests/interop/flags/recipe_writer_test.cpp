@@ -22,7 +22,7 @@ TEST_F(RecipeWriter, WhatIsWrittenIsReadAsTheWholeConversionIs) {
                            {"--bf16", "--swiglu", "--disable-bias-linear"},
                            {"--optimizer", "sgd"},
                            {"--fp16", "--loss-scale-window", "50"}}) {
-    const auto tree = converted(with(small_run(), more));
+    const auto tree = megatron_recipe(with(small_run(), more));
     options::Report report;
     const auto whole = recipe::read_recipe(tree, {}, report);
     write("run.yaml", flags::write_recipe(flags::what_differs(tree, {}, facts()), facts(), {{}, ""}));

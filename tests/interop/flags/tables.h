@@ -84,7 +84,7 @@ inline std::string text_at(const options::Value& tree, const std::string& path) 
 }
 
 /// The recipe that a command line of `megatron()` becomes, which has no mistakes.
-inline options::Value converted(const Lines& argv) {
+inline options::Value megatron_recipe(const Lines& argv) {
   options::Report report;
   auto tree = megatron().convert(argv, facts(), report);
   report.must_be_good();
