@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "framework/checkpoint/format.h"
 #include "framework/model/model.h"
@@ -61,7 +65,6 @@ void for_patterns(const Recipe& recipe, options::Report& report,
       const auto at = written == nullptr ? options::Origin{} : alone ? written->origin : written->items[i].origin;
       std::optional<training::NamePattern> pattern;
       try {
-        (void)unicode::Regex((*patterns)[i]);  // for its message, which quotes the pattern
         pattern.emplace((*patterns)[i]);
       } catch (const ConfigError& error) {
         report.problem(at, option, text(name, " has a pattern that cannot be read: ", error.what()),

@@ -27,7 +27,9 @@ std::pair<std::string, std::string> around_number(const std::string& name) {
 
 }  // namespace
 
-NamePattern::NamePattern(const std::string& pattern) : whole_("\\A(?:" + pattern + ")\\z") {}
+NamePattern::NamePattern(const std::string& pattern) : whole_(pattern) {  // an error quotes what was given
+  whole_ = unicode::Regex("\\A(?:" + pattern + ")\\z");
+}
 
 bool NamePattern::matches(const std::string& name) const {
   return unicode::Regex::Finder(whole_, name).next().has_value();

@@ -94,7 +94,7 @@ class Freezing(harness.InOwnFolder):
         self.assertIn("/base", told)
 
 
-class Killed(Launching):
+class FreezingKilled(Launching):
     def test_a_killed_rank_costs_no_step_and_reads_its_frozen_parameters_again(self):
         self.recipe("tiny.yaml", training_iters=6, training_config__save_interval=4, training_config__tensorboard="false",
                     training_config__frozen_parameters="['embedding.*', 'decoder.layers.0.*']")
