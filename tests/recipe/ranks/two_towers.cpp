@@ -59,7 +59,7 @@ TEST_F(TwoTowersOnRanks, ResumeToTheBitAndOnAnotherLayout) {
   };
   const auto expected = train("whole", cut);
   ASSERT_EQ(expected.size(), 6U);
-  EXPECT_LT(expected.back(), expected.front() - 0.2);
+  EXPECT_LT(expected.back(), expected.front() - 0.05);
   EXPECT_EQ(train("parts", with(cut, stops)).size(), 3U);
   EXPECT_EQ(train("parts", with(cut, resumes)), expected);
   EXPECT_EQ(train("moved", with(cut, stops)).size(), 3U);
