@@ -34,12 +34,12 @@ TEST_F(TwoTowersInRecipes, EveryMistakeIsToldAtOnce) {
     return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.find(words) != std::string::npos; });
   };
   EXPECT_EQ(all.size(), 4U) << testing::PrintToString(all);
-  EXPECT_TRUE(told("encoder_heads is 0")) << testing::PrintToString(all);
+  EXPECT_TRUE(told("encoder_heads must be >= 1, is 0; give a value >= 1")) << testing::PrintToString(all);
   EXPECT_TRUE(told("decoder_width is 4, but encoder_width is 8; give the decoder at least the width of the encoder"))
       << testing::PrintToString(all);
   EXPECT_TRUE(told("the encoder reads blocks of 4 tokens, but seq_length is 6; give a multiple of 4"))
       << testing::PrintToString(all);
-  EXPECT_TRUE(told("num_layers")) << testing::PrintToString(all);
+  EXPECT_TRUE(told("num_layers belongs to model_type gpt, but two_towers is chosen")) << testing::PrintToString(all);
 }
 
 TEST_F(TwoTowersInRecipes, TheSizesOfBothTowersMustBeDivisible) {
@@ -51,25 +51,25 @@ TEST_F(TwoTowersInRecipes, TheSizesOfBothTowersMustBeDivisible) {
   EXPECT_EQ(mistakes({p + "pipeline_model_parallel_size=6"}),
             Lines{"encoder_layers + decoder_layers is 5, fewer than 6 stages that each need one; give fewer stages or "
                   "more layers"});
-  EXPECT_EQ(mistakes({p + "pipeline_model_parallel_size=2", p + "num_layer_list=[3,3]"}),
-            Lines{"num_layer_list [3, 3] adds up to 6 layers; encoder_layers + decoder_layers is 5; make it add up to "
-                  "5"});
+  EXPECT_EQ(
+      mistakes({p + "pipeline_model_parallel_size=2", p + "num_layer_list=[3,3]"}),
+      Lines{"num_layer_list [[3], [3]] adds up to 6 layers; encoder_layers + decoder_layers is 5; make it add up to "
+            "5"});
   EXPECT_EQ(mistakes({p + "expert_model_parallel_size=2"}),
             Lines{"expert_model_parallel_size is 2, but the model has no experts; leave it out, or give "
                   "model_config.num_experts"});
 }
 
 TEST_F(TwoTowersInRecipes, StagesAreDrawnWithTheLayersOfEachTower) {
-  const auto plan =
-      read({p + "pipeline_model_parallel_size=2", p + "virtual_pipeline_model_parallel_size=2"}).layer_plan();
+  const auto recipe = read({p + "pipeline_model_parallel_size=2", p + "num_layer_list=[[1,2],[1,1]]"});
+  const auto plan = recipe.layer_plan();
   EXPECT_EQ(plan.drawing(),
             "stage 0 | embedding, layer encoder 0 | layers encoder 2, decoder 0\n"
             "stage 1 | layer encoder 1 | layer decoder 1, loss\n");
   EXPECT_EQ(layers_told(plan, 0), "embedding, encoder 0 | encoder 2, decoder 0");
-  const auto figures =
-      layout_figures(read({p + "pipeline_model_parallel_size=2", p + "virtual_pipeline_model_parallel_size=2"}), 2);
+  const auto figures = layout_figures(recipe, 2);
   ASSERT_EQ(figures.costs.size(), 2U);
-  // A layer of width C has 8 C^2 weights, and the projection 8 x 12: costs follow from the parameters.
+  // A layer of width C has matrices of 8 C^2 weights, and the projection 8 x 12: costs follow from the parameters.
   EXPECT_EQ(figures.costs[0], (std::vector<double>{8.0 * 64, 8.0 * 64 + 8.0 * 144 + 96}));
   EXPECT_EQ(figures.costs[1], (std::vector<double>{8.0 * 64, 8.0 * 144 + 64.0 * 12}));
 }
