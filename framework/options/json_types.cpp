@@ -144,10 +144,14 @@ void put_words(Json& any, const std::vector<std::string>& words, const std::vect
 
 /// Substitutes `item` for references to #/$defs/item.
 void fill_in(Json& schema, const Json& item) {
-  if (schema.is_object() && schema.value("$ref", Json()) == "#/$defs/item")
-    schema = item;
-  else if (schema.is_structured())
+  if (schema.is_array()) {
     for (auto& part : schema) fill_in(part, item);
+  } else if (schema.is_object() && schema.value("$ref", Json()) == "#/$defs/item") {
+    schema = item;
+  } else if (schema.is_object()) {
+    const auto parts = schema;
+    for (const auto& [name, part] : parts.items()) fill_in(schema[name], item);
+  }
 }
 
 Json any_of(Json any) {
