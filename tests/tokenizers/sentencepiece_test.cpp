@@ -13,7 +13,7 @@ namespace tessera::tokenizers {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 const std::filesystem::path recorded_models = std::filesystem::path(TESTS_DATA) / "sentencepiece";
 
