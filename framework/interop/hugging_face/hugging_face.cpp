@@ -86,16 +86,22 @@ void must_hold(const std::string& speaker, const std::vector<options::Finding>& 
     if (options.count(finding.option)) throw ConfigError(text(speaker, ": ", options::sentence_of(finding)));
 }
 
+/// The value as a recipe gives it: one of layer 0 is a default, and does not count where a value is required.
+options::Value given(options::Value value) {
+  value.origin.layer = 1;
+  return value;
+}
+
 /// The options of `config` that the layouts of weights depend on, as a recipe.
 options::Value recipe_of_heads(const options::Value& config, const std::string& speaker) {
   const std::string group = "model_config.";
   options::Value recipe;
   const auto copy = [&](const char* key) {
-    if (const auto* value = config.find(key)) recipe.set(group + key, *value);
+    if (const auto* value = config.find(key)) recipe.set(group + key, given(*value));
   };
   // Neither is read here. With the defaults, rules about options that are not filled in would be broken.
-  recipe.set(group + "num_layers", options::Value::of("1", {}));
-  recipe.set(group + "position_embedding_type", options::Value::of("none", {}));
+  recipe.set(group + "num_layers", given(options::Value::of("1", {})));
+  recipe.set(group + "position_embedding_type", given(options::Value::of("none", {})));
   for (const char* key : {"num_attention_heads", "hidden_size"}) {
     (void)needed(config, speaker, key);
     copy(key);
@@ -148,7 +154,7 @@ WeightTable weight_table(const std::string& name, const options::Value& model_co
   auto recipe = recipe_of_heads(model_config, speaker);
   (void)needed(model_config, speaker, "num_layers");
   for (const char* key : {"num_layers", "num_experts", "mtp_num_layers"})
-    if (holds(model_config, key)) recipe.set(text("model_config.", key), *model_config.find(key));
+    if (holds(model_config, key)) recipe.set(text("model_config.", key), given(*model_config.find(key)));
   model::MoeOptions moe;
   if (const auto* layers = model_config.at("moe_config.moe_layer_freq"))
     if (!model::LayerFrequency::Option::read(*layers, moe.moe_layer_freq))
