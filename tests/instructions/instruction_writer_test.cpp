@@ -15,13 +15,13 @@
 namespace tessera::instructions {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using LibraryJson = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 
 const std::string instructions_folder = std::string(TESTS_DATA) + "/instructions/";
 
-const Json& recorded_files() {
-  static const auto all = Json::parse(read_file(instructions_folder + "files.json"));
+const LibraryJson& recorded_files() {
+  static const auto all = LibraryJson::parse(read_file(instructions_folder + "files.json"));
   return all;
 }
 

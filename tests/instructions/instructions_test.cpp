@@ -22,13 +22,13 @@ data::DatasetRegistry datasets() {
   return registry;
 }
 
-using Json = nlohmann::ordered_json;
+using LibraryJson = nlohmann::ordered_json;
 using Ids = std::vector<std::int32_t>;
 
 const std::string samples_folder = std::string(TESTS_DATA) + "/instructions/";
 
-const Json& sft_cases() {
-  static const auto all = Json::parse(read_file(samples_folder + "sft.json"));
+const LibraryJson& sft_cases() {
+  static const auto all = LibraryJson::parse(read_file(samples_folder + "sft.json"));
   return all;
 }
 
@@ -74,7 +74,7 @@ Ids starts_of(const Ids& bounds, std::size_t length) {
 
 /// Megatron-LM's loss mask, with the ends of turns learned where padding is the end-of-document token: Megatron-LM masks
 /// each label that equals the padding token. The template writes a newline after that token, so it ends no sample.
-std::vector<float> learned_with_ends(const Json& recorded) {
+std::vector<float> learned_with_ends(const LibraryJson& recorded) {
   auto mask = recorded["loss_mask"].get<std::vector<float>>();
   if (recorded["prompt_format"] != "default") return mask;
   const auto tokens = recorded["tokens"].get<Ids>();
@@ -270,8 +270,8 @@ TEST_F(SftText, MistakesNameTheirLine) {
 
 class Instructions : public InOwnFolder {
  protected:
-  static const Json& recorded() {
-    static const auto all = Json::parse(read_file(samples_folder + "mindspeed.json"));
+  static const LibraryJson& recorded() {
+    static const auto all = LibraryJson::parse(read_file(samples_folder + "mindspeed.json"));
     return all;
   }
   static void write_stream(const std::string& name, const std::vector<Ids>& sequences) {
@@ -282,7 +282,7 @@ class Instructions : public InOwnFolder {
     }
     builder.finish();
   }
-  static void write_files(const std::string& prefix, const Json& items) {
+  static void write_files(const std::string& prefix, const LibraryJson& items) {
     const char* const fields[] = {"input_ids", "attention_mask", "labels"};
     for (std::size_t field = 0; field < 3; ++field) {
       std::vector<Ids> sequences;
@@ -382,8 +382,8 @@ TEST_F(Instructions, FilesThatDoNotBelongTogetherAreRefused) {
 }
 
 TEST_F(Instructions, SamplesWithoutALabelAreCountedWhenTheRunOpensItsData) {
-  write_files("d", Json::parse("[[[5, 6, 7, 8], [1, 1, 1, 1], [-100, -100, 7, 8]],"
-                               " [[5, 6, 7, 8], [1, 1, 1, 1], [5, -100, -100, -100]]]"));
+  write_files("d", LibraryJson::parse("[[[5, 6, 7, 8], [1, 1, 1, 1], [-100, -100, 7, 8]],"
+                                      " [[5, 6, 7, 8], [1, 1, 1, 1], [5, -100, -100, -100]]]"));
   std::vector<std::string> warnings;
   data::DataParts parts;
   parts.seq_length = 4;

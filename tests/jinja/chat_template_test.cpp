@@ -13,16 +13,16 @@
 namespace tessera::jinja {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using LibraryJson = nlohmann::ordered_json;
 
-std::string render(const std::string& source, const Json& messages = Json::parse(R"([{"role": "user"}])"),
+std::string render(const std::string& source, const LibraryJson& messages = LibraryJson::parse(R"([{"role": "user"}])"),
                    const ChatTemplateInput& input = {}, const ChatTemplateLimits& limits = {}) {
   return ChatTemplate(source, "t", limits).render(read_json(messages.dump()), input);
 }
 
 std::string error_of(const std::string& source, const ChatTemplateLimits& limits = {}) {
   try {
-    return "rendered: " + render(source, Json::parse(R"([{"role": "user"}])"), {}, limits);
+    return "rendered: " + render(source, LibraryJson::parse(R"([{"role": "user"}])"), {}, limits);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -34,7 +34,7 @@ TEST(ChatTemplate, RendersWhatTransformersRendered) {
   int texts = 0, refusals = 0;
   std::set<std::string> templates;
   for (std::string line; std::getline(file, line);) {
-    const auto one = Json::parse(line);
+    const auto one = LibraryJson::parse(line);
     const auto name = one["template"].get<std::string>();
     templates.insert(name);
     ChatTemplateInput input;
@@ -85,8 +85,8 @@ TEST(ChatTemplate, MistakesAreToldWithTheirLine) {
   EXPECT_EQ(error_of("{{ 'a"), "t:1: a string that begins with ' does not end");
   EXPECT_EQ(error_of("{# a"), "t:1: a comment {# does not end");
   EXPECT_EQ(error_of("\xC3("), "t:1: the chat template is not UTF-8");
-  EXPECT_THROW(render("x", Json::array()), ConfigError);
-  EXPECT_THROW(render("x", Json::parse(R"(["text"])")), ConfigError);
+  EXPECT_THROW(render("x", LibraryJson::array()), ConfigError);
+  EXPECT_THROW(render("x", LibraryJson::parse(R"(["text"])")), ConfigError);
 }
 
 TEST(ChatTemplate, NoTemplateTakesMoreThanItsLimits) {
@@ -285,7 +285,8 @@ TEST(ChatTemplate, ATextMarkedAsSafeCanStandAnywhere) {
 TEST(ChatTemplate, TheDateIsFormattedWhenItIsGiven) {
   ChatTemplateInput input;
   input.now = 1722000000;
-  EXPECT_EQ(render("{{ strftime_now('%d %b %Y') }}", Json::parse(R"([{"role": "user"}])"), input), "26 Jul 2024");
+  EXPECT_EQ(render("{{ strftime_now('%d %b %Y') }}", LibraryJson::parse(R"([{"role": "user"}])"), input),
+            "26 Jul 2024");
 }
 
 }  // namespace

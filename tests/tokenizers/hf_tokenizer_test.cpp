@@ -18,13 +18,13 @@ namespace tessera::tokenizers {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using Json = nlohmann::ordered_json;
+using LibraryJson = nlohmann::ordered_json;
 
 std::unique_ptr<Tokenizer> chosen_folder() {
   return chosen(tokenizers(), {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "folder"}});
 }
 
-std::unique_ptr<Tokenizer> tokenizer_of(const Json& content, const Json& config = nullptr) {
+std::unique_ptr<Tokenizer> tokenizer_of(const LibraryJson& content, const LibraryJson& config = nullptr) {
   std::filesystem::create_directories("folder");
   std::filesystem::remove("folder/tokenizer_config.json");
   std::ofstream("folder/tokenizer.json") << content;
@@ -36,8 +36,8 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Json& content, const Json& config 
   return chosen_folder();
 }
 
-Json recorded_tokenizer(const std::string& shape) {
-  return Json::parse(read_file(std::filesystem::path(TESTS_DATA) / "tokenizers" / (shape + ".json")));
+LibraryJson recorded_tokenizer(const std::string& shape) {
+  return LibraryJson::parse(read_file(std::filesystem::path(TESTS_DATA) / "tokenizers" / (shape + ".json")));
 }
 
 std::string streamed(const Tokenizer& tokenizer, const Ids& ids) {
@@ -70,7 +70,7 @@ TEST_F(HuggingFace, EveryShapeGivesTheIdsAndTextsOfTheOriginal) {
         encoder->encode(one["text"].get<std::string>(), ids);
         EXPECT_EQ(ids, wanted) << one["text"];
       }
-      EXPECT_EQ(streamed(*tokenizer, wanted), one["decoded"].get<std::string>()) << Json(wanted);
+      EXPECT_EQ(streamed(*tokenizer, wanted), one["decoded"].get<std::string>()) << LibraryJson(wanted);
       ++cases;
     }
     ++shapes;
@@ -80,7 +80,7 @@ TEST_F(HuggingFace, EveryShapeGivesTheIdsAndTextsOfTheOriginal) {
 }
 
 TEST_F(HuggingFace, AnUnknownPartIsRefusedByName) {
-  const auto refused = [](const char* part, const Json& value) {
+  const auto refused = [](const char* part, const LibraryJson& value) {
     auto content = recorded_tokenizer("gpt2")["tokenizer"];
     content[part] = value;
     try {
@@ -95,10 +95,12 @@ TEST_F(HuggingFace, AnUnknownPartIsRefusedByName) {
     EXPECT_NE(message.find(std::string(part) + " 'Fancy' is not supported; supported are "), std::string::npos)
         << message;
   }
-  EXPECT_NE(refused("model", {{"type", "Fancy"}, {"vocab", Json::object()}}).find("model 'Fancy' is not supported"),
-            std::string::npos);
+  EXPECT_NE(
+      refused("model", {{"type", "Fancy"}, {"vocab", LibraryJson::object()}}).find("model 'Fancy' is not supported"),
+      std::string::npos);
   const auto split = [](const std::string& pattern) {
-    return Json{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+    return LibraryJson{
+        {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
   };
   EXPECT_NE(refused("pre_tokenizer", split(R"((a)\1)")).find(R"('(a)\1': at byte 5: '\1' is not supported)"),
             std::string::npos)
@@ -107,27 +109,27 @@ TEST_F(HuggingFace, AnUnknownPartIsRefusedByName) {
             std::string::npos);
 }
 
-Json small_tokenizer(const char* part, const char* list, const std::vector<Json>& steps) {
+LibraryJson small_tokenizer(const char* part, const char* list, const std::vector<LibraryJson>& steps) {
   return {{"model", {{"type", "WordLevel"}, {"vocab", {{"a", 0}, {"b", 1}, {"[UNK]", 2}}}, {"unk_token", "[UNK]"}}},
           {part, {{"type", "Sequence"}, {list, steps}}}};
 }
 
 // A few steps that each double a text would need more memory than any machine has.
 TEST_F(HuggingFace, NoStepsMakeATextLongerThanTheLimit) {
-  const Json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
-  const Json regex = {{"type", "Replace"}, {"pattern", {{"Regex", "[ab]"}}}, {"content", "ab"}};
-  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
-  const Json prefixed = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}};
-  const Json characters = {{"type", "Split"}, {"pattern", {{"Regex", "."}}}, {"behavior", "Isolated"}};
-  const Json text_twice = {{"type", "TemplateProcessing"},
-                           {"single", {{{"Sequence", {{"id", "A"}}}}, {{"Sequence", {{"id", "A"}}}}}}};
-  const Json long_prefix = {{"type", "Prepend"}, {"prepend", std::string(3 << 20, 'x')}};
-  const auto repeated = [](const std::vector<Json>& steps, int times) {
-    std::vector<Json> all;
+  const LibraryJson twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  const LibraryJson regex = {{"type", "Replace"}, {"pattern", {{"Regex", "[ab]"}}}, {"content", "ab"}};
+  const LibraryJson bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  const LibraryJson prefixed = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}};
+  const LibraryJson characters = {{"type", "Split"}, {"pattern", {{"Regex", "."}}}, {"behavior", "Isolated"}};
+  const LibraryJson text_twice = {{"type", "TemplateProcessing"},
+                                  {"single", {{{"Sequence", {{"id", "A"}}}}, {{"Sequence", {{"id", "A"}}}}}}};
+  const LibraryJson long_prefix = {{"type", "Prepend"}, {"prepend", std::string(3 << 20, 'x')}};
+  const auto repeated = [](const std::vector<LibraryJson>& steps, int times) {
+    std::vector<LibraryJson> all;
     for (int i = 0; i < times; ++i) all.insert(all.end(), steps.begin(), steps.end());
     return all;
   };
-  const auto expect_limit = [](const Json& content) {
+  const auto expect_limit = [](const LibraryJson& content) {
     try {
       const auto tokenizer = tokenizer_of(content);
       const auto ids = tokenizer->encode("aé");
@@ -152,9 +154,9 @@ TEST_F(HuggingFace, NoStepsMakeATextLongerThanTheLimit) {
 }
 
 TEST_F(HuggingFace, TheNumberOfStepsIsLimited) {
-  const auto refused = [](const char* part, const char* list, const Json& step) {
-    EXPECT_NO_THROW(tokenizer_of(small_tokenizer(part, list, std::vector<Json>(200, step)))->encode("ab a"));
-    expect_refused([&] { tokenizer_of(small_tokenizer(part, list, std::vector<Json>(100000, step))); },
+  const auto refused = [](const char* part, const char* list, const LibraryJson& step) {
+    EXPECT_NO_THROW(tokenizer_of(small_tokenizer(part, list, std::vector<LibraryJson>(200, step)))->encode("ab a"));
+    expect_refused([&] { tokenizer_of(small_tokenizer(part, list, std::vector<LibraryJson>(100000, step))); },
                    {"folder/tokenizer.json: ", part, "more than 256 steps"});
   };
   refused("normalizer", "normalizers", {{"type", "NFC"}});
@@ -197,7 +199,7 @@ TEST_F(HuggingFace, TheConfigurationNamesSpecialTokensAndAddsThem) {
 }
 
 /// A folder of tests/data/hf_folders.json, without what an earlier one left there.
-std::unique_ptr<Tokenizer> folder_of(const Json& one) {
+std::unique_ptr<Tokenizer> folder_of(const LibraryJson& one) {
   const std::filesystem::path folder("folder");
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder / "additional_chat_templates");
@@ -208,7 +210,7 @@ std::unique_ptr<Tokenizer> folder_of(const Json& one) {
   return chosen_folder();
 }
 
-Json folders() { return Json::parse(read_file(std::filesystem::path(TESTS_DATA) / "hf_folders.json")); }
+LibraryJson folders() { return LibraryJson::parse(read_file(std::filesystem::path(TESTS_DATA) / "hf_folders.json")); }
 
 // Recorded with Transformers by tests/peers/record_hf_folders.py.
 TEST_F(HuggingFace, FoldersHaveTheSpecialTokensAndTheChatTemplateOfTheOriginal) {
@@ -217,13 +219,13 @@ TEST_F(HuggingFace, FoldersHaveTheSpecialTokensAndTheChatTemplateOfTheOriginal) 
     SCOPED_TRACE(one["shape"].get<std::string>() + " " + one["files"].dump());
     const auto tokenizer = folder_of(one);
     if (one.contains("special_tokens")) {
-      auto named = Json::array();
+      auto named = LibraryJson::array();
       for (const auto& token : tokenizer->named_tokens()) named.push_back({token.name, token.text, token.id});
       EXPECT_EQ(named, one["special_tokens"]);
       EXPECT_EQ(tokenizer->vocab_size(), one["size"].get<std::int64_t>());
     }
     const auto encoder = tokenizer->encoder();
-    for (const auto& text : one.value("texts", Json::array())) {
+    for (const auto& text : one.value("texts", LibraryJson::array())) {
       Ids ids;
       encoder->encode_rendered(text["text"].get<std::string>(), ids);
       EXPECT_EQ(ids, text["ids"].get<Ids>()) << text["text"];
@@ -254,7 +256,7 @@ TEST_F(HuggingFace, FoldersHaveTheSpecialTokensAndTheChatTemplateOfTheOriginal) 
 
 TEST_F(HuggingFace, ADamagedChatTemplateIsOneErrorAndOnlyWhereItIsUsed) {
   const auto content = recorded_tokenizer("gpt2")["tokenizer"];
-  const auto refused = [&](const Json& field, const std::string& message) {
+  const auto refused = [&](const LibraryJson& field, const std::string& message) {
     const auto tokenizer = tokenizer_of(content, {{"chat_template", field}, {"eos_token", "A"}});
     EXPECT_EQ(tokenizer->encode("A"), Ids{32});
     const auto path = "folder/tokenizer_config.json: ";
@@ -279,7 +281,7 @@ TEST_F(HuggingFace, ADamagedChatTemplateIsOneErrorAndOnlyWhereItIsUsed) {
 // A `sft` dataset over a folder, without any option of the template: every token is the one that Transformers gives.
 TEST_F(HuggingFace, ConversationsBecomeSamplesWithTheTemplateOfTheFolder) {
   const auto all = folders();
-  const auto one = std::find_if(all.begin(), all.end(), [](const Json& folder) {
+  const auto one = std::find_if(all.begin(), all.end(), [](const LibraryJson& folder) {
     return folder["shape"] == "llama3" && folder["files"]["tokenizer_config.json"]["chat_template"].is_array();
   });
   ASSERT_NE(one, all.end());
@@ -288,7 +290,7 @@ TEST_F(HuggingFace, ConversationsBecomeSamplesWithTheTemplateOfTheFolder) {
   std::vector<Ids> wanted;
   for (const auto& conversation : (*one)["conversations"])
     if (!conversation["add_generation_prompt"].get<bool>()) {
-      lines << Json{{"messages", conversation["messages"]}} << "\n";
+      lines << LibraryJson{{"messages", conversation["messages"]}} << "\n";
       wanted.push_back(conversation["ids"].get<Ids>());
     }
   lines.close();

@@ -16,7 +16,7 @@ namespace tessera::tokenizers {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using Json = nlohmann::ordered_json;
+using LibraryJson = nlohmann::ordered_json;
 
 class MegatronTokenizers : public InOwnFolder {
  protected:
@@ -25,11 +25,11 @@ class MegatronTokenizers : public InOwnFolder {
       std::filesystem::copy(file.path(), file.path().filename());
   }
 
-  static void expect_properties(const Tokenizer& tokenizer, const Json& line) {
+  static void expect_properties(const Tokenizer& tokenizer, const LibraryJson& line) {
     EXPECT_EQ(tokenizer.vocab_size(), line.at("vocab_size"));
     EXPECT_EQ(tokenizer.eod(), line.at("eod"));
     const auto ids = tokenizer.special_ids();
-    const auto as_json = [](const std::optional<std::int32_t>& id) { return id ? Json(*id) : Json(); };
+    const auto as_json = [](const std::optional<std::int32_t>& id) { return id ? LibraryJson(*id) : LibraryJson(); };
     EXPECT_EQ(as_json(ids.pad), line.at("pad"));
     EXPECT_EQ(as_json(ids.bos), line.at("bos"));
     EXPECT_EQ(as_json(ids.eos), line.at("eos"));
@@ -37,7 +37,7 @@ class MegatronTokenizers : public InOwnFolder {
     EXPECT_EQ(as_json(ids.sep), line.at("sep"));
     EXPECT_EQ(as_json(ids.mask), line.at("mask"));
     const auto identity = tokenizer.identity();
-    Json keys = {{"class", identity.class_name}, {"tokenizer_path", Json::array()}};
+    LibraryJson keys = {{"class", identity.class_name}, {"tokenizer_path", LibraryJson::array()}};
     for (const auto& path : identity.paths) keys["tokenizer_path"].push_back(path.value_or("None"));
     for (const auto& option : identity.options) keys[option.first] = option.second;
     EXPECT_EQ(keys.dump(), line.at("identity").dump());
@@ -61,7 +61,7 @@ class MegatronTokenizers : public InOwnFolder {
     std::ifstream lines("cases.jsonl");
     std::size_t texts = 0;
     for (std::string words; std::getline(lines, words);) {
-      const auto line = Json::parse(words);
+      const auto line = LibraryJson::parse(words);
       if (line.contains("options")) {
         encoder.reset();
         tokenizer = options::choose(tokenizers(), line.at("options").dump()).make();

@@ -13,7 +13,7 @@ namespace tessera::tokenizers {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using Json = nlohmann::ordered_json;
+using LibraryJson = nlohmann::ordered_json;
 
 const std::filesystem::path recorded_models = std::filesystem::path(TESTS_DATA) / "sentencepiece";
 
@@ -38,14 +38,14 @@ std::string decoded_one_by_one(const Tokenizer& tokenizer, const Ids& ids) {
 TEST(SentencePiece, AnyIdsDecodeToTheTextOfMegatron) {
   int rows = 0;
   std::ifstream file(recorded_models / "tokenizers.json");
-  for (const auto& one : Json::parse(file)) {
+  for (const auto& one : LibraryJson::parse(file)) {
     const auto& flags = one["flags"];
     const auto tokenizer = tokenizer_of_type(flags[1], (recorded_models / flags[3]).string(),
                                              flags.size() > 5 ? flags[5].get<std::string>() : "0");
     const auto name = one["tokenizer"].get<std::string>();
     std::ifstream lines(recorded_models / (name + "_decoded.jsonl"));
     for (std::string line; std::getline(lines, line); ++rows) {
-      const auto row = Json::parse(line);
+      const auto row = LibraryJson::parse(line);
       EXPECT_EQ(decoded_one_by_one(*tokenizer, row["ids"]), row["decoded"].get<std::string>())
           << name << " " << row["ids"];
     }
@@ -66,7 +66,7 @@ TEST(SentencePiece, IdsOneByOneGiveTheTextOfAllAtOnce) {
       const auto decoder = model.decoder();
       std::string all;
       for (const auto id : ids) all += decoder->push(id);
-      EXPECT_EQ(all + decoder->finish(), model.decode(ids)) << name << ", seed " << seed << " " << Json(ids);
+      EXPECT_EQ(all + decoder->finish(), model.decode(ids)) << name << ", seed " << seed << " " << LibraryJson(ids);
     }
   }
 }

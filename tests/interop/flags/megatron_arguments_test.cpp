@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::json;
+using LibraryJson = nlohmann::json;
 
 /// A small run of theirs on four processes; `more` follows, so it wins.
 Lines run(const Lines& more) {
@@ -22,7 +22,7 @@ Lines run(const Lines& more) {
               more);
 }
 
-Json arguments_of(const Lines& more, std::int64_t world = 4) {
+LibraryJson arguments_of(const Lines& more, std::int64_t world = 4) {
   static const recipe::Registries registries;
   static const options::Facts facts = recipe::all_facts(registries);
   options::Report report;
@@ -31,13 +31,13 @@ Json arguments_of(const Lines& more, std::int64_t world = 4) {
   report.must_be_good();
   const auto all = flags::megatron_arguments(recipe, world, megatron(), report);
   report.must_be_good();
-  return Json::parse(all.dump());
+  return LibraryJson::parse(all.dump());
 }
 
 /// What else `more` makes of the arguments.
-Json changed_by(const Lines& more, std::int64_t world = 4) {
+LibraryJson changed_by(const Lines& more, std::int64_t world = 4) {
   const auto usual = arguments_of({}), changed = arguments_of(more, world);
-  Json changes = Json::object();
+  LibraryJson changes = LibraryJson::object();
   for (const auto& [name, value] : changed.items())
     if (usual.at(name) != value) changes[name] = value;
   return changes;
@@ -45,33 +45,33 @@ Json changed_by(const Lines& more, std::int64_t world = 4) {
 
 TEST(Arguments, OfAnUnderspecifiedRunAreDerived) {
   const auto a = arguments_of({});
-  const Json expected = {{"ffn_hidden_size", 256},
-                         {"kv_channels", 16},
-                         {"encoder_num_layers", 8},
-                         {"encoder_seq_length", 32},
-                         {"data_parallel_size", 4},
-                         {"world_size", 4},
-                         {"transformer_pipeline_model_parallel_size", 1},
-                         {"virtual_pipeline_model_parallel_size", nullptr},
-                         {"params_dtype", "torch.float32"},
-                         {"accumulate_allreduce_grads_in_fp32", false},
-                         {"check_for_nan_in_loss_and_grad", true},
-                         {"dataloader_type", "single"},
-                         {"add_qkv_bias", true},
-                         {"start_weight_decay", 0.01},
-                         {"end_weight_decay", 0.01},
-                         {"use_dist_ckpt", true},
-                         {"consumed_train_samples", 0},
-                         {"no_load_optim", nullptr},
-                         {"lr_decay_iters", nullptr},
-                         {"adam_beta2", 0.999},
-                         {"tokenizer_type", "NullTokenizer"}};
-  for (const auto& [name, value] : expected.items()) EXPECT_EQ(a.value(name, Json("missing")), value) << name;
+  const LibraryJson expected = {{"ffn_hidden_size", 256},
+                                {"kv_channels", 16},
+                                {"encoder_num_layers", 8},
+                                {"encoder_seq_length", 32},
+                                {"data_parallel_size", 4},
+                                {"world_size", 4},
+                                {"transformer_pipeline_model_parallel_size", 1},
+                                {"virtual_pipeline_model_parallel_size", nullptr},
+                                {"params_dtype", "torch.float32"},
+                                {"accumulate_allreduce_grads_in_fp32", false},
+                                {"check_for_nan_in_loss_and_grad", true},
+                                {"dataloader_type", "single"},
+                                {"add_qkv_bias", true},
+                                {"start_weight_decay", 0.01},
+                                {"end_weight_decay", 0.01},
+                                {"use_dist_ckpt", true},
+                                {"consumed_train_samples", 0},
+                                {"no_load_optim", nullptr},
+                                {"lr_decay_iters", nullptr},
+                                {"adam_beta2", 0.999},
+                                {"tokenizer_type", "NullTokenizer"}};
+  for (const auto& [name, value] : expected.items()) EXPECT_EQ(a.value(name, LibraryJson("missing")), value) << name;
 }
 
 struct Change {
   Lines flags;
-  Json expected;
+  LibraryJson expected;
   std::int64_t world = 4;
 };
 
@@ -121,7 +121,7 @@ std::vector<Change> run_changes() {
       {{"--ckpt-format", "torch"}, {{"ckpt_format", "torch"}, {"use_dist_ckpt", false}}},
       {{"--tensor-model-parallel-size", "2"},
        {{"tensor_model_parallel_size", 2}, {"data_parallel_size", 2}, {"expert_tensor_parallel_size", 2}}},
-      {{"--sequence-parallel"}, Json::object()},  // nothing to share on one rank
+      {{"--sequence-parallel"}, LibraryJson::object()},  // nothing to share on one rank
       {{"--tensor-model-parallel-size", "2", "--sequence-parallel"},
        {{"tensor_model_parallel_size", 2},
         {"data_parallel_size", 2},

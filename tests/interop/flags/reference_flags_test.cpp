@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::json;
+using LibraryJson = nlohmann::json;
 using Kind = flags::FlagRow::Kind;
 
 const Lines releases = {"megatron", "megatron_main"};
@@ -31,9 +31,9 @@ flags::FlagTable table_of(const std::string& release) {
   return flags::FlagTable::from(release + ".yaml", options::Mappings());
 }
 
-Json facts_of(const std::string& release) {
+LibraryJson facts_of(const std::string& release) {
   std::ifstream file(TESTS_DATA "/flags/" + release + ".json");
-  return Json::parse(file);
+  return LibraryJson::parse(file);
 }
 
 Lines tables() {
@@ -44,7 +44,7 @@ Lines tables() {
 }
 
 /// A default of theirs as a recipe would write it.
-std::string as_text(const Json& value) {
+std::string as_text(const LibraryJson& value) {
   if (value.is_null() || value.is_array()) return "";
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -62,7 +62,7 @@ std::string takes_of(const flags::FlagRow& row) {
 }
 
 /// The default that a row's `absent` should be; nothing where the two cannot be compared.
-std::optional<std::string> expected_absent(const flags::FlagRow& row, const Json& theirs) {
+std::optional<std::string> expected_absent(const flags::FlagRow& row, const LibraryJson& theirs) {
   const auto usual = theirs.at("default");
   if (row.to.empty() || usual.is_array()) return std::nullopt;
   if (row.kind == Kind::same) return as_text(usual);

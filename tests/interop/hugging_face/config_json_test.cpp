@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::json;
+using LibraryJson = nlohmann::json;
 
 constexpr const char* absent = "<absent>";
 
@@ -26,8 +26,8 @@ constexpr const char* absent = "<absent>";
 struct Read {
   std::string refusal;  ///< empty: it is read
   std::map<std::string, std::string> options;
-  std::vector<double> frequencies;  ///< of the rotary embedding, then the factor of cosines and sines
-  Json windows = Json::array();     ///< of each layer: its sliding window; null: none
+  std::vector<double> frequencies;             ///< of the rotary embedding, then the factor of cosines and sines
+  LibraryJson windows = LibraryJson::array();  ///< of each layer: its sliding window; null: none
   std::int64_t parameters = 0;
 };
 
@@ -48,7 +48,7 @@ void add_rotary(Read& out, const model::GptOptions& gpt) {
   out.frequencies.push_back(scaling.kind == nn::RotaryScaling::Kind::yarn ? scaling.attention_factor : 1);
 }
 
-Read read(Json config, const options::Mappings& mappings) {
+Read read(LibraryJson config, const options::Mappings& mappings) {
   Read out;
   for (const char* key :
        {"num_mtp_layers", "num_nextn_predict_layers"})  // layers that Transformers' model does not have
@@ -61,14 +61,15 @@ Read read(Json config, const options::Mappings& mappings) {
     out.options.erase("seq_length");  // not of the model
     if (gpt->has_rotary()) add_rotary(out, *gpt);
     for (std::int64_t i = 0; i < gpt->num_layers; ++i)
-      out.windows.push_back(gpt->window()[0] >= 0 && gpt->windowed(i) ? Json(gpt->window()[0] + 1) : Json());
+      out.windows.push_back(gpt->window()[0] >= 0 && gpt->windowed(i) ? LibraryJson(gpt->window()[0] + 1)
+                                                                      : LibraryJson());
     out.parameters = recipe::figures(recipe).parameters;
   });
   if (out.refusal == "no error") out.refusal.clear();
   return out;
 }
 
-Json changed(Json config, const Json& change) {
+LibraryJson changed(LibraryJson config, const LibraryJson& change) {
   for (const auto& [key, value] : change.items()) {
     config.erase(key);
     if (value != absent) config[key] = value;
@@ -78,10 +79,10 @@ Json changed(Json config, const Json& change) {
 
 /// What one version of Transformers records about one family.
 struct Recorded {
-  Json family, model_type;
+  LibraryJson family, model_type;
 
   /// Whether this is what version 5 makes of rope_scaling, rope_theta and rope_parameters.
-  bool is_complete(const std::string& key, const Json& value) const {
+  bool is_complete(const std::string& key, const LibraryJson& value) const {
     if (key != "rope_parameters" || !value.is_object()) return false;
     const auto& own = family.at("config").at(key);
     return std::all_of(own.items().begin(), own.items().end(),
@@ -89,7 +90,7 @@ struct Recorded {
   }
 
   /// The whole configuration of a case, every key given.
-  Json resolved(const Json& change, const Json& result) const {
+  LibraryJson resolved(const LibraryJson& change, const LibraryJson& result) const {
     auto whole = family.at("config");
     const bool five = whole.contains("rope_parameters");
     for (const auto& [key, value] : change.items()) {
@@ -104,7 +105,7 @@ struct Recorded {
 };
 
 /// Differences between what is read and what a version records; empty: none.
-std::string differences(const Read& ours, const Read& expected, const Json& facts) {
+std::string differences(const Read& ours, const Read& expected, const LibraryJson& facts) {
   std::string all;
   for (const auto& [key, value] : expected.options)
     if (const auto at = ours.options.find(key); at == ours.options.end() || at->second != value)
@@ -118,7 +119,7 @@ std::string differences(const Read& ours, const Read& expected, const Json& fact
     bool same = theirs.size() == ours.frequencies.size();
     for (std::size_t i = 0; same && i < theirs.size(); ++i)  // computed in float32 there
       same = std::abs(theirs[i] - ours.frequencies[i]) <= 4e-6 * std::abs(theirs[i]);
-    if (!same) all += text(" frequencies ", Json(ours.frequencies).dump(), " for ", recorded.dump(), ";");
+    if (!same) all += text(" frequencies ", LibraryJson(ours.frequencies).dump(), " for ", recorded.dump(), ";");
   }
   return all;
 }
@@ -147,13 +148,13 @@ class ConfigJson : public testing::TestWithParam<const char*> {
   ConfigJson() {
     for (const char* version : {"4", "5"}) {
       const auto file = text(TESTS_DATA, "/config_json/transformers_", version, ".json");
-      recorded_.push_back({Json::parse(read_file(file))["families"][GetParam()], GetParam()});
+      recorded_.push_back({LibraryJson::parse(read_file(file))["families"][GetParam()], GetParam()});
     }
   }
 
   /// The recorded results of each change, of version 4 and 5; null: that version has no such case.
-  std::map<std::string, std::array<Json, 2>> results() const {
-    std::map<std::string, std::array<Json, 2>> all;
+  std::map<std::string, std::array<LibraryJson, 2>> results() const {
+    std::map<std::string, std::array<LibraryJson, 2>> all;
     for (std::size_t i = 0; i < 2; ++i)
       for (const auto& one : recorded_[i].family.at("cases")) {
         const auto& change = one[0];
@@ -165,19 +166,20 @@ class ConfigJson : public testing::TestWithParam<const char*> {
   }
 
   /// Empty if version `i` makes of the change what we make of it.
-  std::string differs(std::size_t i, const Json& change, const Json& result, const Read& ours) const {
+  std::string differs(std::size_t i, const LibraryJson& change, const LibraryJson& result, const Read& ours) const {
     const auto& family = recorded_[i].family;
     const bool same = result == "same";
     auto facts = same ? family : result;
     for (const char* key : {"parameters", "frequencies", "windows"})
-      if (!facts.contains(key)) facts[key] = key == std::string("parameters") ? Json() : large(facts, family, key);
+      if (!facts.contains(key))
+        facts[key] = key == std::string("parameters") ? LibraryJson() : large(facts, family, key);
     const auto expected = read(recorded_[i].resolved(change, result), mappings_);
     if (!expected.refusal.empty()) return text(" what it resolves to is refused: ", expected.refusal);
     return differences(ours, expected, facts);
   }
   /// A model that computed nothing has no frequencies and windows.
-  static Json large(const Json& facts, const Json& family, const char* key) {
-    return facts.at("parameters").get<std::int64_t>() > 60'000'000 ? Json() : family.at(key);
+  static LibraryJson large(const LibraryJson& facts, const LibraryJson& family, const char* key) {
+    return facts.at("parameters").get<std::int64_t>() > 60'000'000 ? LibraryJson() : family.at(key);
   }
 
   options::Mappings mappings_{MAPPINGS_DIR};
@@ -188,7 +190,7 @@ TEST_P(ConfigJson, IsReadAsTransformersReadsItOrRefused) {
   const auto given = recorded_[1].family.at("given");
   int read_alike = 0, refused_alike = 0;
   for (const auto& [words, answers] : results()) {
-    const auto change = Json::parse(words);
+    const auto change = LibraryJson::parse(words);
     const auto ours = read(changed(given, change), mappings_);
     const auto& newest = answers[1].is_null() ? answers[0] : answers[1];
     if (ours.refusal.empty()) {

@@ -19,9 +19,11 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using LibraryJson = nlohmann::json;
 
-Json config_of(const std::string& family) { return Json::parse(read_file(families / family / "config.json")); }
+LibraryJson config_of(const std::string& family) {
+  return LibraryJson::parse(read_file(families / family / "config.json"));
+}
 
 std::map<std::string, std::string> options_in(const options::Value& group, const std::string& before = "") {
   std::map<std::string, std::string> all;
@@ -114,7 +116,7 @@ class ExpertFamily : public InOwnFolder, public testing::WithParamInterface<cons
 
 TEST_P(ExpertFamily, HasTheGradientsOfTransformers) {
   const fs::path folder = families / GetParam();
-  const auto recorded = Json::parse(read_file(folder / "gradients.json"));
+  const auto recorded = LibraryJson::parse(read_file(folder / "gradients.json"));
   const checkpoint::SafetensorsReader inputs(folder / "case.safetensors");
   Trained trained(GetParam());
   // Eight times what float32 arithmetic costs Transformers itself, in units of each tensor's norm.
@@ -152,11 +154,11 @@ TEST_P(ExpertFamily, GoesOutAsItCameIn) {
 TEST_P(ExpertFamily, ConfigGoesOutAsItCameIn) {
   const options::Mappings mappings(MAPPINGS_DIR);
   const auto words = read_file(families / GetParam() / "config.json");
-  const auto given = Json::parse(words);
+  const auto given = LibraryJson::parse(words);
   const hugging_face::HuggingFaceModel model(families / GetParam(), mappings);
   const auto recipe = recipe::imported_recipe(model.recipe(), {}, {});
-  const auto out = Json::parse(hugging_face::write_hugging_face_config(hugging_face::whole_model_config(recipe, 96),
-                                                                       GetParam(), DType::bfloat16, words, mappings));
+  const auto out = LibraryJson::parse(hugging_face::write_hugging_face_config(
+      hugging_face::whole_model_config(recipe, 96), GetParam(), DType::bfloat16, words, mappings));
   for (const auto& [key, value] : given.items()) {
     if (key == "transformers_version" || key == "rope_parameters" || value.is_null()) continue;
     // The same layers said by their numbers; what every layer looks at follows from use_sliding_window.
@@ -181,7 +183,7 @@ TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
   scaling["type"] = scaling["rope_type"];
   scaling.erase("rope_type");
   scaling.erase("rope_theta");
-  four["rope_scaling"] = scaling["type"] == "default" ? Json() : scaling;
+  four["rope_scaling"] = scaling["type"] == "default" ? LibraryJson() : scaling;
   four["torch_dtype"] = five["dtype"];
   if (five["model_type"] == "qwen3_moe") {
     four["num_experts"] = five["num_local_experts"];
@@ -189,7 +191,7 @@ TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
   }
   for (const char* later : {"rope_parameters", "dtype", "head_dim", "qk_head_dim"})
     if (five["model_type"] != "qwen3_moe" || std::string(later) != "head_dim") four.erase(later);
-  const auto read = [&](const Json& json) {
+  const auto read = [&](const LibraryJson& json) {
     return options_in(hugging_face::parse_hugging_face_config(json.dump(), "config.json", mappings).model_config);
   };
   EXPECT_EQ(read(four), read(five));
@@ -203,10 +205,10 @@ class ExpertConfig : public InOwnFolder {
  protected:
   options::Mappings mappings{MAPPINGS_DIR};
 
-  options::Value read(const Json& json) const {
+  options::Value read(const LibraryJson& json) const {
     return hugging_face::parse_hugging_face_config(json.dump(), "config.json", mappings).model_config;
   }
-  std::string changed(const std::string& family, const std::function<void(Json&)>& change) const {
+  std::string changed(const std::string& family, const std::function<void(LibraryJson&)>& change) const {
     auto json = config_of(family);
     change(json);
     return story_of([&] { read(json); });
@@ -218,39 +220,43 @@ class ExpertConfig : public InOwnFolder {
 };
 
 TEST_F(ExpertConfig, RoutersThatAreNotMegatronsAreRefusedByName) {
-  const auto story = changed("deepseek_v2", [](Json& c) { c["topk_method"] = "group_limited_greedy"; });
+  const auto story = changed("deepseek_v2", [](LibraryJson& c) { c["topk_method"] = "group_limited_greedy"; });
   EXPECT_TRUE(says(story, "topk_method is group_limited_greedy: scores a group of experts by its best one")) << story;
-  EXPECT_TRUE(says(changed("deepseek_v3", [](Json& c) { c["norm_topk_prob"] = false; }), "norm_topk_prob is false"));
-  EXPECT_TRUE(says(changed("deepseek_v3", [](Json& c) { c["scoring_func"] = "softmax"; }), "scoring_func is softmax"));
-  const auto groups = changed("deepseek_v3", [](Json& c) { c["num_experts_per_tok"] = 6; });
+  EXPECT_TRUE(
+      says(changed("deepseek_v3", [](LibraryJson& c) { c["norm_topk_prob"] = false; }), "norm_topk_prob is false"));
+  EXPECT_TRUE(
+      says(changed("deepseek_v3", [](LibraryJson& c) { c["scoring_func"] = "softmax"; }), "scoring_func is softmax"));
+  const auto groups = changed("deepseek_v3", [](LibraryJson& c) { c["num_experts_per_tok"] = 6; });
   EXPECT_TRUE(says(groups, "adds the best two scores of a group of experts; with 6 experts of a token and 2 groups, 3"))
       << groups;
-  EXPECT_EQ(changed("deepseek_v3", [](Json& c) { c["num_experts_per_tok"] = 5; }), "no error");
-  EXPECT_EQ(changed("deepseek_v3", [](Json& c) { c["num_experts_per_tok"] = 6, c["topk_group"] = 4; }), "no error");
+  EXPECT_EQ(changed("deepseek_v3", [](LibraryJson& c) { c["num_experts_per_tok"] = 5; }), "no error");
+  EXPECT_EQ(changed("deepseek_v3", [](LibraryJson& c) { c["num_experts_per_tok"] = 6, c["topk_group"] = 4; }),
+            "no error");
 }
 
 TEST_F(ExpertConfig, AttentionThatTheModelHereCannotComputeIsRefusedByName) {
   for (const char* family : {"deepseek_v2", "deepseek_v3"}) {
-    EXPECT_TRUE(says(changed(family, [](Json& c) { c["rms_norm_eps"] = 1e-5; }),
+    EXPECT_TRUE(says(changed(family, [](LibraryJson& c) { c["rms_norm_eps"] = 1e-5; }),
                      "the norms within its attention have epsilon 1e-06; the others have 1e-05"));
-    const auto uneven = changed(family, [](Json& c) { c["rope_parameters"]["mscale_all_dim"] = 0.5; });
+    const auto uneven = changed(family, [](LibraryJson& c) { c["rope_parameters"]["mscale_all_dim"] = 0.5; });
     EXPECT_TRUE(says(uneven, "both must be given, equal and above 0")) << uneven;
-    EXPECT_TRUE(says(changed(family, [](Json& c) { c["rope_parameters"].erase("mscale"); }), "mscale is 0"));
-    EXPECT_TRUE(says(changed(family, [](Json& c) { c["rope_parameters"]["rope_type"] = "llama3"; }),
+    EXPECT_TRUE(says(changed(family, [](LibraryJson& c) { c["rope_parameters"].erase("mscale"); }), "mscale is 0"));
+    EXPECT_TRUE(says(changed(family, [](LibraryJson& c) { c["rope_parameters"]["rope_type"] = "llama3"; }),
                      "rope_parameters.rope_type is llama3"));
-    EXPECT_TRUE(says(changed(family, [](Json& c) { c["attention_bias"] = true; }), "attention_bias is true"));
-    EXPECT_TRUE(
-        says(changed(family, [](Json& c) { c["num_key_value_heads"] = 2; }), "and both mean num_attention_heads"));
-    EXPECT_EQ(changed(family, [](Json& c) { c["rope_parameters"] = {{"rope_type", "default"}}; }), "no error");
+    EXPECT_TRUE(says(changed(family, [](LibraryJson& c) { c["attention_bias"] = true; }), "attention_bias is true"));
+    EXPECT_TRUE(says(changed(family, [](LibraryJson& c) { c["num_key_value_heads"] = 2; }),
+                     "and both mean num_attention_heads"));
+    EXPECT_EQ(changed(family, [](LibraryJson& c) { c["rope_parameters"] = {{"rope_type", "default"}}; }), "no error");
   }
-  EXPECT_TRUE(says(changed("deepseek_v3", [](Json& c) { c["rope_interleave"] = false; }), "rope_interleave is false"));
+  EXPECT_TRUE(
+      says(changed("deepseek_v3", [](LibraryJson& c) { c["rope_interleave"] = false; }), "rope_interleave is false"));
 }
 
 TEST_F(ExpertConfig, LayersWithExpertsAreListed) {
   auto qwen = config_of("qwen3_moe");
   qwen["num_hidden_layers"] = 6, qwen["decoder_sparse_step"] = 2, qwen["mlp_only_layers"] = {3, 77, -1};
   EXPECT_EQ(said(read(qwen), "moe_config.moe_layer_freq"), "[0]*1+[1]*1+[0]*3+[1]*1");
-  qwen["decoder_sparse_step"] = 1, qwen["mlp_only_layers"] = Json::array();
+  qwen["decoder_sparse_step"] = 1, qwen["mlp_only_layers"] = LibraryJson::array();
   EXPECT_EQ(said(read(qwen), "moe_config.moe_layer_freq"), "nothing");  // every layer
   qwen["mlp_only_layers"] = {0, 1, 2, 3, 4, 5};
   EXPECT_EQ(said(read(qwen), "num_experts"), "nothing");
@@ -275,11 +281,11 @@ TEST_F(ExpertConfig, CountsThatCannotBeMeantAreRefusedBeforeMemoryIsTaken) {
 
 TEST_F(ExpertConfig, WhatAFileLeavesOutIsWhatTheFamilyMeansWithoutIt) {
   const auto sizes = [](const char* type) {
-    return Json{{"model_type", type},
-                {"vocab_size", 9},
-                {"hidden_size", 64},
-                {"num_hidden_layers", 4},
-                {"num_attention_heads", 4}};
+    return LibraryJson{{"model_type", type},
+                       {"vocab_size", 9},
+                       {"hidden_size", 64},
+                       {"num_hidden_layers", 4},
+                       {"num_attention_heads", 4}};
   };
   EXPECT_TRUE(says(story_of([&] { read(sizes("deepseek_v3")); }),
                    "num_key_value_heads (left out) is 128: but num_attention_heads is 4"));
@@ -334,8 +340,8 @@ TEST_F(ExpertConfig, NumbersWithAPointAreWrittenWithOne) {
   const std::vector<std::string> sets = {"moe_config.moe_router_topk_scaling_factor=2",
                                          "model_config.init_method_std=1"};
   const auto recipe = recipe::imported_recipe(v2.recipe(), sets, {});
-  const auto json = Json::parse(hugging_face::write_hugging_face_config(hugging_face::whole_model_config(recipe, 96),
-                                                                        "deepseek_v2", DType::float32, "", mappings));
+  const auto json = LibraryJson::parse(hugging_face::write_hugging_face_config(
+      hugging_face::whole_model_config(recipe, 96), "deepseek_v2", DType::float32, "", mappings));
   for (const char* key : {"routed_scaling_factor", "initializer_range", "attention_dropout", "rms_norm_eps"})
     EXPECT_TRUE(json[key].is_number_float()) << key << " " << json[key];
   EXPECT_TRUE(json["num_experts_per_tok"].is_number_integer());

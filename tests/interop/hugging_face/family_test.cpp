@@ -18,7 +18,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using LibraryJson = nlohmann::json;
 
 std::vector<std::int32_t> ids_of(const Tensor& tensor) {
   std::vector<std::int32_t> ids;
@@ -31,7 +31,7 @@ class Family {
  public:
   explicit Family(const std::string& name)
       : recorded_(families / name / "case.safetensors"),
-        facts_(Json::parse(read_file(families / name / "case.json"))),
+        facts_(LibraryJson::parse(read_file(families / name / "case.json"))),
         trained_(recipe::load_trained(families / name, registries())) {}
 
   void expect_its_logits() {
@@ -76,7 +76,7 @@ class Family {
 
  private:
   checkpoint::SafetensorsReader recorded_;
-  Json facts_;
+  LibraryJson facts_;
   recipe::TrainedModel trained_;
   kernels::Threads threads_{1};
   Arena arena_;
@@ -138,8 +138,8 @@ TEST(HuggingFaceFamily, WindowsOfLayersGoOutAsTheyCameIn) {
     if (!common) sets.emplace_back("model_config.layer_types=[full_attention,sliding_attention]");
     const auto recipe = recipe::imported_recipe(model.recipe(), sets, {});
     EXPECT_EQ(hugging_face::family_that_fits(recipe, 96, {family}, {}, mappings), family);
-    const auto json = Json::parse(hugging_face::write_hugging_face_config(hugging_face::whole_model_config(recipe, 96),
-                                                                          family, DType::float32, "", mappings));
+    const auto json = LibraryJson::parse(hugging_face::write_hugging_face_config(
+        hugging_face::whole_model_config(recipe, 96), family, DType::float32, "", mappings));
     EXPECT_EQ(json["use_sliding_window"], true);
     EXPECT_EQ(json["sliding_window"], 5);
     if (!common) {

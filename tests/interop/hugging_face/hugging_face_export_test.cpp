@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using LibraryJson = nlohmann::json;
 
 class HuggingFaceExportTest : public InOwnFolder {
  protected:
@@ -30,12 +30,12 @@ class HuggingFaceExportTest : public InOwnFolder {
 
   /// A case with its tensors changed, as the folder "changed".
   void write_changed(const std::string& of, const std::function<void(std::map<std::string, Tensor>&)>& change,
-                     const std::function<void(Json&)>& change_config = {}) {
+                     const std::function<void(LibraryJson&)>& change_config = {}) {
     const checkpoint::SafetensorsReader file(models / of / "hf");
     std::map<std::string, Tensor> tensors;
     for (const auto& name : file.names()) tensors[name] = file.tensor(name);
     change(tensors);
-    auto config = Json::parse(read_file(models / of / "hf/config.json"));
+    auto config = LibraryJson::parse(read_file(models / of / "hf/config.json"));
     if (change_config) change_config(config);
     fs::create_directories("changed");
     write("changed/config.json", config.dump());
@@ -99,7 +99,7 @@ TEST_F(HuggingFaceExportTest, SeveralFilesHaveAnIndexAndHoldTheSame) {
   hugging_face::HuggingFaceExport how;
   how.shard_bytes = 60'000;
   write_again(models / "llama/hf", "out", how);
-  const auto index = Json::parse(read_file("out/model.safetensors.index.json"));
+  const auto index = LibraryJson::parse(read_file("out/model.safetensors.index.json"));
   EXPECT_FALSE(fs::exists("out/model.safetensors"));
   EXPECT_EQ(index["weight_map"]["model.embed_tokens.weight"], "model-00001-of-00008.safetensors");
   EXPECT_EQ(index["weight_map"]["lm_head.weight"], "model-00008-of-00008.safetensors");
@@ -251,7 +251,7 @@ TEST_F(HuggingFaceExportTest, ACopyOfTheTiedEmbeddingMustBeOne) {
 TEST_F(HuggingFaceExportTest, AnUntiedGpt2KeepsItsHead) {
   write_changed(
       "gpt2", [&](auto& tensors) { tensors["lm_head.weight"] = copy_of(tensors["transformer.wte.weight"]); },
-      [](Json& config) { config["tie_word_embeddings"] = false; });
+      [](LibraryJson& config) { config["tie_word_embeddings"] = false; });
   const hugging_face::HuggingFaceModel model("changed", mappings);
   EXPECT_TRUE(model.has("output_layer.weight"));
   write_again("changed", "out");
@@ -260,31 +260,32 @@ TEST_F(HuggingFaceExportTest, AnUntiedGpt2KeepsItsHead) {
 
 TEST_F(HuggingFaceExportTest, AnEmbeddingOfAnotherSizeThanConfigSaysIsNamed) {
   write_changed(
-      "llama", [](auto&) {}, [](Json& config) { config["vocab_size"] = 100; });
+      "llama", [](auto&) {}, [](LibraryJson& config) { config["vocab_size"] = 100; });
   const auto story = story_of([&] { hugging_face::HuggingFaceModel model("changed", mappings); });
   EXPECT_TRUE(says(story, "tensor 'model.embed_tokens.weight' is [")) << story;
   EXPECT_TRUE(says(story, "config.json says [100, 48]")) << story;
 }
 
 TEST_F(HuggingFaceExportTest, ConfigsThatLackOrContradictAreRefusedByField) {
-  const auto story = [&](const std::function<void(Json&)>& change) {
-    auto config = Json::parse(read_file(models / "llama/hf/config.json"));
+  const auto story = [&](const std::function<void(LibraryJson&)>& change) {
+    auto config = LibraryJson::parse(read_file(models / "llama/hf/config.json"));
     change(config);
     return story_of([&] { hugging_face::parse_hugging_face_config(config.dump(), "config.json", mappings); });
   };
-  EXPECT_EQ(story([](Json&) {}), "no error");
-  const auto two = story([](Json& c) { c["hidden_size"] = nullptr, c["num_hidden_layers"] = nullptr; });
+  EXPECT_EQ(story([](LibraryJson&) {}), "no error");
+  const auto two = story([](LibraryJson& c) { c["hidden_size"] = nullptr, c["num_hidden_layers"] = nullptr; });
   EXPECT_TRUE(says(two, "hidden_size is null: this is not a value of it; leave the key out for its default")) << two;
   EXPECT_TRUE(says(two, "num_hidden_layers is null")) << two;
-  EXPECT_TRUE(says(story([](Json& c) { c["num_key_value_heads"] = 3; }),
+  EXPECT_TRUE(says(story([](LibraryJson& c) { c["num_key_value_heads"] = 3; }),
                    "num_query_groups is 3, which does not divide num_attention_heads 4"));
-  EXPECT_TRUE(says(story([](Json& c) { c["hidden_size"] = 50, c.erase("head_dim"); }),
+  EXPECT_TRUE(says(story([](LibraryJson& c) { c["hidden_size"] = 50, c.erase("head_dim"); }),
                    "num_attention_heads is 4, which does not divide hidden_size 50"));
+  EXPECT_TRUE(says(story([](LibraryJson& c) { c["hidden_size"] = -4; }),
+                   "hidden_size is -4; expected an integer of at least 1"));
   EXPECT_TRUE(
-      says(story([](Json& c) { c["hidden_size"] = -4; }), "hidden_size is -4; expected an integer of at least 1"));
-  EXPECT_TRUE(says(story([](Json& c) { c["hidden_size"] = "wide"; }), "hidden_size is wide; expected an integer"));
-  EXPECT_TRUE(says(story([](Json& c) { c["rope_theta"] = 5; }), "but rope_parameters.rope_theta is 10000.0"));
-  EXPECT_EQ(story([](Json& c) { c["rope_theta"] = 10000; }), "no error");  // the same number, written otherwise
+      says(story([](LibraryJson& c) { c["hidden_size"] = "wide"; }), "hidden_size is wide; expected an integer"));
+  EXPECT_TRUE(says(story([](LibraryJson& c) { c["rope_theta"] = 5; }), "but rope_parameters.rope_theta is 10000.0"));
+  EXPECT_EQ(story([](LibraryJson& c) { c["rope_theta"] = 10000; }), "no error");  // the same number, written otherwise
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += R"({"a":)";
   deep += "1" + std::string(100'000, '}');
@@ -298,11 +299,11 @@ TEST_F(HuggingFaceExportTest, ConfigIsWrittenInBothSpellingsAndReadsBackToTheSam
     const auto config = hugging_face::parse_hugging_face_config(words, "in", mappings);
     const auto out =
         hugging_face::write_hugging_face_config(config.model_config, config.family, DType::bfloat16, words, mappings);
-    const auto json = Json::parse(out);
+    const auto json = LibraryJson::parse(out);
     EXPECT_EQ(json["torch_dtype"], "bfloat16");
     EXPECT_EQ(json["dtype"], "bfloat16");
-    EXPECT_EQ(json["architectures"], Json::parse(words)["architectures"]);
-    EXPECT_EQ(json["eos_token_id"], Json::parse(words)["eos_token_id"]);  // carried along
+    EXPECT_EQ(json["architectures"], LibraryJson::parse(words)["architectures"]);
+    EXPECT_EQ(json["eos_token_id"], LibraryJson::parse(words)["eos_token_id"]);  // carried along
     const auto back = hugging_face::parse_hugging_face_config(out, "out", mappings).model_config;
     for (const auto& [key, value] : config.model_config.fields) {
       ASSERT_NE(back.find(key), nullptr) << key;
@@ -311,25 +312,27 @@ TEST_F(HuggingFaceExportTest, ConfigIsWrittenInBothSpellingsAndReadsBackToTheSam
   }
   const auto llama =
       hugging_face::parse_hugging_face_config(read_file(models / "llama/hf/config.json"), "in", mappings);
-  const auto json =
-      Json::parse(hugging_face::write_hugging_face_config(llama.model_config, "llama", DType::float32, "", mappings));
+  const auto json = LibraryJson::parse(
+      hugging_face::write_hugging_face_config(llama.model_config, "llama", DType::float32, "", mappings));
   EXPECT_EQ(json["rope_theta"], json["rope_parameters"]["rope_theta"]);
 }
 
 TEST_F(HuggingFaceExportTest, BentRotaryFrequenciesGoOutInBothSpellings) {
-  const Json llama3 = {{"rope_type", "llama3"},  {"rope_theta", 10000.0},   {"factor", 4.0},
-                       {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 32}};
-  const Json linear = {{"rope_type", "linear"}, {"rope_theta", 10000.0}, {"factor", 2.0}};
-  const Json yarn = {{"rope_type", "yarn"},
-                     {"rope_theta", 10000.0},
-                     {"factor", 2.0},
-                     {"beta_fast", 16},
-                     {"original_max_position_embeddings", 32}};
+  const LibraryJson llama3 = {{"rope_type", "llama3"},   {"rope_theta", 10000.0},
+                              {"factor", 4.0},           {"low_freq_factor", 1.0},
+                              {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 32}};
+  const LibraryJson linear = {{"rope_type", "linear"}, {"rope_theta", 10000.0}, {"factor", 2.0}};
+  const LibraryJson yarn = {{"rope_type", "yarn"},
+                            {"rope_theta", 10000.0},
+                            {"factor", 2.0},
+                            {"beta_fast", 16},
+                            {"original_max_position_embeddings", 32}};
   for (const auto& bent : {llama3, linear, yarn}) {
-    auto config = Json::parse(read_file(models / "llama/hf/config.json"));
+    auto config = LibraryJson::parse(read_file(models / "llama/hf/config.json"));
     config["rope_parameters"] = bent;
     const auto ours = hugging_face::parse_hugging_face_config(config.dump(), "in", mappings).model_config;
-    const auto out = Json::parse(hugging_face::write_hugging_face_config(ours, "llama", DType::float32, "", mappings));
+    const auto out =
+        LibraryJson::parse(hugging_face::write_hugging_face_config(ours, "llama", DType::float32, "", mappings));
     EXPECT_EQ(out["rope_parameters"], bent);
     auto four = bent;
     four.erase("rope_theta");

@@ -13,19 +13,19 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using LibraryJson = nlohmann::json;
 
 class HuggingFaceTest : public InOwnFolder {
  protected:
   options::Mappings mappings{MAPPINGS_DIR};
 
   /// config.json of a case with something changed, in this test's own folder.
-  void write_config(const std::string& of, const std::function<void(Json&)>& change) {
-    auto json = Json::parse(read_file(models / of / "hf/config.json"));
+  void write_config(const std::string& of, const std::function<void(LibraryJson&)>& change) {
+    auto json = LibraryJson::parse(read_file(models / of / "hf/config.json"));
     change(json);
     write("config.json", json.dump());
   }
-  std::string config_story(const std::string& of, const std::function<void(Json&)>& change) {
+  std::string config_story(const std::string& of, const std::function<void(LibraryJson&)>& change) {
     write_config(of, change);
     return story_of([&] { hugging_face::read_hugging_face_config("config.json", mappings); });
   }
@@ -71,38 +71,41 @@ TEST_F(HuggingFaceTest, TheSpellingsOfBothVersionsMeanTheSame) {
 }
 
 TEST_F(HuggingFaceTest, WhatThisProgramHasNothingForIsRefusedByName) {
-  const auto refused = [&](const std::string& of, const std::function<void(Json&)>& change) {
+  const auto refused = [&](const std::string& of, const std::function<void(LibraryJson&)>& change) {
     return config_story(of, change);
   };
-  EXPECT_NE(refused("llama", [](Json& c) { c["model_type"] = "mamba"; })
+  EXPECT_NE(refused("llama", [](LibraryJson& c) { c["model_type"] = "mamba"; })
                 .find("model_type mamba is not supported; supported are deepseek_v2, deepseek_v3, gemma, gpt2, "
                       "gpt_neox, llama"),
             std::string::npos);
-  EXPECT_NE(refused("llama", [](Json& c) { c["model_type"] = "common"; }).find("model_type common is not supported"),
+  EXPECT_NE(
+      refused("llama", [](LibraryJson& c) { c["model_type"] = "common"; }).find("model_type common is not supported"),
+      std::string::npos);
+  EXPECT_NE(refused("llama", [](LibraryJson& c) { c["clever_new_thing"] = 3; }).find("clever_new_thing is 3: no row"),
             std::string::npos);
-  EXPECT_NE(refused("llama", [](Json& c) { c["clever_new_thing"] = 3; }).find("clever_new_thing is 3: no row"),
-            std::string::npos);
-  EXPECT_EQ(refused("llama", [](Json& c) { c["clever_new_thing"] = nullptr; }), "no error");
-  EXPECT_NE(refused("llama", [](Json& c) { c["hidden_act"] = "tanh"; }).find("hidden_act is tanh: have {silu: swiglu"),
-            std::string::npos);
+  EXPECT_EQ(refused("llama", [](LibraryJson& c) { c["clever_new_thing"] = nullptr; }), "no error");
+  EXPECT_NE(
+      refused("llama", [](LibraryJson& c) { c["hidden_act"] = "tanh"; }).find("hidden_act is tanh: have {silu: swiglu"),
+      std::string::npos);
   EXPECT_NE(refused("llama",
-                    [](Json& c) {
+                    [](LibraryJson& c) {
                       c["rope_scaling"] = {{"rope_type", "llama3"}};
                     })
                 .find("rope_scaling.rope_type is llama3"),
             std::string::npos);
-  EXPECT_NE(refused("llama", [](Json& c) { c["rope_theta"] = 5; })
+  EXPECT_NE(refused("llama", [](LibraryJson& c) { c["rope_theta"] = 5; })
                 .find("rope_theta is 5: but rope_parameters.rope_theta is 10000.0"),
             std::string::npos);
   EXPECT_NE(refused("llama",
-                    [](Json& c) {
+                    [](LibraryJson& c) {
                       c["layer_types"] = {"full_attention", "sliding_attention"};
                     })
                 .find("layer_types is sliding_attention"),
             std::string::npos);
-  EXPECT_NE(refused("gpt2", [](Json& c) { c["scale_attn_weights"] = false; }).find("scale_attn_weights is false"),
-            std::string::npos);
-  const auto two = refused("gpt2", [](Json& c) {
+  EXPECT_NE(
+      refused("gpt2", [](LibraryJson& c) { c["scale_attn_weights"] = false; }).find("scale_attn_weights is false"),
+      std::string::npos);
+  const auto two = refused("gpt2", [](LibraryJson& c) {
     c["activation_function"] = "tanh";
     c["unheard_of"] = "x";
   });
@@ -111,7 +114,7 @@ TEST_F(HuggingFaceTest, WhatThisProgramHasNothingForIsRefusedByName) {
 }
 
 TEST_F(HuggingFaceTest, KeysWithoutEffectAreIgnoredAndNamedInOneLine) {
-  write_config("llama", [](Json& c) {
+  write_config("llama", [](LibraryJson& c) {
     c["_attn_implementation_autoset"] = true, c["unsloth_fixed"] = true, c["unsloth_version"] = "2025.1";
     c["tokenizer_class"] = "LlamaTokenizer", c["transformers.js_config"] = {{"dtype", "q4"}}, c["temperature"] = 0.7;
     c["num_labels"] = 1, c["id2label"] = {{"0", "LABEL_0"}};
@@ -121,27 +124,27 @@ TEST_F(HuggingFaceTest, KeysWithoutEffectAreIgnoredAndNamedInOneLine) {
   EXPECT_EQ(config.notes[0],
             "config.json: ignored, because they do not change the model: _attn_implementation_autoset, id2label, "
             "num_labels, temperature, tokenizer_class, transformers.js_config, unsloth_fixed, unsloth_version");
-  write_config("llama", [](Json&) {});
+  write_config("llama", [](LibraryJson&) {});
   EXPECT_TRUE(hugging_face::read_hugging_face_config("config.json", mappings).notes.empty());
 }
 
 TEST_F(HuggingFaceTest, KeysThatChangeTheModelAreRefusedWithTheRemedy) {
   for (const char* key : {"quantization_config", "quantization", "compression_config"}) {
-    const auto story = config_story("llama", [&](Json& c) { c[key] = {{"bits", 4}}; });
+    const auto story = config_story("llama", [&](LibraryJson& c) { c[key] = {{"bits", 4}}; });
     EXPECT_TRUE(says(story, text(key, " is {\"bits\":4}: "))) << story;
     EXPECT_TRUE(says(story, text("--ignore-key ", key, ", or training_config.ignore_config_keys: [", key, "]")))
         << story;
   }
-  const auto unknown = config_story("llama", [](Json& c) { c["clever_new_thing"] = 3; });
+  const auto unknown = config_story("llama", [](LibraryJson& c) { c["clever_new_thing"] = 3; });
   EXPECT_TRUE(says(unknown, "--ignore-key clever_new_thing")) << unknown;
   // Nothing can be left out of a file that lacks a key.
-  const auto lacking = config_story("llama", [](Json& c) { c["rope_parameters"] = {{"rope_type", "linear"}}; });
+  const auto lacking = config_story("llama", [](LibraryJson& c) { c["rope_parameters"] = {{"rope_type", "linear"}}; });
   EXPECT_FALSE(says(lacking, "--ignore-key")) << lacking;
 }
 
 TEST_F(HuggingFaceTest, KeysToIgnoreAreReadAsIfTheyWereNotInTheFile) {
   mappings.ignore_keys({"clever_new_thing", "rope_parameters", "attention_bias", "not_there"});
-  write_config("llama", [](Json& c) {
+  write_config("llama", [](LibraryJson& c) {
     c["clever_new_thing"] = 3, c["attention_bias"] = true;
     c["rope_parameters"] = {{"rope_type", "yarn"}, {"rope_theta", 500.0}};
   });
@@ -156,14 +159,14 @@ TEST_F(HuggingFaceTest, KeysToIgnoreAreReadAsIfTheyWereNotInTheFile) {
 }
 
 TEST_F(HuggingFaceTest, PythonCodeOfTheFamilysOwnClassIsNotRunAndOfAnotherRefused) {
-  write_config("llama", [](Json& c) {
+  write_config("llama", [](LibraryJson& c) {
     c["auto_map"] = {{"AutoConfig", "configuration_llama.LlamaConfig"},
                      {"AutoModelForCausalLM", "modeling_llama.LlamaForCausalLM"}};
   });
   const auto config = hugging_face::read_hugging_face_config("config.json", mappings);
   ASSERT_EQ(config.notes.size(), 1);
   EXPECT_TRUE(says(config.notes[0], "auto_map names Python code, which is not run")) << config.notes[0];
-  const auto other = [](Json& c) { c["auto_map"] = {{"AutoModelForCausalLM", "modeling_x.CleverForCausalLM"}}; };
+  const auto other = [](LibraryJson& c) { c["auto_map"] = {{"AutoModelForCausalLM", "modeling_x.CleverForCausalLM"}}; };
   const auto story = config_story("llama", other);
   EXPECT_TRUE(says(story, "auto_map names Python code with the class CleverForCausalLM")) << story;
   EXPECT_TRUE(says(story, "--ignore-key auto_map")) << story;
@@ -172,8 +175,8 @@ TEST_F(HuggingFaceTest, PythonCodeOfTheFamilysOwnClassIsNotRunAndOfAnotherRefuse
 }
 
 TEST_F(HuggingFaceTest, WindowsOfQwenAreThoseOfItsLayers) {
-  const auto windows = [&](const char* family, const std::function<void(Json&)>& change) {
-    write_config("llama", [&](Json& c) {
+  const auto windows = [&](const char* family, const std::function<void(LibraryJson&)>& change) {
+    write_config("llama", [&](LibraryJson& c) {
       c["model_type"] = family, c["use_sliding_window"] = true, c["sliding_window"] = 8;
       change(c);
     });
@@ -182,21 +185,22 @@ TEST_F(HuggingFaceTest, WindowsOfQwenAreThoseOfItsLayers) {
     return said(config, "sliding_window") + (types == nullptr ? "" : " " + text(*types));
   };
   for (const char* family : {"qwen2", "qwen3"}) {
-    EXPECT_EQ(windows(family, [](Json&) {}), "nothing");  // the first 28 layers have none
-    EXPECT_EQ(windows(family, [](Json& c) { c["max_window_layers"] = 3; }), "nothing");
-    EXPECT_EQ(windows(family, [](Json& c) { c["max_window_layers"] = 0; }), "8");
-    EXPECT_EQ(windows(family, [](Json& c) { c["max_window_layers"] = 1; }),
+    EXPECT_EQ(windows(family, [](LibraryJson&) {}), "nothing");  // the first 28 layers have none
+    EXPECT_EQ(windows(family, [](LibraryJson& c) { c["max_window_layers"] = 3; }), "nothing");
+    EXPECT_EQ(windows(family, [](LibraryJson& c) { c["max_window_layers"] = 0; }), "8");
+    EXPECT_EQ(windows(family, [](LibraryJson& c) { c["max_window_layers"] = 1; }),
               "8 [full_attention, sliding_attention, sliding_attention]");
-    EXPECT_EQ(windows(family, [](Json& c) { c["max_window_layers"] = 0, c["use_sliding_window"] = false; }), "nothing");
+    EXPECT_EQ(windows(family, [](LibraryJson& c) { c["max_window_layers"] = 0, c["use_sliding_window"] = false; }),
+              "nothing");
     EXPECT_EQ(windows(family,
-                      [](Json& c) {
+                      [](LibraryJson& c) {
                         c["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
                       }),
               "8 [sliding_attention, full_attention, full_attention]");
   }
-  EXPECT_EQ(windows("qwen2_moe", [](Json&) {}), "8 [sliding_attention, full_attention, sliding_attention]");
-  EXPECT_EQ(windows("qwen3_moe", [](Json&) {}), "8");
-  const auto story = config_story("llama", [](Json& c) {
+  EXPECT_EQ(windows("qwen2_moe", [](LibraryJson&) {}), "8 [sliding_attention, full_attention, sliding_attention]");
+  EXPECT_EQ(windows("qwen3_moe", [](LibraryJson&) {}), "8");
+  const auto story = config_story("llama", [](LibraryJson& c) {
     c["model_type"] = "qwen2", c["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
   });
   EXPECT_TRUE(says(story, "layer_types has sliding_attention, but use_sliding_window is not true")) << story;
@@ -223,17 +227,17 @@ TEST_F(HuggingFaceTest, WhatAFileLeavesOutIsWhatTheFamilyMeansWithoutIt) {
 }
 
 TEST_F(HuggingFaceTest, BentRotaryFrequenciesAreReadInBothSpellings) {
-  const auto changed = [&](const std::function<void(Json&)>& change) {
+  const auto changed = [&](const std::function<void(LibraryJson&)>& change) {
     write_config("llama", change);
     return hugging_face::read_hugging_face_config("config.json", mappings).model_config;
   };
-  const Json llama3 = {{"rope_type", "llama3"},
-                       {"factor", 4.0},
-                       {"low_freq_factor", 1.0},
-                       {"high_freq_factor", 4.0},
-                       {"original_max_position_embeddings", 32}};
+  const LibraryJson llama3 = {{"rope_type", "llama3"},
+                              {"factor", 4.0},
+                              {"low_freq_factor", 1.0},
+                              {"high_freq_factor", 4.0},
+                              {"original_max_position_embeddings", 32}};
   for (const bool five : {true, false}) {
-    const auto config = changed([&](Json& c) {
+    const auto config = changed([&](LibraryJson& c) {
       c.erase("rope_parameters");
       c[five ? "rope_parameters" : "rope_scaling"] = llama3;
     });
@@ -242,13 +246,13 @@ TEST_F(HuggingFaceTest, BentRotaryFrequenciesAreReadInBothSpellings) {
     EXPECT_EQ(said(config, "rope_scaling_original_max_position_embeddings"), "32");
     EXPECT_EQ(said(config, "rotary_seq_len_interpolation_factor"), "nothing");
   }
-  const auto linear = changed([](Json& c) {
+  const auto linear = changed([](LibraryJson& c) {
     c.erase("rope_parameters");
     c["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
   });
   EXPECT_EQ(said(linear, "rope_scaling_type"), "none");
   EXPECT_EQ(said(linear, "rotary_seq_len_interpolation_factor"), "2.0");
-  EXPECT_NE(config_story("llama", [](Json& c) { c["rope_parameters"]["rope_type"] = "longrope"; })
+  EXPECT_NE(config_story("llama", [](LibraryJson& c) { c["rope_parameters"]["rope_type"] = "longrope"; })
                 .find("rope_parameters.rope_type is longrope: have"),
             std::string::npos);
 }
@@ -321,7 +325,7 @@ void write_renamed(const fs::path& of, const std::function<std::string(const std
 }
 
 TEST_F(HuggingFaceTest, ThePublishedSpellingOfGpt2WithMasksAndWithoutPrefixIsReadToo) {
-  write_config("gpt2", [](Json&) {});
+  write_config("gpt2", [](LibraryJson&) {});
   const checkpoint::SafetensorsReader file(models / "gpt2/hf");
   std::map<std::string, Tensor> tensors;
   for (const auto& name : file.names()) tensors[name.substr(std::string("transformer.").size())] = file.tensor(name);
@@ -332,7 +336,7 @@ TEST_F(HuggingFaceTest, ThePublishedSpellingOfGpt2WithMasksAndWithoutPrefixIsRea
 }
 
 TEST_F(HuggingFaceTest, MissingAndUnknownTensorsAreNamed) {
-  write_config("llama", [](Json&) {});
+  write_config("llama", [](LibraryJson&) {});
   write_renamed(models / "llama/hf", [](const std::string& name) {
     if (name == "model.layers.1.mlp.up_proj.weight") return std::string();
     return name == "model.norm.weight" ? "model.final_norm.weight" : name;
@@ -344,7 +348,7 @@ TEST_F(HuggingFaceTest, MissingAndUnknownTensorsAreNamed) {
 }
 
 TEST_F(HuggingFaceTest, MoreLayersInTheFilesThanInTheConfigAreNotDroppedInSilence) {
-  write_config("llama", [](Json& c) { c["num_hidden_layers"] = 2; });
+  write_config("llama", [](LibraryJson& c) { c["num_hidden_layers"] = 2; });
   write_renamed(models / "llama/hf", [](const std::string& name) { return name; });
   EXPECT_NE(story_of([&] {
               hugging_face::HuggingFaceModel model(".", mappings);
@@ -353,7 +357,7 @@ TEST_F(HuggingFaceTest, MoreLayersInTheFilesThanInTheConfigAreNotDroppedInSilenc
 }
 
 TEST_F(HuggingFaceTest, HeadsThatDoNotFitTheProjectionAreRefused) {
-  write_config("llama", [](Json& c) { c["num_key_value_heads"] = 4; });
+  write_config("llama", [](LibraryJson& c) { c["num_key_value_heads"] = 4; });
   write_renamed(models / "llama/hf", [](const std::string& name) { return name; });
   EXPECT_NE(story_of([&] {
               hugging_face::HuggingFaceModel model(".", mappings);
@@ -362,11 +366,11 @@ TEST_F(HuggingFaceTest, HeadsThatDoNotFitTheProjectionAreRefused) {
 }
 
 TEST_F(HuggingFaceTest, Bfloat16WeightsInSeveralFilesAreWidened) {
-  write_config("llama", [](Json&) {});
+  write_config("llama", [](LibraryJson&) {});
   const checkpoint::SafetensorsReader file(models / "llama/hf");
   std::map<std::string, std::map<std::string, Tensor>> files;
   std::deque<std::vector<bfloat16>> memory;
-  Json map;
+  LibraryJson map;
   for (const auto& name : file.names()) {
     const auto part = name.find("layers.1") != std::string::npos ? "b.safetensors" : "a.safetensors";
     auto& halves = memory.emplace_back(static_cast<std::size_t>(file.shape(name).elements()));
@@ -375,7 +379,7 @@ TEST_F(HuggingFaceTest, Bfloat16WeightsInSeveralFilesAreWidened) {
     map[name] = part;
   }
   for (const auto& [name, tensors] : files) checkpoint::write_safetensors(name, tensors);
-  write("model.safetensors.index.json", Json{{"weight_map", map}}.dump());
+  write("model.safetensors.index.json", LibraryJson{{"weight_map", map}}.dump());
   const hugging_face::HuggingFaceModel rounded(".", mappings), exact(models / "llama/hf", mappings);
   const std::string name = "decoder.layers.1.self_attention.linear_qkv.weight";
   const auto a = floats(rounded, name), b = floats(exact, name);

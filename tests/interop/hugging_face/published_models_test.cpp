@@ -16,10 +16,10 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using LibraryJson = nlohmann::json;
 
 /// Models whose recipes stand in configs/models, with what is published of each: parameters, and facts of config.json.
-Json published_models() { return Json::parse(read_file(TESTS_DATA "/published_models.json")); }
+LibraryJson published_models() { return LibraryJson::parse(read_file(TESTS_DATA "/published_models.json")); }
 
 fs::path file_of(const std::string& model) { return fs::path(CONFIGS_DIR) / "models" / (model + ".yaml"); }
 
@@ -37,9 +37,9 @@ std::pair<double, double> number_and_rounding(const std::string& words) {
 }
 
 /// All parameters but those of the parts that the published number does not count.
-double counted_parameters(const recipe::Figures& model, const Json& facts) {
+double counted_parameters(const recipe::Figures& model, const LibraryJson& facts) {
   auto counted = model.parameters;
-  for (const std::string part : facts.value("not_counted", Json::array())) {
+  for (const std::string part : facts.value("not_counted", LibraryJson::array())) {
     const auto& parts = model.parameters_by_part;
     const auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& one) { return one.first == part; });
     if (found == parts.end()) throw ConfigError("published_models.json: no part of the model is called " + part);

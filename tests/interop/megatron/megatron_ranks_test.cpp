@@ -19,7 +19,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using LibraryJson = nlohmann::json;
 
 // Runs of Megatron-LM core_v0.12.1 itself; storages that nobody reads (of generators) are left out. sums.json was
 // computed from the files without this program: of each tensor its sum, and one weighted by place.
@@ -124,7 +124,7 @@ TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
   int tensors = 0;
   for (const auto* run : {"llama_tp2", "gpt_pp2", "gpt_bf16_dp2_distributed_optimizer", "moe_ep2"}) {
     const megatron::MegatronCheckpoint source(recorded_ranks / run, mappings);
-    const auto sums = Json::parse(read_file(recorded_ranks / run / "sums.json"));
+    const auto sums = LibraryJson::parse(read_file(recorded_ranks / run / "sums.json"));
     EXPECT_EQ(2 * source.names().size(), sums.size()) << run;
     for (const auto& [name, expected] : sums.items()) {
       ASSERT_TRUE(source.has(name)) << run << " " << name;

@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using LibraryJson = nlohmann::json;
 using namespace std::string_literals;  // bytes with zeros among them
 
 const fs::path recorded = TESTS_DATA "/megatron";  // made by tests/peers/record_megatron.py
@@ -72,7 +72,7 @@ TEST_F(MegatronTest, OptimizerStateFollowsWhatGroupsSayNotTheirOrder) {
 
 TEST_F(MegatronTest, ProgressAndRecipeAreInOurWords) {
   const megatron::MegatronCheckpoint source(recorded, mappings);
-  const auto progress = Json::parse(checkpoint::write_progress(*source.progress()));
+  const auto progress = LibraryJson::parse(checkpoint::write_progress(*source.progress()));
   EXPECT_EQ(progress["iteration"], 5);
   EXPECT_EQ(progress["updates"], 4);
   EXPECT_EQ(progress["consumed_samples"], 40);
