@@ -14,9 +14,9 @@
 
 #include "benchmarks/report.h"
 #include "framework/base/error.h"
+#include "framework/nn/bound_parameters.h"
 #include "framework/nn/flat_parameters.h"
 #include "framework/nn/mixture_of_experts.h"
-#include "tests/bound_parameters.h"
 
 namespace tessera {
 namespace {

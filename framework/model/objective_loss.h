@@ -13,10 +13,11 @@ struct OutputLayer {
   nn::ContextRank context = {};                          ///< the tokens of each sample that this rank has
 };
 
-/// The loss of a micro-batch by mode.objective, for the last chunk of a model: `h` [B, T, C] is the input of the output
-/// layer for this rank's tokens of `batch`. If the tape records, its backward pass gives the gradients of the objective.
-/// Collective over the ranks that share the output layer, and over mode.groups->context. The total of an objective that
-/// does not weigh tokens is on the first context-parallel rank alone, because it is not a sum over tokens.
+/// The loss of a micro-batch by mode.objective, for the last chunk of a model: `h` [B, T, C] is the input of the
+/// output layer for this rank's tokens of `batch`. If the tape records, its backward pass gives the gradients of the
+/// objective. Collective over the ranks that share the output layer, and over mode.groups->context. The total of an
+/// objective that does not weigh tokens is on the first context-parallel rank alone, because it is not a sum over
+/// tokens.
 autograd::VocabularyLoss objective_loss(const autograd::Var& h, const OutputLayer& output, const TokenBatch& batch,
                                         const ForwardMode& mode);
 

@@ -20,8 +20,8 @@ struct RehearsedPeak {
 };
 
 /// Rehearses a rank of pipeline stage `stage` in the run that `layout` describes. `spread`: which experts the tokens
-/// choose. The model must have towers of layers. Throws Error if a sample is too long to rehearse or the address space is
-/// too small.
+/// choose. The model must have towers of layers. Throws Error if a sample is too long to rehearse or the address space
+/// is too small.
 RehearsedPeak rehearsed_peak(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage,
                              autograd::AssumedChoices::Spread spread);
 

@@ -70,9 +70,9 @@ class FieldMemory {
   std::vector<std::uint64_t> memory_;
 };
 
-/// A view of a micro-batch of `samples` consecutive token sequences of `seq_length` tokens each, in memory of a Batch or
-/// of the caller. The fields that every model of text knows are its members; a field that the dataset does not declare
-/// is empty. field() gives any other.
+/// A view of a micro-batch of `samples` consecutive token sequences of `seq_length` tokens each, in memory of a Batch
+/// or of the caller. The fields that every model of text knows are its members; a field that the dataset does not
+/// declare is empty. field() gives any other.
 ///
 /// A sample may hold several documents, and may end with padding: tokens with label -1 and loss mask 0.
 template <template <class> class Array>
@@ -157,8 +157,8 @@ View samples_of(Arrays& all, std::int64_t first, std::int64_t count) {
           .first_sample = all.first_sample + first};
 }
 
-/// A micro-batch that owns its memory and is reused from step to step: the list of fields that a dataset declares. It is
-/// itself a view of all of its samples.
+/// A micro-batch that owns its memory and is reused from step to step: the list of fields that a dataset declares. It
+/// is itself a view of all of its samples.
 class Batch : public SampleView {
  public:
   /// Fields of their own extent are empty until resize().

@@ -311,8 +311,8 @@ void Pipeline::make_room_to_send(const Execution& run, std::size_t departures) {
 }
 
 /// Number of sent messages that may be incomplete. A neighbour posts the receive of a message one pass before it needs
-/// the message. From the last stage to the first that is a whole group of micro-batches later, and a stage must not wait
-/// for the messages of that group.
+/// the message. From the last stage to the first that is a whole group of micro-batches later, and a stage must not
+/// wait for the messages of that group.
 std::size_t Pipeline::most_departures(const Execution& run) const {
   const auto stages = inputs_.plan.stages();
   const bool around = inputs_.stage == (run.trains ? 0 : stages - 1);

@@ -49,8 +49,8 @@ using StepTap =
 /// memory that a step works in; with one stage it allocates nothing from the heap in steady state.
 ///
 /// The shapes of messages follow from the batch (Model::boundary). If micro-batches differ in length, a small message
-/// (ValuesHeader) goes before the values of a forward pass, because a stage need not read data; a gradient has the shape
-/// of the values.
+/// (ValuesHeader) goes before the values of a forward pass, because a stage need not read data; a gradient has the
+/// shape of the values.
 class Pipeline {
  public:
   /// Results of the forward passes of a step. Losses are those of the last chunk; zero on other stages.

@@ -24,8 +24,8 @@
 
 namespace tessera::training {
 
-/// A run between its start and its end; the implementation of train(). trainer.cpp has the loop, trainer_numbers.cpp
-/// the reactions to wrong numbers and wrong state.
+/// A run between its start and its end; the implementation of train(). trainer.cpp has the loop, trainer_reports.cpp
+/// what the run tells, trainer_numbers.cpp the reactions to wrong numbers and wrong state.
 class Trainer {
  public:
   Trainer(TrainingSetup setup, const StopSignal& stop);

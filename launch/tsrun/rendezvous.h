@@ -25,9 +25,9 @@ class Rendezvous {
         workers_(workers),
         pending_(reporter, {job.secret, job.key}, workers) {}
 
-  /// Waits until the hosts of all workers have connected. If something is wrong, it tells the hosts and throws: ConfigError
-  /// that lists all mistakes, one per line; Error if hosts are missing after --cluster_time_out or a signal asks to
-  /// stop.
+  /// Waits until the hosts of all workers have connected. If something is wrong, it tells the hosts and throws:
+  /// ConfigError that lists all mistakes, one per line; Error if hosts are missing after --cluster_time_out or a
+  /// signal asks to stop.
   void wait();
   /// Announces a host that the leader started itself. `agent`: process id of its agent (Agents::start).
   void expect(const ListedHost& host, pid_t agent, bool spare) { expected_.push_back({host, agent, spare}); }

@@ -16,62 +16,11 @@
 #include "framework/autograd/ops/row_gate.h"
 #include "framework/autograd/ops/vocabulary_loss.h"
 #include "framework/kernels/type_conversion.h"
+#include "tests/autograd/ops_fixture.h"
 #include "tests/autograd/weight.h"
 
 namespace tessera::autograd {
 namespace {
-
-class Ops : public testing::Test {
- protected:
-  using Forward = std::function<Var(Tape&, const Var&)>;
-
-  /// The gradients that the tape gives for sum(cotangent * f(x)), against central differences of the forward pass in
-  /// float. A step of 1e-2 leaves about 1e-4 of curvature and 1e-5 of rounding relative to values of 1; a wrong term is
-  /// off by the size of the gradient.
-  void check(const Shape& shape, std::vector<Weight*> weights, const Forward& f) {
-    auto x = normal(shape.elements(), 99);
-    std::vector<float> cotangent, dx(x.size());
-    {
-      const auto in = tape.input(Tensor(std::span<float>(x), shape), true);
-      const auto y = f(tape, in);
-      cotangent = normal(y.value().elements(), 98);
-      tape.seed(y, Tensor(std::span<float>(cotangent), y.shape()));
-      tape.backward();
-      const auto grad = tape.take_grad(in);
-      std::copy_n(grad.tensor.floats().begin(), dx.size(), dx.begin());
-    }
-    tape.clear();
-    const auto loss = [&] {
-      Tape looking(arena, threads, false);
-      const auto y = f(looking, looking.input(Tensor(std::span<float>(x), shape), false));
-      double sum = 0;
-      for (std::size_t i = 0; i < cotangent.size(); ++i) sum += static_cast<double>(cotangent[i]) * y.floats()[i];
-      return sum;
-    };
-    compare(x, dx, loss, "x");
-    for (auto* w : weights) compare(w->value, w->grad, loss, "a weight");
-    EXPECT_EQ(arena.in_use(), 0u);
-  }
-
-  static void compare(std::span<float> at, std::span<const float> claimed, const std::function<double()>& loss,
-                      const char* what) {
-    constexpr float step = 1e-2F;
-    for (std::size_t i = 0; i < at.size(); ++i) {
-      const auto here = at[i];
-      at[i] = here + step;
-      const auto up = loss();
-      at[i] = here - step;
-      const auto down = loss();
-      at[i] = here;
-      const auto measured = (up - down) / (2.0 * step);
-      EXPECT_NEAR(claimed[i], measured, 3e-3 * std::max(1.0, std::abs(measured))) << what << " " << i;
-    }
-  }
-
-  Arena arena;
-  kernels::Threads threads{2};
-  Tape tape{arena, threads, true};
-};
 
 TEST_F(Ops, LinearGivesTheGradientsOfInputWeightAndBias) {
   Weight w({4, 5}, 1), b({4}, 2);
@@ -238,114 +187,6 @@ TEST_F(Ops, AttentionWithRotaryGivesTheGradientOfTheProjection) {
     auto turned = rotary(linear(x, w.leaf, nullptr), {4, kernels::RotaryLayout::half, cosine, sine, heads}, positions);
     return attention(turned, e, {first, last}, {});
   });
-}
-
-/// A value or gradient as floats.
-std::vector<float> widened(kernels::Threads& threads, const Tensor& tensor) {
-  std::vector<float> out(static_cast<std::size_t>(tensor.elements()));
-  kernels::widen(threads, tensor, out);
-  return out;
-}
-
-/// `got` is `expected` but for a dozen roundings to `type` on the way, each half a unit in the last of its 8 or 11
-/// bits, in the measure of the largest value.
-void expect_rounded(DType type, const std::vector<float>& got, const std::vector<float>& expected, std::size_t which) {
-  float largest = 0;
-  for (const float v : expected) largest = std::max(largest, std::abs(v));
-  const float unit = type == DType::bfloat16 ? 1.0F / 256 : 1.0F / 2048;
-  for (std::size_t i = 0; i < got.size(); ++i)
-    EXPECT_NEAR(got[i], expected[i], 12 * unit * largest) << which << " " << i;
-}
-
-/// One layer of everything, from a 16-bit value and a residual of `type`: the same operations in fp32 and in bfloat16
-/// agree but for rounding, and every value and gradient between them has the type it should.
-TEST_F(Ops, In16BitsEveryOperationAgreesWithFp32ButForRounding) {
-  constexpr std::int64_t T = 4, D = 4, row = 3 * D;
-  const std::vector<std::int32_t> positions = {0, 1, 2, 3}, first = {0, 0, 0, 0}, last = positions;
-  const auto cosine = normal(T * 2, 5), sine = normal(T * 2, 6);
-  const std::vector<std::int64_t> heads = {0, 4}, ids = {0};
-  const kernels::AttentionExtents e{1,           T, T, 1, 1, D, 0.5, {row, 0, row, D}, {row, D, row}, {row, 2 * D, row},
-                                    {D, 0, D, D}};
-  const kernels::DropoutMask mask{RandomKey(5, Purpose::hidden_dropout, 3), ids, 0.2, 0};
-  Weight gain({6}, 1), bias({6}, 2), qkv({row, 6}, 3), out({6, D}, 4), up({16, 6}, 7), down({6, 8}, 8), bent({6, 6}, 9);
-  const std::vector<Weight*> all = {&gain, &bias, &qkv, &out, &up, &down, &bent};
-  auto x = normal(T * 6, 10), cotangent = normal(T * 6, 11);
-  const auto run = [&](DType type, DType residual) {
-    for (auto* w : all) std::fill(w->grad.begin(), w->grad.end(), 0.0F);
-    tape.computes_in(type);
-    std::vector<std::vector<float>> results;
-    {
-      auto memory = tape.make(residual, {1, T, 6}, false);
-      kernels::narrow(threads, x, memory.value());
-      const auto in = tape.input(memory.value(), true);
-      auto turned = rotary(linear(layernorm(in, gain.leaf, &bias.leaf, 1e-5, 0), qkv.leaf, nullptr),
-                           {4, kernels::RotaryLayout::half, cosine, sine, heads}, positions);
-      EXPECT_EQ(turned.value().dtype(), type);
-      const auto middle = dropout_add(linear(attention(turned, e, {first, last}, {}), out.leaf, nullptr), in, mask);
-      EXPECT_EQ(middle.value().dtype(), residual);
-      auto fed = linear(gated(linear(rmsnorm(middle, gain.leaf, 1e-5, 0), up.leaf, nullptr), kernels::Activation::silu),
-                        down.leaf, &bias.leaf);
-      const auto y =
-          dropout_add(linear_activation(fed, bent.leaf, nullptr, kernels::Activation::gelu_tanh), middle, {});
-      results.push_back(widened(threads, y.value()));
-      tape.seed(y, Tensor(std::span<float>(cotangent), y.shape()));
-      tape.backward();
-      const auto dx = tape.take_grad(in);
-      EXPECT_EQ(dx.tensor.dtype(), residual);
-      results.push_back(widened(threads, dx.tensor));
-      for (auto* w : all) results.push_back(w->grad);
-    }
-    tape.clear();
-    return results;
-  };
-  const auto exact = run(DType::float32, DType::float32);
-  for (const auto type : {DType::bfloat16, DType::float16})
-    for (const auto residual : {type, DType::float32}) {
-      const auto rounded = run(type, residual);
-      EXPECT_NE(rounded[0], exact[0]);
-      for (std::size_t i = 0; i < exact.size(); ++i) expect_rounded(type, rounded[i], exact[i], i);
-    }
-  EXPECT_EQ(arena.in_use(), 0u);
-}
-
-/// How many of the values are no bfloat16 numbers.
-std::ptrdiff_t not_bfloat16(std::span<const float> values) {
-  return std::count_if(values.begin(), values.end(), [](float v) { return static_cast<float>(bfloat16(v)) != v; });
-}
-
-/// With one token whose hidden state is all ones, a row of the weight gradient is the slope of that row: a factor of
-/// two products, which in 16 bits is rounded as docs/numerics.md says.
-TEST_F(Ops, In16BitsSlopesThatAreFactorsOfProductsAreRounded) {
-  Weight w({50, 2}, 1);
-  const std::vector<std::int32_t> labels = {7};
-  const std::vector<float> mask = {1}, cotangent = normal(50, 2);
-  std::vector<float> ones(2, 1.0F);
-  const auto gradient_of = [&](DType type, const std::function<void(const Var&)>& use) {
-    std::fill(w.grad.begin(), w.grad.end(), 0.0F);
-    {
-      tape.computes_in(type);
-      auto h = tape.make(type, {1, 1, 2}, true);
-      kernels::narrow(threads, ones, h.value());
-      use(tape.input(h.value(), true));
-    }
-    tape.clear();
-    return w.grad;
-  };
-  const auto by_loss = [&](const Var& h) {
-    vocabulary_loss(h, w.leaf, {labels, mask, 1});
-    tape.backward();
-  };
-  const auto by_activation = [&](const Var& h) {
-    const auto y = linear_activation(h, w.leaf, nullptr, kernels::Activation::gelu_tanh);
-    auto seed = tape.make(y.value().dtype(), y.shape(), false);
-    kernels::narrow(threads, cotangent, seed.value());
-    tape.seed(y, seed.value());
-    tape.backward();
-  };
-  for (const auto& use : {std::function<void(const Var&)>(by_loss), std::function<void(const Var&)>(by_activation)}) {
-    EXPECT_GT(not_bfloat16(gradient_of(DType::float32, use)), 50);
-    EXPECT_EQ(not_bfloat16(gradient_of(DType::bfloat16, use)), 0);
-  }
 }
 
 TEST_F(Ops, EmbeddingAddsTokenAndPositionGradientsToTheirRows) {

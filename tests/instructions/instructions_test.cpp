@@ -72,8 +72,9 @@ Ids starts_of(const Ids& bounds, std::size_t length) {
   return starts;
 }
 
-/// Megatron-LM's loss mask, with the ends of turns learned where padding is the end-of-document token: Megatron-LM masks
-/// each label that equals the padding token. The template writes a newline after that token, so it ends no sample.
+/// Megatron-LM's loss mask, with the ends of turns learned where padding is the end-of-document token: Megatron-LM
+/// masks each label that equals the padding token. The template writes a newline after that token, so it ends no
+/// sample.
 std::vector<float> learned_with_ends(const LibraryJson& recorded) {
   auto mask = recorded["loss_mask"].get<std::vector<float>>();
   if (recorded["prompt_format"] != "default") return mask;

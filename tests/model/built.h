@@ -5,9 +5,9 @@
 
 #include "framework/model/architecture.h"
 #include "framework/model/gpt_options.h"
+#include "framework/nn/bound_parameters.h"
 #include "framework/nn/flat_parameters.h"
 #include "framework/nn/key_value_cache.h"
-#include "tests/bound_parameters.h"
 
 namespace tessera::model {
 

@@ -48,7 +48,8 @@ double value_of(Built& b, const TokenBatch& batch, const Objective& objective) {
 }
 
 const char* const llama =
-    "position_embedding_type:rope normalization:RMSNorm hidden_act:swiglu ffn_hidden_size:24 add_bias_linear:false";
+    "position_embedding_type:rope normalization:RMSNorm hidden_act:swiglu ffn_hidden_size:24 add_bias_linear:false "
+    "hidden_dropout_rate:0 attention_dropout_rate:0";
 
 TEST(Objective, OnePairOfSamplesHasTheGradientOfTheCoupledLoss) {
   for (const std::string& words :

@@ -7,10 +7,10 @@
 #include <map>
 #include <random>
 
+#include "framework/nn/bound_parameters.h"
 #include "framework/nn/flat_parameters.h"
 #include "framework/nn/layers.h"
 #include "framework/nn/pass.h"
-#include "tests/bound_parameters.h"
 #include "tests/gradcheck.h"
 
 // What the tests of layers share: a layer is compared with plain loops in double, its result and each gradient.

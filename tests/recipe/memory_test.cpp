@@ -4,10 +4,10 @@
 
 #include "framework/base/clock.h"
 #include "framework/kernels/scratch.h"
+#include "framework/nn/bound_parameters.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/training/step.h"
-#include "tests/bound_parameters.h"
 #include "tests/own_folder.h"
 #include "tests/recipe/two_towers_recipe.h"
 

@@ -135,9 +135,9 @@ TEST_F(Bpe, BrokenFilesAreNamed) {
   expect_refused(open(".", "merges.txt"), {"folder"});
   expect_refused(open("merges.txt", "merges.txt"), {"merges.txt", "not a vocabulary"});
   write("list.json", "[1, 2]");
-  expect_refused(open("list.json", "merges.txt"), {"list.json", "a list"});
+  expect_refused(open("list.json", "merges.txt"), {"list.json", "is a JSON array"});
   write("words.json", R"({"a": "b"})");
-  expect_refused(open("words.json", "merges.txt"), {"words.json", "a text"});
+  expect_refused(open("words.json", "merges.txt"), {"words.json", "the id of 'a' is \"b\""});
   write("endless.json", R"({"a": 0})");
   expect_refused(open("endless.json", "merges.txt"), {"endless.json", "<|endoftext|>"});
   write("three.txt", "#version: 0.2\na b\na b c\n");

@@ -265,9 +265,9 @@ void MegatronFormat::write_rank(const checkpoint::ForeignSave& save, const check
     throw ConfigError(text("checkpoint of Megatron-LM: ", why_not_named(layout), "; ", how_named));
   const auto table = save.mappings.table("weights/megatron.yaml");
   auto args = arguments_of(save.recipe, save.mappings);
-  const auto predictions = args.find("mtp_num_layers");
+  const auto* predictions = args.find("mtp_num_layers");
   const bool copied = !args.value("untie_embeddings_and_output_weights", false) ||
-                      (predictions != args.end() && predictions->is_number() && predictions->get<double>() > 0);
+                      (predictions != nullptr && predictions->is_number() && predictions->get<double>() > 0);
   add_fixed_arguments(args, save.progress, save.type, layout);
   const auto folder =
       save.root / checkpoint::checkpoint_name("", save.iteration) / megatron_rank_folder(layout, rank.rank, rank.stage);

@@ -64,8 +64,8 @@ class Parser {
   /// An assignment, a redirection or a word of a command. False at its end.
   bool simple_argument(Node& node);
   bool declares(const Node& node) const;
-  /// A comment between two lines of one command. Bash ends the command there; whoever wrote flags after it meant them to
-  /// belong to the command.
+  /// A comment between two lines of one command. Bash ends the command there; whoever wrote flags after it meant them
+  /// to belong to the command.
   bool goes_on_after_comment();
   bool redirect(Node& node);
   bool redirect_ahead() const;

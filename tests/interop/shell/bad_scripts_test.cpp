@@ -49,8 +49,8 @@ TEST(BadScripts, EndlessLoopsEnd) {
                              "until false; do A+=(x); done", "i=0; while true; do i=$((i+1)); eval \"X$i=1\"; done"})
     EXPECT_TRUE(says(said(script), "endless loop")) << script;
   EXPECT_TRUE(says(said("X=ab; while true; do X=$X$X; done"), "endless loop"));
-  EXPECT_TRUE(says(said("f() { f; }\nf"), "without end"));
-  EXPECT_TRUE(says(said("f() { eval f; }\nf"), "without end"));
+  EXPECT_TRUE(says(said("f() { f; }\nf"), "endless recursion"));
+  EXPECT_TRUE(says(said("f() { eval f; }\nf"), "endless recursion"));
 }
 
 TEST(BadScripts, DeepNestingIsRefused) {

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <vector>
 
+#include "framework/nn/bound_parameters.h"
 #include "framework/nn/flat_parameters.h"
 #include "framework/parallel/model_parallel.h"
 #include "framework/parallel/tensor_parallel.h"
-#include "tests/bound_parameters.h"
 #include "tests/ranks/ranks.h"
 
 namespace tessera::parallel {
