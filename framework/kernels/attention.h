@@ -36,8 +36,8 @@ struct AttentionExtents {
   double scale;  ///< multiplies q k^T; usually 1 / sqrt(D)
   HeadRows q, k, v, o;
   double softcap = 0;  ///< if not 0, a score s becomes softcap * tanh(s / softcap) (Gemma 2, arXiv:2408.00118)
-  /// Number of tokens in the unsharded sample, if this call computes only a block of its queries and keys (context
-  /// parallelism). Used to number the elements of the dropout mask; 0: the call has all tokens of the sample.
+  /// Number of tokens by which the elements of the dropout mask are numbered, if they are more than this call has: a
+  /// block of the queries and keys of a sample (context parallelism), or a sample shorter than others. 0: T and S.
   std::int64_t whole_tokens = 0;
 
   /// Extents of the dropout mask of one sample, [H, mask_rows, mask_columns].

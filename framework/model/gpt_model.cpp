@@ -89,7 +89,7 @@ class GptModel final : public Model {
   std::optional<parallel::ContextParallelAttention> shared_attention_;  ///< if ranks share each sequence
   std::optional<parallel::ExpertParallel> shared_experts_;  ///< if ranks share experts, or tokens of a micro-batch
   parallel::TensorParallelLayers maker_;
-  std::int64_t vocabulary_, positions_;
+  std::int64_t vocabulary_, positions_, seq_length_;
   std::optional<nn::RotaryEmbedding> rotary_;
   nn::Parameter* words_ = nullptr;  ///< of the embedding, and of an output layer tied to it
   nn::Parameter* position_table_ = nullptr;
@@ -111,7 +111,8 @@ GptModel::GptModel(const GptOptions& options, const ModelSettings& settings, con
       expert_(parts.expert),
       maker_(tensor_),
       vocabulary_(parts.vocabulary),
-      positions_(o_.max_position_embeddings.value_or(settings.seq_length)) {
+      positions_(o_.max_position_embeddings.value_or(settings.seq_length)),
+      seq_length_(settings.seq_length) {
   options::refuse("gpt", broken_rules(o_, settings.seq_length));
   options::refuse("gpt", broken_rules(o_, moe_));
   if (vocabulary_ % tensor_.ranks != 0)
@@ -337,6 +338,7 @@ autograd::Var GptModel::hidden(autograd::Tape& tape, autograd::Var x, std::span<
 nn::Pass GptModel::pass_of(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
   must(batch.position_axes() == 1, "this model has positions of one axis");
   auto pass = training_pass(tape, batch, mode, o_.window());
+  pass.longest = seq_length_;
   if (!context_.whole()) {
     pass.T = pass.S / context_.ranks;
     pass.positions = held_tokens(tape, context_, pass.B, pass.S, batch.positions);

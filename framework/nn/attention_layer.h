@@ -50,7 +50,8 @@ class AttentionCore {
   /// As attention() (autograd/ops/attention.h), for e.T = e.S = pass.T tokens of each sample on this rank.
   ///
   ///   visible   [B * pass.S] queries: of all ranks
-  ///   mask      first_element is the index of this rank's first head in the mask [heads, pass.S, pass.S] of a sample
+  ///   mask      first_element is the index of this rank's first head in a sample's mask [heads, M, M], with M =
+  ///             pass.mask_tokens()
   ///   layer     index of the layer in the whole model, from 0
   virtual autograd::Var attend(const autograd::Var& qkv, const kernels::AttentionExtents& e,
                                const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,

@@ -114,7 +114,8 @@ autograd::Var LatentAttention::core(const autograd::Var& fused, const Pass& pass
   e.v = {row, 2 * D, 3 * D};
   e.o = {h.heads * D, 0, D, 0};
   auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
-  mask.first_element = first_head_ * pass.S * pass.S;  // as in SelfAttention
+  mask.first_element = first_head_ * pass.mask_tokens() * pass.mask_tokens();  // as in SelfAttention
+  e.whole_tokens = pass.mask_tokens();
   auto heads = core_attention(fused, e, pass.visible, mask, layer_, pass);
   return h.value < D ? autograd::head_columns(heads, h.heads, h.value) : heads;
 }

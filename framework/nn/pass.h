@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string_view>
 
@@ -31,6 +32,7 @@ struct Pass {
   /// number of this rank's tokens.
   std::int64_t B = 0, T = 0;
   std::int64_t S = 0;                        ///< number of tokens of each sample on all ranks together
+  std::int64_t longest = 0;                  ///< see mask_tokens()
   HeldTokens held;                           ///< tokens of a sample that this rank has outside of attention
   std::span<const std::int32_t> positions;   ///< [B * T] position of each token, for position embeddings
   kernels::VisibleKeys visible;              ///< attention mask, [B * S] queries
@@ -45,6 +47,9 @@ struct Pass {
   KeyValueCache* cache = nullptr;            ///< in generation, keys and values of the earlier tokens; else null
   const Tap* tap = nullptr;                  ///< null: no observer
   const autograd::AssumedChoices* assumed = nullptr;  ///< for a pass that computes nothing; null: routers decide
+  /// Extent of the dropout masks of attention, [heads, mask_tokens, mask_tokens] for each sample: the longest sample that
+  /// the model takes, so that what is dropped does not depend on the padding of a micro-batch, which depends on the layout.
+  std::int64_t mask_tokens() const { return std::max(longest, S); }
   /// Communicators of sharded layers (parallel/process_groups.h); null if every layer is whole.
   const parallel::ProcessGroups* groups = nullptr;
 

@@ -24,8 +24,9 @@ struct Work {
   PairTap tap;
 
   int ranks() const { return group.size(); }
-  std::int64_t chunk() const { return e.T / 2; }             ///< tokens
-  std::int64_t whole() const { return e.T * ranks(); }       ///< tokens of a sample on all ranks
+  std::int64_t chunk() const { return e.T / 2; }        ///< tokens
+  std::int64_t whole() const { return e.T * ranks(); }  ///< tokens of a sample on all ranks
+  std::int64_t mask_tokens() const { return e.whole_tokens > 0 ? e.whole_tokens : whole(); }
   std::int64_t packed_row() const { return 2 * e.G * e.D; }  ///< elements of a token's keys and values
   std::size_t block() const { return static_cast<std::size_t>(e.B * e.T * packed_row()); }
   /// Index in the sample of the first token of a rank's chunk 0 or 1.
@@ -42,7 +43,7 @@ struct Work {
     one.T = one.S = chunk();
     one.k = {packed_row(), 0, 2 * e.D};
     one.v = {packed_row(), e.D, 2 * e.D};
-    one.whole_tokens = whole();
+    one.whole_tokens = mask_tokens();
     return one;
   }
 };
@@ -144,7 +145,7 @@ void each_pair(const Work& w, PairSight& sight, int owner, const Compute& comput
         pair.o = static_cast<std::size_t>(q_row * w.e.o.row_stride);
         pair.keys = static_cast<std::size_t>(k_row * w.packed_row());
         pair.lse = static_cast<std::size_t>(2 * b + queries) * pair.lse_count;
-        pair.mask.first_element = w.mask.first_element + query * w.whole() + key;
+        pair.mask.first_element = w.mask.first_element + query * w.mask_tokens() + key;
         if (!w.mask.sample_ids.empty())
           pair.mask.sample_ids = w.mask.sample_ids.subspan(static_cast<std::size_t>(b), 1);
         if (w.tap) w.tap(query, key);

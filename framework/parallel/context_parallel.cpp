@@ -21,7 +21,7 @@ autograd::Var ContextParallelAttention::attend(const autograd::Var& qkv, const k
   const auto& neighbours = hybrid ? groups.context_heads : groups.context;
   const auto inside = extents_of_heads(e, neighbours.size());
   auto of_heads = mask;
-  of_heads.first_element += neighbours.rank() * inside.H * pass.S * pass.S;
+  of_heads.first_element += neighbours.rank() * inside.H * pass.mask_tokens() * pass.mask_tokens();
   const auto x = sequence_to_heads(qkv, e, neighbours, layout_.rank.contiguous);
   const auto heads = hybrid ? block_attention(x, inside, visible, of_heads, groups.context_ring, by_blocks)
                             : autograd::attention(x, inside, visible, of_heads);
