@@ -109,7 +109,8 @@ autograd::Var SelfAttention::normalised(autograd::Var qkv) const {
 
 autograd::Var SelfAttention::mixed(const autograd::Var& qkv, const Pass& pass) const {
   auto mask = pass.dropout(Purpose::attention_dropout, static_cast<std::uint64_t>(layer_), sizes_.dropout);
-  // Element (head * M + t) * M + s in the unsharded model, with M = mask_tokens(); this rank begins with head `first_head`.
+  // Element (head * M + t) * M + s in the unsharded model, with M = mask_tokens(); this rank begins with head
+  // `first_head`.
   mask.first_element = here_.first_head * pass.mask_tokens() * pass.mask_tokens();
   auto e = extents(pass);
   e.whole_tokens = pass.mask_tokens();

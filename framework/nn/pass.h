@@ -47,8 +47,9 @@ struct Pass {
   KeyValueCache* cache = nullptr;            ///< in generation, keys and values of the earlier tokens; else null
   const Tap* tap = nullptr;                  ///< null: no observer
   const autograd::AssumedChoices* assumed = nullptr;  ///< for a pass that computes nothing; null: routers decide
-  /// Extent of the dropout masks of attention, [heads, mask_tokens, mask_tokens] for each sample: the longest sample that
-  /// the model takes, so that what is dropped does not depend on the padding of a micro-batch, which depends on the layout.
+  /// Extent of the dropout masks of attention, [heads, mask_tokens, mask_tokens] for each sample: the longest sample
+  /// that the model takes, so that what is dropped does not depend on the padding of a micro-batch, which depends on
+  /// the layout.
   std::int64_t mask_tokens() const { return std::max(longest, S); }
   /// Communicators of sharded layers (parallel/process_groups.h); null if every layer is whole.
   const parallel::ProcessGroups* groups = nullptr;
