@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "framework/base/visible_text.h"
 
@@ -10,14 +11,17 @@ namespace {
 
 constexpr std::size_t most_searched = 16;  // members that are compared one by one
 
-std::size_t hash_of(std::string_view name) { return std::hash<std::string_view>()(name); }
+std::uint32_t hash_of(std::string_view name) { return static_cast<std::uint32_t>(std::hash<std::string_view>()(name)); }
 
 }  // namespace
 
 /// Members in their order; above a few, also a table from the hash of a name to the place of its member.
 struct Json::Object {
+  struct Slot {
+    std::uint32_t hash = 0, place = 0;  // the place + 1; 0: free
+  };
   std::vector<Member> members;
-  std::vector<std::uint32_t> table;  // places + 1; 0: free. A power of two long, at least twice the members; or empty
+  std::vector<Slot> table;  // a power of two long, at least twice the members; or empty
 
   const Member* find(std::string_view name) const {
     if (table.empty()) {
@@ -25,14 +29,26 @@ struct Json::Object {
           std::find_if(members.begin(), members.end(), [&](const auto& one) { return one.name == name; });
       return found == members.end() ? nullptr : &*found;
     }
-    const auto place = table[slot_of(name)];
+    const auto place = table[slot_of(hash_of(name), name)].place;
     return place == 0 ? nullptr : &members[place - 1];
   }
 
   Json& member(std::string&& name) {
-    if (const auto* found = find(name)) return const_cast<Json&>(found->value);
+    if (table.empty()) {
+      if (const auto* found = find(name)) return const_cast<Json&>(found->value);
+      members.push_back({std::move(name), {}});
+      if (members.size() > most_searched) index();
+      return members.back().value;
+    }
+    const auto hash = hash_of(name);
+    auto slot = slot_of(hash, name);
+    if (const auto place = table[slot].place; place != 0) return members[place - 1].value;
+    if (table.size() < 2 * (members.size() + 1)) {
+      grow();
+      slot = slot_of(hash, name);
+    }
     members.push_back({std::move(name), {}});
-    if (members.size() > most_searched) index();
+    table[slot] = {hash, static_cast<std::uint32_t>(members.size())};
     return members.back().value;
   }
 
@@ -45,20 +61,33 @@ struct Json::Object {
   }
 
  private:
-  /// The place in the table that has `name`, or is free for it.
-  std::size_t slot_of(std::string_view name) const {
-    auto slot = hash_of(name) & (table.size() - 1);
-    while (table[slot] != 0 && members[table[slot] - 1].name != name) slot = (slot + 1) & (table.size() - 1);
-    return slot;
+  /// The slot that has `name`, or is free for it.
+  std::size_t slot_of(std::uint32_t hash, std::string_view name) const {
+    auto at = hash & (table.size() - 1);
+    while (table[at].place != 0 && (table[at].hash != hash || members[table[at].place - 1].name != name))
+      at = (at + 1) & (table.size() - 1);
+    return at;
   }
 
-  /// Puts the last member into the table, or all of them into a larger one.
+  /// Makes the table of all members.
   void index() {
-    const bool grows = table.size() < 2 * members.size();
-    if (grows) table.assign(std::max(2 * table.size(), 8 * most_searched), 0);
-    while (table.size() < 2 * members.size()) table.assign(2 * table.size(), 0);
-    for (auto place = grows ? 0 : members.size() - 1; place < members.size(); ++place)
-      table[slot_of(members[place].name)] = static_cast<std::uint32_t>(place + 1);
+    table.resize(8 * most_searched);
+    while (table.size() < 2 * members.size()) table.resize(2 * table.size());
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const auto hash = hash_of(members[i].name);
+      table[slot_of(hash, members[i].name)] = {hash, static_cast<std::uint32_t>(i + 1)};
+    }
+  }
+
+  /// Doubles the table; its names differ, so their hashes are enough.
+  void grow() {
+    const auto smaller = std::exchange(table, std::vector<Slot>(2 * table.size()));
+    for (const auto& slot : smaller) {
+      if (slot.place == 0) continue;
+      auto at = slot.hash & (table.size() - 1);
+      while (table[at].place != 0) at = (at + 1) & (table.size() - 1);
+      table[at] = slot;
+    }
   }
 };
 

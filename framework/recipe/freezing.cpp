@@ -61,7 +61,9 @@ void for_patterns(const Recipe& recipe, options::Report& report,
     const auto option = std::string("training_config.") + name;
     const auto* written = recipe.resolved.at(option);
     for (std::size_t i = 0; i < patterns->size(); ++i) {
-      const bool alone = written == nullptr || i >= written->items.size();
+      // The resolved recipe knows where a list was given, and not always where each of its items was.
+      const bool alone = written == nullptr || i >= written->items.size() ||
+                         written->items[i].origin.source == options::Origin{}.source;
       const auto at = written == nullptr ? options::Origin{} : alone ? written->origin : written->items[i].origin;
       std::optional<training::NamePattern> pattern;
       try {

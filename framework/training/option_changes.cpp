@@ -73,7 +73,7 @@ std::string list_with(const std::vector<OptionChange>& changes, const std::vecto
   std::string message =
       text(speaker, ": ",
            is_model ? "its weights are of another model, although all tensors have the expected shapes:"
-                    : "its optimizer state is of another optimizer, although all tensors have the expected shapes:");
+                    : "its optimizer state was made by a run with other options:");
   for (const auto& change : refused) message += line_of(change);
   message += "\ngive the values of the checkpoint";
   if (is_state) message += ", or training_config.no_load_optim: true to start with new optimizer state";
