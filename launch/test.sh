@@ -109,7 +109,7 @@ status=0
 part tests env -u TESSERA_GOLDEN ctest --test-dir "build/$preset" --parallel "$cores" --output-on-failure --no-tests=error \
   --exclude-regex '^golden\.given$' --output-junit "$report" ${labels:+--label-regex "^$labels\$"} || status=$?
 if [[ -f $report ]]; then count "$report"; else failed=1; fi
-slowest() { grep -o '<testcase name="[^"]*"[^>]* time="[0-9.]*"' "$1" | sed 's/^<testcase name="\([^"]*\)".* time="\([0-9.]*\)"/\2 \1/' | sort -rg | head -n 10; }
+slowest() { grep -o '<testcase name="[^"]*"[^>]* time="[0-9.]*"' "$1" | sed 's/^<testcase name="\([^"]*\)".* time="\([0-9.]*\)"/\2 \1/' | sort -rg | awk 'NR <= 10'; }
 ((status == 0 || failed > 0)) || failed=1
 
 # Prints a line for each recorded case below the folder; cases of unknown kinds count as skipped.

@@ -64,17 +64,18 @@ class Scripts(harness.InOwnFolder):
 
     def test_seconds_by_part_and_the_slowest_tests_are_printed_before_the_total(self):
         shutil.copytree(LAUNCH, self.folder / "launch")
-        cases = "".join(f'<testcase name="Some.Test{n:02}" classname="x" time="{n}.5" status="run"/>\n' for n in range(12))
-        self.write("junit.xml", f'<testsuite name="x"\n\ttests="12"\n\tfailures="1"\n\tdisabled="0"\n\tskipped="2">\n{cases}</testsuite>\n')
+        # More than a pipe holds: a reader that stops after ten lines would end the script.
+        cases = "".join(f'<testcase name="Some.Test{n:04}" classname="x" time="{n}.5" status="run"/>\n' for n in range(5000))
+        self.write("junit.xml", f'<testsuite name="x"\n\ttests="5000"\n\tfailures="1"\n\tdisabled="0"\n\tskipped="2">\n{cases}</testsuite>\n')
         self.write("bin/cmake", "#!/bin/sh\nexit 0\n").chmod(0o755)
         self.write("bin/ctest", "#!/bin/bash\nwhile [[ $1 != --output-junit ]]; do shift; done\ncp junit.xml \"$2\"\nexit 8\n").chmod(0o755)
         (self.folder / "build/release").mkdir(parents=True)
         done = subprocess.run(["launch/test.sh", "--no-install"], cwd=self.folder, stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"})
         lines = done.stdout.splitlines()
-        self.assertEqual((done.returncode, lines[-1]), (1, "9 passed, 1 failed, 2 skipped"), done.stdout)
+        self.assertEqual((done.returncode, lines[-1]), (1, "4997 passed, 1 failed, 2 skipped"), done.stdout)
         self.assertRegex(lines[-12], r"^== seconds by part: build \d+ s, tests \d+ s, \d+ s in all; the slowest tests:$")
-        self.assertEqual(lines[-11:-1], [f"{n + .5:8.2f} s  Some.Test{n:02}" for n in range(11, 1, -1)])
+        self.assertEqual(lines[-11:-1], [f"{n + .5:8.2f} s  Some.Test{n:04}" for n in range(4999, 4989, -1)])
 
 
 class ChosenTests(harness.InOwnFolder):
