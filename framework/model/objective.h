@@ -63,6 +63,7 @@ class Objective {
   /// Whether the objective is the sum over the step divided by the number of its terms; else it is a mean over
   /// micro-batches and data-parallel ranks. The gradients of a sum are divided after the reduction, so seeds contain
   /// neither the number of terms nor StepShare::parts().
+  /// The terms of such a sum must be tokens: auxiliary losses of routers are scaled by the tokens of the micro-batch.
   virtual bool sums_over_step() const { return false; }
 };
 

@@ -7,9 +7,8 @@
 namespace tessera::nn {
 
 /// Losses and expert counts that routers, the layers of multi-token prediction and the objective report during a
-/// training step. They
-/// are summed over the micro-batches of this rank and, after an all-reduce of values(), over all ranks. The constructor
-/// allocates all memory.
+/// training step. They are summed over the micro-batches of this rank and, after an all-reduce of values(), over all
+/// ranks. The constructor allocates all memory.
 class AuxiliaryLog {
  public:
   /// Extents of the whole model, the same on every rank.
