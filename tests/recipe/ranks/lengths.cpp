@@ -44,7 +44,8 @@ TEST_F(RunsOfRanks, OfSamplesOfAnyLengthHaveTheLossesOfOneRank) {
   for (const std::string micro : {"1", "2"})
     expect_same({"dataset_config.dataset_type=sentences", "dataset_config.batch_size=" + micro,
                  "dataset_config.num_workers=2", "model_config.seq_length=32"},
-                {{p + "pipeline_model_parallel_size=4"}});
+                {{p + "pipeline_model_parallel_size=4"},
+                 {p + "context_parallel_size=2", p + "context_parallel_algo=ulysses_cp_algo"}});
 }
 
 }  // namespace
