@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,10 +13,13 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/checkpoint/copy_converted.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/hugging_face/merged_weights.h"
 #include "framework/interop/hugging_face/peft_adapter.h"
 #include "framework/interop/hugging_face/peft_export.h"
+#include "framework/interop/hugging_face/peft_rules.h"
 #include "tests/golden/comparison.h"
 #include "tests/golden/model_of_case.h"
 #include "tests/golden/recorded_floors.h"
@@ -169,6 +173,65 @@ std::string judge_adapter_files(const FinetuneCase& one, Comparison& comparison)
   return text(comparison.compared(), " tensors and ", recorded.size(), " keys as they came");
 }
 
+/// A base, or its weights rounded to bfloat16.
+class RoundedBase final : public checkpoint::WeightSource {
+ public:
+  RoundedBase(const checkpoint::WeightSource& base, bool rounds) : base_(base), rounds_(rounds) {}
+  const fs::path& folder() const override { return base_.folder(); }
+  std::vector<std::string> names() const override { return base_.names(); }
+  bool has(const std::string& name) const override { return base_.has(name); }
+  Shape shape(const std::string& name) const override { return base_.shape(name); }
+  DType dtype(const std::string& name) const override { return base_.dtype(name); }
+  void read(const std::string& name, const Tensor& into) const override {
+    base_.read(name, into);
+    if (!rounds_) return;
+    for (auto& x : into.floats()) x = static_cast<float>(bfloat16(x));
+  }
+
+ private:
+  const checkpoint::WeightSource& base_;
+  bool rounds_;
+};
+
+/// One unit in the last place of the largest element: what an order of sums may change.
+double last_place(double largest, DType type) {
+  return largest * (type == DType::bfloat16 ? std::ldexp(1.0, -7) : std::ldexp(1.0, -22));
+}
+
+/// The merged model where it differs from the base.
+std::string judge_merged(const FinetuneCase& one, Comparison& comparison) {
+  const hugging_face::HuggingFaceModel base(one.base / "hf", one.mappings);
+  const hugging_face::PeftNames names(base.table());
+  const hugging_face::PeftAdapter adapter(one.folder / "adapter", base.table(), shapes_of(base), one.mappings);
+  const auto scale = [&](const std::string& ours, std::int64_t rank) {
+    return hugging_face::peft_scale(adapter.config().lora_config, hugging_face::peft_pattern_name(names, ours), rank);
+  };
+  kernels::Threads threads(2);
+  const RoundedBase rounded(base, one.facts.at("base_dtype") == "bfloat16");
+  const hugging_face::MergedWeights merged(rounded, adapter, names, scale, threads);
+  Values ours;
+  for (const auto& name : merged.changed()) {
+    std::vector<float> w(static_cast<std::size_t>(merged.shape(name).elements()));
+    merged.read(name, Tensor(std::span(w), merged.shape(name)));
+    for (auto& part : base.theirs(name, w)) ours[part.name] = doubles_of(part.elements);
+  }
+  const auto recorded = one.tensors("merged.safetensors");
+  for (const auto& name : recorded.names()) {
+    const auto tensor = recorded.tensor(name);
+    std::vector<float> expected(static_cast<std::size_t>(tensor.elements()));
+    checkpoint::copy_converted(tensor, Tensor(std::span(expected), tensor.shape()));
+    if (tensor.dtype() == DType::bfloat16)
+      for (auto& x : ours[name]) x = static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(x))));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const auto x = static_cast<double>(expected[i]);
+      if (i >= ours[name].size() || std::abs(ours[name][i] - x) > last_place(std::abs(x), tensor.dtype()))
+        return comparison.wrong(text(name, " differs in element ", i)), "";
+    }
+    comparison.compare(name, ours[name], doubles_of(expected), last_place(4, tensor.dtype()));
+  }
+  return text(comparison.compared(), " merged tensors within one unit in the last place");
+}
+
 /// What is compared in one case, by the name under which it is reported.
 using Judgement = std::pair<std::string, std::function<std::string(Comparison&)>>;
 
@@ -183,11 +246,17 @@ std::vector<Judgement> packed_judgements(const FinetuneCase& one) {
       {"mean_of_means", [&one, with](auto& comparison) { return judge_mean_of_means(one, with(false), comparison); }}};
 }
 
+std::vector<Judgement> adapter_judgements(const FinetuneCase& one) {
+  std::vector<Judgement> all = {{"adapter", [&one](auto& comparison) { return judge_adapter_files(one, comparison); }}};
+  if (one.has("merged.safetensors"))
+    all.emplace_back("merged", [&one](auto& comparison) { return judge_merged(one, comparison); });
+  return all;
+}
+
 /// How the cases of each group are judged; a group that is not here is not supported.
 std::vector<Judgement> judgements_of(const FinetuneCase& one) {
   const auto group = one.facts.at("group").get<std::string>();
-  if (one.has("adapter") && group != "reward")
-    return {{"adapter", [&one](auto& comparison) { return judge_adapter_files(one, comparison); }}};
+  if (one.has("adapter") && group != "reward") return adapter_judgements(one);
   if (group == "frozen") return frozen_judgements(one);
   if (group == "sft") return packed_judgements(one);
   return {};

@@ -7,49 +7,14 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/safetensors.h"
+#include "framework/interop/hugging_face/peft_rules.h"
 #include "framework/interop/hugging_face/peft_tensors.h"
-#include "framework/unicode/regex.h"
 
 namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
 using options::Value;
-
-bool matches_whole(const std::string& pattern, const std::string& name) {
-  const unicode::Regex regex("\\A(?:" + pattern + ")\\z");
-  return unicode::Regex::Finder(regex, name).next().has_value();
-}
-
-bool is_or_ends_in(const std::string& name, const std::string& end) { return name == end || name.ends_with("." + end); }
-
-/// A list of names or one pattern, as PEFT matches it against the name of a module.
-bool names_module(const Value* names, const std::string& module) {
-  if (names == nullptr || names->kind == Value::Kind::none) return false;
-  if (names->kind == Value::Kind::scalar) return matches_whole(names->scalar, module);
-  return std::any_of(names->items.begin(), names->items.end(),
-                     [&](const auto& end) { return is_or_ends_in(module, end.scalar); });
-}
-
-bool in_layers(const Value* layers, const std::string& module) {
-  if (layers == nullptr || layers->kind == Value::Kind::none) return true;
-  const auto one = [&](const Value& number) { return module.find("." + number.scalar + ".") != std::string::npos; };
-  return layers->kind == Value::Kind::list ? std::any_of(layers->items.begin(), layers->items.end(), one)
-                                           : one(*layers);
-}
-
-/// The number that a pattern of PEFT gives the module; `otherwise` without one.
-std::int64_t by_pattern(const Value* patterns, const std::string& module, std::int64_t otherwise) {
-  if (patterns == nullptr) return otherwise;
-  for (const auto& [pattern, number] : patterns->fields)
-    if (matches_whole("(?:.*\\.)?(?:" + pattern + ")", module)) return std::stoll(number.scalar);
-  return otherwise;
-}
-
-std::int64_t number_of(const Value& lora_config, const char* option, std::int64_t otherwise) {
-  const auto* value = lora_config.find(option);
-  return value == nullptr || value->kind != Value::Kind::scalar ? otherwise : std::stoll(value->scalar);
-}
 
 Value list_of_names(const std::set<std::string>& names) {
   Value list;
@@ -95,9 +60,9 @@ class PeftTargets {
     const auto* targets = out_.find("target_modules");
     if (targets == nullptr || targets->kind == Value::Kind::none) return adapted_.empty();
     return std::all_of(names_.modules().begin(), names_.modules().end(), [&](const auto& module) {
-      const bool named = names_module(targets, module.name) &&
-                         !names_module(out_.find("exclude_modules"), module.name) &&
-                         in_layers(out_.find("layers_to_transform"), module.name);
+      const bool named = peft_names_module(targets, module.name) &&
+                         !peft_names_module(out_.find("exclude_modules"), module.name) &&
+                         peft_in_layers(out_.find("layers_to_transform"), module.name);
       return named == adapted_.contains(module.name);
     });
   }
@@ -108,8 +73,8 @@ class PeftTargets {
   /// The given names of parameters if each is one; else the ends of all names, once.
   Value shortened(const std::set<std::string>& parameters) const {
     const auto* given = out_.find("target_parameters");
-    if (given != nullptr &&
-        std::all_of(parameters.begin(), parameters.end(), [&](const auto& name) { return names_module(given, name); }))
+    if (given != nullptr && std::all_of(parameters.begin(), parameters.end(),
+                                        [&](const auto& name) { return peft_names_module(given, name); }))
       return *given;
     std::set<std::string> ends;
     for (const auto& name : parameters) ends.insert(name.substr(name.find("mlp.")));
@@ -118,9 +83,9 @@ class PeftTargets {
   template <class Number>
   void set_numbers(const PeftTensors& tensors, const char* option, const char* patterns, std::int64_t otherwise,
                    Number number) {
-    const auto common = number_of(out_, option, otherwise);
+    const auto common = peft_integer(out_, option, otherwise);
     const bool as_given = std::all_of(tensors.modules().begin(), tensors.modules().end(), [&](const auto& one) {
-      return by_pattern(out_.find(patterns), one.first, common) == number(one.second);
+      return peft_number(out_.find(patterns), one.first, common) == number(one.second);
     });
     if (as_given) return;
     Value own;

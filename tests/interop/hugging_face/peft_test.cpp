@@ -94,8 +94,7 @@ TEST_F(PeftTest, AnAdapterComesBackWithTheSameTensorsAndOptions) {
     }
     const auto before = read_json(read_file(from / peft_config_file));
     const auto after = read_json(read_file(fs::path(name) / peft_config_file));
-    for (const auto& [key, value] : after.items())
-      EXPECT_EQ(value, before.at(key)) << key;
+    for (const auto& [key, value] : after.items()) EXPECT_EQ(value, before.at(key)) << key;
   }
 }
 
