@@ -139,7 +139,7 @@ autograd::Var LatentAttention::cached(const autograd::Var& q, const autograd::Va
       std::copy_n(new_c.span().begin() + from * rank, rank, stored.begin() + to);
       std::copy_n(new_k.span().begin() + from * h.rotary, h.rotary, stored.begin() + to + rank);
     }
-  const auto weight = tape.read(up_->weight().value);
+  const auto weight = tape.read(up_->weight(), DType::float32);
   const auto floats = [&](std::int64_t count) { return tape.make({count}, false); };
   const auto queries = floats(rows * h.heads * width), mixed = floats(rows * h.heads * width),
              out = floats(rows * h.heads * h.value), one = floats(rows * std::max(rank, h.plain)),

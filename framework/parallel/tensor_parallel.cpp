@@ -154,8 +154,10 @@ autograd::Var vocab_parallel_embedding(autograd::Tape& tape, std::span<const std
                                        autograd::Leaf& words, std::int64_t vocabulary, const nn::TensorRank& tensor,
                                        const nn::Pass& pass, DType type) {
   const auto first_row = vocabulary / tensor.ranks * tensor.rank;
-  auto part = tape.make(type, {pass.B, pass.T, words.value.shape().width()}, words.trained());
-  kernels::embedding_part_forward(tape.threads(), vocabulary, first_row, tokens, words.value, tape.write(part));
+  const auto width = words.value.shape().width();
+  auto part = tape.make(type, {pass.B, pass.T, width}, words.trained());
+  kernels::embedding_part_forward(tape.threads(), vocabulary, first_row, tokens, {words.weight(), width},
+                                  tape.write(part));
   if (part.wants_grad()) tape.record<PartEmbedding>(part, tokens, tape.use(&words), first_row);
   if (tensor.whole()) return part;
   constexpr auto me = "word embedding";
@@ -169,7 +171,7 @@ autograd::Var plus_positions(autograd::Var x, std::span<const std::int32_t> posi
   const autograd::VarId from = x;
   const bool grad = x.wants_grad() || table.trained();
   auto y = autograd::to_change(std::move(x), grad);
-  kernels::embedding_forward(tape.threads(), positions, table.value,
+  kernels::embedding_forward(tape.threads(), positions, {table.weight(), table.value.shape().width()},
                              autograd::Floats(tape, y.value(), autograd::Floats::Use::update), true);
   if (y.wants_grad()) tape.record<PlusPositions>(y, from, positions, tape.use(&table));
   return y;

@@ -85,12 +85,12 @@ std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, 
   const auto base = needed ? open_base(given, *needed, setup) : nullptr;
   const auto& source = base ? *base : given;
   auto ranges = frozen.ranges(StateScope::held);
+  const auto every = all.empty() ? state.weight_ranges() : all;
   std::vector<std::string> notes;
   if (!setup.model.upcycles) map_frozen(source, state, ranges, notes);
-  const auto more = load_weights(source, ranges, all.empty() ? state.weight_ranges() : all, setup.model.upcycles);
+  const auto more = load_weights(source, ranges, every, setup.model.upcycles);
   notes.insert(notes.end(), more.begin(), more.end());
-  for (const auto& range : frozen.ranges(StateScope::held))
-    checkpoint::must_be_finite(range.tensor, text(source.folder().string(), ": tensor '", range.name, "'"));
+  frozen.must_be_finite(source.folder());
   if (base) notes.push_back(text("the frozen parameters are those of ", source.folder().string()));
   return notes;
 }

@@ -257,8 +257,9 @@ std::string TrainingStep::first_not_finite(std::int64_t consumed) {
   return "every value is finite, but the sum of squares of the gradients is not: they are too large";
 }
 
+// Frozen weights are checked when they are loaded.
 NotFinite TrainingStep::weight_not_finite(std::int64_t) {
-  for (const auto& range : state_.weight_ranges()) {
+  for (const auto& range : state_.trained_ranges()) {
     const auto at = tessera::kernels::first_not_finite(threads_, range.tensor.floats());
     if (at >= 0) return {0, text("weight ", range.name, " ", range.global_shape, " is not finite at element ", at)};
   }

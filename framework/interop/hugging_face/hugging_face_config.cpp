@@ -4,6 +4,7 @@
 #include "framework/base/json.h"
 #include "framework/interop/hugging_face/config_rules.h"
 #include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/hugging_face/packed_weights.h"
 #include "framework/interop/tables/config_table.h"
 
 namespace tessera::hugging_face {
@@ -82,6 +83,18 @@ options::Value hugging_face_table(const options::Mappings& mappings, const std::
   return table_of(mappings, "models/" + family + ".yaml");
 }
 
+namespace {
+
+/// The text of a config.json without a storage type of weights that can be read: the tensors themselves show it.
+std::string without_storage_type(const std::string& words, Json json) {
+  constexpr auto key = "quantization_config";
+  if (!json.contains(key) || !reads_quantization(json[key])) return words;
+  json.erase(key);
+  return json.dump();
+}
+
+}  // namespace
+
 HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std::string& speaker,
                                             const options::Mappings& mappings) {
   const auto json = parse_json(words);
@@ -93,7 +106,8 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std:
     const auto common = mappings.table("models/common.yaml");
     const auto* weights = family.find("weights");
     if (weights == nullptr) throw ConfigError(text(family.origin, ": names no table of weights"));
-    auto [config, notes] = tables::read_by_table(words, speaker, family, &common, mappings.ignored_keys());
+    auto [config, notes] =
+        tables::read_by_table(without_storage_type(words, json), speaker, family, &common, mappings.ignored_keys());
     if (!is_ignored(mappings, "auto_map")) check_code(json, family, speaker, notes);
     for (auto& note : without_facts(config, family, speaker)) notes.push_back(std::move(note));
     check_heads(config, speaker);
