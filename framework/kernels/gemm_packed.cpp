@@ -370,7 +370,7 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const MatrixProduc
 constexpr std::int64_t few_cols = 64;  // of a task of a product of few rows
 
 /// Few rows, as in decoding: the time is that of reading b once, so packing it would only add to it. b is read in its
-/// own type; `a` is widened, again for each task. Columns [col, col + count), count <= few_cols, which are those of `b`.
+/// own type; `a` is widened, again for each task. Columns [col, col + count), which are those of `b`; at most few_cols.
 void run_few(const TileKernels& t, const MatrixProduct& p, const PlainRows& b, std::int64_t col, std::int64_t count) {
   constexpr std::int64_t at_once = 4;
   const bool widens = p.a.type() != DType::float32, rounds = p.c.type != DType::float32;

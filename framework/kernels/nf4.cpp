@@ -44,8 +44,8 @@ std::array<std::array<float, 2>, 256> values_of_bytes() {
   return pairs;
 }
 
-/// For each exponent 2^i points between 10^(i - 7) and 10^(i - 6), and their negatives; 0 and 1. In the float operations
-/// of PyTorch's linspace.
+/// For each exponent 2^i points between 10^(i - 7) and 10^(i - 6), and their negatives; 0 and 1. In the float
+/// operations of PyTorch's linspace.
 std::array<float, 256> make_dynamic_values() {
   std::vector<float> all = {0, 1};
   for (int i = 0; i < 7; ++i) {

@@ -35,8 +35,8 @@ struct MatrixBox {
   std::int64_t row, rows, col, cols;
 };
 
-/// Copies a box of a stored matrix, rounded to `type`, into `to`, dense rows of `cols` elements of `type` or float32. In
-/// the calling thread.
+/// Copies a box of a stored matrix, rounded to `type`, into `to`: dense rows of `cols` elements of `type` or float32.
+/// In the calling thread.
 void read_box(const StoredMatrix& from, const MatrixBox& box, DType type, const MutableElements& to);
 
 /// Row `row` of a weight of `width` columns as floats. In the calling thread.

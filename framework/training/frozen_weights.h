@@ -17,9 +17,9 @@
 
 namespace tessera::training {
 
-/// The frozen parameters of a rank. Each is stored once: no fp32 copy, no gradient, no optimizer state. The elements are
-/// in memory of this object, in the type that the model reads (Parameter::type), or in mapped files, which are never
-/// written: as this rank needs them, or, of matrices, in blocks of rows and in any storage type (autograd::Leaf::stored).
+/// The frozen parameters of a rank. Each is stored once: no fp32 copy, no gradient, no optimizer state. The elements
+/// are in memory of this object, in the type that the model reads (Parameter::type), or in mapped files, which are
+/// never written: as this rank needs them, or, of matrices, in blocks of rows in any storage type (Leaf::stored).
 ///
 /// They are in no state file of resilience_config: a restarted process reads them from where they came.
 class FrozenWeights {
