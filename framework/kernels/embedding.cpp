@@ -60,11 +60,12 @@ void embedding_forward(Threads& threads, std::span<const std::int32_t> ids, cons
 }
 
 void embedding_backward(Threads& threads, std::int64_t width, std::span<const std::int32_t> ids,
-                        std::span<const float> dy, std::span<float> dtable) {
+                        std::span<const float> dy, std::span<float> dtable, std::int64_t padding) {
   check(width, ids, dtable.size(), dy.size());
   const auto n = static_cast<std::size_t>(width);
   threads.parallel_for(n, 64, [&](std::size_t first, std::size_t last) {  // by columns: two rows may have the same id
     for (std::size_t r = 0; r < ids.size(); ++r) {
+      if (ids[r] == padding) continue;
       add_to(dy.data() + r * n + first, last - first, dtable.data() + static_cast<std::size_t>(ids[r]) * n + first);
     }
   });
@@ -89,14 +90,15 @@ void embedding_part_forward(Threads& threads, std::int64_t vocabulary, std::int6
 }
 
 void embedding_part_backward(Threads& threads, std::int64_t width, std::int64_t first_row,
-                             std::span<const std::int32_t> ids, std::span<const float> dy, std::span<float> dtable) {
+                             std::span<const std::int32_t> ids, std::span<const float> dy, std::span<float> dtable,
+                             std::int64_t padding) {
   expect_values("embedding", "dy", dy.size(), static_cast<std::int64_t>(ids.size()) * width);
   const auto n = static_cast<std::size_t>(width);
   const auto rows = static_cast<std::int64_t>(dtable.size() / n);
   threads.parallel_for(n, 64, [&](std::size_t first, std::size_t last) {
     for (std::size_t r = 0; r < ids.size(); ++r) {
       const auto row = ids[r] - first_row;
-      if (row < 0 || row >= rows) continue;
+      if (row < 0 || row >= rows || ids[r] == padding) continue;
       add_to(dy.data() + r * n + first, last - first, dtable.data() + static_cast<std::size_t>(row) * n + first);
     }
   });

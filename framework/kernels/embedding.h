@@ -35,9 +35,10 @@ void embedding_forward(Threads& threads, std::span<const std::int32_t> ids, cons
 ///   dtable   [vocabulary, width]
 ///
 /// Several rows may have the same id. Threads therefore divide the columns, and each adds the rows in ascending order:
-/// the result does not depend on the number of threads. Throws as embedding_forward.
+/// the result does not depend on the number of threads. Rows with the id `padding` add nothing. Throws as
+/// embedding_forward.
 void embedding_backward(Threads& threads, std::int64_t width, std::span<const std::int32_t> ids,
-                        std::span<const float> dy, std::span<float> dtable);
+                        std::span<const float> dy, std::span<float> dtable, std::int64_t padding = -1);
 
 /// As embedding_forward, for a table that is sharded over ranks by row (vocabulary parallelism): `table` [rows, width]
 /// has the rows [first_row, first_row + rows) of the vocabulary. An id of another rank's row gives zeros, and the
@@ -45,8 +46,9 @@ void embedding_backward(Threads& threads, std::int64_t width, std::span<const st
 void embedding_part_forward(Threads& threads, std::int64_t vocabulary, std::int64_t first_row,
                             std::span<const std::int32_t> ids, const EmbeddingTable& table, std::span<float> y);
 /// As embedding_backward, for this rank's rows of the table: dtable [rows, width] has the rows from `first_row` on; ids
-/// of other ranks' rows are skipped.
+/// of other ranks' rows and the id `padding` are skipped.
 void embedding_part_backward(Threads& threads, std::int64_t width, std::int64_t first_row,
-                             std::span<const std::int32_t> ids, std::span<const float> dy, std::span<float> dtable);
+                             std::span<const std::int32_t> ids, std::span<const float> dy, std::span<float> dtable,
+                             std::int64_t padding = -1);
 
 }  // namespace tessera::kernels

@@ -419,6 +419,12 @@ void describe_rest(options::Schema<O>& s) {
           },
           [](const O&) { return "scale_embeddings is true, but position_embedding_type is learned_absolute"; },
           "choose position_embedding_type rope or none", {"position_embedding_type"});
+  s.option("embedding_padding_token", &O::embedding_padding_token,
+           "Token whose row of the word embedding gets no gradient from the input, as Transformers treats "
+           "`pad_token_id`; null: none.")
+      .when_changed(options::Change::told)
+      .at_least(0)
+      .no_flag("only Tessera has it");
   s.option("hidden_dropout_rate", &O::hidden_dropout_rate,
            "Dropout probability after the embedding, attention and the feed-forward network.")
       .when_changed(options::Change::told)

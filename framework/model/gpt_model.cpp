@@ -296,8 +296,8 @@ std::span<const std::int32_t> positions_here(autograd::Tape& tape, const nn::Pas
 
 autograd::Var GptModel::embedded_in_parts(autograd::Tape& tape, std::span<const std::int32_t> tokens,
                                           const nn::Pass& pass) const {
-  auto x =
-      parallel::vocab_parallel_embedding(tape, tokens, words_->leaf, vocabulary_, tensor_, pass, precision_.residual);
+  auto x = parallel::vocab_parallel_embedding(tape, tokens, words_->leaf, vocabulary_, tensor_, pass,
+                                              precision_.residual, o_.embedding_padding_token.value_or(-1));
   if (!position_table_) return x;
   const auto here = x.shape()[1];
   const auto first = here == pass.T ? 0 : here * tensor_.rank;
@@ -307,10 +307,10 @@ autograd::Var GptModel::embedded_in_parts(autograd::Tape& tape, std::span<const 
 /// `site` keys the dropout.
 autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int32_t> tokens, const nn::Pass& pass,
                                  std::uint64_t site) const {
-  auto x = tensor_.whole()
-               ? autograd::embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
-                                     position_table_ ? &position_table_->leaf : nullptr, precision_.residual)
-               : embedded_in_parts(tape, tokens, pass);
+  auto x = tensor_.whole() ? autograd::embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
+                                                 position_table_ ? &position_table_->leaf : nullptr,
+                                                 precision_.residual, o_.embedding_padding_token.value_or(-1))
+                           : embedded_in_parts(tape, tokens, pass);
   if (o_.scale_embeddings) x = autograd::scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
   const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, site, o_.hidden_dropout_rate), o_.hidden_size);
   if (mask.rate > 0) x = autograd::dropout_add(std::move(x), {}, mask);

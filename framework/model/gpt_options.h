@@ -160,6 +160,7 @@ struct GptOptions {
   std::optional<bool> mlp_has_bias;
   bool untie_embeddings_and_output_weights = false;
   bool scale_embeddings = false;
+  std::optional<std::int64_t> embedding_padding_token;
 
   double hidden_dropout_rate = 0.1;
   double attention_dropout_rate = 0.1;

@@ -112,13 +112,13 @@ namespace {
 class PartEmbedding final : public autograd::Node {
  public:
   PartEmbedding(autograd::VarId y, std::span<const std::int32_t> tokens, autograd::LeafUse words,
-                std::int64_t first_row)
-      : y_(y), tokens_(tokens), words_(words), first_row_(first_row) {}
+                std::int64_t first_row, std::int64_t padding)
+      : y_(y), tokens_(tokens), words_(words), first_row_(first_row), padding_(padding) {}
   void backward(autograd::Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     if (!dy.empty() && words_.leaf->trained())
       kernels::embedding_part_backward(tape.threads(), dy.tensor.shape().width(), first_row_, tokens_,
-                                       tape.read(dy.tensor), words_.leaf->grad_to_add_to(tape.threads()));
+                                       tape.read(dy.tensor), words_.leaf->grad_to_add_to(tape.threads()), padding_);
     tape.done(words_);
   }
 
@@ -126,7 +126,7 @@ class PartEmbedding final : public autograd::Node {
   autograd::VarId y_;
   std::span<const std::int32_t> tokens_;
   autograd::LeafUse words_;
-  std::int64_t first_row_;
+  std::int64_t first_row_, padding_;
 };
 
 class PlusPositions final : public autograd::Node {
@@ -152,13 +152,13 @@ class PlusPositions final : public autograd::Node {
 
 autograd::Var vocab_parallel_embedding(autograd::Tape& tape, std::span<const std::int32_t> tokens,
                                        autograd::Leaf& words, std::int64_t vocabulary, const nn::TensorRank& tensor,
-                                       const nn::Pass& pass, DType type) {
+                                       const nn::Pass& pass, DType type, std::int64_t padding) {
   const auto first_row = vocabulary / tensor.ranks * tensor.rank;
   const auto width = words.value.shape().width();
   auto part = tape.make(type, {pass.B, pass.T, width}, words.trained());
   kernels::embedding_part_forward(tape.threads(), vocabulary, first_row, tokens, {words.weight(), width},
                                   tape.write(part));
-  if (part.wants_grad()) tape.record<PartEmbedding>(part, tokens, tape.use(&words), first_row);
+  if (part.wants_grad()) tape.record<PartEmbedding>(part, tokens, tape.use(&words), first_row, padding);
   if (tensor.whole()) return part;
   constexpr auto me = "word embedding";
   const auto& group = tensor_group(pass, tensor);

@@ -1,5 +1,7 @@
 #include "tests/golden/finetune.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -12,6 +14,8 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/hugging_face/peft_adapter.h"
+#include "framework/interop/hugging_face/peft_export.h"
 #include "tests/golden/comparison.h"
 #include "tests/golden/model_of_case.h"
 #include "tests/golden/recorded_floors.h"
@@ -26,7 +30,7 @@ using FinetuneJson = nlohmann::json;
 /// One case: its facts, its files and the tables of names.
 struct FinetuneCase {
   explicit FinetuneCase(const fs::path& at)
-      : folder(at), facts(json("finetune.json")), base(at / facts.at("base").get<std::string>()) {}
+      : folder(at), facts(json("finetune.json")), base(at / facts.value("base", "")) {}
 
   FinetuneJson json(const std::string& name) const { return FinetuneJson::parse(read_file(folder / name)); }
   checkpoint::SafetensorsReader tensors(const std::string& name) const {
@@ -73,8 +77,16 @@ CaseOptions trained_options(const FinetuneCase& one) {
   return options;
 }
 
+/// What Transformers does without a recipe's word: the input embedding's row of pad_token_id has no gradient.
+CaseOptions with_padding(const FinetuneCase& one, CaseOptions options) {
+  const auto config = FinetuneJson::parse(read_file(one.base / "hf/config.json"));
+  options.emplace("model_config.embedding_padding_token", config.value("pad_token_id", FinetuneJson()));
+  return options;
+}
+
 /// The first step, all steps and the trained tensors with `options`.
-std::string judge_training(const FinetuneCase& one, const CaseOptions& options, Comparison& comparison) {
+std::string judge_training(const FinetuneCase& one, const CaseOptions& given, Comparison& comparison) {
+  const auto options = with_padding(one, given);
   const auto steps = one.curve("curve.json");
   const auto& floors = one.facts.at("noise_floor");
   ModelOfCase model(one.files(), one.mappings, steps, options);
@@ -86,7 +98,8 @@ std::string judge_training(const FinetuneCase& one, const CaseOptions& options, 
   return text(tensors, " tensors of the first step, ", computed.loss.size(), " steps, final weights");
 }
 
-std::string judge_mean_of_means(const FinetuneCase& one, const CaseOptions& options, Comparison& comparison) {
+std::string judge_mean_of_means(const FinetuneCase& one, const CaseOptions& given, Comparison& comparison) {
+  const auto options = with_padding(one, given);
   const auto steps = one.curve("curve_mean_of_means.json");
   ModelOfCase model(one.files(), one.mappings, steps, options);
   compare_with_floors(model.first_step(), one.tensors("expected_mean_of_means.safetensors"),
@@ -95,6 +108,65 @@ std::string judge_mean_of_means(const FinetuneCase& one, const CaseOptions& opti
   const auto computed = model.train();
   compare_curve(computed, steps, comparison);
   return text(tensors, " tensors of the first step, ", computed.loss.size(), " steps");
+}
+
+hugging_face::WeightShapes shapes_of(const checkpoint::WeightSource& base) {
+  hugging_face::WeightShapes shapes;
+  for (const auto& name : base.names()) shapes.emplace(name, base.shape(name));
+  return shapes;
+}
+
+/// A folder for outputs that goes away with this object.
+struct FinetuneScratch {
+  FinetuneScratch() : path(fs::temp_directory_path() / text("finetune_", ::getpid())) { fs::remove_all(path); }
+  FinetuneScratch(const FinetuneScratch&) = delete;
+  FinetuneScratch& operator=(const FinetuneScratch&) = delete;
+  ~FinetuneScratch() { fs::remove_all(path); }
+  fs::path path;
+};
+
+/// Tensors of the recorded adapter that are copies of the base.
+bool is_copy_of_base(const std::string& name) { return name.ends_with(".base_layer.weight"); }
+
+void compare_adapter_tensors(const fs::path& ours, const fs::path& theirs, Comparison& comparison) {
+  const checkpoint::SafetensorsReader written(ours), recorded(theirs);
+  for (const auto& name : recorded.names()) {
+    if (is_copy_of_base(name)) continue;
+    if (!written.has(name)) {
+      comparison.wrong(name + " was not written");
+      continue;
+    }
+    const auto a = written.tensor(name), b = recorded.tensor(name);
+    if (a.dtype() != b.dtype() || a.shape() != b.shape()) comparison.wrong(name + " has another type or shape");
+    comparison.compare(name, doubles_of(a.floats()), doubles_of(b.floats()), 0);
+  }
+  for (const auto& name : written.names())
+    if (!recorded.has(name)) comparison.wrong(name + " was written and is not recorded");
+}
+
+/// The adapter as we read it, written for PEFT again: the same tensors, the same adapter_config.json.
+std::string judge_adapter_files(const FinetuneCase& one, Comparison& comparison) {
+  const hugging_face::HuggingFaceModel base(one.base / "hf", one.mappings);
+  const hugging_face::PeftAdapter adapter(one.folder / "adapter", base.table(), shapes_of(base), one.mappings);
+  const FinetuneScratch scratch;
+  hugging_face::PeftExport how{.lora_config = adapter.config().lora_config};
+  how.labels.base = adapter.config().base;
+  how.labels.task_type = one.json("adapter/adapter_config.json").at("task_type").get<std::string>();
+  hugging_face::write_peft(scratch.path, hugging_face::PeftNames(base.table()), adapter, how, one.mappings);
+  compare_adapter_tensors(scratch.path / hugging_face::peft_weights_file,
+                          one.folder / "adapter" / hugging_face::peft_weights_file, comparison);
+  const auto config = FinetuneJson::parse(read_file(scratch.path / hugging_face::peft_config_file));
+  const auto recorded = one.json("adapter/adapter_config.json");
+  for (const auto& [key, value] : recorded.items()) {
+    const bool same_as_null = (value.is_array() && value.empty()) || key == "layers_pattern";  // null says the same
+    if (!config.contains(key))
+      comparison.wrong(key + " was not written");
+    else if (config.at(key) != value && !(same_as_null && config.at(key).is_null()))
+      comparison.wrong(text(key, " is ", config.at(key).dump(), ", recorded ", value.dump()));
+  }
+  for (const auto& [key, value] : config.items())
+    if (!recorded.contains(key)) comparison.wrong(key + " was written and is not recorded");
+  return text(comparison.compared(), " tensors and ", recorded.size(), " keys as they came");
 }
 
 /// What is compared in one case, by the name under which it is reported.
@@ -114,7 +186,8 @@ std::vector<Judgement> packed_judgements(const FinetuneCase& one) {
 /// How the cases of each group are judged; a group that is not here is not supported.
 std::vector<Judgement> judgements_of(const FinetuneCase& one) {
   const auto group = one.facts.at("group").get<std::string>();
-  if (one.has("adapter")) return {};
+  if (one.has("adapter") && group != "reward")
+    return {{"adapter", [&one](auto& comparison) { return judge_adapter_files(one, comparison); }}};
   if (group == "frozen") return frozen_judgements(one);
   if (group == "sft") return packed_judgements(one);
   return {};

@@ -68,6 +68,17 @@ TEST_P(Embeddings, GradientsOfOneIdAreAddedInTheOrderOfTheRows) {
   EXPECT_TRUE(same_bits(got, expected));
 }
 
+TEST(Embedding, ThePaddingIdAddsNothingToTheGradient) {
+  Threads alone(1);
+  const std::vector<std::int32_t> ids = {0, 2, 0, 1};
+  const std::vector<float> dy = {1, 2, 3, 4};
+  std::vector<float> table(3), part(2);
+  embedding_backward(alone, 1, ids, dy, table, 0);
+  EXPECT_EQ(table, (std::vector<float>{0, 4, 2}));
+  embedding_part_backward(alone, 1, 1, ids, dy, part, 2);
+  EXPECT_EQ(part, (std::vector<float>{4, 0}));
+}
+
 TEST(Embedding, AnIdBeyondTheTableIsNamedWithItsRow) {
   Threads alone(1);
   const std::vector<std::int32_t> ids = {0, 9};

@@ -202,6 +202,7 @@ inline const std::vector<Case> cases = {
     {m + "mlp_has_bias", "false", Seen::weights},
     {m + "untie_embeddings_and_output_weights", "true", Seen::weights},
     {m + "scale_embeddings", "true", Seen::metrics, rope},
+    {m + "embedding_padding_token", "3", Seen::metrics},
     {m + "hidden_dropout_rate", "0.5", Seen::metrics},
     {m + "attention_dropout_rate", "0.5", Seen::metrics},
     {m + "init_method_std", "0.1", Seen::metrics},

@@ -12,9 +12,11 @@ namespace tessera::autograd {
 ///   position_table      [P, C], or nullptr: no learned positions; `positions` is then not read
 ///   result              [B, T, C] in `type`
 ///
-/// Keeps nothing else. The gradients of the tables are accumulated in fp32 in their leaves. Throws ShapeError for a
+/// Keeps nothing else. The gradients of the tables are accumulated in fp32 in their leaves; the token `padding` adds
+/// nothing to that of `words`. Throws ShapeError for a
 /// token or position outside its table.
 Var embedding(Tape& tape, const Shape& batch, std::span<const std::int32_t> tokens, Leaf& words,
-              std::span<const std::int32_t> positions, Leaf* position_table, DType type = DType::float32);
+              std::span<const std::int32_t> positions, Leaf* position_table, DType type = DType::float32,
+              std::int64_t padding = -1);
 
 }  // namespace tessera::autograd

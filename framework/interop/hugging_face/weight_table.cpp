@@ -158,6 +158,8 @@ WeightTable::WeightTable(const options::Value& table, const model::WeightLayout&
   if (const auto* ignored = table.find("ignored")) ignored_ = scalars(*ignored);
   if (const auto* copies = table.find("copies"))
     for (const auto& [copy, of] : copies->fields) copies_.push_back({copy, of.scalar});
+  if (const auto* modules = table.find("modules"))
+    for (const auto& [file, module] : modules->fields) renamed_modules_.emplace_back(file, module.scalar);
   const auto* tensors = table.find("tensors");
   if (tensors == nullptr) throw ConfigError(text(table.origin, ": has no 'tensors'"));
   add_tensors(*tensors, model, holds);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/model/architecture.h"
@@ -51,6 +52,8 @@ class WeightTable {
   /// copy.
   bool ignores(const std::string& name) const;
   const std::vector<WeightCopy>& copies() const { return copies_; }
+  /// Parts of names in files that modules of Transformers 5 have otherwise: {"block_sparse_moe", "mlp"}.
+  const std::vector<std::pair<std::string, std::string>>& renamed_modules() const { return renamed_modules_; }
 
  private:
   void add_tensors(const options::Value& tensors, const model::WeightLayout& model,
@@ -60,6 +63,7 @@ class WeightTable {
   std::vector<WeightRow> rows_, layer_rows_;  ///< layer_rows_: rows of one layer, with placeholders
   std::vector<std::string> ignored_;
   std::vector<WeightCopy> copies_;
+  std::vector<std::pair<std::string, std::string>> renamed_modules_;
   std::string optional_prefix_;
 };
 

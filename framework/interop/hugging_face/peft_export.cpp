@@ -1,0 +1,163 @@
+#include "framework/interop/hugging_face/peft_export.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/checkpoint/safetensors.h"
+#include "framework/interop/hugging_face/peft_tensors.h"
+#include "framework/unicode/regex.h"
+
+namespace tessera::hugging_face {
+namespace {
+
+namespace fs = std::filesystem;
+using options::Value;
+
+bool matches_whole(const std::string& pattern, const std::string& name) {
+  const unicode::Regex regex("\\A(?:" + pattern + ")\\z");
+  return unicode::Regex::Finder(regex, name).next().has_value();
+}
+
+bool is_or_ends_in(const std::string& name, const std::string& end) { return name == end || name.ends_with("." + end); }
+
+/// A list of names or one pattern, as PEFT matches it against the name of a module.
+bool names_module(const Value* names, const std::string& module) {
+  if (names == nullptr || names->kind == Value::Kind::none) return false;
+  if (names->kind == Value::Kind::scalar) return matches_whole(names->scalar, module);
+  return std::any_of(names->items.begin(), names->items.end(),
+                     [&](const auto& end) { return is_or_ends_in(module, end.scalar); });
+}
+
+bool in_layers(const Value* layers, const std::string& module) {
+  if (layers == nullptr || layers->kind == Value::Kind::none) return true;
+  const auto one = [&](const Value& number) { return module.find("." + number.scalar + ".") != std::string::npos; };
+  return layers->kind == Value::Kind::list ? std::any_of(layers->items.begin(), layers->items.end(), one)
+                                           : one(*layers);
+}
+
+/// The number that a pattern of PEFT gives the module; `otherwise` without one.
+std::int64_t by_pattern(const Value* patterns, const std::string& module, std::int64_t otherwise) {
+  if (patterns == nullptr) return otherwise;
+  for (const auto& [pattern, number] : patterns->fields)
+    if (matches_whole("(?:.*\\.)?(?:" + pattern + ")", module)) return std::stoll(number.scalar);
+  return otherwise;
+}
+
+std::int64_t number_of(const Value& lora_config, const char* option, std::int64_t otherwise) {
+  const auto* value = lora_config.find(option);
+  return value == nullptr || value->kind != Value::Kind::scalar ? otherwise : std::stoll(value->scalar);
+}
+
+Value list_of_names(const std::set<std::string>& names) {
+  Value list;
+  list.kind = Value::Kind::list;
+  for (const auto& name : names) list.items.push_back(Value::of(name, {}));
+  return list;
+}
+
+std::string escaped(const std::string& name) {
+  std::string pattern;
+  for (const char c : name) pattern += c == '.' ? std::string("\\.") : std::string(1, c);
+  return pattern;
+}
+
+void put_option(Value& group, const std::string& option, Value value) {
+  std::erase_if(group.fields, [&](const auto& field) { return field.name == option; });
+  if (value.kind != Value::Kind::none) group.fields.push_back({option, std::move(value)});
+}
+
+/// The options in Transformers' words for the modules that have adapters.
+class PeftTargets {
+ public:
+  PeftTargets(const PeftNames& names, const PeftTensors& tensors, const PeftExport& how)
+      : names_(names), how_(how), out_(how.lora_config) {
+    std::set<std::string> parameters;
+    for (const auto& [name, module] : tensors.modules()) {
+      if (module.parameter)
+        parameters.insert(name);
+      else
+        adapted_.insert(name);
+    }
+    if (!named_exactly()) name_all();
+    if (!parameters.empty()) put_option(out_, "target_parameters", shortened(parameters));
+    set_numbers(tensors, "lora_rank", "rank_pattern", 8, [](const auto& module) { return module.rank; });
+    if (how.alpha)
+      set_numbers(tensors, "lora_alpha", "alpha_pattern", 8,
+                  [&](const auto& module) { return how.alpha(module.ours); });
+  }
+  Value take() { return std::move(out_); }
+
+ private:
+  bool named_exactly() const {
+    const auto* targets = out_.find("target_modules");
+    if (targets == nullptr || targets->kind == Value::Kind::none) return adapted_.empty();
+    return std::all_of(names_.modules().begin(), names_.modules().end(), [&](const auto& module) {
+      const bool named = names_module(targets, module.name) &&
+                         !names_module(out_.find("exclude_modules"), module.name) &&
+                         in_layers(out_.find("layers_to_transform"), module.name);
+      return named == adapted_.contains(module.name);
+    });
+  }
+  void name_all() {
+    for (const char* option : {"exclude_modules", "layers_to_transform"}) put_option(out_, option, {});
+    put_option(out_, "target_modules", list_of_names(adapted_));
+  }
+  /// The given names of parameters if each is one; else the ends of all names, once.
+  Value shortened(const std::set<std::string>& parameters) const {
+    const auto* given = out_.find("target_parameters");
+    if (given != nullptr &&
+        std::all_of(parameters.begin(), parameters.end(), [&](const auto& name) { return names_module(given, name); }))
+      return *given;
+    std::set<std::string> ends;
+    for (const auto& name : parameters) ends.insert(name.substr(name.find("mlp.")));
+    return list_of_names(ends);
+  }
+  template <class Number>
+  void set_numbers(const PeftTensors& tensors, const char* option, const char* patterns, std::int64_t otherwise,
+                   Number number) {
+    const auto common = number_of(out_, option, otherwise);
+    const bool as_given = std::all_of(tensors.modules().begin(), tensors.modules().end(), [&](const auto& one) {
+      return by_pattern(out_.find(patterns), one.first, common) == number(one.second);
+    });
+    if (as_given) return;
+    Value own;
+    own.kind = Value::Kind::group;
+    for (const auto& [name, module] : tensors.modules())
+      if (number(module) != common)
+        own.fields.push_back({escaped(name), Value::of(std::to_string(number(module)), {})});
+    put_option(out_, patterns, std::move(own));
+  }
+
+  const PeftNames& names_;
+  const PeftExport& how_;
+  Value out_;
+  std::set<std::string> adapted_;
+};
+
+}  // namespace
+
+void write_peft(const fs::path& folder, const PeftNames& names, const checkpoint::WeightSource& trained,
+                const PeftExport& how, const options::Mappings& mappings) {
+  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
+    throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
+  const auto* bias = how.lora_config.find("bias");
+  const PeftTensors tensors(names, trained, bias != nullptr && bias->scalar == "lora_only");
+  auto labels = how.labels;
+  labels.fan_in_fan_out = tensors.transposed();
+  labels.ensure_weight_tying = tensors.tied();
+  const auto config = write_peft_config(PeftTargets(names, tensors, how).take(), labels, mappings);
+  const auto target = folder.has_filename() ? folder : folder.parent_path();
+  const fs::path unfinished = target.string() + "_tmp";
+  fs::remove_all(unfinished);
+  make_folder(unfinished);
+  checkpoint::write_safetensors(unfinished / peft_weights_file, tensors.tensors(), {{"format", "pt"}});
+  write_file_atomic(unfinished / peft_config_file, config);
+  sync_folder(unfinished);
+  rename_or_exchange(unfinished, target);
+  if (!target.parent_path().empty()) sync_folder(target.parent_path());
+}
+
+}  // namespace tessera::hugging_face

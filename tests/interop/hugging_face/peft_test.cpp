@@ -1,0 +1,206 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "framework/base/files.h"
+#include "framework/base/json.h"
+#include "framework/checkpoint/safetensors.h"
+#include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/hugging_face/peft_adapter.h"
+#include "framework/interop/hugging_face/peft_export.h"
+#include "tests/interop/hugging_face/recorded.h"
+#include "tests/own_folder.h"
+#include "tests/story.h"
+
+namespace tessera::hugging_face {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path recorded_tuning = TESTS_DATA "/finetune";  // made by PEFT
+
+using TensorChange = std::function<void(std::map<std::string, Tensor>& tensors)>;
+
+class PeftTest : public InOwnFolder {
+ protected:
+  options::Mappings mappings{MAPPINGS_DIR};
+
+  static std::string base_of(const std::string& name) { return name.substr(0, name.find('_')); }
+  HuggingFaceModel base(const std::string& name) const { return {recorded_tuning / "bases" / name / "hf", mappings}; }
+  PeftAdapter opened(const fs::path& folder, const std::string& base_name) const {
+    const HuggingFaceModel model(recorded_tuning / "bases" / base_name / "hf", mappings);
+    WeightShapes shapes;
+    for (const auto& name : model.names()) shapes.emplace(name, model.shape(name));
+    return {folder, model.table(), shapes, mappings};
+  }
+  PeftAdapter recorded(const std::string& name) const {
+    return opened(recorded_tuning / "lora" / name / "adapter", base_of(name));
+  }
+  /// A copy of a recorded adapter with other tensors, in this test's own folder.
+  fs::path changed(const std::string& name, const TensorChange& change) {
+    const auto from = recorded_tuning / "lora" / name / "adapter";
+    const fs::path into = text("changed_", ++copies_);
+    fs::copy(from, into);
+    fs::permissions(into / peft_weights_file, fs::perms::owner_all);
+    const checkpoint::SafetensorsReader file(from / peft_weights_file);
+    std::map<std::string, Tensor> tensors;
+    for (const auto& one : file.names()) {
+      const auto tensor = file.tensor(one);
+      auto& own = memory_.emplace_back(tensor.raw().begin(), tensor.raw().end());
+      tensors[one] = Tensor(std::span(own), tensor.dtype(), tensor.shape());
+    }
+    change(tensors);
+    checkpoint::write_safetensors(into / peft_weights_file, tensors);
+    return into;
+  }
+  std::string story(const std::string& name, const TensorChange& change) {
+    const auto folder = changed(name, change);
+    return story_of([&] { (void)opened(folder, base_of(name)); });
+  }
+  static std::vector<float> values(const checkpoint::WeightSource& source, const std::string& name) {
+    std::vector<float> out(static_cast<std::size_t>(source.shape(name).elements()));
+    source.read(name, Tensor(std::span(out), source.shape(name)));
+    return out;
+  }
+
+ private:
+  int copies_ = 0;
+  std::deque<std::vector<std::byte>> memory_;
+};
+
+const std::string first_query = "base_model.model.model.layers.0.self_attn.q_proj";
+
+TEST_F(PeftTest, AnAdapterComesBackWithTheSameTensorsAndOptions) {
+  for (const char* name :
+       {"gpt2_c_attn", "llama_qv", "mixtral_experts", "qwen2_bias_lora_only", "qwen2_tied_vocabulary"}) {
+    SCOPED_TRACE(name);
+    const auto adapter = recorded(name);
+    const PeftNames names(base(base_of(name)).table());
+    PeftExport how{.lora_config = adapter.config().lora_config};
+    how.labels.base = adapter.config().base;
+    write_peft(name, names, adapter, how, mappings);
+    const auto from = recorded_tuning / "lora" / name / "adapter";
+    const checkpoint::SafetensorsReader was(from / peft_weights_file), is(fs::path(name) / peft_weights_file);
+    EXPECT_EQ(is.names(), was.names());
+    for (const auto& one : was.names()) {
+      const auto a = was.tensor(one), b = is.tensor(one);
+      ASSERT_EQ(a.shape(), b.shape());
+      EXPECT_EQ(std::memcmp(a.raw().data(), b.raw().data(), a.bytes()), 0) << one;
+    }
+    const auto before = read_json(read_file(from / peft_config_file));
+    const auto after = read_json(read_file(fs::path(name) / peft_config_file));
+    for (const auto& [key, value] : after.items())
+      EXPECT_EQ(value, before.at(key)) << key;
+  }
+}
+
+TEST_F(PeftTest, OptionsOfAnAdapterAreThoseThatDifferFromPeftsDefaults) {
+  const auto config = recorded("llama_qv").config().lora_config;
+  ASSERT_NE(config.find("lora_rank"), nullptr);
+  EXPECT_EQ(config.find("lora_rank")->scalar, "4");
+  EXPECT_EQ(config.find("target_modules")->items.size(), 2U);
+  EXPECT_EQ(config.find("use_dora"), nullptr);
+  EXPECT_EQ(recorded("qwen2_bias_lora_only").config().lora_config.find("bias")->scalar, "lora_only");
+}
+
+TEST_F(PeftTest, EveryKeyThatCannotBeUsedIsNamedAtOnce) {
+  const auto said = story_of([&] {
+    (void)parse_peft_config(R"({"peft_type": "LORA", "r": 4, "use_qalora": true, "lora_bias": true, "new_key": 3,
+                            "layers_pattern": "experts", "init_lora_weights": "pissa"})",
+                            "a.json", mappings);
+  });
+  for (const char* key : {"use_qalora is true", "lora_bias is true", "new_key is 3", "layers_pattern is \"experts\"",
+                          "init_lora_weights is \"pissa\""})
+    EXPECT_NE(said.find(key), std::string::npos) << said;
+  EXPECT_NE(story_of([&] { (void)parse_peft_config(R"({"peft_type": "IA3"})", "a.json", mappings); }).find("IA3"),
+            std::string::npos);
+  EXPECT_NE(story_of([&] { (void)parse_peft_config("[", "a.json", mappings); }).find("is no JSON object"),
+            std::string::npos);
+}
+
+TEST_F(PeftTest, UnknownKeysThatSayNothingAreAccepted) {
+  const auto config = parse_peft_config(
+      R"({"r": 4, "new_key": null, "other": {}, "third": false, "layers_pattern": ["layers"]})", "a.json", mappings);
+  EXPECT_EQ(config.lora_config.fields.size(), 1U);
+  EXPECT_TRUE(config.notes.empty());
+  EXPECT_EQ(parse_peft_config("{}", "a.json", mappings).lora_config.find("lora_rank")->scalar, "8");
+}
+
+TEST_F(PeftTest, TheFusedExpertsAdapterBecomesOneForEachExpert) {
+  const auto adapter = recorded("mixtral_experts");
+  const checkpoint::SafetensorsReader file(recorded_tuning / "lora/mixtral_experts/adapter" / peft_weights_file);
+  const std::string theirs = "base_model.model.model.layers.1.mlp.experts.base_layer";
+  const auto a = file.tensor(theirs + ".lora_A.weight"), b = file.tensor(theirs + ".lora_B.weight");
+  const std::int64_t E = 4, r = 2, in = 32;
+  for (std::int64_t e = 0; e < E; ++e) {
+    const auto layer = text("decoder.layers.1.mlp.experts.local_experts.", e, ".linear_fc1");
+    const auto own_a = values(adapter, layer + ".lora_A.weight"), own_b = values(adapter, layer + ".lora_B.weight");
+    ASSERT_EQ(adapter.shape(layer + ".lora_A.weight"), (Shape{r, in}));
+    for (std::int64_t j = 0; j < r; ++j) {
+      EXPECT_EQ(own_a[static_cast<std::size_t>(j * in + 5)],
+                a.floats()[static_cast<std::size_t>((e * r + j) * in + 5)]);
+      EXPECT_EQ(own_b[static_cast<std::size_t>(7 * r + j)],
+                b.floats()[static_cast<std::size_t>(7 * r * E + j * E + e)]);
+    }
+  }
+}
+
+TEST_F(PeftTest, NamesWithTheNameOfTheAdapterAreRead) {
+  const auto folder = changed("llama_qv", [](auto& tensors) {
+    std::map<std::string, Tensor> renamed;
+    for (const auto& [name, tensor] : tensors)
+      renamed[name.substr(0, name.rfind(".weight")) + ".default.weight"] = tensor;
+    tensors = renamed;
+  });
+  const auto adapter = opened(folder, "llama"), plain = recorded("llama_qv");
+  ASSERT_EQ(adapter.names(), plain.names());
+  for (const auto& name : plain.names()) EXPECT_EQ(values(adapter, name), values(plain, name)) << name;
+}
+
+TEST_F(PeftTest, RowsOfABiasThatIsNotTrainedStayAsTheyAre) {
+  const auto adapter = recorded("qwen2_bias_lora_only");
+  const std::string name = "decoder.layers.0.self_attention.linear_qkv.bias";
+  std::vector<float> out(static_cast<std::size_t>(adapter.shape(name).elements()), 9.0F);
+  adapter.read(name, Tensor(std::span(out), adapter.shape(name)));
+  EXPECT_EQ(std::count(out.begin(), out.end(), 9.0F), 16) << "the 2 key heads of 8 channels";
+  std::vector<float> part(8, 9.0F);  // the key of the first group, after its two queries
+  adapter.read_box({name, adapter.shape(name), {16}, Tensor(std::span(part), Shape{8})});
+  EXPECT_EQ(std::count(part.begin(), part.end(), 9.0F), 8);
+}
+
+TEST_F(PeftTest, AnAdapterOfAnotherBaseIsRefusedByName) {
+  const auto said = story_of([&] { (void)opened(recorded_tuning / "lora/llama_qv/adapter", "gpt2"); });
+  EXPECT_NE(said.find("does not belong to this base model"), std::string::npos) << said;
+  EXPECT_NE(said.find("the base has no linear layer model.layers.0.self_attn.q_proj"), std::string::npos) << said;
+  EXPECT_NE(said.find("../../bases/llama/hf"), std::string::npos) << said;
+  const auto qwen = story_of([&] { (void)opened(recorded_tuning / "lora/mixtral_experts/adapter", "qwen2"); });
+  EXPECT_NE(qwen.find("the base has no linear layer model.layers.0.mlp.experts"), std::string::npos) << qwen;
+}
+
+TEST_F(PeftTest, DamagedAdaptersAreRefusedByName) {
+  const auto expect_said = [&](const char* expected, const std::string& name, const TensorChange& change) {
+    const auto said = story(name, change);
+    EXPECT_NE(said.find(expected), std::string::npos) << said;
+  };
+  const auto query_a = first_query + ".lora_A.weight", query_b = first_query + ".lora_B.weight";
+  expect_said("is NaN", "llama_qv", [&](auto& tensors) { tensors[query_a].floats()[3] = std::nanf(""); });
+  expect_said("every tensor of the adapter is zero", "llama_qv", [](auto& tensors) {
+    for (auto& one : tensors) std::fill(one.second.raw().begin(), one.second.raw().end(), std::byte{0});
+  });
+  expect_said("linear_qkv.q_proj: has no lora_B", "llama_qv", [&](auto& tensors) { tensors.erase(query_b); });
+  expect_said("A is [4, 32] and B is [16, 4]; the base has 32 rows", "llama_qv",
+              [&](auto& tensors) { tensors[query_b] = tensors[query_b].slice(0, 16); });
+  expect_said("differs from model.embed_tokens.weight", "qwen2_tied_vocabulary",
+              [](auto& tensors) { tensors["base_model.model.lm_head.weight"].floats()[0] += 1; });
+  const auto folder = changed("llama_qv", [](auto&) {});
+  fs::resize_file(folder / peft_weights_file, fs::file_size(folder / peft_weights_file) - 10);
+  EXPECT_NE(story_of([&] { (void)opened(folder, "llama"); }).find("adapter_model.safetensors"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::hugging_face
