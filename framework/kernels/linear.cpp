@@ -59,6 +59,16 @@ void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const 
   multiply(threads, forward(e, x, w, bias, y));
 }
 
+void linear_add(Threads& threads, LinearExtents e, const Elements& x, const Elements& w, const MutableElements& y) {
+  constexpr auto me = "linear_add";
+  expect_rows(me, "x", x.size(), e.rows, e.in);
+  expect_rows(me, "w", w.size(), e.out, e.in);
+  expect_rows(me, "y", y.size(), e.rows, e.out);
+  MatrixProduct p = forward(e, x, w, {}, y);
+  p.add = true;
+  multiply(threads, p);
+}
+
 void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, const Elements& x, const Weight& w,
                                std::span<const float> bias, const MutableElements& before, const MutableElements& y) {
   constexpr auto me = "linear_activation_forward";

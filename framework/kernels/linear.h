@@ -34,6 +34,9 @@ enum class Activation { none, gelu_tanh, gelu_erf, quick_gelu, silu, relu, squar
 void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const Weight& w, std::span<const float> bias,
                     const MutableElements& y);
 
+/// y += x w^T.
+void linear_add(Threads& threads, LinearExtents e, const Elements& x, const Elements& w, const MutableElements& y);
+
 /// y = act(x w^T + bias), for any act except `none`; the function of the sum as `before` holds it, rounded to its type,
 /// so that activation_forward of `before` gives the same bits.
 ///

@@ -109,7 +109,7 @@ GptModel::GptModel(const GptOptions& options, const ModelSettings& settings, con
       tensor_(parts.tensor),
       context_(parts.context.rank),
       expert_(parts.expert),
-      maker_(tensor_),
+      maker_(tensor_, parts.adapters),
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(settings.seq_length)),
       seq_length_(settings.seq_length) {
@@ -347,6 +347,7 @@ nn::Pass GptModel::pass_of(autograd::Tape& tape, const TokenBatch& batch, const 
   if (shared_experts_) pass.experts = &*shared_experts_;
   const auto here = tokens_between_layers(pass.S), first = tensor_.cuts_sequence() ? here * tensor_.rank : 0;
   pass.held = nn::HeldTokens::of(context_, first, first + here, pass.S);
+  pass.gathered = nn::HeldTokens::of(context_, 0, pass.S / context_.ranks, pass.S);
   return pass;
 }
 

@@ -93,6 +93,10 @@ void describe_training(RecipeSchema& s) {
        {"loss_scale_value", "min_loss_scale", "loss_scale_window", "loss_scale_factor", "hysteresis"})
     s.option(t + name).matters_when([](const Recipe& r) { return r.half.fp16 && !r.loss_scale.loss_scale; },
                                     "the loss scale is not dynamic: that takes `fp16` without `loss_scale`");
+  s.option(t + "save_frozen_parameters")
+      .otherwise([](const Recipe& r) { return value(r.saves_frozen()); },
+                 "true, but false with `use_lora` and `load_checkpoint`")
+      .matters_when([](const Recipe& r) { return r.may_freeze(); }, "no parameter is frozen");
   s.option(t + "accumulate_allreduce_grads_in_fp32")
       .matters_when(
           [](const Recipe& r) {

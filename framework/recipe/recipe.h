@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/data/dataset_options.h"
+#include "framework/model/lora_options.h"
 #include "framework/model/moe_options.h"
 #include "framework/optim/clipping.h"
 #include "framework/optim/parameter_groups.h"
@@ -17,6 +18,7 @@
 #include "framework/resilience/resilience_options.h"
 #include "framework/schedule/batch_plan.h"
 #include "framework/schedule/optimizer_schedule.h"
+#include "framework/training/lora_plan.h"
 #include "framework/training/loss_scale.h"
 #include "framework/training/profile_options.h"
 #include "framework/training/training_options.h"
@@ -47,6 +49,10 @@ struct Recipe {
   model::MoeOptions moe;
   /// The model, made from `model`, `size` and `moe`; null if the recipe names no registered model_type.
   std::shared_ptr<const model::Architecture> architecture;
+
+  model::LoraOptions lora;
+  /// Which layers get adapters, made from `lora`; null: none do.
+  std::shared_ptr<const training::LoraPlan> adapters;
 
   parallel::ParallelOptions parallel;
   /// The effective options: zero_level and overlap_grad_reduce of parallel_config are applied.
@@ -90,6 +96,10 @@ struct Recipe {
   parallel::PipelineShape pipeline_shape(std::int64_t ranks = 1) const;
   /// Number of experts of each mixture-of-experts layer; 0: the model has none.
   std::int64_t experts() const { return architecture ? architecture->experts() : 0; }
+  /// Whether some parameters may be frozen.
+  bool may_freeze() const { return lora.use_lora || training.may_freeze(); }
+  /// Whether checkpoints have the frozen parameters too (save_frozen_parameters).
+  bool saves_frozen() const;
   /// The least number of key/value groups of a layer (CutExtents::least_groups), for ProcessGroups.
   std::int64_t query_groups() const;
 

@@ -6,6 +6,7 @@
 #include "framework/data/dataset.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/freezing.h"
+#include "framework/recipe/lora_rules.h"
 
 namespace tessera::recipe {
 namespace {
@@ -263,6 +264,7 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   check_parallel(recipe, report);
   check_allowed_changes(recipe, report);
   for (const auto rule : recipe.foreign_rules) rule(recipe, report);
+  check_lora(recipe, report);
   check_freezing(recipe, report);
 }
 

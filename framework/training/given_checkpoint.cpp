@@ -1,9 +1,11 @@
 #include "framework/training/given_checkpoint.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
 #include "framework/comm/together.h"
+#include "framework/nn/adapter.h"
 #include "framework/training/upcycling.h"
 
 namespace tessera::training {
@@ -58,6 +60,14 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setu
   return std::make_unique<checkpoint::NativeCheckpoint>(*std::move(native), !resumes || o.crc_check);
 }
 
+std::vector<checkpoint::TensorRange> without_new_adapters(const checkpoint::WeightSource& given,
+                                                          std::vector<checkpoint::TensorRange> ranges) {
+  const auto is_adapter = [](const auto& range) { return nn::is_of_adapter(range.name); };
+  if (std::none_of(ranges.begin(), ranges.end(), [&](const auto& r) { return is_adapter(r) && given.has(r.name); }))
+    std::erase_if(ranges, is_adapter);
+  return ranges;
+}
+
 std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
                                       const std::vector<checkpoint::TensorRange>& ranges,
                                       const std::vector<checkpoint::TensorRange>& all, bool upcycles) {
@@ -88,7 +98,8 @@ std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, 
   const auto every = all.empty() ? state.weight_ranges() : all;
   std::vector<std::string> notes;
   if (!setup.model.upcycles) map_frozen(source, state, ranges, notes);
-  const auto more = load_weights(source, ranges, every, setup.model.upcycles);
+  const auto known = without_new_adapters(source, every);
+  const auto more = load_weights(source, ranges, known, setup.model.upcycles);
   notes.insert(notes.end(), more.begin(), more.end());
   frozen.must_be_finite(source.folder());
   if (base) notes.push_back(text("the frozen parameters are those of ", source.folder().string()));

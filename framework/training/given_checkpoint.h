@@ -16,6 +16,10 @@ namespace tessera::training {
 /// them. Null: there is none, and the run's own folder may be without. Throws ConfigError if there must be one.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place);
 
+/// `ranges` without adapters if `given` has none: a base model, beside which they begin with their initial values.
+std::vector<checkpoint::TensorRange> without_new_adapters(const checkpoint::WeightSource& given,
+                                                          std::vector<checkpoint::TensorRange> ranges);
+
 /// The parts `ranges` of the weights of `source`, or with moe_use_upcycling of those made of them, are written; see
 /// checkpoint::load_all. `all`: the names and shapes of all weights of the model. Returns notes.
 std::vector<std::string> load_weights(const checkpoint::WeightSource& source,

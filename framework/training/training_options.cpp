@@ -101,10 +101,9 @@ void describe_checks(options::Schema<O>& s) {
        "Save frozen parameters in every checkpoint; false: checkpoints name `load_checkpoint`, which has them, and a "
        "digest, and can be loaded only while that folder has the same weights.")
       .when_changed(options::Change::state)
-      .matters_when([](const O& o) { return o.may_freeze(); }, "no parameter is frozen")
       .must(
           "frozen parameters",
-          [](const O& o) { return o.save_frozen_parameters || !o.may_freeze() || o.load_checkpoint; },
+          [](const O& o) { return o.save_frozen_parameters.value_or(true) || !o.may_freeze() || o.load_checkpoint; },
           [](const O&) {
             return std::string(
                 "save_frozen_parameters is false, but load_checkpoint is null: no file has the frozen "

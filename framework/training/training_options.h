@@ -74,7 +74,7 @@ struct TrainingOptions {
   std::vector<std::string> frozen_parameters, trainable_parameters;  ///< patterns of names, see TrainedNames
   /// Whether some parameters may be frozen.
   bool may_freeze() const { return !frozen_parameters.empty() || !trainable_parameters.empty(); }
-  bool save_frozen_parameters = true;
+  std::optional<bool> save_frozen_parameters;
   std::vector<std::int64_t> iterations_to_skip;
   bool log_num_zeros_in_grad = false;
   bool log_params_norm = false;
