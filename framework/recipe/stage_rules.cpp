@@ -42,9 +42,15 @@ void check_objective(const Recipe& r, options::Report& report) {
          "leave mtp_num_layers out");
 }
 
+bool scores(const Recipe& r) {
+  const auto* head = r.resolved.at("model_config.score_head");
+  return head && head->scalar == "true";
+}
+
 void check_reward_model(const Recipe& r, options::Report& report) {
-  if (r.pair_stage() == model::PairStage::rm)
-    tell(r, report, rule, {stage_option}, "stage is rm, which is not implemented yet", "give another stage");
+  if (r.pair_stage() == model::PairStage::rm && !scores(r))
+    tell(r, report, rule, {stage_option, "model_config.score_head"},
+         "stage is rm, but the model has an output layer and no score head", "give model_config.score_head: true");
 }
 
 void check_reference(const Recipe& r, options::Report& report) {
@@ -62,6 +68,13 @@ void check_stage(const Recipe& recipe, options::Report& report) {
   check_objective(recipe, report);
   check_reward_model(recipe, report);
   check_reference(recipe, report);
+}
+
+void check_head(const Recipe& r, options::Report& report) {
+  if (scores(r) && r.pair_stage() != model::PairStage::rm)
+    tell(r, report, rule, {"model_config.score_head", stage_option},
+         text("score_head is true, but stage is ", r.training.stage.value_or("null"), ", which needs an output layer"),
+         "give stage: rm, or leave score_head out");
 }
 
 }  // namespace tessera::recipe

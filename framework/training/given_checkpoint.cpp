@@ -1,5 +1,6 @@
 #include "framework/training/given_checkpoint.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -45,7 +46,24 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_base(const checkpoint::Opened
                          "has them"));
 }
 
+constexpr const char *score_head = "score.weight", *output_layer = "output_layer.weight";
+
+/// Whether `source` is a language model whose weights a model with a score head, `wanted`, begins with.
+bool gets_score_head(const checkpoint::WeightSource& source, const std::vector<checkpoint::TensorRange>& wanted) {
+  const auto is_score = [](const auto& range) { return range.name == score_head; };
+  return std::any_of(wanted.begin(), wanted.end(), is_score) && !source.has(score_head);
+}
+
 }  // namespace
+
+std::vector<checkpoint::TensorRange> without_score_head(const checkpoint::WeightSource& source,
+                                                        std::vector<checkpoint::TensorRange> weights, bool known) {
+  if (!gets_score_head(source, weights)) return weights;
+  std::erase_if(weights, [](const auto& range) { return range.name == score_head; });
+  if (known && source.has(output_layer))
+    weights.push_back({.name = output_layer, .global_shape = source.shape(output_layer), .offsets = {}, .tensor = {}});
+  return weights;
+}
 
 /// What load_checkpoint names, of any format; null where the run's own folder has none yet.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place) {
@@ -61,6 +79,14 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setu
 std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
                                       const std::vector<checkpoint::TensorRange>& ranges,
                                       const std::vector<checkpoint::TensorRange>& all, bool upcycles) {
+  const auto& model = all.empty() ? ranges : all;
+  if (!upcycles && gets_score_head(source, model)) {
+    auto notes = checkpoint::load_all(source, without_score_head(source, ranges, false),
+                                      without_score_head(source, model, true));
+    notes.push_back(text(source.folder().string(), " has no ", score_head,
+                         ": the score head begins with random values, and the output layer is left out"));
+    return notes;
+  }
   if (!upcycles) return checkpoint::load_all(source, ranges, all);
   const auto known = upcycled(all);
   return checkpoint::load_all(UpcycledWeights(source, known), upcycled(ranges), known);

@@ -16,6 +16,10 @@ namespace tessera::training {
 /// them. Null: there is none, and the run's own folder may be without. Throws ConfigError if there must be one.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place);
 
+/// `weights` of a model with a score head, as a language model without one has them: without the head; with `known`, the
+/// names and shapes of all weights, also the output layer of `source`. If `source` has a score head, `weights`.
+std::vector<checkpoint::TensorRange> without_score_head(const checkpoint::WeightSource& source,
+                                                        std::vector<checkpoint::TensorRange> weights, bool known);
 /// The parts `ranges` of the weights of `source`, or with moe_use_upcycling of those made of them, are written; see
 /// checkpoint::load_all. `all`: the names and shapes of all weights of the model. Returns notes.
 std::vector<std::string> load_weights(const checkpoint::WeightSource& source,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 
 #include "framework/base/crc32c.h"
 #include "framework/base/trace.h"
@@ -261,7 +262,7 @@ double TrainingStep::evaluate(const data::Dataset& data, const data::Sampler& or
         if (progress && micro_batches % of_step == 0) progress(step + micro_batches / of_step);
       };
       const auto count = at_once * of_step;
-      const auto loss = pipeline_.evaluate(referred(batches, count), count, told, &evaluated_).loss;
+      const auto loss = pipeline_.evaluate(referred(batches, count), count, std::cref(told), &evaluated_).loss;
       if (counts) all[0] += loss.sum, all[1] += loss.count;
       bad.insert(bad.end(), batches.bad().begin(), batches.bad().end());
     }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "framework/model/preference_loss.h"
 #include "framework/model/preference_objective.h"
@@ -198,6 +199,48 @@ TEST(PreferenceObjective, OfRewardsTakesTheScoreOfEachRowsLastToken) {
     EXPECT_NEAR(at.seeds[i], i == 11 ? -slope : i == 19 ? slope : 0, 1e-7) << i;
   EXPECT_EQ(at.metrics[2].sum, chosen - rejected);
   EXPECT_EQ(at.metrics[3].sum, 0);
+}
+
+TEST(ScoreHead, OfAModelHasTheGradientOfTheRewards) {
+  for (const std::string words :
+       {"score_head:true hidden_dropout_rate:0 attention_dropout_rate:0",
+        "score_head:true untie_embeddings_and_output_weights:true position_embedding_type:rope normalization:RMSNorm "
+        "hidden_dropout_rate:0 attention_dropout_rate:0"}) {
+    Built b(words);
+    std::set<std::string> names;
+    for (const auto* parameter : b.model->parameters()) names.insert(parameter->name);
+    EXPECT_TRUE(names.count("score.weight") == 1 && names.count("output_layer.weight") == 0);
+    const Tokens tokens;
+    const auto objective = make_preference_objective(PairStage::rm, {});
+    ForwardMode mode;
+    mode.objective = objective.get();
+    const auto value = [&] {
+      autograd::Tape tape(b.arena, b.threads, false);
+      return b.model->loss(tape, tokens.batch(), mode).total.sum;
+    };
+    std::fill(b.grads.begin(), b.grads.end(), 0.0F);
+    {
+      autograd::Tape tape(b.arena, b.threads, true);
+      EXPECT_EQ(b.model->loss(tape, tokens.batch(), mode).total.sum, value());
+      tape.backward();
+      tape.clear();
+    }
+    double square = 0;
+    for (const double g : b.grads) square += g * g;
+    ASSERT_GT(square, 1e-6);
+    const auto before = b.values;
+    const double step = 2e-3 / std::sqrt(square);
+    const auto moved = [&](double by) {
+      for (std::size_t i = 0; i < b.values.size(); ++i) b.values[i] += static_cast<float>(by * b.grads[i]);
+      const auto sum = value();
+      b.values = before;
+      return sum;
+    };
+    EXPECT_NEAR((moved(step) - moved(-step)) / (2 * step * square), 1, 2e-2) << words;
+    mode.objective = &mean_cross_entropy();
+    EXPECT_THROW(value(), ConfigError);
+    EXPECT_THROW(b.model->make_cache(1, 4), ConfigError);
+  }
 }
 
 TEST(PreferenceObjective, RefusesHalfAPair) {

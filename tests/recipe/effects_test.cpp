@@ -92,6 +92,7 @@ const std::vector<Effect> cases = {
     {t + "save_frozen_parameters", "true", "false"},
     {t + "calculate_per_token_loss", "true", "false", orpo},
     {t + "calculate_per_sample_loss", "true", "false", orpo},
+    {m + "untie_embeddings_and_output_weights", "true", "false", {t + "stage=rm", orpo[1], m + "score_head=true"}},
     {pref + "dpo_loss_type", "ipo", "hinge"},
     {pref + "dpo_beta", "0.2", "0.3"},
     {pref + "dpo_label_smoothing", "0.2", "0.3"},

@@ -104,6 +104,7 @@ inline const std::vector<Case> cases = {
     {t + "profile_offline_analyse", "true", Seen::console, profiled},
     {t + "seed", "2", Seen::weights},
     {t + "stage", "orpo", Seen::metrics, simpo},
+    {m + "score_head", "true", Seen::outcome, pairs + Lines{t + "stage=rm"}},
     {pref + "dpo_loss_type", "ipo", Seen::metrics, dpo, base_run},
     {pref + "dpo_beta", "0.3", Seen::metrics, dpo, base_run},
     {pref + "dpo_label_smoothing", "0.3", Seen::metrics, dpo, base_run},

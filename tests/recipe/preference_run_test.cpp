@@ -88,6 +88,31 @@ TEST_F(PreferenceRun, BeginsAtTheLossOfEqualModelsAndLearnsToPrefer) {
   EXPECT_TRUE(all.back().contains("final_validation_logps/chosen")) << all.back();
 }
 
+TEST_F(PreferenceRun, OfARewardModelLearnsToPreferFromALanguageModelToo) {
+  make_base();
+  const auto rm = pairs + Lines{t + "stage=rm",          m + "score_head=true",    m + "hidden_dropout_rate=0",
+                                t + "training_iters=60", o + "learning_rate=2e-2", o + "weight_decay=0"};
+  train("run", rm);
+  EXPECT_NEAR(steps("run").front().at("loss"), std::log(2.0), 0.2);
+  const auto mean_of_last = [](const std::string& folder) {
+    const auto all = steps(folder);
+    double sum = 0;
+    for (std::size_t i = all.size() - 10; i < all.size(); ++i) sum += all[i].at("loss").get<double>() / 10;
+    return sum;
+  };
+  EXPECT_LT(mean_of_last("run"), 0.6);
+  const auto console = train("begun", rm + Lines{t + "load_checkpoint=base", t + "resume_training=false"});
+  EXPECT_NE(console.find("the score head begins with random values"), std::string::npos) << console;
+  EXPECT_LT(mean_of_last("begun"), steps("begun").front().at("loss"));
+  EXPECT_NE(steps("begun").front(), steps("run").front());
+  // A reward model begins with all weights of another, and resumes.
+  train("more", rm + Lines{t + "load_checkpoint=begun", t + "resume_training=false"});
+  EXPECT_LT(steps("more").front().at("loss"), steps("begun").front().at("loss"));
+  train("parts", rm + Lines{t + "exit_interval=11"});
+  train("parts", rm);
+  EXPECT_EQ(steps("parts"), steps("run"));
+}
+
 TEST_F(PreferenceRun, ItsReferenceIsNotTheTrainedModelAndIsNotSaved) {
   make_base();
   train("run", dpo);
@@ -187,6 +212,8 @@ TEST_F(PreferenceRun, RefusesWhatCannotBeJudged) {
   expect(dpo + Lines{"preference_config.ref_model=small"}, "has a vocabulary of 60 rows, but the model has 64");
   train("deep", {m + "num_layers=3", t + "seed=5"});
   EXPECT_NE(error_of(dpo + Lines{"preference_config.ref_model=deep"}), "");
+  expect(pairs + Lines{t + "stage=rm"}, "give model_config.score_head: true");
+  expect({m + "score_head=true"}, "score_head is true, but stage is null, which needs an output layer");
   expect(dpo + Lines{m + "mtp_num_layers=1", m + "position_embedding_type=rope"}, "multi-token prediction");
 }
 

@@ -256,6 +256,8 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"stage", {t + "stage=sft"}},
       {"stage", {t + "stage=dpo"}},
       {"stage", {t + "stage=grpo"}},
+      {"stage", {m + "score_head=true", "world 1"}},
+      {"stage", {m + "score_head=true", m + "mtp_num_layers=1", m + "position_embedding_type=rope"}},
       {"preferences", {"preference_config.dpo_loss_type=robust", "preference_config.dpo_label_smoothing=0.6"}},
       {"preferences", {"preference_config.dpo_loss_type=exo_pair"}},
       {"one cut", {p + "num_layer_list=[[8]]", p + "decoder_first_pipeline_num_layers=2"}},

@@ -46,6 +46,13 @@ TEST_F(PreferencesOfRanks, DirectPreferencesOfAnyLengthHaveTheLossesOfOneRank) {
                      "dataset_config.num_workers=1"}));
 }
 
+TEST_F(PreferencesOfRanks, RewardModelsHaveTheLossesOfOneRank) {
+  for (const std::string type : {"pairs_of_rows", "ragged_pairs"})
+    expect_same(of("rm", type, {"model_config.score_head=true", "optimizer_config.learning_rate=1e-3"}),
+                {{p + "zero_level=z1"}});
+  EXPECT_GT(written("alone1").front().at("grad_norm"), 1e-3);
+}
+
 TEST_F(PreferencesOfRanks, StagesWithoutAReferenceHaveTheLossesOfOneRank) {
   for (const std::string stage : {"simpo", "orpo"})
     expect_same_on({{}, {p + "pipeline_model_parallel_size=2", p + "tensor_model_parallel_size=2"}},
