@@ -201,7 +201,8 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
   const auto all = setup.model.all_weights.empty() ? ranges : without_new_adapters(given, setup.model.all_weights);
-  if (!setup.model.upcycles && !left_out) naming_options(since, [&] { checkpoint::must_fit(given, all); });
+  if (!setup.model.upcycles && !left_out)
+    naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, false)); });
   judge_changes(given, since, {.progress = false, .optimizer_state = false}, setup.options, notes);
   auto changes = load_frozen(given, setup, state, out.base);
   const auto trained = without_new_adapters(given, state.trained_ranges());

@@ -282,7 +282,9 @@ TEST_F(Memory, OfBatchesIsThatOfTheFieldsThatTheDatasetDeclares) {
     return fields;
   });
   const auto bytes = [&](const std::string& type) {
-    const auto recipe = read("", {"dataset_config.dataset_type=" + type, "dataset_config.num_workers=2"}, registries);
+    std::vector<std::string> sets = {"dataset_config.dataset_type=" + type, "dataset_config.num_workers=2"};
+    if (type == "pairs") sets.push_back("training_config.stage=orpo");
+    const auto recipe = read("", sets, registries);
     return part(memory_of_stage(recipe, layout_figures(recipe, 1), 0), "data");
   };
   constexpr std::int64_t samples = 3 * (1 + 2 * 2);  // in the batch that a step uses, and in those read ahead

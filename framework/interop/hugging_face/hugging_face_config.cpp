@@ -57,6 +57,21 @@ void check_code(const Json& json, const options::Value& family, const std::strin
       text(speaker, ": auto_map names Python code, which is not run; the model is Transformers' own ", own->scalar));
 }
 
+/// A classifier with one label has a score head in place of the output layer.
+void take_score_head(const Json& json, options::Value& config, const std::string& speaker) {
+  const auto names = json.value("architectures", Json());
+  if (!names.is_array() || names.empty() || !(*names.begin()).is_string()) return;
+  if (!(*names.begin()).string().ends_with(of_classifier)) return;
+  const auto labels = json.value("id2label", Json());
+  const auto count = labels.is_object() ? labels.size() : 2;  // Transformers leaves two labels out
+  if (count != 1)
+    throw ConfigError(
+        text(speaker, ": a classifier of ", count, " labels; supported are reward models, which have one (id2label)"));
+  const options::Origin origin{speaker, 0, "", 1};
+  config.set("score_head", options::Value::of("true", origin));
+  config.set("untie_embeddings_and_output_weights", options::Value::of("false", origin));
+}
+
 bool is_ignored(const options::Mappings& mappings, const std::string& key) {
   const auto& keys = mappings.ignored_keys();
   return std::find(keys.begin(), keys.end(), key) != keys.end();
@@ -111,6 +126,7 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std:
     if (!is_ignored(mappings, "auto_map")) check_code(json, family, speaker, notes);
     for (auto& note : without_facts(config, family, speaker)) notes.push_back(std::move(note));
     check_heads(config, speaker);
+    take_score_head(json, config, speaker);
     return {std::move(config), type.get<std::string>(), weights->scalar, std::move(notes)};
   } catch (ConfigError& error) {
     const std::string message = error.what();

@@ -184,7 +184,7 @@ TEST(ForeignTables, WhatIsNotBuiltIsPlannedUnlessItChangesNothing) {
     options::Report report;
     return flags::word_of(table.convert(flags::flags_of(words), facts(), report).flags.at(0).status);
   };
-  EXPECT_EQ(status({"--stage", "dpo"}), "planned");
+  EXPECT_EQ(status({"--stage", "dpo"}), "mapped");
   EXPECT_EQ(status({"--stage", "sft"}), "mapped");
   EXPECT_EQ(status({"--lora-target-modules", "linear_qkv", "linear_proj"}), "planned");
   EXPECT_EQ(status({"--embedding-multiplier-scale", "1.0"}), "mapped");
