@@ -23,7 +23,9 @@ double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_
   const auto batches = 1 + recipe.batch.num_workers * data::BatchLoader::batches_ahead_of_worker;
   const bool reads = needs_tokens(layout.plan, stage);
   const auto fields = reads ? recipe.registries->datasets.fields(recipe.dataset) : token_fields();
-  const double sum = static_cast<double>(batches) * bytes_of(fields, recipe.batch.batch_size, recipe.size.seq_length);
+  const double rows = static_cast<double>(recipe.rows_per_sample());
+  const double sum =
+      static_cast<double>(batches) * rows * bytes_of(fields, recipe.batch.batch_size, recipe.size.seq_length);
   if (!reads) return sum;
   const bool indexed = recipe.dataset.type == "gpt" || recipe.dataset.type == "mock";
   if (!indexed || recipe.training.epochs) return sum;

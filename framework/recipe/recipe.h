@@ -93,6 +93,8 @@ struct Recipe {
   /// The least number of key/value groups of a layer (CutExtents::least_groups), for ProcessGroups.
   std::int64_t query_groups() const;
 
+  /// Rows of a micro-batch that each sample fills (data::Dataset::rows_per_sample).
+  std::int64_t rows_per_sample() const { return registries->datasets.rows_per_sample(dataset); }
   /// The micro-batch size and global batch size, in samples, on `ranks` data-parallel ranks.
   schedule::BatchSizes batch_sizes(std::int64_t ranks = 1) const;
   /// Length of the run on `ranks` data-parallel ranks, for schedules; 0 samples if it depends on the data (epochs).

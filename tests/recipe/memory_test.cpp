@@ -272,7 +272,9 @@ std::unique_ptr<data::DataSplits> no_data(const options::NoOptions&, data::DataP
 
 TEST_F(Memory, OfBatchesIsThatOfTheFieldsThatTheDatasetDeclares) {
   Registries registries;
-  for (const auto* type : {"text", "pictures"}) registries.datasets.add(type, no_data, "Nothing.");
+  for (const auto* type : {"text", "pictures", "pairs"}) registries.datasets.add(type, no_data, "Nothing.");
+  registries.datasets.declare_rows_per_sample("pairs",
+                                              [](const data::DatasetRegistry::Choice&) { return std::int64_t{2}; });
   registries.datasets.declare_fields("pictures", [](const data::DatasetRegistry::Choice&) {
     auto fields = token_fields();
     fields.push_back(
@@ -285,6 +287,7 @@ TEST_F(Memory, OfBatchesIsThatOfTheFieldsThatTheDatasetDeclares) {
   };
   constexpr std::int64_t samples = 3 * (1 + 2 * 2);  // in the batch that a step uses, and in those read ahead
   EXPECT_EQ(bytes("text"), samples * (24 * 5 * 4 + 8));
+  EXPECT_EQ(bytes("pairs"), 2 * bytes("text"));
   EXPECT_EQ(bytes("pictures"), samples * (24 * 5 * 4 + 8 + 50 * 3 * 4));
 }
 
