@@ -6,6 +6,7 @@
 #include "framework/base/files.h"
 #include "tests/golden/command_lines.h"
 #include "tests/golden/data.h"
+#include "tests/golden/finetune.h"
 #include "tests/golden/models.h"
 #include "tests/golden/operators.h"
 #include "tests/golden/runs.h"
@@ -21,6 +22,11 @@ bool has_any(const fs::path& folder, const std::vector<const char*>& names) {
 }
 
 bool is_model(const fs::path& folder) { return fs::exists(folder / "case.json") && fs::is_directory(folder / "hf"); }
+
+/// The model and the batches that cases of fine-tuning start from. It is no case of its own.
+bool is_finetune_base(const fs::path& folder) {
+  return fs::is_directory(folder / "hf") && fs::exists(folder / "batch.safetensors") && !is_model(folder);
+}
 
 bool is_data(const fs::path& folder) {
   return has_any(folder, {"gpt2_ids.jsonl", "tokenizers.json", "gptdataset.jsonl", "preprocess.json", "masks.json",
@@ -111,6 +117,8 @@ std::vector<CaseKind> case_kinds(const Programs& programs) {
           {"training runs", is_training_folder, runs},
           {"schedules", is_schedules, run_schedule_cases},
           {"command lines", is_command_lines, run_command_line_cases, shares_of_command_lines},
+          {"fine-tuning", is_finetune_case, run_finetune_case},
+          {"base of fine-tuning", is_finetune_base, [](const fs::path&) { return std::vector<CaseResult>(); }},
           {"operators", is_operators, run_operator_cases},
           {"data", is_data, run_data_cases}};
 }

@@ -33,8 +33,8 @@ class GoldenBatches final : public data::Dataset {
     if (shape.rank() != 3) throw ConfigError(text(file, ": tokens are ", shape, "; [steps, batch, seq] was expected"));
     samples_ = shape[0] * shape[1];
     length_ = shape[2];
-    for (const char* name : {"labels", "loss_mask", "position_ids"})
-      if (file_.shape(name) != shape)
+    for (const char* name : {"labels", "loss_mask", "position_ids", "document_ids"})
+      if ((name != std::string("document_ids") || file_.has(name)) && file_.shape(name) != shape)
         throw ConfigError(text(file, ": ", name, " are ", file_.shape(name), "; tokens are ", shape));
   }
 
@@ -45,6 +45,7 @@ class GoldenBatches final : public data::Dataset {
     copy(file_.tensor("labels").as<std::int64_t>(), index, out.labels);
     copy(file_.tensor("position_ids").as<std::int64_t>(), index, out.positions);
     copy(file_.tensor("loss_mask").floats(), index, out.loss_mask);
+    if (file_.has("document_ids")) return mark_documents(index, out);
     std::int32_t start = 0;
     for (std::size_t i = 0; i < out.tokens.size(); ++i) {
       out.document_start[i] = start;
@@ -53,6 +54,17 @@ class GoldenBatches final : public data::Dataset {
   }
 
  private:
+  /// From the number of the document of each token.
+  void mark_documents(std::int64_t index, const SampleView& out) const {
+    copy(file_.tensor("document_ids").as<std::int64_t>(), index, out.document_start);
+    std::int32_t start = 0, document = 0;
+    for (std::size_t i = 0; i < out.tokens.size(); ++i) {
+      const auto own = out.document_start[i];
+      if (i == 0 || own != document) start = static_cast<std::int32_t>(i);
+      document = own;
+      out.document_start[i] = start;
+    }
+  }
   template <class From, class To>
   static void copy(std::span<From> all, std::int64_t index, std::span<To> out) {
     for (std::size_t i = 0; i < out.size(); ++i)
@@ -80,7 +92,7 @@ using Json = nlohmann::json;
 /// A recipe in the making, from JSON values.
 class RecipeTree {
  public:
-  explicit RecipeTree(const fs::path& folder) : origin_{folder.string(), 0, "", 1} {}
+  explicit RecipeTree(const fs::path& file) : origin_{file.string(), 0, "", 1} {}
   void set(const std::string& path, const Json& value) {
     if (!value.is_null())
       tree_.set(path, options::Value::of(value.is_string() ? value.get<std::string>() : value.dump(), origin_));
@@ -126,13 +138,11 @@ void set_where_absent(RecipeTree& recipe, const options::Value& model_config, co
 
 /// The recipe of a case: its model as config.json says it, its training as the curve says it, and what config.json
 /// cannot know of the training (dropout, documents) as arguments.json says it.
-options::Value recipe_of(const fs::path& folder, const options::Value& model_config, const Json& curve) {
-  const auto batches = folder / "batch.safetensors";
-  const auto shape = checkpoint::SafetensorsReader(batches).shape("tokens");
-  const auto arguments =
-      fs::exists(folder / "arguments.json") ? Json::parse(read_file(folder / "arguments.json")) : Json::object();
-  const auto facts = Json::parse(read_file(folder / "case.json"));
-  RecipeTree recipe(folder);
+options::Value recipe_of(const CaseFiles& files, const options::Value& model_config, const Json& curve,
+                         const CaseOptions& more) {
+  const auto shape = checkpoint::SafetensorsReader(files.batches).shape("tokens");
+  const auto arguments = fs::exists(files.arguments) ? Json::parse(read_file(files.arguments)) : Json::object();
+  RecipeTree recipe(files.batches);
   for (const auto& [key, value] : model_config.fields) {
     if (value.kind != options::Value::Kind::group) recipe.set("model_config." + key, value.scalar);
     for (const auto& [inner, option] : value.fields) recipe.set(text(key, ".", inner), option.scalar);
@@ -148,13 +158,14 @@ options::Value recipe_of(const fs::path& folder, const options::Value& model_con
   recipe.take("model_config.hidden_dropout_rate", arguments, "hidden_dropout");
   recipe.take("model_config.attention_dropout_rate", arguments, "attention_dropout");
   recipe.set("dataset_config.dataset_type", "golden");
-  recipe.set("dataset_config.golden_file", batches.string());
+  recipe.set("dataset_config.golden_file", files.batches.string());
   if (arguments.value("reset_attention_mask", false))
-    recipe.take("dataset_config.golden_document_end", facts, "eod_token");
+    recipe.take("dataset_config.golden_document_end", files.facts, "eod_token");
   recipe.set("dataset_config.batch_size", curve.value("micro_batch_size", Json(shape[1])));
   recipe.set("dataset_config.global_batch_size", shape[1]);
   recipe.take("training_config.bf16", curve, "bf16");
   set_training(recipe, curve.at("hyper_parameters"));
+  for (const auto& [path, value] : more) recipe.set(path, value);
   return recipe.tree();
 }
 
@@ -167,7 +178,7 @@ training::TrainingSetup setup_of(const options::Value& tree) {
   return recipe::build(recipe);
 }
 
-TokenBatch first_step(const training::TrainingSetup& setup, Batch& batch) {
+TokenBatch first_samples(const training::TrainingSetup& setup, Batch& batch) {
   data::read_batch(*setup.data.splits->train, *setup.data.train_order, 0, 0, 1, batch);
   return batch.view();
 }
@@ -201,10 +212,16 @@ double balancing_loss(const std::vector<double>& logits, std::span<const double>
 
 std::vector<double> doubles_of(std::span<const float> floats) { return {floats.begin(), floats.end()}; }
 
-ModelOfCase::ModelOfCase(const fs::path& folder, const options::Mappings& mappings, const Json& curve)
-    : theirs_(folder / "hf", mappings),
+CaseFiles CaseFiles::of_model(const fs::path& folder) {
+  return {folder / "hf", folder / "batch.safetensors", folder / "arguments.json",
+          Json::parse(read_file(folder / "case.json"))};
+}
+
+ModelOfCase::ModelOfCase(const CaseFiles& files, const options::Mappings& mappings, const Json& curve,
+                         const CaseOptions& more)
+    : theirs_(files.hf, mappings),
       threads_(2),
-      setup_(setup_of(recipe_of(folder, theirs_.model_config(), curve))) {
+      setup_(setup_of(recipe_of(files, theirs_.model_config(), curve, more))) {
   state_ = std::make_unique<training::ModelState>(setup_.model.first(), setup_.optimization.optimizer.get());
   load();
 }
@@ -234,7 +251,7 @@ Values ModelOfCase::first_batch() {
   Arena arena;
   autograd::Tape recording(arena, threads_, true), looking(arena, threads_, false);
   Batch batch(setup_.data.batch.batch_size, setup_.data.splits->train->seq_length());
-  const auto tokens = first_step(setup_, batch);
+  const auto tokens = first_samples(setup_, batch);
   std::size_t routers = 0;
   const nn::Tap tap = [&](std::string_view name, const Tensor& value) {
     if (const auto recorded = recorded_name(name, routers); !recorded.empty())
@@ -276,6 +293,29 @@ Values ModelOfCase::first_batch() {
   return out;
 }
 
+Values ModelOfCase::first_step() {
+  Values out;
+  {
+    Arena arena;
+    autograd::Tape looking(arena, threads_, false);
+    Batch batch(setup_.data.batch.samples_per_step(), setup_.data.splits->train->seq_length());
+    const auto tokens = first_samples(setup_, batch);
+    auto& model = setup_.model.first();
+    out["logits"] = doubles_of(model.logits(looking, tokens, {}).floats());
+    out["token_loss"] =
+        doubles_of(model.loss(looking, tokens, {.objective = &model::mean_cross_entropy()}).token_loss.floats());
+  }
+  training::TrainingStep step(setup_.model, setup_.optimization, setup_.data, *state_, threads_, 1);
+  const auto outcome = step.backward(0);
+  out["loss"] = {outcome.loss};
+  out["grad_norm"] = {outcome.grad_norm};
+  const auto factor = static_cast<float>(outcome.gradient_factor);
+  for (auto& gradient : state_->gradients()) gradient *= factor;
+  for (const auto& range : state_->layout().parameters().ranges())
+    add_theirs("grad.", range.parameter->name, nn::FlatParameters::view(range, state_->gradients()).floats(), out);
+  return out;
+}
+
 ModelOfCase::Curve ModelOfCase::train() {
   Curve curve;
   training::TrainingStep step(setup_.model, setup_.optimization, setup_.data, *state_, threads_, 1);
@@ -300,11 +340,15 @@ std::set<std::string> ModelOfCase::without_gradient() const {
   return names;
 }
 
-Values ModelOfCase::weights() const {
+Values ModelOfCase::values_of(const std::vector<checkpoint::TensorRange>& ranges) const {
   Values out;
-  for (const auto& range : state_->weight_ranges()) add_theirs("", range.name, range.tensor.floats(), out);
+  for (const auto& range : ranges) add_theirs("", range.name, range.tensor.floats(), out);
   return out;
 }
+
+Values ModelOfCase::weights() const { return values_of(state_->weight_ranges()); }
+
+Values ModelOfCase::trained_weights() const { return values_of(state_->trained_ranges()); }
 
 }  // namespace golden
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include "tests/golden/arguments.h"
 #include "tests/golden/comparison.h"
 #include "tests/golden/model_of_case.h"
+#include "tests/golden/recorded_floors.h"
 
 namespace tessera {
 namespace golden {
@@ -16,51 +17,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 Json json_of(const fs::path& file) { return Json::parse(read_file(file)); }
-
-/// The rule for tensors: eight times what float32 costs at best, and never below the last digits.
-double tolerance_of(const Json& floor) {
-  return std::max(8 * floor.at("float32_max_abs_deviation").get<double>(), 1e-6 * floor.at("max_abs").get<double>());
-}
-
-/// Every recorded tensor was computed and is near; nothing recorded is left out but what has no gradient: where one is
-/// recorded, it is the tensor itself.
-void compare_tensors(const Values& computed, const checkpoint::SafetensorsReader& recorded, const Json& floors,
-                     const std::set<std::string>& without_gradient, Comparison& comparison) {
-  const std::string gradient = "grad.";
-  for (const auto& name : recorded.names()) {
-    if (name.rfind(gradient, 0) == 0 && without_gradient.count(name.substr(gradient.size()))) continue;
-    const auto found = computed.find(name);
-    if (found == computed.end())
-      comparison.wrong(name + " is recorded, but was not computed");
-    else if (!floors.contains(name))
-      comparison.wrong(name + " has no recorded noise floor");
-    else
-      comparison.compare(name, found->second, doubles_of(recorded.tensor(name).floats()),
-                         tolerance_of(floors.at(name)));
-  }
-}
-
-/// The rule for steps.
-void compare_steps(const std::string& name, const std::vector<double>& computed, const Json& curve,
-                   Comparison& comparison) {
-  const auto recorded = curve.at(name).get<std::vector<double>>();
-  const auto floors = curve.at("noise_floor").at(name).get<std::vector<double>>();
-  if (computed.size() != recorded.size())
-    return comparison.wrong(text(computed.size(), " steps; ", recorded.size(), " are recorded"));
-  for (std::size_t k = 0; k < recorded.size(); ++k)
-    comparison.compare(text(name, " of step ", k), computed[k], recorded[k],
-                       std::max(8 * floors[k], 2e-6 * std::abs(recorded[k])));
-}
-
-void compare_curve(const ModelOfCase::Curve& computed, const Json& curve, Comparison& comparison) {
-  compare_steps("loss", computed.loss, curve, comparison);
-  compare_steps("grad_norm", computed.grad_norm, curve, comparison);
-  if (!curve.contains("loss_of_first_batch_after")) return;
-  const auto after = curve.at("loss_of_first_batch_after").get<double>();
-  const auto floor = curve.at("noise_floor").value("loss_of_first_batch_after", 0.0);
-  comparison.compare("loss_of_first_batch_after", computed.loss_of_first_batch_after, after,
-                     std::max(8 * floor, 2e-6 * std::abs(after)));
-}
 
 /// One folder while its cases are judged.
 class ModelCases {
@@ -111,20 +67,20 @@ class ModelCases {
   std::string everything(Comparison& comparison) const {
     const auto facts = json_of(folder_ / "case.json"), steps = json_of(folder_ / "curve.json");
     const auto& floors = facts.at("noise_floor");
-    ModelOfCase model(folder_, mappings_, steps);
-    compare_tensors(model.first_batch(), checkpoint::SafetensorsReader(folder_ / "expected.safetensors"),
-                    floors.at("expected"), model.without_gradient(), comparison);
+    ModelOfCase model(CaseFiles::of_model(folder_), mappings_, steps);
+    compare_with_floors(model.first_batch(), checkpoint::SafetensorsReader(folder_ / "expected.safetensors"),
+                        floors.at("expected"), model.without_gradient(), comparison);
     const auto tensors = comparison.compared();
     const auto computed = model.train();
     compare_curve(computed, steps, comparison);
-    compare_tensors(model.weights(), checkpoint::SafetensorsReader(folder_ / "final.safetensors"), floors.at("final"),
-                    {}, comparison);
+    compare_with_floors(model.weights(), checkpoint::SafetensorsReader(folder_ / "final.safetensors"),
+                        floors.at("final"), {}, comparison);
     return text(tensors, " tensors of the first batch, ", computed.loss.size(), " steps, final weights");
   }
 
   std::string curve(const char* file, Comparison& comparison) const {
     const auto steps = json_of(folder_ / file);
-    ModelOfCase model(folder_, mappings_, steps);
+    ModelOfCase model(CaseFiles::of_model(folder_), mappings_, steps);
     const auto computed = model.train();
     compare_curve(computed, steps, comparison);
     return text(computed.loss.size(), " steps of ", steps.at("micro_batch_size"), " sample a micro batch");
@@ -135,7 +91,7 @@ class ModelCases {
     auto steps = json_of(folder_ / "curve_bf16.json");
     const auto exact = json_of(folder_ / "curve.json");
     steps["bf16"] = true;
-    ModelOfCase model(folder_, mappings_, steps);
+    ModelOfCase model(CaseFiles::of_model(folder_), mappings_, steps);
     const auto computed = model.train();
     const auto& noise = steps.at("max_abs_deviation_from_float64");
     const auto compare = [&](const std::string& name, const std::vector<double>& values) {

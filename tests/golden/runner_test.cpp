@@ -116,6 +116,23 @@ TEST_F(RunnerTest, ArgumentsOfExpertsAreFollowed) {
   EXPECT_NE(strange.summary.find("moe_experts_on_fire"), std::string::npos) << strange.summary;
 }
 
+TEST_F(RunnerTest, PackedCasesFollowMicroBatchesAndDocuments) {
+  fs::copy(TESTS_DATA "/finetune", ".", fs::copy_options::recursive);
+  fs::copy("sft/qwen2_full_packed", "sft/one_micro_batch", fs::copy_options::recursive);
+  change_json("sft/one_micro_batch/finetune.json", [](auto& facts) { facts["micro_batch_size"] = 4; });
+  fs::copy("sft/qwen2_full_packed", "sft/one_document", fs::copy_options::recursive);
+  std::map<std::string, Tensor> tensors;
+  const checkpoint::SafetensorsReader batch("sft/qwen2_full_packed/batch.safetensors");
+  for (const auto& name : batch.names())
+    if (name != "document_ids") tensors[name] = batch.tensor(name);
+  checkpoint::write_safetensors("sft/one_document/batch.safetensors", tensors);
+  const auto results = run_cases("sft", case_kinds());
+  const auto verdict = [&](const std::string& name) { return result_of(results, name).verdict; };
+  EXPECT_EQ(verdict("one_micro_batch"), Verdict::passed) << "a loss per token does not depend on micro-batches";
+  EXPECT_EQ(verdict("one_micro_batch/mean_of_means"), Verdict::failed);
+  EXPECT_EQ(verdict("one_document"), Verdict::failed);
+}
+
 TEST_F(RunnerTest, ARecordedTensorThatNobodyComputesFails) {
   copy_case("case");
   std::map<std::string, Tensor> tensors;

@@ -90,6 +90,7 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
 
   const options::Value& model_config() const { return config_.model_config; }
   const std::string& family() const { return config_.family; }
+  const WeightTable& table() const { return table_; }
 
   const std::filesystem::path& folder() const override { return folder_; }
   std::vector<std::string> names() const override;  ///< in the table's order
