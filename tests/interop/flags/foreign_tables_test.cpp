@@ -19,7 +19,8 @@
 namespace tessera {
 namespace {
 
-const Lines names = {"mindspeed-llm", "mindspeed-core-ms", "deepspeed", "megatron-llm", "pai-megatron-patch"};
+const Lines names = {"mindspeed-llm",      "mindspeed-core-ms", "deepspeed", "megatron-llm",
+                     "pai-megatron-patch", "llama-factory",     "torchtune"};
 
 /// Rows that are not the base's, which has tests of its own.
 std::vector<flags::FlagRow> own_rows(const flags::FlagTable& table) {
