@@ -49,13 +49,13 @@ class PairsOfRows final : public Dataset {
 inline std::unique_ptr<DataSplits> make_pairs_of_rows(const options::NoOptions&, DataParts parts) {
   auto splits = std::make_unique<DataSplits>();
   splits->train = std::make_unique<PairsOfRows>(false, 400, parts.seq_length);
-  splits->valid = std::make_unique<PairsOfRows>(false, 60, parts.seq_length);
+  splits->valid = std::make_unique<PairsOfRows>(false, 400, parts.seq_length);
   return splits;
 }
 inline std::unique_ptr<DataSplits> make_ragged_pairs(const options::NoOptions&, DataParts parts) {
   auto splits = std::make_unique<DataSplits>();
   splits->train = std::make_unique<PairsOfRows>(true, 400, parts.seq_length);
-  splits->valid = std::make_unique<PairsOfRows>(true, 60, parts.seq_length);
+  splits->valid = std::make_unique<PairsOfRows>(true, 400, parts.seq_length);
   return splits;
 }
 

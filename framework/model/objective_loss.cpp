@@ -33,11 +33,17 @@ autograd::LossSum judged(const autograd::Var& losses, const nn::ContextRank& con
   const auto whole_memory = tape.scratch(tokens), seeds_memory = tape.scratch(tokens);
   const auto whole = autograd::Tape::floats(whole_memory).first(tokens);
   const auto seeds = autograd::Tape::floats(seeds_memory).first(tape.records() ? tokens : 0);
-  gather_samples(context, mode, batch.seq_length, losses.floats(), whole);
-  std::fill(seeds.begin(), seeds.end(), 0.0F);
   const auto metrics = mode.objective->metrics().size();
   const auto metrics_memory = tape.scratch(metrics * sizeof(autograd::LossSum) / sizeof(float));
   const std::span values(reinterpret_cast<autograd::LossSum*>(metrics_memory.bytes().data()), metrics);
+  if (tape.threads().idle()) {  // nothing was computed that could be judged
+    const auto memory = tape.scratch(losses.floats().size());
+    if (!seeds.empty())
+      tape.seed(losses, Tensor(autograd::Tape::floats(memory).first(losses.floats().size()), losses.shape()));
+    return {};
+  }
+  gather_samples(context, mode, batch.seq_length, losses.floats(), whole);
+  std::fill(seeds.begin(), seeds.end(), 0.0F);
   std::fill(values.begin(), values.end(), autograd::LossSum());
   const auto sum = mode.objective->judge({batch, whole, mode.share}, seeds, values);
   if (!seeds.empty()) {

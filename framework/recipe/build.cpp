@@ -134,6 +134,12 @@ std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std
   return chunks;
 }
 
+Chunks frozen(const Recipe& recipe, Chunks chunks) {
+  const training::TrainedNames none({".*"}, {});
+  for (const auto& chunk : chunks) training::freeze(chunk->parameters(), none, recipe.experts());
+  return chunks;
+}
+
 std::int64_t frozen_chunks(const Recipe& recipe, const parallel::LayerPlan& plan) {
   if (!recipe.training.may_freeze()) return 0;
   std::map<std::pair<std::int64_t, std::int64_t>, bool> trains;  // by stage and chunk
@@ -158,10 +164,17 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, tra
   setup.plan = recipe.layer_plan();
   setup.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
   const auto& processes = setup.processes;
-  setup.chunks =
-      build_stage(recipe, vocabulary(recipe, tokenizer), setup.plan, processes.place.pipeline,
-                  processes.tensor_rank(recipe.parallel.sequence_parallel),
-                  parallel::context_layout(recipe.parallel, processes.context.rank()), processes.expert_rank());
+  const auto own_stage = [&] {
+    return build_stage(recipe, vocabulary(recipe, tokenizer), setup.plan, processes.place.pipeline,
+                       processes.tensor_rank(recipe.parallel.sequence_parallel),
+                       parallel::context_layout(recipe.parallel, processes.context.rank()), processes.expert_rank());
+  };
+  setup.chunks = own_stage();
+  if (recipe.needs_reference()) {
+    setup.reference = std::make_unique<training::ReferenceModel>(
+        frozen(recipe, own_stage()), processes, recipe.reference_folder().value(), recipe.preference.refer_model_iter);
+    setup.caches_reference = recipe.preference.cache_reference;
+  }
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   setup.upcycles = recipe.moe.moe_use_upcycling;
   setup.trained = trained_names(recipe);

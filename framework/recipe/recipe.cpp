@@ -53,6 +53,10 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
     recipe.data_parallel = options::read_own<parallel::DataParallelOptions>(group);
     recipe.profile = options::read_own<training::ProfileOptions>(group);
   });
+  read("preference_config",
+       [&](options::Group& group) { recipe.preference = options::read_own<model::PreferenceOptions>(group); });
+  if (const auto stage = recipe.pair_stage())
+    recipe.objective.make = [stage = *stage, o = recipe.preference] { return make_preference_objective(stage, o); };
   recipe.mappings.ignore_keys(recipe.training.ignore_config_keys);
   read("resilience_config",
        [&](options::Group& group) { recipe.resilience = options::read_own<resilience::ResilienceOptions>(group); });
@@ -124,6 +128,11 @@ parallel::PipelineShape Recipe::pipeline_shape(std::int64_t ranks) const {
   const auto plan = layer_plan();
   return {plan.stages(), plan.chunks(), schedule::BatchPlan(ramp, batch_sizes(ranks)).full().micro_batches,
           parallel.microbatch_group_size_per_vp_stage.value_or(0)};
+}
+
+std::optional<std::string> Recipe::reference_folder() const {
+  if (preference.ref_model) return preference.ref_model;
+  return preference.refer_model_iter ? training.output_dir : training.load_checkpoint;
 }
 
 schedule::BatchSizes Recipe::batch_sizes(std::int64_t ranks) const {

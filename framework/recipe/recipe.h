@@ -8,6 +8,7 @@
 
 #include "framework/data/dataset_options.h"
 #include "framework/model/moe_options.h"
+#include "framework/model/preference_objective.h"
 #include "framework/optim/clipping.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/parallel/data_parallel_options.h"
@@ -35,7 +36,8 @@ struct Idle {
 /// All options of one run, typed and checked. Nothing is built yet.
 struct Recipe {
   training::TrainingOptions training;
-  model::ObjectiveRegistry::Choice objective;
+  model::ObjectiveRegistry::Choice objective;  ///< with a stage of pairs, that of the stage
+  model::PreferenceOptions preference;
   model::HalfPrecisionOptions half;
   training::LossScaleOptions loss_scale;
   training::ProfileOptions profile;
@@ -93,6 +95,13 @@ struct Recipe {
   /// The least number of key/value groups of a layer (CutExtents::least_groups), for ProcessGroups.
   std::int64_t query_groups() const;
 
+  /// The stage, if its samples are pairs of completions.
+  std::optional<model::PairStage> pair_stage() const { return model::pair_stage(training.stage.value_or("pt")); }
+  /// Whether a reference model computes log-probabilities.
+  bool needs_reference() const { return pair_stage() == model::PairStage::dpo; }
+  /// Folder of the reference model: ref_model, else the run's folder if refer_model_iter names one of its checkpoints,
+  /// else load_checkpoint.
+  std::optional<std::string> reference_folder() const;
   /// Rows of a micro-batch that each sample fills (data::Dataset::rows_per_sample).
   std::int64_t rows_per_sample() const { return registries->datasets.rows_per_sample(dataset); }
   /// The micro-batch size and global batch size, in samples, on `ranks` data-parallel ranks.

@@ -122,6 +122,8 @@ class Rehearsal {
     kernels::forget_workspace();
     pipeline.train(batches, micro_batches(), 1);
     const auto& run = recipe_.training;
+    if (recipe_.needs_reference())  // its pass needs what an evaluation of the step does
+      pipeline.evaluate(batches, std::min(layout_.shape.micro_batches, most_in_evaluation()));
     if (run.eval_interval > 0 && run.eval_iters > 0)
       pipeline.evaluate(batches, std::min(run.eval_iters * layout_.shape.micro_batches, most_in_evaluation()));
     return {.activations = static_cast<std::int64_t>(pipeline.arena().high_water()),

@@ -95,14 +95,16 @@ std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, 
   return notes;
 }
 
-std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state) {
-  const auto own = state.frozen().digest();
+std::uint64_t sum_over_ranks(const comm::Communicator& world, std::uint64_t own, std::string_view who) {
   std::vector<std::uint64_t> parts(static_cast<std::size_t>(world.size()));
-  world.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(parts)),
-                   "the digest of frozen parameters");
+  world.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(parts)), who);
   std::uint64_t sum = 0;
   for (const auto part : parts) sum += part;
   return sum;
+}
+
+std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state) {
+  return sum_over_ranks(world, state.frozen().digest(), "the digest of frozen parameters");
 }
 
 void check_base(const comm::Communicator& world, ModelState& state, const checkpoint::FrozenBase& base) {

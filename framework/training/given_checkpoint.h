@@ -33,6 +33,8 @@ void map_frozen(const checkpoint::WeightSource& source, ModelState& state, std::
 std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, const TrainingSetup& setup,
                                      ModelState& state, std::optional<checkpoint::FrozenBase>& needed);
 
+/// The sum of a number of each rank, modulo 2^64. Collective.
+std::uint64_t sum_over_ranks(const comm::Communicator& world, std::uint64_t own, std::string_view who);
 /// The digest of the frozen parameters of the whole model. Collective.
 std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state);
 /// Throws ConfigError on all ranks if the frozen parameters are not those of `base`. Collective.

@@ -54,6 +54,7 @@ inline options::Words<InjectedError> words(InjectedError) {
 
 /// Options of training_config: length, seed, reports, checkpoints. describe() documents each option.
 struct TrainingOptions {
+  std::optional<std::string> stage;  ///< the words that describe() lists
   std::int64_t seed = 1234;
   std::int64_t training_iters = 0;  ///< 0: determined by epochs or dataset_config.train_samples
   std::optional<std::int64_t> epochs;

@@ -14,6 +14,7 @@
 #include "framework/recipe/describe.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
+#include "tests/pairs_of_rows.h"
 #include "tests/recipe/groups.h"
 #include "tests/recipe/small_run.h"
 #include "tests/sanitized.h"
@@ -30,9 +31,12 @@ const Lines constant = {o + "lr_decay_style=constant", o + "learning_rate=1e-3"}
             rope = {m + "position_embedding_type=rope"}, swiglu = {m + "swiglu=true", m + "ffn_hidden_size=32"},
             biases = {m + "qkv_has_bias=true", m + "out_proj_has_bias=false", m + "mlp_has_bias=true"},
             pairs = {"dataset_config.dataset_type=instruction", "dataset_config.data_path=pairs",
-                     "dataset_config.split=\"1,0,0\"", "dataset_config.is_pairwise_dataset=true"},
+                     "dataset_config.split=\"1,0,0\"", "dataset_config.is_pairwise_dataset=true", t + "stage=orpo"},
             xavier = {m + "init_method=xavier_uniform"}, lists = {p + "recompute=[[1]]"},
             grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0", o + "end_weight_decay=0.1"};
+
+const std::string pref = "preference_config.";
+const Lines orpo = {t + "stage=orpo", d + "dataset_type=pairs_of_rows"};
 
 const std::vector<Effect> cases = {
     {m + "rotary_base", "100", "10"},
@@ -89,6 +93,20 @@ const std::vector<Effect> cases = {
     {t + "ignore_config_keys", "[clever]", "[]"},
     {t + "crc_check", "true", "false", anew},
     {t + "save_frozen_parameters", "true", "false"},
+    {t + "calculate_per_token_loss", "true", "false", orpo},
+    {t + "calculate_per_sample_loss", "true", "false", orpo},
+    {pref + "dpo_loss_type", "ipo", "hinge"},
+    {pref + "dpo_beta", "0.2", "0.3"},
+    {pref + "dpo_label_smoothing", "0.2", "0.3"},
+    {pref + "pref_ftx", "0.2", "0.3"},
+    {pref + "ref_model", "somewhere", "elsewhere", orpo},
+    {pref + "refer_model_iter", "2", "3"},
+    {pref + "cache_reference", "true", "false"},
+    {pref + "simpo_loss_type", "ipo", "hinge", orpo},
+    {pref + "simpo_beta", "2", "3"},
+    {pref + "gamma_beta_ratio", "2", "3"},
+    {pref + "simpo_label_smoothing", "0.2", "0.3"},
+    {pref + "orpo_beta", "0.2", "0.3"},
     {o + "min_lr", "1e-4", "1e-5", constant},
     {o + "decoupled_min_lr", "1e-4", "1e-5"},
     {o + "lr_decay_iters", "2", "30", constant},
@@ -189,7 +207,11 @@ class Effects : public InOwnFolder {
           "model_config: {num_layers: 2, hidden_size: 16, num_attention_heads: 4, seq_length: 8, vocab_size: 64}\n"
           "dataset_config: {data_path: tokens, batch_size: 2}\n");
   }
-  static Recipe recipe(const Lines& sets) { return read_recipe("run.yaml", sets, {}); }
+  static Recipe recipe(const Lines& sets) {
+    Registries registries;
+    data::register_pairs(registries.datasets);
+    return read_recipe("run.yaml", sets, registries);
+  }
   static bool idle(const Lines& sets, const std::string& key) {
     for (const auto& one : recipe(sets).without_effect())
       if (one.option == key) return true;

@@ -64,6 +64,13 @@ inline const Lines instruction =
     null_tokenizer + Lines{d + "dataset_type=instruction", d + "data_path=data/i", d + "split=\"70,20,10\""};
 inline const Lines packed = instruction + Lines{d + "data_path=data/p", d + "reset_attention_mask=true"};
 
+inline const std::string pref = "preference_config.";
+/// Stages of pairs; the reference model is a run before.
+inline const Lines pairs = {d + "dataset_type=pairs_of_rows", m + "hidden_dropout_rate=0"};
+inline const Lines base_run = {t + "output_dir=first", t + "seed=5"};
+inline const Lines dpo = pairs + Lines{t + "stage=dpo", pref + "ref_model=first/checkpoints"};
+inline const Lines simpo = pairs + Lines{t + "stage=simpo"}, orpo = pairs + Lines{t + "stage=orpo"};
+
 inline const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "ffn_hidden_size=16"};
 inline const Lines balanced = experts + Lines{e + "moe_aux_loss_coeff=0.5"};
 inline const Lines grouped =
@@ -96,6 +103,22 @@ inline const std::vector<Case> cases = {
      profiled + Lines{t + "profile_step_start=1", d + "num_workers=1"}},
     {t + "profile_offline_analyse", "true", Seen::console, profiled},
     {t + "seed", "2", Seen::weights},
+    {t + "stage", "orpo", Seen::metrics, simpo},
+    {pref + "dpo_loss_type", "ipo", Seen::metrics, dpo, base_run},
+    {pref + "dpo_beta", "0.3", Seen::metrics, dpo, base_run},
+    {pref + "dpo_label_smoothing", "0.3", Seen::metrics, dpo, base_run},
+    {pref + "pref_ftx", "0.5", Seen::metrics, dpo, base_run},
+    {pref + "ref_model", "first/checkpoints", Seen::metrics,
+     pairs + Lines{t + "stage=dpo", t + "load_checkpoint=first/checkpoints/network_iter_0000003",
+                   t + "resume_training=false"},
+     base_run + Lines{t + "save_interval=3"}},
+    {pref + "refer_model_iter", "3", Seen::metrics, dpo, base_run + Lines{t + "save_interval=3"}},
+    {pref + "cache_reference", "true", Seen::files, dpo, base_run},
+    {pref + "simpo_loss_type", "hinge", Seen::metrics, simpo},
+    {pref + "simpo_beta", "1", Seen::metrics, simpo},
+    {pref + "gamma_beta_ratio", "0.5", Seen::metrics, simpo},
+    {pref + "simpo_label_smoothing", "0.3", Seen::metrics, simpo},
+    {pref + "orpo_beta", "0.5", Seen::metrics, orpo},
     {t + "training_iters", "4", Seen::metrics},
     {t + "epochs", "2", Seen::metrics, {t + "training_iters=0", t + "epochs=1", d + "global_batch_size=40"}},
     {t + "calculate_per_token_loss", "true", Seen::metrics,

@@ -14,6 +14,7 @@
 #include "framework/recipe/layout_figures.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
+#include "tests/pairs_of_rows.h"
 #include "tests/recipe/every_option_cases.h"
 #include "tests/recipe/small_run.h"
 #include "tests/recipe/text_format.h"
@@ -174,6 +175,7 @@ class EveryOption : public InOwnFolder {
   static Registries with_text_format() {
     Registries all;
     all.formats.add(std::make_shared<TextFormat>());
+    data::register_pairs(all.datasets);
     return all;
   }
 

@@ -8,7 +8,7 @@ namespace tessera::flags {
 namespace {
 
 const char* const groups[] = {"training_config", "model_config", "parallel_config", "optimizer_config",
-                              "dataset_config",  "moe_config",   "lora_config"};
+                              "dataset_config",  "moe_config",   "lora_config",     "preference_config"};
 
 }  // namespace
 

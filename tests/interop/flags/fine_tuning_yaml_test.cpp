@@ -90,7 +90,7 @@ TEST(LlamaFactory, KeysThatDependOnOthers) {
   EXPECT_EQ(named.at("dataset_config.split"), "0.75,0.25,0");
   EXPECT_EQ(named.at("training_config.full_validation"), "true");
   EXPECT_EQ(named.at("training_config.training_iters"), "20");
-  EXPECT_EQ(named.at("training_config.epochs"), "nothing") << "max_steps overrides it";
+  EXPECT_EQ(named.at("training_config.epochs"), "null") << "max_steps overrides it";
   EXPECT_EQ(named.at("dataset_config.reset_position_ids"), "true");
 }
 
