@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
+#include "framework/instructions/cut_lengths.h"
 
 namespace tessera::instructions {
 namespace {
@@ -13,34 +14,11 @@ using Role = Conversation::Role;
 
 constexpr std::int64_t longest_without_seq_length = 100000;
 
-struct Lengths {
-  std::int64_t prompt = 0, answer = 0;
-};
-
-// As Python computes it, in double precision.
-std::int64_t in_proportion(std::int64_t length, std::int64_t prompt, std::int64_t answer) {
-  const auto share = static_cast<double>(answer) / static_cast<double>(prompt + answer);
-  return static_cast<std::int64_t>(static_cast<double>(length) * share);
-}
-
 // infer_max_len of MindSpeed-LLM's templates.
-Lengths keep_one_label(std::int64_t prompt, std::int64_t answer, std::int64_t most) {
-  const auto share = prompt + answer == 0 ? 0 : in_proportion(most, prompt, answer);
+CutLengths keep_one_label(std::int64_t prompt, std::int64_t answer, std::int64_t most) {
+  const auto share = prompt + answer == 0 ? 0 : in_proportion(most, answer, prompt + answer);
   const auto most_answer = std::max<std::int64_t>(share, 1);
   return {std::min(prompt, most - std::min(most_answer, answer)), std::min(answer, most_answer)};
-}
-
-// _infer_seqlen of MindSpeed-LLM's datasets.
-Lengths keep_shorter_half(std::int64_t prompt, std::int64_t answer, std::int64_t most) {
-  std::int64_t most_answer = 0;
-  if (answer * 2 < most)
-    most_answer = most;
-  else if (prompt * 2 < most)
-    most_answer = most - prompt;
-  else if (prompt + answer > 0)
-    most_answer = in_proportion(most, prompt, answer);
-  const auto kept = std::min(most_answer, answer);
-  return {std::min(std::max<std::int64_t>(most - kept, 0), prompt), kept};
 }
 
 void replace_first(std::string& words, std::string_view what, const std::string& by) {
@@ -193,7 +171,7 @@ void ConversationEncoder::cut_turn(std::size_t turn, std::int64_t room) {
   const bool halves = kind == Kind::without_separator || kind == Kind::reasoning;
   auto& prompt = messages_[2 * turn];
   auto& answer = messages_[2 * turn + 1];
-  const auto kept = (halves ? keep_shorter_half : keep_one_label)(
+  const auto kept = (halves ? cut_lengths : keep_one_label)(
       static_cast<std::int64_t>(prompt.size()), static_cast<std::int64_t>(answer.size()), room - (halves ? 1 : 0));
   prompt.resize(static_cast<std::size_t>(kept.prompt));
   answer.resize(static_cast<std::size_t>(kept.answer));
@@ -227,8 +205,8 @@ void ConversationEncoder::append_turn(std::size_t turn, EncodedConversation& out
     prompt_labels.front() = tokens_.eos;
   }
   if (options_.neat_pack) {
-    const auto kept = keep_shorter_half(static_cast<std::int64_t>(prompt.size()),
-                                        static_cast<std::int64_t>(answer.size()), *options_.seq_length - 1);
+    const auto kept = cut_lengths(static_cast<std::int64_t>(prompt.size()), static_cast<std::int64_t>(answer.size()),
+                                  *options_.seq_length - 1);
     prompt.resize(static_cast<std::size_t>(kept.prompt));
     prompt_labels.resize(std::min(prompt_labels.size(), static_cast<std::size_t>(kept.prompt)));
     answer.resize(static_cast<std::size_t>(kept.answer));

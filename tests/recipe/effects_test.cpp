@@ -8,6 +8,7 @@
 #include <set>
 
 #include "framework/base/files.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/describe.h"
@@ -29,6 +30,8 @@ struct Effect {
 const Lines constant = {o + "lr_decay_style=constant", o + "learning_rate=1e-3"}, anew = {t + "resume_training=false"},
             rope = {m + "position_embedding_type=rope"}, swiglu = {m + "swiglu=true", m + "ffn_hidden_size=32"},
             biases = {m + "qkv_has_bias=true", m + "out_proj_has_bias=false", m + "mlp_has_bias=true"},
+            pairs = {"dataset_config.dataset_type=instruction", "dataset_config.data_path=pairs",
+                     "dataset_config.split=\"1,0,0\"", "dataset_config.is_pairwise_dataset=true", t + "stage=orpo"},
             xavier = {m + "init_method=xavier_uniform"}, lists = {p + "recompute=[[1]]"},
             grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0", o + "end_weight_decay=0.1"};
 
@@ -178,6 +181,11 @@ const std::vector<Effect> cases = {
     {p + "account_for_loss_in_pipeline_split", "true", "false"},
     {p + "microbatch_group_size_per_vp_stage", "1", "2"},
     {p + "num_layers_per_virtual_pipeline_stage", "1", "2", {p + "num_layer_list=[2]"}},
+    {"dataset_config.reset_position_ids", "true", "false", pairs},
+    {"dataset_config.reset_attention_mask", "true", "false", pairs},
+    {"dataset_config.neat_pack", "true", "false", pairs},
+    {"dataset_config.cut_max_seqlen", "true", "false", pairs},
+    {"dataset_config.prompt_type", "glm4", "qwen", pairs},
 };
 
 class Effects : public InOwnFolder {
@@ -185,6 +193,16 @@ class Effects : public InOwnFolder {
   Effects() : InOwnFolder(folder_in_memory()) {}
   void SetUp() override {
     write_token_file("tokens", 7);
+    for (const auto* key : {"chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"}) {
+      indexed::IndexedDatasetBuilder file(text("pairs_packed_", key, "_document"), indexed::TokenType::int32);
+      const auto ignored = [&](std::int32_t id) { return std::string(key).ends_with("labels") ? -100 : id; };
+      for (std::int32_t i = 0; i < 4; ++i) {
+        const std::int32_t answer = key[0] == 'c' ? 3 : 7;
+        file.add_sequence(std::vector<std::int32_t>{ignored(i), ignored(i + 9), answer, answer + i});
+        file.end_document();
+      }
+      file.finish();
+    }
     write("run.yaml",
           "training_config: {training_iters: 3, output_dir: run, log_interval: 1, tensorboard: false, eval_iters: 0}\n"
           "model_config: {num_layers: 2, hidden_size: 16, num_attention_heads: 4, seq_length: 8, vocab_size: 64}\n"

@@ -353,11 +353,13 @@ inline const std::vector<Case> cases = {
     {d + "sft_tokenizer_prompt_format", "identity", Seen::outcome, sft},
     {d + "sft_answers_only", "true", Seen::metrics, sft},
     {d + "sft_lines_per_sample", "2", Seen::metrics, sft},
+    {d + "mask_history", "true", Seen::metrics, sft + Lines{d + "sft_answers_only=true"}},
     {d + "neat_pack", "true", Seen::metrics, packed},
     {d + "padded_samples", "true", Seen::metrics, instruction + Lines{d + "no_shuffle=true"}},
     {d + "no_shuffle", "true", Seen::metrics, instruction},
     {d + "cut_max_seqlen", "true", Seen::metrics, instruction},
     {d + "prompt_type", "glm4", Seen::outcome, instruction},
+    {d + "is_pairwise_dataset", "true", Seen::outcome, instruction},
 };
 
 /// An option of the parallel layout: with it and without it a run of so many ranks is taken, and its ranks hold other

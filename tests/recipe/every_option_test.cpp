@@ -53,7 +53,8 @@ class EveryOption : public InOwnFolder {
     std::string talks;
     for (int i = 0; i < 20; ++i)
       talks += R"({"messages": [{"role": "user", "content": ")" + std::string(1 + i % 4, 'a') +
-               R"("}, {"role": "assistant", "content": ")" + std::string(1 + i % 3, 'a') + "\"}]}\n";
+               R"("}, {"role": "assistant", "content": ")" + std::string(1 + i % 3, 'a') +
+               R"("}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]})" + "\n";
     write("talks.jsonl", talks);
     plant_instructions("data/i", false);
     plant_instructions("data/p", true);
