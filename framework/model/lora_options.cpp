@@ -119,119 +119,111 @@ double LoraOptions::scale(std::int64_t rank, std::int64_t alpha) const {
 
 namespace {
 
-using O = LoraOptions;
+using Lora = LoraOptions;
 
-constexpr const char* only_here = "only Tessera has it";
-constexpr const char* off = "`use_lora` is false";
-constexpr auto on = [](const O& o) { return o.use_lora; };
+constexpr const char* no_lora_flag = "only Tessera has it";
+constexpr const char* without_lora = "`use_lora` is false";
+constexpr auto with_lora = [](const Lora& o) { return o.use_lora; };
 
-void describe_targets(options::Schema<O>& s) {
-  s.option("target_cells", &O::target_cells,
+void describe_targets(options::Schema<Lora>& s) {
+  s.option("target_cells", &Lora::target_cells,
            "Linear layers with adapters, as in MindSpeed-Core-MS: patterns that must match the whole name of a layer, "
            "in lists {target_cells}, and {cell, rank, alpha} for a pattern with its own rank or alpha. Of several that "
            "match, the last decides.")
       .replaces({"target_modules"})
-      .matters_when(on, off)
-      .no_flag(only_here)
+      .matters_when(with_lora, without_lora)
+      .no_flag(no_lora_flag)
       .must(
-          "LoRA targets", [](const O& o) { return !o.use_lora || o.target_cells || o.target_modules; },
-          [](const O&) { return "use_lora is true, but neither target_cells nor target_modules is given"; },
+          "LoRA targets", [](const Lora& o) { return !o.use_lora || o.target_cells || o.target_modules; },
+          [](const Lora&) { return "use_lora is true, but neither target_cells nor target_modules is given"; },
           "give target_modules, for example all-linear", {"use_lora", "target_modules"})
       .must(
-          "LoRA targets", [](const O& o) { return !o.target_cells || !o.target_modules; },
-          [](const O&) { return "target_cells and target_modules are both given"; }, "give one of them",
+          "LoRA targets", [](const Lora& o) { return !o.target_cells || !o.target_modules; },
+          [](const Lora&) { return "target_cells and target_modules are both given"; }, "give one of them",
           {"target_modules"});
   s.option(
-       "target_modules", &O::target_modules,
+       "target_modules", &Lora::target_modules,
        "Linear layers with adapters, as in PEFT: a list of names, which a layer's name must be or end with after a "
        "dot; one text: all-linear, which means all linear layers but the output layer, or a pattern that must match "
        "the whole name. Names may be those of Megatron-LM (linear_qkv), MindSpeed-Core-MS (qkv_proj) or "
        "Transformers (q_proj). A fused layer gets one adapter; parts of it, named apart, one each.")
       .replaces({"target_cells"})
-      .matters_when(on, off)
-      .no_flag(only_here);
-  s.option("exclude_modules", &O::exclude_modules,
+      .matters_when(with_lora, without_lora);
+  s.option("exclude_modules", &Lora::exclude_modules,
            "Layers without adapters although `target_modules` or `target_cells` name them: a list of names or one "
            "pattern, as `target_modules`.")
-      .matters_when(on, off)
-      .no_flag(only_here);
-  s.option("layers_to_transform", &O::layers_to_transform,
+      .matters_when(with_lora, without_lora)
+      .no_flag(no_lora_flag);
+  s.option("layers_to_transform", &Lora::layers_to_transform,
            "Numbers, from 0, of the transformer layers with adapters; null: all.")
       .at_least(0)
       .at_most(options::most_layers)
-      .matters_when(on, off)
-      .no_flag(only_here);
+      .matters_when(with_lora, without_lora)
+      .no_flag(no_lora_flag);
 }
 
-void describe_sizes(options::Schema<O>& s) {
-  s.option("lora_rank", &O::lora_rank, "Rank of the adapters.")
+void describe_sizes(options::Schema<Lora>& s) {
+  s.option("lora_rank", &Lora::lora_rank, "Rank of the adapters.")
       .at_least(1)
       .at_most(most_rank)
-      .matters_when(on, off)
-      .no_flag(only_here);
-  s.option("lora_alpha", &O::lora_alpha,
+      .matters_when(with_lora, without_lora);
+  s.option("lora_alpha", &Lora::lora_alpha,
            "Scale of the adapters: their outputs are multiplied by lora_alpha / rank, or lora_alpha / sqrt(rank) with "
            "`use_rslora`.")
       .at_least(1)
       .at_most(most_rank)
-      .matters_when(on, off)
-      .no_flag(only_here);
-  s.option("rank_pattern", &O::rank_pattern,
+      .matters_when(with_lora, without_lora);
+  s.option("rank_pattern", &Lora::rank_pattern,
            "Ranks of single layers: {pattern: rank}, where a pattern must match the end of a layer's name, from a dot "
            "or its beginning. The first that matches decides.")
-      .matters_when(on, off)
-      .no_flag(only_here);
-  s.option("alpha_pattern", &O::alpha_pattern,
+      .matters_when(with_lora, without_lora)
+      .no_flag(no_lora_flag);
+  s.option("alpha_pattern", &Lora::alpha_pattern,
            "Values of lora_alpha of single layers: {pattern: alpha}; patterns as "
            "in `rank_pattern`.")
-      .matters_when(on, off)
-      .no_flag(only_here);
-  s.option("use_rslora", &O::use_rslora, "Rank-stabilised scale: lora_alpha / sqrt(rank).")
-      .matters_when(on, off)
-      .no_flag(only_here);
+      .matters_when(with_lora, without_lora)
+      .no_flag(no_lora_flag);
+  s.option("use_rslora", &Lora::use_rslora, "Rank-stabilised scale: lora_alpha / sqrt(rank).")
+      .matters_when(with_lora, without_lora);
 }
 
-void describe_training(options::Schema<O>& s) {
-  s.option("lora_dropout", &O::lora_dropout, "Dropout rate of the inputs of adapters.")
+void describe_training(options::Schema<Lora>& s) {
+  s.option("lora_dropout", &Lora::lora_dropout, "Dropout rate of the inputs of adapters.")
       .at_least(0)
       .below(1)
       .when_changed(options::Change::told)
-      .matters_when(on, off)
-      .no_flag(only_here);
-  s.option("bias", &O::bias,
+      .matters_when(with_lora, without_lora);
+  s.option("bias", &Lora::bias,
            "Biases trained beside the adapters: none, all, or those of layers with adapters (lora_only).")
       .when_changed(options::Change::state)
-      .matters_when(on, off)
-      .no_flag(only_here);
-  s.option("modules_to_save", &O::modules_to_save,
+      .matters_when(with_lora, without_lora)
+      .no_flag(no_lora_flag);
+  s.option("modules_to_save", &Lora::modules_to_save,
            "Further modules that are trained in full: names as in `target_modules`. Their parameters are trained "
            "themselves, not copies of them.")
       .when_changed(options::Change::state)
-      .matters_when(on, off)
-      .no_flag(only_here);
-  s.option("init_lora_weights", &O::init_lora_weights,
+      .matters_when(with_lora, without_lora);
+  s.option("init_lora_weights", &Lora::init_lora_weights,
            "Initial adapters: true: A is uniform (Kaiming), B zero; gaussian: A is normal with standard deviation "
            "1 / rank, B zero; false: A and B are uniform.")
       .when_changed(options::Change::told)
-      .matters_when(on, off)
-      .no_flag(only_here);
-  s.option("loraplus_lr_ratio", &O::loraplus_lr_ratio,
+      .matters_when(with_lora, without_lora)
+      .no_flag(no_lora_flag);
+  s.option("loraplus_lr_ratio", &Lora::loraplus_lr_ratio,
            "LoRA+: learning rate of B relative to that of A (Hayou et al., arXiv:2402.12354); null: 1.")
       .above(0)
       .at_most(options::most_factor)
       .when_changed(options::Change::told)
-      .matters_when(on, off)
-      .no_flag(only_here);
+      .matters_when(with_lora, without_lora);
 }
 
 }  // namespace
 
 void describe(options::Schema<LoraOptions>& s) {
   s.when_changed(options::Change::weights);
-  s.option("use_lora", &O::use_lora,
+  s.option("use_lora", &Lora::use_lora,
            "Train low-rank adapters of linear layers (LoRA); all other parameters are frozen.")
-      .when_changed(options::Change::tensors)
-      .no_flag(only_here);
+      .when_changed(options::Change::tensors);
   describe_targets(s);
   describe_sizes(s);
   describe_training(s);

@@ -72,6 +72,24 @@ void check_targets(const Recipe& recipe, const Contents& model, options::Report&
   }
 }
 
+/// Experts and routers have no adapters: a target that names one must not leave it frozen without a word.
+void refuse_experts(const Recipe& recipe, const Contents& model, options::Report& report) {
+  const std::vector<nn::LinearPart> parts = {{"gate_proj", {}}, {"up_proj", {}}};
+  const std::string weight = ".weight", router = "router.weight";
+  for (const auto& parameter : model.parameters) {
+    const bool routes = parameter.ends_with(router);
+    if (!routes && (parameter.find(".local_experts.") == std::string::npos || !parameter.ends_with(weight))) continue;
+    const auto module = parameter.substr(0, parameter.size() - weight.size());
+    if (recipe.adapters->chosen(module, parts).empty()) continue;
+    tell(recipe, report, targets_rule,
+         {in_lora + (recipe.adapters->options().target_cells ? "target_cells" : "target_modules")},
+         text("'", module, "' is selected, but ", routes ? "routers" : "experts", " cannot have adapters"),
+         "select layers of the attention by their names, linear_qkv and linear_proj, or leave it out with "
+         "exclude_modules");
+    return;
+  }
+}
+
 void check_saved(const Recipe& recipe, const Contents& model, options::Report& report) {
   const auto& plan = *recipe.adapters;
   const auto& saved = plan.options().modules_to_save;
@@ -104,6 +122,7 @@ void check_lora(const Recipe& recipe, options::Report& report) {
   if (!recipe.adapters || !report.good()) return;
   const auto model = contents(recipe);
   check_targets(recipe, *model, report);
+  refuse_experts(recipe, *model, report);
   check_saved(recipe, *model, report);
 }
 

@@ -71,6 +71,11 @@ inline const Lines base_run = {t + "output_dir=first", t + "seed=5"};
 inline const Lines dpo = pairs + Lines{t + "stage=dpo", pref + "ref_model=first/checkpoints"};
 inline const Lines simpo = pairs + Lines{t + "stage=simpo"}, orpo = pairs + Lines{t + "stage=orpo"};
 
+inline const std::string lora = "lora_config.";
+/// Adapters of the queries and of the first feed-forward layer, whose A and B both begin with random numbers.
+inline const Lines adapted = {lora + "use_lora=true", lora + "target_modules=[q_proj, linear_fc1]",
+                              lora + "init_lora_weights=false"};
+
 inline const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "ffn_hidden_size=16"};
 inline const Lines balanced = experts + Lines{e + "moe_aux_loss_coeff=0.5"};
 inline const Lines grouped =
@@ -120,6 +125,21 @@ inline const std::vector<Case> cases = {
     {pref + "gamma_beta_ratio", "0.5", Seen::metrics, simpo},
     {pref + "simpo_label_smoothing", "0.3", Seen::metrics, simpo},
     {pref + "orpo_beta", "0.5", Seen::metrics, orpo},
+    {lora + "use_lora", "true", Seen::weights, {lora + "target_modules=all-linear"}},
+    {lora + "lora_rank", "4", Seen::weights, adapted},
+    {lora + "lora_alpha", "8", Seen::metrics, adapted},
+    {lora + "lora_dropout", "0.5", Seen::metrics, adapted},
+    {lora + "target_cells", "['.*linear_qkv']", Seen::outcome, {lora + "use_lora=true"}},
+    {lora + "target_modules", "[k_proj]", Seen::weights, adapted},
+    {lora + "exclude_modules", "[q_proj]", Seen::weights, adapted},
+    {lora + "layers_to_transform", "[0]", Seen::weights, adapted},
+    {lora + "rank_pattern", "{q_proj: 2}", Seen::weights, adapted},
+    {lora + "alpha_pattern", "{q_proj: 2}", Seen::metrics, adapted},
+    {lora + "use_rslora", "true", Seen::metrics, adapted},
+    {lora + "bias", "all", Seen::weights, adapted},
+    {lora + "modules_to_save", "[final_layernorm]", Seen::weights, adapted},
+    {lora + "init_lora_weights", "gaussian", Seen::metrics, adapted},
+    {lora + "loraplus_lr_ratio", "4", Seen::weights, adapted},
     {t + "training_iters", "4", Seen::metrics},
     {t + "epochs", "2", Seen::metrics, {t + "training_iters=0", t + "epochs=1", d + "global_batch_size=40"}},
     {t + "calculate_per_token_loss", "true", Seen::metrics,

@@ -190,7 +190,7 @@ TEST(ForeignTables, WhatIsNotBuiltIsPlannedUnlessItChangesNothing) {
   };
   EXPECT_EQ(status({"--stage", "dpo"}), "mapped");
   EXPECT_EQ(status({"--stage", "sft"}), "mapped");
-  EXPECT_EQ(status({"--lora-target-modules", "linear_qkv", "linear_proj"}), "planned");
+  EXPECT_EQ(status({"--lora-target-modules", "linear_qkv", "linear_proj"}), "mapped");
   EXPECT_EQ(status({"--embedding-multiplier-scale", "1.0"}), "mapped");
   EXPECT_EQ(status({"--embedding-multiplier-scale", "12"}), "planned");
   EXPECT_EQ(status({"--tokenizer-type", "PretrainedFromHF"}), "mapped");
