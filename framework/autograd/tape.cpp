@@ -44,27 +44,54 @@ bool Var::wants_grad() const { return tape_ && tape_->slots_[slot_].wants_grad; 
 
 // An fp32 tensor is used in place unless its values must be rounded first; then a rounded copy is made.
 Floats::Floats(Tape& tape, const Tensor& tensor, Use use, DType finest) : tape_(tape), tensor_(tensor), use_(use) {
-  const bool plain = tensor.dtype() == DType::float32;
-  if (plain && finest == DType::float32) {
+  if (tensor.dtype() == DType::float32 && finest == DType::float32) {
     floats_ = tensor.floats();
     return;
   }
-  const auto count = static_cast<std::size_t>(tensor.elements());
-  memory_ = tape.scratch(count);
-  floats_ = Tape::floats(memory_).first(count);
+  make_room();
   if (use != Use::write) kernels::widen(tape.threads(), tensor, floats_);
-  if (plain) kernels::round_to(tape.threads(), finest, floats_);
+  round_to(finest);
+}
+
+Floats::Floats(Tape& tape, const Leaf& leaf, DType finest) : tape_(tape), tensor_(leaf.value) {
+  const bool plain = tensor_.dtype() == DType::float32 && finest == DType::float32;
+  if (!leaf.stored && plain) {
+    floats_ = tensor_.floats();
+    return;
+  }
+  make_room();
+  if (leaf.stored)
+    kernels::read_box(*leaf.stored, {0, leaf.stored->rows(), 0, leaf.stored->width}, tensor_.dtype(), floats_);
+  else
+    kernels::widen(tape.threads(), tensor_, floats_);
+  round_to(finest);
+}
+
+void Floats::make_room() {
+  const auto count = static_cast<std::size_t>(tensor_.elements());
+  memory_ = tape_.scratch(count);
+  floats_ = Tape::floats(memory_).first(count);
+}
+
+void Floats::round_to(DType finest) {
+  if (tensor_.dtype() == DType::float32) kernels::round_to(tape_.threads(), finest, floats_);
 }
 
 Floats::~Floats() {
   if (copied() && use_ != Use::read) kernels::narrow(tape_.threads(), floats_, tensor_);
 }
 
-RoundedWeight::RoundedWeight(Tape& tape, const Leaf& weight, DType type) : tensor_(weight.value) {
-  if (type == DType::float32 || tensor_.dtype() != DType::float32) return;
-  memory_ = tape.scratch(type, static_cast<std::size_t>(tensor_.elements()));
-  tensor_ = Tensor(memory_.bytes(), type, weight.value.shape());
-  kernels::narrow(tape.threads(), weight.value.floats(), tensor_);
+RoundedWeight::RoundedWeight(Tape& tape, const Leaf& weight, DType type) : weight_(weight.weight()) {
+  if (type == DType::float32 || weight_.type() != DType::float32) return;
+  if (weight.stored) {
+    weight_.elements.type = type;
+    return;
+  }
+  const auto count = weight_.size();
+  memory_ = tape.scratch(type, count);
+  const kernels::MutableElements rounded(memory_.bytes().data(), count, type);
+  kernels::narrow(tape.threads(), weight.value.floats(), rounded);
+  weight_ = kernels::Elements(rounded);
 }
 
 Tape::Tape(Arena& arena, kernels::Threads& threads, bool records)

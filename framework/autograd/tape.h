@@ -10,6 +10,7 @@
 #include "framework/base/error.h"
 #include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
+#include "framework/kernels/weight.h"
 #include "framework/tensor/arena.h"
 
 namespace tessera::autograd {
@@ -24,13 +25,17 @@ class Tape;
 /// Parameter (nn/parameter.h).
 class Leaf {
  public:
+  /// If the elements are `stored` in a file: only type and shape; operations read weight() or Tape::read.
   Tensor value;
+  std::shared_ptr<const StoredMatrix> stored;
   std::uint64_t seen_by = 0;  ///< Tape::run_ of the last pass that used it
   int number = -1;            ///< index among the trained parameters, for the grad-ready hook
   /// The parameter is frozen, but other ranks train parameters of the same operation, whose backward pass exchanges
   /// values between all of these ranks: some of the experts of a layer.
   bool trained_elsewhere = false;
 
+  /// The value as a factor of products, as rows of a table.
+  kernels::Weight weight() const { return stored ? kernels::Weight(*stored, value.dtype()) : kernels::Weight(value); }
   /// Gives the memory of the gradient: fp32, shape of `value`; an empty tensor: the parameter is frozen.
   void bind_grad(Tensor grad) { grad_ = std::move(grad); }
   /// Whether a gradient of the parameter is needed.
@@ -122,6 +127,8 @@ class Floats {
   explicit Floats(Tape& tape) : tape_(tape) {}  ///< an absent operand: an empty span
   /// The values read are rounded to `finest`, so that an fp32 weight enters a bf16 product as bf16.
   Floats(Tape& tape, const Tensor& tensor, Use use, DType finest = DType::float32);
+  /// A parameter, to be read; the elements of one that is stored in a file are copied as a whole.
+  Floats(Tape& tape, const Leaf& leaf, DType finest);
   ~Floats();
   Floats(const Floats&) = delete;
   Floats& operator=(const Floats&) = delete;
@@ -132,6 +139,8 @@ class Floats {
   bool copied() const { return !memory_.empty(); }             ///< a copy: writes reach the tensor at destruction
 
  private:
+  void make_room();             ///< for a copy
+  void round_to(DType finest);  ///< the copy of an fp32 tensor
   Tape& tape_;
   Tensor tensor_;
   Use use_ = Use::read;
@@ -140,15 +149,15 @@ class Floats {
 };
 
 /// A weight as factor of a matrix product with results in `type`: the tensor itself, or a copy rounded to `type` in
-/// arena memory if an fp32 weight enters a 16-bit product.
+/// arena memory if an fp32 weight enters a 16-bit product. A stored weight is rounded by the product.
 class RoundedWeight {
  public:
   RoundedWeight(Tape& tape, const Leaf& weight, DType type);
-  operator kernels::Elements() const { return tensor_; }  // NOLINT(google-explicit-constructor): passed to kernels
+  operator kernels::Weight() const { return weight_; }  // NOLINT(google-explicit-constructor): passed to kernels
 
  private:
   Memory memory_;
-  Tensor tensor_;
+  kernels::Weight weight_;
 };
 
 /// A recorded operation. It holds a Var for each value that its backward pass reads and a VarId for each value whose
@@ -242,7 +251,7 @@ class Tape {
   Floats read(const Var& of) { return {*this, of.value(), Floats::Use::read}; }
   Floats read(const Tensor& of) { return {*this, of, Floats::Use::read}; }
   /// An operand of a matrix product with results in `type`: rounded to that type if it is finer.
-  Floats read(const Leaf& of, DType type) { return {*this, of.value, Floats::Use::read, type}; }
+  Floats read(const Leaf& of, DType type) { return {*this, of, type}; }
   /// Uninitialized floats, stored in `into` when the result is destroyed.
   Floats write(const Var& into) { return {*this, into.value(), Floats::Use::write}; }
   /// All of `memory` as floats; may be longer than what was asked for.

@@ -14,7 +14,8 @@ enum class Purpose : std::uint32_t {
   data = 4,
   sampling = 5,
   router_jitter = 6,
-  forced_routing = 7
+  forced_routing = 7,
+  adapter_dropout = 8
 };
 
 /// One block of Philox4x32-10: a pure function of key and counter.

@@ -114,6 +114,23 @@ struct Checkpoint::Content {
     return known;
   }
 
+  /// Calls `use` with the elements of a stored range in its mapped file; if it returns true, verifies their checksum.
+  template <class Use>
+  void use_mapped(const std::string& name, const StoredRange& range, const Use& use) {
+    try {
+      const auto file = map(range.file);
+      const auto bytes = file->bytes().subspan(range.byte_offset, range.bytes);
+      // A tensor has no read-only form; nobody writes the elements of this one.
+      const std::span memory(const_cast<std::byte*>(bytes.data()), bytes.size());
+      if (use(MappedTensor{file, Tensor(memory, tensor(name).dtype, range.extents)}) && crc32c(bytes) != range.crc)
+        throw DamageError(text(file->path().string(), ": tensor '", name, "' at byte ", range.byte_offset,
+                               ": its CRC is not the one it was saved with"));
+      file->require_intact();
+    } catch (const IoError& error) {
+      throw DamageError(text(error.what(), " (tensor '", name, "')"));
+    }
+  }
+
   const Manifest::TensorEntry& tensor(const std::string& name) const {
     const auto found = manifest.tensors.find(name);
     if (found == manifest.tensors.end()) throw ConfigError(text(folder.string(), ": has no tensor '", name, "'"));
@@ -199,28 +216,46 @@ std::string Checkpoint::about_left_out() const {
 }
 
 std::optional<MappedTensor> Checkpoint::map(const TensorRange& range, bool check_crc) const {
-  const auto& stored = content_->tensor(range.name);
+  const auto& tensor = content_->tensor(range.name);
   const auto box = Box::of(range.offsets, range.tensor.shape());
-  for (const auto& one : stored.ranges) {
+  for (const auto& one : tensor.ranges) {
     const auto all = Box::of(one.offsets, one.extents);
     if (intersection(all, box) != box) continue;
-    try {
-      auto file = content_->map(one.file);
-      const auto bytes = file->bytes().subspan(one.byte_offset, one.bytes);
-      // A tensor has no read-only form; nobody writes the elements of this one.
-      const std::span memory(const_cast<std::byte*>(bytes.data()), bytes.size());
-      auto mapped = part_of({file, Tensor(memory, stored.dtype, one.extents)}, all, box, range.tensor.dtype(),
-                            range.tensor.shape());
-      if (mapped && check_crc && crc32c(bytes) != one.crc)
-        throw DamageError(text(file->path().string(), ": tensor '", range.name, "' at byte ", one.byte_offset,
-                               ": its CRC is not the one it was saved with"));
-      file->require_intact();
-      return mapped;
-    } catch (const IoError& error) {
-      throw DamageError(text(error.what(), " (tensor '", range.name, "')"));
-    }
+    std::optional<MappedTensor> mapped;
+    content_->use_mapped(range.name, one, [&](const MappedTensor& whole) {
+      mapped = part_of(whole, all, box, range.tensor.dtype(), range.tensor.shape());
+      return mapped && check_crc;
+    });
+    return mapped;
   }
   return std::nullopt;
+}
+
+std::optional<StoredMatrix> Checkpoint::stored(const TensorRange& range, bool check_crc) const {
+  const auto& tensor = content_->tensor(range.name);
+  const auto box = Box::of(range.offsets, range.tensor.shape());
+  if (box.begin.size() != 2) return std::nullopt;
+  StoredMatrix out{.width = box.extent[1], .blocks = {}, .files = {}};
+  const auto end = box.begin[0] + box.extent[0];
+  for (auto row = box.begin[0]; row < end;) {
+    const auto from = row;
+    for (const auto& one : tensor.ranges) {
+      const auto all = Box::of(one.offsets, one.extents);
+      const Box first{{row, box.begin[1]}, {1, box.extent[1]}};
+      if (intersection(all, first) != first) continue;
+      const auto rows = std::min(end, all.begin[0] + all.extent[0]) - row;
+      bool fits = false;
+      content_->use_mapped(range.name, one, [&](const MappedTensor& whole) {
+        fits = append_rows(out, whole, row - all.begin[0], rows, box.begin[1] - all.begin[1]);
+        return fits && check_crc;
+      });
+      if (!fits) return std::nullopt;
+      row += rows;
+      break;
+    }
+    if (row == from) return std::nullopt;
+  }
+  return out;
 }
 
 void Checkpoint::read(const TensorRange& into, const ReadOptions& options) const {

@@ -96,6 +96,9 @@ class Checkpoint {
   /// is no such tensor; DamageError if the file cannot be read or, with `check_crc`, the checksum of the stored range
   /// is wrong.
   std::optional<MappedTensor> map(const TensorRange& range, bool check_crc) const;
+  /// The box `range` of a matrix as blocks of rows in mapped files, in the type in which it was saved; nothing if a row
+  /// of it is in several stored ranges, or is not aligned. Throws as map().
+  std::optional<StoredMatrix> stored(const TensorRange& range, bool check_crc) const;
   /// If the checkpoint was saved without frozen parameters, a sentence that says so and names where they are; else
   /// empty.
   std::string about_left_out() const;

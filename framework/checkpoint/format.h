@@ -81,6 +81,9 @@ class NativeCheckpoint final : public OpenedCheckpoint {
   std::optional<MappedTensor> map(const TensorRange& range) const override {
     return checkpoint_.map(range, check_crc_);
   }
+  std::optional<StoredMatrix> stored(const TensorRange& range) const override {
+    return checkpoint_.stored(range, check_crc_);
+  }
   std::string about_left_out() const override { return checkpoint_.about_left_out(); }
 
   std::int64_t iteration() const override { return checkpoint_.iteration(); }

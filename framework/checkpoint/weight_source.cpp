@@ -144,6 +144,7 @@ void WeightSource::read_box(const TensorRange& into) const {
 }
 
 std::optional<MappedTensor> WeightSource::map(const TensorRange&) const { return std::nullopt; }
+std::optional<StoredMatrix> WeightSource::stored(const TensorRange&) const { return std::nullopt; }
 
 void CheckpointWeights::read(const std::string& name, const Tensor& into) const { read_box(whole(name, into)); }
 

@@ -35,6 +35,9 @@ class WeightSource {
   /// `range` and aligned to the size of an element; else nothing. `range` is not written; the elements may be any
   /// numbers. Throws as Checkpoint::map.
   virtual std::optional<MappedTensor> map(const TensorRange& range) const;
+  /// The same box of a matrix where its rows lie in mapped files in blocks, in any type; else nothing. Elements are
+  /// those that reading gives, before they are rounded to the type of `range`.
+  virtual std::optional<StoredMatrix> stored(const TensorRange& range) const;
   /// A sentence about weights that were left out when the source was saved; empty: none were.
   virtual std::string about_left_out() const { return ""; }
 };
@@ -52,6 +55,9 @@ class CheckpointWeights final : public WeightSource {
   void read(const std::string& name, const Tensor& into) const override;
   void read_box(const TensorRange& into) const override;
   std::optional<MappedTensor> map(const TensorRange& range) const override { return checkpoint_.map(range, true); }
+  std::optional<StoredMatrix> stored(const TensorRange& range) const override {
+    return checkpoint_.stored(range, true);
+  }
   std::string about_left_out() const override { return checkpoint_.about_left_out(); }
 
  private:

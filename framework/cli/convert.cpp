@@ -260,8 +260,9 @@ void convert(const ConvertArguments& arguments, CommandContext& context) {
   const auto name = flags ? "the command line" : arguments.input[0];
   options::Report report;
   const auto options = source_options(arguments.foreign);
-  const auto source = flags ? flags::read_flags(arguments.input, options, facts, mappings, report)
-                            : flags::read_source(arguments.input[0], options, facts, mappings, report);
+  auto source = flags ? flags::read_flags(arguments.input, options, facts, mappings, report)
+                      : flags::read_source(arguments.input[0], options, facts, mappings, report);
+  take_model_of_folder(source, context, report);
   check_outputs(arguments, source);
   if (source.flags.empty()) check_names(source, context.registries, report);
   if (!arguments.to.empty()) {

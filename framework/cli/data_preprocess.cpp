@@ -87,8 +87,13 @@ struct Preprocess {
       std::cout << "warning: " << result.without_label << " of " << result.samples
                 << " samples have no label, because prompts fill --seq-length or answers are empty; nothing is learned "
                    "from them\n";
-    std::cout << request.output_prefix << "_packed_{input_ids,attention_mask,labels}_document: " << result.samples
-              << " samples, " << result.tokens << " tokens of int32 from " << result.rows
+    if (result.equal_pairs > 0)
+      std::cout << "warning: " << result.equal_pairs << " pairs have equal chosen and rejected answers, the first at "
+                << result.first_equal_pair << "; no preference is learned from them, correct or remove them\n";
+    std::cout << request.output_prefix
+              << (instructions.makes_pairs() ? "_packed_{chosen,rejected}_{input_ids,labels}_document: "
+                                             : "_packed_{input_ids,attention_mask,labels}_document: ")
+              << result.samples << " samples, " << result.tokens << " tokens of int32 from " << result.rows
               << " rows; left out: " << result.left_out << " without an answer or with wrong roles, "
               << result.total.skipped << " with errors; " << result.too_long << " reach --seq-length\n"
               << std::fixed << std::setprecision(1) << static_cast<double>(result.total.bytes) * 1e-6

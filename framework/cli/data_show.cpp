@@ -17,12 +17,14 @@ namespace {
 struct ShownPart {
   std::int64_t number = 0;                 ///< in the run
   std::int64_t index = 0;                  ///< in the dataset
+  std::optional<std::int64_t> row;         ///< of a pair: 0 chosen, 1 rejected
   std::optional<std::int64_t> step;        ///< from 1
   std::int64_t micro_batch = 0, rank = 0;  ///< of the step, from 0; rank is the data-parallel one
   Batch batch;
   std::vector<data::TokenOrigin> origins;
   std::optional<std::string> text;  ///< none without a tokenizer
 
+  TokenBatch tokens() const { return samples_of<TokenBatch>(batch, row.value_or(0), 1); }
   /// Tokens without padding.
   std::int64_t length() const {
     return origins.empty() ? batch.seq_length : origins.back().first + origins.back().count;
@@ -36,8 +38,9 @@ class Show {
 
  private:
   void find_split();
+  void print_row(std::ostream& out, const ShownPart& shown) const;
   recipe::StepSamples samples() const;
-  ShownPart read(std::int64_t number, std::int64_t consumed) const;
+  ShownPart read(std::int64_t number, std::int64_t consumed, std::int64_t row) const;
 
   const recipe::Recipe& recipe_;
   const DataShowRequest& request_;
@@ -95,22 +98,25 @@ recipe::StepSamples Show::samples() const {
   return out;
 }
 
-ShownPart Show::read(std::int64_t number, std::int64_t consumed) const {
-  const auto micro = recipe_.batch.batch_size;
+/// Row `row` of a sample.
+ShownPart Show::read(std::int64_t number, std::int64_t consumed, std::int64_t row) const {
+  const auto micro = recipe_.batch.batch_size, rows = set_->rows_per_sample();
   ShownPart out{.number = number,
                 .index = order_->index(number),
+                .row = rows > 1 ? std::optional(row) : std::nullopt,
                 .step = request_.step,
                 .micro_batch = (number - consumed) / (micro * replicas_),
                 .rank = number / micro % replicas_,
-                .batch = Batch(set_->fields(), 1, set_->seq_length()),
+                .batch = Batch(set_->fields(), rows, set_->seq_length()),
                 .origins = {},
                 .text = {}};
   data::fit(*set_, std::span(&out.index, 1), {}, out.batch);
-  set_->read(out.index, out.batch.sample(0));
-  out.batch.sample_ids[0] = number;
+  set_->read(out.index, data::rows_of(*set_, 0, out.batch));
+  data::write_ids(number, out.batch);
   out.origins = set_->origins(out.index);
+  std::erase_if(out.origins, [row](const data::TokenOrigin& origin) { return origin.row != row; });
   if (data_.tokenizer)
-    out.text = data_.tokenizer->decode(std::span(out.batch.tokens).first(static_cast<std::size_t>(out.length())));
+    out.text = data_.tokenizer->decode(out.tokens().tokens.first(static_cast<std::size_t>(out.length())));
   return out;
 }
 
@@ -123,8 +129,9 @@ Json json_of(const ShownPart& shown, const std::string& split) {
     json["step"] = *shown.step;
     json["micro_batch"] = shown.micro_batch;
   }
+  if (shown.row) json["row"] = *shown.row == 0 ? "chosen" : "rejected";
   json["data_parallel_rank"] = shown.rank;
-  const auto& b = shown.batch;
+  const auto b = shown.tokens();
   json["tokens"] = b.tokens;
   json["labels"] = b.labels;
   json["loss_mask"] = b.loss_mask;
@@ -182,16 +189,24 @@ void print_ids(std::ostream& out, const char* name, std::span<const std::int32_t
 void print_sample(std::ostream& out, const ShownPart& shown, const std::string& split) {
   out << split << " sample " << shown.number << ", index " << shown.index << " in the dataset";
   if (shown.step) out << ", step " << *shown.step << ", micro-batch " << shown.micro_batch;
+  if (shown.row) out << (*shown.row == 0 ? ", chosen" : ", rejected");
   out << ", data-parallel rank " << shown.rank << "\n";
   for (const auto& origin : shown.origins)
     out << "  tokens " << origin.first << "-" << origin.first + origin.count - 1 << ": " << origin.place << "\n";
-  const auto& b = shown.batch;
+  const auto b = shown.tokens();
   print_ids(out, "  tokens      ", b.tokens);
   print_ids(out, "  labels      ", b.labels);
   out << "  loss mask    " << runs(b.loss_mask) << "\n"
       << "  positions    " << ranges(b.positions) << "\n"
       << "  attends from " << runs(b.document_start) << "\n";
   if (shown.text) out << "  text         " << in_quotes(*shown.text) << "\n";
+}
+
+void Show::print_row(std::ostream& out, const ShownPart& shown) const {
+  if (request_.json)
+    out << json_of(shown, request_.split).dump() << "\n";
+  else
+    print_sample(out, shown, request_.split);
 }
 
 void Show::print(std::ostream& out) const {
@@ -208,11 +223,7 @@ void Show::print(std::ostream& out) const {
   auto left = request_.count.value_or(request_.step ? all.samples : 1);
   for (auto number = all.consumed; left > 0 && (all.samples < 0 || number < all.consumed + all.samples); ++number) {
     if (only && number / micro % replicas_ != *only) continue;
-    const auto shown = read(number, all.consumed);
-    if (request_.json)
-      out << json_of(shown, request_.split).dump() << "\n";
-    else
-      print_sample(out, shown, request_.split);
+    for (std::int64_t row = 0; row < set_->rows_per_sample(); ++row) print_row(out, read(number, all.consumed, row));
     --left;
   }
 }

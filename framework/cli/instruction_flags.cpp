@@ -20,9 +20,12 @@ void InstructionFlags::add_to(Command& command) {
   command
       .add_option("--handler-name", request_.handler_name,
                   "Instructions instead of texts: AlpacaStyleInstructionHandler or SharegptStyleInstructionHandler; "
-                  "writes PREFIX_packed_{input_ids,attention_mask,labels}_document as MindSpeed-LLM. Input: JSON "
-                  "lines, a JSON list, or Parquet")
-      ->suggest({"AlpacaStyleInstructionHandler", "SharegptStyleInstructionHandler"});
+                  "writes PREFIX_packed_{input_ids,attention_mask,labels}_document as MindSpeed-LLM. For pairs of a "
+                  "chosen and a rejected answer: AlpacaStylePairwiseHandler or SharegptStylePairwiseHandler; writes "
+                  "PREFIX_packed_{chosen,rejected}_{input_ids,labels}_document. Input: JSON lines, a JSON list, or "
+                  "Parquet")
+      ->suggest({"AlpacaStyleInstructionHandler", "SharegptStyleInstructionHandler", "AlpacaStylePairwiseHandler",
+                 "SharegptStylePairwiseHandler"});
   command
       .add_option("--prompt-type", request_.prompt_type,
                   text("Template of prompts and answers: ", comma_separated(instructions::prompt_template_names()),
@@ -32,7 +35,7 @@ void InstructionFlags::add_to(Command& command) {
                      "Path of a file with templates, as MindSpeed-LLM's configs/finetune/templates.json");
   command.add_option("--map-keys", request_.map_keys,
                      "JSON object that names the data's keys: prompt, query, response, history, system (Alpaca); "
-                     "messages, tags, system, tools (ShareGPT); null: none");
+                     "messages, tags, system, tools (ShareGPT); chosen, rejected (pairs); null: none");
   command
       .add_option("--seq-length", seq_length_,
                   "Maximum number of tokens of a row; longer rows are left out. With --pack: the length of a sample")
@@ -40,6 +43,9 @@ void InstructionFlags::add_to(Command& command) {
   command.add_flag("--pack", request_.pack, "Put several rows into each sample, padded to --seq-length");
   command.add_flag("--neat-pack", request_.neat_pack,
                    "With --pack: number the rows of a sample in the attention mask, and cut rows that are too long");
+  command.add_flag("--train-on-prompt", request_.train_on_prompt, "Prompts have labels too");
+  command.add_flag("--mask-history", request_.mask_history,
+                   "Only the last answer of a conversation has labels; where it is cut, its last turns have priority");
   command
       .add_option(
           "--enable-thinking",
@@ -86,6 +92,8 @@ void InstructionFlags::check_unused() const {
                                                 {"--map-keys", !r.map_keys.empty()},
                                                 {"--pack", r.pack},
                                                 {"--neat-pack", r.neat_pack},
+                                                {"--train-on-prompt", r.train_on_prompt},
+                                                {"--mask-history", r.mask_history},
                                                 {"--seq-length", seq_length_ > 0},
                                                 {"--enable-thinking", r.enable_thinking.has_value()}};
   for (const auto& [flag, given] : flags)

@@ -14,6 +14,8 @@ class InstructionFlags {
   void add_to(Command& command);
   /// Whether --handler-name is given.
   bool used() const { return !request_.handler_name.empty(); }
+  /// Whether it names a handler of pairs.
+  bool makes_pairs() const { return request_.handler_name.ends_with("PairwiseHandler"); }
   /// Throws ConfigError if a flag of this class is given without --handler-name.
   void check_unused() const;
   /// Returns the complete request: these flags combined with `texts`, the flags that texts and instructions share.

@@ -6,7 +6,9 @@
 
 #include "framework/checkpoint/find.h"
 #include "framework/interop/flags/flag_words.h"
+#include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/log/log.h"
+#include "framework/options/environment.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/saved_model.h"
 
@@ -112,6 +114,46 @@ void log_notes(const std::vector<std::string>& notes, const std::vector<flags::C
   if (ignored > 0) recipe_logger.info("note: " + without_effect_summary(ignored, "flag"));
 }
 
+namespace {
+
+void lay_below(options::Value& tree, const options::Value& below, const std::string& path) {
+  if (below.kind == options::Value::Kind::group)
+    for (const auto& [name, value] : below.fields) lay_below(tree, value, path.empty() ? name : path + "." + name);
+  else if (!tree.at(path))
+    tree.set(path, below);
+}
+
+}  // namespace
+
+void take_model_of_folder(flags::Source& source, const CommandContext& context, options::Report& report) {
+  const std::string option = "training_config.load_checkpoint";
+  const auto* folder = source.tree.at(option);
+  if (source.kind != flags::Source::Kind::yaml_arguments || !folder || source.tree.at("model_config.num_layers"))
+    return;
+  const auto at = folder->origin;
+  const std::filesystem::path path = options::expand_environment(folder->scalar);
+  if (!std::filesystem::exists(path / "config.json")) {
+    const auto why = text("'", path.string(),
+                          "' is no folder with a config.json, which the model_config of the recipe "
+                          "comes from; download the model and give its folder");
+    for (auto& flag : source.flags)
+      if (std::find(flag.to.begin(), flag.to.end(), option) != flag.to.end()) {
+        flag.status = flags::FlagStatus::refused;
+        flag.why = why;
+      }
+    report.problem(at, option, why, "");
+    return;
+  }
+  const auto config = hugging_face::read_hugging_face_config(path / "config.json", context.mappings());
+  for (const auto& note : config.notes) report.note(at, note);
+  lay_below(source.tree, hugging_face::recipe_with(config.model_config), "");
+  for (const auto& set : hugging_face::folder_tokenizer_sets(path)) {
+    const auto sign = set.find('=');
+    if (!source.tree.at(set.substr(0, sign)))
+      source.tree.set(set.substr(0, sign), options::Value::of(set.substr(sign + 1), at));
+  }
+}
+
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report) {
   flags::Source unheard;
   return read_recipe(arguments, context, report, unheard);
@@ -123,6 +165,7 @@ recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContex
     return recipe::read_recipe(arguments.file, arguments.sets, context.registries, report);
   source = flags::read_source(arguments.file, source_options(arguments.foreign), recipe::all_facts(context.registries),
                               context.mappings(), report);
+  take_model_of_folder(source, context, report);
   options::lay_sets(source.tree, arguments.sets, report);
   flags::expand_unknowns(source.tree, report);
   return recipe::read_recipe(source.tree, context.registries, report);

@@ -39,6 +39,10 @@ void add_verbose_argument(Command& command, bool& verbose);
 /// "21 options are accepted for compatibility and have no effect; --verbose lists them"
 std::string without_effect_summary(std::size_t count, const std::string& what);
 
+/// Gives `source`, if its model is only named by a folder of Hugging Face Transformers that it starts from, the
+/// model_config and the tokenizer of the folder. A folder without config.json refuses the flag that names it.
+void take_model_of_folder(flags::Source& source, const CommandContext& context, options::Report& report);
+
 /// Reads the recipe that `arguments` name. Mistakes and notes, such as aliases that were read, go to `report`;
 /// what was read of a script to `source`, which otherwise stays empty.
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report,

@@ -13,7 +13,7 @@ namespace tessera::data {
 
 namespace {
 
-/// In place of a sample that cannot be used: what every model takes. Other fields are 0.
+/// In place of a row of a sample that cannot be used: what every model takes. Other fields are 0.
 void fill_place(Batch& batch, std::int64_t row) {
   batch.clear_sample(row);
   const auto out = batch.sample(row);
@@ -51,7 +51,8 @@ BatchLoader::BatchLoader(const Dataset& dataset, const Sampler& order, const Bat
   const auto ahead = workers * batches_ahead_of_worker;
   slots_.reserve(static_cast<std::size_t>(ahead));
   for (std::int64_t i = 0; i < ahead; ++i)
-    slots_.emplace_back(Batch(dataset.fields(), share.samples, dataset.seq_length()));
+    slots_.emplace_back(Batch(dataset.fields(), share.samples * dataset.rows_per_sample(), dataset.seq_length()),
+                        static_cast<std::size_t>(share.samples));
   workers_.reserve(static_cast<std::size_t>(workers));
   try {
     for (std::int64_t i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
@@ -75,14 +76,15 @@ void BatchLoader::finish() {
 
 double BatchLoader::read(std::int64_t consumed, Batch& batch) {
   const bool fits = batch.has(dataset_.fields());
-  if (batch.samples != share_.samples || batch.capacity() != dataset_.seq_length() || !fits)
+  const auto rows = share_.samples * dataset_.rows_per_sample();
+  if (batch.samples != rows || batch.capacity() != dataset_.seq_length() || !fits)
     throw ShapeError(text("BatchLoader: the batch holds ", batch.samples, " samples of ", batch.capacity(),
-                          " tokens; it reads ", share_.samples, " of ", dataset_.seq_length(),
+                          " tokens; it reads ", rows, " of ", dataset_.seq_length(),
                           fits ? "" : ", with other fields"));
   const Stopwatch waiting;
   if (workers_.empty()) {
-    for (std::int64_t row = 0; row < share_.samples; ++row)
-      indices_[static_cast<std::size_t>(row)] = order_.index(share_.number(consumed, row));
+    for (std::int64_t i = 0; i < share_.samples; ++i)
+      indices_[static_cast<std::size_t>(i)] = order_.index(share_.number(consumed, i));
     fill(consumed, indices_, batch, contents_);
     return waiting.seconds();
   }
@@ -134,8 +136,8 @@ BatchLoader::Slot* BatchLoader::claim(std::int64_t& consumed) {
     ++reading_;
   }
   try {
-    for (std::int64_t row = 0; row < share_.samples; ++row)
-      claimed->indices[static_cast<std::size_t>(row)] = order_.index(share_.number(consumed, row));
+    for (std::int64_t i = 0; i < share_.samples; ++i)
+      claimed->indices[static_cast<std::size_t>(i)] = order_.index(share_.number(consumed, i));
   } catch (...) {
     claimed->error = std::current_exception();
   }
@@ -149,23 +151,24 @@ void BatchLoader::fill(std::int64_t consumed, std::span<const std::int64_t> indi
   contents.bad.clear();
   fit(
       dataset_, indices, share_, batch, on_bad_sample_ == OnBadSample::note ? is_of_one_sample : [] { return false; });
-  for (std::int64_t row = 0; row < share_.samples; ++row) {
-    const auto at = static_cast<std::size_t>(row);
-    const auto number = share_.number(consumed, row);
-    read_or_note(indices[at], batch, row, contents);
-    batch.sample_ids[at] = number;
-    contents.digest.add(number, indices[at]);
+  for (std::int64_t i = 0; i < share_.samples; ++i) {
+    const auto index = indices[static_cast<std::size_t>(i)];
+    const auto number = share_.number(consumed, i);
+    read_or_note(index, batch, i, contents);
+    write_ids(number, rows_of(dataset_, i, batch));
+    contents.digest.add(number, index);
   }
 }
 
-void BatchLoader::read_or_note(std::int64_t index, Batch& batch, std::int64_t row, Contents& contents) const {
+void BatchLoader::read_or_note(std::int64_t index, Batch& batch, std::int64_t sample, Contents& contents) const {
+  const auto rows = dataset_.rows_per_sample();
   const auto note = [&](const Error& error) {
     if (on_bad_sample_ == OnBadSample::error) throw;
     contents.bad.push_back({index, error.what()});
-    fill_place(batch, row);
+    for (auto row = sample * rows; row < (sample + 1) * rows; ++row) fill_place(batch, row);
   };
   try {
-    dataset_.read(index, batch.sample(row));
+    dataset_.read(index, rows_of(dataset_, sample, batch));
   } catch (const BadSampleError& error) {
     note(error);
   } catch (const IoError& error) {

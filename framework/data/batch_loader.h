@@ -59,7 +59,7 @@ class BatchLoader {
 
  private:
   struct Slot {
-    explicit Slot(Batch memory) : batch(std::move(memory)), indices(static_cast<std::size_t>(batch.samples)) {}
+    Slot(Batch memory, std::size_t samples) : batch(std::move(memory)), indices(samples) {}
     Batch batch;
     std::vector<std::int64_t> indices;  ///< indices of its samples in the dataset
     Contents contents;
@@ -70,7 +70,7 @@ class BatchLoader {
   void finish();
   void work();
   void fill(std::int64_t consumed, std::span<const std::int64_t> indices, Batch& batch, Contents& contents) const;
-  void read_or_note(std::int64_t index, Batch& batch, std::int64_t row, Contents& contents) const;
+  void read_or_note(std::int64_t index, Batch& batch, std::int64_t sample, Contents& contents) const;
   Slot* claim(std::int64_t& consumed);
   void restart(std::unique_lock<std::mutex>& lock, std::int64_t consumed);
   Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number) % slots_.size()]; }

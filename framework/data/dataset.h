@@ -78,7 +78,16 @@ class DatasetRegistry : public options::Registry<DataSplits, DataParts> {
     return declared == fields_.end() ? token_fields() : declared->second(choice);
   }
 
+  /// Dataset::rows_per_sample() of what the type `type` makes, known from its options alone; 1 unless it is declared.
+  using RowsOf = std::int64_t (*)(const Choice& choice);
+  void declare_rows_per_sample(const std::string& type, RowsOf declared) { rows_[type] = declared; }
+  std::int64_t rows_per_sample(const Choice& choice) const {
+    const auto declared = rows_.find(choice.type);
+    return declared == rows_.end() ? 1 : declared->second(choice);
+  }
+
  private:
+  std::map<std::string, RowsOf> rows_;
   std::map<std::string, FieldsOf> fields_;
 };
 

@@ -9,9 +9,10 @@ namespace tessera::data {
 /// each sample is one document. If lengths vary, this dataset does not know them: it writes samples of any length.
 class NoTokens final : public Dataset {
  public:
-  NoTokens(std::int64_t samples, std::int64_t seq_length, bool lengths_vary = false)
-      : samples_(samples), seq_length_(seq_length), lengths_vary_(lengths_vary) {}
+  NoTokens(std::int64_t samples, std::int64_t seq_length, bool lengths_vary = false, std::int64_t rows_per_sample = 1)
+      : samples_(samples), seq_length_(seq_length), rows_(rows_per_sample), lengths_vary_(lengths_vary) {}
   std::int64_t samples() const override { return samples_; }
+  std::int64_t rows_per_sample() const override { return rows_; }
   std::int64_t seq_length() const override { return seq_length_; }
   void read(std::int64_t index, const SampleView& out) const override;
   bool extents_vary() const override { return lengths_vary_; }
@@ -19,7 +20,7 @@ class NoTokens final : public Dataset {
   bool one_document_each() const override { return true; }
 
  private:
-  std::int64_t samples_, seq_length_;
+  std::int64_t samples_, seq_length_, rows_;
   bool lengths_vary_;
 };
 

@@ -17,6 +17,7 @@ struct TokenOrigin {
   std::int64_t sequence = 0;          ///< number of the sequence in its file, from 0
   std::int64_t offset = 0;            ///< offset of the first token in the sequence
   std::string place;                  ///< position of the first token, for people: file, document, token
+  std::int64_t row = 0;               ///< the row of the sample that has the tokens
 };
 
 /// A dataset: samples by index. All functions are const and thread-safe.
@@ -24,7 +25,10 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t samples() const = 0;
-  /// Tokens of a sample; if extents vary, the most.
+  /// Rows of a micro-batch that a sample fills: 2 for a pair of a chosen and a rejected completion, in this order. All
+  /// counts of samples are counts of such pairs, so that the rows of a sample are always in the same micro-batch.
+  virtual std::int64_t rows_per_sample() const { return 1; }
+  /// Tokens of a row; if extents vary, the most.
   virtual std::int64_t seq_length() const = 0;
   /// The fields of its samples; the batches that it writes into have the same.
   virtual const BatchFields& fields() const { return token_fields(); }
@@ -32,14 +36,14 @@ class Dataset {
   virtual bool extents_vary() const { return false; }
   /// Whether extents() knows them: false for NoTokens, which writes samples of any length.
   virtual bool knows_extents() const { return true; }
-  /// The number of tokens of sample `index`, without padding; writes its rows in each field with extents of its own to
-  /// `rows`, which has an element for each of fields(). Called only if extents vary. Throws as read().
+  /// The number of tokens of the longest row of sample `index`, without padding; writes its rows in each field with
+  /// extents of its own to `rows` [rows_per_sample, fields()]. Called only if extents vary. Throws as read().
   virtual std::int64_t extents(std::int64_t index, std::span<std::int64_t> rows) const {
     (void)index, (void)rows;
     return seq_length();
   }
-  /// Writes sample `index`, in [0, samples()), into all fields of `out` except sample_ids. If extents vary, `out` has
-  /// its rows and at least its tokens: the rest of `out` is padding, to be written too. Allocates nothing in steady
+  /// Writes sample `index`, in [0, samples()), into all fields of `out`, which has rows_per_sample() rows, except
+  /// sample_ids. If extents vary, `out` has its extents and at least its tokens: the rest of `out` is padding, to be written too. Allocates nothing in steady
   /// state. Throws BadSampleError or IoError if the sample cannot be used, ConfigError if the dataset
   /// cannot be used.
   virtual void read(std::int64_t index, const SampleView& out) const = 0;
@@ -68,15 +72,20 @@ class Sampler {
 /// The samples of a data-parallel rank: of the samples that follow `consumed`, rank r takes [consumed + r * samples,
 /// consumed + (r + 1) * samples), as Megatron-LM's samplers divide them.
 struct BatchShare {
-  std::int64_t samples = 1;  ///< samples of a micro-batch on one rank
+  std::int64_t samples = 1;  ///< samples of a micro-batch on one rank, each of Dataset::rows_per_sample() rows
   int rank = 0, ranks = 1;
   std::int64_t length_multiple = 1;  ///< lengths that vary are padded to a multiple of it, or to the longest possible
 
-  /// Position in the run of the sample in row `row` of this rank's micro-batch that follows `consumed` samples.
-  std::int64_t number(std::int64_t consumed, std::int64_t row) const { return consumed + rank * samples + row; }
+  /// Position in the run of sample `sample` of this rank's micro-batch that follows `consumed` samples.
+  std::int64_t number(std::int64_t consumed, std::int64_t sample) const { return consumed + rank * samples + sample; }
   /// Samples of a micro-batch on all ranks.
   std::int64_t of_all_ranks() const { return samples * ranks; }
 };
+
+/// The rows of sample `sample` of a micro-batch of `dataset`, to be written.
+SampleView rows_of(const Dataset& dataset, std::int64_t sample, Batch& batch);
+/// Writes the sample_ids of the rows of the sample at position `number` of the run: each row has one of its own.
+void write_ids(std::int64_t number, const SampleView& rows);
 
 /// Gives `batch` the extents of a micro-batch of the samples `indices`: the length of the longest, padded to a multiple
 /// of share.length_multiple, and their rows. Does nothing if the extents of `dataset` do not vary. A sample for which

@@ -1,12 +1,17 @@
 // Instructions and answers as token files: MindSpeed-LLM's --is-instruction-dataset.
 
 #include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "framework/data/dataset.h"
 #include "framework/gpt/data_path.h"
 #include "framework/gpt/split.h"
 #include "framework/instructions/instruction_dataset.h"
 #include "framework/instructions/instruction_templates.h"
+#include "framework/instructions/pair_dataset.h"
 #include "framework/instructions/without_label.h"
 #include "framework/tokenizers/tokenizer.h"
 
@@ -19,35 +24,124 @@ struct InstructionOptions {
   bool reset_position_ids = false, reset_attention_mask = false;
   bool neat_pack = false, padded_samples = false, no_shuffle = false, cut_max_seqlen = false;
   std::optional<std::string> prompt_type;
+  bool is_pairwise_dataset = false;
 };
 
 void describe(options::Schema<InstructionOptions>& s) {
   using O = InstructionOptions;
+  const auto one_answer = [](const O& o) { return !o.is_pairwise_dataset; };
+  const char* const has_pairs = "`is_pairwise_dataset` is true";
   s.when_changed(options::Change::told);
   s.option("data_path", &O::data_path,
-           "Prefix of the files PREFIX_packed_{input_ids,attention_mask,labels}_document.bin and .idx.")
+           "Prefix of the files PREFIX_packed_{input_ids,attention_mask,labels}_document.bin and .idx, or of pairs "
+           "PREFIX_packed_{chosen,rejected}_{input_ids,labels}_document.")
       .when_changed(options::Change::order);
   s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.")
       .when_changed(options::Change::order)
       .must("DAT5", [](const O& o) { return gpt::broken_split(o.split); });
   s.option("reset_position_ids", &O::reset_position_ids,
-           "Reset position ids after each end-of-document token; needs `reset_attention_mask`.");
+           "Reset position ids after each end-of-document token; needs `reset_attention_mask`.")
+      .matters_when(one_answer, has_pairs);
   s.option("reset_attention_mask", &O::reset_attention_mask,
-           "Reset the attention mask after each end-of-document token: no attention across documents.");
+           "Reset the attention mask after each end-of-document token: no attention across documents.")
+      .matters_when(one_answer, has_pairs);
   s.option("neat_pack", &O::neat_pack,
            "Take the boundaries of packed samples from the attention mask, as data preprocessed with --neat-pack has "
-           "them, instead of from end-of-document tokens.");
+           "them, instead of from end-of-document tokens.")
+      .matters_when(one_answer, has_pairs);
   s.option("padded_samples", &O::padded_samples,
            "Fill each pass over the data up to whole global batches with samples from the beginning of the file.")
       .when_changed(options::Change::order);
   s.option("no_shuffle", &O::no_shuffle, "Read samples in the order of the file.").when_changed(options::Change::order);
   s.option(
-      "cut_max_seqlen", &O::cut_max_seqlen,
-      "Cut a sample that is longer than `seq_length` at its end; false: cut its prompts and answers in proportion.");
+       "cut_max_seqlen", &O::cut_max_seqlen,
+       "Cut a sample that is longer than `seq_length` at its end; false: cut its prompts and answers in proportion.")
+      .matters_when(one_answer, has_pairs);
   s.option(
-      "prompt_type", &O::prompt_type,
-      "Prompt type that the data was preprocessed with. Samples longer than `seq_length` of chatglm2, glm4, gemma and "
-      "others with `efficient_eos` are refused without `cut_max_seqlen`.");
+       "prompt_type", &O::prompt_type,
+       "Prompt type that the data was preprocessed with. Samples longer than `seq_length` of chatglm2, glm4, gemma and "
+       "others with `efficient_eos` are refused without `cut_max_seqlen`.")
+      .matters_when(one_answer, has_pairs);
+  s.option("is_pairwise_dataset", &O::is_pairwise_dataset,
+           "Samples are pairs of a chosen and a rejected answer to one prompt, for stages that learn preferences.");
+}
+
+using Order = std::vector<std::int64_t>;
+
+std::int32_t padding_of(const data::DataParts& parts) {
+  return std::max(parts.pad.value_or(-1) >= 0 ? *parts.pad : parts.eod.value_or(0), 0);
+}
+
+struct OneMaker {
+  OneMaker(const InstructionOptions& o, const data::DataParts& parts)
+      : files(std::make_shared<InstructionFiles>(o.data_path.parts[0])) {
+    request.seq_length = parts.seq_length;
+    request.vocab_size = parts.vocab_size;
+    request.eod = parts.eod;
+    request.pad = padding_of(parts);
+    request.rules = {.reset_attention_mask = o.reset_attention_mask,
+                     .reset_position_ids = o.reset_position_ids,
+                     .neat_pack = o.neat_pack,
+                     .cut_max_seqlen = o.cut_max_seqlen,
+                     .efficient_eos = o.prompt_type && *efficient_eos_of(*o.prompt_type)};
+  }
+  std::unique_ptr<data::Dataset> of(Order order) const {
+    auto one = request;
+    one.order = std::move(order);
+    return std::make_unique<InstructionDataset>(files, std::move(one));
+  }
+  void warn(const data::Dataset&, const gpt::SequenceRange&, const data::TellLine&) const {}
+
+  std::shared_ptr<const InstructionFiles> files;
+  InstructionDataset::Request request;
+};
+
+struct PairMaker {
+  PairMaker(const InstructionOptions& o, const data::DataParts& parts)
+      : files(std::make_shared<PairFiles>(o.data_path.parts[0])),
+        request{{}, parts.seq_length, parts.vocab_size, padding_of(parts)} {}
+  std::unique_ptr<data::Dataset> of(Order order) const {
+    auto one = request;
+    one.order = std::move(order);
+    return std::make_unique<PairDataset>(files, std::move(one));
+  }
+  void warn(const data::Dataset& train, const gpt::SequenceRange& range, const data::TellLine& warn) const {
+    if (!warn) return;
+    warn_of_equal_pairs(train, range.size(), warn);
+    std::int64_t cut = 0, longest = 0;
+    for (auto i = range.begin; i < range.end; ++i) {
+      cut += files->longest(i) > request.seq_length ? 1 : 0;
+      longest = std::max(longest, files->longest(i));
+    }
+    if (cut > 0)
+      warn(text(cut, " of ", range.size(), " training pairs are longer than seq_length ", request.seq_length,
+                ", the longest has ", longest,
+                " tokens; their prompts and answers are cut, raise seq_length to keep them"));
+  }
+
+  std::shared_ptr<const PairFiles> files;
+  PairDataset::Request request;
+};
+
+template <class Maker>
+std::unique_ptr<data::DataSplits> splits_of(const InstructionOptions& o, const data::DataParts& parts,
+                                            const Maker& maker) {
+  const auto ranges = instruction_split(o.split.value_or("969, 30, 1"), maker.files->samples());
+  const auto of = [&](const gpt::SequenceRange& range, std::int64_t asked) -> std::unique_ptr<data::Dataset> {
+    if (asked == 0 || range.size() <= 0) return nullptr;
+    const auto pad_to = o.padded_samples ? parts.global_batch_size : 0;
+    return maker.of(instruction_order(range, asked == data::one_epoch ? 1 : asked,
+                                      static_cast<std::uint32_t>(parts.seed), !o.no_shuffle, pad_to));
+  };
+  auto splits = std::make_unique<data::DataSplits>();
+  splits->train = of(ranges[0], parts.asked.train);
+  if (splits->train) {
+    warn_of_samples_without_label(*splits->train, ranges[0].size(), parts.warn);
+    maker.warn(*splits->train, ranges[0], parts.warn);
+  }
+  splits->valid = of(ranges[1], parts.asked.valid);
+  splits->test = of(ranges[2], parts.asked.test);
+  return splits;
 }
 
 std::unique_ptr<data::DataSplits> make_instruction(const InstructionOptions& o, data::DataParts parts) {
@@ -56,45 +150,24 @@ std::unique_ptr<data::DataSplits> make_instruction(const InstructionOptions& o, 
   if (o.data_path.parts.size() > 1)
     throw ConfigError(text("dataset_config.data_path has ", o.data_path.parts.size(),
                            " words; dataset_type instruction reads one prefix, as MindSpeed-LLM does"));
-  const auto efficient_eos = o.prompt_type ? efficient_eos_of(*o.prompt_type) : false;
-  if (!efficient_eos)
+  if (o.prompt_type && !efficient_eos_of(*o.prompt_type))
     throw ConfigError(text("dataset_config.prompt_type '", *o.prompt_type,
                            "' is not known; give a name of MindSpeed-LLM's configs/finetune/templates.json"));
-  const auto& prefix = o.data_path.parts[0];
-  const auto files = std::make_shared<InstructionFiles>(prefix);
-  const auto ranges = instruction_split(o.split.value_or("969, 30, 1"), files->samples());
-  InstructionDataset::Request request;
-  request.seq_length = parts.seq_length;
-  request.vocab_size = parts.vocab_size;
-  request.eod = parts.eod;
-  request.pad = std::max(parts.pad.value_or(-1) >= 0 ? *parts.pad : parts.eod.value_or(0), 0);
-  request.rules = {.reset_attention_mask = o.reset_attention_mask,
-                   .reset_position_ids = o.reset_position_ids,
-                   .neat_pack = o.neat_pack,
-                   .cut_max_seqlen = o.cut_max_seqlen,
-                   .efficient_eos = *efficient_eos};
-  const auto of = [&](const gpt::SequenceRange& range, std::int64_t asked) -> std::unique_ptr<data::Dataset> {
-    if (asked == 0 || range.size() <= 0) return nullptr;
-    auto one = request;
-    const auto pad_to = o.padded_samples ? parts.global_batch_size : 0;
-    one.order = instruction_order(range, asked == data::one_epoch ? 1 : asked, static_cast<std::uint32_t>(parts.seed),
-                                  !o.no_shuffle, pad_to);
-    return std::make_unique<InstructionDataset>(files, std::move(one));
-  };
-  auto splits = std::make_unique<data::DataSplits>();
-  splits->train = of(ranges[0], parts.asked.train);
-  if (splits->train) warn_of_samples_without_label(*splits->train, ranges[0].size(), parts.warn);
-  splits->valid = of(ranges[1], parts.asked.valid);
-  splits->test = of(ranges[2], parts.asked.test);
-  return splits;
+  return o.is_pairwise_dataset ? splits_of(o, parts, PairMaker(o, parts)) : splits_of(o, parts, OneMaker(o, parts));
+}
+
+std::int64_t rows_per_sample(const data::DatasetRegistry::Choice& choice) {
+  const auto* options = choice.options<InstructionOptions>();
+  return options && options->is_pairwise_dataset ? 2 : 1;
 }
 
 }  // namespace
 
 void register_instruction(data::DatasetRegistry& registry) {
   registry.add("instruction", make_instruction,
-               "MindSpeed-LLM's instruction data: input ids, attention masks and labels as token files.",
+               "MindSpeed-LLM's instruction data, or preference pairs: input ids and labels as token files.",
                {"DecoderPackedMTFDataset"});
+  registry.declare_rows_per_sample("instruction", rows_per_sample);
 }
 
 }  // namespace tessera::instructions

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include "framework/base/error.h"
 #include "framework/data/bad_sample.h"
 #include "framework/data/legacy_random.h"
+#include "framework/instructions/cut_lengths.h"
 
 namespace tessera::instructions {
 namespace {
@@ -16,10 +18,22 @@ constexpr std::int32_t theirs_ignored = -100, ignored = -1;
 
 std::string of(const std::string& prefix, const char* field) { return prefix + "_packed_" + field + "_document"; }
 
+// `prefix`, unless it has files of pairs only.
+const std::string& without_pairs(const std::string& prefix) {
+  const auto name = of(prefix, "input_ids") + ".idx";
+  if (std::filesystem::exists(of(prefix, "chosen_input_ids") + ".idx") && !std::filesystem::exists(name))
+    throw ConfigError(text(name,
+                           ": does not exist, the files with this prefix hold pairs; set "
+                           "is_pairwise_dataset: true, or preprocess conversations"));
+  return prefix;
+}
+
 }  // namespace
 
 InstructionFiles::InstructionFiles(const std::string& prefix)
-    : input_ids(of(prefix, "input_ids")), attention_mask(of(prefix, "attention_mask")), labels(of(prefix, "labels")) {
+    : input_ids(of(without_pairs(prefix), "input_ids")),
+      attention_mask(of(prefix, "attention_mask")),
+      labels(of(prefix, "labels")) {
   for (const auto* other : {&attention_mask, &labels}) {
     const auto name = of(prefix, other == &labels ? "labels" : "attention_mask");
     if (other->sequences() != input_ids.sequences())
@@ -140,25 +154,6 @@ std::int64_t InstructionDataset::read_whole(std::int64_t sample, std::int64_t le
   return length;
 }
 
-namespace {
-
-// How much of a prompt and of its answer is kept of `room` tokens.
-std::pair<std::int64_t, std::int64_t> kept(std::int64_t prompt, std::int64_t answer, std::int64_t room) {
-  auto most = room;
-  if (answer * 2 >= room) {
-    if (prompt * 2 < room) {
-      most = room - prompt;
-    } else {
-      most = static_cast<std::int64_t>(static_cast<double>(room) *
-                                       (static_cast<double>(answer) / static_cast<double>(prompt + answer)));
-    }
-  }
-  const auto new_answer = std::min(most, answer);
-  return {std::min(std::max<std::int64_t>(room - new_answer, 0), prompt), new_answer};
-}
-
-}  // namespace
-
 // A sample that is too long: of each prompt and answer a part, until seq_length is reached.
 std::int64_t InstructionDataset::read_cut(std::int64_t sample, const SampleView& out) const {
   const auto length = static_cast<std::size_t>(files_->input_ids.length(sample));
@@ -180,8 +175,8 @@ std::int64_t InstructionDataset::read_cut(std::int64_t sample, const SampleView&
   for (std::size_t turn = 0; turn < begins.size() && total < request_.seq_length; ++turn) {
     const auto begin = begins[turn], end = ends[turn];
     const auto until = turn + 1 < begins.size() ? begins[turn + 1] : length;
-    const auto [prompt, answer] = kept(static_cast<std::int64_t>(end - begin), static_cast<std::int64_t>(until - end),
-                                       request_.seq_length - total);
+    const auto [prompt, answer] = cut_lengths(static_cast<std::int64_t>(end - begin),
+                                              static_cast<std::int64_t>(until - end), request_.seq_length - total);
     total += prompt + answer;
     const auto add = [&](std::vector<std::int32_t>& to, const std::vector<std::int32_t>& from, std::size_t at,
                          std::int64_t count) {

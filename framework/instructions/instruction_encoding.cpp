@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
+#include "framework/instructions/cut_lengths.h"
 
 namespace tessera::instructions {
 namespace {
@@ -13,34 +14,11 @@ using Role = Conversation::Role;
 
 constexpr std::int64_t longest_without_seq_length = 100000;
 
-struct Lengths {
-  std::int64_t prompt = 0, answer = 0;
-};
-
-// As Python computes it, in double precision.
-std::int64_t in_proportion(std::int64_t length, std::int64_t prompt, std::int64_t answer) {
-  const auto share = static_cast<double>(answer) / static_cast<double>(prompt + answer);
-  return static_cast<std::int64_t>(static_cast<double>(length) * share);
-}
-
 // infer_max_len of MindSpeed-LLM's templates.
-Lengths keep_one_label(std::int64_t prompt, std::int64_t answer, std::int64_t most) {
-  const auto share = prompt + answer == 0 ? 0 : in_proportion(most, prompt, answer);
+CutLengths keep_one_label(std::int64_t prompt, std::int64_t answer, std::int64_t most) {
+  const auto share = prompt + answer == 0 ? 0 : in_proportion(most, answer, prompt + answer);
   const auto most_answer = std::max<std::int64_t>(share, 1);
   return {std::min(prompt, most - std::min(most_answer, answer)), std::min(answer, most_answer)};
-}
-
-// _infer_seqlen of MindSpeed-LLM's datasets.
-Lengths keep_shorter_half(std::int64_t prompt, std::int64_t answer, std::int64_t most) {
-  std::int64_t most_answer = 0;
-  if (answer * 2 < most)
-    most_answer = most;
-  else if (prompt * 2 < most)
-    most_answer = most - prompt;
-  else if (prompt + answer > 0)
-    most_answer = in_proportion(most, prompt, answer);
-  const auto kept = std::min(most_answer, answer);
-  return {std::min(std::max<std::int64_t>(most - kept, 0), prompt), kept};
 }
 
 void replace_first(std::string& words, std::string_view what, const std::string& by) {
@@ -160,6 +138,16 @@ void ConversationEncoder::encode_message(const Conversation& conversation, std::
   }
 }
 
+bool ConversationEncoder::thinks(const std::string& content) const {
+  const auto& words = options_.prompt_template.thought_words;
+  return content.find(words[0]) != std::string::npos || content.find(words[1]) != std::string::npos;
+}
+
+std::string ConversationEncoder::empty_thoughts() const {
+  const auto& words = options_.prompt_template.thought_words;
+  return words[0] + words[1];
+}
+
 void ConversationEncoder::encode_messages(const Conversation& conversation) {
   const auto& how = options_.prompt_template;
   const auto count = conversation.messages.size();
@@ -167,54 +155,110 @@ void ConversationEncoder::encode_messages(const Conversation& conversation) {
   for (std::size_t i = 0; i < count; ++i) {
     auto content = conversation.messages[i].content;
     if (how.kind == Kind::reasoning && i % 2 == 1) {
-      if (options_.enable_thinking == false) content = without_thoughts(content, how.thought_words);
-      const bool thinks = content.find(how.thought_words[0]) != std::string::npos ||
-                          content.find(how.thought_words[1]) != std::string::npos;
-      // Empty thoughts: before an answer that is learnt they are learnt too.
-      if (!thinks)
-        encoder_->encode_rendered(how.thought_words[0] + how.thought_words[1],
-                                  messages_[options_.enable_thinking.value_or(false) ? i : i - 1]);
+      const bool is_history = options_.mask_history && i + 1 < count;
+      if (options_.enable_thinking == false || is_history) content = without_thoughts(content, how.thought_words);
+      // Empty thoughts: before an answer that is learned they are learned too.
+      if (!is_history && !thinks(content))
+        encoder_->encode_rendered(empty_thoughts(), messages_[options_.enable_thinking.value_or(false) ? i : i - 1]);
     }
     encode_message(conversation, i, content, messages_[i]);
   }
 }
 
+// A prompt and its answer, cut to `room` tokens.
+void ConversationEncoder::cut_turn(std::size_t turn, std::int64_t room) {
+  const auto kind = options_.prompt_template.kind;
+  const bool halves = kind == Kind::without_separator || kind == Kind::reasoning;
+  auto& prompt = messages_[2 * turn];
+  auto& answer = messages_[2 * turn + 1];
+  const auto kept = (halves ? cut_lengths : keep_one_label)(
+      static_cast<std::int64_t>(prompt.size()), static_cast<std::int64_t>(answer.size()), room - (halves ? 1 : 0));
+  prompt.resize(static_cast<std::size_t>(kept.prompt));
+  answer.resize(static_cast<std::size_t>(kept.answer));
+}
+
 void ConversationEncoder::cut_turns() {
   const auto kind = options_.prompt_template.kind;
   const bool halves = kind == Kind::without_separator || kind == Kind::reasoning;
-  const auto most = options_.seq_length.value_or(longest_without_seq_length) - (halves ? 1 : 0);
+  const auto most = options_.seq_length.value_or(longest_without_seq_length);
+  const auto turns = messages_.size() / 2;
   std::int64_t total = 0;
-  for (std::size_t i = 0; i < messages_.size(); i += 2) {
-    if (total >= most) {
-      messages_.resize(i);
+  for (std::size_t i = 0; i < turns; ++i) {
+    const auto turn = options_.mask_history ? turns - 1 - i : i;
+    if (total >= most - (halves ? 1 : 0)) {
+      const auto at = [this](std::size_t message) { return messages_.begin() + static_cast<std::ptrdiff_t>(message); };
+      options_.mask_history ? messages_.erase(at(0), at(2 * turn + 2)) : messages_.erase(at(2 * turn), at(2 * turns));
       return;
     }
-    const auto prompt = static_cast<std::int64_t>(messages_[i].size());
-    const auto answer = static_cast<std::int64_t>(messages_[i + 1].size());
-    const auto kept = (halves ? keep_shorter_half : keep_one_label)(prompt, answer, most - total);
-    messages_[i].resize(static_cast<std::size_t>(kept.prompt));
-    messages_[i + 1].resize(static_cast<std::size_t>(kept.answer));
-    total += kept.prompt + kept.answer;
+    cut_turn(turn, most - total);
+    total += static_cast<std::int64_t>(messages_[2 * turn].size() + messages_[2 * turn + 1].size());
   }
 }
 
-void ConversationEncoder::append_turn(Ids& prompt, Ids& answer, EncodedConversation& out) const {
-  Ids mask(prompt.size(), ignored_label);
-  if (!out.input_ids.empty() && options_.prompt_template.efficient_eos) {
-    if (mask.empty()) mask.push_back(0);  // as there, also when nothing of the prompt is left
-    mask.front() = tokens_.eos;
+void ConversationEncoder::append_turn(std::size_t turn, EncodedConversation& out) {
+  auto& prompt = messages_[2 * turn];
+  auto& answer = messages_[2 * turn + 1];
+  Ids prompt_labels = options_.train_on_prompt ? prompt : Ids(prompt.size(), ignored_label);
+  if (!out.input_ids.empty() && options_.prompt_template.efficient_eos && !options_.train_on_prompt &&
+      !options_.mask_history) {
+    if (prompt_labels.empty()) prompt_labels.push_back(0);  // as there, also when nothing of the prompt is left
+    prompt_labels.front() = tokens_.eos;
   }
   if (options_.neat_pack) {
-    const auto kept = keep_shorter_half(static_cast<std::int64_t>(prompt.size()),
-                                        static_cast<std::int64_t>(answer.size()), *options_.seq_length - 1);
+    const auto kept = cut_lengths(static_cast<std::int64_t>(prompt.size()), static_cast<std::int64_t>(answer.size()),
+                                  *options_.seq_length - 1);
     prompt.resize(static_cast<std::size_t>(kept.prompt));
-    mask.resize(std::min(mask.size(), static_cast<std::size_t>(kept.prompt)));
+    prompt_labels.resize(std::min(prompt_labels.size(), static_cast<std::size_t>(kept.prompt)));
     answer.resize(static_cast<std::size_t>(kept.answer));
   }
   out.input_ids.insert(out.input_ids.end(), prompt.begin(), prompt.end());
   out.input_ids.insert(out.input_ids.end(), answer.begin(), answer.end());
-  out.labels.insert(out.labels.end(), mask.begin(), mask.end());
-  out.labels.insert(out.labels.end(), answer.begin(), answer.end());
+  out.labels.insert(out.labels.end(), prompt_labels.begin(), prompt_labels.end());
+  const bool is_history = options_.mask_history && 2 * turn + 2 < messages_.size();
+  if (is_history)
+    out.labels.insert(out.labels.end(), answer.size(), ignored_label);
+  else
+    out.labels.insert(out.labels.end(), answer.begin(), answer.end());
+}
+
+// The ids of the last answer of a pair. Empty thoughts that are not learned go to the end of `prompt`.
+ConversationEncoder::Ids ConversationEncoder::encode_answer(const Conversation& pair, std::string content,
+                                                            Ids& prompt) {
+  const auto& how = options_.prompt_template;
+  Ids ids;
+  if (how.kind == Kind::reasoning) {
+    if (options_.enable_thinking == false) content = without_thoughts(content, how.thought_words);
+    if (!thinks(content))
+      encoder_->encode_rendered(empty_thoughts(), options_.enable_thinking.value_or(false) ? ids : prompt);
+  }
+  encode_message(pair, pair.messages.size() - 1, content, ids);
+  if (how.efficient_eos) ids.push_back(tokens_.eos);
+  return ids;
+}
+
+void ConversationEncoder::encode_pair(const Conversation& pair, EncodedConversation& chosen,
+                                      EncodedConversation& rejected) {
+  const auto& how = options_.prompt_template;
+  Ids prompt, unused;
+  for (std::size_t i = 0; i + 1 < pair.messages.size(); ++i) {
+    const auto& content = pair.messages[i].content;
+    const bool is_answer = i % 2 == 1;
+    encode_message(pair, i,
+                   how.kind == Kind::reasoning && is_answer ? without_thoughts(content, how.thought_words) : content,
+                   prompt);
+  }
+  const auto better = encode_answer(pair, pair.messages.back().content, prompt);
+  const auto worse = encode_answer(pair, pair.rejected, unused);
+  const auto join = [&](const Ids& answer, EncodedConversation& out) {
+    out.input_ids = prompt;
+    out.input_ids.insert(out.input_ids.end(), answer.begin(), answer.end());
+    out.labels.assign(prompt.size(), ignored_label);
+    out.labels.insert(out.labels.end(), answer.begin(), answer.end());
+    if (out.input_ids.empty())
+      throw ConfigError("neither the prompt nor the answer has a token; correct or remove the row");
+  };
+  join(better, chosen);
+  join(worse, rejected);
 }
 
 void ConversationEncoder::encode(const Conversation& conversation, EncodedConversation& out) {
@@ -222,7 +266,7 @@ void ConversationEncoder::encode(const Conversation& conversation, EncodedConver
   out.labels.clear();
   encode_messages(conversation);
   cut_turns();
-  for (std::size_t i = 0; i < messages_.size(); i += 2) append_turn(messages_[i], messages_[i + 1], out);
+  for (std::size_t turn = 0; 2 * turn < messages_.size(); ++turn) append_turn(turn, out);
   const auto end_with = [&](std::int32_t id) {
     out.input_ids.push_back(id);
     out.labels.push_back(id);

@@ -17,6 +17,10 @@ struct InstructionEncoding {
   bool neat_pack = false;                  ///< each turn is cut to at most seq_length - 1 tokens
   bool append_eod = false;
   std::optional<bool> enable_thinking;  ///< for templates with thoughts; null: as false, but thoughts are kept
+  bool train_on_prompt = false;         ///< prompts have labels too
+  /// Only the last answer of a conversation has labels; where it is cut, its last turns have priority. Thoughts of
+  /// earlier answers are removed. As in LLaMA-Factory, but without labels for the end tokens of earlier answers.
+  bool mask_history = false;
 };
 
 /// Ids of special tokens, as MindSpeed-LLM's fix_model_tokenizer sets them for a template.
@@ -42,6 +46,8 @@ class ConversationEncoder {
                       const InstructionTokens& tokens);
   /// Encodes `conversation` into `out`. Throws ConfigError if a text cannot be encoded, or no tokens remain.
   void encode(const Conversation& conversation, EncodedConversation& out);
+  /// Encodes a pair, which is not cut: both sequences begin with the prompt of the chosen answer. Throws as encode().
+  void encode_pair(const Conversation& pair, EncodedConversation& chosen, EncodedConversation& rejected);
 
  private:
   using Ids = std::vector<std::int32_t>;
@@ -49,7 +55,11 @@ class ConversationEncoder {
   void encode_message(const Conversation& conversation, std::size_t number, const std::string& content, Ids& ids);
   void encode_messages(const Conversation& conversation);
   void cut_turns();
-  void append_turn(Ids& prompt, Ids& answer, EncodedConversation& out) const;
+  void cut_turn(std::size_t turn, std::int64_t room);
+  Ids encode_answer(const Conversation& pair, std::string content, Ids& prompt);
+  bool thinks(const std::string& content) const;
+  std::string empty_thoughts() const;
+  void append_turn(std::size_t turn, EncodedConversation& out);
 
   const tokenizers::Tokenizer& tokenizer_;
   const InstructionEncoding& options_;

@@ -32,17 +32,37 @@ const Json& field(const Json& object, const std::string& key) {
 }  // namespace
 
 InstructionHandler::InstructionHandler(const std::string& name, const std::string& map_keys) {
-  is_alpaca_ = name == "AlpacaStyleInstructionHandler";
-  if (!is_alpaca_ && name != "SharegptStyleInstructionHandler")
-    throw ConfigError(text("--handler-name: '", name,
-                           "' is not supported; expected AlpacaStyleInstructionHandler or "
-                           "SharegptStyleInstructionHandler (without the flag, texts are encoded)"));
+  is_alpaca_ = name.starts_with("Alpaca");
+  makes_pairs_ = name.ends_with("PairwiseHandler");
+  const auto expected =
+      text(is_alpaca_ ? "Alpaca" : "Sharegpt", "Style", makes_pairs_ ? "Pairwise" : "Instruction", "Handler");
+  if (name != expected)
+    throw ConfigError(
+        text("--handler-name: '", name,
+             "' is not supported; expected AlpacaStyleInstructionHandler, SharegptStyleInstructionHandler, "
+             "AlpacaStylePairwiseHandler or SharegptStylePairwiseHandler (without the flag, texts are "
+             "encoded)"));
   if (!map_keys.empty()) map_names(map_keys);
-  for (const auto* column : is_alpaca_
-                                ? std::vector<const std::string*>{&prompt_, &query_, &response_, &history_, &system_}
-                                : std::vector<const std::string*>{&messages_, &system_, &tools_})
+  for (const auto& [key, column] : names())
     if (!column->empty() && std::find(columns_.begin(), columns_.end(), *column) == columns_.end())
       columns_.push_back(*column);
+}
+
+// The names of --map-keys, each with its column.
+std::vector<std::pair<std::string, std::string*>> InstructionHandler::names() {
+  std::vector<std::pair<std::string, std::string*>> all;
+  if (is_alpaca_)
+    all = {{"prompt", &prompt_}, {"query", &query_}};
+  else
+    all = {{"messages", &messages_}};
+  if (makes_pairs_)
+    all.insert(all.end(), {{"chosen", &chosen_}, {"rejected", &rejected_}});
+  else if (is_alpaca_)
+    all.emplace_back("response", &response_);
+  if (is_alpaca_) all.emplace_back("history", &history_);
+  all.emplace_back("system", &system_);
+  if (!is_alpaca_) all.emplace_back("tools", &tools_);
+  return all;
 }
 
 void InstructionHandler::map_names(const std::string& map_keys) {
@@ -51,25 +71,17 @@ void InstructionHandler::map_names(const std::string& map_keys) {
     throw ConfigError(
         text("--map-keys: '", map_keys,
              "' is not a JSON object; expected for example '{\"prompt\": \"question\", \"query\": null}'"));
-  std::vector<std::pair<std::string, std::string*>> names;
-  if (is_alpaca_)
-    names = {{"prompt", &prompt_},
-             {"query", &query_},
-             {"response", &response_},
-             {"history", &history_},
-             {"system", &system_}};
-  else
-    names = {{"messages", &messages_}, {"system", &system_}, {"tools", &tools_}};
+  const auto known = names();
   for (const auto& [key, value] : map.items()) {
     if (!is_alpaca_ && key == "tags") {
       map_tags(value);
       continue;
     }
     const auto same = [&wanted = key](const auto& one) { return one.first == wanted; };
-    const auto at = std::find_if(names.begin(), names.end(), same);
-    if (at == names.end()) {
+    const auto at = std::find_if(known.begin(), known.end(), same);
+    if (at == known.end()) {
       std::string all;
-      for (const auto& one : names) all += text(all.empty() ? "" : ", ", one.first);
+      for (const auto& one : known) all += text(all.empty() ? "" : ", ", one.first);
       throw ConfigError(
           text("--map-keys: '", key, "' is not a name of this handler; expected ", all, is_alpaca_ ? "" : ", tags"));
     }
@@ -78,6 +90,8 @@ void InstructionHandler::map_names(const std::string& map_keys) {
     *at->second = value.is_null() ? "" : value.string();
   }
   if (!is_alpaca_ && messages_.empty()) throw ConfigError("--map-keys: messages needs a column");
+  if (makes_pairs_ && (chosen_.empty() || rejected_.empty()))
+    throw ConfigError("--map-keys: chosen and rejected need a column each");
 }
 
 // As there, a tag that the object does not have has no name.
@@ -125,6 +139,40 @@ std::string InstructionHandler::system_of(const Json& row) const {
   return words_of(field(row, system_), text("'", system_, "'"));
 }
 
+// False, with the reason in `why`, if the row is left out.
+bool InstructionHandler::append_response(const Json& row, Conversation& made, std::string& why) const {
+  const auto& answer = response_.empty() ? Json() : field(row, response_);
+  if (answer.is_string()) {
+    made.messages.push_back({Role::assistant, answer.string()});
+  } else if (answer.is_array() && !answer.empty()) {
+    made.messages.push_back({Role::assistant, words_of(answer[0], text("an answer of '", response_, "'"))});
+    // Of several answers MindSpeed-LLM takes none: an empty prompt and an empty answer.
+    if (answer.size() != 1) made.messages = {{Role::user, ""}, {Role::assistant, ""}};
+  } else {
+    why = text("'", response_, "' is neither a text nor a list of texts");
+    return false;
+  }
+  return true;
+}
+
+// Of lists, which may be one column, the first answer is chosen and the second rejected.
+bool InstructionHandler::append_answers(const Json& row, Conversation& made, std::string& why) const {
+  const auto& chosen = field(row, chosen_);
+  const auto& rejected = field(row, rejected_);
+  if (!chosen.is_string() && !chosen.is_array()) {
+    why = text("'", chosen_, "' is neither a text nor a list of texts");
+    return false;
+  }
+  const bool listed = chosen.is_array();
+  if (listed && (chosen.empty() || !rejected.is_array() || rejected.size() < 2))
+    throw ConfigError(text("'", chosen_, "' is a list, so '", rejected_,
+                           "' must be a list of at least two answers, of which the second is rejected; correct or "
+                           "remove the row"));
+  made.messages.push_back({Role::assistant, words_of(listed ? chosen[0] : chosen, text("'", chosen_, "'"))});
+  made.rejected = words_of(listed ? rejected[1] : rejected, text("'", rejected_, "'"));
+  return true;
+}
+
 std::optional<Conversation> InstructionHandler::alpaca(const Json& row, std::string& why) const {
   Conversation made;
   if (!history_.empty() && field(row, history_).is_array())
@@ -143,17 +191,7 @@ std::optional<Conversation> InstructionHandler::alpaca(const Json& row, std::str
     first = false;
   }
   made.messages.push_back({Role::user, content});
-  const auto& answer = response_.empty() ? Json() : field(row, response_);
-  if (answer.is_string()) {
-    made.messages.push_back({Role::assistant, answer.string()});
-  } else if (answer.is_array() && !answer.empty()) {
-    made.messages.push_back({Role::assistant, words_of(answer[0], text("an answer of '", response_, "'"))});
-    // Of several answers MindSpeed-LLM takes none: an empty prompt and an empty answer.
-    if (answer.size() != 1) made.messages = {{Role::user, ""}, {Role::assistant, ""}};
-  } else {
-    why = text("'", response_, "' is neither a text nor a list of texts");
-    return std::nullopt;
-  }
+  if (makes_pairs_ ? !append_answers(row, made, why) : !append_response(row, made, why)) return std::nullopt;
   made.system = system_of(row);
   return made;
 }
@@ -169,7 +207,7 @@ std::optional<Conversation> InstructionHandler::sharegpt(const Json& row, std::s
   const auto& first = messages[0];
   const bool begins = tags_.system && !tags_.system->empty() && field(first, tags_.role) == *tags_.system;
   auto made = turns(messages, begins ? 1 : 0, why);
-  if (!made) return made;
+  if (!made || (makes_pairs_ && !append_answer_messages(row, *made, why))) return std::nullopt;
   if (begins) {
     const auto& content = field(first, tags_.content);
     made->system = content.is_null() ? "" : words_of(content, text("'", tags_.content, "' of the system message"));
@@ -179,6 +217,31 @@ std::optional<Conversation> InstructionHandler::sharegpt(const Json& row, std::s
   if (!tools_.empty() && !is_falsy(field(row, tools_)))
     throw ConfigError(text("'", tools_, "' has tools, which are not supported; remove them, or map tools to null"));
   return made;
+}
+
+bool InstructionHandler::append_answer_messages(const Json& row, Conversation& made, std::string& why) const {
+  for (const auto* column : {&chosen_, &rejected_}) {
+    const auto& answer = field(row, *column);
+    if (!answer.is_object())
+      throw ConfigError(text("'", *column, "' is ", answer.is_null() ? "missing" : answer.type_name(),
+                             "; expected a message with '", tags_.role, "' and '", tags_.content,
+                             "', correct or remove the row"));
+    const auto& role = field(answer, tags_.role);
+    if (tags_.function && role == *tags_.function)
+      throw ConfigError(text("'", *column, "' calls a function (role '", *tags_.function,
+                             "'), which is not supported; remove the row"));
+    if (!tags_.assistant || role != *tags_.assistant) {
+      why = text("'", *column, "' has the role ", role.dump(), " where '", tags_.assistant.value_or("null"),
+                 "' is expected");
+      return false;
+    }
+  }
+  const auto content = [&](const std::string& column) {
+    return words_of(field(field(row, column), tags_.content), text("'", tags_.content, "' of '", column, "'"));
+  };
+  made.messages.push_back({Role::assistant, content(chosen_)});
+  made.rejected = content(rejected_);
+  return true;
 }
 
 std::optional<Conversation> InstructionHandler::turns(const Json& messages, std::size_t begin, std::string& why) const {
@@ -213,8 +276,9 @@ std::optional<Conversation> InstructionHandler::turns(const Json& messages, std:
   }
   if (made.messages.empty())
     why = "there is no message";
-  else if (made.messages.size() % 2 != 0)
-    why = text("there are ", made.messages.size(), " messages, an odd number");
+  else if (made.messages.size() % 2 != (makes_pairs_ ? 1U : 0U))
+    why = text("there are ", made.messages.size(), " messages, ",
+               makes_pairs_ ? "an even number; the last one before the two answers must be a prompt" : "an odd number");
   if (!why.empty()) return std::nullopt;
   if (!refused.empty()) throw ConfigError(refused);
   return made;

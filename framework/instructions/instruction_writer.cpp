@@ -1,11 +1,11 @@
 #include "framework/instructions/instruction_writer.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "framework/base/files.h"
 #include "framework/files/input_stream.h"
@@ -20,49 +20,67 @@ using Ids = std::vector<std::int32_t>;
 
 constexpr std::size_t most_reasons = 5, rows_of_batch = 1024, bytes_of_batch = std::size_t{16} << 20U;
 
-// The three pairs of files. Labels are negative, so the tokens are int32 whatever the vocabulary.
+using Keys = std::vector<std::string>;
+
+Keys keys_of(bool pairs) {
+  if (pairs) return {"chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"};
+  return {"input_ids", "attention_mask", "labels"};
+}
+
+bool has_label(const Ids& labels) {
+  // The label of the first token is that of no other token.
+  const auto learned = [](std::int32_t label) { return label != ignored_label; };
+  return !labels.empty() && std::any_of(labels.begin() + 1, labels.end(), learned);
+}
+
+// A pair of files for each key. Labels are negative, so the tokens are int32 whatever the vocabulary.
 class Files {
  public:
-  explicit Files(const std::string& prefix)
-      : prefix_(prefix),
-        ids_(name(prefix, keys[0]), indexed::TokenType::int32),
-        mask_(name(prefix, keys[1]), indexed::TokenType::int32),
-        labels_(name(prefix, keys[2]), indexed::TokenType::int32) {}
+  Files(const std::string& prefix, Keys keys) : prefix_(prefix), keys_(std::move(keys)) {
+    for (const auto& key : keys_)
+      files_.push_back(std::make_unique<indexed::IndexedDatasetBuilder>(name(prefix, key), indexed::TokenType::int32));
+  }
 
-  static std::vector<std::filesystem::path> all(const std::string& prefix) {
+  static std::vector<std::filesystem::path> all(const std::string& prefix, const Keys& keys) {
     std::vector<std::filesystem::path> files;
-    for (const auto* key : keys)
+    for (const auto& key : keys)
       for (auto& file : indexed::IndexedDatasetBuilder::files(name(prefix, key))) files.push_back(std::move(file));
     return files;
   }
-  void add(const Ids& ids, const Ids& mask, const Ids& labels) {
-    // The label of the first token is that of no other token.
-    const auto learned = [](std::int32_t label) { return label != ignored_label; };
-    without_label_ += labels.empty() || std::none_of(labels.begin() + 1, labels.end(), learned) ? 1 : 0;
-    ids_.add_sequence(ids);
-    mask_.add_sequence(mask);
-    labels_.add_sequence(labels);
+  // A sequence for each key.
+  void add(const std::vector<const Ids*>& sequences) {
+    bool learns = true;
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      if (keys_[i].ends_with("labels")) learns = learns && has_label(*sequences[i]);
+      files_[i]->add_sequence(*sequences[i]);
+    }
+    without_label_ += learns ? 0 : 1;
   }
   void end_document() {
-    for (auto* one : {&ids_, &mask_, &labels_}) one->end_document();
+    for (const auto& one : files_) one->end_document();
   }
   // All are complete before the first gets its name.
   void finish() {
-    for (auto* one : {&ids_, &mask_, &labels_}) one->seal();
-    for (const auto* key : keys) indexed::IndexedDatasetBuilder::publish(name(prefix_, key));
+    for (const auto& one : files_) one->seal();
+    for (const auto& key : keys_) indexed::IndexedDatasetBuilder::publish(name(prefix_, key));
   }
-  std::int64_t samples() const { return ids_.sequences(); }
-  std::int64_t tokens() const { return ids_.tokens(); }
+  std::int64_t samples() const { return files_[0]->sequences(); }
+  std::int64_t tokens() const {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < files_.size(); ++i)
+      if (keys_[i].ends_with("input_ids")) sum += files_[i]->tokens();
+    return sum;
+  }
   std::int64_t without_label() const { return without_label_; }
 
  private:
-  static std::string name(const std::string& prefix, const char* key) {
+  static std::string name(const std::string& prefix, const std::string& key) {
     return text(prefix, "_packed_", key, "_document");
   }
-  static constexpr std::array<const char*, 3> keys = {"input_ids", "attention_mask", "labels"};
 
   std::string prefix_;
-  indexed::IndexedDatasetBuilder ids_, mask_, labels_;
+  Keys keys_;
+  std::vector<std::unique_ptr<indexed::IndexedDatasetBuilder>> files_;
   std::int64_t without_label_ = 0;
 };
 
@@ -108,7 +126,7 @@ class Packer {
       ids.resize(whole, pad_);
       mask.resize(whole, neat_ ? 0 : 1);
       labels.resize(whole, ignored_label);
-      files.add(ids, mask, labels);
+      files.add({&ids, &mask, &labels});
       files.end_document();
     }
   }
@@ -125,7 +143,7 @@ struct Outcome {
   enum class Kind : std::uint8_t { encoded, left_out, failed };
   Kind kind = Kind::encoded;
   std::string why;
-  EncodedConversation encoded;
+  EncodedConversation encoded, rejected;  // of a pair `encoded` is the chosen one
 };
 
 class InstructionWriteRun {
@@ -133,8 +151,13 @@ class InstructionWriteRun {
   InstructionWriteRun(const tokenizers::Tokenizer& tokenizer, const InstructionWriteRequest& request)
       : request_(request),
         handler_(request.handler_name, request.map_keys),
-        encoding_{prompt_template(request.prompt_type, request.prompt_type_path), request.seq_length, request.neat_pack,
-                  request.append_eod, request.enable_thinking},
+        encoding_{prompt_template(request.prompt_type, request.prompt_type_path),
+                  request.seq_length,
+                  request.neat_pack,
+                  request.append_eod,
+                  request.enable_thinking,
+                  request.train_on_prompt,
+                  request.mask_history},
         tokens_(tokenizer, encoding_.prompt_template),
         rows_(request.inputs, handler_.columns()),
         packer_(request, tokens_) {
@@ -145,8 +168,9 @@ class InstructionWriteRun {
     std::vector<std::filesystem::path> inputs;
     for (const auto& name : files::expand_patterns(request.inputs))
       if (name != "-") inputs.emplace_back(name);
-    refuse_overwriting(inputs, Files::all(request.output_prefix));
-    files_ = std::make_unique<Files>(request.output_prefix);
+    const auto keys = keys_of(handler_.makes_pairs());
+    refuse_overwriting(inputs, Files::all(request.output_prefix, keys));
+    files_ = std::make_unique<Files>(request.output_prefix, keys);
   }
 
   InstructionWriteResult operator()(const std::function<void(const preprocessing::PreprocessProgress&)>& progress) {
@@ -199,10 +223,12 @@ class InstructionWriteRun {
       auto& out = outcomes_[i];
       try {
         const auto conversation = handler_(batch_[i].json, seen_[worker], out.why);
-        if (conversation)
-          encoders_[worker]->encode(*conversation, out.encoded);
-        else
+        if (!conversation)
           out.kind = Outcome::Kind::left_out;
+        else if (handler_.makes_pairs())
+          encoders_[worker]->encode_pair(*conversation, out.encoded, out.rejected);
+        else
+          encoders_[worker]->encode(*conversation, out.encoded);
       } catch (const std::exception& error) {
         out.kind = Outcome::Kind::failed;
         out.why = error.what();
@@ -220,26 +246,48 @@ class InstructionWriteRun {
       return;
     }
     ++kept_;
-    const auto& ids = out.encoded.input_ids;
-    const auto& labels = out.encoded.labels;
-    result_.total.tokens += static_cast<std::int64_t>(ids.size());
-    const auto reaches = [&](std::size_t count) {
-      return request_.seq_length && static_cast<std::int64_t>(count) >= *request_.seq_length;
-    };
-    // Labels can be more where efficient_eos meets a prompt that is cut to nothing.
-    const bool is_long = reaches(ids.size()) || (!request_.pack && reaches(labels.size()));
+    if (handler_.makes_pairs())
+      take_pair(row, out);
+    else
+      take_conversation(row, out.encoded);
+  }
+
+  // A row that is too long leaves an empty document, as there.
+  void add(const std::vector<const Ids*>& sequences) {
+    const bool is_long =
+        std::any_of(sequences.begin(), sequences.end(), [this](const Ids* one) { return reaches(*one); });
     result_.too_long += is_long ? 1 : 0;
+    if (!is_long) files_->add(sequences);
+    files_->end_document();
+  }
+
+  bool reaches(const Ids& ids) const {
+    return request_.seq_length && static_cast<std::int64_t>(ids.size()) >= *request_.seq_length;
+  }
+
+  void take_pair(const InstructionRows::Row& row, const Outcome& out) {
+    result_.total.tokens += static_cast<std::int64_t>(out.encoded.input_ids.size() + out.rejected.input_ids.size());
+    if (out.encoded.input_ids == out.rejected.input_ids && result_.equal_pairs++ == 0)
+      result_.first_equal_pair = rows_.place(row);
+    add({&out.encoded.input_ids, &out.encoded.labels, &out.rejected.input_ids, &out.rejected.labels});
+  }
+
+  void take_conversation(const InstructionRows::Row& row, const EncodedConversation& encoded) {
+    const auto& ids = encoded.input_ids;
+    result_.total.tokens += static_cast<std::int64_t>(ids.size());
     if (request_.pack) {
-      if ((!is_long || request_.neat_pack) && !packer_.add(out.encoded))
+      const bool is_long = reaches(ids);
+      result_.too_long += is_long ? 1 : 0;
+      if ((!is_long || request_.neat_pack) && !packer_.add(encoded))
         throw ConfigError(
             text(rows_.place(row),
                  ": a prompt is cut to nothing, so that labels and tokens differ in number; give a larger "
                  "--seq-length, or remove the row"));
       return;
     }
-    // A row that is too long leaves an empty document, as there.
-    if (!is_long) files_->add(ids, Ids(ids.size(), 1), labels);
-    files_->end_document();
+    // Labels can be more where efficient_eos meets a prompt that is cut to nothing.
+    const Ids mask(ids.size(), 1);
+    add({&ids, &mask, &encoded.labels});
   }
 
   void check_columns() const {
@@ -271,6 +319,14 @@ void check(const InstructionWriteRequest& request) {
   if (request.inputs.empty()) throw ConfigError("preprocess: --input names no file");
   if (request.prompt_type.empty())
     throw ConfigError(text("--handler-name ", request.handler_name, " needs --prompt-type, for example qwen"));
+  const bool pairs = request.handler_name.ends_with("PairwiseHandler");
+  for (const auto& [flag, given] :
+       {std::pair("--pack", request.pack), std::pair("--append-eod", request.append_eod),
+        std::pair("--train-on-prompt", request.train_on_prompt), std::pair("--mask-history", request.mask_history)})
+    if (pairs && given)
+      throw ConfigError(text(flag, " does not apply to pairs (--handler-name ", request.handler_name, "); remove it"));
+  if (request.train_on_prompt && request.mask_history)
+    throw ConfigError("--train-on-prompt and --mask-history exclude each other; remove one of them");
   if (request.neat_pack && !request.pack) throw ConfigError("--neat-pack needs --pack");
   if (request.pack && !request.seq_length) throw ConfigError("--pack needs --seq-length");
   const std::int64_t least = request.pack ? 2 : 1;

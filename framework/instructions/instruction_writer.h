@@ -14,7 +14,9 @@ namespace tessera::instructions {
 /// The arguments of MindSpeed-LLM's preprocess_data.py of the same names.
 struct InstructionWriteRequest {
   std::vector<std::string> inputs;  ///< files, also .gz .zst .xz, Parquet; patterns; "-": standard input
-  std::string output_prefix;        ///< the files are <output_prefix>_packed_{input_ids,attention_mask,labels}_document
+  /// The files are <output_prefix>_packed_{input_ids,attention_mask,labels}_document; of pairs
+  /// <output_prefix>_packed_{chosen,rejected}_{input_ids,labels}_document.
+  std::string output_prefix;
   std::string handler_name, map_keys;
   std::string prompt_type, prompt_type_path;  ///< empty path: a built-in template
   std::optional<std::int64_t> seq_length;     ///< samples with this many tokens or more are skipped
@@ -22,20 +24,24 @@ struct InstructionWriteRequest {
   bool neat_pack = false;                     ///< cut long rows, number the rows of a sample in its attention mask
   bool append_eod = false;
   std::optional<bool> enable_thinking;
-  bool skip_bad = false;  ///< skip rows with an error instead of stopping
-  int workers = 1;        ///< threads that encode; they do not affect the output
+  bool train_on_prompt = false, mask_history = false;  ///< LLaMA-Factory's; see InstructionEncoding
+  bool skip_bad = false;                               ///< skip rows with an error instead of stopping
+  int workers = 1;                                     ///< threads that encode; they do not affect the output
 };
 
 struct InstructionWriteResult {
-  std::int64_t rows = 0, samples = 0, tokens = 0;
-  std::int64_t left_out = 0;                ///< rows skipped as in MindSpeed-LLM
-  std::int64_t too_long = 0;                ///< rows skipped because they reach seq_length
-  std::int64_t without_label = 0;           ///< samples written from which nothing is learned
-  preprocessing::PreprocessProgress total;  ///< bytes, documents (rows), tokens; `skipped`: rows with an error
-  std::vector<std::string> reasons;         ///< the first skipped rows: file, line, reason
+  std::int64_t rows = 0, samples = 0, tokens = 0;  ///< a pair is one sample; its two sequences count as tokens
+  std::int64_t left_out = 0;                       ///< rows skipped as in MindSpeed-LLM
+  std::int64_t too_long = 0;                       ///< rows skipped because they reach seq_length
+  std::int64_t without_label = 0;                  ///< samples written from which nothing is learned
+  std::int64_t equal_pairs = 0;                    ///< pairs written whose chosen and rejected sequences are equal
+  std::string first_equal_pair;                    ///< its file and line
+  preprocessing::PreprocessProgress total;         ///< bytes, documents (rows), tokens; `skipped`: rows with an error
+  std::vector<std::string> reasons;                ///< the first skipped rows: file, line, reason
 };
 
-/// Converts instruction data to token files, byte for byte as MindSpeed-LLM's preprocess_data.py does. Memory does not
+/// Converts instruction data, or pairs of a chosen and a rejected answer, to token files, byte for byte as
+/// MindSpeed-LLM's preprocess_data.py does. Memory does not
 /// grow with the input, except with `pack`: 8 bytes per token, because all rows are sorted by length.
 ///
 /// Throws ConfigError, naming file and line, for a row at which that program stops with an error; if no row remains; if

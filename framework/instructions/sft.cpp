@@ -18,6 +18,7 @@ struct SftOptions {
   std::string sft_tokenizer_prompt_format = "nemotron-h-aligned";
   std::optional<std::string> chat_template;
   std::optional<bool> sft_answers_only;
+  bool mask_history = false;
   std::int64_t sft_lines_per_sample = 1;
 };
 
@@ -43,6 +44,9 @@ void describe(options::Schema<SftOptions>& s) {
   s.option("sft_answers_only", &O::sft_answers_only,
            "Compute the loss on answers only; null: true, except for the format default, as in Megatron-LM.")
       .no_flag("Megatron-LM decides it by the prompt format");
+  s.option("mask_history", &O::mask_history,
+           "Compute the loss on the last answer of each conversation only; needs the loss on answers only.")
+      .no_flag("Megatron-LM learns all answers");
   s.option("sft_lines_per_sample", &O::sft_lines_per_sample,
            "Lines of the file that are packed into one sample; no conversation attends to another.")
       .when_changed(options::Change::order)
@@ -106,10 +110,10 @@ std::unique_ptr<data::DataSplits> make_sft(const SftOptions& o, data::DataParts 
   if (apart && (!o.data_path.empty() || o.split))
     throw ConfigError("data_path and split exclude train_data_path, valid_data_path and test_data_path");
   if (!apart && o.data_path.empty()) throw ConfigError("dataset_type sft needs data_path: a file of JSON lines");
-  const Maker maker{
-      o, parts,
-      std::make_shared<tokenizers::SftTokenizer>(
-          parts.tokenizer, tokenizers::SftFormat{o.sft_tokenizer_prompt_format, o.chat_template, o.sft_answers_only})};
+  const Maker maker{o, parts,
+                    std::make_shared<tokenizers::SftTokenizer>(
+                        parts.tokenizer, tokenizers::SftFormat{o.sft_tokenizer_prompt_format, o.chat_template,
+                                                               o.sft_answers_only, o.mask_history})};
   auto splits = std::make_unique<data::DataSplits>();
   if (apart) {
     splits->train = maker.whole(o.train_data_path, "train_data_path", parts.asked.train, "train");

@@ -24,6 +24,9 @@ struct DropoutMask {
   /// its first element, have an index in the unsharded sample that is larger by another `gap`. 0: a single chunk. Not
   /// used by attention.
   std::int64_t gap_at = 0, gap = 0;
+  /// A rank may have the same `row` columns of each token (tensor parallelism); a token has `row_stride` columns in the
+  /// unsharded sample. 0: whole tokens. Not used by attention.
+  std::int64_t row = 0, row_stride = 0;
 };
 
 /// y = residual + x * keep / (1 - rate), where keep is 0 for dropped elements and 1 for the others.

@@ -4,7 +4,6 @@
 
 #include "framework/kernels/extents.h"
 #include "framework/kernels/scratch.h"
-#include "framework/kernels/type_conversion.h"
 
 namespace tessera::kernels {
 namespace {
@@ -37,23 +36,23 @@ void add_to(const float* __restrict from, std::size_t n, float* __restrict to) {
 
 }  // namespace
 
-void embedding_forward(Threads& threads, std::span<const std::int32_t> ids, const Tensor& table, std::span<float> y,
-                       bool add) {
-  const auto n = static_cast<std::size_t>(table.shape().width());
-  check(table.shape().width(), ids, static_cast<std::size_t>(table.elements()), y.size());
-  const bool direct = table.dtype() == DType::float32 || !add;
+void embedding_forward(Threads& threads, std::span<const std::int32_t> ids, const EmbeddingTable& table,
+                       std::span<float> y, bool add) {
+  const auto n = static_cast<std::size_t>(table.width);
+  check(table.width, ids, table.rows.size(), y.size());
+  const bool direct = !add || (table.rows.stored == nullptr && table.rows.type() == DType::float32);
   threads.parallel_for(ids.size(), 16, [&](std::size_t first, std::size_t last) {
     const Scratch memory(direct ? 0 : n);
     const auto row = memory.floats();
     for (auto r = first; r < last; ++r) {
-      const auto from = table.slice(ids[r], 1);
       const auto to = y.subspan(r * n, n);
       if (!add) {
-        widen_range(from, to);
+        read_row(table.rows, ids[r], table.width, to);
       } else if (direct) {
-        add_to(from.floats().data(), n, to.data());
+        const auto from = table.rows.elements.part(static_cast<std::size_t>(ids[r]) * n, n);
+        add_to(reinterpret_cast<const float*>(from.at), n, to.data());
       } else {
-        widen_range(from, row);
+        read_row(table.rows, ids[r], table.width, row);
         add_to(row.data(), n, to.data());
       }
     }
@@ -73,8 +72,8 @@ void embedding_backward(Threads& threads, std::int64_t width, std::span<const st
 }
 
 void embedding_part_forward(Threads& threads, std::int64_t vocabulary, std::int64_t first_row,
-                            std::span<const std::int32_t> ids, const Tensor& table, std::span<float> y) {
-  const auto width = table.shape().width(), rows = table.shape().rows();
+                            std::span<const std::int32_t> ids, const EmbeddingTable& table, std::span<float> y) {
+  const auto width = table.width, rows = static_cast<std::int64_t>(table.rows.size()) / width;
   expect_values("embedding", "y", y.size(), static_cast<std::int64_t>(ids.size()) * width);
   check_ids(vocabulary, ids);
   const auto n = static_cast<std::size_t>(width);
@@ -83,7 +82,7 @@ void embedding_part_forward(Threads& threads, std::int64_t vocabulary, std::int6
       const auto row = ids[r] - first_row;
       const auto to = y.subspan(r * n, n);
       if (row >= 0 && row < rows)
-        widen_range(table.slice(row, 1), to);
+        read_row(table.rows, row, width, to);
       else
         std::fill(to.begin(), to.end(), 0.0F);
     }

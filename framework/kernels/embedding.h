@@ -4,9 +4,19 @@
 #include <span>
 
 #include "framework/kernels/threads.h"
+#include "framework/kernels/weight.h"
 #include "framework/tensor/tensor.h"
 
 namespace tessera::kernels {
+
+/// The rows of an embedding, one for each id: a dense tensor or a stored matrix.
+struct EmbeddingTable {
+  Weight rows;
+  std::int64_t width;
+  EmbeddingTable(const Tensor& dense)  // NOLINT(google-explicit-constructor): kernels are called with tensors
+      : rows(dense), width(dense.shape().width()) {}
+  EmbeddingTable(const Weight& weight, std::int64_t row_width) : rows(weight), width(row_width) {}
+};
 
 /// y[r] = table[ids[r]], or y[r] += table[ids[r]] if `add` (learned position embeddings are added to the token
 /// embeddings).
@@ -16,8 +26,8 @@ namespace tessera::kernels {
 ///   y       [rows, width]
 ///
 /// Throws ShapeError for an id out of range (naming row and id) and for sizes that do not fit.
-void embedding_forward(Threads& threads, std::span<const std::int32_t> ids, const Tensor& table, std::span<float> y,
-                       bool add);
+void embedding_forward(Threads& threads, std::span<const std::int32_t> ids, const EmbeddingTable& table,
+                       std::span<float> y, bool add);
 
 /// Gradient of the table: dtable[ids[r]] += dy[r].
 ///
@@ -34,7 +44,7 @@ void embedding_backward(Threads& threads, std::int64_t width, std::span<const st
 /// has the rows [first_row, first_row + rows) of the vocabulary. An id of another rank's row gives zeros, and the
 /// caller all-reduces y. Throws ShapeError for an id outside [0, vocabulary) and if y has another size.
 void embedding_part_forward(Threads& threads, std::int64_t vocabulary, std::int64_t first_row,
-                            std::span<const std::int32_t> ids, const Tensor& table, std::span<float> y);
+                            std::span<const std::int32_t> ids, const EmbeddingTable& table, std::span<float> y);
 /// As embedding_backward, for this rank's rows of the table: dtable [rows, width] has the rows from `first_row` on; ids
 /// of other ranks' rows and the id `padding` are skipped.
 void embedding_part_backward(Threads& threads, std::int64_t width, std::int64_t first_row,

@@ -6,15 +6,24 @@
 #include "framework/kernels/elements.h"
 #include "framework/kernels/linear.h"
 #include "framework/kernels/threads.h"
+#include "framework/kernels/weight.h"
 
 namespace tessera::kernels {
 
 /// One operand of a matrix product. Element (i, k), where k is the index that is summed over, is element
 /// i * across + k * along of `elements`. One of the two strides is 1: along == 1 means that k is the inner (contiguous)
 /// index. Does not own the memory.
+///
+/// `stored`: the elements are those of this matrix, and `elements` has only their number and type. Only the factor `b`
+/// of products of linear layers can be stored.
 struct Factor {
   Elements elements;
-  std::int64_t across, along;
+  std::int64_t across = 0, along = 0;
+  const StoredMatrix* stored = nullptr;
+
+  Factor() = default;
+  Factor(const Weight& weight, std::int64_t i_stride, std::int64_t k_stride)
+      : elements(weight.elements), across(i_stride), along(k_stride), stored(weight.stored) {}
 
   DType type() const { return elements.type; }
   const std::byte* element(std::int64_t i, std::int64_t k) const {

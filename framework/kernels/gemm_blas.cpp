@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
 #include "framework/kernels/float_window.h"
+#include "framework/kernels/gemm_stored.h"
 #include "framework/kernels/scratch.h"
 #include "framework/kernels/task_grid.h"
 #include "framework/kernels/type_conversion.h"
@@ -42,10 +43,22 @@ void block_of_floats(const Factor& a, const Factor& b, std::int64_t rows, std::i
               b_flipped ? leading(b.across, steps) : leading(b.along, cols), beta, c, static_cast<int>(c_row));
 }
 
+/// Whether a factor is an array of floats that BLAS can read.
+bool is_float(const Factor& factor) { return factor.stored == nullptr && factor.type() == DType::float32; }
+
+/// A copy in `memory` of elements [count, steps] of a stored factor, with the same inner index.
+Factor read_stored(const Factor& factor, std::int64_t first, std::int64_t count, std::int64_t k, std::int64_t steps,
+                   float* memory) {
+  const std::span<float> copy(memory, static_cast<std::size_t>(count * steps));
+  read_box(*factor.stored, box_of(factor, first, count, k, steps), factor.type(), copy);
+  return factor.along == 1 ? Factor{copy, steps, 1} : Factor{copy, 1, count};
+}
+
 /// Elements [count, steps] of a factor from row `first` and index k on, as floats with the same inner index. A view of
 /// the factor if it is float, else a copy in `memory`.
 Factor as_floats(const Factor& factor, std::int64_t first, std::int64_t count, std::int64_t k, std::int64_t steps,
                  float* memory) {
+  if (factor.stored != nullptr) return read_stored(factor, first, count, k, steps, memory);
   const auto part = factor.from(first, k);
   if (factor.type() == DType::float32) return part;
   const bool inner = factor.along == 1;
@@ -63,7 +76,7 @@ Factor as_floats(const Factor& factor, std::int64_t first, std::int64_t count, s
 /// pieces of k; a 16-bit c is summed in scratch memory and rounded at the end.
 void block(const MatrixProduct& p, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
   constexpr std::int64_t piece = 1024;
-  const bool floats = p.a.type() == DType::float32 && p.b.type() == DType::float32, rounds = p.c.type != DType::float32;
+  const bool floats = is_float(p.a) && is_float(p.b), rounds = p.c.type != DType::float32;
   const auto width = static_cast<std::size_t>(cols);
   const auto line_of = [&](const MutableElements& of, std::int64_t r) {
     return of.part(static_cast<std::size_t>((row + r) * p.N + col), width);
@@ -77,8 +90,8 @@ void block(const MatrixProduct& p, std::int64_t row, std::int64_t rows, std::int
     if (p.add && rounds) widen_range(line_of(p.c, r), line(r));
   }
   const std::int64_t steps = floats ? p.K : std::min(p.K, piece);
-  const Scratch a_memory(p.a.type() != DType::float32 ? static_cast<std::size_t>(rows * steps) : 0),
-      b_memory(p.b.type() != DType::float32 ? static_cast<std::size_t>(cols * steps) : 0);
+  const Scratch a_memory(!is_float(p.a) ? static_cast<std::size_t>(rows * steps) : 0),
+      b_memory(!is_float(p.b) ? static_cast<std::size_t>(cols * steps) : 0);
   float *const a = a_memory.data(), *const b = b_memory.data();
   for (std::int64_t k = 0; k == 0 || k < p.K; k += piece) {
     const std::int64_t some = floats ? p.K : std::min(steps, p.K - k);
@@ -105,6 +118,10 @@ void block(const MatrixProduct& p, std::int64_t row, std::int64_t rows, std::int
 /// the stride of the outer one.
 int to_doubles(const Factor& factor, std::int64_t first, std::int64_t count, std::int64_t k, std::int64_t steps,
                std::span<double> out) {
+  if (factor.stored != nullptr) {
+    const Scratch copy(static_cast<std::size_t>(count * steps));
+    return to_doubles(read_stored(factor, first, count, k, steps, copy.data()), 0, count, 0, steps, out);
+  }
   const auto part = factor.from(first, k);
   const bool inner = factor.along == 1;
   const auto lines = inner ? count : steps, width = inner ? steps : count;

@@ -6,6 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
+#include "framework/kernels/gemm_stored.h"
 #include "framework/kernels/scratch.h"
 #include "framework/kernels/task_grid.h"
 
@@ -50,19 +51,6 @@ TaskGrid grid_of_tiles(const TileKernels& t, const MatrixProduct& p, std::int64_
   return grid;
 }
 
-const Packing& packing_of(const TileKernels& t, DType type) {
-  switch (type) {
-    case DType::float32:
-      return t.float32;
-    case DType::bfloat16:
-      return t.bfloat16;
-    case DType::float16:
-      return t.float16;
-    default:
-      throw BugError(text("gemm: a factor of ", name_of(type)));
-  }
-}
-
 /// Whether words of a factor lie in memory as the tile reads them. Else a factor whose inner index is k is widened.
 bool in_words(const TileKernels& t, DType type) { return type == (t.elements == 2 ? DType::bfloat16 : DType::float32); }
 
@@ -102,6 +90,8 @@ void pack_strips(const TileKernels& t, const MatrixProduct& p, std::int64_t firs
 /// Packs `steps` words, from word k on, of columns [first, last) of b.
 void pack_panels(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
                  std::int64_t steps, std::int64_t apart, float* to) {
+  if (p.b.stored != nullptr)
+    return pack_stored(t, p.b, first, last, k * t.elements, elements_in(t, p, k, steps), apart, to);
   const auto& packing = packing_of(t, p.b.type());
   const std::byte* at = p.b.element(first, k * t.elements);
   if (p.b.along == 1)
@@ -118,14 +108,15 @@ class PanelsAhead {
   PanelsAhead() = default;
   PanelsAhead(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
               std::int64_t steps) {
-    const auto size = static_cast<std::int64_t>(size_of(p.b.type()));
     const std::int64_t elements = elements_in(t, p, k, steps), cols = last - first;
-    at_ = p.b.element(first, k * t.elements);
-    const auto [lines, width, stride] =
-        p.b.along == 1 ? std::array{cols, elements, p.b.across} : std::array{elements, cols, p.b.along};
-    row_end_ = width * size;
-    stride_ = stride * size;
-    rows_ = lines;
+    const bool inner = p.b.along == 1;
+    const auto from = rows_in_place(p.b, first, cols, k * t.elements, elements);
+    if (from.at == nullptr) return;
+    const auto size = static_cast<std::int64_t>(size_of(from.type));
+    at_ = from.at;
+    row_end_ = (inner ? elements : cols) * size;
+    stride_ = from.stride * size;
+    rows_ = inner ? cols : elements;
   }
   /// Number of cache lines that are left to fetch, about.
   std::int64_t lines() const { return rows_ * ceil_div(row_end_, line); }
@@ -379,8 +370,8 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const MatrixProduc
 constexpr std::int64_t few_cols = 64;  // of a task of a product of few rows
 
 /// Few rows, as in decoding: the time is that of reading b once, so packing it would only add to it. b is read in its
-/// own type; `a` is widened, again for each task. Columns [col, col + count), count <= few_cols.
-void run_few(const TileKernels& t, const MatrixProduct& p, std::int64_t col, std::int64_t count) {
+/// own type; `a` is widened, again for each task. Columns [col, col + count), which are those of `b`; at most few_cols.
+void run_few(const TileKernels& t, const MatrixProduct& p, const PlainRows& b, std::int64_t col, std::int64_t count) {
   constexpr std::int64_t at_once = 4;
   const bool widens = p.a.type() != DType::float32, rounds = p.c.type != DType::float32;
   const Scratch widened(widens ? static_cast<std::size_t>(std::min(at_once, p.M) * p.K) : 0);
@@ -396,11 +387,32 @@ void run_few(const TileKernels& t, const MatrixProduct& p, std::int64_t col, std
       packing_of(t, p.c.type)
           .widen(p.c.part(static_cast<std::size_t>((row + r) * p.N + col), 0).at, count, sums.at + r * sums.row);
     const float* start = p.add ? sums.at : p.bias != nullptr ? p.bias + col : nullptr;
-    packing_of(t, p.b.type())
-        .dots({a, widens ? p.K : p.a.across, p.b.element(col, 0), p.b.across, p.K, start, p.add ? sums.row : 0, sums.at,
-               sums.row, rows, count});
+    packing_of(t, b.type).dots({a, widens ? p.K : p.a.across, b.at, b.stride, p.K, start, p.add ? sums.row : 0, sums.at,
+                                sums.row, rows, count});
     if (rounds || p.act != Activation::none) finish(t, p, row, rows, col, count, sums);
   }
+}
+
+/// The same for a stored b: some of its rows at a time are copied to scratch memory, unless they can be read in place.
+void run_few_stored(const TileKernels& t, const MatrixProduct& p, std::int64_t col, std::int64_t count) {
+  constexpr std::int64_t most_floats = 64 << 10;
+  const auto at_once = std::clamp(most_floats / std::max(p.K, std::int64_t{1}), std::int64_t{1}, few_cols);
+  for (const auto end = col + count; col < end; col += at_once) {
+    const auto some = std::min(at_once, end - col);
+    auto b = plain_rows(*p.b.stored, col, some, 0);
+    const bool readable = b.at != nullptr && (b.type == p.b.type() || p.b.type() == DType::float32);
+    const Scratch copy(readable ? 0 : static_cast<std::size_t>(some * p.K));
+    if (!readable) {
+      read_box(*p.b.stored, {col, some, 0, p.K}, p.b.type(), copy.floats());
+      b = {reinterpret_cast<const std::byte*>(copy.data()), p.K, DType::float32};
+    }
+    run_few(t, p, b, col, some);
+  }
+}
+
+void run_few(const TileKernels& t, const MatrixProduct& p, std::int64_t col, std::int64_t count) {
+  if (p.b.stored != nullptr) return run_few_stored(t, p, col, count);
+  run_few(t, p, {p.b.element(col, 0), p.b.across, p.b.type()}, col, count);
 }
 
 bool takes_few_rows(const TileKernels& t, const MatrixProduct& p) { return has_few_rows(p) && t.elements == 1; }
@@ -417,6 +429,19 @@ double work_of(const MatrixProduct& p) {
 }
 
 }  // namespace
+
+const Packing& packing_of(const TileKernels& t, DType type) {
+  switch (type) {
+    case DType::float32:
+      return t.float32;
+    case DType::bfloat16:
+      return t.bfloat16;
+    case DType::float16:
+      return t.float16;
+    default:
+      throw BugError(text("gemm: a factor of ", name_of(type)));
+  }
+}
 
 bool has_few_rows(const MatrixProduct& p) {
   constexpr std::int64_t few = 32;

@@ -19,6 +19,9 @@ namespace tessera::kernels {
 void multiply_packed(Threads& threads, const TileKernels& kernels, const MatrixProduct& product,
                      std::int64_t packed_floats = std::int64_t{4} << 20);
 
+/// What the kernels do with elements of `type`. Throws BugError for a type that no product has.
+const Packing& packing_of(const TileKernels& kernels, DType type);
+
 /// A product and the kernels that compute it.
 struct ProductOfGroup {
   const MatrixProduct* product = nullptr;

@@ -24,14 +24,14 @@ void expect_bias(const char* who, std::span<const float> bias, std::int64_t out)
 
 // Each product of a linear layer as c = a b^T of gemm.h; the strides of Factor say which index is summed over. dw is
 // [out, in] = dy^T x: the rows (tokens) are the summed index, and outer in both operands.
-MatrixProduct forward(LinearExtents e, const Elements& x, const Elements& w, std::span<const float> bias,
+MatrixProduct forward(LinearExtents e, const Elements& x, const Weight& w, std::span<const float> bias,
                       const MutableElements& y) {
   MatrixProduct p{.M = e.rows, .N = e.out, .K = e.in, .a = {x, e.in, 1}, .b = {w, e.in, 1}, .c = y};
   if (!bias.empty()) p.bias = bias.data();
   return p;
 }
 
-MatrixProduct backward_input(const char* who, LinearExtents e, const Elements& dy, const Elements& w,
+MatrixProduct backward_input(const char* who, LinearExtents e, const Elements& dy, const Weight& w,
                              const MutableElements& dx, bool add) {
   expect_rows(who, "dy", dy.size(), e.rows, e.out);
   expect_rows(who, "w", w.size(), e.out, e.in);
@@ -49,8 +49,8 @@ MatrixProduct backward_weight(const char* who, LinearExtents e, const Elements& 
 
 }  // namespace
 
-void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
-                    std::span<const float> bias, const MutableElements& y) {
+void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const Weight& w, std::span<const float> bias,
+                    const MutableElements& y) {
   constexpr auto me = "linear_forward";
   expect_rows(me, "x", x.size(), e.rows, e.in);
   expect_rows(me, "w", w.size(), e.out, e.in);
@@ -59,7 +59,17 @@ void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const 
   multiply(threads, forward(e, x, w, bias, y));
 }
 
-void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, const Elements& x, const Elements& w,
+void linear_add(Threads& threads, LinearExtents e, const Elements& x, const Elements& w, const MutableElements& y) {
+  constexpr auto me = "linear_add";
+  expect_rows(me, "x", x.size(), e.rows, e.in);
+  expect_rows(me, "w", w.size(), e.out, e.in);
+  expect_rows(me, "y", y.size(), e.rows, e.out);
+  MatrixProduct p = forward(e, x, w, {}, y);
+  p.add = true;
+  multiply(threads, p);
+}
+
+void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, const Elements& x, const Weight& w,
                                std::span<const float> bias, const MutableElements& before, const MutableElements& y) {
   constexpr auto me = "linear_activation_forward";
   must(act != Activation::none, "linear_activation_forward is called for an activation");
@@ -74,7 +84,7 @@ void linear_activation_forward(Threads& threads, LinearExtents e, Activation act
   multiply(threads, p);
 }
 
-void linear_forward_in_double(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
+void linear_forward_in_double(Threads& threads, LinearExtents e, const Elements& x, const Weight& w,
                               const MutableElements& y) {
   constexpr auto me = "linear_forward_in_double";
   expect_rows(me, "x", x.size(), e.rows, e.in);
@@ -83,12 +93,12 @@ void linear_forward_in_double(Threads& threads, LinearExtents e, const Elements&
   multiply_in_double(threads, forward(e, x, w, {}, y));
 }
 
-void linear_backward_input(Threads& threads, LinearExtents e, const Elements& dy, const Elements& w,
+void linear_backward_input(Threads& threads, LinearExtents e, const Elements& dy, const Weight& w,
                            const MutableElements& dx, bool add) {
   multiply(threads, backward_input("linear_backward_input", e, dy, w, dx, add));
 }
 
-void linear_backward_input_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Elements& w,
+void linear_backward_input_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Weight& w,
                                      const MutableElements& dx, bool add) {
   multiply_in_double(threads, backward_input("linear_backward_input_in_double", e, dy, w, dx, add));
 }
@@ -119,7 +129,7 @@ MatrixProduct product_of(LinearProduct which, const LinearOperands& layer) {
       return backward_input(me, e, left, right, result, add);
     case LinearProduct::backward_weight:
       must(result.type == DType::float32, "gradients of weights are floats");
-      return backward_weight(me, e, left, right, {reinterpret_cast<float*>(result.at), result.size()}, add);
+      return backward_weight(me, e, left, right.elements, {reinterpret_cast<float*>(result.at), result.size()}, add);
   }
   throw BugError("linear_group: no such product");
 }

@@ -5,6 +5,7 @@
 
 #include "framework/kernels/elements.h"
 #include "framework/kernels/threads.h"
+#include "framework/kernels/weight.h"
 
 namespace tessera::kernels {
 
@@ -14,6 +15,8 @@ namespace tessera::kernels {
 ///   w, dw   [out, in]      as Megatron and PyTorch store it
 ///   y, dy   [rows, out]
 ///   bias    [out]          or empty: no bias
+///
+/// The weight w may lie in a file in blocks of rows (weight.h), as a factor of the first two products below.
 ///
 /// Elements are float32, bfloat16 or float16; sums are fp32 and each result is rounded once. If both factors of a
 /// product are bfloat16 and the instruction set multiplies such (cpu.h), they are multiplied as they are, else they are
@@ -28,18 +31,21 @@ struct LinearExtents {
 enum class Activation { none, gelu_tanh, gelu_erf, quick_gelu, silu, relu, squared_relu };
 
 /// y = x w^T + bias.
-void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
-                    std::span<const float> bias, const MutableElements& y);
+void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const Weight& w, std::span<const float> bias,
+                    const MutableElements& y);
+
+/// y += x w^T.
+void linear_add(Threads& threads, LinearExtents e, const Elements& x, const Elements& w, const MutableElements& y);
 
 /// y = act(x w^T + bias), for any act except `none`; the function of the sum as `before` holds it, rounded to its type,
 /// so that activation_forward of `before` gives the same bits.
 ///
 ///   before   [rows, out]   written: x w^T + bias, which the backward pass needs; of 16 bits if y is
-void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, const Elements& x, const Elements& w,
+void linear_activation_forward(Threads& threads, LinearExtents e, Activation act, const Elements& x, const Weight& w,
                                std::span<const float> bias, const MutableElements& before, const MutableElements& y);
 
 /// Gradient with respect to x: dx = dy w, or dx += dy w when `add`.
-void linear_backward_input(Threads& threads, LinearExtents e, const Elements& dy, const Elements& w,
+void linear_backward_input(Threads& threads, LinearExtents e, const Elements& dy, const Weight& w,
                            const MutableElements& dx, bool add);
 
 /// Gradient with respect to w: dw = dy^T x, or dw += dy^T x when `add`. dw is usually the fp32 main gradient (gradient
@@ -51,7 +57,8 @@ void linear_backward_weight(Threads& threads, LinearExtents e, const Elements& d
 /// linear_backward_weight dy, x, dw.
 struct LinearOperands {
   LinearExtents extents;
-  Elements left, right;
+  Elements left;
+  Weight right;  ///< x: dense
   MutableElements result;
   bool add = false;  ///< to the result, else it is overwritten
 };
@@ -62,9 +69,9 @@ enum class LinearProduct { forward, backward_input, backward_weight };
 void linear_group(Threads& threads, LinearProduct product, std::span<const LinearOperands> layers);
 
 /// The three products with factors and sums in double; each result is rounded once.
-void linear_forward_in_double(Threads& threads, LinearExtents e, const Elements& x, const Elements& w,
+void linear_forward_in_double(Threads& threads, LinearExtents e, const Elements& x, const Weight& w,
                               const MutableElements& y);
-void linear_backward_input_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Elements& w,
+void linear_backward_input_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Weight& w,
                                      const MutableElements& dx, bool add);
 void linear_backward_weight_in_double(Threads& threads, LinearExtents e, const Elements& dy, const Elements& x,
                                       std::span<float> dw, bool add);

@@ -111,6 +111,7 @@ std::optional<options::Value> GptArchitecture::canonical_options(const options::
   if (o_.query_pre_attn_scalar == static_cast<double>(o_.channels()))
     whole.set("query_pre_attn_scalar", options::Value{});
   settle(whole, "mtp_num_layers", o_.predictions());
+  if (o_.score_head) settle(whole, "untie_embeddings_and_output_weights", false);  // there is none
   settle_attention(whole);
   settle_feed_forward(whole, *moe_config);
   return whole;

@@ -410,7 +410,16 @@ void describe_feed_forward(options::Schema<O>& s) {
 void describe_rest(options::Schema<O>& s) {
   s.option("untie_embeddings_and_output_weights", &O::untie_embeddings_and_output_weights,
            "The output layer has its own weights instead of sharing the word embedding's.")
-      .when_changed(options::Change::tensors);
+      .when_changed(options::Change::tensors)
+      .matters_when([](const O& o) { return !o.score_head; }, "`score_head` is true");
+  s.option("score_head", &O::score_head,
+           "A head that gives each token a score in place of the output layer: a reward model, for `stage: rm`.")
+      .when_changed(options::Change::tensors)
+      .must(
+          "stage", [](const O& o) { return !o.score_head || o.predictions() == 0; },
+          [](const O&) { return std::string("a model with score_head has no multi-token prediction"); },
+          "leave mtp_num_layers out", {"mtp_num_layers"})
+      .no_flag("only recipes and Hugging Face folders have it");
   s.option("scale_embeddings", &O::scale_embeddings, "Multiply word embeddings by sqrt(`hidden_size`).")
       .must(
           "scale_embeddings",

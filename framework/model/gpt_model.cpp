@@ -37,7 +37,7 @@ class GptModel final : public Model {
   std::int64_t vocabulary() const override { return vocabulary_; }
   std::int64_t most_positions() const override { return positions_; }
   double flops(std::int64_t samples, std::int64_t seq_length) const override {
-    return training_flops(o_, moe_, chunk_.noop, vocabulary_, samples, seq_length);
+    return training_flops(o_, moe_, chunk_.noop, o_.score_head ? 1 : vocabulary_, samples, seq_length);
   }
   nn::AuxiliaryLog::Extents auxiliary() const override {
     return {.layers = experts_ > 0 ? o_.num_layers + o_.predictions() : 0,
@@ -70,7 +70,7 @@ class GptModel final : public Model {
   void predict_further(autograd::Tape& tape, autograd::Var h, const TokenBatch& batch, const ForwardMode& mode,
                        const nn::Pass& pass) const;
   bool recomputes_attention(std::int64_t layer) const;
-  bool tied() const { return !o_.untie_embeddings_and_output_weights; }
+  bool tied() const { return !o_.untie_embeddings_and_output_weights && !o_.score_head; }
   void declare_tables();
   void add_layers();
   void add_head();
@@ -96,6 +96,7 @@ class GptModel final : public Model {
   std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers
   std::unique_ptr<nn::Norm> final_norm_;
   std::unique_ptr<nn::LinearLayer> output_;
+  nn::Parameter* score_ = nullptr;                             ///< in place of the output layer
   std::vector<std::unique_ptr<PredictionLayer>> predictions_;  ///< of the chunk with the loss
 };
 
@@ -109,7 +110,7 @@ GptModel::GptModel(const GptOptions& options, const ModelSettings& settings, con
       tensor_(parts.tensor),
       context_(parts.context.rank),
       expert_(parts.expert),
-      maker_(tensor_),
+      maker_(tensor_, parts.adapters),
       vocabulary_(parts.vocabulary),
       positions_(o_.max_position_embeddings.value_or(settings.seq_length)),
       seq_length_(settings.seq_length) {
@@ -189,7 +190,10 @@ void GptModel::add_head() {
     contains(*final_norm_);
   }
   add_predictions();
-  if (tied()) return;
+  if (o_.score_head)
+    score_ = &declare("score.weight", ParameterRole::output_layer, {1, o_.hidden_size},
+                      o_.weight_init(1, o_.hidden_size, false));
+  if (tied() || score_) return;
   output_ = maker_.column_parallel("output_layer",
                                    {.in = o_.hidden_size,
                                     .out = vocabulary_,
@@ -347,6 +351,7 @@ nn::Pass GptModel::pass_of(autograd::Tape& tape, const TokenBatch& batch, const 
   if (shared_experts_) pass.experts = &*shared_experts_;
   const auto here = tokens_between_layers(pass.S), first = tensor_.cuts_sequence() ? here * tensor_.rank : 0;
   pass.held = nn::HeldTokens::of(context_, first, first + here, pass.S);
+  pass.gathered = nn::HeldTokens::of(context_, 0, pass.S / context_.ranks, pass.S);
   return pass;
 }
 
@@ -430,6 +435,9 @@ ChunkResult GptModel::forward(autograd::Tape& tape, const autograd::Var& x, cons
   auto h = hidden(tape, x, here(batch.tokens), pass);
   if (!chunk_.loss) return {std::move(h), {}};
   if (mode.training && !predictions_.empty()) predict_further(tape, h, batch, mode, pass);
+  const bool cut = tensor_.cuts_sequence();
+  if (score_)
+    return {{}, score_loss(h, score_->leaf, {context_, cut ? h.shape()[1] * tensor_.rank : 0, cut}, batch, mode)};
   h = before_head(h, pass);
   const TraceSpan span(TraceKind::operation, "output layer and loss");
   return {{}, objective_loss(h, output_layer(tape, pass), batch, mode)};
@@ -442,6 +450,7 @@ autograd::Var GptModel::logits(autograd::Tape& tape, const TokenBatch& batch, co
 }
 
 autograd::Var GptModel::project(const autograd::Var& h, const nn::Pass& pass) const {
+  if (score_) return autograd::linear(h, score_->leaf, nullptr);
   auto logits = autograd::linear(before_head(h, pass), head(), nullptr);
   if (!tensor_.whole())
     logits = parallel::gather_from_tensor_region(logits, parallel::tensor_group(pass, tensor_), "logits");
@@ -449,6 +458,7 @@ autograd::Var GptModel::project(const autograd::Var& h, const nn::Pass& pass) co
 }
 
 nn::KeyValueCache GptModel::make_cache(std::int64_t samples, std::int64_t capacity) const {
+  if (score_) throw ConfigError("a model with model_config.score_head generates no tokens: it has no output layer");
   if (o_.multi_latent_attention)
     return {o_.num_layers, samples, capacity, nn::LatentAttention::cached_width(latent_sizes(o_, false)), false};
   return {o_.num_layers, samples, capacity, o_.groups() * o_.channels()};

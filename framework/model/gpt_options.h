@@ -159,6 +159,7 @@ struct GptOptions {
   std::optional<bool> out_proj_has_bias;
   std::optional<bool> mlp_has_bias;
   bool untie_embeddings_and_output_weights = false;
+  bool score_head = false;
   bool scale_embeddings = false;
   std::optional<std::int64_t> embedding_padding_token;
 

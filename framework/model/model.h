@@ -40,6 +40,7 @@ struct ModelParts {
   parallel::ContextLayout context = {};            ///< this rank's tokens of each sample
   nn::ExpertRank expert = {};                      ///< this rank's experts
   std::optional<parallel::ModelChunk> chunk = {};  ///< the part to construct; absent: the whole model
+  std::shared_ptr<const nn::AdapterPlan> adapters = {};  ///< adapters of linear layers, for the LayerMaker; null: none
 };
 
 /// Settings of a forward pass.

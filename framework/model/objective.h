@@ -10,6 +10,8 @@
 
 namespace tessera::model {
 
+class ReferenceScores;
+
 /// Weight of a micro-batch's objective in the gradient of a step.
 struct StepShare {
   double scale = 1;          ///< factor of all gradients: the loss scale
@@ -59,6 +61,10 @@ class Objective {
                                   std::span<autograd::LossSum> metrics) const;
   /// Names of further values that are reported, each as its sum over the step divided by its count.
   virtual std::vector<std::string> metrics() const { return {}; }
+
+  /// The objective of a pass of the reference model, which must see each micro-batch before judge() does; null: no
+  /// reference model is needed.
+  virtual const ReferenceScores* reference() const { return nullptr; }
 
   /// Whether the objective is the sum over the step divided by the number of its terms; else it is a mean over
   /// micro-batches and data-parallel ranks. The gradients of a sum are divided after the reduction, so seeds contain

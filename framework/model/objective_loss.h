@@ -13,6 +13,18 @@ struct OutputLayer {
   nn::ContextRank context = {};                          ///< the tokens of each sample that this rank has
 };
 
+/// The tokens of each sample that a rank has between layers.
+struct TokenShare {
+  nn::ContextRank context = {};
+  std::int64_t first = 0;      ///< index of its first token among those of its context-parallel rank
+  bool cuts_sequence = false;  ///< the tensor-parallel ranks have different tokens
+};
+/// The loss of a micro-batch by mode.objective, which judges one score of each token: the product of `h`, the tokens
+/// that this rank has between layers, with `weight` [1, C], which all ranks have. Throws ConfigError for an objective
+/// that weighs tokens.
+autograd::VocabularyLoss score_loss(const autograd::Var& h, autograd::Leaf& weight, const TokenShare& tokens,
+                                    const TokenBatch& batch, const ForwardMode& mode);
+
 /// The loss of a micro-batch by mode.objective, for the last chunk of a model: `h` [B, T, C] is the input of the
 /// output layer for this rank's tokens of `batch`. If the tape records, its backward pass gives the gradients of the
 /// objective. Collective over the ranks that share the output layer, and over mode.groups->context. The total of an

@@ -13,6 +13,23 @@ HeadsOfRank heads_of_rank(std::int64_t heads, std::int64_t groups, const TensorR
   return {here, std::max<std::int64_t>(1, groups / tensor.ranks), here * tensor.rank};
 }
 
+namespace {
+
+/// Queries, keys and values of linear_qkv, whose rows are ordered [group][its queries, its key, its value][channel].
+std::vector<LinearPart> parts_of_projection(const AttentionSizes& s) {
+  std::vector<LinearPart> parts = {{"q_proj", {}}, {"k_proj", {}}, {"v_proj", {}}};
+  const auto queries = s.heads / s.groups * s.channels;
+  for (std::int64_t group = 0; group < s.groups; ++group) {
+    const auto first = group * (queries + 2 * s.channels);
+    parts[0].rows.push_back({first, queries});
+    parts[1].rows.push_back({first + queries, s.channels});
+    parts[2].rows.push_back({first + queries + s.channels, s.channels});
+  }
+  return parts;
+}
+
+}  // namespace
+
 autograd::Var core_attention(const autograd::Var& qkv, const kernels::AttentionExtents& e,
                              const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask, std::int64_t layer,
                              const Pass& pass) {
@@ -29,13 +46,16 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
   const auto& tensor = maker.tensor();
   qkv_ = maker.column_parallel(
       inner("linear_qkv"),
-      {.in = s.hidden, .out = (s.heads + 2 * s.groups) * s.channels, .has_bias = s.qkv_bias, .init = s.init},
+      {.in = s.hidden,
+       .out = (s.heads + 2 * s.groups) * s.channels,
+       .has_bias = s.qkv_bias,
+       .init = s.init,
+       .parts = parts_of_projection(s)},
       rows_here(tensor));
   out_ = maker.row_parallel(inner("linear_proj"),
                             {.in = s.heads * s.channels, .out = s.hidden, .has_bias = s.out_bias, .init = s.out_init});
   contains(*qkv_);
   contains(*out_);
-  share_copies(tensor);
   // Heads of a group in a row of the projection: its query heads, then one key and one value head. All but the value
   // head are rotated.
   const auto in_group = here_.heads / here_.groups + 2;
@@ -67,19 +87,9 @@ TensorCut SelfAttention::rows_here(const TensorRank& tensor) const {
   const auto first = group * (queries + 2), own = here_.first_head % queries;
   TensorCut cut;
   cut.strips.push_back({(first + own) * sizes_.channels, here_.heads * sizes_.channels, true});
-  cut.strips.push_back({(first + queries) * sizes_.channels, 2 * sizes_.channels, own == 0});
+  // A rank computes only the part of the gradient of a copy that comes from its own query heads.
+  cut.strips.push_back({(first + queries) * sizes_.channels, 2 * sizes_.channels, own == 0, true});
   return cut;
-}
-
-/// A rank with a copy of a key and value head computes only the part of their gradient that comes from its own query
-/// heads, so the parts are summed.
-void SelfAttention::share_copies(const TensorRank& tensor) {
-  if (sizes_.groups >= tensor.ranks) return;
-  for (auto* parameter : qkv_->parameters()) {
-    const auto columns = parameter->global_shape.rank() == 2 ? parameter->global_shape[1] : 1;
-    const auto queries = here_.heads * sizes_.channels;
-    parameter->shared.push_back({GradientSharers::head_copies, {queries * columns, 2 * sizes_.channels * columns}});
-  }
 }
 
 // A row of the projection is [group][queries, key, value][channel]; rows of the output are [head][channel].

@@ -91,8 +91,6 @@ class SelfAttention final : public Attention {
   autograd::Var cached(const autograd::Var& qkv, const Pass& pass) const;
 
   TensorCut rows_here(const TensorRank& tensor) const;
-  /// Registers the copies of key and value heads for the all-reduce of their gradients.
-  void share_copies(const TensorRank& tensor);
 
   AttentionSizes sizes_;
   HeadsOfRank here_;

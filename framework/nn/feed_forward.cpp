@@ -16,7 +16,11 @@ class Mlp final : public FeedForward {
       : FeedForward(name), act_(act), gated_(gated), recomputes_activation_(s.recomputes_activation) {
     const int parts = gated ? 2 : 1;
     fc1_ = maker.column_parallel(inner("linear_fc1"),
-                                 {.in = s.hidden, .out = parts * s.inner, .has_bias = s.has_bias, .init = s.init},
+                                 {.in = s.hidden,
+                                  .out = parts * s.inner,
+                                  .has_bias = s.has_bias,
+                                  .init = s.init,
+                                  .parts = parts_of_network(s.inner, parts)},
                                  rows_of_network(s.inner, parts, maker.tensor()));
     fc2_ = maker.row_parallel(inner("linear_fc2"),
                               {.in = s.inner, .out = s.hidden, .has_bias = s.has_bias, .init = s.out_init});
@@ -59,6 +63,11 @@ const Row& row_of(FeedForwardKind kind) {
 }
 
 }  // namespace
+
+std::vector<LinearPart> parts_of_network(std::int64_t inner, int parts) {
+  if (parts == 1) return {};
+  return {{"gate_proj", {{0, inner}}}, {"up_proj", {{inner, inner}}}};
+}
 
 TensorCut rows_of_network(std::int64_t inner, int parts, const TensorRank& tensor) {
   TensorCut cut;

@@ -52,6 +52,9 @@ struct FeedForwardSizes {
 /// ShapeError if the number of ranks does not divide `inner`.
 TensorCut rows_of_network(std::int64_t inner, int parts, const TensorRank& tensor);
 
+/// The named parts of a linear_fc1 with `parts` blocks of `inner` rows: gate and up; none if it is not gated.
+std::vector<LinearPart> parts_of_network(std::int64_t inner, int parts);
+
 /// Creates a dense network, linear_fc2(act(linear_fc1(x))), named `name`. For a gated kind linear_fc1 has the rows
 /// [gate; up]. With tensor parallelism linear_fc1 is column-parallel (see rows_of_network) and linear_fc2 row-parallel.
 std::unique_ptr<FeedForward> make_feed_forward(FeedForwardKind kind, const std::string& name,

@@ -139,7 +139,8 @@ autograd::Var LatentAttention::cached(const autograd::Var& q, const autograd::Va
       std::copy_n(new_c.span().begin() + from * rank, rank, stored.begin() + to);
       std::copy_n(new_k.span().begin() + from * h.rotary, h.rotary, stored.begin() + to + rank);
     }
-  const auto weight = tape.read(up_->weight().value);
+  const auto merged = up_->merged_weight(tape);
+  const auto weight = merged.empty() ? tape.read(up_->weight(), DType::float32) : tape.read(merged);
   const auto floats = [&](std::int64_t count) { return tape.make({count}, false); };
   const auto queries = floats(rows * h.heads * width), mixed = floats(rows * h.heads * width),
              out = floats(rows * h.heads * h.value), one = floats(rows * std::max(rank, h.plain)),

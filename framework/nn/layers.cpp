@@ -1,7 +1,9 @@
 #include "framework/nn/layers.h"
 
+#include "framework/autograd/ops/activation.h"
 #include "framework/autograd/ops/columns.h"
 #include "framework/autograd/ops/norm.h"
+#include "framework/kernels/vector.h"
 
 namespace tessera::nn {
 namespace {
@@ -12,19 +14,25 @@ class WholeLinear final : public ActivatedLinearLayer {
   WholeLinear(const std::string& name, const LinearSizes& s)
       : ActivatedLinearLayer(name), weight_(declare("weight", s.role, {s.out, s.in}, s.init)) {
     if (s.has_bias) bias_ = &declare("bias", ParameterRole::bias, {s.out}, Init::zeros());
+    adapters_ = make_adapters(name, s.adapters, s.in, s.out, {}, {});
+    if (adapters_) contains(*adapters_);
   }
-  autograd::Var forward(const autograd::Var& x, const Pass&) const override {
-    return autograd::linear(x, weight_.leaf, bias());
+  autograd::Var forward(const autograd::Var& x, const Pass& pass) const override {
+    auto y = autograd::linear(x, weight_.leaf, bias());
+    return adapters_ ? adapters_->add_to(std::move(y), x, pass) : y;
   }
-  autograd::Var forward(const autograd::Var& x, kernels::Activation act, const Pass&) const override {
-    return autograd::linear_activation(x, weight_.leaf, bias(), act);
+  autograd::Var forward(const autograd::Var& x, kernels::Activation act, const Pass& pass) const override {
+    return adapters_ ? autograd::activated(forward(x, pass), act)
+                     : autograd::linear_activation(x, weight_.leaf, bias(), act);
   }
   autograd::Leaf& weight() const override { return weight_.leaf; }
+  const Adapters* adapters() const override { return adapters_.get(); }
 
  private:
   autograd::Leaf* bias() const { return bias_ ? &bias_->leaf : nullptr; }
   Parameter& weight_;
   Parameter* bias_ = nullptr;
+  std::unique_ptr<Adapters> adapters_;
 };
 
 class WholeGatheredLinear final : public GatheredLinear {
@@ -80,6 +88,15 @@ GatheredLinear::Parts GatheredLinear::cut(autograd::Var y, std::int64_t first) {
   return parts;
 }
 
+autograd::Var LinearLayer::merged_weight(autograd::Tape& tape) const {
+  if (!adapters()) return {};
+  const auto& w = weight();
+  auto merged = tape.make(w.value.shape(), false);
+  kernels::copy(tape.threads(), tape.read(w, DType::float32), merged.floats());
+  adapters()->merge_into(tape, merged.floats());
+  return merged;
+}
+
 TensorCut TensorRank::part(std::size_t dim, std::int64_t extent, const char* what) const {
   if (whole()) return {};
   if (extent % ranks != 0)
@@ -92,16 +109,22 @@ std::unique_ptr<ActivatedLinearLayer> LayerMaker::column_parallel(const std::str
                                                                   TensorCut rows) const {
   must(tensor_.whole() && rows.strips.empty(),
        "the layers of this maker are whole; sharded ones are made in parallel/");
-  return std::make_unique<WholeLinear>(name, sizes);
+  return std::make_unique<WholeLinear>(name, with_adapters(name, sizes));
 }
 
 std::unique_ptr<LinearLayer> LayerMaker::row_parallel(const std::string& name, const LinearSizes& sizes) const {
-  return std::make_unique<WholeLinear>(name, sizes);
+  return std::make_unique<WholeLinear>(name, with_adapters(name, sizes));
 }
 
 std::unique_ptr<GatheredLinear> LayerMaker::gathered(const std::string& name, const LinearSizes& sizes) const {
   must(tensor_.whole(), "the layers of this maker are whole; sharded ones are made in parallel/");
-  return std::make_unique<WholeGatheredLinear>(name, sizes);
+  return std::make_unique<WholeGatheredLinear>(name, with_adapters(name, sizes));
+}
+
+LinearSizes LayerMaker::with_adapters(const std::string& name, LinearSizes sizes) const {
+  if (adapters_ && sizes.role == ParameterRole::matrix)
+    sizes.adapters = adapters_->adapters_of(name, sizes.in, sizes.parts);
+  return sizes;
 }
 
 const LayerMaker& whole_layers() {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "framework/autograd/ops/linear.h"
+#include "framework/nn/adapter.h"
 #include "framework/nn/module.h"
 #include "framework/nn/pass.h"
 
@@ -15,6 +16,8 @@ struct LinearSizes {
   bool has_bias = false;
   Init init = {};                              ///< initial distribution of w; a bias starts as zeros
   ParameterRole role = ParameterRole::matrix;  ///< role of w
+  std::vector<LinearPart> parts = {};          ///< named parts of a fused layer; none: it is not fused
+  std::vector<AdapterForm> adapters = {};      ///< set by the LayerMaker
 };
 
 /// y = x w^T + bias with w [out, in], on one rank or sharded over tensor-parallel ranks.
@@ -26,6 +29,10 @@ class LinearLayer : public Module {
   virtual autograd::Var forward(const autograd::Var& x, const Pass& pass) const = 0;
   /// This rank's part of w, for operations that need the weight itself.
   virtual autograd::Leaf& weight() const = 0;
+  /// Its adapters; null: none.
+  virtual const Adapters* adapters() const { return nullptr; }
+  /// w with its adapters in fp32, in a whole layer; empty: it has no adapters.
+  autograd::Var merged_weight(autograd::Tape& tape) const;
 };
 
 /// A linear layer that can apply an activation to its outputs: a whole or a column-parallel layer. A row-parallel layer
@@ -83,7 +90,9 @@ struct TensorRank {
 class LayerMaker {
  public:
   LayerMaker() = default;
-  explicit LayerMaker(const TensorRank& tensor) : tensor_(tensor) {}
+  /// `adapters` decides which of the layers get adapters; null: none.
+  explicit LayerMaker(const TensorRank& tensor, std::shared_ptr<const AdapterPlan> adapters = {})
+      : tensor_(tensor), adapters_(std::move(adapters)) {}
   LayerMaker(const LayerMaker&) = default;
   LayerMaker& operator=(const LayerMaker&) = delete;
   virtual ~LayerMaker() = default;
@@ -98,8 +107,13 @@ class LayerMaker {
   /// Creates a layer outside of pairs, whose rows are divided equally and whose outputs are gathered.
   virtual std::unique_ptr<GatheredLinear> gathered(const std::string& name, const LinearSizes& sizes) const;
 
+ protected:
+  /// `sizes` of the layer `name` with its adapters.
+  LinearSizes with_adapters(const std::string& name, LinearSizes sizes) const;
+
  private:
   TensorRank tensor_;
+  std::shared_ptr<const AdapterPlan> adapters_;
 };
 /// The LayerMaker for one rank, which divides nothing.
 const LayerMaker& whole_layers();

@@ -53,6 +53,15 @@ std::vector<ElementRange> Parameter::owned() const {
   return ranges;
 }
 
+void share_copied_rows(Parameter& parameter) {
+  const auto row = parameter.cut.strips.empty() ? 0 : Folded(parameter.shape(), 0).inner;
+  std::int64_t first = 0;
+  for (const auto& strip : parameter.cut.strips) {
+    if (strip.copied) parameter.shared.push_back({GradientSharers::head_copies, {first * row, strip.count * row}});
+    first += strip.count;
+  }
+}
+
 std::vector<ContiguousRange> contiguous_ranges_of(const Parameter& parameter) {
   const auto dim = parameter.cut.dim;
   const Folded whole(parameter.global_shape, dim), here(parameter.shape(), dim);

@@ -33,6 +33,7 @@ struct TensorCut {
   struct Strip {
     std::int64_t first, count;  ///< range [first, first + count) along `dim` of the unsharded tensor
     bool owned = true;          ///< whether this rank owns the strip
+    bool copied = false;        ///< a copied key and value head: each rank computes a summand of its gradient
   };
   std::size_t dim = 0;        ///< the dimension that is divided; must be 0 if there are several strips
   std::vector<Strip> strips;  ///< empty: the whole tensor, owned by this rank
@@ -85,6 +86,9 @@ struct Parameter {
   /// The ranges of this rank's part that this rank owns (see TensorCut).
   std::vector<ElementRange> owned() const;
 };
+
+/// Requests the sum of the gradients of the strips of `parameter` that are copied (TensorCut::Strip) over their ranks.
+void share_copied_rows(Parameter& parameter);
 
 /// A contiguous range of this rank's elements that is a box (hyper-rectangle) of the unsharded tensor.
 struct PlacedBox {

@@ -34,6 +34,7 @@ struct Pass {
   std::int64_t S = 0;                        ///< number of tokens of each sample on all ranks together
   std::int64_t longest = 0;                  ///< see mask_tokens()
   HeldTokens held;                           ///< tokens of a sample that this rank has outside of attention
+  HeldTokens gathered;                       ///< those that its tensor-parallel group has together: in linear layers
   std::span<const std::int32_t> positions;   ///< [B * T] position of each token, for position embeddings
   kernels::VisibleKeys visible;              ///< attention mask, [B * S] queries
   kernels::VisibleKeys windowed;             ///< mask of layers with sliding-window attention, [B * S] queries

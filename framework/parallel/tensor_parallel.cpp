@@ -1,5 +1,6 @@
 #include "framework/parallel/tensor_parallel.h"
 
+#include "framework/autograd/ops/activation.h"
 #include "framework/autograd/ops/in_place.h"
 #include "framework/kernels/embedding.h"
 #include "framework/parallel/tensor_parallel_ops.h"
@@ -20,7 +21,11 @@ ColumnParallelLinear::ColumnParallelLinear(const std::string& name, const nn::Li
       tensor_(tensor),
       gather_output_(gather_output),
       weight_(declare("weight", s.role, {s.out, s.in}, s.init, rows)) {
+  adapters_ = nn::make_adapters(name, s.adapters, s.in, s.out, rows, {});
   if (s.has_bias) bias_ = &declare("bias", ParameterRole::bias, {s.out}, nn::Init::zeros(), std::move(rows));
+  for (auto* parameter : {&weight_, bias_})
+    if (parameter) share_copied_rows(*parameter);
+  if (adapters_) contains(*adapters_);
 }
 
 ColumnParallelLinear::ColumnParallelLinear(const std::string& name, const nn::LinearSizes& s,
@@ -40,12 +45,20 @@ autograd::Var ColumnParallelLinear::left(const autograd::Var& y, const nn::Pass&
 }
 
 autograd::Var ColumnParallelLinear::forward(const autograd::Var& x, const nn::Pass& pass) const {
-  return left(autograd::linear(entered(x, pass), weight_.leaf, bias_ ? &bias_->leaf : nullptr), pass);
+  return left(product(entered(x, pass), pass), pass);
+}
+
+autograd::Var ColumnParallelLinear::product(const autograd::Var& x, const nn::Pass& pass) const {
+  auto y = autograd::linear(x, weight_.leaf, bias());
+  return adapters_ ? adapters_->add_to(std::move(y), x, pass) : y;
 }
 
 autograd::Var ColumnParallelLinear::forward(const autograd::Var& x, kernels::Activation act,
                                             const nn::Pass& pass) const {
-  return left(autograd::linear_activation(entered(x, pass), weight_.leaf, bias_ ? &bias_->leaf : nullptr, act), pass);
+  const auto in = entered(x, pass);
+  return left(adapters_ ? autograd::activated(product(in, pass), act)
+                        : autograd::linear_activation(in, weight_.leaf, bias(), act),
+              pass);
 }
 
 RowParallelLinear::RowParallelLinear(const std::string& name, const nn::LinearSizes& s, const nn::TensorRank& tensor,
@@ -55,14 +68,21 @@ RowParallelLinear::RowParallelLinear(const std::string& name, const nn::LinearSi
       input_is_parallel_(input_is_parallel),
       weight_(declare("weight", s.role, {s.out, s.in}, s.init, tensor.part(1, s.in, "columns of a weight"))) {
   if (s.has_bias) bias_ = &declare("bias", ParameterRole::bias, {s.out}, nn::Init::zeros());
+  adapters_ = nn::make_adapters(name, s.adapters, s.in, s.out, {}, weight_.cut);
+  if (adapters_) contains(*adapters_);
+}
+
+autograd::Var RowParallelLinear::product(const autograd::Var& x, autograd::Leaf* bias, const nn::Pass& pass) const {
+  auto y = autograd::linear(x, weight_.leaf, bias);
+  return adapters_ ? adapters_->add_to(std::move(y), x, pass) : y;
 }
 
 autograd::Var RowParallelLinear::forward(const autograd::Var& x, const nn::Pass& pass) const {
-  if (tensor_.whole()) return autograd::linear(x, weight_.leaf, bias_ ? &bias_->leaf : nullptr);
+  if (tensor_.whole()) return product(x, bias_ ? &bias_->leaf : nullptr, pass);
   const auto& group = tensor_group(pass, tensor_);
-  // Without the bias, which every rank has whole: it is added once, to the sum.
-  auto part =
-      autograd::linear(input_is_parallel_ ? x : scatter_to_tensor_region(x, group, name()), weight_.leaf, nullptr);
+  // Without the bias, which every rank has whole: it is added once, to the sum. Adapters are part of the summands, so
+  // that nothing more is communicated.
+  auto part = product(input_is_parallel_ ? x : scatter_to_tensor_region(x, group, name()), nullptr, pass);
   auto y = tensor_.sequence_parallel ? reduce_scatter_to_sequence_region(part, group, name())
                                      : reduce_from_tensor_region(std::move(part), group, name());
   part = {};  // the partial products are not needed any more
@@ -90,19 +110,19 @@ std::unique_ptr<nn::ActivatedLinearLayer> TensorParallelLayers::column_parallel(
                                                                                 const nn::LinearSizes& sizes,
                                                                                 nn::TensorCut rows) const {
   if (tensor().whole()) return nn::LayerMaker::column_parallel(name, sizes, std::move(rows));
-  return std::make_unique<ColumnParallelLinear>(name, sizes, std::move(rows), tensor());
+  return std::make_unique<ColumnParallelLinear>(name, with_adapters(name, sizes), std::move(rows), tensor());
 }
 
 std::unique_ptr<nn::LinearLayer> TensorParallelLayers::row_parallel(const std::string& name,
                                                                     const nn::LinearSizes& sizes) const {
   if (tensor().whole()) return nn::LayerMaker::row_parallel(name, sizes);
-  return std::make_unique<RowParallelLinear>(name, sizes, tensor());
+  return std::make_unique<RowParallelLinear>(name, with_adapters(name, sizes), tensor());
 }
 
 std::unique_ptr<nn::GatheredLinear> TensorParallelLayers::gathered(const std::string& name,
                                                                    const nn::LinearSizes& sizes) const {
   if (tensor().whole()) return nn::LayerMaker::gathered(name, sizes);
-  return std::make_unique<GatheredParallelLinear>(name, sizes, tensor());
+  return std::make_unique<GatheredParallelLinear>(name, with_adapters(name, sizes), tensor());
 }
 
 // The backward pass of the sharded embedding: tokens of other ranks' rows are skipped. The gradient that arrives has
@@ -154,8 +174,10 @@ autograd::Var vocab_parallel_embedding(autograd::Tape& tape, std::span<const std
                                        autograd::Leaf& words, std::int64_t vocabulary, const nn::TensorRank& tensor,
                                        const nn::Pass& pass, DType type, std::int64_t padding) {
   const auto first_row = vocabulary / tensor.ranks * tensor.rank;
-  auto part = tape.make(type, {pass.B, pass.T, words.value.shape().width()}, words.trained());
-  kernels::embedding_part_forward(tape.threads(), vocabulary, first_row, tokens, words.value, tape.write(part));
+  const auto width = words.value.shape().width();
+  auto part = tape.make(type, {pass.B, pass.T, width}, words.trained());
+  kernels::embedding_part_forward(tape.threads(), vocabulary, first_row, tokens, {words.weight(), width},
+                                  tape.write(part));
   if (part.wants_grad()) tape.record<PartEmbedding>(part, tokens, tape.use(&words), first_row, padding);
   if (tensor.whole()) return part;
   constexpr auto me = "word embedding";
@@ -169,7 +191,7 @@ autograd::Var plus_positions(autograd::Var x, std::span<const std::int32_t> posi
   const autograd::VarId from = x;
   const bool grad = x.wants_grad() || table.trained();
   auto y = autograd::to_change(std::move(x), grad);
-  kernels::embedding_forward(tape.threads(), positions, table.value,
+  kernels::embedding_forward(tape.threads(), positions, {table.weight(), table.value.shape().width()},
                              autograd::Floats(tape, y.value(), autograd::Floats::Use::update), true);
   if (y.wants_grad()) tape.record<PlusPositions>(y, from, positions, tape.use(&table));
   return y;

@@ -28,14 +28,18 @@ class ColumnParallelLinear final : public nn::ActivatedLinearLayer {
   autograd::Var forward(const autograd::Var& x, const nn::Pass& pass) const override;
   autograd::Var forward(const autograd::Var& x, kernels::Activation act, const nn::Pass& pass) const override;
   autograd::Leaf& weight() const override { return weight_.leaf; }
+  const nn::Adapters* adapters() const override { return adapters_.get(); }
 
  private:
   autograd::Var entered(const autograd::Var& x, const nn::Pass& pass) const;
+  autograd::Var product(const autograd::Var& x, const nn::Pass& pass) const;
   autograd::Var left(const autograd::Var& y, const nn::Pass& pass) const;
+  autograd::Leaf* bias() const { return bias_ ? &bias_->leaf : nullptr; }
   nn::TensorRank tensor_;
   bool gather_output_;
   nn::Parameter& weight_;
   nn::Parameter* bias_ = nullptr;
+  std::unique_ptr<nn::Adapters> adapters_;
 };
 
 /// y = x w^T + bias with w sharded by columns (input features): the ranks' products are summed, then the bias is added.
@@ -51,12 +55,16 @@ class RowParallelLinear final : public nn::LinearLayer {
                     bool input_is_parallel = true);
   autograd::Var forward(const autograd::Var& x, const nn::Pass& pass) const override;
   autograd::Leaf& weight() const override { return weight_.leaf; }
+  const nn::Adapters* adapters() const override { return adapters_.get(); }
 
  private:
+  /// The product with this rank's columns, and what its adapters add to it.
+  autograd::Var product(const autograd::Var& x, autograd::Leaf* bias, const nn::Pass& pass) const;
   nn::TensorRank tensor_;
   bool input_is_parallel_;
   nn::Parameter& weight_;
   nn::Parameter* bias_ = nullptr;
+  std::unique_ptr<nn::Adapters> adapters_;
 };
 
 /// y = x w^T + bias with w sharded by rows (output features) and the outputs gathered.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "framework/base/checked.h"
@@ -101,7 +102,8 @@ model::ModelParts whole_model(const Recipe& recipe, std::int64_t rows) {
           .tensor = {},
           .context = {},
           .expert = {},
-          .chunk = std::move(whole)};
+          .chunk = std::move(whole),
+          .adapters = recipe.adapters};
 }
 
 std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
@@ -110,8 +112,37 @@ std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers
   return model;
 }
 
+namespace {
+
+/// The names of layers with adapters, or with adapters of their parts.
+std::set<std::string> adapted_modules(const Recipe& recipe) {
+  std::set<std::string> all;
+  const auto model = recipe.architecture->build(whole_model(recipe, 1));  // the vocabulary's size changes no names
+  for (const auto* parameter : model->parameters()) {
+    if (!nn::is_of_adapter(parameter->name)) continue;
+    const auto module = parameter->name.substr(0, parameter->name.rfind(".lora_"));
+    all.insert(module);
+    all.insert(module.substr(0, module.rfind('.')));
+  }
+  return all;
+}
+
+/// Adapters, and what lora_config trains beside them.
+training::TrainedNames::Tuned tuned_names(const Recipe& recipe) {
+  using model::LoraBias;
+  if (!recipe.adapters) return {};
+  const auto modules = recipe.lora.bias == LoraBias::lora_only ? adapted_modules(recipe) : std::set<std::string>();
+  return [plan = recipe.adapters, biases = recipe.lora.bias, modules](const std::string& name) {
+    const bool is_bias = name.ends_with(".bias");
+    return nn::is_of_adapter(name) || plan->saves(name) || (is_bias && biases == LoraBias::all) ||
+           (is_bias && modules.contains(name.substr(0, name.rfind('.'))));
+  };
+}
+
+}  // namespace
+
 training::TrainedNames trained_names(const Recipe& recipe) {
-  return {recipe.training.frozen_parameters, recipe.training.trainable_parameters};
+  return {recipe.training.frozen_parameters, recipe.training.trainable_parameters, tuned_names(recipe)};
 }
 
 std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std::int64_t rows,
@@ -123,7 +154,8 @@ std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std
                           .precision = model::precision(recipe.half, recipe.precision),
                           .tensor = tensor,
                           .context = context,
-                          .expert = expert};
+                          .expert = expert,
+                          .adapters = recipe.adapters};
   const auto names = trained_names(recipe);
   std::vector<std::unique_ptr<model::Model>> chunks;
   for (std::int64_t chunk = 0; chunk < plan.chunks(); ++chunk) {
@@ -134,8 +166,14 @@ std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std
   return chunks;
 }
 
+Chunks frozen(const Recipe& recipe, Chunks chunks) {
+  const training::TrainedNames none({".*"}, {});
+  for (const auto& chunk : chunks) training::freeze(chunk->parameters(), none, recipe.experts());
+  return chunks;
+}
+
 std::int64_t frozen_chunks(const Recipe& recipe, const parallel::LayerPlan& plan) {
-  if (!recipe.training.may_freeze()) return 0;
+  if (!recipe.may_freeze()) return 0;
   std::map<std::pair<std::int64_t, std::int64_t>, bool> trains;  // by stage and chunk
   std::int64_t frozen = 0;
   for (std::int64_t stage = 0; stage < plan.stages(); ++stage) {
@@ -158,10 +196,17 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, tra
   setup.plan = recipe.layer_plan();
   setup.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
   const auto& processes = setup.processes;
-  setup.chunks =
-      build_stage(recipe, vocabulary(recipe, tokenizer), setup.plan, processes.place.pipeline,
-                  processes.tensor_rank(recipe.parallel.sequence_parallel),
-                  parallel::context_layout(recipe.parallel, processes.context.rank()), processes.expert_rank());
+  const auto own_stage = [&] {
+    return build_stage(recipe, vocabulary(recipe, tokenizer), setup.plan, processes.place.pipeline,
+                       processes.tensor_rank(recipe.parallel.sequence_parallel),
+                       parallel::context_layout(recipe.parallel, processes.context.rank()), processes.expert_rank());
+  };
+  setup.chunks = own_stage();
+  if (recipe.needs_reference()) {
+    setup.reference = std::make_unique<training::ReferenceModel>(
+        frozen(recipe, own_stage()), processes, recipe.reference_folder().value(), recipe.preference.refer_model_iter);
+    setup.caches_reference = recipe.preference.cache_reference;
+  }
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   setup.upcycles = recipe.moe.moe_use_upcycling;
   setup.trained = trained_names(recipe);
@@ -248,9 +293,12 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   setup.resilience = recipe.resilience;
   setup.profile = recipe.profile;
   setup.options.training_iters = data.iterations;
+  setup.options.save_frozen_parameters = recipe.saves_frozen();
   setup.model.processes = processes;
   auto& optimization = setup.optimization;
   optimization.groups = recipe.groups;
+  if (recipe.adapters && recipe.lora.loraplus_lr_ratio)
+    optimization.groups.param_rules.push_back({.params = "*.lora_B.weight", .lr_mult = *recipe.lora.loraplus_lr_ratio});
   optimization.expert_bias_rate = recipe.moe.moe_router_bias_update_rate;
   optimization.clipping = recipe.clipping;
   optimization.schedule_resume = recipe.schedule_resume;

@@ -44,6 +44,9 @@ std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std
 
 /// Which parameters the recipe trains; build_model and build_stage freeze the others.
 training::TrainedNames trained_names(const Recipe& recipe);
+/// The chunks with all of their parameters frozen.
+using Chunks = std::vector<std::unique_ptr<model::Model>>;
+Chunks frozen(const Recipe& recipe, Chunks chunks);
 /// See training::ModelSetup::frozen_chunks.
 std::int64_t frozen_chunks(const Recipe& recipe, const parallel::LayerPlan& plan);
 

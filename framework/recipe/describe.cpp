@@ -66,6 +66,10 @@ struct Condition {
 const Condition& condition(const std::string& name) {
   static const std::vector<Condition> all = {
       {"experts", [](const Recipe& r) { return r.experts() > 0; }, "the model has no experts"},
+      {"stage dpo", [](const Recipe& r) { return r.pair_stage() == model::PairStage::dpo; }, "`stage` is not dpo"},
+      {"stage simpo", [](const Recipe& r) { return r.pair_stage() == model::PairStage::simpo; },
+       "`stage` is not simpo"},
+      {"stage orpo", [](const Recipe& r) { return r.pair_stage() == model::PairStage::orpo; }, "`stage` is not orpo"},
       {"recompute by the model",
        [](const Recipe& r) { return r.parallel.recompute.empty() && r.parallel.select_recompute.empty(); },
        "`recompute` or `select_recompute` of parallel_config is given"}};
@@ -89,10 +93,17 @@ const options::OptionFacts* facts_in(const Recipe& recipe, const std::string& op
 }
 
 void describe_training(RecipeSchema& s) {
+  for (const auto* name : {"calculate_per_token_loss", "calculate_per_sample_loss"})
+    s.option(t + name).matters_when([](const Recipe& r) { return !r.pair_stage(); },
+                                    "`stage` averages the losses of pairs");
   for (const auto* name :
        {"loss_scale_value", "min_loss_scale", "loss_scale_window", "loss_scale_factor", "hysteresis"})
     s.option(t + name).matters_when([](const Recipe& r) { return r.half.fp16 && !r.loss_scale.loss_scale; },
                                     "the loss scale is not dynamic: that takes `fp16` without `loss_scale`");
+  s.option(t + "save_frozen_parameters")
+      .otherwise([](const Recipe& r) { return value(r.saves_frozen()); },
+                 "true, but false with `use_lora` and `load_checkpoint`")
+      .matters_when([](const Recipe& r) { return r.may_freeze(); }, "no parameter is frozen");
   s.option(t + "accumulate_allreduce_grads_in_fp32")
       .matters_when(
           [](const Recipe& r) {

@@ -88,7 +88,8 @@ bool quick(const Figures& figures) {
 void set_length(const Recipe& recipe, std::int64_t steps, Figures& out) {
   out.steps = steps;
   out.samples = checked_product({{"steps", steps}, {"samples of a step", out.samples_per_step}});
-  out.tokens = checked_product({{"samples", out.samples}, {"seq_length", recipe.size.seq_length}});
+  out.tokens = checked_product(
+      {{"samples", out.samples}, {"rows of each", recipe.rows_per_sample()}, {"seq_length", recipe.size.seq_length}});
 }
 
 std::int64_t samples(const std::unique_ptr<data::Dataset>& split) { return split ? split->samples() : 0; }
@@ -110,10 +111,11 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   const auto step = schedule::BatchPlan(recipe.ramp, recipe.batch_sizes(ranks)).full();
   out.micro_batches = step.micro_batches;
   out.samples_per_step = step.samples;
-  out.tokens_per_step =
-      checked_product({{"samples of a step", out.samples_per_step}, {"seq_length", recipe.size.seq_length}});
+  out.tokens_per_step = checked_product({{"samples of a step", out.samples_per_step},
+                                         {"rows of each", recipe.rows_per_sample()},
+                                         {"seq_length", recipe.size.seq_length}});
   set_length(recipe, recipe.iterations(ranks), out);
-  out.flops_per_step = model->flops(out.samples_per_step, recipe.size.seq_length);
+  out.flops_per_step = model->flops(out.samples_per_step * recipe.rows_per_sample(), recipe.size.seq_length);
   out.data = data_files(recipe);
   if (!quick(out)) return out;
   auto parts = data_parts(recipe, tokenizer.get(), out.steps);

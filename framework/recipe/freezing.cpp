@@ -34,24 +34,6 @@ std::size_t distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-/// "the nearest names are a, b and c".
-std::string nearest_to(const std::string& pattern, std::vector<std::string> names) {
-  constexpr std::size_t most = 3;
-  std::string plain = pattern;  // without what has a meaning in patterns only
-  std::erase_if(plain, [](char c) { return std::string_view("\\*+?^$()[]|").find(c) != std::string_view::npos; });
-  std::vector<std::pair<std::size_t, std::string>> by_distance;
-  for (auto& name : names) {
-    const auto away = distance(plain, name);
-    by_distance.emplace_back(away, std::move(name));
-  }
-  const auto count = std::min(most, by_distance.size());
-  std::partial_sort(by_distance.begin(), by_distance.begin() + static_cast<std::ptrdiff_t>(count), by_distance.end());
-  std::string all = count > 1 ? "the nearest names are " : "the only name is ";
-  for (std::size_t i = 0; i < count; ++i)
-    all += text(i == 0 ? "" : i + 1 == count ? " and " : ", ", by_distance[i].second);
-  return all;
-}
-
 /// Calls `see` with each pattern that can be read, its text and where it stands; reports the others.
 void for_patterns(const Recipe& recipe, options::Report& report,
                   const std::function<void(const training::NamePattern&, const std::string&, const std::string& option,
@@ -87,8 +69,25 @@ std::vector<std::string> names_of_model(const Recipe& recipe) {
 
 }  // namespace
 
+std::string nearest_to(const std::string& pattern, std::vector<std::string> names) {
+  constexpr std::size_t most = 3;
+  std::string plain = pattern;  // without what has a meaning in patterns only
+  std::erase_if(plain, [](char c) { return std::string_view("\\*+?^$()[]|").find(c) != std::string_view::npos; });
+  std::vector<std::pair<std::size_t, std::string>> by_distance;
+  for (auto& name : names) {
+    const auto away = distance(plain, name);
+    by_distance.emplace_back(away, std::move(name));
+  }
+  const auto count = std::min(most, by_distance.size());
+  std::partial_sort(by_distance.begin(), by_distance.begin() + static_cast<std::ptrdiff_t>(count), by_distance.end());
+  std::string all = count > 1 ? "the nearest names are " : "the only name is ";
+  for (std::size_t i = 0; i < count; ++i)
+    all += text(i == 0 ? "" : i + 1 == count ? " and " : ", ", by_distance[i].second);
+  return all;
+}
+
 void check_freezing(const Recipe& recipe, options::Report& report) {
-  if (!recipe.training.may_freeze() || !report.good()) return;
+  if (!recipe.may_freeze() || !report.good()) return;
   const auto& format = recipe.training.ckpt_format;
   if (format && *format != checkpoint::native_format)
     tell(recipe, report, freezing_rule, {"training_config.ckpt_format", "training_config.frozen_parameters"},
@@ -103,8 +102,9 @@ void check_freezing(const Recipe& recipe, options::Report& report) {
   if (!report.good()) return;
   const auto trained = trained_names(recipe);
   if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return trained.trains(name); })) {
-    const auto option = recipe.training.frozen_parameters.empty() ? "training_config.trainable_parameters"
-                                                                  : "training_config.frozen_parameters";
+    const auto option = !recipe.training.frozen_parameters.empty() ? "training_config.frozen_parameters"
+                        : recipe.lora.use_lora                     ? "lora_config.use_lora"
+                                                                   : "training_config.trainable_parameters";
     tell(recipe, report, freezing_rule, {option},
          text("all ", names.size(), " parameters are frozen: the run trains nothing"), "freeze fewer");
   }

@@ -98,7 +98,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
                                 .bucket_elements = recipe.data_parallel.bucket_elements(sharers)});
   };
   // Patterns of names can freeze the experts of one rank and not those of another.
-  const int blocks = recipe.experts() > 0 && recipe.training.may_freeze() ? sizes.expert : 1;
+  const int blocks = recipe.experts() > 0 && recipe.may_freeze() ? sizes.expert : 1;
   const nn::TensorRank tensor{0, mesh.sizes().tensor, recipe.parallel.sequence_parallel};
   const auto active = active_share(recipe, sizes);
   struct Stage {

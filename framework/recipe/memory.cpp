@@ -6,8 +6,11 @@
 #include "framework/base/memory_limit.h"
 #include "framework/data/batch_loader.h"
 #include "framework/gpt/gpt_index.h"
+#include "framework/parallel/context_options.h"
+#include "framework/recipe/build.h"
 #include "framework/recipe/open_data.h"
 #include "framework/recipe/rehearsal.h"
+#include "framework/training/frozen_weights.h"
 
 namespace tessera::recipe {
 namespace {
@@ -18,12 +21,29 @@ std::int64_t whole(double bytes) {
   return bytes < static_cast<double>(most) ? static_cast<std::int64_t>(bytes) : most;
 }
 
+/// Weights of the reference model on a rank of the stage.
+std::int64_t reference_bytes(const Recipe& recipe, const LayoutFigures& layout, const RankFigures& rank) {
+  auto place = rank.place;
+  place.data = 0;
+  const auto groups = parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.query_groups());
+  const auto chunks = frozen(
+      recipe, build_stage(recipe, vocabulary(recipe, recipe.tokenizer.make().get()), layout.plan, place.pipeline,
+                          groups.tensor_rank(recipe.parallel.sequence_parallel),
+                          parallel::context_layout(recipe.parallel, groups.context.rank()), groups.expert_rank()));
+  std::int64_t bytes = 0;
+  for (const auto& chunk : chunks) bytes += training::FrozenWeights::bytes_of(chunk->parameters());
+  return bytes;
+}
+
 /// The sample indices, the batch that a step uses, and the batches that are read ahead.
 double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage) {
   const auto batches = 1 + recipe.batch.num_workers * data::BatchLoader::batches_ahead_of_worker;
   const bool reads = needs_tokens(layout.plan, stage);
   const auto fields = reads ? recipe.registries->datasets.fields(recipe.dataset) : token_fields();
-  const double sum = static_cast<double>(batches) * bytes_of(fields, recipe.batch.batch_size, recipe.size.seq_length);
+  const double rows = static_cast<double>(recipe.rows_per_sample());
+  const double kept = recipe.needs_reference() ? static_cast<double>(layout.shape.micro_batches) : 0;
+  const double sum =
+      (static_cast<double>(batches) + kept) * rows * bytes_of(fields, recipe.batch.batch_size, recipe.size.seq_length);
   if (!reads) return sum;
   const bool indexed = recipe.dataset.type == "gpt" || recipe.dataset.type == "mock";
   if (!indexed || recipe.training.epochs) return sum;
@@ -88,6 +108,7 @@ MemoryNeed memory_of_stage(const Recipe& recipe, const LayoutFigures& layout, st
   }
   if (const auto bytes = recipe.architecture->table_bytes(); bytes > 0)
     need.parts.push_back({"position tables", bytes * static_cast<std::int64_t>(layout.plan.stage(stage).size())});
+  if (recipe.needs_reference()) need.parts.push_back({"reference model", reference_bytes(recipe, layout, *rank)});
   need.parts.push_back({"data", whole(data_bytes(recipe, layout, stage))});
   return need;
 }

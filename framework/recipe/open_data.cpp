@@ -32,10 +32,11 @@ training::RunData open_data_of_rank(const Recipe& recipe, const parallel::Proces
 void must_be_as_declared(const Recipe& recipe, const data::DataSplits& splits) {
   const auto declared = recipe.registries->datasets.fields(recipe.dataset);
   const auto check = [&](const data::Dataset* data) {
-    if (data && (data->fields() != declared || data->extents_vary() != splits.train->extents_vary()))
+    if (data && (data->fields() != declared || data->rows_per_sample() != recipe.rows_per_sample() ||
+                 data->extents_vary() != splits.train->extents_vary()))
       throw ConfigError(text("dataset_config.dataset_type: samples of ", recipe.dataset.type,
-                             " have other fields than the type declares (DatasetRegistry::declare_fields), or their "
-                             "lengths vary in some splits only"));
+                             " have other fields or rows than the type declares (DatasetRegistry::declare_fields), or "
+                             "their lengths vary in some splits only"));
   };
   for (const auto* data : {splits.train.get(), splits.valid.get(), splits.test.get()}) check(data);
   for (const auto& set : splits.valid_sets) check(set.data.get());
@@ -137,7 +138,8 @@ training::RunData without_tokens(const Recipe& recipe, std::int64_t replicas, co
   data.splits = std::make_unique<data::DataSplits>();
   const auto put = [&](std::size_t split, std::unique_ptr<data::Dataset>& set, std::unique_ptr<data::Sampler>& order) {
     if (facts.samples[split] < 0) return;
-    set = std::make_unique<data::NoTokens>(facts.samples[split], recipe.size.seq_length, facts.lengths_vary);
+    set = std::make_unique<data::NoTokens>(facts.samples[split], recipe.size.seq_length, facts.lengths_vary,
+                                           recipe.rows_per_sample());
     order = std::make_unique<data::AnyOrder>();
   };
   put(0, data.splits->train, data.train_order);
@@ -145,7 +147,8 @@ training::RunData without_tokens(const Recipe& recipe, std::int64_t replicas, co
   put(2, data.splits->test, data.test_order);
   for (const auto& [name, count] : facts.valid_sets) {
     data.splits->valid_sets.push_back(
-        {name, std::make_unique<data::NoTokens>(count, recipe.size.seq_length, facts.lengths_vary)});
+        {name, std::make_unique<data::NoTokens>(count, recipe.size.seq_length, facts.lengths_vary,
+                                                recipe.rows_per_sample())});
     data.valid_set_orders.push_back(std::make_unique<data::AnyOrder>());
   }
   if (recipe.training.epochs) count_epoch(recipe, replicas, data);

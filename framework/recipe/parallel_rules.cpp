@@ -168,6 +168,7 @@ void check_parallel(const Recipe& r, options::Report& report) {
 }
 
 void check_ranks(const Recipe& r, std::int64_t world, options::Report& report) {
+  check_head(r, report);
   auto misfits = parallel::mistakes_of_ranks(r.parallel, world);
   if (misfits.empty() && r.experts() > 0) misfits = parallel::mistakes_of_expert_ranks(r.parallel, world);
   tell_all(r, report, misfits, {cut + "context_parallel_size", cut + "pipeline_model_parallel_size"});

@@ -5,6 +5,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/describe.h"
 #include "framework/recipe/imported_recipe.h"
+#include "framework/recipe/module_aliases.h"
 #include "framework/recipe/planned_options.h"
 
 namespace tessera::recipe {
@@ -24,6 +25,18 @@ void report_unknown_groups(const options::Value& tree, const options::Facts& fac
     else
       report.problem(value.origin, name, text("no group '", name, "'"),
                      hint.empty() ? "`tessera options` lists them" : hint);
+  }
+}
+
+/// Makes the plan of adapters, unless there is a mistake in its options.
+void add_adapters(Recipe& recipe, options::Report& report) {
+  if (!recipe.lora.use_lora || !report.good()) return;
+  try {
+    recipe.adapters = std::make_shared<const training::LoraPlan>(recipe.lora, module_aliases(recipe.mappings));
+  } catch (const ConfigError& error) {
+    const auto* group = recipe.resolved.at("lora_config.use_lora");
+    report.problem(group ? group->origin : options::Origin{}, "lora_config", error.what(), "give a regular expression",
+                   "LoRA targets");
   }
 }
 
@@ -53,6 +66,10 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
     recipe.data_parallel = options::read_own<parallel::DataParallelOptions>(group);
     recipe.profile = options::read_own<training::ProfileOptions>(group);
   });
+  read("preference_config",
+       [&](options::Group& group) { recipe.preference = options::read_own<model::PreferenceOptions>(group); });
+  if (const auto stage = recipe.pair_stage())
+    recipe.objective.make = [stage = *stage, o = recipe.preference] { return make_preference_objective(stage, o); };
   recipe.mappings.ignore_keys(recipe.training.ignore_config_keys);
   read("resilience_config",
        [&](options::Group& group) { recipe.resilience = options::read_own<resilience::ResilienceOptions>(group); });
@@ -63,6 +80,7 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
   });
   read("moe_config", [&](options::Group& group) { recipe.moe = options::read_own<model::MoeOptions>(group); });
   if (recipe.model.make) recipe.architecture = recipe.model.make({recipe.size.seq_length, recipe.moe});
+  read("lora_config", [&](options::Group& group) { recipe.lora = options::read_own<model::LoraOptions>(group); });
   read("parallel_config",
        [&](options::Group& group) { recipe.parallel = options::read_own<parallel::ParallelOptions>(group); });
   auto& overlap = recipe.data_parallel.overlap_grad_reduce;
@@ -93,6 +111,7 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
     if (!recipe.facts.count(group)) read(group, [](options::Group&) {});
   recipe_schema().complete(recipe.facts);
   report_unknown_groups(tree, recipe.facts, report);
+  add_adapters(recipe, report);
   if (report.complete()) check_rules(recipe, report);
   return recipe;
 }
@@ -116,6 +135,10 @@ parallel::LayerPlan Recipe::layer_plan() const {
   return towers ? parallel::LayerPlan(parallel, *towers) : parallel::LayerPlan();
 }
 
+bool Recipe::saves_frozen() const {
+  return training.save_frozen_parameters.value_or(!lora.use_lora || !training.load_checkpoint);
+}
+
 std::int64_t Recipe::query_groups() const {
   return architecture->cut_extents([](const std::string&) { return false; }).least_groups();
 }
@@ -124,6 +147,11 @@ parallel::PipelineShape Recipe::pipeline_shape(std::int64_t ranks) const {
   const auto plan = layer_plan();
   return {plan.stages(), plan.chunks(), schedule::BatchPlan(ramp, batch_sizes(ranks)).full().micro_batches,
           parallel.microbatch_group_size_per_vp_stage.value_or(0)};
+}
+
+std::optional<std::string> Recipe::reference_folder() const {
+  if (preference.ref_model) return preference.ref_model;
+  return preference.refer_model_iter ? training.output_dir : training.load_checkpoint;
 }
 
 schedule::BatchSizes Recipe::batch_sizes(std::int64_t ranks) const {

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "framework/data/dataset_options.h"
+#include "framework/model/lora_options.h"
 #include "framework/model/moe_options.h"
+#include "framework/model/preference_objective.h"
 #include "framework/optim/clipping.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/parallel/data_parallel_options.h"
@@ -17,6 +19,7 @@
 #include "framework/resilience/resilience_options.h"
 #include "framework/schedule/batch_plan.h"
 #include "framework/schedule/optimizer_schedule.h"
+#include "framework/training/lora_plan.h"
 #include "framework/training/loss_scale.h"
 #include "framework/training/profile_options.h"
 #include "framework/training/training_options.h"
@@ -35,7 +38,8 @@ struct Idle {
 /// All options of one run, typed and checked. Nothing is built yet.
 struct Recipe {
   training::TrainingOptions training;
-  model::ObjectiveRegistry::Choice objective;
+  model::ObjectiveRegistry::Choice objective;  ///< with a stage of pairs, that of the stage
+  model::PreferenceOptions preference;
   model::HalfPrecisionOptions half;
   training::LossScaleOptions loss_scale;
   training::ProfileOptions profile;
@@ -47,6 +51,10 @@ struct Recipe {
   model::MoeOptions moe;
   /// The model, made from `model`, `size` and `moe`; null if the recipe names no registered model_type.
   std::shared_ptr<const model::Architecture> architecture;
+
+  model::LoraOptions lora;
+  /// Which layers get adapters, made from `lora`; null: none do.
+  std::shared_ptr<const training::LoraPlan> adapters;
 
   parallel::ParallelOptions parallel;
   /// The effective options: zero_level and overlap_grad_reduce of parallel_config are applied.
@@ -90,9 +98,22 @@ struct Recipe {
   parallel::PipelineShape pipeline_shape(std::int64_t ranks = 1) const;
   /// Number of experts of each mixture-of-experts layer; 0: the model has none.
   std::int64_t experts() const { return architecture ? architecture->experts() : 0; }
+  /// Whether some parameters may be frozen.
+  bool may_freeze() const { return lora.use_lora || training.may_freeze(); }
+  /// Whether checkpoints have the frozen parameters too (save_frozen_parameters).
+  bool saves_frozen() const;
   /// The least number of key/value groups of a layer (CutExtents::least_groups), for ProcessGroups.
   std::int64_t query_groups() const;
 
+  /// The stage, if its samples are pairs of completions.
+  std::optional<model::PairStage> pair_stage() const { return model::pair_stage(training.stage.value_or("pt")); }
+  /// Whether a reference model computes log-probabilities.
+  bool needs_reference() const { return pair_stage() == model::PairStage::dpo; }
+  /// Folder of the reference model: ref_model, else the run's folder if refer_model_iter names one of its checkpoints,
+  /// else load_checkpoint.
+  std::optional<std::string> reference_folder() const;
+  /// Rows of a micro-batch that each sample fills (data::Dataset::rows_per_sample).
+  std::int64_t rows_per_sample() const { return registries->datasets.rows_per_sample(dataset); }
   /// The micro-batch size and global batch size, in samples, on `ranks` data-parallel ranks.
   schedule::BatchSizes batch_sizes(std::int64_t ranks = 1) const;
   /// Length of the run on `ranks` data-parallel ranks, for schedules; 0 samples if it depends on the data (epochs).

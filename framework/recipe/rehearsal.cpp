@@ -122,6 +122,8 @@ class Rehearsal {
     kernels::forget_workspace();
     pipeline.train(batches, micro_batches(), 1);
     const auto& run = recipe_.training;
+    if (recipe_.needs_reference())  // its pass needs what an evaluation of the step does
+      pipeline.evaluate(batches, std::min(layout_.shape.micro_batches, most_in_evaluation()));
     if (run.eval_interval > 0 && run.eval_iters > 0)
       pipeline.evaluate(batches, std::min(run.eval_iters * layout_.shape.micro_batches, most_in_evaluation()));
     return {.activations = static_cast<std::int64_t>(pipeline.arena().high_water()),
@@ -188,18 +190,18 @@ constexpr double most_bytes = 9e18;  // limit of 64-bit integers
 
 RehearsedPeak rehearsed_peak(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage,
                              autograd::AssumedChoices::Spread spread) {
-  const auto samples = recipe.batch.batch_size, length = recipe.size.seq_length;
+  const auto each = recipe.rows_per_sample(), samples = recipe.batch.batch_size * each, length = recipe.size.seq_length;
   if (length > most_tokens) throw Error(text("activations are not foreseen for samples of ", length, " tokens"));
   Rehearsal rehearsal(recipe, layout, stage, spread);
   try {
     if (samples <= most_tokens / length) return rehearsal.peak(samples, length);
   } catch (const Error&) {  // the address space is too small
-    if (samples == 1) throw;
+    if (samples == each) throw;
   }
   // What grows with the samples grows in proportion: two sizes tell how fast, of enough tokens that no operation could
   // take fewer at a time.
   constexpr std::int64_t enough_tokens = 1 << 15;
-  const auto some = std::clamp<std::int64_t>(enough_tokens / length, 1, samples / 2);
+  const auto some = each * std::clamp<std::int64_t>(enough_tokens / length / each, 1, samples / each / 2);
   const auto once = rehearsal.peak(some, length), twice = rehearsal.peak(2 * some, length);
   const auto all = [&](std::int64_t one, std::int64_t two) {
     const auto more = static_cast<double>(samples) / static_cast<double>(some) - 1;

@@ -6,6 +6,7 @@
 #include "framework/data/dataset.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/freezing.h"
+#include "framework/recipe/lora_rules.h"
 
 namespace tessera::recipe {
 namespace {
@@ -143,15 +144,6 @@ std::vector<Rule> input_rules() {
          return std::string("vocab_size is not given and cannot be derived, because tokenizer_type is none");
        },
        "give model_config.vocab_size, or choose a tokenizer"},
-      // MindSpeed-LLM's SFTTrainer: the loss of the same labels, averaged over those of a micro-batch that count.
-      {"stage",
-       {"training_config.stage", "dataset_config.dataset_type"},
-       [](const Recipe& r) {
-         const auto* stage = r.resolved.at("training_config.stage");
-         return stage == nullptr || text(*stage) != "sft" || r.dataset.type == "instruction";
-       },
-       [](const Recipe& r) { return text("stage is sft, but dataset_type is ", r.dataset.type); },
-       "give dataset_type: instruction, or leave stage out; dataset_type: sft, Megatron-LM's, needs no stage"},
   };
 }
 
@@ -263,7 +255,9 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   check_parallel(recipe, report);
   check_allowed_changes(recipe, report);
   for (const auto rule : recipe.foreign_rules) rule(recipe, report);
+  check_lora(recipe, report);
   check_freezing(recipe, report);
+  check_stage(recipe, report);
 }
 
 }  // namespace tessera::recipe

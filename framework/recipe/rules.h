@@ -23,6 +23,11 @@ void tell(const Recipe& recipe, options::Report& report, const std::string& grou
 /// (recipe/parallel_rules.cpp).
 void check_parallel(const Recipe& recipe, options::Report& report);
 
+/// Checks the rules of training_config.stage: the data, the objective and the reference model (recipe/stage_rules.cpp).
+void check_stage(const Recipe& recipe, options::Report& report);
+/// Checks that a run trains a score head with stage rm only. A recipe of a model that is converted has no stage.
+void check_head(const Recipe& recipe, options::Report& report);
+
 /// Why a step, the run or its evaluations have more samples or tokens than 64-bit counts allow; empty if they do not.
 std::string uncountable(const Recipe& recipe, std::int64_t ranks);
 

@@ -20,9 +20,9 @@ namespace {
 constexpr std::string_view last_bytes = "}\n";  // of every line
 constexpr std::string_view first_key = "{\"iteration\": ";
 
-// Bytes of an object: 35 numbers of at most 24 letters and their names; the names of the arrays over layers, and in
+// Bytes of an object: numbers of at most 24 letters and their names, also of many validation sets; the names of the arrays over layers, and in
 // each array a number and a separator for each layer.
-constexpr std::size_t plain_bytes = 2048, routing_bytes = 512, bytes_of_layer = 6 * 26;
+constexpr std::size_t plain_bytes = std::size_t{1} << 16, routing_bytes = 512, bytes_of_layer = 6 * 26;
 
 /// One JSON object on one line, assembled in memory of the caller, which is long enough.
 class Object {
@@ -36,6 +36,11 @@ class Object {
   void number(std::string_view key, double value) { number(key, "", value); }
   void number(std::string_view key, std::string_view suffix, double value) {
     name(key, suffix);
+    add(value);
+  }
+  /// "validation_rewards/margins-set"
+  void number(std::string_view prefix, std::string_view key, std::string_view suffix, double value) {
+    name(prefix, key, suffix);
     add(value);
   }
   /// "mtp_2_loss"
@@ -73,12 +78,13 @@ class Object {
   }
 
  private:
-  void name(std::string_view key, std::string_view suffix = {}) {
+  void name(std::string_view key, std::string_view suffix = {}, std::string_view end = {}) {
     if (!first_) add(", ");
     first_ = false;
     add("\"");
     add(key);
     add(suffix);
+    add(end);
     add("\": ");
   }
   void add(std::string_view words) {
@@ -252,7 +258,10 @@ void MetricsFile::evaluation(const EvaluationRecord& r) {
     line.number("iteration", r.iteration);
     line.number("consumed_samples", r.consumed_samples);
   }
-  line.number(key_of(r.set), r.suffix, r.loss);
+  const std::string_view loss_key = key_of(r.set), loss_word = "loss";
+  line.number(loss_key, r.suffix, r.loss);
+  const auto prefix = loss_key.substr(0, loss_key.size() - loss_word.size());
+  for (const auto& metric : r.metrics) line.number(prefix, metric.name, r.suffix, metric.value);
   if (!write(line.close(), joins ? end_ - static_cast<std::int64_t>(last_bytes.size()) : end_)) return;
   if (!joins) evaluated_ = {};
   of_set = r.number + 1;

@@ -77,7 +77,8 @@ struct EvaluationRecord {
   Set set = Set::validation;
   /// If there are several validation sets: "-" and the name of this one; appended to log line, JSON key and tags.
   std::string_view suffix = {};
-  std::int64_t number = 0;  ///< index of this validation set; the sets are evaluated in order
+  std::int64_t number = 0;                     ///< index of this validation set; the sets are evaluated in order
+  std::span<const MetricRecord> metrics = {};  ///< of the objective
 };
 
 /// The file `metrics.jsonl`: one JSON object for each logged step, with numbers in full precision (the shortest text
@@ -103,8 +104,9 @@ class MetricsFile {
 
   /// Appends the object of a step.
   void step(const StepRecord& record);
-  /// Adds `validation_loss` (`test_loss` for the test split), with the suffix, to the last object if it belongs to the
-  /// same step; else appends a new object with iteration, consumed_samples and the loss.
+  /// Adds `validation_loss` (`test_loss` for the test split) and the objective's metrics, all with the same prefix and
+  /// suffix, to the last object if it belongs to the same step; else appends a new object with iteration,
+  /// consumed_samples and these.
   void evaluation(const EvaluationRecord& record);
 
   /// The first failure of a write; an empty string if there was none. Valid as long as this object.

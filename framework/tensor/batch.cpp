@@ -105,9 +105,10 @@ bool Batch::has(const BatchFields& declared) const {
                     [](const FieldMemory& one, const BatchField& field) { return one.field() == field; });
 }
 
-std::span<std::int64_t> Batch::own_rows(std::int64_t row) {
-  must(row >= 0 && row < samples, "a batch has the sample asked for");
-  return std::span(rows_).subspan(static_cast<std::size_t>(row) * own_.size(), own_.size());
+std::span<std::int64_t> Batch::own_rows(std::int64_t row, std::int64_t count) {
+  must(row >= 0 && count >= 0 && count <= samples - row, "a batch has the samples asked for");
+  return std::span(rows_).subspan(static_cast<std::size_t>(row) * own_.size(),
+                                  static_cast<std::size_t>(count) * own_.size());
 }
 
 void Batch::resize(std::int64_t length) {

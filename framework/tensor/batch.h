@@ -175,8 +175,9 @@ class Batch : public SampleView {
   bool has(const BatchFields& declared) const;
   /// The largest seq_length: that of the constructor.
   std::int64_t capacity() const { return capacity_; }
-  /// The rows of sample `row` in the fields of their own extent, an element for each field: to be set before resize().
-  std::span<std::int64_t> own_rows(std::int64_t row);
+  /// The rows of the samples [row, row + count) in the fields of their own extent, [count, fields]: to be set before
+  /// resize().
+  std::span<std::int64_t> own_rows(std::int64_t row, std::int64_t count = 1);
   /// Gives all samples `length` tokens and their own_rows(). The values are arbitrary, but those of fields with an
   /// extent `sample` stay. Throws BugError for a length of 0 or above the capacity.
   void resize(std::int64_t length);

@@ -34,4 +34,8 @@ void Tensor::refuse(DType wanted) const {
   throw ShapeError(text("tensor: ", shape_, " holds ", name_of(type_), "; ", name_of(wanted), " was expected"));
 }
 
+void Tensor::refuse_without_elements() const {
+  throw BugError(text("elements of a tensor ", shape_, " are read that are not in memory: they are stored in a file"));
+}
+
 }  // namespace tessera

@@ -20,6 +20,15 @@ class Tensor {
   Tensor(std::span<T> elements, const Shape& shape)
       : Tensor(std::as_writable_bytes(elements), TypeOf<T>::value, shape) {}
 
+  /// A tensor whose elements are not in memory as such: it has only a type and a shape. Reading elements throws
+  /// BugError.
+  static Tensor without_elements(DType type, const Shape& shape) {
+    Tensor out;
+    out.type_ = type;
+    out.shape_ = shape;
+    return out;
+  }
+
   DType dtype() const { return type_; }
   const Shape& shape() const { return shape_; }
   std::int64_t elements() const { return shape_.elements(); }
@@ -31,12 +40,16 @@ class Tensor {
   template <class T>
   std::span<T> as() const {
     if (TypeOf<std::remove_const_t<T>>::value != type_) refuse(TypeOf<std::remove_const_t<T>>::value);
+    if (data_ == nullptr && elements() != 0) refuse_without_elements();
     return {reinterpret_cast<T*>(data_), static_cast<std::size_t>(elements())};
   }
   /// The elements of a float32 tensor; throws ShapeError for another type.
   std::span<float> floats() const { return as<float>(); }
   /// The elements as bytes.
-  std::span<std::byte> raw() const { return {data_, bytes()}; }
+  std::span<std::byte> raw() const {
+    if (data_ == nullptr && elements() != 0) refuse_without_elements();
+    return {data_, bytes()};
+  }
 
   /// A view of the same elements with another shape. Throws ShapeError if the number of elements differs.
   Tensor reshaped(const Shape& shape) const;
@@ -45,6 +58,7 @@ class Tensor {
 
  private:
   [[noreturn]] void refuse(DType wanted) const;
+  [[noreturn]] void refuse_without_elements() const;
   std::byte* data_ = nullptr;
   DType type_ = DType::float32;
   Shape shape_;

@@ -89,7 +89,8 @@ jinja::ChatTemplate own_template(const Tokenizer& tokenizer, const std::optional
 
 }  // namespace
 
-SftTokenizer::SftTokenizer(const Tokenizer* tokenizer, const SftFormat& format) : tokenizer_(tokenizer) {
+SftTokenizer::SftTokenizer(const Tokenizer* tokenizer, const SftFormat& format)
+    : tokenizer_(tokenizer), mask_history_(format.mask_history) {
   if (!tokenizer_)
     throw ConfigError("dataset_type sft reads text, and tokenizer_type is none; choose another tokenizer_type");
   for (const auto& token : tokenizer_->named_tokens()) {
@@ -104,6 +105,7 @@ SftTokenizer::SftTokenizer(const Tokenizer* tokenizer, const SftFormat& format) 
     // Any other token can end a turn in a template of the user's, also one that the tokenizer does not call eos_token.
     ignores_pad_in_text_ = named(*tokenizer_, "unk_token") == pad_ && !ends_documents(*tokenizer_, pad_);
     loss_ = format.answers_only.value_or(false) ? Loss::answers : Loss::all;
+    check_loss();
     return;
   }
   const auto* known = std::find_if(std::begin(formats), std::end(formats),
@@ -117,6 +119,7 @@ SftTokenizer::SftTokenizer(const Tokenizer* tokenizer, const SftFormat& format) 
   template_ = std::make_unique<jinja::ChatTemplate>(known->chat_template, known->name);
   answer_prefix_ = known->answer_prefix;
   loss_ = format.answers_only.value_or(true) ? Loss::turns : Loss::all;
+  check_loss();
   auto pad = tokenizer_->token_id(known->pad);
   if (!pad) pad = named(*tokenizer_, "unk_token");
   if (!pad)
@@ -162,6 +165,25 @@ std::string SftTokenizer::words(const Json& messages, bool generation_prompt) co
 
 SftTokenizer::Ids SftTokenizer::render(const Json& messages) const { return ids(words(messages, false)); }
 
+void SftTokenizer::check_loss() const {
+  if (mask_history_ && loss_ == Loss::all)
+    throw ConfigError(
+        "mask_history counts the last answer only, but the loss is on all tokens; set sft_answers_only: true, or "
+        "mask_history: false");
+}
+
+namespace {
+
+// Tokens without loss separate answers.
+void keep_last_answer(std::span<std::int32_t> targets) {
+  const auto is_learned = [](std::int32_t target) { return target != SftTokenizer::ignored; };
+  const auto end = std::find_if(targets.rbegin(), targets.rend(), is_learned);
+  const auto begin = std::find_if_not(end, targets.rend(), is_learned);
+  std::fill(targets.begin(), begin.base(), SftTokenizer::ignored);
+}
+
+}  // namespace
+
 void SftTokenizer::encode(const Json& conversation, Ids& tokens, Ids& targets) const {
   const auto all = words(conversation, false);
   const auto own = ids(all);
@@ -171,6 +193,7 @@ void SftTokenizer::encode(const Json& conversation, Ids& tokens, Ids& targets) c
   const auto span = std::span(targets).subspan(before);
   if (loss_ == Loss::turns) mask_turns(conversation, own, span);
   if (loss_ == Loss::answers) mask_prompts(conversation, own, all, span);
+  if (mask_history_) keep_last_answer(span);
 }
 
 void SftTokenizer::mask_turns(const Json& conversation, const Ids& tokens, std::span<std::int32_t> targets) const {

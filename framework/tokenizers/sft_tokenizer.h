@@ -22,6 +22,8 @@ struct SftFormat {
   /// Only tokens of answers count in the loss. Null: as in Megatron-LM, where all tokens count for the format
   /// `default`, and answers for the others.
   std::optional<bool> answers_only;
+  /// Only tokens of the last answer of a conversation count in the loss: LLaMA-Factory's `mask_history`.
+  bool mask_history = false;
 };
 
 /// Megatron-LM's SFTTokenizer: encodes a conversation to ids and targets. Const and thread-safe.
@@ -30,7 +32,8 @@ class SftTokenizer {
   static constexpr std::int32_t ignored = -1;  ///< target of a token without loss; -100 in Megatron-LM
 
   /// Throws ConfigError if `tokenizer` is null, a format or template of this name does not exist, the template is not
-  /// implemented, or the tokenizer lacks the format's padding token. `tokenizer` must outlive this object.
+  /// implemented, the tokenizer lacks the format's padding token, or the history is masked while all tokens count in the
+  /// loss. `tokenizer` must outlive this object.
   SftTokenizer(const Tokenizer* tokenizer, const SftFormat& format);
   ~SftTokenizer();
 
@@ -51,6 +54,7 @@ class SftTokenizer {
  private:
   enum class Loss { all, turns, answers };
   using Ids = std::vector<std::int32_t>;
+  void check_loss() const;
   Ids ids(const std::string& text) const;
   Ids render(const Json& messages) const;
   std::string words(const Json& messages, bool generation_prompt) const;
@@ -62,6 +66,7 @@ class SftTokenizer {
   std::unique_ptr<jinja::ChatTemplate> template_;
   jinja::ChatTemplateInput input_;
   Loss loss_ = Loss::all;
+  bool mask_history_ = false;
   std::size_t answer_prefix_ = 0;  // tokens at the beginning of an answer that have no loss
   std::int32_t pad_ = 0;
   bool ignores_pad_in_text_ = false, has_pad_ = true;

@@ -10,8 +10,8 @@ namespace tessera::training {
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  virtual std::int64_t samples() const = 0;     ///< samples per micro-batch
-  virtual std::int64_t seq_length() const = 0;  ///< tokens per sample; if lengths vary, the most
+  virtual std::int64_t samples() const = 0;     ///< rows of a micro-batch: samples, or two for each pair
+  virtual std::int64_t seq_length() const = 0;  ///< tokens of a row; if lengths vary, the most
   virtual const BatchFields& fields() const { return token_fields(); }
   /// Whether micro-batches differ in length; on all stages of a pipeline alike.
   virtual bool lengths_vary() const { return false; }
@@ -29,7 +29,7 @@ class LoadedBatches final : public BatchSource {
   /// `loader` must outlive this object and must have been created for `share`.
   LoadedBatches(data::BatchLoader& loader, const data::BatchShare& share, std::int64_t consumed)
       : loader_(loader), share_(share), consumed_(consumed) {}
-  std::int64_t samples() const override { return share_.samples; }
+  std::int64_t samples() const override { return share_.samples * loader_.dataset().rows_per_sample(); }
   std::int64_t seq_length() const override { return loader_.dataset().seq_length(); }
   const BatchFields& fields() const override { return loader_.dataset().fields(); }
   bool lengths_vary() const override { return loader_.dataset().extents_vary(); }

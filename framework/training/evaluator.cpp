@@ -23,6 +23,9 @@ void Evaluator::evaluate(const data::Dataset* data, const data::Sampler* order, 
   record.loss = work_.evaluate(*data, *order, consumed, steps, [&](std::int64_t done) {
     if (log) log->evaluation_progress(done);
   });
+  for (std::size_t i = 0; i < metrics_.size(); ++i)
+    metrics_[i].value = work_.evaluated().metric(static_cast<std::int64_t>(i));
+  record.metrics = metrics_;
   iteration_seconds_ = watch.seconds() / static_cast<double>(steps);
   measured_ = true;
   if (log) log->evaluation(record);

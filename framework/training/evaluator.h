@@ -11,7 +11,9 @@ namespace tessera::training {
 class Evaluator {
  public:
   /// Both arguments must outlive this object.
-  Evaluator(const TrainingSetup& setup, TrainingStep& work) : setup_(setup), work_(work) {}
+  Evaluator(const TrainingSetup& setup, TrainingStep& work) : setup_(setup), work_(work) {
+    for (const auto& name : setup.optimization.objective->metrics()) metrics_.push_back({name});
+  }
 
   /// Evaluates the validation split, or each validation set, after `progress`. `log` gets the losses; null: no log.
   void validate(reporting::EvaluationRecord::Set set, const checkpoint::Progress& progress, reporting::RunLog* log);
@@ -29,6 +31,7 @@ class Evaluator {
 
   const TrainingSetup& setup_;
   TrainingStep& work_;
+  std::vector<reporting::MetricRecord> metrics_;  ///< of the objective
   bool measured_ = false;
   double iteration_seconds_ = 0;  ///< measured, or expected until then
 };

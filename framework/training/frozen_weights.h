@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,9 +17,9 @@
 
 namespace tessera::training {
 
-/// The frozen parameters of a rank. Each is stored once, in the type that the model reads (Parameter::type): no fp32
-/// copy, no gradient, no optimizer state. The elements are in memory of this object, or where a checkpoint's file has
-/// them as this rank needs them, in the mapped file, which is never written.
+/// The frozen parameters of a rank. Each is stored once: no fp32 copy, no gradient, no optimizer state. The elements
+/// are in memory of this object, in the type that the model reads (Parameter::type), or in mapped files, which are
+/// never written: as this rank needs them, or, of matrices, in blocks of rows in any storage type (Leaf::stored).
 ///
 /// They are in no state file of resilience_config: a restarted process reads them from where they came.
 class FrozenWeights {
@@ -31,20 +32,25 @@ class FrozenWeights {
   /// Binds the parameters, which must outlive this object, to new memory of zeros.
   explicit FrozenWeights(std::vector<Entry> entries);
 
-  /// Bytes of the frozen ones of `parameters`, with padding between them. Exact; mapped ones count alike.
+  /// Bytes of the frozen ones of `parameters` in memory of this object, with padding between them. Exact; mapped ones,
+  /// whose memory is only reserved, count alike.
   static std::int64_t bytes_of(std::span<nn::Parameter* const> parameters);
   std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.bytes().size()); }
   std::size_t count() const { return entries_.size(); }
 
   /// Sets all of them to their initial values, as SharedState::initialise does.
   void initialise(kernels::Threads& threads, std::uint64_t seed);
-  /// Views of the elements with their global names. May be written only if no parameter is mapped.
-  std::vector<checkpoint::TensorRange> ranges(StateScope scope) const;
+  /// Views of the elements with their global names. May be written only if no parameter is mapped. Elements that are
+  /// stored in blocks of rows are copied to memory of this object.
+  std::vector<checkpoint::TensorRange> ranges(StateScope scope);
 
   /// Binds every parameter to memory of this object again. The elements must then be written.
   void unmap();
-  /// Maps the parameters whose elements are in a file of `source` as this rank needs them. Returns their names.
+  /// Maps the parameters whose elements are in files of `source` as this rank needs them, or in blocks of rows. Returns
+  /// their names.
   std::set<std::string> map(const checkpoint::WeightSource& source);
+  /// Throws ConfigError as checkpoint::must_be_finite, naming `folder` and the tensor.
+  void must_be_finite(const std::filesystem::path& folder);
   /// Throws IoError if a page of a mapped file could not be read. No system call.
   void require_intact() const;
 
@@ -54,11 +60,16 @@ class FrozenWeights {
 
  private:
   void bind(std::size_t entry);
+  Tensor memory_of(std::size_t entry) const;
+  bool map_dense(std::size_t entry, const checkpoint::WeightSource& source);
+  bool map_rows(std::size_t entry, const checkpoint::WeightSource& source);
+  /// The elements of an entry, copied if they are stored in blocks of rows.
+  Tensor elements_of(std::size_t entry);
 
   std::vector<Entry> entries_;
   std::vector<std::size_t> places_;  ///< of each entry, its first byte in memory_
   Storage memory_;
-  std::vector<std::shared_ptr<const MappedFile>> files_;  ///< of each entry; null: not mapped
+  std::vector<std::vector<std::shared_ptr<const MappedFile>>> files_;  ///< of each entry; empty: not mapped
   std::optional<std::uint64_t> digest_;
 };
 

@@ -1,9 +1,11 @@
 #include "framework/training/given_checkpoint.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
 #include "framework/comm/together.h"
+#include "framework/nn/adapter.h"
 #include "framework/training/upcycling.h"
 
 namespace tessera::training {
@@ -45,7 +47,24 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_base(const checkpoint::Opened
                          "has them"));
 }
 
+constexpr const char *score_head = "score.weight", *output_layer = "output_layer.weight";
+
+/// Whether `source` is a language model whose weights a model with a score head, `wanted`, begins with.
+bool gets_score_head(const checkpoint::WeightSource& source, const std::vector<checkpoint::TensorRange>& wanted) {
+  const auto is_score = [](const auto& range) { return range.name == score_head; };
+  return std::any_of(wanted.begin(), wanted.end(), is_score) && !source.has(score_head);
+}
+
 }  // namespace
+
+std::vector<checkpoint::TensorRange> without_score_head(const checkpoint::WeightSource& source,
+                                                        std::vector<checkpoint::TensorRange> weights, bool known) {
+  if (!gets_score_head(source, weights)) return weights;
+  std::erase_if(weights, [](const auto& range) { return range.name == score_head; });
+  if (known && source.has(output_layer))
+    weights.push_back({.name = output_layer, .global_shape = source.shape(output_layer), .offsets = {}, .tensor = {}});
+  return weights;
+}
 
 /// What load_checkpoint names, of any format; null where the run's own folder has none yet.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place) {
@@ -58,9 +77,25 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setu
   return std::make_unique<checkpoint::NativeCheckpoint>(*std::move(native), !resumes || o.crc_check);
 }
 
+std::vector<checkpoint::TensorRange> without_new_adapters(const checkpoint::WeightSource& given,
+                                                          std::vector<checkpoint::TensorRange> ranges) {
+  const auto is_adapter = [](const auto& range) { return nn::is_of_adapter(range.name); };
+  if (std::none_of(ranges.begin(), ranges.end(), [&](const auto& r) { return is_adapter(r) && given.has(r.name); }))
+    std::erase_if(ranges, is_adapter);
+  return ranges;
+}
+
 std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
                                       const std::vector<checkpoint::TensorRange>& ranges,
                                       const std::vector<checkpoint::TensorRange>& all, bool upcycles) {
+  const auto& model = all.empty() ? ranges : all;
+  if (!upcycles && gets_score_head(source, model)) {
+    auto notes = checkpoint::load_all(source, without_score_head(source, ranges, false),
+                                      without_score_head(source, model, true));
+    notes.push_back(text(source.folder().string(), " has no ", score_head,
+                         ": the score head begins with random values, and the output layer is left out"));
+    return notes;
+  }
   if (!upcycles) return checkpoint::load_all(source, ranges, all);
   const auto known = upcycled(all);
   return checkpoint::load_all(UpcycledWeights(source, known), upcycled(ranges), known);
@@ -85,24 +120,27 @@ std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, 
   const auto base = needed ? open_base(given, *needed, setup) : nullptr;
   const auto& source = base ? *base : given;
   auto ranges = frozen.ranges(StateScope::held);
+  const auto every = all.empty() ? state.weight_ranges() : all;
   std::vector<std::string> notes;
   if (!setup.model.upcycles) map_frozen(source, state, ranges, notes);
-  const auto more = load_weights(source, ranges, all.empty() ? state.weight_ranges() : all, setup.model.upcycles);
+  const auto known = without_new_adapters(source, every);
+  const auto more = load_weights(source, ranges, known, setup.model.upcycles);
   notes.insert(notes.end(), more.begin(), more.end());
-  for (const auto& range : frozen.ranges(StateScope::held))
-    checkpoint::must_be_finite(range.tensor, text(source.folder().string(), ": tensor '", range.name, "'"));
+  frozen.must_be_finite(source.folder());
   if (base) notes.push_back(text("the frozen parameters are those of ", source.folder().string()));
   return notes;
 }
 
-std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state) {
-  const auto own = state.frozen().digest();
+std::uint64_t sum_over_ranks(const comm::Communicator& world, std::uint64_t own, std::string_view who) {
   std::vector<std::uint64_t> parts(static_cast<std::size_t>(world.size()));
-  world.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(parts)),
-                   "the digest of frozen parameters");
+  world.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(parts)), who);
   std::uint64_t sum = 0;
   for (const auto part : parts) sum += part;
   return sum;
+}
+
+std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state) {
+  return sum_over_ranks(world, state.frozen().digest(), "the digest of frozen parameters");
 }
 
 void check_base(const comm::Communicator& world, ModelState& state, const checkpoint::FrozenBase& base) {

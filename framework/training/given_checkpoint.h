@@ -16,6 +16,14 @@ namespace tessera::training {
 /// them. Null: there is none, and the run's own folder may be without. Throws ConfigError if there must be one.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place);
 
+/// `ranges` without adapters if `given` has none: a base model, beside which they begin with their initial values.
+std::vector<checkpoint::TensorRange> without_new_adapters(const checkpoint::WeightSource& given,
+                                                          std::vector<checkpoint::TensorRange> ranges);
+
+/// `weights` of a model with a score head, as a language model without one has them: without the head; with `known`, the
+/// names and shapes of all weights, also the output layer of `source`. If `source` has a score head, `weights`.
+std::vector<checkpoint::TensorRange> without_score_head(const checkpoint::WeightSource& source,
+                                                        std::vector<checkpoint::TensorRange> weights, bool known);
 /// The parts `ranges` of the weights of `source`, or with moe_use_upcycling of those made of them, are written; see
 /// checkpoint::load_all. `all`: the names and shapes of all weights of the model. Returns notes.
 std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
@@ -33,6 +41,8 @@ void map_frozen(const checkpoint::WeightSource& source, ModelState& state, std::
 std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, const TrainingSetup& setup,
                                      ModelState& state, std::optional<checkpoint::FrozenBase>& needed);
 
+/// The sum of a number of each rank, modulo 2^64. Collective.
+std::uint64_t sum_over_ranks(const comm::Communicator& world, std::uint64_t own, std::string_view who);
 /// The digest of the frozen parameters of the whole model. Collective.
 std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state);
 /// Throws ConfigError on all ranks if the frozen parameters are not those of `base`. Collective.

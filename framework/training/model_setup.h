@@ -8,6 +8,7 @@
 #include "framework/model/model.h"
 #include "framework/parallel/layer_plan.h"
 #include "framework/parallel/process_groups.h"
+#include "framework/training/reference_model.h"
 #include "framework/training/trained_names.h"
 
 namespace tessera::training {
@@ -26,6 +27,8 @@ struct ModelSetup {
   std::int64_t frozen_chunks = 0;
   /// Names and shapes of all weights of the model; empty: this rank has the whole model.
   std::vector<checkpoint::TensorRange> all_weights;
+  std::unique_ptr<ReferenceModel> reference;  ///< null: the objective needs none
+  bool caches_reference = false;              ///< preference_config.cache_reference
   bool upcycles = false;    ///< load_checkpoint is a dense model whose feed-forward networks are copied into experts
   std::int64_t tokens = 0;  ///< rows of the vocabulary without padding; 0: unknown
 

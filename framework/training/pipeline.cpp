@@ -45,10 +45,23 @@ Pipeline::Totals Pipeline::train(BatchSource& source, std::int64_t micro_batches
 }
 
 Pipeline::Totals Pipeline::evaluate(BatchSource& source, std::int64_t micro_batches,
-                                    const std::function<void(std::int64_t)>& progress) {
+                                    const std::function<void(std::int64_t)>& progress, nn::AuxiliaryLog* log) {
   Totals totals;
-  execute({.source = source, .micro_batches = micro_batches, .trains = false, .scale = 1, .totals = totals}, progress);
+  execute({.source = source, .micro_batches = micro_batches, .trains = false, .scale = 1, .totals = totals, .log = log},
+          progress);
   return totals;
+}
+
+void Pipeline::observe(BatchSource& source, std::int64_t micro_batches, std::span<const model::Model* const> chunks,
+                       const model::Objective& objective) {
+  Totals totals;
+  execute({.source = source,
+           .micro_batches = micro_batches,
+           .trains = false,
+           .scale = 1,
+           .totals = totals,
+           .chunks = chunks,
+           .objective = &objective});
 }
 
 void Pipeline::look(BatchSource& source, std::int64_t micro_batches, const StepTap& tap) {
@@ -111,7 +124,7 @@ std::optional<model::Model::Boundary> Pipeline::extents_of(const Execution& run,
                                                            ActivePass& pass) {
   if (!run.source.lengths_vary()) {
     const auto both =
-        chunk(action.chunk).boundary({.samples = run.source.samples(), .seq_length = run.source.seq_length()});
+        chunk(run, action.chunk).boundary({.samples = run.source.samples(), .seq_length = run.source.seq_length()});
     return action.kind == parallel::PipelineAction::Kind::forward ? both.input : both.output;
   }
   if (action.kind == parallel::PipelineAction::Kind::backward) {
@@ -193,7 +206,8 @@ void Pipeline::used(LoadedBatch& loaded) {
 model::ForwardMode Pipeline::mode(const Execution& run, const TokenBatch& batch) const {
   model::ForwardMode mode;
   mode.groups = inputs_.groups;
-  mode.objective = settings_.objective;
+  mode.objective = run.objective ? run.objective : settings_.objective;
+  mode.log = run.log;
   mode.assumed = settings_.assumed;
   if (!run.trains && !run.tap) return mode;
   mode.seed = settings_.seed;
@@ -229,7 +243,7 @@ void Pipeline::forward(const Execution& run, const parallel::PipelineAction& act
     (*run.tap)(action.micro_batch, action.chunk, name, value);
   };
   if (run.tap) how.tap = &tap;
-  auto result = chunk(action.chunk).forward(pass.tape, pass.input, batch, how);
+  auto result = chunk(run, action.chunk).forward(pass.tape, pass.input, batch, how);
   const auto next = inputs_.plan.after(here);
   if (next) {
     pass.output = std::move(result.hidden);

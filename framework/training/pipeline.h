@@ -67,9 +67,14 @@ class Pipeline {
   /// `scale` to the main gradients: of a sum over the step, or of a mean over micro-batches and replicas.
   Totals train(BatchSource& source, std::int64_t micro_batches, double scale);
   /// Runs forward passes without dropout. `progress` is called with the number of micro-batches that this stage has
-  /// completed.
+  /// completed. `log` gets the values that the objective reports; null: they are dropped.
   Totals evaluate(BatchSource& source, std::int64_t micro_batches,
-                  const std::function<void(std::int64_t micro_batches)>& progress = {});
+                  const std::function<void(std::int64_t micro_batches)>& progress = {},
+                  nn::AuxiliaryLog* log = nullptr);
+  /// Runs forward passes without dropout of other `chunks`, with the same layers as those of the pipeline, and lets
+  /// `objective` judge them.
+  void observe(BatchSource& source, std::int64_t micro_batches, std::span<const model::Model* const> chunks,
+               const model::Objective& objective);
 
   /// Runs the forward passes of train(), with dropout; nothing is recorded for a backward pass or reported. `tap` gets
   /// all values that nn::Tap gets, and the losses of tokens as "loss".
@@ -111,6 +116,9 @@ class Pipeline {
     double scale;
     Totals& totals;
     const StepTap* tap = nullptr;  ///< if not null: forward passes as in training, without backward passes
+    std::span<const model::Model* const> chunks = {};  ///< in place of those of the pipeline; empty: these
+    const model::Objective* objective = nullptr;       ///< in place of StepSettings::objective; null: that
+    nn::AuxiliaryLog* log = nullptr;                   ///< of an evaluation
   };
   struct CachedSchedule {
     bool trains;
@@ -137,7 +145,10 @@ class Pipeline {
   void used(LoadedBatch& loaded);
   int tag(const parallel::PipelineAction& action, parallel::LayerPlan::ChunkIndex receiver) const;
   model::ForwardMode mode(const Execution& run, const TokenBatch& batch) const;
-  const model::Model& chunk(std::int64_t number) const { return *inputs_.chunks[static_cast<std::size_t>(number)]; }
+  const model::Model& chunk(const Execution& run, std::int64_t number) const {
+    const auto at = static_cast<std::size_t>(number);
+    return run.chunks.empty() ? *inputs_.chunks[at] : *run.chunks[at];
+  }
   const parallel::PipelineSchedule& schedule(bool trains, std::int64_t micro_batches);
 
   PipelineInputs inputs_;

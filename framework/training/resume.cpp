@@ -197,14 +197,15 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
 void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup, ModelState& state, Restored& out) {
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
-  const auto ranges = left_out ? state.trained_ranges() : state.weight_ranges();
+  const auto ranges = without_new_adapters(given, left_out ? state.trained_ranges() : state.weight_ranges());
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
-  const auto& all = setup.model.all_weights.empty() ? ranges : setup.model.all_weights;
-  if (!setup.model.upcycles && !left_out) naming_options(since, [&] { checkpoint::must_fit(given, all); });
+  const auto all = setup.model.all_weights.empty() ? ranges : without_new_adapters(given, setup.model.all_weights);
+  if (!setup.model.upcycles && !left_out)
+    naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, false)); });
   judge_changes(given, since, {.progress = false, .optimizer_state = false}, setup.options, notes);
   auto changes = load_frozen(given, setup, state, out.base);
-  const auto trained = state.trained_ranges();
+  const auto trained = without_new_adapters(given, state.trained_ranges());
   auto more = load_weights(given, trained, left_out ? trained : all, setup.model.upcycles);
   std::move(more.begin(), more.end(), std::back_inserter(changes));
   if (setup.model.upcycles)
@@ -270,7 +271,9 @@ bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
     out.notes.push_back(text("no checkpoint in ", place.string(), " yet: starting from scratch"));
     return false;
   }
-  const bool resumes = o.resume_training != Resume::never && !setup.model.upcycles;
+  const auto all = setup.model.all_weights.empty() ? state.trained_ranges() : setup.model.all_weights;
+  const bool is_base = without_new_adapters(*given, all).size() < all.size();
+  const bool resumes = o.resume_training != Resume::never && !setup.model.upcycles && !is_base;
   const auto progress = resumes ? given->progress() : std::nullopt;
   if (!progress) {
     begin_with(*given, setup, state, out);

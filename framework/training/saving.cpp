@@ -35,7 +35,7 @@ std::shared_ptr<const checkpoint::StateSnapshot> live_state(const TrainingSetup&
                                                             const checkpoint::Progress& progress) {
   const auto& o = setup.options;
   std::optional<checkpoint::FrozenBase> base;
-  if (!o.save_frozen_parameters && !setup.model.trained.all())
+  if (!o.save_frozen_parameters.value_or(true) && !setup.model.trained.all())
     base = {std::filesystem::absolute(o.load_checkpoint.value_or("")).string(),
             frozen_digest(setup.model.processes.world, state)};
   auto tensors = base ? state.trained_ranges(StateScope::owned) : state.weight_ranges(StateScope::owned);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 
 #include "framework/base/crc32c.h"
 #include "framework/base/trace.h"
@@ -61,6 +62,7 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
             {.overlapped = overlaps(model, optimization.data_parallel), .type = model.precision.gradients}),
       channel_(model.processes.pipeline),
       auxiliary_(model::report_extents(model.first(), *optimization.objective)),
+      evaluated_({.metrics = static_cast<std::int64_t>(optimization.objective->metrics().size())}),
       commit_(commit_sums + auxiliary_.values().size()),
       pipeline_({.chunks = chunks_of(model),
                  .plan = model.plan,
@@ -82,7 +84,21 @@ TrainingStep::TrainingStep(const ModelSetup& model, const OptimizationSetup& opt
                data.batch.num_workers,
                data.batch.bad_sample_limit > 0 ? data::BatchLoader::OnBadSample::note
                                                : data::BatchLoader::OnBadSample::error),
-      scalars_(optimization, state.parameters()) {}
+      scalars_(optimization, state.parameters()) {
+  store_reference(nullptr);
+}
+
+void TrainingStep::store_reference(std::unique_ptr<ReferenceCache> cache) {
+  const auto* scores = optimization_.objective->reference();
+  if (!scores || !model_.reference) return;
+  cache_ = std::move(cache);
+  reference_.emplace(pipeline_, *model_.reference, *scores, processes().world, cache_.get());
+}
+
+/// The micro-batches, after the reference model has seen them.
+BatchSource& TrainingStep::referred(BatchSource& batches, std::int64_t micro_batches) {
+  return reference_ ? reference_->seen(batches, micro_batches) : batches;
+}
 
 double TrainingStep::summed(double own) const {
   processes().world.all_reduce(std::span(&own, 1), "a sum over the run");
@@ -109,7 +125,8 @@ bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
     state_.weights_needed();
   }
   auto batches = loaders_.batches(*data_.splits->train, *data_.train_order, consumed);
-  auto totals = pipeline_.train(batches, micro_batches, static_cast<double>(optimization_.loss_scaler.scale()));
+  auto totals = pipeline_.train(referred(batches, micro_batches), micro_batches,
+                                static_cast<double>(optimization_.loss_scaler.scale()));
   outcome.data_wait_seconds = totals.data_wait_seconds;
   const bool overlapped = overlaps(model_, optimization_.data_parallel);
   if (when_computed_ && !overlapped) when_computed_(totals.loss.sum, state_.first_gradient(false));
@@ -232,20 +249,28 @@ double TrainingStep::evaluate(const data::Dataset& data, const data::Sampler& or
                               std::int64_t steps, const std::function<void(std::int64_t)>& progress) {
   state_.weights_needed();
   const auto of_step = data_.batch_plan.full().micro_batches;
+  // All at once, but not where the reference model goes first: its micro-batches are kept.
+  const auto at_once = reference_ ? 1 : steps;
   for (;;) {
-    auto batches = loaders_.batches(data, order, consumed);
-    const auto loss = pipeline_
-                          .evaluate(batches, steps * of_step,
-                                    [&](std::int64_t micro_batches) {
-                                      if (progress && micro_batches % of_step == 0) progress(micro_batches / of_step);
-                                    })
-                          .loss;
+    evaluated_.clear();
+    std::array<double, 3> all = {};
+    std::vector<data::BadSample> bad;
     const bool counts = processes().tensor.rank() == 0;
-    std::array<double, 3> all = {counts ? loss.sum : 0, counts ? loss.count : 0,
-                                 static_cast<double>(batches.bad().size())};
+    for (std::int64_t step = 0; step < steps; step += at_once) {
+      auto batches = loaders_.batches(data, order, consumed + step * data_.batch_plan.full().samples);
+      const auto told = [&](std::int64_t micro_batches) {
+        if (progress && micro_batches % of_step == 0) progress(step + micro_batches / of_step);
+      };
+      const auto count = at_once * of_step;
+      const auto loss = pipeline_.evaluate(referred(batches, count), count, std::cref(told), &evaluated_).loss;
+      if (counts) all[0] += loss.sum, all[1] += loss.count;
+      bad.insert(bad.end(), batches.bad().begin(), batches.bad().end());
+    }
+    all[2] = static_cast<double>(bad.size());
     processes().world.all_reduce(std::span(all), "the loss of an evaluation");
+    if (!evaluated_.values().empty()) processes().world.all_reduce(evaluated_.values(), "the metrics of an evaluation");
     if (all[2] == 0) return all[1] > 0 ? all[0] / all[1] : 0;
-    when_bad_samples_(data, batches.bad());
+    when_bad_samples_(data, bad);
   }
 }
 
@@ -257,8 +282,9 @@ std::string TrainingStep::first_not_finite(std::int64_t consumed) {
   return "every value is finite, but the sum of squares of the gradients is not: they are too large";
 }
 
+// Frozen weights are checked when they are loaded.
 NotFinite TrainingStep::weight_not_finite(std::int64_t) {
-  for (const auto& range : state_.weight_ranges()) {
+  for (const auto& range : state_.trained_ranges()) {
     const auto at = tessera::kernels::first_not_finite(threads_, range.tensor.floats());
     if (at >= 0) return {0, text("weight ", range.name, " ", range.global_shape, " is not finite at element ", at)};
   }

@@ -9,6 +9,7 @@
 #include "framework/training/model_setup.h"
 #include "framework/training/optimization_setup.h"
 #include "framework/training/pipeline.h"
+#include "framework/training/reference_pass.h"
 #include "framework/training/run_data.h"
 #include "framework/training/update_scalars.h"
 
@@ -57,6 +58,11 @@ class TrainingStep {
   double evaluate(const data::Dataset& data, const data::Sampler& order, std::int64_t consumed, std::int64_t steps,
                   const std::function<void(std::int64_t steps)>& progress = {});
 
+  /// What the objective reported in the last evaluate(), summed over all ranks.
+  const nn::AuxiliaryLog& evaluated() const { return evaluated_; }
+  /// Sets the files in which log-probabilities of the reference model are stored; null: they are not stored.
+  void store_reference(std::unique_ptr<ReferenceCache> cache);
+
   /// Repeats the forward passes of the step that starts at `consumed`, and describes the first value of all ranks that
   /// is not finite: a weight, the output of a layer or an expert, or a gradient.
   std::string first_not_finite(std::int64_t consumed);
@@ -81,6 +87,7 @@ class TrainingStep {
 
  private:
   bool backward(std::int64_t consumed, StepOutcome& outcome);
+  BatchSource& referred(BatchSource& batches, std::int64_t micro_batches);
   void take_samples(const LoadedBatches& batches);
   data::SampleDigest samples_of_commit() const;
   double summed(double own) const;
@@ -96,9 +103,11 @@ class TrainingStep {
   kernels::Threads& threads_;
   ModelGradientSync sync_;
   CommunicatorChannel channel_;
-  nn::AuxiliaryLog auxiliary_;
+  nn::AuxiliaryLog auxiliary_, evaluated_;
   std::vector<double> commit_;  ///< values that a step sums over the run
   Pipeline pipeline_;
+  std::unique_ptr<ReferenceCache> cache_;
+  std::optional<ReferencePass> reference_;
   BatchLoaders loaders_;
   UpdateScalars scalars_;
   double own_loss_ = 0;  ///< this rank's sum of losses in the last backward()

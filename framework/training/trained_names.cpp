@@ -35,11 +35,14 @@ bool NamePattern::matches(const std::string& name) const {
   return unicode::Regex::Finder(whole_, name).next().has_value();
 }
 
-TrainedNames::TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable)
-    : frozen_(compiled(frozen)), trainable_(compiled(trainable)) {}
+TrainedNames::TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable,
+                           Tuned tuned)
+    : frozen_(compiled(frozen)), trainable_(compiled(trainable)), tuned_(std::move(tuned)) {}
 
 bool TrainedNames::trains(const std::string& name) const {
-  return !any_matches(frozen_, name) && (trainable_.empty() || any_matches(trainable_, name));
+  if (any_matches(frozen_, name)) return false;
+  if (tuned_ && tuned_(name)) return true;
+  return any_matches(trainable_, name) || (trainable_.empty() && !tuned_);
 }
 
 void freeze(std::span<nn::Parameter* const> parameters, const TrainedNames& names, std::int64_t experts) {

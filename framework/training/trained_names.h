@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,18 +26,23 @@ class NamePattern {
 /// say. The others are frozen. The same on every rank and parallel layout.
 class TrainedNames {
  public:
+  /// Whether a fine-tuning method trains a parameter, by its full name.
+  using Tuned = std::function<bool(const std::string& name)>;
+
   /// All parameters are trained.
   TrainedNames() = default;
   /// `frozen`: patterns of frozen parameters. `trainable`: if there are any, only parameters with a name that one of
   /// them matches are trained. A parameter that both lists name is frozen. Throws ConfigError as NamePattern.
-  TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable);
+  /// With `tuned`, only what it or `trainable` names is trained.
+  TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable, Tuned tuned = {});
 
   /// Whether all parameters are trained, whatever their names.
-  bool all() const { return frozen_.empty() && trainable_.empty(); }
+  bool all() const { return frozen_.empty() && trainable_.empty() && !tuned_; }
   bool trains(const std::string& name) const;
 
  private:
   std::vector<NamePattern> frozen_, trainable_;
+  Tuned tuned_;
 };
 
 /// Sets Parameter::trained of all `parameters`, and Leaf::trained_elsewhere. `experts`: number of experts of a

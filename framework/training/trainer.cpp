@@ -13,6 +13,7 @@
 #include "framework/comm/together.h"
 #include "framework/kernels/scratch.h"
 #include "framework/reporting/run_notes.h"
+#include "framework/training/given_checkpoint.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/saving.h"
 #include "framework/training/trainer_class.h"
@@ -74,6 +75,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     note(text(m.trained_parameters, " of ", m.parameters, " parameters are trained, the others are frozen"));
   for (const auto& line : keeper_.take_notes()) note(line);
   for (const auto& line : restored_.notes) note(line);
+  if (setup_.model.reference) prepare_reference();
   if (keeper_.given_up() > progress_.iteration)
     note(text("iterations ", progress_.iteration + 1, " to ", keeper_.given_up(), " are lost and will be repeated"));
   read_rejected();
@@ -109,6 +111,23 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
   }
   for (const auto& line : keeper_.take_notes()) note(line);
   faults_.reach(0, resilience::Phase::start);
+}
+
+/// Reads the weights of the reference model, and the log-probabilities that were stored.
+void Trainer::prepare_reference() {
+  auto& reference = *setup_.model.reference;
+  std::vector<std::string> notes;
+  comm::together(world_, "the reference model", [&] { notes = reference.load(setup_); });
+  for (const auto& line : notes) note(line);
+  if (!setup_.model.caches_reference) return;
+  const auto digest = sum_over_ranks(world_, reference.digest(), "the digest of the reference model");
+  const auto& place = setup_.model.processes.place;
+  comm::together(world_, "stored log-probabilities", [&] {
+    work_.store_reference(std::make_unique<ReferenceCache>(
+        std::filesystem::path(o_.output_dir) / "reference_logps" / text(digest), text("rank", world_.rank()),
+        place.pipeline + 1 == setup_.model.plan.stages(), place.tensor == 0 && place.context == 0,
+        *setup_.optimization.objective->reference()));
+  });
 }
 
 /// From the memory that earlier processes left, or from a checkpoint.

@@ -33,6 +33,7 @@ class Trainer {
 
  private:
   Restored restored_state();
+  void prepare_reference();
   void recover();
   RunPosition position() const;
   void commit();

@@ -1,5 +1,9 @@
 #include "framework/training/training_options.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "framework/base/files.h"
 #include "framework/options/limits.h"
 
@@ -9,12 +13,34 @@ namespace {
 
 using O = TrainingOptions;
 
+constexpr std::array<std::string_view, 6> stages = {"pt", "sft", "dpo", "simpo", "orpo", "rm"};
 constexpr auto loads = [](const O& o) { return o.may_load(); };
 constexpr const char* no_file_name =
     "but it becomes part of the name of a folder: it must have no slash, no control character, and at most 128 bytes";
 constexpr const char* freezing_rule =
     "a regular expression that must match the whole name, for example decoder\\.layers\\.[0-3]\\..*";
 constexpr const char* no_load = "no checkpoint is read: `resume_training` is false and `load_checkpoint` is null";
+
+constexpr auto is_known_stage = [](const O& o) {
+  return !o.stage || std::ranges::find(stages, *o.stage) != stages.end();
+};
+
+void describe_stage(options::Schema<O>& s) {
+  s.option("stage", &O::stage,
+           "Stage of training: pt (pretraining) and sft train on the cross-entropy; dpo, simpo and orpo prefer one of "
+           "two completions, as `preference_config` says; rm trains a reward model, which needs "
+           "`model_config.score_head`. sft and the stages of pairs take `dataset_type: instruction`. null: pt.")
+      .when_changed(options::Change::told)
+      .must(
+          "stage", is_known_stage,
+          [](const O& o) {
+            return text("stage is ", *o.stage, ", which ",
+                        o.stage->rfind("ray_", 0) == 0 || *o.stage == "ppo" || *o.stage == "grpo"
+                            ? "generates completions during training and is not supported"
+                            : "is not supported");
+          },
+          "give one of pt, sft, dpo, simpo, orpo, rm");
+}
 
 void describe_run(options::Schema<O>& s) {
   s.option("seed", &O::seed, "Seed of all random numbers of the run.")
@@ -101,10 +127,9 @@ void describe_checks(options::Schema<O>& s) {
        "Save frozen parameters in every checkpoint; false: checkpoints name `load_checkpoint`, which has them, and a "
        "digest, and can be loaded only while that folder has the same weights.")
       .when_changed(options::Change::state)
-      .matters_when([](const O& o) { return o.may_freeze(); }, "no parameter is frozen")
       .must(
           "frozen parameters",
-          [](const O& o) { return o.save_frozen_parameters || !o.may_freeze() || o.load_checkpoint; },
+          [](const O& o) { return o.save_frozen_parameters.value_or(true) || !o.may_freeze() || o.load_checkpoint; },
           [](const O&) {
             return std::string(
                 "save_frozen_parameters is false, but load_checkpoint is null: no file has the frozen "
@@ -220,6 +245,7 @@ void describe_resources(options::Schema<O>& s) {
 
 void describe(options::Schema<TrainingOptions>& s) {
   s.when_changed(options::Change::silent);
+  describe_stage(s);
   describe_run(s);
   describe_logging(s);
   describe_checks(s);

@@ -54,6 +54,7 @@ inline options::Words<InjectedError> words(InjectedError) {
 
 /// Options of training_config: length, seed, reports, checkpoints. describe() documents each option.
 struct TrainingOptions {
+  std::optional<std::string> stage;  ///< the words that describe() lists
   std::int64_t seed = 1234;
   std::int64_t training_iters = 0;  ///< 0: determined by epochs or dataset_config.train_samples
   std::optional<std::int64_t> epochs;
@@ -74,7 +75,7 @@ struct TrainingOptions {
   std::vector<std::string> frozen_parameters, trainable_parameters;  ///< patterns of names, see TrainedNames
   /// Whether some parameters may be frozen.
   bool may_freeze() const { return !frozen_parameters.empty() || !trainable_parameters.empty(); }
-  bool save_frozen_parameters = true;
+  std::optional<bool> save_frozen_parameters;
   std::vector<std::int64_t> iterations_to_skip;
   bool log_num_zeros_in_grad = false;
   bool log_params_norm = false;

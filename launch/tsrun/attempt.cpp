@@ -257,7 +257,7 @@ bool Attempt::only_lost_peers() const {
 /// silent ones were cut off.
 bool Attempt::undecided() const {
   const auto quiet = [](const Line& line) {
-    return line.connection.open() && line.connection.silence() > suspicious_silence_seconds;
+    return line.connection.open() && line.connection.is_silent_for(suspicious_silence_seconds);
   };
   return trouble_.empty() && asked_to_stop_ == 0 && !ends_.empty() && only_lost_peers() &&
          std::any_of(lines_.begin(), lines_.end(), quiet);
@@ -274,7 +274,8 @@ void Attempt::handle_hosts() {
         fail(text("on ", job_.words_of(h), ": ", failed->words), {}, settle_seconds);
     }
     const double limit = job_.options.host_time_out;
-    const bool silent = host.silence() > limit && host.silence() > silence_allowed(limit, process_here(job_.hosts[h]));
+    const bool silent =
+        host.is_silent_for(limit) && host.is_silent_for(silence_allowed(limit, process_here(job_.hosts[h])));
     if (!host.open() || silent) lost_hosts_.insert(h);
     if (!host.open())
       fail(text("the tsrun on ", job_.words_of(h),

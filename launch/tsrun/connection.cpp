@@ -173,6 +173,11 @@ Connection::Connection(Descriptor socket) : socket_(std::move(socket)), last_(no
 
 double Connection::silence() const { return now() - last_; }
 
+bool Connection::has_unread() const {
+  char byte = 0;
+  return recv(socket_.number(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+}
+
 double Connection::line_age() const { return line_began_ == 0 ? 0 : now() - line_began_; }
 
 void Connection::refuse(const std::string& why) {

@@ -92,10 +92,17 @@ class Connection {
   const std::string& problem() const { return problem_; }
   /// Address of the other side.
   const std::string& peer() const { return peer_; }
-  /// Seconds since the last byte was received, or since the connection was made.
+  /// Seconds since the last byte was read, or since the connection was made.
   double silence() const;
+  /// Whether the other side has sent nothing for more than `seconds`. What it has sent counts though it is not read
+  /// yet: a process that was stopped may send between a fill() and this call. Decide by this, never by silence(), that
+  /// a process is lost, and look at its status before: its last sign of life is then not missed.
+  bool is_silent_for(double seconds) const { return silence() > seconds && !has_unread(); }
 
  private:
+  /// Whether bytes, or the end of the stream, wait to be read.
+  bool has_unread() const;
+
   Descriptor socket_;
   std::string in_, out_, peer_, problem_;
   std::optional<std::size_t> allowed_;  ///< bytes that the other side may still send; absent: no limit

@@ -59,9 +59,9 @@ class Follower {
 
  private:
   bool leader_is_lost() {
-    if (!heard_ || leader_.silence() <= options_.host_lease) return false;
+    if (!heard_ || !leader_.is_silent_for(options_.host_lease)) return false;
     lease_ = silence_allowed(options_.host_lease, folders_ ? process_of_leader(folders_->memory()) : 0);
-    return leader_.silence() > lease_;
+    return leader_.is_silent_for(lease_);
   }
 
   /// The leader was killed: workers that keep their state in memory continue for the lease. Those that the leader's

@@ -8,7 +8,7 @@ namespace tessera::tsrun {
 
 bool Attempt::everybody_is_silent() const {
   return lines_.size() > 1 && std::all_of(lines_.begin(), lines_.end(), [](const Line& line) {
-           return line.connection.open() && line.connection.silence() > suspicious_silence_seconds;
+           return line.connection.open() && line.connection.is_silent_for(suspicious_silence_seconds);
          });
 }
 
@@ -28,10 +28,10 @@ void Attempt::check_silence() {
   std::vector<int> silent;
   double allowed = limit;
   for (auto& line : lines_) {
-    if (!line.connection.open() || line.connection.silence() <= limit + 1) continue;
+    if (!line.connection.open() || !line.connection.is_silent_for(limit + 1)) continue;
     if (line.supervisor == 0) find_supervisors();
     const double own = everybody ? held_up_factor * limit : silence_allowed(limit, line.supervisor);
-    if (line.connection.silence() <= own + 1) continue;
+    if (!line.connection.is_silent_for(own + 1)) continue;
     allowed = std::max(allowed, own);
     silent.push_back(line.rank);
   }

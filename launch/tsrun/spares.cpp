@@ -51,8 +51,8 @@ void Spares::handle(Reporter& reporter, double longest_silence) {
       }
     if (why.empty() && !connection.open())
       why = connection.problem().empty() ? "has ended" : text("was cut off: it sent ", connection.problem());
-    if (why.empty() && connection.silence() > longest_silence &&
-        connection.silence() > silence_allowed(longest_silence, process_here(info)))
+    if (why.empty() && connection.is_silent_for(longest_silence) &&
+        connection.is_silent_for(silence_allowed(longest_silence, process_here(info))))
       why = text("has not responded for ", longest_silence, " s");
     if (why.empty()) continue;
     reporter.say(text("the spare host ", info.host, " (", info.address, ") ", why, "; the job continues without it"),

@@ -411,8 +411,8 @@ class Worker {
   }
 
   bool leader_is_lost() const {
-    return leader_.silence() > leader_time_out_ &&
-           leader_.silence() > silence_allowed(leader_time_out_, process_of_leader(memory()));
+    return leader_.is_silent_for(leader_time_out_) &&
+           leader_.is_silent_for(silence_allowed(leader_time_out_, process_of_leader(memory())));
   }
 
   const Environment& environment_;

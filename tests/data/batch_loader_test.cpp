@@ -9,6 +9,7 @@
 #include "framework/data/no_tokens.h"
 #include "tests/chosen.h"
 #include "tests/listed.h"
+#include "tests/pairs_of_rows.h"
 
 namespace tessera::data {
 namespace {
@@ -363,6 +364,42 @@ TEST(BatchLoader, ABadSampleOfVaryingExtentsHasNoRows) {
   EXPECT_EQ(batch.view().field<std::int64_t>("box", 1)[1], 0);
   EXPECT_EQ(batch.sample(1).tokens[0], 0);
   EXPECT_EQ(batch.sample(2).tokens[0], 5);
+}
+
+/// The chosen row of a pair is always followed by its rejected row, on every data-parallel rank.
+TEST(BatchLoader, FillsTwoRowsWithEachPairAndCountsPairs) {
+  for (const bool varies : {false, true})
+    for (const std::int64_t workers : {0, 2})
+      for (int rank = 0; rank < 2; ++rank) {
+        const PairsOfRows data(varies, 40);
+        const BatchShare share{.samples = 3, .rank = rank, .ranks = 2};
+        const auto order = order_of("single", 40, share);
+        BatchLoader loader(data, *order, share, workers);
+        Batch batch(data.fields(), 6, 16), expected(data.fields(), 6, 16);
+        for (const std::int64_t consumed : {0, 6, 12, 0}) {
+          loader.read(consumed, batch);
+          read_batch(data, *order, consumed, rank, 2, expected);
+          expect_same(batch, expected, text(varies, workers, rank, consumed));
+          std::int64_t longest = 0;
+          for (std::int64_t row = 0; row < 6; ++row) {
+            const auto index = consumed + rank * 3 + row / 2;
+            const auto one = samples_of<TokenBatch>(batch, row, 1);
+            EXPECT_EQ(one.sample_ids[0], 2 * index + row % 2);
+            for (std::int64_t t = 0; t < PairsOfRows::tokens_of(index, row % 2); ++t)
+              EXPECT_EQ(one.tokens[static_cast<std::size_t>(t)], PairsOfRows::token(index, row % 2, t));
+            longest = std::max(longest, PairsOfRows::tokens_of(index, row % 2));
+          }
+          EXPECT_EQ(batch.seq_length, varies ? longest : 16);
+          EXPECT_EQ(loader.contents().digest, [&] {
+            SampleDigest digest;
+            for (std::int64_t i = 0; i < 3; ++i) digest.add(consumed + rank * 3 + i, consumed + rank * 3 + i);
+            return digest;
+          }());
+        }
+        Batch torn(data.fields(), 5, 16), single(data.fields(), 3, 16);
+        EXPECT_THROW(loader.read(0, single), ShapeError);
+        EXPECT_THROW(read_batch(data, *order, 0, rank, 2, torn), ShapeError);
+      }
 }
 
 TEST(BatchView, RefusesFieldsThatThereAreNot) {

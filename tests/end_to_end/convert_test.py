@@ -198,12 +198,30 @@ class NothingIsLostSilently(InOwnFolder):
         self.assertIn("hiden_size", self.tessera("convert", "r.yaml", "-o", "out.yaml", code=2))
 
     def test_configurations_of_other_programs_are_refused_by_name(self):
-        for name, words in (("LLaMA-Factory", "model_name_or_path: m\nfinetuning_type: full\n"),
-                            ("axolotl", "base_model: m\nsequence_len: 8\n"), ("GPT-NeoX", '{"pipe-parallel-size": 1}\n'),
+        for name, words in (("axolotl", "base_model: m\nsequence_len: 8\n"), ("GPT-NeoX", '{"pipe-parallel-size": 1}\n'),
                             ("FlagScale", "system: {a: 1}\nmodel: {b: 1}\ndata: {c: 1}\n"), ("no group", "a: 1\n"),
                             ("has no options", "{}\n")):
             self.write("other.yaml", words)
             self.assertIn(name, self.tessera("convert", "other.yaml", "-o", "out.yaml", code=2))
+
+    def test_a_configuration_of_llama_factory_takes_the_model_of_its_folder(self):
+        self.write("sft.yaml", "model_name_or_path: base\nstage: sft\nfinetuning_type: full\ndataset: talks\n"
+                               "template: qwen\ncutoff_len: 64\noutput_dir: out\nnum_train_epochs: 2.0\n"
+                               "lr_scheduler_type: cosine\nreport_to: none\n")
+        told = self.tessera("convert", "sft.yaml", "-o", "out.yaml", code=3)
+        self.assertIn("'base' is no folder with a config.json", told)
+        self.assertFalse((self.folder / "out.yaml").exists())
+        self.write("base/config.json", json.dumps(
+            {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 99, "hidden_size": 16,
+             "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+             "max_position_embeddings": 128, "rms_norm_eps": 1e-5}))
+        self.tessera("convert", "sft.yaml", "-o", "out.yaml", "--report", "report.json")
+        recipe = (self.folder / "out.yaml").read_text()
+        for line in ("num_layers: 3", "seq_length: 64", "vocab_size: 99", "epochs: 2", "dataset_type: instruction",
+                     "lr_decay_style: cosine", "data_path: ${DATA_PATH:-talks}", "load_checkpoint: "):
+            self.assertIn(line, recipe)
+        report = json.loads((self.folder / "report.json").read_text())
+        self.assertEqual({flag["flag"]: flag["status"] for flag in report["flags"]}["--template"], "ignored")
 
     def test_the_cause_comes_first(self):
         for file, words, cause in (("tab.yaml", "training_config:\n\ttraining_iters: 3\n", "a tab indents this line"),

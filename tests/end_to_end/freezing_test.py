@@ -75,12 +75,24 @@ class Freezing(harness.InOwnFolder):
         starts = lambda run, base, *more: self.run_on(2, run, *gated, *BOTTOM, *sets(load_checkpoint=base, resume_training="false"), *more)
         ours = starts("ours", "base")
         self.assertEqual(starts("theirs", "hf"), ours)
-        # Not qkv and [gate; up], which are several tensors there: the embedding, and of four layers two norms and two matrices.
-        for run, mapped, folder in (("ours", 25, "base"), ("theirs", 17, "hf")):
-            self.assertRegex((self.folder / run / "tessera.log").read_text(), f"{mapped} of the 25 frozen parameters of the first rank are mapped from .*{folder}")
-        # Of two tensor-parallel ranks: whole rows lie one after the other, columns do not.
+        # qkv and [gate; up] too, which are several tensors there: blocks of rows.
+        mapped = lambda run, folder: self.assertRegex((self.folder / run / "tessera.log").read_text(),
+                                                      f"25 of the 25 frozen parameters of the first rank are mapped from .*{folder}")
+        mapped("ours", "base"), mapped("theirs", "hf")
         starts("rows", "hf", *cut(tensor_model_parallel_size=2))
-        self.assertIn("9 of the 25 frozen parameters", (self.folder / "rows/tessera.log").read_text())
+        mapped("rows", "hf")
+
+    def test_weights_of_another_type_are_mapped_and_give_the_losses_of_those_that_are_read(self):
+        gated = in_group("model_config", dict(hidden_act="swiglu", normalization="RMSNorm", position_embedding_type="rope", add_bias_linear="false",
+                                              untie_embeddings_and_output_weights="true", num_query_groups=2, group_query_attention="true"))
+        self.run_on(1, "base", *gated, "--set", "training_config.exit_interval=1")
+        convert = lambda source, to, folder, out, *more: self.tessera("checkpoint", "convert", "--from", source, "--to", to, folder, out, *more)
+        convert("tessera", "hf", "base", "hf16", "--dtype", "bfloat16")
+        convert("hf", "tessera", "hf16", "ours32", "--dtype", "float32")  # the values of hf16
+        convert("tessera", "hf", "ours32", "hf32", "--dtype", "float32")
+        starts = lambda run, base, *more: self.run_on(1, run, *gated, *BOTTOM, *sets(load_checkpoint=base, resume_training="false"), *more)
+        self.assertEqual(starts("rows16", "hf16"), starts("dense32", "ours32"))
+        self.assertEqual(starts("rows32", "hf32", *BF16), starts("dense16", "hf16", *BF16))
 
     def test_checkpoints_of_other_programs_are_refused(self):
         told = self.tessera("check", "deep.yaml", *BOTTOM, *sets(ckpt_format="torch"), code=2)

@@ -147,12 +147,18 @@ class InOwnFolder(unittest.TestCase):
         for name, data in files.items():
             self.assertTrue(data == others[name], f"{name} differs between {one} and {other}")
 
-    def wait_until(self, holds, what, seconds=120):
-        until = time.monotonic() + seconds
+    def wait_until(self, holds, what, seconds=200, job=None):
+        """Fails after `seconds` of waiting, or as soon as `job`, a process whose output is a pipe, has ended without it. Time in which this
+        process could not look, because the machine stood still, does not count: what it waits for stood still, too."""
+        waited, last = 0.0, time.monotonic()
         while not holds():
-            if time.monotonic() > until:
+            if job is not None and job.poll() is not None and not holds():
+                self.fail(f"ended with exit code {job.returncode} before {what}:\n{job.communicate()[0]}")
+            if waited > seconds:
                 self.fail(f"not within {seconds} s: {what}")
             time.sleep(0.005)
+            now = time.monotonic()
+            waited, last = waited + min(now - last, 1), now
 
     def is_stopped(self, pid):
         """Whether a signal such as SIGSTOP has stopped the process."""

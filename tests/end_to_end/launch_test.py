@@ -333,7 +333,7 @@ class LaunchEnds(Launching):
             os.kill(other, signal.SIGSTOP)
         os.kill(supervisor, signal.SIGKILL)
         try:
-            self.wait_until(lambda: pid not in self.processes("sleep"), "the end of the program whose supervisor was killed", 5)
+            self.wait_until(lambda: pid not in self.processes("sleep"), "the end of the program whose supervisor was killed")
         finally:
             for other in stopped:
                 os.kill(other, signal.SIGCONT)
@@ -350,7 +350,7 @@ class LaunchEnds(Launching):
             os.kill(pid, signal.SIGSTOP)
         job.kill()
         try:
-            self.wait_until(lambda: not self.processes("mpirun") and not self.processes("orterun"), "the end of mpirun", 5)
+            self.wait_until(lambda: not self.processes("mpirun") and not self.processes("orterun"), "the end of mpirun")
         finally:
             for pid in supervisors:
                 with contextlib.suppress(ProcessLookupError):  # mpirun's guard has killed it
@@ -372,7 +372,7 @@ class LaunchEnds(Launching):
                 for pid in stopped:
                     os.kill(pid, number)
                 time.sleep(seconds)
-            self.assertIsNone(job.poll())
+            self.assertIsNone(job.poll(), self.log("scheduler.log"))
         self.write("end", "")
         told = self.end_of(job)
         self.assertNotIn("not responded", told)

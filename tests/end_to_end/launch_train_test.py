@@ -83,7 +83,7 @@ class LaunchTrain(Launching):
 
     def test_without_a_checkpoint_it_does_not_promise_to_resume(self):
         job = self.start_tsrun("--worker_num=2", *train(*DP2, *FROM_CHECKPOINTS, training_iters=1000000, eval_interval=1000000, output_dir="killed"))
-        self.wait_until(lambda: self.steps_logged("killed") >= 2, "2 steps")
+        self.wait_until(lambda: self.steps_logged("killed") >= 2, "2 steps", job=job)
         os.kill(self.process_of(1, "tessera"), signal.SIGKILL)
         self.assertIn("no checkpoint was saved: the same command starts from the beginning", self.end_of(job, 137).splitlines()[-1])
 
@@ -102,7 +102,7 @@ class LaunchTrain(Launching):
     def test_interrupted_it_saves_and_goes_on(self):
         length = dict(training_iters=1000000, eval_interval=1000000, learning_rate="1e-6")
         job = self.start_tsrun("--worker_num=2", *train(*DP2, **length, output_dir="stopped"))
-        self.wait_until(lambda: self.steps_logged("stopped") >= 5, "5 steps")
+        self.wait_until(lambda: self.steps_logged("stopped") >= 5, "5 steps", job=job)
         job.send_signal(signal.SIGINT)
         told = self.end_of(job)
         self.assertIn("the same command resumes from the newest checkpoint", told.splitlines()[-1])
@@ -123,10 +123,10 @@ class LaunchTrain(Launching):
         times = ("--host_lease=3", "--host_time_out=5", "--leader_time_out=4")
         line = ["--worker_num=2", "--max_restarts=0", *times, "./print.sh", *train(*DP2, *stops, training_iters=60)]
         job = self.start_tsrun(*line, "--set", "training_config.output_dir=paused", "--set", "training_config.training_iters=60")
-        self.wait_until(lambda: self.steps_logged("paused") >= 4, "4 steps")
+        self.wait_until(lambda: self.steps_logged("paused") >= 4, "4 steps", job=job)
         time.sleep(7)  # the supervisor of a worker kills it after 4 s without a message of tsrun
         os.kill(self.process_of(1, "tessera"), signal.SIGCONT)
-        self.wait_until(lambda: self.steps_logged("paused") >= 50, "50 steps")
+        self.wait_until(lambda: self.steps_logged("paused") >= 50, "50 steps", job=job)
         told = self.end_of(job)
         for rank in range(2):
             for number in (1, 3000):
@@ -198,7 +198,7 @@ class LaunchTrainHosts(launch_hosts_test.Hosts):
     def test_a_cable_cut_while_training_names_the_host(self):
         jobs = [self.start_host(host, "--tail_worker_log=9", "--max_restarts=0", program=train(*TP2, training_iters=1000000, eval_interval=1000000, output_dir="hosts"))
                 for host in range(2)]
-        self.wait_until(lambda: self.steps_logged("hosts") >= 3, "3 steps")
+        self.wait_until(lambda: self.steps_logged("hosts") >= 3, "3 steps", job=jobs[0])
         self.cut(1)
         told = [self.end_of(job, code=1) for job in jobs]
         self.assertRegex(told[0], r"host \S+ \(10.77.0.2\) with ranks 2, 3 on \S+ has not responded for 8 s")

@@ -140,7 +140,7 @@ class Launching(harness.InOwnFolder):
         logs = [path.read_text() for path in self.folder.rglob("scheduler.log")]
         return {name for words in logs for name in re.findall(r"/dev/shm/tsrun\.\w+\.shm", words)}
 
-    def process_of(self, rank, name="launch_worker", seconds=120):
+    def process_of(self, rank, name="launch_worker", seconds=200):
         """The process id of a rank's program, as soon as there is one."""
         found = []
 

@@ -30,6 +30,12 @@ def tsrun():
     return str(pathlib.Path(os.environ["TESSERA_PROGRAM"]).with_name("tsrun"))
 
 
+def model_options(model):
+    """The options of a model of the table; "like": those of another one, and its own."""
+    own = dict(TABLE["models"][model])
+    return {**model_options(own.pop("like")), **own} if "like" in own else own
+
+
 def recipe(model, layout, run, **training):
     """The recipe of a layout, one thread a rank; groups within the layout win."""
     groups = {
@@ -37,12 +43,13 @@ def recipe(model, layout, run, **training):
                             "eval_iters": 1, "num_threads": 1, "tensorboard": "false", **training},
         "model_config": {},
         "moe_config": {},
+        "lora_config": {},
         "parallel_config": {},
         "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3, "lr_decay_style": "constant"},
         "dataset_config": {"dataset_type": "mock", "batch_size": 1, "global_batch_size": 8, "data_cache_path": "cache"},
     }
     in_fp32 = {} if "bf16" in training else TABLE["models_in_fp32"].get(model, {})
-    for options, own in ((TABLE["models"][model], "model_config"), (in_fp32, "model_config"), (layout, "parallel_config")):
+    for options, own in ((model_options(model), "model_config"), (in_fp32, "model_config"), (layout, "parallel_config")):
         for key, value in options.items():
             if isinstance(value, dict):
                 groups[key].update(value)
@@ -182,6 +189,21 @@ class Parity(InOwnFolder):
 
     def test_exchanged_heads_and_rings_untied(self):
         self.compare(self.layouts("hybrid"), "untied", "fp32")
+
+    def test_adapters(self):
+        self.compare(["tp2", "tp4", "tp2_sp", "tp4_sp", "pp2", "pp2_vp2", "pp2_recompute", "dp2_zero", "ring_cp2", "ulysses_cp2"], "lora", "fp32")
+
+    def test_adapters_of_several_axes(self):
+        self.compare(["tp2_sp_pp2_dp2_zero", "tp2_pp2_vp2_dp2", "tp2_recompute_dp2", "ring_cp2_tp2_sp", "gather_cp2_tp2_sp"], "lora", "fp32")
+
+    def test_adapters_of_fused_layers_with_biases(self):
+        self.compare(["tp2", "tp8", "tp4_sp", "pp4", "dp2_zero"], "lora_fused", "fp32")
+
+    def test_adapters_of_latent_attention(self):
+        self.compare(["tp2", "tp4_sp", "pp2_vp2", "ring_cp2_tp2_sp"], "lora_latent", "fp32")
+
+    def test_adapters_in_bf16(self):
+        self.compare(["tp2_sp", "pp2", "dp2_zero", "tp2_sp_pp2_dp2_zero"], "lora", "bf16")
 
     def test_latent_attention_and_predictions_of_shared_sequences(self):
         self.compare(["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_pp2", "gather_cp2_dp2_zero"], "latent", "fp32")

@@ -44,6 +44,10 @@ InstructionWriteRequest request_of(const std::string& input, const Words& words)
       made.neat_pack = true;
     else if (words[i] == "--append-eod")
       made.append_eod = true;
+    else if (words[i] == "--train-on-prompt")
+      made.train_on_prompt = true;
+    else if (words[i] == "--mask-history")
+      made.mask_history = true;
     else if (words[i] == "--map-keys")
       made.map_keys = words.at(++i);
     else if (words[i] == "--seq-length")
@@ -56,9 +60,10 @@ InstructionWriteRequest request_of(const std::string& input, const Words& words)
   return made;
 }
 
-Words checksums() {
-  Words sums;
-  for (const auto* key : {"input_ids", "attention_mask", "labels"})
+Words checksums(bool pairs) {
+  Words sums, keys = {"input_ids", "attention_mask", "labels"};
+  if (pairs) keys = {"chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"};
+  for (const auto& key : keys)
     for (const auto* end : {"bin", "idx"})
       sums.push_back(gpt::md5_hex(read_file(text("p_packed_", key, "_document.", end))));
   return sums;
@@ -101,13 +106,13 @@ TEST_F(InstructionWriter, WritesTheBytesOfMindSpeedLlm) {
     }
     try {
       write_instructions(tokenizer(), request);
-      EXPECT_EQ(checksums(), one["md5"].get<Words>()) << one;
+      EXPECT_EQ(checksums(request.handler_name.ends_with("PairwiseHandler")), one["md5"].get<Words>()) << one;
     } catch (const ConfigError& error) {
       ADD_FAILURE() << one << ": " << error.what();
     }
     ++written;
   }
-  EXPECT_GT(written, 250);
+  EXPECT_GT(written, 280);
 }
 
 TEST_F(InstructionWriter, RefusesRowsWithFileAndLine) {
@@ -143,6 +148,88 @@ TEST_F(InstructionWriter, RefusesRowsWithFileAndLine) {
            {"no row", "in.json:1: message 1", "\"robot\"", "'human'"});
   mentions(error_in(R"({"instruction": "", "input": "", "output": ""})", {"Alpaca", "chatml", "--seq-length", "1"}),
            {"no error"});  // a document without a sequence, as there
+}
+
+TEST_F(InstructionWriter, RefusesRowsThatAreNoPair) {
+  const auto expect = [](const std::string& rows, Words arguments, const Words& parts) {
+    write("in.json", rows);
+    const auto error = error_of(request_of("in.json", arguments));
+    for (const auto& part : parts) EXPECT_NE(error.find(part), std::string::npos) << error << "\nlacks " << part;
+  };
+  const std::string alpaca = "AlpacaStylePairwiseHandler", sharegpt = "SharegptStylePairwiseHandler";
+  const std::string good = R"({"instruction": "a", "input": "", "chosen": "b", "rejected": "c"})";
+  expect(good + "\n" + R"({"instruction": "a", "input": "", "chosen": "b"})", {alpaca, "default"},
+         {"in.json:2: ", "'rejected' is null"});
+  expect(R"({"instruction": "a", "input": "", "chosen": ["b"], "rejected": ["c"]})", {alpaca, "default"},
+         {"in.json:1: ", "'rejected'", "two answers"});
+  expect(R"({"instruction": "a", "input": "", "chosen": "b"})", {alpaca, "default"}, {"in.json:1: ", "'rejected'"});
+  expect(R"({"instruction": "a", "input": "", "chosen": null, "rejected": "c"})", {alpaca, "default"},
+         {"no row", "in.json:1: ", "'chosen'"});
+  expect(good, {alpaca, "default", "--pack", "--seq-length", "50"}, {"--pack", "pairs"});
+  expect(good, {alpaca, "default", "--append-eod"}, {"--append-eod", "pairs"});
+  expect(good, {alpaca, "default", "--map-keys", R"({"rejected": null})"}, {"--map-keys", "rejected"});
+  const std::string turn = R"({"conversations": [{"from": "human", "value": "a"}], "chosen": )";
+  expect(turn + R"({"from": "gpt", "value": "b"}})", {sharegpt, "default"}, {"in.json:1: ", "'rejected' is missing"});
+  expect(turn + R"({"from": "gpt", "value": "b"}, "rejected": {"from": "gpt"}})", {sharegpt, "default"},
+         {"in.json:1: ", "'value' of 'rejected'", "null"});
+  expect(turn + R"({"from": "gpt", "value": "b"}, "rejected": {"from": "function_call", "value": "c"}})",
+         {sharegpt, "default"}, {"in.json:1: ", "function"});
+  expect(turn + R"({"from": "human", "value": "b"}, "rejected": {"from": "gpt", "value": "c"}})", {sharegpt, "default"},
+         {"no row", "in.json:1: ", "'chosen' has the role \"human\""});
+}
+
+TEST_F(InstructionWriter, CountsPairsThatTeachNothing) {
+  const auto row = [](const std::string& chosen, const std::string& rejected) {
+    return text(R"({"instruction": "a", "input": "", "chosen": ")", chosen, R"(", "rejected": ")", rejected, "\"}\n");
+  };
+  write("in.json", row("b", "c") + row("d", "d") + row("e", "e") + row(std::string(50, 'f'), "g") + row("h", ""));
+  const auto result = write_instructions(
+      tokenizer(), request_of("in.json", {"AlpacaStylePairwiseHandler", "empty", "--seq-length", "40"}));
+  EXPECT_EQ(result.rows, 5);
+  EXPECT_EQ(result.samples, 4);
+  EXPECT_EQ(result.too_long, 1);
+  EXPECT_EQ(result.equal_pairs, 2);
+  EXPECT_EQ(result.first_equal_pair, "in.json:2");
+  EXPECT_EQ(result.without_label, 1) << "of an empty answer nothing is learned";
+}
+
+// The labels that a conversation of three turns has, -100 as a dot.
+TEST_F(InstructionWriter, LabelsOfPromptsAndOfTheHistoryAreChosen) {
+  write("in.json", R"({"instruction": "E", "input": "", "output": "F", "history": [["A", "B"], ["C", "D"]]})");
+  const std::string keys = R"({"history": "history"})";
+  const auto labels = [&](const Words& flags) {
+    Words arguments = {"AlpacaStyleInstructionHandler", "qwen3", "--map-keys", keys};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    write_instructions(tokenizer(), request_of("in.json", arguments));
+    const InstructionFiles files("p");
+    if (files.samples() == 0) return std::string();
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(files.input_ids.length(0))), all(ids);
+    files.input_ids.read(0, 0, ids);
+    files.labels.read(0, 0, all);
+    std::string shown;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::int32_t one = ids[i];
+      EXPECT_TRUE(all[i] == one || all[i] == -100);
+      const auto piece = tokenizer().piece(one);
+      if (piece.size() == 1 && piece[0] >= 'A' && piece[0] <= 'F') shown += all[i] == one ? piece : ".";
+    }
+    return shown;
+  };
+  EXPECT_EQ(labels({}), ".B.D.F");
+  EXPECT_EQ(labels({"--train-on-prompt"}), "ABCDEF");
+  EXPECT_EQ(labels({"--mask-history"}), ".....F");
+  // Each turn has a few tokens: the first ones are left out where the last one alone has labels.
+  const auto cut = [&](const Words& flags) {
+    for (int length = 20; length < 200; ++length) {
+      auto with = flags;
+      with.insert(with.end(), {"--seq-length", std::to_string(length)});
+      const auto shown = labels(with);
+      if (shown.size() >= 2 && shown.size() < 6) return shown;
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(cut({}), ".B");
+  EXPECT_EQ(cut({"--mask-history"}), ".F");
 }
 
 TEST_F(InstructionWriter, RefusesATokenizerWithoutTheTokensOfATemplate) {

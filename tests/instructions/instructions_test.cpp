@@ -162,6 +162,25 @@ TEST_F(SftText, TheLossOfAnyTemplateCanCountAnswersOnly) {
   expect_refused([&] { Sample(*open(format), 0); }, {"c.jsonl:1", "message 2", "sft_answers_only"});
 }
 
+TEST_F(SftText, TheLossCanCountTheLastAnswerOnly) {
+  write("c.jsonl", R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "one"}, )"
+                   R"({"role": "user", "content": "b"}, {"role": "assistant", "content": "two"}]})"
+                   "\n"
+                   R"({"messages": [{"role": "user", "content": "c"}, {"role": "assistant", "content": "three"}]})");
+  tokenizers::SftFormat format;
+  format.mask_history = true;
+  format.answers_only = true;
+  format.prompt_format = "default";
+  EXPECT_EQ(learnt(Sample(*open(format), 0)), "two$\n");
+  EXPECT_EQ(learnt(Sample(*open(format), 1)), "three$\n");
+  const auto* const brief =
+      "{% for m in messages %}{{ m.role[:1] + m.content + '</s>' }}{% endfor %}"
+      "{% if add_generation_prompt %}a{% endif %}";
+  EXPECT_EQ(learnt(Sample(*open(format, 2, brief), 0)), "two$three$") << "packed conversations keep theirs each";
+  format.answers_only.reset();
+  expect_refused([&] { open(format); }, {"mask_history", "sft_answers_only: true"});
+}
+
 // A model that does not learn the token that ends its answers never stops.
 TEST_F(SftText, TheEndOfAnAnswerIsLearnedWhateverTokenPads) {
   write("c.jsonl", R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "one"}, )"

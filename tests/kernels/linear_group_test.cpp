@@ -80,7 +80,7 @@ std::vector<float> results(Threads& threads, const Layers& layers, unsigned seed
     for (const auto& l : forward) linear_forward(threads, l.extents, l.left, l.right, {}, l.result);
     for (const auto& l : input) linear_backward_input(threads, l.extents, l.left, l.right, l.result, l.add);
     for (const auto& l : weight)
-      linear_backward_weight(threads, l.extents, l.left, l.right,
+      linear_backward_weight(threads, l.extents, l.left, l.right.elements,
                              {reinterpret_cast<float*>(l.result.at), l.result.size()}, l.add);
   }
   return joined({y.now(), dx.now(), dw});

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,8 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "framework/worker/launch_link.h"
+#include "launch/tsrun/connection.h"
 #include "launch/tsrun/descriptors.h"
 #include "launch/tsrun/host.h"
 #include "launch/tsrun/job.h"
@@ -47,6 +51,37 @@ TEST(Silence, OfAProcessThatSleepsIsNot) {
   EXPECT_EQ(tsrun::silence_allowed(8, child), 8);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
+}
+
+/// Both ends of a connection.
+struct Ends {
+  tsrun::Descriptor far;
+  tsrun::Connection near;
+};
+Ends connected() {
+  const auto listener = tsrun::listen_at({"127.0.0.1", 0});
+  std::string why;
+  auto far = tsrun::connect_to(tsrun::local_endpoint(listener), 10, why);
+  EXPECT_TRUE(far) << why;
+  return {std::move(far), tsrun::Connection(tsrun::Descriptor(accept(listener.number(), nullptr, nullptr)))};
+}
+
+TEST(Silence, EndsWithWhatIsSentThoughNobodyHasReadIt) {
+  auto ends = connected();
+  const double always = -1;  // seconds: every silence is longer
+  EXPECT_TRUE(ends.near.is_silent_for(always));
+  EXPECT_FALSE(ends.near.is_silent_for(3600));
+  // A process that was stopped goes on while the time that it is allowed is looked up, and sleeps again.
+  const auto allowed = [&] {
+    EXPECT_EQ(::send(ends.far.number(), "{}\n", 3, MSG_NOSIGNAL), 3);
+    return always;
+  };
+  EXPECT_FALSE(ends.near.is_silent_for(allowed()));
+  ends.near.fill();
+  EXPECT_EQ(ends.near.take_line(), "{}") << "it was left to be read";
+  EXPECT_TRUE(ends.near.is_silent_for(always));
+  ends.far.close();
+  EXPECT_FALSE(ends.near.is_silent_for(always)) << "an end is told as an end";
 }
 
 TEST(Silence, HostsOfOtherMachinesHaveNoProcessHere) {

@@ -52,7 +52,7 @@ class TwoTowersModel final : public training::StandInModel {
         precision_(parts.precision),
         tensor_(parts.tensor),
         vocabulary_(parts.vocabulary),
-        maker_(tensor_) {
+        maker_(tensor_, parts.adapters) {
     if (!parts.context.rank.whole() || tensor_.cuts_sequence())
       throw ConfigError("two_towers has neither context nor sequence parallelism; leave both out");
     if (chunk_.embedding)

@@ -28,6 +28,7 @@ shared.SPECIAL[:] = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|eo
 FOLDER = shared.FOLDER
 OWN = ("qwen_lf", "gpt_oss", "intern2")  # templates of templates.json beside the corpora
 KEYS = ("input_ids", "attention_mask", "labels")
+PAIR_KEYS = ("chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels")
 
 
 class IntTensor:
@@ -146,6 +147,59 @@ def corpora(rng):
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(sharegpt), FOLDER / "sharegpt.parquet")
 
 
+def pairs(rng):
+    alpaca = []
+    for number in range(30):
+        row = {"instruction": texts(rng), "input": texts(rng) if rng.random() < .5 else "", "chosen": texts(rng),
+               "rejected": texts(rng), "system": texts(rng) if rng.random() < .3 else "",
+               "history": [[texts(rng), texts(rng)] for _ in range(rng.randrange(3))]}
+        if number == 3:
+            row["rejected"] = ""
+        if number == 5:
+            row["rejected"] = row["chosen"]
+        if number == 7:
+            row["chosen"] = None
+        if number == 9:
+            row["instruction"] = texts(rng) * 9
+        if number == 11:
+            row["rejected"] = texts(rng) * 9
+        alpaca.append(row)
+    lists = [{"question": texts(rng), "answers": [texts(rng) for _ in range(2 + number % 2)]} for number in range(10)]
+    sharegpt = []
+    for number in range(30):
+        turns = []
+        if rng.random() < .3:
+            turns.append({"from": "system", "value": texts(rng)})
+        for _ in range(rng.randrange(3)):
+            turns += [{"from": "observation" if rng.random() < .2 else "human", "value": texts(rng)},
+                      {"from": "gpt", "value": texts(rng)}]
+        turns.append({"from": "human", "value": texts(rng)})
+        row = {"conversations": turns, "chosen": {"from": "gpt", "value": texts(rng)},
+               "rejected": {"from": "gpt", "value": texts(rng)}}
+        if number == 3:
+            turns.append({"from": "gpt", "value": "an answer too many"})
+        if number == 5:
+            turns[-1]["from"] = "robot"
+        if number == 7:
+            row["rejected"]["from"] = "human"
+        sharegpt.append(row)
+    for name, rows in (("pairs.jsonl", alpaca), ("pair_lists.jsonl", lists), ("pair_messages.jsonl", sharegpt)):
+        (FOLDER / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def pair_cases():
+    alpaca, sharegpt = "AlpacaStylePairwiseHandler", "SharegptStylePairwiseHandler"
+    everything = json.dumps({"history": "history", "system": "system"})
+    for kind in ("default", "empty", "qwen", "llama2", "llama3", "gemma", "qwen3", "chatglm2", "mistral", *OWN):
+        yield "pairs.jsonl", [alpaca, kind, "--map-keys", everything]
+        yield "pair_messages.jsonl", [sharegpt, kind]
+    columns = json.dumps({"prompt": "question", "query": "", "chosen": "answers", "rejected": "answers"})
+    yield "pair_lists.jsonl", [alpaca, "qwen", "--map-keys", columns]
+    for thinking in ("true", "false", "none"):
+        for length in ("100", "300"):
+            yield "pairs.jsonl", [alpaca, "qwen3", "--enable-thinking", thinking, "--seq-length", length]
+
+
 def cases():
     alpaca, sharegpt = "AlpacaStyleInstructionHandler", "SharegptStyleInstructionHandler"
     everything = json.dumps({"history": "history", "system": "system"})
@@ -173,6 +227,7 @@ def cases():
     for thinking in ("true", "false", "none"):
         for file, handler in (("alpaca.jsonl", alpaca), ("sharegpt.jsonl", sharegpt)):
             yield file, [handler, "qwen3", "--enable-thinking", thinking]
+    yield from pair_cases()
 
 
 def main():
@@ -181,6 +236,7 @@ def main():
     parser.add_argument("--mindspeed", type=pathlib.Path, required=True)
     given = parser.parse_args()
     corpora(random.Random(3))
+    pairs(random.Random(4))
     run = program(given.megatron.resolve(), given.mindspeed.resolve())
     recorded = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -201,7 +257,7 @@ def main():
             try:
                 run.main()
                 case["md5"] = [hashlib.md5(pathlib.Path(f"{prefix}_packed_{key}_document.{end}").read_bytes()).hexdigest()
-                               for key in KEYS for end in ("bin", "idx")]
+                               for key in (PAIR_KEYS if "Pairwise" in words[0] else KEYS) for end in ("bin", "idx")]
             except Exception as error:  # a row at which the program stops
                 case["error"] = type(error).__name__
                 print(case, error)

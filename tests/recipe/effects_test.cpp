@@ -8,11 +8,13 @@
 #include <set>
 
 #include "framework/base/files.h"
+#include "framework/indexed/indexed_dataset.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/describe.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
+#include "tests/pairs_of_rows.h"
 #include "tests/recipe/groups.h"
 #include "tests/recipe/small_run.h"
 #include "tests/sanitized.h"
@@ -28,8 +30,13 @@ struct Effect {
 const Lines constant = {o + "lr_decay_style=constant", o + "learning_rate=1e-3"}, anew = {t + "resume_training=false"},
             rope = {m + "position_embedding_type=rope"}, swiglu = {m + "swiglu=true", m + "ffn_hidden_size=32"},
             biases = {m + "qkv_has_bias=true", m + "out_proj_has_bias=false", m + "mlp_has_bias=true"},
+            pairs = {"dataset_config.dataset_type=instruction", "dataset_config.data_path=pairs",
+                     "dataset_config.split=\"1,0,0\"", "dataset_config.is_pairwise_dataset=true", t + "stage=orpo"},
             xavier = {m + "init_method=xavier_uniform"}, lists = {p + "recompute=[[1]]"},
             grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0", o + "end_weight_decay=0.1"};
+
+const std::string pref = "preference_config.";
+const Lines orpo = {t + "stage=orpo", d + "dataset_type=pairs_of_rows"};
 
 const std::vector<Effect> cases = {
     {m + "rotary_base", "100", "10"},
@@ -86,6 +93,21 @@ const std::vector<Effect> cases = {
     {t + "ignore_config_keys", "[clever]", "[]"},
     {t + "crc_check", "true", "false", anew},
     {t + "save_frozen_parameters", "true", "false"},
+    {t + "calculate_per_token_loss", "true", "false", orpo},
+    {t + "calculate_per_sample_loss", "true", "false", orpo},
+    {m + "untie_embeddings_and_output_weights", "true", "false", {t + "stage=rm", orpo[1], m + "score_head=true"}},
+    {pref + "dpo_loss_type", "ipo", "hinge"},
+    {pref + "dpo_beta", "0.2", "0.3"},
+    {pref + "dpo_label_smoothing", "0.2", "0.3"},
+    {pref + "pref_ftx", "0.2", "0.3"},
+    {pref + "ref_model", "somewhere", "elsewhere", orpo},
+    {pref + "refer_model_iter", "2", "3"},
+    {pref + "cache_reference", "true", "false"},
+    {pref + "simpo_loss_type", "ipo", "hinge", orpo},
+    {pref + "simpo_beta", "2", "3"},
+    {pref + "gamma_beta_ratio", "2", "3"},
+    {pref + "simpo_label_smoothing", "0.2", "0.3"},
+    {pref + "orpo_beta", "0.2", "0.3"},
     {o + "min_lr", "1e-4", "1e-5", constant},
     {o + "decoupled_min_lr", "1e-4", "1e-5"},
     {o + "lr_decay_iters", "2", "30", constant},
@@ -159,6 +181,11 @@ const std::vector<Effect> cases = {
     {p + "account_for_loss_in_pipeline_split", "true", "false"},
     {p + "microbatch_group_size_per_vp_stage", "1", "2"},
     {p + "num_layers_per_virtual_pipeline_stage", "1", "2", {p + "num_layer_list=[2]"}},
+    {"dataset_config.reset_position_ids", "true", "false", pairs},
+    {"dataset_config.reset_attention_mask", "true", "false", pairs},
+    {"dataset_config.neat_pack", "true", "false", pairs},
+    {"dataset_config.cut_max_seqlen", "true", "false", pairs},
+    {"dataset_config.prompt_type", "glm4", "qwen", pairs},
 };
 
 class Effects : public InOwnFolder {
@@ -166,12 +193,26 @@ class Effects : public InOwnFolder {
   Effects() : InOwnFolder(folder_in_memory()) {}
   void SetUp() override {
     write_token_file("tokens", 7);
+    for (const auto* key : {"chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"}) {
+      indexed::IndexedDatasetBuilder file(text("pairs_packed_", key, "_document"), indexed::TokenType::int32);
+      const auto ignored = [&](std::int32_t id) { return std::string(key).ends_with("labels") ? -100 : id; };
+      for (std::int32_t i = 0; i < 4; ++i) {
+        const std::int32_t answer = key[0] == 'c' ? 3 : 7;
+        file.add_sequence(std::vector<std::int32_t>{ignored(i), ignored(i + 9), answer, answer + i});
+        file.end_document();
+      }
+      file.finish();
+    }
     write("run.yaml",
           "training_config: {training_iters: 3, output_dir: run, log_interval: 1, tensorboard: false, eval_iters: 0}\n"
           "model_config: {num_layers: 2, hidden_size: 16, num_attention_heads: 4, seq_length: 8, vocab_size: 64}\n"
           "dataset_config: {data_path: tokens, batch_size: 2}\n");
   }
-  static Recipe recipe(const Lines& sets) { return read_recipe("run.yaml", sets, {}); }
+  static Recipe recipe(const Lines& sets) {
+    Registries registries;
+    data::register_pairs(registries.datasets);
+    return read_recipe("run.yaml", sets, registries);
+  }
   static bool idle(const Lines& sets, const std::string& key) {
     for (const auto& one : recipe(sets).without_effect())
       if (one.option == key) return true;

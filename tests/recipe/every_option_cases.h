@@ -64,6 +64,18 @@ inline const Lines instruction =
     null_tokenizer + Lines{d + "dataset_type=instruction", d + "data_path=data/i", d + "split=\"70,20,10\""};
 inline const Lines packed = instruction + Lines{d + "data_path=data/p", d + "reset_attention_mask=true"};
 
+inline const std::string pref = "preference_config.";
+/// Stages of pairs; the reference model is a run before.
+inline const Lines pairs = {d + "dataset_type=pairs_of_rows", m + "hidden_dropout_rate=0"};
+inline const Lines base_run = {t + "output_dir=first", t + "seed=5"};
+inline const Lines dpo = pairs + Lines{t + "stage=dpo", pref + "ref_model=first/checkpoints"};
+inline const Lines simpo = pairs + Lines{t + "stage=simpo"}, orpo = pairs + Lines{t + "stage=orpo"};
+
+inline const std::string lora = "lora_config.";
+/// Adapters of the queries and of the first feed-forward layer, whose A and B both begin with random numbers.
+inline const Lines adapted = {lora + "use_lora=true", lora + "target_modules=[q_proj, linear_fc1]",
+                              lora + "init_lora_weights=false"};
+
 inline const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "ffn_hidden_size=16"};
 inline const Lines balanced = experts + Lines{e + "moe_aux_loss_coeff=0.5"};
 inline const Lines grouped =
@@ -96,6 +108,38 @@ inline const std::vector<Case> cases = {
      profiled + Lines{t + "profile_step_start=1", d + "num_workers=1"}},
     {t + "profile_offline_analyse", "true", Seen::console, profiled},
     {t + "seed", "2", Seen::weights},
+    {t + "stage", "orpo", Seen::metrics, simpo},
+    {m + "score_head", "true", Seen::outcome, pairs + Lines{t + "stage=rm"}},
+    {pref + "dpo_loss_type", "ipo", Seen::metrics, dpo, base_run},
+    {pref + "dpo_beta", "0.3", Seen::metrics, dpo, base_run},
+    {pref + "dpo_label_smoothing", "0.3", Seen::metrics, dpo, base_run},
+    {pref + "pref_ftx", "0.5", Seen::metrics, dpo, base_run},
+    {pref + "ref_model", "first/checkpoints", Seen::metrics,
+     pairs + Lines{t + "stage=dpo", t + "load_checkpoint=first/checkpoints/network_iter_0000003",
+                   t + "resume_training=false"},
+     base_run + Lines{t + "save_interval=3"}},
+    {pref + "refer_model_iter", "3", Seen::metrics, dpo, base_run + Lines{t + "save_interval=3"}},
+    {pref + "cache_reference", "true", Seen::files, dpo, base_run},
+    {pref + "simpo_loss_type", "hinge", Seen::metrics, simpo},
+    {pref + "simpo_beta", "1", Seen::metrics, simpo},
+    {pref + "gamma_beta_ratio", "0.5", Seen::metrics, simpo},
+    {pref + "simpo_label_smoothing", "0.3", Seen::metrics, simpo},
+    {pref + "orpo_beta", "0.5", Seen::metrics, orpo},
+    {lora + "use_lora", "true", Seen::weights, {lora + "target_modules=all-linear"}},
+    {lora + "lora_rank", "4", Seen::weights, adapted},
+    {lora + "lora_alpha", "8", Seen::metrics, adapted},
+    {lora + "lora_dropout", "0.5", Seen::metrics, adapted},
+    {lora + "target_cells", "['.*linear_qkv']", Seen::outcome, {lora + "use_lora=true"}},
+    {lora + "target_modules", "[k_proj]", Seen::weights, adapted},
+    {lora + "exclude_modules", "[q_proj]", Seen::weights, adapted},
+    {lora + "layers_to_transform", "[0]", Seen::weights, adapted},
+    {lora + "rank_pattern", "{q_proj: 2}", Seen::weights, adapted},
+    {lora + "alpha_pattern", "{q_proj: 2}", Seen::metrics, adapted},
+    {lora + "use_rslora", "true", Seen::metrics, adapted},
+    {lora + "bias", "all", Seen::weights, adapted},
+    {lora + "modules_to_save", "[final_layernorm]", Seen::weights, adapted},
+    {lora + "init_lora_weights", "gaussian", Seen::metrics, adapted},
+    {lora + "loraplus_lr_ratio", "4", Seen::weights, adapted},
     {t + "training_iters", "4", Seen::metrics},
     {t + "epochs", "2", Seen::metrics, {t + "training_iters=0", t + "epochs=1", d + "global_batch_size=40"}},
     {t + "calculate_per_token_loss", "true", Seen::metrics,
@@ -329,11 +373,13 @@ inline const std::vector<Case> cases = {
     {d + "sft_tokenizer_prompt_format", "identity", Seen::outcome, sft},
     {d + "sft_answers_only", "true", Seen::metrics, sft},
     {d + "sft_lines_per_sample", "2", Seen::metrics, sft},
+    {d + "mask_history", "true", Seen::metrics, sft + Lines{d + "sft_answers_only=true"}},
     {d + "neat_pack", "true", Seen::metrics, packed},
     {d + "padded_samples", "true", Seen::metrics, instruction + Lines{d + "no_shuffle=true"}},
     {d + "no_shuffle", "true", Seen::metrics, instruction},
     {d + "cut_max_seqlen", "true", Seen::metrics, instruction},
     {d + "prompt_type", "glm4", Seen::outcome, instruction},
+    {d + "is_pairwise_dataset", "true", Seen::outcome, instruction},
 };
 
 /// An option of the parallel layout: with it and without it a run of so many ranks is taken, and its ranks hold other

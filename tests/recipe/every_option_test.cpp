@@ -14,6 +14,7 @@
 #include "framework/recipe/layout_figures.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
+#include "tests/pairs_of_rows.h"
 #include "tests/recipe/every_option_cases.h"
 #include "tests/recipe/small_run.h"
 #include "tests/recipe/text_format.h"
@@ -52,7 +53,8 @@ class EveryOption : public InOwnFolder {
     std::string talks;
     for (int i = 0; i < 20; ++i)
       talks += R"({"messages": [{"role": "user", "content": ")" + std::string(1 + i % 4, 'a') +
-               R"("}, {"role": "assistant", "content": ")" + std::string(1 + i % 3, 'a') + "\"}]}\n";
+               R"("}, {"role": "assistant", "content": ")" + std::string(1 + i % 3, 'a') +
+               R"("}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]})" + "\n";
     write("talks.jsonl", talks);
     plant_instructions("data/i", false);
     plant_instructions("data/p", true);
@@ -173,6 +175,7 @@ class EveryOption : public InOwnFolder {
   static Registries with_text_format() {
     Registries all;
     all.formats.add(std::make_shared<TextFormat>());
+    data::register_pairs(all.datasets);
     return all;
   }
 

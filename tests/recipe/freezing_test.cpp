@@ -408,7 +408,7 @@ TEST_F(Freezing, OfOtherParametersThanTheCheckpointsIsRefusedUnlessAllowed) {
 }
 
 /// In a bf16 run the checkpoint has frozen parameters as the model reads them.
-TEST_F(Freezing, MapsWhatACheckpointHasInTheTypeThatTheModelReads) {
+TEST_F(Freezing, MapsWhatACheckpointHasInTheTypeThatTheModelReadsAndMatricesInAnyType) {
   const auto sets = frozen_bottom + Lines{t + "bf16=true", m + "hidden_size=32"};
   train_well(sets + Lines{t + "exit_interval=2"});
   auto all = build(read(sets));
@@ -432,7 +432,14 @@ TEST_F(Freezing, MapsWhatACheckpointHasInTheTypeThatTheModelReads) {
   }
   auto whole = build(read(frozen_bottom + Lines{m + "hidden_size=32"}));  // reads fp32
   training::ModelState other(whole.model.first(), whole.optimization.optimizer.get());
-  EXPECT_TRUE(other.frozen().map(source).empty());
+  const auto rows = other.frozen().map(source);
+  EXPECT_TRUE(rows.contains("decoder.layers.1.mlp.linear_fc1.weight"));
+  EXPECT_FALSE(rows.contains("decoder.layers.1.mlp.linear_fc1.bias"));  // a vector of another type
+  for (const auto& range : other.frozen().ranges(training::StateScope::held)) {
+    if (!rows.contains(range.name)) continue;
+    const auto floats = range.tensor.floats();
+    EXPECT_EQ(std::vector<float>(floats.begin(), floats.end()), stored.at(range.name)) << range.name;
+  }
 }
 
 }  // namespace

@@ -272,7 +272,9 @@ std::unique_ptr<data::DataSplits> no_data(const options::NoOptions&, data::DataP
 
 TEST_F(Memory, OfBatchesIsThatOfTheFieldsThatTheDatasetDeclares) {
   Registries registries;
-  for (const auto* type : {"text", "pictures"}) registries.datasets.add(type, no_data, "Nothing.");
+  for (const auto* type : {"text", "pictures", "pairs"}) registries.datasets.add(type, no_data, "Nothing.");
+  registries.datasets.declare_rows_per_sample("pairs",
+                                              [](const data::DatasetRegistry::Choice&) { return std::int64_t{2}; });
   registries.datasets.declare_fields("pictures", [](const data::DatasetRegistry::Choice&) {
     auto fields = token_fields();
     fields.push_back(
@@ -280,11 +282,14 @@ TEST_F(Memory, OfBatchesIsThatOfTheFieldsThatTheDatasetDeclares) {
     return fields;
   });
   const auto bytes = [&](const std::string& type) {
-    const auto recipe = read("", {"dataset_config.dataset_type=" + type, "dataset_config.num_workers=2"}, registries);
+    std::vector<std::string> sets = {"dataset_config.dataset_type=" + type, "dataset_config.num_workers=2"};
+    if (type == "pairs") sets.push_back("training_config.stage=orpo");
+    const auto recipe = read("", sets, registries);
     return part(memory_of_stage(recipe, layout_figures(recipe, 1), 0), "data");
   };
   constexpr std::int64_t samples = 3 * (1 + 2 * 2);  // in the batch that a step uses, and in those read ahead
   EXPECT_EQ(bytes("text"), samples * (24 * 5 * 4 + 8));
+  EXPECT_EQ(bytes("pairs"), 2 * bytes("text"));
   EXPECT_EQ(bytes("pictures"), samples * (24 * 5 * 4 + 8 + 50 * 3 * 4));
 }
 

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <random>
 
 #include "framework/checkpoint/checkpoint.h"
@@ -145,19 +147,26 @@ class MappedWeights : public InOwnFolder {
     checkpoint::save_checkpoint("saved", "", 1, ranges, {});
   }
   /// The elements after mapping; empty: not mapped.
-  std::vector<float> mapped(const std::string& name, nn::TensorCut cut, DType type = DType::bfloat16) const {
+  std::vector<float> mapped(const std::string& name, nn::TensorCut cut, DType type = DType::bfloat16) {
     const auto opened = checkpoint::Checkpoint::open("saved/iter_0000001");
     auto parameter = frozen(name, {6, 8}, type, std::move(cut));
     FrozenWeights weights({{&parameter}});
     const auto names = weights.map(checkpoint::CheckpointWeights(opened));
     weights.require_intact();
-    return names.empty() ? std::vector<float>{} : floats_of(parameter.leaf.value);
+    if (names.empty()) return {};
+    in_rows_ = parameter.leaf.stored != nullptr;
+    if (!in_rows_) return floats_of(parameter.leaf.value);
+    const auto elements = weights.ranges(StateScope::held);
+    std::vector<float> all;
+    for (const auto& range : elements) std::ranges::copy(floats_of(range.tensor), std::back_inserter(all));
+    return all;
   }
   std::vector<float> part(std::size_t first, std::size_t count) const {
     return {values_.begin() + static_cast<std::ptrdiff_t>(first),
             values_.begin() + static_cast<std::ptrdiff_t>(first + count)};
   }
   std::vector<float> values_ = std::vector<float>(48);
+  bool in_rows_ = false;  ///< what was mapped last lies in blocks of rows
 };
 
 TEST_F(MappedWeights, AreThoseThatAFileHasInOnePiece) {
@@ -165,12 +174,48 @@ TEST_F(MappedWeights, AreThoseThatAFileHasInOnePiece) {
   EXPECT_EQ(mapped("whole", nn::TensorCut::even(0, 6, 1, 3)), part(16, 16));
   EXPECT_EQ(mapped("rows", {0, {{2, 4, true}}}), part(16, 32));
   EXPECT_EQ(mapped("rows", {0, {{3, 2, true}}}), part(24, 16));
-  EXPECT_TRUE(mapped("rows", {}).empty());                                  // in two pieces
-  EXPECT_TRUE(mapped("rows", {0, {{1, 2, true}}}).empty());                 // in two pieces
-  EXPECT_TRUE(mapped("whole", {0, {{0, 1, true}, {2, 1, true}}}).empty());  // two strips
-  EXPECT_TRUE(mapped("whole", nn::TensorCut::even(1, 8, 0, 2)).empty());    // columns
-  EXPECT_TRUE(mapped("whole", {}, DType::float32).empty());                 // of another type
+  EXPECT_FALSE(in_rows_);
   EXPECT_TRUE(mapped("other", {}).empty());
+}
+
+TEST_F(MappedWeights, AreBlocksOfRowsWhereTheyLieInPieces) {
+  const auto expect = [&](const std::vector<float>& got, const std::vector<float>& expected) {
+    EXPECT_EQ(got, expected);
+    EXPECT_TRUE(in_rows_);
+  };
+  expect(mapped("rows", {}), values_);                       // of two saved ranges
+  expect(mapped("rows", {0, {{1, 2, true}}}), part(8, 16));  // of both
+  expect(mapped("whole", {}, DType::float32), values_);      // of another type
+  auto strips = part(0, 8);
+  std::ranges::copy(part(16, 16), std::back_inserter(strips));
+  expect(mapped("whole", {0, {{0, 1, true}, {2, 2, true}}}), strips);
+  std::vector<float> columns;
+  for (std::size_t row = 0; row < 6; ++row) std::ranges::copy(part(8 * row + 4, 4), std::back_inserter(columns));
+  expect(mapped("rows", nn::TensorCut::even(1, 8, 1, 2)), columns);
+}
+
+/// What is stored in rows has the digest of the same elements in memory, rounded to the type that the model reads.
+TEST_F(MappedWeights, HaveTheDigestOfTheirElements) {
+  const auto opened = checkpoint::Checkpoint::open("saved/iter_0000001");
+  const checkpoint::CheckpointWeights source(opened);
+  const auto digest = [&](nn::TensorCut cut, DType type, bool maps) {
+    auto parameter = frozen("rows", {6, 8}, type, std::move(cut));
+    FrozenWeights weights({{&parameter}});
+    const auto ranges = weights.ranges(StateScope::held);
+    if (maps) {
+      EXPECT_EQ(weights.map(source).size(), 1U);
+      weights.must_be_finite("saved");
+    } else {
+      for (const auto& range : ranges) source.read_box(range);
+    }
+    return weights.digest();
+  };
+  for (const auto type : {DType::float32, DType::bfloat16, DType::float16}) {
+    EXPECT_EQ(digest({}, type, true), digest({}, type, false));
+    const auto half = nn::TensorCut::even(1, 8, 1, 2);
+    EXPECT_EQ(digest(half, type, true), digest(half, type, false));
+    EXPECT_EQ(digest(nn::TensorCut::even(1, 8, 0, 2), type, true) + digest(half, type, true), digest({}, type, true));
+  }
 }
 
 TEST_F(MappedWeights, OfADamagedFileAreRefused) {

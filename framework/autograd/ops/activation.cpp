@@ -30,6 +30,25 @@ class Gated final : public Node, public Restorable {
   kernels::Activation act_;
 };
 
+class Activated final : public Node, public Restorable {
+ public:
+  Activated(VarId y, Var x, kernels::Activation act) : y_(y), x_(std::move(x)), act_(act) {}
+  void restore(Tape& tape) override {
+    kernels::activation_forward(tape.threads(), act_, x_.value(), tape.renewed(y_));
+  }
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    const auto dx = tape.grad_target(x_);
+    if (dy.empty() || dx.tensor.empty()) return;
+    kernels::activation_backward(tape.threads(), act_, dy.tensor, x_.value(), dx.tensor, dx.add);
+  }
+
+ private:
+  VarId y_;
+  Var x_;
+  kernels::Activation act_;
+};
+
 /// y = factor x; y may be x.
 void scale_into(kernels::Threads& threads, double factor, std::span<const float> x, std::span<float> y) {
   if (x.data() != y.data()) kernels::copy(threads, x, y);
@@ -81,6 +100,14 @@ Var gated(const Var& x, kernels::Activation act) {
   auto y = tape.result(x.shape().with_width(width / 2), x.wants_grad());
   kernels::gated_forward(tape.threads(), act, x.shape().rows(), width / 2, x.value(), y.value());
   if (y.wants_grad()) tape.restored_by(y, tape.record<Gated>(y, x, act));
+  return y;
+}
+
+Var activated(const Var& x, kernels::Activation act) {
+  auto& tape = x.tape();
+  auto y = tape.result(x.shape(), x.wants_grad());
+  kernels::activation_forward(tape.threads(), act, x.value(), y.value());
+  if (y.wants_grad()) tape.restored_by(y, tape.record<Activated>(y, x, act));
   return y;
 }
 

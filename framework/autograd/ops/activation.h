@@ -17,6 +17,10 @@ namespace tessera::autograd {
 /// ShapeError if the last extent of x is odd.
 Var gated(const Var& x, kernels::Activation act);
 
+/// y = act(x), for any act except `none`, in the tape's compute type. Keeps x for the backward pass; y can be discarded
+/// (Tape::discard).
+Var activated(const Var& x, kernels::Activation act);
+
 /// y = factor * x, for any shape, in the type of x; in the memory of x if no other handle refers to x, else in new
 /// memory. Keeps nothing for the backward pass, which throws BugError if another operation has already given x a
 /// gradient.

@@ -41,8 +41,9 @@ Var embedding(Tape& tape, const Shape& batch, Ids tokens, Leaf& words, Ids posit
   auto y = tape.make(type, {batch[0], batch[1], width}, grad);
   {
     const auto sum = tape.write(y);
-    kernels::embedding_forward(tape.threads(), tokens, words.value, sum, false);
-    if (position_table) kernels::embedding_forward(tape.threads(), positions, position_table->value, sum, true);
+    kernels::embedding_forward(tape.threads(), tokens, {words.weight(), width}, sum, false);
+    if (position_table)
+      kernels::embedding_forward(tape.threads(), positions, {position_table->weight(), width}, sum, true);
   }
   if (y.wants_grad())
     tape.record<Embedding>(y, width, tokens, tape.use(&words), positions, tape.use(position_table), padding);

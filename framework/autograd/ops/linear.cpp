@@ -133,7 +133,7 @@ Var linear_in_double(const Var& x, Leaf& w) {
   auto& tape = x.tape();
   const auto e = extents(x, w);
   auto y = tape.make(x.shape().with_width(e.out), wants_grad(x, w, nullptr));
-  kernels::linear_forward_in_double(tape.threads(), e, x.value(), w.value, y.value());
+  kernels::linear_forward_in_double(tape.threads(), e, x.value(), w.weight(), y.value());
   if (y.wants_grad()) {
     auto both = products(x, e, w, nullptr);
     both.type = DType::float32;

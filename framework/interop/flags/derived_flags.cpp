@@ -1,6 +1,7 @@
 #include "framework/interop/flags/derived_flags.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/options/option_type.h"
@@ -10,7 +11,8 @@ namespace {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-const std::string m = "model_config.", p = "parallel_config.", e = "moe_config.";
+const std::string m = "model_config.", p = "parallel_config.", e = "moe_config.", l = "lora_config.",
+                  t = "training_config.";
 
 /// What the other flags say, as numbers and words.
 class Said {
@@ -19,6 +21,25 @@ class Said {
 
   /// The flag's own value. Throws ConfigError if it is not a number.
   std::int64_t own() const { return number(options::Value::of(value_, {}), "its value"); }
+  const std::string& own_word() const { return value_; }
+  /// The items of a list, joined by commas; empty: it is not given.
+  std::string list(const std::string& option) const {
+    const auto* value = recipe_.at(option);
+    std::string all;
+    if (value)
+      for (const auto& item : value->items) all += (all.empty() ? "" : ",") + item.scalar;
+    return all;
+  }
+  double own_number() const { return real(options::Value::of(value_, {}), "its value"); }
+  /// Whether a flag sets the option: it has more than the other program's default.
+  bool gives(const std::string& option) const {
+    const auto* value = recipe_.at(option);
+    return value && value->origin.source.find(" not given") == std::string::npos;
+  }
+  double real(const std::string& option, double otherwise) const {
+    const auto* value = recipe_.at(option);
+    return value ? real(*value, option) : otherwise;
+  }
   bool has(const std::string& option) const { return recipe_.at(option) != nullptr; }
   std::string word(const std::string& option) const {
     const auto* value = recipe_.at(option);
@@ -35,6 +56,12 @@ class Said {
   }
 
  private:
+  static double real(const options::Value& value, const std::string& what) {
+    double out = 0;
+    if (!options::OptionType<double>::read(value, out))
+      throw ConfigError(text(what, " is '", value.scalar, "', not a number; give one"));
+    return out;
+  }
   static std::int64_t number(const options::Value& value, const std::string& what) {
     std::int64_t out = 0;
     if (!options::OptionType<std::int64_t>::read(value, out))
@@ -89,6 +116,104 @@ Settings sequence_loss(const Said& said) {
   return {{e + "moe_router_load_balancing_type", "seq_aux_loss"}};
 }
 
+Settings lora_rank(const Said& said) {
+  Settings all = {{l + "lora_rank", said.own_word()}};
+  if (!said.gives(l + "lora_alpha")) all.emplace_back(l + "lora_alpha", std::to_string(2 * said.own()));
+  return all;
+}
+
+Settings lora_targets(const Said& said) {
+  if (said.own_word() == "all") return {{l + "target_modules", "all-linear"}};
+  return {{l + "target_modules[]", said.own_word()}};
+}
+
+Settings modules_to_save(const Said& said) { return {{l + "modules_to_save[]", said.own_word()}}; }
+
+/// LLaMA-Factory's gamma is beta times our ratio.
+Settings ratio_of(const Said& said, double gamma) {
+  const auto beta = said.real("preference_config.simpo_beta", 0.1);
+  if (beta == 0) throw ConfigError("pref_beta is 0, so that the margin has no effect; give a pref_beta above 0");
+  return {{"preference_config.gamma_beta_ratio", text(gamma / beta)}};
+}
+
+Settings simpo_gamma(const Said& said) { return ratio_of(said, said.own_number()); }
+
+Settings pref_loss(const Said& said) {
+  const auto& loss = said.own_word();
+  if (loss == "kto_pair") throw ConfigError("learning from single judgements (kto_pair) is not supported");
+  if (loss != "orpo" && loss != "simpo") return {{"preference_config.dpo_loss_type", loss}};
+  Settings all = {{t + "stage", loss}};
+  if (!said.gives("preference_config.simpo_beta")) all.emplace_back("preference_config." + loss + "_beta", "0.1");
+  if (loss == "simpo" && !said.gives("preference_config.gamma_beta_ratio"))
+    for (auto& one : ratio_of(said, 0.5)) all.push_back(std::move(one));
+  return all;
+}
+
+Settings val_size(const Said& said) {
+  const auto part = said.own_number();
+  if (part == 0) return {};
+  if (part < 0 || part >= 1)
+    throw ConfigError(text("val_size ", said.own_word(), " is a number of samples; give a fraction of them, below 1"));
+  return {{"dataset_config.split", text(1 - part, ",", part, ",0")},
+          {t + "full_validation", "true"},
+          {t + "eval_iters", "1"}};
+}
+
+Settings torchtune_model(const Said& said) {
+  const auto name = said.own_word().substr(said.own_word().rfind('.') + 1);
+  if (said.own_word().find("vision") != std::string::npos)
+    throw ConfigError(text("'", name, "' reads pictures, which is not supported; choose a model of text"));
+  if (name.starts_with("qlora_")) return {{l + "use_lora", "true"}, {l + "qlora", "true"}};
+  return {{l + "use_lora", name.starts_with("lora_") ? "true" : "false"}};
+}
+
+Settings more_targets(const Said& said, const std::string& names) {
+  const auto known = said.list(l + "target_modules");
+  return {{l + "target_modules[]", known.empty() ? names : known + "," + names}};
+}
+
+Settings torchtune_targets(const Said& said) {
+  auto names = said.own_word();
+  std::replace(names.begin(), names.end(), ' ', ',');
+  const std::string theirs = "output_proj", ours = "o_proj";
+  if (const auto at = names.find(theirs); at != std::string::npos) names.replace(at, theirs.size(), ours);
+  return more_targets(said, names);
+}
+
+Settings torchtune_mlp(const Said& said) {
+  return said.own_word() == "true" ? more_targets(said, "gate_proj,up_proj,down_proj") : Settings{};
+}
+
+Settings torchtune_output(const Said& said) {
+  return said.own_word() == "true" ? more_targets(said, "lm_head") : Settings{};
+}
+
+Settings torchtune_dataset(const Said& said) {
+  return {{"dataset_config.dataset_type", "instruction"},
+          {"dataset_config.data_path", said.own_word().substr(said.own_word().rfind('.') + 1)},
+          {"dataset_config.split", "1,0,0"},
+          {t + "eval_iters", "0"}};
+}
+
+Settings steps_per_epoch(const Said& said) {
+  return {{t + "training_iters", std::to_string(said.own() * said.number(t + "epochs", 1))}};
+}
+
+Settings max_steps(const Said& said) {
+  if (said.own() <= 0) return {};
+  return {{t + "training_iters", said.own_word()}, {t + "epochs", "null"}};
+}
+
+Settings epochs(const Said& said) {
+  if (said.gives(t + "training_iters")) return {};
+  const auto number = said.own_number();
+  const auto whole = static_cast<std::int64_t>(number);
+  if (static_cast<double>(whole) != number || whole < 1)
+    throw ConfigError(text("num_train_epochs is ", said.own_word(),
+                           ", not a whole number of passes over the data; give one, or max_steps"));
+  return {{t + "epochs", std::to_string(whole)}};
+}
+
 struct Rule {
   const char* name;
   Settings (*settings)(const Said& said);
@@ -109,7 +234,27 @@ const std::vector<Rule>& rules() {
       {"sequence_loss", sequence_loss,
        "`moe_config.moe_router_load_balancing_type: seq_aux_loss` where that is none and `moe_aux_loss_coeff` is not "
        "0; "
-       "refused with an expert bias, which its loss adds to the scores"}};
+       "refused with an expert bias, which its loss adds to the scores"},
+      {"lora_rank", lora_rank,
+       "`lora_config.lora_rank`, and `lora_config.lora_alpha`: twice the rank, unless it is given"},
+      {"lora_targets", lora_targets, "`lora_config.target_modules`: the names between commas; all: all-linear"},
+      {"modules_to_save", modules_to_save, "`lora_config.modules_to_save`: the names between commas"},
+      {"pref_loss", pref_loss,
+       "`preference_config.dpo_loss_type`; orpo and simpo: `training_config.stage`; kto_pair is refused"},
+      {"simpo_gamma", simpo_gamma, "`preference_config.gamma_beta_ratio`: this number divided by beta"},
+      {"val_size", val_size,
+       "`dataset_config.split`: this fraction is the validation split, which is evaluated as a whole; refused from 1 "
+       "on"},
+      {"torchtune_model", torchtune_model,
+       "`lora_config.use_lora`: whether its name begins with lora_ or qlora_; this one also `lora_config.qlora`"},
+      {"torchtune_targets", torchtune_targets, "`lora_config.target_modules`: these names; output_proj: o_proj"},
+      {"torchtune_mlp", torchtune_mlp, "true adds gate_proj, up_proj, down_proj to `lora_config.target_modules`"},
+      {"torchtune_output", torchtune_output, "true adds lm_head to `lora_config.target_modules`"},
+      {"torchtune_dataset", torchtune_dataset,
+       "`dataset_config.data_path`: its last word, of token files of `dataset_type: instruction`"},
+      {"steps_per_epoch", steps_per_epoch, "`training_config.training_iters`: this number times the epochs"},
+      {"max_steps", max_steps, "`training_config.training_iters` instead of `training_config.epochs`"},
+      {"epochs", epochs, "`training_config.epochs`, unless a number of steps is given; refused if it is not whole"}};
   return all;
 }
 

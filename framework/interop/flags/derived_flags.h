@@ -16,9 +16,22 @@ namespace tessera::flags {
 ///     experts_over_tensor  each tensor-parallel rank has whole experts: the expert-tensor-parallel size is 1, and the
 ///                          expert-parallel size is multiplied by the tensor-parallel size
 ///     sequence_loss        adds the sequence-wise load-balancing loss to a router without another one
+///     lora_rank            also alpha, which is twice the rank unless it is given
+///     lora_targets         "all" or names with commas
+///     modules_to_save      names with commas
+///     pref_loss            orpo and simpo are stages, the others losses of stage dpo
+///     simpo_gamma          `value` / beta is the ratio of both
+///     val_size             the fraction of the samples that is the validation split
+///     torchtune_model      a class of torchtune whose name begins with lora_ or qlora_ has adapters
+///     torchtune_targets    names of attention's modules; torchtune_mlp and torchtune_output add those of other layers
+///     torchtune_dataset    the last word of a class of torchtune names the token files
+///     steps_per_epoch      `value` x epochs is the number of steps
+///     epochs               a whole number of passes over the data, unless a number of steps is given
+///     max_steps            a number of steps instead of one of passes
 ///
-/// Throws ConfigError with the reason and advice if the flag cannot be expressed; BugError for an unknown rule. Source:
-/// MindSpeed-LLM, core/transformer/{transformer_block,moe/moe_layer,moe/router}.py.
+/// The value of an option whose name ends with "[]" is a list with commas; "null" is null. Throws ConfigError with the reason and advice if the flag cannot be expressed; BugError for an unknown rule. Source:
+/// MindSpeed-LLM, core/transformer/{transformer_block,moe/moe_layer,moe/router}.py; LLaMA-Factory, hparams/;
+/// torchtune, recipes/.
 std::vector<std::pair<std::string, std::string>> derived_settings(const std::string& rule, const std::string& value,
                                                                   const options::Value& recipe);
 

@@ -146,6 +146,19 @@ options::Value list_of(const std::vector<std::string>& values, const options::Or
   return list;
 }
 
+std::vector<std::string> split_at_commas(const std::string& words) {
+  std::vector<std::string> all;
+  for (std::size_t at = 0; at <= words.size();) {
+    const auto end = std::min(words.find(',', at), words.size());
+    auto word = words.substr(at, end - at);
+    word.erase(0, std::min(word.find_first_not_of(' '), word.size()));
+    word.erase(word.find_last_not_of(' ') + 1);
+    if (!word.empty()) all.push_back(word);
+    at = end + 1;
+  }
+  return all;
+}
+
 bool is_row_flag(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
 }
@@ -320,9 +333,13 @@ class Converter {
       for (const auto& [option, value] : derived_settings(row.rule, joined(flag.given.values, " "), out_.recipe)) {
         auto at = flag.given.at;
         at.layer = given;
-        flag.to.push_back(option);
-        note_planned(flag, option, options::Value::of(value, at));
-        out_.recipe.set(option, options::Value::of(value, at));
+        const bool is_list = option.ends_with("[]");
+        const auto name = option.substr(0, option.size() - (is_list ? 2 : 0));
+        auto made = is_list ? list_of(split_at_commas(value), at) : options::Value::of(value, at);
+        if (value == "null") made.kind = options::Value::Kind::none;
+        flag.to.push_back(name);
+        note_planned(flag, name, made);
+        out_.recipe.set(name, made);
       }
     } catch (const ConfigError& error) {
       flag.status = FlagStatus::refused;

@@ -85,7 +85,8 @@ struct Conversion {
 ///     to + value           the bare flag sets this value
 ///     to + words           their word -> our word
 ///     settings             their word -> options and values; a key of several words is written with blanks
-///     derived: RULE        sets options together with the values of other flags: the rules of derived_flags.h
+///     derived: RULE        sets options together with the values of other flags: the rules of derived_flags.h; `to`
+///                          beside it, as beside `ignored`, is only the option of `absent`
 ///     ignored: why         can be dropped without changing results, and why; the converter reports it
 ///     refused: why         dropping it would change the run; the converter stops
 /// `to: optimizer_config.betas[0]` sets one item of a list. An option of a type that is not chosen is dropped; the

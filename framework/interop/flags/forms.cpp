@@ -1,7 +1,5 @@
 #include "framework/interop/flags/forms.h"
 
-#include <algorithm>
-
 #include "framework/base/error.h"
 #include "framework/interop/flags/nested_recipe.h"
 #include "framework/interop/flags/yaml_arguments.h"
@@ -10,7 +8,7 @@ namespace tessera::flags {
 namespace {
 
 const char* const groups[] = {"training_config", "model_config", "parallel_config", "optimizer_config",
-                              "dataset_config",  "moe_config",   "lora_config"};
+                              "dataset_config",  "moe_config",   "lora_config",     "preference_config"};
 
 }  // namespace
 
@@ -19,22 +17,18 @@ RecipeForm form_of(const options::Value& tree, const options::Mappings& mappings
   if (tree.find("train_config") || tree.find("accelerate_config") || tree.at("model_config.llm"))
     return RecipeForm::nested;
   const auto program = program_of_yaml_arguments(tree, mappings);
-  if (!program.empty()) return program == "br_master" ? RecipeForm::br_master : RecipeForm::megatron_yaml;
+  if (program == "br_master") return RecipeForm::br_master;
+  if (program == "megatron_yaml") return RecipeForm::megatron_yaml;
   for (const auto* group : groups)
     if (tree.find(group)) return mark_of_core_ms(tree, mappings).empty() ? RecipeForm::flat : RecipeForm::core_ms;
+  if (!program.empty()) return RecipeForm::arguments;
   return other_program_of(tree, mappings).empty() ? RecipeForm::none : RecipeForm::other;
 }
 
 std::string other_program_of(const options::Value& tree, const options::Mappings& mappings) {
-  const auto there = [&tree](const options::Value& key) { return tree.find(key.scalar) || tree.at(key.scalar); };
   const auto table = mappings.table("recipes/other_programs.yaml");
-  for (const auto& program : table.find("programs")->items) {
-    const auto& keys = program.find("keys")->items;
-    const auto* any = program.find("any");
-    if (std::all_of(keys.begin(), keys.end(), there) &&
-        (!any || std::any_of(any->items.begin(), any->items.end(), there)))
-      return program.find("name")->scalar;
-  }
+  for (const auto& program : table.find("programs")->items)
+    if (has_signs(tree, program)) return program.find("name")->scalar;
   return "";
 }
 
@@ -42,7 +36,8 @@ void refuse_form(const options::Value& tree, const options::Mappings& mappings, 
   const auto program = other_program_of(tree, mappings);
   const std::string advice =
       "give a recipe (groups model_config, training_config, ...), a nested or flat recipe of MindSpeed-Core-MS, a "
-      "--yaml-cfg or MODEL_ARGS file of Megatron-LM, or the launch script";
+      "--yaml-cfg or MODEL_ARGS file of Megatron-LM, a configuration of LLaMA-Factory or torchtune, or the launch "
+      "script";
   std::string what = text("this is a configuration of ", program, ", which is not read");
   if (program.empty() && tree.fields.empty())
     what = "this file has no options";
@@ -64,6 +59,8 @@ std::string words_for(RecipeForm form) {
       return "a --yaml-cfg file of MindSpeed-Core-MS";
     case RecipeForm::megatron_yaml:
       return "a --yaml-cfg file of Megatron-LM";
+    case RecipeForm::arguments:
+      return "a configuration of LLaMA-Factory or torchtune";
     case RecipeForm::model_args:
       return "a functional test of Megatron-LM";
     case RecipeForm::other:
@@ -79,8 +76,8 @@ Conversion read_any(const options::Value& tree, const options::Mappings& mapping
   const auto form = form_of(tree, mappings);
   if (form == RecipeForm::nested) return {read_nested(tree, mappings, report)};
   if (form == RecipeForm::core_ms) return {read_core_ms(tree, mappings, report)};
-  if (form == RecipeForm::br_master) return read_yaml_arguments(tree, "br_master", mappings, facts, report);
-  if (form == RecipeForm::megatron_yaml) return read_yaml_arguments(tree, "megatron_yaml", mappings, facts, report);
+  if (form == RecipeForm::br_master || form == RecipeForm::megatron_yaml || form == RecipeForm::arguments)
+    return read_yaml_arguments(tree, program_of_yaml_arguments(tree, mappings), mappings, facts, report);
   if (form == RecipeForm::model_args)
     report.problem(tree.origin, "MODEL_ARGS", "these are flags of a launch, not a recipe",
                    "`tessera convert` makes a recipe of them");

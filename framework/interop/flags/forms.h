@@ -15,6 +15,7 @@ enum class RecipeForm {
   br_master,  ///< the --yaml-cfg file of MindSpeed-Core-MS's branch br_master
   /// The --yaml-cfg file of Megatron-LM: groups language_model and model_parallel, other keys at the top level.
   megatron_yaml,
+  arguments,   ///< a configuration of another program whose keys are its flags: LLaMA-Factory, torchtune
   model_args,  ///< MODEL_ARGS of Megatron-LM's functional tests: flags, not a recipe
   other        ///< of a program that is known, but not read (mappings/recipes/other_programs.yaml)
 };

@@ -114,6 +114,7 @@ Source::Kind kind_of(RecipeForm form) {
       return Source::Kind::nested;
     case RecipeForm::br_master:
     case RecipeForm::megatron_yaml:
+    case RecipeForm::arguments:
       return Source::Kind::yaml_arguments;
     case RecipeForm::model_args:
       return Source::Kind::model_args;

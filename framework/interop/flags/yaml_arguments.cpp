@@ -225,20 +225,32 @@ Conversion read_yaml_arguments(const options::Value& tree, const std::string& pr
   const auto& own = *table.at("programs." + program);
   auto rows = rows_with_bases(own.find("flags")->scalar, mappings);
   std::set<std::string> names;
-  for (const auto* more : {table.find("names"), own.find("names")})
+  for (const auto* more : {own.find("groups") ? table.find("names") : nullptr, own.find("names")})
     for (const auto& row : more ? more->fields : std::vector<options::Value::Field>{})
       names.insert(row.name), put(rows, row);
   const auto flags = FlagTable::from(rows);
   return Reading(own, flags, names, facts, report).run(tree, table.find("overruled"));
 }
 
+bool has_signs(const options::Value& tree, const options::Value& signs) {
+  const auto there = [&tree](const options::Value& key) { return tree.find(key.scalar) || tree.at(key.scalar); };
+  const auto& keys = signs.find("keys")->items;
+  const auto* any = signs.find("any");
+  return std::all_of(keys.begin(), keys.end(), there) &&
+         (!any || std::any_of(any->items.begin(), any->items.end(), there));
+}
+
 std::string program_of_yaml_arguments(const options::Value& tree, const options::Mappings& mappings) {
-  if (std::none_of(std::begin(argument_groups), std::end(argument_groups),
-                   [&](const auto* group) { return tree.find(group); }))
-    return "";
   const auto table = mappings.table(file);
+  const bool has_groups = std::any_of(std::begin(argument_groups), std::end(argument_groups),
+                                      [&](const auto* group) { return tree.find(group); });
   std::string usual;
   for (const auto& [program, own] : table.find("programs")->fields) {
+    if (own.find("keys")) {
+      if (!has_groups && has_signs(tree, own)) return program;
+      continue;
+    }
+    if (!has_groups) continue;
     const auto* marks = own.find("marks");
     if (marks && std::any_of(marks->items.begin(), marks->items.end(),
                              [&tree](const auto& name) { return has_name(tree, name.scalar); }))

@@ -7,6 +7,9 @@
 
 namespace tessera::hugging_face {
 
+/// End of the names of Transformers' classes with a score head.
+inline constexpr const char* of_classifier = "ForSequenceClassification";
+
 // Some combinations of keys in config.json correspond to one option, or the reverse. The rows of a family's table store
 // such keys under `facts`; the rules that the table names under `rules` convert between facts and options:
 //

@@ -185,6 +185,7 @@ HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappin
       carried_(HuggingFaceFormat().carried_files(folder)),
       config_(read_hugging_face_config(folder / "config.json", mappings)),
       files_(folder),
+      packed_(files_),
       table_(table_of_files(mappings)) {
   for (std::size_t i = 0; i < table_.rows().size(); ++i) rows_.emplace(table_.rows()[i].name, i);
   refuse_missing_and_left_over();
@@ -220,7 +221,7 @@ void HuggingFaceModel::refuse_missing_and_left_over() const {
         taken.insert(file_name);
     }
   for (const auto& name : files_.names())
-    if (taken.count(name) == 0 && !table_.ignores(name)) left_over.push_back(name);
+    if (taken.count(name) == 0 && !packed_.has_part(name) && !table_.ignores(name)) left_over.push_back(name);
   if (missing.empty() && left_over.empty()) return;
   throw ConfigError(text(folder_.string(), ": the tensors are not those of the model that config.json describes",
                          missing.empty() ? "" : "\n missing:" + list_of(missing),
@@ -231,7 +232,7 @@ void HuggingFaceModel::refuse_missing_and_left_over() const {
 void HuggingFaceModel::refuse_other_types() const {
   for (const auto& row : table_.rows())
     for (const auto& name : row.from) {
-      const auto type = files_.dtype(found(name));
+      const auto type = type_of_part(name);
       if (type != DType::float32 && type != DType::bfloat16 && type != DType::float16 && type != DType::float64)
         throw ConfigError(text(folder_.string(), ": tensor '", found(name), "' holds ", safetensors_name(type),
                                "; weights are F32, BF16, F16 or F64"));
@@ -255,7 +256,7 @@ void HuggingFaceModel::refuse_copies_that_differ() const {
     const bool taken = std::any_of(table_.rows().begin(), table_.rows().end(), [&](const auto& row) {
       return std::find(row.from.begin(), row.from.end(), copy.name) != row.from.end();
     });
-    if (taken) continue;
+    if (taken || packed_.find(there) != nullptr || packed_.find(original) != nullptr) continue;
     const auto a = files_.tensor(there), b = files_.tensor(original);
     if (a.dtype() != b.dtype() || a.shape() != b.shape() || std::memcmp(a.raw().data(), b.raw().data(), a.bytes()) != 0)
       throw ConfigError(text(folder_.string(), ": tensor '", there, "' differs from '", original,
@@ -278,8 +279,16 @@ const WeightRow& HuggingFaceModel::row(const std::string& name) const {
 
 std::vector<Shape> HuggingFaceModel::part_shapes(const WeightRow& row) const {
   std::vector<Shape> shapes;
-  for (const auto& name : row.from) shapes.push_back(files_.shape(found(name)));
+  for (const auto& name : row.from) {
+    const auto* weight = packed(name);
+    shapes.push_back(weight != nullptr ? weight->shape : files_.shape(found(name)));
+  }
   return shapes;
+}
+
+DType HuggingFaceModel::type_of_part(const std::string& part) const {
+  const auto* weight = packed(part);
+  return weight != nullptr ? weight->type : files_.dtype(found(part));
 }
 
 Shape HuggingFaceModel::shape(const std::string& name) const {
@@ -289,9 +298,9 @@ Shape HuggingFaceModel::shape(const std::string& name) const {
 
 DType HuggingFaceModel::dtype(const std::string& name) const {
   const auto& from = row(name).from;
-  const auto type = files_.dtype(found(from.front()));
+  const auto type = type_of_part(from.front());
   for (const auto& part : from)
-    if (files_.dtype(found(part)) != type) return DType::float32;
+    if (type_of_part(part) != type) return DType::float32;
   return type;
 }
 
@@ -305,11 +314,8 @@ void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
   std::vector<std::byte> joined(static_cast<std::size_t>(whole_shape.elements()) * size);
   auto target = std::span(joined);
   for (std::size_t i = 0; i < wanted.from.size(); ++i) {
-    const auto file_name = found(wanted.from[i]);
-    const auto part = files_.tensor(file_name);
-    checkpoint::must_be_finite(part, text(folder_.string(), ": tensor '", file_name, "'"));
     const auto bytes = static_cast<std::size_t>(shapes[i].elements()) * size;
-    checkpoint::copy_converted(part, Tensor(target.first(bytes), type, shapes[i]));
+    read_part(wanted.from[i], Tensor(target.first(bytes), type, shapes[i]));
     target = target.subspan(bytes);
   }
   files_.require_intact();
@@ -317,15 +323,55 @@ void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
   checkpoint::copy_converted(Tensor(std::span(ours), type, whole_shape), into);
 }
 
+void HuggingFaceModel::read_part(const std::string& part, const Tensor& into) const {
+  const auto speaker = text(folder_.string(), ": tensor '", found(part), "'");
+  if (const auto* weight = packed(part)) {
+    std::vector<float> values(static_cast<std::size_t>(weight->array->size()));
+    weight->array->unpack(0, values);
+    const Tensor all(std::span<float>(values), weight->shape);
+    checkpoint::must_be_finite(all, speaker);
+    return checkpoint::copy_converted(all, into);
+  }
+  const auto elements = files_.tensor(found(part));
+  checkpoint::must_be_finite(elements, speaker);
+  checkpoint::copy_converted(elements, into);
+}
+
 std::optional<checkpoint::MappedTensor> HuggingFaceModel::map(const checkpoint::TensorRange& range) const {
   const auto& wanted = row(range.name);
-  if (wanted.from.size() != 1 || !wanted.steps.empty()) return std::nullopt;
+  if (wanted.from.size() != 1 || !wanted.steps.empty() || packed(wanted.from.front()) != nullptr) return std::nullopt;
   const auto whole = files_.mapped(found(wanted.from.front()));
   if (whole.tensor.shape() != range.global_shape) return std::nullopt;
   auto mapped = checkpoint::part_of(whole, Box::whole(range.global_shape), Box::of(range.offsets, range.tensor.shape()),
                                     range.tensor.dtype(), range.tensor.shape());
   files_.require_intact();
   return mapped;
+}
+
+bool HuggingFaceModel::append_part(StoredMatrix& matrix, const std::string& part, const RowsOfPart& rows,
+                                   std::int64_t column) const {
+  const auto* weight = packed(part);
+  if (weight == nullptr) return append_rows(matrix, files_.mapped(found(part)), rows.row, rows.rows, column);
+  const auto width = weight->shape[1];
+  matrix.blocks.push_back(
+      {.rows = rows.rows, .first = rows.row * width + column, .stride = width, .plain = {}, .packed = weight->array});
+  for (const auto& file : weight->files)
+    if (std::ranges::find(matrix.files, file) == matrix.files.end()) matrix.files.push_back(file);
+  return true;
+}
+
+std::optional<StoredMatrix> HuggingFaceModel::stored(const checkpoint::TensorRange& range) const {
+  const auto& wanted = row(range.name);
+  const auto shapes = part_shapes(wanted);
+  if (range.global_shape.rank() != 2 || shape_of(wanted, shapes) != range.global_shape) return std::nullopt;
+  const auto& extent = range.tensor.shape();
+  const auto pieces = rows_in_parts(wanted, shapes, range.offsets[0], extent[0]);
+  if (!pieces) return std::nullopt;
+  StoredMatrix out{.width = extent[1], .blocks = {}, .files = {}};
+  for (const auto& piece : *pieces)
+    if (!append_part(out, wanted.from[piece.part], piece, range.offsets[1])) return std::nullopt;
+  files_.require_intact();
+  return out;
 }
 
 void HuggingFaceModel::read(const std::string& name, std::span<float> into) const {

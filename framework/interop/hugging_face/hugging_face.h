@@ -10,6 +10,7 @@
 #include "framework/checkpoint/format.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/checkpoint/weight_source.h"
+#include "framework/interop/hugging_face/packed_weights.h"
 #include "framework/interop/hugging_face/weight_table.h"
 #include "framework/options/mappings.h"
 
@@ -79,7 +80,7 @@ std::vector<std::string> folder_tokenizer_sets(const std::filesystem::path& fold
 std::vector<std::int32_t> end_tokens(const std::filesystem::path& folder);
 
 /// A folder with config.json and *.safetensors, as `save_pretrained` writes it, accessed with our names and layouts.
-/// Opening reads only headers.
+/// Opening reads only headers. Weights may be in a storage type of packed_weights.h.
 class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
  public:
   /// Opens the folder. A model whose files have no layers of multi-token prediction has none, whatever config.json
@@ -101,6 +102,8 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   void read(const std::string& name, std::span<float> into) const;
   /// Maps weights that the files have as one tensor in our layout.
   std::optional<checkpoint::MappedTensor> map(const checkpoint::TensorRange& range) const override;
+  /// The rows of a matrix in the tensors of the files, unless a step of its row in the table moves elements in rows.
+  std::optional<StoredMatrix> stored(const checkpoint::TensorRange& range) const override;
 
   const checkpoint::Blobs& blobs() const override { return carried_; }  ///< the carried_files of its folder
   options::Value recipe() const override { return recipe_with(config_.model_config); }
@@ -124,6 +127,10 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   const WeightRow& row(const std::string& name) const;
   std::string found(const std::string& name) const;
   std::vector<Shape> part_shapes(const WeightRow& row) const;
+  const PackedWeight* packed(const std::string& part) const { return packed_.find(found(part)); }
+  DType type_of_part(const std::string& part) const;
+  void read_part(const std::string& part, const Tensor& into) const;
+  bool append_part(StoredMatrix& matrix, const std::string& part, const RowsOfPart& rows, std::int64_t column) const;
   void refuse_missing_and_left_over() const;
   void refuse_other_types() const;
   void refuse_copies_that_differ() const;
@@ -133,6 +140,7 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   checkpoint::Blobs carried_;
   HuggingFaceConfig config_;
   checkpoint::SafetensorsReader files_;
+  PackedWeights packed_;
   WeightTable table_;
   std::map<std::string, std::size_t> rows_;  ///< our name -> row of the table
 };

@@ -4,6 +4,7 @@
 #include "framework/base/json.h"
 #include "framework/interop/hugging_face/config_rules.h"
 #include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/hugging_face/packed_weights.h"
 #include "framework/interop/tables/config_table.h"
 
 namespace tessera::hugging_face {
@@ -56,6 +57,21 @@ void check_code(const Json& json, const options::Value& family, const std::strin
       text(speaker, ": auto_map names Python code, which is not run; the model is Transformers' own ", own->scalar));
 }
 
+/// A classifier with one label has a score head in place of the output layer.
+void take_score_head(const Json& json, options::Value& config, const std::string& speaker) {
+  const auto names = json.value("architectures", Json());
+  if (!names.is_array() || names.empty() || !(*names.begin()).is_string()) return;
+  if (!(*names.begin()).string().ends_with(of_classifier)) return;
+  const auto labels = json.value("id2label", Json());
+  const auto count = labels.is_object() ? labels.size() : 2;  // Transformers leaves two labels out
+  if (count != 1)
+    throw ConfigError(
+        text(speaker, ": a classifier of ", count, " labels; supported are reward models, which have one (id2label)"));
+  const options::Origin origin{speaker, 0, "", 1};
+  config.set("score_head", options::Value::of("true", origin));
+  config.set("untie_embeddings_and_output_weights", options::Value::of("false", origin));
+}
+
 bool is_ignored(const options::Mappings& mappings, const std::string& key) {
   const auto& keys = mappings.ignored_keys();
   return std::find(keys.begin(), keys.end(), key) != keys.end();
@@ -82,6 +98,18 @@ options::Value hugging_face_table(const options::Mappings& mappings, const std::
   return table_of(mappings, "models/" + family + ".yaml");
 }
 
+namespace {
+
+/// The text of a config.json without a storage type of weights that can be read: the tensors themselves show it.
+std::string without_storage_type(const std::string& words, Json json) {
+  constexpr auto key = "quantization_config";
+  if (!json.contains(key) || !reads_quantization(json[key])) return words;
+  json.erase(key);
+  return json.dump();
+}
+
+}  // namespace
+
 HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std::string& speaker,
                                             const options::Mappings& mappings) {
   const auto json = parse_json(words);
@@ -93,10 +121,12 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& words, const std:
     const auto common = mappings.table("models/common.yaml");
     const auto* weights = family.find("weights");
     if (weights == nullptr) throw ConfigError(text(family.origin, ": names no table of weights"));
-    auto [config, notes] = tables::read_by_table(words, speaker, family, &common, mappings.ignored_keys());
+    auto [config, notes] =
+        tables::read_by_table(without_storage_type(words, json), speaker, family, &common, mappings.ignored_keys());
     if (!is_ignored(mappings, "auto_map")) check_code(json, family, speaker, notes);
     for (auto& note : without_facts(config, family, speaker)) notes.push_back(std::move(note));
     check_heads(config, speaker);
+    take_score_head(json, config, speaker);
     return {std::move(config), type.get<std::string>(), weights->scalar, std::move(notes)};
   } catch (ConfigError& error) {
     const std::string message = error.what();

@@ -180,13 +180,26 @@ class Exporter {
   std::size_t held_row_ = 0;
 };
 
+/// The class of Transformers; with a score head the classifier of the family, with one label.
+std::string class_of(const std::string& language_model, const options::Value& model_config, Json& json) {
+  const auto* score = model_config.find("score_head");
+  if (score == nullptr || score->scalar != "true") return language_model;
+  json["id2label"] = {{"0", "LABEL_0"}};
+  json["label2id"] = {{"LABEL_0", 0}};
+  for (const std::string end : {"ForCausalLM", "LMHeadModel"})
+    if (language_model.ends_with(end))
+      return language_model.substr(0, language_model.size() - end.size()) + of_classifier;
+  throw ConfigError(text("a model with score_head cannot be written as ", language_model));
+}
+
 }  // namespace
 
 std::string write_hugging_face_config(const options::Value& model_config, const std::string& family, DType dtype,
                                       const std::string& carried, const options::Mappings& mappings) {
   const auto table = hugging_face_table(mappings, family), common = mappings.table("models/common.yaml");
   Json json = {{"model_type", family}};
-  if (const auto* name = table.find("architecture")) json["architectures"] = {name->scalar};
+  if (const auto* name = table.find("architecture"))
+    json["architectures"] = {class_of(name->scalar, model_config, json)};
   json =
       read_json(tables::write_by_table(with_facts(model_config, table, family), table, family, &common, json.dump()));
   json["dtype"] = name_of(dtype);

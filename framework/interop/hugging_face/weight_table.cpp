@@ -270,6 +270,24 @@ std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours) {
   return parts;
 }
 
+std::optional<std::vector<RowsOfPart>> rows_in_parts(const WeightRow& row, const std::vector<Shape>& parts,
+                                                     std::int64_t first, std::int64_t count) {
+  const auto has = [&](WeightStep step) { return std::ranges::find(row.steps, step) != row.steps.end(); };
+  if (has(WeightStep::transpose)) return std::nullopt;
+  const bool grouped = has(WeightStep::group_qkv);
+  std::vector<RowsOfPart> all;
+  for (auto ours = first; ours < first + count; ++ours) {
+    auto theirs = grouped ? ungrouped_row(ours, row.heads) : ours;
+    std::size_t part = 0;
+    while (theirs >= parts[part][0]) theirs -= parts[part++][0];
+    if (!all.empty() && all.back().part == part && all.back().row + all.back().rows == theirs)
+      ++all.back().rows;
+    else
+      all.push_back({part, theirs, 1});
+  }
+  return all;
+}
+
 Bytes to_ours(const WeightRow& row, Bytes elements, std::size_t size, const std::vector<Shape>& parts) {
   auto shape = joined(row, parts);
   for (const auto step : row.steps) {

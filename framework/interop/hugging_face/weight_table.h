@@ -76,6 +76,15 @@ Shape shape_of(const WeightRow& row, const std::vector<Shape>& parts);
 /// that way.
 std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours);
 
+/// Rows of one of our matrices that lie in one part, one below the other.
+struct RowsOfPart {
+  std::size_t part;        ///< index in WeightRow::from
+  std::int64_t row, rows;  ///< in that part
+};
+/// Rows [first, first + count) of our matrix, in order. Nothing if a step moves elements within rows.
+std::optional<std::vector<RowsOfPart>> rows_in_parts(const WeightRow& row, const std::vector<Shape>& parts,
+                                                     std::int64_t first, std::int64_t count);
+
 /// Converts `elements`, each of `size` bytes, of the concatenated parts to our layout. Elements are moved, not changed.
 std::vector<std::byte> to_ours(const WeightRow& row, std::vector<std::byte> elements, std::size_t size,
                                const std::vector<Shape>& parts);

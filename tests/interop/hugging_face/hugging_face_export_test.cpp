@@ -78,6 +78,41 @@ void expect_same_tensors(const fs::path& a, const fs::path& b) {
   }
 }
 
+/// A reward model is a classifier with one label: its head is score.weight, in place of the output layer.
+TEST_F(HuggingFaceExportTest, ARewardModelIsReadAndWrittenAsTheClassifierOfItsFamily) {
+  for (const std::string name : {"llama", "gpt2"}) {
+    const auto head = name == "llama" ? "lm_head.weight" : "";
+    write_changed(
+        name,
+        [&](auto& tensors) {
+          tensors.erase(head);
+          const auto hidden = tensors.at(name == "llama" ? "model.norm.weight" : "transformer.ln_f.weight").shape()[0];
+          tensors["score.weight"] = zeros(DType::float32, {1, hidden});
+          for (std::int64_t i = 0; i < hidden; ++i)
+            tensors["score.weight"].floats()[static_cast<std::size_t>(i)] = static_cast<float>(i) / 7;
+        },
+        [&](LibraryJson& config) {
+          config["architectures"] = {name == "llama" ? "LlamaForSequenceClassification"
+                                                     : "GPT2ForSequenceClassification"};
+          config["id2label"] = {{"0", "LABEL_0"}};
+        });
+    const hugging_face::HuggingFaceModel model("changed", mappings);
+    EXPECT_TRUE(model.has("score.weight") && !model.has("output_layer.weight"));
+    EXPECT_EQ(text(*model.model_config().find("score_head")), "true");
+    write_again("changed", name + "_out");
+    expect_same_tensors("changed", name + "_out");
+    const auto written = LibraryJson::parse(
+        hugging_face::write_hugging_face_config(model.model_config(), name, DType::float32, "", mappings));
+    EXPECT_EQ(written.at("architectures")[0],
+              name == "llama" ? "LlamaForSequenceClassification" : "GPT2ForSequenceClassification");
+    EXPECT_EQ(written.at("id2label").size(), 1U);
+  }
+  write_changed(
+      "llama", [](auto&) {}, [](LibraryJson& config) { config["architectures"] = {"LlamaForSequenceClassification"}; });
+  EXPECT_NE(story_of([&] { const hugging_face::HuggingFaceModel model("changed", mappings); }).find("2 labels"),
+            std::string::npos);
+}
+
 TEST_F(HuggingFaceExportTest, WhatCameInGoesOutByteForByte) {
   for (const char* name : {"gpt2", "llama"}) {
     EXPECT_TRUE(write_again(models / name / "hf", name).empty());

@@ -58,7 +58,9 @@ class RunsOfRanks : public testing::Test {
     for (std::string line; std::getline(file, line);) {
       const auto object = nlohmann::json::parse(line);
       auto& step = all.emplace_back();
-      for (const auto* key : {"loss", "grad_norm", "validation_loss", "pair_margin", "pair_accuracy"})
+      for (const auto* key : {"loss", "grad_norm", "validation_loss", "pair_margin", "pair_accuracy", "rewards/chosen",
+                              "rewards/rejected", "rewards/margins", "rewards/accuracies", "logps/chosen",
+                              "validation_rewards/margins", "validation_rewards/accuracies"})
         if (object.contains(key)) step[key] = object.at(key);
     }
     return all;

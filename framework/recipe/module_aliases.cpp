@@ -1,0 +1,106 @@
+#include "framework/recipe/module_aliases.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace tessera::recipe {
+namespace {
+
+constexpr std::array<const char*, 2> places = {"{layer}", "{expert}"};
+
+/// One module of ours and its names there, with places for numbers.
+struct AliasRow {
+  std::string ours;
+  std::vector<training::ModuleAlias> theirs;
+};
+using Numbers = std::array<std::string, places.size()>;
+
+/// Without ".weight"; nothing: it is no weight.
+std::optional<std::string> module_of(const std::string& tensor) {
+  const std::string end = ".weight";
+  if (!tensor.ends_with(end)) return std::nullopt;
+  return tensor.substr(0, tensor.size() - end.size());
+}
+
+std::string replaced(std::string name, const std::string& what, const std::string& by) {
+  for (auto at = name.find(what); at != std::string::npos; at = name.find(what, at + by.size()))
+    name.replace(at, what.size(), by);
+  return name;
+}
+
+/// The numbers in `name` at the places of `row`; nothing if it is another name.
+std::optional<Numbers> numbers_in(std::string_view row, std::string_view name) {
+  Numbers numbers;
+  while (!row.empty()) {
+    const auto place = std::find_if(places.begin(), places.end(), [&](const char* p) { return row.starts_with(p); });
+    if (place == places.end()) {
+      if (name.empty() || name[0] != row[0]) return std::nullopt;
+      row.remove_prefix(1), name.remove_prefix(1);
+      continue;
+    }
+    const auto digits = std::min(name.find_first_not_of("0123456789"), name.size());
+    if (digits == 0) return std::nullopt;
+    numbers[static_cast<std::size_t>(place - places.begin())] = name.substr(0, digits);
+    row.remove_prefix(std::string_view(*place).size()), name.remove_prefix(digits);
+  }
+  if (!name.empty()) return std::nullopt;
+  return numbers;
+}
+
+void add_weights(const options::Value& table, std::vector<AliasRow>& rows) {
+  const auto* tensors = table.find("tensors");
+  if (!tensors) return;
+  for (const auto& [tensor, row] : tensors->fields) {
+    const auto ours = module_of(tensor);
+    const auto* from = row.find("from");
+    if (!ours || !from) continue;
+    auto& added = rows.emplace_back(AliasRow{*ours, {}});
+    if (from->kind == options::Value::Kind::scalar) added.theirs.push_back({module_of(from->scalar).value_or(""), 0});
+    for (std::size_t i = 0; i < from->items.size(); ++i)
+      added.theirs.push_back({module_of(from->items[i].scalar).value_or(""), i + 1});
+    std::erase_if(added.theirs, [](const auto& alias) { return alias.name.empty(); });
+  }
+}
+
+std::vector<AliasRow> rows_of(const options::Mappings& mappings) {
+  std::vector<AliasRow> rows;
+  for (const auto& name : mappings.names())
+    if (name.starts_with("weights/")) add_weights(mappings.table(name), rows);
+  const auto core = mappings.table("modules/core_ms.yaml");
+  if (const auto* modules = core.find("modules"))
+    for (const auto& [ours, theirs] : modules->fields) rows.push_back({ours, {{theirs.scalar, 0}}});
+  return rows;
+}
+
+/// The name under which the tables have `module`: a layer of multi-token prediction is made as those of the decoder.
+std::string in_tables(const std::string& module) {
+  const std::string begin = "mtp.layers.", middle = ".transformer_layer.";
+  const auto at = module.find(middle);
+  if (!module.starts_with(begin) || at == std::string::npos) return module;
+  return "decoder.layers." + module.substr(begin.size(), at - begin.size()) + "." + module.substr(at + middle.size());
+}
+
+}  // namespace
+
+training::ModuleAliases module_aliases(const options::Mappings& mappings) {
+  return [rows = std::make_shared<const std::vector<AliasRow>>(rows_of(mappings))](const std::string& module) {
+    std::vector<training::ModuleAlias> all;
+    const auto known = in_tables(module);
+    for (const auto& row : *rows) {
+      const auto numbers = numbers_in(row.ours, known);
+      if (!numbers) continue;
+      for (auto alias : row.theirs) {
+        // Other programs number the layers of multi-token prediction behind those of the decoder.
+        alias.name = replaced(alias.name, places[0], known == module ? (*numbers)[0] : "mtp" + (*numbers)[0]);
+        alias.name = replaced(alias.name, places[1], (*numbers)[1]);
+        all.push_back(std::move(alias));
+      }
+    }
+    return all;
+  };
+}
+
+}  // namespace tessera::recipe

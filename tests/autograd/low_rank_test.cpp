@@ -1,0 +1,126 @@
+// Adapters of linear layers against the weight that they stand for, W + scale B A, computed in double; gradients
+// against central differences.
+#include "framework/autograd/ops/low_rank.h"
+
+#include "framework/autograd/ops/linear.h"
+#include "tests/autograd/ops_fixture.h"
+
+namespace tessera::autograd {
+namespace {
+
+constexpr std::int64_t in = 5, out = 9;
+
+class LowRanks : public Ops {
+ protected:
+  /// Adapters of the rows 0-1 and 4-5, and of the rows 3 and 8, of a layer with 9 outputs.
+  std::array<LowRankFactors, 2> two() {
+    return {LowRankFactors{&a.leaf, &b.leaf, 0.5, first_rows}, LowRankFactors{&c.leaf, &d.leaf, 1.5, second_rows}};
+  }
+  std::array<kernels::DropoutMask, 2> masks(double rate) const {
+    return {kernels::DropoutMask{RandomKey(1, Purpose::adapter_dropout, 1), samples, rate},
+            kernels::DropoutMask{RandomKey(1, Purpose::adapter_dropout, 2), samples, rate}};
+  }
+  const std::vector<kernels::RowBlock> first_rows = {{0, 0, 2}, {4, 2, 2}}, second_rows = {{3, 0, 1}, {8, 1, 1}};
+  const std::vector<std::int64_t> samples = {3, 8};
+  Weight w{{out, in}, 1}, a{{2, in}, 2}, b{{4, 2}, 3}, c{{3, in}, 4}, d{{2, 3}, 5};
+};
+
+TEST_F(LowRanks, AddTheProductsOfTheirFactorsToTheirRowsOfTheWeight) {
+  std::vector<double> merged(w.value.begin(), w.value.end());
+  const auto merge = [&](const LowRankFactors& one) {
+    const auto rank = one.a->value.shape()[0];
+    for (const auto& block : one.rows)
+      for (std::int64_t row = 0; row < block.count; ++row)
+        for (std::int64_t i = 0; i < in; ++i)
+          for (std::int64_t k = 0; k < rank; ++k)
+            merged[static_cast<std::size_t>((block.in_layer + row) * in + i)] +=
+                one.scale * one.b->value.floats()[static_cast<std::size_t>((block.in_factor + row) * rank + k)] *
+                one.a->value.floats()[static_cast<std::size_t>(k * in + i)];
+  };
+  const auto adapters = two();
+  for (const auto& one : adapters) merge(one);
+  auto x = normal(2 * 3 * in, 9);
+  const auto input = tape.input(Tensor(std::span<float>(x), {2, 3, in}), false);
+  const auto y = add_low_rank(linear(input, w.leaf, nullptr), input, adapters, {});
+  for (std::size_t row = 0; row < 6; ++row)
+    for (std::size_t o = 0; o < out; ++o) {
+      double expected = 0;
+      for (std::size_t i = 0; i < in; ++i) expected += x[row * in + i] * merged[o * in + i];
+      EXPECT_NEAR(y.floats()[row * out + o], expected, 1e-5) << row << " " << o;
+    }
+}
+
+TEST_F(LowRanks, HaveTheGradientsOfTheirFactorsAndOfTheInput) {
+  for (const double rate : {0.0, 0.4}) {
+    SCOPED_TRACE(rate);
+    for (auto* one : {&w, &a, &b, &c, &d}) std::ranges::fill(one->grad, 0.0F);
+    const auto drawn = masks(rate);
+    check({2, 3, in}, {&w, &a, &b, &c, &d}, [&, adapters = two()](Tape&, const Var& x) {
+      return add_low_rank(linear(x, w.leaf, nullptr), x, adapters, drawn);
+    });
+    std::ranges::fill(b.grad, 0.0F), std::ranges::fill(a.grad, 0.0F);
+    const std::vector<kernels::RowBlock> rows = {{2, 0, 4}};
+    const LowRankFactors alone{&a.leaf, &b.leaf, 2, rows};
+    check({2, 3, in}, {&a, &b}, [&](Tape&, const Var& x) {
+      return add_low_rank(linear(x, w.leaf, nullptr), x, {&alone, 1}, std::span(drawn).first(1));
+    });
+  }
+}
+
+TEST_F(LowRanks, TrainBesideAFrozenWeightAndAnInputWithoutGradient) {
+  w.leaf.bind_grad({});
+  auto x = normal(2 * 3 * in, 9), dy = normal(2 * 3 * out, 10);
+  const auto adapters = two();
+  std::size_t kept = 0;
+  for (const bool trains_a : {true, false}) {
+    if (!trains_a) a.leaf.bind_grad({}), c.leaf.bind_grad({});
+    {
+      const auto input = tape.input(Tensor(std::span<float>(x), {2, 3, in}), false);
+      const auto y = add_low_rank(linear(input, w.leaf, nullptr), input, adapters, {});
+      EXPECT_TRUE(y.wants_grad());
+      kept = arena.in_use();
+      tape.seed(y, Tensor(std::span<float>(dy), y.shape()));
+      tape.backward();
+    }
+    tape.clear();
+    EXPECT_TRUE(std::ranges::any_of(b.grad, [](float g) { return g != 0; }));
+    EXPECT_EQ(std::ranges::any_of(a.grad, [](float g) { return g != 0; }), trains_a);
+    std::ranges::fill(a.grad, 0.0F), std::ranges::fill(b.grad, 0.0F);
+  }
+  EXPECT_GT(kept, 0u);
+}
+
+TEST_F(LowRanks, GiveTheSameBitsForAnyNumberOfThreads) {
+  const auto adapters = two();
+  const auto drawn = masks(0.3);
+  auto x = normal(2 * 3 * in, 9), dy = normal(2 * 3 * out, 10);
+  std::vector<std::vector<float>> seen;
+  for (const int count : {1, 2, 3}) {
+    for (auto* one : {&w, &a, &b, &c, &d}) std::ranges::fill(one->grad, 0.0F);
+    kernels::Threads some(count);
+    Tape own(arena, some, true);
+    auto& all = seen.emplace_back();
+    {
+      const auto input = own.input(Tensor(std::span<float>(x), {2, 3, in}), true);
+      const auto y = add_low_rank(linear(input, w.leaf, nullptr), input, adapters, drawn);
+      all.assign(y.floats().begin(), y.floats().end());
+      own.seed(y, Tensor(std::span<float>(dy), y.shape()));
+      own.backward();
+      const auto dx = own.take_grad(input);
+      all.insert(all.end(), dx.tensor.floats().begin(), dx.tensor.floats().end());
+    }
+    for (const auto* one : {&w, &a, &b, &c, &d}) all.insert(all.end(), one->grad.begin(), one->grad.end());
+    EXPECT_EQ(all, seen.front()) << count;
+  }
+}
+
+TEST_F(LowRanks, RefuseFactorsOfOtherExtents) {
+  const auto adapters = two();
+  auto x = normal(2 * 3 * 4, 9);
+  Weight narrow({out, 4}, 1);
+  const auto input = tape.input(Tensor(std::span<float>(x), {2, 3, 4}), false);
+  EXPECT_THROW(add_low_rank(linear(input, narrow.leaf, nullptr), input, adapters, {}), ShapeError);
+}
+
+}  // namespace
+}  // namespace tessera::autograd

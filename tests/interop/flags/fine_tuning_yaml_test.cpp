@@ -1,0 +1,187 @@
+// Configurations of LLaMA-Factory and torchtune: each key has a status, and the recipe is their run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "framework/interop/flags/forms.h"
+#include "framework/options/yaml.h"
+#include "framework/recipe/recipe.h"
+#include "tests/interop/flags/tables.h"
+
+namespace tessera {
+namespace {
+
+struct Read {
+  explicit Read(const std::string& words, const std::string& more = "") {
+    conversion = flags::read_any(options::parse_yaml(words + more, "tune.yaml"), options::Mappings(),
+                                 recipe::all_facts({}), report);
+  }
+  std::string at(const std::string& option) const { return text_at(conversion.recipe, option); }
+  flags::FlagStatus status(const std::string& flag) const {
+    const auto found = std::find_if(conversion.flags.begin(), conversion.flags.end(),
+                                    [&](const auto& one) { return one.given.flag == flag; });
+    if (found == conversion.flags.end()) ADD_FAILURE() << flag << " is not converted";
+    return found == conversion.flags.end() ? flags::FlagStatus::unknown : found->status;
+  }
+  bool refuses(const std::string& words) const {
+    const auto problems = report.problems();
+    return std::any_of(problems.begin(), problems.end(),
+                       [&](const auto& line) { return line.find(words) != std::string::npos; });
+  }
+  options::Report report;
+  flags::Conversion conversion;
+};
+
+const std::string sft =
+    "model_name_or_path: models/base\ntrust_remote_code: true\nstage: sft\ndo_train: true\nfinetuning_type: lora\n"
+    "dataset: talks\ntemplate: qwen\noutput_dir: out\nresume_from_checkpoint: null\nreport_to: none\n";
+
+TEST(LlamaFactory, TheExampleForLoraIsTheRunThatItDescribes) {
+  const Read one(sft,
+                 "lora_rank: 4\nlora_target: all\ncutoff_len: 512\nmax_samples: 1000\npreprocessing_num_workers: 16\n"
+                 "per_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nlearning_rate: 1.0e-4\n"
+                 "num_train_epochs: 3.0\nlr_scheduler_type: cosine\nwarmup_ratio: 0.1\nbf16: true\nlogging_steps: 10\n"
+                 "save_steps: 500\nplot_loss: true\noverwrite_output_dir: true\nddp_timeout: 180000000\n");
+  EXPECT_EQ(one.report.problems(), Lines{});
+  EXPECT_EQ(one.at("training_config.load_checkpoint"), "models/base");
+  EXPECT_EQ(one.at("training_config.stage"), "sft");
+  EXPECT_EQ(one.at("training_config.calculate_per_token_loss"), "true");
+  EXPECT_EQ(one.at("training_config.epochs"), "3");
+  EXPECT_EQ(one.at("training_config.bf16"), "true");
+  EXPECT_EQ(one.at("training_config.resume_training"), "false");
+  EXPECT_EQ(one.at("training_config.eval_iters"), "0");
+  EXPECT_EQ(one.at("training_config.seed"), "42");
+  EXPECT_EQ(one.at("lora_config.use_lora"), "true");
+  EXPECT_EQ(one.at("lora_config.lora_rank"), "4");
+  EXPECT_EQ(one.at("lora_config.lora_alpha"), "8") << "twice the rank";
+  EXPECT_EQ(one.at("lora_config.target_modules"), "all-linear");
+  EXPECT_EQ(one.at("model_config.seq_length"), "512");
+  EXPECT_EQ(one.at("dataset_config.dataset_type"), "instruction");
+  EXPECT_EQ(one.at("dataset_config.data_path"), "talks");
+  EXPECT_EQ(one.at("dataset_config.batch_size"), "1");
+  EXPECT_EQ(one.at("dataset_config.micro_batch_num"), "8");
+  EXPECT_EQ(one.at("optimizer_config.lr_decay_style"), "cosine");
+  EXPECT_EQ(one.at("optimizer_config.lr_warmup_fraction"), "0.1");
+  EXPECT_EQ(one.at("optimizer_config.weight_decay"), "0");
+  EXPECT_EQ(one.status("--template"), flags::FlagStatus::ignored);
+  EXPECT_EQ(one.status("--report_to"), flags::FlagStatus::ignored);
+}
+
+TEST(LlamaFactory, WhatIsNotGivenHasItsDefaults) {
+  const Read one(sft);
+  EXPECT_EQ(one.at("dataset_config.batch_size"), "8");
+  EXPECT_EQ(one.at("model_config.seq_length"), "2048");
+  EXPECT_EQ(one.at("lora_config.lora_alpha"), "16");
+  EXPECT_EQ(one.at("optimizer_config.learning_rate"), "5e-5");
+  EXPECT_EQ(one.at("optimizer_config.lr_decay_style"), "linear");
+  EXPECT_EQ(one.at("training_config.epochs"), "3");
+  EXPECT_EQ(one.at("lora_config.target_modules"), "all-linear");
+}
+
+TEST(LlamaFactory, KeysThatDependOnOthers) {
+  const Read named(sft,
+                   "lora_target: q_proj, v_proj\nlora_alpha: 3\nadditional_target: lm_head\nval_size: 0.25\n"
+                   "max_steps: 20\nneat_packing: true\nquantization_bit: 4\n");
+  EXPECT_EQ(named.report.problems(), Lines{});
+  EXPECT_EQ(named.at("lora_config.target_modules"), "[q_proj, v_proj]");
+  EXPECT_EQ(named.at("lora_config.modules_to_save"), "[lm_head]");
+  EXPECT_EQ(named.at("lora_config.lora_alpha"), "3");
+  EXPECT_EQ(named.at("lora_config.qlora"), "true");
+  EXPECT_EQ(named.at("dataset_config.split"), "0.75,0.25,0");
+  EXPECT_EQ(named.at("training_config.full_validation"), "true");
+  EXPECT_EQ(named.at("training_config.training_iters"), "20");
+  EXPECT_EQ(named.at("training_config.epochs"), "null") << "max_steps overrides it";
+  EXPECT_EQ(named.at("dataset_config.reset_position_ids"), "true");
+}
+
+TEST(LlamaFactory, Preferences) {
+  const auto stage = [](const std::string& more) {
+    auto words = sft;
+    words.replace(words.find("stage: sft"), 10, "stage: dpo");
+    return Read(words, more);
+  };
+  const auto dpo = stage("pref_beta: 0.2\npref_loss: sigmoid\npref_ftx: 0.5\n");
+  EXPECT_EQ(dpo.report.problems(), Lines{});
+  EXPECT_EQ(dpo.at("training_config.stage"), "dpo");
+  EXPECT_EQ(dpo.at("dataset_config.is_pairwise_dataset"), "true");
+  EXPECT_EQ(dpo.at("preference_config.dpo_beta"), "0.2");
+  EXPECT_EQ(dpo.at("preference_config.pref_ftx"), "0.5");
+  const auto simpo = stage("pref_loss: simpo\npref_beta: 2\nsimpo_gamma: 1\n");
+  EXPECT_EQ(simpo.at("training_config.stage"), "simpo");
+  EXPECT_EQ(simpo.at("preference_config.simpo_beta"), "2");
+  EXPECT_EQ(simpo.at("preference_config.gamma_beta_ratio"), "0.5");
+  EXPECT_EQ(stage("pref_loss: simpo\n").at("preference_config.gamma_beta_ratio"), "5") << "0.5 / 0.1";
+  EXPECT_EQ(stage("pref_loss: orpo\n").at("training_config.stage"), "orpo");
+  EXPECT_TRUE(stage("pref_loss: kto_pair\n").refuses("kto_pair"));
+}
+
+TEST(LlamaFactory, WhatChangesTheRunIsRefused) {
+  const Read one(sft,
+                 "use_galore: true\npissa_init: true\nquantization_bit: 8\nlora_ranks: 3\nnum_train_epochs: 0.5\n"
+                 "val_size: 100\nuse_dft_loss: false\n");
+  EXPECT_TRUE(one.refuses("--use_galore"));
+  EXPECT_TRUE(one.refuses("--pissa_init"));
+  EXPECT_TRUE(one.refuses("8-bit"));
+  EXPECT_TRUE(one.refuses("lora_rank"));
+  EXPECT_TRUE(one.refuses("num_train_epochs is 0.5"));
+  EXPECT_TRUE(one.refuses("val_size 100"));
+  EXPECT_FALSE(one.refuses("dft"));
+  const Read ppo("model_name_or_path: m\nstage: ppo\n");
+  EXPECT_TRUE(ppo.refuses("reinforcement learning"));
+}
+
+const std::string torchtune =
+    "output_dir: out\nmodel:\n  _component_: torchtune.models.llama2.lora_llama2_7b\n"
+    "  lora_attn_modules: ['q_proj', 'v_proj', 'output_proj']\n  apply_lora_to_mlp: True\n  apply_lora_to_output: "
+    "False\n"
+    "  lora_rank: 8\n  lora_alpha: 16\n  lora_dropout: 0.0\n"
+    "tokenizer:\n  _component_: torchtune.models.llama2.llama2_tokenizer\n  path: t.model\n  max_seq_len: 128\n"
+    "checkpointer:\n  _component_: torchtune.training.FullModelHFCheckpointer\n  checkpoint_dir: models/base\n"
+    "  checkpoint_files: [a.safetensors, b.safetensors]\n  recipe_checkpoint: null\n  output_dir: ${output_dir}\n"
+    "  model_type: LLAMA2\nresume_from_checkpoint: False\n"
+    "dataset:\n  _component_: torchtune.datasets.alpaca_cleaned_dataset\n  packed: False\nseed: null\nshuffle: True\n"
+    "batch_size: 2\nloss:\n  _component_: torchtune.modules.loss.LinearCrossEntropyLoss\nepochs: 2\n"
+    "max_steps_per_epoch: null\ngradient_accumulation_steps: 8\nclip_grad_norm: null\ncompile: False\n"
+    "optimizer:\n  _component_: torch.optim.AdamW\n  fused: True\n  weight_decay: 0.01\n  lr: 3e-4\n"
+    "lr_scheduler:\n  _component_: torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup\n"
+    "  num_warmup_steps: 100\ndevice: cpu\ndtype: bf16\nenable_activation_checkpointing: True\n";
+
+TEST(Torchtune, TheRecipeForLoraIsTheRunThatItDescribes) {
+  const Read one(torchtune);
+  EXPECT_EQ(one.report.problems(), Lines{});
+  EXPECT_EQ(one.at("lora_config.use_lora"), "true");
+  EXPECT_EQ(one.at("lora_config.target_modules"), "[q_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]");
+  EXPECT_EQ(one.at("lora_config.lora_alpha"), "16");
+  EXPECT_EQ(one.at("training_config.load_checkpoint"), "models/base");
+  EXPECT_EQ(one.at("training_config.stage"), "sft");
+  EXPECT_EQ(one.at("training_config.epochs"), "2");
+  EXPECT_EQ(one.at("training_config.bf16"), "true");
+  EXPECT_EQ(one.at("training_config.calculate_per_token_loss"), "true");
+  EXPECT_EQ(one.at("model_config.seq_length"), "128");
+  EXPECT_EQ(one.at("dataset_config.data_path"), "alpaca_cleaned_dataset");
+  EXPECT_EQ(one.at("dataset_config.batch_size"), "2");
+  EXPECT_EQ(one.at("dataset_config.micro_batch_num"), "8");
+  EXPECT_EQ(one.at("optimizer_config.lr_decay_style"), "cosine");
+  EXPECT_EQ(one.at("optimizer_config.lr_warmup_iters"), "100");
+  EXPECT_EQ(one.at("optimizer_config.clip_grad"), "0") << "null: no clipping";
+}
+
+TEST(Torchtune, OtherModelsAndLosses) {
+  const auto with = [](const std::string& from, const std::string& to) {
+    auto words = torchtune;
+    words.replace(words.find(from), from.size(), to);
+    return Read(words);
+  };
+  EXPECT_EQ(with("lora_llama2_7b", "qlora_llama2_7b").at("lora_config.qlora"), "true");
+  EXPECT_EQ(with("lora_llama2_7b", "llama2_7b").at("lora_config.use_lora"), "false");
+  EXPECT_EQ(with("max_steps_per_epoch: null", "max_steps_per_epoch: 10").at("training_config.training_iters"), "20");
+  EXPECT_TRUE(with("llama2.lora_llama2_7b", "llama3_2_vision.lora_llama3_2_vision_11b").refuses("pictures"));
+  EXPECT_TRUE(with("torch.optim.AdamW", "bitsandbytes.optim.PagedAdamW8bit").refuses("8-bit"));
+  const auto dpo = with("torchtune.modules.loss.LinearCrossEntropyLoss", "torchtune.rlhf.loss.DPOLoss\n  beta: 0.1");
+  EXPECT_EQ(dpo.at("training_config.stage"), "dpo");
+  EXPECT_EQ(dpo.at("dataset_config.is_pairwise_dataset"), "true");
+  EXPECT_EQ(dpo.at("preference_config.dpo_beta"), "0.1");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,254 @@
+// Runs with adapters (lora_config): which layers get them, what is trained, memory, checkpoints, and what is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "framework/recipe/build.h"
+#include "framework/recipe/memory.h"
+#include "framework/training/step.h"
+#include "framework/training/trainer.h"
+#include "tests/own_folder.h"
+#include "tests/recipe/groups.h"
+#include "tests/recipe/small_run.h"
+#include "tests/story.h"
+
+namespace tessera::recipe {
+namespace {
+
+const std::string l = "lora_config.";
+const Lines every_linear = {l + "use_lora=true", l + "target_modules=all-linear", l + "lora_rank=2"};
+const Lines lora_llama = {m + "hidden_act=swiglu",
+                          m + "ffn_hidden_size=24",
+                          m + "normalization=RMSNorm",
+                          m + "position_embedding_type=rope",
+                          m + "group_query_attention=true",
+                          m + "num_query_groups=2",
+                          m + "untie_embeddings_and_output_weights=true"};
+const Lines lora_latent = {m + "multi_latent_attention=true",
+                           m + "q_lora_rank=8",
+                           m + "kv_lora_rank=8",
+                           m + "qk_head_dim=4",
+                           m + "qk_pos_emb_head_dim=4",
+                           m + "v_head_dim=4",
+                           m + "position_embedding_type=rope",
+                           m + "mtp_num_layers=1"};
+
+class Lora : public InOwnFolder {
+ protected:
+  Lora() : InOwnFolder(folder_in_memory()) {
+    write_token_file("data", 7);
+    write("run.yaml",
+          "training_config: {training_iters: 4, eval_iters: 0, output_dir: run, num_threads: 1, tensorboard: false}\n"
+          "model_config: {num_layers: 2, hidden_size: 16, num_attention_heads: 4, seq_length: 8, vocab_size: 64}\n"
+          "optimizer_config: {learning_rate: 1e-2, lr_decay_style: constant, weight_decay: 0.1}\n"
+          "dataset_config: {data_path: data, split: \"100,0,0\", batch_size: 2, global_batch_size: 4}\n");
+  }
+  static Recipe read(const Lines& sets) { return read_recipe("run.yaml", sets, Registries{}); }
+  static std::string refused(const Lines& sets) {
+    return story_of([&] { read(sets); });
+  }
+  /// The names of the adapters of layer 0, without "decoder.layers.0." and the names of their factors.
+  static std::set<std::string> adapted(const Lines& sets) {
+    std::set<std::string> all;
+    const std::string begin = "decoder.layers.0.";
+    const auto model = build_model(read(sets), nullptr);
+    for (const auto* parameter : model->parameters())
+      if (nn::is_of_adapter(parameter->name) && parameter->name.starts_with(begin))
+        all.insert(parameter->name.substr(begin.size(), parameter->name.rfind(".lora_") - begin.size()));
+    return all;
+  }
+  static std::set<std::string> trained(const Lines& sets) {
+    std::set<std::string> all;
+    const auto model = build_model(read(sets), nullptr);
+    for (const auto* parameter : model->parameters())
+      if (parameter->trained && !nn::is_of_adapter(parameter->name)) all.insert(parameter->name);
+    return all;
+  }
+  static const nn::Parameter& named(model::Model& model, const std::string& name) {
+    for (const auto* parameter : model.parameters())
+      if (parameter->name == name) return *parameter;
+    throw Error("no parameter " + name);
+  }
+
+  static double first_loss(const Lines& sets) {
+    auto all = build(read(sets));
+    kernels::Threads threads(1);
+    training::ModelState state(all.model.first(), all.optimization.optimizer.get());
+    state.initialise(threads, 1);
+    training::TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
+    return work.backward(0).loss;
+  }
+  static std::string train(const Lines& sets) {
+    testing::internal::CaptureStdout();
+    std::string error;
+    try {
+      training::train(build(read(sets)), training::StopSignal{});
+    } catch (const ConfigError& wrong) {
+      error = text("refused: ", wrong.what());
+    }
+    return testing::internal::GetCapturedStdout() + error;
+  }
+  static checkpoint::Checkpoint saved(const std::string& run, int iteration) {
+    return checkpoint::Checkpoint::open(std::filesystem::path(run) / "checkpoints" /
+                                        checkpoint::checkpoint_name("network", iteration));
+  }
+  static std::map<std::string, std::vector<float>> content(const checkpoint::Checkpoint& one) {
+    std::map<std::string, std::vector<float>> all;
+    for (const auto& name : one.names()) {
+      auto& values = all[name];
+      values.resize(static_cast<std::size_t>(one.shape(name).elements()));
+      one.read(checkpoint::whole(name, Tensor(std::span(values), one.shape(name))), {true, true});
+    }
+    return all;
+  }
+};
+
+TEST_F(Lora, TargetsAreNamesOfMegatronOfCoreMsAndOfTransformers) {
+  using Names = std::set<std::string>;
+  const auto of = [&](const Lines& targets) { return adapted(lora_llama + Lines{l + "use_lora=true"} + targets); };
+  const std::string qkv = "self_attention.linear_qkv", out = "self_attention.linear_proj", fc1 = "mlp.linear_fc1",
+                    fc2 = "mlp.linear_fc2", t_m = l + "target_modules=", t_c = l + "target_cells=";
+  EXPECT_EQ(of({t_m + "all-linear"}), (Names{qkv, out, fc1, fc2}));
+  EXPECT_EQ(of({t_m + "[linear_qkv, linear_fc2]"}), (Names{qkv, fc2}));
+  EXPECT_EQ(of({t_m + "[q_proj, v_proj]"}), (Names{qkv + ".q_proj", qkv + ".v_proj"}));
+  EXPECT_EQ(of({t_m + "[o_proj, gate_proj, up_proj, down_proj]"}),
+            (Names{out, fc1 + ".gate_proj", fc1 + ".up_proj", fc2}));
+  EXPECT_EQ(of({t_m + "[c_attn, c_proj]"}), (Names{qkv, out, fc2}));
+  EXPECT_EQ(of({t_m + "'model\\.layers\\.[0-9]+\\.self_attn\\.(q|k)_proj'"}),
+            (Names{qkv + ".q_proj", qkv + ".k_proj"}));
+  EXPECT_EQ(of({t_m + "'.*_proj'"}),
+            (Names{qkv + ".q_proj", qkv + ".k_proj", qkv + ".v_proj", out, fc1 + ".gate_proj", fc1 + ".up_proj", fc2}));
+  EXPECT_EQ(of({t_c + "[{target_cells: ['.*\\.qkv_proj', '.*mapping']}]"}), (Names{qkv, fc1}));
+  EXPECT_EQ(of({t_m + "all-linear", l + "exclude_modules=[o_proj, mlp.linear_fc1]"}), (Names{qkv, fc2}));
+  EXPECT_EQ(of({t_m + "all-linear", l + "layers_to_transform=[1]"}), Names{});
+  EXPECT_EQ(adapted(lora_latent + Lines{l + "use_lora=true", t_m + "[q_a_proj, kv_b_proj, kv_a_proj_with_mqa]"}),
+            (Names{"self_attention.linear_q_down_proj", "self_attention.linear_kv_up_proj",
+                   "self_attention.linear_kv_down_proj"}));
+}
+
+TEST_F(Lora, RanksAndAlphasOfSingleLayersAreThoseOfTheirPatterns) {
+  const std::string in_layer = "decoder.layers.0.", a = ".lora_A.weight";
+  const auto rank = [&](const Lines& sets, const std::string& module) {
+    const auto model = build_model(read(lora_llama + Lines{l + "use_lora=true"} + sets), nullptr);
+    return named(*model, in_layer + module + a).global_shape[0];
+  };
+  const Lines patterns = {l + "target_modules=[q_proj, v_proj, o_proj]",
+                          l + "rank_pattern={'layers.1.self_attn.v_proj': 3, 'v_proj': 5, 'attn.o': 6}"};
+  EXPECT_EQ(rank(patterns, "self_attention.linear_qkv.q_proj"), 8);
+  EXPECT_EQ(rank(patterns, "self_attention.linear_qkv.v_proj"), 5);
+  EXPECT_EQ(rank(patterns, "self_attention.linear_proj"), 8);  // 'attn.o' does not reach the end of the name
+  const Lines cells = {l +
+                       "target_cells=[{target_cells: ['.*qkv_proj', '.*out_proj']}, {cell: '.*out_proj', rank: 3}]"};
+  EXPECT_EQ(rank(cells, "self_attention.linear_qkv"), 8);
+  EXPECT_EQ(rank(cells, "self_attention.linear_proj"), 3);
+  model::LoraOptions o;
+  EXPECT_EQ(o.scale(16, 32), 2);
+  o.use_rslora = true;
+  EXPECT_EQ(o.scale(16, 32), 8);
+}
+
+TEST_F(Lora, WithoutB_TheFirstLossIsThatOfTheBaseToTheBit) {
+  for (const auto& model : {Lines{}, lora_llama, lora_latent, lora_llama + Lines{t + "bf16=true"}}) {
+    const auto base = first_loss(model);
+    EXPECT_EQ(first_loss(model + every_linear), base);
+    EXPECT_NE(first_loss(model + every_linear + Lines{l + "init_lora_weights=false"}), base);
+  }
+}
+
+TEST_F(Lora, TrainsAdaptersAndWhatIsNamedBeside) {
+  using Names = std::set<std::string>;
+  EXPECT_EQ(trained(every_linear), Names{});
+  EXPECT_EQ(trained(every_linear + Lines{t + "trainable_parameters=['embedding\\.position.*']"}),
+            Names{"embedding.position_embeddings.weight"});
+  EXPECT_EQ(trained(every_linear + Lines{l + "modules_to_save=[final_layernorm]"}),
+            (Names{"decoder.final_layernorm.weight", "decoder.final_layernorm.bias"}));
+  EXPECT_EQ(trained(lora_llama + every_linear + Lines{l + "modules_to_save=[lm_head]"}), Names{"output_layer.weight"});
+  EXPECT_EQ(trained(every_linear + Lines{l + "modules_to_save=[embed_tokens, lm_head]"}),
+            Names{"embedding.word_embeddings.weight"});
+  EXPECT_EQ(trained({l + "use_lora=true", l + "target_modules=[linear_fc2]", l + "bias=lora_only",
+                     t + "frozen_parameters=['decoder\\.layers\\.1\\..*']"}),
+            Names{"decoder.layers.0.mlp.linear_fc2.bias"});
+  const auto all = trained(every_linear + Lines{l + "bias=all"});
+  EXPECT_TRUE(all.contains("decoder.final_layernorm.bias"));
+  EXPECT_EQ(all.size(), 2U * 6 + 1);
+}
+
+TEST_F(Lora, TakesTheMemoryThatIsForeseen) {
+  for (const auto& model : {Lines{}, lora_llama + Lines{t + "bf16=true"}, lora_latent,
+                            lora_llama + Lines{m + "recompute_granularity=full", m + "recompute_method=uniform",
+                                               m + "recompute_num_layers=1"},
+                            lora_llama + Lines{m + "recompute_norm=true", m + "recompute_activation_function=true"},
+                            Lines{m + "recompute_activation_function=true"}})
+    for (const auto& more : {every_linear, every_linear + Lines{l + "lora_dropout=0.1"},
+                             Lines{l + "use_lora=true", l + "target_modules='.*(_proj|linear_fc2)'"}}) {
+      SCOPED_TRACE((model.empty() ? "" : model.back()) + " " + more.back());
+      const auto recipe = read(model + more);
+      auto all = build(recipe);
+      kernels::Threads threads(1);
+      training::ModelState state(all.model.first(), all.optimization.optimizer.get());
+      state.initialise(threads, 1);
+      training::TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
+      work.backward(0);
+      const auto need = memory_of_stage(recipe, layout_figures(recipe, 1), 0);
+      const auto part = [&](const std::string& name) {
+        for (const auto& one : need.parts)
+          if (one.name == name) return one.bytes;
+        return std::int64_t{-1};
+      };
+      EXPECT_EQ(part("weights"), state.bytes().weights);
+      EXPECT_EQ(part("gradients"), state.bytes().gradients);
+      EXPECT_EQ(part("optimizer state"), state.bytes().optimizer);
+      EXPECT_EQ(part("activations"), static_cast<std::int64_t>(work.arena().high_water()));
+    }
+}
+
+TEST_F(Lora, BeginsBesideTheWeightsOfABaseAndContinuesToTheBit) {
+  ASSERT_FALSE(says(train({t + "output_dir=base", t + "training_iters=2"}), "refused"));
+  const Lines beside = every_linear + Lines{l + "lora_dropout=0.1", l + "modules_to_save=[final_layernorm]",
+                                            t + "load_checkpoint=base/checkpoints", t + "save_interval=2"};
+  const auto story = train(beside);
+  ASSERT_FALSE(says(story, "refused")) << story;
+  ASSERT_FALSE(says(train(beside + Lines{t + "output_dir=again", t + "exit_interval=2"}), "refused"));
+  ASSERT_FALSE(says(train(beside + Lines{t + "output_dir=again"}), "refused"));
+  const auto base = content(saved("base", 2)), once = content(saved("run", 4)), twice = content(saved("again", 4));
+  EXPECT_EQ(once, twice);
+  for (const auto& [name, values] : once) {
+    const bool of_adapter = name.find("lora_") != std::string::npos;
+    EXPECT_TRUE(of_adapter || name.find("final_layernorm") != std::string::npos) << name;
+  }
+  EXPECT_TRUE(once.contains("decoder.layers.1.mlp.linear_fc1.lora_B.weight"));
+  EXPECT_NE(once.at("decoder.final_layernorm.weight"), base.at("decoder.final_layernorm.weight"));
+  // With the frozen weights, those of the base.
+  ASSERT_FALSE(says(train(beside + Lines{t + "output_dir=whole", t + "save_frozen_parameters=true"}), "refused"));
+  const auto whole = content(saved("whole", 4));
+  for (const auto& [name, values] : once) EXPECT_EQ(whole.at(name), values) << name;
+  EXPECT_EQ(whole.at("decoder.layers.0.mlp.linear_fc1.weight"), base.at("decoder.layers.0.mlp.linear_fc1.weight"));
+}
+
+TEST_F(Lora, WithWrongTargetsIsRefused) {
+  const auto on = Lines{l + "use_lora=true"};
+  EXPECT_TRUE(says(refused(on), "neither target_cells nor target_modules is given"));
+  const auto two = refused(lora_llama + on + Lines{l + "target_modules=[q_prj, v_proj, linear_fc3]"});
+  EXPECT_TRUE(says(two, "'q_prj' selects no linear layer for an adapter")) << two;
+  EXPECT_TRUE(says(two, "q_proj")) << two;
+  EXPECT_TRUE(says(two, "'linear_fc3' selects no linear layer")) << two;
+  EXPECT_FALSE(says(two, "'v_proj'")) << two;
+  // The whole fused layer has an adapter, so that its part has none.
+  EXPECT_TRUE(says(refused(lora_llama + on + Lines{l + "target_modules=[linear_qkv, q_proj]"}), "'q_proj' selects no"));
+  EXPECT_TRUE(says(refused(every_linear + Lines{l + "exclude_modules='.*'"}), "selects no linear layer"));
+  EXPECT_TRUE(says(refused(on + Lines{l + "target_modules='(q'"}), "cannot be read"));
+  EXPECT_TRUE(
+      says(refused(on + Lines{l + "target_modules=all-linear", l + "rank_pattern={'(q': 2}"}), "cannot be read"));
+  EXPECT_TRUE(
+      says(refused(every_linear + Lines{l + "modules_to_save=[final_norm]"}), "'final_norm' is the name of no"));
+  const auto one_end = refused(every_linear + Lines{l + "modules_to_save=[embed_tokens]"});
+  EXPECT_TRUE(says(one_end, "names the embedding but not the output layer")) << one_end;
+  EXPECT_TRUE(says(refused(every_linear + Lines{l + "modules_to_save=[lm_head]"}), "the output layer but not"));
+  EXPECT_TRUE(says(refused(every_linear + Lines{t + "frozen_parameters=['.*']"}), "the run trains nothing"));
+  EXPECT_TRUE(says(refused(every_linear + Lines{l + "lora_rank=0"}), "lora_rank"));
+}
+
+}  // namespace
+}  // namespace tessera::recipe
