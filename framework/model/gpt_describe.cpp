@@ -433,6 +433,7 @@ void describe_rest(options::Schema<O>& s) {
            "`pad_token_id`; null: none.")
       .when_changed(options::Change::told)
       .at_least(0)
+      .at_most(options::most_tokens_known)
       .no_flag("only Tessera has it");
   s.option("hidden_dropout_rate", &O::hidden_dropout_rate,
            "Dropout probability after the embedding, attention and the feed-forward network.")

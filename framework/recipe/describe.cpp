@@ -194,12 +194,13 @@ bool is_planned(const options::Facts& facts, const std::string& group, const std
 
 /// Every option that a recipe gives; options with their default are not listed.
 void look(const Recipe& recipe, const std::string& path, const options::Value& value, std::vector<Idle>& out) {
-  if (value.kind == options::Value::Kind::group) {
+  const auto in_group = recipe.idle_in_groups.find(path);
+  // An option may be a map itself.
+  if (value.kind == options::Value::Kind::group && in_group == recipe.idle_in_groups.end()) {
     for (const auto& [name, field] : value.fields) look(recipe, path.empty() ? name : path + "." + name, field, out);
     return;
   }
   if (value.origin.layer == 0) return;
-  const auto in_group = recipe.idle_in_groups.find(path);
   if (in_group != recipe.idle_in_groups.end()) {
     out.push_back({path, value.origin, in_group->second});
     return;

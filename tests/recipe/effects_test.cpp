@@ -35,7 +35,7 @@ const Lines constant = {o + "lr_decay_style=constant", o + "learning_rate=1e-3"}
             xavier = {m + "init_method=xavier_uniform"}, lists = {p + "recompute=[[1]]"},
             grows = {o + "weight_decay_incr_style=linear", o + "start_weight_decay=0", o + "end_weight_decay=0.1"};
 
-const std::string pref = "preference_config.";
+const std::string lora = "lora_config.", pref = "preference_config.";
 const Lines orpo = {t + "stage=orpo", d + "dataset_type=pairs_of_rows"};
 
 const std::vector<Effect> cases = {
@@ -96,6 +96,20 @@ const std::vector<Effect> cases = {
     {t + "calculate_per_token_loss", "true", "false", orpo},
     {t + "calculate_per_sample_loss", "true", "false", orpo},
     {m + "untie_embeddings_and_output_weights", "true", "false", {t + "stage=rm", orpo[1], m + "score_head=true"}},
+    {lora + "target_cells", "[all]", "[none]"},
+    {lora + "target_modules", "[q_proj]", "[k_proj]"},
+    {lora + "exclude_modules", "[q_proj]", "[k_proj]"},
+    {lora + "layers_to_transform", "[0]", "[1]"},
+    {lora + "lora_rank", "2", "3"},
+    {lora + "lora_alpha", "2", "3"},
+    {lora + "lora_dropout", "0.2", "0.3"},
+    {lora + "rank_pattern", "{q_proj: 2}", "{q_proj: 3}"},
+    {lora + "alpha_pattern", "{q_proj: 2}", "{q_proj: 3}"},
+    {lora + "use_rslora", "true", "false"},
+    {lora + "bias", "all", "none"},
+    {lora + "modules_to_save", "[output_layer]", "[]"},
+    {lora + "init_lora_weights", "gaussian", "false"},
+    {lora + "loraplus_lr_ratio", "2", "3"},
     {pref + "dpo_loss_type", "ipo", "hinge"},
     {pref + "dpo_beta", "0.2", "0.3"},
     {pref + "dpo_label_smoothing", "0.2", "0.3"},

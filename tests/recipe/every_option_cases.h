@@ -74,7 +74,8 @@ inline const Lines simpo = pairs + Lines{t + "stage=simpo"}, orpo = pairs + Line
 inline const std::string lora = "lora_config.";
 /// Adapters of the queries and of the first feed-forward layer, whose A and B both begin with random numbers.
 inline const Lines adapted = {lora + "use_lora=true", lora + "target_modules=[q_proj, linear_fc1]",
-                              lora + "init_lora_weights=false"};
+                              lora + "init_lora_weights=false"},
+                   two_layers = adapted + Lines{m + "num_layers=2"};
 
 inline const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "ffn_hidden_size=16"};
 inline const Lines balanced = experts + Lines{e + "moe_aux_loss_coeff=0.5"};
@@ -131,8 +132,8 @@ inline const std::vector<Case> cases = {
     {lora + "lora_dropout", "0.5", Seen::metrics, adapted},
     {lora + "target_cells", "['.*linear_qkv']", Seen::outcome, {lora + "use_lora=true"}},
     {lora + "target_modules", "[k_proj]", Seen::weights, adapted},
-    {lora + "exclude_modules", "[q_proj]", Seen::weights, adapted},
-    {lora + "layers_to_transform", "[0]", Seen::weights, adapted},
+    {lora + "exclude_modules", "[\"layers.0.self_attention.linear_qkv.q_proj\"]", Seen::weights, two_layers},
+    {lora + "layers_to_transform", "[0]", Seen::weights, two_layers},
     {lora + "rank_pattern", "{q_proj: 2}", Seen::weights, adapted},
     {lora + "alpha_pattern", "{q_proj: 2}", Seen::metrics, adapted},
     {lora + "use_rslora", "true", Seen::metrics, adapted},

@@ -37,7 +37,7 @@ std::vector<Number> numbers() {
     for (const auto& schema : schemas)
       for (const auto& option : schema.options) {
         const bool number =
-            option.json_schema.find("properties") == std::string::npos &&
+            option.json_schema.find("\"object\"") == std::string::npos &&  // a map limits its own numbers
             (option.type.find("int") != std::string::npos || option.type.find("float") != std::string::npos);
         const bool words = !option.choices.empty();
         if (number && !words && !option.planned) all.push_back({group, option.name, schema.key, schema.type, option});

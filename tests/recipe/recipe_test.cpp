@@ -113,12 +113,12 @@ TEST_F(RecipeFile, AKeyThatIsNotBuiltTakesItsNeutralValuesAlone) {
   EXPECT_EQ(
       problems(least + length +
                "parallel_config: {overlap_p2p_comm: true, expert_model_parallel_size: 1, use_custom_fsdp: false}\n"
-               "moe_config: {num_experts: 1}\nlora_config: {use_lora: False}\n"),
+               "moe_config: {num_experts: 1}\nlora_config: {qlora: False}\n"),
       Lines{});
   EXPECT_EQ(problems(least + length +
-                     "parallel_config: {encoder_tensor_model_parallel_size: 2}\nlora_config: {use_lora: true}\n"),
+                     "parallel_config: {encoder_tensor_model_parallel_size: 2}\nlora_config: {qlora: true}\n"),
             (Lines{"run.yaml:4: encoder_tensor_model_parallel_size is not implemented yet; leave it out or give 0",
-                   "run.yaml:5: use_lora is not implemented yet; leave it out or give false"}));
+                   "run.yaml:5: qlora is not implemented yet; leave it out or give false"}));
 }
 
 TEST_F(RecipeFile, MapsInsideAGroupAreReadUnderTheirNames) {
