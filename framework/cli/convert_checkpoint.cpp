@@ -218,10 +218,24 @@ std::string family_of(const std::string& config) {
                                                                                            : "";
 }
 
+/// Throws ConfigError for a checkpoint that has no whole weights of a model without adapters.
+void must_have_plain_weights(const recipe::SavedModel& saved) {
+  const auto folder = saved.checkpoint.folder().string();
+  if (saved.recipe.lora.use_lora)
+    throw ConfigError(text(folder,
+                           ": has adapters (lora_config.use_lora), and merging them into the weights is not "
+                           "supported yet; `tessera generate` and `tessera eval` read the run as it is"));
+  if (const auto left_out = saved.checkpoint.about_left_out(); !left_out.empty())
+    throw ConfigError(text(folder, ": ", left_out,
+                           "; convert a checkpoint that has all weights, of a run with "
+                           "training_config.save_frozen_parameters: true"));
+}
+
 void export_hugging_face(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   check_output(flags);
   const auto mappings = context.mappings();
   const auto saved = recipe::open_saved(flags.in, context.registries, flags.sets);
+  must_have_plain_weights(saved);
   const checkpoint::CheckpointWeights weights(saved.checkpoint);
   auto files = files_beside(saved);
   const auto rows = rows_of(weights, saved);
@@ -247,6 +261,7 @@ void export_hugging_face(const ConvertCheckpointFlags& flags, const CommandConte
 void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   check_output(flags);
   const auto saved = recipe::open_saved(flags.in, context.registries, flags.sets);
+  must_have_plain_weights(saved);
   if (!saved.recipe.parallel.noop_layers.ids.empty())
     throw ConfigError(
         "parallel_config.noop_layers: Megatron-LM's checkpoint format has no no-op layers; if they are the last "

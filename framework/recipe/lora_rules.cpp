@@ -121,8 +121,8 @@ void check_saved(const Recipe& recipe, const Contents& model, options::Report& r
 void check_lora(const Recipe& recipe, options::Report& report) {
   if (!recipe.adapters || !report.good()) return;
   const auto model = contents(recipe);
-  check_targets(recipe, *model, report);
   refuse_experts(recipe, *model, report);
+  check_targets(recipe, *model, report);
   check_saved(recipe, *model, report);
 }
 

@@ -6,6 +6,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
+#include "framework/checkpoint/frozen_base.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/imported_recipe.h"
 
@@ -122,6 +123,33 @@ std::int64_t tokens_of(const checkpoint::OpenedCheckpoint& checkpoint, const Sav
   return size(now);
 }
 
+/// Reads `ranges`, which `source` must have. `all`: all weights that the model has; empty: `ranges`.
+void fill(const checkpoint::OpenedCheckpoint& source, const std::vector<checkpoint::TensorRange>& ranges,
+          std::vector<checkpoint::TensorRange> all = {}) {
+  // Trained weights may be new, as those of adapters.
+  std::erase_if(all, [&](const auto& range) { return !source.has(range.name); });
+  all.insert(all.end(), ranges.begin(), ranges.end());
+  source.must_fit_weights(ranges, all);
+  for (const auto& range : ranges) {
+    if (source.shape(range.name) == range.global_shape)
+      source.read_box(range);
+    else
+      checkpoint::read_padded(source, range);
+  }
+}
+
+/// The folder `place` with the frozen parameters that `given` was saved without.
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_base(const checkpoint::OpenedCheckpoint& given,
+                                                        const std::filesystem::path& place,
+                                                        const Registries& registries) {
+  try {
+    return open_newest(checkpoint::find_checkpoints(place, registries.formats), registries.mappings);
+  } catch (const ConfigError& error) {
+    throw ConfigError(
+        text(given.folder().string(), ": ", given.about_left_out(), ", and that cannot be read: ", error.what()));
+  }
+}
+
 }  // namespace
 
 SavedRecipe saved_recipe(const checkpoint::OpenedCheckpoint& checkpoint, const Registries& registries,
@@ -154,16 +182,21 @@ TrainedModel load_trained(const std::filesystem::path& folder, const Registries&
   const auto opened = open_newest(checkpoint::find_checkpoints(folder, registries.formats), registries.mappings);
   auto saved = saved_recipe(*opened, registries);
   auto out = unfilled(opened->folder(), std::move(saved.recipe), std::move(saved.tokenizer));
-  const auto ranges = out.weights->weight_ranges();
-  opened->must_fit_weights(ranges, {});
-  for (const auto& range : ranges) {
-    if (opened->shape(range.name) == range.global_shape)
-      opened->read_box(range);
-    else
-      checkpoint::read_padded(*opened, range);
+  out.notes = opened->notes();
+  const auto needed = checkpoint::base_in(opened->blobs());
+  if (!needed) {
+    fill(*opened, out.weights->weight_ranges());
+  } else {
+    const auto base = open_base(*opened, needed->name, registries);
+    fill(*opened, out.weights->trained_ranges());
+    fill(*base, out.weights->frozen().ranges(training::StateScope::held), out.weights->weight_ranges());
+    if (out.weights->frozen().digest() != needed->digest)
+      throw ConfigError(text(opened->folder().string(), ": ", opened->about_left_out(),
+                             ", but the weights there are others now; give that folder the weights with which the run "
+                             "began"));
+    out.notes.push_back(text("the frozen parameters are those of ", base->folder().string()));
   }
   out.weights->weights_changed();
-  out.notes = opened->notes();
   return out;
 }
 

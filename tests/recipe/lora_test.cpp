@@ -7,6 +7,7 @@
 
 #include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
+#include "framework/recipe/saved_model.h"
 #include "framework/training/step.h"
 #include "framework/training/trainer.h"
 #include "tests/own_folder.h"
@@ -225,6 +226,36 @@ TEST_F(Lora, BeginsBesideTheWeightsOfABaseAndContinuesToTheBit) {
   const auto whole = content(saved("whole", 4));
   for (const auto& [name, values] : once) EXPECT_EQ(whole.at(name), values) << name;
   EXPECT_EQ(whole.at("decoder.layers.0.mlp.linear_fc1.weight"), base.at("decoder.layers.0.mlp.linear_fc1.weight"));
+}
+
+TEST_F(Lora, IsReadForGeneratingWithTheBaseThatItBeganWith) {
+  ASSERT_FALSE(says(train({t + "output_dir=base", t + "training_iters=2"}), "refused"));
+  const Lines beside =
+      every_linear + Lines{l + "modules_to_save=[final_layernorm]", t + "load_checkpoint=base/checkpoints"};
+  ASSERT_FALSE(says(train(beside), "refused"));
+  ASSERT_FALSE(says(train(beside + Lines{t + "output_dir=whole", t + "save_frozen_parameters=true"}), "refused"));
+  const auto values = [](const std::string& run) {
+    const auto loaded = load_trained(run, Registries{});
+    std::map<std::string, std::vector<float>> all;
+    for (const auto& range : loaded.weights->weight_ranges())
+      all[range.name].assign(range.tensor.floats().begin(), range.tensor.floats().end());
+    return all;
+  };
+  EXPECT_EQ(values("run"), values("whole"));
+  // The folder now has other weights.
+  std::filesystem::remove_all("base");
+  ASSERT_FALSE(says(train({t + "output_dir=base", t + "training_iters=2", t + "seed=8"}), "refused"));
+  EXPECT_TRUE(says(story_of([&] { values("run"); }), "the weights there are others now"));
+  std::filesystem::remove_all("base");
+  EXPECT_TRUE(says(story_of([&] { values("run"); }), "and that cannot be read"));
+}
+
+TEST_F(Lora, OfExpertsAndRoutersIsRefused) {
+  const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false"};
+  EXPECT_TRUE(says(refused(experts + every_linear), "cannot have adapters"));
+  EXPECT_TRUE(says(refused(experts + Lines{l + "use_lora=true", l + "target_modules=[linear_qkv, w1]"}),
+                   "'decoder.layers.0.mlp.experts.local_experts.0.linear_fc1' is selected, but experts cannot"));
+  EXPECT_EQ(refused(experts + Lines{l + "use_lora=true", l + "target_modules=[linear_qkv, o_proj]"}), "no error");
 }
 
 TEST_F(Lora, WithWrongTargetsIsRefused) {
