@@ -134,8 +134,9 @@ training::TrainedNames::Tuned tuned_names(const Recipe& recipe) {
   const auto modules = recipe.lora.bias == LoraBias::lora_only ? adapted_modules(recipe) : std::set<std::string>();
   return [plan = recipe.adapters, biases = recipe.lora.bias, modules](const std::string& name) {
     const bool is_bias = name.ends_with(".bias");
-    return nn::is_of_adapter(name) || plan->saves(name) || (is_bias && biases == LoraBias::all) ||
-           (is_bias && modules.contains(name.substr(0, name.rfind('.'))));
+    // A score head is new, so it is trained beside the adapters, as PEFT does for classifiers.
+    return nn::is_of_adapter(name) || name == "score.weight" || plan->saves(name) ||
+           (is_bias && biases == LoraBias::all) || (is_bias && modules.contains(name.substr(0, name.rfind('.'))));
   };
 }
 
@@ -145,19 +146,11 @@ training::TrainedNames trained_names(const Recipe& recipe) {
   return {recipe.training.frozen_parameters, recipe.training.trainable_parameters, tuned_names(recipe)};
 }
 
-std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std::int64_t rows,
-                                                       const parallel::LayerPlan& plan, std::int64_t stage,
-                                                       const nn::TensorRank& tensor,
-                                                       const parallel::ContextLayout& context,
-                                                       const nn::ExpertRank& expert) {
-  model::ModelParts parts{.vocabulary = rows,
-                          .precision = model::precision(recipe.half, recipe.precision),
-                          .tensor = tensor,
-                          .context = context,
-                          .expert = expert,
-                          .adapters = recipe.adapters};
-  const auto names = trained_names(recipe);
-  std::vector<std::unique_ptr<model::Model>> chunks;
+namespace {
+
+Chunks chunks_of(const Recipe& recipe, const parallel::LayerPlan& plan, std::int64_t stage, model::ModelParts parts,
+                 const training::TrainedNames& names) {
+  Chunks chunks;
   for (std::int64_t chunk = 0; chunk < plan.chunks(); ++chunk) {
     parts.chunk = plan.at(stage, chunk);
     chunks.push_back(recipe.architecture->build(parts));
@@ -166,10 +159,30 @@ std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std
   return chunks;
 }
 
-Chunks frozen(const Recipe& recipe, Chunks chunks) {
-  const training::TrainedNames none({".*"}, {});
-  for (const auto& chunk : chunks) training::freeze(chunk->parameters(), none, recipe.experts());
-  return chunks;
+}  // namespace
+
+Chunks build_stage(const Recipe& recipe, std::int64_t rows, const parallel::LayerPlan& plan, std::int64_t stage,
+                   const nn::TensorRank& tensor, const parallel::ContextLayout& context, const nn::ExpertRank& expert) {
+  return chunks_of(recipe, plan, stage,
+                   {.vocabulary = rows,
+                    .precision = model::precision(recipe.half, recipe.precision),
+                    .tensor = tensor,
+                    .context = context,
+                    .expert = expert,
+                    .adapters = recipe.adapters},
+                   trained_names(recipe));
+}
+
+Chunks build_reference_stage(const Recipe& recipe, std::int64_t rows, const parallel::LayerPlan& plan,
+                             std::int64_t stage, const nn::TensorRank& tensor, const parallel::ContextLayout& context,
+                             const nn::ExpertRank& expert) {
+  return chunks_of(recipe, plan, stage,
+                   {.vocabulary = rows,
+                    .precision = model::precision(recipe.half, recipe.precision),
+                    .tensor = tensor,
+                    .context = context,
+                    .expert = expert},
+                   training::TrainedNames({".*"}, {}));
 }
 
 std::int64_t frozen_chunks(const Recipe& recipe, const parallel::LayerPlan& plan) {
@@ -196,15 +209,16 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, tra
   setup.plan = recipe.layer_plan();
   setup.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
   const auto& processes = setup.processes;
-  const auto own_stage = [&] {
-    return build_stage(recipe, vocabulary(recipe, tokenizer), setup.plan, processes.place.pipeline,
-                       processes.tensor_rank(recipe.parallel.sequence_parallel),
-                       parallel::context_layout(recipe.parallel, processes.context.rank()), processes.expert_rank());
+  const auto own_stage = [&](auto build_chunks) {
+    return build_chunks(recipe, vocabulary(recipe, tokenizer), setup.plan, processes.place.pipeline,
+                        processes.tensor_rank(recipe.parallel.sequence_parallel),
+                        parallel::context_layout(recipe.parallel, processes.context.rank()), processes.expert_rank());
   };
-  setup.chunks = own_stage();
+  setup.chunks = own_stage(build_stage);
   if (recipe.needs_reference()) {
-    setup.reference = std::make_unique<training::ReferenceModel>(
-        frozen(recipe, own_stage()), processes, recipe.reference_folder().value(), recipe.preference.refer_model_iter);
+    setup.reference = std::make_unique<training::ReferenceModel>(own_stage(build_reference_stage), processes,
+                                                                 recipe.reference_folder().value(),
+                                                                 recipe.preference.refer_model_iter);
     setup.caches_reference = recipe.preference.cache_reference;
   }
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;

@@ -33,20 +33,20 @@ model::ModelParts whole_model(const Recipe& recipe, std::int64_t rows);
 /// Makes the whole, unsharded model of a recipe, without memory for its weights. `tokenizer` may be null if the recipe
 /// gives vocab_size.
 std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer);
+using Chunks = std::vector<std::unique_ptr<model::Model>>;
 /// Makes the chunks (virtual stages) of pipeline stage `stage` of `plan`, with the shard of them that rank `tensor`
 /// holds, without memory for weights. A rank of a run makes its own stage; layout_figures makes every stage. `context`
 /// does not change what the chunks hold; `expert` selects the experts. `rows`: see vocabulary().
-std::vector<std::unique_ptr<model::Model>> build_stage(const Recipe& recipe, std::int64_t rows,
-                                                       const parallel::LayerPlan& plan, std::int64_t stage,
-                                                       const nn::TensorRank& tensor,
-                                                       const parallel::ContextLayout& context = {},
-                                                       const nn::ExpertRank& expert = {});
+Chunks build_stage(const Recipe& recipe, std::int64_t rows, const parallel::LayerPlan& plan, std::int64_t stage,
+                   const nn::TensorRank& tensor, const parallel::ContextLayout& context = {},
+                   const nn::ExpertRank& expert = {});
+/// The chunks of the reference model: those of build_stage without adapters, with all parameters frozen.
+Chunks build_reference_stage(const Recipe& recipe, std::int64_t rows, const parallel::LayerPlan& plan,
+                             std::int64_t stage, const nn::TensorRank& tensor, const parallel::ContextLayout& context,
+                             const nn::ExpertRank& expert);
 
 /// Which parameters the recipe trains; build_model and build_stage freeze the others.
 training::TrainedNames trained_names(const Recipe& recipe);
-/// The chunks with all of their parameters frozen.
-using Chunks = std::vector<std::unique_ptr<model::Model>>;
-Chunks frozen(const Recipe& recipe, Chunks chunks);
 /// See training::ModelSetup::frozen_chunks.
 std::int64_t frozen_chunks(const Recipe& recipe, const parallel::LayerPlan& plan);
 

@@ -26,10 +26,10 @@ std::int64_t reference_bytes(const Recipe& recipe, const LayoutFigures& layout, 
   auto place = rank.place;
   place.data = 0;
   const auto groups = parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.query_groups());
-  const auto chunks = frozen(
-      recipe, build_stage(recipe, vocabulary(recipe, recipe.tokenizer.make().get()), layout.plan, place.pipeline,
-                          groups.tensor_rank(recipe.parallel.sequence_parallel),
-                          parallel::context_layout(recipe.parallel, groups.context.rank()), groups.expert_rank()));
+  const auto chunks =
+      build_reference_stage(recipe, vocabulary(recipe, recipe.tokenizer.make().get()), layout.plan, place.pipeline,
+                            groups.tensor_rank(recipe.parallel.sequence_parallel),
+                            parallel::context_layout(recipe.parallel, groups.context.rank()), groups.expert_rank());
   std::int64_t bytes = 0;
   for (const auto& chunk : chunks) bytes += training::FrozenWeights::bytes_of(chunk->parameters());
   return bytes;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "framework/nn/adapter.h"
 #include "framework/training/given_checkpoint.h"
 #include "framework/training/model_state.h"
 #include "framework/training/training_setup.h"
@@ -65,8 +66,10 @@ std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
   check_vocabulary(*source, ranges, setup.model.tokens);
   const auto mapped = frozen_.map(*source);
   std::erase_if(ranges, [&](const auto& range) { return mapped.contains(range.name); });
-  const auto& all = setup.model.all_weights;
-  auto notes = load_weights(*source, ranges, all.empty() ? frozen_.ranges(StateScope::held) : all, false);
+  auto all = setup.model.all_weights;
+  if (all.empty()) all = frozen_.ranges(StateScope::held);
+  std::erase_if(all, [](const auto& range) { return nn::is_of_adapter(range.name); });  // the reference has none
+  auto notes = load_weights(*source, ranges, all, false);
   for (const auto& range : frozen_.ranges(StateScope::held))
     checkpoint::must_be_finite(range.tensor, text(source->folder().string(), ": tensor '", range.name, "'"));
   notes.push_back(text("the reference model is that of ", source->folder().string(), "; ", mapped.size(),

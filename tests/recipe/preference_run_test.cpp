@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/checkpoint/checkpoint.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/layout_figures.h"
 #include "framework/recipe/memory.h"
@@ -111,6 +112,33 @@ TEST_F(PreferenceRun, OfARewardModelLearnsToPreferFromALanguageModelToo) {
   train("parts", rm + Lines{t + "exit_interval=11"});
   train("parts", rm);
   EXPECT_EQ(steps("parts"), steps("run"));
+}
+
+TEST_F(PreferenceRun, OfAdaptersHasTheModelWithoutThemAsReference) {
+  make_base();
+  const Lines adapters = {"lora_config.use_lora=true", "lora_config.target_modules=all-linear",
+                          "lora_config.lora_rank=4", m + "hidden_dropout_rate=0"};
+  train("run", dpo + adapters + Lines{t + "training_iters=30"});
+  const auto all = steps("run");
+  EXPECT_NEAR(all.front().at("loss"), std::log(2.0), 1e-6);  // adapters begin without effect
+  EXPECT_LT(all.back().at("loss"), 0.6);
+  EXPECT_GT(all.back().at("rewards/margins"), 0.2);
+  const auto saved = checkpoint::Checkpoint::open(fs::path("run") / "checkpoints" / "network_iter_0000030");
+  for (const auto& name : saved.names()) EXPECT_NE(name.find("lora_"), std::string::npos) << name;
+  // Resumed, the reference is again the base, not what was trained.
+  train("half", dpo + adapters + Lines{t + "training_iters=30", t + "exit_interval=15"});
+  train("half", dpo + adapters + Lines{t + "training_iters=30", t + "resume_training=true"});
+  EXPECT_EQ(steps("half"), all);
+}
+
+TEST_F(PreferenceRun, OfAdaptersTrainsTheScoreHeadOfARewardModel) {
+  make_base();
+  train("run",
+        pairs + Lines{t + "stage=rm", m + "score_head=true", t + "load_checkpoint=base", t + "resume_training=false",
+                      "lora_config.use_lora=true", "lora_config.target_modules=all-linear"});
+  const auto saved = checkpoint::Checkpoint::open(fs::path("run") / "checkpoints" / "network_iter_0000004");
+  EXPECT_TRUE(saved.has("score.weight"));
+  EXPECT_FALSE(saved.has("embedding.word_embeddings.weight"));
 }
 
 TEST_F(PreferenceRun, ItsReferenceIsNotTheTrainedModelAndIsNotSaved) {
