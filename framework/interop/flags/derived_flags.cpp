@@ -123,8 +123,9 @@ Settings lora_rank(const Said& said) {
 }
 
 Settings lora_targets(const Said& said) {
-  if (said.own_word() == "all") return {{l + "target_modules", "all-linear"}};
-  return {{l + "target_modules[]", said.own_word()}};
+  // Ours would give the queries, keys and values of a layer one adapter together.
+  const std::string all = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj";
+  return {{l + "target_modules[]", said.own_word() == "all" ? all : said.own_word()}};
 }
 
 Settings modules_to_save(const Said& said) { return {{l + "modules_to_save[]", said.own_word()}}; }
@@ -237,7 +238,8 @@ const std::vector<Rule>& rules() {
        "refused with an expert bias, which its loss adds to the scores"},
       {"lora_rank", lora_rank,
        "`lora_config.lora_rank`, and `lora_config.lora_alpha`: twice the rank, unless it is given"},
-      {"lora_targets", lora_targets, "`lora_config.target_modules`: the names between commas; all: all-linear"},
+      {"lora_targets", lora_targets,
+       "`lora_config.target_modules`: the names between commas; all: each linear layer of Llama's kind"},
       {"modules_to_save", modules_to_save, "`lora_config.modules_to_save`: the names between commas"},
       {"pref_loss", pref_loss,
        "`preference_config.dpo_loss_type`; orpo and simpo: `training_config.stage`; kto_pair is refused"},

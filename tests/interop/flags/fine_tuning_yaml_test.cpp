@@ -54,7 +54,7 @@ TEST(LlamaFactory, TheExampleForLoraIsTheRunThatItDescribes) {
   EXPECT_EQ(one.at("lora_config.use_lora"), "true");
   EXPECT_EQ(one.at("lora_config.lora_rank"), "4");
   EXPECT_EQ(one.at("lora_config.lora_alpha"), "8") << "twice the rank";
-  EXPECT_EQ(one.at("lora_config.target_modules"), "all-linear");
+  EXPECT_EQ(one.at("lora_config.target_modules"), "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]");
   EXPECT_EQ(one.at("model_config.seq_length"), "512");
   EXPECT_EQ(one.at("dataset_config.dataset_type"), "instruction");
   EXPECT_EQ(one.at("dataset_config.data_path"), "talks");
@@ -75,7 +75,7 @@ TEST(LlamaFactory, WhatIsNotGivenHasItsDefaults) {
   EXPECT_EQ(one.at("optimizer_config.learning_rate"), "5e-5");
   EXPECT_EQ(one.at("optimizer_config.lr_decay_style"), "linear");
   EXPECT_EQ(one.at("training_config.epochs"), "3");
-  EXPECT_EQ(one.at("lora_config.target_modules"), "all-linear");
+  EXPECT_EQ(one.at("lora_config.target_modules"), ".*\\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)");
 }
 
 TEST(LlamaFactory, KeysThatDependOnOthers) {
