@@ -43,9 +43,9 @@ class Dataset {
     return seq_length();
   }
   /// Writes sample `index`, in [0, samples()), into all fields of `out`, which has rows_per_sample() rows, except
-  /// sample_ids. If extents vary, `out` has its extents and at least its tokens: the rest of `out` is padding, to be written too. Allocates nothing in steady
-  /// state. Throws BadSampleError or IoError if the sample cannot be used, ConfigError if the dataset
-  /// cannot be used.
+  /// sample_ids. If extents vary, `out` has its extents and at least its tokens: the rest of `out` is padding, to be
+  /// written too. Allocates nothing in steady state. Throws BadSampleError or IoError if the sample cannot be used,
+  /// ConfigError if the dataset cannot be used.
   virtual void read(std::int64_t index, const SampleView& out) const = 0;
   /// Origins of the tokens of sample `index`, in order, without padding; empty: unknown.
   virtual std::vector<TokenOrigin> origins(std::int64_t index) const {

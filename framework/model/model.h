@@ -36,10 +36,10 @@ void describe(options::Schema<ModelSizeOptions>& s);
 struct ModelParts {
   std::int64_t vocabulary = 0;  ///< rows of the embedding, including padding
   Precision precision = {};
-  nn::TensorRank tensor = {};                      ///< this rank's part of tensor-parallel layers
-  parallel::ContextLayout context = {};            ///< this rank's tokens of each sample
-  nn::ExpertRank expert = {};                      ///< this rank's experts
-  std::optional<parallel::ModelChunk> chunk = {};  ///< the part to construct; absent: the whole model
+  nn::TensorRank tensor = {};                            ///< this rank's part of tensor-parallel layers
+  parallel::ContextLayout context = {};                  ///< this rank's tokens of each sample
+  nn::ExpertRank expert = {};                            ///< this rank's experts
+  std::optional<parallel::ModelChunk> chunk = {};        ///< the part to construct; absent: the whole model
   std::shared_ptr<const nn::AdapterPlan> adapters = {};  ///< adapters of linear layers, for the LayerMaker; null: none
 };
 

@@ -44,14 +44,13 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
       layer_(layer),
       rotary_(rotary) {
   const auto& tensor = maker.tensor();
-  qkv_ = maker.column_parallel(
-      inner("linear_qkv"),
-      {.in = s.hidden,
-       .out = (s.heads + 2 * s.groups) * s.channels,
-       .has_bias = s.qkv_bias,
-       .init = s.init,
-       .parts = parts_of_projection(s)},
-      rows_here(tensor));
+  qkv_ = maker.column_parallel(inner("linear_qkv"),
+                               {.in = s.hidden,
+                                .out = (s.heads + 2 * s.groups) * s.channels,
+                                .has_bias = s.qkv_bias,
+                                .init = s.init,
+                                .parts = parts_of_projection(s)},
+                               rows_here(tensor));
   out_ = maker.row_parallel(inner("linear_proj"),
                             {.in = s.heads * s.channels, .out = s.hidden, .has_bias = s.out_bias, .init = s.out_init});
   contains(*qkv_);

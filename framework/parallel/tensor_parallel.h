@@ -103,8 +103,8 @@ class TensorParallelLayers final : public nn::LayerMaker {
 ///   result   [B, T, C] in `type` on every rank; with sequence parallelism [B, T / n, C]
 ///
 /// `pass` has the batch {B, T} and the group of `tensor`. Each rank contributes zeros for tokens of other ranks' rows,
-/// and the contributions are summed. The token `padding` adds nothing to the gradient. Throws ShapeError for a token outside [0, vocabulary). Source: Megatron-LM core,
-/// VocabParallelEmbedding.
+/// and the contributions are summed. The token `padding` adds nothing to the gradient. Throws ShapeError for a token
+/// outside [0, vocabulary). Source: Megatron-LM core, VocabParallelEmbedding.
 autograd::Var vocab_parallel_embedding(autograd::Tape& tape, std::span<const std::int32_t> tokens,
                                        autograd::Leaf& words, std::int64_t vocabulary, const nn::TensorRank& tensor,
                                        const nn::Pass& pass, DType type, std::int64_t padding = -1);

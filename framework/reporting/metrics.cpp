@@ -20,8 +20,8 @@ namespace {
 constexpr std::string_view last_bytes = "}\n";  // of every line
 constexpr std::string_view first_key = "{\"iteration\": ";
 
-// Bytes of an object: numbers of at most 24 letters and their names, also of many validation sets; the names of the arrays over layers, and in
-// each array a number and a separator for each layer.
+// Bytes of an object: numbers of at most 24 letters and their names, also of many validation sets; the names of the
+// arrays over layers, and in each array a number and a separator for each layer.
 constexpr std::size_t plain_bytes = std::size_t{1} << 16, routing_bytes = 512, bytes_of_layer = 6 * 26;
 
 /// One JSON object on one line, assembled in memory of the caller, which is long enough.

@@ -32,8 +32,8 @@ class SftTokenizer {
   static constexpr std::int32_t ignored = -1;  ///< target of a token without loss; -100 in Megatron-LM
 
   /// Throws ConfigError if `tokenizer` is null, a format or template of this name does not exist, the template is not
-  /// implemented, the tokenizer lacks the format's padding token, or the history is masked while all tokens count in the
-  /// loss. `tokenizer` must outlive this object.
+  /// implemented, the tokenizer lacks the format's padding token, or the history is masked while all tokens count in
+  /// the loss. `tokenizer` must outlive this object.
   SftTokenizer(const Tokenizer* tokenizer, const SftFormat& format);
   ~SftTokenizer();
 

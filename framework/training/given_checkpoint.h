@@ -20,8 +20,8 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setu
 std::vector<checkpoint::TensorRange> without_new_adapters(const checkpoint::WeightSource& given,
                                                           std::vector<checkpoint::TensorRange> ranges);
 
-/// `weights` of a model with a score head, as a language model without one has them: without the head; with `known`, the
-/// names and shapes of all weights, also the output layer of `source`. If `source` has a score head, `weights`.
+/// `weights` of a model with a score head, as a language model without one has them: without the head; with `known`,
+/// the names and shapes of all weights, also the output layer of `source`. If `source` has a score head, `weights`.
 std::vector<checkpoint::TensorRange> without_score_head(const checkpoint::WeightSource& source,
                                                         std::vector<checkpoint::TensorRange> weights, bool known);
 /// The parts `ranges` of the weights of `source`, or with moe_use_upcycling of those made of them, are written; see

@@ -36,7 +36,8 @@ class LoraPlan final : public nn::AdapterPlan {
   };
   /// All candidates of a layer: the whole, then its parts.
   std::vector<Candidate> candidates(const std::string& module, std::span<const nn::LinearPart> parts) const;
-  /// Those that get adapters. If both a fused layer and its parts are named: the parts, unless our name of the layer is.
+  /// Those that get adapters. If both a fused layer and its parts are named: the parts, unless our name of the layer
+  /// is.
   std::vector<Candidate> chosen(const std::string& module, std::span<const nn::LinearPart> parts) const;
 
   /// The texts of target_cells or target_modules, as given.

@@ -16,9 +16,9 @@ namespace tessera::training {
 /// not whole is ignored, with all after it.
 class ReferenceCache {
  public:
-  /// Adds the records of all files in `folder` to `scores`, and creates a file for those of this process. `judges`: this
-  /// process has the loss; others read and write nothing. `writes`: of the processes with the same values, this one
-  /// stores them. Throws IoError.
+  /// Adds the records of all files in `folder` to `scores`, and creates a file for those of this process. `judges`:
+  /// this process has the loss; others read and write nothing. `writes`: of the processes with the same values, this
+  /// one stores them. Throws IoError.
   ReferenceCache(const std::filesystem::path& folder, const std::string& process, bool judges, bool writes,
                  const model::ReferenceScores& scores);
   bool judges() const { return judges_; }

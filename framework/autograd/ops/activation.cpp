@@ -33,9 +33,7 @@ class Gated final : public Node, public Restorable {
 class Activated final : public Node, public Restorable {
  public:
   Activated(VarId y, Var x, kernels::Activation act) : y_(y), x_(std::move(x)), act_(act) {}
-  void restore(Tape& tape) override {
-    kernels::activation_forward(tape.threads(), act_, x_.value(), tape.renewed(y_));
-  }
+  void restore(Tape& tape) override { kernels::activation_forward(tape.threads(), act_, x_.value(), tape.renewed(y_)); }
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto dx = tape.grad_target(x_);

@@ -29,9 +29,9 @@ namespace tessera::flags {
 ///     epochs               a whole number of passes over the data, unless a number of steps is given
 ///     max_steps            a number of steps instead of one of passes
 ///
-/// The value of an option whose name ends with "[]" is a list with commas; "null" is null. Throws ConfigError with the reason and advice if the flag cannot be expressed; BugError for an unknown rule. Source:
-/// MindSpeed-LLM, core/transformer/{transformer_block,moe/moe_layer,moe/router}.py; LLaMA-Factory, hparams/;
-/// torchtune, recipes/.
+/// The value of an option whose name ends with "[]" is a list with commas; "null" is null. Throws ConfigError with the
+/// reason and advice if the flag cannot be expressed; BugError for an unknown rule. Source: MindSpeed-LLM,
+/// core/transformer/{transformer_block,moe/moe_layer,moe/router}.py; LLaMA-Factory, hparams/; torchtune, recipes/.
 std::vector<std::pair<std::string, std::string>> derived_settings(const std::string& rule, const std::string& value,
                                                                   const options::Value& recipe);
 

@@ -6,14 +6,14 @@ namespace tessera::flags {
 
 /// Converts a --yaml-cfg file of Megatron-LM or of MindSpeed-Core-MS's branch br_master: arguments by name, those of a
 /// layer in the group language_model, those of the parallel layout in model_parallel, the others at the top level. Or
-/// converts a configuration of LLaMA-Factory or torchtune, whose keys are flags too; keys in maps are joined by dots. Each
-/// argument is converted as the flag that sets it, so the program's defaults apply, and the conversion of each is in
-/// `flags`. true gives a bare flag, false gives a flag that switches off; null and empty text mean not given. Our own
-/// groups in the file override the result.
+/// converts a configuration of LLaMA-Factory or torchtune, whose keys are flags too; keys in maps are joined by dots.
+/// Each argument is converted as the flag that sets it, so the program's defaults apply, and the conversion of each is
+/// in `flags`. true gives a bare flag, false gives a flag that switches off; null and empty text mean not given. Our
+/// own groups in the file override the result.
 ///
 /// mappings/recipes/arguments.yaml has, for each program, the flag table, the names in each group, and `marks`: names
-/// that no other program has; or `keys` and `any`, by which a file without groups is detected; `names`, a table of names without a flag; and `overruled`, arguments that the program
-/// sets itself.
+/// that no other program has; or `keys` and `any`, by which a file without groups is detected; `names`, a table of
+/// names without a flag; and `overruled`, arguments that the program sets itself.
 ///
 /// Problems: an unknown name, with the closest known one; a name in the wrong group; a value that the flag does not
 /// accept. Sources: megatron/training/yaml_arguments.py of Megatron-LM, mindspeed_ms/training/yaml_arguments.py.
