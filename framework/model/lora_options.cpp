@@ -13,6 +13,8 @@ using Integer = options::OptionType<std::int64_t>;
 
 constexpr std::int64_t most_rank = 65536;
 
+std::string number_schema() { return text(R"({"type": "integer", "minimum": 1, "maximum": )", most_rank, "}"); }
+
 bool is_number(const options::Value& value, std::int64_t& out) {
   return Integer::read(value, out) && out >= 1 && out <= most_rank;
 }
@@ -31,7 +33,7 @@ bool read_cell(const options::Value& value, TargetCell& cell) {
 }  // namespace
 
 std::string ModuleNames::Option::json_schema() {
-  return R"({"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/text"}}]})";
+  return R"({"anyOf": [{"$ref": "#/$defs/text"}, {"type": "array", "items": {"$ref": "#/$defs/text"}}]})";
 }
 
 bool ModuleNames::Option::read(const options::Value& value, ModuleNames& out) {
@@ -50,8 +52,7 @@ options::Value ModuleNames::Option::write(const ModuleNames& names) {
 }
 
 std::string NumbersByPattern::Option::json_schema() {
-  return text(R"({"type": "object", "additionalProperties": {"type": "integer", "minimum": 1, "maximum": )", most_rank,
-              "}}");
+  return text(R"({"type": "object", "additionalProperties": )", number_schema(), "}");
 }
 
 bool NumbersByPattern::Option::read(const options::Value& value, NumbersByPattern& out) {
@@ -71,13 +72,12 @@ options::Value NumbersByPattern::Option::write(const NumbersByPattern& numbers) 
 }
 
 std::string TargetCell::Option::json_schema() {
-  return text(
-      R"({"anyOf": [{"type": "string"},
-    {"type": "object", "required": ["target_cells"], "additionalProperties": false,
-     "properties": {"target_cells": {"type": "array", "items": {"$ref": "#/$defs/text"}}}},
-    {"type": "object", "required": ["cell"], "additionalProperties": false, "properties": {"cell": {"type": "string"},
-     "rank": {"type": "integer", "minimum": 1, "maximum": )",
-      most_rank, R"(}, "alpha": {"type": "integer", "minimum": 1, "maximum": )", most_rank, "}}}]}");
+  const std::string begin = R"({"type": "object", "additionalProperties": false, "required": [)";
+  const auto list = text(begin, R"("target_cells"], "properties": {"target_cells": )",
+                         R"({"type": "array", "items": {"$ref": "#/$defs/text"}}}})");
+  const auto cell = text(begin, R"("cell"], "properties": {"cell": {"$ref": "#/$defs/text"}, "rank": )", number_schema(),
+                         R"(, "alpha": )", number_schema(), "}}");
+  return text(R"({"anyOf": [{"$ref": "#/$defs/text"}, )", list, ", ", cell, "]}");
 }
 
 bool TargetCell::Option::read(const options::Value& value, TargetCell& out) {

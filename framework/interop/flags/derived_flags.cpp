@@ -274,4 +274,17 @@ Settings derived_settings(const std::string& rule, const std::string& value, con
 
 std::string describe_rule(const std::string& rule) { return rule_named(rule).words; }
 
+std::vector<std::string> split_at_commas(const std::string& words) {
+  std::vector<std::string> all;
+  for (std::size_t at = 0; at <= words.size();) {
+    const auto end = std::min(words.find(',', at), words.size());
+    auto word = words.substr(at, end - at);
+    word.erase(0, std::min(word.find_first_not_of(' '), word.size()));
+    word.erase(word.find_last_not_of(' ') + 1);
+    if (!word.empty()) all.push_back(word);
+    at = end + 1;
+  }
+  return all;
+}
+
 }  // namespace tessera::flags

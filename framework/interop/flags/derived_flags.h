@@ -38,4 +38,7 @@ std::vector<std::pair<std::string, std::string>> derived_settings(const std::str
 /// A description of a rule, for docs/flags.md.
 std::string describe_rule(const std::string& rule);
 
+/// The words between the commas of a list, without spaces around them and without empty ones.
+std::vector<std::string> split_at_commas(const std::string& words);
+
 }  // namespace tessera::flags

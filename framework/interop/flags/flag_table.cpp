@@ -146,19 +146,6 @@ options::Value list_of(const std::vector<std::string>& values, const options::Or
   return list;
 }
 
-std::vector<std::string> split_at_commas(const std::string& words) {
-  std::vector<std::string> all;
-  for (std::size_t at = 0; at <= words.size();) {
-    const auto end = std::min(words.find(',', at), words.size());
-    auto word = words.substr(at, end - at);
-    word.erase(0, std::min(word.find_first_not_of(' '), word.size()));
-    word.erase(word.find_last_not_of(' ') + 1);
-    if (!word.empty()) all.push_back(word);
-    at = end + 1;
-  }
-  return all;
-}
-
 bool is_row_flag(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
 }

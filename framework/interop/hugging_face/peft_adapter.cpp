@@ -278,14 +278,14 @@ std::vector<std::string> PeftAdapter::names() const {
   return names;
 }
 
-const PeftAdapter::Stored& PeftAdapter::stored(const std::string& name) const {
+const PeftAdapter::Stored& PeftAdapter::kept(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) throw ConfigError(text(folder_.string(), ": the adapter has no tensor '", name, "'"));
   return found->second;
 }
 
 void PeftAdapter::read(const std::string& name, const Tensor& into) const {
-  const auto& own = stored(name);
+  const auto& own = kept(name);
   if (own.rows.empty()) return checkpoint::copy_converted(own.tensor(), into);
   for (std::size_t row = 0; row < own.rows.size(); ++row)
     if (own.rows[row])
@@ -294,7 +294,7 @@ void PeftAdapter::read(const std::string& name, const Tensor& into) const {
 }
 
 void PeftAdapter::read_box(const checkpoint::TensorRange& into) const {
-  const auto& own = stored(into.name);
+  const auto& own = kept(into.name);
   if (own.rows.empty()) return WeightSource::read_box(into);
   for (std::int64_t row = 0; row < into.tensor.shape()[0]; ++row) {
     const auto global = into.offsets[0] + row;

@@ -42,8 +42,8 @@ class PeftAdapter final : public checkpoint::WeightSource {
   const std::filesystem::path& folder() const override { return folder_; }
   std::vector<std::string> names() const override;  ///< sorted
   bool has(const std::string& name) const override { return tensors_.count(name) != 0; }
-  Shape shape(const std::string& name) const override { return stored(name).shape; }
-  DType dtype(const std::string& name) const override { return stored(name).type; }
+  Shape shape(const std::string& name) const override { return kept(name).shape; }
+  DType dtype(const std::string& name) const override { return kept(name).type; }
   /// Of a fused bias of which the folder has some parts, only their rows are written.
   void read(const std::string& name, const Tensor& into) const override;
   void read_box(const checkpoint::TensorRange& into) const override;
@@ -63,7 +63,7 @@ class PeftAdapter final : public checkpoint::WeightSource {
     std::vector<std::string> tensors;  ///< empty: missing
   };
 
-  const Stored& stored(const std::string& name) const;
+  const Stored& kept(const std::string& name) const;
   void add(const std::string& given);
   void add_factor(const std::string& given, const std::string& module, const std::string& factor);
   void add_experts(const std::string& given, const PeftExperts& experts, bool gate_up, const std::string& factor);

@@ -38,7 +38,7 @@ void put_option(Value& group, const std::string& option, Value value) {
 class PeftTargets {
  public:
   PeftTargets(const PeftNames& names, const PeftTensors& tensors, const PeftExport& how)
-      : names_(names), how_(how), out_(how.lora_config) {
+      : names_(names), out_(how.lora_config) {
     std::set<std::string> parameters;
     for (const auto& [name, module] : tensors.modules()) {
       if (module.parameter)
@@ -97,7 +97,6 @@ class PeftTargets {
   }
 
   const PeftNames& names_;
-  const PeftExport& how_;
   Value out_;
   std::set<std::string> adapted_;
 };
