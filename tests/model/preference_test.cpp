@@ -95,12 +95,12 @@ TEST(PreferenceLoss, HasTheDerivativesOfItsValue) {
     CompletionScore chosen{log_probability(random), log_probability(random), 4},
         rejected{log_probability(random), log_probability(random), 7};
     const auto at = loss(chosen, rejected);
-    const auto difference = [&](double& moved) {
+    const auto difference = [&, &of = loss](double& moved) {
       const auto kept = moved;
       moved = kept + step;
-      const auto more = loss(chosen, rejected).value;
+      const auto more = of(chosen, rejected).value;
       moved = kept - step;
-      const auto less = loss(chosen, rejected).value;
+      const auto less = of(chosen, rejected).value;
       moved = kept;
       return (more - less) / (2 * step);
     };

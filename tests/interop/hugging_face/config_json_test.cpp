@@ -1,5 +1,7 @@
 // Every case of tests/data/config_json: what Transformers 4 and 5 make of a config.json, recorded by
 // tests/peers/record_config_json.py.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
