@@ -75,8 +75,8 @@ std::string TargetCell::Option::json_schema() {
   const std::string begin = R"({"type": "object", "additionalProperties": false, "required": [)";
   const auto list = text(begin, R"("target_cells"], "properties": {"target_cells": )",
                          R"({"type": "array", "items": {"$ref": "#/$defs/text"}}}})");
-  const auto cell = text(begin, R"("cell"], "properties": {"cell": {"$ref": "#/$defs/text"}, "rank": )", number_schema(),
-                         R"(, "alpha": )", number_schema(), "}}");
+  const auto cell = text(begin, R"("cell"], "properties": {"cell": {"$ref": "#/$defs/text"}, "rank": )",
+                         number_schema(), R"(, "alpha": )", number_schema(), "}}");
   return text(R"({"anyOf": [{"$ref": "#/$defs/text"}, )", list, ", ", cell, "]}");
 }
 

@@ -1,5 +1,6 @@
 """Frozen parameters on every layout: the losses of one process, resuming on another layout, and ranks that die."""
 
+import shutil
 import subprocess
 
 import harness
@@ -101,6 +102,8 @@ class Freezing(harness.InOwnFolder):
     def test_a_checkpoint_without_frozen_parameters_says_where_they_are(self):
         self.run_on(1, "base", "--set", "training_config.exit_interval=1")
         self.run_on(1, "tuned", *BOTTOM, *sets(load_checkpoint="base", resume_training="false", save_frozen_parameters="false"))
+        self.assertIn("the frozen parameters are those of ", self.tessera("generate", "tuned", "--prompt-tokens", "1", "2"))
+        shutil.move(self.folder / "base", self.folder / "moved")
         told = self.tessera("generate", "tuned", "--prompt-tokens", "1", "2", code=2)
         self.assertIn("it was saved without its frozen parameters (training_config.save_frozen_parameters), which are those of ", told)
         self.assertIn("/base", told)
