@@ -57,7 +57,7 @@ Measured measure(const recipe::Recipe& recipe, const Flags& flags) {
   out.tokens = recipe.batch.batch_size * recipe.size.seq_length;
   out.flops = model->flops(recipe.batch.batch_size, recipe.size.seq_length);
   std::int64_t number = 0;
-  const auto step = [&] {
+  const auto step = [&, &model = model, &state = state] {
     state.clear_gradients();
     model::ForwardMode mode;
     mode.training = true;
