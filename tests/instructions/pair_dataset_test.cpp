@@ -106,8 +106,8 @@ TEST_F(Pairs, RowsAreThePromptWithEachAnswer) {
   EXPECT_EQ(PairRows(data, 1).labels_of(1), (Row{7, -1, -1, -1, -1, -1, -1, -1})) << "an empty prompt";
 }
 
-// Prompt and answers share seq_length; the longer answer decides for both. Against MindSpeed-LLM's _cut_pairwise_token
-// on the same numbers.
+// Prompt and answers share seq_length; the longer answer decides for both. The expected rows are computed by hand from
+// the formula of cut_lengths.
 TEST_F(Pairs, AreCutTogether) {
   const auto tokens = [](std::int32_t first, std::size_t count) {
     Row made(count);
