@@ -112,7 +112,8 @@ TEST(PreferenceLoss, HasTheDerivativesOfItsValue) {
 }
 
 TEST(PreferenceLoss, OfExtremeLogProbabilitiesIsFinite) {
-  for (const auto& named : recorded()[0].at("losses"))
+  const auto cases = recorded();
+  for (const auto& named : cases[0].at("losses"))
     for (const double large : {0.0, -1e-12, -1.0, -1e5}) {
       const auto loss = loss_of(named)({.policy = large, .reference = -3, .tokens = 2}, {-1e4, -1, 3});
       EXPECT_TRUE(std::isfinite(loss.value) && std::isfinite(loss.by_chosen) && std::isfinite(loss.by_rejected))
