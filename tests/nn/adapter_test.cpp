@@ -107,6 +107,87 @@ TEST_F(AdapterTest, OfANetworkActAsTheWeightThatTheyStandFor) {
     }
 }
 
+TEST(RowNorms, AreComputedAgainWhenAWeightOrAFactorIsAnother) {
+  kernels::Threads threads(2);
+  Arena arena;
+  autograd::Tape tape(arena, threads, false);
+  std::mt19937 random(3);
+  const auto numbers = [&](std::int64_t count) {
+    const auto all = drawn(count, random, 1);
+    return std::vector<float>(all.begin(), all.end());
+  };
+  constexpr std::int64_t rows = 5, in = 4, rank = 2;
+  auto w = numbers(rows * in), a = numbers(rank * in), b = numbers(rows * rank), other = numbers(rows * in);
+  autograd::Leaf w_leaf, a_leaf, b_leaf;
+  w_leaf.value = Tensor(std::span(w), {rows, in});
+  a_leaf.value = Tensor(std::span(a), {rank, in});
+  b_leaf.value = Tensor(std::span(b), {rows, rank});
+  const std::vector<kernels::RowBlock> blocks = {{0, 0, rows}};
+  const autograd::LowRankFactors factors{&a_leaf, &b_leaf, 0.5, blocks};
+  const RowNorms norms(w_leaf, {});
+  const auto is_right = [&](const char* what) {
+    const auto memory = norms.norms(tape, {&factors, 1}, nullptr);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      double square = 0;
+      for (std::int64_t i = 0; i < in; ++i) {
+        double sum = w_leaf.value.floats()[static_cast<std::size_t>(row * in + i)];
+        for (std::int64_t k = 0; k < rank; ++k)
+          sum += 0.5 * b[static_cast<std::size_t>(row * rank + k)] * a[static_cast<std::size_t>(k * in + i)];
+        square += sum * sum;
+      }
+      EXPECT_NEAR(autograd::Tape::floats(memory)[static_cast<std::size_t>(row)], std::sqrt(square), 1e-5)
+          << what << row;
+    }
+  };
+  is_right("first ");
+  is_right("remembered ");
+  // Two ranks with the same columns twice.
+  const RowNorms twice(w_leaf, [](const parallel::ProcessGroups*, std::span<double> squares) {
+    for (auto& square : squares) square *= 2;
+  });
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    const auto one = norms.norms(tape, {&factors, 1}, nullptr), both = twice.norms(tape, {&factors, 1}, nullptr);
+    for (std::size_t row = 0; row < rows; ++row)
+      EXPECT_FLOAT_EQ(autograd::Tape::floats(both)[row], std::sqrt(2.0F) * autograd::Tape::floats(one)[row]);
+  }
+  a[3] += 1;
+  is_right("another a, row ");
+  b[9] -= 2;
+  is_right("another b, row ");
+  w[0] += 1;
+  is_right("another w, row ");
+  w_leaf.value = Tensor(std::span(other), {rows, in});
+  is_right("w elsewhere, row ");
+  std::vector<float> gradient(w.size());
+  w_leaf.bind_grad(Tensor(std::span(gradient), {rows, in}));
+  other[9] += 1;  // a row in the middle of a trained weight
+  is_right("a trained w, row ");
+}
+
+TEST(Adapters, WithMagnitudesAreMergedIntoTheWeight) {
+  const LayerMaker maker({}, std::make_shared<const EveryLayer>(false, true));
+  const auto layer = maker.column_parallel("layer", {.in = 4, .out = 5}, {});
+  std::mt19937 random(5);
+  const FlatParameters layout(layer->parameters());
+  std::vector<float> values(static_cast<std::size_t>(layout.elements())), gradients(values.size());
+  bind_parameters(layout, values, gradients);
+  Numbers merged;
+  for (const auto& range : layout.ranges()) {
+    auto& own = merged[range.parameter->name];
+    own = drawn(range.count, random, 0.5);
+    std::copy(own.begin(), own.end(), values.begin() + range.first);
+  }
+  merge(merged, "layer", "layer", 0, 1.5);
+  ConstantNorms().apply(merged, "layer", "layer", 0);
+  kernels::Threads threads(1);
+  Arena arena;
+  autograd::Tape tape(arena, threads, false);
+  const auto w = layer->merged_weight(tape);
+  const auto& expected = merged.at("layer.weight");
+  ASSERT_EQ(w.floats().size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(w.floats()[i], expected[i], 1e-5) << i;
+}
+
 TEST(Adapters, OfAProjectionBelongToTheRowsOfTheirHeads) {
   const LayerMaker maker({}, std::make_shared<const EveryLayer>(true));
   AttentionSizes s;
