@@ -1,6 +1,7 @@
 #include "framework/cli/run.h"
 
 #include <filesystem>
+#include <memory>
 
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
@@ -23,6 +24,7 @@
 #include "framework/comm/together.h"
 #include "framework/interop/flags/spec_rule.h"
 #include "framework/interop/formats/formats.h"
+#include "framework/interop/hugging_face/peft_reader.h"
 #include "framework/log/log.h"
 #include "framework/options/report.h"
 #include "framework/worker/launch_link.h"
@@ -80,6 +82,7 @@ int run_command(int argc, char** argv, recipe::Registries registries, StandardOu
   try {
     CommandContext context{std::move(registries), output};
     formats::add_all_formats(context.registries.formats);
+    context.registries.adapters = std::make_shared<hugging_face::PeftReader>();
     context.registries.rules.push_back(flags::check_spec);
     Command app("tessera", "Trains language models from a recipe.", "tessera " TESSERA_VERSION);
     app.add_option(

@@ -74,21 +74,23 @@ Adapters::Adapters(const std::string& layer, std::vector<AdapterForm> forms, con
       norms_(w.leaf, std::move(add_up)) {
   must(forms_.size() <= autograd::most_adapters, "a layer has at most three adapters");
   rows_.reserve(forms_.size());  // the factors refer to its elements
-  for (const auto& form : forms_) add(form, rows, columns, w.global_shape[0]);
+  for (const auto& form : forms_) add(form, w, rows, columns);
   must(magnitudes_.empty() || magnitudes_.size() == forms_.size(), "all adapters of a layer have magnitudes, or none");
 }
 
-void Adapters::add(const AdapterForm& form, const TensorCut& rows, const TensorCut& columns, std::int64_t out) {
+void Adapters::add(const AdapterForm& form, const Parameter& w, const TensorCut& rows, const TensorCut& columns) {
+  const auto out = w.global_shape[0];
   const auto part = form.part.name.empty() ? std::vector<ElementRange>{{0, out}} : form.part.rows;
   std::int64_t outputs = 0;
   for (const auto& range : part) outputs += range.count;
   auto here = rows_here(part, rows, out);
   rows_.push_back(std::move(here.blocks));
   const auto before = form.part.name.empty() ? std::string() : form.part.name + ".";
-  auto& a = declare(before + "lora_A.weight", ParameterRole::matrix, {form.rank, in_}, form.a_init, columns);
-  auto& b = declare(before + "lora_B.weight", ParameterRole::matrix, {outputs, form.rank}, form.b_init, here.cut);
-  if (!rows.strips.empty()) a.share(GradientSharers::tensor);
-  if (!columns.strips.empty()) b.share(GradientSharers::tensor);
+  auto& a = declare(before + "lora_A.weight", w.role, {form.rank, in_}, form.a_init, columns);
+  auto& b = declare(before + "lora_B.weight", w.role, {outputs, form.rank}, form.b_init, here.cut);
+  const auto sharers = w.role == ParameterRole::expert ? GradientSharers::expert_tensor : GradientSharers::tensor;
+  if (!rows.strips.empty()) a.share(sharers);
+  if (!columns.strips.empty()) b.share(sharers);
   share_copied_rows(b);
   sites_.push_back(name_id(a.name));
   factors_.push_back({&a.leaf, &b.leaf, form.scale, rows_.back()});
@@ -114,24 +116,37 @@ void Adapters::add_magnitudes(const std::string& name, std::int64_t outputs, con
   magnitudes_.push_back({&m.leaf, blocks});
 }
 
-kernels::DropoutMask Adapters::mask_of(std::size_t adapter, const Pass& pass) const {
-  auto mask = pass.gathered.rows(pass.dropout(Purpose::adapter_dropout, sites_[adapter], forms_[adapter].dropout), in_);
+bool Adapters::drops(const Pass& pass) const {
+  return pass.training && std::any_of(forms_.begin(), forms_.end(), [](const auto& form) { return form.dropout > 0; });
+}
+
+kernels::DropoutMask Adapters::mask_of(std::size_t adapter, const Pass& pass, const HeldTokens& tokens) const {
+  auto mask = tokens.rows(pass.dropout(Purpose::adapter_dropout, sites_[adapter], forms_[adapter].dropout), in_);
   if (in_here_ == in_) return mask;
   mask.first_element += first_column_;
-  mask.gap_at = pass.gathered.before_gap * in_here_;
+  mask.gap_at = tokens.before_gap * in_here_;
   mask.row = in_here_;
   mask.row_stride = in_;
   return mask;
 }
 
-autograd::Var Adapters::add_to(autograd::Var y, const autograd::Var& x, const Pass& pass) const {
+autograd::Var Adapters::add_to(autograd::Var y, const autograd::Var& x, const Pass& pass,
+                               const HeldTokens& tokens) const {
   std::array<kernels::DropoutMask, autograd::most_adapters> masks;
-  bool drops = false;
+  for (std::size_t i = 0; i < forms_.size(); ++i) masks[i] = mask_of(i, pass, tokens);
+  return autograd::add_low_rank(std::move(y), x, factors_, std::span(masks).first(drops(pass) ? forms_.size() : 0));
+}
+
+autograd::ExpertAdapters Adapters::of_expert(autograd::Tape& tape, const Pass& pass) const {
+  if (!drops(pass)) return {factors_, {}};
+  const auto masks = tape.keep_array<kernels::DropoutMask>(forms_.size());
   for (std::size_t i = 0; i < forms_.size(); ++i) {
-    masks[i] = mask_of(i, pass);
-    drops = drops || masks[i].rate > 0;
+    masks[i] = pass.dropout(Purpose::adapter_dropout, sites_[i], forms_[i].dropout);
+    masks[i].first_element = first_column_;
+    masks[i].row = in_here_;
+    masks[i].row_stride = in_;
   }
-  return autograd::add_low_rank(std::move(y), x, factors_, std::span(masks).first(drops ? forms_.size() : 0));
+  return {factors_, masks};
 }
 
 autograd::Var Adapters::scaled_sum(const autograd::Var& x, autograd::Leaf& w, autograd::Leaf* bias,
@@ -143,8 +158,8 @@ autograd::Var Adapters::scaled_sum(const autograd::Var& x, autograd::Leaf& w, au
 
 autograd::Var Adapters::forward(const autograd::Var& x, autograd::Leaf& w, autograd::Leaf* bias,
                                 const Pass& pass) const {
-  if (magnitudes_.empty()) return add_to(autograd::linear(x, w, bias), x, pass);
-  auto mask = mask_of(0, pass);
+  if (magnitudes_.empty()) return add_to(autograd::linear(x, w, bias), x, pass, pass.gathered);
+  auto mask = mask_of(0, pass, pass.gathered);
   if (mask.rate == 0) return scaled_sum(x, w, bias, pass);
   const auto parts = autograd::split_by_dropout(x, mask);
   auto y = scaled_sum(parts.first, w, nullptr, pass);

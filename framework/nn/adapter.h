@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/autograd/ops/experts.h"
 #include "framework/autograd/ops/low_rank.h"
 #include "framework/autograd/ops/magnitude.h"
 #include "framework/nn/module.h"
@@ -56,12 +57,13 @@ bool is_of_adapter(std::string_view parameter);
 ///                                                  the norms of the rows of W + scale B A
 ///
 /// Under tensor parallelism each rank computes the gradient of a factor that it has whole from its own part of the
-/// other dimension only: these gradients are summed over the tensor-parallel group.
+/// other dimension only: these gradients are summed over the tensor-parallel group, or for a layer of an expert over
+/// the expert-tensor-parallel group.
 class Adapters final : public Module {
  public:
   /// `w` is the layer's weight; `rows` and `columns` are the parts of it on this rank: at most one of them has strips.
   /// `add_up` adds numbers over the ranks that share the columns; null: this rank has all of them. Either all forms of
-  /// a layer have magnitudes, or none.
+  /// a layer have magnitudes, or none. The factors have the role of w.
   Adapters(const std::string& layer, std::vector<AdapterForm> forms, const Parameter& w, const TensorCut& rows,
            const TensorCut& columns, SumOverColumns add_up);
 
@@ -74,17 +76,23 @@ class Adapters final : public Module {
   /// m / n * (w + scale * B A) dropout(x) + w (x - dropout(x)) + bias, as PEFT has it; the adapters of a layer then
   /// have one mask, that of the first, so that the product with w is computed twice and not once for each adapter.
   autograd::Var forward(const autograd::Var& x, autograd::Leaf& w, autograd::Leaf* bias, const Pass& pass) const;
+  /// y + scale * dropout(x) A^T B^T, for a layer without magnitudes whose result y [.., out] is computed elsewhere and
+  /// which reads the tokens `tokens` of each sample.
+  autograd::Var add_to(autograd::Var y, const autograd::Var& x, const Pass& pass, const HeldTokens& tokens) const;
+  /// For an operation that applies the layer, which has no magnitudes, to rows of single tokens. Valid until the tape is
+  /// cleared.
+  autograd::ExpertAdapters of_expert(autograd::Tape& tape, const Pass& pass) const;
 
   /// w += scale * B A, then with magnitudes w *= m / n, for a layer that this rank has whole; w is [out, in].
   void merge_into(autograd::Tape& tape, std::span<float> w) const;
 
  private:
-  void add(const AdapterForm& form, const TensorCut& rows, const TensorCut& columns, std::int64_t out);
+  void add(const AdapterForm& form, const Parameter& w, const TensorCut& rows, const TensorCut& columns);
   void add_magnitudes(const std::string& name, std::int64_t outputs, const TensorCut& rows, const TensorCut& columns);
-  autograd::Var add_to(autograd::Var y, const autograd::Var& x, const Pass& pass) const;
   autograd::Var scaled_sum(const autograd::Var& x, autograd::Leaf& w, autograd::Leaf* bias, const Pass& pass) const;
   void scale_rows_of(autograd::Tape& tape, std::span<float> w) const;
-  kernels::DropoutMask mask_of(std::size_t adapter, const Pass& pass) const;
+  kernels::DropoutMask mask_of(std::size_t adapter, const Pass& pass, const HeldTokens& tokens) const;
+  bool drops(const Pass& pass) const;
 
   std::vector<AdapterForm> forms_;
   std::int64_t in_, in_here_, first_column_;

@@ -214,6 +214,17 @@ class Parity(InOwnFolder):
 
     def test_adapters_with_magnitudes_in_bf16(self):
         self.compare(["tp2_sp", "pp2", "dp2_zero"], "dora", "bf16")
+    def test_adapters_of_experts_and_routers(self):
+        self.compare(["ep2", "ep1_tp2_sp", "ep2_tp2_sp", "ep2_tp2_sp_etp1", "ep2_dp4_zero", "ep2_recompute"], "lora_experts", "fp32")
+
+    def test_adapters_of_experts_of_several_axes(self):
+        self.compare(["ep2_pp2_vp2", "ep1_tp2_sp_etp4", "ep2_dp4_etp2", "ep4_cp4_ulysses"], "lora_experts", "fp32")
+
+    def test_adapters_of_some_experts(self):
+        self.compare(["ep2", "ep4", "ep2_tp2_sp"], "lora_some_experts", "fp32")
+
+    def test_adapters_of_experts_in_bf16(self):
+        self.compare(["ep2", "ep2_tp2_sp"], "lora_experts", "bf16")
 
     def test_latent_attention_and_predictions_of_shared_sequences(self):
         self.compare(["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_pp2", "gather_cp2_dp2_zero"], "latent", "fp32")

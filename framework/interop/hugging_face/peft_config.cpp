@@ -62,12 +62,16 @@ class PeftConfigReader {
   PeftConfig read(const Json& json) {
     for (const auto& [key, value] : json.items()) take(key, value);
     for (const auto& [key, row] : rows_.fields)
-      if (key == "r" && !json.contains(key)) put(row.find("to")->scalar, row.find("default")->scalar);
+      if (needs_saying(key) && (!json.contains(key) || json[key].is_null()))
+        put(row.find("to")->scalar, row.find("default")->scalar);
     if (!problems_.empty()) throw ConfigError(text(speaker_, ": the adapter cannot be used:", problems_));
     return std::move(out_);
   }
 
  private:
+  /// Our defaults are others.
+  static bool needs_saying(const std::string& key) { return key == "r" || key == "lora_alpha"; }
+
   void take(const std::string& key, const Json& value) {
     const auto* row = rows_.find(key);
     if (row == nullptr) {
@@ -79,7 +83,7 @@ class PeftConfigReader {
     if (const auto* only = row->find("only")) return check(key, *row, *only, value);
     if (const auto* ignored = row->find("ignored")) return tell(key, *row, *ignored, value);
     if (const auto* words = row->find("words")) return translate(key, *row, *words, value);
-    if (key != "r" && peft_json_of(*row->find("default")) == value) return;
+    if (!needs_saying(key) && peft_json_of(*row->find("default")) == value) return;
     if (!value.is_null()) put(row->find("to")->scalar, value);
   }
 

@@ -20,7 +20,7 @@ namespace tessera::hugging_face {
 
 /// An adapter_config.json of PEFT as options.
 struct PeftConfig {
-  options::Value lora_config;  ///< the recipe group; only options that differ from PEFT's defaults, and the rank
+  options::Value lora_config;  ///< the recipe group; options that differ from PEFT's defaults; always rank and alpha
   std::string base;            ///< base_model_name_or_path; empty: not given
   std::vector<std::string> notes = {};  ///< for people: keys that were ignored though they are not at their defaults
 };

@@ -125,9 +125,10 @@ TEST_F(PeftTest, EveryKeyThatCannotBeUsedIsNamedAtOnce) {
 TEST_F(PeftTest, UnknownKeysThatSayNothingAreAccepted) {
   const auto config = parse_peft_config(
       R"({"r": 4, "new_key": null, "other": {}, "third": false, "layers_pattern": ["layers"]})", "a.json", mappings);
-  EXPECT_EQ(config.lora_config.fields.size(), 1U);
+  EXPECT_EQ(config.lora_config.fields.size(), 2U) << "rank and alpha, whose defaults are not ours";
   EXPECT_TRUE(config.notes.empty());
   EXPECT_EQ(parse_peft_config("{}", "a.json", mappings).lora_config.find("lora_rank")->scalar, "8");
+  EXPECT_EQ(parse_peft_config("{}", "a.json", mappings).lora_config.find("lora_alpha")->scalar, "8");
 }
 
 TEST_F(PeftTest, TheFusedExpertsAdapterBecomesOneForEachExpert) {
