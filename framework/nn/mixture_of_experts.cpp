@@ -57,21 +57,24 @@ void MixtureOfExperts::declare_experts(const ExpertRank& rank, const AdapterPlan
     fc1_.push_back(add("linear_fc1.weight", {parts * s.inner, s.hidden}, s.init, rows));
     fc2_.push_back(add("linear_fc2.weight", {s.hidden, s.inner}, s.out_init, columns));
   }
-  // What ranks exchange must not depend on their own experts: every rank asks for all of them.
-  for (std::int64_t e = 0; plan && e < s.rule.experts; ++e) {
-    const bool here = e >= first_expert_ && e < first_expert_ + rank.count(s.rule.experts);
-    const auto add = [&](const char* which, std::int64_t in, std::int64_t out, const std::vector<LinearPart>& named,
-                         const TensorCut& of_rows, const TensorCut& of_columns, auto& all) {
-      const auto layer = inner(text("experts.local_experts.", e, ".", which));
-      const auto forms = plan->adapters_of(layer, in, named);
-      for (const auto& form : forms) drops_ = drops_ || form.dropout > 0;
-      adapters_shared_ = adapters_shared_ || (rank.ranks > 1 && !forms.empty());
-      if (!here) return;
-      all.push_back(make_adapters(layer, forms, in, out, of_rows, of_columns, ParameterRole::expert));
-      if (all.back()) contains(*all.back());
-    };
-    add("linear_fc1", s.hidden, parts * s.inner, parts_of_network(s.inner, parts), rows, {}, fc1_adapters_);
-    add("linear_fc2", s.inner, s.hidden, {}, {}, columns, fc2_adapters_);
+  if (!plan) return;
+  const auto named = parts_of_network(s.inner, parts);
+  declare_adapters(*plan, rank, {"linear_fc1", s.hidden, parts * s.inner, named, rows, {}}, fc1_adapters_);
+  declare_adapters(*plan, rank, {"linear_fc2", s.inner, s.hidden, {}, {}, columns}, fc2_adapters_);
+}
+
+// What ranks exchange must not depend on which experts they have: every rank asks for all of them.
+void MixtureOfExperts::declare_adapters(const AdapterPlan& plan, const ExpertRank& rank, const AdaptedLayer& layer,
+                                        std::vector<std::unique_ptr<Adapters>>& all) {
+  const auto end = first_expert_ + rank.count(sizes_.rule.experts);
+  for (std::int64_t e = 0; e < sizes_.rule.experts; ++e) {
+    const auto name = inner(text("experts.local_experts.", e, ".", layer.name));
+    const auto forms = plan.adapters_of(name, layer.in, layer.parts);
+    for (const auto& form : forms) drops_ = drops_ || form.dropout > 0;
+    adapters_shared_ = adapters_shared_ || (rank.ranks > 1 && !forms.empty());
+    if (e < first_expert_ || e >= end) continue;
+    all.push_back(make_adapters(name, forms, layer.in, layer.out, layer.rows, layer.columns, ParameterRole::expert));
+    if (all.back()) contains(*all.back());
   }
 }
 
