@@ -48,32 +48,36 @@ void MixtureOfExperts::declare_experts(const ExpertRank& rank, const AdapterPlan
   const auto rows = rows_of_network(s.inner, parts, tensor);
   const auto columns = tensor.part(1, s.inner, "channels of an expert");
   first_expert_ = rank.first(s.rule.experts);
-  std::vector<Parameter*> weights;  // of this rank's experts: two each
+  std::vector<const Parameter*> fc1, fc2;
   for (auto e = first_expert_; e < first_expert_ + rank.count(s.rule.experts); ++e) {
     const auto expert = text("experts.local_experts.", e, ".");
     const auto add = [&](const char* which, const Shape& shape, const Init& init, const TensorCut& cut, auto& leaves) {
-      weights.push_back(&declare(expert + which, ParameterRole::expert, shape, init, cut));
-      leaves.push_back(&weights.back()->leaf);
+      auto& w = declare(expert + which, ParameterRole::expert, shape, init, cut);
+      leaves.push_back(&w.leaf);
+      return &w;
     };
-    add("linear_fc1.weight", {parts * s.inner, s.hidden}, s.init, rows, fc1_);
-    add("linear_fc2.weight", {s.hidden, s.inner}, s.out_init, columns, fc2_);
+    fc1.push_back(add("linear_fc1.weight", {parts * s.inner, s.hidden}, s.init, rows, fc1_));
+    fc2.push_back(add("linear_fc2.weight", {s.hidden, s.inner}, s.out_init, columns, fc2_));
   }
-  // What ranks exchange must not depend on their own experts: every rank asks for all of them.
-  for (std::int64_t e = 0; plan && e < s.rule.experts; ++e) {
-    const bool here = e >= first_expert_ && e < first_expert_ + rank.count(s.rule.experts);
-    const auto add = [&](const char* which, std::int64_t in, const std::vector<LinearPart>& named,
-                         const TensorCut& of_rows, const TensorCut& of_columns, auto& all) {
-      const auto layer = inner(text("experts.local_experts.", e, ".", which));
-      const auto forms = plan->adapters_of(layer, in, named);
-      for (const auto& form : forms) drops_ = drops_ || form.dropout > 0;
-      adapters_shared_ = adapters_shared_ || (rank.ranks > 1 && !forms.empty());
-      if (!here) return;
-      const auto& w = *weights[2 * static_cast<std::size_t>(e - first_expert_) + (&all == &fc2_adapters_ ? 1 : 0)];
-      all.push_back(make_adapters(layer, forms, w, of_rows, of_columns));
-      if (all.back()) contains(*all.back());
-    };
-    add("linear_fc1", s.hidden, parts_of_network(s.inner, parts), rows, {}, fc1_adapters_);
-    add("linear_fc2", s.inner, {}, {}, columns, fc2_adapters_);
+  if (!plan) return;
+  const auto named = parts_of_network(s.inner, parts);
+  declare_adapters(*plan, rank, {"linear_fc1", s.hidden, fc1, named, rows, {}}, fc1_adapters_);
+  declare_adapters(*plan, rank, {"linear_fc2", s.inner, fc2, {}, {}, columns}, fc2_adapters_);
+}
+
+// What ranks exchange must not depend on which experts they have: every rank asks for all of them.
+void MixtureOfExperts::declare_adapters(const AdapterPlan& plan, const ExpertRank& rank, const AdaptedLayer& layer,
+                                        std::vector<std::unique_ptr<Adapters>>& all) {
+  const auto end = first_expert_ + rank.count(sizes_.rule.experts);
+  for (std::int64_t e = 0; e < sizes_.rule.experts; ++e) {
+    const auto name = inner(text("experts.local_experts.", e, ".", layer.name));
+    const auto forms = plan.adapters_of(name, layer.in, layer.parts);
+    for (const auto& form : forms) drops_ = drops_ || form.dropout > 0;
+    adapters_shared_ = adapters_shared_ || (rank.ranks > 1 && !forms.empty());
+    if (e < first_expert_ || e >= end) continue;
+    const auto& w = *layer.weights[static_cast<std::size_t>(e - first_expert_)];
+    all.push_back(make_adapters(name, forms, w, layer.rows, layer.columns));
+    if (all.back()) contains(*all.back());
   }
 }
 

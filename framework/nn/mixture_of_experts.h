@@ -46,7 +46,7 @@ struct ExpertSizes {
 ///   shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight
 ///
 /// Router and experts may have adapters, like any linear layer: "router.lora_A.weight" behind the parameters of the
-/// router, "experts.local_experts.<e>.linear_fc1.up_proj.lora_A.weight" behind the weight. Those of the router are
+/// router, "experts.local_experts.<e>.linear_fc1.up_proj.lora_A.weight" behind the weights. Those of the router are
 /// applied in fp32, to the tokens that this rank routes.
 ///
 /// Values shown to the tap (Pass::tap):
@@ -68,6 +68,17 @@ class MixtureOfExperts final : public FeedForward {
  private:
   autograd::Var mixed(const autograd::Var& x, const Pass& pass) const;
   void declare_experts(const ExpertRank& rank, const AdapterPlan* plan);
+  /// A layer of the experts, for its adapters.
+  struct AdaptedLayer {
+    const char* name;
+    std::int64_t in;
+    std::vector<const Parameter*> weights;  ///< of the experts of this rank
+    std::vector<LinearPart> parts;
+    TensorCut rows, columns;
+  };
+  /// Adds the adapters of the layer of each expert of this rank to `all`; null: it has none.
+  void declare_adapters(const AdapterPlan& plan, const ExpertRank& rank, const AdaptedLayer& layer,
+                        std::vector<std::unique_ptr<Adapters>>& all);
   std::unique_ptr<Adapters> adapters_of_router(const AdapterPlan* plan) const;
   /// The layers of this rank's experts, for the input x.
   autograd::ExpertLayers layers(const autograd::Var& x, const Pass& pass) const;
