@@ -79,6 +79,8 @@ class PeftConfigReader {
       return;
     }
     if (key == "base_model_name_or_path" && value.is_string()) out_.base = value.string();
+    if (key == "task_type" && value.is_string()) out_.task_type = value.string();
+    if (key == "ensure_weight_tying") out_.ties_tables = value == true;
     if (row->find("label") != nullptr) return;
     if (const auto* only = row->find("only")) return check(key, *row, *only, value);
     if (const auto* ignored = row->find("ignored")) return tell(key, *row, *ignored, value);

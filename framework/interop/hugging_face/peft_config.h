@@ -22,6 +22,8 @@ namespace tessera::hugging_face {
 struct PeftConfig {
   options::Value lora_config;  ///< the recipe group; options that differ from PEFT's defaults; always rank and alpha
   std::string base;            ///< base_model_name_or_path; empty: not given
+  std::string task_type = "CAUSAL_LM";
+  bool ties_tables = false;             ///< ensure_weight_tying
   std::vector<std::string> notes = {};  ///< for people: keys that were ignored though they are not at their defaults
 };
 
@@ -34,6 +36,9 @@ inline constexpr const char* peft_weights_file = "adapter_model.safetensors";
 PeftConfig read_peft_config(const std::filesystem::path& file, const options::Mappings& mappings);
 /// The same for the text of one; messages begin with `speaker`.
 PeftConfig parse_peft_config(const std::string& words, const std::string& speaker, const options::Mappings& mappings);
+
+/// task_type of a model with a score head; of one without it is CAUSAL_LM.
+inline constexpr const char* classifier_task = "SEQ_CLS";
 
 /// What adapter_config.json says beside options.
 struct PeftLabels {

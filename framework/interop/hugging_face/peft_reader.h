@@ -2,7 +2,9 @@
 
 #include <string>
 
+#include "framework/interop/hugging_face/peft_export.h"
 #include "framework/interop/hugging_face/weight_table.h"
+#include "framework/recipe/adapted_model.h"
 #include "framework/recipe/adapter_reader.h"
 #include "framework/recipe/recipe.h"
 
@@ -12,6 +14,9 @@ namespace tessera::hugging_face {
 /// checkpoint of ours, that of the family that it was imported from, or of the first that computes what it does. Throws
 /// ConfigError if there is none.
 WeightTable table_of_base(const recipe::Recipe& recipe, const checkpoint::OpenedCheckpoint& base);
+
+/// How the trained part of `adapted` is written for PEFT. Throws ConfigError if it has no adapters.
+PeftExport export_of(const recipe::AdaptedModel& adapted);
 
 /// Folders of PEFT: adapter_config.json and adapter_model.safetensors.
 class PeftReader final : public recipe::AdapterReader {
