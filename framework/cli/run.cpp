@@ -23,6 +23,7 @@
 #include "framework/comm/together.h"
 #include "framework/interop/flags/spec_rule.h"
 #include "framework/interop/formats/formats.h"
+#include "framework/interop/hugging_face/peft_format.h"
 #include "framework/log/log.h"
 #include "framework/options/report.h"
 #include "framework/worker/launch_link.h"
@@ -80,6 +81,7 @@ int run_command(int argc, char** argv, recipe::Registries registries, StandardOu
   try {
     CommandContext context{std::move(registries), output};
     formats::add_all_formats(context.registries.formats);
+    context.registries.adapters = std::make_shared<hugging_face::PeftFormat>();
     context.registries.rules.push_back(flags::check_spec);
     Command app("tessera", "Trains language models from a recipe.", "tessera " TESSERA_VERSION);
     app.add_option(

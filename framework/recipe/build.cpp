@@ -223,6 +223,10 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, tra
   }
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   setup.upcycles = recipe.moe.moe_use_upcycling;
+  if (recipe.adapters && recipe.lora.adapter)
+    setup.open_adapter = [recipe](const checkpoint::OpenedCheckpoint& base) {
+      return recipe.registries->adapters->open(*recipe.lora.adapter, recipe, base);
+    };
   setup.trained = trained_names(recipe);
   setup.frozen_chunks = frozen_chunks(recipe, setup.plan);
   if (processes.world.size() == 1 && setup.trained.all()) return;

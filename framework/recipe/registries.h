@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "framework/checkpoint/format.h"
@@ -8,6 +9,7 @@
 #include "framework/model/objective.h"
 #include "framework/optim/optimizer.h"
 #include "framework/options/mappings.h"
+#include "framework/recipe/saved_adapter.h"
 #include "framework/schedule/schedule.h"
 #include "framework/tokenizers/tokenizer.h"
 
@@ -37,6 +39,7 @@ struct Registries {
   tokenizers::TokenizerRegistry tokenizers = tessera::tokenizers::tokenizers();
   data::SamplerRegistry samplers = tessera::data::samplers();
   checkpoint::CheckpointFormats formats;  ///< other programs' checkpoint formats; empty unless registered
+  std::shared_ptr<const AdapterFormat> adapters;  ///< other programs' adapters; null unless registered
   std::vector<RecipeRule> rules;          ///< rules about other programs' options; empty unless registered
   options::Mappings mappings;             ///< the compiled-in tables, or those of --mappings DIR
 };

@@ -2,6 +2,7 @@
 
 #include "framework/interop/flags/spec_rule.h"
 #include "framework/interop/formats/formats.h"
+#include "framework/interop/hugging_face/peft_format.h"
 #include "framework/recipe/registries.h"
 
 namespace tessera::golden {
@@ -10,6 +11,7 @@ namespace tessera::golden {
 inline recipe::Registries all_registries() {
   recipe::Registries all;
   formats::add_all_formats(all.formats);
+  all.adapters = std::make_shared<hugging_face::PeftFormat>();
   all.rules.push_back(flags::check_spec);
   return all;
 }

@@ -5,6 +5,11 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/interop/hugging_face/peft_rules.h"
+#include "framework/options/group.h"
+#include "framework/options/report.h"
+#include "framework/options/schema.h"
+#include "framework/recipe/planned_options.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -137,6 +142,25 @@ PeftConfig parse_peft_config(const std::string& words, const std::string& speake
 
 PeftConfig read_peft_config(const fs::path& file, const options::Mappings& mappings) {
   return parse_peft_config(read_file(file), file.string(), mappings);
+}
+
+Value lora_group(Value lora_config, const std::string& speaker) {
+  const options::Origin origin{speaker, 0, "", 1};
+  lora_config.set("use_lora", Value::of("true", origin));
+  lora_config.set("lora_alpha", Value::of(text(peft_integer(lora_config, "lora_alpha", 8)), origin));
+  return lora_config;
+}
+
+model::LoraOptions lora_options(const Value& lora_config, const std::string& speaker) {
+  Value tree;
+  tree.set("lora_config", lora_group(lora_config, speaker));
+  options::Report report;
+  options::Group group(tree, "lora_config", report);
+  auto lora = options::read_own<model::LoraOptions>(group);
+  recipe::planned_options().read(group);
+  group.finish();
+  report.must_be_good();
+  return lora;
 }
 
 std::string write_peft_config(const Value& lora_config, const PeftLabels& labels, const options::Mappings& mappings) {

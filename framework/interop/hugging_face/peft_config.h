@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/model/lora_options.h"
 #include "framework/options/mappings.h"
 #include "framework/options/value.h"
 
@@ -24,6 +25,12 @@ struct PeftConfig {
   std::string base;            ///< base_model_name_or_path; empty: not given
   std::vector<std::string> notes = {};  ///< for people: keys that were ignored though they are not at their defaults
 };
+
+/// The recipe group lora_config of a run with the same adapters: the options `lora_config` of a PeftConfig, and PEFT's
+/// defaults where they are not ours.
+options::Value lora_group(options::Value lora_config, const std::string& speaker);
+/// The same as options. Throws ConfigError for what is not an option here.
+model::LoraOptions lora_options(const options::Value& lora_config, const std::string& speaker);
 
 /// The names of the two files of an adapter.
 inline constexpr const char* peft_config_file = "adapter_config.json";
