@@ -126,7 +126,7 @@ void export_peft(const ConvertCheckpointFlags& flags, const CommandContext& cont
   check_output(flags);
   const auto adapted = recipe::open_adapted(flags.in, std::nullopt, context.registries);
   const auto how = hugging_face::export_of(adapted);
-  const hugging_face::PeftNames names(hugging_face::table_of_base(adapted.recipe, *adapted.base));
+  const hugging_face::PeftNames names(hugging_face::names_of_run(adapted.recipe, *adapted.base));
   hugging_face::write_peft(flags.out, names, *adapted.trained, how, context.mappings());
   if (!fs::exists(fs::path(how.labels.base) / "config.json"))
     std::cout << "note: its base, " << (how.labels.base.empty() ? "which has no name" : how.labels.base)
@@ -190,6 +190,9 @@ void convert(const ConvertCheckpointFlags& flags, const CommandContext& context)
     for (const auto& format : context.registries.formats.all())
       if (format->program() == flags.from) return import_checkpoint(*format, flags, context);
   if (flags.from == "tessera" && flags.to == "hf") return export_hugging_face(flags, context);
+  if (flags.to == "peft" && (!flags.folder.dtype.empty() || !flags.sets.empty()))
+    throw ConfigError(text(flags.folder.dtype.empty() ? "--set" : "--dtype",
+                           " is not for --to peft, which writes adapters as they were trained; leave it out"));
   if (flags.from == "tessera" && flags.to == "peft") return export_peft(flags, context);
   if (flags.from == "tessera" && flags.to == "megatron") return export_megatron(flags, context);
   if (flags.from == flags.to)

@@ -121,7 +121,7 @@ void merge(const MergeFlags& flags, const CommandContext& context) {
   choose_base(adapted, flags, registries);
   computes_in_fp32(adapted);
   kernels::Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : usable_core_count()));
-  const hugging_face::PeftNames names(hugging_face::table_of_base(adapted.recipe, *adapted.base));
+  const hugging_face::PeftNames names(hugging_face::names_of_run(adapted.recipe, *adapted.base));
   const auto base = adapted.base_weights();
   const hugging_face::MergedWeights merged(*base, *adapted.trained, names, hugging_face::scale_of(adapted.recipe),
                                            threads);

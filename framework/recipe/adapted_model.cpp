@@ -75,12 +75,10 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_base(const fs::path& place, c
   }
 }
 
-options::Value adapter_group(const AdapterDescription& description, const fs::path& folder) {
+options::Value tree_of(const AdapterDescription& description) {
   options::Value tree;
   tree.kind = options::Value::Kind::group;
-  auto group = description.lora_config;
-  group.set("use_lora", options::Value::of("true", {folder.string(), 0, "", 1}));
-  tree.fields.push_back({"lora_config", std::move(group)});
+  tree.fields.push_back({"lora_config", description.group()});
   return tree;
 }
 
@@ -106,7 +104,7 @@ AdaptedModel open_foreign(const fs::path& folder, const std::optional<fs::path>&
     throw ConfigError(text(out.base->folder().string(),
                            ": has adapters itself, so it cannot be the base of another; write a folder with its "
                            "adapters merged, by `tessera merge`"));
-  out.recipe = saved_recipe(*out.base, registries, description.sets, adapter_group(description, folder)).recipe;
+  out.recipe = saved_recipe(*out.base, registries, description.sets, tree_of(description)).recipe;
   out.trained = reader.open(folder, out.recipe, *out.base).weights;
   return out;
 }

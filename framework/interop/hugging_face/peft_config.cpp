@@ -57,6 +57,7 @@ class PeftConfigReader {
  public:
   PeftConfigReader(const Value& rows, std::string speaker) : rows_(rows), speaker_(std::move(speaker)) {
     out_.lora_config.kind = Value::Kind::group;
+    out_.lora_config.origin = {speaker_, 0, "", 1};
   }
 
   PeftConfig read(const Json& json) {
@@ -126,7 +127,8 @@ class PeftConfigReader {
 Json theirs_of(const Value& row, const Value& lora_config) {
   const auto* to = row.find("to");
   const auto* value = to == nullptr ? nullptr : lora_config.find(to->scalar);
-  return value == nullptr ? Json() : peft_json_of(*value);
+  const bool is_empty = value != nullptr && value->kind == Value::Kind::list && value->items.empty();
+  return value == nullptr || is_empty ? Json() : peft_json_of(*value);
 }
 
 }  // namespace

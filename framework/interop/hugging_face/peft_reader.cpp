@@ -15,32 +15,45 @@
 #include "framework/interop/hugging_face/peft_adapter.h"
 #include "framework/interop/hugging_face/peft_config.h"
 #include "framework/nn/adapter.h"
+#include "framework/recipe/build.h"
 
 namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// model_type of the config.json that a checkpoint of ours carries; empty: it carries none.
-std::string carried_family(const checkpoint::Blobs& blobs) {
-  const auto carried = blobs.find(std::string(carried_prefix) + "config.json");
-  const auto json = carried == blobs.end() ? Json() : parse_json(carried->second);
-  if (!json.is_object() || !json.contains("model_type") || !json["model_type"].is_string()) return "";
-  return json["model_type"].string();
-}
+const std::string embedding_weight = "embedding.word_embeddings.weight";
 
-bool has_score_head(const options::Value& model_config) {
-  const auto* score = model_config.find("score_head");
+/// It is in place of the output layer.
+bool has_score_head(const recipe::Recipe& recipe) {
+  const auto* score = recipe.resolved.at("model_config.score_head");
   return score != nullptr && score->scalar == "true";
 }
 
-/// Of every weight of the model of `recipe` on the base: a score head has the width of the model.
+/// The configuration of the base as its config.json says it.
+HuggingFaceConfig config_of(const recipe::Recipe& recipe, const checkpoint::OpenedCheckpoint& base) {
+  if (const auto* model = dynamic_cast<const HuggingFaceModel*>(&base)) {
+    const auto table = hugging_face_table(recipe.mappings, model->family());
+    return {model->model_config(), model->family(), table.find("weights")->scalar};
+  }
+  const auto carried = base.blobs().find(std::string(carried_prefix) + "config.json");
+  if (carried != base.blobs().end())
+    return parse_hugging_face_config(carried->second, (base.folder() / carried->first).string(), recipe.mappings);
+  const auto tokens = base.shape(embedding_weight)[0];
+  const auto family =
+      family_that_fits(recipe, tokens, hugging_face_families(recipe.mappings), *recipe.registries, recipe.mappings);
+  const auto table = hugging_face_table(recipe.mappings, family);
+  return {whole_model_config(recipe, tokens), family, table.find("weights")->scalar};
+}
+
+/// Those of the base, and of the model where the base has none.
 WeightShapes shapes_of(const recipe::Recipe& recipe, const checkpoint::OpenedCheckpoint& base) {
   WeightShapes shapes;
-  for (const auto& name : base.names())
-    if (!nn::is_of_adapter(name)) shapes.emplace(name, base.shape(name));
-  const auto rows = base.shape("embedding.word_embeddings.weight");
-  if (has_score_head(whole_model_config(recipe, rows[0]))) shapes.emplace("score.weight", Shape{1, rows[1]});
+  for (const auto& name : base.names()) shapes.emplace(name, base.shape(name));
+  const auto rows = base.has(embedding_weight) ? base.shape(embedding_weight)[0] : 1;
+  const auto model = recipe.architecture->build(recipe::whole_model(recipe, rows));
+  for (const auto* parameter : model->parameters())
+    if (!nn::is_of_adapter(parameter->name)) shapes.emplace(parameter->name, parameter->global_shape);
   return shapes;
 }
 
@@ -105,17 +118,14 @@ recipe::AdapterDescription description_of(PeftConfig config) {
 
 }  // namespace
 
-WeightTable table_of_base(const recipe::Recipe& recipe, const checkpoint::OpenedCheckpoint& base) {
-  const auto* theirs = dynamic_cast<const HuggingFaceModel*>(&base);
-  const auto rows = base.shape("embedding.word_embeddings.weight")[0];
-  const auto config = whole_model_config(recipe, rows);
-  if (theirs != nullptr && has_score_head(config) == has_score_head(theirs->model_config())) return theirs->table();
-  auto candidates = hugging_face_families(recipe.mappings);
-  const auto own = theirs != nullptr ? theirs->family() : carried_family(base.blobs());
-  if (!own.empty()) candidates.insert(candidates.begin(), own);
-  const auto family = family_that_fits(recipe, rows, candidates, *recipe.registries, recipe.mappings);
-  const auto table = hugging_face_table(recipe.mappings, family);
-  return weight_table(table.find("weights")->scalar, config, recipe.mappings, family);
+WeightTable names_of_run(const recipe::Recipe& recipe, const checkpoint::OpenedCheckpoint& base) {
+  auto config = config_of(recipe, base);
+  // The model may have a score head that its base has not.
+  for (const char* option : {"score_head", "untie_embeddings_and_output_weights"})
+    if (const auto* value = recipe.resolved.at(text("model_config.", option))) config.model_config.set(option, *value);
+  if (has_score_head(recipe))
+    config.model_config.set("untie_embeddings_and_output_weights", options::Value::of("false", {}));
+  return weight_table(config.weights_table, config.model_config, recipe.mappings, base.folder().string());
 }
 
 PeftExport export_of(const recipe::AdaptedModel& adapted) {
@@ -131,7 +141,7 @@ PeftExport export_of(const recipe::AdaptedModel& adapted) {
     return std::llround(form.scale * (root ? std::sqrt(rank) : rank));
   };
   how.labels.base = adapted.base_name.empty() ? recipe.training.load_checkpoint.value_or("") : adapted.base_name;
-  if (has_score_head(whole_model_config(recipe, 1))) how.labels.task_type = classifier_task;
+  if (has_score_head(recipe)) how.labels.task_type = classifier_task;
   return how;
 }
 
@@ -146,7 +156,7 @@ recipe::AdapterDescription PeftReader::describe(const fs::path& folder, const op
 recipe::OpenedAdapter PeftReader::open(const fs::path& folder, const recipe::Recipe& recipe,
                                        const checkpoint::OpenedCheckpoint& base) const {
   auto adapter =
-      std::make_unique<PeftAdapter>(folder, table_of_base(recipe, base), shapes_of(recipe, base), recipe.mappings);
+      std::make_unique<PeftAdapter>(folder, names_of_run(recipe, base), shapes_of(recipe, base), recipe.mappings);
   return {describe(folder, recipe.mappings), std::move(adapter)};
 }
 

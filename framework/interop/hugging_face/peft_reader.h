@@ -10,10 +10,10 @@
 
 namespace tessera::hugging_face {
 
-/// Transformers' names and layouts for the model of `recipe`, whose weights are `base`: the table of its folder; of a
-/// checkpoint of ours, that of the family that it was imported from, or of the first that computes what it does. Throws
-/// ConfigError if there is none.
-WeightTable table_of_base(const recipe::Recipe& recipe, const checkpoint::OpenedCheckpoint& base);
+/// The names and layouts that Transformers has for the weights of the model of `recipe`, which begins with `base`: by
+/// the folder of Transformers that `base` is or came from, else by the first family that computes what the model does.
+/// Throws ConfigError if there is none.
+WeightTable names_of_run(const recipe::Recipe& recipe, const checkpoint::OpenedCheckpoint& base);
 
 /// How the trained part of `adapted` is written for PEFT. Throws ConfigError if it has no adapters.
 PeftExport export_of(const recipe::AdaptedModel& adapted);
