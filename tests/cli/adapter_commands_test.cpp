@@ -12,6 +12,7 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/safetensors.h"
+#include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/training/trainer.h"
 #include "tests/cli/run_program.h"
@@ -212,6 +213,31 @@ TEST_F(AdapterCommands, OnlyAdaptersAreWrittenForPeft) {
                  "`tessera merge` writes");
   expect_refused({"checkpoint", "convert", "--from", "tessera", "--to", "peft", "run", "folder", "--dtype", "bfloat16"},
                  "--dtype is not for --to peft");
+}
+
+TEST_F(AdapterCommands, AnAdapterConfigBecomesAPieceOfARecipe) {
+  const auto said = must_run({"convert", adapter_of_qv, "-o", "piece.yaml"});
+  const auto keys = nlohmann::json::parse(read_file(adapter_of_qv + "/adapter_config.json"));
+  for (const auto& [key, value] : keys.items())
+    EXPECT_NE((said.out + said.err).find("  " + key + " "), std::string::npos) << key;
+  const auto alone = run_on_llama("lora_rank: 4, lora_alpha: 8, target_modules: [q_proj, v_proj]", 1e-2);
+  write("run.yaml", "base: piece.yaml\n" + alone.substr(0, alone.find("lora_config")) +
+                        alone.substr(alone.find("optimizer_config")));
+  const auto recipe = recipe::read_recipe("run.yaml", {}, golden::all_registries());
+  EXPECT_TRUE(recipe.lora.use_lora);
+  EXPECT_EQ(recipe.lora.lora_rank, 4);
+  EXPECT_EQ(recipe.lora.lora_alpha, 8);
+  EXPECT_EQ(recipe.lora.adapter, adapter_of_qv);
+  EXPECT_EQ(recipe.lora.target_modules->names, (std::vector<std::string>{"q_proj", "v_proj"}));
+  write("adapter_config.json", R"({"r": 2, "rank_pattern": {"model\\.layers\\.1\\..*": 3}, "target_modules": "q_.*"})");
+  must_run({"convert", "adapter_config.json", "-o", "pattern.yaml"});
+  const auto pattern = options::read_yaml("pattern.yaml");
+  EXPECT_EQ(pattern.at("lora_config.rank_pattern")->fields.at(0).name, "model\\.layers\\.1\\..*");
+  EXPECT_EQ(pattern.at("lora_config.adapter"), nullptr);
+  write("adapter_config.json", R"({"peft_type": "LORA", "use_qalora": true, "lora_bias": true})");
+  expect_refused({"convert", "adapter_config.json"}, "use_qalora is true");
+  expect_refused({"convert", "adapter_config.json"}, "lora_bias is true");
+  expect_refused({"convert", adapter_of_qv, "--to", "megatron"}, "leave --to out");
 }
 
 }  // namespace

@@ -128,6 +128,12 @@ WeightTable names_of_run(const recipe::Recipe& recipe, const checkpoint::OpenedC
   return weight_table(config.weights_table, config.model_config, recipe.mappings, base.folder().string());
 }
 
+PeftConfig read_peft_folder(const fs::path& folder, const options::Mappings& mappings) {
+  auto config = read_peft_config(folder / peft_config_file, mappings);
+  if (fs::exists(folder / peft_weights_file)) fit_to_tensors(config, folder / peft_weights_file);
+  return config;
+}
+
 PeftExport export_of(const recipe::AdaptedModel& adapted) {
   const auto& recipe = adapted.recipe;
   if (!recipe.lora.use_lora)
@@ -148,9 +154,7 @@ PeftExport export_of(const recipe::AdaptedModel& adapted) {
 bool PeftReader::is_adapter(const fs::path& folder) const { return fs::exists(folder / peft_config_file); }
 
 recipe::AdapterDescription PeftReader::describe(const fs::path& folder, const options::Mappings& mappings) const {
-  auto config = read_peft_config(folder / peft_config_file, mappings);
-  fit_to_tensors(config, folder / peft_weights_file);
-  return description_of(std::move(config));
+  return description_of(read_peft_folder(folder, mappings));
 }
 
 recipe::OpenedAdapter PeftReader::open(const fs::path& folder, const recipe::Recipe& recipe,
