@@ -211,13 +211,15 @@ void GptModel::set_types() {
 }
 
 /// Parameters that are replicated in the tensor-parallel group are owned by its first rank. With sequence parallelism
-/// each rank computes their gradient from its own tokens, so these are summed. Experts have groups of their own.
+/// each rank computes their gradient from its own tokens, so these are summed. Experts have groups of their own, in
+/// which factors of their adapters are replicated.
 void GptModel::share_copies() {
-  if (tensor_.whole()) return;
   for (auto* parameter : parameters()) {
-    if (!parameter->cut.strips.empty() || parameter->role == ParameterRole::expert) continue;
-    if (tensor_.rank > 0) parameter->cut = nn::TensorCut::copy(parameter->global_shape[0]);
-    if (tensor_.cuts_sequence() && parameter->shared.empty()) parameter->share(nn::GradientSharers::tensor);
+    if (!parameter->cut.strips.empty()) continue;
+    const bool expert = parameter->role == ParameterRole::expert;
+    if ((expert ? expert_.tensor_rank : tensor_.rank) > 0)
+      parameter->cut = nn::TensorCut::copy(parameter->global_shape[0]);
+    if (!expert && tensor_.cuts_sequence() && parameter->shared.empty()) parameter->share(nn::GradientSharers::tensor);
   }
 }
 

@@ -134,9 +134,14 @@ void describe_targets(options::Schema<Lora>& s) {
       .matters_when(with_lora, without_lora)
       .no_flag(no_lora_flag)
       .must(
-          "LoRA targets", [](const Lora& o) { return !o.use_lora || o.target_cells || o.target_modules; },
-          [](const Lora&) { return "use_lora is true, but neither target_cells nor target_modules is given"; },
-          "give target_modules, for example all-linear", {"use_lora", "target_modules"})
+          "LoRA targets",
+          [](const Lora& o) {
+            return !o.use_lora || o.target_cells || o.target_modules || !o.target_parameters.empty();
+          },
+          [](const Lora&) {
+            return "use_lora is true, but none of target_cells, target_modules and target_parameters is given";
+          },
+          "give target_modules, for example all-linear", {"use_lora", "target_modules", "target_parameters"})
       .must(
           "LoRA targets", [](const Lora& o) { return !o.target_cells || !o.target_modules; },
           [](const Lora&) { return "target_cells and target_modules are both given"; }, "give one of them",
@@ -149,6 +154,17 @@ void describe_targets(options::Schema<Lora>& s) {
        "Transformers (q_proj). A fused layer gets one adapter; parts of it, named apart, one each.")
       .replaces({"target_cells"})
       .matters_when(with_lora, without_lora);
+  s.option(
+       "target_parameters", &Lora::target_parameters,
+       "Further weights with adapters, as in PEFT: names of parameters in Transformers, or their ends after a dot. "
+       "mlp.experts.gate_up_proj and mlp.experts.down_proj are the weights of all experts of a layer, each of which "
+       "gets an adapter; mlp.gate.weight is that of the router.")
+      .matters_when(with_lora, without_lora)
+      .no_flag(no_lora_flag)
+      .must(
+          "LoRA targets", [](const Lora& o) { return o.target_parameters.empty() || o.lora_dropout == 0; },
+          [](const Lora& o) { return text("lora_dropout is ", o.lora_dropout, ", but target_parameters takes none"); },
+          "set lora_dropout to 0, or name linear layers in target_modules", {"lora_dropout"});
   s.option("exclude_modules", &Lora::exclude_modules,
            "Layers without adapters although `target_modules` or `target_cells` name them: a list of names or one "
            "pattern, as `target_modules`.")

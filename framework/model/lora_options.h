@@ -71,6 +71,7 @@ struct LoraOptions {
   double lora_dropout = 0;
   std::optional<std::vector<TargetCell>> target_cells;
   std::optional<ModuleNames> target_modules, exclude_modules;
+  std::vector<std::string> target_parameters;
   std::optional<std::vector<std::int64_t>> layers_to_transform;
   NumbersByPattern rank_pattern, alpha_pattern;
   bool use_rslora = false;

@@ -60,7 +60,7 @@ bool is_of_adapter(std::string_view parameter) {
 }
 
 Adapters::Adapters(const std::string& layer, std::vector<AdapterForm> forms, std::int64_t in, std::int64_t out,
-                   const TensorCut& rows, const TensorCut& columns)
+                   const TensorCut& rows, const TensorCut& columns, ParameterRole role)
     : Module(layer),
       forms_(std::move(forms)),
       in_(in),
@@ -68,44 +68,62 @@ Adapters::Adapters(const std::string& layer, std::vector<AdapterForm> forms, std
       first_column_(columns.strips.empty() ? 0 : columns.strips[0].first) {
   must(forms_.size() <= autograd::most_adapters, "a layer has at most three adapters");
   rows_.reserve(forms_.size());  // the factors refer to its elements
-  for (const auto& form : forms_) add(form, rows, columns, out);
+  for (const auto& form : forms_) add(form, rows, columns, out, role);
 }
 
-void Adapters::add(const AdapterForm& form, const TensorCut& rows, const TensorCut& columns, std::int64_t out) {
+void Adapters::add(const AdapterForm& form, const TensorCut& rows, const TensorCut& columns, std::int64_t out,
+                   ParameterRole role) {
   const auto part = form.part.name.empty() ? std::vector<ElementRange>{{0, out}} : form.part.rows;
   std::int64_t outputs = 0;
   for (const auto& range : part) outputs += range.count;
   auto here = rows_here(part, rows, out);
   rows_.push_back(std::move(here.blocks));
   const auto before = form.part.name.empty() ? std::string() : form.part.name + ".";
-  auto& a = declare(before + "lora_A.weight", ParameterRole::matrix, {form.rank, in_}, form.a_init, columns);
-  auto& b =
-      declare(before + "lora_B.weight", ParameterRole::matrix, {outputs, form.rank}, form.b_init, std::move(here.cut));
-  if (!rows.strips.empty()) a.share(GradientSharers::tensor);
-  if (!columns.strips.empty()) b.share(GradientSharers::tensor);
+  auto& a = declare(before + "lora_A.weight", role, {form.rank, in_}, form.a_init, columns);
+  auto& b = declare(before + "lora_B.weight", role, {outputs, form.rank}, form.b_init, std::move(here.cut));
+  const auto sharers = role == ParameterRole::expert ? GradientSharers::expert_tensor : GradientSharers::tensor;
+  if (!rows.strips.empty()) a.share(sharers);
+  if (!columns.strips.empty()) b.share(sharers);
   share_copied_rows(b);
   sites_.push_back(name_id(a.name));
   factors_.push_back({&a.leaf, &b.leaf, form.scale, rows_.back()});
 }
 
-kernels::DropoutMask Adapters::mask_of(std::size_t adapter, const Pass& pass) const {
-  auto mask = pass.gathered.rows(pass.dropout(Purpose::adapter_dropout, sites_[adapter], forms_[adapter].dropout), in_);
+bool Adapters::drops(const Pass& pass) const {
+  return pass.training && std::any_of(forms_.begin(), forms_.end(), [](const auto& form) { return form.dropout > 0; });
+}
+
+kernels::DropoutMask Adapters::mask_of(std::size_t adapter, const Pass& pass, const HeldTokens& tokens) const {
+  auto mask = tokens.rows(pass.dropout(Purpose::adapter_dropout, sites_[adapter], forms_[adapter].dropout), in_);
   if (in_here_ == in_) return mask;
   mask.first_element += first_column_;
-  mask.gap_at = pass.gathered.before_gap * in_here_;
+  mask.gap_at = tokens.before_gap * in_here_;
   mask.row = in_here_;
   mask.row_stride = in_;
   return mask;
 }
 
 autograd::Var Adapters::add_to(autograd::Var y, const autograd::Var& x, const Pass& pass) const {
+  return add_to(std::move(y), x, pass, pass.gathered);
+}
+
+autograd::Var Adapters::add_to(autograd::Var y, const autograd::Var& x, const Pass& pass,
+                               const HeldTokens& tokens) const {
   std::array<kernels::DropoutMask, autograd::most_adapters> masks;
-  bool drops = false;
+  for (std::size_t i = 0; i < forms_.size(); ++i) masks[i] = mask_of(i, pass, tokens);
+  return autograd::add_low_rank(std::move(y), x, factors_, std::span(masks).first(drops(pass) ? forms_.size() : 0));
+}
+
+autograd::ExpertAdapters Adapters::of_expert(autograd::Tape& tape, const Pass& pass) const {
+  if (!drops(pass)) return {factors_, {}};
+  const auto masks = tape.keep_array<kernels::DropoutMask>(forms_.size());
   for (std::size_t i = 0; i < forms_.size(); ++i) {
-    masks[i] = mask_of(i, pass);
-    drops = drops || masks[i].rate > 0;
+    masks[i] = pass.dropout(Purpose::adapter_dropout, sites_[i], forms_[i].dropout);
+    masks[i].first_element = first_column_;
+    masks[i].row = in_here_;
+    masks[i].row_stride = in_;
   }
-  return autograd::add_low_rank(std::move(y), x, factors_, std::span(masks).first(drops ? forms_.size() : 0));
+  return {factors_, masks};
 }
 
 void Adapters::merge_into(autograd::Tape& tape, std::span<float> w) const {
@@ -124,8 +142,8 @@ void Adapters::merge_into(autograd::Tape& tape, std::span<float> w) const {
 
 std::unique_ptr<Adapters> make_adapters(const std::string& layer, const std::vector<AdapterForm>& forms,
                                         std::int64_t in, std::int64_t out, const TensorCut& rows,
-                                        const TensorCut& columns) {
-  return forms.empty() ? nullptr : std::make_unique<Adapters>(layer, forms, in, out, rows, columns);
+                                        const TensorCut& columns, ParameterRole role) {
+  return forms.empty() ? nullptr : std::make_unique<Adapters>(layer, forms, in, out, rows, columns, role);
 }
 
 }  // namespace tessera::nn

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/autograd/ops/experts.h"
 #include "framework/autograd/ops/low_rank.h"
 #include "framework/nn/module.h"
 #include "framework/nn/pass.h"
@@ -51,24 +52,32 @@ bool is_of_adapter(std::string_view parameter);
 ///                                                  other
 ///
 /// Under tensor parallelism each rank computes the gradient of a factor that it has whole from its own part of the
-/// other dimension only: these gradients are summed over the tensor-parallel group.
+/// other dimension only: these gradients are summed over the tensor-parallel group, or for a layer of an expert over
+/// the expert-tensor-parallel group.
 class Adapters final : public Module {
  public:
-  /// `rows` and `columns` are the parts of w on this rank: at most one of them has strips.
+  /// `rows` and `columns` are the parts of w on this rank: at most one of them has strips. `role`: that of w, which the
+  /// factors have too.
   Adapters(const std::string& layer, std::vector<AdapterForm> forms, std::int64_t in, std::int64_t out,
-           const TensorCut& rows, const TensorCut& columns);
+           const TensorCut& rows, const TensorCut& columns, ParameterRole role = ParameterRole::matrix);
 
   /// y + scale * dropout(x) A^T B^T for the layer's result y [.., out] without bias, or with it; x [.., in] is what the
   /// product with w reads. Under tensor parallelism, y of a row-parallel layer is this rank's summand. Dropout keeps or
   /// drops the same elements of the unsharded x on every layout; each adapter has a mask of its own.
   autograd::Var add_to(autograd::Var y, const autograd::Var& x, const Pass& pass) const;
+  /// The same for a layer that reads the tokens `tokens` of each sample, without `tokens` those of Pass::gathered.
+  autograd::Var add_to(autograd::Var y, const autograd::Var& x, const Pass& pass, const HeldTokens& tokens) const;
+  /// For an operation that applies the layer to rows of single tokens. Valid until the tape is cleared.
+  autograd::ExpertAdapters of_expert(autograd::Tape& tape, const Pass& pass) const;
 
   /// w += scale * B A, for a layer that this rank has whole; w is [out, in].
   void merge_into(autograd::Tape& tape, std::span<float> w) const;
 
  private:
-  void add(const AdapterForm& form, const TensorCut& rows, const TensorCut& columns, std::int64_t out);
-  kernels::DropoutMask mask_of(std::size_t adapter, const Pass& pass) const;
+  void add(const AdapterForm& form, const TensorCut& rows, const TensorCut& columns, std::int64_t out,
+           ParameterRole role);
+  kernels::DropoutMask mask_of(std::size_t adapter, const Pass& pass, const HeldTokens& tokens) const;
+  bool drops(const Pass& pass) const;
 
   std::vector<AdapterForm> forms_;
   std::int64_t in_, in_here_, first_column_;
@@ -80,6 +89,6 @@ class Adapters final : public Module {
 /// Adapters of a layer of which this rank has the rows `rows` or the columns `columns` of w; null without forms.
 std::unique_ptr<Adapters> make_adapters(const std::string& layer, const std::vector<AdapterForm>& forms,
                                         std::int64_t in, std::int64_t out, const TensorCut& rows,
-                                        const TensorCut& columns);
+                                        const TensorCut& columns, ParameterRole role = ParameterRole::matrix);
 
 }  // namespace tessera::nn

@@ -51,9 +51,10 @@ struct TensorCut {
 /// Groups of ranks that each compute a summand of the gradient of the same elements. The summands are all-reduced
 /// before the gradient is used.
 enum class GradientSharers {
-  tensor,       ///< the tensor-parallel group
-  head_copies,  ///< the tensor-parallel ranks that have copies of the same key and value heads
-  ends          ///< first and last pipeline stage, for an embedding tied to the output layer
+  tensor,         ///< the tensor-parallel group
+  expert_tensor,  ///< the expert-tensor-parallel group: ranks that each have a part of the same expert
+  head_copies,    ///< the tensor-parallel ranks that have copies of the same key and value heads
+  ends            ///< first and last pipeline stage, for an embedding tied to the output layer
 };
 
 /// A weight of a model: its name, shape, part on this rank, and views of its memory. A parameter owns no memory; the

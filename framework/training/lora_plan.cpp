@@ -80,19 +80,36 @@ bool LoraPlan::names(std::size_t target, const Candidate& candidate) const {
   return any_ends_in(candidate.names, targets_[target]);
 }
 
-std::optional<LoraPlan::Size> LoraPlan::size_of(const Candidate& candidate) const {
-  for (auto target = targets_.size(); target-- > 0;) {
-    if (!names(target, candidate)) continue;
-    const auto& size = sizes_[target];
-    return Size{by_pattern(ranks_, candidate, size.rank), by_pattern(alphas_, candidate, size.alpha)};
-  }
+bool LoraPlan::names_parameter(const std::string& target, const Candidate& candidate) {
+  const std::string weight = ".weight";
+  if (any_ends_in(candidate.parameters, target)) return true;
+  if (!target.ends_with(weight)) return false;
+  return any_ends_in(candidate.names, target.substr(0, target.size() - weight.size()));
+}
+
+std::optional<LoraPlan::Size> LoraPlan::target_size_of(const Candidate& candidate) const {
+  for (auto target = targets_.size(); target-- > 0;)
+    if (names(target, candidate)) return sizes_[target];
+  const auto& parameters = o_.target_parameters;
+  if (std::any_of(parameters.begin(), parameters.end(),
+                  [&](const auto& one) { return names_parameter(one, candidate); }))
+    return Size{o_.lora_rank, o_.lora_alpha};
   return std::nullopt;
+}
+
+std::optional<LoraPlan::Size> LoraPlan::size_of(const Candidate& candidate) const {
+  auto size = target_size_of(candidate);
+  if (!size) return size;
+  // As PEFT: what would be two adapters, of gate and up, is one of twice the rank with the same scale alpha / r.
+  if (all_linear_ && candidate.gate_and_up) size = {2 * size->rank, 2 * size->alpha};
+  return Size{by_pattern(ranks_, candidate, size->rank), by_pattern(alphas_, candidate, size->alpha)};
 }
 
 std::int64_t LoraPlan::by_pattern(const std::vector<std::pair<NamePattern, std::int64_t>>& patterns,
                                   const Candidate& candidate, std::int64_t otherwise) const {
-  const auto found = std::find_if(patterns.begin(), patterns.end(),
-                                  [&](const auto& one) { return any_matches_one(one.first, candidate.names); });
+  const auto found = std::find_if(patterns.begin(), patterns.end(), [&](const auto& one) {
+    return any_matches_one(one.first, candidate.names) || any_matches_one(one.first, candidate.parameters);
+  });
   return found == patterns.end() ? otherwise : found->second;
 }
 
@@ -110,8 +127,12 @@ std::vector<LoraPlan::Candidate> LoraPlan::candidates(const std::string& module,
                                                       std::span<const nn::LinearPart> parts) const {
   std::vector<Candidate> all = {{std::nullopt, {module}}};
   for (const auto& part : parts) all.push_back({part, {module + "." + part.name}});
-  for (auto& alias : aliases_(module))
-    if (alias.part < all.size()) all[alias.part].names.push_back(std::move(alias.name));
+  all[0].gate_and_up = parts.size() == 2 && module.find(".local_experts.") != std::string::npos;
+  for (auto& alias : aliases_(module)) {
+    if (alias.part >= all.size()) continue;
+    auto& one = all[alias.part];
+    (alias.parameter ? one.parameters : one.names).push_back(std::move(alias.name));
+  }
   return all;
 }
 

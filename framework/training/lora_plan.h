@@ -16,6 +16,8 @@ namespace tessera::training {
 struct ModuleAlias {
   std::string name;      ///< "model.layers.0.self_attn.q_proj"
   std::size_t part = 0;  ///< of a fused module, counted from 1; 0: the whole module
+  /// It is a parameter there, of all experts of a layer: "model.layers.0.mlp.experts.gate_up_proj".
+  bool parameter = false;
 };
 /// The aliases of a module of ours, by its full name.
 using ModuleAliases = std::function<std::vector<ModuleAlias>(const std::string& module)>;
@@ -31,8 +33,10 @@ class LoraPlan final : public nn::AdapterPlan {
 
   /// A layer, or a part of a fused one, that can have an adapter.
   struct Candidate {
-    std::optional<nn::LinearPart> part;  ///< nothing: the whole layer
-    std::vector<std::string> names;      ///< ours, then those of other programs
+    std::optional<nn::LinearPart> part;        ///< nothing: the whole layer
+    std::vector<std::string> names;            ///< ours, then those of other programs
+    std::vector<std::string> parameters = {};  ///< of which it is a part in other programs: see ModuleAlias
+    bool gate_and_up = false;                  ///< of an expert, together
   };
   /// All candidates of a layer: the whole, then its parts.
   std::vector<Candidate> candidates(const std::string& module, std::span<const nn::LinearPart> parts) const;
@@ -40,6 +44,8 @@ class LoraPlan final : public nn::AdapterPlan {
   /// is.
   std::vector<Candidate> chosen(const std::string& module, std::span<const nn::LinearPart> parts) const;
 
+  /// Whether `target`, of target_parameters, names the weight of the candidate.
+  static bool names_parameter(const std::string& target, const Candidate& candidate);
   /// The texts of target_cells or target_modules, as given.
   const std::vector<std::string>& targets() const { return targets_; }
   /// Whether the target with that index names the candidate.
@@ -53,6 +59,7 @@ class LoraPlan final : public nn::AdapterPlan {
   struct Size {
     std::int64_t rank, alpha;
   };
+  std::optional<Size> target_size_of(const Candidate& candidate) const;
   std::optional<Size> size_of(const Candidate& candidate) const;
   bool excluded(const std::string& module, const Candidate& candidate) const;
   std::int64_t by_pattern(const std::vector<std::pair<NamePattern, std::int64_t>>& patterns, const Candidate& candidate,

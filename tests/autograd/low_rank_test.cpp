@@ -58,11 +58,16 @@ TEST_F(LowRanks, HaveTheGradientsOfTheirFactorsAndOfTheInput) {
     check({2, 3, in}, {&w, &a, &b, &c, &d}, [&, adapters = two()](Tape&, const Var& x) {
       return add_low_rank(linear(x, w.leaf, nullptr), x, adapters, drawn);
     });
-    std::ranges::fill(b.grad, 0.0F), std::ranges::fill(a.grad, 0.0F);
+    for (auto* one : {&a, &b, &c, &d}) std::ranges::fill(one->grad, 0.0F);
     const std::vector<kernels::RowBlock> rows = {{2, 0, 4}};
     const LowRankFactors alone{&a.leaf, &b.leaf, 2, rows};
     check({2, 3, in}, {&a, &b}, [&](Tape&, const Var& x) {
       return add_low_rank(linear(x, w.leaf, nullptr), x, {&alone, 1}, std::span(drawn).first(1));
+    });
+    // The input gets its gradient from a later operation first.
+    check({2, 3, in}, {&c, &d}, [&, second = two()[1]](Tape&, const Var& x) {
+      auto y = add_low_rank(linear(x, w.leaf, nullptr), x, {&second, 1}, std::span(drawn).last(1));
+      return add_low_rank(std::move(y), x, {&alone, 1}, std::span(drawn).first(1));
     });
   }
 }

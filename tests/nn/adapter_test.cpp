@@ -148,6 +148,20 @@ TEST(Adapters, OfShardedLayersAreSharded) {
   }
 }
 
+TEST(Adapters, OfExpertsAreSummedOverTheRanksOfTheExpert) {
+  const TensorRank tensor{1, 2};
+  const auto fc1 =
+      make_adapters("e.linear_fc1", {{.rank = 2}}, 4, 6, tensor.part(0, 6, "rows"), {}, ParameterRole::expert);
+  const auto fc2 =
+      make_adapters("e.linear_fc2", {{.rank = 2}}, 6, 4, {}, tensor.part(1, 6, "columns"), ParameterRole::expert);
+  for (const auto& [adapters, factor] : {std::pair(fc1.get(), "lora_A.weight"), std::pair(fc2.get(), "lora_B.weight")})
+    for (const auto* p : adapters->parameters()) {
+      EXPECT_EQ(p->role, ParameterRole::expert) << p->name;
+      ASSERT_EQ(p->shared.size(), p->name.ends_with(factor) ? 1U : 0U) << p->name;
+      EXPECT_TRUE(p->shared.empty() || p->shared[0].with == GradientSharers::expert_tensor) << p->name;
+    }
+}
+
 TEST(Adapters, OfCopiedRowsAreCopiesWhoseGradientsAreSummed) {
   // Two ranks with a query head each, and copies of the key and value head that both use.
   const LinearPart queries{"q_proj", {{0, 4}}}, keys{"k_proj", {{4, 2}}}, values{"v_proj", {{6, 2}}};

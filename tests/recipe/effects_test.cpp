@@ -98,6 +98,7 @@ const std::vector<Effect> cases = {
     {m + "untie_embeddings_and_output_weights", "true", "false", {t + "stage=rm", orpo[1], m + "score_head=true"}},
     {lora + "target_cells", "[all]", "[none]"},
     {lora + "target_modules", "[q_proj]", "[k_proj]"},
+    {lora + "target_parameters", "[mlp.gate.weight]", "[]"},
     {lora + "exclude_modules", "[q_proj]", "[k_proj]"},
     {lora + "layers_to_transform", "[0]", "[1]"},
     {lora + "lora_rank", "2", "3"},

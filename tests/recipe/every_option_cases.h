@@ -132,6 +132,7 @@ inline const std::vector<Case> cases = {
     {lora + "lora_dropout", "0.5", Seen::metrics, adapted},
     {lora + "target_cells", "['.*linear_qkv']", Seen::outcome, {lora + "use_lora=true"}},
     {lora + "target_modules", "[k_proj]", Seen::weights, adapted},
+    {lora + "target_parameters", "[o_proj.weight]", Seen::weights, adapted},
     {lora + "exclude_modules", "[\"layers.0.self_attention.linear_qkv.q_proj\"]", Seen::weights, two_layers},
     {lora + "layers_to_transform", "[0]", Seen::weights, two_layers},
     {lora + "rank_pattern", "{q_proj: 2}", Seen::weights, adapted},

@@ -250,17 +250,61 @@ TEST_F(Lora, IsReadForGeneratingWithTheBaseThatItBeganWith) {
   EXPECT_TRUE(says(story_of([&] { values("run"); }), "and that cannot be read"));
 }
 
-TEST_F(Lora, OfExpertsAndRoutersIsRefused) {
-  const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false"};
-  EXPECT_TRUE(says(refused(experts + every_linear), "cannot have adapters"));
-  EXPECT_TRUE(says(refused(experts + Lines{l + "use_lora=true", l + "target_modules=[linear_qkv, w1]"}),
-                   "'decoder.layers.0.mlp.experts.local_experts.0.linear_fc1' is selected, but experts cannot"));
-  EXPECT_EQ(refused(experts + Lines{l + "use_lora=true", l + "target_modules=[linear_qkv, o_proj]"}), "no error");
+TEST_F(Lora, TargetsAreExpertsAndRouters) {
+  using Names = std::set<std::string>;
+  const Lines experts =
+      lora_llama + Lines{m + "num_experts=3", m + "add_bias_linear=false", l + "use_lora=true", l + "lora_rank=2"};
+  const std::string one = "mlp.experts.local_experts.", router = "mlp.router", fc1 = ".linear_fc1", fc2 = ".linear_fc2";
+  const auto of_all = [&](const std::string& end) { return Names{one + "0" + end, one + "1" + end, one + "2" + end}; };
+  const auto joined = [](Names all, const std::vector<Names>& more) {
+    for (const auto& names : more) all.insert(names.begin(), names.end());
+    return all;
+  };
+  const auto of = [&](const Lines& targets) { return adapted(experts + targets); };
+  const auto modules = [&](const std::string& names) { return of({l + "target_modules=" + names}); };
+  const auto parameters = [&](const std::string& names) { return of({l + "target_parameters=" + names}); };
+  EXPECT_EQ(modules("all-linear"),
+            joined({"self_attention.linear_qkv", "self_attention.linear_proj", router}, {of_all(fc1), of_all(fc2)}));
+  EXPECT_EQ(modules("[linear_fc1]"), of_all(fc1));
+  EXPECT_EQ(modules("[w1, w2, gate]"), joined({router}, {of_all(fc1 + ".gate_proj"), of_all(fc2)}));
+  EXPECT_EQ(modules("[experts.1.up_proj, experts.2.down_proj]"),
+            (Names{one + "1" + fc1 + ".up_proj", one + "2" + fc2}));
+  EXPECT_EQ(parameters("[mlp.experts.gate_up_proj, mlp.experts.down_proj]"), joined({}, {of_all(fc1), of_all(fc2)}));
+  EXPECT_EQ(parameters("[gate_up_proj]"), of_all(fc1));
+  EXPECT_EQ(parameters("[mlp.gate.weight]"), Names{router});
+  EXPECT_EQ(parameters("[model.layers.1.mlp.experts.down_proj]"), Names{});
+  EXPECT_EQ(of({l + "target_modules=[q_proj]", l + "target_parameters=[down_proj]"}),
+            joined({"self_attention.linear_qkv.q_proj"}, {of_all(fc2)}));
+
+  const auto rank_of = [&](const Lines& options, const std::string& module) {
+    const auto model = build_model(read(experts + options), nullptr);
+    return named(*model, "decoder.layers.1." + module + ".lora_A.weight").shape()[0];
+  };
+  const auto all = l + "target_modules=all-linear";
+  EXPECT_EQ(rank_of({all}, one + "1" + fc1), 4) << "gate and up together have twice the rank, as in PEFT";
+  EXPECT_EQ(rank_of({all}, one + "1" + fc2), 2);
+  EXPECT_EQ(rank_of({all}, router), 2);
+  EXPECT_EQ(rank_of({all, l + "rank_pattern={gate_up_proj: 3, mlp.gate: 5}"}, one + "1" + fc1), 3);
+  EXPECT_EQ(rank_of({all, l + "rank_pattern={gate_up_proj: 3, mlp.gate: 5}"}, router), 5);
+  EXPECT_EQ(rank_of({l + "target_parameters=[gate_up_proj]"}, one + "1" + fc1), 2);
+}
+
+TEST_F(Lora, WithWrongTargetParametersIsRefused) {
+  const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "hidden_act=swiglu", m + "ffn_hidden_size=24",
+                         l + "use_lora=true"};
+  const auto wrong = refused(experts + Lines{l + "target_parameters=[mlp.experts.gate_up_prj, mlp.experts.down_proj]"});
+  EXPECT_TRUE(says(wrong, "'mlp.experts.gate_up_prj' is the name of no weight that can have an adapter")) << wrong;
+  EXPECT_TRUE(says(wrong, "experts.gate_up_proj")) << wrong;
+  EXPECT_FALSE(says(wrong, "'mlp.experts.down_proj'")) << wrong;
+  EXPECT_TRUE(says(refused(experts + Lines{l + "target_parameters=[mlp.experts.down_proj]", l + "lora_dropout=0.1"}),
+                   "lora_dropout is 0.1, but target_parameters takes none"));
+  EXPECT_TRUE(
+      says(refused(every_linear + Lines{l + "target_parameters=[mlp.experts.down_proj]"}), "is the name of no"));
 }
 
 TEST_F(Lora, WithWrongTargetsIsRefused) {
   const auto on = Lines{l + "use_lora=true"};
-  EXPECT_TRUE(says(refused(on), "neither target_cells nor target_modules is given"));
+  EXPECT_TRUE(says(refused(on), "none of target_cells, target_modules and target_parameters is given"));
   const auto two = refused(lora_llama + on + Lines{l + "target_modules=[q_prj, v_proj, linear_fc3]"});
   EXPECT_TRUE(says(two, "'q_prj' selects no linear layer for an adapter")) << two;
   EXPECT_TRUE(says(two, "q_proj")) << two;
