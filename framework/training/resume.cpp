@@ -198,6 +198,7 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
   const auto ranges = without_new_adapters(given, left_out ? state.trained_ranges() : state.weight_ranges());
+  refuse_packed(given, state.trained_ranges(), setup.model.upcycles);
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
   const auto all = setup.model.all_weights.empty() ? ranges : without_new_adapters(given, setup.model.all_weights);
