@@ -51,18 +51,19 @@ void MixtureOfExperts::declare_experts(const ExpertRank& rank, const AdapterPlan
   std::vector<const Parameter*> fc1, fc2;
   for (auto e = first_expert_; e < first_expert_ + rank.count(s.rule.experts); ++e) {
     const auto expert = text("experts.local_experts.", e, ".");
-    const auto add = [&](const char* which, const Shape& shape, const Init& init, const TensorCut& cut, auto& leaves) {
+    const auto add = [&](const char* which, const Shape& shape, const Init& init, const TensorCut& cut, auto& leaves,
+                         auto& weights) {
       auto& w = declare(expert + which, ParameterRole::expert, shape, init, cut);
       leaves.push_back(&w.leaf);
-      return &w;
+      weights.push_back(&w);
     };
-    fc1.push_back(add("linear_fc1.weight", {parts * s.inner, s.hidden}, s.init, rows, fc1_));
-    fc2.push_back(add("linear_fc2.weight", {s.hidden, s.inner}, s.out_init, columns, fc2_));
+    add("linear_fc1.weight", {parts * s.inner, s.hidden}, s.init, rows, fc1_, fc1);
+    add("linear_fc2.weight", {s.hidden, s.inner}, s.out_init, columns, fc2_, fc2);
   }
   if (!plan) return;
   const auto named = parts_of_network(s.inner, parts);
-  declare_adapters(*plan, rank, {"linear_fc1", s.hidden, fc1, named, rows, {}}, fc1_adapters_);
-  declare_adapters(*plan, rank, {"linear_fc2", s.inner, fc2, {}, {}, columns}, fc2_adapters_);
+  declare_adapters(*plan, rank, {"linear_fc1", fc1, s.hidden, named, rows, {}}, fc1_adapters_);
+  declare_adapters(*plan, rank, {"linear_fc2", fc2, s.inner, {}, {}, columns}, fc2_adapters_);
 }
 
 // What ranks exchange must not depend on which experts they have: every rank asks for all of them.

@@ -71,8 +71,8 @@ class MixtureOfExperts final : public FeedForward {
   /// A layer of the experts, for its adapters.
   struct AdaptedLayer {
     const char* name;
+    std::vector<const Parameter*> weights;  ///< of this rank's experts
     std::int64_t in;
-    std::vector<const Parameter*> weights;  ///< of the experts of this rank
     std::vector<LinearPart> parts;
     TensorCut rows, columns;
   };

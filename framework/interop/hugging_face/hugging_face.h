@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/checkpoint/format.h"
@@ -92,6 +93,8 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   const options::Value& model_config() const { return config_.model_config; }
   const std::string& family() const { return config_.family; }
   const WeightTable& table() const { return table_; }
+  /// Whether some weights are in a storage type of packed_weights.h.
+  bool is_packed() const { return !packed_.empty(); }
 
   const std::filesystem::path& folder() const override { return folder_; }
   std::vector<std::string> names() const override;  ///< in the table's order
@@ -104,6 +107,7 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   std::optional<checkpoint::MappedTensor> map(const checkpoint::TensorRange& range) const override;
   /// The rows of a matrix in the tensors of the files, unless a step of its row in the table moves elements in rows.
   std::optional<StoredMatrix> stored(const checkpoint::TensorRange& range) const override;
+  std::string_view storage_type(const std::string& name) const override;
 
   const checkpoint::Blobs& blobs() const override { return carried_; }  ///< the carried_files of its folder
   options::Value recipe() const override { return recipe_with(config_.model_config); }
