@@ -71,10 +71,10 @@ class MixtureOfExperts final : public FeedForward {
   /// A layer of the experts, for its adapters.
   struct AdaptedLayer {
     const char* name;
+    std::vector<const Parameter*> weights;  ///< of this rank's experts
     std::int64_t in;
     std::vector<LinearPart> parts;
     TensorCut rows, columns;
-    std::vector<Parameter*> weights;  ///< of this rank's experts
   };
   /// Adds the adapters of the layer of each expert of this rank to `all`; null: it has none.
   void declare_adapters(const AdapterPlan& plan, const ExpertRank& rank, const AdaptedLayer& layer,

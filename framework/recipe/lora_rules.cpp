@@ -10,6 +10,7 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/freezing.h"
 #include "framework/recipe/rules.h"
+#include "framework/recipe/saved_adapter.h"
 #include "framework/training/lora_plan.h"
 
 namespace tessera::recipe {
@@ -148,6 +149,7 @@ void check_lora(const Recipe& recipe, options::Report& report) {
   check_targets(recipe, *model, report);
   check_magnitudes(recipe, *model, report);
   check_saved(recipe, *model, report);
+  if (report.good()) check_saved_adapter(recipe, report);
 }
 
 }  // namespace tessera::recipe

@@ -30,6 +30,11 @@ std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
                                       const std::vector<checkpoint::TensorRange>& ranges,
                                       const std::vector<checkpoint::TensorRange>& all, bool upcycles);
 
+/// Reads the trained parameters that `adapter`, a saved adapter, has. Returns notes, which name those that it does not
+/// have. Throws ConfigError, naming the tensors, if it lacks a factor or has what `state` does not train.
+std::vector<std::string> load_adapter(const checkpoint::WeightSource& adapter, const ModelSetup& model,
+                                      ModelState& state);
+
 /// Maps the frozen parameters that `source` has in a file as this rank needs them; see FrozenWeights::map. Removes
 /// their ranges from `ranges` and adds a note.
 void map_frozen(const checkpoint::WeightSource& source, ModelState& state, std::vector<checkpoint::TensorRange>& ranges,

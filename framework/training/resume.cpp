@@ -216,6 +216,10 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
     changes.emplace_back(
         "every expert begins with the feed-forward network of its layer; routers keep their initial "
         "weights");
+  if (setup.model.open_adapter) {
+    more = load_adapter(*setup.model.open_adapter(given), setup.model, state);
+    std::move(more.begin(), more.end(), std::back_inserter(changes));
+  }
   for (const auto& range : trained)
     checkpoint::must_be_finite(range.tensor, text(given.folder().string(), ": tensor '", range.name, "'"));
   notes.insert(notes.end(), changes.begin(), changes.end());
@@ -277,6 +281,10 @@ bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
   }
   const auto all = setup.model.all_weights.empty() ? state.trained_ranges() : setup.model.all_weights;
   const bool is_base = without_new_adapters(*given, all).size() < all.size();
+  if (setup.model.open_adapter && !is_base)
+    throw ConfigError(text("training_config.load_checkpoint: ", given->folder().string(),
+                           " has adapters itself, and lora_config.adapter names others; leave adapter out, or give "
+                           "load_checkpoint the model without adapters"));
   const bool resumes = o.resume_training != Resume::never && !setup.model.upcycles && !is_base;
   const auto progress = resumes ? given->progress() : std::nullopt;
   if (!progress) {

@@ -92,6 +92,8 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   const options::Value& model_config() const { return config_.model_config; }
   const std::string& family() const { return config_.family; }
   const WeightTable& table() const { return table_; }
+  /// Whether some weights are in a storage type of packed_weights.h.
+  bool is_packed() const { return !packed_.empty(); }
 
   const std::filesystem::path& folder() const override { return folder_; }
   std::vector<std::string> names() const override;  ///< in the table's order
