@@ -201,6 +201,11 @@ void describe_sizes(options::Schema<Lora>& s) {
       .no_flag(no_lora_flag);
   s.option("use_rslora", &Lora::use_rslora, "Rank-stabilised scale: lora_alpha / sqrt(rank).")
       .matters_when(with_lora, without_lora);
+  s.option("use_dora", &Lora::use_dora,
+           "Weight-decomposed adapters (DoRA): the rows of W + scale B A are divided by their norms and multiplied by "
+           "trained magnitudes (Liu et al., arXiv:2402.09353).")
+      .when_changed(options::Change::tensors)
+      .matters_when(with_lora, without_lora);
 }
 
 void describe_training(options::Schema<Lora>& s) {

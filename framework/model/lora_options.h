@@ -75,6 +75,7 @@ struct LoraOptions {
   std::optional<std::vector<std::int64_t>> layers_to_transform;
   NumbersByPattern rank_pattern, alpha_pattern;
   bool use_rslora = false;
+  bool use_dora = false;
   LoraBias bias = LoraBias::none;
   std::vector<std::string> modules_to_save;
   LoraInit init_lora_weights = LoraInit::kaiming;
