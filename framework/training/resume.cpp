@@ -202,6 +202,7 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   const auto ranges = without_new_adapters(given, left_out ? state.trained_ranges() : state.weight_ranges());
   out.new_adapters =
       std::none_of(ranges.begin(), ranges.end(), [](const auto& r) { return nn::is_of_adapter(r.name); });
+  refuse_packed(given, state.trained_ranges(), setup.model.upcycles);
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
   const auto all = setup.model.all_weights.empty() ? ranges : without_new_adapters(given, setup.model.all_weights);

@@ -374,6 +374,12 @@ std::optional<StoredMatrix> HuggingFaceModel::stored(const checkpoint::TensorRan
   return out;
 }
 
+std::string_view HuggingFaceModel::storage_type(const std::string& name) const {
+  for (const auto& part : row(name).from)
+    if (const auto* weight = packed(part)) return weight->array->storage_type();
+  return {};
+}
+
 void HuggingFaceModel::read(const std::string& name, std::span<float> into) const {
   const auto extent = shape(name);
   must(static_cast<std::int64_t>(into.size()) == extent.elements(),

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/checkpoint/format.h"
@@ -106,6 +107,7 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   std::optional<checkpoint::MappedTensor> map(const checkpoint::TensorRange& range) const override;
   /// The rows of a matrix in the tensors of the files, unless a step of its row in the table moves elements in rows.
   std::optional<StoredMatrix> stored(const checkpoint::TensorRange& range) const override;
+  std::string_view storage_type(const std::string& name) const override;
 
   const checkpoint::Blobs& blobs() const override { return carried_; }  ///< the carried_files of its folder
   options::Value recipe() const override { return recipe_with(config_.model_config); }
