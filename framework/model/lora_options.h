@@ -79,6 +79,8 @@ struct LoraOptions {
   std::vector<std::string> modules_to_save;
   LoraInit init_lora_weights = LoraInit::kaiming;
   std::optional<double> loraplus_lr_ratio;
+  bool qlora = false;
+  bool qlora_double_quant = false;
 
   /// Factor of B A for an adapter of `rank` and `alpha`.
   double scale(std::int64_t rank, std::int64_t alpha) const;
