@@ -18,6 +18,7 @@
 #include "framework/cli/explain.h"
 #include "framework/cli/generate.h"
 #include "framework/cli/manual.h"
+#include "framework/cli/merge.h"
 #include "framework/cli/options.h"
 #include "framework/cli/state.h"
 #include "framework/cli/train.h"
@@ -53,6 +54,7 @@ void add_commands(Command& app, CommandContext& context) {
   add_checkpoint_commands(app, context);
   add_eval_commands(app, context);
   add_generate_commands(app, context);
+  add_merge_commands(app, context);
   add_state_commands(app, context);
   add_completion_commands(app, context);
   add_manual_commands(app, context);

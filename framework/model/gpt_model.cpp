@@ -205,7 +205,8 @@ void GptModel::add_head() {
 
 void GptModel::set_types() {
   for (auto* parameter : parameters())
-    if (parameter->role != ParameterRole::expert_bias) parameter->type = precision_.params;
+    if (parameter->role != ParameterRole::expert_bias && parameter->role != ParameterRole::magnitude)
+      parameter->type = precision_.params;
   if (words_) words_->type = precision_.embedding;
   if (position_table_) position_table_->type = precision_.embedding;
 }

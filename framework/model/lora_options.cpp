@@ -201,6 +201,11 @@ void describe_sizes(options::Schema<Lora>& s) {
       .no_flag(no_lora_flag);
   s.option("use_rslora", &Lora::use_rslora, "Rank-stabilised scale: lora_alpha / sqrt(rank).")
       .matters_when(with_lora, without_lora);
+  s.option("use_dora", &Lora::use_dora,
+           "Weight-decomposed adapters (DoRA): the rows of W + scale B A are divided by their norms and multiplied by "
+           "trained magnitudes (Liu et al., arXiv:2402.09353).")
+      .when_changed(options::Change::tensors)
+      .matters_when(with_lora, without_lora);
 }
 
 void describe_training(options::Schema<Lora>& s) {
@@ -230,6 +235,12 @@ void describe_training(options::Schema<Lora>& s) {
       .above(0)
       .at_most(options::most_factor)
       .when_changed(options::Change::told)
+      .matters_when(with_lora, without_lora);
+  s.option("adapter", &Lora::adapter,
+           "Folder of a saved adapter of PEFT that training starts from: its adapters, and the parameters that it has "
+           "in full. It belongs to the model that `training_config.load_checkpoint` names, and must be of the kind that "
+           "the other options of this group describe. null: new adapters.")
+      .when_changed(options::Change::silent)
       .matters_when(with_lora, without_lora);
 }
 

@@ -75,12 +75,14 @@ struct LoraOptions {
   std::optional<std::vector<std::int64_t>> layers_to_transform;
   NumbersByPattern rank_pattern, alpha_pattern;
   bool use_rslora = false;
+  bool use_dora = false;
   LoraBias bias = LoraBias::none;
   std::vector<std::string> modules_to_save;
   LoraInit init_lora_weights = LoraInit::kaiming;
   std::optional<double> loraplus_lr_ratio;
   bool qlora = false;
   bool qlora_double_quant = false;
+  std::optional<std::string> adapter;
 
   /// Factor of B A for an adapter of `rank` and `alpha`.
   double scale(std::int64_t rank, std::int64_t alpha) const;

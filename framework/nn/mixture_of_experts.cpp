@@ -36,8 +36,7 @@ MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name
 std::unique_ptr<Adapters> MixtureOfExperts::adapters_of_router(const AdapterPlan* plan) const {
   if (!plan) return nullptr;
   const auto layer = inner("router");
-  const auto in = sizes_.hidden;
-  return make_adapters(layer, plan->adapters_of(layer, in, {}), in, sizes_.rule.experts, {}, {}, ParameterRole::router);
+  return make_adapters(layer, plan->adapters_of(layer, sizes_.hidden, {}), *router_, {}, {});
 }
 
 void MixtureOfExperts::declare_experts(const ExpertRank& rank, const AdapterPlan* plan) {
@@ -49,18 +48,22 @@ void MixtureOfExperts::declare_experts(const ExpertRank& rank, const AdapterPlan
   const auto rows = rows_of_network(s.inner, parts, tensor);
   const auto columns = tensor.part(1, s.inner, "channels of an expert");
   first_expert_ = rank.first(s.rule.experts);
+  std::vector<const Parameter*> fc1, fc2;
   for (auto e = first_expert_; e < first_expert_ + rank.count(s.rule.experts); ++e) {
     const auto expert = text("experts.local_experts.", e, ".");
-    const auto add = [&](const char* which, const Shape& shape, const Init& init, const TensorCut& cut) {
-      return &declare(expert + which, ParameterRole::expert, shape, init, cut).leaf;
+    const auto add = [&](const char* which, const Shape& shape, const Init& init, const TensorCut& cut, auto& leaves,
+                         auto& weights) {
+      auto& w = declare(expert + which, ParameterRole::expert, shape, init, cut);
+      leaves.push_back(&w.leaf);
+      weights.push_back(&w);
     };
-    fc1_.push_back(add("linear_fc1.weight", {parts * s.inner, s.hidden}, s.init, rows));
-    fc2_.push_back(add("linear_fc2.weight", {s.hidden, s.inner}, s.out_init, columns));
+    add("linear_fc1.weight", {parts * s.inner, s.hidden}, s.init, rows, fc1_, fc1);
+    add("linear_fc2.weight", {s.hidden, s.inner}, s.out_init, columns, fc2_, fc2);
   }
   if (!plan) return;
   const auto named = parts_of_network(s.inner, parts);
-  declare_adapters(*plan, rank, {"linear_fc1", s.hidden, parts * s.inner, named, rows, {}}, fc1_adapters_);
-  declare_adapters(*plan, rank, {"linear_fc2", s.inner, s.hidden, {}, {}, columns}, fc2_adapters_);
+  declare_adapters(*plan, rank, {"linear_fc1", fc1, s.hidden, named, rows, {}}, fc1_adapters_);
+  declare_adapters(*plan, rank, {"linear_fc2", fc2, s.inner, {}, {}, columns}, fc2_adapters_);
 }
 
 // What ranks exchange must not depend on which experts they have: every rank asks for all of them.
@@ -73,7 +76,8 @@ void MixtureOfExperts::declare_adapters(const AdapterPlan& plan, const ExpertRan
     for (const auto& form : forms) drops_ = drops_ || form.dropout > 0;
     adapters_shared_ = adapters_shared_ || (rank.ranks > 1 && !forms.empty());
     if (e < first_expert_ || e >= end) continue;
-    all.push_back(make_adapters(name, forms, layer.in, layer.out, layer.rows, layer.columns, ParameterRole::expert));
+    const auto& w = *layer.weights[static_cast<std::size_t>(e - first_expert_)];
+    all.push_back(make_adapters(name, forms, w, layer.rows, layer.columns));
     if (all.back()) contains(*all.back());
   }
 }

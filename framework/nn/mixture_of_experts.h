@@ -71,7 +71,8 @@ class MixtureOfExperts final : public FeedForward {
   /// A layer of the experts, for its adapters.
   struct AdaptedLayer {
     const char* name;
-    std::int64_t in, out;
+    std::vector<const Parameter*> weights;  ///< of this rank's experts
+    std::int64_t in;
     std::vector<LinearPart> parts;
     TensorCut rows, columns;
   };

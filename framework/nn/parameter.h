@@ -1,11 +1,17 @@
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "framework/autograd/tape.h"
 #include "framework/tensor/parameter_role.h"
+
+namespace tessera::parallel {
+struct ProcessGroups;
+}
 
 namespace tessera::nn {
 
@@ -69,6 +75,9 @@ struct Parameter {
   /// have the parameter.
   bool trained = true;
   TensorCut cut = {};  ///< the part of the tensor that this rank has
+  /// Computes the initial values of this rank's part from those of other parameters, in place of `init`, once these are
+  /// initialised or loaded. Collective over the ranks of `groups`, null for a whole model. Empty: `init` decides.
+  std::function<void(kernels::Threads& threads, const parallel::ProcessGroups* groups, std::span<float> values)> derive;
 
   /// A range of elements whose gradient must be summed over a group of ranks.
   struct Shared {

@@ -16,7 +16,9 @@ struct Recipe;
 /// What the folder of an adapter says beside its tensors.
 struct AdapterDescription {
   options::Value lora_config;           ///< the recipe group, without use_lora; at least lora_rank and lora_alpha
+  std::vector<std::string> sets = {};   ///< options of the base that it needs, "group.key=value"
   std::string base;                     ///< name or path of the model that it was trained on; empty: not given
+  options::Value group() const;         ///< the recipe group lora_config with use_lora
   std::vector<std::string> notes = {};  ///< what was ignored, for people
 };
 

@@ -15,6 +15,7 @@
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
 #include "framework/parallel/context_options.h"
+#include "framework/recipe/peft_adapter.h"
 #include "framework/recipe/recipe_changes.h"
 #include "framework/recipe/saved_model.h"
 #include "framework/training/given_checkpoint.h"
@@ -227,6 +228,10 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, tra
   }
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
   setup.upcycles = recipe.moe.moe_use_upcycling;
+  if (recipe.adapters && recipe.lora.adapter)
+    setup.open_adapter = [recipe](const checkpoint::OpenedCheckpoint& base) {
+      return open_peft_adapter(recipe, *recipe.lora.adapter, base).weights;
+    };
   setup.trained = trained_names(recipe);
   setup.frozen_chunks = frozen_chunks(recipe, setup.plan);
   if (processes.world.size() == 1 && setup.trained.all()) return;

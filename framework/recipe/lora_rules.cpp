@@ -10,6 +10,7 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/freezing.h"
 #include "framework/recipe/rules.h"
+#include "framework/recipe/saved_adapter.h"
 #include "framework/training/lora_plan.h"
 
 namespace tessera::recipe {
@@ -97,6 +98,23 @@ void check_targets(const Recipe& recipe, const Contents& model, options::Report&
   }
 }
 
+/// The outputs of experts and routers are computed elsewhere than those of linear layers.
+void check_magnitudes(const Recipe& recipe, const Contents& model, options::Report& report) {
+  const auto& plan = *recipe.adapters;
+  if (!plan.options().use_dora) return;
+  const auto is_sparse = [&](const auto& layer) {
+    const bool routes = layer.first.find(".local_experts.") != std::string::npos || layer.first.ends_with(".router");
+    return routes && !plan.chosen(layer.first, layer.second).empty();
+  };
+  const auto found = std::find_if(model.layers.all.begin(), model.layers.all.end(), is_sparse);
+  if (found == model.layers.all.end()) return;
+  tell(recipe, report, targets_rule, {in_lora + "use_dora"},
+       text("use_dora is true, but '", found->first,
+            "' gets an adapter, and those of experts and routers have no "
+            "magnitudes"),
+       "leave use_dora out, or leave experts and routers out with exclude_modules");
+}
+
 void check_saved(const Recipe& recipe, const Contents& model, options::Report& report) {
   const auto& plan = *recipe.adapters;
   const auto& saved = plan.options().modules_to_save;
@@ -129,7 +147,9 @@ void check_lora(const Recipe& recipe, options::Report& report) {
   if (!recipe.adapters || !report.good()) return;
   const auto model = contents(recipe);
   check_targets(recipe, *model, report);
+  check_magnitudes(recipe, *model, report);
   check_saved(recipe, *model, report);
+  if (report.good()) check_saved_adapter(recipe, report);
 }
 
 }  // namespace tessera::recipe

@@ -13,7 +13,5 @@ const AdapterReader& peft_reader(const Registries& registries);
 /// Opens an adapter folder of PEFT for the model of `recipe` with the weights `base`, as AdapterReader::open.
 OpenedAdapter open_peft_adapter(const Recipe& recipe, const std::filesystem::path& folder,
                                 const checkpoint::OpenedCheckpoint& base);
-/// The same with training_config.load_checkpoint as the base. Throws ConfigError if the recipe names none.
-OpenedAdapter open_peft_adapter(const Recipe& recipe, const std::filesystem::path& folder);
 
 }  // namespace tessera::recipe

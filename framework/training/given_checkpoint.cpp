@@ -1,6 +1,7 @@
 #include "framework/training/given_checkpoint.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -110,6 +111,24 @@ std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
   if (!upcycles) return checkpoint::load_all(source, ranges, all);
   const auto known = upcycled(all);
   return checkpoint::load_all(UpcycledWeights(source, known), upcycled(ranges), known);
+}
+
+std::vector<std::string> load_adapter(const checkpoint::WeightSource& adapter, const ModelSetup& model,
+                                      ModelState& state) {
+  auto known = model.all_weights.empty() ? state.weight_ranges() : model.all_weights;
+  auto wanted = state.trained_ranges();
+  // What is trained beside the adapters, but is not of lora_config, begins as the base has it.
+  const auto stays = [&](const auto& range) { return !nn::is_of_adapter(range.name) && !adapter.has(range.name); };
+  std::vector<std::string> notes;
+  std::erase_if(known, [&](const auto& range) { return !model.trained.trains(range.name); });
+  for (const auto& range : known)
+    if (stays(range)) notes.push_back(text(range.name, " is trained, but is not in ", adapter.folder().string()));
+  std::erase_if(known, stays);
+  std::erase_if(wanted, stays);
+  auto more = checkpoint::load_all(adapter, wanted, known);
+  std::move(more.begin(), more.end(), std::back_inserter(notes));
+  notes.push_back(text("adapters begin with those of ", adapter.folder().string()));
+  return notes;
 }
 
 void refuse_packed(const checkpoint::WeightSource& source, const std::vector<checkpoint::TensorRange>& trained,

@@ -30,6 +30,11 @@ std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
                                       const std::vector<checkpoint::TensorRange>& ranges,
                                       const std::vector<checkpoint::TensorRange>& all, bool upcycles);
 
+/// Reads the trained parameters that `adapter`, a saved adapter, has. Returns notes, which name those that it does not
+/// have. Throws ConfigError, naming the tensors, if it lacks a factor or has what `state` does not train.
+std::vector<std::string> load_adapter(const checkpoint::WeightSource& adapter, const ModelSetup& model,
+                                      ModelState& state);
+
 /// Throws ConfigError if `source` has some of the `trained` weights, or with moe_use_upcycling what they are made of, in
 /// a storage type that cannot be trained.
 void refuse_packed(const checkpoint::WeightSource& source, const std::vector<checkpoint::TensorRange>& trained,

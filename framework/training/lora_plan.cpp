@@ -162,6 +162,7 @@ std::vector<nn::AdapterForm> LoraPlan::adapters_of(const std::string& module, st
     const bool normal = o_.init_lora_weights == model::LoraInit::gaussian;
     form.a_init = normal ? nn::Init::normal(1 / static_cast<double>(size.rank)) : uniform_of(in);
     if (o_.init_lora_weights == model::LoraInit::random) form.b_init = uniform_of(size.rank);
+    form.magnitudes = o_.use_dora;
     forms.push_back(std::move(form));
   }
   return forms;

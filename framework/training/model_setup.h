@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "framework/checkpoint/checkpoint.h"
+#include "framework/checkpoint/format.h"
 #include "framework/model/model.h"
 #include "framework/parallel/layer_plan.h"
 #include "framework/parallel/process_groups.h"
@@ -28,7 +30,9 @@ struct ModelSetup {
   /// Names and shapes of all weights of the model; empty: this rank has the whole model.
   std::vector<checkpoint::TensorRange> all_weights;
   std::unique_ptr<ReferenceModel> reference;  ///< null: the objective needs none
-  bool caches_reference = false;              ///< preference_config.cache_reference
+  /// Opens lora_config.adapter for the base model that load_checkpoint names; null: adapters are new.
+  std::function<std::unique_ptr<checkpoint::WeightSource>(const checkpoint::OpenedCheckpoint& base)> open_adapter;
+  bool caches_reference = false;  ///< preference_config.cache_reference
   bool upcycles = false;    ///< load_checkpoint is a dense model whose feed-forward networks are copied into experts
   std::int64_t tokens = 0;  ///< rows of the vocabulary without padding; 0: unknown
 

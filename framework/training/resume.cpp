@@ -7,6 +7,7 @@
 
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
+#include "framework/nn/adapter.h"
 #include "framework/training/given_checkpoint.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/upcycling.h"
@@ -151,6 +152,7 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
   const auto& o = setup.options;
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
+  out.new_adapters = false;
   state.frozen().unmap();  // where the vocabulary has another padding, it is written
   const auto read = [&](const std::vector<checkpoint::TensorRange>& ranges) {
     for (const auto& range : ranges) given.read_box(range);
@@ -198,6 +200,8 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
   const auto ranges = without_new_adapters(given, left_out ? state.trained_ranges() : state.weight_ranges());
+  out.new_adapters =
+      std::none_of(ranges.begin(), ranges.end(), [](const auto& r) { return nn::is_of_adapter(r.name); });
   refuse_packed(given, state.trained_ranges(), setup.model.upcycles);
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
@@ -213,6 +217,10 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
     changes.emplace_back(
         "every expert begins with the feed-forward network of its layer; routers keep their initial "
         "weights");
+  if (setup.model.open_adapter) {
+    more = load_adapter(*setup.model.open_adapter(given), setup.model, state);
+    std::move(more.begin(), more.end(), std::back_inserter(changes));
+  }
   for (const auto& range : trained)
     checkpoint::must_be_finite(range.tensor, text(given.folder().string(), ": tensor '", range.name, "'"));
   notes.insert(notes.end(), changes.begin(), changes.end());
@@ -274,6 +282,10 @@ bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
   }
   const auto all = setup.model.all_weights.empty() ? state.trained_ranges() : setup.model.all_weights;
   const bool is_base = without_new_adapters(*given, all).size() < all.size();
+  if (setup.model.open_adapter && !is_base)
+    throw ConfigError(text("training_config.load_checkpoint: ", given->folder().string(),
+                           " has adapters itself, and lora_config.adapter names others; leave adapter out, or give "
+                           "load_checkpoint the model without adapters"));
   const bool resumes = o.resume_training != Resume::never && !setup.model.upcycles && !is_base;
   const auto progress = resumes ? given->progress() : std::nullopt;
   if (!progress) {
@@ -370,13 +382,17 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
   // The memory of frozen parameters that will be mapped is not touched.
   const bool fills_later = o.load_checkpoint && !setup.model.upcycles;
   if (!fills_later) state.frozen().initialise(threads, seed);
-  if (!o.load_checkpoint) return out;
+  if (!o.load_checkpoint) {
+    state.derive_initial(threads, &setup.model.processes);
+    return out;
+  }
   comm::together(setup.model.processes.world, "loading", [&] {
     const std::filesystem::path given = *o.load_checkpoint;
     const bool filled = load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, out);
     if (fills_later && !filled) state.frozen().initialise(threads, seed);
   });
   state.weights_changed();
+  if (out.new_adapters) state.derive_initial(threads, &setup.model.processes);
   if (out.base) check_base(setup.model.processes.world, state, *out.base);
   return out;
 }

@@ -205,6 +205,15 @@ class Parity(InOwnFolder):
     def test_adapters_in_bf16(self):
         self.compare(["tp2_sp", "pp2", "dp2_zero", "tp2_sp_pp2_dp2_zero"], "lora", "bf16")
 
+    def test_adapters_with_magnitudes(self):
+        self.compare(["tp2", "tp4_sp", "pp2_vp2", "pp2_recompute", "dp2_zero", "ring_cp2_tp2_sp", "tp2_sp_pp2_dp2_zero"], "dora", "fp32")
+
+    def test_adapters_with_magnitudes_of_fused_layers(self):
+        self.compare(["tp8", "tp4_sp", "pp4", "dp2_zero"], "dora_fused", "fp32")
+        self.compare(["tp2", "tp4_sp", "pp2_vp2"], "dora_latent", "fp32")
+
+    def test_adapters_with_magnitudes_in_bf16(self):
+        self.compare(["tp2_sp", "pp2", "dp2_zero"], "dora", "bf16")
     def test_adapters_of_experts_and_routers(self):
         self.compare(["ep2", "ep1_tp2_sp", "ep2_tp2_sp", "ep2_tp2_sp_etp1", "ep2_dp4_zero", "ep2_recompute"], "lora_experts", "fp32")
 

@@ -1,277 +1,42 @@
 #include "tests/golden/finetune.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cmath>
-#include <functional>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <string>
-#include <utility>
 
 #include "framework/base/error.h"
-#include "framework/base/files.h"
-#include "framework/checkpoint/copy_converted.h"
-#include "framework/checkpoint/safetensors.h"
-#include "framework/interop/hugging_face/hugging_face.h"
-#include "framework/interop/hugging_face/merged_weights.h"
-#include "framework/interop/hugging_face/peft_adapter.h"
-#include "framework/interop/hugging_face/peft_export.h"
-#include "framework/interop/hugging_face/peft_rules.h"
-#include "tests/golden/comparison.h"
-#include "tests/golden/model_of_case.h"
-#include "tests/golden/recorded_floors.h"
+#include "tests/golden/finetune_case.h"
 
 namespace tessera {
 namespace golden {
 namespace {
 
-namespace fs = std::filesystem;
-using FinetuneJson = nlohmann::json;
-
-/// One case: its facts, its files and the tables of names.
-struct FinetuneCase {
-  explicit FinetuneCase(const fs::path& at)
-      : folder(at), facts(json("finetune.json")), base(at / facts.value("base", "")) {}
-
-  FinetuneJson json(const std::string& name) const { return FinetuneJson::parse(read_file(folder / name)); }
-  checkpoint::SafetensorsReader tensors(const std::string& name) const {
-    return checkpoint::SafetensorsReader(folder / name);
-  }
-  bool has(const std::string& name) const { return fs::exists(folder / name); }
-  CaseFiles files() const {
-    const auto own = folder / "batch.safetensors";
-    return {base / "hf", fs::exists(own) ? own : base / "batch.safetensors", base / "arguments.json", facts};
-  }
-  /// curve.json or another one, with the case's size of a micro-batch.
-  FinetuneJson curve(const std::string& name) const {
-    auto steps = json(name);
-    if (facts.contains("micro_batch_size")) steps["micro_batch_size"] = facts.at("micro_batch_size");
-    return steps;
-  }
-
-  fs::path folder;
-  FinetuneJson facts;
-  fs::path base;
-  options::Mappings mappings;
-};
-
-/// The text as a pattern that matches only it.
-std::string quoted(const std::string& name) {
-  std::string pattern;
-  for (const char c : name) pattern += (c == '.' ? "\\" : "") + std::string(1, c);
-  return pattern;
-}
-
-/// trainable_parameters: our tensors for which gradients are recorded.
-CaseOptions trained_options(const FinetuneCase& one) {
-  const auto recorded = one.tensors("expected.safetensors");
-  const hugging_face::HuggingFaceModel base(one.base / "hf", one.mappings);
-  CaseOptions options;
-  for (const auto& row : base.table().rows()) {
-    const auto trained =
-        std::count_if(row.from.begin(), row.from.end(), [&](const auto& name) { return recorded.has("grad." + name); });
-    if (trained == 0) continue;
-    if (trained != static_cast<std::ptrdiff_t>(row.from.size()))
-      throw ConfigError(text("only a part of ", row.name, " is trained"));
-    options.emplace(text("training_config.trainable_parameters[", options.size(), "]"), quoted(row.name));
-  }
-  return options;
-}
-
-/// What Transformers does without a recipe's word: the input embedding's row of pad_token_id has no gradient.
-CaseOptions with_padding(const FinetuneCase& one, CaseOptions options) {
-  const auto config = FinetuneJson::parse(read_file(one.base / "hf/config.json"));
-  options.emplace("model_config.embedding_padding_token", config.value("pad_token_id", FinetuneJson()));
-  return options;
-}
-
-/// The first step, all steps and the trained tensors with `options`.
-std::string judge_training(const FinetuneCase& one, const CaseOptions& given, Comparison& comparison) {
-  const auto options = with_padding(one, given);
-  const auto steps = one.curve("curve.json");
-  const auto& floors = one.facts.at("noise_floor");
-  ModelOfCase model(one.files(), one.mappings, steps, options);
-  compare_with_floors(model.first_step(), one.tensors("expected.safetensors"), floors.at("expected"), {}, comparison);
-  const auto tensors = comparison.compared();
-  const auto computed = model.train();
-  compare_curve(computed, steps, comparison);
-  compare_with_floors(model.trained_weights(), one.tensors("final.safetensors"), floors.at("final"), {}, comparison);
-  return text(tensors, " tensors of the first step, ", computed.loss.size(), " steps, final weights");
-}
-
-std::string judge_mean_of_means(const FinetuneCase& one, const CaseOptions& given, Comparison& comparison) {
-  const auto options = with_padding(one, given);
-  const auto steps = one.curve("curve_mean_of_means.json");
-  ModelOfCase model(one.files(), one.mappings, steps, options);
-  compare_with_floors(model.first_step(), one.tensors("expected_mean_of_means.safetensors"),
-                      one.facts.at("noise_floor_mean_of_means"), {}, comparison);
-  const auto tensors = comparison.compared();
-  const auto computed = model.train();
-  compare_curve(computed, steps, comparison);
-  return text(tensors, " tensors of the first step, ", computed.loss.size(), " steps");
-}
-
-hugging_face::WeightShapes shapes_of(const checkpoint::WeightSource& base) {
-  hugging_face::WeightShapes shapes;
-  for (const auto& name : base.names()) shapes.emplace(name, base.shape(name));
-  return shapes;
-}
-
-/// A folder for outputs that goes away with this object.
-struct FinetuneScratch {
-  FinetuneScratch() : path(fs::temp_directory_path() / text("finetune_", ::getpid())) { fs::remove_all(path); }
-  FinetuneScratch(const FinetuneScratch&) = delete;
-  FinetuneScratch& operator=(const FinetuneScratch&) = delete;
-  ~FinetuneScratch() { fs::remove_all(path); }
-  fs::path path;
-};
-
-/// Tensors of the recorded adapter that are copies of the base.
-bool is_copy_of_base(const std::string& name) { return name.ends_with(".base_layer.weight"); }
-
-void compare_adapter_tensors(const fs::path& ours, const fs::path& theirs, Comparison& comparison) {
-  const checkpoint::SafetensorsReader written(ours), recorded(theirs);
-  for (const auto& name : recorded.names()) {
-    if (is_copy_of_base(name)) continue;
-    if (!written.has(name)) {
-      comparison.wrong(name + " was not written");
-      continue;
-    }
-    const auto a = written.tensor(name), b = recorded.tensor(name);
-    if (a.dtype() != b.dtype() || a.shape() != b.shape()) comparison.wrong(name + " has another type or shape");
-    comparison.compare(name, doubles_of(a.floats()), doubles_of(b.floats()), 0);
-  }
-  for (const auto& name : written.names())
-    if (!recorded.has(name)) comparison.wrong(name + " was written and is not recorded");
-}
-
-/// The adapter as we read it, written for PEFT again: the same tensors, the same adapter_config.json.
-std::string judge_adapter_files(const FinetuneCase& one, Comparison& comparison) {
-  const hugging_face::HuggingFaceModel base(one.base / "hf", one.mappings);
-  const hugging_face::PeftAdapter adapter(one.folder / "adapter", base.table(), shapes_of(base), one.mappings);
-  const FinetuneScratch scratch;
-  hugging_face::PeftExport how{.lora_config = adapter.config().lora_config};
-  how.labels.base = adapter.config().base;
-  how.labels.task_type = one.json("adapter/adapter_config.json").at("task_type").get<std::string>();
-  hugging_face::write_peft(scratch.path, hugging_face::PeftNames(base.table()), adapter, how, one.mappings);
-  compare_adapter_tensors(scratch.path / hugging_face::peft_weights_file,
-                          one.folder / "adapter" / hugging_face::peft_weights_file, comparison);
-  const auto config = FinetuneJson::parse(read_file(scratch.path / hugging_face::peft_config_file));
-  const auto recorded = one.json("adapter/adapter_config.json");
-  for (const auto& [key, value] : recorded.items()) {
-    const bool same_as_null = (value.is_array() && value.empty()) || key == "layers_pattern";  // null says the same
-    if (!config.contains(key))
-      comparison.wrong(key + " was not written");
-    else if (config.at(key) != value && !(same_as_null && config.at(key).is_null()))
-      comparison.wrong(text(key, " is ", config.at(key).dump(), ", recorded ", value.dump()));
-  }
-  for (const auto& [key, value] : config.items())
-    if (!recorded.contains(key)) comparison.wrong(key + " was written and is not recorded");
-  return text(comparison.compared(), " tensors and ", recorded.size(), " keys as they came");
-}
-
-/// A base, or its weights rounded to bfloat16.
-class RoundedBase final : public checkpoint::WeightSource {
- public:
-  RoundedBase(const checkpoint::WeightSource& base, bool rounds) : base_(base), rounds_(rounds) {}
-  const fs::path& folder() const override { return base_.folder(); }
-  std::vector<std::string> names() const override { return base_.names(); }
-  bool has(const std::string& name) const override { return base_.has(name); }
-  Shape shape(const std::string& name) const override { return base_.shape(name); }
-  DType dtype(const std::string& name) const override { return base_.dtype(name); }
-  void read(const std::string& name, const Tensor& into) const override {
-    base_.read(name, into);
-    if (!rounds_) return;
-    for (auto& x : into.floats()) x = static_cast<float>(bfloat16(x));
-  }
-
- private:
-  const checkpoint::WeightSource& base_;
-  bool rounds_;
-};
-
-/// One unit in the last place of the largest element: what an order of sums may change.
-double last_place(double largest, DType type) {
-  return largest * (type == DType::bfloat16 ? std::ldexp(1.0, -7) : std::ldexp(1.0, -22));
-}
-
-/// The merged model where it differs from the base.
-std::string judge_merged(const FinetuneCase& one, Comparison& comparison) {
-  const hugging_face::HuggingFaceModel base(one.base / "hf", one.mappings);
-  const hugging_face::PeftNames names(base.table());
-  const hugging_face::PeftAdapter adapter(one.folder / "adapter", base.table(), shapes_of(base), one.mappings);
-  const auto scale = [&](const std::string& ours, std::int64_t rank) {
-    return hugging_face::peft_scale(adapter.config().lora_config, hugging_face::peft_pattern_name(names, ours), rank);
-  };
-  kernels::Threads threads(2);
-  const RoundedBase rounded(base, one.facts.at("base_dtype") == "bfloat16");
-  const hugging_face::MergedWeights merged(rounded, adapter, names, scale, threads);
-  Values ours;
-  for (const auto& name : merged.changed()) {
-    std::vector<float> w(static_cast<std::size_t>(merged.shape(name).elements()));
-    merged.read(name, Tensor(std::span(w), merged.shape(name)));
-    for (auto& part : base.theirs(name, w)) ours[part.name] = doubles_of(part.elements);
-  }
-  const auto recorded = one.tensors("merged.safetensors");
-  for (const auto& name : recorded.names()) {
-    const auto tensor = recorded.tensor(name);
-    std::vector<float> expected(static_cast<std::size_t>(tensor.elements()));
-    checkpoint::copy_converted(tensor, Tensor(std::span(expected), tensor.shape()));
-    if (tensor.dtype() == DType::bfloat16)
-      for (auto& x : ours[name]) x = static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(x))));
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      const auto x = static_cast<double>(expected[i]);
-      if (i >= ours[name].size() || std::abs(ours[name][i] - x) > last_place(std::abs(x), tensor.dtype()))
-        return comparison.wrong(text(name, " differs in element ", i)), "";
-    }
-    comparison.compare(name, ours[name], doubles_of(expected), last_place(4, tensor.dtype()));
-  }
-  return text(comparison.compared(), " merged tensors within one unit in the last place");
-}
-
-/// What is compared in one case, by the name under which it is reported.
-using Judgement = std::pair<std::string, std::function<std::string(Comparison&)>>;
-
-std::vector<Judgement> frozen_judgements(const FinetuneCase& one) {
-  return {{"", [&one](auto& comparison) { return judge_training(one, trained_options(one), comparison); }}};
-}
-
-std::vector<Judgement> packed_judgements(const FinetuneCase& one) {
-  const auto with = [](bool per_token) { return CaseOptions{{"training_config.calculate_per_token_loss", per_token}}; };
-  return {
-      {"", [&one, with](auto& comparison) { return judge_training(one, with(true), comparison); }},
-      {"mean_of_means", [&one, with](auto& comparison) { return judge_mean_of_means(one, with(false), comparison); }}};
-}
-
-std::vector<Judgement> adapter_judgements(const FinetuneCase& one) {
-  std::vector<Judgement> all = {{"adapter", [&one](auto& comparison) { return judge_adapter_files(one, comparison); }}};
-  if (one.has("merged.safetensors"))
-    all.emplace_back("merged", [&one](auto& comparison) { return judge_merged(one, comparison); });
+/// How a case is judged; a case of a group that is not here is not supported.
+std::vector<Judgement> judgements_of(const FinetuneCase& one) {
+  std::vector<Judgement> all;
+  const auto add = [&](const std::vector<Judgement>& more) { all.insert(all.end(), more.begin(), more.end()); };
+  if (one.has("pairs.safetensors"))
+    add(judgements_of_pairs(one));
+  else if (one.has("curve.json"))
+    add(judgements_of_samples(one));
+  if (one.has("adapter")) add(judgements_of_adapter(one));
   return all;
 }
 
-/// How the cases of each group are judged; a group that is not here is not supported.
-std::vector<Judgement> judgements_of(const FinetuneCase& one) {
-  const auto group = one.facts.at("group").get<std::string>();
-  if (one.has("adapter") && group != "reward") return adapter_judgements(one);
-  if (group == "frozen") return frozen_judgements(one);
-  if (group == "sft") return packed_judgements(one);
-  return {};
-}
-
 CaseResult result_of(const Judgement& judgement) {
+  using Verdict = CaseResult::Verdict;
   Comparison comparison;
+  const auto failed = [&](std::string message, Verdict verdict) {
+    std::replace(message.begin(), message.end(), '\n', ' ');
+    return CaseResult{judgement.first, verdict, message};
+  };
   try {
     const auto what = judgement.second(comparison);
-    const auto verdict = comparison.good() ? CaseResult::Verdict::passed : CaseResult::Verdict::failed;
+    const auto verdict = comparison.good() ? Verdict::passed : Verdict::failed;
     return {judgement.first, verdict, text(what, "; ", comparison.summary())};
+  } catch (const RefusedOptions& error) {
+    return failed(error.what(), Verdict::not_supported);
   } catch (const std::exception& error) {
-    std::string message = error.what();
-    std::replace(message.begin(), message.end(), '\n', ' ');
-    return {judgement.first, CaseResult::Verdict::failed, message};
+    return failed(error.what(), Verdict::failed);
   }
 }
 
@@ -286,8 +51,7 @@ std::vector<CaseResult> run_finetune_case(const std::filesystem::path& folder) {
   for (const auto& judgement : golden::judgements_of(one)) results.push_back(golden::result_of(judgement));
   if (results.empty())
     results.push_back({"", CaseResult::Verdict::not_supported,
-                       text("no judge for group ", one.facts.at("group").get<std::string>(),
-                            one.has("adapter") ? " with adapters" : "")});
+                       text("no judge for group ", one.facts.at("group").get<std::string>())});
   return results;
 }
 

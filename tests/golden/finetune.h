@@ -11,7 +11,8 @@ namespace tessera {
 bool is_finetune_case(const std::filesystem::path& folder);
 
 /// Repeats one recorded fine-tuning: the first step of the base (logits, losses, gradients of what is trained), all
-/// steps, and what was trained in the end. A group of cases that is not built is not supported.
+/// steps, and what was trained in the end; with an adapter also its files. A case whose options the program refuses is
+/// not supported.
 std::vector<CaseResult> run_finetune_case(const std::filesystem::path& folder);
 
 }  // namespace tessera

@@ -1,87 +1,24 @@
 #include "tests/golden/model_of_case.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "framework/base/files.h"
+#include "framework/checkpoint/copy_converted.h"
+#include "framework/interop/hugging_face/peft_config.h"
+#include "framework/interop/hugging_face/peft_reader.h"
+#include "framework/interop/hugging_face/peft_tensors.h"
 #include "framework/kernels/vector.h"
+#include "framework/model/preference_objective.h"
+#include "framework/model/reference_scores.h"
 #include "framework/recipe/build.h"
+#include "framework/training/given_checkpoint.h"
 #include "framework/training/step.h"
 #include "tests/golden/arguments.h"
+#include "tests/golden/golden_batches.h"
 #include "tests/golden/registries.h"
 
 namespace tessera {
-
-/// The batches of a golden case as a dataset: sample b of step k is number k * batch + b.
-struct GoldenBatchesOptions {
-  std::string golden_file;
-  std::optional<std::int64_t> golden_document_end;
-};
-
-void describe(options::Schema<GoldenBatchesOptions>& s) {
-  s.option("golden_file", &GoldenBatchesOptions::golden_file, "batch.safetensors of a case.");
-  s.option("golden_document_end", &GoldenBatchesOptions::golden_document_end,
-           "The token behind which attention begins anew; null: samples are one document each.");
-}
-
-namespace {
-
-class GoldenBatches final : public data::Dataset {
- public:
-  explicit GoldenBatches(const GoldenBatchesOptions& o) : file_(o.golden_file), document_end_(o.golden_document_end) {
-    const auto& file = o.golden_file;
-    const auto& shape = file_.shape("tokens");
-    if (shape.rank() != 3) throw ConfigError(text(file, ": tokens are ", shape, "; [steps, batch, seq] was expected"));
-    samples_ = shape[0] * shape[1];
-    length_ = shape[2];
-    for (const char* name : {"labels", "loss_mask", "position_ids", "document_ids"})
-      if ((name != std::string("document_ids") || file_.has(name)) && file_.shape(name) != shape)
-        throw ConfigError(text(file, ": ", name, " are ", file_.shape(name), "; tokens are ", shape));
-  }
-
-  std::int64_t samples() const override { return samples_; }
-  std::int64_t seq_length() const override { return length_; }
-  void read(std::int64_t index, const SampleView& out) const override {
-    copy(file_.tensor("tokens").as<std::int64_t>(), index, out.tokens);
-    copy(file_.tensor("labels").as<std::int64_t>(), index, out.labels);
-    copy(file_.tensor("position_ids").as<std::int64_t>(), index, out.positions);
-    copy(file_.tensor("loss_mask").floats(), index, out.loss_mask);
-    if (file_.has("document_ids")) return mark_documents(index, out);
-    std::int32_t start = 0;
-    for (std::size_t i = 0; i < out.tokens.size(); ++i) {
-      out.document_start[i] = start;
-      if (document_end_ && out.tokens[i] == *document_end_) start = static_cast<std::int32_t>(i + 1);
-    }
-  }
-
- private:
-  /// From the number of the document of each token.
-  void mark_documents(std::int64_t index, const SampleView& out) const {
-    copy(file_.tensor("document_ids").as<std::int64_t>(), index, out.document_start);
-    std::int32_t start = 0, document = 0;
-    for (std::size_t i = 0; i < out.tokens.size(); ++i) {
-      const auto own = out.document_start[i];
-      if (i == 0 || own != document) start = static_cast<std::int32_t>(i);
-      document = own;
-      out.document_start[i] = start;
-    }
-  }
-  template <class From, class To>
-  static void copy(std::span<From> all, std::int64_t index, std::span<To> out) {
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = static_cast<To>(all[static_cast<std::size_t>(index) * out.size() + i]);
-  }
-  checkpoint::SafetensorsReader file_;
-  std::optional<std::int64_t> document_end_;
-  std::int64_t samples_, length_;
-};
-
-std::unique_ptr<data::DataSplits> make(const GoldenBatchesOptions& o, data::DataParts) {
-  auto splits = std::make_unique<data::DataSplits>();
-  splits->train = std::make_unique<GoldenBatches>(o);
-  return splits;
-}
-
-}  // namespace
 
 namespace golden {
 namespace {
@@ -136,11 +73,23 @@ void set_where_absent(RecipeTree& recipe, const options::Value& model_config, co
   recipe.set(path, value);
 }
 
+/// Where training starts, and the adapters as their folder describes them.
+void set_base(RecipeTree& recipe, const CaseFiles& files) {
+  if (!files.pairs.empty() || !files.adapter.empty()) recipe.set("training_config.load_checkpoint", files.hf.string());
+  if (files.adapter.empty()) return;
+  const auto saved = hugging_face::PeftReader().describe(files.adapter, options::Mappings());
+  recipe.set("lora_config", saved.group());
+  recipe.set("lora_config.adapter", files.adapter.string());
+}
+
 /// The recipe of a case: its model as config.json says it, its training as the curve says it, and what config.json
 /// cannot know of the training (dropout, documents) as arguments.json says it.
 options::Value recipe_of(const CaseFiles& files, const options::Value& model_config, const Json& curve,
                          const CaseOptions& more) {
-  const auto shape = checkpoint::SafetensorsReader(files.batches).shape("tokens");
+  const bool of_pairs = !files.pairs.empty();
+  const auto shape = of_pairs ? checkpoint::SafetensorsReader(files.pairs).shape("input_ids")
+                              : checkpoint::SafetensorsReader(files.batches).shape("tokens");
+  const auto samples = of_pairs ? shape[1] / 2 : shape[1];
   const auto arguments = fs::exists(files.arguments) ? Json::parse(read_file(files.arguments)) : Json::object();
   RecipeTree recipe(files.batches);
   for (const auto& [key, value] : model_config.fields) {
@@ -157,25 +106,36 @@ options::Value recipe_of(const CaseFiles& files, const options::Value& model_con
   recipe.take("training_config.calculate_per_token_loss", arguments, "calculate_per_token_loss");
   recipe.take("model_config.hidden_dropout_rate", arguments, "hidden_dropout");
   recipe.take("model_config.attention_dropout_rate", arguments, "attention_dropout");
-  recipe.set("dataset_config.dataset_type", "golden");
-  recipe.set("dataset_config.golden_file", files.batches.string());
+  recipe.set("dataset_config.dataset_type", of_pairs ? "golden_pairs" : "golden");
+  if (of_pairs)
+    recipe.set("dataset_config.golden_pairs_file", files.pairs.string());
+  else
+    recipe.set("dataset_config.golden_file", files.batches.string());
   if (arguments.value("reset_attention_mask", false))
     recipe.take("dataset_config.golden_document_end", files.facts, "eod_token");
-  recipe.set("dataset_config.batch_size", curve.value("micro_batch_size", Json(shape[1])));
-  recipe.set("dataset_config.global_batch_size", shape[1]);
+  recipe.set("dataset_config.batch_size", curve.value("micro_batch_size", Json(samples)));
+  recipe.set("dataset_config.global_batch_size", samples);
   recipe.take("training_config.bf16", curve, "bf16");
   set_training(recipe, curve.at("hyper_parameters"));
+  set_base(recipe, files);
   for (const auto& [path, value] : more) recipe.set(path, value);
   return recipe.tree();
 }
 
-training::TrainingSetup setup_of(const options::Value& tree) {
+recipe::Recipe read(const options::Value& tree) {
   auto registries = all_registries();
-  registries.datasets.add("golden", make, "The batches of a golden case.");
+  add_golden_datasets(registries.datasets);
   options::Report report;
-  const auto recipe = recipe::read_recipe(tree, registries, report);
-  report.must_be_good();
-  return recipe::build(recipe);
+  auto recipe = recipe::read_recipe(tree, registries, report);
+  try {
+    report.must_be_good();
+  } catch (const ConfigError& error) {
+    const auto problems = report.findings();
+    const auto of_adapters = [](const auto& problem) { return problem.option.starts_with("lora_config."); };
+    if (std::all_of(problems.begin(), problems.end(), of_adapters)) throw RefusedOptions(error.what());
+    throw;
+  }
+  return recipe;
 }
 
 TokenBatch first_samples(const training::TrainingSetup& setup, Batch& batch) {
@@ -210,6 +170,56 @@ double balancing_loss(const std::vector<double>& logits, std::span<const double>
 
 }  // namespace
 
+namespace {
+
+/// Tensors as a source of weights.
+class TensorsInMemory final : public checkpoint::WeightSource {
+ public:
+  explicit TensorsInMemory(const std::map<std::string, Tensor>& tensors) : tensors_(tensors) {}
+  const fs::path& folder() const override { return folder_; }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> all;
+    for (const auto& [name, tensor] : tensors_) all.push_back(name);
+    return all;
+  }
+  bool has(const std::string& name) const override { return tensors_.count(name) != 0; }
+  Shape shape(const std::string& name) const override { return tensors_.at(name).shape(); }
+  DType dtype(const std::string& name) const override { return tensors_.at(name).dtype(); }
+  void read(const std::string& name, const Tensor& into) const override {
+    checkpoint::copy_converted(tensors_.at(name), into);
+  }
+
+ private:
+  const std::map<std::string, Tensor>& tensors_;
+  fs::path folder_ = "memory";
+};
+
+/// Notes the score of each row: its log-probability, or with a score head the reward of its last token.
+class RowScores final : public model::Objective {
+ public:
+  explicit RowScores(bool rewards) : rewards_(rewards) {}
+  autograd::LossSum judge(const Losses& losses, std::span<float>, std::span<autograd::LossSum>) const override {
+    for (std::int64_t row = 0; row < losses.batch.samples; ++row)
+      scores_.push_back(rewards_ ? reward_of(losses, row) : model::completion_score(losses, row).policy);
+    return {0, 1};
+  }
+  bool rewards() const { return rewards_; }
+  const std::vector<double>& of_rows() const { return scores_; }
+
+ private:
+  static double reward_of(const Losses& losses, std::int64_t row) {
+    const auto n = losses.batch.seq_length;
+    std::int64_t last = 0;
+    for (std::int64_t i = 0; i + 1 < n; ++i)
+      if (losses.batch.labels[static_cast<std::size_t>(row * n + i)] >= 0) last = i + 1;
+    return static_cast<double>(losses.each[static_cast<std::size_t>(row * n + last)]);
+  }
+  bool rewards_;
+  mutable std::vector<double> scores_;
+};
+
+}  // namespace
+
 std::vector<double> doubles_of(std::span<const float> floats) { return {floats.begin(), floats.end()}; }
 
 CaseFiles CaseFiles::of_model(const fs::path& folder) {
@@ -221,29 +231,39 @@ ModelOfCase::ModelOfCase(const CaseFiles& files, const options::Mappings& mappin
                          const CaseOptions& more)
     : theirs_(files.hf, mappings),
       threads_(2),
-      setup_(setup_of(recipe_of(files, theirs_.model_config(), curve, more))) {
+      recipe_(read(recipe_of(files, theirs_.model_config(), curve, more))),
+      setup_(recipe::build(recipe_)) {
+  if (recipe_.adapters) peft_ = std::make_unique<hugging_face::PeftNames>(hugging_face::names_of_run(recipe_, theirs_));
   state_ = std::make_unique<training::ModelState>(setup_.model.first(), setup_.optimization.optimizer.get());
-  load();
+  load(files.rounds_base);
 }
 
-void ModelOfCase::load() {
-  std::size_t known = 0;
-  for (const auto& range : state_->weight_ranges()) {
-    if (!theirs_.has(range.name)) throw ConfigError(text("the table of weights has nothing for ", range.name));
-    if (theirs_.shape(range.name) != range.global_shape)
-      throw ConfigError(
-          text(range.name, " is ", range.global_shape, " here and ", theirs_.shape(range.name), " there"));
-    theirs_.read(range.name, range.tensor.floats());
-    ++known;
-  }
+void ModelOfCase::load(bool rounds_base) {
+  const auto all = training::without_new_adapters(theirs_, state_->weight_ranges());
+  auto wanted = all;
+  std::vector<std::string> notes;
+  if (!rounds_base) training::map_frozen(theirs_, *state_, wanted, notes);
+  training::load_weights(theirs_, wanted, all, false);
+  for (const auto& range : wanted)
+    for (auto& x : range.tensor.floats()) x = rounds_base ? static_cast<float>(bfloat16(x)) : x;
+  if (setup_.model.open_adapter) training::load_adapter(*setup_.model.open_adapter(theirs_), setup_.model, *state_);
+  if (setup_.model.reference) setup_.model.reference->load(setup_);
   state_->weights_changed();
-  if (known != theirs_.names().size())
-    throw ConfigError(text("the model has ", known, " parameters, the table of weights ", theirs_.names().size()));
 }
 
 void ModelOfCase::add_theirs(const std::string& prefix, const std::string& name, std::span<const float> elements,
                              Values& out) const {
   for (const auto& tensor : theirs_.theirs(name, elements)) out[prefix + tensor.name] = doubles_of(tensor.elements);
+}
+
+void ModelOfCase::add_trained(const std::string& prefix, const std::map<std::string, Tensor>& ours, Values& out) const {
+  if (!peft_) {
+    for (const auto& [name, tensor] : ours) add_theirs(prefix, name, tensor.floats(), out);
+    return;
+  }
+  const hugging_face::PeftTensors theirs(*peft_, TensorsInMemory(ours),
+                                         recipe_.lora.bias == model::LoraBias::lora_only);
+  for (const auto& [name, tensor] : theirs.tensors()) out[prefix + name] = doubles_of(tensor.floats());
 }
 
 Values ModelOfCase::first_batch() {
@@ -305,14 +325,39 @@ Values ModelOfCase::first_step() {
     out["token_loss"] =
         doubles_of(model.loss(looking, tokens, {.objective = &model::mean_cross_entropy()}).token_loss.floats());
   }
+  add_step(out);
+  return out;
+}
+
+void ModelOfCase::add_step(Values& out) {
   training::TrainingStep step(setup_.model, setup_.optimization, setup_.data, *state_, threads_, 1);
   const auto outcome = step.backward(0);
   out["loss"] = {outcome.loss};
   out["grad_norm"] = {outcome.grad_norm};
   const auto factor = static_cast<float>(outcome.gradient_factor);
   for (auto& gradient : state_->gradients()) gradient *= factor;
+  std::map<std::string, Tensor> gradients;
   for (const auto& range : state_->layout().parameters().ranges())
-    add_theirs("grad.", range.parameter->name, nn::FlatParameters::view(range, state_->gradients()).floats(), out);
+    gradients[range.parameter->name] = nn::FlatParameters::view(range, state_->gradients());
+  add_trained("grad.", gradients, out);
+}
+
+Values ModelOfCase::first_pairs() {
+  Values out;
+  add_step(out);
+  Arena arena;
+  autograd::Tape looking(arena, threads_, false);
+  Batch batch(2 * setup_.data.batch.samples_per_step(), setup_.data.splits->train->seq_length());
+  const auto rows = first_samples(setup_, batch);
+  const RowScores scores(recipe_.pair_stage() == model::PairStage::rm);
+  setup_.model.first().loss(looking, rows, {.objective = &scores});
+  const auto* reference = setup_.optimization.objective->reference();
+  for (const std::int64_t which : {0, 1})  // the chosen rows, then the rejected ones
+    for (auto row = which; row < batch.samples; row += 2) {
+      const std::string name = which == 0 ? "chosen_logps" : "rejected_logps";
+      out[scores.rewards() ? "rewards" : name].push_back(scores.of_rows()[static_cast<std::size_t>(row)]);
+      if (reference) out["ref_" + name].push_back(reference->of(rows, row));
+    }
   return out;
 }
 
@@ -320,10 +365,13 @@ ModelOfCase::Curve ModelOfCase::train() {
   Curve curve;
   training::TrainingStep step(setup_.model, setup_.optimization, setup_.data, *state_, threads_, 1);
   const auto samples = setup_.data.batch.samples_per_step();
+  const auto metrics = setup_.optimization.objective->metrics();
   for (std::int64_t k = 0; k < setup_.options.training_iters; ++k) {
     const auto outcome = step.backward(k * samples);
     curve.loss.push_back(outcome.loss);
     curve.grad_norm.push_back(outcome.grad_norm);
+    for (std::size_t i = 0; i < metrics.size(); ++i)
+      curve.metrics[metrics[i]].push_back(step.auxiliary().metric(static_cast<std::int64_t>(i)));
     step.update(step.rates(k + 1), outcome);
     setup_.optimization.schedule->advance(samples);
   }
@@ -348,7 +396,13 @@ Values ModelOfCase::values_of(const std::vector<checkpoint::TensorRange>& ranges
 
 Values ModelOfCase::weights() const { return values_of(state_->weight_ranges()); }
 
-Values ModelOfCase::trained_weights() const { return values_of(state_->trained_ranges()); }
+Values ModelOfCase::trained_weights() const {
+  std::map<std::string, Tensor> ours;
+  for (const auto& range : state_->trained_ranges()) ours[range.name] = range.tensor;
+  Values out;
+  add_trained("", ours, out);
+  return out;
+}
 
 }  // namespace golden
 }  // namespace tessera

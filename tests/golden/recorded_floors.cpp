@@ -50,6 +50,8 @@ void compare_with_floors(const Values& computed, const checkpoint::SafetensorsRe
 void compare_curve(const ModelOfCase::Curve& computed, const Json& curve, Comparison& comparison) {
   compare_steps("loss", computed.loss, curve, comparison);
   compare_steps("grad_norm", computed.grad_norm, curve, comparison);
+  for (const auto& [name, values] : computed.metrics)
+    if (curve.contains(name)) compare_steps(name, values, curve, comparison);
   if (!curve.contains("loss_of_first_batch_after")) return;
   const auto after = curve.at("loss_of_first_batch_after").get<double>();
   const auto floor = curve.at("noise_floor").value("loss_of_first_batch_after", 0.0);

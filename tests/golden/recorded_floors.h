@@ -17,7 +17,7 @@ void compare_with_floors(const Values& computed, const checkpoint::SafetensorsRe
                          const nlohmann::json& floors, const std::set<std::string>& without_gradient,
                          Comparison& comparison);
 
-/// Compares losses and gradient norms of all steps, and the loss of the first batch after them if it is recorded.
+/// Compares losses, gradient norms and the recorded metrics of all steps, and the loss of the first batch after them if it is recorded.
 /// Tolerance: eight times the recorded noise floor, at least 2e-6 of the value.
 void compare_curve(const ModelOfCase::Curve& computed, const nlohmann::json& curve, Comparison& comparison);
 

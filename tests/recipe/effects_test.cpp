@@ -107,6 +107,7 @@ const std::vector<Effect> cases = {
     {lora + "rank_pattern", "{q_proj: 2}", "{q_proj: 3}"},
     {lora + "alpha_pattern", "{q_proj: 2}", "{q_proj: 3}"},
     {lora + "use_rslora", "true", "false"},
+    {lora + "use_dora", "true", "false"},
     {lora + "bias", "all", "none"},
     {lora + "modules_to_save", "[output_layer]", "[]"},
     {lora + "init_lora_weights", "gaussian", "false"},

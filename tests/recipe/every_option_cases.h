@@ -138,6 +138,7 @@ inline const std::vector<Case> cases = {
     {lora + "rank_pattern", "{q_proj: 2}", Seen::weights, adapted},
     {lora + "alpha_pattern", "{q_proj: 2}", Seen::metrics, adapted},
     {lora + "use_rslora", "true", Seen::metrics, adapted},
+    {lora + "use_dora", "true", Seen::weights, adapted},
     {lora + "bias", "all", Seen::weights, adapted},
     {lora + "modules_to_save", "[final_layernorm]", Seen::weights, adapted},
     {lora + "init_lora_weights", "gaussian", Seen::metrics, adapted},

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
+#include "framework/kernels/weight.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
 #include "framework/recipe/saved_model.h"
@@ -158,6 +160,57 @@ TEST_F(Lora, WithoutB_TheFirstLossIsThatOfTheBaseToTheBit) {
   }
 }
 
+TEST_F(Lora, WithMagnitudesBeginsWithTheNormsOfTheRows) {
+  const Lines dora = every_linear + Lines{l + "use_dora=true"};
+  for (const auto& model : {Lines{}, lora_llama, lora_latent}) {
+    const auto base = first_loss(model);
+    EXPECT_NEAR(first_loss(model + dora), base, 1e-6 * base);
+    EXPECT_NEAR(first_loss(model + dora + Lines{l + "lora_dropout=0.5"}), base, 1e-6 * base);
+    // What the adapters add is not normed away: the magnitudes begin with the norms of the sum.
+    const auto random = every_linear + Lines{l + "init_lora_weights=false"};
+    const auto plain = first_loss(model + random);
+    EXPECT_NEAR(first_loss(model + random + Lines{l + "use_dora=true"}), plain, 1e-6 * plain);
+  }
+  const auto model = build_model(read(dora + Lines{t + "bf16=true"}), nullptr);
+  training::ModelState state(*model, nullptr);
+  kernels::Threads threads(1);
+  state.initialise(threads, 1);
+  const std::string layer = "decoder.layers.1.mlp.linear_fc1";
+  const auto &w = named(*model, layer + ".weight"), &m = named(*model, layer + ".lora_magnitude.weight");
+  EXPECT_EQ(m.type, DType::float32);  // in 16 bits its first factor would not be 1
+  EXPECT_FALSE(decays(m.role));
+  ASSERT_EQ(m.shape(), (Shape{64}));
+  std::vector<float> row(16);
+  for (std::int64_t r = 0; r < 64; ++r) {
+    kernels::read_row(w.leaf.weight(), r, 16, row);
+    double square = 0;
+    for (const auto x : row) square += static_cast<double>(x) * x;
+    EXPECT_FLOAT_EQ(m.leaf.value.floats()[static_cast<std::size_t>(r)], static_cast<float>(std::sqrt(square)));
+  }
+}
+
+TEST_F(Lora, WithMagnitudesContinuesToTheBitAndReadsThem) {
+  ASSERT_FALSE(says(train({t + "output_dir=base", t + "training_iters=2"}), "refused"));
+  const Lines beside = every_linear + Lines{l + "use_dora=true", l + "lora_dropout=0.1",
+                                            t + "load_checkpoint=base/checkpoints", t + "save_interval=2"};
+  ASSERT_FALSE(says(train(beside), "refused"));
+  ASSERT_FALSE(says(train(beside + Lines{t + "output_dir=again", t + "exit_interval=2"}), "refused"));
+  ASSERT_FALSE(says(train(beside + Lines{t + "output_dir=again"}), "refused"));
+  const auto once = content(saved("run", 4)), begun = content(saved("run", 2));
+  EXPECT_EQ(once, content(saved("again", 4)));
+  const std::string name = "decoder.layers.1.mlp.linear_fc2.lora_magnitude.weight";
+  ASSERT_TRUE(once.contains(name));
+  EXPECT_NE(once.at(name), begun.at(name));
+  // Read without training, and with another run that takes the weights only.
+  const auto loaded = load_trained("run", Registries{});
+  EXPECT_EQ(named(*loaded.model, name).leaf.value.floats()[0], once.at(name)[0]);
+  ASSERT_FALSE(says(
+      train(beside + Lines{t + "output_dir=later", t + "load_checkpoint=run/checkpoints", t + "resume_training=false",
+                           "optimizer_config.learning_rate=0", t + "training_iters=1", t + "save_interval=1"}),
+      "refused"));
+  EXPECT_EQ(content(saved("later", 1)).at(name), once.at(name));
+}
+
 TEST_F(Lora, TrainsAdaptersAndWhatIsNamedBeside) {
   using Names = std::set<std::string>;
   EXPECT_EQ(trained(every_linear), Names{});
@@ -182,8 +235,10 @@ TEST_F(Lora, TakesTheMemoryThatIsForeseen) {
                                                m + "recompute_num_layers=1"},
                             lora_llama + Lines{m + "recompute_norm=true", m + "recompute_activation_function=true"},
                             Lines{m + "recompute_activation_function=true"}})
-    for (const auto& more : {every_linear, every_linear + Lines{l + "lora_dropout=0.1"},
-                             Lines{l + "use_lora=true", l + "target_modules='.*(_proj|linear_fc2)'"}}) {
+    for (const auto& more :
+         {every_linear, every_linear + Lines{l + "lora_dropout=0.1"}, every_linear + Lines{l + "use_dora=true"},
+          every_linear + Lines{l + "use_dora=true", l + "lora_dropout=0.1"},
+          Lines{l + "use_lora=true", l + "target_modules='.*(_proj|linear_fc2)'"}}) {
       SCOPED_TRACE((model.empty() ? "" : model.back()) + " " + more.back());
       const auto recipe = read(model + more);
       auto all = build(recipe);
@@ -290,8 +345,8 @@ TEST_F(Lora, TargetsAreExpertsAndRouters) {
 }
 
 TEST_F(Lora, WithWrongTargetParametersIsRefused) {
-  const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "hidden_act=swiglu", m + "ffn_hidden_size=24",
-                         l + "use_lora=true"};
+  const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "hidden_act=swiglu",
+                         m + "ffn_hidden_size=24", l + "use_lora=true"};
   const auto wrong = refused(experts + Lines{l + "target_parameters=[mlp.experts.gate_up_prj, mlp.experts.down_proj]"});
   EXPECT_TRUE(says(wrong, "'mlp.experts.gate_up_prj' is the name of no weight that can have an adapter")) << wrong;
   EXPECT_TRUE(says(wrong, "experts.gate_up_proj")) << wrong;
@@ -300,6 +355,15 @@ TEST_F(Lora, WithWrongTargetParametersIsRefused) {
                    "lora_dropout is 0.1, but target_parameters takes none"));
   EXPECT_TRUE(
       says(refused(every_linear + Lines{l + "target_parameters=[mlp.experts.down_proj]"}), "is the name of no"));
+}
+
+TEST_F(Lora, WithMagnitudesOfExpertsOrRoutersIsRefused) {
+  const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", l + "use_dora=true"};
+  const auto all = refused(experts + every_linear);
+  EXPECT_TRUE(says(all, "use_dora is true, but 'decoder.layers.0.mlp.")) << all;
+  EXPECT_TRUE(says(refused(experts + Lines{l + "use_lora=true", l + "target_modules=[linear_qkv, router]"}),
+                   "'decoder.layers.0.mlp.router' gets an adapter"));
+  EXPECT_EQ(refused(experts + Lines{l + "use_lora=true", l + "target_modules=[linear_qkv, o_proj]"}), "no error");
 }
 
 TEST_F(Lora, WithWrongTargetsIsRefused) {

@@ -98,6 +98,8 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   const WeightTable& table() const { return table_; }
   /// The name in the files of the tensor `name` of the table, whose prefix may be missing there; empty: there is none.
   std::string found(const std::string& name) const;
+  /// Whether some weights are in a storage type of packed_weights.h.
+  bool is_packed() const { return !packed_.empty(); }
 
   const std::filesystem::path& folder() const override { return folder_; }
   std::vector<std::string> names() const override;  ///< in the table's order

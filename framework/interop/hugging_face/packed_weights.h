@@ -34,6 +34,7 @@ class PackedWeights {
 
   /// Null: there is no packed weight of this name.
   const PackedWeight* find(const std::string& name) const;
+  bool empty() const { return weights_.empty(); }
   /// Whether a tensor of the files is a part of a packed weight, other than the one with the weight's name.
   bool has_part(const std::string& tensor) const { return parts_.count(tensor) != 0; }
 

@@ -57,6 +57,7 @@ class PeftConfigReader {
  public:
   PeftConfigReader(const Value& rows, std::string speaker) : rows_(rows), speaker_(std::move(speaker)) {
     out_.lora_config.kind = Value::Kind::group;
+    out_.lora_config.origin = {speaker_, 0, "", 1};
   }
 
   PeftConfig read(const Json& json) {
@@ -75,16 +76,30 @@ class PeftConfigReader {
   void take(const std::string& key, const Json& value) {
     const auto* row = rows_.find(key);
     if (row == nullptr) {
+      keep(key, value, "", "it says nothing");
       if (!peft_says_nothing(value)) refuse(key, value, "no row of mappings/adapters/peft.yaml says what it means");
       return;
     }
     if (key == "base_model_name_or_path" && value.is_string()) out_.base = value.string();
+    if (key == "task_type" && value.is_string()) out_.task_type = value.string();
+    if (key == "ensure_weight_tying") out_.ties_tables = value == true;
+    const auto* to = row->find("to");
+    keep(key, value, to != nullptr ? to->scalar : "", reason(*row));
     if (row->find("label") != nullptr) return;
     if (const auto* only = row->find("only")) return check(key, *row, *only, value);
     if (const auto* ignored = row->find("ignored")) return tell(key, *row, *ignored, value);
     if (const auto* words = row->find("words")) return translate(key, *row, *words, value);
     if (!needs_saying(key) && peft_json_of(*row->find("default")) == value) return;
     if (!value.is_null()) put(row->find("to")->scalar, value);
+  }
+
+  static std::string reason(const Value& row) {
+    for (const char* kind : {"label", "ignored"})
+      if (const auto* why = row.find(kind)) return why->scalar;
+    return row.find("to") != nullptr ? "" : "other values are not supported; this one changes nothing";
+  }
+  void keep(const std::string& key, const Json& value, const std::string& option, const std::string& why) {
+    out_.keys.push_back({key, value.dump(), option, why});
   }
 
   void check(const std::string& key, const Value& row, const Value& only, const Json& value) {
@@ -124,7 +139,8 @@ class PeftConfigReader {
 Json theirs_of(const Value& row, const Value& lora_config) {
   const auto* to = row.find("to");
   const auto* value = to == nullptr ? nullptr : lora_config.find(to->scalar);
-  return value == nullptr ? Json() : peft_json_of(*value);
+  const bool is_empty = value != nullptr && value->kind == Value::Kind::list && value->items.empty();
+  return value == nullptr || is_empty ? Json() : peft_json_of(*value);
 }
 
 }  // namespace

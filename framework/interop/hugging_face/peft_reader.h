@@ -2,16 +2,26 @@
 
 #include <string>
 
+#include "framework/interop/hugging_face/peft_config.h"
+#include "framework/interop/hugging_face/peft_export.h"
 #include "framework/interop/hugging_face/weight_table.h"
+#include "framework/recipe/adapted_model.h"
 #include "framework/recipe/adapter_reader.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera::hugging_face {
 
-/// Transformers' names and layouts for the model of `recipe`, whose weights are `base`: the table of its folder; of a
-/// checkpoint of ours, that of the family that it was imported from, or of the first that computes what it does. Throws
-/// ConfigError if there is none.
-WeightTable table_of_base(const recipe::Recipe& recipe, const checkpoint::OpenedCheckpoint& base);
+/// The names and layouts that Transformers has for the weights of the model of `recipe`, which begins with `base`: by
+/// the folder of Transformers that `base` is or came from, else by the first family that computes what the model does.
+/// Throws ConfigError if there is none.
+WeightTable names_of_run(const recipe::Recipe& recipe, const checkpoint::OpenedCheckpoint& base);
+
+/// The adapter_config.json of the folder of an adapter, with the options that name the modules for which its tensors
+/// are. Without tensors beside the file, the options as they are there. Throws ConfigError as read_peft_config does.
+PeftConfig read_peft_folder(const std::filesystem::path& folder, const options::Mappings& mappings);
+
+/// How the trained part of `adapted` is written for PEFT. Throws ConfigError if it has no adapters.
+PeftExport export_of(const recipe::AdaptedModel& adapted);
 
 /// Folders of PEFT: adapter_config.json and adapter_model.safetensors.
 class PeftReader final : public recipe::AdapterReader {
