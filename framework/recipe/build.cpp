@@ -209,7 +209,8 @@ namespace {
 
 /// This process's part of the model, and with others beside it, who may have parts of the rest or of the masters,
 /// the names and shapes of all of it.
-void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, training::ModelSetup& setup) {
+void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, const training::TrainingOptions& options,
+               training::ModelSetup& setup) {
   setup.precision = model::precision(recipe.half, recipe.precision);
   setup.plan = recipe.layer_plan();
   setup.micro_batch_group = recipe.parallel.microbatch_group_size_per_vp_stage.value_or(0);
@@ -221,9 +222,11 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, tra
   };
   setup.chunks = own_stage(build_stage);
   if (recipe.needs_reference()) {
-    setup.reference = std::make_unique<training::ReferenceModel>(own_stage(build_reference_stage), processes,
-                                                                 recipe.reference_folder().value(),
-                                                                 recipe.preference.refer_model_iter);
+    const bool is_base = !recipe.preference.ref_model && !recipe.preference.refer_model_iter;
+    setup.reference = std::make_unique<training::ReferenceModel>(
+        own_stage(build_reference_stage), processes,
+        is_base ? options.load_checkpoint.value() : recipe.reference_folder().value(),
+        recipe.preference.refer_model_iter);
     setup.caches_reference = recipe.preference.cache_reference;
   }
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
@@ -343,6 +346,9 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   setup.profile = recipe.profile;
   setup.options.training_iters = data.iterations;
   setup.options.save_frozen_parameters = recipe.saves_frozen();
+  setup.documents.formats = recipe.formats;
+  setup.documents.mappings = recipe.mappings;
+  if (recipe.lora.qlora) setup.options.load_checkpoint = quantised_base(recipe, setup);
   setup.model.processes = processes;
   auto& optimization = setup.optimization;
   optimization.groups = recipe.groups;
@@ -356,7 +362,7 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   optimization.data_parallel = recipe.data_parallel;
   optimization.parameter_gather = recipe.parameter_gather;
   optimization.optimizer = recipe.optimizer.make();
-  add_model(recipe, tokenizer, setup.model);
+  add_model(recipe, tokenizer, setup.options, setup.model);
   auto length = recipe.length(processes.replicas());
   if (length.samples == 0)
     length.samples =
@@ -365,8 +371,6 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   setup.documents.resolved_recipe = resolved_yaml(recipe);
   setup.documents.files = files_to_keep(recipe, tokenizer);
   setup.documents.recipe = options::parse_yaml(setup.documents.resolved_recipe, checkpoint::recipe_blob);
-  setup.documents.formats = recipe.formats;
-  setup.documents.mappings = recipe.mappings;
   training::saving_format(setup.options,
                           setup.documents.formats);  // throws before the run instead of at its first save
   setup.documents.changes_since = [recipe, files = setup.documents.files](const checkpoint::Blobs& saved,
@@ -377,7 +381,6 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
     return is_recipe(resolved, own);
   };
   setup.data = std::move(data);
-  if (recipe.lora.qlora) setup.options.load_checkpoint = quantised_base(recipe, setup);
   return setup;
 }
 

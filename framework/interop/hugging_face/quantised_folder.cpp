@@ -41,7 +41,7 @@ std::string description_of(const fs::path& folder, bool nested) {
   return all;
 }
 
-std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows, std::int64_t columns) {
+std::vector<float> turned_values(const std::vector<float>& values, std::int64_t rows, std::int64_t columns) {
   std::vector<float> out(values.size());
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c)
@@ -100,7 +100,7 @@ class Quantiser {
     std::vector<float> values(static_cast<std::size_t>(shape.elements()));
     checkpoint::copy_converted(tensor, Tensor(std::span<float>(values), shape));
     if (turned) {
-      values = transposed(values, shape[0], shape[1]);
+      values = turned_values(values, shape[0], shape[1]);
       shape = {shape[1], shape[0]};
     }
     const auto type = tensor.dtype() == DType::float64 ? DType::float32 : tensor.dtype();
