@@ -67,6 +67,9 @@ struct Parameter {
   /// false: the parameter is frozen. It has no gradient, no fp32 copy and no optimizer state. Equal on all ranks that
   /// have the parameter.
   bool trained = true;
+  /// Ranges of this rank's part that are frozen although the parameter is trained: their reduced gradient is zero. Only
+  /// of parameters without weight decay, so that no optimizer changes them.
+  std::vector<ElementRange> frozen_elements = {};
   TensorCut cut = {};  ///< the part of the tensor that this rank has
 
   /// A range of elements whose gradient must be summed over a group of ranks.

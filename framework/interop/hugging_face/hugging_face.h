@@ -64,6 +64,7 @@ class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
                                                      const options::Mappings& mappings) const override;
   std::optional<options::Value> model_config(const std::filesystem::path& folder, const options::Mappings& mappings,
                                              std::vector<std::string>& notes) const override;
+  std::string weights_table(const std::filesystem::path& folder, const options::Mappings& mappings) const override;
   std::filesystem::path model_config_file(const std::filesystem::path& folder) const override;
   /// Files that Transformers needs beside a model and that Tessera only copies: config.json, tokenizer.json,
   /// generation_config.json, ..., as blobs "hf.<name>" of a checkpoint.

@@ -85,6 +85,7 @@ class PeftConfigReader {
     if (const auto* ignored = row->find("ignored")) return tell(key, *row, *ignored, value);
     if (const auto* words = row->find("words")) return translate(key, *row, *words, value);
     if (key != "r" && peft_json_of(*row->find("default")) == value) return;
+    if (key != "target_modules" && value.is_structured() && value.empty()) return;
     if (!value.is_null()) put(row->find("to")->scalar, value);
   }
 
@@ -145,6 +146,10 @@ PeftConfig read_peft_config(const fs::path& file, const options::Mappings& mappi
 }
 
 Value lora_group(Value lora_config, const std::string& speaker) {
+  // PEFT names both heads that classifiers of Transformers may have; ours has only `score`, which is trained anyway.
+  for (auto& [option, value] : lora_config.fields)
+    if (option == "modules_to_save")
+      std::erase_if(value.items, [](const auto& module) { return module.scalar == "classifier"; });
   const options::Origin origin{speaker, 0, "", 1};
   lora_config.set("use_lora", Value::of("true", origin));
   lora_config.set("lora_alpha", Value::of(text(peft_integer(lora_config, "lora_alpha", 8)), origin));
