@@ -6,7 +6,8 @@ medians of the pairwise ratios (above 1: Tessera is faster; memory below 1: Tess
 ratio is relative to its best in each pair. Prints "skipped" if torch cannot be imported.
 
     benchmarks/against_torch.py --build build/release [--python PYTHON_WITH_TORCH] [--pairs 5] [--seconds 15] [--threads 2]
-                                [--dtype float32|bfloat16|float16] [--shapes 4x64 8x1024 1x8192 ... small llama quickstart experts]
+                                [--dtype float32|bfloat16|float16] [--shapes 4x64 8x1024 1x8192 ... small llama quickstart experts
+                                 full lora lora_attention qwen2_full qwen2_lora qwen2_lora_attention]
                                 [--llmc CHECKOUT_OF_LLM.C_OR_PROGRAM]
 
 In 16 bits PyTorch runs its forward pass under autocast, and once more compiled; both keep fp32 weights. With --llmc the peer is llm.c,
@@ -37,7 +38,7 @@ def main():
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     parser.add_argument("--llmc", help="measure llm.c instead of PyTorch")
     args = parser.parse_args()
-    if not args.llmc and not training_steps.has_torch(args.python):
+    if not args.llmc and not training_steps.imports(args.python, "torch"):
         print(f"skipped: {args.python} cannot import torch")
         return
     print(f"{training_steps.processor()} - {args.threads} threads, {args.dtype}, {args.pairs} pairs of {args.seconds:g} s")

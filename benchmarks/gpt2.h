@@ -51,11 +51,10 @@ inline recipe::Recipe read_gpt2(const std::vector<std::string>& sets) {
   return recipe::read_recipe(file, sets, recipe::Registries{});
 }
 
-/// The whole model of a recipe in one process, with initial weights.
+/// The whole model of a recipe in one process, with initial weights; adapters and frozen parameters as in a run.
 struct ModelToTrain {
   ModelToTrain(const recipe::Recipe& recipe, kernels::Threads& threads)
-      : model(recipe.architecture->build({.vocabulary = recipe.size.padded_vocabulary(0),
-                                          .precision = model::precision(recipe.half, recipe.precision)})),
+      : model(recipe::build_model(recipe, nullptr)),
         optimizer(recipe.optimizer.make()),
         state(*model, optimizer.get()) {
     state.initialise(threads, 1);

@@ -43,6 +43,12 @@ TARGETS = {
     "float32 1x1024, FLOP rate over OpenBLAS's": {"avx512_bf16": 0.92, "amx": 0.82},
     "float32 4x256, share of the multiply-add rate": {"avx512_bf16": 0.83, "amx": 0.69},
     "bfloat16 4x256, share of the bfloat16 rate": {"avx512_bf16": 0.78, "amx": 0.26},
+    "float32 lora over PEFT": {"": 1.2},
+    "float32 lora_attention over PEFT": {"": 1.2},
+    "float32 qwen2_lora over PEFT": {"": 1.2},
+    "float32 qwen2_lora peak memory over PEFT's": {"": 0.45},
+    "LoRA of all linear layers over the whole model, GPT-2 1x512": {"": 1.36},
+    "LoRA of attention over the whole model, GPT-2 1x512": {"": 1.42},
     "Llama shape's FLOP rate over GPT-2's": {"": 0.95},
     "B3 T200 of width 640, FLOP rate over GPT-2's": {"": 0.8},
     "float32 generate, share of the read bandwidth": {"": 0.7},
@@ -154,6 +160,11 @@ class Suite:
             self.beside("PyTorch in float32" if other else "PyTorch", dtype, shape,
                         lambda: self.steps.pair(shape, dtype, "float32" if other else dtype), count)
 
+    def beside_peft(self):
+        """LoRA beside PEFT, which trains Transformers' models."""
+        for shape in ("lora", "lora_attention", "qwen2_lora"):
+            self.beside("PEFT", "float32", shape, lambda: self.steps.pair(shape, "float32"), self.args.pairs)
+
     def beside_llmc(self):
         """One pair each: a step of llm.c takes half a minute."""
         for dtype in ("float32", "bfloat16"):
@@ -171,8 +182,24 @@ class Suite:
             rates = {name: found["model_flops"] / found["median_s"] for name, found in programs.items()}
             return {name: rate / rates["GPT-2"] for name, rate in rates.items()}, programs
 
-        found = self.brackets("; ".join(others), lambda: self.steps.bracketed(one_round), self.args.pairs) if others else None
-        for name in others if found else ():
+        self.rounds(others, one_round)
+
+    def adapters(self):
+        """Steps with adapters beside the step that trains the whole model."""
+        shapes = {f"{name} over the whole model, GPT-2 1x512": training_steps.SHAPES[shape]
+                  for name, shape in (("LoRA of all linear layers", "lora"), ("LoRA of attention", "lora_attention"))}
+        shapes = {name: shape for name, shape in shapes.items() if self.wanted(name)}
+
+        def one_round():
+            programs = {"whole": self.steps.ours(training_steps.SHAPES["full"]), **{name: self.steps.ours(shape) for name, shape in shapes.items()}}
+            return {name: programs["whole"]["median_s"] / found["median_s"] for name, found in programs.items()}, programs
+
+        self.rounds(shapes, one_round)
+
+    def rounds(self, names, one_round):
+        """Adds the figures `names` from the undisturbed results of one_round()."""
+        found = self.brackets("; ".join(names), lambda: self.steps.bracketed(one_round), self.args.pairs) if names else None
+        for name in names if found else ():
             self.add(name, [one.result[name] for one in found[0]], clean=found[1])
 
     def generation(self):
@@ -273,9 +300,13 @@ def main():
 
 
 def measure(suite, args, folder):
-    torch = training_steps.has_torch(args.python)
+    torch = training_steps.imports(args.python, "torch")
     if torch:
         suite.beside_torch(SHAPES, args.pairs)
+        if training_steps.imports(args.python, "peft"):
+            suite.beside_peft()
+        else:
+            suite.tell(f"skipped: figures relative to PEFT, because {args.python} cannot import peft")
     else:
         suite.tell(f"skipped: figures relative to PyTorch, because {args.python} cannot import torch")
         suite.alone()
@@ -284,6 +315,7 @@ def measure(suite, args, folder):
     if suite.steps.llmc:
         suite.beside_llmc()
     suite.own_ratios()
+    suite.adapters()
     suite.generation()
     suite.ranks()
     suite.attempt("start", suite.start)

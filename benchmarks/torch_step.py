@@ -18,6 +18,9 @@ parser.add_argument("--experts", type=int, default=0,
                     help="Transformers' Mixtral with so many experts of inner width --ffn and as many key heads as query heads")
 parser.add_argument("--topk", type=int, default=2)
 parser.add_argument("--experts-implementation", choices=["eager", "batched_mm", "grouped_mm"], default="eager")
+parser.add_argument("--model", choices=["gpt2", "qwen2"], help="Transformers' GPT-2 or Qwen2 instead of the models written here; with --peft")
+parser.add_argument("--peft", choices=["all-linear", "attention"],
+                    help="train LoRA of PEFT, rank 16, alpha 32: in all linear layers, or in the query and value projections (GPT-2: its fused one)")
 parser.add_argument("--linear", choices=["default", "onednn"], default="default")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32",
@@ -134,6 +137,27 @@ def mixtral():
     return MixtralForCausalLM(config).train()
 
 
+def of_transformers():
+    from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+
+    if args.model == "gpt2":
+        config = GPT2Config(vocab_size=args.vocab, n_positions=args.positions, n_embd=C, n_layer=args.layers, n_head=H, use_cache=False,
+                            resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, attn_implementation="sdpa")
+        return GPT2LMHeadModel(config).train()
+    config = Qwen2Config(vocab_size=args.vocab, hidden_size=C, intermediate_size=args.ffn, num_hidden_layers=args.layers, num_attention_heads=H,
+                         num_key_value_heads=G, max_position_embeddings=args.positions, tie_word_embeddings=True, use_cache=False,
+                         attn_implementation="sdpa")
+    return Qwen2ForCausalLM(config).train()
+
+
+def with_adapters(model):
+    from peft import LoraConfig, get_peft_model
+
+    attention = ["c_attn"] if args.model == "gpt2" else ["q_proj", "v_proj"]
+    targets = attention if args.peft == "attention" else args.peft
+    return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=16, lora_alpha=32, target_modules=targets, lora_dropout=0))
+
+
 class CrossEntropyOf(nn.Module):
     """The loss of a model of Transformers: labels are those of torch_step.py, not the moved input."""
 
@@ -145,9 +169,18 @@ class CrossEntropyOf(nn.Module):
         return F.cross_entropy(self.model(input_ids=ids).logits.view(-1, args.vocab).float(), labels.view(-1))
 
 
-model = CrossEntropyOf(mixtral()) if args.experts else Gpt()
+def made():
+    if args.experts:
+        return CrossEntropyOf(mixtral())
+    if not args.model:
+        return Gpt()
+    return CrossEntropyOf(with_adapters(of_transformers()) if args.peft else of_transformers())
+
+
+model = made()
+trained = [p for p in model.parameters() if p.requires_grad]
 forward = torch.compile(model) if args.compile else model
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+optimizer = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 ids = torch.randint(0, args.vocab, (args.batch, args.seq))
 labels = torch.randint(0, args.vocab, (args.batch, args.seq))
 
@@ -156,7 +189,7 @@ def step():
     with torch.autocast("cpu", getattr(torch, args.dtype), enabled=args.dtype != "float32"):
         loss = forward(ids, labels)
     loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    nn.utils.clip_grad_norm_(trained, 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return loss.item()
@@ -183,6 +216,6 @@ while len(wall) < args.least or time.perf_counter() - begin < args.seconds:
 times = sorted(clean if len(clean) >= min(3, len(wall)) else wall)  # as benchmarks/report.h chooses
 with open("/proc/self/status") as status:
     peak = int(status.read().split("VmHWM:")[1].split()[0]) / 1024
-print(json.dumps({"who": "torch " + torch.__version__, "batch": args.batch, "seq": args.seq, "threads": args.threads,
+print(json.dumps({"who": "PEFT" if args.peft else "torch " + torch.__version__, "batch": args.batch, "seq": args.seq, "threads": args.threads,
                   "min_s": times[len(times) // 10], "median_s": times[len(times) // 2], "cpu_min_s": min(processor),
                   "peak_rss_mb": round(peak), "loss_first": losses[0], "loss_last": losses[-1], "clean": len(clean), "steps": len(wall)}))

@@ -34,6 +34,25 @@ def gpt2(samples, length):
                  ["--batch", samples, "--seq", length, "--positions", max(length, 1024)], long=samples * length > 4096)
 
 
+QWEN2 = {"model_config.num_layers": 24, "model_config.hidden_size": 896, "model_config.ffn_hidden_size": 4864, "model_config.num_attention_heads": 14,
+         "model_config.num_query_groups": 2, "model_config.vocab_size": 151936, "model_config.normalization": "RMSNorm",
+         "model_config.hidden_act": "swiglu", "model_config.add_bias_linear": "false", "model_config.add_qkv_bias": "true",
+         "model_config.position_embedding_type": "rope", "dataset_config.batch_size": 1, "model_config.seq_length": 512}
+PEFT_QWEN2 = ["--model", "qwen2", "--layers", 24, "--hidden", 896, "--ffn", 4864, "--heads", 14, "--groups", 2, "--vocab", 151936, "--batch", 1, "--seq", 512]
+
+
+def lora(targets):
+    return {"lora_config.use_lora": "true", "lora_config.lora_rank": 16, "lora_config.target_modules": targets}
+
+
+def fine_tuned(model, peer, targets=None, theirs=None):
+    """Transformers' model, all of it trained or LoRA of PEFT."""
+    return Shape({**model, **(lora(targets) if targets else {})}, [*peer, *(["--peft", theirs] if theirs else [])], configurations={"eager": []})
+
+
+GPT2_512 = {"dataset_config.batch_size": 1, "model_config.seq_length": 512}
+PEFT_GPT2 = ["--model", "gpt2", "--batch", 1, "--seq", 512]
+
 SHAPES = {
     # Two layers of width 128: what calls cost, not what products cost.
     "small": Shape({"model_config.num_layers": 2, "model_config.hidden_size": 128, "model_config.num_attention_heads": 2,
@@ -54,6 +73,13 @@ SHAPES = {
                       "moe_config.moe_router_topk": 2, "moe_config.moe_ffn_hidden_size": 1536, "dataset_config.batch_size": 4},
                      ["--layers", 4, "--batch", 4, "--seq", 256, "--ffn", 1536, "--experts", 8, "--topk", 2],
                      configurations={name: ["--experts-implementation", name] for name in ("eager", "grouped_mm")}),
+    # GPT-2 124M and the shape of Qwen2.5-0.5B, B1 T512: trained whole, and with LoRA of rank 16.
+    "full": fine_tuned(GPT2_512, PEFT_GPT2),
+    "lora": fine_tuned(GPT2_512, PEFT_GPT2, "all-linear", "all-linear"),
+    "lora_attention": fine_tuned(GPT2_512, PEFT_GPT2, "[linear_qkv]", "attention"),
+    "qwen2_full": fine_tuned(QWEN2, PEFT_QWEN2),
+    "qwen2_lora": fine_tuned(QWEN2, PEFT_QWEN2, "all-linear", "all-linear"),
+    "qwen2_lora_attention": fine_tuned(QWEN2, PEFT_QWEN2, "[q_proj, v_proj]", "attention"),
 }
 TYPES = {"float32": {}, "bfloat16": {"training_config.bf16": "true"}, "float16": {"training_config.fp16": "true"}}
 
@@ -69,9 +95,9 @@ def processor():
     return "?"
 
 
-def has_torch(python):
+def imports(python, package):
     try:
-        return subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0
+        return subprocess.run([python, "-c", f"import {package}"], capture_output=True).returncode == 0
     except OSError:
         return False
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/checkpoint/checkpoint.h"
@@ -38,6 +39,9 @@ class WeightSource {
   /// The same box of a matrix where its rows lie in mapped files in blocks, in any type; else nothing. Elements are
   /// those that reading gives, before they are rounded to the type of `range`.
   virtual std::optional<StoredMatrix> stored(const TensorRange& range) const;
+  /// The storage type of a tensor, or of a part of it, that is stored in none of ours ("nf4", see PackedArray); empty:
+  /// its elements are stored as `dtype`.
+  virtual std::string_view storage_type(const std::string&) const { return {}; }
   /// A sentence about weights that were left out when the source was saved; empty: none were.
   virtual std::string about_left_out() const { return ""; }
 };

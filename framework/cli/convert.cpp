@@ -13,6 +13,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/system_call.h"
+#include "framework/cli/convert_adapter.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/flags/conversion_report.h"
 #include "framework/interop/flags/core_ms_writer.h"
@@ -250,6 +251,17 @@ void check_names(const flags::Source& source, const recipe::Registries& registri
   for (const auto& finding : heard.findings()) report.problem(finding);
 }
 
+void write_recipe_of_adapter(const ConvertArguments& arguments, const std::string& folder, const options::Facts& facts,
+                             const options::Mappings& mappings) {
+  if (!arguments.to.empty() || !arguments.report.empty() || !arguments.foreign.from.empty())
+    throw ConfigError(text(arguments.input[0], ": is an adapter of PEFT, for which convert takes only --output; leave ",
+                           !arguments.to.empty()       ? "--to"
+                           : !arguments.report.empty() ? "--report"
+                                                       : "--from",
+                           " out"));
+  write(arguments.out, recipe_of_adapter(folder, facts, mappings));
+}
+
 void convert(const ConvertArguments& arguments, CommandContext& context) {
   const auto facts = recipe::all_facts(context.registries);
   const auto mappings = context.mappings();
@@ -257,6 +269,8 @@ void convert(const ConvertArguments& arguments, CommandContext& context) {
   if (!flags && arguments.input.size() > 1)
     throw ConfigError(text("convert takes one file; remove '", arguments.input[0], "' and '", arguments.input[1],
                            "', or put flags after --"));
+  if (const auto folder = flags ? "" : adapter_folder(arguments.input[0]); !folder.empty())
+    return write_recipe_of_adapter(arguments, folder, facts, mappings);
   const auto name = flags ? "the command line" : arguments.input[0];
   options::Report report;
   const auto options = source_options(arguments.foreign);
@@ -298,8 +312,10 @@ void add_convert_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("convert", "Convert another program's launch script or flags to a recipe");
   const auto arguments = std::make_shared<ConvertArguments>();
   command
-      ->add_option("INPUT", arguments->input,
-                   "A launch script, a MODEL_ARGS file, a nested recipe; or after -- the flags themselves")
+      ->add_option(
+          "INPUT", arguments->input,
+          "A launch script, a MODEL_ARGS file, a nested recipe, an adapter_config.json of PEFT or its folder; or after "
+          "-- the flags themselves")
       ->required()
       ->type_name("");
   command->add_option("-o,--output", arguments->out, "Path of the recipe; default: standard output")->type_name("FILE");

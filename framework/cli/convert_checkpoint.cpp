@@ -1,16 +1,20 @@
 #include "framework/cli/convert_checkpoint.h"
 
-#include <cmath>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "framework/base/files.h"
-#include "framework/base/json.h"
 #include "framework/base/memory_limit.h"
 #include "framework/checkpoint/find.h"
 #include "framework/cli/recipe_arguments.h"
-#include "framework/interop/hugging_face/family.h"
-#include "framework/interop/hugging_face/hugging_face_export.h"
+#include "framework/cli/transformers_folder.h"
+#include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/hugging_face/peft_reader.h"
+#include "framework/recipe/adapted_model.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/saved_layout.h"
 #include "framework/recipe/saved_model.h"
@@ -21,38 +25,10 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ConvertCheckpointFlags {
-  std::string from, to, in, out, dtype, family, shard_size = "5GB";
-  std::int64_t vocabulary = 0;
+  std::string from, to, in, out;
+  FolderFlags folder;
   std::vector<std::string> sets, ignored_keys;
 };
-
-std::optional<DType> wanted_type(const ConvertCheckpointFlags& flags) {
-  if (flags.dtype.empty()) return std::nullopt;
-  return dtype_named(flags.dtype);
-}
-
-/// "500MB" -> 500'000'000
-std::uint64_t bytes_of(const std::string& words) {
-  const std::vector<std::pair<std::string, double>> units = {
-      {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}};
-  std::size_t used = 0;
-  double count = 0;
-  try {
-    count = std::stod(words, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  auto unit = words.substr(used);
-  for (auto& letter : unit) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
-  for (const auto& [name, factor] : units)
-    if (used > 0 && (unit == name || (unit.empty() && factor == 1)) && count * factor >= 1 && count * factor <= 1e18)
-      return static_cast<std::uint64_t>(count * factor);
-  throw ConfigError(text("--shard-size ", words, ": a size such as 5GB, 500MB or a number of bytes was expected"));
-}
-
-void tell(const std::vector<std::string>& notes) {
-  for (const auto& note : notes) std::cout << "note: " << note << "\n";
-}
 
 /// The weights to be saved, under Tessera's names, and their memory.
 struct Weights {
@@ -90,13 +66,14 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
     throw ConfigError(text(flags.in, ": has no checkpoint in the format of --from ", flags.from,
                            "; give the folder of one, or another --from"));
   const auto source = format.open(*in, context.mappings());
-  tell(source->notes());
+  tell_notes(source->notes());
   const auto saved = recipe::saved_recipe(*source, context.registries, flags.sets);
   const auto progress = source->progress();
   const auto model = recipe::build_model(saved.recipe, progress ? saved.tokenizer.get() : nullptr);
   // A checkpoint that a run can resume from has its weights in fp32, the type of the master weights.
-  auto all = room_for(*model, *source, progress ? wanted_type(flags).value_or(DType::float32) : wanted_type(flags));
-  tell(checkpoint::load_all(*source, all.ranges));
+  auto all = room_for(*model, *source,
+                      progress ? wanted_type(flags.folder).value_or(DType::float32) : wanted_type(flags.folder));
+  tell_notes(checkpoint::load_all(*source, all.ranges));
   for (const auto& name : source->optimizer_names()) {
     const auto shape = source->shape(name);
     auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
@@ -120,111 +97,13 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
             << all.ranges.size() << " tensors\n";
 }
 
-/// The token fields of config.json, for a model that was not imported with one.
-std::string special_tokens(const recipe::SavedModel& saved) {
-  Json json = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
-  if (saved.tokenizer) json["bos_token_id"] = json["eos_token_id"] = saved.tokenizer->eod();
-  return json.dump();
-}
-
-/// The files beside the weights: those imported with the model, else the tokenizer it was trained with.
-checkpoint::Blobs files_beside(const recipe::SavedModel& saved) {
-  checkpoint::Blobs files;
-  const std::string prefix = hugging_face::carried_prefix;
-  for (const auto& [name, content] : saved.checkpoint.blobs())
-    if (name.rfind(prefix, 0) == 0) files[name.substr(prefix.size())] = content;
-  if (!files.empty()) return files;
-  const auto& blobs = saved.checkpoint.blobs();
-  const std::string folder = "tokenizer.tokenizer_model/";
-  for (const auto& [name, content] : blobs)
-    if (name.rfind(folder, 0) == 0 && name != folder + "config.json") files[name.substr(folder.size())] = content;
-  if (const auto model = blobs.find("tokenizer.tokenizer_model.model"); model != blobs.end()) {
-    files["tokenizer.model"] = model->second;
-    if (saved.recipe.tokenizer.type == "Llama2Tokenizer")
-      files["tokenizer_config.json"] = "{\"tokenizer_class\": \"LlamaTokenizer\"}\n";
-  }
-  const auto vocab = blobs.find("tokenizer.vocab_file.json"), merges = blobs.find("tokenizer.merge_file.txt");
-  if (vocab == blobs.end() || merges == blobs.end()) return files;
-  files["vocab.json"] = vocab->second;
-  files["merges.txt"] = merges->second;
-  files["tokenizer_config.json"] = "{\"tokenizer_class\": \"GPT2Tokenizer\"}\n";
-  return files;
-}
-
-/// vocab_size of the config.json that the model was imported with; 0: there is none.
-std::int64_t carried_vocabulary(const checkpoint::Blobs& files) {
-  const auto carried = files.find("config.json");
-  if (carried == files.end()) return 0;
-  const auto json = parse_json(carried->second);
-  return json.is_object() && json.contains("vocab_size") && json["vocab_size"].is_number_integer()
-             ? json["vocab_size"].get<std::int64_t>()
-             : 0;
-}
-
-/// Rows that hold tokens, and the evidence.
-struct Tokens {
-  std::int64_t count = 0;
-  std::string source;
-};
-
-/// The tokenizer knows best: a config.json may count padding. With neither, rows that are a multiple of
-/// make_vocab_size_divisible_by may be padded, by less than that number.
-Tokens tokens_of(const recipe::SavedModel& saved, std::int64_t carried, std::int64_t rows) {
-  if (saved.tokens > 0) return {saved.tokens, "its tokenizer has that many tokens"};
-  if (carried > 0) return {std::min(carried, rows), "the config.json that it was imported with says so"};
-  const auto multiple =
-      saved.recipe.size.make_vocab_size_divisible_by * saved.recipe.parallel.tensor_model_parallel_size;
-  if (saved.recipe.dataset.type == "mock" || rows % multiple != 0)
-    return {rows, "no tokenizer has padded the vocabulary"};
-  return {std::max<std::int64_t>(1, rows - multiple + 1),
-          text("padding to a multiple of ", multiple, " adds fewer than ", multiple, " rows")};
-}
-
-/// The given number of rows to write, which must keep all tokens.
-std::int64_t given_vocabulary(const ConvertCheckpointFlags& flags, const Tokens& tokens, std::int64_t rows) {
-  const auto advice = text("; give a number from ", tokens.count, " to ", rows, ", or leave --vocab-size out");
-  if (flags.vocabulary > rows)
-    throw ConfigError(text("--vocab-size is ", flags.vocabulary, ", but the model has ", rows, " rows", advice));
-  if (flags.vocabulary < tokens.count)
-    throw ConfigError(text("--vocab-size is ", flags.vocabulary, ", which drops tokens of ", flags.in, ": rows 0 to ",
-                           tokens.count - 1, " hold tokens (", tokens.source, ")", advice));
-  return flags.vocabulary;
-}
-
-/// Number of rows that are tokens: as given, else as imported with the model, else the size of the tokenizer that
-/// determined the number of rows; else all rows.
-std::int64_t true_vocabulary(const ConvertCheckpointFlags& flags, const recipe::SavedModel& saved,
-                             const checkpoint::Blobs& files, std::int64_t rows) {
-  const auto carried = carried_vocabulary(files);
-  if (flags.vocabulary > 0) return given_vocabulary(flags, tokens_of(saved, carried, rows), rows);
-  // The model may have been trained on with more tokens than it was imported with.
-  if (carried > 0) return std::min(rows, std::max(carried, saved.tokens));
-  return !saved.recipe.size.vocab_size && saved.tokens > 0 ? saved.tokens : rows;
-}
-
-/// Rows of the vocabulary in the checkpoint. Throws ConfigError if the recipe has other rows, which only --set can do.
-std::int64_t rows_of(const checkpoint::WeightSource& weights, const recipe::SavedModel& saved) {
-  const auto rows = weights.shape("embedding.word_embeddings.weight")[0];
-  const auto given = recipe::vocabulary(saved.recipe, saved.tokenizer.get());
-  if (rows != given)
-    throw ConfigError(text(weights.folder().string(), ": the vocabulary has ", rows, " rows, and ", given,
-                           " in the recipe with --set; give --vocab-size instead to leave padding out"));
-  return rows;
-}
-
-std::string family_of(const std::string& config) {
-  const auto json = parse_json(config);
-  return json.is_object() && json.contains("model_type") && json["model_type"].is_string() ? json["model_type"].string()
-                                                                                           : "";
-}
-
 /// Throws ConfigError for a checkpoint that has no whole weights of a model without adapters.
 void must_have_plain_weights(const recipe::SavedModel& saved) {
   const auto folder = saved.checkpoint.folder().string();
   if (saved.recipe.lora.use_lora)
     throw ConfigError(text(folder,
-                           ": has adapters (lora_config.use_lora), and merging them into the weights is not "
-                           "supported yet; `tessera generate` and `tessera eval` read the run as it is"));
+                           ": has adapters (lora_config.use_lora); `tessera merge` writes the model with them merged "
+                           "into its weights, --to peft the adapters alone"));
   if (const auto left_out = saved.checkpoint.about_left_out(); !left_out.empty())
     throw ConfigError(text(folder, ": ", left_out,
                            "; convert a checkpoint that has all weights, of a run with "
@@ -233,29 +112,27 @@ void must_have_plain_weights(const recipe::SavedModel& saved) {
 
 void export_hugging_face(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   check_output(flags);
-  const auto mappings = context.mappings();
   const auto saved = recipe::open_saved(flags.in, context.registries, flags.sets);
   must_have_plain_weights(saved);
   const checkpoint::CheckpointWeights weights(saved.checkpoint);
-  auto files = files_beside(saved);
-  const auto rows = rows_of(weights, saved);
-  hugging_face::HuggingFaceExport how;
-  how.vocabulary = true_vocabulary(flags, saved, files, rows);
-  how.dtype = wanted_type(flags);
-  how.shard_bytes = bytes_of(flags.shard_size);
-  auto candidates = hugging_face::hugging_face_families(mappings);
-  if (!flags.family.empty())
-    candidates = {flags.family};
-  else if (const auto own = family_of(files["config.json"]); !own.empty())
-    candidates.insert(candidates.begin(), own);
-  how.family = hugging_face::family_that_fits(saved.recipe, how.vocabulary, candidates, context.registries, mappings);
-  const auto config = hugging_face::whole_model_config(saved.recipe, how.vocabulary);
-  const auto type = how.dtype.value_or(weights.dtype("embedding.word_embeddings.weight"));
-  const auto carried = files["config.json"].empty() ? special_tokens(saved) : files["config.json"];
-  files["config.json"] = hugging_face::write_hugging_face_config(config, how.family, type, carried, mappings);
-  how.files = std::move(files);
-  tell(hugging_face::write_hugging_face(flags.out, config, weights, how, mappings));
-  std::cout << flags.out << ": " << how.family << ", iteration " << saved.checkpoint.iteration() << "\n";
+  const auto family = write_transformers_folder(
+      flags.out, {flags.in, saved.recipe, weights, saved.checkpoint.blobs(), saved.tokenizer.get(), saved.tokens},
+      flags.folder, context.registries);
+  std::cout << flags.out << ": " << family << ", iteration " << saved.checkpoint.iteration() << "\n";
+}
+
+/// The adapters of a run alone, for PEFT.
+void export_peft(const ConvertCheckpointFlags& flags, const CommandContext& context) {
+  check_output(flags);
+  const auto adapted = recipe::open_adapted(flags.in, std::nullopt, context.registries);
+  const auto how = hugging_face::export_of(adapted);
+  const hugging_face::PeftNames names(hugging_face::names_of_run(adapted.recipe, *adapted.base));
+  hugging_face::write_peft(flags.out, names, *adapted.trained, how, context.mappings());
+  if (!fs::exists(fs::path(how.labels.base) / "config.json"))
+    std::cout << "note: its base, " << (how.labels.base.empty() ? "which has no name" : how.labels.base)
+              << ", is no folder of Transformers; name one to PEFT, as from `tessera checkpoint convert --to hf`\n";
+  std::cout << flags.out << ": adapter of " << adapted.folder.string() << ", " << adapted.trained->names().size()
+            << " tensors of ours\n";
 }
 
 void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& context) {
@@ -279,7 +156,7 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
   save.root = flags.out;
   save.iteration = checkpoint.iteration();
   save.recipe = saved.recipe.resolved;
-  save.type = wanted_type(flags).value_or(model::precision(saved.recipe.half, saved.recipe.precision).params);
+  save.type = wanted_type(flags.folder).value_or(model::precision(saved.recipe.half, saved.recipe.precision).params);
   const auto rows = recipe::vocabulary(saved.recipe, saved.tokenizer.get());
   save.layout = recipe::saved_layout(saved.recipe, rows, saved.recipe.parallel.data_parallel_size.value_or(1));
   save.files = checkpoint.blobs();
@@ -298,10 +175,9 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
 /// Options that would have no effect.
 void refuse_options_of_hf(const ConvertCheckpointFlags& flags) {
   if (flags.to == "hf") return;
-  const std::pair<const char*, bool> given[] = {
-      {"--vocab-size", flags.vocabulary > 0},
-      {"--model-type", !flags.family.empty()},
-      {"--shard-size", flags.shard_size != ConvertCheckpointFlags().shard_size}};
+  const std::pair<const char*, bool> given[] = {{"--vocab-size", flags.folder.vocabulary > 0},
+                                                {"--model-type", !flags.folder.family.empty()},
+                                                {"--shard-size", flags.folder.shard_size != FolderFlags().shard_size}};
   for (const auto& [name, is_given] : given)
     if (is_given)
       throw ConfigError(text(name, " is for --to hf, not --to ", flags.to, "; leave it out",
@@ -314,6 +190,10 @@ void convert(const ConvertCheckpointFlags& flags, const CommandContext& context)
     for (const auto& format : context.registries.formats.all())
       if (format->program() == flags.from) return import_checkpoint(*format, flags, context);
   if (flags.from == "tessera" && flags.to == "hf") return export_hugging_face(flags, context);
+  if (flags.to == "peft" && (!flags.folder.dtype.empty() || !flags.sets.empty()))
+    throw ConfigError(text(flags.folder.dtype.empty() ? "--set" : "--dtype",
+                           " is not for --to peft, which writes adapters as they were trained; leave it out"));
+  if (flags.from == "tessera" && flags.to == "peft") return export_peft(flags, context);
   if (flags.from == "tessera" && flags.to == "megatron") return export_megatron(flags, context);
   if (flags.from == flags.to)
     throw ConfigError(text("--from ", flags.from, " --to ", flags.to,
@@ -335,21 +215,25 @@ void add_convert_checkpoint_command(Command& group, CommandContext& context) {
           "Format of IN: hf (a folder of Hugging Face Transformers), megatron (--ckpt-format torch) or tessera")
       ->required()
       ->one_of(programs);
-  command->add_option("--to", flags->to, "Format of OUT")->required()->one_of(programs);
+  command
+      ->add_option("--to", flags->to,
+                   "Format of OUT; peft: only the adapters that were trained (lora_config), as PEFT reads them")
+      ->required()
+      ->one_of({"hf", "megatron", "peft", "tessera"});
   command
       ->add_option("IN", flags->in,
                    "Folder to read; for tessera a checkpoint, or a run folder, whose newest checkpoint is read")
       ->required();
   command->add_option("OUT", flags->out, "Folder to write, new or empty")->required();
-  command->add_option("--dtype", flags->dtype, "Element type of the weights; default: as stored")
+  command->add_option("--dtype", flags->folder.dtype, "Element type of the weights; default: as stored")
       ->one_of({"float32", "bfloat16", "float16"});
-  command->add_option("--shard-size", flags->shard_size, "Maximum size of one file, for hf")->show_default();
+  command->add_option("--shard-size", flags->folder.shard_size, "Maximum size of one file, for hf")->show_default();
   command
-      ->add_option("--model-type", flags->family,
+      ->add_option("--model-type", flags->folder.family,
                    "model_type to write, for hf; default: the one that IN was converted from, or the first that fits")
       ->suggest(hugging_face::hugging_face_families(context.mappings()));
   command
-      ->add_option("--vocab-size", flags->vocabulary,
+      ->add_option("--vocab-size", flags->folder.vocabulary,
                    "Number of vocabulary rows to write, for hf; must keep all tokens. Default: as in IN, else that of "
                    "the tokenizer")
       ->positive();

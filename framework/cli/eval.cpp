@@ -9,6 +9,7 @@
 
 #include "framework/base/cpu_limit.h"
 #include "framework/base/json.h"
+#include "framework/cli/adapter_arguments.h"
 #include "framework/cli/meter.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/files/input_file.h"
@@ -24,7 +25,7 @@ struct EvalFlags {
   std::string folder, text, data;
   std::int64_t stride = 0, threads = 0;
   bool json = false;
-  std::vector<std::string> ignored_keys;
+  std::vector<std::string> adapters, ignored_keys;
 };
 
 /// Tokens to score, preceded by one context token, and the number of bytes that they encode (0: unknown).
@@ -72,8 +73,9 @@ Scored to_score(const EvalFlags& flags, const std::string& content, const tokeni
   return of_text(content, *tokenizer);
 }
 
-void print(const EvalFlags& flags, const recipe::TrainedModel& trained, const autograd::LossSum& sum,
-           std::uint64_t bytes) {
+/// `adapter`: name of the adapter; empty: none are given.
+void print(const EvalFlags& flags, const std::string& adapter, const recipe::TrainedModel& trained,
+           const autograd::LossSum& sum, std::uint64_t bytes) {
   const double loss = sum.sum / sum.count;
   std::optional<double> bits;
   if (bytes > 0) bits = sum.sum / std::numbers::ln2 / static_cast<double>(bytes);
@@ -83,21 +85,21 @@ void print(const EvalFlags& flags, const recipe::TrainedModel& trained, const au
                  {"loss", loss},
                  {"perplexity", std::exp(loss)},
                  {"bytes", bytes}};
+    if (!adapter.empty()) json["adapter"] = adapter;
     json["bits_per_byte"] = bits ? Json(*bits) : Json();
     std::cout << json.sorted().dump() << std::endl;
     return;
   }
-  std::cout << trained.folder.string() << "\n"
+  std::cout << (adapter.empty() ? "" : adapter + ": ") << trained.folder.string() << "\n"
             << std::fixed << std::setprecision(4) << "  loss           " << loss << " over "
             << static_cast<std::int64_t>(sum.count) << " tokens\n  perplexity     " << std::exp(loss) << "\n";
   if (bits) std::cout << "  bits per byte  " << *bits << " over " << bytes << " bytes\n";
   std::cout << std::flush;
 }
 
-void evaluate(const EvalFlags& flags, const CommandContext& context) {
-  if (flags.text.empty() == flags.data.empty()) throw ConfigError("eval: give one of --text FILE and --data PREFIX");
-  const auto content = flags.text.empty() ? std::string() : files::read_input(flags.text, "text of --text");
-  const auto trained = recipe::load_trained(flags.folder, context.registries);
+/// The model with an adapter, or without any if `adapter` is empty or "base".
+void evaluate_one(const EvalFlags& flags, const std::string& content, const std::string& adapter,
+                  const recipe::TrainedModel& trained) {
   log_notes(trained.notes, {}, true);
   const auto length = trained.recipe.size.seq_length;
   const auto stride = flags.stride > 0 ? flags.stride : std::max<std::int64_t>(1, length / 2);
@@ -117,7 +119,14 @@ void evaluate(const EvalFlags& flags, const CommandContext& context) {
     throw Error(text("eval: the loss of ", trained.folder.string(),
                      " is not finite; the model's weights are damaged, "
                      "or its training diverged: take an older checkpoint"));
-  print(flags, trained, sum, scored.bytes);
+  print(flags, adapter, trained, sum, scored.bytes);
+}
+
+void evaluate(const EvalFlags& flags, const CommandContext& context) {
+  if (flags.text.empty() == flags.data.empty()) throw ConfigError("eval: give one of --text FILE and --data PREFIX");
+  const auto content = flags.text.empty() ? std::string() : files::read_input(flags.text, "text of --text");
+  for_each_adapter(flags.folder, flags.adapters, context.registries,
+                   [&](const auto& name, const auto& trained) { evaluate_one(flags, content, name, trained); });
 }
 
 }  // namespace
@@ -129,6 +138,7 @@ void add_eval_commands(Command& app, CommandContext& context) {
       ->add_option("FOLDER", flags->folder,
                    "A checkpoint, a run folder: its newest checkpoint, or a folder of Hugging Face Transformers")
       ->required();
+  add_adapter_arguments(*command, flags->adapters);
   command->add_option("--text", flags->text, "A text file");
   command->add_option("--data", flags->data, "PREFIX of a preprocessed .bin and .idx");
   command

@@ -6,6 +6,7 @@
 
 #include "framework/base/cpu_limit.h"
 #include "framework/base/json.h"
+#include "framework/cli/adapter_arguments.h"
 #include "framework/cli/chat_prompt.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/hugging_face/hugging_face.h"
@@ -25,7 +26,7 @@ struct GenerateFlags {
   std::vector<std::int32_t> prompt_tokens;
   model::Sampling sampling;
   std::int64_t tokens = 200, samples = 1, threads = 0;
-  std::vector<std::string> ignored_keys;
+  std::vector<std::string> adapters, ignored_keys;
 };
 
 /// The prompt's ids; an empty prompt becomes the end-of-document token.
@@ -60,7 +61,7 @@ Json conversation(const GenerateFlags& flags) {
 
 /// The end-of-document token, and those that the model's files name: chat models end a message by another one.
 std::vector<std::int32_t> stop_tokens(const recipe::TrainedModel& trained) {
-  auto all = hugging_face::end_tokens(trained.folder);
+  auto all = hugging_face::end_tokens(trained.base);
   all.push_back(trained.tokenizer->eod());
   for (const auto& token : trained.tokenizer->named_tokens())
     if (token.name == "eos_token") all.push_back(token.id);
@@ -109,16 +110,18 @@ void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& tra
 void generate(const GenerateFlags& flags, const CommandContext& context) {
   const auto folder = folder_of(flags);
   const auto messages = chats(flags) ? conversation(flags) : Json();
-  const auto trained = recipe::load_trained(folder, context.registries);
-  log_notes(trained.notes, {}, true);
   context.output.pass_text();
   kernels::Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : usable_core_count()));
-  Arena arena;
-  autograd::Tape tape(arena, threads, false);
-  if (flags.prompt_tokens.empty())
-    generate_text(flags, messages, trained, tape);
-  else
-    generate_tokens(flags, trained, tape);
+  for_each_adapter(folder, flags.adapters, context.registries, [&](const auto& name, const auto& trained) {
+    log_notes(trained.notes, {}, true);
+    if (!name.empty()) std::cout << name << ":" << std::endl;
+    Arena arena;
+    autograd::Tape tape(arena, threads, false);
+    if (flags.prompt_tokens.empty())
+      generate_text(flags, messages, trained, tape);
+    else
+      generate_tokens(flags, trained, tape);
+  });
 }
 
 }  // namespace
@@ -129,6 +132,7 @@ void add_generate_commands(Command& app, CommandContext& context) {
   command->add_option("FOLDER", flags->folder,
                       "A checkpoint, a run folder: its newest checkpoint, or a folder of Hugging Face Transformers");
   command->add_option("--model", flags->model, "The same");
+  add_adapter_arguments(*command, flags->adapters);
   auto* prompt = command->add_option("--prompt", flags->prompt, "Prompt")->as_written();
   auto* tokens = command->add_option("--prompt-tokens", flags->prompt_tokens,
                                      "Prompt as token ids, \"17 4 9\"; the output is ids too");

@@ -1,6 +1,7 @@
 #include "framework/cli/run.h"
 
 #include <filesystem>
+#include <memory>
 
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
@@ -17,13 +18,14 @@
 #include "framework/cli/explain.h"
 #include "framework/cli/generate.h"
 #include "framework/cli/manual.h"
+#include "framework/cli/merge.h"
 #include "framework/cli/options.h"
 #include "framework/cli/state.h"
 #include "framework/cli/train.h"
 #include "framework/comm/together.h"
 #include "framework/interop/flags/spec_rule.h"
 #include "framework/interop/formats/formats.h"
-#include "framework/interop/hugging_face/peft_format.h"
+#include "framework/interop/hugging_face/peft_reader.h"
 #include "framework/log/log.h"
 #include "framework/options/report.h"
 #include "framework/worker/launch_link.h"
@@ -52,6 +54,7 @@ void add_commands(Command& app, CommandContext& context) {
   add_checkpoint_commands(app, context);
   add_eval_commands(app, context);
   add_generate_commands(app, context);
+  add_merge_commands(app, context);
   add_state_commands(app, context);
   add_completion_commands(app, context);
   add_manual_commands(app, context);
@@ -81,7 +84,7 @@ int run_command(int argc, char** argv, recipe::Registries registries, StandardOu
   try {
     CommandContext context{std::move(registries), output};
     formats::add_all_formats(context.registries.formats);
-    context.registries.adapters = std::make_shared<hugging_face::PeftFormat>();
+    context.registries.adapters = std::make_shared<hugging_face::PeftReader>();
     context.registries.rules.push_back(flags::check_spec);
     Command app("tessera", "Trains language models from a recipe.", "tessera " TESSERA_VERSION);
     app.add_option(

@@ -27,6 +27,9 @@ struct DropoutMask {
   /// A rank may have the same `row` columns of each token (tensor parallelism); a token has `row_stride` columns in the
   /// unsharded sample. 0: whole tokens. Not used by attention.
   std::int64_t row = 0, row_stride = 0;
+  /// The elements are rows of single tokens in any order, `row` elements each: for each of `sample_ids`, which may
+  /// repeat, the index of the token in the unsharded sample. Empty: whole samples. Not used by attention.
+  std::span<const std::int64_t> tokens = {};
 };
 
 /// y = residual + x * keep / (1 - rate), where keep is 0 for dropped elements and 1 for the others.

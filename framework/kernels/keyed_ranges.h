@@ -10,7 +10,7 @@ namespace tessera::kernels {
 /// calls body(id, element, first, size) for each of them: the elements [first, first + size) of the batch belong to the
 /// sample with the id `id`, and their indices in the unsharded sample are consecutive from `element` on. `size` is at
 /// most `most`. `keyed` has the members sample_ids, first_element, gap_at and gap of DropoutMask (dropout.h), and may
-/// have row and row_stride. Internal to this component.
+/// have row, row_stride and tokens. Internal to this component.
 template <class Keyed, class Body>
 void for_keyed_ranges(const Keyed& keyed, std::size_t per_sample, std::size_t begin, std::size_t end, std::size_t most,
                       const Body& body) {
@@ -27,6 +27,7 @@ void for_keyed_ranges(const Keyed& keyed, std::size_t per_sample, std::size_t be
         size = std::min(size, static_cast<std::size_t>(keyed.row - column));
         element += token * (keyed.row_stride - keyed.row);
       }
+      if (!keyed.tokens.empty()) element += keyed.tokens[sample] * keyed.row_stride;
     }
     body(static_cast<std::uint64_t>(keyed.sample_ids[sample]), static_cast<std::uint64_t>(element), begin, size);
     begin += size;

@@ -134,9 +134,14 @@ void describe_targets(options::Schema<Lora>& s) {
       .matters_when(with_lora, without_lora)
       .no_flag(no_lora_flag)
       .must(
-          "LoRA targets", [](const Lora& o) { return !o.use_lora || o.target_cells || o.target_modules; },
-          [](const Lora&) { return "use_lora is true, but neither target_cells nor target_modules is given"; },
-          "give target_modules, for example all-linear", {"use_lora", "target_modules"})
+          "LoRA targets",
+          [](const Lora& o) {
+            return !o.use_lora || o.target_cells || o.target_modules || !o.target_parameters.empty();
+          },
+          [](const Lora&) {
+            return "use_lora is true, but none of target_cells, target_modules and target_parameters is given";
+          },
+          "give target_modules, for example all-linear", {"use_lora", "target_modules", "target_parameters"})
       .must(
           "LoRA targets", [](const Lora& o) { return !o.target_cells || !o.target_modules; },
           [](const Lora&) { return "target_cells and target_modules are both given"; }, "give one of them",
@@ -150,6 +155,17 @@ void describe_targets(options::Schema<Lora>& s) {
        "Transformers (q_proj). A fused layer gets one adapter; parts of it, named apart, one each.")
       .replaces({"target_cells"})
       .matters_when(with_lora, without_lora);
+  s.option(
+       "target_parameters", &Lora::target_parameters,
+       "Further weights with adapters, as in PEFT: names of parameters in Transformers, or their ends after a dot. "
+       "mlp.experts.gate_up_proj and mlp.experts.down_proj are the weights of all experts of a layer, each of which "
+       "gets an adapter; mlp.gate.weight is that of the router.")
+      .matters_when(with_lora, without_lora)
+      .no_flag(no_lora_flag)
+      .must(
+          "LoRA targets", [](const Lora& o) { return o.target_parameters.empty() || o.lora_dropout == 0; },
+          [](const Lora& o) { return text("lora_dropout is ", o.lora_dropout, ", but target_parameters takes none"); },
+          "set lora_dropout to 0, or name linear layers in target_modules", {"lora_dropout"});
   s.option("exclude_modules", &Lora::exclude_modules,
            "Layers without adapters although `target_modules` or `target_cells` name them: a list of names or one "
            "pattern, as `target_modules`.")
@@ -185,6 +201,11 @@ void describe_sizes(options::Schema<Lora>& s) {
       .matters_when(with_lora, without_lora)
       .no_flag(no_lora_flag);
   s.option("use_rslora", &Lora::use_rslora, "Rank-stabilised scale: lora_alpha / sqrt(rank).")
+      .matters_when(with_lora, without_lora);
+  s.option("use_dora", &Lora::use_dora,
+           "Weight-decomposed adapters (DoRA): the rows of W + scale B A are divided by their norms and multiplied by "
+           "trained magnitudes (Liu et al., arXiv:2402.09353).")
+      .when_changed(options::Change::tensors)
       .matters_when(with_lora, without_lora);
 }
 
@@ -225,6 +246,23 @@ void describe_training(options::Schema<Lora>& s) {
       .matters_when(with_lora, without_lora);
 }
 
+void describe_quantising(options::Schema<Lora>& s) {
+  s.option(
+       "qlora", &Lora::qlora,
+       "Keep the frozen weights of linear layers in 4 bits (NF4; Dettmers et al., arXiv:2305.14314), with the codes "
+       "of bitsandbytes. The folder of Hugging Face Transformers in `load_checkpoint` is quantised once, to the "
+       "folder `quantised` in `output_dir`; one in 4 bits is used as it is. Not the output layer, routers and "
+       "experts.")
+      .no_flag(no_lora_flag)
+      .must(
+          "QLoRA", [](const Lora& o) { return !o.qlora || o.use_lora; },
+          [](const Lora&) { return "qlora is true, but use_lora is false: weights in 4 bits cannot be trained"; },
+          "set use_lora, or leave qlora out", {"use_lora"});
+  s.option("qlora_double_quant", &Lora::qlora_double_quant,
+           "Keep the maxima of the blocks of 4-bit weights in 8 bits (double quantisation).")
+      .matters_when([](const Lora& o) { return o.qlora; }, "`qlora` is false");
+}
+
 }  // namespace
 
 void describe(options::Schema<LoraOptions>& s) {
@@ -235,6 +273,7 @@ void describe(options::Schema<LoraOptions>& s) {
   describe_targets(s);
   describe_sizes(s);
   describe_training(s);
+  describe_quantising(s);
 }
 
 }  // namespace tessera::model

@@ -71,13 +71,17 @@ struct LoraOptions {
   double lora_dropout = 0;
   std::optional<std::vector<TargetCell>> target_cells;
   std::optional<ModuleNames> target_modules, exclude_modules;
+  std::vector<std::string> target_parameters;
   std::optional<std::vector<std::int64_t>> layers_to_transform;
   NumbersByPattern rank_pattern, alpha_pattern;
   bool use_rslora = false;
+  bool use_dora = false;
   LoraBias bias = LoraBias::none;
   std::vector<std::string> modules_to_save;
   LoraInit init_lora_weights = LoraInit::kaiming;
   std::optional<double> loraplus_lr_ratio;
+  bool qlora = false;
+  bool qlora_double_quant = false;
   std::optional<std::string> adapter;
 
   /// Factor of B A for an adapter of `rank` and `alpha`.

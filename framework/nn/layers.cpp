@@ -14,12 +14,11 @@ class WholeLinear final : public ActivatedLinearLayer {
   WholeLinear(const std::string& name, const LinearSizes& s)
       : ActivatedLinearLayer(name), weight_(declare("weight", s.role, {s.out, s.in}, s.init)) {
     if (s.has_bias) bias_ = &declare("bias", ParameterRole::bias, {s.out}, Init::zeros());
-    adapters_ = make_adapters(name, s.adapters, s.in, s.out, {}, {});
+    adapters_ = make_adapters(name, s.adapters, weight_, {}, {});
     if (adapters_) contains(*adapters_);
   }
   autograd::Var forward(const autograd::Var& x, const Pass& pass) const override {
-    auto y = autograd::linear(x, weight_.leaf, bias());
-    return adapters_ ? adapters_->add_to(std::move(y), x, pass) : y;
+    return adapters_ ? adapters_->forward(x, weight_.leaf, bias(), pass) : autograd::linear(x, weight_.leaf, bias());
   }
   autograd::Var forward(const autograd::Var& x, kernels::Activation act, const Pass& pass) const override {
     return adapters_ ? autograd::activated(forward(x, pass), act)
@@ -122,7 +121,7 @@ std::unique_ptr<GatheredLinear> LayerMaker::gathered(const std::string& name, co
 }
 
 LinearSizes LayerMaker::with_adapters(const std::string& name, LinearSizes sizes) const {
-  if (adapters_ && sizes.role == ParameterRole::matrix)
+  if (adapters_ && (sizes.role == ParameterRole::matrix || sizes.role == ParameterRole::output_layer))
     sizes.adapters = adapters_->adapters_of(name, sizes.in, sizes.parts);
   return sizes;
 }

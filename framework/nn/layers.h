@@ -98,6 +98,8 @@ class LayerMaker {
   virtual ~LayerMaker() = default;
 
   const TensorRank& tensor() const { return tensor_; }
+  /// Decides which layers get adapters, also of those that others make; null: none.
+  const AdapterPlan* adapters() const { return adapters_.get(); }
 
   /// Creates the first layer of a pair. `rows` are the rows of w and bias on this rank; without strips: all rows.
   virtual std::unique_ptr<ActivatedLinearLayer> column_parallel(const std::string& name, const LinearSizes& sizes,

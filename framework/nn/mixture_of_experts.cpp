@@ -17,7 +17,9 @@ MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name
     : FeedForward(name), sizes_(s), layer_(layer), act_(activation_of(kind)), gated_(is_gated(kind)) {
   router_ = &declare("router.weight", ParameterRole::router, {s.rule.experts, s.hidden}, s.init);
   if (s.has_bias) bias_ = &declare("router.expert_bias", ParameterRole::expert_bias, {s.rule.experts}, Init::zeros());
-  declare_experts(rank);
+  router_adapters_ = adapters_of_router(maker.adapters());
+  if (router_adapters_) contains(*router_adapters_);
+  declare_experts(rank, maker.adapters());
   if (s.shared_inner == 0) return;
   if (s.shared_gate)
     shared_gate_ = &declare("shared_experts.gate_weight", ParameterRole::router, {1, s.hidden}, s.init);
@@ -31,7 +33,13 @@ MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name
   contains(*shared_);
 }
 
-void MixtureOfExperts::declare_experts(const ExpertRank& rank) {
+std::unique_ptr<Adapters> MixtureOfExperts::adapters_of_router(const AdapterPlan* plan) const {
+  if (!plan) return nullptr;
+  const auto layer = inner("router");
+  return make_adapters(layer, plan->adapters_of(layer, sizes_.hidden, {}), *router_, {}, {});
+}
+
+void MixtureOfExperts::declare_experts(const ExpertRank& rank, const AdapterPlan* plan) {
   const auto& s = sizes_;
   if (s.rule.experts % rank.ranks != 0)
     throw ShapeError(text(name(), ": ", s.rule.experts, " experts do not divide among ", rank.ranks, " ranks"));
@@ -40,14 +48,71 @@ void MixtureOfExperts::declare_experts(const ExpertRank& rank) {
   const auto rows = rows_of_network(s.inner, parts, tensor);
   const auto columns = tensor.part(1, s.inner, "channels of an expert");
   first_expert_ = rank.first(s.rule.experts);
+  std::vector<const Parameter*> fc1, fc2;
   for (auto e = first_expert_; e < first_expert_ + rank.count(s.rule.experts); ++e) {
     const auto expert = text("experts.local_experts.", e, ".");
-    const auto add = [&](const char* which, const Shape& shape, const Init& init, const TensorCut& cut) {
-      return &declare(expert + which, ParameterRole::expert, shape, init, cut).leaf;
+    const auto add = [&](const char* which, const Shape& shape, const Init& init, const TensorCut& cut, auto& leaves,
+                         auto& weights) {
+      auto& w = declare(expert + which, ParameterRole::expert, shape, init, cut);
+      leaves.push_back(&w.leaf);
+      weights.push_back(&w);
     };
-    fc1_.push_back(add("linear_fc1.weight", {parts * s.inner, s.hidden}, s.init, rows));
-    fc2_.push_back(add("linear_fc2.weight", {s.hidden, s.inner}, s.out_init, columns));
+    add("linear_fc1.weight", {parts * s.inner, s.hidden}, s.init, rows, fc1_, fc1);
+    add("linear_fc2.weight", {s.hidden, s.inner}, s.out_init, columns, fc2_, fc2);
   }
+  if (!plan) return;
+  const auto named = parts_of_network(s.inner, parts);
+  declare_adapters(*plan, rank, {"linear_fc1", fc1, s.hidden, named, rows, {}}, fc1_adapters_);
+  declare_adapters(*plan, rank, {"linear_fc2", fc2, s.inner, {}, {}, columns}, fc2_adapters_);
+}
+
+// What ranks exchange must not depend on which experts they have: every rank asks for all of them.
+void MixtureOfExperts::declare_adapters(const AdapterPlan& plan, const ExpertRank& rank, const AdaptedLayer& layer,
+                                        std::vector<std::unique_ptr<Adapters>>& all) {
+  const auto end = first_expert_ + rank.count(sizes_.rule.experts);
+  for (std::int64_t e = 0; e < sizes_.rule.experts; ++e) {
+    const auto name = inner(text("experts.local_experts.", e, ".", layer.name));
+    const auto forms = plan.adapters_of(name, layer.in, layer.parts);
+    for (const auto& form : forms) drops_ = drops_ || form.dropout > 0;
+    adapters_shared_ = adapters_shared_ || (rank.ranks > 1 && !forms.empty());
+    if (e < first_expert_ || e >= end) continue;
+    const auto& w = *layer.weights[static_cast<std::size_t>(e - first_expert_)];
+    all.push_back(make_adapters(name, forms, w, layer.rows, layer.columns));
+    if (all.back()) contains(*all.back());
+  }
+}
+
+namespace {
+
+/// The adapters of one layer of each expert; empty if no expert has any.
+std::span<const autograd::ExpertAdapters> adapters_of_experts(autograd::Tape& tape, const Pass& pass,
+                                                              std::span<const std::unique_ptr<Adapters>> experts) {
+  if (std::none_of(experts.begin(), experts.end(), [](const auto& one) { return one != nullptr; })) return {};
+  const auto all = tape.keep_array<autograd::ExpertAdapters>(experts.size());
+  for (std::size_t e = 0; e < all.size(); ++e)
+    all[e] = experts[e] ? experts[e]->of_expert(tape, pass) : autograd::ExpertAdapters{};
+  return all;
+}
+
+}  // namespace
+
+autograd::ExpertLayers MixtureOfExperts::layers(const autograd::Var& x, const Pass& pass) const {
+  auto& tape = x.tape();
+  autograd::ExpertLayers layers{{fc1_, adapters_of_experts(tape, pass, fc1_adapters_)},
+                                {fc2_, adapters_of_experts(tape, pass, fc2_adapters_)}};
+  layers.adapters_shared = adapters_shared_;
+  if (!drops_ || !pass.training) return layers;
+  const auto tokens = static_cast<std::size_t>(x.shape().rows()), each = tokens / static_cast<std::size_t>(pass.B);
+  const auto samples = tape.keep_array<std::int64_t>(tokens), indices = tape.keep_array<std::int64_t>(tokens);
+  tape.threads().parallel_for(tokens, 1024, [&](std::size_t first, std::size_t last) {
+    for (auto t = first; t < last; ++t) {
+      samples[t] = pass.sample_ids[t / each];
+      indices[t] = pass.held.index(static_cast<std::int64_t>(t % each));
+    }
+  });
+  layers.samples = samples;
+  layers.tokens = indices;
+  return layers;
 }
 
 autograd::RouterTerms MixtureOfExperts::terms(const Pass& pass, bool records) const {
@@ -83,6 +148,7 @@ autograd::Var MixtureOfExperts::logits(const autograd::Var& x, const Pass& pass)
     out = autograd::linear(in, router_->leaf, nullptr);
     tape.computes_in(type);
   }
+  if (router_adapters_) out = router_adapters_->add_to(std::move(out), in, pass, pass.held);
   // Generation has no samples, so the router itself chooses.
   if (!sizes_.forces_balance || pass.sample_ids.empty()) return out;
   return autograd::random_logits(out, pass.noise(Purpose::forced_routing, site, sizes_.rule.experts));
@@ -129,8 +195,9 @@ autograd::Var MixtureOfExperts::mixed(const autograd::Var& x, const Pass& pass) 
     tap = [&](std::size_t expert, const Tensor& output) {
       (*pass.tap)(text(inner("experts.local_experts."), first_expert_ + static_cast<std::int64_t>(expert)), output);
     };
-  auto y = pass.experts ? pass.experts->experts(x, choices, fc1_, fc2_, network, pass, tap)
-                        : autograd::experts(x, choices, fc1_, fc2_, network, nullptr, tap);
+  const auto all = layers(x, pass);
+  auto y = pass.experts ? pass.experts->experts(x, choices, all, network, pass, tap)
+                        : autograd::experts(x, choices, all, network, nullptr, tap);
   if (!shared_) return y;
   return autograd::dropout_add(shared_output(x, pass), y, {});
 }

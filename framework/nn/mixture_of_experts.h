@@ -45,6 +45,10 @@ struct ExpertSizes {
 ///   shared_experts.gate_weight                     [1, hidden], if shared_gate
 ///   shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight
 ///
+/// Router and experts may have adapters, like any linear layer: "router.lora_A.weight" behind the parameters of the
+/// router, "experts.local_experts.<e>.linear_fc1.up_proj.lora_A.weight" behind the weights. Those of the router are
+/// applied in fp32, to the tokens that this rank routes.
+///
 /// Values shown to the tap (Pass::tap):
 ///
 ///   router                      [.., E] logits
@@ -63,7 +67,21 @@ class MixtureOfExperts final : public FeedForward {
 
  private:
   autograd::Var mixed(const autograd::Var& x, const Pass& pass) const;
-  void declare_experts(const ExpertRank& rank);
+  void declare_experts(const ExpertRank& rank, const AdapterPlan* plan);
+  /// A layer of the experts, for its adapters.
+  struct AdaptedLayer {
+    const char* name;
+    std::vector<const Parameter*> weights;  ///< of this rank's experts
+    std::int64_t in;
+    std::vector<LinearPart> parts;
+    TensorCut rows, columns;
+  };
+  /// Adds the adapters of the layer of each expert of this rank to `all`; null: it has none.
+  void declare_adapters(const AdapterPlan& plan, const ExpertRank& rank, const AdaptedLayer& layer,
+                        std::vector<std::unique_ptr<Adapters>>& all);
+  std::unique_ptr<Adapters> adapters_of_router(const AdapterPlan* plan) const;
+  /// The layers of this rank's experts, for the input x.
+  autograd::ExpertLayers layers(const autograd::Var& x, const Pass& pass) const;
   autograd::RouterTerms terms(const Pass& pass, bool records) const;
   autograd::Var logits(const autograd::Var& x, const Pass& pass) const;
   autograd::Var shared_output(const autograd::Var& x, const Pass& pass) const;
@@ -79,6 +97,10 @@ class MixtureOfExperts final : public FeedForward {
   Parameter* bias_ = nullptr;
   std::int64_t first_expert_ = 0;           ///< index in the layer of this rank's first expert
   std::vector<autograd::Leaf*> fc1_, fc2_;  ///< weights of each expert of this rank
+  std::unique_ptr<Adapters> router_adapters_;
+  std::vector<std::unique_ptr<Adapters>> fc1_adapters_, fc2_adapters_;  ///< of each expert of this rank; null: none
+  /// Ranks share experts of which some have adapters; some of these have dropout. Equal on all ranks.
+  bool adapters_shared_ = false, drops_ = false;
   Parameter* shared_gate_ = nullptr;
   std::unique_ptr<FeedForward> shared_;
 };

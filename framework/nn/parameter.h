@@ -1,11 +1,17 @@
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "framework/autograd/tape.h"
 #include "framework/tensor/parameter_role.h"
+
+namespace tessera::parallel {
+struct ProcessGroups;
+}
 
 namespace tessera::nn {
 
@@ -51,9 +57,10 @@ struct TensorCut {
 /// Groups of ranks that each compute a summand of the gradient of the same elements. The summands are all-reduced
 /// before the gradient is used.
 enum class GradientSharers {
-  tensor,       ///< the tensor-parallel group
-  head_copies,  ///< the tensor-parallel ranks that have copies of the same key and value heads
-  ends          ///< first and last pipeline stage, for an embedding tied to the output layer
+  tensor,         ///< the tensor-parallel group
+  expert_tensor,  ///< the expert-tensor-parallel group: ranks that each have a part of the same expert
+  head_copies,    ///< the tensor-parallel ranks that have copies of the same key and value heads
+  ends            ///< first and last pipeline stage, for an embedding tied to the output layer
 };
 
 /// A weight of a model: its name, shape, part on this rank, and views of its memory. A parameter owns no memory; the
@@ -71,6 +78,9 @@ struct Parameter {
   /// of parameters without weight decay, so that no optimizer changes them.
   std::vector<ElementRange> frozen_elements = {};
   TensorCut cut = {};  ///< the part of the tensor that this rank has
+  /// Computes the initial values of this rank's part from those of other parameters, in place of `init`, once these are
+  /// initialised or loaded. Collective over the ranks of `groups`, null for a whole model. Empty: `init` decides.
+  std::function<void(kernels::Threads& threads, const parallel::ProcessGroups* groups, std::span<float> values)> derive;
 
   /// A range of elements whose gradient must be summed over a group of ranks.
   struct Shared {

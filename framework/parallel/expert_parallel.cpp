@@ -231,12 +231,11 @@ autograd::ExpertChoices ExpertParallel::route(const autograd::Var& logits, const
 }
 
 autograd::Var ExpertParallel::experts(const autograd::Var& x, const autograd::ExpertChoices& choices,
-                                      std::span<autograd::Leaf* const> fc1, std::span<autograd::Leaf* const> fc2,
-                                      const autograd::ExpertNetwork& network, const nn::Pass& pass,
-                                      const autograd::ExpertTap& tap) const {
-  if (experts_.whole()) return autograd::experts(x, choices, fc1, fc2, network, nullptr, tap);
+                                      const autograd::ExpertLayers& layers, const autograd::ExpertNetwork& network,
+                                      const nn::Pass& pass, const autograd::ExpertTap& tap) const {
+  if (experts_.whole()) return autograd::experts(x, choices, layers, network, nullptr, tap);
   const Ranks ranks(groups_of(pass).experts, experts_);
-  return autograd::experts(x, choices, fc1, fc2, network, &ranks, tap);
+  return autograd::experts(x, choices, layers, network, &ranks, tap);
 }
 
 }  // namespace tessera::parallel

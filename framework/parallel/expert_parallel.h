@@ -26,9 +26,8 @@ class ExpertParallel final : public nn::ExpertSharing {
   autograd::ExpertChoices route(const autograd::Var& logits, const autograd::RouterTerms& terms,
                                 const nn::Pass& pass) const override;
   autograd::Var experts(const autograd::Var& x, const autograd::ExpertChoices& choices,
-                        std::span<autograd::Leaf* const> fc1, std::span<autograd::Leaf* const> fc2,
-                        const autograd::ExpertNetwork& network, const nn::Pass& pass,
-                        const autograd::ExpertTap& tap) const override;
+                        const autograd::ExpertLayers& layers, const autograd::ExpertNetwork& network,
+                        const nn::Pass& pass, const autograd::ExpertTap& tap) const override;
 
  private:
   nn::ExpertRank experts_;

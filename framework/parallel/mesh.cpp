@@ -92,6 +92,11 @@ std::vector<int> Mesh::expert_group_of(int rank) const {
   return of_stage(rank, [](const ExpertPlace& a, const ExpertPlace& b) { return a.data == b.data; });
 }
 
+std::vector<int> Mesh::expert_tensor_group_of(int rank) const {
+  return of_stage(rank,
+                  [](const ExpertPlace& a, const ExpertPlace& b) { return a.data == b.data && a.expert == b.expert; });
+}
+
 std::vector<int> Mesh::expert_data_group_of(int rank) const {
   return of_stage(rank, [](const ExpertPlace& a, const ExpertPlace& b) {
     return a.expert_tensor == b.expert_tensor && a.expert == b.expert;

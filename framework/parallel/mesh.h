@@ -70,6 +70,8 @@ class Mesh {
   /// The ranks of the stage of `rank` with the same ExpertPlace::data: together they have every expert once. Ordered by
   /// expert_tensor, then expert.
   std::vector<int> expert_group_of(int rank) const;
+  /// The ranks of that group that each have a part of the experts of `rank`.
+  std::vector<int> expert_tensor_group_of(int rank) const;
   /// The ranks of the stage of `rank` that have the same parts of the same experts.
   std::vector<int> expert_data_group_of(int rank) const;
   /// All groups along `axes`, in the order of their first ranks.

@@ -67,6 +67,10 @@ void ProcessGroups::make_groups(std::int64_t query_groups, const GroupMaker& mak
                 : sizes.tensor == 1 ? context
                                     : group("micro-batch", {Axis::tensor, Axis::context});
   experts = sizes.experts_like_dense() ? tensor : make("experts", mesh.expert_group_of(own));
+  if (const auto sharers = sizes.sharers_of_expert(); sharers > 1)
+    expert_tensor = sharers == sizes.tensor ? tensor
+                    : sizes.expert == 1     ? experts
+                                            : make("expert tensor", mesh.expert_tensor_group_of(own));
   expert_data = sizes.experts_like_dense() ? data : make("expert data", mesh.expert_data_group_of(own));
   pipeline = group("pipeline", {Axis::pipeline});
   model = group("model", {Axis::tensor, Axis::pipeline});

@@ -42,14 +42,15 @@ struct ProcessGroups {
   comm::Communicator context;  ///< ranks that share each sequence
   /// Hierarchical context parallelism: neighbouring ranks that exchange tokens for heads.
   comm::Communicator context_heads;
-  comm::Communicator context_ring;  ///< hierarchical: one rank of each such group; they form a ring
-  comm::Communicator data;          ///< ranks with the same weights and different tokens: context and data axes
-  comm::Communicator micro_batch;   ///< ranks that each have some tokens of a micro-batch: tensor and context axes
-  comm::Communicator experts;       ///< ranks that together have every expert of a layer (Mesh::expert_group_of)
-  comm::Communicator expert_data;   ///< ranks with the same parts of the same experts (Mesh::expert_data_group_of)
-  comm::Communicator pipeline;      ///< the stages of one replica, in order
-  comm::Communicator model;         ///< tensor and pipeline axes: together they have all weights of a replica
-  comm::Communicator head_copies;   ///< ranks of the tensor group with copies of the same key and value heads
+  comm::Communicator context_ring;   ///< hierarchical: one rank of each such group; they form a ring
+  comm::Communicator data;           ///< ranks with the same weights and different tokens: context and data axes
+  comm::Communicator micro_batch;    ///< ranks that each have some tokens of a micro-batch: tensor and context axes
+  comm::Communicator experts;        ///< ranks that together have every expert of a layer (Mesh::expert_group_of)
+  comm::Communicator expert_tensor;  ///< ranks that each have a part of the same experts; if they are several
+  comm::Communicator expert_data;    ///< ranks with the same parts of the same experts (Mesh::expert_data_group_of)
+  comm::Communicator pipeline;       ///< the stages of one replica, in order
+  comm::Communicator model;          ///< tensor and pipeline axes: together they have all weights of a replica
+  comm::Communicator head_copies;    ///< ranks of the tensor group with copies of the same key and value heads
   comm::Communicator ends;  ///< first and last stage, which share a tied embedding; this rank alone on other stages
   /// For unconnected groups: Communicator::message_bytes() of the run, if all of its ranks are on one host.
   std::size_t foreseen_message_bytes = 0;

@@ -21,7 +21,7 @@ ColumnParallelLinear::ColumnParallelLinear(const std::string& name, const nn::Li
       tensor_(tensor),
       gather_output_(gather_output),
       weight_(declare("weight", s.role, {s.out, s.in}, s.init, rows)) {
-  adapters_ = nn::make_adapters(name, s.adapters, s.in, s.out, rows, {});
+  adapters_ = nn::make_adapters(name, s.adapters, weight_, rows, {});
   if (s.has_bias) bias_ = &declare("bias", ParameterRole::bias, {s.out}, nn::Init::zeros(), std::move(rows));
   for (auto* parameter : {&weight_, bias_})
     if (parameter) share_copied_rows(*parameter);
@@ -49,8 +49,7 @@ autograd::Var ColumnParallelLinear::forward(const autograd::Var& x, const nn::Pa
 }
 
 autograd::Var ColumnParallelLinear::product(const autograd::Var& x, const nn::Pass& pass) const {
-  auto y = autograd::linear(x, weight_.leaf, bias());
-  return adapters_ ? adapters_->add_to(std::move(y), x, pass) : y;
+  return adapters_ ? adapters_->forward(x, weight_.leaf, bias(), pass) : autograd::linear(x, weight_.leaf, bias());
 }
 
 autograd::Var ColumnParallelLinear::forward(const autograd::Var& x, kernels::Activation act,
@@ -61,6 +60,19 @@ autograd::Var ColumnParallelLinear::forward(const autograd::Var& x, kernels::Act
               pass);
 }
 
+namespace {
+
+/// Adds up what the ranks of a row-parallel layer compute from their columns.
+nn::SumOverColumns sum_over_columns(const nn::TensorRank& tensor, const std::string& layer) {
+  if (tensor.whole()) return {};
+  return [layer](const ProcessGroups* groups, std::span<double> numbers) {
+    must(groups != nullptr, "the norms of a sharded layer are computed with the groups of this rank");
+    groups->tensor.all_reduce(numbers, "row norms of " + layer);
+  };
+}
+
+}  // namespace
+
 RowParallelLinear::RowParallelLinear(const std::string& name, const nn::LinearSizes& s, const nn::TensorRank& tensor,
                                      bool input_is_parallel)
     : nn::LinearLayer(name),
@@ -68,13 +80,12 @@ RowParallelLinear::RowParallelLinear(const std::string& name, const nn::LinearSi
       input_is_parallel_(input_is_parallel),
       weight_(declare("weight", s.role, {s.out, s.in}, s.init, tensor.part(1, s.in, "columns of a weight"))) {
   if (s.has_bias) bias_ = &declare("bias", ParameterRole::bias, {s.out}, nn::Init::zeros());
-  adapters_ = nn::make_adapters(name, s.adapters, s.in, s.out, {}, weight_.cut);
+  adapters_ = nn::make_adapters(name, s.adapters, weight_, {}, weight_.cut, sum_over_columns(tensor, name));
   if (adapters_) contains(*adapters_);
 }
 
 autograd::Var RowParallelLinear::product(const autograd::Var& x, autograd::Leaf* bias, const nn::Pass& pass) const {
-  auto y = autograd::linear(x, weight_.leaf, bias);
-  return adapters_ ? adapters_->add_to(std::move(y), x, pass) : y;
+  return adapters_ ? adapters_->forward(x, weight_.leaf, bias, pass) : autograd::linear(x, weight_.leaf, bias);
 }
 
 autograd::Var RowParallelLinear::forward(const autograd::Var& x, const nn::Pass& pass) const {

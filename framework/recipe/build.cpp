@@ -1,19 +1,24 @@
 #include "framework/recipe/build.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "framework/base/checked.h"
 #include "framework/base/random.h"
+#include "framework/checkpoint/frozen_base.h"
+#include "framework/log/log.h"
 #include "framework/options/limits.h"
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/noted_adapters.h"
+#include "framework/recipe/peft_adapter.h"
 #include "framework/recipe/recipe_changes.h"
 #include "framework/recipe/saved_model.h"
+#include "framework/training/given_checkpoint.h"
 #include "framework/training/model_state.h"
 #include "framework/training/run_checkpoints.h"
 
@@ -235,7 +240,7 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, tra
   setup.upcycles = recipe.moe.moe_use_upcycling;
   if (recipe.adapters && recipe.lora.adapter)
     setup.open_adapter = [recipe](const checkpoint::OpenedCheckpoint& base) {
-      return recipe.registries->adapters->open(*recipe.lora.adapter, recipe, base);
+      return open_peft_adapter(recipe, *recipe.lora.adapter, base).weights;
     };
   setup.trained = trained_names(recipe);
   setup.frozen_chunks = frozen_chunks(recipe, setup.plan);
@@ -278,6 +283,32 @@ schedule::ScheduleKeys schedule_keys(const Recipe& recipe, const schedule::RunLe
   keys.unit = in_samples ? "sample" : "step";
   keys.samples_per_unit = in_samples ? 1 : static_cast<double>(length.samples_per_step);
   return keys;
+}
+
+}  // namespace
+
+namespace {
+
+const log::Logger base_logger("base");
+
+/// Where the base of a run with qlora is, in 4 bits. A checkpoint of ours that names such a base is returned itself.
+std::string quantised_base(const Recipe& recipe, const training::TrainingSetup& setup) {
+  const std::filesystem::path given = *recipe.training.load_checkpoint;
+  const auto* format = recipe.formats.of(given);
+  if (format == nullptr) {
+    const auto own = training::open_any(setup, given);
+    if (own && checkpoint::base_in(own->blobs())) return given.string();
+    throw ConfigError(text("lora_config.qlora: ", given.string(),
+                           " is no folder of Hugging Face Transformers, whose weights can be quantised; export it with "
+                           "`tessera checkpoint convert --to hf`"));
+  }
+  std::vector<std::string> notes;
+  const auto base = format->quantised(*format->find(given),
+                                      {.nested = recipe.lora.qlora_double_quant,
+                                       .cache = std::filesystem::path(recipe.training.output_dir) / "quantised"},
+                                      recipe.mappings, notes);
+  for (const auto& note : notes) base_logger.info(note);
+  return base.string();
 }
 
 }  // namespace
@@ -356,6 +387,7 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
     return is_recipe(resolved, own);
   };
   setup.data = std::move(data);
+  if (recipe.lora.qlora) setup.options.load_checkpoint = quantised_base(recipe, setup);
   return setup;
 }
 

@@ -47,6 +47,24 @@ std::shared_ptr<const Contents> contents(const Recipe& recipe) {
 
 std::string last_word(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
+/// The last two words of a name: "experts.down_proj".
+std::string last_words(const std::string& name) {
+  const auto last = name.rfind('.');
+  const auto before = last == std::string::npos || last == 0 ? last : name.rfind('.', last - 1);
+  return before == std::string::npos ? name : name.substr(before + 1);
+}
+
+/// The names that a user can have meant in target_parameters.
+std::vector<std::string> known_parameters(const training::LoraPlan& plan, const Contents& model) {
+  std::set<std::string> names;
+  for (const auto& [module, parts] : model.layers.all)
+    for (const auto& candidate : plan.candidates(module, parts)) {
+      for (const auto& name : candidate.parameters) names.insert(last_words(name));
+      for (const auto& name : candidate.names) names.insert(last_word(name) + ".weight");
+    }
+  return {names.begin(), names.end()};
+}
+
 /// The names that a user can have meant: last words for a list of names, else whole names.
 std::vector<std::string> known_names(const training::LoraPlan& plan, const Contents& model) {
   const auto& target = plan.options().target_modules;
@@ -82,24 +100,50 @@ void check_targets(const Recipe& recipe, const Contents& model, options::Report&
                    text("'", plan.targets()[i], "' selects no linear layer for an adapter"),
                    nearest_to(plan.targets()[i], known_names(plan, model)), targets_rule);
   }
+  for (const auto& target : plan.options().target_parameters) {
+    const auto names_it = [&](const auto& one) { return training::LoraPlan::names_parameter(target, one); };
+    if (std::any_of(chosen.begin(), chosen.end(), names_it)) continue;
+    tell(recipe, report, targets_rule, {in_lora + "target_parameters"},
+         text("'", target, "' is the name of no weight that can have an adapter"),
+         nearest_to(target, known_parameters(plan, model)));
+  }
 }
 
-/// Experts and routers have no adapters: a target that names one must not leave it frozen without a word.
-void refuse_experts(const Recipe& recipe, const Contents& model, options::Report& report) {
-  const std::vector<nn::LinearPart> parts = {{"gate_proj", {}}, {"up_proj", {}}};
-  const std::string weight = ".weight", router = "router.weight";
-  for (const auto& parameter : model.parameters) {
-    const bool routes = parameter.ends_with(router);
-    if (!routes && (parameter.find(".local_experts.") == std::string::npos || !parameter.ends_with(weight))) continue;
-    const auto module = parameter.substr(0, parameter.size() - weight.size());
-    if (recipe.adapters->chosen(module, parts).empty()) continue;
-    tell(recipe, report, targets_rule,
-         {in_lora + (recipe.adapters->options().target_cells ? "target_cells" : "target_modules")},
-         text("'", module, "' is selected, but ", routes ? "routers" : "experts", " cannot have adapters"),
-         "select layers of the attention by their names, linear_qkv and linear_proj, or leave it out with "
-         "exclude_modules");
-    return;
-  }
+/// The first layer with an adapter that `is_such` holds for; empty: there is none.
+template <class IsSuch>
+std::string adapted_layer(const training::LoraPlan& plan, const Contents& model, const IsSuch& is_such) {
+  for (const auto& [module, parts] : model.layers.all)
+    if (is_such(module) && !plan.chosen(module, parts).empty()) return module;
+  return "";
+}
+
+/// Magnitudes multiply what a linear layer computes; these modules compute their outputs in other operations.
+void check_magnitudes(const Recipe& recipe, const Contents& model, options::Report& report) {
+  if (!recipe.adapters->options().use_dora) return;
+  const auto found = adapted_layer(*recipe.adapters, model, [](const auto& module) {
+    return module.find(".local_experts.") != std::string::npos || module.ends_with(".router") ||
+           training::is_of_vocabulary(module);
+  });
+  if (found.empty()) return;
+  tell(
+      recipe, report, targets_rule, {in_lora + "use_dora"},
+      text(
+          "use_dora is true, but '", found,
+          "' gets an adapter, and adapters of experts, routers, the embedding and the output layer have no magnitudes"),
+      "leave use_dora out, or leave that module out with exclude_modules");
+}
+
+/// Layers of multi-token prediction embed tokens on another pipeline stage.
+void check_embedding(const Recipe& recipe, const Contents& model, options::Report& report) {
+  if (recipe.architecture->predictions() == 0) return;
+  const auto found =
+      adapted_layer(*recipe.adapters, model, [](const auto& module) { return module == "embedding.word_embeddings"; });
+  if (found.empty()) return;
+  tell(recipe, report, targets_rule, {"model_config.mtp_num_layers"},
+       text("'", found,
+            "' gets an adapter, but the model has multi-token prediction, whose layers would read the "
+            "embedding without it"),
+       "train the embedding itself with modules_to_save, or leave mtp_num_layers out");
 }
 
 void check_saved(const Recipe& recipe, const Contents& model, options::Report& report) {
@@ -133,8 +177,9 @@ void check_saved(const Recipe& recipe, const Contents& model, options::Report& r
 void check_lora(const Recipe& recipe, options::Report& report) {
   if (!recipe.adapters || !report.good()) return;
   const auto model = contents(recipe);
-  refuse_experts(recipe, *model, report);
   check_targets(recipe, *model, report);
+  check_magnitudes(recipe, *model, report);
+  check_embedding(recipe, *model, report);
   check_saved(recipe, *model, report);
   if (report.good()) check_saved_adapter(recipe, report);
 }

@@ -56,6 +56,21 @@ std::optional<Numbers> numbers_in(std::string_view row, std::string_view name) {
   return numbers;
 }
 
+/// The parameter that Transformers 5 has for a weight of all experts of a layer, from the module of one expert in files
+/// and the table's names of modules; nothing: it is no weight of an expert. `from`: number of modules there.
+std::optional<std::string> parameter_of_experts(const options::Value& table, std::string module, std::size_t from,
+                                                const std::string& ours) {
+  const std::string experts = ".experts.";
+  if (const auto* renamed = table.find("modules"))
+    for (const auto& [file, name] : renamed->fields)
+      module = replaced(module, "." + file + ".", "." + name.scalar + ".");
+  const auto at = module.find(experts);
+  if (at == std::string::npos || ours.find(".local_experts.") == std::string::npos) return std::nullopt;
+  const bool down = ours.ends_with(".linear_fc2");
+  if (!down && from != 2) return std::nullopt;
+  return module.substr(0, at + experts.size()) + (down ? "down_proj" : "gate_up_proj");
+}
+
 void add_weights(const std::string& name, const options::Value& table, std::vector<AliasRow>& rows) {
   const auto* tensors = table.find("tensors");
   if (!tensors) return;
@@ -68,6 +83,9 @@ void add_weights(const std::string& name, const options::Value& table, std::vect
     for (std::size_t i = 0; i < from->items.size(); ++i)
       added.theirs.push_back({module_of(from->items[i].scalar).value_or(""), i + 1});
     std::erase_if(added.theirs, [](const auto& alias) { return alias.name.empty(); });
+    if (added.theirs.empty()) continue;
+    if (auto parameter = parameter_of_experts(table, added.theirs[0].name, added.theirs.size(), *ours))
+      added.theirs.push_back({std::move(*parameter), 0, true});
   }
 }
 

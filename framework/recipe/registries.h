@@ -9,7 +9,6 @@
 #include "framework/model/objective.h"
 #include "framework/optim/optimizer.h"
 #include "framework/options/mappings.h"
-#include "framework/recipe/saved_adapter.h"
 #include "framework/schedule/schedule.h"
 #include "framework/tokenizers/tokenizer.h"
 
@@ -20,6 +19,7 @@ class Report;
 namespace tessera::recipe {
 
 struct Recipe;
+class AdapterReader;
 
 /// A rule between options that is added by a higher component. It reports violations to `report`, as the rules of
 /// recipe/rules.cpp do.
@@ -38,10 +38,10 @@ struct Registries {
   data::DatasetRegistry datasets = tessera::recipe::datasets();
   tokenizers::TokenizerRegistry tokenizers = tessera::tokenizers::tokenizers();
   data::SamplerRegistry samplers = tessera::data::samplers();
-  checkpoint::CheckpointFormats formats;  ///< other programs' checkpoint formats; empty unless registered
-  std::shared_ptr<const AdapterFormat> adapters;  ///< other programs' adapters; null unless registered
-  std::vector<RecipeRule> rules;          ///< rules about other programs' options; empty unless registered
-  options::Mappings mappings;             ///< the compiled-in tables, or those of --mappings DIR
+  checkpoint::CheckpointFormats formats;          ///< other programs' checkpoint formats; empty unless registered
+  std::shared_ptr<const AdapterReader> adapters;  ///< reads adapters of PEFT; null unless registered
+  std::vector<RecipeRule> rules;                  ///< rules about other programs' options; empty unless registered
+  options::Mappings mappings;                     ///< the compiled-in tables, or those of --mappings DIR
 };
 
 }  // namespace tessera::recipe

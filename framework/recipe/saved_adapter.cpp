@@ -9,10 +9,14 @@
 
 #include "framework/base/error.h"
 #include "framework/model/model.h"
+#include "framework/options/group.h"
 #include "framework/options/option_type.h"
+#include "framework/options/schema.h"
+#include "framework/recipe/adapted_model.h"
+#include "framework/recipe/adapter_reader.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/module_aliases.h"
-#include "framework/recipe/noted_adapters.h"
+#include "framework/recipe/planned_options.h"
 #include "framework/recipe/recipe.h"
 #include "framework/recipe/rules.h"
 
@@ -22,6 +26,19 @@ namespace {
 constexpr const char* agreement_rule = "saved adapter";
 const std::string lora_group = "lora_config.";
 
+/// The options of a folder.
+model::LoraOptions options_of(const AdapterDescription& saved) {
+  options::Value tree;
+  tree.set("lora_config", saved.group());
+  options::Report report;
+  options::Group group(tree, "lora_config", report);
+  auto lora = options::read_own<model::LoraOptions>(group);
+  planned_options().read(group);
+  group.finish();
+  report.must_be_good();
+  return lora;
+}
+
 /// What lora_config trains.
 struct TrainedByLora {
   std::map<std::string, nn::AdapterForm> adapters;
@@ -29,17 +46,12 @@ struct TrainedByLora {
 };
 
 TrainedByLora trained_by(const Recipe& recipe) {
-  const auto noted = std::make_shared<const NotedAdapters>(*recipe.adapters);
-  auto parts = whole_model(recipe, 1);  // the vocabulary's size changes no names
-  parts.adapters = noted;
-  const auto model = recipe.architecture->build(parts);
+  const auto model = recipe.architecture->build(whole_model(recipe, 1));  // the vocabulary's size changes no names
   const auto names = trained_names(recipe);
   TrainedByLora trained;
   for (const auto* parameter : model->parameters())
     if (names.trains(parameter->name)) trained.names.insert(parameter->name);
-  for (const auto& [module, layer] : noted->layers())
-    for (const auto& form : layer.forms)
-      trained.adapters[form.part.name.empty() ? module : module + "." + form.part.name] = form;
+  trained.adapters = adapters_of(recipe);
   return trained;
 }
 
@@ -164,7 +176,7 @@ void check_saved_adapter(const Recipe& recipe, options::Report& report) {
   // A run that continues needs it no longer; one that starts says so when it reads it, as of load_checkpoint.
   if (!std::filesystem::exists(*recipe.lora.adapter)) return;
   try {
-    const auto saved = recipe.registries->adapters->options(*recipe.lora.adapter, recipe.mappings);
+    const auto saved = options_of(recipe.registries->adapters->describe(*recipe.lora.adapter, recipe.mappings));
     Agreement(recipe, saved, report).check();
   } catch (const Error& error) {
     wrong(text("the adapter cannot be used: ", error.what()), "give the folder of an adapter of PEFT");

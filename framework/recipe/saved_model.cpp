@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "framework/base/files.h"
 #include "framework/base/memory_limit.h"
 #include "framework/checkpoint/frozen_base.h"
+#include "framework/options/yaml.h"
+#include "framework/recipe/adapted_model.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/imported_recipe.h"
 
@@ -51,8 +55,8 @@ std::vector<std::string> tokenizer_sets(const checkpoint::Blobs& blobs, const st
 namespace {
 
 /// Opens the newest checkpoint; in our own format, the newest undamaged one. Changes nothing on disk.
-std::unique_ptr<checkpoint::OpenedCheckpoint> open_newest(const std::vector<checkpoint::FoundCheckpoint>& found,
-                                                          const options::Mappings& mappings) {
+std::unique_ptr<checkpoint::OpenedCheckpoint> newest_of(const std::vector<checkpoint::FoundCheckpoint>& found,
+                                                        const options::Mappings& mappings) {
   if (found.front().format != nullptr) return checkpoint::open_checkpoint(found.front(), mappings);
   std::string damage;
   for (const auto& one : found) {
@@ -66,35 +70,35 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_newest(const std::vector<chec
   throw checkpoint::DamageError(text("no checkpoint is usable:", damage));
 }
 
+/// The groups of `instead` are those of the tree.
+void replace_groups(options::Value& tree, const options::Value& instead) {
+  for (const auto& [name, group] : instead.fields) {
+    std::erase_if(tree.fields, [&, of_name = name](const auto& field) { return field.name == of_name; });
+    tree.fields.push_back({name, group});
+  }
+}
+
 /// Reads the recipe and tokenizer from a checkpoint's blobs, the files in <folder>/blobs.
 SavedRecipe recipe_in(const std::filesystem::path& folder, const checkpoint::Blobs& blobs, const Registries& registries,
-                      const std::vector<std::string>& given_sets) {
+                      const std::vector<std::string>& given_sets, const options::Value& instead) {
   const auto files = folder / "blobs";
   auto sets = tokenizer_sets(blobs, files);
   sets.insert(sets.end(), given_sets.begin(), given_sets.end());
+  options::Report report;
+  auto tree = options::read_yaml((files / checkpoint::recipe_blob).string(), sets, report);
+  replace_groups(tree, instead);
   SavedRecipe out;
-  out.recipe = read_recipe((files / checkpoint::recipe_blob).string(), sets, registries);
+  out.recipe = read_recipe(tree, registries, report);
+  report.must_be_good();
   out.tokenizer = out.recipe.tokenizer.make();
-  return out;
-}
-
-/// A model with memory for its weights, which are not read yet.
-TrainedModel unfilled(const std::filesystem::path& folder, Recipe recipe,
-                      std::unique_ptr<tokenizers::Tokenizer> tokenizer) {
-  TrainedModel out;
-  out.folder = folder;
-  out.recipe = std::move(recipe);
-  out.tokenizer = std::move(tokenizer);
-  out.model = build_model(out.recipe, out.tokenizer.get());
-  require_memory(text(out.folder.string(), ": the model"), weight_bytes(*out.model));
-  out.weights = std::make_unique<training::ModelState>(*out.model, nullptr);
   return out;
 }
 
 /// The recipe that a checkpoint of another program describes, with the tokenizer beside it.
 SavedRecipe described_recipe(const checkpoint::OpenedCheckpoint& checkpoint, const Registries& registries,
-                             const std::vector<std::string>& given_sets) {
-  const auto tree = checkpoint.recipe();
+                             const std::vector<std::string>& given_sets, const options::Value& instead) {
+  auto tree = checkpoint.recipe();
+  replace_groups(tree, instead);
   auto sets = checkpoint.tokenizer_options();
   SavedRecipe out;
   if (sets.empty()) out.no_tokenizer = "it has neither tokenizer.json nor GPT-2's vocab.json and merges.txt";
@@ -123,13 +127,9 @@ std::int64_t tokens_of(const checkpoint::OpenedCheckpoint& checkpoint, const Sav
   return size(now);
 }
 
-/// Reads `ranges`, which `source` must have. `all`: all weights that the model has; empty: `ranges`.
-void fill(const checkpoint::OpenedCheckpoint& source, const std::vector<checkpoint::TensorRange>& ranges,
-          std::vector<checkpoint::TensorRange> all = {}) {
-  // Trained weights may be new, as those of adapters.
-  std::erase_if(all, [&](const auto& range) { return !source.has(range.name); });
-  all.insert(all.end(), ranges.begin(), ranges.end());
-  source.must_fit_weights(ranges, all);
+/// Reads `ranges`, which `source` must have.
+void fill(const checkpoint::OpenedCheckpoint& source, const std::vector<checkpoint::TensorRange>& ranges) {
+  source.must_fit_weights(ranges, ranges);
   for (const auto& range : ranges) {
     if (source.shape(range.name) == range.global_shape)
       source.read_box(range);
@@ -138,25 +138,31 @@ void fill(const checkpoint::OpenedCheckpoint& source, const std::vector<checkpoi
   }
 }
 
-/// The folder `place` with the frozen parameters that `given` was saved without.
-std::unique_ptr<checkpoint::OpenedCheckpoint> open_base(const checkpoint::OpenedCheckpoint& given,
-                                                        const std::filesystem::path& place,
-                                                        const Registries& registries) {
-  try {
-    return open_newest(checkpoint::find_checkpoints(place, registries.formats), registries.mappings);
-  } catch (const ConfigError& error) {
-    throw ConfigError(
-        text(given.folder().string(), ": ", given.about_left_out(), ", and that cannot be read: ", error.what()));
-  }
-}
-
 }  // namespace
 
 SavedRecipe saved_recipe(const checkpoint::OpenedCheckpoint& checkpoint, const Registries& registries,
-                         const std::vector<std::string>& sets) {
+                         const std::vector<std::string>& sets, const options::Value& instead) {
   if (checkpoint.blobs().count(checkpoint::recipe_blob))
-    return recipe_in(checkpoint.folder(), checkpoint.blobs(), registries, sets);
-  return described_recipe(checkpoint, registries, sets);
+    return recipe_in(checkpoint.folder(), checkpoint.blobs(), registries, sets, instead);
+  return described_recipe(checkpoint, registries, sets, instead);
+}
+
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_newest(const std::filesystem::path& folder,
+                                                          const Registries& registries) {
+  return newest_of(checkpoint::find_checkpoints(folder, registries.formats), registries.mappings);
+}
+
+TrainedModel without_weights(const std::filesystem::path& folder, Recipe recipe,
+                             std::unique_ptr<tokenizers::Tokenizer> tokenizer) {
+  TrainedModel out;
+  out.folder = folder;
+  out.base = folder;
+  out.recipe = std::move(recipe);
+  out.tokenizer = std::move(tokenizer);
+  out.model = build_model(out.recipe, out.tokenizer.get());
+  require_memory(text(out.folder.string(), ": the model"), weight_bytes(*out.model));
+  out.weights = std::make_unique<training::ModelState>(*out.model, nullptr);
+  return out;
 }
 
 std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Registries& registries,
@@ -172,30 +178,25 @@ SavedModel open_saved(const std::filesystem::path& folder, const Registries& reg
                            ": is a checkpoint of another program; convert it first, with "
                            "`tessera checkpoint convert --from ",
                            newest.format->program(), " --to tessera ", newest.folder.string(), " NEW_FOLDER`"));
-  const auto opened = open_newest(found, registries.mappings);
+  const auto opened = newest_of(found, registries.mappings);
   auto saved = saved_recipe(*opened, registries, given_sets);
   const auto tokens = tokens_of(*opened, saved, registries);
   return {checkpoint::Checkpoint::open(opened->folder()), std::move(saved.recipe), std::move(saved.tokenizer), tokens};
 }
 
 TrainedModel load_trained(const std::filesystem::path& folder, const Registries& registries) {
-  const auto opened = open_newest(checkpoint::find_checkpoints(folder, registries.formats), registries.mappings);
-  auto saved = saved_recipe(*opened, registries);
-  auto out = unfilled(opened->folder(), std::move(saved.recipe), std::move(saved.tokenizer));
-  out.notes = opened->notes();
-  const auto needed = checkpoint::base_in(opened->blobs());
-  if (!needed) {
-    fill(*opened, out.weights->weight_ranges());
-  } else {
-    const auto base = open_base(*opened, needed->name, registries);
-    fill(*opened, out.weights->trained_ranges());
-    fill(*base, out.weights->frozen().ranges(training::StateScope::held), out.weights->weight_ranges());
-    if (out.weights->frozen().digest() != needed->digest)
-      throw ConfigError(text(opened->folder().string(), ": ", opened->about_left_out(),
-                             ", but the weights there are others now; give that folder the weights with which the run "
-                             "began"));
-    out.notes.push_back(text("the frozen parameters are those of ", base->folder().string()));
+  if (is_adapter_folder(folder, registries)) return load_adapted(open_adapted(folder, std::nullopt, registries));
+  const auto opened = open_newest(folder, registries);
+  if (checkpoint::base_in(opened->blobs())) {
+    auto adapted = load_adapted(open_adapted(opened->folder(), std::nullopt, registries));
+    const auto notes = opened->notes();
+    adapted.notes.insert(adapted.notes.begin(), notes.begin(), notes.end());
+    return adapted;
   }
+  auto saved = saved_recipe(*opened, registries);
+  auto out = without_weights(opened->folder(), std::move(saved.recipe), std::move(saved.tokenizer));
+  out.notes = opened->notes();
+  fill(*opened, out.weights->weight_ranges());
   out.weights->weights_changed();
   return out;
 }

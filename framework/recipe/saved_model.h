@@ -17,11 +17,16 @@ struct SavedRecipe {
   std::unique_ptr<tokenizers::Tokenizer> tokenizer;  ///< null if the checkpoint has none, or an unsupported one
   std::string no_tokenizer = {};                     ///< why `tokenizer` is null, for another program's checkpoint
 };
+/// Opens the newest checkpoint that `folder` is or contains, of any format; of our own, the newest undamaged one.
+/// Changes nothing on disk. Throws ConfigError; DamageError if none is usable.
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_newest(const std::filesystem::path& folder,
+                                                          const Registries& registries);
+
 /// Reads the recipe and tokenizer that Tessera saved in a checkpoint; else, the recipe that another program's
-/// checkpoint describes, with the tokenizer beside it. `sets` ("group.key=value") are applied to the recipe. Throws
-/// ConfigError.
+/// checkpoint describes, with the tokenizer beside it. `sets` ("group.key=value") are applied to the recipe; the groups
+/// of the tree `instead` replace its own. Throws ConfigError.
 SavedRecipe saved_recipe(const checkpoint::OpenedCheckpoint& checkpoint, const Registries& registries,
-                         const std::vector<std::string>& sets = {});
+                         const std::vector<std::string>& sets = {}, const options::Value& instead = {});
 /// The text of resolved.yaml of a checkpoint folder with `sets` applied. Paths of tokenizer files are not redirected to
 /// the copies inside the folder. Throws ConfigError with all mistakes.
 std::string saved_recipe_text(const std::filesystem::path& checkpoint, const Registries& registries,
@@ -48,9 +53,13 @@ struct TrainedModel {
   std::unique_ptr<tokenizers::Tokenizer> tokenizer;  ///< null if there is none
   std::unique_ptr<model::Model> model;
   std::unique_ptr<training::ModelState> weights;
-  std::filesystem::path folder;    ///< the checkpoint that was loaded
+  std::filesystem::path folder;    ///< the checkpoint or adapter that was loaded
+  std::filesystem::path base;      ///< the folder that has the files of the model: `folder`, or that of its base
   std::vector<std::string> notes;  ///< OpenedCheckpoint::notes
 };
+/// A model with memory for its weights, which are not read yet. Throws ConfigError if it does not fit into memory.
+TrainedModel without_weights(const std::filesystem::path& folder, Recipe recipe,
+                             std::unique_ptr<tokenizers::Tokenizer> tokenizer);
 /// Loads the weights of `folder`, a checkpoint of any format or a run folder; of a run folder, the newest undamaged
 /// checkpoint. Throws ConfigError, also if the model does not fit into memory; DamageError.
 TrainedModel load_trained(const std::filesystem::path& folder, const Registries& registries);

@@ -13,13 +13,15 @@ enum class ParameterRole {
   router,       ///< [experts, hidden], the weight of a router; or [1, hidden], the weight of the shared expert's gate
   expert_bias,  ///< [experts], added to a router's scores; updated from the load of the experts, not by the optimizer
   norm_gain,    ///< the gain of a norm, including QK norm
-  bias          ///< the bias of a linear layer or of a norm
+  bias,         ///< the bias of a linear layer or of a norm
+  magnitude     ///< the magnitudes of the outputs of a weight-decomposed adapter, always fp32
 };
 
-/// Whether weight decay applies to parameters of this role: to all but biases and norm gains, as in Megatron-LM.
-/// Options can exempt further parameters by name: see group_of (optim/parameter_groups.h).
+/// Whether weight decay applies to parameters of this role: to all but biases and norm gains, as in Megatron-LM, and
+/// magnitudes. Options can exempt further parameters by name: see group_of (optim/parameter_groups.h).
 constexpr bool decays(ParameterRole role) {
-  return role != ParameterRole::norm_gain && role != ParameterRole::bias && role != ParameterRole::expert_bias;
+  return role != ParameterRole::norm_gain && role != ParameterRole::bias && role != ParameterRole::expert_bias &&
+         role != ParameterRole::magnitude;
 }
 
 /// Whether each row of the parameter belongs to a token of the vocabulary, padding included.

@@ -130,6 +130,12 @@ std::int64_t FrozenWeights::bytes_of(std::span<nn::Parameter* const> parameters)
   return static_cast<std::int64_t>(all);
 }
 
+std::vector<nn::Parameter*> FrozenWeights::parameters() const {
+  std::vector<nn::Parameter*> all;
+  for (const auto& entry : entries_) all.push_back(entry.parameter);
+  return all;
+}
+
 Tensor FrozenWeights::memory_of(std::size_t entry) const {
   const auto& parameter = *entries_[entry].parameter;
   return Tensor(memory_.bytes().subspan(places_[entry], stored_bytes(parameter)), parameter.type, parameter.shape());

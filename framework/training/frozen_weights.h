@@ -37,6 +37,7 @@ class FrozenWeights {
   static std::int64_t bytes_of(std::span<nn::Parameter* const> parameters);
   std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.bytes().size()); }
   std::size_t count() const { return entries_.size(); }
+  std::vector<nn::Parameter*> parameters() const;
 
   /// Sets all of them to their initial values, as SharedState::initialise does.
   void initialise(kernels::Threads& threads, std::uint64_t seed);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -49,6 +50,16 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_base(const checkpoint::Opened
 }
 
 constexpr const char *score_head = "score.weight", *output_layer = "output_layer.weight";
+
+/// Names of the weights of `wanted` that `source` has in a storage type, and that type.
+std::map<std::string, std::string_view> packed_of(const checkpoint::WeightSource& source,
+                                                  const std::vector<checkpoint::TensorRange>& wanted) {
+  std::map<std::string, std::string_view> packed;
+  for (const auto& range : wanted)
+    if (const auto type = source.has(range.name) ? source.storage_type(range.name) : std::string_view(); !type.empty())
+      packed[range.name] = type;
+  return packed;
+}
 
 /// Whether `source` is a language model whose weights a model with a score head, `wanted`, begins with.
 bool gets_score_head(const checkpoint::WeightSource& source, const std::vector<checkpoint::TensorRange>& wanted) {
@@ -118,6 +129,19 @@ std::vector<std::string> load_adapter(const checkpoint::WeightSource& adapter, c
   std::move(more.begin(), more.end(), std::back_inserter(notes));
   notes.push_back(text("adapters begin with those of ", adapter.folder().string()));
   return notes;
+}
+
+void refuse_packed(const checkpoint::WeightSource& source, const std::vector<checkpoint::TensorRange>& trained,
+                   bool upcycles) {
+  const auto packed =
+      upcycles ? packed_of(UpcycledWeights(source, upcycled(trained)), upcycled(trained)) : packed_of(source, trained);
+  if (packed.empty()) return;
+  const auto& [name, type] = *packed.begin();
+  throw ConfigError(text(source.folder().string(), ": ", name,
+                         packed.size() > 1 ? text(" and ", packed.size() - 1, " more weights are") : std::string(" is"),
+                         " stored in ", type, ", which cannot be trained; freeze ", packed.size() > 1 ? "them" : "it",
+                         " (lora_config.use_lora, training_config.frozen_parameters), or give "
+                         "training_config.load_checkpoint the folder with weights of 16 or 32 bits"));
 }
 
 void map_frozen(const checkpoint::WeightSource& source, ModelState& state, std::vector<checkpoint::TensorRange>& ranges,

@@ -35,6 +35,11 @@ std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
 std::vector<std::string> load_adapter(const checkpoint::WeightSource& adapter, const ModelSetup& model,
                                       ModelState& state);
 
+/// Throws ConfigError if `source` has some of the `trained` weights, or with moe_use_upcycling what they are made of, in
+/// a storage type that cannot be trained.
+void refuse_packed(const checkpoint::WeightSource& source, const std::vector<checkpoint::TensorRange>& trained,
+                   bool upcycles);
+
 /// Maps the frozen parameters that `source` has in a file as this rank needs them; see FrozenWeights::map. Removes
 /// their ranges from `ranges` and adds a note.
 void map_frozen(const checkpoint::WeightSource& source, ModelState& state, std::vector<checkpoint::TensorRange>& ranges,

@@ -38,6 +38,7 @@ GradientSync::GradientSync(const SharedGradients& shared, kernels::Threads& thre
                       : static_cast<std::size_t>(shared.parameters.ranges().front().parameter->leaf.number)),
       bucket_of_(buckets_of(shared.parameters, shared.buckets)),
       tensor_(ranges_shared_with(nn::GradientSharers::tensor)),
+      expert_tensor_(ranges_shared_with(nn::GradientSharers::expert_tensor)),
       head_copies_(ranges_shared_with(nn::GradientSharers::head_copies)),
       ends_(ranges_shared_with(nn::GradientSharers::ends)) {}
 
@@ -120,6 +121,7 @@ void GradientSync::finish() {
     shared_.reducer->finish();
   }
   sum_shared(tensor_, shared_.groups.tensor, "gradients of what the tensor-parallel group has whole");
+  sum_shared(expert_tensor_, shared_.groups.expert_tensor, "gradients of what the ranks of an expert have whole");
   sum_shared(head_copies_, shared_.groups.head_copies, "gradients of copied key and value heads");
   sum_shared(ends_, shared_.groups.ends, "gradient of the tied embedding");
   if (shared_.reducer) kernels::round_to(threads_, options_.type, shared_.gradients);

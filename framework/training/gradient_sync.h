@@ -58,7 +58,7 @@ class GradientSync final : public BackwardListener {
   std::vector<std::size_t> bucket_of_;  ///< bucket of each parameter
   std::vector<std::size_t> missing_;    ///< per bucket: number of parameters whose gradients are not complete
   std::size_t begun_ = 0;               ///< number of buckets whose reduction has started, from the first
-  std::vector<std::span<float>> tensor_, head_copies_, ends_;
+  std::vector<std::span<float>> tensor_, expert_tensor_, head_copies_, ends_;
   std::vector<float> packed_;
 };
 

@@ -46,9 +46,13 @@ std::int64_t layer_of(const std::string& module) {
   return number;
 }
 
+constexpr const char *word_embeddings = "embedding.word_embeddings", *output_layer_module = "output_layer";
+
 nn::Init uniform_of(std::int64_t inputs) { return nn::Init::uniform(1 / std::sqrt(static_cast<double>(inputs))); }
 
 }  // namespace
+
+bool is_of_vocabulary(const std::string& module) { return module == word_embeddings || module == output_layer_module; }
 
 LoraPlan::LoraPlan(const model::LoraOptions& options, ModuleAliases aliases)
     : o_(options),
@@ -75,24 +79,41 @@ LoraPlan::LoraPlan(const model::LoraOptions& options, ModuleAliases aliases)
 }
 
 bool LoraPlan::names(std::size_t target, const Candidate& candidate) const {
-  if (all_linear_) return candidate.linear;
+  if (all_linear_) return candidate.linear && !is_of_vocabulary(candidate.names[0]);
   if (!patterns_.empty()) return any_matches_one(patterns_[target], candidate.names);
   return any_ends_in(candidate.names, targets_[target]);
 }
 
-std::optional<LoraPlan::Size> LoraPlan::size_of(const Candidate& candidate) const {
-  for (auto target = targets_.size(); target-- > 0;) {
-    if (!names(target, candidate)) continue;
-    const auto& size = sizes_[target];
-    return Size{by_pattern(ranks_, candidate, size.rank), by_pattern(alphas_, candidate, size.alpha)};
-  }
+bool LoraPlan::names_parameter(const std::string& target, const Candidate& candidate) {
+  const std::string weight = ".weight";
+  if (any_ends_in(candidate.parameters, target)) return true;
+  if (!target.ends_with(weight)) return false;
+  return any_ends_in(candidate.names, target.substr(0, target.size() - weight.size()));
+}
+
+std::optional<LoraPlan::Size> LoraPlan::target_size_of(const Candidate& candidate) const {
+  for (auto target = targets_.size(); target-- > 0;)
+    if (names(target, candidate)) return sizes_[target];
+  const auto& parameters = o_.target_parameters;
+  if (std::any_of(parameters.begin(), parameters.end(),
+                  [&](const auto& one) { return names_parameter(one, candidate); }))
+    return Size{o_.lora_rank, o_.lora_alpha};
   return std::nullopt;
+}
+
+std::optional<LoraPlan::Size> LoraPlan::size_of(const Candidate& candidate) const {
+  auto size = target_size_of(candidate);
+  if (!size) return size;
+  // As PEFT: what would be two adapters, of gate and up, is one of twice the rank with the same scale alpha / r.
+  if (all_linear_ && candidate.gate_and_up) size = {2 * size->rank, 2 * size->alpha};
+  return Size{by_pattern(ranks_, candidate, size->rank), by_pattern(alphas_, candidate, size->alpha)};
 }
 
 std::int64_t LoraPlan::by_pattern(const std::vector<std::pair<NamePattern, std::int64_t>>& patterns,
                                   const Candidate& candidate, std::int64_t otherwise) const {
-  const auto found = std::find_if(patterns.begin(), patterns.end(),
-                                  [&](const auto& one) { return any_matches_one(one.first, candidate.names); });
+  const auto found = std::find_if(patterns.begin(), patterns.end(), [&](const auto& one) {
+    return any_matches_one(one.first, candidate.names) || any_matches_one(one.first, candidate.parameters);
+  });
   return found == patterns.end() ? otherwise : found->second;
 }
 
@@ -113,12 +134,17 @@ bool LoraPlan::is_left_out(const std::string& module, const Candidate& candidate
 std::vector<LoraPlan::Candidate> LoraPlan::candidates(const std::string& module,
                                                       std::span<const nn::LinearPart> parts) const {
   auto aliases = aliases_(module);
-  const bool apart = !parts.empty() && std::any_of(aliases.begin(), aliases.end(),
-                                                   [](const auto& alias) { return alias.own && alias.part > 0; });
-  std::vector<Candidate> all = {{std::nullopt, {module}, !apart}};
-  for (const auto& part : parts) all.push_back({part, {module + "." + part.name}, apart});
-  for (auto& alias : aliases)
-    if (alias.part < all.size()) all[alias.part].names.push_back(std::move(alias.name));
+  const bool of_expert = module.find(".local_experts.") != std::string::npos;  // Transformers 5 has them fused
+  const bool apart = !parts.empty() && !of_expert && std::any_of(aliases.begin(), aliases.end(), [](const auto& alias) {
+    return alias.own && alias.part > 0;
+  });
+  std::vector<Candidate> all = {{.names = {module}, .linear = !apart, .gate_and_up = of_expert && parts.size() == 2}};
+  for (const auto& part : parts) all.push_back({.part = part, .names = {module + "." + part.name}, .linear = apart});
+  for (auto& alias : aliases) {
+    if (alias.part >= all.size()) continue;
+    auto& one = all[alias.part];
+    (alias.parameter ? one.parameters : one.names).push_back(std::move(alias.name));
+  }
   return all;
 }
 
@@ -129,7 +155,7 @@ std::vector<LoraPlan::Candidate> LoraPlan::chosen(const std::string& module,
   auto all = every;
   std::erase_if(all, [&](const auto& one) { return excluded(module, one, every) || !size_of(one); });
   if (all.size() < 2 || all[0].part) return all;
-  if (size_of({std::nullopt, {module}}))  // by our name
+  if (size_of({.names = {module}}))  // by our name
     all.resize(1);
   else
     all.erase(all.begin());
@@ -148,6 +174,11 @@ std::vector<nn::AdapterForm> LoraPlan::adapters_of(const std::string& module, st
     const bool normal = o_.init_lora_weights == model::LoraInit::gaussian;
     form.a_init = normal ? nn::Init::normal(1 / static_cast<double>(size.rank)) : uniform_of(in);
     if (o_.init_lora_weights == model::LoraInit::random) form.b_init = uniform_of(size.rank);
+    if (module == word_embeddings) {  // as PEFT: B begins with random numbers, not A
+      form.a_init = o_.init_lora_weights == model::LoraInit::random ? nn::Init::normal(1) : nn::Init::zeros();
+      form.b_init = nn::Init::normal(1);
+    }
+    form.magnitudes = o_.use_dora;
     forms.push_back(std::move(form));
   }
   return forms;

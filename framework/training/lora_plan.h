@@ -16,10 +16,15 @@ namespace tessera::training {
 struct ModuleAlias {
   std::string name;      ///< "model.layers.0.self_attn.q_proj"
   std::size_t part = 0;  ///< of a fused module, counted from 1; 0: the whole module
-  bool own = false;      ///< in the program that the model is known to; others only have a module like it
+  /// It is a parameter there, of all experts of a layer: "model.layers.0.mlp.experts.gate_up_proj".
+  bool parameter = false;
+  bool own = false;  ///< in the program that the model is known to; others only have a module like it
 };
 /// The aliases of a module of ours, by its full name.
 using ModuleAliases = std::function<std::vector<ModuleAlias>(const std::string& module)>;
+
+/// Whether a module of ours is the embedding of words or the output layer.
+bool is_of_vocabulary(const std::string& module);
 
 /// Which layers lora_config gives adapters, and what is trained beside them. The same on every rank and layout.
 class LoraPlan final : public nn::AdapterPlan {
@@ -32,9 +37,11 @@ class LoraPlan final : public nn::AdapterPlan {
 
   /// A layer, or a part of a fused one, that can have an adapter.
   struct Candidate {
-    std::optional<nn::LinearPart> part;  ///< nothing: the whole layer
-    std::vector<std::string> names;      ///< ours, then those of other programs
-    bool linear = false;                 ///< all-linear means it: a layer of its own in the model's program
+    std::optional<nn::LinearPart> part = {};   ///< nothing: the whole layer
+    std::vector<std::string> names = {};       ///< ours, then those of other programs
+    std::vector<std::string> parameters = {};  ///< of which it is a part in other programs: see ModuleAlias
+    bool linear = false;                       ///< all-linear means it: a layer of its own in the model's program
+    bool gate_and_up = false;                  ///< of an expert, together
   };
   /// All candidates of a layer: the whole, then its parts.
   std::vector<Candidate> candidates(const std::string& module, std::span<const nn::LinearPart> parts) const;
@@ -44,6 +51,8 @@ class LoraPlan final : public nn::AdapterPlan {
   /// is.
   std::vector<Candidate> chosen(const std::string& module, std::span<const nn::LinearPart> parts) const;
 
+  /// Whether `target`, of target_parameters, names the weight of the candidate.
+  static bool names_parameter(const std::string& target, const Candidate& candidate);
   /// The texts of target_cells or target_modules, as given.
   const std::vector<std::string>& targets() const { return targets_; }
   /// Whether the target with that index names the candidate.
@@ -57,6 +66,7 @@ class LoraPlan final : public nn::AdapterPlan {
   struct Size {
     std::int64_t rank, alpha;
   };
+  std::optional<Size> target_size_of(const Candidate& candidate) const;
   std::optional<Size> size_of(const Candidate& candidate) const;
   bool is_left_out(const std::string& module, const Candidate& candidate) const;
   std::int64_t by_pattern(const std::vector<std::pair<NamePattern, std::int64_t>>& patterns, const Candidate& candidate,

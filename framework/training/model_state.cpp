@@ -68,6 +68,20 @@ void ModelState::initialise_trained(kernels::Threads& threads, std::uint64_t see
 void ModelState::initialise(kernels::Threads& threads, std::uint64_t seed) {
   initialise_trained(threads, seed);
   frozen_.initialise(threads, seed);
+  derive_initial(threads, nullptr);
+}
+
+void ModelState::derive_initial(kernels::Threads& threads, const parallel::ProcessGroups* groups) {
+  auto all = frozen_.parameters();
+  for (const auto& part : parts_)
+    for (const auto& range : part->layout().parameters().ranges()) all.push_back(range.parameter);
+  bool any = false;
+  for (auto* parameter : all) {
+    if (!parameter->derive) continue;
+    parameter->derive(threads, groups, parameter->leaf.value.floats());
+    any = true;
+  }
+  if (any) weights_changed();
 }
 
 void ModelState::weights_changed() {

@@ -35,7 +35,11 @@ class ModelState {
   // These call the functions of SharedState for all parts.
   /// Trained parameters only; FrozenWeights::initialise does the others.
   void initialise_trained(kernels::Threads& threads, std::uint64_t seed);
+  /// All parameters of a whole model.
   void initialise(kernels::Threads& threads, std::uint64_t seed);
+  /// Computes the initial values that follow from other parameters (Parameter::derive), which must have theirs.
+  /// Collective, as weights_changed().
+  void derive_initial(kernels::Threads& threads, const parallel::ProcessGroups* groups);
   void weights_changed();
   /// Also throws as FrozenWeights::require_intact.
   void weights_needed();

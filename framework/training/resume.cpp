@@ -7,6 +7,7 @@
 
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
+#include "framework/nn/adapter.h"
 #include "framework/training/given_checkpoint.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/upcycling.h"
@@ -151,6 +152,7 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
   const auto& o = setup.options;
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
+  out.new_adapters = false;
   state.frozen().unmap();  // where the vocabulary has another padding, it is written
   const auto read = [&](const std::vector<checkpoint::TensorRange>& ranges) {
     for (const auto& range : ranges) given.read_box(range);
@@ -198,6 +200,9 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
   const auto ranges = without_new_adapters(given, left_out ? state.trained_ranges() : state.weight_ranges());
+  out.new_adapters =
+      std::none_of(ranges.begin(), ranges.end(), [](const auto& r) { return nn::is_of_adapter(r.name); });
+  refuse_packed(given, state.trained_ranges(), setup.model.upcycles);
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
   const auto all = setup.model.all_weights.empty() ? ranges : without_new_adapters(given, setup.model.all_weights);
@@ -377,13 +382,17 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
   // The memory of frozen parameters that will be mapped is not touched.
   const bool fills_later = o.load_checkpoint && !setup.model.upcycles;
   if (!fills_later) state.frozen().initialise(threads, seed);
-  if (!o.load_checkpoint) return out;
+  if (!o.load_checkpoint) {
+    state.derive_initial(threads, &setup.model.processes);
+    return out;
+  }
   comm::together(setup.model.processes.world, "loading", [&] {
     const std::filesystem::path given = *o.load_checkpoint;
     const bool filled = load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, out);
     if (fills_later && !filled) state.frozen().initialise(threads, seed);
   });
   state.weights_changed();
+  if (out.new_adapters) state.derive_initial(threads, &setup.model.processes);
   if (out.base) check_base(setup.model.processes.world, state, *out.base);
   return out;
 }

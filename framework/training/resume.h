@@ -25,6 +25,7 @@ struct Restored {
   bool went_back = false;               ///< the run had been further and returned to a checkpoint; see restore_back()
   /// The base of the frozen parameters, if the checkpoint was saved without them.
   std::optional<checkpoint::FrozenBase> base = {};
+  bool new_adapters = true;  ///< no adapters were read: those of the model begin with their initial values
 };
 
 /// Whether the run folder has a checkpoint of the run with id `run` of iteration `back_to` or earlier; damaged ones

@@ -3,6 +3,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/checkpoint/weight_source.h"
@@ -24,6 +25,9 @@ class UpcycledWeights final : public checkpoint::WeightSource {
   Shape shape(const std::string& name) const override { return dense_.shape(name_there(name)); }
   DType dtype(const std::string& name) const override { return dense_.dtype(name_there(name)); }
   void read(const std::string& name, const Tensor& into) const override { dense_.read(name_there(name), into); }
+  std::string_view storage_type(const std::string& name) const override {
+    return dense_.storage_type(name_there(name));
+  }
   void read_box(const checkpoint::TensorRange& into) const override;
 
  private:

@@ -38,7 +38,7 @@ TEST_F(Experts, AddUpTheirWeightedNetworksForEachToken) {
   Tape tape(arena, threads, false);
   auto x = normal(T * h, 1), w = normal(T * K, 2);
   const auto in = tape.input(Tensor(std::span<float>(x), {2, 3, h}), false);
-  const auto y = experts(in, choices(tape.input(Tensor(std::span<float>(w), {T, K}), false)), fc1, fc2, {});
+  const auto y = experts(in, choices(tape.input(Tensor(std::span<float>(w), {T, K}), false)), {{fc1}, {fc2}}, {});
   ASSERT_EQ(y.shape(), (Shape{2, 3, h}));
   for (std::int64_t t = 0; t < T; ++t) {
     std::vector<float> expected(h, 0);
@@ -65,7 +65,7 @@ TEST_F(Experts, GiveTheGradientsOfInputWeightsAndChoices) {
     const auto cotangent = normal(T * h, 5);
     const auto forward = [&](Tape& tape, bool wants) {
       const auto in = tape.input(Tensor(std::span<float>(x), {2, 3, h}), wants);
-      return std::pair(in, experts(in, choices(linear(in, mix.leaf, nullptr)), fc1, fc2, network));
+      return std::pair(in, experts(in, choices(linear(in, mix.leaf, nullptr)), {{fc1}, {fc2}}, network));
     };
     std::vector<float> dx(x.size());
     for (auto* all : {&fc1_weights, &fc2_weights})
@@ -120,7 +120,7 @@ TEST_F(Experts, EveryWeightIsReportedCompleteAlsoOfUnusedExperts) {
   auto x = normal(T * h, 4), w = normal(T * K, 2), seed = normal(T * h, 5);
   {
     const auto in = tape.input(Tensor(std::span<float>(x), {T, h}), true);
-    const auto y = experts(in, choices(tape.input(Tensor(std::span<float>(w), {T, K}), false)), fc1, fc2, {});
+    const auto y = experts(in, choices(tape.input(Tensor(std::span<float>(w), {T, K}), false)), {{fc1}, {fc2}}, {});
     tape.seed(y, Tensor(std::span<float>(seed), y.shape()));
     tape.backward();
   }
@@ -173,7 +173,7 @@ TEST_F(Experts, NothingChangesWhenNoChoiceIsLeft) {
   auto x = normal(T * h, 4), w = normal(T * K, 2), seed = normal(T * h, 5);
   {
     const auto in = tape.input(Tensor(std::span<float>(x), {T, h}), true);
-    const auto y = experts(in, choices(tape.input(Tensor(std::span<float>(w), {T, K}), true)), fc1, fc2, {});
+    const auto y = experts(in, choices(tape.input(Tensor(std::span<float>(w), {T, K}), true)), {{fc1}, {fc2}}, {});
     for (const float v : y.floats()) EXPECT_EQ(v, 0);
     tape.seed(y, Tensor(std::span<float>(seed), y.shape()));
     tape.backward();
@@ -187,8 +187,9 @@ TEST_F(Experts, RefuseOtherExtents) {
   Tape tape(arena, threads, false);
   auto x = normal(T * (h + 1), 4), w = normal(T * K, 2);
   const auto weights = tape.input(Tensor(std::span<float>(w), {T, K}), false);
-  EXPECT_THROW(experts(tape.input(Tensor(std::span<float>(x), {T, h + 1}), false), choices(weights), fc1, fc2, {}),
-               ShapeError);
+  EXPECT_THROW(
+      experts(tape.input(Tensor(std::span<float>(x), {T, h + 1}), false), choices(weights), {{fc1}, {fc2}}, {}),
+      ShapeError);
   RouterTerms terms;
   terms.rule = {E, K};
   EXPECT_THROW(route(weights, terms), ShapeError);

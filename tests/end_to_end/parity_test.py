@@ -205,6 +205,30 @@ class Parity(InOwnFolder):
     def test_adapters_in_bf16(self):
         self.compare(["tp2_sp", "pp2", "dp2_zero", "tp2_sp_pp2_dp2_zero"], "lora", "bf16")
 
+    def test_adapters_of_the_embedding_and_the_output_layer(self):
+        self.compare(["tp2", "tp4_sp", "pp2_vp2", "dp2_zero", "ring_cp2_tp2_sp", "tp2_sp_pp2_dp2_zero"], "lora_vocabulary", "fp32")
+
+    def test_adapters_with_magnitudes(self):
+        self.compare(["tp2", "tp4_sp", "pp2_vp2", "pp2_recompute", "dp2_zero", "ring_cp2_tp2_sp", "tp2_sp_pp2_dp2_zero"], "dora", "fp32")
+
+    def test_adapters_with_magnitudes_of_fused_layers(self):
+        self.compare(["tp8", "tp4_sp", "pp4", "dp2_zero"], "dora_fused", "fp32")
+        self.compare(["tp2", "tp4_sp", "pp2_vp2"], "dora_latent", "fp32")
+
+    def test_adapters_with_magnitudes_in_bf16(self):
+        self.compare(["tp2_sp", "pp2", "dp2_zero"], "dora", "bf16")
+    def test_adapters_of_experts_and_routers(self):
+        self.compare(["ep2", "ep1_tp2_sp", "ep2_tp2_sp", "ep2_tp2_sp_etp1", "ep2_dp4_zero", "ep2_recompute"], "lora_experts", "fp32")
+
+    def test_adapters_of_experts_of_several_axes(self):
+        self.compare(["ep2_pp2_vp2", "ep1_tp2_sp_etp4", "ep2_dp4_etp2", "ep4_cp4_ulysses"], "lora_experts", "fp32")
+
+    def test_adapters_of_some_experts(self):
+        self.compare(["ep2", "ep4", "ep2_tp2_sp"], "lora_some_experts", "fp32")
+
+    def test_adapters_of_experts_in_bf16(self):
+        self.compare(["ep2", "ep2_tp2_sp"], "lora_experts", "bf16")
+
     def test_latent_attention_and_predictions_of_shared_sequences(self):
         self.compare(["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_pp2", "gather_cp2_dp2_zero"], "latent", "fp32")
 
@@ -310,7 +334,7 @@ class Parity(InOwnFolder):
 
     def test_a_random_layout_of_experts(self):
         layout, draw = self.draw_layout(experts=True)
-        self.compare([layout], draw.choice(["experts", "shared_expert", "deepseek"]), "fp32")
+        self.compare([layout], draw.choice(["experts", "shared_expert", "deepseek", "lora_experts", "lora_some_experts"]), "fp32")
 
     def test_initial_weights_are_the_same_to_the_bit(self):
         still = {"training_iters": 1, "save_interval": 1}
@@ -318,7 +342,7 @@ class Parity(InOwnFolder):
         dense = ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ulysses_cp2_tp2_sp")
         experts = ("ep1_tp2_sp_etp4", "ep2_tp2_sp_etp1", "ep2_pp2_vp2", "ep4_cp4_ulysses")
         layouts = {"tied": dense, "untied": dense, "latent": ("predictions_pp3", *dense[:1], *dense[2:]), "experts": ("ep2_tp2_sp", "ep2_dp4_etp2"),
-                   "deepseek": experts}
+                   "deepseek": experts, "lora_experts": ("ep1_tp2_sp_etp4", "ep2_tp2_sp_etp1")}
         for model, names in layouts.items():
             self.run_layout(f"{model}_one", no_rate, model, **still)
             one = tensors_of(self.checkpoints(f"{model}_one")[-1])
@@ -336,6 +360,9 @@ class Parity(InOwnFolder):
 
     def test_layouts_of_experts_go_on_from_each_others_checkpoints(self):
         self.go_on(["ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep4_cp4_ulysses"], "shared_expert")
+
+    def test_adapters_of_experts_go_on_from_checkpoints_of_other_layouts(self):
+        self.go_on(["ep2_dp4_zero", "ep1_tp2_sp_etp4"], "lora_experts", save_frozen_parameters="true")
 
     def test_experts_go_on_from_files_of_megatron(self):
         """Saved in Megatron-LM's format by ranks that divide them in every way, and resumed by the next."""
@@ -377,16 +404,16 @@ class Parity(InOwnFolder):
                 if not (name == "two" and tensor.startswith("optimizer.")):  # gradients are summed in another order
                     self.assertTrue(data == back[tensor], f"{tensor} of {name} {sets}")
 
-    def go_on(self, names, model):
+    def go_on(self, names, model, **training):
         """Each of the layouts, and one process, goes on from what each has saved."""
         self.run_layout("one", {}, model, training_iters=10)
         straight = self.curve("one")
         for kind, saver in enumerate([{}] + [TABLE["layouts"][name] for name in names]):
             saved = f"saved{kind}"
-            self.run_layout(saved, saver, model, training_iters=10, save_interval=5, exit_interval=5)
+            self.run_layout(saved, saver, model, training_iters=10, save_interval=5, exit_interval=5, **training)
             for k, reader in enumerate([{}] + [TABLE["layouts"][name] for name in names]):
                 on = f"on{kind}_{k}"
-                self.run_layout(on, reader, model, training_iters=10, load_checkpoint=saved)
+                self.run_layout(on, reader, model, training_iters=10, load_checkpoint=saved, **training)
                 losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
                 self.assertEqual(len(losses), 5)
                 self.assertLess(farthest(losses, straight[5:10]), TOLERANCE["fp32"], f"{saver} -> {reader}")

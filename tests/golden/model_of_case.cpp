@@ -6,7 +6,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/hugging_face/peft_config.h"
-#include "framework/interop/hugging_face/peft_format.h"
+#include "framework/interop/hugging_face/peft_reader.h"
 #include "framework/interop/hugging_face/peft_tensors.h"
 #include "framework/kernels/vector.h"
 #include "framework/model/preference_objective.h"
@@ -77,14 +77,9 @@ void set_where_absent(RecipeTree& recipe, const options::Value& model_config, co
 void set_base(RecipeTree& recipe, const CaseFiles& files) {
   if (!files.pairs.empty() || !files.adapter.empty()) recipe.set("training_config.load_checkpoint", files.hf.string());
   if (files.adapter.empty()) return;
-  const auto file = files.adapter / hugging_face::peft_config_file;
-  const auto config = hugging_face::read_peft_config(file, options::Mappings());
-  recipe.set("lora_config", hugging_face::lora_group(config.lora_config, file.string()));
+  const auto saved = hugging_face::PeftReader().describe(files.adapter, options::Mappings());
+  recipe.set("lora_config", saved.group());
   recipe.set("lora_config.adapter", files.adapter.string());
-  // PEFT names one end of a tied table, or the same end twice.
-  if (!Json::parse(read_file(file)).value("ensure_weight_tying", false)) return;
-  recipe.set(text("lora_config.modules_to_save[", config.lora_config.find("modules_to_save")->items.size(), "]"),
-             "lm_head");
 }
 
 /// The recipe of a case: its model as config.json says it, its training as the curve says it, and what config.json

@@ -18,7 +18,7 @@ namespace {
 /// Adapters for the parts of every layer or, in layers without parts, for the whole.
 class EveryLayer final : public AdapterPlan {
  public:
-  explicit EveryLayer(bool parts) : parts_(parts) {}
+  explicit EveryLayer(bool parts, bool magnitudes = false) : parts_(parts), magnitudes_(magnitudes) {}
   std::vector<AdapterForm> adapters_of(const std::string&, std::int64_t,
                                        std::span<const LinearPart> parts) const override {
     std::vector<AdapterForm> all;
@@ -26,11 +26,12 @@ class EveryLayer final : public AdapterPlan {
       for (const auto& part : parts)
         all.push_back({.part = part, .rank = 2 + static_cast<std::int64_t>(all.size()), .scale = 0.75});
     if (all.empty()) all.push_back({.rank = 3, .scale = 1.5});
+    for (auto& form : all) form.magnitudes = magnitudes_;
     return all;
   }
 
  private:
-  bool parts_;
+  bool parts_, magnitudes_;
 };
 
 /// Adds scale B A of one adapter to the rows `first`.. of the weight `layer`.
@@ -43,25 +44,54 @@ void merge(Numbers& n, const std::string& layer, const std::string& adapter, std
       for (std::size_t k = 0; k < rank; ++k) w[(first + row) * in + i] += scale * b[row * rank + k] * a[k * in + i];
 }
 
+/// Norms of rows that the first call computes and later calls repeat: constants in the backward pass.
+class ConstantNorms {
+ public:
+  /// Multiplies each row of w, from `first` on, by m / its norm.
+  void apply(Numbers& n, const std::string& layer, const std::string& adapter, std::size_t first) {
+    auto& w = n.at(layer + ".weight");
+    const auto& m = n.at(adapter + ".lora_magnitude.weight");
+    const std::size_t in = 4;
+    const bool is_new = !norms_.contains(adapter);
+    auto& norms = norms_[adapter];
+    for (std::size_t row = 0; row < m.size(); ++row) {
+      double square = 0;
+      for (std::size_t i = 0; i < in; ++i) square += std::pow(w[(first + row) * in + i], 2);
+      if (is_new) norms.push_back(std::sqrt(square));
+      for (std::size_t i = 0; i < in; ++i) w[(first + row) * in + i] *= m[row] / norms[row];
+    }
+  }
+
+ private:
+  std::map<std::string, std::vector<double>> norms_;
+};
+
 class AdapterTest : public LayerTest {};
 
 TEST_F(AdapterTest, OfANetworkActAsTheWeightThatTheyStandFor) {
   constexpr std::size_t hidden = 4, inner = 4;
   for (const bool gate : {false, true})
-    for (const bool parts : {false, true}) {
-      SCOPED_TRACE(text(gate ? "gated" : "not gated", parts ? ", in parts" : ""));
-      const LayerMaker maker({}, std::make_shared<const EveryLayer>(parts));
+    for (const int form : {0, 1, 2, 3}) {
+      const bool parts = form % 2 == 1, magnitudes = form > 1;
+      SCOPED_TRACE(
+          text(gate ? "gated" : "not gated", parts ? ", in parts" : "", magnitudes ? ", with magnitudes" : ""));
+      const LayerMaker maker({}, std::make_shared<const EveryLayer>(parts, magnitudes));
+      ConstantNorms norms;
       const auto layer = make_feed_forward(gate ? FeedForwardKind::swiglu : FeedForwardKind::silu, "mlp",
                                            {.hidden = hidden, .inner = inner, .has_bias = true}, maker);
       const auto expected = [&](Numbers n) {
         const auto width = gate ? 2 * inner : inner;
+        const auto adapt = [&](const std::string& linear, const std::string& adapter, std::size_t first, double scale) {
+          merge(n, linear, adapter, first, scale);
+          if (magnitudes) norms.apply(n, linear, adapter, first);
+        };
         if (gate && parts) {
-          merge(n, "mlp.linear_fc1", "mlp.linear_fc1.gate_proj", 0, 0.75);
-          merge(n, "mlp.linear_fc1", "mlp.linear_fc1.up_proj", inner, 0.75);
+          adapt("mlp.linear_fc1", "mlp.linear_fc1.gate_proj", 0, 0.75);
+          adapt("mlp.linear_fc1", "mlp.linear_fc1.up_proj", inner, 0.75);
         } else {
-          merge(n, "mlp.linear_fc1", "mlp.linear_fc1", 0, 1.5);
+          adapt("mlp.linear_fc1", "mlp.linear_fc1", 0, 1.5);
         }
-        merge(n, "mlp.linear_fc2", "mlp.linear_fc2", 0, 1.5);
+        adapt("mlp.linear_fc2", "mlp.linear_fc2", 0, 1.5);
         const auto h = linear_of(n, "mlp.linear_fc1", n.at("x"), width);
         std::vector<double> acted;
         for (std::size_t row = 0; row < h.size() / width; ++row)
@@ -75,6 +105,87 @@ TEST_F(AdapterTest, OfANetworkActAsTheWeightThatTheyStandFor) {
           *layer, {2, 3, hidden}, [&](autograd::Tape&, const autograd::Var& x) { return layer->forward(x, Pass{}); },
           expected);
     }
+}
+
+TEST(RowNorms, AreComputedAgainWhenAWeightOrAFactorIsAnother) {
+  kernels::Threads threads(2);
+  Arena arena;
+  autograd::Tape tape(arena, threads, false);
+  std::mt19937 random(3);
+  const auto numbers = [&](std::int64_t count) {
+    const auto all = drawn(count, random, 1);
+    return std::vector<float>(all.begin(), all.end());
+  };
+  constexpr std::int64_t rows = 5, in = 4, rank = 2;
+  auto w = numbers(rows * in), a = numbers(rank * in), b = numbers(rows * rank), other = numbers(rows * in);
+  autograd::Leaf w_leaf, a_leaf, b_leaf;
+  w_leaf.value = Tensor(std::span(w), {rows, in});
+  a_leaf.value = Tensor(std::span(a), {rank, in});
+  b_leaf.value = Tensor(std::span(b), {rows, rank});
+  const std::vector<kernels::RowBlock> blocks = {{0, 0, rows}};
+  const autograd::LowRankFactors factors{&a_leaf, &b_leaf, 0.5, blocks};
+  const RowNorms norms(w_leaf, {});
+  const auto is_right = [&](const char* what) {
+    const auto memory = norms.norms(tape, {&factors, 1}, nullptr);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      double square = 0;
+      for (std::int64_t i = 0; i < in; ++i) {
+        double sum = w_leaf.value.floats()[static_cast<std::size_t>(row * in + i)];
+        for (std::int64_t k = 0; k < rank; ++k)
+          sum += 0.5 * b[static_cast<std::size_t>(row * rank + k)] * a[static_cast<std::size_t>(k * in + i)];
+        square += sum * sum;
+      }
+      EXPECT_NEAR(autograd::Tape::floats(memory)[static_cast<std::size_t>(row)], std::sqrt(square), 1e-5)
+          << what << row;
+    }
+  };
+  is_right("first ");
+  is_right("remembered ");
+  // Two ranks with the same columns twice.
+  const RowNorms twice(w_leaf, [](const parallel::ProcessGroups*, std::span<double> squares) {
+    for (auto& square : squares) square *= 2;
+  });
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    const auto one = norms.norms(tape, {&factors, 1}, nullptr), both = twice.norms(tape, {&factors, 1}, nullptr);
+    for (std::size_t row = 0; row < rows; ++row)
+      EXPECT_FLOAT_EQ(autograd::Tape::floats(both)[row], std::sqrt(2.0F) * autograd::Tape::floats(one)[row]);
+  }
+  a[3] += 1;
+  is_right("another a, row ");
+  b[9] -= 2;
+  is_right("another b, row ");
+  w[0] += 1;
+  is_right("another w, row ");
+  w_leaf.value = Tensor(std::span(other), {rows, in});
+  is_right("w elsewhere, row ");
+  std::vector<float> gradient(w.size());
+  w_leaf.bind_grad(Tensor(std::span(gradient), {rows, in}));
+  other[9] += 1;  // a row in the middle of a trained weight
+  is_right("a trained w, row ");
+}
+
+TEST(Adapters, WithMagnitudesAreMergedIntoTheWeight) {
+  const LayerMaker maker({}, std::make_shared<const EveryLayer>(false, true));
+  const auto layer = maker.column_parallel("layer", {.in = 4, .out = 5}, {});
+  std::mt19937 random(5);
+  const FlatParameters layout(layer->parameters());
+  std::vector<float> values(static_cast<std::size_t>(layout.elements())), gradients(values.size());
+  bind_parameters(layout, values, gradients);
+  Numbers merged;
+  for (const auto& range : layout.ranges()) {
+    auto& own = merged[range.parameter->name];
+    own = drawn(range.count, random, 0.5);
+    std::copy(own.begin(), own.end(), values.begin() + range.first);
+  }
+  merge(merged, "layer", "layer", 0, 1.5);
+  ConstantNorms().apply(merged, "layer", "layer", 0);
+  kernels::Threads threads(1);
+  Arena arena;
+  autograd::Tape tape(arena, threads, false);
+  const auto w = layer->merged_weight(tape);
+  const auto& expected = merged.at("layer.weight");
+  ASSERT_EQ(w.floats().size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(w.floats()[i], expected[i], 1e-5) << i;
 }
 
 TEST(Adapters, OfAProjectionBelongToTheRowsOfTheirHeads) {
@@ -126,40 +237,61 @@ TEST(Adapters, OfShardedLayersAreSharded) {
       second.rows.push_back({(2 * b + 1) * rows, rows});
     }
     const auto out = 2 * blocks * rows;
+    Parameter w;
+    w.global_shape = {out, in};
     std::vector<std::unique_ptr<Adapters>> columns, lines;
     std::vector<Adapters*> of_columns, of_rows;
     for (int rank = 0; rank < ranks; ++rank) {
       const TensorRank tensor{rank, static_cast<int>(ranks)};
-      const std::vector<AdapterForm> forms = {{.part = first, .rank = 2}, {.part = second, .rank = 3}};
-      columns.push_back(make_adapters("layer", forms, in, out, tensor.part(0, out, "rows"), {}));
-      lines.push_back(make_adapters("layer", {{.rank = 2}}, in, out, {}, tensor.part(1, in, "columns")));
+      const std::vector<AdapterForm> forms = {{.part = first, .rank = 2, .magnitudes = true},
+                                              {.part = second, .rank = 3, .magnitudes = true}};
+      columns.push_back(make_adapters("layer", forms, w, tensor.part(0, out, "rows"), {}));
+      lines.push_back(make_adapters("layer", {{.rank = 2, .magnitudes = true}}, w, {}, tensor.part(1, in, "columns")));
       of_columns.push_back(columns.back().get()), of_rows.push_back(lines.back().get());
       const auto is_summed = [](const Parameter& p) { return !p.shared.empty(); };
       for (const auto* p : columns.back()->parameters())
         EXPECT_EQ(is_summed(*p), ranks > 1 && p->name.ends_with("lora_A.weight")) << p->name;
       for (const auto* p : lines.back()->parameters())
-        EXPECT_EQ(is_summed(*p), ranks > 1 && p->name.ends_with("lora_B.weight")) << p->name;
+        EXPECT_EQ(is_summed(*p), ranks > 1 && !p->name.ends_with("lora_A.weight")) << p->name;
     }
     for (const auto* part : {"first.", "second."})
-      for (const auto* factor : {"lora_A.weight", "lora_B.weight"})
+      for (const auto* factor : {"lora_A.weight", "lora_B.weight", "lora_magnitude.weight"})
         expect_owned_once(of_columns, std::string("layer.") + part + factor);
-    for (const auto* factor : {"lora_A.weight", "lora_B.weight"})
+    for (const auto* factor : {"lora_A.weight", "lora_B.weight", "lora_magnitude.weight"})
       expect_owned_once(of_rows, std::string("layer.") + factor);
   }
+}
+
+TEST(Adapters, OfExpertsAreSummedOverTheRanksOfTheExpert) {
+  const TensorRank tensor{1, 2};
+  Parameter w1, w2;
+  w1.role = w2.role = ParameterRole::expert;
+  w1.global_shape = {6, 4}, w2.global_shape = {4, 6};
+  const auto fc1 = make_adapters("e.linear_fc1", {{.rank = 2}}, w1, tensor.part(0, 6, "rows"), {});
+  const auto fc2 = make_adapters("e.linear_fc2", {{.rank = 2}}, w2, {}, tensor.part(1, 6, "columns"));
+  for (const auto& [adapters, factor] : {std::pair(fc1.get(), "lora_A.weight"), std::pair(fc2.get(), "lora_B.weight")})
+    for (const auto* p : adapters->parameters()) {
+      EXPECT_EQ(p->role, ParameterRole::expert) << p->name;
+      ASSERT_EQ(p->shared.size(), p->name.ends_with(factor) ? 1U : 0U) << p->name;
+      EXPECT_TRUE(p->shared.empty() || p->shared[0].with == GradientSharers::expert_tensor) << p->name;
+    }
 }
 
 TEST(Adapters, OfCopiedRowsAreCopiesWhoseGradientsAreSummed) {
   // Two ranks with a query head each, and copies of the key and value head that both use.
   const LinearPart queries{"q_proj", {{0, 4}}}, keys{"k_proj", {{4, 2}}}, values{"v_proj", {{6, 2}}};
-  const std::vector<AdapterForm> forms = {
-      {.part = queries, .rank = 2}, {.part = keys, .rank = 2}, {.part = values, .rank = 2}};
+  const std::vector<AdapterForm> forms = {{.part = queries, .rank = 2, .magnitudes = true},
+                                          {.part = keys, .rank = 2, .magnitudes = true},
+                                          {.part = values, .rank = 2, .magnitudes = true}};
+  Parameter w;
+  w.global_shape = {8, 3};
   for (int rank = 0; rank < 2; ++rank) {
     const TensorCut cut{0, {{2 * rank, 2, true}, {4, 4, rank == 0, true}}};
-    Adapters adapters("layer", forms, 3, 8, cut, {});
+    Adapters adapters("layer", forms, w, cut, {}, {});
     for (const auto* p : adapters.parameters()) {
-      if (!p->name.ends_with("lora_B.weight")) continue;
+      if (p->name.ends_with("lora_A.weight")) continue;
       const bool copied = p->name.find("q_proj") == std::string::npos;
-      EXPECT_EQ(p->shape(), (Shape{2, 2})) << p->name;
+      EXPECT_EQ(p->shape()[0], 2) << p->name;
       ASSERT_EQ(p->shared.size(), copied ? 1U : 0U) << p->name;
       if (copied) {
         EXPECT_EQ(p->shared[0].with, GradientSharers::head_copies);

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
+#include "framework/kernels/weight.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
 #include "framework/recipe/saved_model.h"
@@ -164,6 +166,57 @@ TEST_F(Lora, WithoutB_TheFirstLossIsThatOfTheBaseToTheBit) {
   }
 }
 
+TEST_F(Lora, WithMagnitudesBeginsWithTheNormsOfTheRows) {
+  const Lines dora = every_linear + Lines{l + "use_dora=true"};
+  for (const auto& model : {Lines{}, lora_llama, lora_latent}) {
+    const auto base = first_loss(model);
+    EXPECT_NEAR(first_loss(model + dora), base, 1e-6 * base);
+    EXPECT_NEAR(first_loss(model + dora + Lines{l + "lora_dropout=0.5"}), base, 1e-6 * base);
+    // What the adapters add is not normed away: the magnitudes begin with the norms of the sum.
+    const auto random = every_linear + Lines{l + "init_lora_weights=false"};
+    const auto plain = first_loss(model + random);
+    EXPECT_NEAR(first_loss(model + random + Lines{l + "use_dora=true"}), plain, 1e-6 * plain);
+  }
+  const auto model = build_model(read(dora + Lines{t + "bf16=true"}), nullptr);
+  training::ModelState state(*model, nullptr);
+  kernels::Threads threads(1);
+  state.initialise(threads, 1);
+  const std::string layer = "decoder.layers.1.mlp.linear_fc1";
+  const auto &w = named(*model, layer + ".weight"), &m = named(*model, layer + ".lora_magnitude.weight");
+  EXPECT_EQ(m.type, DType::float32);  // in 16 bits its first factor would not be 1
+  EXPECT_FALSE(decays(m.role));
+  ASSERT_EQ(m.shape(), (Shape{64}));
+  std::vector<float> row(16);
+  for (std::int64_t r = 0; r < 64; ++r) {
+    kernels::read_row(w.leaf.weight(), r, 16, row);
+    double square = 0;
+    for (const auto x : row) square += static_cast<double>(x) * x;
+    EXPECT_FLOAT_EQ(m.leaf.value.floats()[static_cast<std::size_t>(r)], static_cast<float>(std::sqrt(square)));
+  }
+}
+
+TEST_F(Lora, WithMagnitudesContinuesToTheBitAndReadsThem) {
+  ASSERT_FALSE(says(train({t + "output_dir=base", t + "training_iters=2"}), "refused"));
+  const Lines beside = every_linear + Lines{l + "use_dora=true", l + "lora_dropout=0.1",
+                                            t + "load_checkpoint=base/checkpoints", t + "save_interval=2"};
+  ASSERT_FALSE(says(train(beside), "refused"));
+  ASSERT_FALSE(says(train(beside + Lines{t + "output_dir=again", t + "exit_interval=2"}), "refused"));
+  ASSERT_FALSE(says(train(beside + Lines{t + "output_dir=again"}), "refused"));
+  const auto once = content(saved("run", 4)), begun = content(saved("run", 2));
+  EXPECT_EQ(once, content(saved("again", 4)));
+  const std::string name = "decoder.layers.1.mlp.linear_fc2.lora_magnitude.weight";
+  ASSERT_TRUE(once.contains(name));
+  EXPECT_NE(once.at(name), begun.at(name));
+  // Read without training, and with another run that takes the weights only.
+  const auto loaded = load_trained("run", Registries{});
+  EXPECT_EQ(named(*loaded.model, name).leaf.value.floats()[0], once.at(name)[0]);
+  ASSERT_FALSE(says(
+      train(beside + Lines{t + "output_dir=later", t + "load_checkpoint=run/checkpoints", t + "resume_training=false",
+                           "optimizer_config.learning_rate=0", t + "training_iters=1", t + "save_interval=1"}),
+      "refused"));
+  EXPECT_EQ(content(saved("later", 1)).at(name), once.at(name));
+}
+
 TEST_F(Lora, TrainsAdaptersAndWhatIsNamedBeside) {
   using Names = std::set<std::string>;
   EXPECT_EQ(trained(every_linear), Names{});
@@ -204,8 +257,10 @@ TEST_F(Lora, TakesTheMemoryThatIsForeseen) {
                                                m + "recompute_num_layers=1"},
                             lora_llama + Lines{m + "recompute_norm=true", m + "recompute_activation_function=true"},
                             Lines{m + "recompute_activation_function=true"}})
-    for (const auto& more : {every_linear, every_linear + Lines{l + "lora_dropout=0.1"},
-                             Lines{l + "use_lora=true", l + "target_modules='.*(_proj|linear_fc2)'"}}) {
+    for (const auto& more :
+         {every_linear, every_linear + Lines{l + "lora_dropout=0.1"}, every_linear + Lines{l + "use_dora=true"},
+          every_linear + Lines{l + "use_dora=true", l + "lora_dropout=0.1"},
+          Lines{l + "use_lora=true", l + "target_modules='.*(_proj|linear_fc2)'"}}) {
       SCOPED_TRACE((model.empty() ? "" : model.back()) + " " + more.back());
       const auto recipe = read(model + more);
       auto all = build(recipe);
@@ -272,17 +327,101 @@ TEST_F(Lora, IsReadForGeneratingWithTheBaseThatItBeganWith) {
   EXPECT_TRUE(says(story_of([&] { values("run"); }), "and that cannot be read"));
 }
 
-TEST_F(Lora, OfExpertsAndRoutersIsRefused) {
-  const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false"};
-  EXPECT_TRUE(says(refused(experts + every_linear), "cannot have adapters"));
-  EXPECT_TRUE(says(refused(experts + Lines{l + "use_lora=true", l + "target_modules=[linear_qkv, w1]"}),
-                   "'decoder.layers.0.mlp.experts.local_experts.0.linear_fc1' is selected, but experts cannot"));
+TEST_F(Lora, TargetsAreExpertsAndRouters) {
+  using Names = std::set<std::string>;
+  const Lines experts =
+      lora_llama + Lines{m + "num_experts=3", m + "add_bias_linear=false", l + "use_lora=true", l + "lora_rank=2"};
+  const std::string one = "mlp.experts.local_experts.", router = "mlp.router", fc1 = ".linear_fc1", fc2 = ".linear_fc2",
+                    qkv = "self_attention.linear_qkv";
+  const auto of_all = [&](const std::string& end) { return Names{one + "0" + end, one + "1" + end, one + "2" + end}; };
+  const auto joined = [](Names all, const std::vector<Names>& more) {
+    for (const auto& names : more) all.insert(names.begin(), names.end());
+    return all;
+  };
+  const auto of = [&](const Lines& targets) { return adapted(experts + targets); };
+  const auto modules = [&](const std::string& names) { return of({l + "target_modules=" + names}); };
+  const auto parameters = [&](const std::string& names) { return of({l + "target_parameters=" + names}); };
+  EXPECT_EQ(modules("all-linear"),
+            joined({qkv + ".q_proj", qkv + ".k_proj", qkv + ".v_proj", "self_attention.linear_proj", router},
+                   {of_all(fc1), of_all(fc2)}));
+  EXPECT_EQ(modules("[linear_fc1]"), of_all(fc1));
+  EXPECT_EQ(modules("[w1, w2, gate]"), joined({router}, {of_all(fc1 + ".gate_proj"), of_all(fc2)}));
+  EXPECT_EQ(modules("[experts.1.up_proj, experts.2.down_proj]"),
+            (Names{one + "1" + fc1 + ".up_proj", one + "2" + fc2}));
+  EXPECT_EQ(parameters("[mlp.experts.gate_up_proj, mlp.experts.down_proj]"), joined({}, {of_all(fc1), of_all(fc2)}));
+  EXPECT_EQ(parameters("[gate_up_proj]"), of_all(fc1));
+  EXPECT_EQ(parameters("[mlp.gate.weight]"), Names{router});
+  EXPECT_EQ(parameters("[model.layers.1.mlp.experts.down_proj]"), Names{});
+  EXPECT_EQ(of({l + "target_modules=[q_proj]", l + "target_parameters=[down_proj]"}),
+            joined({"self_attention.linear_qkv.q_proj"}, {of_all(fc2)}));
+
+  const auto rank_of = [&](const Lines& options, const std::string& module) {
+    const auto model = build_model(read(experts + options), nullptr);
+    return named(*model, "decoder.layers.1." + module + ".lora_A.weight").shape()[0];
+  };
+  const auto all = l + "target_modules=all-linear";
+  EXPECT_EQ(rank_of({all}, one + "1" + fc1), 4) << "gate and up together have twice the rank, as in PEFT";
+  EXPECT_EQ(rank_of({all}, one + "1" + fc2), 2);
+  EXPECT_EQ(rank_of({all}, router), 2);
+  EXPECT_EQ(rank_of({all, l + "rank_pattern={gate_up_proj: 3, mlp.gate: 5}"}, one + "1" + fc1), 3);
+  EXPECT_EQ(rank_of({all, l + "rank_pattern={gate_up_proj: 3, mlp.gate: 5}"}, router), 5);
+  EXPECT_EQ(rank_of({l + "target_parameters=[gate_up_proj]"}, one + "1" + fc1), 2);
+}
+
+TEST_F(Lora, WithWrongTargetParametersIsRefused) {
+  const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "hidden_act=swiglu",
+                         m + "ffn_hidden_size=24", l + "use_lora=true"};
+  const auto wrong = refused(experts + Lines{l + "target_parameters=[mlp.experts.gate_up_prj, mlp.experts.down_proj]"});
+  EXPECT_TRUE(says(wrong, "'mlp.experts.gate_up_prj' is the name of no weight that can have an adapter")) << wrong;
+  EXPECT_TRUE(says(wrong, "experts.gate_up_proj")) << wrong;
+  EXPECT_FALSE(says(wrong, "'mlp.experts.down_proj'")) << wrong;
+  EXPECT_TRUE(says(refused(experts + Lines{l + "target_parameters=[mlp.experts.down_proj]", l + "lora_dropout=0.1"}),
+                   "lora_dropout is 0.1, but target_parameters takes none"));
+  EXPECT_TRUE(
+      says(refused(every_linear + Lines{l + "target_parameters=[mlp.experts.down_proj]"}), "is the name of no"));
+}
+
+TEST_F(Lora, WithMagnitudesOfExpertsOrRoutersIsRefused) {
+  const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", l + "use_dora=true"};
+  const auto all = refused(experts + every_linear);
+  EXPECT_TRUE(says(all, "use_dora is true, but 'decoder.layers.0.mlp.")) << all;
+  EXPECT_TRUE(says(refused(experts + Lines{l + "use_lora=true", l + "target_modules=[linear_qkv, router]"}),
+                   "'decoder.layers.0.mlp.router' gets an adapter"));
   EXPECT_EQ(refused(experts + Lines{l + "use_lora=true", l + "target_modules=[linear_qkv, o_proj]"}), "no error");
+}
+
+TEST_F(Lora, TargetsAreTheEmbeddingAndTheOutputLayer) {
+  const auto of = [&](const Lines& targets) {
+    const auto model = build_model(read(lora_llama + Lines{l + "use_lora=true"} + targets), nullptr);
+    std::map<std::string, Shape> all;
+    for (const auto* parameter : model->parameters())
+      if (nn::is_of_adapter(parameter->name) && !parameter->name.starts_with("decoder."))
+        all.emplace(parameter->name, parameter->global_shape);
+    return all;
+  };
+  const std::map<std::string, Shape> both = {{"embedding.word_embeddings.lora_A.weight", Shape{8, 64}},
+                                             {"embedding.word_embeddings.lora_B.weight", Shape{16, 8}},
+                                             {"output_layer.lora_A.weight", Shape{8, 16}},
+                                             {"output_layer.lora_B.weight", Shape{64, 8}}};
+  EXPECT_EQ(of({l + "target_modules=[embed_tokens, lm_head, q_proj]"}), both);
+  EXPECT_EQ(of({l + "target_modules=[word_embeddings, output_layer]"}), both);
+  EXPECT_TRUE(of({l + "target_modules=all-linear"}).empty());
+  const Lines two = {l + "use_lora=true", l + "target_modules=[embed_tokens, lm_head]", l + "lora_rank=2"};
+  for (const auto& kind : {lora_llama, lora_llama + Lines{t + "bf16=true"}}) {
+    const auto base = first_loss(kind);
+    EXPECT_EQ(first_loss(kind + two), base);  // a factor of each is zero
+    EXPECT_NE(first_loss(kind + two + Lines{l + "init_lora_weights=false"}), base);
+  }
+  EXPECT_TRUE(
+      says(refused(lora_llama + two + Lines{l + "use_dora=true"}), "'embedding.word_embeddings' gets an adapter"));
+  EXPECT_TRUE(says(refused(lora_llama + two + Lines{m + "mtp_num_layers=1"}), "multi-token prediction"));
+  EXPECT_TRUE(says(refused(two), "'lm_head' selects no linear layer"));  // tied
+  EXPECT_EQ(refused({l + "use_lora=true", l + "target_modules=[embed_tokens]"}), "no error");
 }
 
 TEST_F(Lora, WithWrongTargetsIsRefused) {
   const auto on = Lines{l + "use_lora=true"};
-  EXPECT_TRUE(says(refused(on), "neither target_cells nor target_modules is given"));
+  EXPECT_TRUE(says(refused(on), "none of target_cells, target_modules and target_parameters is given"));
   const auto two = refused(lora_llama + on + Lines{l + "target_modules=[q_prj, v_proj, linear_fc3]"});
   EXPECT_TRUE(says(two, "'q_prj' selects no linear layer for an adapter")) << two;
   EXPECT_TRUE(says(two, "q_proj")) << two;

@@ -236,6 +236,20 @@ TEST_F(Memory, OfExpertsOnOneRankIsThatOfAStepToo) {
             measured(dropping).activations);
 }
 
+/// The products of an expert's adapters need scratch memory for its rows, whose number depends on the choices.
+TEST_F(Memory, OfAdaptersOfExpertsIsNearThatOfAStep) {
+  const std::string experts = "num_experts: 4, add_bias_linear: false, normalization: RMSNorm, hidden_act: swiglu";
+  for (const std::string dropout : {"0", "0.1"}) {
+    const auto recipe = read(experts, {"moe_config.moe_ffn_hidden_size=48", "lora_config.use_lora=true",
+                                       "lora_config.target_modules=all-linear", "lora_config.lora_dropout=" + dropout});
+    const auto need = memory_of_stage(recipe, layout_figures(recipe, 1), 0);
+    EXPECT_TRUE(need.complete) << need.not_foreseen;
+    const auto foreseen = part(need, "activations");
+    EXPECT_NEAR(static_cast<double>(foreseen), static_cast<double>(measured(recipe).activations),
+                0.02 * static_cast<double>(foreseen));
+  }
+}
+
 TEST_F(Memory, OfExpertsOnSeveralRanksDependsOnTheChoices) {
   const auto read_on = [&](std::int64_t ranks, std::vector<std::string> more) {
     more.insert(more.end(), {"moe_config.moe_ffn_hidden_size=16", "moe_config.moe_router_topk=3"});

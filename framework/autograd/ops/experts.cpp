@@ -66,6 +66,7 @@ struct Rows {
   const RowExchange* exchange = nullptr;
   std::span<const std::int64_t> first_row;
   std::span<const float> weight;
+  std::span<const std::int64_t> sample_of_row = {}, token_of_row = {};  ///< see ExpertLayers; empty: not needed
 
   std::int64_t count() const { return first_row.back(); }
 
@@ -106,6 +107,19 @@ Rows with_exchange(Tape& tape, const TokenRows& tokens, const ExpertRanks* ranks
   return rows;
 }
 
+/// The number of the token that each row of this rank's experts belongs to, from those of this rank's tokens.
+std::span<const std::int64_t> numbers_of_rows(Tape& tape, const Rows& rows, std::span<const std::int64_t> of_tokens) {
+  const auto& tokens = rows.tokens.token_of_row;
+  const auto own = tape.keep_array<std::int64_t>(tokens.size());
+  tape.threads().parallel_for(tokens.size(), choices_of_a_tile, [&](std::size_t first, std::size_t last) {
+    for (auto r = first; r < last; ++r) own[r] = of_tokens[static_cast<std::size_t>(tokens[r])];
+  });
+  if (!rows.exchange) return own;
+  const auto here = tape.keep_array<std::int64_t>(static_cast<std::size_t>(rows.count()));
+  rows.exchange->to_experts(tape, 1, Tensor(own, {rows.tokens.count()}), Tensor(here, {rows.count()}));
+  return here;
+}
+
 /// Extents of the layers of an expert, the same for all experts.
 struct Sizes {
   std::int64_t hidden, inner, wide;  ///< wide: rows of fc1
@@ -117,6 +131,10 @@ struct ExpertRange {
   template <class Operand>
   Operand of(const Operand& all, std::int64_t width) const {
     return all.part(static_cast<std::size_t>(first * width), static_cast<std::size_t>(count * width));
+  }
+  Tensor of(const Tensor& all) const { return all.slice(first, count); }
+  std::span<const std::int64_t> of(std::span<const std::int64_t> all) const {
+    return all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   }
 };
 
@@ -185,29 +203,81 @@ void backward_weight(Tape& tape, const Rows& rows, std::int64_t in, std::int64_t
   group.compute();
 }
 
-bool is_trained(const Leaf* leaf) { return leaf->trained(); }
-bool is_trained(const LeafUse& use) { return use.leaf->trained(); }
-
-/// Whether this rank trains some of these weights.
-template <class Uses>
-bool trains(const Uses& all) {
-  return std::any_of(all.begin(), all.end(), [](const auto& one) { return is_trained(one); });
+/// Whether this rank trains some of the weights of a layer.
+bool trains_weights(const ExpertLayer& layer) {
+  return std::any_of(layer.weights.begin(), layer.weights.end(), [](const Leaf* leaf) { return leaf->trained(); });
 }
 
-/// Whether some of the ranks that share the experts of the layer train weights of this kind: equal on all of them.
-bool is_trained_somewhere(std::span<Leaf* const> leaves) {
-  return std::any_of(leaves.begin(), leaves.end(),
-                     [](const Leaf* leaf) { return leaf->trained() || leaf->trained_elsewhere; });
+/// Calls body(factors) for every adapter of a layer.
+template <class Body>
+void for_factors(const ExpertLayer& layer, const Body& body) {
+  for (const auto& expert : layer.adapters)
+    for (const auto& factors : expert.factors) body(factors);
+}
+
+bool trains_adapters(const ExpertLayer& layer) {
+  bool trained = false;
+  for_factors(layer, [&](const LowRankFactors& one) { trained = trained || one.a->trained() || one.b->trained(); });
+  return trained;
+}
+
+/// Whether the backward pass of this rank reads the input of a layer for gradients.
+bool trains(const ExpertLayer& layer) { return trains_weights(layer) || trains_adapters(layer); }
+
+/// Whether some of the ranks that share the experts train weights of this kind: equal on all of them.
+bool is_trained_somewhere(const ExpertLayer& layer) {
+  const auto is = [](const Leaf* leaf) { return leaf->trained() || leaf->trained_elsewhere; };
+  return std::any_of(layer.weights.begin(), layer.weights.end(), is);
 }
 
 /// Whether the backward pass reads the input of the experts.
-bool keeps_input(bool trains_fc1, const ExpertNetwork& network) { return trains_fc1 || network.weights_on_input; }
+bool keeps_input(const ExpertLayers& layers, const ExpertNetwork& network) {
+  return trains(layers.fc1) || network.weights_on_input;
+}
+
+/// Calls body(adapters, range) for every expert with rows and adapters: a layer with `in` inputs and `out` outputs.
+template <class Body>
+void for_adapters(const Rows& rows, const ExpertLayer& layer, std::int64_t in, std::int64_t out, const Body& body) {
+  if (layer.adapters.empty()) return;
+  for_experts(rows, [&](std::size_t e, const ExpertRange& range) {
+    const auto& [factors, masks] = layer.adapters[e];
+    if (factors.empty()) return;
+    std::array<kernels::DropoutMask, most_adapters> of_rows;
+    for (std::size_t i = 0; i < masks.size(); ++i) {
+      of_rows[i] = masks[i];
+      of_rows[i].sample_ids = range.of(rows.sample_of_row);
+      of_rows[i].tokens = range.of(rows.token_of_row);
+    }
+    body(LowRankLayer{{range.count, in, out}, factors, std::span(of_rows).first(masks.size())}, range);
+  });
+}
+
+/// y += the results of the adapters of a layer for its input x.
+void add_adapters(Tape& tape, const Rows& rows, const ExpertLayer& layer, const Tensor& x, const Tensor& y) {
+  for_adapters(rows, layer, x.shape().width(), y.shape().width(),
+               [&](const LowRankLayer& adapters, const ExpertRange& range) {
+                 low_rank_forward(tape, adapters, range.of(x), range.of(y));
+               });
+}
+
+/// The gradients of the adapters of a layer, and dx += that of its input x. x may have no rows if no adapter is trained,
+/// dx if no gradient is wanted.
+void backward_adapters(Tape& tape, const Rows& rows, const ExpertLayer& layer, const Tensor& dy, const Tensor& x,
+                       const Tensor& dx) {
+  const auto rows_of = [](const Tensor& all, const ExpertRange& range) {
+    return all.shape().rows() > 0 ? range.of(all) : Tensor();
+  };
+  for_adapters(rows, layer, x.shape().width(), dy.shape().width(),
+               [&](const LowRankLayer& adapters, const ExpertRange& range) {
+                 low_rank_backward(tape, adapters, range.of(dy), rows_of(x, range), rows_of(dx, range));
+               });
+}
 
 class ExpertsNode final : public Node {
  public:
   /// `x_kept`, `in`: empty where the backward pass does not read them, see keeps_input().
   ExpertsNode(VarId y, const Var& x, Var x_kept, const Var& weights, Var before, Var in, const Rows& rows, Sizes sizes,
-              const ExpertNetwork& network, std::span<const LeafUse> fc1, std::span<const LeafUse> fc2, DType type)
+              const ExpertNetwork& network, const ExpertLayers& layers, std::span<const LeafUse> uses, DType type)
       : y_(y),
         x_place_(x),
         x_(std::move(x_kept)),
@@ -218,8 +288,8 @@ class ExpertsNode final : public Node {
         rows_(rows),
         sizes_(sizes),
         network_(network),
-        fc1_(fc1),
-        fc2_(fc2),
+        layers_(layers),
+        uses_(uses),
         type_(type) {}
 
   void backward(Tape& tape) override {
@@ -233,8 +303,7 @@ class ExpertsNode final : public Node {
       through_fc1(tape, dbefore, dweight);
     }
     give_weights(tape, dweights);
-    for (const auto& use : fc1_) tape.done(use);
-    for (const auto& use : fc2_) tape.done(use);
+    for (const auto& use : uses_) tape.done(use);
   }
 
  private:
@@ -252,8 +321,8 @@ class ExpertsNode final : public Node {
       factor = Tape::floats(ones).first(rows_.weight.size());
     }
     {
-      const auto weight = [&](std::size_t e) -> Leaf& { return *fc2_[e].leaf; };
-      const bool trained = trains(fc2_);
+      const auto weight = [&](std::size_t e) -> Leaf& { return *layers_.fc2.weights[e]; };
+      const bool trained = trains(layers_.fc2);
       const Matrix value(tape, type_, trained ? rows_.count() : 0, sizes_.inner);
       if (trained) {
         kernels::weighted_activation_forward(threads, network_.act, network_.gated, sizes_.inner, before_.value(),
@@ -262,6 +331,7 @@ class ExpertsNode final : public Node {
       }
       times_weights(tape, rows_, kernels::LinearProduct::backward_input, sizes_.inner, sizes_.hidden, dout, weight,
                     type_, dvalue);
+      backward_adapters(tape, rows_, layers_.fc2, dout.tensor(), value.tensor(), dvalue.tensor());
     }
     kernels::weighted_activation_backward(threads, network_.act, network_.gated, sizes_.inner, dvalue, before_.value(),
                                           factor, dbefore, dweight);
@@ -271,25 +341,37 @@ class ExpertsNode final : public Node {
   /// (dweight).
   void through_fc1(Tape& tape, const Matrix& dbefore, std::span<float> dweight) {
     auto& threads = tape.threads();
-    const bool reads_input = keeps_input(trains(fc1_), network_);
+    const bool reads_input = keeps_input(layers_, network_);
     const Matrix in(tape, type_of_x_, reads_input ? rows_.count() : 0, sizes_.hidden);
     if (reads_input) input(tape, in);
     const auto dx = tape.grad_target(x_place_);
-    const auto weight = [&](std::size_t e) -> Leaf& { return *fc1_[e].leaf; };
-    const bool wanted = !dx.tensor.empty() || network_.weights_on_input;
-    if (wanted) {
-      const Matrix din(tape, DType::float32, rows_.count(), sizes_.hidden);
-      times_weights(tape, rows_, kernels::LinearProduct::backward_input, sizes_.hidden, sizes_.wide, dbefore, weight,
-                    type_, din);
+    const auto weight = [&](std::size_t e) -> Leaf& { return *layers_.fc1.weights[e]; };
+    {
+      const bool wanted = !dx.tensor.empty() || network_.weights_on_input;
+      const Matrix din(tape, DType::float32, wanted ? rows_.count() : 0, sizes_.hidden);
+      if (wanted)
+        times_weights(tape, rows_, kernels::LinearProduct::backward_input, sizes_.hidden, sizes_.wide, dbefore, weight,
+                      type_, din);
+      backward_fc1_adapters(tape, dbefore, in, din);
       if (network_.weights_on_input) {
         kernels::dot_rows(threads, sizes_.hidden, din, in, dweight);
         kernels::scale_rows(threads, sizes_.hidden, rows_.weight, din);
       }
       if (!dx.tensor.empty()) rows_.sum(tape, sizes_.hidden, din, dx.tensor, dx.add);
     }
-    if (!trains(fc1_)) return;
+    if (!trains_weights(layers_.fc1)) return;
     if (network_.weights_on_input) kernels::scale_rows(threads, sizes_.hidden, rows_.weight, in);
     backward_weight(tape, rows_, sizes_.hidden, sizes_.wide, dbefore, in, weight);
+  }
+
+  void backward_fc1_adapters(Tape& tape, const Matrix& dbefore, const Matrix& in, const Matrix& din) const {
+    const bool scales = network_.weights_on_input && trains_adapters(layers_.fc1);
+    const Matrix scaled(tape, type_of_x_, scales ? rows_.count() : 0, sizes_.hidden);
+    if (scales) {
+      kernels::copy_bytes(tape.threads(), in.tensor().raw(), scaled.tensor().raw());
+      kernels::scale_rows(tape.threads(), sizes_.hidden, rows_.weight, scaled);
+    }
+    backward_adapters(tape, rows_, layers_.fc1, dbefore.tensor(), (scales ? scaled : in).tensor(), din.tensor());
   }
 
   /// The inputs of the experts, before multiplication by the weights of choices.
@@ -316,13 +398,15 @@ class ExpertsNode final : public Node {
   Rows rows_;
   Sizes sizes_;
   ExpertNetwork network_;
-  std::span<const LeafUse> fc1_, fc2_;
+  ExpertLayers layers_;
+  std::span<const LeafUse> uses_;  ///< of all weights and factors
   DType type_;
 };
 
 /// Throws ShapeError unless all experts of this rank have layers of the same extents, which fit x.
-Sizes sizes_of(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
-               bool gated, const ExpertRanks* ranks) {
+Sizes sizes_of(const Var& x, const ExpertChoices& choices, const ExpertLayers& layers, bool gated,
+               const ExpertRanks* ranks) {
+  const auto &fc1 = layers.fc1.weights, &fc2 = layers.fc2.weights;
   const auto experts = static_cast<std::size_t>(ranks ? ranks->experts_here(choices.experts) : choices.experts);
   if (fc1.size() != experts || fc2.size() != experts || experts == 0)
     throw ShapeError(text("experts: ", fc1.size(), " and ", fc2.size(), " weights for ", experts, " experts"));
@@ -336,24 +420,38 @@ Sizes sizes_of(const Var& x, const ExpertChoices& choices, std::span<Leaf* const
   return {hidden, inner, wide};
 }
 
-std::span<const LeafUse> uses(Tape& tape, std::span<Leaf* const> leaves) {
-  const auto all = tape.keep_array<LeafUse>(leaves.size());
-  std::transform(leaves.begin(), leaves.end(), all.begin(), [&](Leaf* leaf) { return tape.use(leaf); });
+std::span<const LeafUse> uses(Tape& tape, const ExpertLayers& layers) {
+  std::size_t factors = 0;
+  for (const auto* layer : {&layers.fc1, &layers.fc2}) for_factors(*layer, [&](const auto&) { factors += 2; });
+  const auto all = tape.keep_array<LeafUse>(layers.fc1.weights.size() + layers.fc2.weights.size() + factors);
+  auto next = all.begin();
+  for (const auto* layer : {&layers.fc1, &layers.fc2}) {
+    for (auto* leaf : layer->weights) *next++ = tape.use(leaf);
+    for_factors(*layer, [&](const LowRankFactors& one) {
+      *next++ = tape.use(one.a);
+      *next++ = tape.use(one.b);
+    });
+  }
   return all;
 }
 
 }  // namespace
 
-Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
-            const ExpertNetwork& network, const ExpertRanks* ranks, const ExpertTap& tap) {
+Var experts(const Var& x, const ExpertChoices& choices, const ExpertLayers& layers, const ExpertNetwork& network,
+            const ExpertRanks* ranks, const ExpertTap& tap) {
   auto& tape = x.tape();
   auto& threads = tape.threads();
-  const auto sizes = sizes_of(x, choices, fc1, fc2, network.gated, ranks);
-  const auto rows = with_exchange(tape, rows_of(tape, choices), ranks);
+  const auto sizes = sizes_of(x, choices, layers, network.gated, ranks);
+  auto rows = with_exchange(tape, rows_of(tape, choices), ranks);
+  if (!layers.samples.empty()) {
+    rows.sample_of_row = numbers_of_rows(tape, rows, layers.samples);
+    rows.token_of_row = numbers_of_rows(tape, rows, layers.tokens);
+  }
   const auto type = tape.type(), type_of_x = x.value().dtype();
-  auto y = tape.result(x.shape(), x.wants_grad() || choices.weights.wants_grad() || is_trained_somewhere(fc1) ||
-                                      is_trained_somewhere(fc2));
-  const bool keeps = y.wants_grad() && keeps_input(trains(fc1), network);
+  auto y = tape.result(x.shape(), x.wants_grad() || choices.weights.wants_grad() || is_trained_somewhere(layers.fc1) ||
+                                      is_trained_somewhere(layers.fc2) || layers.adapters_shared ||
+                                      trains_adapters(layers.fc1) || trains_adapters(layers.fc2));
+  const bool keeps = y.wants_grad() && keeps_input(layers, network);
   auto before = tape.make(type, {rows.count(), sizes.wide}, false);
   Var received;
   {
@@ -366,7 +464,8 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
     if (network.weights_on_input) kernels::scale_rows(threads, sizes.hidden, rows.weight, in);
     times_weights(
         tape, rows, kernels::LinearProduct::forward, sizes.hidden, sizes.wide, in,
-        [&](std::size_t e) -> Leaf& { return *fc1[e]; }, type, before.value());
+        [&](std::size_t e) -> Leaf& { return *layers.fc1.weights[e]; }, type, before.value());
+    add_adapters(tape, rows, layers.fc1, in.tensor(), before.value());
   }
   const Matrix value(tape, type, rows.count(), sizes.inner), out(tape, DType::float32, rows.count(), sizes.hidden);
   if (network.weights_on_input) {
@@ -380,14 +479,15 @@ Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> f
   }
   times_weights(
       tape, rows, kernels::LinearProduct::forward, sizes.inner, sizes.hidden, value,
-      [&](std::size_t e) -> Leaf& { return *fc2[e]; }, type, out);
+      [&](std::size_t e) -> Leaf& { return *layers.fc2.weights[e]; }, type, out);
+  add_adapters(tape, rows, layers.fc2, value.tensor(), out.tensor());
   if (tap)
     for_experts(rows,
                 [&](std::size_t e, const ExpertRange& range) { tap(e, out.tensor().slice(range.first, range.count)); });
   rows.sum(tape, sizes.hidden, out, y.value(), false);
   if (y.wants_grad())
     tape.record<ExpertsNode>(y, x, keeps ? x : Var(), choices.weights, std::move(before), std::move(received), rows,
-                             sizes, network, uses(tape, fc1), uses(tape, fc2), type);
+                             sizes, network, layers, uses(tape, layers), type);
   return y;
 }
 

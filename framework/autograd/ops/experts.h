@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "framework/autograd/ops/low_rank.h"
 #include "framework/autograd/ops/router.h"
 #include "framework/autograd/tape.h"
 #include "framework/kernels/linear.h"
@@ -13,6 +14,29 @@ struct ExpertNetwork {
   kernels::Activation act = kernels::Activation::silu;
   bool gated = true;              ///< gated linear unit: fc1 has the rows [gate; up]
   bool weights_on_input = false;  ///< the weight of a choice multiplies the expert's input instead of its activation
+};
+
+/// The adapters of one layer of an expert.
+struct ExpertAdapters {
+  std::span<const LowRankFactors> factors;
+  /// One for each of them, or none: no dropout. For rows of single tokens; sample_ids and tokens are left empty.
+  std::span<const kernels::DropoutMask> masks;
+};
+
+/// One of the two linear layers of the experts of this rank.
+struct ExpertLayer {
+  std::span<Leaf* const> weights;                 ///< of each expert
+  std::span<const ExpertAdapters> adapters = {};  ///< of each expert; empty: none has any
+};
+
+/// The layers of the experts of this rank.
+struct ExpertLayers {
+  ExpertLayer fc1, fc2;
+  /// For adapters with dropout, for each token of x: the id of its sample, and its index in the unsharded sample.
+  std::span<const std::int64_t> samples = {}, tokens = {};
+  /// Whether one of several ranks may train adapters of its experts, so that all take part in the backward pass: equal
+  /// on all of them.
+  bool adapters_shared = false;
 };
 
 /// Observes the output of one expert, [rows of the expert, h] fp32, which includes the weights of the choices. `expert`
@@ -57,21 +81,24 @@ class ExpertRanks {
 /// Computes a mixture of experts: y[t] = sum over the choices of token t of fc2_e (w act(fc1_e x[t])), where e is the
 /// chosen expert and w the weight of the choice. If all choices of a token were dropped, its y is 0.
 ///
-///   x          [.., h]   kept for the backward pass, if fc1 is trained or weights_on_input
+///   x          [.., h]   kept for the backward pass, if fc1 or an adapter of it is trained or weights_on_input
 ///   fc1[e]     [F, h], or [2 F, h] for a gated network
 ///   fc2[e]     [h, F]
 ///   y          [.., h] in the tape's compute type; with a 16-bit type, the outputs of fc2 and their sum are fp32, and
 ///              the sum is rounded once
 ///
-/// Keeps, for each choice, the input of the activation; the activation is computed again in the backward pass.
-/// `fc1` and `fc2` must stay valid until the backward pass is done. An expert that no token chose
-/// adds nothing to the gradients of its weights. `tap`, if given, is called in the forward pass for each expert of this
-/// rank that has rows.
+/// Adapters add scale * dropout(x) A^T B^T to the result of their layer, for the rows of their expert; x is the input
+/// of the layer, which for fc2 includes the weights of the choices.
+///
+/// Keeps, for each choice, the input of the activation; the activation and the products with A are computed again in
+/// the backward pass. What `layers` refers to must stay valid until the backward pass is done. An expert that no token
+/// chose adds nothing to the gradients of its weights. `tap`, if given, is called in the forward pass for each expert
+/// of this rank that has rows.
 ///
 /// With `ranks`, fc1 and fc2 are the weights of this rank's experts, and F may be this rank's part of the hidden size
 /// of an expert (expert tensor parallelism). Where x is kept, so is the input of this rank's experts, which saves the
 /// backward pass one exchange. Throws ShapeError if the extents do not match, CommError if an exchange fails.
-Var experts(const Var& x, const ExpertChoices& choices, std::span<Leaf* const> fc1, std::span<Leaf* const> fc2,
-            const ExpertNetwork& network, const ExpertRanks* ranks = nullptr, const ExpertTap& tap = {});
+Var experts(const Var& x, const ExpertChoices& choices, const ExpertLayers& layers, const ExpertNetwork& network,
+            const ExpertRanks* ranks = nullptr, const ExpertTap& tap = {});
 
 }  // namespace tessera::autograd

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "framework/autograd/ops/in_place.h"
 #include "framework/kernels/columns.h"
@@ -29,20 +30,22 @@ struct Together {
 /// side by side, so that each of the large operands x and y is read by one product.
 class LowRankSum {
  public:
-  LowRankSum(const Var& x, const Var& y, std::span<const LowRankFactors> factors,
-             std::span<const kernels::DropoutMask> masks)
-      : factors_(factors), rows_(x.shape().rows()), in_(x.shape().width()), out_(y.shape().width()) {
-    must(factors.size() <= most_adapters && (masks.empty() || masks.size() == factors.size()),
+  explicit LowRankSum(const LowRankLayer& layer)
+      : factors_(layer.factors), rows_(layer.extents.rows), in_(layer.extents.in), out_(layer.extents.out) {
+    const auto& masks = layer.masks;
+    must(factors_.size() <= most_adapters && (masks.empty() || masks.size() == factors_.size()),
          "a layer has at most three adapters");
     std::copy(masks.begin(), masks.end(), masks_.begin());
     drops_ = std::any_of(masks.begin(), masks.end(), [](const auto& mask) { return mask.rate > 0; });
-    for (const auto& one : factors) columns_ += rank_of(one);
-    check(x, y);
+    for (const auto& one : factors_) columns_ += rank_of(one);
+    check();
   }
 
   std::span<const LowRankFactors> factors() const { return factors_; }
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }
+  bool trains_a() const { return trains(&LowRankFactors::a); }
+  bool trains_b() const { return trains(&LowRankFactors::b); }
   kernels::LinearExtents upper() const { return {rows_, columns_, out_}; }
 
   /// Calls each(Together) for adapters that read the same x.
@@ -83,6 +86,9 @@ class LowRankSum {
   kernels::ColumnBlocks into(const Together& group) const { return {1, group.columns, group.first, 0, 0, 0}; }
 
  private:
+  bool trains(Leaf* LowRankFactors::*factor) const {
+    return std::any_of(factors_.begin(), factors_.end(), [&](const auto& one) { return (one.*factor)->trained(); });
+  }
   template <class Each>
   void for_places(const Each& each) const {
     std::int64_t first = 0;
@@ -96,14 +102,14 @@ class LowRankSum {
     for (const auto& block : one.rows) all += block.count;
     return all;
   }
-  void check(const Var& x, const Var& y) const {
+  void check() const {
     for (const auto& one : factors_) {
       const auto &a = one.a->value.shape(), &b = one.b->value.shape();
-      const bool good = a.rank() == 2 && b.rank() == 2 && a[1] == in_ && b[1] == a[0] && covered(one) == b[0] &&
-                        b[0] <= out_ && y.shape().rows() == rows_;
+      const bool good =
+          a.rank() == 2 && b.rank() == 2 && a[1] == in_ && b[1] == a[0] && covered(one) == b[0] && b[0] <= out_;
       if (!good)
-        throw ShapeError(text("adapter: x is ", x.shape(), ", y ", y.shape(), ", lora_A ", a, ", lora_B ", b,
-                              "; the extents do not fit together"));
+        throw ShapeError(text("adapter: x is ", Shape{rows_, in_}, ", y ", Shape{rows_, out_}, ", lora_A ", a,
+                              ", lora_B ", b, "; the extents do not fit together"));
     }
   }
 
@@ -167,6 +173,96 @@ Memory inner_products(Tape& tape, const LowRankSum& sum, const Tensor& x) {
   return memory;
 }
 
+/// y += u b^T of all adapters.
+void add_outer_products(Tape& tape, const LowRankSum& sum, const Memory& u, const Tensor& y) {
+  const auto wide = sum.wide_b(tape);
+  const auto e = sum.upper();
+  kernels::linear_add(tape.threads(), e, first_floats(u, e.rows * e.in), first_floats(wide, e.out * e.in), y);
+}
+
+/// Gives the gradients of the factors and of x.
+class LowRankGradients {
+ public:
+  /// `x` is not read if no a is trained. `dx` returns where the gradient of x is written or added; it is called for
+  /// each group.
+  LowRankGradients(Tape& tape, const LowRankSum& sum, Tensor x, std::function<Tape::Target()> dx)
+      : tape_(tape), sum_(sum), x_(std::move(x)), dx_(std::move(dx)) {}
+
+  /// `u`: as in the forward pass, not read if no b is trained.
+  void give(const Tensor& dy, const Memory& u) const {
+    const auto du = gradient_of_products(dy);
+    if (sum_.trains_b()) give_b(dy, u);
+    sum_.for_groups([&](const Together& group) { back_to_x(group, du); });
+  }
+
+ private:
+  Memory gradient_of_products(const Tensor& dy) const {
+    auto memory = tape_.scratch(static_cast<std::size_t>(sum_.rows() * sum_.columns()));
+    const auto wide = sum_.wide_b(tape_);
+    const auto e = sum_.upper();
+    kernels::linear_backward_input(tape_.threads(), e, dy, first_floats(wide, e.out * e.in),
+                                   first_floats(memory, e.rows * e.in), false);
+    return memory;
+  }
+  void give_b(const Tensor& dy, const Memory& u) const {
+    const auto e = sum_.upper();
+    const auto memory = tape_.scratch(static_cast<std::size_t>(e.out * e.in));
+    const auto dwide = first_floats(memory, e.out * e.in);
+    kernels::linear_backward_weight(tape_.threads(), e, dy, first_floats(u, e.rows * e.in), dwide, false);
+    sum_.give_b(tape_, dwide);
+  }
+  /// The gradients of a, then of x, from `all`, those of the products of all adapters.
+  void back_to_x(const Together& group, const Memory& all) const {
+    const auto e = sum_.lower(group);
+    auto du = first_floats(all, e.rows * sum_.columns());
+    Memory own;
+    if (!sum_.all_of(group)) {
+      own = tape_.scratch(static_cast<std::size_t>(e.rows * e.out));
+      const auto floats = first_floats(own, e.rows * e.out);
+      kernels::copy_columns(tape_.threads(), e.rows, du, sum_.columns(), floats, e.out, sum_.into(group));
+      du = floats;
+    }
+    give_a(group, du);
+    give_x(group, du);
+  }
+  void give_a(const Together& group, std::span<const float> du) const {
+    const auto trained = [](const auto& one) { return one.a->trained(); };
+    if (std::none_of(group.factors.begin(), group.factors.end(), trained)) return;
+    const auto e = sum_.lower(group);
+    const Dropped dropped(tape_, group, x_);
+    if (group.factors.size() == 1) {
+      const auto da = group.factors[0].a->grad_target();
+      return kernels::linear_backward_weight(tape_.threads(), e, du, dropped, da.floats, da.add);
+    }
+    const auto memory = tape_.scratch(static_cast<std::size_t>(e.out * e.in));
+    auto rest = first_floats(memory, e.out * e.in);
+    kernels::linear_backward_weight(tape_.threads(), e, du, dropped, rest, false);
+    for (const auto& one : group.factors) {
+      const auto part = rest.first(static_cast<std::size_t>(one.a->value.elements()));
+      if (one.a->trained()) kernels::add(tape_.threads(), part, one.a->grad_to_add_to(tape_.threads()));
+      rest = rest.subspan(part.size());
+    }
+  }
+  void give_x(const Together& group, std::span<const float> du) const {
+    const auto dx = dx_();
+    if (dx.tensor.empty()) return;
+    const auto e = sum_.lower(group);
+    const StackedA a(tape_, group, e.in);
+    if (!group.mask || group.mask->rate == 0)
+      return kernels::linear_backward_input(tape_.threads(), e, du, a, dx.tensor, dx.add);
+    const auto memory = tape_.scratch(static_cast<std::size_t>(e.rows * e.in));
+    const auto ddropped = first_floats(memory, e.rows * e.in);
+    kernels::linear_backward_input(tape_.threads(), e, du, a, ddropped, false);
+    const kernels::Elements so_far = dx.add ? kernels::Elements(dx.tensor) : kernels::Elements();
+    kernels::dropout_add_forward(tape_.threads(), *group.mask, ddropped, so_far, dx.tensor);
+  }
+
+  Tape& tape_;
+  const LowRankSum& sum_;
+  Tensor x_;
+  std::function<Tape::Target()> dx_;
+};
+
 class LowRank final : public Node {
  public:
   LowRank(VarId y, VarId before, VarId x_place, Var x, const LowRankSum& sum, Memory u)
@@ -180,76 +276,14 @@ class LowRank final : public Node {
   void backward(Tape& tape) override {
     auto dy = tape.take_grad(y_);
     if (dy.empty()) return;
-    const auto du = gradient_of_products(tape, dy.tensor);
-    give_b(tape, dy.tensor);
-    sum_.for_groups([&](const Together& group) { back_to_x(tape, group, du); });
+    LowRankGradients(tape, sum_, x_.empty() ? Tensor() : x_.value(), [&] {
+      return tape.grad_target(x_place_);
+    }).give(dy.tensor, u_);
     for (std::size_t i = 0; i < sum_.factors().size(); ++i) tape.done(a_[i]), tape.done(b_[i]);
     tape.give_grad(before_, std::move(dy));
   }
 
  private:
-  Memory gradient_of_products(Tape& tape, const Tensor& dy) const {
-    auto memory = tape.scratch(static_cast<std::size_t>(sum_.rows() * sum_.columns()));
-    const auto wide = sum_.wide_b(tape);
-    const auto e = sum_.upper();
-    kernels::linear_backward_input(tape.threads(), e, dy, first_floats(wide, e.out * e.in),
-                                   first_floats(memory, e.rows * e.in), false);
-    return memory;
-  }
-  void give_b(Tape& tape, const Tensor& dy) const {
-    if (std::none_of(b_.begin(), b_.end(), [](const auto& use) { return use && use.leaf->trained(); })) return;
-    const auto e = sum_.upper();
-    const auto memory = tape.scratch(static_cast<std::size_t>(e.out * e.in));
-    const auto dwide = first_floats(memory, e.out * e.in);
-    kernels::linear_backward_weight(tape.threads(), e, dy, first_floats(u_, e.rows * e.in), dwide, false);
-    sum_.give_b(tape, dwide);
-  }
-  /// The gradients of a, then of x, from `all`, those of the products of all adapters.
-  void back_to_x(Tape& tape, const Together& group, const Memory& all) const {
-    const auto e = sum_.lower(group);
-    auto du = first_floats(all, e.rows * sum_.columns());
-    Memory own;
-    if (!sum_.all_of(group)) {
-      own = tape.scratch(static_cast<std::size_t>(e.rows * e.out));
-      const auto floats = first_floats(own, e.rows * e.out);
-      kernels::copy_columns(tape.threads(), e.rows, du, sum_.columns(), floats, e.out, sum_.into(group));
-      du = floats;
-    }
-    give_a(tape, group, du);
-    give_x(tape, group, du);
-  }
-  void give_a(Tape& tape, const Together& group, std::span<const float> du) const {
-    const auto trained = [](const auto& one) { return one.a->trained(); };
-    if (std::none_of(group.factors.begin(), group.factors.end(), trained)) return;
-    const auto e = sum_.lower(group);
-    const Dropped dropped(tape, group, x_.value());
-    if (group.factors.size() == 1) {
-      const auto da = group.factors[0].a->grad_target();
-      return kernels::linear_backward_weight(tape.threads(), e, du, dropped, da.floats, da.add);
-    }
-    const auto memory = tape.scratch(static_cast<std::size_t>(e.out * e.in));
-    auto rest = first_floats(memory, e.out * e.in);
-    kernels::linear_backward_weight(tape.threads(), e, du, dropped, rest, false);
-    for (const auto& one : group.factors) {
-      const auto part = rest.first(static_cast<std::size_t>(one.a->value.elements()));
-      if (one.a->trained()) kernels::add(tape.threads(), part, one.a->grad_to_add_to(tape.threads()));
-      rest = rest.subspan(part.size());
-    }
-  }
-  void give_x(Tape& tape, const Together& group, std::span<const float> du) const {
-    const auto dx = tape.grad_target(x_place_);
-    if (dx.tensor.empty()) return;
-    const auto e = sum_.lower(group);
-    const StackedA a(tape, group, e.in);
-    if (!group.mask || group.mask->rate == 0)
-      return kernels::linear_backward_input(tape.threads(), e, du, a, dx.tensor, dx.add);
-    const auto memory = tape.scratch(static_cast<std::size_t>(e.rows * e.in));
-    const auto ddropped = first_floats(memory, e.rows * e.in);
-    kernels::linear_backward_input(tape.threads(), e, du, a, ddropped, false);
-    const kernels::Elements so_far = dx.add ? kernels::Elements(dx.tensor) : kernels::Elements();
-    kernels::dropout_add_forward(tape.threads(), *group.mask, ddropped, so_far, dx.tensor);
-  }
-
   VarId y_, before_, x_place_;
   Var x_;  ///< empty if no a is trained
   LowRankSum sum_;
@@ -262,22 +296,28 @@ class LowRank final : public Node {
 Var add_low_rank(Var y, const Var& x, std::span<const LowRankFactors> factors,
                  std::span<const kernels::DropoutMask> masks) {
   auto& tape = y.tape();
-  const LowRankSum sum(x, y, factors, masks);
-  const auto trained = [](const auto& one) { return one.a->trained() || one.b->trained(); };
-  const bool grad = y.wants_grad() || x.wants_grad() || std::any_of(factors.begin(), factors.end(), trained);
+  if (y.shape().rows() != x.shape().rows())
+    throw ShapeError(text("adapter: x is ", x.shape(), ", y ", y.shape(), "; the extents do not fit together"));
+  const LowRankSum sum({{x.shape().rows(), x.shape().width(), y.shape().width()}, factors, masks});
+  const bool grad = y.wants_grad() || x.wants_grad() || sum.trains_a() || sum.trains_b();
   const VarId before = y;
   auto sum_here = to_change(std::move(y), grad);
   auto u = inner_products(tape, sum, x.value());
-  {
-    const auto wide = sum.wide_b(tape);
-    const auto e = sum.upper();
-    kernels::linear_add(tape.threads(), e, first_floats(u, e.rows * e.in), first_floats(wide, e.out * e.in),
-                        sum_here.value());
-  }
+  add_outer_products(tape, sum, u, sum_here.value());
   if (!sum_here.wants_grad()) return sum_here;
-  const bool keeps_x = std::any_of(factors.begin(), factors.end(), [](const auto& one) { return one.a->trained(); });
-  tape.record<LowRank>(sum_here, before, x, keeps_x ? x : Var(), sum, std::move(u)).note(tape);
+  tape.record<LowRank>(sum_here, before, x, sum.trains_a() ? x : Var(), sum, std::move(u)).note(tape);
   return sum_here;
+}
+
+void low_rank_forward(Tape& tape, const LowRankLayer& layer, const Tensor& x, const Tensor& y) {
+  const LowRankSum sum(layer);
+  add_outer_products(tape, sum, inner_products(tape, sum, x), y);
+}
+
+void low_rank_backward(Tape& tape, const LowRankLayer& layer, const Tensor& dy, const Tensor& x, const Tensor& dx) {
+  const LowRankSum sum(layer);
+  const auto u = sum.trains_b() ? inner_products(tape, sum, x) : Memory();
+  LowRankGradients(tape, sum, x, [&] { return Tape::Target{dx, true}; }).give(dy, u);
 }
 
 }  // namespace tessera::autograd

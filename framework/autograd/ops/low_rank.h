@@ -4,6 +4,7 @@
 
 #include "framework/autograd/tape.h"
 #include "framework/kernels/dropout.h"
+#include "framework/kernels/linear.h"
 #include "framework/kernels/low_rank.h"
 
 namespace tessera::autograd {
@@ -29,5 +30,18 @@ inline constexpr std::size_t most_adapters = 3;
 /// and what they refer to must outlive the backward pass. Throws ShapeError if extents do not match.
 Var add_low_rank(Var y, const Var& x, std::span<const LowRankFactors> factors,
                  std::span<const kernels::DropoutMask> masks);
+
+/// The adapters of one layer without a node of their own: for an operation that computes many layers, such as the
+/// experts of a mixture, each on rows of its own. `masks` as above.
+struct LowRankLayer {
+  kernels::LinearExtents extents;  ///< of the layer, for these rows
+  std::span<const LowRankFactors> factors;
+  std::span<const kernels::DropoutMask> masks;
+};
+/// y += scale * dropout(x) a^T b^T. x [rows, in], y [rows, out].
+void low_rank_forward(Tape& tape, const LowRankLayer& layer, const Tensor& x, const Tensor& y);
+/// The gradients of the trained factors, and dx += that of x unless dx is empty. dy [rows, out]; x as in the forward
+/// pass, not read if no factor is trained.
+void low_rank_backward(Tape& tape, const LowRankLayer& layer, const Tensor& dy, const Tensor& x, const Tensor& dx);
 
 }  // namespace tessera::autograd

@@ -187,6 +187,7 @@ HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappin
       files_(folder),
       packed_(files_),
       table_(table_of_files(mappings)) {
+  table_.take_transposed([this](const auto& part) { return packed(part) != nullptr; });
   for (std::size_t i = 0; i < table_.rows().size(); ++i) rows_.emplace(table_.rows()[i].name, i);
   refuse_missing_and_left_over();
   refuse_other_types();
@@ -372,6 +373,12 @@ std::optional<StoredMatrix> HuggingFaceModel::stored(const checkpoint::TensorRan
     if (!append_part(out, wanted.from[piece.part], piece, range.offsets[1])) return std::nullopt;
   files_.require_intact();
   return out;
+}
+
+std::string_view HuggingFaceModel::storage_type(const std::string& name) const {
+  for (const auto& part : row(name).from)
+    if (const auto* weight = packed(part)) return weight->array->storage_type();
+  return {};
 }
 
 void HuggingFaceModel::read(const std::string& name, std::span<float> into) const {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/checkpoint/format.h"
@@ -66,6 +67,9 @@ class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
                                              std::vector<std::string>& notes) const override;
   std::string weights_table(const std::filesystem::path& folder, const options::Mappings& mappings) const override;
   std::filesystem::path model_config_file(const std::filesystem::path& folder) const override;
+  /// See quantised_folder.h.
+  std::filesystem::path quantised(const std::filesystem::path& folder, const checkpoint::Quantisation& how,
+                                  const options::Mappings& mappings, std::vector<std::string>& notes) const override;
   /// Files that Transformers needs beside a model and that Tessera only copies: config.json, tokenizer.json,
   /// generation_config.json, ..., as blobs "hf.<name>" of a checkpoint.
   checkpoint::Blobs carried_files(const std::filesystem::path& folder) const override;
@@ -93,6 +97,10 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   const options::Value& model_config() const { return config_.model_config; }
   const std::string& family() const { return config_.family; }
   const WeightTable& table() const { return table_; }
+  /// The name in the files of the tensor `name` of the table, whose prefix may be missing there; empty: there is none.
+  std::string found(const std::string& name) const;
+  /// Whether some weights are in a storage type of packed_weights.h.
+  bool is_packed() const { return !packed_.empty(); }
 
   const std::filesystem::path& folder() const override { return folder_; }
   std::vector<std::string> names() const override;  ///< in the table's order
@@ -105,6 +113,7 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   std::optional<checkpoint::MappedTensor> map(const checkpoint::TensorRange& range) const override;
   /// The rows of a matrix in the tensors of the files, unless a step of its row in the table moves elements in rows.
   std::optional<StoredMatrix> stored(const checkpoint::TensorRange& range) const override;
+  std::string_view storage_type(const std::string& name) const override;
 
   const checkpoint::Blobs& blobs() const override { return carried_; }  ///< the carried_files of its folder
   options::Value recipe() const override { return recipe_with(config_.model_config); }
@@ -126,7 +135,6 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
  private:
   WeightTable table_of_files(const options::Mappings& mappings);
   const WeightRow& row(const std::string& name) const;
-  std::string found(const std::string& name) const;
   std::vector<Shape> part_shapes(const WeightRow& row) const;
   const PackedWeight* packed(const std::string& part) const { return packed_.find(found(part)); }
   DType type_of_part(const std::string& part) const;

@@ -5,13 +5,14 @@
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/recipe/merge_record.h"
 
 namespace tessera::hugging_face {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 10> carried = {"config.json",
+constexpr std::array<const char*, 11> carried = {"config.json",
                                                  "generation_config.json",
                                                  "tokenizer.json",
                                                  "tokenizer_config.json",
@@ -20,7 +21,8 @@ constexpr std::array<const char*, 10> carried = {"config.json",
                                                  "vocab.json",
                                                  "merges.txt",
                                                  "tokenizer.model",
-                                                 "chat_template.jinja"};
+                                                 "chat_template.jinja",
+                                                 recipe::merged_record};
 
 /// The tree of a recipe with model_config and the group moe_config that is in it.
 options::Value groups_of_model(options::Value model_config) {

@@ -71,9 +71,15 @@ void merge_table(kernels::Threads& threads, const MergedFactors& f, std::span<fl
 MergedWeights::MergedWeights(const checkpoint::WeightSource& base, const checkpoint::WeightSource& adapter,
                              const PeftNames& names, Scale scale, kernels::Threads& threads)
     : base_(base), adapter_(adapter), names_(names), scale_(std::move(scale)), threads_(threads) {
+  for (const auto& name : base.names())
+    if (names.row(name) != nullptr) all_.push_back(name);
   std::string problems;
   for (const auto& name : adapter.names()) {
     if (base.has(name)) continue;
+    if (names.row(name) != nullptr) {
+      all_.push_back(name);
+      continue;
+    }
     if (name.ends_with(merged_b) || name.ends_with(merged_m)) continue;
     const auto ours = name.ends_with(merged_a) ? name.substr(0, name.size() - merged_a.size()) : "";
     const auto modules = names.of_ours(ours);
@@ -88,9 +94,13 @@ MergedWeights::MergedWeights(const checkpoint::WeightSource& base, const checkpo
         text(adapter.folder().string(), ": the adapter does not belong to ", base.folder().string(), ":", problems));
 }
 
+bool MergedWeights::has(const std::string& name) const {
+  return std::find(all_.begin(), all_.end(), name) != all_.end();
+}
+
 std::vector<std::string> MergedWeights::changed() const {
   std::vector<std::string> all;
-  for (const auto& name : base_.names())
+  for (const auto& name : all_)
     if (adapter_.has(name) || adapters_.contains(name)) all.push_back(name);
   return all;
 }
@@ -98,8 +108,8 @@ std::vector<std::string> MergedWeights::changed() const {
 void MergedWeights::read(const std::string& name, const Tensor& into) const {
   const auto layers = adapters_.find(name);
   if (layers == adapters_.end() && !adapter_.has(name)) return base_.read(name, into);
-  const auto whole = base_.shape(name);
-  auto w = values_of(base_, name);
+  const auto whole = shape(name);
+  auto w = values_of(source_of(name), name);
   if (adapter_.has(name)) adapter_.read(name, Tensor(std::span(w), whole));
   if (layers != adapters_.end())
     for (const auto& ours : layers->second) add(ours, name, w, whole);

@@ -5,11 +5,6 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/json.h"
-#include "framework/interop/hugging_face/peft_rules.h"
-#include "framework/options/group.h"
-#include "framework/options/report.h"
-#include "framework/options/schema.h"
-#include "framework/recipe/planned_options.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -62,31 +57,49 @@ class PeftConfigReader {
  public:
   PeftConfigReader(const Value& rows, std::string speaker) : rows_(rows), speaker_(std::move(speaker)) {
     out_.lora_config.kind = Value::Kind::group;
+    out_.lora_config.origin = {speaker_, 0, "", 1};
   }
 
   PeftConfig read(const Json& json) {
     for (const auto& [key, value] : json.items()) take(key, value);
     for (const auto& [key, row] : rows_.fields)
-      if (key == "r" && !json.contains(key)) put(row.find("to")->scalar, row.find("default")->scalar);
+      if (needs_saying(key) && (!json.contains(key) || json[key].is_null()))
+        put(row.find("to")->scalar, row.find("default")->scalar);
     if (!problems_.empty()) throw ConfigError(text(speaker_, ": the adapter cannot be used:", problems_));
     return std::move(out_);
   }
 
  private:
+  /// Our defaults are others.
+  static bool needs_saying(const std::string& key) { return key == "r" || key == "lora_alpha"; }
+
   void take(const std::string& key, const Json& value) {
     const auto* row = rows_.find(key);
     if (row == nullptr) {
+      keep(key, value, "", "it says nothing");
       if (!peft_says_nothing(value)) refuse(key, value, "no row of mappings/adapters/peft.yaml says what it means");
       return;
     }
     if (key == "base_model_name_or_path" && value.is_string()) out_.base = value.string();
+    if (key == "task_type" && value.is_string()) out_.task_type = value.string();
+    if (key == "ensure_weight_tying") out_.ties_tables = value == true;
+    const auto* to = row->find("to");
+    keep(key, value, to != nullptr ? to->scalar : "", reason(*row));
     if (row->find("label") != nullptr) return;
     if (const auto* only = row->find("only")) return check(key, *row, *only, value);
     if (const auto* ignored = row->find("ignored")) return tell(key, *row, *ignored, value);
     if (const auto* words = row->find("words")) return translate(key, *row, *words, value);
-    if (key != "r" && peft_json_of(*row->find("default")) == value) return;
-    if (key != "target_modules" && value.is_structured() && value.empty()) return;
+    if (!needs_saying(key) && peft_json_of(*row->find("default")) == value) return;
     if (!value.is_null()) put(row->find("to")->scalar, value);
+  }
+
+  static std::string reason(const Value& row) {
+    for (const char* kind : {"label", "ignored"})
+      if (const auto* why = row.find(kind)) return why->scalar;
+    return row.find("to") != nullptr ? "" : "other values are not supported; this one changes nothing";
+  }
+  void keep(const std::string& key, const Json& value, const std::string& option, const std::string& why) {
+    out_.keys.push_back({key, value.dump(), option, why});
   }
 
   void check(const std::string& key, const Value& row, const Value& only, const Json& value) {
@@ -126,7 +139,8 @@ class PeftConfigReader {
 Json theirs_of(const Value& row, const Value& lora_config) {
   const auto* to = row.find("to");
   const auto* value = to == nullptr ? nullptr : lora_config.find(to->scalar);
-  return value == nullptr ? Json() : peft_json_of(*value);
+  const bool is_empty = value != nullptr && value->kind == Value::Kind::list && value->items.empty();
+  return value == nullptr || is_empty ? Json() : peft_json_of(*value);
 }
 
 }  // namespace
@@ -143,29 +157,6 @@ PeftConfig parse_peft_config(const std::string& words, const std::string& speake
 
 PeftConfig read_peft_config(const fs::path& file, const options::Mappings& mappings) {
   return parse_peft_config(read_file(file), file.string(), mappings);
-}
-
-Value lora_group(Value lora_config, const std::string& speaker) {
-  // PEFT names both heads that classifiers of Transformers may have; ours has only `score`, which is trained anyway.
-  for (auto& [option, value] : lora_config.fields)
-    if (option == "modules_to_save")
-      std::erase_if(value.items, [](const auto& module) { return module.scalar == "classifier"; });
-  const options::Origin origin{speaker, 0, "", 1};
-  lora_config.set("use_lora", Value::of("true", origin));
-  lora_config.set("lora_alpha", Value::of(text(peft_integer(lora_config, "lora_alpha", 8)), origin));
-  return lora_config;
-}
-
-model::LoraOptions lora_options(const Value& lora_config, const std::string& speaker) {
-  Value tree;
-  tree.set("lora_config", lora_group(lora_config, speaker));
-  options::Report report;
-  options::Group group(tree, "lora_config", report);
-  auto lora = options::read_own<model::LoraOptions>(group);
-  recipe::planned_options().read(group);
-  group.finish();
-  report.must_be_good();
-  return lora;
 }
 
 std::string write_peft_config(const Value& lora_config, const PeftLabels& labels, const options::Mappings& mappings) {

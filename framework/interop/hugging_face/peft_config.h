@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "framework/model/lora_options.h"
 #include "framework/options/mappings.h"
 #include "framework/options/value.h"
 
@@ -19,18 +18,22 @@ namespace tessera::hugging_face {
 //   only     the values that change nothing; others are refused because of `why`. A list may have only these as items
 //   default  PEFT's default, written unless an option says otherwise; `absent`: the key is not written
 
-/// An adapter_config.json of PEFT as options.
-struct PeftConfig {
-  options::Value lora_config;  ///< the recipe group; only options that differ from PEFT's defaults, and the rank
-  std::string base;            ///< base_model_name_or_path; empty: not given
-  std::vector<std::string> notes = {};  ///< for people: keys that were ignored though they are not at their defaults
+/// What became of a key of adapter_config.json.
+struct PeftKey {
+  std::string key, value;
+  std::string option;  ///< of lora_config; empty: none, for the reason `why`
+  std::string why;
 };
 
-/// The recipe group lora_config of a run with the same adapters: the options `lora_config` of a PeftConfig, and PEFT's
-/// defaults where they are not ours.
-options::Value lora_group(options::Value lora_config, const std::string& speaker);
-/// The same as options. Throws ConfigError for what is not an option here.
-model::LoraOptions lora_options(const options::Value& lora_config, const std::string& speaker);
+/// An adapter_config.json of PEFT as options.
+struct PeftConfig {
+  options::Value lora_config;  ///< the recipe group; options that differ from PEFT's defaults; always rank and alpha
+  std::string base;            ///< base_model_name_or_path; empty: not given
+  std::string task_type = "CAUSAL_LM";
+  std::vector<PeftKey> keys = {};       ///< every key that was converted or ignored, in the order of the file
+  bool ties_tables = false;             ///< ensure_weight_tying
+  std::vector<std::string> notes = {};  ///< for people: keys that were ignored though they are not at their defaults
+};
 
 /// The names of the two files of an adapter.
 inline constexpr const char* peft_config_file = "adapter_config.json";
@@ -41,6 +44,9 @@ inline constexpr const char* peft_weights_file = "adapter_model.safetensors";
 PeftConfig read_peft_config(const std::filesystem::path& file, const options::Mappings& mappings);
 /// The same for the text of one; messages begin with `speaker`.
 PeftConfig parse_peft_config(const std::string& words, const std::string& speaker, const options::Mappings& mappings);
+
+/// task_type of a model with a score head; of one without it is CAUSAL_LM.
+inline constexpr const char* classifier_task = "SEQ_CLS";
 
 /// What adapter_config.json says beside options.
 struct PeftLabels {

@@ -47,6 +47,7 @@ class PeftTargets {
         adapted_.insert(name);
     }
     if (!named_exactly()) name_all();
+    if (!saved_exactly(tensors)) put_option(out_, "modules_to_save", list_of_names(tensors.saved()));
     if (!parameters.empty()) put_option(out_, "target_parameters", shortened(parameters));
     set_numbers(tensors, "lora_rank", "rank_pattern", 8, [](const auto& module) { return module.rank; });
     if (how.alpha)
@@ -65,6 +66,11 @@ class PeftTargets {
                          peft_in_layers(out_.find("layers_to_transform"), module.name);
       return named == adapted_.contains(module.name);
     });
+  }
+  bool saved_exactly(const PeftTensors& tensors) const {
+    const auto* given = out_.find("modules_to_save");
+    return std::all_of(tensors.saved().begin(), tensors.saved().end(),
+                       [&](const auto& module) { return peft_names_module(given, module); });
   }
   void name_all() {
     for (const char* option : {"exclude_modules", "layers_to_transform"}) put_option(out_, option, {});

@@ -171,6 +171,7 @@ void PeftTensors::name_parameters(bool lora_only) {
     if (lora_only && name.ends_with(".bias") && !modules_.contains(module)) continue;
     tensors_[base_model + module + (modules_.contains(module) ? ".base_layer" : "") + name.substr(module.size())] =
         tensor;
+    if (name.ends_with(".weight")) saved_.insert(module);
     for (const auto& copied : names_.table().copies()) {
       std::size_t index = 0;
       if (copied.of != name || names_.parameter(copied.name, index) != nullptr) continue;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,10 @@ class PeftTensors {
     bool parameter = false;
   };
   const std::map<std::string, Module>& modules() const { return modules_; }  ///< by their names
-  bool transposed() const { return transposed_; }                            ///< some adapted weight is [in, out]
-  bool tied() const { return tied_; }                                        ///< a tied table is trained whole
+  /// The modules whose weights are trained whole, without the copies of tied tables.
+  const std::set<std::string>& saved() const { return saved_; }
+  bool transposed() const { return transposed_; }  ///< some adapted weight is [in, out]
+  bool tied() const { return tied_; }              ///< a tied table is trained whole
 
  private:
   struct Kind;
@@ -49,6 +52,7 @@ class PeftTensors {
   std::deque<std::vector<std::byte>> memory_;
   std::map<std::string, Tensor> tensors_, whole_;
   std::map<std::string, Module> modules_;
+  std::set<std::string> saved_;
   std::string problems_;
   bool transposed_ = false, tied_ = false;
 };

@@ -10,7 +10,7 @@
 
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/hugging_face/peft_adapter.h"
-#include "framework/interop/hugging_face/peft_format.h"
+#include "framework/interop/hugging_face/peft_reader.h"
 #include "framework/recipe/build.h"
 #include "framework/training/model_state.h"
 #include "framework/training/resume.h"
@@ -25,12 +25,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using recipe::Lines;
+using recipe::operator+;
 
 const fs::path tuning = TESTS_DATA "/finetune";  // made by PEFT
 
 recipe::Registries with_adapters() {
   auto all = registries();
-  all.adapters = std::make_shared<PeftFormat>();
+  all.adapters = std::make_shared<PeftReader>();
   return all;
 }
 
@@ -45,7 +46,8 @@ class AdapterStart : public InOwnFolder {
           "save_interval: 2, load_checkpoint: " +
               base.string() +
               "}\nmodel_config: {seq_length: 8}\ndataset_config: {dataset_type: mock, batch_size: 2}\n"
-              "optimizer_config: {learning_rate: 1e-2}\nlora_config:\n  use_lora: true\n  adapter: " +
+              "optimizer_config: {learning_rate: 1e-2, lr_decay_style: constant}\nlora_config:\n  use_lora: true\n  "
+              "adapter: " +
               folder + "\n" + lora);
   }
   static recipe::Recipe read(const Lines& sets = {}) { return recipe::read_recipe("run.yaml", sets, with_adapters()); }
@@ -97,6 +99,14 @@ class AdapterStart : public InOwnFolder {
 
 const std::string llama_qv = "  lora_rank: 4\n  lora_alpha: 8\n  target_modules: [q_proj, v_proj]\n";
 const std::string of_lora = "lora_config.";
+/// What config.json says of the base, for a run that does not begin with its folder.
+const Lines of_llama = {recipe::m + "num_layers=3",          recipe::m + "hidden_size=32",
+                        recipe::m + "num_attention_heads=4", recipe::m + "group_query_attention=true",
+                        recipe::m + "num_query_groups=2",    recipe::m + "ffn_hidden_size=72",
+                        recipe::m + "vocab_size=112",        recipe::m + "hidden_act=swiglu",
+                        recipe::m + "normalization=RMSNorm", recipe::m + "position_embedding_type=rope",
+                        recipe::m + "add_bias_linear=false", recipe::m + "untie_embeddings_and_output_weights=true",
+                        recipe::m + "hidden_dropout_rate=0", recipe::m + "attention_dropout_rate=0"};
 
 TEST_F(AdapterStart, TheTrainedTensorsAreThoseOfTheFolder) {
   const std::map<std::string, std::string> all = {
@@ -155,16 +165,17 @@ TEST_F(AdapterStart, EachDifferenceFromTheFolderIsToldAtItsLine) {
                "  modules_to_save: [lm_head]\n");
   const auto all = refused();
   for (const char* words :
-       {"run.yaml:9: the adapter in ", "has lora_rank 4, the recipe 8", "run.yaml:10: the adapter in ",
-        "has lora_alpha 8, the recipe 16", "run.yaml:11: ", "has use_rslora false, the recipe true", "run.yaml:12: ",
-        "has adapters of 'decoder.layers.0.self_attention.linear_qkv.v_proj' and 2 more, but not "
-        "'decoder.layers.0.self_attention.linear_proj' and 2 more",
-        "run.yaml:13: ", "has the parameters not 'output_layer.weight', which the recipe trains"})
+       {"run.yaml:8: the adapter in ", "has lora_rank 4, the recipe 8", "run.yaml:9: the adapter in ",
+        "has lora_alpha 8, the recipe 16", "run.yaml:10: ", "has use_rslora false, the recipe true", "run.yaml:11: ",
+        "has the adapter of 'decoder.layers.0.self_attention.linear_qkv.v_proj' and 2 more, which the recipe does not "
+        "train, and has no adapter of 'decoder.layers.0.self_attention.linear_proj' and 2 more",
+        "run.yaml:12: ", "has no parameter 'output_layer.weight', which the recipe trains"})
     EXPECT_TRUE(says(all, words)) << words << "\n" << all;
   write_recipe("llama_qv", llama_qv);
   EXPECT_TRUE(says(refused({of_lora + "rank_pattern={v_proj: 3}"}), "has rank 4, the recipe 3"));
   EXPECT_TRUE(says(refused({of_lora + "alpha_pattern={v_proj: 3}"}), "has the scale 2, the recipe 0.75"));
-  EXPECT_TRUE(says(refused({of_lora + "target_modules=[linear_qkv]"}), "linear_qkv.q_proj' and 5 more, but not"));
+  EXPECT_TRUE(says(refused({of_lora + "target_modules=[linear_qkv]"}),
+                   "linear_qkv.q_proj' and 5 more, which the recipe does not"));
 }
 
 TEST_F(AdapterStart, HowOptionsAreWrittenDoesNotCount) {
@@ -190,9 +201,7 @@ TEST_F(AdapterStart, WithOtherTensorsThanTheFolderIsRefusedByName) {
 
 TEST_F(AdapterStart, WithoutWhatItNeedsIsRefused) {
   write_recipe("llama_qv", llama_qv);
-  EXPECT_TRUE(says(refused({recipe::t + "load_checkpoint=", recipe::m + "num_layers=3", recipe::m + "hidden_size=16",
-                            recipe::m + "num_attention_heads=4", recipe::m + "vocab_size=64",
-                            recipe::m + "hidden_act=swiglu", of_lora + "target_modules=[q_proj]"}),
+  EXPECT_TRUE(says(refused(Lines{recipe::t + "load_checkpoint=null"} + of_llama),
                    "adapter is given, but load_checkpoint is null"));
   EXPECT_TRUE(says(train({of_lora + "adapter=nowhere"}), "nowhere has no adapter_config.json"));
   fs::create_directory("empty");
@@ -209,8 +218,8 @@ TEST_F(AdapterStart, ARunThatContinuesNeedsTheFolderNoLonger) {
   EXPECT_TRUE(says(more, "resuming from"));
   // A checkpoint with adapters of its own and a folder with others.
   write_recipe("llama_qv", llama_qv);
-  const auto both = train(
-      {recipe::t + "load_checkpoint=run/checkpoints", recipe::t + "output_dir=other", recipe::m + "num_layers=3"});
+  const auto both =
+      train(Lines{recipe::t + "load_checkpoint=run/checkpoints", recipe::t + "output_dir=other"} + of_llama);
   EXPECT_TRUE(says(both, "has adapters itself")) << both;
 }
 

@@ -11,6 +11,7 @@
 #include "framework/base/json.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/hugging_face/merge_check.h"
 #include "framework/interop/hugging_face/peft_adapter.h"
 #include "framework/interop/hugging_face/peft_export.h"
 #include "tests/interop/hugging_face/recorded.h"
@@ -125,9 +126,10 @@ TEST_F(PeftTest, EveryKeyThatCannotBeUsedIsNamedAtOnce) {
 TEST_F(PeftTest, UnknownKeysThatSayNothingAreAccepted) {
   const auto config = parse_peft_config(
       R"({"r": 4, "new_key": null, "other": {}, "third": false, "layers_pattern": ["layers"]})", "a.json", mappings);
-  EXPECT_EQ(config.lora_config.fields.size(), 1U);
+  EXPECT_EQ(config.lora_config.fields.size(), 2U) << "rank and alpha, whose defaults are not ours";
   EXPECT_TRUE(config.notes.empty());
   EXPECT_EQ(parse_peft_config("{}", "a.json", mappings).lora_config.find("lora_rank")->scalar, "8");
+  EXPECT_EQ(parse_peft_config("{}", "a.json", mappings).lora_config.find("lora_alpha")->scalar, "8");
 }
 
 TEST_F(PeftTest, TheFusedExpertsAdapterBecomesOneForEachExpert) {
@@ -199,6 +201,14 @@ TEST_F(PeftTest, DamagedAdaptersAreRefusedByName) {
   const auto folder = changed("llama_qv", [](auto&) {});
   fs::resize_file(folder / peft_weights_file, fs::file_size(folder / peft_weights_file) - 10);
   EXPECT_NE(story_of([&] { (void)opened(folder, "llama"); }).find("adapter_model.safetensors"), std::string::npos);
+}
+
+TEST_F(PeftTest, LogitsDifferByPartsOfTheLargest) {
+  EXPECT_EQ(difference({1, -4}, {1, -3}), 0.25);
+  EXPECT_EQ(difference({0.25F, 0}, {0, 0}), 0.25) << "of 1, where all are smaller";
+  EXPECT_EQ(difference({1, 2}, {1, 2}), 0);
+  for (const auto& wrong : {std::vector<float>{1, std::nanf("")}, std::vector<float>{1}})
+    EXPECT_FALSE(difference({1, 2}, wrong) <= most_of_merge);
 }
 
 }  // namespace

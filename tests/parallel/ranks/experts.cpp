@@ -11,6 +11,31 @@ namespace {
 
 constexpr std::int64_t hidden = 12;
 
+/// Adapters of layers that a seed chooses: of the router, of experts, of a shared one.
+class DrawnAdapters final : public nn::AdapterPlan {
+ public:
+  explicit DrawnAdapters(unsigned seed) : seed_(seed) {}
+  std::vector<nn::AdapterForm> adapters_of(const std::string& module, std::int64_t,
+                                           std::span<const nn::LinearPart> parts) const override {
+    std::mt19937 draw(seed_ + static_cast<unsigned>(name_id(module)));
+    std::vector<nn::AdapterForm> all;
+    const auto add = [&](const nn::LinearPart& part) {
+      if (draw() % 3 > 0)
+        all.push_back(
+            {.part = part, .rank = 1 + static_cast<std::int64_t>(draw() % 3), .scale = 0.5, .dropout = rate()});
+    };
+    const bool whole = draw() % 2 == 0;
+    if (whole || parts.empty()) add({});
+    if (!whole)
+      for (const auto& part : parts) add(part);
+    return all;
+  }
+
+ private:
+  double rate() const { return seed_ % 2 == 0 ? 0.25 : 0; }
+  unsigned seed_;
+};
+
 /// A drawn layer and layout of the eight ranks, the same on all of them.
 struct Drawn {
   std::mt19937 draw;
@@ -18,6 +43,7 @@ struct Drawn {
   nn::ExpertSizes sizes;
   std::int64_t samples = 1, length = 8;
   bool contiguous = false, gated = true;
+  std::shared_ptr<const nn::AdapterPlan> adapters;
 
   explicit Drawn(unsigned seed) : draw(seed) {
     const auto one_of = [&](auto... all) {
@@ -49,6 +75,7 @@ struct Drawn {
     sizes.drop_policy = draw() % 2 == 0 ? kernels::DropPolicy::probs : kernels::DropPolicy::position;
     sizes.weights_on_input = sizes.rule.topk == 1 && draw() % 2 == 0;
     sizes.shared_inner = draw() % 2 == 0 ? 8 : 0;
+    if (draw() % 2 == 0) adapters = std::make_shared<const DrawnAdapters>(static_cast<unsigned>(draw()));
     sizes.init = nn::Init::normal(0.8);
     sizes.out_init = nn::Init::normal(0.5);
   }
@@ -60,7 +87,7 @@ std::ostream& operator<<(std::ostream& out, const Drawn& d) {
   return out << "tensor " << d.mesh.tensor << ", context " << d.mesh.context << (d.contiguous ? " (contiguous)" : "")
              << ", data " << d.mesh.data << ", expert " << d.mesh.expert << ", expert tensor " << d.mesh.expert_tensor
              << ", top " << d.sizes.rule.topk << ", balance " << static_cast<int>(d.sizes.balance) << ", capacity "
-             << d.sizes.capacity_factor << ", shared " << d.sizes.shared_inner;
+             << d.sizes.capacity_factor << ", shared " << d.sizes.shared_inner << (d.adapters ? ", adapters" : "");
 }
 
 /// A layer with its weights and gradients.
@@ -108,13 +135,16 @@ TEST(ExpertParallel, GivesOnAnyLayoutWhatOneRankComputes) {
     const ProcessGroups groups(world(), Mesh(d.mesh), 1);
     const auto tensor = groups.tensor_rank(true);
     const nn::ContextRank context{groups.place.context, d.mesh.context, d.contiguous};
-    const TensorParallelLayers maker(tensor);
-    Layer whole(d, {}, nn::whole_layers()), part(d, groups.expert_rank(), maker);
+    const TensorParallelLayers maker(tensor, d.adapters);
+    Layer whole(d, {}, nn::LayerMaker({}, d.adapters)), part(d, groups.expert_rank(), maker);
     nn::Pass pass;
     pass.B = d.samples;
     pass.T = pass.S = d.length;
     pass.training = true;
     pass.auxiliary_seed = 1;
+    std::vector<std::int64_t> samples = {4, 9};
+    samples.resize(static_cast<std::size_t>(d.samples));
+    pass.sample_ids = samples;
     Outcome expected, got;
     for (int replica = 0; replica < d.mesh.data; ++replica) {
       const auto x = made(d.whole().elements(), 3 * replica + 1), dy = made(d.whole().elements(), 3 * replica + 2);
@@ -137,6 +167,8 @@ TEST(ExpertParallel, GivesOnAnyLayoutWhatOneRankComputes) {
     for (const auto& range : part.weights.layout().ranges()) {
       const bool expert = range.parameter->role == ParameterRole::expert;
       (expert ? groups.expert_data : groups.data).all_reduce(part.weights.grad(range), "gradients");
+      if (expert && !range.parameter->shared.empty())
+        groups.expert_tensor.all_reduce(part.weights.grad(range), "gradients of factors");
       if (!expert && range.parameter->cut.strips.empty() && tensor.cuts_sequence())
         groups.tensor.all_reduce(part.weights.grad(range), "gradients of copies");
     }

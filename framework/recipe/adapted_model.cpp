@@ -1,0 +1,230 @@
+#include "framework/recipe/adapted_model.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "framework/checkpoint/frozen_base.h"
+#include "framework/nn/adapter.h"
+#include "framework/recipe/build.h"
+#include "framework/recipe/merge_record.h"
+#include "framework/recipe/peft_adapter.h"
+#include "framework/training/given_checkpoint.h"
+
+namespace tessera::recipe {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Those weights of a source that have certain names.
+class SelectedWeights final : public checkpoint::WeightSource {
+ public:
+  using Selects = std::function<bool(const std::string& name)>;
+  SelectedWeights(std::shared_ptr<const checkpoint::WeightSource> all, Selects selects)
+      : all_(std::move(all)), selects_(std::move(selects)) {}
+
+  const fs::path& folder() const override { return all_->folder(); }
+  std::vector<std::string> names() const override {
+    auto names = all_->names();
+    std::erase_if(names, [&](const auto& name) { return !selects_(name); });
+    return names;
+  }
+  bool has(const std::string& name) const override { return selects_(name) && all_->has(name); }
+  Shape shape(const std::string& name) const override { return all_->shape(name); }
+  DType dtype(const std::string& name) const override { return all_->dtype(name); }
+  void read(const std::string& name, const Tensor& into) const override { all_->read(name, into); }
+  void read_box(const checkpoint::TensorRange& into) const override { all_->read_box(into); }
+  std::optional<checkpoint::MappedTensor> map(const checkpoint::TensorRange& range) const override {
+    return all_->map(range);
+  }
+  std::optional<StoredMatrix> stored(const checkpoint::TensorRange& range) const override {
+    return all_->stored(range);
+  }
+
+ private:
+  std::shared_ptr<const checkpoint::WeightSource> all_;
+  Selects selects_;
+};
+
+/// Gives the adapters of another plan, and keeps their forms.
+class RecordedForms final : public nn::AdapterPlan {
+ public:
+  explicit RecordedForms(std::shared_ptr<const nn::AdapterPlan> plan) : plan_(std::move(plan)) {}
+  std::vector<nn::AdapterForm> adapters_of(const std::string& module, std::int64_t in,
+                                           std::span<const nn::LinearPart> parts) const override {
+    auto forms = plan_ ? plan_->adapters_of(module, in, parts) : std::vector<nn::AdapterForm>();
+    for (const auto& form : forms) all[form.part.name.empty() ? module : module + "." + form.part.name] = form;
+    return forms;
+  }
+  mutable std::map<std::string, nn::AdapterForm> all;
+
+ private:
+  std::shared_ptr<const nn::AdapterPlan> plan_;
+};
+
+/// The folder with the weights that the model of `given` was trained on.
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_base(const fs::path& place, const std::string& given,
+                                                        const Registries& registries) {
+  try {
+    auto base = open_newest(place, registries);
+    const auto left_out = base->about_left_out();
+    if (left_out.empty()) return base;
+    throw ConfigError(text(base->folder().string(), ": ", left_out));
+  } catch (const ConfigError& error) {
+    throw ConfigError(text(given, ", and that cannot be read: ", error.what()));
+  }
+}
+
+options::Value tree_of(const AdapterDescription& description) {
+  options::Value tree;
+  tree.kind = options::Value::Kind::group;
+  tree.fields.push_back({"lora_config", description.group()});
+  return tree;
+}
+
+/// Of an adapter folder: the given one, else the one that it names.
+fs::path base_of(const fs::path& folder, const std::optional<fs::path>& given, const std::string& named) {
+  if (given) return *given;
+  if (!named.empty() && fs::is_directory(named)) return named;
+  throw ConfigError(text(folder.string(), ": is an adapter for ",
+                         named.empty() ? "a base that it does not name" : named,
+                         ", which is no folder here; give the folder of that model as its base"));
+}
+
+AdaptedModel open_foreign(const fs::path& folder, const std::optional<fs::path>& given, const Registries& registries) {
+  const auto& reader = peft_reader(registries);
+  const auto description = reader.describe(folder, registries.mappings);
+  AdaptedModel out;
+  out.folder = folder;
+  out.base_name = description.base;
+  out.notes = description.notes;
+  out.base =
+      open_base(base_of(folder, given, description.base), text(folder.string(), ": its base is needed"), registries);
+  if (saved_recipe(*out.base, registries).recipe.lora.use_lora)
+    throw ConfigError(text(out.base->folder().string(),
+                           ": has adapters itself, so it cannot be the base of another; write a folder with its "
+                           "adapters merged, by `tessera merge`"));
+  out.recipe = saved_recipe(*out.base, registries, description.sets, tree_of(description)).recipe;
+  out.trained = reader.open(folder, out.recipe, *out.base).weights;
+  return out;
+}
+
+AdaptedModel open_native(const fs::path& folder, const std::optional<fs::path>& given, const Registries& registries) {
+  AdaptedModel out;
+  const std::shared_ptr<const checkpoint::OpenedCheckpoint> own = open_newest(folder, registries);
+  out.folder = own->folder();
+  out.recipe = saved_recipe(*own, registries).recipe;
+  if (!out.recipe.lora.use_lora && own->about_left_out().empty())
+    throw ConfigError(text(own->folder().string(),
+                           ": has no adapters: expected an adapter folder of PEFT, or a checkpoint of a run with "
+                           "lora_config.use_lora"));
+  const auto names = trained_names(out.recipe);
+  out.trained = std::make_shared<SelectedWeights>(own, [names](const auto& name) { return names.trains(name); });
+  const auto needed = checkpoint::base_in(own->blobs());
+  out.base = own;
+  if (!needed) {
+    if (given)
+      throw ConfigError(text(own->folder().string(), ": has the weights of its base, so that none is to be given"));
+    return out;
+  }
+  out.base_digest = needed->digest;
+  out.base_name = needed->name;
+  out.base =
+      open_base(given.value_or(needed->name), text(own->folder().string(), ": ", own->about_left_out()), registries);
+  return out;
+}
+
+/// Without the weights that `source` lacks.
+std::vector<checkpoint::TensorRange> in_source(const checkpoint::WeightSource& source,
+                                               std::vector<checkpoint::TensorRange> all) {
+  std::erase_if(all, [&](const auto& range) { return !source.has(range.name); });
+  return all;
+}
+
+void read_ranges(const checkpoint::WeightSource& source, const std::vector<checkpoint::TensorRange>& ranges) {
+  for (const auto& range : ranges) {
+    if (source.shape(range.name) == range.global_shape)
+      source.read_box(range);
+    else
+      checkpoint::read_padded(source, range);
+  }
+}
+
+/// Frozen parameters, which are mapped as training maps them, and the parameters trained whole as they began.
+void fill_base(const AdaptedModel& from, training::ModelState& state) {
+  const auto base = from.base_weights();
+  auto frozen = state.frozen().ranges(training::StateScope::held);
+  // A language model has an output layer where the model has a score head.
+  auto all = in_source(*base, training::without_score_head(*base, state.weight_ranges(), true));
+  all.insert(all.end(), frozen.begin(), frozen.end());
+  from.base->must_fit_weights(frozen, all);
+  std::vector<std::string> unsaid;
+  training::map_frozen(*base, state, frozen, unsaid);
+  read_ranges(*base, frozen);
+  state.frozen().must_be_finite(base->folder());
+  if (from.base_digest && state.frozen().digest() != *from.base_digest)
+    throw ConfigError(text(from.folder.string(), ": was trained on the frozen parameters of ", from.base_name,
+                           ", but the weights there are others now, or another base was given; give that folder the "
+                           "weights with which the run began"));
+  read_ranges(*base, in_source(*base, state.trained_ranges()));
+}
+
+/// Every tensor of the trained part has its place, and every adapter of the model is in it.
+void must_fit_trained(const checkpoint::WeightSource& trained, const std::vector<checkpoint::TensorRange>& ranges) {
+  std::string problems;
+  for (const auto& range : ranges)
+    if (nn::is_of_adapter(range.name) && !trained.has(range.name))
+      problems += text("\n  ", range.name, ": is not in the folder");
+  for (const auto& name : trained.names())
+    if (std::none_of(ranges.begin(), ranges.end(), [&](const auto& range) { return range.name == name; }))
+      problems += text("\n  ", name, ": is not trained by the options of the adapter");
+  if (!problems.empty())
+    throw ConfigError(text(trained.folder().string(), ": the tensors are not those of its options:", problems));
+}
+
+}  // namespace
+
+std::unique_ptr<checkpoint::WeightSource> AdaptedModel::base_weights() const {
+  return std::make_unique<SelectedWeights>(base, [](const auto& name) { return !nn::is_of_adapter(name); });
+}
+
+std::map<std::string, nn::AdapterForm> adapters_of(const Recipe& recipe) {
+  const auto recorder = std::make_shared<RecordedForms>(recipe.adapters);
+  auto parts = whole_model(recipe, 1);  // the vocabulary's size changes no adapters of layers
+  parts.adapters = recorder;
+  (void)recipe.architecture->build(parts);
+  return recorder->all;
+}
+
+bool is_adapter_folder(const fs::path& folder, const Registries& registries) {
+  return registries.adapters != nullptr && registries.adapters->is_adapter(folder);
+}
+
+void refuse_merged(const AdaptedModel& adapted, const checkpoint::OpenedCheckpoint& base) {
+  if (const auto line = merged_before(base.blobs(), *adapted.trained))
+    throw ConfigError(text(adapted.folder.string(), ": this adapter is merged into the weights of ",
+                           base.folder().string(), " already, as its ", merged_record, " says (", *line,
+                           "); use that folder as it is, or give the model without it"));
+}
+
+AdaptedModel open_adapted(const fs::path& folder, const std::optional<fs::path>& base, const Registries& registries) {
+  auto opened = is_adapter_folder(folder, registries) ? open_foreign(folder, base, registries)
+                                                      : open_native(folder, base, registries);
+  refuse_merged(opened, *opened.base);
+  return opened;
+}
+
+TrainedModel load_adapted(const AdaptedModel& from) {
+  auto out = without_weights(from.folder, from.recipe, from.recipe.tokenizer.make());
+  fill_base(from, *out.weights);
+  const auto ranges = out.weights->trained_ranges();
+  must_fit_trained(*from.trained, ranges);
+  read_ranges(*from.trained, in_source(*from.trained, ranges));
+  out.weights->weights_changed();
+  out.base = from.base->folder();
+  out.notes = from.notes;
+  out.notes.push_back(text("the frozen parameters are those of ", from.base->folder().string()));
+  return out;
+}
+
+}  // namespace tessera::recipe
