@@ -44,6 +44,8 @@ std::optional<options::Value> CheckpointFormat::model_config(const std::filesyst
   return std::nullopt;
 }
 
+std::string CheckpointFormat::weights_table(const std::filesystem::path&, const options::Mappings&) const { return ""; }
+
 Blobs CheckpointFormat::carried_files(const std::filesystem::path&) const { return {}; }
 
 std::filesystem::path CheckpointFormat::quantised(const std::filesystem::path& folder, const Quantisation&,

@@ -151,6 +151,9 @@ class CheckpointFormat {
   virtual std::optional<options::Value> model_config(const std::filesystem::path& folder,
                                                      const options::Mappings& mappings,
                                                      std::vector<std::string>& notes) const;
+  /// The table of mappings/weights, "weights/llama.yaml", with the program's names of this checkpoint's weights; empty:
+  /// there is none. Throws as model_config().
+  virtual std::string weights_table(const std::filesystem::path& folder, const options::Mappings& mappings) const;
   /// The file that model_config() reads.
   virtual std::filesystem::path model_config_file(const std::filesystem::path& folder) const { return folder; }
   /// Files that a run that begins with these weights copies into its own checkpoints.

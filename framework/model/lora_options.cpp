@@ -149,8 +149,9 @@ void describe_targets(options::Schema<Lora>& s) {
   s.option(
        "target_modules", &Lora::target_modules,
        "Linear layers with adapters, as in PEFT: a list of names, which a layer's name must be or end with after a "
-       "dot; one text: all-linear, which means all linear layers but the output layer, or a pattern that must match "
-       "the whole name. Names may be those of Megatron-LM (linear_qkv), MindSpeed-Core-MS (qkv_proj) or "
+       "dot; one text: all-linear, which means all linear layers but the output layer, those of Transformers where it "
+       "has several for one of ours, or a pattern that must match the whole name. Names may be those of Megatron-LM "
+       "(linear_qkv), MindSpeed-Core-MS (qkv_proj) or "
        "Transformers (q_proj). A fused layer gets one adapter; parts of it, named apart, one each.")
       .replaces({"target_cells"})
       .matters_when(with_lora, without_lora);
@@ -236,10 +237,11 @@ void describe_training(options::Schema<Lora>& s) {
       .at_most(options::most_factor)
       .when_changed(options::Change::told)
       .matters_when(with_lora, without_lora);
-  s.option("adapter", &Lora::adapter,
-           "Folder of a saved adapter of PEFT that training starts from: its adapters, and the parameters that it has "
-           "in full. It belongs to the model that `training_config.load_checkpoint` names, and must be of the kind that "
-           "the other options of this group describe. null: new adapters.")
+  s.option(
+       "adapter", &Lora::adapter,
+       "Folder of a saved adapter of PEFT that training starts from: its adapters, and the parameters that it has "
+       "in full. It belongs to the model that `training_config.load_checkpoint` names, and must be of the kind that "
+       "the other options of this group describe. null: new adapters.")
       .when_changed(options::Change::silent)
       .matters_when(with_lora, without_lora);
 }

@@ -74,6 +74,9 @@ struct Parameter {
   /// false: the parameter is frozen. It has no gradient, no fp32 copy and no optimizer state. Equal on all ranks that
   /// have the parameter.
   bool trained = true;
+  /// Ranges of this rank's part that are frozen although the parameter is trained: their reduced gradient is zero. Only
+  /// of parameters without weight decay, so that no optimizer changes them.
+  std::vector<ElementRange> frozen_elements = {};
   TensorCut cut = {};  ///< the part of the tensor that this rank has
   /// Computes the initial values of this rank's part from those of other parameters, in place of `init`, once these are
   /// initialised or loaded. Collective over the ranks of `groups`, null for a whole model. Empty: `init` decides.

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "framework/base/checked.h"
@@ -15,6 +14,7 @@
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
 #include "framework/parallel/context_options.h"
+#include "framework/recipe/noted_adapters.h"
 #include "framework/recipe/peft_adapter.h"
 #include "framework/recipe/recipe_changes.h"
 #include "framework/recipe/saved_model.h"
@@ -119,36 +119,46 @@ std::unique_ptr<model::Model> build_model(const Recipe& recipe, const tokenizers
 
 namespace {
 
-/// The names of layers with adapters, or with adapters of their parts.
-std::set<std::string> adapted_modules(const Recipe& recipe) {
-  std::set<std::string> all;
-  const auto model = recipe.architecture->build(whole_model(recipe, 1));  // the vocabulary's size changes no names
-  for (const auto* parameter : model->parameters()) {
-    if (!nn::is_of_adapter(parameter->name)) continue;
-    const auto module = parameter->name.substr(0, parameter->name.rfind(".lora_"));
-    all.insert(module);
-    all.insert(module.substr(0, module.rfind('.')));
-  }
-  return all;
-}
+using RowsByName = std::map<std::string, std::vector<nn::ElementRange>>;
 
-/// Adapters, and what lora_config trains beside them.
-training::TrainedNames::Tuned tuned_names(const Recipe& recipe) {
-  using model::LoraBias;
-  if (!recipe.adapters) return {};
-  const auto modules = recipe.lora.bias == LoraBias::lora_only ? adapted_modules(recipe) : std::set<std::string>();
-  return [plan = recipe.adapters, biases = recipe.lora.bias, modules](const std::string& name) {
-    const bool is_bias = name.ends_with(".bias");
-    // A score head is new, so it is trained beside the adapters, as PEFT does for classifiers.
-    return nn::is_of_adapter(name) || name == "score.weight" || plan->saves(name) ||
-           (is_bias && biases == LoraBias::all) || (is_bias && modules.contains(name.substr(0, name.rfind('.'))));
-  };
+/// The biases of layers with adapters, and their rows that belong to parts without.
+RowsByName biases_of_adapted(const Recipe& recipe) {
+  const auto noted = std::make_shared<const NotedAdapters>(*recipe.adapters);
+  auto parts = whole_model(recipe, 1);  // the vocabulary's size changes no names
+  parts.adapters = noted;
+  recipe.architecture->build(parts);
+  RowsByName biases;
+  for (const auto& [module, layer] : noted->layers()) {
+    auto& rows = biases[module + ".bias"];
+    const auto has_adapter = [&](const std::string& part) {
+      return std::any_of(layer.forms.begin(), layer.forms.end(),
+                         [&](const auto& form) { return form.part.name.empty() || form.part.name == part; });
+    };
+    for (const auto& part : layer.parts)
+      if (!has_adapter(part.name)) rows.insert(rows.end(), part.rows.begin(), part.rows.end());
+  }
+  return biases;
 }
 
 }  // namespace
 
+// Adapters, and what lora_config trains beside them.
 training::TrainedNames trained_names(const Recipe& recipe) {
-  return {recipe.training.frozen_parameters, recipe.training.trainable_parameters, tuned_names(recipe)};
+  using model::LoraBias;
+  const auto& run = recipe.training;
+  if (!recipe.adapters) return {run.frozen_parameters, run.trainable_parameters};
+  const auto of_adapted = std::make_shared<const RowsByName>(
+      recipe.lora.bias == LoraBias::lora_only ? biases_of_adapted(recipe) : RowsByName());
+  const auto tuned = [plan = recipe.adapters, biases = recipe.lora.bias, of_adapted](const std::string& name) {
+    // A score head is new, so it is trained beside the adapters, as PEFT does for classifiers.
+    return nn::is_of_adapter(name) || name == "score.weight" || plan->saves(name) ||
+           (biases == LoraBias::all && name.ends_with(".bias")) || of_adapted->contains(name);
+  };
+  const auto frozen_rows = [of_adapted](const std::string& name) {
+    const auto found = of_adapted->find(name);
+    return found == of_adapted->end() ? std::vector<nn::ElementRange>() : found->second;
+  };
+  return {run.frozen_parameters, run.trainable_parameters, tuned, frozen_rows};
 }
 
 namespace {

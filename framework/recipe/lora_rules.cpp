@@ -76,6 +76,16 @@ std::vector<std::string> known_names(const training::LoraPlan& plan, const Conte
   return {names.begin(), names.end()};
 }
 
+/// Whether a target names only what is left out by other options, as PEFT allows it beside targets that select layers.
+bool names_excluded(const training::LoraPlan& plan, const Contents& model, std::size_t target) {
+  for (const auto& [module, parts] : model.layers.all) {
+    const auto all = plan.candidates(module, parts);
+    for (const auto& one : all)
+      if (plan.names(target, one) && plan.excluded(module, one, all)) return true;
+  }
+  return false;
+}
+
 void check_targets(const Recipe& recipe, const Contents& model, options::Report& report) {
   const auto& plan = *recipe.adapters;
   const auto option = in_lora + (plan.options().target_cells ? "target_cells" : "target_modules");
@@ -84,6 +94,7 @@ void check_targets(const Recipe& recipe, const Contents& model, options::Report&
     for (auto& one : plan.chosen(module, parts)) chosen.push_back(std::move(one));
   for (std::size_t i = 0; i < plan.targets().size(); ++i) {
     if (std::any_of(chosen.begin(), chosen.end(), [&](const auto& one) { return plan.names(i, one); })) continue;
+    if (!chosen.empty() && names_excluded(plan, model, i)) continue;
     const auto* written = recipe.resolved.at(option);
     report.problem(written ? written->origin : options::Origin{}, option,
                    text("'", plan.targets()[i], "' selects no linear layer for an adapter"),

@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
+
+#include "framework/model/model.h"
+#include "framework/recipe/build.h"
+#include "framework/recipe/recipe.h"
 
 namespace tessera::recipe {
 namespace {
@@ -13,6 +18,7 @@ constexpr std::array<const char*, 2> places = {"{layer}", "{expert}"};
 
 /// One module of ours and its names there, with places for numbers.
 struct AliasRow {
+  std::string table;
   std::string ours;
   std::vector<training::ModuleAlias> theirs;
 };
@@ -65,33 +71,82 @@ std::optional<std::string> parameter_of_experts(const options::Value& table, std
   return module.substr(0, at + experts.size()) + (down ? "down_proj" : "gate_up_proj");
 }
 
-void add_weights(const options::Value& table, std::vector<AliasRow>& rows) {
+void add_weights(const std::string& name, const options::Value& table, std::vector<AliasRow>& rows) {
   const auto* tensors = table.find("tensors");
   if (!tensors) return;
   for (const auto& [tensor, row] : tensors->fields) {
     const auto ours = module_of(tensor);
     const auto* from = row.find("from");
     if (!ours || !from) continue;
-    auto& added = rows.emplace_back(AliasRow{*ours, {}});
+    auto& added = rows.emplace_back(AliasRow{name, *ours, {}});
     if (from->kind == options::Value::Kind::scalar) added.theirs.push_back({module_of(from->scalar).value_or(""), 0});
     for (std::size_t i = 0; i < from->items.size(); ++i)
       added.theirs.push_back({module_of(from->items[i].scalar).value_or(""), i + 1});
     std::erase_if(added.theirs, [](const auto& alias) { return alias.name.empty(); });
     if (added.theirs.empty()) continue;
-    if (auto name = parameter_of_experts(table, added.theirs[0].name, added.theirs.size(), *ours))
-      added.theirs.push_back({std::move(*name), 0, true});
+    if (auto parameter = parameter_of_experts(table, added.theirs[0].name, added.theirs.size(), *ours))
+      added.theirs.push_back({std::move(*parameter), 0, true});
   }
 }
 
 std::vector<AliasRow> rows_of(const options::Mappings& mappings) {
   std::vector<AliasRow> rows;
   for (const auto& name : mappings.names())
-    if (name.starts_with("weights/")) add_weights(mappings.table(name), rows);
+    if (name.starts_with("weights/")) add_weights(name, mappings.table(name), rows);
   const auto core = mappings.table("modules/core_ms.yaml");
   if (const auto* modules = core.find("modules"))
-    for (const auto& [ours, theirs] : modules->fields) rows.push_back({ours, {{theirs.scalar, 0}}});
+    for (const auto& [ours, theirs] : modules->fields) rows.push_back({"", ours, {{theirs.scalar, 0}}});
   return rows;
 }
+
+/// The tensors that every model of a table of weights has.
+std::vector<std::string> required_tensors(const options::Value& table) {
+  std::vector<std::string> all;
+  if (const auto* tensors = table.find("tensors"))
+    for (const auto& [tensor, row] : tensors->fields)
+      if (!row.find("when") && !row.find("unless") && !row.find("layers")) all.push_back(tensor);
+  return all;
+}
+
+/// Of the tables of families whose required tensors are all among `parameters`, the one with most of them, the first of
+/// several.
+std::string nearest_table(const options::Mappings& mappings, const std::vector<std::string>& parameters) {
+  std::string nearest;
+  std::size_t most = 0;
+  for (const auto& name : mappings.names()) {
+    if (!name.starts_with("models/")) continue;
+    const auto family = mappings.table(name);
+    const auto* weights = family.find("weights");
+    if (!weights) continue;
+    const auto tensors = required_tensors(mappings.table(weights->scalar));
+    const auto has = [&](const auto& tensor) {
+      return std::any_of(parameters.begin(), parameters.end(),
+                         [&](const auto& parameter) { return numbers_in(tensor, parameter).has_value(); });
+    };
+    if (tensors.size() <= most || !std::all_of(tensors.begin(), tensors.end(), has)) continue;
+    most = tensors.size();
+    nearest = weights->scalar;
+  }
+  return nearest;
+}
+
+std::string own_table(const Recipe& recipe) {
+  const auto& given = recipe.training.load_checkpoint;
+  if (const auto* format = given ? recipe.formats.of(*given) : nullptr)
+    if (auto table = format->weights_table(*given, recipe.mappings); !table.empty()) return table;
+  const auto model = recipe.architecture->build(whole_model(recipe, 1));  // the vocabulary's size changes no names
+  std::vector<std::string> parameters;
+  for (const auto* parameter : model->parameters()) parameters.push_back(parameter->name);
+  return nearest_table(recipe.mappings, parameters);
+}
+
+/// The tables of a recipe, and which of them is the model's own.
+struct AliasTables {
+  Recipe recipe;
+  std::vector<AliasRow> rows;
+  std::once_flag once;
+  std::string own;
+};
 
 /// The name under which the tables have `module`: a layer of multi-token prediction is made as those of the decoder.
 std::string in_tables(const std::string& module) {
@@ -103,17 +158,23 @@ std::string in_tables(const std::string& module) {
 
 }  // namespace
 
-training::ModuleAliases module_aliases(const options::Mappings& mappings) {
-  return [rows = std::make_shared<const std::vector<AliasRow>>(rows_of(mappings))](const std::string& module) {
+training::ModuleAliases module_aliases(const Recipe& recipe) {
+  const auto tables = std::make_shared<AliasTables>();
+  tables->recipe = recipe;
+  tables->recipe.adapters = nullptr;
+  tables->rows = rows_of(recipe.mappings);
+  return [tables](const std::string& module) {
+    std::call_once(tables->once, [&] { tables->own = own_table(tables->recipe); });
     std::vector<training::ModuleAlias> all;
     const auto known = in_tables(module);
-    for (const auto& row : *rows) {
+    for (const auto& row : tables->rows) {
       const auto numbers = numbers_in(row.ours, known);
       if (!numbers) continue;
       for (auto alias : row.theirs) {
         // Other programs number the layers of multi-token prediction behind those of the decoder.
         alias.name = replaced(alias.name, places[0], known == module ? (*numbers)[0] : "mtp" + (*numbers)[0]);
         alias.name = replaced(alias.name, places[1], (*numbers)[1]);
+        alias.own = !row.table.empty() && row.table == tables->own;
         all.push_back(std::move(alias));
       }
     }

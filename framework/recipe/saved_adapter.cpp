@@ -10,6 +10,7 @@
 #include "framework/base/error.h"
 #include "framework/model/model.h"
 #include "framework/options/group.h"
+#include "framework/options/option_type.h"
 #include "framework/options/schema.h"
 #include "framework/recipe/adapted_model.h"
 #include "framework/recipe/adapter_reader.h"
@@ -56,7 +57,7 @@ TrainedByLora trained_by(const Recipe& recipe) {
 
 Recipe with_options(Recipe recipe, const model::LoraOptions& lora) {
   recipe.lora = lora;
-  recipe.adapters = std::make_shared<const training::LoraPlan>(lora, module_aliases(recipe.mappings));
+  recipe.adapters = std::make_shared<const training::LoraPlan>(lora, module_aliases(recipe));
   return recipe;
 }
 
@@ -87,8 +88,9 @@ class Agreement {
   template <class T>
   bool differ_in(const std::string& option, const T& there, const T& here) {
     if (there == here) return false;
-    differ(option, text("the adapter in ", folder_, " has ", option, " ", there, ", the recipe ", here),
-           text("give ", option, ": ", there));
+    const auto words = [](const T& value) { return text(options::OptionType<T>::write(value)); };
+    differ(option, text("the adapter in ", folder_, " has ", option, " ", words(there), ", the recipe ", words(here)),
+           text("give ", option, ": ", words(there)));
     return true;
   }
   /// The names that satisfy `counts` in `a` but not in `b`: "'x' and 3 more"; empty: none.
@@ -104,15 +106,16 @@ class Agreement {
   void compare_names(const std::string& option, const std::string& what, Counts counts) {
     const auto more = only_in(there_.names, here_.names, counts), less = only_in(here_.names, there_.names, counts);
     if (more.empty() && less.empty()) return;
-    differ(option,
-           text("the adapter in ", folder_, " has ", what, more.empty() ? "not " : " ", more.empty() ? less : more,
-                more.empty() || less.empty() ? "" : ", but not " + less,
-                more.empty() ? ", which the recipe trains" : ", which the recipe does not train"),
+    std::string difference;
+    if (!more.empty()) difference = text("has the ", what, " ", more, ", which the recipe does not train");
+    if (!less.empty())
+      difference += text(more.empty() ? "" : ", and ", "has no ", what, " ", less, ", which the recipe trains");
+    differ(option, text("the adapter in ", folder_, " ", difference),
            text("give ", option, " as in the folder's adapter_config.json"));
   }
 
   void compare_layers() {
-    compare_names(recipe_.lora.target_cells ? "target_cells" : "target_modules", "adapters of",
+    compare_names(recipe_.lora.target_cells ? "target_cells" : "target_modules", "adapter of",
                   [](const auto& name) { return nn::is_of_adapter(name) && name.ends_with(".lora_A.weight"); });
   }
   /// Calls `differs(layer, there, here)` for the layers with adapters on both sides until it is true.
@@ -147,8 +150,8 @@ class Agreement {
   }
   void compare_others() {
     const auto is_bias = [](const auto& name) { return name.ends_with(".bias"); };
-    compare_names("bias", "biases", is_bias);
-    compare_names("modules_to_save", "the parameters",
+    compare_names("bias", "bias", is_bias);
+    compare_names("modules_to_save", "parameter",
                   [&](const auto& name) { return !nn::is_of_adapter(name) && !is_bias(name); });
   }
 

@@ -125,6 +125,11 @@ void GradientSync::finish() {
   sum_shared(head_copies_, shared_.groups.head_copies, "gradients of copied key and value heads");
   sum_shared(ends_, shared_.groups.ends, "gradient of the tied embedding");
   if (shared_.reducer) kernels::round_to(threads_, options_.type, shared_.gradients);
+  for (const auto& range : shared_.parameters.ranges())
+    for (const auto& [first, count] : range.parameter->frozen_elements) {
+      const auto frozen = nn::FlatParameters::view(range, shared_.gradients).floats();
+      std::fill_n(frozen.begin() + static_cast<std::ptrdiff_t>(first), count, 0.0F);
+    }
 }
 
 }  // namespace tessera::training

@@ -79,7 +79,7 @@ LoraPlan::LoraPlan(const model::LoraOptions& options, ModuleAliases aliases)
 }
 
 bool LoraPlan::names(std::size_t target, const Candidate& candidate) const {
-  if (all_linear_) return !candidate.part && !is_of_vocabulary(candidate.names[0]);
+  if (all_linear_) return candidate.linear && !is_of_vocabulary(candidate.names[0]);
   if (!patterns_.empty()) return any_matches_one(patterns_[target], candidate.names);
   return any_ends_in(candidate.names, targets_[target]);
 }
@@ -117,7 +117,11 @@ std::int64_t LoraPlan::by_pattern(const std::vector<std::pair<NamePattern, std::
   return found == patterns.end() ? otherwise : found->second;
 }
 
-bool LoraPlan::excluded(const std::string& module, const Candidate& candidate) const {
+bool LoraPlan::excluded(const std::string& module, const Candidate& one, std::span<const Candidate> all) const {
+  return is_left_out(module, one) || is_left_out(module, all.front());  // the first is the whole layer
+}
+
+bool LoraPlan::is_left_out(const std::string& module, const Candidate& candidate) const {
   if (const auto& layers = o_.layers_to_transform;
       layers && std::find(layers->begin(), layers->end(), layer_of(module)) == layers->end())
     return true;
@@ -129,10 +133,14 @@ bool LoraPlan::excluded(const std::string& module, const Candidate& candidate) c
 
 std::vector<LoraPlan::Candidate> LoraPlan::candidates(const std::string& module,
                                                       std::span<const nn::LinearPart> parts) const {
-  std::vector<Candidate> all = {{std::nullopt, {module}}};
-  for (const auto& part : parts) all.push_back({part, {module + "." + part.name}});
-  all[0].gate_and_up = parts.size() == 2 && module.find(".local_experts.") != std::string::npos;
-  for (auto& alias : aliases_(module)) {
+  auto aliases = aliases_(module);
+  const bool of_expert = module.find(".local_experts.") != std::string::npos;  // Transformers 5 has them fused
+  const bool apart = !parts.empty() && !of_expert && std::any_of(aliases.begin(), aliases.end(), [](const auto& alias) {
+    return alias.own && alias.part > 0;
+  });
+  std::vector<Candidate> all = {{.names = {module}, .linear = !apart, .gate_and_up = of_expert && parts.size() == 2}};
+  for (const auto& part : parts) all.push_back({.part = part, .names = {module + "." + part.name}, .linear = apart});
+  for (auto& alias : aliases) {
     if (alias.part >= all.size()) continue;
     auto& one = all[alias.part];
     (alias.parameter ? one.parameters : one.names).push_back(std::move(alias.name));
@@ -143,11 +151,11 @@ std::vector<LoraPlan::Candidate> LoraPlan::candidates(const std::string& module,
 std::vector<LoraPlan::Candidate> LoraPlan::chosen(const std::string& module,
                                                   std::span<const nn::LinearPart> parts) const {
   if (saves(module + ".weight")) return {};
-  auto all = candidates(module, parts);
-  std::erase_if(all, [&](const auto& one) { return excluded(module, one) || !size_of(one); });
+  const auto every = candidates(module, parts);
+  auto all = every;
+  std::erase_if(all, [&](const auto& one) { return excluded(module, one, every) || !size_of(one); });
   if (all.size() < 2 || all[0].part) return all;
-  const bool by_our_name = all_linear_ || size_of({std::nullopt, {module}}).has_value();
-  if (by_our_name)
+  if (size_of({.names = {module}}))  // by our name
     all.resize(1);
   else
     all.erase(all.begin());

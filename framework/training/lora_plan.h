@@ -18,6 +18,7 @@ struct ModuleAlias {
   std::size_t part = 0;  ///< of a fused module, counted from 1; 0: the whole module
   /// It is a parameter there, of all experts of a layer: "model.layers.0.mlp.experts.gate_up_proj".
   bool parameter = false;
+  bool own = false;  ///< in the program that the model is known to; others only have a module like it
 };
 /// The aliases of a module of ours, by its full name.
 using ModuleAliases = std::function<std::vector<ModuleAlias>(const std::string& module)>;
@@ -36,13 +37,16 @@ class LoraPlan final : public nn::AdapterPlan {
 
   /// A layer, or a part of a fused one, that can have an adapter.
   struct Candidate {
-    std::optional<nn::LinearPart> part;        ///< nothing: the whole layer
-    std::vector<std::string> names;            ///< ours, then those of other programs
+    std::optional<nn::LinearPart> part = {};   ///< nothing: the whole layer
+    std::vector<std::string> names = {};       ///< ours, then those of other programs
     std::vector<std::string> parameters = {};  ///< of which it is a part in other programs: see ModuleAlias
+    bool linear = false;                       ///< all-linear means it: a layer of its own in the model's program
     bool gate_and_up = false;                  ///< of an expert, together
   };
   /// All candidates of a layer: the whole, then its parts.
   std::vector<Candidate> candidates(const std::string& module, std::span<const nn::LinearPart> parts) const;
+  /// Whether exclude_modules or layers_to_transform leave out the candidate `one` of `all` those of a layer.
+  bool excluded(const std::string& module, const Candidate& one, std::span<const Candidate> all) const;
   /// Those that get adapters. If both a fused layer and its parts are named: the parts, unless our name of the layer
   /// is.
   std::vector<Candidate> chosen(const std::string& module, std::span<const nn::LinearPart> parts) const;
@@ -64,7 +68,7 @@ class LoraPlan final : public nn::AdapterPlan {
   };
   std::optional<Size> target_size_of(const Candidate& candidate) const;
   std::optional<Size> size_of(const Candidate& candidate) const;
-  bool excluded(const std::string& module, const Candidate& candidate) const;
+  bool is_left_out(const std::string& module, const Candidate& candidate) const;
   std::int64_t by_pattern(const std::vector<std::pair<NamePattern, std::int64_t>>& patterns, const Candidate& candidate,
                           std::int64_t otherwise) const;
 

@@ -25,6 +25,20 @@ std::pair<std::string, std::string> around_number(const std::string& name) {
   return {name.substr(0, at), name.substr(name.find('.', at))};
 }
 
+/// The elements of `rows` of the unsharded tensor that this rank has, by their places in its part.
+std::vector<nn::ElementRange> held_here(const nn::Parameter& parameter, const std::vector<nn::ElementRange>& rows) {
+  std::vector<nn::ElementRange> here;
+  if (rows.empty()) return here;
+  const auto width = parameter.global_shape.elements() / parameter.global_shape[0];
+  for (const auto& range : nn::contiguous_ranges_of(parameter))
+    for (const auto& row : rows) {
+      const auto begin = std::max(row.first * width, range.global_first);
+      const auto end = std::min((row.first + row.count) * width, range.global_first + range.count);
+      if (begin < end) here.push_back({range.first + begin - range.global_first, end - begin});
+    }
+  return here;
+}
+
 }  // namespace
 
 NamePattern::NamePattern(const std::string& pattern) : whole_(pattern) {  // an error quotes what was given
@@ -36,8 +50,16 @@ bool NamePattern::matches(const std::string& name) const {
 }
 
 TrainedNames::TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable,
-                           Tuned tuned)
-    : frozen_(compiled(frozen)), trainable_(compiled(trainable)), tuned_(std::move(tuned)) {}
+                           Tuned tuned, FrozenRows frozen_rows)
+    : frozen_(compiled(frozen)),
+      trainable_(compiled(trainable)),
+      tuned_(std::move(tuned)),
+      frozen_rows_(std::move(frozen_rows)) {}
+
+std::vector<nn::ElementRange> TrainedNames::frozen_rows(const std::string& name) const {
+  if (!frozen_rows_ || any_matches(trainable_, name)) return {};
+  return frozen_rows_(name);
+}
 
 bool TrainedNames::trains(const std::string& name) const {
   if (any_matches(frozen_, name)) return false;
@@ -50,6 +72,7 @@ void freeze(std::span<nn::Parameter* const> parameters, const TrainedNames& name
   std::map<std::pair<std::string, std::string>, bool> layers;  // whether some expert of the layer is trained
   for (auto* parameter : parameters) {
     parameter->trained = names.trains(parameter->name);
+    if (parameter->trained) parameter->frozen_elements = held_here(*parameter, names.frozen_rows(parameter->name));
     if (parameter->role != ParameterRole::expert) continue;
     const auto around = around_number(parameter->name);
     const auto [layer, is_new] = layers.emplace(around, false);

@@ -29,23 +29,30 @@ class TrainedNames {
   /// Whether a fine-tuning method trains a parameter, by its full name.
   using Tuned = std::function<bool(const std::string& name)>;
 
+  /// The rows of a trained parameter, in the unsharded tensor, that keep their values.
+  using FrozenRows = std::function<std::vector<nn::ElementRange>(const std::string& name)>;
+
   /// All parameters are trained.
   TrainedNames() = default;
   /// `frozen`: patterns of frozen parameters. `trainable`: if there are any, only parameters with a name that one of
   /// them matches are trained. A parameter that both lists name is frozen. Throws ConfigError as NamePattern.
-  /// With `tuned`, only what it or `trainable` names is trained.
-  TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable, Tuned tuned = {});
+  /// With `tuned`, only what it or `trainable` names is trained; of what only it names, without `frozen_rows`.
+  TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable, Tuned tuned = {},
+               FrozenRows frozen_rows = {});
 
   /// Whether all parameters are trained, whatever their names.
   bool all() const { return frozen_.empty() && trainable_.empty() && !tuned_; }
   bool trains(const std::string& name) const;
+  /// Rows of the parameter, in the unsharded tensor, that are frozen although it is trained.
+  std::vector<nn::ElementRange> frozen_rows(const std::string& name) const;
 
  private:
   std::vector<NamePattern> frozen_, trainable_;
   Tuned tuned_;
+  FrozenRows frozen_rows_;
 };
 
-/// Sets Parameter::trained of all `parameters`, and Leaf::trained_elsewhere. `experts`: number of experts of a
+/// Sets Parameter::trained and frozen_elements of all `parameters`, and Leaf::trained_elsewhere. `experts`: number of experts of a
 /// mixture-of-experts layer of the whole model, some of which other ranks may have.
 void freeze(std::span<nn::Parameter* const> parameters, const TrainedNames& names, std::int64_t experts);
 

@@ -17,6 +17,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The names of the weights of a case's model, which may have a score head that its base has not.
+hugging_face::WeightTable names_of(const FinetuneCase& one, const hugging_face::HuggingFaceModel& base) {
+  if (one.facts.at("group") != "reward") return base.table();
+  auto config = base.model_config();
+  config.set("score_head", options::Value::of("true", {}));
+  const auto family = hugging_face::hugging_face_table(one.mappings, base.family());
+  return hugging_face::weight_table(family.find("weights")->scalar, config, one.mappings, one.base.string());
+}
+
 hugging_face::WeightShapes shapes_of(const checkpoint::WeightSource& base) {
   hugging_face::WeightShapes shapes;
   for (const auto& name : base.names()) shapes.emplace(name, base.shape(name));
@@ -54,12 +63,15 @@ void compare_adapter_tensors(const fs::path& ours, const fs::path& theirs, Compa
 /// The adapter as we read it, written for PEFT again: the same tensors, the same adapter_config.json.
 std::string judge_adapter_files(const FinetuneCase& one, Comparison& comparison) {
   const hugging_face::HuggingFaceModel base(one.base / "hf", one.mappings);
-  const hugging_face::PeftAdapter adapter(one.folder / "adapter", base.table(), shapes_of(base), one.mappings);
+  const auto table = names_of(one, base);
+  auto shapes = shapes_of(base);
+  shapes.emplace("score.weight", Shape{1, shapes.at("embedding.word_embeddings.weight")[1]});
+  const hugging_face::PeftAdapter adapter(one.folder / "adapter", table, shapes, one.mappings);
   const FinetuneScratch scratch;
   hugging_face::PeftExport how{.lora_config = adapter.config().lora_config};
   how.labels.base = adapter.config().base;
   how.labels.task_type = one.json("adapter/adapter_config.json").at("task_type").get<std::string>();
-  hugging_face::write_peft(scratch.path, hugging_face::PeftNames(base.table()), adapter, how, one.mappings);
+  hugging_face::write_peft(scratch.path, hugging_face::PeftNames(table), adapter, how, one.mappings);
   compare_adapter_tensors(scratch.path / hugging_face::peft_weights_file,
                           one.folder / "adapter" / hugging_face::peft_weights_file, comparison);
   const auto config = nlohmann::json::parse(read_file(scratch.path / hugging_face::peft_config_file));

@@ -112,6 +112,7 @@ const std::vector<Effect> cases = {
     {lora + "modules_to_save", "[output_layer]", "[]"},
     {lora + "init_lora_weights", "gaussian", "false"},
     {lora + "loraplus_lr_ratio", "2", "3"},
+    {lora + "adapter", "here", "there"},
     {pref + "dpo_loss_type", "ipo", "hinge"},
     {pref + "dpo_beta", "0.2", "0.3"},
     {pref + "dpo_label_smoothing", "0.2", "0.3"},

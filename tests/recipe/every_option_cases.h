@@ -143,6 +143,7 @@ inline const std::vector<Case> cases = {
     {lora + "modules_to_save", "[final_layernorm]", Seen::weights, adapted},
     {lora + "init_lora_weights", "gaussian", Seen::metrics, adapted},
     {lora + "loraplus_lr_ratio", "4", Seen::weights, adapted},
+    {lora + "adapter", "first", Seen::outcome, adapted},  // refused: the core reads no adapters of other programs
     {t + "training_iters", "4", Seen::metrics},
     {t + "epochs", "2", Seen::metrics, {t + "training_iters=0", t + "epochs=1", d + "global_batch_size=40"}},
     {t + "calculate_per_token_loss", "true", Seen::metrics,

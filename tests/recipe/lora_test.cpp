@@ -113,7 +113,9 @@ TEST_F(Lora, TargetsAreNamesOfMegatronOfCoreMsAndOfTransformers) {
   const auto of = [&](const Lines& targets) { return adapted(lora_llama + Lines{l + "use_lora=true"} + targets); };
   const std::string qkv = "self_attention.linear_qkv", out = "self_attention.linear_proj", fc1 = "mlp.linear_fc1",
                     fc2 = "mlp.linear_fc2", t_m = l + "target_modules=", t_c = l + "target_cells=";
-  EXPECT_EQ(of({t_m + "all-linear"}), (Names{qkv, out, fc1, fc2}));
+  const Names linear = {qkv + ".q_proj",    qkv + ".k_proj", qkv + ".v_proj", out, fc2,
+                        fc1 + ".gate_proj", fc1 + ".up_proj"};
+  EXPECT_EQ(of({t_m + "all-linear"}), linear);  // this model's weights have the names of Llama
   EXPECT_EQ(of({t_m + "[linear_qkv, linear_fc2]"}), (Names{qkv, fc2}));
   EXPECT_EQ(of({t_m + "[q_proj, v_proj]"}), (Names{qkv + ".q_proj", qkv + ".v_proj"}));
   EXPECT_EQ(of({t_m + "[o_proj, gate_proj, up_proj, down_proj]"}),
@@ -124,8 +126,12 @@ TEST_F(Lora, TargetsAreNamesOfMegatronOfCoreMsAndOfTransformers) {
   EXPECT_EQ(of({t_m + "'.*_proj'"}),
             (Names{qkv + ".q_proj", qkv + ".k_proj", qkv + ".v_proj", out, fc1 + ".gate_proj", fc1 + ".up_proj", fc2}));
   EXPECT_EQ(of({t_c + "[{target_cells: ['.*\\.qkv_proj', '.*mapping']}]"}), (Names{qkv, fc1}));
-  EXPECT_EQ(of({t_m + "all-linear", l + "exclude_modules=[o_proj, mlp.linear_fc1]"}), (Names{qkv, fc2}));
+  EXPECT_EQ(of({t_m + "all-linear", l + "exclude_modules=[o_proj, k_proj, mlp.linear_fc1]"}),
+            (Names{qkv + ".q_proj", qkv + ".v_proj", fc2}));
+  EXPECT_EQ(of({t_m + "[q_proj, k_proj]", l + "exclude_modules=[k_proj]"}), Names{qkv + ".q_proj"});
   EXPECT_EQ(of({t_m + "all-linear", l + "layers_to_transform=[1]"}), Names{});
+  // Those of GPT-2, which has one layer for queries, keys and values.
+  EXPECT_EQ(adapted({l + "use_lora=true", t_m + "all-linear"}), (Names{qkv, out, fc1, fc2}));
   EXPECT_EQ(adapted(lora_latent + Lines{l + "use_lora=true", t_m + "[q_a_proj, kv_b_proj, kv_a_proj_with_mqa]"}),
             (Names{"self_attention.linear_q_down_proj", "self_attention.linear_kv_up_proj",
                    "self_attention.linear_kv_down_proj"}));
@@ -229,6 +235,22 @@ TEST_F(Lora, TrainsAdaptersAndWhatIsNamedBeside) {
   EXPECT_EQ(all.size(), 2U * 6 + 1);
 }
 
+TEST_F(Lora, BiasesOfPartsWithoutAdaptersKeepTheirValues) {
+  const Lines model = lora_llama + Lines{m + "qkv_has_bias=true"};
+  ASSERT_FALSE(says(train(model + Lines{t + "output_dir=base"}), "refused"));
+  const Lines beside = model + Lines{l + "use_lora=true", l + "target_modules=[q_proj, v_proj]", l + "bias=lora_only",
+                                     t + "load_checkpoint=base/checkpoints", t + "resume_training=false"};
+  ASSERT_FALSE(says(train(beside), "refused"));
+  const std::string bias = "decoder.layers.0.self_attention.linear_qkv.bias";
+  const auto before = content(saved("base", 4)).at(bias), after = content(saved("run", 4)).at(bias);
+  // Two groups of two heads with queries, then keys and values, of 4 channels each.
+  for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i] == before[i], i % 16 / 4 == 2) << i;
+  // Named by a list of its own, the bias is trained whole.
+  const auto whole =
+      named(*build_model(read(beside + Lines{t + "trainable_parameters=['" + bias + "']"}), nullptr), bias);
+  EXPECT_TRUE(whole.trained && whole.frozen_elements.empty());
+}
+
 TEST_F(Lora, TakesTheMemoryThatIsForeseen) {
   for (const auto& model : {Lines{}, lora_llama + Lines{t + "bf16=true"}, lora_latent,
                             lora_llama + Lines{m + "recompute_granularity=full", m + "recompute_method=uniform",
@@ -309,7 +331,8 @@ TEST_F(Lora, TargetsAreExpertsAndRouters) {
   using Names = std::set<std::string>;
   const Lines experts =
       lora_llama + Lines{m + "num_experts=3", m + "add_bias_linear=false", l + "use_lora=true", l + "lora_rank=2"};
-  const std::string one = "mlp.experts.local_experts.", router = "mlp.router", fc1 = ".linear_fc1", fc2 = ".linear_fc2";
+  const std::string one = "mlp.experts.local_experts.", router = "mlp.router", fc1 = ".linear_fc1", fc2 = ".linear_fc2",
+                    qkv = "self_attention.linear_qkv";
   const auto of_all = [&](const std::string& end) { return Names{one + "0" + end, one + "1" + end, one + "2" + end}; };
   const auto joined = [](Names all, const std::vector<Names>& more) {
     for (const auto& names : more) all.insert(names.begin(), names.end());
@@ -319,7 +342,8 @@ TEST_F(Lora, TargetsAreExpertsAndRouters) {
   const auto modules = [&](const std::string& names) { return of({l + "target_modules=" + names}); };
   const auto parameters = [&](const std::string& names) { return of({l + "target_parameters=" + names}); };
   EXPECT_EQ(modules("all-linear"),
-            joined({"self_attention.linear_qkv", "self_attention.linear_proj", router}, {of_all(fc1), of_all(fc2)}));
+            joined({qkv + ".q_proj", qkv + ".k_proj", qkv + ".v_proj", "self_attention.linear_proj", router},
+                   {of_all(fc1), of_all(fc2)}));
   EXPECT_EQ(modules("[linear_fc1]"), of_all(fc1));
   EXPECT_EQ(modules("[w1, w2, gate]"), joined({router}, {of_all(fc1 + ".gate_proj"), of_all(fc2)}));
   EXPECT_EQ(modules("[experts.1.up_proj, experts.2.down_proj]"),
@@ -416,6 +440,8 @@ TEST_F(Lora, WithWrongTargetsIsRefused) {
   EXPECT_TRUE(says(refused(every_linear + Lines{l + "modules_to_save=[lm_head]"}), "the output layer but not"));
   EXPECT_TRUE(says(refused(every_linear + Lines{t + "frozen_parameters=['.*']"}), "the run trains nothing"));
   EXPECT_TRUE(says(refused(every_linear + Lines{l + "lora_rank=0"}), "lora_rank"));
+  EXPECT_TRUE(says(refused(every_linear + Lines{l + "adapter=folder", t + "load_checkpoint=base"}),
+                   "adapter is given; this program has no formats of other programs"));
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
                                                      const options::Mappings& mappings) const override;
   std::optional<options::Value> model_config(const std::filesystem::path& folder, const options::Mappings& mappings,
                                              std::vector<std::string>& notes) const override;
+  std::string weights_table(const std::filesystem::path& folder, const options::Mappings& mappings) const override;
   std::filesystem::path model_config_file(const std::filesystem::path& folder) const override;
   /// See quantised_folder.h.
   std::filesystem::path quantised(const std::filesystem::path& folder, const checkpoint::Quantisation& how,

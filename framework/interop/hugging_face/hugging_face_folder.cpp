@@ -53,6 +53,10 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> HuggingFaceFormat::open(const fs::
 
 fs::path HuggingFaceFormat::model_config_file(const fs::path& folder) const { return folder / "config.json"; }
 
+std::string HuggingFaceFormat::weights_table(const fs::path& folder, const options::Mappings& mappings) const {
+  return read_hugging_face_config(model_config_file(folder), mappings).weights_table;
+}
+
 std::optional<options::Value> HuggingFaceFormat::model_config(const fs::path& folder, const options::Mappings& mappings,
                                                               std::vector<std::string>& notes) const {
   const auto file = model_config_file(folder);
