@@ -236,10 +236,11 @@ void describe_training(options::Schema<Lora>& s) {
       .at_most(options::most_factor)
       .when_changed(options::Change::told)
       .matters_when(with_lora, without_lora);
-  s.option("adapter", &Lora::adapter,
-           "Folder of a saved adapter of PEFT that training starts from: its adapters, and the parameters that it has "
-           "in full. It belongs to the model that `training_config.load_checkpoint` names, and must be of the kind that "
-           "the other options of this group describe. null: new adapters.")
+  s.option(
+       "adapter", &Lora::adapter,
+       "Folder of a saved adapter of PEFT that training starts from: its adapters, and the parameters that it has "
+       "in full. It belongs to the model that `training_config.load_checkpoint` names, and must be of the kind that "
+       "the other options of this group describe. null: new adapters.")
       .when_changed(options::Change::silent)
       .matters_when(with_lora, without_lora);
 }
