@@ -46,6 +46,13 @@ std::optional<options::Value> CheckpointFormat::model_config(const std::filesyst
 
 Blobs CheckpointFormat::carried_files(const std::filesystem::path&) const { return {}; }
 
+std::filesystem::path CheckpointFormat::quantised(const std::filesystem::path& folder, const Quantisation&,
+                                                  const options::Mappings&, std::vector<std::string>&) const {
+  throw ConfigError(text(folder.string(),
+                         ": weights of this format are not quantised; give a folder of Hugging Face "
+                         "Transformers"));
+}
+
 namespace {
 
 [[noreturn]] void refuse_to_save(const CheckpointFormat& format) {

@@ -120,6 +120,12 @@ struct SavedRun {
   bool has_noop_layers = false;  ///< some layer is a no-op, which returns its input
 };
 
+/// How the weights of linear layers are to be quantised.
+struct Quantisation {
+  bool nested = false;          ///< maxima of blocks in 8 bits
+  std::filesystem::path cache;  ///< the folder for what is written
+};
+
 /// A checkpoint format of another program.
 class CheckpointFormat {
  public:
@@ -149,6 +155,12 @@ class CheckpointFormat {
   virtual std::filesystem::path model_config_file(const std::filesystem::path& folder) const { return folder; }
   /// Files that a run that begins with these weights copies into its own checkpoints.
   virtual Blobs carried_files(const std::filesystem::path& folder) const;
+
+  /// The folder of a model with the weights of `folder`, of whose linear layers those are in NF4 (kernels/nf4.h) that
+  /// are not the output layer, a router or in an expert. Writes it to `how.cache`, unless it is there. Processes may
+  /// call this at the same time: one writes. Adds what was done to `notes`. Throws ConfigError, IoError.
+  virtual std::filesystem::path quantised(const std::filesystem::path& folder, const Quantisation& how,
+                                          const options::Mappings& mappings, std::vector<std::string>& notes) const;
 
   /// Whether a run can save in this format.
   virtual bool saves() const { return false; }

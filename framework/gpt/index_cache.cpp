@@ -6,10 +6,10 @@
 #include <optional>
 #include <thread>
 
+#include "framework/base/build_lock.h"
 #include "framework/base/crc32c.h"
 #include "framework/base/number_text.h"
 #include "framework/base/system_call.h"
-#include "framework/gpt/build_lock.h"
 #include "framework/gpt/md5.h"
 
 namespace tessera::gpt {

@@ -4,6 +4,7 @@
 
 #include "framework/kernels/extents.h"
 #include "framework/kernels/scratch.h"
+#include "framework/kernels/type_conversion.h"
 
 namespace tessera::kernels {
 namespace {
@@ -100,6 +101,40 @@ void embedding_part_backward(Threads& threads, std::int64_t width, std::int64_t 
       const auto row = ids[r] - first_row;
       if (row < 0 || row >= rows || ids[r] == padding) continue;
       add_to(dy.data() + r * n + first, last - first, dtable.data() + static_cast<std::size_t>(row) * n + first);
+    }
+  });
+}
+
+void embedding_columns_forward(Threads& threads, std::int64_t vocabulary, std::int64_t first,
+                               std::span<const std::int32_t> ids, const Tensor& table, std::span<float> y) {
+  const auto rank = table.shape()[0], columns = table.shape()[1];
+  expect_values("embedding", "y", y.size(), static_cast<std::int64_t>(ids.size()) * rank);
+  check_ids(vocabulary, ids);
+  const Elements all = table;
+  threads.parallel_for(ids.size(), 64, [&](std::size_t begin, std::size_t end) {
+    for (auto r = begin; r < end; ++r) {
+      const auto column = ids[r] - first;
+      for (std::int64_t k = 0; k < rank; ++k) {
+        auto& to = y[r * static_cast<std::size_t>(rank) + static_cast<std::size_t>(k)];
+        to = 0;
+        if (column >= 0 && column < columns)
+          widen_range(all.part(static_cast<std::size_t>(k * columns + column), 1), {&to, 1});
+      }
+    }
+  });
+}
+
+void embedding_columns_backward(Threads& threads, std::int64_t first, std::span<const std::int32_t> ids,
+                                std::span<const float> dy, std::int64_t rank, std::span<float> dtable,
+                                std::int64_t padding) {
+  expect_values("embedding", "dy", dy.size(), static_cast<std::int64_t>(ids.size()) * rank);
+  const auto columns = static_cast<std::int64_t>(dtable.size()) / rank;
+  threads.parallel_for(static_cast<std::size_t>(rank), 1, [&](std::size_t k, std::size_t) {
+    const auto row = dtable.subspan(k * static_cast<std::size_t>(columns), static_cast<std::size_t>(columns));
+    for (std::size_t r = 0; r < ids.size(); ++r) {
+      const auto column = ids[r] - first;
+      if (column >= 0 && column < columns && ids[r] != padding)
+        row[static_cast<std::size_t>(column)] += dy[r * static_cast<std::size_t>(rank) + k];
     }
   });
 }

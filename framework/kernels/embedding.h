@@ -51,4 +51,19 @@ void embedding_part_backward(Threads& threads, std::int64_t width, std::int64_t 
                              std::span<const std::int32_t> ids, std::span<const float> dy, std::span<float> dtable,
                              std::int64_t padding = -1);
 
+/// y[r] = column ids[r] of `table`, 0 for an id of another rank's column, as the embedding of a low-rank adapter needs
+/// them.
+///
+///   table   [rank, columns], float32, bfloat16 or float16: the columns [first, first + columns) of the vocabulary
+///   y       [rows, rank]
+///
+/// Throws ShapeError for an id outside [0, vocabulary) and if y has another size.
+void embedding_columns_forward(Threads& threads, std::int64_t vocabulary, std::int64_t first,
+                               std::span<const std::int32_t> ids, const Tensor& table, std::span<float> y);
+/// Its gradient: dtable[k, ids[r] - first] += dy[r, k], in ascending order of r; ids of other ranks' columns and the id
+/// `padding` are skipped.
+void embedding_columns_backward(Threads& threads, std::int64_t first, std::span<const std::int32_t> ids,
+                                std::span<const float> dy, std::int64_t rank, std::span<float> dtable,
+                                std::int64_t padding);
+
 }  // namespace tessera::kernels

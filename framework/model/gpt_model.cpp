@@ -65,13 +65,15 @@ class GptModel final : public Model {
                                   const nn::Pass& pass) const;
   autograd::Var hidden(autograd::Tape& tape, autograd::Var x, std::span<const std::int32_t> tokens,
                        const nn::Pass& pass) const;
+  autograd::Var with_word_adapter(autograd::Var x, std::span<const std::int32_t> tokens, const nn::Pass& pass) const;
   autograd::Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
-  OutputLayer output_layer(autograd::Tape& tape, const nn::Pass& pass) const;
+  OutputLayer output_layer(const autograd::Var& h, const nn::Pass& pass) const;
   void predict_further(autograd::Tape& tape, autograd::Var h, const TokenBatch& batch, const ForwardMode& mode,
                        const nn::Pass& pass) const;
   bool recomputes_attention(std::int64_t layer) const;
   bool tied() const { return !o_.untie_embeddings_and_output_weights && !o_.score_head; }
   void declare_tables();
+  void declare_word_adapter();
   void add_layers();
   void add_head();
   void add_predictions();
@@ -92,6 +94,12 @@ class GptModel final : public Model {
   std::int64_t vocabulary_, positions_, seq_length_;
   std::optional<nn::RotaryEmbedding> rotary_;
   nn::Parameter* words_ = nullptr;  ///< of the embedding, and of an output layer tied to it
+  /// The adapter of the embedding: A [rank, vocabulary], sharded like the rows of the table, and B [hidden, rank].
+  struct WordAdapter {
+    nn::Parameter *a, *b;
+    double scale;
+  };
+  std::optional<WordAdapter> word_adapter_;
   nn::Parameter* position_table_ = nullptr;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers
   std::unique_ptr<nn::Norm> final_norm_;
@@ -144,9 +152,22 @@ void GptModel::declare_tables() {
                       o_.table_init(vocabulary_), std::move(cut));
     if (read_at_end && !(chunk_.embedding && chunk_.loss)) words_->share(nn::GradientSharers::ends);
   }
+  if (chunk_.embedding) declare_word_adapter();
   if (chunk_.embedding && o_.position_embedding_type == PositionEmbedding::learned_absolute)
     position_table_ = &declare("embedding.position_embeddings.weight", ParameterRole::position_embedding,
                                {positions_, o_.hidden_size}, o_.table_init(positions_));
+}
+
+void GptModel::declare_word_adapter() {
+  const std::string name = "embedding.word_embeddings";
+  if (!maker_.adapters()) return;
+  const auto forms = maker_.adapters()->adapters_of(name, vocabulary_, {});
+  if (forms.empty()) return;
+  const auto& form = forms[0];
+  auto& a = declare(name + ".lora_A.weight", ParameterRole::matrix, {form.rank, vocabulary_}, form.a_init,
+                    tensor_.part(1, vocabulary_, "rows of the word embedding"));
+  auto& b = declare(name + ".lora_B.weight", ParameterRole::matrix, {o_.hidden_size, form.rank}, form.b_init);
+  word_adapter_ = {&a, &b, form.scale};
 }
 
 void GptModel::add_layers() {
@@ -311,6 +332,23 @@ autograd::Var GptModel::embedded_in_parts(autograd::Tape& tape, std::span<const 
   return parallel::plus_positions(std::move(x), positions_here(tape, pass, first, here), position_table_->leaf);
 }
 
+/// x + scale * (the columns of A for the tokens) B^T. The ranks exchange the columns, which are shorter than rows of x.
+autograd::Var GptModel::with_word_adapter(autograd::Var x, std::span<const std::int32_t> tokens,
+                                          const nn::Pass& pass) const {
+  const auto& [a, b, scale] = *word_adapter_;
+  auto columns =
+      autograd::embedded_columns(x.tape(), {pass.B, pass.T}, tokens, a->leaf, vocabulary_,
+                                 vocabulary_ / tensor_.ranks * tensor_.rank, o_.embedding_padding_token.value_or(-1));
+  if (!tensor_.whole()) {
+    constexpr auto who = "adapter of the embedding";
+    const auto& group = parallel::tensor_group(pass, tensor_);
+    columns = tensor_.sequence_parallel ? parallel::reduce_scatter_to_sequence_region(columns, group, who)
+                                        : parallel::reduce_from_tensor_region(std::move(columns), group, who);
+  }
+  auto more = autograd::scaled(autograd::linear(columns, b->leaf, nullptr), scale);
+  return autograd::dropout_add(std::move(more), x, pass.dropout(Purpose::adapter_dropout, 0, 0));
+}
+
 /// `site` keys the dropout.
 autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int32_t> tokens, const nn::Pass& pass,
                                  std::uint64_t site) const {
@@ -318,6 +356,7 @@ autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int3
                                                  position_table_ ? &position_table_->leaf : nullptr,
                                                  precision_.residual, o_.embedding_padding_token.value_or(-1))
                            : embedded_in_parts(tape, tokens, pass);
+  if (word_adapter_) x = with_word_adapter(std::move(x), tokens, pass);
   if (o_.scale_embeddings) x = autograd::scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
   const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, site, o_.hidden_dropout_rate), o_.hidden_size);
   if (mask.rate > 0) x = autograd::dropout_add(std::move(x), {}, mask);
@@ -378,12 +417,13 @@ autograd::Var GptModel::before_head(const autograd::Var& h, const nn::Pass& pass
 }
 
 /// Its ranks of a vocabulary-parallel head are kept until the tape is cleared.
-OutputLayer GptModel::output_layer(autograd::Tape& tape, const nn::Pass& pass) const {
+OutputLayer GptModel::output_layer(const autograd::Var& h, const nn::Pass& pass) const {
   OutputLayer output{
       .weight = head(), .type = precision_.logits, .softcap = o_.output_logit_softcap.value_or(0), .context = context_};
   if (!tensor_.whole())
-    output.sharers = new (tape.keep(sizeof(parallel::VocabParallelHead)).data())
+    output.sharers = new (h.tape().keep(sizeof(parallel::VocabParallelHead)).data())
         parallel::VocabParallelHead(parallel::tensor_group(pass, tensor_), vocabulary_);
+  if (output_ && output_->adapters()) output.adapter = output_->adapters()->of_logits(h, pass);
   return output;
 }
 
@@ -414,15 +454,17 @@ void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const Toke
     const auto seed = mode.objective->sums_over_step() ? mode.share.scale
                       : counted > 0                    ? mode.auxiliary_seed / counted
                                                        : 0;
-    const auto output = output_layer(tape, pass);
+    const auto before = before_head(h, pass);
+    const auto output = output_layer(before, pass);
     const TraceSpan span(TraceKind::operation, "output layer and loss");
-    const auto loss = autograd::vocabulary_loss(before_head(h, pass), output.weight,
+    const auto loss = autograd::vocabulary_loss(before, output.weight,
                                                 {.labels = here(labels),
                                                  .mask = here(mask),
                                                  .seed = weight * seed,
                                                  .type = output.type,
                                                  .softcap = output.softcap,
-                                                 .sharers = output.sharers});
+                                                 .sharers = output.sharers},
+                                                output.adapter);
     // The log averages over ranks, but each context-parallel rank has only a part of the sum: multiply by their number.
     const auto own = counted > 0 ? loss.total.sum * context_.ranks / counted : 0;
     if (pass.log) pass.log->add_prediction(static_cast<std::int64_t>(k), own);
@@ -443,7 +485,7 @@ ChunkResult GptModel::forward(autograd::Tape& tape, const autograd::Var& x, cons
     return {{}, score_loss(h, score_->leaf, {context_, cut ? h.shape()[1] * tensor_.rank : 0, cut}, batch, mode)};
   h = before_head(h, pass);
   const TraceSpan span(TraceKind::operation, "output layer and loss");
-  return {{}, objective_loss(h, output_layer(tape, pass), batch, mode)};
+  return {{}, objective_loss(h, output_layer(h, pass), batch, mode)};
 }
 
 autograd::Var GptModel::logits(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const {
@@ -454,7 +496,10 @@ autograd::Var GptModel::logits(autograd::Tape& tape, const TokenBatch& batch, co
 
 autograd::Var GptModel::project(const autograd::Var& h, const nn::Pass& pass) const {
   if (score_) return autograd::linear(h, score_->leaf, nullptr);
-  auto logits = autograd::linear(before_head(h, pass), head(), nullptr);
+  const auto before = before_head(h, pass);
+  auto logits = autograd::linear(before, head(), nullptr);
+  if (output_ && output_->adapters())
+    logits = output_->adapters()->add_to(std::move(logits), before, pass, pass.gathered);
   if (!tensor_.whole())
     logits = parallel::gather_from_tensor_region(logits, parallel::tensor_group(pass, tensor_), "logits");
   return o_.output_logit_softcap ? autograd::softcapped(logits, *o_.output_logit_softcap) : logits;

@@ -245,6 +245,23 @@ void describe_training(options::Schema<Lora>& s) {
       .matters_when(with_lora, without_lora);
 }
 
+void describe_quantising(options::Schema<Lora>& s) {
+  s.option(
+       "qlora", &Lora::qlora,
+       "Keep the frozen weights of linear layers in 4 bits (NF4; Dettmers et al., arXiv:2305.14314), with the codes "
+       "of bitsandbytes. The folder of Hugging Face Transformers in `load_checkpoint` is quantised once, to the "
+       "folder `quantised` in `output_dir`; one in 4 bits is used as it is. Not the output layer, routers and "
+       "experts.")
+      .no_flag(no_lora_flag)
+      .must(
+          "QLoRA", [](const Lora& o) { return !o.qlora || o.use_lora; },
+          [](const Lora&) { return "qlora is true, but use_lora is false: weights in 4 bits cannot be trained"; },
+          "set use_lora, or leave qlora out", {"use_lora"});
+  s.option("qlora_double_quant", &Lora::qlora_double_quant,
+           "Keep the maxima of the blocks of 4-bit weights in 8 bits (double quantisation).")
+      .matters_when([](const Lora& o) { return o.qlora; }, "`qlora` is false");
+}
+
 }  // namespace
 
 void describe(options::Schema<LoraOptions>& s) {
@@ -255,6 +272,7 @@ void describe(options::Schema<LoraOptions>& s) {
   describe_targets(s);
   describe_sizes(s);
   describe_training(s);
+  describe_quantising(s);
 }
 
 }  // namespace tessera::model

@@ -80,6 +80,8 @@ struct LoraOptions {
   std::vector<std::string> modules_to_save;
   LoraInit init_lora_weights = LoraInit::kaiming;
   std::optional<double> loraplus_lr_ratio;
+  bool qlora = false;
+  bool qlora_double_quant = false;
   std::optional<std::string> adapter;
 
   /// Factor of B A for an adapter of `rank` and `alpha`.

@@ -93,9 +93,10 @@ autograd::VocabularyLoss objective_loss(const autograd::Var& h, const OutputLaye
     const auto weights = mode.objective->weigh(tape, batch, mode.share);
     terms.seed = weights.seed;
     terms.weights = weights.each.empty() ? weights.each : here(weights.each);
-    return autograd::vocabulary_loss(h, output.weight, terms);
+    return autograd::vocabulary_loss(h, output.weight, terms, output.adapter);
   }
-  return judged_values(autograd::token_losses(h, output.weight, terms), {.context = output.context}, batch, mode);
+  return judged_values(autograd::token_losses(h, output.weight, terms, output.adapter), {.context = output.context},
+                       batch, mode);
 }
 
 }  // namespace tessera::model

@@ -11,6 +11,7 @@ struct OutputLayer {
   double softcap = 0;                                    ///< as in autograd::LossTerms
   const autograd::VocabularySharers* sharers = nullptr;  ///< must outlive the backward pass; null: `weight` is whole
   nn::ContextRank context = {};                          ///< the tokens of each sample that this rank has
+  autograd::LogitAdapter adapter = {};
 };
 
 /// The tokens of each sample that a rank has between layers.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "framework/autograd/ops/activation.h"
 #include "framework/autograd/ops/linear.h"
 #include "framework/autograd/ops/residual.h"
 #include "framework/kernels/expert_rows.h"
@@ -86,7 +87,8 @@ void Adapters::add(const AdapterForm& form, const Parameter& w, const TensorCut&
   auto here = rows_here(part, rows, out);
   rows_.push_back(std::move(here.blocks));
   const auto before = form.part.name.empty() ? std::string() : form.part.name + ".";
-  auto& a = declare(before + "lora_A.weight", w.role, {form.rank, in_}, form.a_init, columns);
+  const auto role = w.role == ParameterRole::output_layer ? ParameterRole::matrix : w.role;
+  auto& a = declare(before + "lora_A.weight", role, {form.rank, in_}, form.a_init, columns);
   auto& b = declare(before + "lora_B.weight", w.role, {outputs, form.rank}, form.b_init, here.cut);
   const auto sharers = w.role == ParameterRole::expert ? GradientSharers::expert_tensor : GradientSharers::tensor;
   if (!rows.strips.empty()) a.share(sharers);
@@ -135,6 +137,13 @@ autograd::Var Adapters::add_to(autograd::Var y, const autograd::Var& x, const Pa
   std::array<kernels::DropoutMask, autograd::most_adapters> masks;
   for (std::size_t i = 0; i < forms_.size(); ++i) masks[i] = mask_of(i, pass, tokens);
   return autograd::add_low_rank(std::move(y), x, factors_, std::span(masks).first(drops(pass) ? forms_.size() : 0));
+}
+
+autograd::LogitAdapter Adapters::of_logits(const autograd::Var& h, const Pass& pass) const {
+  must(factors_.size() == 1 && magnitudes_.empty(), "the output layer has one adapter, without magnitudes");
+  const auto mask = mask_of(0, pass, pass.gathered);
+  const auto x = mask.rate > 0 ? autograd::split_by_dropout(h, mask).first : h;
+  return {autograd::scaled(autograd::linear(x, *factors_[0].a, nullptr), factors_[0].scale), factors_[0].b};
 }
 
 autograd::ExpertAdapters Adapters::of_expert(autograd::Tape& tape, const Pass& pass) const {

@@ -8,6 +8,7 @@
 #include "framework/autograd/ops/experts.h"
 #include "framework/autograd/ops/low_rank.h"
 #include "framework/autograd/ops/magnitude.h"
+#include "framework/autograd/ops/vocabulary_loss.h"
 #include "framework/nn/module.h"
 #include "framework/nn/pass.h"
 #include "framework/nn/row_norms.h"
@@ -63,7 +64,8 @@ class Adapters final : public Module {
  public:
   /// `w` is the layer's weight; `rows` and `columns` are the parts of it on this rank: at most one of them has strips.
   /// `add_up` adds numbers over the ranks that share the columns; null: this rank has all of them. Either all forms of
-  /// a layer have magnitudes, or none. The factors have the role of w.
+  /// a layer have magnitudes, or none. The factors have the role of w, but A of an
+  /// output layer, which has no rows of the vocabulary, is a matrix.
   Adapters(const std::string& layer, std::vector<AdapterForm> forms, const Parameter& w, const TensorCut& rows,
            const TensorCut& columns, SumOverColumns add_up);
 
@@ -79,6 +81,8 @@ class Adapters final : public Module {
   /// y + scale * dropout(x) A^T B^T, for a layer without magnitudes whose result y [.., out] is computed elsewhere and
   /// which reads the tokens `tokens` of each sample.
   autograd::Var add_to(autograd::Var y, const autograd::Var& x, const Pass& pass, const HeldTokens& tokens) const;
+  /// For the output layer, which has one adapter without magnitudes, and whose product is part of the loss.
+  autograd::LogitAdapter of_logits(const autograd::Var& h, const Pass& pass) const;
   /// For an operation that applies the layer, which has no magnitudes, to rows of single tokens. Valid until the tape is
   /// cleared.
   autograd::ExpertAdapters of_expert(autograd::Tape& tape, const Pass& pass) const;

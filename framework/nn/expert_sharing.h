@@ -16,7 +16,8 @@ class ExpertSharing {
   /// As autograd::route: chooses experts for the tokens of this rank.
   virtual autograd::ExpertChoices route(const autograd::Var& logits, const autograd::RouterTerms& terms,
                                         const Pass& pass) const = 0;
-  /// As autograd::experts, for the tokens of this rank. `layers` are those of this rank's experts; `tap` observes the outputs of these experts, counted from 0.
+  /// As autograd::experts, for the tokens of this rank. `layers` are those of this rank's experts; `tap` observes the
+  /// outputs of these experts, counted from 0.
   virtual autograd::Var experts(const autograd::Var& x, const autograd::ExpertChoices& choices,
                                 const autograd::ExpertLayers& layers, const autograd::ExpertNetwork& network,
                                 const Pass& pass, const autograd::ExpertTap& tap) const = 0;

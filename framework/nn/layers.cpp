@@ -121,7 +121,7 @@ std::unique_ptr<GatheredLinear> LayerMaker::gathered(const std::string& name, co
 }
 
 LinearSizes LayerMaker::with_adapters(const std::string& name, LinearSizes sizes) const {
-  if (adapters_ && sizes.role == ParameterRole::matrix)
+  if (adapters_ && (sizes.role == ParameterRole::matrix || sizes.role == ParameterRole::output_layer))
     sizes.adapters = adapters_->adapters_of(name, sizes.in, sizes.parts);
   return sizes;
 }

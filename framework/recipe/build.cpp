@@ -1,6 +1,7 @@
 #include "framework/recipe/build.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -8,6 +9,8 @@
 
 #include "framework/base/checked.h"
 #include "framework/base/random.h"
+#include "framework/checkpoint/frozen_base.h"
+#include "framework/log/log.h"
 #include "framework/options/limits.h"
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
@@ -15,6 +18,7 @@
 #include "framework/recipe/peft_adapter.h"
 #include "framework/recipe/recipe_changes.h"
 #include "framework/recipe/saved_model.h"
+#include "framework/training/given_checkpoint.h"
 #include "framework/training/model_state.h"
 #include "framework/training/run_checkpoints.h"
 
@@ -273,6 +277,32 @@ schedule::ScheduleKeys schedule_keys(const Recipe& recipe, const schedule::RunLe
 
 }  // namespace
 
+namespace {
+
+const log::Logger base_logger("base");
+
+/// Where the base of a run with qlora is, in 4 bits. A checkpoint of ours that names such a base is returned itself.
+std::string quantised_base(const Recipe& recipe, const training::TrainingSetup& setup) {
+  const std::filesystem::path given = *recipe.training.load_checkpoint;
+  const auto* format = recipe.formats.of(given);
+  if (format == nullptr) {
+    const auto own = training::open_any(setup, given);
+    if (own && checkpoint::base_in(own->blobs())) return given.string();
+    throw ConfigError(text("lora_config.qlora: ", given.string(),
+                           " is no folder of Hugging Face Transformers, whose weights can be quantised; export it with "
+                           "`tessera checkpoint convert --to hf`"));
+  }
+  std::vector<std::string> notes;
+  const auto base = format->quantised(*format->find(given),
+                                      {.nested = recipe.lora.qlora_double_quant,
+                                       .cache = std::filesystem::path(recipe.training.output_dir) / "quantised"},
+                                      recipe.mappings, notes);
+  for (const auto& note : notes) base_logger.info(note);
+  return base.string();
+}
+
+}  // namespace
+
 std::unique_ptr<schedule::OptimizerSchedule> build_schedule(const Recipe& recipe, const schedule::RunLength& length) {
   return std::make_unique<schedule::OptimizerSchedule>(
       schedule::LearningRate(recipe.learning_rate, recipe.decay.make(length), length),
@@ -347,6 +377,7 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
     return is_recipe(resolved, own);
   };
   setup.data = std::move(data);
+  if (recipe.lora.qlora) setup.options.load_checkpoint = quantised_base(recipe, setup);
   return setup;
 }
 

@@ -98,21 +98,41 @@ void check_targets(const Recipe& recipe, const Contents& model, options::Report&
   }
 }
 
-/// The outputs of experts and routers are computed elsewhere than those of linear layers.
+/// The first layer with an adapter that `is_such` holds for; empty: there is none.
+template <class IsSuch>
+std::string adapted_layer(const training::LoraPlan& plan, const Contents& model, const IsSuch& is_such) {
+  for (const auto& [module, parts] : model.layers.all)
+    if (is_such(module) && !plan.chosen(module, parts).empty()) return module;
+  return "";
+}
+
+/// Magnitudes multiply what a linear layer computes; these modules compute their outputs in other operations.
 void check_magnitudes(const Recipe& recipe, const Contents& model, options::Report& report) {
-  const auto& plan = *recipe.adapters;
-  if (!plan.options().use_dora) return;
-  const auto is_sparse = [&](const auto& layer) {
-    const bool routes = layer.first.find(".local_experts.") != std::string::npos || layer.first.ends_with(".router");
-    return routes && !plan.chosen(layer.first, layer.second).empty();
-  };
-  const auto found = std::find_if(model.layers.all.begin(), model.layers.all.end(), is_sparse);
-  if (found == model.layers.all.end()) return;
-  tell(recipe, report, targets_rule, {in_lora + "use_dora"},
-       text("use_dora is true, but '", found->first,
-            "' gets an adapter, and those of experts and routers have no "
-            "magnitudes"),
-       "leave use_dora out, or leave experts and routers out with exclude_modules");
+  if (!recipe.adapters->options().use_dora) return;
+  const auto found = adapted_layer(*recipe.adapters, model, [](const auto& module) {
+    return module.find(".local_experts.") != std::string::npos || module.ends_with(".router") ||
+           training::is_of_vocabulary(module);
+  });
+  if (found.empty()) return;
+  tell(
+      recipe, report, targets_rule, {in_lora + "use_dora"},
+      text(
+          "use_dora is true, but '", found,
+          "' gets an adapter, and adapters of experts, routers, the embedding and the output layer have no magnitudes"),
+      "leave use_dora out, or leave that module out with exclude_modules");
+}
+
+/// Layers of multi-token prediction embed tokens on another pipeline stage.
+void check_embedding(const Recipe& recipe, const Contents& model, options::Report& report) {
+  if (recipe.architecture->predictions() == 0) return;
+  const auto found =
+      adapted_layer(*recipe.adapters, model, [](const auto& module) { return module == "embedding.word_embeddings"; });
+  if (found.empty()) return;
+  tell(recipe, report, targets_rule, {"model_config.mtp_num_layers"},
+       text("'", found,
+            "' gets an adapter, but the model has multi-token prediction, whose layers would read the "
+            "embedding without it"),
+       "train the embedding itself with modules_to_save, or leave mtp_num_layers out");
 }
 
 void check_saved(const Recipe& recipe, const Contents& model, options::Report& report) {
@@ -148,6 +168,7 @@ void check_lora(const Recipe& recipe, options::Report& report) {
   const auto model = contents(recipe);
   check_targets(recipe, *model, report);
   check_magnitudes(recipe, *model, report);
+  check_embedding(recipe, *model, report);
   check_saved(recipe, *model, report);
   if (report.good()) check_saved_adapter(recipe, report);
 }

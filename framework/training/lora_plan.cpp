@@ -46,9 +46,13 @@ std::int64_t layer_of(const std::string& module) {
   return number;
 }
 
+constexpr const char *word_embeddings = "embedding.word_embeddings", *output_layer_module = "output_layer";
+
 nn::Init uniform_of(std::int64_t inputs) { return nn::Init::uniform(1 / std::sqrt(static_cast<double>(inputs))); }
 
 }  // namespace
+
+bool is_of_vocabulary(const std::string& module) { return module == word_embeddings || module == output_layer_module; }
 
 LoraPlan::LoraPlan(const model::LoraOptions& options, ModuleAliases aliases)
     : o_(options),
@@ -75,7 +79,7 @@ LoraPlan::LoraPlan(const model::LoraOptions& options, ModuleAliases aliases)
 }
 
 bool LoraPlan::names(std::size_t target, const Candidate& candidate) const {
-  if (all_linear_) return !candidate.part;
+  if (all_linear_) return !candidate.part && !is_of_vocabulary(candidate.names[0]);
   if (!patterns_.empty()) return any_matches_one(patterns_[target], candidate.names);
   return any_ends_in(candidate.names, targets_[target]);
 }
@@ -162,6 +166,10 @@ std::vector<nn::AdapterForm> LoraPlan::adapters_of(const std::string& module, st
     const bool normal = o_.init_lora_weights == model::LoraInit::gaussian;
     form.a_init = normal ? nn::Init::normal(1 / static_cast<double>(size.rank)) : uniform_of(in);
     if (o_.init_lora_weights == model::LoraInit::random) form.b_init = uniform_of(size.rank);
+    if (module == word_embeddings) {  // as PEFT: B begins with random numbers, not A
+      form.a_init = o_.init_lora_weights == model::LoraInit::random ? nn::Init::normal(1) : nn::Init::zeros();
+      form.b_init = nn::Init::normal(1);
+    }
     form.magnitudes = o_.use_dora;
     forms.push_back(std::move(form));
   }

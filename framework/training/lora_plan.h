@@ -22,6 +22,9 @@ struct ModuleAlias {
 /// The aliases of a module of ours, by its full name.
 using ModuleAliases = std::function<std::vector<ModuleAlias>(const std::string& module)>;
 
+/// Whether a module of ours is the embedding of words or the output layer.
+bool is_of_vocabulary(const std::string& module);
+
 /// Which layers lora_config gives adapters, and what is trained beside them. The same on every rank and layout.
 class LoraPlan final : public nn::AdapterPlan {
  public:

@@ -2,7 +2,10 @@
 // against central differences.
 #include "framework/autograd/ops/low_rank.h"
 
+#include "framework/autograd/ops/embedding.h"
 #include "framework/autograd/ops/linear.h"
+#include "framework/autograd/ops/residual.h"
+#include "framework/autograd/ops/vocabulary_loss.h"
 #include "tests/autograd/ops_fixture.h"
 
 namespace tessera::autograd {
@@ -117,6 +120,69 @@ TEST_F(LowRanks, GiveTheSameBitsForAnyNumberOfThreads) {
     for (const auto* one : {&w, &a, &b, &c, &d}) all.insert(all.end(), one->grad.begin(), one->grad.end());
     EXPECT_EQ(all, seen.front()) << count;
   }
+}
+
+TEST_F(LowRanks, OfTheOutputLayerHaveTheGradientsOfTheLoss) {
+  constexpr std::int64_t width = 4, vocabulary = 7, rank = 2;
+  Weight head({vocabulary, width}, 1), lower({rank, width}, 2), upper({vocabulary, rank}, 3);
+  const std::vector<std::int32_t> labels = {0, 6, 3, -1, 2, 2};
+  const std::vector<float> mask = {1, 1, 0.5F, 0, 1, 1};
+  auto x = normal(6 * width, 9);
+  for (const double cap : {0.0, 2.0}) {
+    const LossTerms terms{.labels = labels, .mask = mask, .softcap = cap};
+    const auto loss_of = [&](Tape&, const Var& h) {
+      return vocabulary_loss(h, head.leaf, terms, {linear(h, lower.leaf, nullptr), &upper.leaf});
+    };
+    std::vector<float> dx(x.size());
+    const auto clear = [&] {
+      for (auto* one : {&head, &lower, &upper}) std::ranges::fill(one->grad, 0.0F);
+    };
+    clear();
+    {
+      const auto h = tape.input(Tensor(std::span<float>(x), {2, 3, width}), true);
+      const auto result = loss_of(tape, h);
+      tape.backward();
+      const auto grad = tape.take_grad(h);
+      std::copy_n(grad.tensor.floats().begin(), dx.size(), dx.begin());
+    }
+    tape.clear();
+    const auto loss = [&] {
+      Tape looking(arena, threads, false);
+      return loss_of(looking, looking.input(Tensor(std::span<float>(x), {2, 3, width}), false)).total.sum;
+    };
+    compare(x, dx, loss, "h");
+    for (auto* one : {&head, &lower, &upper}) compare(one->value, one->grad, loss, "a weight");
+    // The same from the losses of tokens, with the mask as their gradient.
+    const auto before = upper.grad;
+    clear();
+    {
+      const auto h = tape.input(Tensor(std::span<float>(x), {2, 3, width}), true);
+      const auto each = token_losses(h, head.leaf, terms, {linear(h, lower.leaf, nullptr), &upper.leaf});
+      auto seeds = mask;
+      tape.seed(each, Tensor(std::span<float>(seeds), {2, 3}));
+      tape.backward();
+    }
+    tape.clear();
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(upper.grad[i], before[i], 1e-5);
+  }
+}
+
+TEST_F(LowRanks, OfAnEmbeddingAreColumnsOfTheirFactor) {
+  constexpr std::int64_t vocabulary = 8, rank = 2;
+  Weight table({rank, vocabulary / 2}, 1), b_of_words({in, rank}, 2);
+  const std::vector<std::int32_t> tokens = {1, 5, 7, 5, 4, 6};  // columns 4-7 are here
+  check({2, 3, in}, {&table, &b_of_words}, [&](Tape& on, const Var& x) {
+    auto more = linear(embedded_columns(on, {2, 3}, tokens, table.leaf, vocabulary, 4), b_of_words.leaf, nullptr);
+    return dropout_add(std::move(more), x, masks(0)[0]);
+  });
+  const auto y = embedded_columns(tape, {2, 3}, tokens, table.leaf, vocabulary, 4);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    for (std::size_t k = 0; k < 2; ++k) {
+      const auto column = tokens[i] - 4;
+      EXPECT_EQ(y.floats()[2 * i + k], column < 0 ? 0 : table.value[4 * k + static_cast<std::size_t>(column)]) << i;
+    }
+  const std::vector<std::int32_t> wrong = {8};
+  EXPECT_THROW(embedded_columns(tape, {1, 1}, wrong, table.leaf, vocabulary, 4), ShapeError);
 }
 
 TEST_F(LowRanks, RefuseFactorsOfOtherExtents) {

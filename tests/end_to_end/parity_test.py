@@ -205,6 +205,9 @@ class Parity(InOwnFolder):
     def test_adapters_in_bf16(self):
         self.compare(["tp2_sp", "pp2", "dp2_zero", "tp2_sp_pp2_dp2_zero"], "lora", "bf16")
 
+    def test_adapters_of_the_embedding_and_the_output_layer(self):
+        self.compare(["tp2", "tp4_sp", "pp2_vp2", "dp2_zero", "ring_cp2_tp2_sp", "tp2_sp_pp2_dp2_zero"], "lora_vocabulary", "fp32")
+
     def test_adapters_with_magnitudes(self):
         self.compare(["tp2", "tp4_sp", "pp2_vp2", "pp2_recompute", "dp2_zero", "ring_cp2_tp2_sp", "tp2_sp_pp2_dp2_zero"], "dora", "fp32")
 

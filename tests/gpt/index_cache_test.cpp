@@ -8,9 +8,9 @@
 #include <fstream>
 #include <thread>
 
+#include "framework/base/build_lock.h"
 #include "framework/base/files.h"
 #include "framework/base/system_call.h"
-#include "framework/gpt/build_lock.h"
 #include "framework/gpt/md5.h"
 #include "tests/chosen.h"
 #include "tests/own_folder.h"

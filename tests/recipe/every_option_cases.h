@@ -424,6 +424,8 @@ inline const std::map<std::string, std::string> exempt = {
     {t + "exit_duration_in_mins", "a minute is the least, too long for a test"},
     {t + "num_threads", "the promise is that nothing changes; tests/end_to_end holds it"},
     {m + "model_type", "there is one type so far"},
+    {lora + "qlora", "it needs a model of Transformers; tests/end_to_end/four_bits_test.py has its effect"},
+    {lora + "qlora_double_quant", "as qlora"},
     {t + "objective", "there is one type so far"},
     {t + "profile_communication", "one rank has no communication; tests/training/profiler_test.cpp holds it"},
     {e + "moe_layer_recompute", "the promise is that no bit changes; tests/model holds it"},

@@ -366,6 +366,35 @@ TEST_F(Lora, WithMagnitudesOfExpertsOrRoutersIsRefused) {
   EXPECT_EQ(refused(experts + Lines{l + "use_lora=true", l + "target_modules=[linear_qkv, o_proj]"}), "no error");
 }
 
+TEST_F(Lora, TargetsAreTheEmbeddingAndTheOutputLayer) {
+  const auto of = [&](const Lines& targets) {
+    const auto model = build_model(read(lora_llama + Lines{l + "use_lora=true"} + targets), nullptr);
+    std::map<std::string, Shape> all;
+    for (const auto* parameter : model->parameters())
+      if (nn::is_of_adapter(parameter->name) && !parameter->name.starts_with("decoder."))
+        all.emplace(parameter->name, parameter->global_shape);
+    return all;
+  };
+  const std::map<std::string, Shape> both = {{"embedding.word_embeddings.lora_A.weight", Shape{8, 64}},
+                                             {"embedding.word_embeddings.lora_B.weight", Shape{16, 8}},
+                                             {"output_layer.lora_A.weight", Shape{8, 16}},
+                                             {"output_layer.lora_B.weight", Shape{64, 8}}};
+  EXPECT_EQ(of({l + "target_modules=[embed_tokens, lm_head, q_proj]"}), both);
+  EXPECT_EQ(of({l + "target_modules=[word_embeddings, output_layer]"}), both);
+  EXPECT_TRUE(of({l + "target_modules=all-linear"}).empty());
+  const Lines two = {l + "use_lora=true", l + "target_modules=[embed_tokens, lm_head]", l + "lora_rank=2"};
+  for (const auto& kind : {lora_llama, lora_llama + Lines{t + "bf16=true"}}) {
+    const auto base = first_loss(kind);
+    EXPECT_EQ(first_loss(kind + two), base);  // a factor of each is zero
+    EXPECT_NE(first_loss(kind + two + Lines{l + "init_lora_weights=false"}), base);
+  }
+  EXPECT_TRUE(
+      says(refused(lora_llama + two + Lines{l + "use_dora=true"}), "'embedding.word_embeddings' gets an adapter"));
+  EXPECT_TRUE(says(refused(lora_llama + two + Lines{m + "mtp_num_layers=1"}), "multi-token prediction"));
+  EXPECT_TRUE(says(refused(two), "'lm_head' selects no linear layer"));  // tied
+  EXPECT_EQ(refused({l + "use_lora=true", l + "target_modules=[embed_tokens]"}), "no error");
+}
+
 TEST_F(Lora, WithWrongTargetsIsRefused) {
   const auto on = Lines{l + "use_lora=true"};
   EXPECT_TRUE(says(refused(on), "none of target_cells, target_modules and target_parameters is given"));

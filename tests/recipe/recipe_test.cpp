@@ -113,12 +113,13 @@ TEST_F(RecipeFile, AKeyThatIsNotBuiltTakesItsNeutralValuesAlone) {
   EXPECT_EQ(
       problems(least + length +
                "parallel_config: {overlap_p2p_comm: true, expert_model_parallel_size: 1, use_custom_fsdp: false}\n"
-               "moe_config: {num_experts: 1}\nlora_config: {qlora: False}\n"),
+               "moe_config: {num_experts: 1}\nlora_config: {qlora_quant_type: nf4}\n"),
       Lines{});
-  EXPECT_EQ(problems(least + length +
-                     "parallel_config: {encoder_tensor_model_parallel_size: 2}\nlora_config: {qlora: true}\n"),
-            (Lines{"run.yaml:4: encoder_tensor_model_parallel_size is not implemented yet; leave it out or give 0",
-                   "run.yaml:5: qlora is not implemented yet; leave it out or give false"}));
+  EXPECT_EQ(
+      problems(least + length +
+               "parallel_config: {encoder_tensor_model_parallel_size: 2}\nlora_config: {qlora_quant_type: fp4}\n"),
+      (Lines{"run.yaml:4: encoder_tensor_model_parallel_size is not implemented yet; leave it out or give 0",
+             "run.yaml:5: qlora_quant_type is not implemented yet; leave it out or give nf4"}));
 }
 
 TEST_F(RecipeFile, MapsInsideAGroupAreReadUnderTheirNames) {

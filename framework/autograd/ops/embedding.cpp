@@ -32,7 +32,35 @@ class Embedding final : public Node {
   LeafUse words_, table_;
 };
 
+class EmbeddedColumns final : public Node {
+ public:
+  EmbeddedColumns(VarId y, Ids tokens, LeafUse table, std::int64_t first, std::int64_t padding)
+      : y_(y), tokens_(tokens), table_(table), first_(first), padding_(padding) {}
+  void backward(Tape& tape) override {
+    const auto dy = tape.take_grad(y_);
+    if (!dy.empty())
+      kernels::embedding_columns_backward(tape.threads(), first_, tokens_, tape.read(dy.tensor),
+                                          table_.leaf->value.shape()[0], table_.leaf->grad_to_add_to(tape.threads()),
+                                          padding_);
+    tape.done(table_);
+  }
+
+ private:
+  VarId y_;
+  Ids tokens_;
+  LeafUse table_;
+  std::int64_t first_, padding_;
+};
+
 }  // namespace
+
+Var embedded_columns(Tape& tape, const Shape& batch, Ids tokens, Leaf& table, std::int64_t vocabulary,
+                     std::int64_t first, std::int64_t padding) {
+  auto y = tape.make({batch[0], batch[1], table.value.shape()[0]}, table.trained());
+  kernels::embedding_columns_forward(tape.threads(), vocabulary, first, tokens, table.value, y.floats());
+  if (y.wants_grad()) tape.record<EmbeddedColumns>(y, tokens, tape.use(&table), first, padding);
+  return y;
+}
 
 Var embedding(Tape& tape, const Shape& batch, Ids tokens, Leaf& words, Ids positions, Leaf* position_table, DType type,
               std::int64_t padding) {

@@ -83,10 +83,14 @@ class SplitByDropout final : public Node {
   void backward(Tape& tape) override {
     const auto dkept = tape.take_grad(kept_), drest = tape.take_grad(rest_);
     if (dkept.empty() && drest.empty()) return;
-    must(!dkept.empty() && !drest.empty(), "both parts of what is split have the same use");
+    must(!dkept.empty(), "the part of an input that dropout keeps is used");
     const auto dx = tape.grad_target(x_);
     if (dx.tensor.empty()) return;
     auto& threads = tape.threads();
+    if (drest.empty()) {
+      const kernels::Elements so_far = dx.add ? kernels::Elements(dx.tensor) : kernels::Elements();
+      return kernels::dropout_add_forward(threads, mask_, dkept.tensor, so_far, dx.tensor);
+    }
     const auto& shape = dkept.tensor.shape();
     const auto memory = tape.scratch(dkept.tensor.dtype(), extent(shape.elements()));
     const Tensor difference(memory.bytes(), dkept.tensor.dtype(), shape);

@@ -36,7 +36,7 @@ struct Magnitudes {
 /// backward pass. Throws ShapeError if extents do not match.
 Var scale_by_magnitudes(Var v, std::span<const Magnitudes> magnitudes, Memory norms, Leaf* bias);
 
-/// dropout(x) and x - dropout(x). Keeps nothing: the backward pass draws the mask again.
+/// dropout(x) and x - dropout(x), which may be without use. Keeps nothing: the backward pass draws the mask again.
 std::pair<Var, Var> split_by_dropout(const Var& x, const kernels::DropoutMask& mask);
 
 }  // namespace tessera::autograd

@@ -26,19 +26,30 @@ std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary) {
 
 namespace {
 
-/// dh was computed in the forward pass; backward gives it to h and reports the gradient of w as complete.
+/// A value and its gradient.
+struct Sloped {
+  VarId value;
+  Gradient gradient;  ///< empty: not wanted
+  void give(Tape& tape) {
+    if (!gradient.empty()) tape.give_grad(value, std::move(gradient));
+  }
+};
+
+/// The gradients of h and u were computed in the forward pass; backward gives them, and reports those of w and b as
+/// complete.
 class VocabularyLossNode final : public Node {
  public:
-  VocabularyLossNode(VarId h, Gradient dh, LeafUse w) : h_(h), dh_(std::move(dh)), w_(w) {}
+  VocabularyLossNode(Sloped h, Sloped u, LeafUse w, LeafUse b) : h_(std::move(h)), u_(std::move(u)), w_(w), b_(b) {}
   void backward(Tape& tape) override {
-    if (!dh_.empty()) tape.give_grad(h_, std::move(dh_));
+    h_.give(tape);
+    u_.give(tape);
     tape.done(w_);
+    if (b_) tape.done(b_);
   }
 
  private:
-  VarId h_;
-  Gradient dh_;
-  LeafUse w_;
+  Sloped h_, u_;
+  LeafUse w_, b_;
 };
 
 /// A range of token rows.
@@ -92,7 +103,24 @@ struct LossPass {
   bool gradient = false;
   std::span<float> loss;  ///< written
   Tensor dh = {};         ///< written; empty: not wanted
+  Tensor u = {};          ///< of the adapter; empty: none
+  Leaf* b = nullptr;
+  Tensor du = {};  ///< as dh
+
+  std::int64_t rank() const { return b ? b->value.shape()[1] : 0; }
 };
+
+/// The adapter's part of the gradients of one chunk of logits.
+void give_adapter(Tape& tape, const LossPass& pass, const Rows& at, const kernels::Elements& slopes) {
+  const kernels::LinearExtents e{at.size(), pass.rank(), pass.w.value.shape()[0]};
+  if (pass.b->trained()) {
+    const auto db = pass.b->grad_target();
+    kernels::linear_backward_weight(tape.threads(), e, slopes, at_rows(pass.u, at, e.in), db.floats, db.add);
+  }
+  if (!pass.du.empty())
+    kernels::linear_backward_input(tape.threads(), e, slopes, kernels::Elements(pass.b->value),
+                                   at_rows(pass.du, at, e.in), false);
+}
 
 // For each chunk of rows: logits, loss and gradient of the logits in place, then its contributions to dw and dh. The
 // chunk's logits are then overwritten by the next chunk.
@@ -120,6 +148,9 @@ void pass_over_logits(Tape& tape, const LossPass& pass) {
     for (std::size_t i = 0; i < weight.size(); ++i)
       weight[i] = static_cast<float>(terms.seed * pass.weights[static_cast<std::size_t>(at.begin) + i]);
     kernels::linear_forward(threads, e, at_rows(pass.h, at, width), weights, {}, logits);
+    if (pass.b)
+      kernels::linear_add(threads, {at.size(), pass.rank(), vocabulary}, at_rows(pass.u, at, pass.rank()),
+                          pass.b->value, logits);
     if (capped) kernels::softcap_forward(threads, terms.softcap, logits, logits);
     // The derivative of the cap needs the capped logits, and the cross-entropy overwrites them.
     const auto kept = Tape::floats(capped_memory).first(capped && gradient ? logits.size() : 0);
@@ -140,12 +171,18 @@ void pass_over_logits(Tape& tape, const LossPass& pass) {
     }
     if (!pass.dh.empty())
       kernels::linear_backward_input(threads, e, slopes, weights, at_rows(pass.dh, at, width), false);
+    if (gradient && pass.b) give_adapter(tape, pass, at, slopes);
   }
   kernels::round_to(threads, terms.type, pass.loss);
 }
 
-void check(const Tensor& h, const Leaf& w, const LossTerms& terms, std::size_t mask) {
+void check(const Tensor& h, const Leaf& w, const LossTerms& terms, std::size_t mask, const LogitAdapter& adapter) {
   const auto rows = h.shape().rows();
+  if (adapter.b && (adapter.u.shape().rows() != rows ||
+                    adapter.b->value.shape() != Shape{w.value.shape()[0], adapter.u.shape().width()}))
+    throw ShapeError(text("vocabulary loss: h is ", h.shape(), " and the weight ", w.value.shape(),
+                          ", but the adapter has u ", adapter.u.shape(), " and b ", adapter.b->value.shape(),
+                          "; the extents do not fit together"));
   if (w.value.shape().width() != h.shape().width() || static_cast<std::int64_t>(terms.labels.size()) != rows ||
       static_cast<std::int64_t>(mask) != rows)
     throw ShapeError(text("vocabulary loss: h is ", h.shape(), ", the weight ", w.value.shape(), ", with ",
@@ -161,16 +198,17 @@ Gradient gradient_of(Tape& tape, const Tensor& h, bool wanted) {
   return dh;
 }
 
-/// Keeps h alone, and computes the logits again when the gradients of the losses are known.
+/// Keeps h and u, and computes the logits again when the gradients of the losses are known.
 class TokenLossesNode final : public Node {
  public:
-  TokenLossesNode(Var h, VarId losses, LeafUse w, const LossTerms& terms)
-      : h_(std::move(h)), losses_(losses), w_(w), terms_(terms) {}
+  TokenLossesNode(Var h, VarId losses, LeafUse w, const LossTerms& terms, Var u, LeafUse b)
+      : h_(std::move(h)), u_(std::move(u)), losses_(losses), w_(w), b_(b), terms_(terms) {}
   void backward(Tape& tape) override {
     const auto seeds = tape.take_grad(losses_);
     if (!seeds.empty()) {
       const auto& h = h_.value();
-      auto dh = gradient_of(tape, h, h_.wants_grad());
+      const auto u = b_ ? u_.value() : Tensor();
+      auto dh = gradient_of(tape, h, h_.wants_grad()), du = gradient_of(tape, u, b_ && u_.wants_grad());
       const auto again = tape.scratch(terms_.labels.size());
       pass_over_logits(tape, {.h = h,
                               .w = *w_.leaf,
@@ -178,48 +216,68 @@ class TokenLossesNode final : public Node {
                               .weights = seeds.tensor.floats(),
                               .gradient = true,
                               .loss = Tape::floats(again).first(terms_.labels.size()),
-                              .dh = dh.tensor});
+                              .dh = dh.tensor,
+                              .u = u,
+                              .b = b_.leaf,
+                              .du = du.tensor});
       if (!dh.empty()) tape.give_grad(h_, std::move(dh));
+      if (!du.empty()) tape.give_grad(u_, std::move(du));
     }
     tape.done(w_);
+    if (b_) tape.done(b_);
   }
 
  private:
-  Var h_;
+  Var h_, u_;
   VarId losses_;
-  LeafUse w_;
+  LeafUse w_, b_;
   LossTerms terms_;
 };
 
 }  // namespace
 
-VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms) {
+VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapter& adapter) {
   auto& tape = h.tape();
-  check(h.value(), w, terms, terms.mask.size());
-  const bool gradient = tape.records() && (h.wants_grad() || w.trained());
+  check(h.value(), w, terms, terms.mask.size(), adapter);
+  const bool adapts = adapter.b != nullptr && (adapter.b->trained() || adapter.u.wants_grad());
+  const bool gradient = tape.records() && (h.wants_grad() || w.trained() || adapts);
+  const auto u = adapter.b ? adapter.u.value() : Tensor();
   auto token_loss = tape.make({h.shape()[0], h.shape()[1]}, false);
   auto dh = gradient_of(tape, h.value(), gradient && h.wants_grad());
+  auto du = gradient_of(tape, u, gradient && adapter.b && adapter.u.wants_grad());
   pass_over_logits(tape, {.h = h.value(),
                           .w = w,
                           .terms = terms,
                           .weights = terms.weights.empty() ? terms.mask : terms.weights,
                           .gradient = gradient,
                           .loss = token_loss.floats(),
-                          .dh = dh.tensor});
-  if (gradient) tape.record<VocabularyLossNode>(h, std::move(dh), tape.use(&w));
+                          .dh = dh.tensor,
+                          .u = u,
+                          .b = adapter.b,
+                          .du = du.tensor});
+  if (gradient)
+    tape.record<VocabularyLossNode>(Sloped{h, std::move(dh)},
+                                    Sloped{adapter.b ? VarId(adapter.u) : VarId(), std::move(du)}, tape.use(&w),
+                                    tape.use(adapter.b));
   return {sum_up(token_loss.floats(), terms), std::move(token_loss)};
 }
 
-Var token_losses(const Var& h, Leaf& w, const LossTerms& terms) {
+Var token_losses(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapter& adapter) {
   auto& tape = h.tape();
   const auto rows = terms.labels.size();
-  check(h.value(), w, terms, rows);
-  const bool gradient = tape.records() && (h.wants_grad() || w.trained());
+  check(h.value(), w, terms, rows, adapter);
+  const bool adapts = adapter.b != nullptr && (adapter.b->trained() || adapter.u.wants_grad());
+  const bool gradient = tape.records() && (h.wants_grad() || w.trained() || adapts);
   auto losses = tape.make({h.shape()[0], h.shape()[1]}, gradient);
   auto own = terms;
   own.seed = 1;
-  pass_over_logits(tape, {.h = h.value(), .w = w, .terms = own, .loss = losses.floats()});
-  if (gradient) tape.record<TokenLossesNode>(h, losses, tape.use(&w), own);
+  pass_over_logits(tape, {.h = h.value(),
+                          .w = w,
+                          .terms = own,
+                          .loss = losses.floats(),
+                          .u = adapter.b ? adapter.u.value() : Tensor(),
+                          .b = adapter.b});
+  if (gradient) tape.record<TokenLossesNode>(h, losses, tape.use(&w), own, adapter.u, tape.use(adapter.b));
   return losses;
 }
 

@@ -38,6 +38,12 @@ struct LossTerms {
   std::span<const float> weights = {};  ///< [B * T] weight of each token in the gradient; empty: the mask
 };
 
+/// A low-rank adapter of the output layer: the logits are h w^T + u b^T.
+struct LogitAdapter {
+  Var u = {};         ///< [B, T, rank] fp32, of the same tokens as h; empty: no adapter
+  Leaf* b = nullptr;  ///< [V, rank], rows as those of w
+};
+
 /// Result of vocabulary_loss: the summed loss, and the loss of each token.
 struct VocabularyLoss {
   LossSum total;
@@ -56,14 +62,15 @@ std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary);
 /// Works on chunks of token rows (logit_rows), so the [B T, V] logits never exist as a whole. If the tape records, the
 /// gradients of h and w, multiplied by `seed`, are computed in the forward pass, because the backward pass would have
 /// to compute the logits again; the gradient of w is reported complete during Tape::backward. Throws ShapeError if
-/// `labels` and `mask` do not have one element per row of h, or w has another width than h.
-VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms);
+/// `labels` and `mask` do not have one element per row of h, w has another width than h, or the adapter's extents do not
+/// fit.
+VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapter& adapter = {});
 
 /// The losses of the tokens alone, for gradients that depend on them: [B, T] fp32, the same as
 /// VocabularyLoss::token_loss. The backward pass takes a gradient for each loss (Tape::seed), computes the logits a
 /// second time, chunk by chunk, and gives the gradients of h and w; without a seed there are none. Of `terms`, mask,
 /// seed and weights are not used; labels and sharers must outlive the backward pass, in which all sharers must take
 /// part.
-Var token_losses(const Var& h, Leaf& w, const LossTerms& terms);
+Var token_losses(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapter& adapter = {});
 
 }  // namespace tessera::autograd

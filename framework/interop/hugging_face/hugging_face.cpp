@@ -187,6 +187,7 @@ HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappin
       files_(folder),
       packed_(files_),
       table_(table_of_files(mappings)) {
+  table_.take_transposed([this](const auto& part) { return packed(part) != nullptr; });
   for (std::size_t i = 0; i < table_.rows().size(); ++i) rows_.emplace(table_.rows()[i].name, i);
   refuse_missing_and_left_over();
   refuse_other_types();

@@ -66,6 +66,9 @@ class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
   std::optional<options::Value> model_config(const std::filesystem::path& folder, const options::Mappings& mappings,
                                              std::vector<std::string>& notes) const override;
   std::filesystem::path model_config_file(const std::filesystem::path& folder) const override;
+  /// See quantised_folder.h.
+  std::filesystem::path quantised(const std::filesystem::path& folder, const checkpoint::Quantisation& how,
+                                  const options::Mappings& mappings, std::vector<std::string>& notes) const override;
   /// Files that Transformers needs beside a model and that Tessera only copies: config.json, tokenizer.json,
   /// generation_config.json, ..., as blobs "hf.<name>" of a checkpoint.
   checkpoint::Blobs carried_files(const std::filesystem::path& folder) const override;
@@ -93,6 +96,8 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   const options::Value& model_config() const { return config_.model_config; }
   const std::string& family() const { return config_.family; }
   const WeightTable& table() const { return table_; }
+  /// The name in the files of the tensor `name` of the table, whose prefix may be missing there; empty: there is none.
+  std::string found(const std::string& name) const;
   /// Whether some weights are in a storage type of packed_weights.h.
   bool is_packed() const { return !packed_.empty(); }
 
@@ -129,7 +134,6 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
  private:
   WeightTable table_of_files(const options::Mappings& mappings);
   const WeightRow& row(const std::string& name) const;
-  std::string found(const std::string& name) const;
   std::vector<Shape> part_shapes(const WeightRow& row) const;
   const PackedWeight* packed(const std::string& part) const { return packed_.find(found(part)); }
   DType type_of_part(const std::string& part) const;

@@ -115,7 +115,43 @@ class Nf4Files {
   std::set<std::string> tensors_;
 };
 
+template <class T>
+OwnTensor own(std::span<const T> values, DType type) {
+  const auto bytes = std::as_bytes(values);
+  return {{bytes.begin(), bytes.end()}, type, {static_cast<std::int64_t>(values.size())}};
+}
+
+OwnTensor state_tensor(const Json& state) {
+  const auto words = state.dump();
+  return own(std::span(words.data(), words.size()), DType::uint8);
+}
+
 }  // namespace
+
+PackedTensors pack_nf4(std::span<const float> values, const Shape& shape, DType type, bool nested) {
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(kernels::nf4_bytes(shape.elements())));
+  std::vector<float> maxima(static_cast<std::size_t>(kernels::nf4_blocks(shape.elements())));
+  kernels::nf4_quantise(values, codes, maxima);
+  Json state = {{"quant_type", "nf4"}, {"blocksize", kernels::nf4_block}, {"dtype", name_of(type)}};
+  state["shape"] = Json::array({shape[0], shape[1]});
+  PackedTensors all;
+  all[""] = own(std::span<const std::uint8_t>(codes), DType::uint8);
+  all[""].shape = {all[""].shape[0], 1};
+  all[".quant_map"] = own(std::span<const float>(kernels::nf4_values()), DType::float32);
+  if (nested) {
+    const auto inner = kernels::nf4_nest(maxima);
+    all[".absmax"] = own(std::span<const std::uint8_t>(inner.codes), DType::uint8);
+    all[".nested_absmax"] = own(std::span<const float>(inner.maxima), DType::float32);
+    all[".nested_quant_map"] = own(std::span<const float>(kernels::dynamic_values()), DType::float32);
+    state["nested_blocksize"] = kernels::nf4_nested_block;
+    state["nested_dtype"] = "float32";
+    state["nested_offset"] = static_cast<double>(inner.offset);
+  } else {
+    all[".absmax"] = own(std::span<const float>(maxima), DType::float32);
+  }
+  all[nf4_ending] = state_tensor(state);
+  return all;
+}
 
 PackedWeight open_nf4(const checkpoint::SafetensorsReader& files, const std::string& name) {
   return Nf4Files(files, name).open();

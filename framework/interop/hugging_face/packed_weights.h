@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +43,17 @@ class PackedWeights {
   std::set<std::string> parts_;
 };
 
+/// A tensor with memory of its own.
+struct OwnTensor {
+  std::vector<std::byte> bytes;
+  DType type;
+  Shape shape;
+  Tensor view() { return {std::span(bytes), type, shape}; }
+};
+
+/// The tensors that a weight in a storage type consists of, by the endings of their names.
+using PackedTensors = std::map<std::string, OwnTensor>;
+
 /// Whether `quantization_config` of a config.json says that weights are in a storage type that PackedWeights reads.
 bool reads_quantization(const Json& quantization_config);
 
@@ -50,5 +63,8 @@ inline constexpr const char* nf4_ending = ".quant_state.bitsandbytes__nf4";
 /// codes, .absmax with the maxima of blocks, .quant_map with the 16 values; with maxima in 8 bits also .nested_absmax
 /// and .nested_quant_map.
 PackedWeight open_nf4(const checkpoint::SafetensorsReader& files, const std::string& name);
+/// The tensors of a weight [out, in] with these finite values, which are numbers of `type`: float32, bfloat16 or
+/// float16. `nested`: maxima in 8 bits.
+PackedTensors pack_nf4(std::span<const float> values, const Shape& shape, DType type, bool nested);
 
 }  // namespace tessera::hugging_face

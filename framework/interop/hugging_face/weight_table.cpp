@@ -239,6 +239,11 @@ void WeightTable::add_predictions(const options::Value& prediction, const model:
   }
 }
 
+void WeightTable::take_transposed(const std::function<bool(const std::string& tensor)>& holds) {
+  for (auto& row : rows_)
+    if (std::ranges::any_of(row.from, holds)) std::erase(row.steps, WeightStep::transpose);
+}
+
 bool WeightTable::ignores(const std::string& name) const {
   return std::any_of(ignored_.begin(), ignored_.end(), [&](const auto& pattern) {
     return matches(name, pattern) || (!optional_prefix_.empty() && matches(optional_prefix_ + name, pattern));

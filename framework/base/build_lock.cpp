@@ -1,4 +1,4 @@
-#include "framework/gpt/build_lock.h"
+#include "framework/base/build_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -6,12 +6,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
+#include <utility>
 
 #include "framework/base/files.h"
 #include "framework/base/system_call.h"
 
-namespace tessera::gpt {
+namespace tessera {
 namespace {
 
 bool is_same_file(int descriptor, const std::filesystem::path& path) {
@@ -52,6 +55,14 @@ std::optional<BuildLock> BuildLock::try_take(const std::filesystem::path& file) 
   }
 }
 
+BuildLock BuildLock::take(const std::filesystem::path& file) {
+  constexpr std::chrono::milliseconds pause(50);
+  for (;;) {
+    if (auto lock = try_take(file)) return *std::move(lock);
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 std::string BuildLock::owner(const std::filesystem::path& file) {
   try {
     const auto owner = read_file(file);
@@ -71,4 +82,4 @@ BuildLock::~BuildLock() {
   ::close(descriptor_);
 }
 
-}  // namespace tessera::gpt
+}  // namespace tessera
