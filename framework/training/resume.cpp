@@ -200,8 +200,8 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
   const auto ranges = without_new_adapters(given, left_out ? state.trained_ranges() : state.weight_ranges());
-  out.new_adapters =
-      std::none_of(ranges.begin(), ranges.end(), [](const auto& r) { return nn::is_of_adapter(r.name); });
+  out.new_adapters = !setup.model.open_adapter && std::none_of(ranges.begin(), ranges.end(),
+                                                               [](const auto& r) { return nn::is_of_adapter(r.name); });
   refuse_packed(given, state.trained_ranges(), setup.model.upcycles);
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
