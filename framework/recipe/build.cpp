@@ -243,6 +243,9 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, con
   setup.upcycles = recipe.moe.moe_use_upcycling;
   if (recipe.adapters && recipe.lora.adapter)
     setup.open_adapter = [recipe](const checkpoint::OpenedCheckpoint& base) {
+      if (!peft_reader(*recipe.registries).is_adapter(*recipe.lora.adapter))
+        throw ConfigError(text("lora_config.adapter: ", *recipe.lora.adapter,
+                               " has no adapter_config.json; give the folder of an adapter of PEFT"));
       return open_peft_adapter(recipe, *recipe.lora.adapter, base).weights;
     };
   setup.trained = trained_names(recipe);

@@ -175,6 +175,8 @@ void check_saved_adapter(const Recipe& recipe, options::Report& report) {
                  "give training_config.load_checkpoint the folder of the model that the adapter was trained with");
   // A run that continues needs it no longer; one that starts says so when it reads it, as of load_checkpoint.
   if (!std::filesystem::exists(*recipe.lora.adapter)) return;
+  if (!recipe.registries->adapters->is_adapter(*recipe.lora.adapter))
+    return wrong(text(*recipe.lora.adapter, " has no adapter_config.json"), "give the folder of an adapter of PEFT");
   try {
     const auto saved = options_of(recipe.registries->adapters->describe(*recipe.lora.adapter, recipe.mappings));
     Agreement(recipe, saved, report).check();
