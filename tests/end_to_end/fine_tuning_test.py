@@ -47,7 +47,7 @@ class FineTuningRecipes(harness.InOwnFolder):
         for path in sorted((self.folder / "configs/fine_tuning").glob("*.yaml")):
             with self.subTest(recipe=path.name):
                 # Low-rank factors beside weights that know little learn slowly.
-                steps, rate = (30, 1e-2) if "lora" in path.stem else (16, 5e-3)
+                steps, rate = (30, 1e-2) if path.stem in ("lora", "dora") else (16, 5e-3)
                 self.train(f"fine_tuning/{path.stem}", steps, "--set", f"optimizer_config.learning_rate={rate}")
                 losses = self.losses(f"quickstart/{path.stem}")
                 self.assertEqual(len(losses), steps)
