@@ -17,8 +17,8 @@ namespace tessera::kernels {
 /// squares[r] = the square of the norm of row r of w [squares.size(), width].
 void row_squares(Threads& threads, const Weight& w, std::int64_t width, std::span<double> squares);
 
-/// What an adapter adds to the squared norms of the rows of W + s B A: 2 s (W A^T) . B + s^2 B (A A^T) . B for each row,
-/// linear in the columns of W, so that parts of the columns can be added up.
+/// What an adapter adds to the squared norms of the rows of W + s B A: 2 s (W A^T) . B + s^2 B (A A^T) . B for each
+/// row, linear in the columns of W, so that parts of the columns can be added up.
 ///
 ///   rows   which row of W each row of B is for
 ///   aw     [rank, out]         A W^T

@@ -16,6 +16,7 @@
 #include "framework/model/prediction_layer.h"
 #include "framework/model/recomputed_layers.h"
 #include "framework/model/visibility.h"
+#include "framework/model/word_adapter.h"
 #include "framework/nn/key_value_cache.h"
 #include "framework/parallel/tensor_parallel.h"
 #include "framework/parallel/tensor_parallel_ops.h"
@@ -65,7 +66,6 @@ class GptModel final : public Model {
                                   const nn::Pass& pass) const;
   autograd::Var hidden(autograd::Tape& tape, autograd::Var x, std::span<const std::int32_t> tokens,
                        const nn::Pass& pass) const;
-  autograd::Var with_word_adapter(autograd::Var x, std::span<const std::int32_t> tokens, const nn::Pass& pass) const;
   autograd::Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
   OutputLayer output_layer(const autograd::Var& h, const nn::Pass& pass) const;
   void predict_further(autograd::Tape& tape, autograd::Var h, const TokenBatch& batch, const ForwardMode& mode,
@@ -73,7 +73,6 @@ class GptModel final : public Model {
   bool recomputes_attention(std::int64_t layer) const;
   bool tied() const { return !o_.untie_embeddings_and_output_weights && !o_.score_head; }
   void declare_tables();
-  void declare_word_adapter();
   void add_layers();
   void add_head();
   void add_predictions();
@@ -94,12 +93,7 @@ class GptModel final : public Model {
   std::int64_t vocabulary_, positions_, seq_length_;
   std::optional<nn::RotaryEmbedding> rotary_;
   nn::Parameter* words_ = nullptr;  ///< of the embedding, and of an output layer tied to it
-  /// The adapter of the embedding: A [rank, vocabulary], sharded like the rows of the table, and B [hidden, rank].
-  struct WordAdapter {
-    nn::Parameter *a, *b;
-    double scale;
-  };
-  std::optional<WordAdapter> word_adapter_;
+  std::unique_ptr<WordAdapter> word_adapter_;
   nn::Parameter* position_table_ = nullptr;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers
   std::unique_ptr<nn::Norm> final_norm_;
@@ -152,22 +146,11 @@ void GptModel::declare_tables() {
                       o_.table_init(vocabulary_), std::move(cut));
     if (read_at_end && !(chunk_.embedding && chunk_.loss)) words_->share(nn::GradientSharers::ends);
   }
-  if (chunk_.embedding) declare_word_adapter();
+  if (chunk_.embedding) word_adapter_ = make_word_adapter(maker_.adapters(), vocabulary_, o_.hidden_size, tensor_);
+  if (word_adapter_) contains(*word_adapter_);
   if (chunk_.embedding && o_.position_embedding_type == PositionEmbedding::learned_absolute)
     position_table_ = &declare("embedding.position_embeddings.weight", ParameterRole::position_embedding,
                                {positions_, o_.hidden_size}, o_.table_init(positions_));
-}
-
-void GptModel::declare_word_adapter() {
-  const std::string name = "embedding.word_embeddings";
-  if (!maker_.adapters()) return;
-  const auto forms = maker_.adapters()->adapters_of(name, vocabulary_, {});
-  if (forms.empty()) return;
-  const auto& form = forms[0];
-  auto& a = declare(name + ".lora_A.weight", ParameterRole::matrix, {form.rank, vocabulary_}, form.a_init,
-                    tensor_.part(1, vocabulary_, "rows of the word embedding"));
-  auto& b = declare(name + ".lora_B.weight", ParameterRole::matrix, {o_.hidden_size, form.rank}, form.b_init);
-  word_adapter_ = {&a, &b, form.scale};
 }
 
 void GptModel::add_layers() {
@@ -307,21 +290,6 @@ autograd::Var GptModel::through_layers(autograd::Var x, const nn::Pass& pass) co
   return x;
 }
 
-/// The positions of the tokens [first, first + here) of each sample; pass.positions has T tokens of each sample.
-std::span<const std::int32_t> positions_here(autograd::Tape& tape, const nn::Pass& pass, std::int64_t first,
-                                             std::int64_t here) {
-  if (here == pass.T) return pass.positions;
-  const auto count = static_cast<std::size_t>(here);
-  const auto bytes = tape.keep(static_cast<std::size_t>(pass.B) * count * sizeof(std::int32_t));
-  const std::span<std::int32_t> out(reinterpret_cast<std::int32_t*>(bytes.data()),
-                                    static_cast<std::size_t>(pass.B) * count);
-  for (std::int64_t b = 0; b < pass.B; ++b) {
-    const auto from = pass.positions.subspan(static_cast<std::size_t>(b * pass.T + first), count);
-    std::copy(from.begin(), from.end(), out.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(b) * count));
-  }
-  return out;
-}
-
 autograd::Var GptModel::embedded_in_parts(autograd::Tape& tape, std::span<const std::int32_t> tokens,
                                           const nn::Pass& pass) const {
   auto x = parallel::vocab_parallel_embedding(tape, tokens, words_->leaf, vocabulary_, tensor_, pass,
@@ -332,23 +300,6 @@ autograd::Var GptModel::embedded_in_parts(autograd::Tape& tape, std::span<const 
   return parallel::plus_positions(std::move(x), positions_here(tape, pass, first, here), position_table_->leaf);
 }
 
-/// x + scale * (the columns of A for the tokens) B^T. The ranks exchange the columns, which are shorter than rows of x.
-autograd::Var GptModel::with_word_adapter(autograd::Var x, std::span<const std::int32_t> tokens,
-                                          const nn::Pass& pass) const {
-  const auto& [a, b, scale] = *word_adapter_;
-  auto columns =
-      autograd::embedded_columns(x.tape(), {pass.B, pass.T}, tokens, a->leaf, vocabulary_,
-                                 vocabulary_ / tensor_.ranks * tensor_.rank, o_.embedding_padding_token.value_or(-1));
-  if (!tensor_.whole()) {
-    constexpr auto who = "adapter of the embedding";
-    const auto& group = parallel::tensor_group(pass, tensor_);
-    columns = tensor_.sequence_parallel ? parallel::reduce_scatter_to_sequence_region(columns, group, who)
-                                        : parallel::reduce_from_tensor_region(std::move(columns), group, who);
-  }
-  auto more = autograd::scaled(autograd::linear(columns, b->leaf, nullptr), scale);
-  return autograd::dropout_add(std::move(more), x, pass.dropout(Purpose::adapter_dropout, 0, 0));
-}
-
 /// `site` keys the dropout.
 autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int32_t> tokens, const nn::Pass& pass,
                                  std::uint64_t site) const {
@@ -356,7 +307,7 @@ autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int3
                                                  position_table_ ? &position_table_->leaf : nullptr,
                                                  precision_.residual, o_.embedding_padding_token.value_or(-1))
                            : embedded_in_parts(tape, tokens, pass);
-  if (word_adapter_) x = with_word_adapter(std::move(x), tokens, pass);
+  if (word_adapter_) x = word_adapter_->add_to(std::move(x), tokens, pass, o_.embedding_padding_token);
   if (o_.scale_embeddings) x = autograd::scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
   const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, site, o_.hidden_dropout_rate), o_.hidden_size);
   if (mask.rate > 0) x = autograd::dropout_add(std::move(x), {}, mask);

@@ -100,4 +100,16 @@ nn::Pass generating_pass(autograd::Tape& tape, std::int64_t count, nn::KeyValueC
   return pass;
 }
 
+std::span<const std::int32_t> positions_here(autograd::Tape& tape, const nn::Pass& pass, std::int64_t first,
+                                             std::int64_t here) {
+  if (here == pass.T) return pass.positions;
+  const auto count = static_cast<std::size_t>(here);
+  const auto out = tape.keep_array<std::int32_t>(static_cast<std::size_t>(pass.B) * count);
+  for (std::int64_t b = 0; b < pass.B; ++b) {
+    const auto from = pass.positions.subspan(static_cast<std::size_t>(b * pass.T + first), count);
+    std::copy(from.begin(), from.end(), out.begin() + b * here);
+  }
+  return out;
+}
+
 }  // namespace tessera::model

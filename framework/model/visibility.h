@@ -29,6 +29,11 @@ std::span<const T> held_tokens(autograd::Tape& tape, const nn::ContextRank& cont
   return out;
 }
 
+/// The positions of the tokens [first, first + here) of each sample; pass.positions has T tokens of each sample. In
+/// memory of `tape`, unless these are all.
+std::span<const std::int32_t> positions_here(autograd::Tape& tape, const nn::Pass& pass, std::int64_t first,
+                                             std::int64_t here);
+
 /// A copy of `all` [samples, length] with the elements of each sample shifted one place to the left and 0 at its end;
 /// in memory of `tape`.
 template <class T>

@@ -83,8 +83,8 @@ class Adapters final : public Module {
   autograd::Var add_to(autograd::Var y, const autograd::Var& x, const Pass& pass, const HeldTokens& tokens) const;
   /// For the output layer, which has one adapter without magnitudes, and whose product is part of the loss.
   autograd::LogitAdapter of_logits(const autograd::Var& h, const Pass& pass) const;
-  /// For an operation that applies the layer, which has no magnitudes, to rows of single tokens. Valid until the tape is
-  /// cleared.
+  /// For an operation that applies the layer, which has no magnitudes, to rows of single tokens. Valid until the tape
+  /// is cleared.
   autograd::ExpertAdapters of_expert(autograd::Tape& tape, const Pass& pass) const;
 
   /// w += scale * B A, then with magnitudes w *= m / n, for a layer that this rank has whole; w is [out, in].

@@ -25,7 +25,8 @@ void copy_squares(kernels::Threads& threads, std::span<const double> from, std::
 
 }  // namespace
 
-/// A frozen weight is written once, before the first pass. Its first and last row tell whether other values were loaded.
+/// A frozen weight is written once, before the first pass. Its first and last row tell whether other values were
+/// loaded.
 RowNorms::Content RowNorms::content_of_weight() const {
   const auto& shape = w_.value.shape();
   std::vector<float> row(static_cast<std::size_t>(shape[1]));

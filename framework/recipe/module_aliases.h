@@ -10,9 +10,9 @@ struct Recipe;
 /// one of our tensors from several, these are the parts of a fused module. Those of MindSpeed-Core-MS are in
 /// modules/core_ms.yaml.
 ///
-/// The model's own table (ModuleAlias::own) is that of the checkpoint that load_checkpoint names, if its format has one;
-/// else of the families of Transformers whose tensors the model has the one with most of them. Constructs the model when
-/// it is first asked.
+/// The model's own table (ModuleAlias::own) is that of the checkpoint that load_checkpoint names, if its format has
+/// one; else of the families of Transformers whose tensors the model has, that with most of them. Constructs the model
+/// when it is first asked.
 training::ModuleAliases module_aliases(const Recipe& recipe);
 
 }  // namespace tessera::recipe

@@ -35,8 +35,8 @@ std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
 std::vector<std::string> load_adapter(const checkpoint::WeightSource& adapter, const ModelSetup& model,
                                       ModelState& state);
 
-/// Throws ConfigError if `source` has some of the `trained` weights, or with moe_use_upcycling what they are made of, in
-/// a storage type that cannot be trained.
+/// Throws ConfigError if `source` has some of the `trained` weights, or with moe_use_upcycling what they are made of,
+/// in a storage type that cannot be trained.
 void refuse_packed(const checkpoint::WeightSource& source, const std::vector<checkpoint::TensorRange>& trained,
                    bool upcycles);
 

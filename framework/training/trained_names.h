@@ -52,8 +52,8 @@ class TrainedNames {
   FrozenRows frozen_rows_;
 };
 
-/// Sets Parameter::trained and frozen_elements of all `parameters`, and Leaf::trained_elsewhere. `experts`: number of experts of a
-/// mixture-of-experts layer of the whole model, some of which other ranks may have.
+/// Sets Parameter::trained and frozen_elements of all `parameters`, and Leaf::trained_elsewhere. `experts`: number of
+/// experts of a mixture-of-experts layer of the whole model, some of which other ranks may have.
 void freeze(std::span<nn::Parameter* const> parameters, const TrainedNames& names, std::int64_t experts);
 
 /// Those of `parameters` that are trained, or with `trained` false those that are frozen, in the same order.

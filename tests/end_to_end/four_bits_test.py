@@ -17,7 +17,7 @@ class FourBits(harness.InOwnFolder):
     def setUp(self):
         super().setUp()
         self.write("tuning.yaml", harness.to_yaml({
-            "training_config": {"training_iters": 3, "tensorboard": "false", "save_interval": 1},
+            "training_config": {"training_iters": 3, "tensorboard": "false", "save_interval": 1, "log_interval": 1},
             "model_config": {"seq_length": 16, "vocab_size": 112}, "optimizer_config": {"learning_rate": 0.01},
             "dataset_config": {"dataset_type": "mock", "batch_size": 2},
             "lora_config": {"use_lora": "true", "target_modules": "all-linear", "lora_rank": 4}}))
@@ -44,6 +44,7 @@ class FourBits(harness.InOwnFolder):
         self.assertNotIn("were quantised", told)
         self.assertEqual(quantised.stat().st_ino, made)
         self.train("folder", quantised)
+        self.assertEqual(len(self.losses("run")), 3)
         self.assertEqual(self.losses("run"), self.losses("folder"))
         self.train("plain", BASE)
         self.assertNotEqual(self.losses("run"), self.losses("plain"))
@@ -72,7 +73,9 @@ class FourBits(harness.InOwnFolder):
         self.assertIn("qlora is true, but load_checkpoint is null: nothing is quantised", told)
         self.recipe(training_iters=1)
         self.tessera("train", "tiny.yaml", *sets(output_dir="ours"))
-        told = self.train("run", "ours", *QLORA, code=2)
+        tiny = [*sets(output_dir="run", load_checkpoint="ours"), "--set", "lora_config.use_lora=true",
+                "--set", "lora_config.target_modules=all-linear"]
+        told = self.tessera("train", "tiny.yaml", *tiny, *QLORA, code=2)
         self.assertIn("ours is no folder of Hugging Face Transformers, whose weights can be quantised", told)
         told = self.train("run", BASE, *QLORA, "--set", "lora_config.qlora_quant_type=fp4", code=2)
         self.assertIn("qlora_quant_type is not implemented yet; leave it out or give nf4", told)

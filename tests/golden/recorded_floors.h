@@ -17,8 +17,8 @@ void compare_with_floors(const Values& computed, const checkpoint::SafetensorsRe
                          const nlohmann::json& floors, const std::set<std::string>& without_gradient,
                          Comparison& comparison);
 
-/// Compares losses, gradient norms and the recorded metrics of all steps, and the loss of the first batch after them if it is recorded.
-/// Tolerance: eight times the recorded noise floor, at least 2e-6 of the value.
+/// Compares losses, gradient norms and the recorded metrics of all steps, and the loss of the first batch after them if
+/// it is recorded. Tolerance: eight times the recorded noise floor, at least 2e-6 of the value.
 void compare_curve(const ModelOfCase::Curve& computed, const nlohmann::json& curve, Comparison& comparison);
 
 }  // namespace tessera::golden

@@ -113,6 +113,7 @@ const std::vector<Effect> cases = {
     {lora + "init_lora_weights", "gaussian", "false"},
     {lora + "loraplus_lr_ratio", "2", "3"},
     {lora + "adapter", "here", "there"},
+    {lora + "qlora_double_quant", "true", "false"},
     {pref + "dpo_loss_type", "ipo", "hinge"},
     {pref + "dpo_beta", "0.2", "0.3"},
     {pref + "dpo_label_smoothing", "0.2", "0.3"},

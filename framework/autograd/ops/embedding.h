@@ -19,8 +19,9 @@ Var embedding(Tape& tape, const Shape& batch, std::span<const std::int32_t> toke
               std::span<const std::int32_t> positions, Leaf* position_table, DType type = DType::float32,
               std::int64_t padding = -1);
 
-/// y[b, t] = column tokens[b, t] of `table` [rank, V], or of this rank's columns of it, from `first` on: zeros for other
-/// tokens. In fp32, [B, T, rank]. Otherwise as embedding(). Throws ShapeError for a token outside [0, vocabulary).
+/// y[b, t] = column tokens[b, t] of `table` [rank, V], or of this rank's columns of it, from `first` on: zeros for
+/// other tokens. In fp32, [B, T, rank]. Otherwise as embedding(). Throws ShapeError for a token outside [0,
+/// vocabulary).
 Var embedded_columns(Tape& tape, const Shape& batch, std::span<const std::int32_t> tokens, Leaf& table,
                      std::int64_t vocabulary, std::int64_t first, std::int64_t padding = -1);
 

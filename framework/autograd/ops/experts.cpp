@@ -260,8 +260,8 @@ void add_adapters(Tape& tape, const Rows& rows, const ExpertLayer& layer, const 
                });
 }
 
-/// The gradients of the adapters of a layer, and dx += that of its input x. x may have no rows if no adapter is trained,
-/// dx if no gradient is wanted.
+/// The gradients of the adapters of a layer, and dx += that of its input x. x may have no rows if no adapter is
+/// trained, dx if no gradient is wanted.
 void backward_adapters(Tape& tape, const Rows& rows, const ExpertLayer& layer, const Tensor& dy, const Tensor& x,
                        const Tensor& dx) {
   const auto rows_of = [](const Tensor& all, const ExpertRange& range) {

@@ -62,8 +62,8 @@ std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary);
 /// Works on chunks of token rows (logit_rows), so the [B T, V] logits never exist as a whole. If the tape records, the
 /// gradients of h and w, multiplied by `seed`, are computed in the forward pass, because the backward pass would have
 /// to compute the logits again; the gradient of w is reported complete during Tape::backward. Throws ShapeError if
-/// `labels` and `mask` do not have one element per row of h, w has another width than h, or the adapter's extents do not
-/// fit.
+/// `labels` and `mask` do not have one element per row of h, w has another width than h, or the adapter's extents do
+/// not fit.
 VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapter& adapter = {});
 
 /// The losses of the tokens alone, for gradients that depend on them: [B, T] fp32, the same as

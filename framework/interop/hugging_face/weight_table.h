@@ -46,8 +46,8 @@ class WeightTable {
               const std::function<bool(const std::string& key)>& holds);
 
   const std::vector<WeightRow>& rows() const { return rows_; }
-  /// The files have the tensors for which `holds` is true as [out, in], whatever the table says: bitsandbytes transposes
-  /// a weight before it quantises it.
+  /// The files have the tensors for which `holds` is true as [out, in], whatever the table says: bitsandbytes
+  /// transposes a weight before it quantises it.
   void take_transposed(const std::function<bool(const std::string& tensor)>& holds);
   /// A prefix of the names in files that may be missing; may be empty.
   const std::string& optional_prefix() const { return optional_prefix_; }
