@@ -162,7 +162,11 @@ class Suite:
 
     def beside_peft(self):
         """LoRA beside PEFT, which trains Transformers' models."""
-        for shape in ("lora", "lora_attention", "qwen2_lora"):
+        shapes = [shape for shape in ("lora", "lora_attention", "qwen2_lora") if self.wanted(f"float32 {shape} over PEFT")]
+        if shapes and not training_steps.imports(self.args.python, "peft"):
+            self.tell(f"skipped: figures relative to PEFT, because {self.args.python} cannot import peft")
+            return
+        for shape in shapes:
             self.beside("PEFT", "float32", shape, lambda: self.steps.pair(shape, "float32"), self.args.pairs)
 
     def beside_llmc(self):
@@ -303,10 +307,7 @@ def measure(suite, args, folder):
     torch = training_steps.imports(args.python, "torch")
     if torch:
         suite.beside_torch(SHAPES, args.pairs)
-        if training_steps.imports(args.python, "peft"):
-            suite.beside_peft()
-        else:
-            suite.tell(f"skipped: figures relative to PEFT, because {args.python} cannot import peft")
+        suite.beside_peft()
     else:
         suite.tell(f"skipped: figures relative to PyTorch, because {args.python} cannot import torch")
         suite.alone()
