@@ -10,6 +10,7 @@
 
 #include "framework/checkpoint/format.h"
 #include "framework/model/model.h"
+#include "framework/nn/adapter.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/rules.h"
 #include "framework/training/trained_names.h"
@@ -107,7 +108,14 @@ void check_freezing(const Recipe& recipe, options::Report& report) {
                                                                    : "training_config.trainable_parameters";
     tell(recipe, report, freezing_rule, {option},
          text("all ", names.size(), " parameters are frozen: the run trains nothing"), "freeze fewer");
+    return;
   }
+  const auto frozen = std::find_if(names.begin(), names.end(),
+                                   [&](const auto& name) { return nn::is_of_adapter(name) && !trained.trains(name); });
+  if (frozen != names.end())
+    tell(recipe, report, freezing_rule, {"training_config.frozen_parameters", "lora_config.use_lora"},
+         text("frozen_parameters names '", *frozen, "', but adapters are trained"),
+         "leave the layer without an adapter: lora_config.exclude_modules");
 }
 
 }  // namespace tessera::recipe
