@@ -253,7 +253,6 @@ void describe_quantising(options::Schema<Lora>& s) {
        "of bitsandbytes. The folder of Hugging Face Transformers in `load_checkpoint` is quantised once, to the "
        "folder `quantised` in `output_dir`; one in 4 bits is used as it is. Not the output layer, routers and "
        "experts.")
-      .no_flag(no_lora_flag)
       .must(
           "QLoRA", [](const Lora& o) { return !o.qlora || o.use_lora; },
           [](const Lora&) { return "qlora is true, but use_lora is false: weights in 4 bits cannot be trained"; },

@@ -112,9 +112,9 @@ void check_freezing(const Recipe& recipe, options::Report& report) {
   }
   const auto frozen = std::find_if(names.begin(), names.end(),
                                    [&](const auto& name) { return nn::is_of_adapter(name) && !trained.trains(name); });
-  if (frozen != names.end())
-    tell(recipe, report, freezing_rule, {"training_config.frozen_parameters", "lora_config.use_lora"},
-         text("frozen_parameters names '", *frozen, "', but adapters are trained"),
+  if (frozen != names.end() && recipe.training.load_checkpoint)
+    tell(recipe, report, freezing_rule, {"training_config.frozen_parameters", "training_config.load_checkpoint"},
+         text("frozen_parameters names '", *frozen, "', which load_checkpoint does not have: it is a new adapter"),
          "leave the layer without an adapter: lora_config.exclude_modules");
 }
 

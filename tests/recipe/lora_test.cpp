@@ -439,7 +439,8 @@ TEST_F(Lora, WithWrongTargetsIsRefused) {
   EXPECT_TRUE(says(one_end, "names the embedding but not the output layer")) << one_end;
   EXPECT_TRUE(says(refused(every_linear + Lines{l + "modules_to_save=[lm_head]"}), "the output layer but not"));
   EXPECT_TRUE(says(refused(every_linear + Lines{t + "frozen_parameters=['.*']"}), "the run trains nothing"));
-  EXPECT_TRUE(says(refused(every_linear + Lines{t + "frozen_parameters=['.*lora_A.*']"}), "but adapters are trained"));
+  EXPECT_TRUE(says(refused(every_linear + Lines{t + "frozen_parameters=['.*lora_A.*']", t + "load_checkpoint=base"}),
+                   "it is a new adapter"));
   EXPECT_TRUE(says(refused(every_linear + Lines{l + "lora_rank=0"}), "lora_rank"));
   EXPECT_TRUE(says(refused(every_linear + Lines{l + "adapter=folder", t + "load_checkpoint=base"}),
                    "adapter is given; this program has no formats of other programs"));
