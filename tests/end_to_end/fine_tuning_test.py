@@ -44,10 +44,11 @@ class FineTuningRecipes(harness.InOwnFolder):
     def test_the_loss_of_each_falls(self):
         data = self.folder / "quickstart/data"
         self.train("quickstart", 150, "--set", f"dataset_config.valid_data_path={data / 'train'}")
+        self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "hf", "quickstart/run", "quickstart/hf")
         for path in sorted((self.folder / "configs/fine_tuning").glob("*.yaml")):
             with self.subTest(recipe=path.name):
                 # Low-rank factors beside weights that know little learn slowly.
-                steps, rate = (30, 1e-2) if path.stem in ("lora", "dora") else (16, 5e-3)
+                steps, rate = (30, 1e-2) if path.stem in ("lora", "dora", "qlora") else (16, 5e-3)
                 self.train(f"fine_tuning/{path.stem}", steps, "--set", f"optimizer_config.learning_rate={rate}")
                 losses = self.losses(f"quickstart/{path.stem}")
                 self.assertEqual(len(losses), steps)
