@@ -130,8 +130,8 @@ RowsByName biases_of_adapted(const Recipe& recipe) {
   RowsByName biases;
   for (const auto& [module, layer] : noted->layers()) {
     auto& rows = biases[module + ".bias"];
-    const auto has_adapter = [&](const std::string& part) {
-      return std::any_of(layer.forms.begin(), layer.forms.end(),
+    const auto has_adapter = [&forms = layer.forms](const std::string& part) {
+      return std::any_of(forms.begin(), forms.end(),
                          [&](const auto& form) { return form.part.name.empty() || form.part.name == part; });
     };
     for (const auto& part : layer.parts)
