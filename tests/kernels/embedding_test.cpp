@@ -77,17 +77,21 @@ TEST(Embedding, ThePaddingIdAddsNothingToTheGradient) {
   EXPECT_EQ(table, (std::vector<float>{0, 4, 2}));
   embedding_part_backward(alone, 1, 1, ids, dy, part, 2);
   EXPECT_EQ(part, (std::vector<float>{4, 0}));
+  // Of a part that has rows 0 and 1, the memory behind them keeps its values.
+  std::vector<float> more(3);
+  embedding_part_backward(alone, 1, 0, ids, dy, std::span(more).first(2), -1);
+  EXPECT_EQ(more, (std::vector<float>{4, 4, 0}));
 }
 
 TEST(Embedding, AnIdBeyondTheTableIsNamedWithItsRow) {
   Threads alone(1);
-  const std::vector<std::int32_t> ids = {0, 9};
+  const std::vector<std::int32_t> ids = {0, 4};  // the first that the table does not have
   std::vector<float> table(12), y(6);
   try {
     embedding_forward(alone, ids, rows_of(table, 3), y, false);
-    FAIL() << "accepted id 9 of 4";
+    FAIL() << "accepted id 4 of 4";
   } catch (const ShapeError& error) {
-    EXPECT_NE(std::string(error.what()).find("row 1 asks for id 9; the table has 4 rows"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("row 1 asks for id 4; the table has 4 rows"), std::string::npos)
         << error.what();
   }
 }
