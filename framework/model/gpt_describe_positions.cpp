@@ -17,6 +17,8 @@ void describe_mrope(options::Schema<O>& s) {
   s.option("mrope_section", &O::mrope_section,
            "Rotary embedding of images and videos (mrope): for how many of the rotary pairs of a head, in order, the "
            "position in time, the row and the column of a token decide; the text model of Qwen2-VL has [16, 24, 24].")
+      .at_least(0)
+      .at_most(options::most_places)
       .matters_when(has_mrope, no_mrope)
       .must(
           "M13", [](const O& o) { return !o.has_mrope() || o.mrope_section.has_value(); },

@@ -93,6 +93,8 @@ void describe_form(options::Schema<Vision>& s) {
   s.option("full_attention_layers", &Vision::full_attention_layers,
            "Layers, counted from 0, whose attention sees whole images in spite of `window_size`.")
       .alias("fullatt_block_indexes")
+      .at_least(0)
+      .at_most(options::most_layers)
       .matters_when([](const Vision& o) { return o.window_size.has_value(); }, "`window_size` is null")
       .must(
           "full_attention_layers",
@@ -134,6 +136,7 @@ bool VisionOptions::windowed(std::int64_t layer) const {
 
 void describe(options::Schema<Vision>& s) {
   s.needs("visual encoder");
+  s.when_changed(options::Change::weights);
   describe_sizes(s);
   describe_patches(s);
   describe_form(s);
