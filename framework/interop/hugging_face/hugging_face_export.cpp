@@ -9,6 +9,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/base/new_folder.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/hugging_face/config_rules.h"
 #include "framework/interop/tables/config_table.h"
@@ -218,27 +219,8 @@ std::vector<std::string> write_hugging_face(const fs::path& out, const options::
 
 std::vector<std::string> write_hugging_face(const fs::path& out, WeightTable table,
                                             const checkpoint::WeightSource& weights, const HuggingFaceExport& how) {
-  const auto folder = out.has_filename() ? out : out.parent_path();  // "out/" is the folder out
-  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
-    throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
   Exporter exporter(weights, how, std::move(table));
-  const auto named = folder.has_filename() ? folder : folder.parent_path();  // "out/" is out
-  const auto target = fs::exists(named) ? fs::canonical(named) : named;
-  const fs::path unfinished = target.string() + "_tmp";
-  if (fs::exists(fs::symlink_status(unfinished)))
-    throw ConfigError(text(unfinished.string(), ": is there already, and the files are first written under that name; ",
-                           "delete it if a conversion that was cut short left it"));
-  make_folder(unfinished);
-  try {
-    exporter.write(unfinished);
-    sync_folder(unfinished);
-    rename_or_exchange(unfinished, target);  // which is absent or empty
-    sync_folder(target.parent_path());
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(unfinished, ignored);
-    throw;
-  }
+  make_new_folder(out, [&](const fs::path& folder) { exporter.write(folder); });
   return exporter.notes();
 }
 
