@@ -42,13 +42,21 @@ constexpr Signature refused_formats[] = {{0, "GIF8", "a GIF picture"},
                                          {0, "\x1A\x45\xDF\xA3", "a Matroska or WebM video"},
                                          {0, "version https://git-lfs", "a pointer of Git LFS"}};
 
+/// The first bytes for a message, in one line.
+std::string beginning(Bytes bytes) {
+  const std::string_view first(reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 16));
+  std::string line;
+  for (const char letter : visible(first))
+    line += letter == '\n' ? "\\n" : letter == '\t' ? "\\t" : std::string(1, letter);
+  return line;
+}
+
 [[noreturn]] void refuse_format(Bytes bytes) {
   constexpr const char* advice = "a PNG, JPEG or WebP file was expected; convert it, or correct the path";
   if (bytes.empty()) throw ConfigError(text("the file is empty; ", advice));
   for (const auto& one : refused_formats)
     if (has_signature(bytes, one)) throw ConfigError(text("the file is ", one.name, "; ", advice));
-  const std::string_view begin(reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 16));
-  throw ConfigError(text("the file is no picture: it begins with \"", visible(begin), "\"; ", advice));
+  throw ConfigError(text("the file is no picture: it begins with \"", beginning(bytes), "\"; ", advice));
 }
 
 PictureHeader read_any(Bytes bytes, const DecodeLimits& limits, Picture* pixels) {

@@ -152,7 +152,8 @@ PictureHeader read_png(Bytes bytes, const DecodeLimits& limits, Picture* pixels)
   if (!pixels) return header;
   *pixels = read_png_rows(file, header);
   // What follows the pixels may be damaged; only the orientation is looked for in it.
-  if (completed(file.place, [&] { png_read_end(file.png, file.info); })) header.orientation = png_orientation(file);
+  if (!completed(file.place, [&] { png_read_end(file.png, file.info); })) file.why[0] = 0;
+  header.orientation = png_orientation(file);
   return header;
 }
 
