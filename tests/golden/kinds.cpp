@@ -7,6 +7,7 @@
 #include "tests/golden/command_lines.h"
 #include "tests/golden/data.h"
 #include "tests/golden/finetune.h"
+#include "tests/golden/images.h"
 #include "tests/golden/models.h"
 #include "tests/golden/nf4_blocks.h"
 #include "tests/golden/operators.h"
@@ -122,6 +123,7 @@ std::vector<CaseKind> case_kinds(const Programs& programs) {
           {"fine-tuning", is_finetune_case, run_finetune_case},
           {"base of fine-tuning", is_finetune_base, [](const fs::path&) { return std::vector<CaseResult>(); }},
           {"operators", is_operators, run_operator_cases},
+          {"pixels", is_pixels, run_pixel_cases},
           {"data", is_data, run_data_cases}};
 }
 
