@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/model/model.h"
+#include "framework/model/vision_options.h"
 #include "framework/options/registry.h"
 #include "framework/parallel/layer_plan.h"
 #include "framework/parallel/parallel_options.h"
@@ -17,6 +18,7 @@ namespace tessera::model {
 struct ModelSettings {
   std::int64_t seq_length = 0;  ///< in tokens
   MoeOptions moe = {};
+  VisionOptions vision = {};
 };
 
 /// The attention heads of the layers of a tower, as tables of weight names need them.
@@ -67,6 +69,8 @@ class Architecture {
   virtual parallel::CutExtents cut_extents(const IsWrong&) const { return {}; }
   /// Number of experts of each mixture-of-experts layer; 0: the model has none.
   virtual std::int64_t experts() const { return 0; }
+  /// The options of the vision tower in front of the text model; null: the model has none.
+  virtual const VisionOptions* vision() const { return nullptr; }
   virtual std::int64_t predictions() const { return 0; }  ///< layers of multi-token prediction
   /// Bytes of tables that each chunk of the model makes beside its parameters, such as those of rotary embedding.
   virtual std::int64_t table_bytes() const { return 0; }

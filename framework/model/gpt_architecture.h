@@ -5,17 +5,18 @@
 
 namespace tessera::model {
 
-/// The GPT family: one tower, the decoder.
+/// The GPT family: one tower, the decoder; with a visual encoder a vision tower before it.
 class GptArchitecture final : public Architecture {
  public:
   GptArchitecture(const GptOptions& options, ModelSettings settings) : o_(options), settings_(std::move(settings)) {}
 
   std::unique_ptr<Model> build(const ModelParts& parts) const override;
-  std::optional<parallel::Towers> towers() const override { return parallel::Towers(o_.num_layers); }
+  std::optional<parallel::Towers> towers() const override;
   std::vector<std::string> size_options() const override;
   parallel::CutExtents cut_extents(const IsWrong& wrong) const override;
   std::int64_t experts() const override { return o_.experts(settings_.moe); }
   std::int64_t predictions() const override { return o_.predictions(); }
+  const VisionOptions* vision() const override { return o_.use_visual_encoder ? &settings_.vision : nullptr; }
   std::int64_t table_bytes() const override;
   std::vector<BrokenRule> broken_rules(const IsWrong& wrong) const override;
   std::optional<options::Value> default_of(const std::string& option) const override;
@@ -30,6 +31,7 @@ class GptArchitecture final : public Architecture {
   void settle_attention(options::Value& whole) const;
   options::Value settled_experts(const options::Value& moe_config) const;
   void settle_feed_forward(options::Value& whole, const options::Value& moe_config) const;
+  bool settle_vision(options::Value& whole, const options::Value& resolved) const;
 
   GptOptions o_;
   ModelSettings settings_;

@@ -86,6 +86,21 @@ void GptArchitecture::settle_feed_forward(options::Value& whole, const options::
   whole.set("moe_config", std::move(moe));
 }
 
+/// vision_config of a model that has a vision tower, with what follows from it. False: `resolved` has none.
+bool GptArchitecture::settle_vision(options::Value& whole, const options::Value& resolved) const {
+  if (!o_.has_mrope()) erase(whole, {"mrope_section", "mrope_tables_in_fp32"});
+  if (!vision()) return true;
+  const auto* given = resolved.find("vision_config");
+  if (given == nullptr) return false;
+  auto config = *given;
+  settle(config, "ffn_hidden_size", vision()->inner());
+  settle(config, "hidden_act", vision()->feed_forward());
+  settle(config, "gated_linear_unit", false);
+  erase(config, {"init_method_std"});
+  whole.set("vision_config", std::move(config));
+  return true;
+}
+
 std::optional<options::Value> GptArchitecture::canonical_options(const options::Value& resolved,
                                                                  std::int64_t vocabulary) const {
   const auto *model_config = resolved.find("model_config"), *moe_config = resolved.find("moe_config");
@@ -114,6 +129,7 @@ std::optional<options::Value> GptArchitecture::canonical_options(const options::
   if (o_.score_head) settle(whole, "untie_embeddings_and_output_weights", false);  // there is none
   settle_attention(whole);
   settle_feed_forward(whole, *moe_config);
+  if (!settle_vision(whole, resolved)) return std::nullopt;
   return whole;
 }
 

@@ -77,8 +77,41 @@ void describe_sizes(options::Schema<O>& s) {
           "give a divisor of num_attention_heads", {"num_attention_heads"});
 }
 
-constexpr auto has_rope = [](const O& o) { return o.position_embedding_type == PositionEmbedding::rope; };
-constexpr const char* no_rope = "`position_embedding_type` is not rope";
+constexpr auto has_rope = [](const O& o) { return o.rotates(); };
+constexpr const char* no_rope = "`position_embedding_type` is neither rope nor mrope";
+constexpr auto has_mrope = [](const O& o) { return o.has_mrope(); };
+constexpr const char* no_mrope = "`position_embedding_type` is not mrope";
+
+void describe_mrope(options::Schema<O>& s) {
+  s.option("mrope_section", &O::mrope_section,
+           "Rotary embedding of images and videos (mrope): for how many of the rotary pairs of a head, in order, the "
+           "position in time, the row and the column of a token decide; the text model of Qwen2-VL has [16, 24, 24].")
+      .matters_when(has_mrope, no_mrope)
+      .must(
+          "M13", [](const O& o) { return !o.has_mrope() || o.mrope_section.has_value(); },
+          [](const O&) { return "position_embedding_type is mrope, but mrope_section is not given"; },
+          "give the rotary pairs of time, rows and columns, such as [16, 24, 24]", {"position_embedding_type"})
+      .must(
+          "mrope_section", [](const O& o) { return !o.has_mrope() || !o.mrope_section || o.sections_fit(); },
+          [](const O& o) {
+            return text("mrope_section is ", options::OptionType<std::vector<std::int64_t>>::write(*o.mrope_section),
+                        "; expected three numbers that are not negative, with the sum ", o.rotary_dim() / 2,
+                        ": half of the rotary dimensions of a head");
+          },
+          "give the rotary pairs of time, rows and columns",
+          {"position_embedding_type", "kv_channels", "num_attention_heads", "hidden_size", "rotary_percent"})
+      .must(
+          "mrope of latent attention", [](const O& o) { return !o.has_mrope() || !o.multi_latent_attention; },
+          [](const O&) { return "position_embedding_type is mrope, but multi-latent attention has rope only"; },
+          "give position_embedding_type: rope", {"position_embedding_type", "multi_latent_attention"});
+  s.option(
+       "mrope_tables_in_fp32", &O::mrope_tables_in_fp32,
+       "Keep the cosines and sines of mrope in fp32; false: they are rounded to `compute_dtype`, as in Transformers "
+       "and MindSpeed-MM.")
+      .when_changed(options::Change::told)
+      .matters_when(has_mrope, no_mrope)
+      .no_flag("only Tessera has it");
+}
 
 void describe_positions(options::Schema<O>& s) {
   s.option("position_embedding_type", &O::position_embedding_type, "Type of position embedding.")
@@ -91,6 +124,7 @@ void describe_positions(options::Schema<O>& s) {
       .at_least(1)
       .at_most(options::most_places)
       .unit("tokens");
+  describe_mrope(s);
   s.option("rotary_base", &O::rotary_base, "Base of the rotary embedding's frequencies (theta).")
       .above(0)
       .at_most(1e12)
@@ -412,6 +446,11 @@ void describe_rest(options::Schema<O>& s) {
            "The output layer has its own weights instead of sharing the word embedding's.")
       .when_changed(options::Change::tensors)
       .matters_when([](const O& o) { return !o.score_head; }, "`score_head` is true");
+  s.option("use_visual_encoder", &O::use_visual_encoder,
+           "Images and videos: a vision tower, whose options are in vision_config, gives features that replace the "
+           "embeddings of placeholder tokens.")
+      .when_changed(options::Change::tensors)
+      .no_flag("only recipes of MindSpeed-Core-MS have it");
   s.option("score_head", &O::score_head,
            "A head that gives each token a score in place of the output layer: a reward model, for `stage: rm`.")
       .when_changed(options::Change::tensors)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "framework/base/error.h"
 #include "framework/options/limits.h"
@@ -20,6 +21,12 @@ std::int64_t GptOptions::inner() const {
 
 std::int64_t GptOptions::rotary_dim() const {
   return static_cast<std::int64_t>(static_cast<double>(channels()) * rotary_percent) / 2 * 2;
+}
+
+bool GptOptions::sections_fit() const {
+  const auto& sections = *mrope_section;
+  return sections.size() == 3 && std::all_of(sections.begin(), sections.end(), [](auto one) { return one >= 0; }) &&
+         std::accumulate(sections.begin(), sections.end(), std::int64_t{0}) == rotary_dim() / 2;
 }
 
 std::int64_t GptOptions::experts(const MoeOptions& moe) const {

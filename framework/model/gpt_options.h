@@ -48,10 +48,11 @@ inline options::Words<FeedForwardKind> words(FeedForwardKind) {
 
 namespace tessera::model {
 
-enum class PositionEmbedding { learned_absolute, rope, none };
+enum class PositionEmbedding { learned_absolute, rope, mrope, none };
 inline options::Words<PositionEmbedding> words(PositionEmbedding) {
   return {{"learned_absolute", PositionEmbedding::learned_absolute},
           {"rope", PositionEmbedding::rope},
+          {"mrope", PositionEmbedding::mrope},
           {"none", PositionEmbedding::none},
           {"absolute", PositionEmbedding::learned_absolute}};
 }
@@ -116,6 +117,8 @@ struct GptOptions {
 
   PositionEmbedding position_embedding_type = PositionEmbedding::learned_absolute;
   std::optional<std::int64_t> max_position_embeddings;
+  std::optional<std::vector<std::int64_t>> mrope_section;
+  bool mrope_tables_in_fp32 = false;
   double rotary_base = 10000;
   double rotary_percent = 1;
   bool rotary_interleaved = false;
@@ -159,6 +162,7 @@ struct GptOptions {
   std::optional<bool> out_proj_has_bias;
   std::optional<bool> mlp_has_bias;
   bool untie_embeddings_and_output_weights = false;
+  bool use_visual_encoder = false;
   bool score_head = false;
   bool scale_embeddings = false;
   std::optional<std::int64_t> embedding_padding_token;
@@ -208,7 +212,12 @@ struct GptOptions {
   /// Rotary dimensions per head: qk_pos_emb_head_dim for multi-latent attention, else rotary_dim().
   std::int64_t rotated_channels() const { return multi_latent_attention ? qk_pos_emb_head_dim : rotary_dim(); }
   /// Whether the model has rotary embedding.
-  bool has_rotary() const { return multi_latent_attention || position_embedding_type == PositionEmbedding::rope; }
+  bool has_rotary() const { return multi_latent_attention || rotates(); }
+  /// Whether position_embedding_type is a rotary embedding, of one or of three axes.
+  bool rotates() const { return position_embedding_type == PositionEmbedding::rope || has_mrope(); }
+  bool has_mrope() const { return position_embedding_type == PositionEmbedding::mrope; }
+  /// Whether mrope_section, which must be given, divides the rotary pairs of a head into three sections.
+  bool sections_fit() const;
   /// Width of the fused projection of multi-latent attention (autograd::latent_heads), in elements per token.
   std::int64_t latent_width() const;
   /// Factor of the attention scores of multi-latent attention.

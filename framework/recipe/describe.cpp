@@ -66,6 +66,9 @@ struct Condition {
 const Condition& condition(const std::string& name) {
   static const std::vector<Condition> all = {
       {"experts", [](const Recipe& r) { return r.experts() > 0; }, "the model has no experts"},
+      {"visual encoder",
+       [](const Recipe& r) { return r.architecture != nullptr && r.architecture->vision() != nullptr; },
+       "the model has no vision tower (`use_visual_encoder`)"},
       {"stage dpo", [](const Recipe& r) { return r.pair_stage() == model::PairStage::dpo; }, "`stage` is not dpo"},
       {"stage simpo", [](const Recipe& r) { return r.pair_stage() == model::PairStage::simpo; },
        "`stage` is not simpo"},

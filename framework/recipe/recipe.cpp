@@ -79,7 +79,8 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
     recipe.precision = options::read_own<model::PrecisionOptions>(group);
   });
   read("moe_config", [&](options::Group& group) { recipe.moe = options::read_own<model::MoeOptions>(group); });
-  if (recipe.model.make) recipe.architecture = recipe.model.make({recipe.size.seq_length, recipe.moe});
+  read("vision_config", [&](options::Group& group) { recipe.vision = options::read_own<model::VisionOptions>(group); });
+  if (recipe.model.make) recipe.architecture = recipe.model.make({recipe.size.seq_length, recipe.moe, recipe.vision});
   read("lora_config", [&](options::Group& group) { recipe.lora = options::read_own<model::LoraOptions>(group); });
   read("parallel_config",
        [&](options::Group& group) { recipe.parallel = options::read_own<parallel::ParallelOptions>(group); });

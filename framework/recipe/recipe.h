@@ -49,7 +49,8 @@ struct Recipe {
   model::PrecisionOptions precision;
   model::ModelRegistry::Choice model;
   model::MoeOptions moe;
-  /// The model, made from `model`, `size` and `moe`; null if the recipe names no registered model_type.
+  model::VisionOptions vision;
+  /// The model, made from `model`, `size`, `moe` and `vision`; null if the recipe names no registered model_type.
   std::shared_ptr<const model::Architecture> architecture;
 
   model::LoraOptions lora;

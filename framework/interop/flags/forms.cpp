@@ -7,8 +7,9 @@
 namespace tessera::flags {
 namespace {
 
-const char* const groups[] = {"training_config", "model_config", "parallel_config", "optimizer_config",
-                              "dataset_config",  "moe_config",   "lora_config",     "preference_config"};
+const char* const groups[] = {"training_config",  "model_config",   "parallel_config",
+                              "optimizer_config", "dataset_config", "moe_config",
+                              "vision_config",    "lora_config",    "preference_config"};
 
 }  // namespace
 

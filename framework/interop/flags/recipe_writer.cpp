@@ -10,8 +10,9 @@
 namespace tessera::flags {
 namespace {
 
-const std::vector<std::string> order = {"model_config",   "parallel_config", "training_config", "optimizer_config",
-                                        "dataset_config", "moe_config",      "lora_config",     "preference_config"};
+const std::vector<std::string> order = {"model_config",     "parallel_config", "training_config",
+                                        "optimizer_config", "dataset_config",  "moe_config",
+                                        "vision_config",    "lora_config",     "preference_config"};
 
 /// The option `name` of a group of `tree`, of the type that is chosen there when several have it; null when there is
 /// none.

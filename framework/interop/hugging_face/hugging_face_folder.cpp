@@ -24,16 +24,17 @@ constexpr std::array<const char*, 11> carried = {"config.json",
                                                  "chat_template.jinja",
                                                  recipe::merged_record};
 
-/// The tree of a recipe with model_config and the group moe_config that is in it.
+/// The tree of a recipe with model_config and the groups moe_config and vision_config that are in it.
 options::Value groups_of_model(options::Value model_config) {
   options::Value tree;
   tree.kind = options::Value::Kind::group;
   auto& fields = model_config.fields;
-  const auto moe =
-      std::find_if(fields.begin(), fields.end(), [](const auto& field) { return field.name == "moe_config"; });
-  if (moe != fields.end()) {
-    tree.fields.push_back(std::move(*moe));
-    fields.erase(moe);
+  for (const char* group : {"moe_config", "vision_config"}) {
+    const auto inner =
+        std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.name == group; });
+    if (inner == fields.end()) continue;
+    tree.fields.push_back(std::move(*inner));
+    fields.erase(inner);
   }
   tree.fields.push_back({"model_config", std::move(model_config)});
   return tree;

@@ -19,8 +19,10 @@ RankParts rank_parts(const options::Value& recipe, const checkpoint::CheckpointL
   const auto size = options::read_own<model::ModelSizeOptions>(group);
   options::Group experts(recipe, "moe_config", report);
   const auto moe = options::read_own<model::MoeOptions>(experts);
+  options::Group visual(recipe, "vision_config", report);
+  const auto vision = options::read_own<model::VisionOptions>(visual);
   report.must_be_good();
-  const auto architecture = choice.make({size.seq_length, moe});
+  const auto architecture = choice.make({size.seq_length, moe, vision});
   RankParts all;
   for (std::int64_t rank = 0; rank < layout.ranks(); ++rank) {
     auto parts = megatron_model_parts(layout, rank);
