@@ -74,7 +74,8 @@ void describe_form(options::Schema<Vision>& s) {
            "Base of the frequencies of the rotary embedding of rows and columns (theta).")
       .alias("rope_theta")
       .above(1)
-      .at_most(1e12);
+      .at_most(1e12)
+      .no_flag("a constant of MindSpeed-MM");
   s.option("init_method_std", &Vision::init_method_std, "Standard deviation of the tower's initial weights.")
       .when_changed(options::Change::silent)
       .above(0)

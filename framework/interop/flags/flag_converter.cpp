@@ -106,21 +106,25 @@ class Converter {
   void take(const GivenFlag& flag) {
     const auto* row = table_.find(flag.flag);
     layer_ = row && !row->section.empty() ? of_file : given;
-    if (row && !row->section.empty() && refused_files_.count(row->section) != 0) return;
+    if (refused_files_.count(flag.at.source) != 0) return;
     out_.flags.push_back({flag});
     if (!row)
-      end(FlagStatus::unknown, "unknown flag", options::did_you_mean(flag.flag, table_.flags()));
+      end(FlagStatus::unknown, flag.flag.starts_with("-") ? "unknown flag" : "unknown key",
+          options::did_you_mean(flag.flag, table_.flags()));
     else if (row->kind == FlagRow::Kind::ignored)
       ignore(row->why);
     else if (row->kind == FlagRow::Kind::refused)
       end(FlagStatus::refused, row->why);
     else
       follow(*row);
-    if (row && row->decides && out_.flags.back().status == FlagStatus::refused) refused_files_.insert(row->section);
-    if (row && row->kind == FlagRow::Kind::keys) take_absent(row->keys);
+    if (row && row->kind == FlagRow::Kind::keys) sections_.insert(row->keys);
+    if (!row || !row->decides || out_.flags.back().status != FlagStatus::refused) return;
+    refused_files_.insert(flag.at.source);
+    sections_.erase(row->section);
   }
 
   Conversion finish() {
+    for (const auto& section : sections_) take_absent(section);
     for (const auto& [index, row] : derived_) derive(index, *row);
     for (const auto& [index, row] : agreeing_) compare(out_.flags[index], row->to);
     std::erase_if(out_.flags, [](const auto& flag) {
@@ -189,10 +193,10 @@ class Converter {
     const bool one_of_settings = !row.settings.empty() && row.kind != FlagRow::Kind::words;
     if (one_of_settings && !settings_of(row, value) && value.find('$') == std::string::npos)
       return end(FlagStatus::refused, text("no counterpart for '", value, "'"));
-    imply(row, value);
     if (row.kind == FlagRow::Kind::only && !is_one_of(row.only, value))
       return end(FlagStatus::refused,
                  text("'", value, "' is refused, only ", joined(row.only, " or "), " is accepted: ", row.why));
+    imply(row, value);
     if (row.kind == FlagRow::Kind::derived) derived_.emplace_back(out_.flags.size() - 1, &row);
     if (row.kind == FlagRow::Kind::agrees) agreeing_.emplace_back(out_.flags.size() - 1, &row);
     if (row.kind == FlagRow::Kind::adds && value == "true") add_item(row);
@@ -352,8 +356,8 @@ class Converter {
   const options::Facts& facts_;
   options::Report& report_;
   Conversion out_;
-  int layer_ = given;                                 ///< of the flag that is converted
-  std::set<std::string> given_keys_, refused_files_;  ///< refused_files_: sections
+  int layer_ = given;                                            ///< of the flag that is converted
+  std::set<std::string> given_keys_, sections_, refused_files_;  ///< sections_: of files that are read
   using Given = std::vector<std::pair<std::size_t, const FlagRow*>>;
   Given derived_, agreeing_;  ///< given flags, by their index in out_.flags
 };

@@ -38,10 +38,11 @@ fs::path found(const fs::path& file, const std::string& script) {
   const auto folder = fs::absolute(script, failed).parent_path();
   if (!file.is_absolute())
     for (auto around = folder;; around = around.parent_path()) {
-      if (is_there(around / file)) return (around / file).lexically_normal();
+      if (is_there(around / file)) return fs::proximate((around / file).lexically_normal(), failed);
       if (around == around.parent_path()) break;
     }
-  return is_there(folder / file.filename()) ? folder / file.filename() : fs::path();
+  const auto beside = folder / file.filename();
+  return is_there(beside) ? fs::proximate(beside, failed) : fs::path();
 }
 
 void add_file(const GivenFlag& flag, const FlagRow& row, const FlagTable& table, const std::string& script,

@@ -17,8 +17,8 @@ using Counts = std::vector<std::vector<std::int64_t>>;  // [chunk][stage]
 Counts counts_of(const StageLayers& said) {
   parallel::ChunkNumbers numbers;
   const auto at_least_0 = [](std::int64_t count) { return count >= 0; };
-  if (!parallel::ChunkNumbers::Option::read(options::Value::of(said.words, {}), numbers) || numbers.empty() ||
-      !parallel::ChunkNumbers::Option::each(numbers, at_least_0))
+  if (!parallel::ChunkNumbers::Option::read(options::Value::of("[" + said.words + "]", {}), numbers) ||
+      numbers.empty() || !parallel::ChunkNumbers::Option::each(numbers, at_least_0))
     throw ConfigError(
         text(said.key, " is ", said.words, "; give a list of numbers of layers, or a list of such lists"));
   if (said.words.find('[') != std::string::npos) return numbers.stages;
