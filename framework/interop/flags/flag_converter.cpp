@@ -326,8 +326,11 @@ class Converter {
         out_.recipe.set(name, made);
       }
     } catch (const ConfigError& error) {
+      const bool said = std::any_of(out_.flags.begin(), out_.flags.end(),
+                                    [&error](const auto& other) { return other.why == error.what(); });
       flag.status = FlagStatus::refused;
       flag.why = error.what();
+      if (said) return;  // by the other of two keys that are read together
       report_.problem(flag.given.at, flag.given.flag,
                       flag.given.at.source == flag.given.flag ? flag.why : text(flag.given.flag, ": ", flag.why), "");
     }
