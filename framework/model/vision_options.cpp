@@ -84,6 +84,7 @@ void describe_form(options::Schema<Vision>& s) {
       .at_least(1)
       .at_most(1 << 20)
       .unit("pixels")
+      .no_flag("only Qwen2.5-VL has it, whose scripts are not converted")
       .must(
           "window_size", [](const Vision& o) { return !o.window_size || o.window_features() >= 1; },
           [](const Vision& o) {
@@ -96,6 +97,7 @@ void describe_form(options::Schema<Vision>& s) {
       .alias("fullatt_block_indexes")
       .at_least(0)
       .at_most(options::most_layers)
+      .no_flag("only Qwen2.5-VL has it, whose scripts are not converted")
       .matters_when([](const Vision& o) { return o.window_size.has_value(); }, "`window_size` is null")
       .must(
           "full_attention_layers",

@@ -262,6 +262,16 @@ Settings merged_width(const Said& said) {
   return {};
 }
 
+Settings mllm_files(const Said& said) {
+  const std::string of = "dataset_param.basic_parameters.", name = "dataset_config.dataset";
+  Settings all = {{name, said.flag(of + "dataset").value_or("")}};
+  if (said.flag(of + "val_dataset") || said.real("dataset_config.val_rate", 0) != 0) return all;
+  if (said.number(t + "eval_iters", 0) <= 0) return all;
+  all.emplace_back(t + "eval_iters", "0");
+  all.emplace_back("", "data.json has neither val_dataset nor val_rate: nothing is evaluated, as there");
+  return all;
+}
+
 struct Rule {
   const char* name;
   Settings (*settings)(const Said& said);
@@ -307,6 +317,9 @@ const std::vector<Rule>& rules() {
       {"tower_stages", tower_stages,
        "`parallel_config.num_layer_list`: the layers of both models on each stage together, [chunk][stage] turned to "
        "[stage][chunk]; not read with one stage"},
+      {"mllm_files", mllm_files,
+       "`dataset_config.dataset`: the files with commas; also `training_config.eval_iters: 0` without val_dataset and "
+       "val_rate"},
       {"text_activation", text_activation,
        "`model_config.hidden_act`: silu, quick_gelu, gelu_pytorch_tanh, anything else is exact GELU; with a gate if "
        "`gated_linear_unit` is true"},

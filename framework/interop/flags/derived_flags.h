@@ -31,6 +31,7 @@ namespace tessera::flags {
 ///     epochs               a whole number of passes over the data, unless a number of steps is given
 ///     max_steps            a number of steps instead of one of passes
 ///     tower_stages         layers of a vision tower and of the text model on each pipeline stage (tower_stages.h)
+///     mllm_files           files of records with images; without files for validation nothing is evaluated
 ///     text_activation      an activation function, with a gate if gated_linear_unit is true
 ///     merged_width         must be the tower's width times the patches that are merged
 ///

@@ -202,7 +202,9 @@ class Converter {
     if (row.kind == FlagRow::Kind::adds && value == "true") add_item(row);
     if (row.kind == FlagRow::Kind::adds && value != "true" && value != "false")
       return end(FlagStatus::refused, text("takes true or false, not '", value, "'"));
-    if (row.kind == FlagRow::Kind::same)
+    if (row.kind == FlagRow::Kind::same && row.nullable && value == "null")
+      set(row.to, null_value());
+    else if (row.kind == FlagRow::Kind::same)
       set(row.to, row.takes == FlagRow::Takes::many && wants_list(row.to, values) ? list_of(values, origin())
                                                                                   : single(row.to, value));
     else if (row.kind == FlagRow::Kind::fixed)
@@ -215,6 +217,12 @@ class Converter {
     return std::any_of(all.begin(), all.end(), [&value](const auto& one) {
       return options::same(options::Value::of(one, {}), options::Value::of(value, {}));
     });
+  }
+
+  options::Value null_value() const {
+    options::Value null;
+    null.origin = origin();
+    return null;
   }
 
   void add_item(const FlagRow& row) {

@@ -29,6 +29,7 @@ bool is_true(const options::Value* value) { return value && value->scalar == "tr
 
 /// What rows of keys say beside what rows of flags say, and what makes a flag name a file of keys.
 void read_kinds_of_keys(const options::Value& row, FlagRow& out) {
+  out.nullable = is_true(row.find("nullable"));
   out.optional = is_true(row.find("optional"));
   out.decides = is_true(row.find("decides"));
   if (const auto* keys = row.find("keys")) {

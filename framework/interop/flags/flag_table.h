@@ -51,6 +51,7 @@ struct FlagRow {
   std::string item;               ///< Kind::adds: what true adds to the list `to`
   std::string section;            ///< of a key of a file: the name of its section in the table; empty: a flag
   std::string keys;               ///< Kind::keys: the section with the keys of the file that the flag names
+  bool nullable = false;          ///< of a key: null is a value, else it means that the key is not given
   bool optional = false;          ///< Kind::keys: the file may be missing
   bool decides = false;           ///< a refused value refuses the file; its other keys are not converted
 
@@ -113,6 +114,7 @@ struct Conversion {
 /// What a key of a file sets takes precedence over every flag. `absent` of a key is the value in the file's own words
 /// that the program assumes if a file has the map of the key, but not the key. `decides: true`: if its value is refused,
 /// the other keys of the file are not converted. `optional: true` beside `keys`: a missing file is only noted.
+/// `nullable: true`: null is a value of a key; else it means that the key is not given.
 class FlagTable {
  public:
   /// Reads the table in a file of mappings/flags/, "megatron.yaml", with its bases. Throws ConfigError.

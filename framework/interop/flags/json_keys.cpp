@@ -15,14 +15,17 @@ namespace fs = std::filesystem;
 
 void add_key(const std::string& key, const options::Value& value, const FlagTable& table, std::vector<GivenFlag>& out) {
   using Kind = options::Value::Kind;
-  if (value.kind == Kind::none && table.find(key)) return;
-  if (value.kind == Kind::group && !table.find(key)) {
+  const auto* row = table.find(key);
+  const bool null = value.kind == Kind::none || (value.kind == Kind::scalar && value.scalar == "None");
+  if (null && row && !row->nullable) return;
+  if (value.kind == Kind::group && !row) {
     for (const auto& field : value.fields) add_key(key + "." + field.name, field.value, table, out);
     return;
   }
   GivenFlag flag{key, {}, value.origin};
   for (const auto& item : value.items) flag.values.push_back(text(item));
-  if (value.kind != Kind::list) flag.values.push_back(value.kind == Kind::group ? "{...}" : text(value));
+  if (value.kind != Kind::list)
+    flag.values.push_back(value.kind == Kind::group ? "{...}" : null ? "null" : text(value));
   out.push_back(std::move(flag));
 }
 
