@@ -43,7 +43,7 @@ class InstructionRows::Text final : public Source {
       return false;
     }
     if (!is_list_) {
-      row.line = line_;
+      begin_row(row);
       if (peek() < 0) return false;
       for (int c = take(); c >= 0 && c != '\n'; c = take()) append(row.json, c);
       return true;
@@ -59,7 +59,7 @@ class InstructionRows::Text final : public Source {
       refuse(peek() < 0 ? "ends inside its list" : "has no comma between two elements of its list");
     }
     first_ = false;
-    row.line = line_;
+    begin_row(row);
     take_element(row.json);
     return true;
   }
@@ -75,8 +75,13 @@ class InstructionRows::Text final : public Source {
                              " bytes; write one JSON object per row"));
     json.push_back(static_cast<char>(c));
   }
+  void begin_row(Row& row) const {
+    row.line = line_;
+    row.begin = before_block_ + static_cast<std::int64_t>(at_);
+  }
   int peek() {
     if (at_ == block_.size()) {
+      before_block_ += static_cast<std::int64_t>(block_.size());
       block_.resize(block_bytes);
       block_.resize(stream_->read(block_.data(), block_.size()));
       at_ = 0;
@@ -122,7 +127,7 @@ class InstructionRows::Text final : public Source {
   std::unique_ptr<files::InputStream> stream_;
   std::string block_;
   std::size_t at_ = 0;
-  std::int64_t line_ = 1;
+  std::int64_t before_block_ = 0, line_ = 1;
   bool is_list_ = false, first_ = true, ended_ = false;
 };
 
@@ -132,6 +137,7 @@ class InstructionRows::Parquet final : public Source {
   bool next(Row& row) override {
     if (!reader_.next(row_)) return false;
     row.json = row_.line();
+    row.begin = -1;
     row.line = reader_.rows_read();
     return true;
   }

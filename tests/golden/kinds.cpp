@@ -8,6 +8,7 @@
 #include "tests/golden/data.h"
 #include "tests/golden/finetune.h"
 #include "tests/golden/models.h"
+#include "tests/golden/multimodal.h"
 #include "tests/golden/nf4_blocks.h"
 #include "tests/golden/operators.h"
 #include "tests/golden/runs.h"
@@ -122,6 +123,8 @@ std::vector<CaseKind> case_kinds(const Programs& programs) {
           {"fine-tuning", is_finetune_case, run_finetune_case},
           {"base of fine-tuning", is_finetune_base, [](const fs::path&) { return std::vector<CaseResult>(); }},
           {"operators", is_operators, run_operator_cases},
+          {"texts with images", is_multimodal_text, run_multimodal_text_cases},
+          {"orders of MindSpeed-MM", is_multimodal_order, run_multimodal_order_cases},
           {"data", is_data, run_data_cases}};
 }
 

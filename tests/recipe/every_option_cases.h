@@ -398,6 +398,7 @@ inline const std::vector<Case> cases = {
      two_sets + Lines{d + "multiple_validation_sets=true", t + "full_validation=true"}},
     {t + "new_dataset", "true", Seen::metrics, {}, first_half},
     {d + "dataloader_type", "cyclic", Seen::metrics},
+    {d + "shuffle", "false", Seen::metrics, {d + "dataloader_type=cyclic"}},
     {d + "reset_position_ids", "true", Seen::metrics, null_tokenizer},
     {d + "reset_attention_mask", "true", Seen::metrics, null_tokenizer},
     {d + "eod_mask_loss", "true", Seen::metrics, null_tokenizer},
