@@ -203,6 +203,7 @@ inline const std::vector<Case> cases = {
     {"resilience_config.bad_step", "skip", Seen::outcome, {"resilience_config.inject_fault=[0:2:reduce:nan!]"}},
     {t + "log_num_zeros_in_grad", "true", Seen::metrics},
     {t + "log_params_norm", "true", Seen::metrics},
+    {t + "log_tps", "true", Seen::metrics},
     {t + "loss_scale", "1024", Seen::metrics},
     {t + "loss_scale_value", "1024", Seen::metrics, fp16},
     {t + "min_loss_scale", "1e8", Seen::metrics, overflowing},
