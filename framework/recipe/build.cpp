@@ -142,17 +142,20 @@ RowsByName biases_of_adapted(const Recipe& recipe) {
 
 }  // namespace
 
-// Adapters, and what lora_config trains beside them.
+// Adapters and what lora_config trains beside them; the layers that freeze_trainable_layers names.
 training::TrainedNames trained_names(const Recipe& recipe) {
   using model::LoraBias;
   const auto& run = recipe.training;
-  if (!recipe.adapters) return {run.frozen_parameters, run.trainable_parameters};
+  if (!recipe.adapters && !recipe.trained_layers && !run.freeze_all_layers)
+    return {run.frozen_parameters, run.trainable_parameters};
   const auto of_adapted = std::make_shared<const RowsByName>(
-      recipe.lora.bias == LoraBias::lora_only ? biases_of_adapted(recipe) : RowsByName());
-  const auto tuned = [plan = recipe.adapters, biases = recipe.lora.bias, of_adapted](const std::string& name) {
-    // A score head is new, so it is trained beside the adapters, as PEFT does for classifiers.
-    return nn::is_of_adapter(name) || name == "score.weight" || plan->saves(name) ||
-           (biases == LoraBias::all && name.ends_with(".bias")) || of_adapted->contains(name);
+      recipe.adapters && recipe.lora.bias == LoraBias::lora_only ? biases_of_adapted(recipe) : RowsByName());
+  const auto tuned = [plan = recipe.adapters, layers = recipe.trained_layers, biases = recipe.lora.bias,
+                      of_adapted](const std::string& name) {
+    // A score head is new, so it is trained beside the adapters or layers, as PEFT does for classifiers.
+    return nn::is_of_adapter(name) || name == "score.weight" || (layers && layers->trains(name)) ||
+           (plan && (plan->saves(name) || (biases == LoraBias::all && name.ends_with(".bias")))) ||
+           of_adapted->contains(name);
   };
   const auto frozen_rows = [of_adapted](const std::string& name) {
     const auto found = of_adapted->find(name);

@@ -40,6 +40,20 @@ void add_adapters(Recipe& recipe, options::Report& report) {
   }
 }
 
+std::int64_t decoder_layers(const Recipe& recipe) {
+  const auto towers = recipe.architecture->towers();
+  if (!towers) return 0;
+  for (const auto& tower : towers->all())
+    if (tower.name == "decoder") return tower.layers;
+  return 0;
+}
+
+void add_trained_layers(Recipe& recipe, const options::Report& report) {
+  if (!recipe.training.freeze_trainable_layers || !report.good()) return;
+  recipe.trained_layers =
+      std::make_shared<const TrainedLayers>(recipe.training, decoder_layers(recipe), module_aliases(recipe));
+}
+
 }  // namespace
 
 Recipe read_recipe(const options::Value& tree, const Registries& registries, options::Report& report) {
@@ -113,6 +127,7 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
   recipe_schema().complete(recipe.facts);
   report_unknown_groups(tree, recipe.facts, report);
   add_adapters(recipe, report);
+  add_trained_layers(recipe, report);
   if (report.complete()) check_rules(recipe, report);
   return recipe;
 }
@@ -134,6 +149,16 @@ Recipe read_recipe(const std::string& file, const std::vector<std::string>& sets
 parallel::LayerPlan Recipe::layer_plan() const {
   const auto towers = architecture ? architecture->towers() : std::nullopt;
   return towers ? parallel::LayerPlan(parallel, *towers) : parallel::LayerPlan();
+}
+
+void Recipe::train_everything() {
+  adapters = nullptr;
+  trained_layers = nullptr;
+  lora = {};
+  training.frozen_parameters.clear();
+  training.trainable_parameters.clear();
+  training.freeze_trainable_layers.reset();
+  training.freeze_all_layers = false;
 }
 
 bool Recipe::saves_frozen() const {

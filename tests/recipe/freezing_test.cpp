@@ -200,6 +200,12 @@ TEST_F(Freezing, OfExpertsGivesTheNumbersOfFreezingByHand) {
   compare(freezing_biased_experts, balance);
 }
 
+TEST_F(Freezing, ByNumbersOfLayersGivesTheNumbersOfFreezingByHand) {
+  const Lines last = {t + "freeze_trainable_layers=2", t + "freeze_trainable_modules=[mlp]"};
+  compare(freezing_llama, last);
+  compare({t + "bf16=true"}, {t + "freeze_trainable_layers=-1", t + "freeze_extra_modules=[wpe]"});
+}
+
 TEST_F(Freezing, WithClippingTheNormIsThatOfWhatTrains) {
   for (const auto& freezing : {frozen_bottom, frozen_matrices}) {
     const Lines clipped = {o + "clip_grad=0.01"};
@@ -404,6 +410,11 @@ TEST_F(Freezing, OfOtherParametersThanTheCheckpointsIsRefusedUnlessAllowed) {
   const auto allowed = run(frozen_norms + Lines{t + "allow_changes=[training_config.frozen_parameters]"});
   EXPECT_FALSE(says(allowed, "refused")) << allowed;
   EXPECT_TRUE(says(allowed, "the optimizer state of parameters that were frozen before begins at zero")) << allowed;
+  const Lines more_layers = {t + "freeze_trainable_layers=2"};
+  EXPECT_TRUE(says(run(more_layers), "training_config.freeze_trainable_layers"));
+  const auto more = run(more_layers + Lines{t + "allow_changes=[training_config.frozen_parameters, "
+                                                "training_config.freeze_trainable_layers]"});
+  EXPECT_TRUE(says(more, "the optimizer state of parameters that were frozen before begins at zero")) << more;
   EXPECT_FALSE(says(run(frozen_norms + Lines{t + "no_load_optim=true"}), "refused"));
 }
 

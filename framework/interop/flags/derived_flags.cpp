@@ -139,6 +139,21 @@ Settings lora_targets(const Said& said) {
   return {{l + "target_modules[]", said.own_word() == "all" ? all : said.own_word()}};
 }
 
+/// --finetuning_type freeze gives the option its default; with other types these flags have no effect.
+bool freezes(const Said& said) { return said.has(t + "freeze_trainable_layers"); }
+
+Settings freeze_layers(const Said& said) {
+  return freezes(said) ? Settings{{t + "freeze_trainable_layers", said.own_word()}} : Settings{};
+}
+
+Settings freeze_modules(const Said& said) {
+  return freezes(said) ? Settings{{t + "freeze_trainable_modules[]", said.own_word()}} : Settings{};
+}
+
+Settings freeze_extra(const Said& said) {
+  return freezes(said) ? Settings{{t + "freeze_extra_modules[]", said.own_word()}} : Settings{};
+}
+
 Settings modules_to_save(const Said& said) { return {{l + "modules_to_save[]", said.own_word()}}; }
 
 /// LLaMA-Factory's gamma is beta times our ratio.
@@ -298,6 +313,12 @@ const std::vector<Rule>& rules() {
       {"lora_targets", lora_targets,
        "`lora_config.target_modules`: the names between commas; all: each linear layer of Llama's kind"},
       {"modules_to_save", modules_to_save, "`lora_config.modules_to_save`: the names between commas"},
+      {"freeze_layers", freeze_layers,
+       "`training_config.freeze_trainable_layers` with `--finetuning_type freeze`, else without effect"},
+      {"freeze_modules", freeze_modules,
+       "`training_config.freeze_trainable_modules`: the names between commas, with `--finetuning_type freeze`"},
+      {"freeze_extra", freeze_extra,
+       "`training_config.freeze_extra_modules`: the names between commas, with `--finetuning_type freeze`"},
       {"pref_loss", pref_loss,
        "`preference_config.dpo_loss_type`; orpo and simpo: `training_config.stage`; kto_pair is refused"},
       {"simpo_gamma", simpo_gamma, "`preference_config.gamma_beta_ratio`: this number divided by beta"},
