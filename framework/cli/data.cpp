@@ -6,7 +6,8 @@ namespace tessera::cli {
 
 void add_data_commands(Command& app, CommandContext& context) {
   auto* data = app.add_subcommand(
-      "data", "Token files: preprocess, inspect, merge, checksum, show, to-jsonl, llava-to-mllm, train-bpe, render-chat");
+      "data",
+      "Token files: preprocess, inspect, merge, checksum, show, to-jsonl, llava-to-mllm, train-bpe, render-chat");
   data->require_subcommand();
   add_data_preprocess(*data, context);
   add_data_inspect(*data, context);
