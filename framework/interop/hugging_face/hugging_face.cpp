@@ -359,7 +359,13 @@ std::optional<checkpoint::MappedTensor> HuggingFaceModel::map(const checkpoint::
 bool HuggingFaceModel::append_part(StoredMatrix& matrix, const std::string& part, const RowsOfPart& rows,
                                    std::int64_t column) const {
   const auto* weight = packed(part);
-  if (weight == nullptr) return append_rows(matrix, files_.mapped(found(part)), rows.row, rows.rows, column);
+  if (weight == nullptr) {
+    auto whole = files_.mapped(found(part));
+    const auto& shape = whole.tensor.shape();
+    whole.tensor =
+        whole.tensor.reshaped({shape[0], shape.elements() / shape[0]});  // the row of a filter is flat in ours
+    return append_rows(matrix, whole, rows.row, rows.rows, column);
+  }
   const auto width = weight->shape[1];
   matrix.blocks.push_back(
       {.rows = rows.rows, .first = rows.row * width + column, .stride = width, .plain = {}, .packed = weight->array});

@@ -117,7 +117,7 @@ TEST_F(ImagesOnRanks, LearnWithFrozenPartsAsOnOneRank) {
   const std::vector<Lines> layouts = {tensor(2, true) + sharded, stages(4, "[1,1,1,1]"), stages(2, "[[1,1],[1,1]]")};
   expect_same_on(layouts, frozen(R"('vision_.*')"));
   expect_same_on(layouts, frozen(R"('vision_projection\..*')"));
-  expect_same_on(layouts, frozen(R"('decoder\..*', 'embedding\..*', 'output_layer\..*')"));
+  expect_same_on(layouts, frozen(R"('decoder\..*', 'embedding\..*')"));
 }
 
 TEST_F(ImagesOnRanks, ResumeToTheBitAndOnAnotherLayout) {
@@ -136,6 +136,8 @@ TEST_F(ImagesOnRanks, ResumeToTheBitAndOnAnotherLayout) {
   }
 }
 
+/// In a pipeline the memory of a message is taken when its extents have arrived, before or after that of another: then
+/// the peak is within that of a few messages.
 TEST_F(ImagesOnRanks, TakeTheMemoryThatIsForeseen) {
   for (const auto& sets : {tensor(2, true) + stages(2, "[1,3]"), stages(2, "[2,2]"), stages(2, "[[1,1],[1,1]]"),
                            stages(4, "[1,1,1,1]"), stages(4, "[1,1,1,1]") + recomputed, tensor(4)}) {
@@ -158,7 +160,10 @@ TEST_F(ImagesOnRanks, TakeTheMemoryThatIsForeseen) {
     work.backward(0);
     for (const auto& part : need.parts)
       if (part.name == "activations") {
-        EXPECT_EQ(part.bytes, static_cast<std::int64_t>(work.arena().high_water())) << sets.back();
+        constexpr std::int64_t message = 2 * 16 * 16 * 4;  // of the text model
+        EXPECT_NEAR(part.bytes, static_cast<std::int64_t>(work.arena().high_water()),
+                    processes.pipeline.size() > 1 ? 2 * message : 0)
+            << sets.back();
       }
   }
 }
