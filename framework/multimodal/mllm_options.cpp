@@ -70,7 +70,7 @@ void describe_validation(options::Schema<MllmOptions>& s) {
   s.option("val_dataset", &O::val_dataset, "Files of the validation data, as `dataset`; null: none.")
       .no_flag(in_data_json)
       .must(
-          "MLLM1", [](const O& o) { return !o.val_dataset || o.val_rate == 0; },
+          "DAT2", [](const O& o) { return !o.val_dataset || o.val_rate == 0; },
           [](const O& o) { return text("val_dataset and val_rate ", o.val_rate, " both give validation data"); },
           "give one of them", {"val_rate"});
   s.option("val_rate", &O::val_rate,
@@ -79,11 +79,11 @@ void describe_validation(options::Schema<MllmOptions>& s) {
       .below(1)
       .when_changed(options::Change::order)
       .no_flag(in_data_json);
-  s.option("val_max_samples", &O::val_max_samples, "Number of records taken from `val_dataset`; null: all.")
+  s.option("val_max_samples", &O::val_max_samples,
+           "Number of records taken from the beginning of `val_dataset`; null: all.")
       .at_least(1)
       .at_most(options::most_samples)
-      .no_flag(in_data_json)
-      .matters_when([](const O& o) { return o.val_dataset.has_value(); }, "`val_dataset` is null");
+      .no_flag(in_data_json);
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ void describe(options::Schema<MllmOptions>& s) {
            "Files of records with messages and images, joined by commas: JSON lists, JSON lines or Parquet.")
       .when_changed(options::Change::order)
       .no_flag(in_data_json);
-  s.option("dataset_dir", &O::dataset_dir,
+  s.option("media_dir", &O::media_dir,
            "Folder in which image files are looked for first; a path that is not there is used as written.")
       .no_flag(in_data_json);
   s.option("model_name_or_path", &O::model_name_or_path,
@@ -167,7 +167,7 @@ RowOptions row_options(const MllmOptions& options, std::int64_t seq_length) {
   made.template_name = o.prompt_template;
   made.names = {o.messages, o.images,        o.videos,          o.system,       o.role_tag,  o.content_tag,
                 o.user_tag, o.assistant_tag, o.observation_tag, o.function_tag, o.system_tag};
-  made.media = {o.dataset_dir,
+  made.media = {o.media_dir,
                 {o.image_max_pixels, o.image_min_pixels},
                 {o.video_max_pixels, o.video_min_pixels},
                 o.video_maxlen,
