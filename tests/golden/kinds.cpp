@@ -8,6 +8,7 @@
 #include "tests/golden/data.h"
 #include "tests/golden/finetune.h"
 #include "tests/golden/images.h"
+#include "tests/golden/mm_checkpoints.h"
 #include "tests/golden/models.h"
 #include "tests/golden/multimodal.h"
 #include "tests/golden/nf4_blocks.h"
@@ -117,6 +118,7 @@ std::vector<CaseKind> case_kinds(const Programs& programs) {
   const auto runs = [programs](const fs::path& folder) { return run_training_cases(folder, programs); };
   return {{"models", is_model, run_model_cases},
           {"blocks in NF4", is_nf4_blocks, run_nf4_blocks},
+          {"checkpoints of mm-convert", is_mm_checkpoints, run_mm_checkpoint_cases},
           {"training run", is_training_run, one_run},
           {"training runs", is_training_folder, runs},
           {"schedules", is_schedules, run_schedule_cases},

@@ -7,8 +7,13 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/new_folder.h"
+#include "framework/checkpoint/find.h"
+#include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/megatron/megatron.h"
 #include "framework/interop/mindspeed_mm/mm_folder.h"
+#include "framework/interop/mindspeed_mm/mm_native.h"
 #include "framework/interop/mindspeed_mm/mm_transformers.h"
 #include "framework/interop/mindspeed_mm/mm_writer.h"
 
@@ -20,6 +25,21 @@ namespace fs = std::filesystem;
 constexpr const char* table_name = "weights/mindspeed_mm.yaml";
 
 fs::path config_in(const std::string& folder) { return fs::path(folder) / "config.json"; }
+
+void must_be_divisible(const MmSource& source, const MmLayout& layout) {
+  if (const auto wrong = indivisible(source, layout); !wrong.empty())
+    throw ConfigError(
+        text("tp_size ", layout.tensor_parallel, " does not divide the model:\n  ", joined(wrong, "\n  ")));
+}
+
+/// The type of the weights that a config.json names; nothing: it names none.
+std::optional<DType> type_in(const fs::path& config) {
+  const auto json = parse_json(read_file(config));
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (const auto* type = json.is_object() ? json.find(key) : nullptr; type != nullptr && type->is_string())
+      return dtype_named(type->string());
+  return std::nullopt;
+}
 
 /// One conversion: its options, and what they say about the model.
 class Conversion {
@@ -43,17 +63,13 @@ class Conversion {
   void mm_to_hf() {
     const auto& o = options_.mm_to_hf;
     const auto model = fitting_model(o.tower_qkv, options_.parallel.layout(), "parallel_config");
+    if (!megatron::MegatronFormat().find(o.mm_dir)) return run_to_hf(model);
     const MmFolder source(o.mm_dir, options_.parallel.layout(), table_, model.is_tied());
     const auto& embedding = source.tensors().at(table_.tied().second).shape;
     if (embedding != model.embedding())
       throw ConfigError(text(o.mm_dir, ": the embedding is ", embedding, "; ", config_in(options_.hf.hf_dir).string(),
                              " says ", model.embedding(), " (vocab_size, hidden_size)"));
-    const std::array<fs::path, 2> inputs = {o.mm_dir, options_.hf.hf_dir};
-    const fs::path out = o.save_hf_dir;
-    refuse_overwriting(inputs, {&out, 1});
-    make_new_folder(out,
-                    [&](const fs::path& folder) { write_transformers(folder, source, model, options_.hf.hf_dir); });
-    tell(text(o.save_hf_dir, ": the model of ", o.mm_dir));
+    write_hf(source, model);
   }
 
   void resplit() {
@@ -69,6 +85,26 @@ class Conversion {
 
  private:
   void tell(std::string line) { lines.push_back(std::move(line)); }
+
+  void write_hf(const MmSource& source, const MmModel& model) {
+    const auto& o = options_.mm_to_hf;
+    const std::array<fs::path, 2> inputs = {o.mm_dir, options_.hf.hf_dir};
+    const fs::path out = o.save_hf_dir;
+    refuse_overwriting(inputs, {&out, 1});
+    make_new_folder(out,
+                    [&](const fs::path& folder) { write_transformers(folder, source, model, options_.hf.hf_dir); });
+    tell(text(o.save_hf_dir, ": the model of ", o.mm_dir));
+  }
+
+  /// The newest checkpoint of a run of Tessera, or a checkpoint.
+  void run_to_hf(const MmModel& model) {
+    const auto found = checkpoint::find_checkpoints(options_.mm_to_hf.mm_dir, {}).front();
+    const auto opened = checkpoint::open_checkpoint(found, mappings_);
+    if (const auto left_out = opened->about_left_out(); !left_out.empty())
+      throw ConfigError(text(found.folder.string(), ": ", left_out, "; give a checkpoint that has all weights"));
+    tell(text(found.folder.string(), ": a checkpoint of Tessera, which has no layout"));
+    write_hf(NativeSource(*opened, model, type_in(config_in(options_.hf.hf_dir)), table_), model);
+  }
 
   /// The model of the folder of Transformers. Throws ConfigError if `layout` does not fit it.
   MmModel fitting_model(std::optional<TowerQkv> qkv, const MmLayout& layout, const std::string& map) {
@@ -101,9 +137,7 @@ class Conversion {
 
   void write(const fs::path& out, const fs::path& in, const MmSource& source, const MmLayout& layout,
              bool without_text) {
-    if (const auto wrong = indivisible(source, layout); !wrong.empty())
-      throw ConfigError(
-          text("tp_size ", layout.tensor_parallel, " does not divide the model:\n  ", joined(wrong, "\n  ")));
+    must_be_divisible(source, layout);
     refuse_overwriting({&in, 1}, {&out, 1});
     make_new_folder(out,
                     [&](const fs::path& folder) { write_mm_folder(folder, source, layout, table_, without_text); });
@@ -123,6 +157,20 @@ class Conversion {
 };
 
 }  // namespace
+
+void write_mindspeed_mm(const fs::path& out, const checkpoint::WeightSource& weights,
+                        const options::Value& model_config, const MmLayout& layout, std::optional<DType> type,
+                        const options::Mappings& mappings) {
+  const MmTable table(mappings.table(table_name));
+  const auto names = hugging_face::hugging_face_table(mappings, family_name).find("weights")->scalar;
+  const MmModel model({model_config, family_name, names}, weights.folder().string(), mappings, table, false);
+  const NativeSource source(weights, model, type, table);
+  auto found = mistakes(layout, names_of_layers("parallel_config"));
+  if (found.empty()) found = model.mistakes(layout, names_of_layers("parallel_config"));
+  options::refuse(weights.folder().string(), found);
+  must_be_divisible(source, layout);
+  make_new_folder(out, [&](const fs::path& folder) { write_mm_folder(folder, source, layout, table, false); });
+}
 
 std::vector<std::string> releases(const options::Mappings& mappings) {
   return MmTable(mappings.table(table_name)).releases();

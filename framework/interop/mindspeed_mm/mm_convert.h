@@ -1,8 +1,11 @@
 #pragma once
 
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "framework/checkpoint/weight_source.h"
 #include "framework/interop/mindspeed_mm/mm_options.h"
 #include "framework/options/mappings.h"
 
@@ -21,8 +24,16 @@ std::vector<std::string> releases(const options::Mappings& mappings);
 ///
 /// It differs from the original where that loses tensors: the layers of a text model that starts after the first stage
 /// (26.0.0), and the copy of a tied embedding in resplit. For every layout, converting to A and then resplitting to B
-/// gives what converting to B gives.
+/// gives what converting to B gives. In mm_to_hf, mm_dir may also be a run folder or a checkpoint of Tessera; then the
+/// layout only has to fit the model, and the weights get the type that config.json names.
 std::vector<std::string> mm_convert(MmCommand command, const options::Value& tree, const std::string& release,
                                     const options::Mappings& mappings);
+
+/// Writes weights under our names as a checkpoint folder of MindSpeed-MM, as mm_convert does; `model_config` is in
+/// canonical form, with vision_config in it, as for hugging_face::write_hugging_face. `type`: of every tensor; nothing:
+/// as in `weights`. Throws ConfigError, IoError.
+void write_mindspeed_mm(const std::filesystem::path& out, const checkpoint::WeightSource& weights,
+                        const options::Value& model_config, const MmLayout& layout, std::optional<DType> type,
+                        const options::Mappings& mappings);
 
 }  // namespace tessera::mindspeed_mm

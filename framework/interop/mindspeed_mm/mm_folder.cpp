@@ -36,14 +36,82 @@ std::string told_layout(const MmLayout& layout, const MmTable& table) {
   return all;
 }
 
+const torch::PickleNode* chunk_in(const torch::TorchFile& file, std::size_t chunk, std::size_t chunks) {
+  const auto* model = file.root().find(chunk_key(chunk, chunks));
+  return model != nullptr && model->kind == Kind::dict ? model : nullptr;
+}
+
+std::size_t chunks_in(const torch::TorchFile& file) {
+  if (chunk_in(file, 0, 1) != nullptr) return 1;
+  std::size_t chunks = 0;
+  while (chunk_in(file, chunks, chunks + 2) != nullptr) ++chunks;
+  return chunks;
+}
+
+/// The tensor-parallel ranks and stages that the folders in `ranks` have. Throws ConfigError if one is missing.
+MmLayout ranks_in_folder(const fs::path& ranks, const MmTable& table) {
+  const auto there = rank_folders_in(ranks);
+  MmLayout layout{1, std::vector<StageLayers>(table.towers().size())};
+  const auto folders = [&](std::int64_t tensor_parallel, std::size_t stages) {
+    layout.tensor_parallel = tensor_parallel;
+    for (auto& tower : layout.towers) tower.chunks.assign(1, std::vector<std::int64_t>(stages, 0));
+    std::set<std::string> all;
+    for (std::int64_t rank = 0; rank < tensor_parallel; ++rank)
+      for (std::size_t stage = 0; stage < stages; ++stage)
+        all.insert(rank_folder(layout, rank, static_cast<std::int64_t>(stage)));
+    return all;
+  };
+  const auto count = there.size();
+  for (std::size_t stages = 1; stages <= count; ++stages)
+    if (count % stages == 0 && folders(static_cast<std::int64_t>(count / stages), stages) == there) return layout;
+  throw ConfigError(text(ranks.string(), ": has ", there.empty() ? "no folder mp_rank_*" : joined(there),
+                         "; the folders of all tensor-parallel ranks and stages were expected, mp_rank_TT or "
+                         "mp_rank_TT_PPP"));
+}
+
 }  // namespace
+
+bool has_tensors_of(const fs::path& ranks, const MmTable& table) {
+  const auto there = rank_folders_in(ranks);
+  if (there.empty() || !fs::exists(ranks / *there.begin() / weights_file_name)) return false;
+  const torch::TorchFile file(ranks / *there.begin() / weights_file_name);
+  const auto chunks = chunks_in(file);
+  for (std::size_t c = 0; c < chunks; ++c)
+    for (const auto* item : chunk_in(file, c, chunks)->items)
+      if (item->kind == Kind::words && table.theirs(item->text)) return true;
+  return false;
+}
+
+MmLayout layout_of_folder(const fs::path& ranks, const MmTable& table) {
+  auto layout = ranks_in_folder(ranks, table);
+  const auto stages = layout.stages();
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    const torch::TorchFile file(ranks / rank_folder(layout, 0, static_cast<std::int64_t>(stage)) / weights_file_name);
+    const auto chunks = chunks_in(file);
+    if (stage == 0)
+      for (auto& tower : layout.towers) tower.chunks.assign(chunks, std::vector<std::int64_t>(stages, 0));
+    if (chunks == 0 || chunks != layout.chunks())
+      throw ConfigError(
+          text(file.name(), ": has ", chunks, " chunks of the model (model, or model0, model1, ...); ",
+               stage == 0 ? "not a checkpoint of MindSpeed-MM" : text(layout.chunks(), " were expected")));
+    for (std::size_t c = 0; c < chunks; ++c)
+      for (const auto* item : chunk_in(file, c, chunks)->items) {
+        const auto name = item->kind == Kind::words ? table.theirs(item->text) : std::nullopt;
+        if (!name || name->layer < 0) continue;
+        auto& layers = layout.towers[name->row->tower].chunks[c][stage];
+        layers = std::max(layers, name->layer + 1);
+      }
+  }
+  return layout;
+}
 
 MmFolder::MmFolder(const fs::path& folder, const MmLayout& layout, const MmTable& table, std::optional<bool> tied)
     : folder_(megatron::megatron_iteration_folder(folder)), table_(table) {
-  open(layout);
-  if (const auto found = found_layout(layout); found != layout)
+  const auto found = layout_of_folder(folder_, table_);
+  if (found != layout)
     refuse(text("was saved with another layout: ", told_layout(found, table_), "; the command says ",
                 told_layout(layout, table_), "; give the layout of the folder"));
+  open(layout);
   for (const auto& place : layout.places()) take(layout, place);
   refuse_missing(layout);
   settle_tie(layout, tied);
@@ -52,15 +120,6 @@ MmFolder::MmFolder(const fs::path& folder, const MmLayout& layout, const MmTable
 void MmFolder::refuse(const std::string& message) const { throw ConfigError(text(folder_.string(), ": ", message)); }
 
 void MmFolder::open(const MmLayout& layout) {
-  const auto there = rank_folders_in(folder_);
-  std::set<std::string> expected;
-  for (std::int64_t rank = 0; rank < layout.tensor_parallel; ++rank)
-    for (std::size_t stage = 0; stage < layout.stages(); ++stage)
-      expected.insert(rank_folder(layout, rank, static_cast<std::int64_t>(stage)));
-  if (there != expected)
-    refuse(text("has ", there.empty() ? "no folder mp_rank_*" : joined(there), "; tp_size ", layout.tensor_parallel,
-                " and ", layout.stages(), layout.stages() == 1 ? " stage" : " stages", " have ", joined(expected),
-                "; give the layout that the folder was saved with"));
   files_.resize(static_cast<std::size_t>(layout.tensor_parallel));
   for (std::size_t rank = 0; rank < files_.size(); ++rank)
     for (std::size_t stage = 0; stage < layout.stages(); ++stage) {
@@ -70,29 +129,7 @@ void MmFolder::open(const MmLayout& layout) {
 }
 
 const torch::PickleNode* MmFolder::chunk(std::size_t rank, const MmPlace& place, std::size_t chunks) const {
-  const auto* model = file(rank, place.stage).root().find(chunk_key(place.chunk, chunks));
-  return model != nullptr && model->kind == Kind::dict ? model : nullptr;
-}
-
-MmLayout MmFolder::found_layout(const MmLayout& expected) const {
-  std::size_t chunks = 0;
-  while (file(0, 0).root().find(chunk_key(chunks, 2)) != nullptr) ++chunks;
-  if (chunks == 0) chunks = 1;
-  MmLayout found{expected.tensor_parallel, {}};
-  found.towers.resize(expected.towers.size());
-  for (auto& tower : found.towers) tower.chunks.assign(chunks, std::vector<std::int64_t>(expected.stages(), 0));
-  for (std::size_t c = 0; c < chunks; ++c)
-    for (std::size_t stage = 0; stage < expected.stages(); ++stage) {
-      const auto* model = chunk(0, {c, stage}, chunks);
-      if (model == nullptr)
-        refuse(text(file(0, stage).name(), " has no ", chunk_key(c, chunks), "; not a checkpoint of MindSpeed-MM"));
-      for (std::size_t i = 0; i + 1 < model->items.size(); i += 2)
-        if (const auto name = table_.theirs(model->items[i]->text); name && name->layer >= 0) {
-          auto& layers = found.towers[name->row->tower].chunks[c][stage];
-          layers = std::max(layers, name->layer + 1);
-        }
-    }
-  return found;
+  return chunk_in(file(rank, place.stage), place.chunk, chunks);
 }
 
 void MmFolder::take(const MmLayout& layout, const MmPlace& place) {
@@ -182,6 +219,23 @@ std::vector<std::byte> MmFolder::part(const Held& held, std::size_t rank, const 
   file(rank, held.stage).read(*held.nodes[rank], name, elements);
   file(rank, held.stage).require_intact();
   return elements;
+}
+
+std::int64_t MmFolder::iteration() const {
+  const auto* number = file(0, 0).root().find("iteration");
+  return number != nullptr && number->kind == Kind::integer ? number->integer : 0;
+}
+
+std::uint64_t MmFolder::file_bytes() const {
+  std::uint64_t all = 0;
+  for (const auto& rank : files_)
+    for (const auto& one : rank) all += one->bytes();
+  return all;
+}
+
+void MmFolder::verify() const {
+  for (const auto& rank : files_)
+    for (const auto& one : rank) one->verify();
 }
 
 void MmFolder::read(const MmTensor& tensor, std::span<std::byte> into) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -12,6 +14,12 @@
 #include "framework/interop/torch/torch_file.h"
 
 namespace tessera::mindspeed_mm {
+
+/// Whether the first rank in `ranks`, a folder with mp_rank_*, has tensors of the table. Throws ConfigError, IoError.
+bool has_tensors_of(const std::filesystem::path& ranks, const MmTable& table);
+/// The layout that the ranks in `ranks` were saved with, by their folders, chunks and numbers of layers. Throws
+/// ConfigError if some are missing; IoError.
+MmLayout layout_of_folder(const std::filesystem::path& ranks, const MmTable& table);
 
 /// The model in a checkpoint folder of MindSpeed-MM: release/ or iter_*/, mp_rank_*/model_optim_rng.pt of every rank.
 /// Memory-mapped and read as data (torch_file.h); what training adds to the weights is left alone.
@@ -28,6 +36,10 @@ class MmFolder final : public MmSource {
   bool is_tied() const override { return tied_; }
   void read(const MmTensor& tensor, std::span<std::byte> into) const override;
 
+  std::int64_t iteration() const;    ///< that training saved; 0: not known
+  std::uint64_t file_bytes() const;  ///< size of all files
+  void verify() const;               ///< reads everything and verifies every checksum. Throws DamageError
+
  private:
   struct Held {
     std::size_t stage;
@@ -35,7 +47,6 @@ class MmFolder final : public MmSource {
   };
   const torch::TorchFile& file(std::size_t rank, std::size_t stage) const { return *files_[rank][stage]; }
   void open(const MmLayout& layout);
-  MmLayout found_layout(const MmLayout& expected) const;
   const torch::PickleNode* chunk(std::size_t rank, const MmPlace& place, std::size_t chunks) const;
   void take(const MmLayout& layout, const MmPlace& place);
   void add(const MmTensor& first, Held held);

@@ -45,6 +45,12 @@ std::optional<std::int64_t> layer_in(const std::string& name, const std::string&
   return layer;
 }
 
+std::string with_layer(std::string name, std::int64_t layer) {
+  if (const auto at = name.find(layer_in_name); at != std::string::npos)
+    name.replace(at, layer_in_name.size(), std::to_string(layer));
+  return name;
+}
+
 std::int64_t divided(const std::string& name, std::int64_t extent, std::int64_t parts, std::int64_t ranks) {
   if (extent % parts != 0 || extent / parts % ranks != 0)
     throw ShapeError(text(name, ": ", extent, " cannot be divided by ", ranks, " tensor-parallel ranks",
@@ -136,12 +142,9 @@ bool MmTable::concatenates_tower_qkv(const std::string& release) const {
   throw ConfigError(text("MindSpeed-MM ", release, " is not known; give one of ", joined(releases())));
 }
 
-std::string numbered_name(const MmRow& row, std::int64_t layer) {
-  auto name = row.theirs;
-  if (const auto at = name.find(layer_in_name); at != std::string::npos)
-    name.replace(at, layer_in_name.size(), std::to_string(layer));
-  return name;
-}
+std::string numbered_name(const MmRow& row, std::int64_t layer) { return with_layer(row.theirs, layer); }
+
+std::string our_name(const MmRow& row, std::int64_t layer) { return with_layer(row.ours, layer); }
 
 Shape part_shape(const std::string& name, MmCut cut, const Shape& whole, std::int64_t ranks) {
   if (cut == MmCut::none) return whole;

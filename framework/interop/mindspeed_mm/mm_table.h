@@ -74,6 +74,8 @@ class MmTable {
 
 /// Their name with another layer number.
 std::string numbered_name(const MmRow& row, std::int64_t layer);
+/// Our name of the same tensor.
+std::string our_name(const MmRow& row, std::int64_t layer);
 
 /// The shape of a rank's part of a tensor. Throws ShapeError, beginning with `name`, if the ranks cannot divide it.
 Shape part_shape(const std::string& name, MmCut cut, const Shape& whole, std::int64_t ranks);

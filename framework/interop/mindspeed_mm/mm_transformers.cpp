@@ -17,14 +17,14 @@ namespace fs = std::filesystem;
 using hugging_face::WeightRow;
 using hugging_face::WeightStep;
 
-constexpr const char* family = "qwen2_vl";
 constexpr const char* index_name = "model.safetensors.index.json";
 constexpr const char* single_name = "model.safetensors";
 
 hugging_face::HuggingFaceConfig config_of(const fs::path& file, const options::Mappings& mappings) {
   auto config = hugging_face::read_hugging_face_config(file, mappings);
-  if (config.family != family)
-    throw ConfigError(text(file.string(), ": model_type is ", config.family, "; Qwen2VLConverter converts ", family));
+  if (config.family != family_name)
+    throw ConfigError(
+        text(file.string(), ": model_type is ", config.family, "; Qwen2VLConverter converts ", family_name));
   return config;
 }
 

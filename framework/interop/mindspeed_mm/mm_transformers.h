@@ -15,12 +15,18 @@
 
 namespace tessera::mindspeed_mm {
 
+/// The model_type of Transformers whose models MindSpeed-MM's checkpoints here have.
+inline constexpr const char* family_name = "qwen2_vl";
+
 /// A Qwen2-VL as the config.json of Hugging Face Transformers describes it, and which of its tensors each tensor of
 /// MindSpeed-MM is made of.
 class MmModel {
  public:
   /// `concatenated`: the tower's query, key and value projections are [all queries; all keys; all values] in
   /// MindSpeed-MM's files, too. Throws ConfigError if config.json describes another model.
+  MmModel(const hugging_face::HuggingFaceConfig& config, const std::string& speaker, const options::Mappings& mappings,
+          const MmTable& table, bool concatenated);
+  /// The same of a file config.json.
   MmModel(const std::filesystem::path& config, const options::Mappings& mappings, const MmTable& table,
           bool concatenated);
 
@@ -34,9 +40,6 @@ class MmModel {
   std::vector<options::Finding> mistakes(const MmLayout& layout, const std::vector<std::string>& names) const;
 
  private:
-  MmModel(const hugging_face::HuggingFaceConfig& config, const std::string& speaker, const options::Mappings& mappings,
-          const MmTable& table, bool concatenated);
-
   hugging_face::WeightTable table_;
   std::vector<hugging_face::WeightRow> rows_;
   std::vector<std::int64_t> layers_;                ///< of each tower

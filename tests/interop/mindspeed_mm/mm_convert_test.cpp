@@ -8,10 +8,12 @@
 #include <random>
 #include <span>
 
+#include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/mindspeed_mm/mm_checkpoint.h"
 #include "framework/interop/torch/torch_file.h"
 #include "framework/interop/torch/zip.h"
 #include "framework/options/yaml.h"
-#include "tests/interop/mindspeed_mm/tiny_qwen2_vl.h"
+#include "tests/interop/hugging_face/tiny_qwen2_vl.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -281,8 +283,8 @@ TEST_F(MmConvert, AFolderOfAnotherLayoutOrModelIsRefusedByWhatItHas) {
                    "was saved with another layout: tp_size 2, vit_pp_layers [[3, 0]], llm_pp_layers [[2, 2]]; "
                    "the command says tp_size 2, vit_pp_layers [[3, 0]], llm_pp_layers [[1, 3]]"))
       << layers;
-  const auto ranks = story({"[[3, 0]]", "[[2, 2]]", 1});
-  EXPECT_TRUE(says(ranks, "tp_size 1 and 2 stages have mp_rank_00_000, mp_rank_00_001")) << ranks;
+  EXPECT_TRUE(says(story({"[[3, 0]]", "[[2, 2]]", 1}), "was saved with another layout: tp_size 2"));
+  EXPECT_TRUE(says(story({"[[3]]", "[[4]]", 2}), "was saved with another layout: tp_size 2"));
   EXPECT_TRUE(says(story({"[[3, 0], [0, 0]]", "[[1, 1], [1, 1]]", 2}), "was saved with another layout"));
   TinyQwen2Vl wide;
   wide.vocabulary = 32;
@@ -292,7 +294,40 @@ TEST_F(MmConvert, AFolderOfAnotherLayoutOrModelIsRefusedByWhatItHas) {
   EXPECT_TRUE(says(story_of([&] { to_mm("hf", "x", cut); }), "model_type is llama"));
   EXPECT_TRUE(says(story_of([&] { resplit("mm", "x", cut, {"[[4]]", "[[4]]", 1}); }), "4 layers"));
   EXPECT_TRUE(says(story_of([&] { resplit("mm", "mm", cut, cut); }), "mm"));
+  fs::remove_all("mm/release/mp_rank_01_000");
+  EXPECT_TRUE(says(story(cut), "the folders of all tensor-parallel ranks and stages were expected"));
   EXPECT_FALSE(fs::exists("back"));
+}
+
+TEST_F(MmConvert, ACheckpointOfAnyLayoutIsReadUnderOurNames) {
+  TinyQwen2Vl model;
+  model.tied = true;
+  model.write("hf");
+  to_mm("hf", "mm", {"[[2, 1], [0, 0]]", "[[0, 1], [2, 1]]", 2});
+  const auto found = mindspeed_mm::MmFormat().find("mm");
+  ASSERT_TRUE(found);
+  EXPECT_FALSE(mindspeed_mm::MmFormat().find("hf"));
+  mindspeed_mm::MmCheckpoint checkpoint(*found, mappings_);
+  const hugging_face::HuggingFaceModel expected("hf", mappings_);
+  EXPECT_EQ(checkpoint.names().size(), expected.names().size());
+  for (const auto& name : expected.names()) {
+    ASSERT_TRUE(checkpoint.has(name)) << name;
+    ASSERT_EQ(checkpoint.shape(name), expected.shape(name)) << name;
+    std::vector<float> a(static_cast<std::size_t>(expected.shape(name).elements())), b = a;
+    checkpoint.read(name, Tensor(std::span(a), expected.shape(name)));
+    expected.read(name, std::span(b));
+    EXPECT_EQ(a, b) << name;
+  }
+  EXPECT_TRUE(says(story_of([&] { checkpoint.recipe(); }), "does not describe its model"));
+  checkpoint.describe_by("hf", mappings_);
+  EXPECT_EQ(text(checkpoint.recipe()), text(expected.recipe()));
+  checkpoint.verify();
+  // Weights under our names become the same checkpoint.
+  const Cut cut{"[[3, 0]]", "[[1, 3]]", 2};
+  to_mm("hf", "cut", cut);
+  const auto config = hugging_face::read_hugging_face_config("hf/config.json", mappings_).model_config;
+  mindspeed_mm::write_mindspeed_mm("ours", checkpoint, config, {2, {{{{3, 0}}}, {{{1, 3}}}}}, std::nullopt, mappings_);
+  EXPECT_EQ(files_in("ours"), files_in("cut"));
 }
 
 /// Tensors that are columns of another one, as torch.chunk makes them: their rows do not lie one after the other.
