@@ -4,16 +4,15 @@
 #include <cmath>
 #include <iostream>
 
-#include "framework/base/cpu_limit.h"
 #include "framework/base/json.h"
 #include "framework/cli/adapter_arguments.h"
 #include "framework/cli/chat_prompt.h"
 #include "framework/cli/image_prompt.h"
 #include "framework/cli/recipe_arguments.h"
+#include "framework/cli/threads_argument.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/log/log.h"
 #include "framework/model/generation.h"
-#include "framework/options/limits.h"
 #include "framework/recipe/saved_model.h"
 
 namespace tessera::cli {
@@ -28,6 +27,9 @@ struct GenerateFlags {
   model::Sampling sampling;
   std::int64_t tokens = 200, samples = 1, threads = 0;
   std::vector<std::string> images, adapters, ignored_keys;
+  std::int64_t tokens = 200, samples = 1;
+  ThreadsArgument threads;
+  std::vector<std::string> adapters, ignored_keys;
 };
 
 /// The prompt's ids; an empty prompt becomes the end-of-document token.
@@ -126,7 +128,7 @@ void generate(const GenerateFlags& flags, const CommandContext& context) {
   const auto folder = folder_of(flags);
   const auto messages = chats(flags) ? conversation(flags) : ImageConversation{};
   context.output.pass_text();
-  kernels::Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : usable_core_count()));
+  kernels::Threads threads(flags.threads.count());
   for_each_adapter(folder, flags.adapters, context.registries, [&](const auto& name, const auto& trained) {
     log_notes(trained.notes, {}, true);
     if (!name.empty()) std::cout << name << ":" << std::endl;
@@ -184,9 +186,7 @@ void add_generate_commands(Command& app, CommandContext& context) {
       ->show_default()
       ->between(1e-6, 1.0);
   command->add_option("--seed", flags->sampling.seed, "Seed of the random numbers")->show_default();
-  command->add_option("--threads", flags->threads, "0: all usable cores")
-      ->show_default()
-      ->between(std::int64_t{0}, options::most_threads);
+  flags->threads.add_to(*command);
   add_ignore_key_argument(*command, flags->ignored_keys);
   command->callback([flags, &context] {
     context.ignore_keys(flags->ignored_keys);

@@ -161,7 +161,11 @@ training::TrainedNames trained_names(const Recipe& recipe) {
     const auto found = of_adapted->find(name);
     return found == of_adapted->end() ? std::vector<nn::ElementRange>() : found->second;
   };
-  return {run.frozen_parameters, run.trainable_parameters, tuned, frozen_rows};
+  // A new adapter is not in the base that load_checkpoint names.
+  const auto kept = [beside = run.load_checkpoint.has_value()](const std::string& name) {
+    return beside && nn::is_of_adapter(name);
+  };
+  return {run.frozen_parameters, run.trainable_parameters, tuned, frozen_rows, kept};
 }
 
 namespace {
@@ -314,13 +318,25 @@ std::string quantised_base(const Recipe& recipe, const training::TrainingSetup& 
   std::vector<std::string> notes;
   const auto base = format->quantised(*format->find(given),
                                       {.nested = recipe.lora.qlora_double_quant,
-                                       .cache = std::filesystem::path(recipe.training.output_dir) / "quantised"},
+                                       .cache = std::filesystem::path(recipe.training.output_dir) / "quantised",
+                                       .tell = [](const std::string& line) { base_logger.info(line); }},
                                       recipe.mappings, notes);
   for (const auto& note : notes) base_logger.info(note);
   return base.string();
 }
 
 }  // namespace
+
+std::unique_ptr<checkpoint::OpenedCheckpoint> mapped_source(const Recipe& recipe, const std::string& folder) {
+  try {
+    auto opened = open_newest(folder, *recipe.registries);
+    if (const auto base = checkpoint::base_in(opened->blobs())) opened = open_newest(base->name, *recipe.registries);
+    if (recipe.formats.of(opened->folder()) != nullptr) return opened;
+    return std::make_unique<checkpoint::NativeCheckpoint>(checkpoint::Checkpoint::open(opened->folder()), false);
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
 
 std::unique_ptr<schedule::OptimizerSchedule> build_schedule(const Recipe& recipe, const schedule::RunLength& length) {
   return std::make_unique<schedule::OptimizerSchedule>(

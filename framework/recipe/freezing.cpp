@@ -10,7 +10,6 @@
 
 #include "framework/checkpoint/format.h"
 #include "framework/model/model.h"
-#include "framework/nn/adapter.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/rules.h"
 #include "framework/recipe/trained_layers.h"
@@ -118,18 +117,11 @@ void check_freezing(const Recipe& recipe, options::Report& report) {
   check_trained_layers(recipe, names, report);
   if (!report.good()) return;
   const auto trained = trained_names(recipe);
-  if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return trained.trains(name); })) {
+  if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return trained.changes(name); })) {
     tell(recipe, report, freezing_rule, {blamed(recipe)},
          text("all ", names.size(), " parameters are frozen: the run trains nothing"),
          "freeze fewer, or name in trainable_parameters what is trained; `tessera eval` computes losses only");
-    return;
   }
-  const auto frozen = std::find_if(names.begin(), names.end(),
-                                   [&](const auto& name) { return nn::is_of_adapter(name) && !trained.trains(name); });
-  if (frozen != names.end() && recipe.training.load_checkpoint)
-    tell(recipe, report, freezing_rule, {"training_config.frozen_parameters", "training_config.load_checkpoint"},
-         text("frozen_parameters names '", *frozen, "', which load_checkpoint does not have: it is a new adapter"),
-         "leave the layer without an adapter: lora_config.exclude_modules");
 }
 
 }  // namespace tessera::recipe

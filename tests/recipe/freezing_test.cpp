@@ -453,5 +453,32 @@ TEST_F(Freezing, MapsWhatACheckpointHasInTheTypeThatTheModelReadsAndMatricesInAn
   }
 }
 
+/// Mapped weights are pages of files: `check` and the run count them apart, alike.
+TEST_F(Freezing, OfMappedWeightsTakesNoMemoryThatIsCounted) {
+  train_well(frozen_bottom + Lines{t + "exit_interval=2", t + "bf16=true", m + "hidden_size=32"});
+  const Lines begins =
+      frozen_bottom + Lines{m + "hidden_size=32", t + "load_checkpoint=run", t + "resume_training=false"};
+  for (const auto& more : {Lines{t + "bf16=true"}, Lines{t + "save_frozen_parameters=false"}, Lines{}}) {
+    const auto recipe = read(begins + more);
+    SCOPED_TRACE(more.empty() ? "" : more.front());
+    const auto need = memory_of_stage(recipe, layout_figures(recipe, 1), 0);
+    auto all = build(recipe);
+    training::ModelState state(all.model.first(), all.optimization.optimizer.get());
+    const auto whole = state.bytes();
+    EXPECT_EQ(whole.mapped, 0);
+    const auto opened = saved("run", 2);
+    const auto mapped = state.frozen().map(checkpoint::CheckpointWeights(opened));
+    if (more.empty()) {  // rows of another type are copied to be saved
+      EXPECT_EQ(state.bytes().all() + state.bytes().mapped, whole.all());
+      state.frozen().ranges(training::StateScope::owned);
+    }
+    EXPECT_FALSE(mapped.empty());
+    EXPECT_EQ(state.bytes().mapped, need.mapped);
+    EXPECT_EQ(state.bytes().weights, part_of(need, "weights"));
+    EXPECT_EQ(state.bytes().all() + state.bytes().mapped, whole.all());
+    EXPECT_EQ(need.mapped > 0, !more.empty());
+  }
+}
+
 }  // namespace
 }  // namespace tessera::recipe
