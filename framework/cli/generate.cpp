@@ -25,11 +25,9 @@ struct GenerateFlags {
   bool chat = false;
   std::vector<std::int32_t> prompt_tokens;
   model::Sampling sampling;
-  std::int64_t tokens = 200, samples = 1, threads = 0;
-  std::vector<std::string> images, adapters, ignored_keys;
   std::int64_t tokens = 200, samples = 1;
   ThreadsArgument threads;
-  std::vector<std::string> adapters, ignored_keys;
+  std::vector<std::string> images, adapters, ignored_keys;
 };
 
 /// The prompt's ids; an empty prompt becomes the end-of-document token.
