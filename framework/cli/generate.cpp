@@ -7,9 +7,9 @@
 #include "framework/base/json.h"
 #include "framework/cli/adapter_arguments.h"
 #include "framework/cli/chat_prompt.h"
-#include "framework/cli/image_prompt.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/cli/threads_argument.h"
+#include "framework/cli/visual_prompt.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/log/log.h"
 #include "framework/model/generation.h"
@@ -27,6 +27,7 @@ struct GenerateFlags {
   model::Sampling sampling;
   std::int64_t tokens = 200, samples = 1;
   ThreadsArgument threads;
+  std::string image_backend = "torchvision";
   std::vector<std::string> images, adapters, ignored_keys;
 };
 
@@ -52,7 +53,7 @@ void tell_end(const model::Model& model, std::size_t prompt, std::int64_t made, 
 bool chats(const GenerateFlags& flags) { return flags.chat || !flags.messages.empty() || !flags.images.empty(); }
 
 /// The conversation to answer. Read before the model is loaded.
-ImageConversation conversation(const GenerateFlags& flags) {
+VisualConversation conversation(const GenerateFlags& flags) {
   if (!flags.messages.empty())
     return with_images(conversation_in(flags.messages), flags.images,
                        std::filesystem::path(flags.messages).parent_path());
@@ -62,14 +63,17 @@ ImageConversation conversation(const GenerateFlags& flags) {
   return with_images(conversation_of(flags.prompt), flags.images, ".");
 }
 
-/// The images of the conversation, as the model reads them; null: it has none.
-std::unique_ptr<ImagePrompt> image_prompt(const std::vector<std::int32_t>& tokens,
-                                          const ImageConversation& conversation, const recipe::TrainedModel& trained) {
-  if (conversation.images.empty()) return nullptr;
+/// The conversation with its images and videos, as the model reads them; null: it has none.
+std::unique_ptr<VisualPrompt> visual_prompt(const GenerateFlags& flags, const std::vector<std::int32_t>& tokens,
+                                            const VisualConversation& conversation,
+                                            const recipe::TrainedModel& trained) {
+  if (conversation.visuals.empty()) return nullptr;
   const auto* vision = trained.recipe.architecture->vision();
   if (vision == nullptr)
-    throw ConfigError(text(trained.folder.string(), ": the model has no vision tower, so it takes no images"));
-  return std::make_unique<ImagePrompt>(tokens, conversation.images, *vision, trained.base);
+    throw ConfigError(text(trained.folder.string(), ": the model has no vision tower, so it reads no images"));
+  return std::make_unique<VisualPrompt>(
+      tokens, conversation.visuals, *vision, trained.base,
+      flags.image_backend == "pil" ? images::Backend::pil : images::Backend::torchvision);
 }
 
 /// The end-of-document token, and those that the model's files name: chat models end a message by another one.
@@ -82,7 +86,7 @@ std::vector<std::int32_t> stop_tokens(const recipe::TrainedModel& trained) {
 }
 
 /// Text in, text out. Of a conversation only the answer is printed.
-void generate_text(const GenerateFlags& flags, const ImageConversation& conversation,
+void generate_text(const GenerateFlags& flags, const VisualConversation& conversation,
                    const recipe::TrainedModel& trained, autograd::Tape& tape) {
   if (!trained.tokenizer)
     throw ConfigError(text(trained.folder.string(),
@@ -90,8 +94,8 @@ void generate_text(const GenerateFlags& flags, const ImageConversation& conversa
                            "generate; give --prompt-tokens, a list of token ids"));
   const auto prompt = chats(flags) ? chat_prompt(*trained.tokenizer, conversation.messages)
                                    : prompt_ids(*trained.tokenizer, flags.prompt);
-  const auto with_images = image_prompt(prompt, conversation, trained);
-  const auto given = with_images ? with_images->prompt() : model::Prompt(prompt);
+  const auto seen = visual_prompt(flags, prompt, conversation, trained);
+  const auto given = seen ? seen->prompt() : model::Prompt(prompt);
   const model::GenerationLimits limits{flags.tokens, stop_tokens(trained), trained.tokenizer->vocab_size()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const auto decoder = trained.tokenizer->decoder();
@@ -124,7 +128,7 @@ void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& tra
 
 void generate(const GenerateFlags& flags, const CommandContext& context) {
   const auto folder = folder_of(flags);
-  const auto messages = chats(flags) ? conversation(flags) : ImageConversation{};
+  const auto messages = chats(flags) ? conversation(flags) : VisualConversation{};
   context.output.pass_text();
   kernels::Threads threads(flags.threads.count());
   for_each_adapter(folder, flags.adapters, context.registries, [&](const auto& name, const auto& trained) {
@@ -170,6 +174,11 @@ void add_generate_commands(Command& app, CommandContext& context) {
                    "without a file; give it once for each; as --chat")
       ->type_name("FILE")
       ->excludes(tokens);
+  command
+      ->add_option("--image-backend", flags->image_backend,
+                   "How images are resized: as Transformers' processor does it with torchvision or with Pillow (pil)")
+      ->one_of({"torchvision", "pil"})
+      ->show_default();
   command->add_option("--tokens", flags->tokens, "Maximum number of tokens to generate")->show_default()->positive();
   command->add_option("--samples", flags->samples, "Number of texts to generate")->show_default()->positive();
   command

@@ -114,7 +114,8 @@ class Model : public nn::Module {
   virtual nn::AuxiliaryLog::Extents auxiliary() const { return {}; }
 
   /// Floating-point operations of the forward and backward pass of the whole model for `samples` sequences of
-  /// `seq_length` tokens: 6 per token and weight of a matrix product, plus attention. Recomputation is not counted.
+  /// `seq_length` tokens: 6 per token and weight of a matrix product, plus attention. Neither recomputation nor a vision
+  /// tower, whose work depends on the images, is counted.
   virtual double flops(std::int64_t samples, std::int64_t seq_length) const = 0;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 14> carried = {"config.json",
+constexpr std::array<const char*, 15> carried = {"config.json",
                                                  "generation_config.json",
                                                  "tokenizer.json",
                                                  "tokenizer_config.json",
@@ -24,6 +24,7 @@ constexpr std::array<const char*, 14> carried = {"config.json",
                                                  "chat_template.jinja",
                                                  "chat_template.json",
                                                  "preprocessor_config.json",
+                                                 "processor_config.json",
                                                  "video_preprocessor_config.json",
                                                  recipe::merged_record};
 
