@@ -120,6 +120,13 @@ TEST_F(ImagesOnRanks, LearnWithFrozenPartsAsOnOneRank) {
   expect_same_on(layouts, frozen(R"('decoder\..*', 'embedding\..*')"));
 }
 
+TEST_F(ImagesOnRanks, LearnAdaptersOfBothTowersAsOnOneRank) {
+  const std::string lora = "lora_config.";
+  expect_same_on({tensor(2, true) + sharded, tensor(4), stages(4, "[1,1,1,1]")},
+                 model() + Lines{lora + "use_lora=true", lora + "target_modules=[linear_qkv, linear_fc1, linear_fc2]",
+                                 lora + "init_lora_weights=false", lora + "lora_rank=3"});
+}
+
 TEST_F(ImagesOnRanks, ResumeToTheBitAndOnAnotherLayout) {
   const Lines resumes = {"training_config.resume_training=auto", "training_config.training_iters=6"},
               stops = resumes + Lines{"training_config.exit_interval=3"};
