@@ -130,8 +130,8 @@ Var Tape::reuse(Var old, bool wants_grad) {
   return add_slot(value, std::move(memory), wants_grad);  // the old handle lets go of its share when it leaves
 }
 
-Var Tape::alias(const Var& other, bool wants_grad) {
-  const auto value = slots_[other.slot_].value;
+Var Tape::alias(const Var& other, const Shape& shape, bool wants_grad) {
+  const auto value = slots_[other.slot_].value.reshaped(shape);
   auto memory = slots_[other.slot_].memory;
   auto alias = add_slot(value, std::move(memory), wants_grad);
   slots_.back().source = slots_[other.slot_].source;
@@ -156,7 +156,7 @@ void Tape::discard(VarId of) {
 void Tape::refill(std::uint32_t source, const Tensor& value, const Memory& memory) {
   for (auto slot = slots_.begin() + source; slot != slots_.end(); ++slot) {
     if (slot->source != source || !slot->discarded || slot->handles == 0) continue;
-    slot->value = value;
+    slot->value = value.reshaped(slot->value.shape());
     slot->memory = memory;
     slot->discarded = false;
   }

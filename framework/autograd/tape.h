@@ -212,7 +212,9 @@ class Tape {
   /// of the same type and shape. The content is not copied; see to_change (ops/in_place.h).
   Var reuse(Var old, bool wants_grad);
   /// A new value with the memory of `other`; its gradient is separate from that of `other`.
-  Var alias(const Var& other, bool wants_grad);
+  Var alias(const Var& other, bool wants_grad) { return alias(other, other.shape(), wants_grad); }
+  /// The same with another shape. Throws ShapeError if the number of elements differs.
+  Var alias(const Var& other, const Shape& shape, bool wants_grad);
   /// A value of another tape on the same arena, with shared memory. Throws BugError for another arena.
   Var adopt(const Var& other, bool wants_grad);
   /// Notes that `by`, the operation that gave a value, can compute it again.

@@ -80,19 +80,21 @@ std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std:
   return open.back().token;
 }
 
-std::int64_t generate(const Model& model, autograd::Tape& tape, std::span<const std::int32_t> prompt,
-                      const Sampling& sampling, const GenerationLimits& limits, std::uint64_t sequence,
+std::int64_t generate(const Model& model, autograd::Tape& tape, const Prompt& prompt, const Sampling& sampling,
+                      const GenerationLimits& limits, std::uint64_t sequence,
                       const std::function<void(std::int32_t)>& on_token) {
-  check_prompt(model, prompt, limits.vocabulary);
-  const auto given = static_cast<std::int64_t>(prompt.size());
+  check_prompt(model, prompt.tokens, limits.vocabulary);
+  const auto given = static_cast<std::int64_t>(prompt.tokens.size());
   // The last generated token is not an input, so one token more can be generated than there are positions left.
   const auto most = std::min(limits.most_tokens, model.most_positions() - given + 1);
   auto cache = model.make_cache(1, std::min(model.most_positions(), given + most));
   std::int32_t last = 0;
   for (std::int64_t made = 0; made < most; ++made) {
-    const auto fed = made == 0 ? prompt : std::span<const std::int32_t>(&last, 1);
+    const auto fed = made == 0 ? prompt.tokens : std::span<const std::int32_t>(&last, 1);
     {
-      const auto logits = model.next_logits(tape, fed, static_cast<std::int64_t>(fed.size()), cache);
+      const auto logits = model.next_logits(tape, fed, static_cast<std::int64_t>(fed.size()), cache,
+                                            made == 0 ? prompt.given : nullptr);
+      if (made == 0) cache.shift_positions(0, prompt.position_shift);
       const auto real = logits.floats().first(static_cast<std::size_t>(limits.vocabulary));
       check_logits(real, given + made);
       last = choose_token(real, sampling, sequence, static_cast<std::uint64_t>(given + made));

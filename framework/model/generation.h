@@ -28,13 +28,25 @@ struct GenerationLimits {
   std::int64_t vocabulary = 0;  ///< number of tokens that may be generated, without the padding of the embedding
 };
 
+/// The tokens that generation continues.
+struct Prompt {
+  std::span<const std::int32_t> tokens;
+  const TokenBatch* given = nullptr;  ///< the same tokens with positions and images, a single sample; null: text
+  std::int64_t position_shift = 0;    ///< KeyValueCache::position_shift() of the tokens behind the prompt
+
+  Prompt() = default;
+  Prompt(std::span<const std::int32_t> text) : tokens(text) {}  // NOLINT(google-explicit-constructor): text is a prompt
+  Prompt(const std::vector<std::int32_t>& text) : tokens(text) {}  // NOLINT(google-explicit-constructor)
+  Prompt(const TokenBatch& sample, std::int64_t shift) : tokens(sample.tokens), given(&sample), position_shift(shift) {}
+};
+
 /// Generates tokens after `prompt`, which has at least one token, and passes each to `on_token` as soon as it is
 /// sampled. Returns their number, which is less than most_tokens if a stop token was sampled or the maximum sequence
 /// length is reached. `tape` must not record; it is cleared after each token. `sequence` keys the random numbers.
 /// Throws ConfigError if the prompt is empty, contains a token outside the vocabulary, or exceeds the maximum sequence
 /// length; Error if the logits are not finite.
-std::int64_t generate(const Model& model, autograd::Tape& tape, std::span<const std::int32_t> prompt,
-                      const Sampling& sampling, const GenerationLimits& limits, std::uint64_t sequence,
+std::int64_t generate(const Model& model, autograd::Tape& tape, const Prompt& prompt, const Sampling& sampling,
+                      const GenerationLimits& limits, std::uint64_t sequence,
                       const std::function<void(std::int32_t)>& on_token);
 
 }  // namespace tessera::model

@@ -100,10 +100,11 @@ class Model : public nn::Module {
   /// A key/value cache for up to `capacity` tokens in each of `samples` sequences.
   virtual nn::KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const = 0;
   /// Logits [B, vocabulary] of the token that follows the last of `tokens` [B, count]. These tokens follow the tokens
-  /// in the cache, and their keys and values are added to it. Throws ShapeError if they exceed the capacity of the
-  /// cache or the maximum sequence length.
+  /// in the cache, and their keys and values are added to it. `given`: these tokens as a batch, with their positions and
+  /// images; null: tokens of text, at positions by the cache. Throws ShapeError if they exceed the capacity of the cache
+  /// or the maximum sequence length.
   virtual autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
-                                    nn::KeyValueCache& cache) const = 0;
+                                    nn::KeyValueCache& cache, const TokenBatch* given = nullptr) const = 0;
   /// Number of rows of the vocabulary, including padding.
   virtual std::int64_t vocabulary() const = 0;
   /// Maximum sequence length, in tokens.

@@ -83,17 +83,19 @@ nn::Pass generating_pass(autograd::Tape& tape, std::int64_t count, nn::KeyValueC
     throw ConfigError(text("generate: window_size[1] is ", window[1],
                            ", so tokens attend to later tokens, which do not exist during generation; give 0"));
   const auto rows = static_cast<std::size_t>(cache.samples() * count);
-  const auto first = integers(tape, rows), near = integers(tape, rows), last = integers(tape, rows);
+  const auto first = integers(tape, rows), near = integers(tape, rows), last = integers(tape, rows),
+             positions = integers(tape, rows);
   for (std::size_t i = 0; i < rows; ++i) {
     const auto place = cache.length() + static_cast<std::int64_t>(i) % count;
     first[i] = 0;
     near[i] = window[0] < 0 ? 0 : narrow(std::max<std::int64_t>(0, place - window[0]));
     last[i] = narrow(place);
+    positions[i] = narrow(place + cache.position_shift(static_cast<std::int64_t>(i) / count));
   }
   nn::Pass pass;
   pass.B = cache.samples();
   pass.T = pass.S = count;
-  pass.positions = last;  // the position of a token is the index of its own key
+  pass.positions = positions;
   pass.visible = {first, last};
   pass.windowed = {near, last};
   pass.cache = &cache;

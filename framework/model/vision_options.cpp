@@ -1,5 +1,7 @@
 #include "framework/model/vision_options.h"
 
+#include <algorithm>
+
 #include "framework/options/limits.h"
 
 namespace tessera::model {
@@ -75,6 +77,37 @@ void describe_form(options::Schema<Vision>& s) {
       .alias("rope_theta")
       .above(1)
       .at_most(1e12);
+  s.option("window_size", &Vision::window_size,
+           "Rows and columns of the windows of attention, in pixels, as Qwen2.5-VL has them; null: each patch sees its "
+           "whole image or frame.")
+      .at_least(1)
+      .at_most(1 << 20)
+      .unit("pixels")
+      .must(
+          "window_size", [](const Vision& o) { return !o.window_size || o.window_features() >= 1; },
+          [](const Vision& o) {
+            return text("window_size is ", *o.window_size, ", less than patch_size x spatial_merge_size, ",
+                        o.patch_size * o.spatial_merge_size, ": a window has no feature");
+          },
+          "give a larger one", {"patch_size", "spatial_merge_size"});
+  s.option("full_attention_layers", &Vision::full_attention_layers,
+           "Layers, counted from 0, whose attention sees whole images in spite of `window_size`.")
+      .alias("fullatt_block_indexes")
+      .at_least(0)
+      .at_most(options::most_layers)
+      .matters_when([](const Vision& o) { return o.window_size.has_value(); }, "`window_size` is null")
+      .must(
+          "full_attention_layers",
+          [](const Vision& o) {
+            return std::ranges::all_of(o.full_attention_layers,
+                                       [&](auto layer) { return layer >= 0 && layer < o.num_layers; });
+          },
+          [](const Vision& o) {
+            return text("full_attention_layers is ",
+                        options::OptionType<std::vector<std::int64_t>>::write(o.full_attention_layers),
+                        "; expected layers from 0 to ", o.num_layers - 1);
+          },
+          "leave out the others", {"num_layers"});
   s.option("init_method_std", &Vision::init_method_std, "Standard deviation of the tower's initial weights.")
       .when_changed(options::Change::silent)
       .above(0)
@@ -97,8 +130,13 @@ void describe_tokens(options::Schema<Vision>& s) {
 
 }  // namespace
 
+bool VisionOptions::windowed(std::int64_t layer) const {
+  return window_size && std::ranges::find(full_attention_layers, layer) == full_attention_layers.end();
+}
+
 void describe(options::Schema<Vision>& s) {
   s.needs("visual encoder");
+  s.when_changed(options::Change::weights);
   describe_sizes(s);
   describe_patches(s);
   describe_form(s);

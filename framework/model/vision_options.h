@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "framework/model/gpt_options.h"
 #include "framework/nn/feed_forward.h"
@@ -28,6 +29,8 @@ struct VisionOptions {
   bool gated_linear_unit = false;
   bool add_bias_linear = true;
   double rotary_base = 10000;
+  std::optional<std::int64_t> window_size;
+  std::vector<std::int64_t> full_attention_layers;
   double init_method_std = 0.02;
   std::int64_t image_token_id = 151655;
   std::int64_t video_token_id = 151656;
@@ -42,6 +45,10 @@ struct VisionOptions {
   std::int64_t merged() const { return spatial_merge_size * spatial_merge_size; }
   /// Input and hidden size of the merger.
   std::int64_t merged_width() const { return hidden_size * merged(); }
+  /// Rows and columns of features in a window of attention; 0: attention sees whole images.
+  std::int64_t window_features() const { return window_size.value_or(0) / (patch_size * spatial_merge_size); }
+  /// Whether layer `layer` sees only the patches of its window.
+  bool windowed(std::int64_t layer) const;
   nn::FeedForwardKind feed_forward() const { return gated_linear_unit ? nn::gated(hidden_act) : hidden_act; }
   nn::NormKind norm() const { return {normalization, norm_epsilon, false}; }
   /// Whether a token stands for a feature of an image or of a video.

@@ -128,9 +128,14 @@ autograd::Var SelfAttention::mixed(const autograd::Var& qkv, const Pass& pass) c
 
 autograd::Var SelfAttention::forward(const autograd::Var& x, const Pass& pass) const {
   auto projected = normalised(qkv_->forward(x, pass));
-  if (rotary_)
+  if (!pass.angles.empty()) {
+    const auto& a = pass.angles;
+    projected =
+        autograd::rotary(std::move(projected), {a.rotary_dim, a.layout, a.cosine, a.sine, turning_heads_}, a.rows);
+  } else if (rotary_) {
     projected =
         autograd::rotary(std::move(projected), rotary_->tables(x.tape().threads(), turning_heads_), pass.positions);
+  }
   if (pass.cache) return out_->forward(cached(projected, pass), pass);
   if (sizes_.recomputed)
     return autograd::recomputed(

@@ -73,7 +73,7 @@ autograd::Var core_attention(const autograd::Var& qkv, const kernels::AttentionE
 class SelfAttention final : public Attention {
  public:
   /// `layer` is the index of the layer in the whole model, from 0; it keys the dropout. `rotary` is not owned and must
-  /// outlive this layer; nullptr: no rotary embedding.
+  /// outlive this layer; nullptr: no rotary embedding, unless Pass::angles has one.
   SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& sizes, const RotaryEmbedding* rotary,
                 const LayerMaker& maker);
 

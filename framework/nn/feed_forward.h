@@ -42,6 +42,7 @@ FeedForwardKind gated(FeedForwardKind kind);
 struct FeedForwardSizes {
   /// hidden size; ffn_hidden_size. linear_fc1 has `inner` outputs, or 2 * inner if the kind is gated.
   std::int64_t hidden = 0, inner = 0;
+  std::int64_t out = 0;                ///< outputs of linear_fc2; 0: `hidden`
   bool has_bias = false;               ///< whether linear_fc1 and linear_fc2 have a bias
   Init init = {}, out_init = {};       ///< initial distribution of linear_fc1 and of linear_fc2
   bool recomputes_activation = false;  ///< the result of the activation is not kept; the backward pass recomputes it

@@ -25,6 +25,17 @@ class ExpertSharing;
 /// is valid only during the call.
 using Tap = std::function<void(std::string_view name, const Tensor& value)>;
 
+/// Cosines and sines of rotary embedding for each token of a micro-batch, in place of tables for each position: if
+/// positions have several axes. Empty: there are none.
+struct TokenAngles {
+  std::int64_t rotary_dim = 0;  ///< rotary dimensions of each head
+  kernels::RotaryLayout layout = kernels::RotaryLayout::half;
+  std::span<const float> cosine, sine;      ///< [B * T, rotary_dim / 2]
+  std::span<const std::int32_t> rows = {};  ///< [B * T]: 0, 1, 2, ...
+
+  bool empty() const { return rows.empty(); }
+};
+
 /// Arguments of one forward pass that all layers share. Owns nothing; everything it refers to must outlive the backward
 /// pass.
 struct Pass {
@@ -36,6 +47,7 @@ struct Pass {
   HeldTokens held;                           ///< tokens of a sample that this rank has outside of attention
   HeldTokens gathered;                       ///< those that its tensor-parallel group has together: in linear layers
   std::span<const std::int32_t> positions;   ///< [B * T] position of each token, for position embeddings
+  TokenAngles angles;                        ///< rotary embedding by token; empty: by `positions`
   kernels::VisibleKeys visible;              ///< attention mask, [B * S] queries
   kernels::VisibleKeys windowed;             ///< mask of layers with sliding-window attention, [B * S] queries
   std::span<const std::int64_t> sample_ids;  ///< [B]: index of each sample in the whole run; keys the dropout

@@ -53,6 +53,16 @@ void check_dispatcher(const Recipe& r, options::Report& report) {
          "leave expert_tensor_parallel_size out, or give moe_token_dispatcher_type alltoall");
 }
 
+void check_images(const Recipe& r, options::Report& report) {
+  const auto ranks = r.parallel.context_parallel_size;
+  if (r.architecture != nullptr && r.architecture->vision() != nullptr && ranks > 1)
+    tell(r, report, "visual encoder", {cut + "context_parallel_size", "model_config.use_visual_encoder"},
+         text("context_parallel_size is ", ranks,
+              ", but use_visual_encoder is true: context parallelism of images is "
+              "not implemented"),
+         "leave context_parallel_size out");
+}
+
 /// Combinations that are not implemented yet.
 void check_built(const Recipe& r, options::Report& report) {
   const auto missing = [&](bool given, const std::string& option) {
@@ -159,6 +169,7 @@ void check_parallel(const Recipe& r, options::Report& report) {
              {cut + "expert_model_parallel_size", "model_config.num_experts"});
   }
   check_dispatcher(r, report);
+  check_images(r, report);
   check_optimizer(r, report);
   check_number_of_ranks(r, report);
   if (report.good()) check_built(r, report);

@@ -1,8 +1,11 @@
 #include "framework/recipe/rehearsal.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "framework/kernels/scratch.h"
+#include "framework/model/vision_items.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
 #include "framework/training/pipeline.h"
@@ -10,15 +13,25 @@
 namespace tessera::recipe {
 namespace {
 
-/// Samples of one document, with all tokens in the loss.
+/// Samples of one document, with all tokens in the loss. With images each sample has one of as many patches as a sample
+/// can have.
 class PlainBatches final : public training::BatchSource {
  public:
-  PlainBatches(BatchFields fields, std::int64_t samples, std::int64_t seq_length)
-      : fields_(std::move(fields)), samples_(samples), seq_length_(seq_length) {}
+  /// `vision`: options of the vision tower; null: the model has none.
+  PlainBatches(BatchFields fields, std::int64_t samples, std::int64_t seq_length, const model::VisionOptions* vision)
+      : fields_(std::move(fields)), samples_(samples), seq_length_(seq_length), vision_(vision) {
+    for (const auto& field : fields_)
+      if (vision && field.name == model::pixel_field)
+        features_ = std::min(field.most_rows / vision->merged(), seq_length);
+    extents_.emplace(fields_, samples, seq_length);
+    read(0, *extents_);
+  }
   std::int64_t samples() const override { return samples_; }
   std::int64_t seq_length() const override { return seq_length_; }
   const BatchFields& fields() const override { return fields_; }
+  TokenBatch extents() const override { return extents_->view(); }
   double read(std::int64_t, Batch& batch) override {
+    if (features_ > 0) put_images(batch);
     std::fill(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0F);
     for (std::int64_t row = 0; row < samples_; ++row) {
       const auto positions = batch.sample(row).positions;
@@ -29,8 +42,29 @@ class PlainBatches final : public training::BatchSource {
   }
 
  private:
+  /// An image as high as one feature.
+  void put_images(Batch& batch) const {
+    for (std::int64_t row = 0; row < samples_; ++row) {
+      const auto rows = batch.own_rows(row);
+      for (std::size_t field = 0; field < fields_.size(); ++field)
+        rows[field] = fields_[field].name == model::pixel_field ? features_ * vision_->merged() : 1;
+    }
+    batch.resize(seq_length_);
+    const auto side = static_cast<std::int32_t>(vision_->spatial_merge_size);
+    for (std::int64_t row = 0; row < samples_; ++row) {
+      const auto sample = batch.sample(row);
+      std::ranges::copy(std::array<std::int32_t, 3>{1, side, static_cast<std::int32_t>(features_) * side},
+                        sample.field<std::int32_t>(model::grid_field).begin());
+      std::ranges::fill(sample.tokens, 0);
+      std::fill_n(sample.tokens.begin(), features_, static_cast<std::int32_t>(vision_->image_token_id));
+    }
+  }
+
   BatchFields fields_;
   std::int64_t samples_, seq_length_;
+  const model::VisionOptions* vision_;
+  std::int64_t features_ = 0;  ///< of each sample
+  std::optional<Batch> extents_;
 };
 
 /// Messages that are received and sent immediately.
@@ -118,7 +152,8 @@ class Rehearsal {
          .threads = threads_,
          .groups = &groups_},
         {.objective = objective_.get(), .replicas = static_cast<double>(groups_.replicas()), .assumed = &assumed_});
-    PlainBatches batches(recipe_.registries->datasets.fields(recipe_.dataset), samples, seq_length);
+    PlainBatches batches(recipe_.registries->datasets.fields(recipe_.dataset), samples, seq_length,
+                         recipe_.architecture->vision());
     kernels::forget_workspace();
     pipeline.train(batches, micro_batches(), 1);
     const auto& run = recipe_.training;

@@ -110,6 +110,12 @@ struct BatchArrays {
     must(row >= 0 && row < samples, "a view has the sample asked for");
     return memory(name).template elements<T>(first_sample + row, 1);
   }
+  bool has_field(std::string_view name) const {
+    if (fields)
+      for (auto& one : *fields)
+        if (one.field().name == name) return true;
+    return false;
+  }
   /// Rows of positions of each sample.
   std::int64_t position_axes() const {
     return positions.empty() ? 1 : static_cast<std::int64_t>(positions.size()) / (samples * seq_length);

@@ -123,8 +123,7 @@ Pipeline::ActivePass& Pipeline::pass_of(const Execution& run, std::int64_t micro
 std::optional<model::Model::Boundary> Pipeline::extents_of(const Execution& run, const parallel::PipelineAction& action,
                                                            ActivePass& pass) {
   if (!run.source.lengths_vary()) {
-    const auto both =
-        chunk(run, action.chunk).boundary({.samples = run.source.samples(), .seq_length = run.source.seq_length()});
+    const auto both = chunk(run, action.chunk).boundary(run.source.extents());
     return action.kind == parallel::PipelineAction::Kind::forward ? both.input : both.output;
   }
   if (action.kind == parallel::PipelineAction::Kind::backward) {

@@ -44,8 +44,8 @@ class Recorder final : public model::Model {
     return model_->make_cache(samples, capacity);
   }
   autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
-                            nn::KeyValueCache& cache) const override {
-    return model_->next_logits(tape, tokens, count, cache);
+                            nn::KeyValueCache& cache, const TokenBatch* given) const override {
+    return model_->next_logits(tape, tokens, count, cache, given);
   }
   std::int64_t vocabulary() const override { return model_->vocabulary(); }
   std::int64_t most_positions() const override { return model_->most_positions(); }

@@ -11,13 +11,6 @@ namespace {
 
 using FinetuneJson = nlohmann::json;
 
-/// The text as a pattern that matches only it.
-std::string quoted(const std::string& name) {
-  std::string pattern;
-  for (const char c : name) pattern += (c == '.' ? "\\" : "") + std::string(1, c);
-  return pattern;
-}
-
 /// trainable_parameters: our tensors for which gradients are recorded.
 CaseOptions trained_options(const FinetuneCase& one) {
   const auto recorded = one.tensors("expected.safetensors");
@@ -29,7 +22,7 @@ CaseOptions trained_options(const FinetuneCase& one) {
     if (trained == 0) continue;
     if (trained != static_cast<std::ptrdiff_t>(row.from.size()))
       throw ConfigError(text("only a part of ", row.name, " is trained"));
-    options.emplace(text("training_config.trainable_parameters[", options.size(), "]"), quoted(row.name));
+    options.emplace(text("training_config.trainable_parameters[", options.size(), "]"), pattern_of(row.name));
   }
   return options;
 }

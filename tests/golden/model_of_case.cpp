@@ -17,6 +17,7 @@
 #include "tests/golden/arguments.h"
 #include "tests/golden/golden_batches.h"
 #include "tests/golden/registries.h"
+#include "tests/golden/vision_batches.h"
 
 namespace tessera {
 
@@ -93,8 +94,8 @@ options::Value recipe_of(const CaseFiles& files, const options::Value& model_con
   const auto arguments = fs::exists(files.arguments) ? Json::parse(read_file(files.arguments)) : Json::object();
   RecipeTree recipe(files.batches);
   for (const auto& [key, value] : model_config.fields) {
-    if (value.kind != options::Value::Kind::group) recipe.set("model_config." + key, value.scalar);
-    for (const auto& [inner, option] : value.fields) recipe.set(text(key, ".", inner), option.scalar);
+    if (value.kind != options::Value::Kind::group) recipe.set("model_config." + key, value);
+    for (const auto& [inner, option] : value.fields) recipe.set(text(key, ".", inner), option);
   }
   recipe.set("model_config.seq_length", shape[2]);
   // Transformers does not move the bias of experts.
@@ -106,11 +107,10 @@ options::Value recipe_of(const CaseFiles& files, const options::Value& model_con
   recipe.take("training_config.calculate_per_token_loss", arguments, "calculate_per_token_loss");
   recipe.take("model_config.hidden_dropout_rate", arguments, "hidden_dropout");
   recipe.take("model_config.attention_dropout_rate", arguments, "attention_dropout");
-  recipe.set("dataset_config.dataset_type", of_pairs ? "golden_pairs" : "golden");
-  if (of_pairs)
-    recipe.set("dataset_config.golden_pairs_file", files.pairs.string());
-  else
-    recipe.set("dataset_config.golden_file", files.batches.string());
+  const bool has_images = !of_pairs && checkpoint::SafetensorsReader(files.batches).has("pixel_values");
+  const std::string type = of_pairs ? "golden_pairs" : has_images ? "golden_images" : "golden";
+  recipe.set("dataset_config.dataset_type", type);
+  recipe.set(text("dataset_config.", type, "_file"), (of_pairs ? files.pairs : files.batches).string());
   if (arguments.value("reset_attention_mask", false))
     recipe.take("dataset_config.golden_document_end", files.facts, "eod_token");
   recipe.set("dataset_config.batch_size", curve.value("micro_batch_size", Json(samples)));
@@ -125,6 +125,7 @@ options::Value recipe_of(const CaseFiles& files, const options::Value& model_con
 recipe::Recipe read(const options::Value& tree) {
   auto registries = all_registries();
   add_golden_datasets(registries.datasets);
+  add_vision_batches(registries.datasets);
   options::Report report;
   auto recipe = recipe::read_recipe(tree, registries, report);
   try {
@@ -146,13 +147,30 @@ TokenBatch first_samples(const training::TrainingSetup& setup, Batch& batch) {
 /// "decoder.layers.2" -> "hidden.layer.2", the `routers`-th "decoder.layers.2.mlp.router" -> "router_logits.<routers>":
 /// layers without experts are not counted; empty for a value that cases do not record.
 std::string recorded_name(std::string_view ours, std::size_t& routers) {
-  const std::string name(ours), layer = "decoder.layers.";
+  const std::string name(ours), layer = "decoder.layers.", block = "vision_model.decoder.layers.";
+  if (name == "vision_model.patch_embed") return "vision.patch_embed";
+  if (name == "vision_projection") return "vision.merger";
+  if (name.starts_with(block))
+    return name.find('.', block.size()) == std::string::npos ? "vision.block." + name.substr(block.size()) : "";
   if (name == "embedding") return "hidden.embedding";
   if (name == "decoder.final_layernorm") return "hidden.final_norm";
   if (name.rfind(layer, 0) != 0) return "";
   const auto end = name.find('.', layer.size());
   if (end != std::string::npos) return name.substr(end) == ".mlp.router" ? text("router_logits.", routers++) : "";
   return "hidden.layer." + name.substr(layer.size());
+}
+
+/// Sets to 0 what a batch gives at padding: that is not compared.
+void clear_padding(const fs::path& batches, std::int64_t tokens, Values& out) {
+  const checkpoint::SafetensorsReader file(batches);
+  if (!file.has("attention_mask")) return;
+  const auto real = file.tensor("attention_mask").as<std::int64_t>().first(static_cast<std::size_t>(tokens));
+  for (auto& [name, values] : out) {
+    if (name != "logits" && name != "token_loss" && !name.starts_with("hidden.")) continue;
+    const auto width = values.size() / real.size();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (real[i / width] == 0) values[i] = 0;
+  }
 }
 
 /// E / (T^2 k) sum_e (sum_t softmax(logits)[t, e]) count[e], of a router that has no such loss in training.
@@ -222,6 +240,12 @@ class RowScores final : public model::Objective {
 
 std::vector<double> doubles_of(std::span<const float> floats) { return {floats.begin(), floats.end()}; }
 
+std::string pattern_of(const std::string& name) {
+  std::string pattern;
+  for (const char c : name) pattern += (c == '.' ? "\\" : "") + std::string(1, c);
+  return pattern;
+}
+
 CaseFiles CaseFiles::of_model(const fs::path& folder) {
   return {folder / "hf", folder / "batch.safetensors", folder / "arguments.json",
           Json::parse(read_file(folder / "case.json"))};
@@ -229,7 +253,8 @@ CaseFiles CaseFiles::of_model(const fs::path& folder) {
 
 ModelOfCase::ModelOfCase(const CaseFiles& files, const options::Mappings& mappings, const Json& curve,
                          const CaseOptions& more)
-    : theirs_(files.hf, mappings),
+    : batches_(files.batches),
+      theirs_(files.hf, mappings),
       threads_(2),
       recipe_(read(recipe_of(files, theirs_.model_config(), curve, more))),
       setup_(recipe::build(recipe_)) {
@@ -266,11 +291,25 @@ void ModelOfCase::add_trained(const std::string& prefix, const std::map<std::str
   for (const auto& [name, tensor] : theirs.tensors()) out[prefix + name] = doubles_of(tensor.floats());
 }
 
+double ModelOfCase::largest_move(const std::string& theirs) const {
+  const auto now = weights().at(theirs);
+  double most = 0;
+  for (const auto& range : state_->weight_ranges()) {
+    std::vector<float> before(static_cast<std::size_t>(range.tensor.elements()));
+    theirs_.read(range.name, before);
+    for (const auto& tensor : theirs_.theirs(range.name, before))
+      for (std::size_t i = 0; tensor.name == theirs && i < now.size(); ++i)
+        most = std::max(most, std::abs(now[i] - static_cast<double>(tensor.elements[i])));
+  }
+  return most;
+}
+
 Values ModelOfCase::first_batch() {
   Values out;
   Arena arena;
   autograd::Tape recording(arena, threads_, true), looking(arena, threads_, false);
-  Batch batch(setup_.data.batch.batch_size, setup_.data.splits->train->seq_length());
+  const auto& data = *setup_.data.splits->train;
+  Batch batch(data.fields(), setup_.data.batch.batch_size, data.seq_length());
   const auto tokens = first_samples(setup_, batch);
   std::size_t routers = 0;
   const nn::Tap tap = [&](std::string_view name, const Tensor& value) {
@@ -294,6 +333,7 @@ Values ModelOfCase::first_batch() {
   recording.clear();
   out["logits"] = doubles_of(setup_.model.first().logits(looking, tokens, {}).floats());
   looking.clear();
+  clear_padding(batches_, static_cast<std::int64_t>(tokens.tokens.size()), out);
   double squares = 0;
   for (const auto& run : state_->layout().parameters().ranges()) {
     if (run.parameter->role == ParameterRole::expert_bias) continue;

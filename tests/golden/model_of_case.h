@@ -22,6 +22,8 @@ namespace tessera::golden {
 using Values = std::map<std::string, std::vector<double>>;
 
 std::vector<double> doubles_of(std::span<const float> floats);
+/// The text as a pattern that matches only it.
+std::string pattern_of(const std::string& name);
 
 /// The files that a case consists of.
 struct CaseFiles {
@@ -77,6 +79,10 @@ class ModelOfCase {
   Curve train();
   /// The weights as they are, under their names and in their layout.
   Values weights() const;
+  /// The largest change since the start of an element of the tensor with this name of theirs.
+  double largest_move(const std::string& theirs) const;
+  /// The tables by which our tensors get their names.
+  const hugging_face::WeightTable& table() const { return theirs_.table(); }
   /// Only the trained ones.
   Values trained_weights() const;
 
@@ -89,6 +95,7 @@ class ModelOfCase {
   void load(bool rounds_base);
   Values values_of(const std::vector<checkpoint::TensorRange>& ranges) const;
 
+  std::filesystem::path batches_;
   hugging_face::HuggingFaceModel theirs_;
   kernels::Threads threads_;
   recipe::Recipe recipe_;

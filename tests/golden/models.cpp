@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "framework/base/files.h"
 #include "tests/golden/arguments.h"
@@ -33,9 +34,7 @@ class ModelCases {
       return std::move(results_);
     }
     judge("", [this](Comparison& comparison) { return everything(comparison); });
-    if (fs::exists(folder_ / "curve_microbatches.json"))
-      judge("curve_microbatches",
-            [this](Comparison& comparison) { return curve("curve_microbatches.json", comparison); });
+    for (const auto& name : curves()) judge(name, [&](Comparison& comparison) { return curve(name, comparison); });
     if (fs::exists(folder_ / "hf/config.transformers4.json"))
       judge("config.transformers4", [this](Comparison& comparison) { return other_spelling(comparison); });
     if (fs::exists(folder_ / "hf_bfloat16_sharded"))
@@ -78,11 +77,43 @@ class ModelCases {
     return text(tensors, " tensors of the first batch, ", computed.loss.size(), " steps, final weights");
   }
 
-  std::string curve(const char* file, Comparison& comparison) const {
-    const auto steps = json_of(folder_ / file);
-    ModelOfCase model(CaseFiles::of_model(folder_), mappings_, steps);
+  /// The names of the curves of the same steps with one thing changed.
+  std::vector<std::string> curves() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      const auto name = entry.path().stem().string();
+      if (name.starts_with("curve_") && name != "curve_bf16") names.push_back(name);
+    }
+    std::ranges::sort(names);
+    return names;
+  }
+
+  /// The options by which a curve differs: frozen tensors, and what a step minimises.
+  CaseOptions options_of(const Json& steps) const {
+    CaseOptions options;
+    const auto reduction = steps.value("loss_reduction", "");
+    if (reduction == "token") options.emplace("training_config.calculate_per_token_loss", true);
+    if (reduction == "sample") options.emplace("training_config.calculate_per_sample_loss", true);
+    std::size_t patterns = 0;
+    const auto list = steps.value("frozen", std::vector<std::string>());
+    const std::set<std::string> frozen(list.begin(), list.end());
+    const hugging_face::HuggingFaceModel theirs(folder_ / "hf", mappings_);
+    for (const auto& row : theirs.table().rows()) {
+      const auto count = std::ranges::count_if(row.from, [&](const auto& name) { return frozen.contains(name); });
+      if (count == 0) continue;
+      if (count != std::ssize(row.from)) throw ConfigError(text("only a part of ", row.name, " is frozen"));
+      options.emplace(text("training_config.frozen_parameters[", patterns++, "]"), pattern_of(row.name));
+    }
+    return options;
+  }
+
+  std::string curve(const std::string& name, Comparison& comparison) const {
+    const auto steps = json_of(folder_ / (name + ".json"));
+    ModelOfCase model(CaseFiles::of_model(folder_), mappings_, steps, options_of(steps));
     const auto computed = model.train();
     compare_curve(computed, steps, comparison);
+    for (const auto& frozen : steps.value("frozen", std::vector<std::string>()))
+      if (model.largest_move(frozen) != 0) comparison.wrong(text(frozen, " is frozen, but it moved"));
     return text(computed.loss.size(), " steps of ", steps.at("micro_batch_size"), " sample a micro batch");
   }
 

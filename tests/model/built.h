@@ -12,14 +12,16 @@
 namespace tessera::model {
 
 /// A small model from words of a recipe, "key:value key[0]:value ...", with weights of its own. Keys that begin with
-/// moe_ are of moe_config, the others of model_config.
+/// moe_ are of moe_config, those that begin with "vision." of vision_config, the others of model_config.
 struct Built {
   explicit Built(const std::string& words, std::int64_t seq_length = 12, std::int64_t vocabulary = 29,
                  const Precision& precision = {}) {
     options::Value tree;
     const auto set = [&](const std::string& key, const std::string& value) {
-      const std::string of = key.rfind("moe_", 0) == 0 ? "moe_config." : "model_config.";
-      tree.set(of + key, options::Value::of(value, {"test", 1, "", 1}));
+      const auto name = key.starts_with("vision.") ? "vision_config." + key.substr(7)
+                        : key.starts_with("moe_")  ? "moe_config." + key
+                                                   : "model_config." + key;
+      tree.set(name, options::Value::of(value, {"test", 1, "", 1}));
     };
     set("num_layers", "2");
     set("hidden_size", "16");
@@ -32,10 +34,14 @@ struct Built {
     options::Report report;
     options::Group group(tree, "model_config", report);
     options::Group experts(tree, "moe_config", report);
+    options::Group visual(tree, "vision_config", report);
     const auto moe = options::read_own<MoeOptions>(experts);
-    model = models().read(group).make({seq_length, moe})->build({.vocabulary = vocabulary, .precision = precision});
+    const auto vision = options::read_own<VisionOptions>(visual);
+    architecture = models().read(group).make({seq_length, moe, vision});
+    model = architecture->build({.vocabulary = vocabulary, .precision = precision});
     group.finish();
     experts.finish();
+    visual.finish();
     report.must_be_good();
     layout = std::make_unique<nn::FlatParameters>(model->parameters());
     values.resize(static_cast<std::size_t>(layout->elements()));
@@ -46,6 +52,7 @@ struct Built {
   }
   kernels::Threads threads{2};
   Arena arena;
+  std::unique_ptr<Architecture> architecture;
   std::unique_ptr<Model> model;
   std::unique_ptr<nn::FlatParameters> layout;
   std::vector<float> values, grads;

@@ -151,6 +151,28 @@ const std::vector<Effect> cases = {
     {m + "mscale", "2", "4"},
     {m + "mscale_all_dim", "2", "4"},
     {m + "mtp_loss_scaling_factor", "0.2", "0.4"},
+    {m + "mrope_section", "[1, 1, 0]", "[0, 1, 1]"},
+    {m + "mrope_tables_in_fp32", "true", "false"},
+    {v + "num_layers", "1", "2"},
+    {v + "hidden_size", "64", "128"},
+    {v + "ffn_hidden_size", "8", "16"},
+    {v + "num_attention_heads", "2", "4"},
+    {v + "in_channels", "1", "3"},
+    {v + "patch_size", "2", "4"},
+    {v + "temporal_patch_size", "1", "2"},
+    {v + "spatial_merge_size", "1", "2"},
+    {v + "normalization", "RMSNorm", "LayerNorm"},
+    {v + "norm_epsilon", "0.1", "0.2"},
+    {v + "hidden_act", "silu", "gelu"},
+    {v + "gated_linear_unit", "true", "false"},
+    {v + "add_bias_linear", "true", "false"},
+    {v + "rotary_base", "10", "100"},
+    {v + "window_size", "112", "224"},
+    {v + "full_attention_layers", "[0]", "[1]"},
+    {v + "init_method_std", "0.1", "0.2"},
+    {v + "image_token_id", "1", "2"},
+    {v + "video_token_id", "1", "2"},
+    {v + "vision_start_token_id", "1", "2"},
     {e + "moe_layer_freq", "1", "2"},
     {e + "moe_ffn_hidden_size", "8", "16"},
     {e + "moe_shared_expert_intermediate_size", "8", "16"},
@@ -303,7 +325,7 @@ TEST_F(Effects, OneIsToldWithItsPlaceAndItsReason) {
   const auto all = read_recipe("idle.yaml", {}, {}).without_effect();
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(text(all[0].at), "idle.yaml:3");
-  EXPECT_EQ(all[0].why, "`position_embedding_type` is not rope");
+  EXPECT_EQ(all[0].why, "`position_embedding_type` is neither rope nor mrope");
   EXPECT_EQ(all[1].option, "model_config.use_flash_attention");
 }
 

@@ -77,6 +77,22 @@ inline const Lines adapted = {lora + "use_lora=true", lora + "target_modules=[q_
                               lora + "init_lora_weights=false"},
                    two_layers = adapted + Lines{m + "num_layers=2"};
 
+/// Images and videos before a text model with rotary embedding of three axes.
+inline const Lines mrope = {m + "position_embedding_type=mrope", m + "mrope_section=[1, 1, 0]"};
+inline const Lines images = mrope + Lines{d + "dataset_type=images_of_rows",
+                                          m + "use_visual_encoder=true",
+                                          m + "hidden_dropout_rate=0",
+                                          v + "num_layers=2",
+                                          v + "hidden_size=16",
+                                          v + "num_attention_heads=2",
+                                          v + "in_channels=2",
+                                          v + "patch_size=2",
+                                          v + "temporal_patch_size=1",
+                                          v + "image_token_id=27",
+                                          v + "video_token_id=28",
+                                          v + "init_method_std=0.3"};
+inline const Lines windows = images + Lines{v + "window_size=4"};
+
 inline const Lines experts = {m + "num_experts=4", m + "add_bias_linear=false", m + "ffn_hidden_size=16"};
 inline const Lines balanced = experts + Lines{e + "moe_aux_loss_coeff=0.5"};
 inline const Lines grouped =
@@ -126,6 +142,28 @@ inline const std::vector<Case> cases = {
     {pref + "gamma_beta_ratio", "0.5", Seen::metrics, simpo},
     {pref + "simpo_label_smoothing", "0.3", Seen::metrics, simpo},
     {pref + "orpo_beta", "0.5", Seen::metrics, orpo},
+    {m + "use_visual_encoder", "true", Seen::weights},
+    {m + "mrope_section", "[0, 1, 1]", Seen::metrics, images},
+    {m + "mrope_tables_in_fp32", "true", Seen::metrics, images + Lines{t + "bf16=true"}},
+    {v + "num_layers", "1", Seen::weights, images},
+    {v + "hidden_size", "24", Seen::weights, images},
+    {v + "ffn_hidden_size", "24", Seen::weights, images},
+    {v + "num_attention_heads", "4", Seen::metrics, images},
+    {v + "in_channels", "3", Seen::outcome, images},
+    {v + "patch_size", "4", Seen::outcome, images},
+    {v + "temporal_patch_size", "2", Seen::outcome, images},
+    {v + "spatial_merge_size", "1", Seen::outcome, images},
+    {v + "normalization", "RMSNorm", Seen::weights, images},
+    {v + "norm_epsilon", "0.1", Seen::metrics, images},
+    {v + "hidden_act", "silu", Seen::metrics, images},
+    {v + "gated_linear_unit", "true", Seen::weights, images},
+    {v + "add_bias_linear", "false", Seen::weights, images},
+    {v + "rotary_base", "10", Seen::metrics, images + Lines{v + "num_attention_heads=1"}},
+    {v + "window_size", "4", Seen::metrics, images},
+    {v + "full_attention_layers", "[0]", Seen::metrics, windows},
+    {v + "init_method_std", "0.1", Seen::weights, images},
+    {v + "image_token_id", "29", Seen::outcome, images},
+    {v + "video_token_id", "3", Seen::outcome, images},
     {lora + "use_lora", "true", Seen::weights, {lora + "target_modules=all-linear"}},
     {lora + "lora_rank", "4", Seen::weights, adapted},
     {lora + "lora_alpha", "8", Seen::metrics, adapted},
@@ -428,6 +466,7 @@ inline const std::map<std::string, std::string> exempt = {
     {lora + "qlora", "it needs a model of Transformers; tests/end_to_end/four_bits_test.py has its effect"},
     {lora + "qlora_double_quant", "as qlora"},
     {t + "objective", "there is one type so far"},
+    {v + "vision_start_token_id", "folders of Transformers have it; the model reads placeholders alone"},
     {t + "profile_communication", "one rank has no communication; tests/training/profiler_test.cpp holds it"},
     {e + "moe_layer_recompute", "the promise is that no bit changes; tests/model holds it"},
     {e + "moe_per_layer_logging", "curves of TensorBoard; tests/reporting/run_log_test.cpp reads them"},

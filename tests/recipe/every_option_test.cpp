@@ -13,6 +13,7 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/layout_figures.h"
 #include "framework/training/trainer.h"
+#include "tests/images_of_rows.h"
 #include "tests/own_folder.h"
 #include "tests/pairs_of_rows.h"
 #include "tests/recipe/every_option_cases.h"
@@ -176,6 +177,7 @@ class EveryOption : public InOwnFolder {
     Registries all;
     all.formats.add(std::make_shared<TextFormat>());
     data::register_pairs(all.datasets);
+    data::register_images(all.datasets);
     return all;
   }
 

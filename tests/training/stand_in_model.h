@@ -19,8 +19,8 @@ class StandInModel : public model::Model {
   nn::KeyValueCache make_cache(std::int64_t, std::int64_t) const override {
     throw BugError("the stand-in has no cache");
   }
-  autograd::Var next_logits(autograd::Tape&, std::span<const std::int32_t>, std::int64_t,
-                            nn::KeyValueCache&) const override {
+  autograd::Var next_logits(autograd::Tape&, std::span<const std::int32_t>, std::int64_t, nn::KeyValueCache&,
+                            const TokenBatch*) const override {
     throw BugError("the stand-in has no logits");
   }
   std::int64_t vocabulary() const override { return 50; }

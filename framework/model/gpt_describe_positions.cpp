@@ -1,0 +1,194 @@
+// Options of a GPT's position embedding.
+
+#include "framework/model/gpt_options.h"
+#include "framework/options/limits.h"
+
+namespace tessera::model {
+namespace {
+
+using O = GptOptions;
+
+constexpr auto has_rope = [](const O& o) { return o.rotates(); };
+constexpr const char* no_rope = "`position_embedding_type` is neither rope nor mrope";
+constexpr auto has_mrope = [](const O& o) { return o.has_mrope(); };
+constexpr const char* no_mrope = "`position_embedding_type` is not mrope";
+
+void describe_mrope(options::Schema<O>& s) {
+  s.option("mrope_section", &O::mrope_section,
+           "Rotary embedding of images and videos (mrope): for how many of the rotary pairs of a head, in order, the "
+           "position in time, the row and the column of a token decide; the text model of Qwen2-VL has [16, 24, 24].")
+      .at_least(0)
+      .at_most(options::most_places)
+      .matters_when(has_mrope, no_mrope)
+      .must(
+          "M13", [](const O& o) { return !o.has_mrope() || o.mrope_section.has_value(); },
+          [](const O&) { return "position_embedding_type is mrope, but mrope_section is not given"; },
+          "give the rotary pairs of time, rows and columns, such as [16, 24, 24]", {"position_embedding_type"})
+      .must(
+          "mrope_section", [](const O& o) { return !o.has_mrope() || !o.mrope_section || o.sections_fit(); },
+          [](const O& o) {
+            return text("mrope_section is ", options::OptionType<std::vector<std::int64_t>>::write(*o.mrope_section),
+                        "; expected three numbers that are not negative, with the sum ", o.rotary_dim() / 2,
+                        ": half of the rotary dimensions of a head");
+          },
+          "give the rotary pairs of time, rows and columns",
+          {"position_embedding_type", "kv_channels", "num_attention_heads", "hidden_size", "rotary_percent"})
+      .must(
+          "mrope of latent attention", [](const O& o) { return !o.has_mrope() || !o.multi_latent_attention; },
+          [](const O&) { return "position_embedding_type is mrope, but multi-latent attention has rope only"; },
+          "give position_embedding_type: rope", {"position_embedding_type", "multi_latent_attention"});
+  s.option(
+       "mrope_tables_in_fp32", &O::mrope_tables_in_fp32,
+       "Keep the cosines and sines of mrope in fp32; false: they are rounded to `compute_dtype`, as in Transformers "
+       "and MindSpeed-MM.")
+      .when_changed(options::Change::told)
+      .matters_when(has_mrope, no_mrope)
+      .no_flag("only Tessera has it");
+}
+
+void describe_positions_alone(options::Schema<O>& s) {
+  s.option("position_embedding_type", &O::position_embedding_type, "Type of position embedding.")
+      .alias("use_rotary_embedding", {{"true", "rope"}, {"false", ""}})
+      .alias("use_rotary_position_embeddings", {{"true", "rope"}, {"false", ""}});
+  s.option("max_position_embeddings", &O::max_position_embeddings,
+           "Maximum sequence length the position embedding supports, in tokens.")
+      .otherwise("`seq_length`")
+      .when_changed(options::Change::told)
+      .at_least(1)
+      .at_most(options::most_places)
+      .unit("tokens");
+  describe_mrope(s);
+  s.option("rotary_base", &O::rotary_base, "Base of the rotary embedding's frequencies (theta).")
+      .above(0)
+      .at_most(1e12)
+      .alias("rope_theta")
+      .alias("rotary_config.rotary_base")
+      .matters_when(has_rope, no_rope)
+      .must(
+          "rotary_base", [](const O& o) { return !has_rope(o) || o.rotary_base > 1; },
+          [](const O& o) { return text("rotary_base is ", o.rotary_base, "; expected a value above 1"); },
+          "give a larger one", {"position_embedding_type"});
+  s.option("rotary_percent", &O::rotary_percent, "Fraction of each head's dimensions that get rotary embedding.")
+      .above(0)
+      .at_most(1)
+      .alias("rotary_config.rotary_percent")
+      .matters_when(has_rope, no_rope)
+      .must(
+          "rotary_percent", [](const O& o) { return !has_rope(o) || o.rotary_dim() >= 2; },
+          [](const O& o) {
+            return text("rotary_percent ", o.rotary_percent, " gives ", o.rotary_dim(), " of the ", o.channels(),
+                        " dimensions of a head rotary embedding; at least 2 are needed");
+          },
+          "give a larger one", {"position_embedding_type", "kv_channels", "num_attention_heads", "hidden_size"});
+  s.option(
+       "rotary_interleaved", &O::rotary_interleaved,
+       "Rotate pairs of adjacent dimensions, instead of pairing the first and second half of the rotary dimensions.")
+      .alias("rotary_config.rotary_interleaved")
+      .matters_when(has_rope, no_rope);
+  s.option("rotary_seq_len_interpolation_factor", &O::rotary_seq_len_interpolation_factor,
+           "Linear interpolation: rotary positions are divided by this factor.")
+      .above(0)
+      .at_most(options::most_factor)
+      .alias("rotary_config.seq_len_interpolation_factor")
+      .otherwise([](const O& o) { return o.positions_per_step(); }, "1, no interpolation")
+      .matters_when(has_rope, no_rope);
+}
+
+template <nn::RotaryScaling::Kind kind>
+constexpr auto scales_as = [](const O& o) { return has_rope(o) && o.rope_scaling_type == kind; };
+constexpr auto scales = [](const O& o) { return has_rope(o) && o.rope_scaling_type != nn::RotaryScaling::Kind::none; };
+constexpr auto as_llama3 = scales_as<nn::RotaryScaling::Kind::llama3>;
+constexpr auto as_yarn = scales_as<nn::RotaryScaling::Kind::yarn>;
+constexpr auto has_betas = [](const O& o) { return o.multi_latent_attention || as_yarn(o); };
+constexpr auto has_original = [](const O& o) { return o.multi_latent_attention || scales(o); };
+constexpr auto has_amplitude = [](const O& o) { return !o.multi_latent_attention && as_yarn(o); };
+constexpr auto has_mscale = [](const O& o) {
+  return as_yarn(o) && (o.multi_latent_attention || !o.rope_scaling_attention_factor);
+};
+constexpr const char* no_mscale = "`rope_scaling_type` is not yarn, or `rope_scaling_attention_factor` is given";
+constexpr const char *no_scaling = "`rope_scaling_type` is none", *no_llama3 = "`rope_scaling_type` is not llama3",
+                     *no_yarn = "`rope_scaling_type` is not yarn";
+
+void describe_rope_scaling(options::Schema<O>& s) {
+  s.option("rope_scaling_type", &O::rope_scaling_type,
+           "Frequency scaling of the rotary embedding for longer sequences.")
+      .alias("use_rope_scaling", {{"true", "llama3"}, {"false", ""}})
+      .matters_when(has_rope, no_rope);
+  s.option("rope_scaling_factor", &O::rope_scaling_factor,
+           "Frequency scaling factor: low frequencies are divided by it.")
+      .above(0)
+      .at_most(options::most_factor)
+      .matters_when(scales, no_scaling);
+  s.option("rope_scaling_low_freq_factor", &O::rope_scaling_low_freq_factor,
+           "llama3: frequencies with fewer full rotations than this within the original maximum sequence length are "
+           "divided by the whole factor.")
+      .above(0)
+      .at_most(options::most_factor)
+      .matters_when(as_llama3, no_llama3)
+      .must(
+          "rope scaling", [](const O& o) { return o.rope_scaling_low_freq_factor < o.rope_scaling_high_freq_factor; },
+          [](const O& o) {
+            return text("rope_scaling_low_freq_factor is ", o.rope_scaling_low_freq_factor,
+                        ", which is not below rope_scaling_high_freq_factor ", o.rope_scaling_high_freq_factor);
+          },
+          "make the first the smaller one", {"rope_scaling_high_freq_factor"});
+  s.option("rope_scaling_high_freq_factor", &O::rope_scaling_high_freq_factor,
+           "llama3: frequencies with more full rotations than this within the original maximum sequence length are not "
+           "scaled.")
+      .above(0)
+      .at_most(options::most_factor)
+      .matters_when(as_llama3, no_llama3);
+  s.option("rope_scaling_original_max_position_embeddings", &O::rope_scaling_original_max_position_embeddings,
+           "Maximum sequence length before scaling, in tokens.")
+      .otherwise("8192 for llama3, `max_position_embeddings` for yarn")
+      .at_least(1)
+      .at_most(options::most_places)
+      .unit("tokens")
+      .matters_when(has_original, no_scaling);
+  s.option("rope_scaling_beta_fast", &O::rope_scaling_beta_fast,
+           "yarn: frequencies with more full rotations than this within the original maximum sequence length are not "
+           "scaled.")
+      .above(0)
+      .at_most(options::most_factor)
+      .matters_when(has_betas, no_yarn);
+  s.option("rope_scaling_beta_slow", &O::rope_scaling_beta_slow,
+           "yarn: frequencies with fewer full rotations than this within the original maximum sequence length are "
+           "divided by the whole factor.")
+      .above(0)
+      .at_most(options::most_factor)
+      .matters_when(has_betas, no_yarn)
+      .must(
+          "rope scaling", [](const O& o) { return o.rope_scaling_beta_slow <= o.rope_scaling_beta_fast; },
+          [](const O& o) {
+            return text("rope_scaling_beta_slow is ", o.rope_scaling_beta_slow,
+                        ", which is above rope_scaling_beta_fast ", o.rope_scaling_beta_fast);
+          },
+          "give a beta_slow that is at most beta_fast", {"rope_scaling_beta_fast"});
+  s.option("rope_scaling_mscale", &O::rope_scaling_mscale,
+           "Coefficient c of yarn: cosines and sines are multiplied by 0.1 c ln(`rope_scaling_factor`) + 1.")
+      .at_least(0)
+      .at_most(options::most_factor)
+      .matters_when(has_mscale, no_mscale);
+  s.option("rope_scaling_mscale_all_dim", &O::rope_scaling_mscale_all_dim,
+           "Coefficient c of yarn: with m = 0.1 c ln(`rope_scaling_factor`) + 1, cosines and sines are divided by m, "
+           "and the scores of multi-latent attention are multiplied by m^2.")
+      .at_least(0)
+      .at_most(options::most_factor)
+      .matters_when(has_mscale, no_mscale);
+  s.option("rope_scaling_attention_factor", &O::rope_scaling_attention_factor, "yarn: factor of cosines and sines.")
+      .above(0)
+      .at_most(options::most_factor)
+      .otherwise([](const O& o) { return o.rotary_scaling(1).attention_factor; },
+                 "from `rope_scaling_mscale` and `rope_scaling_mscale_all_dim`")
+      .matters_when(has_amplitude, "`rope_scaling_type` is not yarn, or `multi_latent_attention` is true")
+      .no_flag("from config.json of Hugging Face Transformers");
+}
+
+}  // namespace
+
+void describe_positions(options::Schema<O>& s) {
+  describe_positions_alone(s);
+  describe_rope_scaling(s);
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,119 @@
+// Rows as wholes: they are copied, so values and gradients are exact.
+#include "framework/autograd/ops/rows.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "framework/base/error.h"
+
+namespace tessera::autograd {
+namespace {
+
+std::vector<float> some_numbers(std::int64_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<float> out(static_cast<std::size_t>(n));
+  for (auto& v : out) v = static_cast<float>(static_cast<int>(random() % 17) - 8);
+  return out;
+}
+
+class Rows : public testing::Test {
+ protected:
+  Var input(std::vector<float>& of, const Shape& shape) {
+    return tape.input(Tensor(std::span<float>(of), shape), true);
+  }
+  std::vector<float> grad(const Var& of) {
+    const auto g = tape.take_grad(of);
+    return {g.tensor.floats().begin(), g.tensor.floats().end()};
+  }
+  void run(const Var& y, std::vector<float>& dy) {
+    tape.seed(y, Tensor(std::span<float>(dy), y.shape()));
+    tape.backward();
+  }
+
+  Arena arena;
+  kernels::Threads threads{2};
+  Tape tape{arena, threads, true};
+};
+
+TEST_F(Rows, JoinedRowsAreTheSameElementsInAnotherShape) {
+  auto x = some_numbers(12 * 3, 1), d = some_numbers(12 * 3, 2);
+  {
+    const auto in = input(x, {1, 12, 3});
+    const auto y = joined_rows(in, 4);
+    EXPECT_EQ(y.shape(), (Shape{1, 3, 12}));
+    EXPECT_EQ(y.value().raw().data(), in.value().raw().data());
+    run(y, d);
+    EXPECT_EQ(grad(in), d);
+    EXPECT_THROW(joined_rows(in, 5), ShapeError);
+  }
+  tape.clear();
+}
+
+TEST_F(Rows, ReplacedRowsAndTheirGradientsGoToTheOtherValue) {
+  const unsigned seed = std::random_device{}();
+  RecordProperty("seed", std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 20; ++round) {
+    const std::int64_t rows = 1 + random() % 40, given = 1 + random() % 20;
+    std::vector<std::int64_t> to(static_cast<std::size_t>(rows)), from(static_cast<std::size_t>(given));
+    std::iota(to.begin(), to.end(), 0);
+    std::iota(from.begin(), from.end(), 0);
+    std::shuffle(to.begin(), to.end(), random);
+    std::shuffle(from.begin(), from.end(), random);
+    std::vector<RowPlace> places;
+    const auto count = static_cast<std::size_t>(random()) % (std::min(to.size(), from.size()) + 1);
+    for (std::size_t i = 0; i < count; ++i) places.push_back({to[i], from[i]});
+    auto x = some_numbers(rows * 3, seed), other = some_numbers(given * 3, seed + 1),
+         d = some_numbers(rows * 3, seed + 2);
+    auto expected = x, dx = d;
+    std::vector<float> dother(other.size(), 0);
+    for (const auto& place : places)
+      for (std::int64_t c = 0; c < 3; ++c) {
+        const auto a = static_cast<std::size_t>(place.to * 3 + c), b = static_cast<std::size_t>(place.from * 3 + c);
+        expected[a] = other[b];
+        dother[b] = d[a];
+        dx[a] = 0;
+      }
+    {
+      const auto in = input(x, {1, rows, 3}), features = input(other, {1, given, 3});
+      const auto y = replaced_rows(in, features, places);
+      EXPECT_EQ((std::vector<float>(y.floats().begin(), y.floats().end())), expected) << "seed " << seed;
+      run(y, d);
+      EXPECT_EQ(grad(in), dx) << "seed " << seed;
+      EXPECT_EQ(grad(features), dother) << "seed " << seed;
+    }
+    tape.clear();
+  }
+}
+
+TEST_F(Rows, ThatDoNotExistAreRefused) {
+  auto x = some_numbers(6, 1), other = some_numbers(4, 2);
+  {
+    const auto in = input(x, {1, 3, 2}), features = input(other, {1, 2, 2}), narrow = input(other, {1, 4, 1});
+    for (const RowPlace place : {RowPlace{3, 0}, RowPlace{-1, 0}, RowPlace{0, 2}, RowPlace{0, -1}})
+      EXPECT_THROW(replaced_rows(in, features, {{place}}), ShapeError) << place.to << " " << place.from;
+    EXPECT_THROW(replaced_rows(in, narrow, {}), ShapeError);
+  }
+  tape.clear();
+}
+
+TEST_F(Rows, ConvertedRoundsValuesAndGradients) {
+  std::vector<float> x = {1.001F, -3.14159F, 65537}, d = {1, 2, 3};
+  {
+    const auto in = input(x, {1, 1, 3});
+    const auto y = converted(in, DType::bfloat16);
+    const auto back = converted(y, DType::float32);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(back.floats()[i], static_cast<float>(bfloat16(x[i])));
+    d[0] = 1.001F;
+    run(back, d);
+    const auto dx = grad(in);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(dx[i], static_cast<float>(bfloat16(d[i])));
+  }
+  tape.clear();
+}
+
+}  // namespace
+}  // namespace tessera::autograd

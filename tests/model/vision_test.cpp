@@ -1,0 +1,286 @@
+// The vision tower, its features in the text model, and rotary embedding with three axes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "framework/base/error.h"
+#include "framework/parallel/layer_plan.h"
+#include "tests/model/built.h"
+#include "tests/model/vision_batch.h"
+
+namespace tessera::model {
+namespace {
+
+using Grids = std::vector<SmallGrid>;
+
+/// What a tap sees under `name` in a forward pass.
+std::vector<float> seen(Built& b, const TokenBatch& batch, const std::string& name) {
+  std::vector<float> out;
+  const nn::Tap tap = [&](std::string_view of, const Tensor& value) {
+    if (of == name) out.assign(value.floats().begin(), value.floats().end());
+  };
+  autograd::Tape tape(b.arena, b.threads, false);
+  b.model->loss(tape, batch, {.tap = &tap});
+  return out;
+}
+
+/// The difference is rounding: other extents of products are summed in another order.
+void expect_near(std::span<const float> a, std::span<const float> b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    ASSERT_NEAR(a[i], b[i], 2e-5F * std::max(1.0F, std::abs(b[i]))) << what << ", element " << i;
+}
+
+Grids random_grids(std::mt19937& random, std::size_t count) {
+  Grids grids;
+  for (std::size_t i = 0; i < count; ++i)
+    grids.push_back({static_cast<std::int32_t>(1 + random() % 3), static_cast<std::int32_t>(2 + 2 * (random() % 3)),
+                     static_cast<std::int32_t>(2 + 2 * (random() % 3))});
+  return grids;
+}
+
+class EveryTower : public testing::TestWithParam<const char*> {
+ protected:
+  std::string words(const std::string& more = "") const {
+    return small_vision + (*GetParam() ? " " : "") + GetParam() + (more.empty() ? "" : " ") + more;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Vision, EveryTower,
+                         testing::Values("",
+                                         "vision.normalization:RMSNorm vision.hidden_act:silu "
+                                         "vision.gated_linear_unit:true vision.window_size:8 "
+                                         "vision.full_attention_layers[0]:1"));
+
+TEST_P(EveryTower, FeaturesOfSeveralImagesAreThoseOfEachAlone) {
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  Built b(words(), 128);
+  for (int round = 0; round < 4; ++round) {
+    const auto grids = random_grids(random, 3);
+    auto all = image_batch({{grids[0], grids[1]}, {grids[2]}}, 128, seed);
+    const auto together = seen(b, all.view(), "vision_projection");
+    std::vector<float> alone;
+    std::size_t patch = 0;
+    for (const auto& grid : grids) {
+      auto one = image_batch({{grid}}, 128, seed + 1);
+      const auto pixels = one.field<float>(pixel_field);
+      std::ranges::copy(all.field<float>(pixel_field).subspan(patch, pixels.size()), pixels.begin());
+      patch += pixels.size();
+      const auto features = seen(b, one.view(), "vision_projection");
+      alone.insert(alone.end(), features.begin(), features.end());
+    }
+    expect_near(together, alone, text("seed ", seed, ", round ", round));
+  }
+}
+
+/// Along the direction of the gradient the loss grows as fast as the gradient says.
+TEST_P(EveryTower, TheGradientIsThatOfTheLoss) {
+  Built b(words(), 40);
+  auto batch = image_batch({{{1, 4, 6}, {1, 2, 2}}, {}, {{2, 2, 4}}}, 40, 3);
+  ForwardMode mode;
+  mode.training = true;
+  mode.objective = &mean_cross_entropy();
+  {
+    autograd::Tape tape(b.arena, b.threads, true);
+    b.model->loss(tape, batch.view(), mode);
+    tape.backward();
+  }
+  for (const char* of :
+       {"vision_model.patch_embed", "vision_model.decoder.layers.0", "vision_projection", "decoder", "embedding"}) {
+    double square = 0;
+    std::vector<std::pair<std::size_t, std::size_t>> ranges;
+    for (const auto& range : b.layout->ranges()) {
+      if (!range.parameter->name.starts_with(of)) continue;
+      ranges.emplace_back(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.parameter->elements()));
+      for (std::size_t i = 0; i < ranges.back().second; ++i)
+        square += std::pow(double{b.grads[static_cast<std::size_t>(range.first) + i]}, 2);
+    }
+    ASSERT_GT(square, 1e-10) << of;
+    const auto before = b.values;
+    const auto moved = [&](double step) {
+      for (const auto& [first, count] : ranges)
+        for (std::size_t i = first; i < first + count; ++i)
+          b.values[i] = static_cast<float>(before[i] + step * b.grads[i]);
+      autograd::Tape tape(b.arena, b.threads, false);
+      const auto total = b.model->loss(tape, batch.view(), mode).total;
+      b.values = before;
+      return total.sum / total.count;
+    };
+    const double step = 2e-3 / std::sqrt(square);
+    EXPECT_NEAR((moved(step) - moved(-step)) / (2 * step * square), 1, 2e-2) << of;
+  }
+}
+
+TEST_P(EveryTower, ABatchWithoutImagesIsTextAndGivesTheTowerNoGradient) {
+  Built b(words(), 16);
+  const auto batch = image_batch({{}, {}}, 16, 4);
+  {
+    autograd::Tape tape(b.arena, b.threads, true);
+    ForwardMode mode;
+    mode.training = true;
+    b.model->loss(tape, batch.view(), mode);
+    tape.backward();
+  }
+  for (const auto& range : b.layout->ranges()) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < range.parameter->elements(); ++i)
+      sum += std::abs(b.grads[static_cast<std::size_t>(range.first + i)]);
+    EXPECT_EQ(sum == 0, range.parameter->name.starts_with("vision_")) << range.parameter->name;
+  }
+}
+
+/// The chunks of a pipeline that is cut anywhere give the loss and gradients of the whole model, to the bit.
+TEST_P(EveryTower, IsCutIntoChunksAnywhere) {
+  auto batch = image_batch({{{1, 4, 6}}, {{1, 2, 4}, {1, 2, 2}}}, 24, 5);
+  ForwardMode mode;
+  mode.training = true;
+  Built whole(words(), 24);
+  double loss = 0;
+  {
+    autograd::Tape tape(whole.arena, whole.threads, true);
+    loss = whole.model->loss(tape, batch.view(), mode).total.sum;
+    tape.backward();
+  }
+  for (std::int64_t cut = 1; cut < 4; ++cut) {
+    const auto chunk = [&](bool first) {
+      parallel::ModelChunk out;
+      out.embedding = first;
+      out.loss = !first;
+      out.first_layer = first ? 0 : cut;
+      out.layers = first ? cut : 4 - cut;
+      return out;
+    };
+    std::vector<std::unique_ptr<Model>> models;
+    std::map<std::string, Tensor> gradients;
+    std::vector<std::vector<float>> memory;
+    for (const bool first : {true, false}) {
+      models.push_back(whole.architecture->build({.vocabulary = 29, .chunk = chunk(first)}));
+      for (auto* parameter : models.back()->parameters()) {
+        const auto found = std::ranges::find_if(
+            whole.layout->ranges(), [&](const auto& range) { return range.parameter->name == parameter->name; });
+        ASSERT_NE(found, whole.layout->ranges().end()) << parameter->name;
+        parameter->leaf.value = found->parameter->leaf.value;
+        auto& own = memory.emplace_back(static_cast<std::size_t>(parameter->elements()));
+        const Tensor gradient(std::span<float>(own), parameter->shape());
+        parameter->leaf.bind_grad(gradient);
+        EXPECT_TRUE(gradients.emplace(parameter->name, gradient).second) << parameter->name;
+      }
+    }
+    ASSERT_EQ(gradients.size(), whole.layout->ranges().size());
+    Arena arena;
+    {
+      autograd::Tape front(arena, whole.threads, true), back(arena, whole.threads, true);
+      const auto hidden = models[0]->forward(front, {}, batch.view(), mode).hidden;
+      const auto boundary = models[1]->boundary(batch.view()).input;
+      EXPECT_EQ(hidden.shape(), boundary.shape);
+      EXPECT_EQ(models[0]->boundary(batch.view()).output.shape, boundary.shape);
+      const auto input = back.input(hidden.value(), true);
+      EXPECT_EQ(models[1]->forward(back, input, batch.view(), mode).loss.total.sum, loss) << "cut at " << cut;
+      back.backward();
+      front.give_grad(hidden, back.take_grad(input));
+      front.backward();
+    }
+    for (const auto& range : whole.layout->ranges()) {
+      const auto own = gradients.at(range.parameter->name).floats();
+      for (std::size_t i = 0; i < own.size(); ++i)
+        ASSERT_EQ(own[i], whole.grads[static_cast<std::size_t>(range.first) + i])
+            << range.parameter->name << ", cut at " << cut;
+    }
+  }
+}
+
+TEST_P(EveryTower, AnswersAboutAnImageWithTheCache) {
+  Built b(words(), 24);
+  const Grids grids = {{1, 4, 6}, {2, 2, 2}};
+  const auto batch = image_batch({grids}, 24, 6);
+  const auto all = logits_of(b, batch.view());
+  // The prompt ends behind the images: text, 6 features, text, 2 features, text.
+  constexpr std::int64_t given = 11;
+  Batch prompt(image_fields(), 1, given);
+  prompt.own_rows(0)[prompt.own_rows(0).size() - 2] = 32;
+  prompt.own_rows(0)[prompt.own_rows(0).size() - 1] = 2;
+  prompt.resize(given);
+  std::ranges::copy(batch.tokens.first(given), prompt.tokens.begin());
+  std::ranges::copy(batch.view().field<float>(pixel_field), prompt.field<float>(pixel_field).begin());
+  std::ranges::copy(batch.view().field<std::int32_t>(grid_field), prompt.field<std::int32_t>(grid_field).begin());
+  for (std::size_t axis = 0; axis < 3; ++axis)
+    std::ranges::copy(batch.positions.subspan(axis * 24, given), prompt.positions.subspan(axis * given).begin());
+  auto cache = b.model->make_cache(1, 24);
+  autograd::Tape tape(b.arena, b.threads, false);
+  const auto as_batch = prompt.view();
+  const auto compare = [&](const autograd::Var& logits, std::size_t token) {
+    expect_near(logits.floats(), std::span(all).subspan(token * 29, 29), text("token ", token));
+  };
+  compare(b.model->next_logits(tape, as_batch.tokens, given, cache, &as_batch), given - 1);
+  cache.shift_positions(0, batch.positions[given] - given);
+  EXPECT_NE(cache.position_shift(0), 0);
+  for (std::size_t token = given; token < 24; ++token)
+    compare(b.model->next_logits(tape, batch.tokens.subspan(token, 1), 1, cache), token);
+}
+
+TEST(VisionTower, WindowsOfAttentionAreImagesOfTheirOwn) {
+  // All layers see windows of 2 x 2 features: an image of 4 x 6 features has windows of 2 x 2.
+  Built b(small_vision + " vision.window_size:8", 128);
+  auto image = image_batch({{{1, 8, 12}}}, 128, 7);
+  const auto whole = seen(b, image.view(), "vision_projection");
+  const auto pixels = image.field<float>(pixel_field);
+  constexpr std::size_t feature = 4 * small_patch, width = 16;
+  std::size_t in_order = 0;
+  for (std::size_t row = 0; row < 4; row += 2)
+    for (std::size_t column = 0; column < 6; column += 2) {
+      auto window = image_batch({{{1, 4, 4}}}, 128, 8);
+      for (std::size_t i = 0; i < 4; ++i) {
+        const auto number = (row + i / 2) * 6 + column + i % 2;
+        std::ranges::copy(pixels.subspan(number * feature, feature),
+                          window.field<float>(pixel_field).subspan(i * feature).begin());
+      }
+      // The tower's own order has window after window.
+      const auto alone = seen(b, window.view(), "vision_projection");
+      expect_near(std::span(whole).subspan(in_order * width, 4 * width), alone, text("window ", row, " ", column));
+      in_order += 4;
+    }
+}
+
+TEST(VisionTower, PutsFeaturesInReadingOrderWhateverItsWindows) {
+  // One layer that sees whole images: windows change the tower's order, but no number.
+  const auto words = small_vision + " vision.num_layers:1";
+  Built plain(words, 64), windows(words + " vision.window_size:4 vision.full_attention_layers[0]:0", 64);
+  const auto batch = image_batch({{{1, 4, 6}, {2, 2, 4}}, {{1, 8, 2}}}, 64, 9);
+  expect_near(logits_of(windows, batch.view()), logits_of(plain, batch.view()), "logits");
+}
+
+TEST(VisionTower, RefusesPlaceholdersThatDoNotFitTheImages) {
+  Built b(small_vision, 24);
+  auto batch = image_batch({{{1, 4, 6}}}, 24, 10);
+  const auto complaint = [&] {
+    try {
+      logits_of(b, batch.view());
+    } catch (const ShapeError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(complaint(), "");
+  batch.tokens[20] = 28;
+  EXPECT_EQ(complaint(), "vision tower: the micro-batch has 7 placeholder tokens, but its images have 6 features");
+  batch.tokens[20] = 1;
+  batch.field<std::int32_t>(grid_field)[1] = 3;
+  EXPECT_NE(complaint().find("an image of 1 x 3 x 6 patches"), std::string::npos) << complaint();
+  batch.field<std::int32_t>(grid_field)[1] = 2;
+  EXPECT_NE(complaint().find("pixel_values has 192 elements"), std::string::npos) << complaint();
+}
+
+TEST(AxisPositions, OfTextAreThoseOfRope) {
+  const std::string model = "normalization:RMSNorm hidden_dropout_rate:0 attention_dropout_rate:0 ";
+  Built rope(model + "position_embedding_type:rope");
+  Built mrope(model + "position_embedding_type:mrope mrope_section[0]:1 mrope_section[1]:0 mrope_section[2]:1");
+  const Tokens tokens;
+  EXPECT_EQ(logits_of(rope, tokens.batch()), logits_of(mrope, tokens.batch()));
+}
+
+}  // namespace
+}  // namespace tessera::model
