@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
     if (word == "--backend" && i + 1 < argc)
       options.backend = std::string(argv[++i]) == "pil" ? tessera::images::Backend::pil : options.backend;
     else if (word == "--repeat" && i + 1 < argc)
-      repeat = std::max(1, std::atoi(argv[++i]));
+      repeat = std::max(1, static_cast<int>(std::strtol(argv[++i], nullptr, 10)));
     else
       files.push_back(word);
   }

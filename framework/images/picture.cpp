@@ -67,13 +67,21 @@ PictureHeader read_any(Bytes bytes, const DecodeLimits& limits, Picture* pixels)
   refuse_format(bytes);
 }
 
+void check_file(const std::filesystem::path& path, const DecodeLimits& limits) {
+  if (!std::filesystem::exists(path))
+    throw ConfigError("there is no such file; correct the path, or put the picture there");
+  if (!std::filesystem::is_regular_file(path)) throw ConfigError("this is no regular file; a picture was expected");
+  const auto size = std::filesystem::file_size(path);
+  if (size > static_cast<std::uintmax_t>(limits.file_bytes))
+    throw ConfigError(
+        text("the file has ", size, " bytes, above the limit of ", limits.file_bytes, "; a picture was expected"));
+}
+
 /// What `read` makes of the bytes of the file. Its errors begin with the path.
 template <class Read>
-auto read_picture_file(const std::filesystem::path& path, const Read& read) {
+auto read_picture_file(const std::filesystem::path& path, const DecodeLimits& limits, const Read& read) {
   try {
-    if (!std::filesystem::exists(path))
-      throw ConfigError("there is no such file; correct the path, or put the picture there");
-    if (!std::filesystem::is_regular_file(path)) throw ConfigError("this is no regular file; a picture was expected");
+    check_file(path, limits);
     const auto bytes = read_file(path);
     return read(std::as_bytes(std::span(bytes)));
   } catch (const ConfigError& error) {
@@ -134,11 +142,11 @@ DecodedPicture decode(Bytes bytes, const DecodeLimits& limits) {
 }
 
 DecodedPicture load_picture(const std::filesystem::path& path, const DecodeLimits& limits) {
-  return read_picture_file(path, [&](Bytes bytes) { return decode(bytes, limits); });
+  return read_picture_file(path, limits, [&](Bytes bytes) { return decode(bytes, limits); });
 }
 
 PictureHeader load_header(const std::filesystem::path& path, const DecodeLimits& limits) {
-  return read_picture_file(path, [&](Bytes bytes) { return read_header(bytes, limits); });
+  return read_picture_file(path, limits, [&](Bytes bytes) { return read_header(bytes, limits); });
 }
 
 }  // namespace tessera::images

@@ -1,6 +1,7 @@
 #include "framework/images/picture.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <filesystem>
@@ -44,21 +45,59 @@ void expect_words(const std::string& message, const std::vector<std::string>& wo
   for (const auto& word : words) EXPECT_NE(message.find(word), std::string::npos) << word << " in: " << message;
 }
 
-/// A PNG file whose header names that size and which has no pixels.
-std::string png_header_of(std::uint32_t width, std::uint32_t height) {
-  auto png = file_bytes("size_1x1.png");
-  for (int i = 0; i < 4; ++i) {
-    png[static_cast<std::size_t>(16 + i)] = static_cast<char>(width >> (24 - 8 * i));
-    png[static_cast<std::size_t>(20 + i)] = static_cast<char>(height >> (24 - 8 * i));
-  }
+std::string big_endian(std::uint32_t value) {
+  std::string bytes;
+  for (int i = 0; i < 4; ++i) bytes += static_cast<char>(value >> (24 - 8 * i));
+  return bytes;
+}
+
+std::uint32_t crc32_of(const std::string& bytes) {
   std::uint32_t crc = 0xFFFFFFFF;
-  for (std::size_t i = 12; i < 29; ++i) {
-    crc ^= static_cast<unsigned char>(png[i]);
+  for (const char byte : bytes) {
+    crc ^= static_cast<unsigned char>(byte);
     for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (0xEDB88320 & (0 - (crc & 1)));
   }
-  crc = ~crc;
-  for (int i = 0; i < 4; ++i) png[static_cast<std::size_t>(29 + i)] = static_cast<char>(crc >> (24 - 8 * i));
-  return png;
+  return ~crc;
+}
+
+std::string png_chunk(const std::string& name, const std::string& data) {
+  return big_endian(static_cast<std::uint32_t>(data.size())) + name + data + big_endian(crc32_of(name + data));
+}
+
+/// A PNG file of one pixel whose header names another size, with `chunks` behind the header.
+std::string png_of_size(std::uint32_t width, std::uint32_t height, const std::string& chunks = {}) {
+  const auto png = file_bytes("size_1x1.png");
+  constexpr std::size_t header = 8, behind = header + 25;
+  return png.substr(0, header) +
+         png_chunk("IHDR", big_endian(width) + big_endian(height) + png.substr(header + 16, 5)) + chunks +
+         png.substr(behind);
+}
+
+/// zlib data of `repeats` x 258 + 1 letters a: one block of fixed Huffman codes, a match in 13 bits.
+std::string many_letters(int repeats) {
+  std::string bytes = "\x78\x01";
+  unsigned bits = 0, count = 0;
+  const auto put = [&](unsigned value, unsigned width) {
+    bits |= value << count;
+    for (count += width; count >= 8; count -= 8, bits >>= 8) bytes += static_cast<char>(bits);
+  };
+  put(0b011, 3);       // last block, fixed codes
+  put(0b10001001, 8);  // the letter, bits reversed
+  for (int i = 0; i < repeats; ++i) {
+    put(0b10100011, 8);  // length 258
+    put(0, 5);           // distance 1
+  }
+  put(0, 7);  // end of block
+  if (count > 0) put(0, 8 - count);
+  const auto size = static_cast<std::uint64_t>(repeats) * 258 + 1;
+  const auto low = (1 + 97 * size) % 65521, high = (size + 97 * (size * (size + 1) / 2 % 65521)) % 65521;  // Adler-32
+  return bytes + big_endian(static_cast<std::uint32_t>(high << 16 | low));
+}
+
+std::int64_t peak_kilobytes() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
 }
 
 TEST(Picture, OtherFormatsAreRefusedByName) {
@@ -87,9 +126,27 @@ TEST(Picture, FilesThatAreNotThereAreRefusedWithTheirPath) {
                {"broken_text.jpg: ", "no picture"});
 }
 
+TEST(Picture, CompressedTextsTakeNoMemory) {
+  const auto text_chunk = png_chunk("zTXt", std::string("name\0\0", 6) + many_letters(30000));
+  std::string chunks;
+  for (int i = 0; i < 60; ++i) chunks += text_chunk;  // 460 MB when decompressed
+  const auto png = png_of_size(1, 1, chunks);
+  const auto before = peak_kilobytes();
+  EXPECT_EQ(decode(bytes_of(png)).picture.size, (Size{1, 1}));
+  EXPECT_LT(peak_kilobytes() - before, 64 * 1024);
+}
+
+TEST(Picture, FileAboveItsLimitIsNotRead) {
+  const auto path = picture_folder() / "mode_1.png";
+  const auto size = static_cast<std::int64_t>(fs::file_size(path));
+  EXPECT_EQ(error_of([&] { load_picture(path, {.file_bytes = size}); }), "");
+  expect_words(error_of([&] { load_picture(path, {.file_bytes = size - 1}); }), {"mode_1.png: ", "above the limit"});
+  expect_words(error_of([&] { load_header(path, {.file_bytes = size - 1}); }), {"mode_1.png: ", "above the limit"});
+}
+
 TEST(Picture, LimitIsCheckedFromTheHeaderBeforePixelsAreDecoded) {
-  expect_words(refusal_of(png_header_of(60000, 60000)), {"60000x60000", "limit of 178956970", "scale it down"});
-  expect_words(refusal_of(png_header_of(0x7FFFFFFF, 0x7FFFFFFF)), {"2147483647x2147483647"});
+  expect_words(refusal_of(png_of_size(60000, 60000)), {"60000x60000", "limit of 178956970", "scale it down"});
+  expect_words(refusal_of(png_of_size(0x7FFFFFFF, 0x7FFFFFFF)), {"2147483647x2147483647"});
   for (const auto& entry : list_folder(picture_folder())) {
     const auto bytes = read_file(entry);
     PictureHeader header;

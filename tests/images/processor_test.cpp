@@ -60,7 +60,9 @@ TEST(Processor, RowsRunOverMergedPatchesAndColumnsOverChannelFrameAndSquare) {
                 for (int f = 0; f < F; ++f)
                   for (int y = 0; y < P; ++y)
                     for (int x = 0; x < P; ++x, ++at) {
-                      const auto frame = std::min(static_cast<std::size_t>(t * F + f), frames.size() - 1);
+                      const auto frame = std::min(
+                          static_cast<std::size_t>(t) * static_cast<std::size_t>(F) + static_cast<std::size_t>(f),
+                          frames.size() - 1);
                       const auto row = frames[frame].row((bh * M + ih) * P + y);
                       const auto expected = row[static_cast<std::size_t>(((bw * M + iw) * P + x) * 3 + c)];
                       ASSERT_EQ(levels[at], expected) << at;
