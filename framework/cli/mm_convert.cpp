@@ -16,7 +16,7 @@ namespace {
 constexpr int first_flag_layer = 100;  // above the file of --config
 
 struct MmConvertFlags {
-  std::string config, release;
+  std::string config, release, print;
   std::vector<std::pair<std::string, options::Value>> values;  ///< path in the tree, and what the flag gives
   std::vector<std::string> ignored_keys;
 };
@@ -57,6 +57,10 @@ void add_command_of(Command& converter, mindspeed_mm::MmCommand kind, const char
   const auto releases = mindspeed_mm::releases(context.mappings());
   flags->release = releases.front();
   command->add_option("--config", flags->config, "YAML file with the options, in the group cfg")->type_name("FILE");
+  command
+      ->add_option("--print_config", flags->print,
+                   "Print a file for --config with all options and their defaults, and end; =comments")
+      ->one_of({"comments"});
   command->add_option("--mm-version", flags->release, "Release of MindSpeed-MM whose folder is read or written")
       ->show_default()
       ->one_of(releases);
@@ -64,6 +68,10 @@ void add_command_of(Command& converter, mindspeed_mm::MmCommand kind, const char
   add_ignore_key_argument(*command, flags->ignored_keys);
   command->callback([flags, kind, &context] {
     context.ignore_keys(flags->ignored_keys);
+    if (!flags->print.empty()) {
+      std::cout << mindspeed_mm::template_of(kind);
+      return;
+    }
     for (const auto& line : mindspeed_mm::mm_convert(kind, tree_of(*flags), flags->release, context.mappings()))
       std::cout << line << "\n";
   });

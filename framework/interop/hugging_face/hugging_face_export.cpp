@@ -21,8 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What this program has no use for, from the config.json the model came with.
-void take_over(const std::string& carried, const tables::ConfigRows& rows, Json& json) {
-  const auto old = parse_json(carried);
+void take_over(const Json& old, const tables::ConfigRows& rows, Json& json) {
   if (!old.is_object()) return;
   static const std::set<std::string> own = {"model_type", "architectures", "dtype", "torch_dtype",
                                             "transformers_version"};
@@ -205,7 +204,10 @@ std::string write_hugging_face_config(const options::Value& model_config, const 
       read_json(tables::write_by_table(with_facts(model_config, table, family), table, family, &common, json.dump()));
   json["dtype"] = name_of(dtype);
   json["torch_dtype"] = name_of(dtype);
-  take_over(carried, {table, &common}, json);
+  const auto old = parse_json(carried);
+  take_over(old, {table, &common}, json);
+  if (const auto* flattened = table.find("flattened"); flattened != nullptr && old.is_object())
+    for (const auto& name : flattened->items) take_over(old.value(name.scalar, Json()), {table, &common}, json);
   return json.dump(2) + "\n";
 }
 

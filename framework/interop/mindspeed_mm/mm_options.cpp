@@ -170,6 +170,21 @@ std::vector<options::OptionFacts> options_of(MmCommand command) {
   return reader.facts();
 }
 
+std::string template_of(MmCommand command) {
+  std::string all = text(cfg, ":\n"), map;
+  for (const auto& option : options_of(command)) {
+    const auto dot = option.name.find('.');
+    const auto of = dot == std::string::npos ? "" : option.name.substr(0, dot);
+    if (of != map && !of.empty()) all += text("  ", of, ":\n");
+    map = of;
+    const auto value = option.required ? std::string() : text(" ", option.default_value);
+    const std::string indent = of.empty() ? "  " : "    ";
+    all += text(indent, "# ", option.doc, "\n", indent, option.name.substr(dot + 1), ":", value == " " ? " ''" : value,
+                "\n");
+  }
+  return all;
+}
+
 std::vector<std::string> names_of_layers(const std::string& map) {
   return {map + ".vit_pp_layers", map + ".llm_pp_layers"};
 }

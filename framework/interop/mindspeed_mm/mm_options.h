@@ -72,6 +72,9 @@ MmOptions read_options(MmCommand command, const options::Value& tree, options::R
 /// What there is to know about the options of `command`: names without `cfg`.
 std::vector<options::OptionFacts> options_of(MmCommand command);
 
+/// A YAML file with all options of `command` and their defaults, each with a comment that explains it.
+std::string template_of(MmCommand command);
+
 /// The names of the layers' options in a layout, in its order of towers: "parallel_config.vit_pp_layers".
 std::vector<std::string> names_of_layers(const std::string& map);
 

@@ -117,13 +117,16 @@ TEST_F(VisionFolder, WhatIsWrittenForTransformersIsReadBackAsTheSameModelAndWeig
   const auto whole = hugging_face::whole_model_config(recipe, tiny_.vocabulary);
   hugging_face::HuggingFaceExport how;
   how.family = "qwen2_vl";
-  how.files["config.json"] = hugging_face::write_hugging_face_config(whole, "qwen2_vl", DType::float32,
-                                                                     read_file("hf/config.json"), mappings_);
+  auto carried = nested();
+  carried["text_config"]["eos_token_id"] = 7;
+  how.files["config.json"] =
+      hugging_face::write_hugging_face_config(whole, "qwen2_vl", DType::float32, carried.dump(), mappings_);
   EXPECT_TRUE(hugging_face::write_hugging_face("out", whole, model, how, mappings_).empty());
   const auto written = LibraryJson::parse(read_file("out/config.json"));
   EXPECT_EQ(written["rope_scaling"], (LibraryJson{{"type", "mrope"}, {"mrope_section", {1, 1, 0}}}));
   EXPECT_EQ(written["vision_config"]["mlp_ratio"], 2);
   EXPECT_EQ(written["vision_end_token_id"], 23);
+  EXPECT_EQ(written["eos_token_id"], 7);
   const checkpoint::SafetensorsReader before("hf"), after("out");
   EXPECT_EQ(before.names(), after.names());
   for (const auto& name : before.names()) {

@@ -295,7 +295,8 @@ TEST_F(MmConvert, AFolderOfAnotherLayoutOrModelIsRefusedByWhatItHas) {
   EXPECT_TRUE(says(story_of([&] { resplit("mm", "x", cut, {"[[4]]", "[[4]]", 1}); }), "4 layers"));
   EXPECT_TRUE(says(story_of([&] { resplit("mm", "mm", cut, cut); }), "mm"));
   fs::remove_all("mm/release/mp_rank_01_000");
-  EXPECT_TRUE(says(story(cut), "the folders of all tensor-parallel ranks and stages were expected"));
+  EXPECT_TRUE(says(story_of([&] { to_hf("mm", "back", cut, "wide"); }),
+                   "the folders of all tensor-parallel ranks and stages were expected"));
   EXPECT_FALSE(fs::exists("back"));
 }
 
