@@ -219,12 +219,15 @@ class Parity(InOwnFolder):
         self.compare(["tp2_sp", "pp2", "dp2_zero"], "dora", "bf16")
 
     def draw_adapters(self, draw):
-        """Options of adapters of random layers, beside an output layer that is trained."""
-        layers = ["q_proj", "k_proj", "v_proj", "linear_proj", "gate_proj", "up_proj", "linear_fc2", "linear_qkv", "linear_fc1"]
-        targets = draw.choice(["all-linear", str(draw.sample(layers, draw.randrange(1, 7))).replace("'", "")])
+        """Options of adapters of random layers, beside an output layer that is trained. Scale of at most a quarter: B begins with
+        random values, and larger ones amplify rounding, also that of other sums of replicas, by orders of magnitude a step."""
+        layers = (draw.choice([["q_proj", "k_proj", "v_proj"], ["linear_qkv"]]) + draw.choice([["gate_proj", "up_proj"], ["linear_fc1"]]) +
+                  ["linear_proj", "linear_fc2"])
+        targets = draw.choice(["all-linear", *[str(draw.sample(layers, draw.randrange(1, len(layers)))).replace("'", "")] * 3])
+        of_root = draw.random() < 0.3
         options = {"use_lora": True, "init_lora_weights": False, "modules_to_save": "[output_layer]", "target_modules": targets,
-                   "lora_rank": draw.randrange(1, 9), "lora_alpha": draw.randrange(1, 5), "lora_dropout": draw.choice([0, 0.1, 0.5]),
-                   "use_rslora": draw.random() < 0.5, "use_dora": draw.random() < 0.6}
+                   "lora_rank": 16 if of_root else draw.randrange(4, 9), "lora_alpha": 1, "lora_dropout": draw.choice([0, 0.1, 0.5]),
+                   "use_rslora": of_root, "use_dora": draw.random() < 0.6}
         print(f"adapters: {options}", flush=True)
         return options
 
