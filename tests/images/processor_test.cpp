@@ -64,7 +64,8 @@ TEST(Processor, RowsRunOverMergedPatchesAndColumnsOverChannelFrameAndSquare) {
                           static_cast<std::size_t>(t) * static_cast<std::size_t>(F) + static_cast<std::size_t>(f),
                           frames.size() - 1);
                       const auto row = frames[frame].row((bh * M + ih) * P + y);
-                      const auto expected = row[static_cast<std::size_t>(((bw * M + iw) * P + x) * 3 + c)];
+                      const int column = ((bw * M + iw) * P + x) * 3 + c;
+                      const auto expected = row[static_cast<std::size_t>(column)];
                       ASSERT_EQ(levels[at], expected) << at;
                       const auto k = static_cast<std::size_t>(c);
                       ASSERT_NEAR(patches.values[at],
