@@ -10,7 +10,7 @@
 #include "framework/model/axis_angles.h"
 #include "framework/parallel/layer_plan.h"
 #include "tests/model/built.h"
-#include "tests/model/vision_batch.h"
+#include "tests/image_samples.h"
 
 namespace tessera::model {
 namespace {

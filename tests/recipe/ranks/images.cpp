@@ -122,9 +122,10 @@ TEST_F(ImagesOnRanks, LearnWithFrozenPartsAsOnOneRank) {
 
 TEST_F(ImagesOnRanks, LearnAdaptersOfBothTowersAsOnOneRank) {
   const std::string lora = "lora_config.";
-  expect_same_on({tensor(2, true) + sharded, tensor(4), stages(4, "[1,1,1,1]")},
-                 model() + Lines{lora + "use_lora=true", lora + "target_modules=[linear_qkv, linear_fc1, linear_fc2]",
-                                 lora + "init_lora_weights=false", lora + "lora_rank=3"});
+  expect_same_on(
+      {tensor(2, true) + sharded, tensor(4), stages(4, "[1,1,1,1]")},
+      model() + Lines{lora + "use_lora=true", lora + "target_modules=[linear_qkv, linear_fc1, linear_fc2]",
+                      lora + "init_lora_weights=false", lora + "lora_rank=3", "optimizer_config.learning_rate=1e-3"});
 }
 
 TEST_F(ImagesOnRanks, ResumeToTheBitAndOnAnotherLayout) {
