@@ -48,21 +48,20 @@ MediaReader::MediaReader(const MediaOptions& options) : options_(options), proce
   options_.image_limits.least_side = options_.frame_limits.least_side = options.processor.factor();
 }
 
-std::string MediaReader::found(const std::string& path, bool& as_written) const {
+std::string MediaReader::found(const std::string& path, bool* as_written) const {
   std::error_code unknown;
   if (const auto below = std::filesystem::path(options_.media_dir) / path;
       !options_.media_dir.empty() && std::filesystem::is_regular_file(below, unknown))
     return below.string();
-  as_written = true;
+  if (as_written != nullptr) *as_written = true;
   return path;
 }
 
 std::vector<std::string> MediaReader::frames_of(const Medium& medium) const {
   std::vector<std::string> frames;
-  bool unused = false;
   const auto count = static_cast<std::int64_t>(medium.frames.size());
   for (const auto i : chosen_frames(count, medium.is_video ? options_.video_maxlen : count))
-    frames.push_back(found(medium.frames[static_cast<std::size_t>(i)], unused));
+    frames.push_back(found(medium.frames[static_cast<std::size_t>(i)]));
   return frames;
 }
 
@@ -77,20 +76,33 @@ data::PatchGrid MediaReader::grid_of(const Medium& medium) const {
   });
 }
 
-void MediaReader::write_patches(const Medium& medium, const data::PatchGrid& grid, std::span<float> patches) const {
+std::vector<images::Picture> MediaReader::pictures_of(const Medium& medium) const {
   std::vector<images::Picture> pictures;
-  const auto frames = frames_of(medium);
-  for (const auto& path : frames) {
+  for (const auto& path : frames_of(medium)) {
     pictures.push_back(
         of_this_sample(path, [&] { return images::limited(images::load_picture(path).picture, limits_of(medium)); }));
     must_be_of_one_size(path, pictures.back().size, pictures.front().size);
   }
-  of_this_sample(frames[0], [&] {
-    if (as_patch_grid(images::grid_of(pictures[0].size, static_cast<std::int64_t>(frames.size()), processor())) != grid)
+  return pictures;
+}
+
+void MediaReader::write_patches(const Medium& medium, const data::PatchGrid& grid, std::span<float> patches) const {
+  const auto pictures = pictures_of(medium);
+  of_this_sample(found(medium.frames[0]), [&] {
+    const auto frames = static_cast<std::int64_t>(pictures.size());
+    if (as_patch_grid(images::grid_of(pictures[0].size, frames, processor())) != grid)
       throw ConfigError("the picture has another size than when the run began; restart the run");
     processor_.process(pictures, patches);
     return true;
   });
+}
+
+std::vector<std::string> MediaReader::png_files(const Medium& medium) const {
+  std::vector<std::string> files;
+  for (const auto& picture : pictures_of(medium))
+    files.push_back(
+        of_this_sample(found(medium.frames[0]), [&] { return images::png_of(processor_.resized(picture)); }));
+  return files;
 }
 
 }  // namespace tessera::multimodal

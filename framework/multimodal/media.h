@@ -26,20 +26,23 @@ class MediaReader {
   explicit MediaReader(const MediaOptions& options);
 
   const images::ProcessorOptions& processor() const { return processor_.options(); }
-  /// MEDIA_DIR/PATH if that is a file, else `path` as it is; then `as_written` becomes true.
-  std::string found(const std::string& path, bool& as_written) const;
+  /// MEDIA_DIR/PATH if that is a file, else `path` as it is; then `as_written`, unless null, becomes true.
+  std::string found(const std::string& path, bool* as_written = nullptr) const;
   /// The grid of an image or video, by the headers of its files. Throws data::BadSampleError, naming the file, if one
   /// cannot be read, or two frames of a video differ in size.
   data::PatchGrid grid_of(const Medium& medium) const;
   /// Decodes it and writes its patches [grid.patches(), patch_width()]. Throws data::BadSampleError as grid_of, and if
   /// a file is damaged or was changed since.
   void write_patches(const Medium& medium, const data::PatchGrid& grid, std::span<float> patches) const;
+  /// Its frames as the model sees them, each as the bytes of a PNG file. Throws data::BadSampleError as write_patches.
+  std::vector<std::string> png_files(const Medium& medium) const;
 
  private:
   const images::PixelLimits& limits_of(const Medium& medium) const {
     return medium.is_video ? options_.frame_limits : options_.image_limits;
   }
   std::vector<std::string> frames_of(const Medium& medium) const;
+  std::vector<images::Picture> pictures_of(const Medium& medium) const;
 
   MediaOptions options_;
   images::Processor processor_;

@@ -106,4 +106,11 @@ std::vector<data::TokenOrigin> MllmDataset::origins(std::int64_t index) const {
   return {origin};
 }
 
+std::vector<std::string> MllmDataset::png_files(std::int64_t index) const {
+  std::vector<std::string> all;
+  for (const auto& medium : rows_->read(begin_ + index).media)
+    for (auto& file : rows_->encoder().media().png_files(medium)) all.push_back(std::move(file));
+  return all;
+}
+
 }  // namespace tessera::multimodal

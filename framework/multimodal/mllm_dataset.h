@@ -79,6 +79,8 @@ class MllmDataset final : public data::Dataset {
   /// Allocates memory: it encodes text and decodes images.
   void read(std::int64_t index, const SampleView& out) const override;
   std::vector<data::TokenOrigin> origins(std::int64_t index) const override;
+  /// The images and frames of sample `index` as the model sees them, in reading order, each as the bytes of a PNG file.
+  std::vector<std::string> png_files(std::int64_t index) const;
 
  private:
   void write_tokens(const EncodedRow& row, const SampleView& out) const;

@@ -87,7 +87,7 @@ MllmRows::Found MllmRows::look_at(std::int64_t record) const {
     for (const auto& medium : row->media)
       for (const auto& frame : medium.frames) {
         bool as_written = false;
-        (void)encoder_->media().found(frame, as_written);
+        (void)encoder_->media().found(frame, &as_written);
         found.as_written += as_written ? 1 : 0;
       }
     if (!encoder_->is_whole(*row)) {

@@ -70,8 +70,7 @@ std::string judge_row(const multimodal::RowEncoder& encoder, const multimodal::E
   if (row.labels != recorded["labels"].get<std::vector<std::int32_t>>())
     return text("the labels are ", Json(row.labels).dump());
   Json paths;
-  bool as_written = false;
-  for (const auto& medium : row.media) paths.push_back(encoder.media().found(medium.frames.at(0), as_written));
+  for (const auto& medium : row.media) paths.push_back(encoder.media().found(medium.frames.at(0)));
   return paths == recorded["images"] ? "" : text("the images are ", paths.dump());
 }
 

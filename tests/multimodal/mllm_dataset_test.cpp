@@ -183,6 +183,17 @@ TEST_F(Mllm, ReadsListsAndLines) {
   EXPECT_EQ(listed(read(*open({{"preprocessing_num_workers", "4"}})->train, {0, 1, 2, 3}).tokens), tokens);
 }
 
+// A file is read in blocks of a megabyte, and its records are found in it again.
+TEST_F(Mllm, ReadsRecordsBeyondABlock) {
+  auto records = some_records();
+  records[0]["id"] = std::string(3000000, 'x');
+  write_records("records.json", records);
+  const auto data = std::move(open({})->train);
+  write_records("short.json", some_records());
+  const auto same = std::move(open({{"dataset", "short.json"}})->train);
+  EXPECT_EQ(listed(read(*data, {3, 1}).tokens), listed(read(*same, {3, 1}).tokens));
+}
+
 TEST_F(Mllm, ValidationDataAreTheLastSamplesOrAFileOfTheirOwn) {
   const auto records = some_records();
   write_records("records.json", records);
