@@ -14,8 +14,8 @@
 namespace tessera::mindspeed_mm {
 
 /// The format of MindSpeed-MM's checkpoints of a Qwen2-VL, of any layout. Only weights are read. Nothing in a folder
-/// tells that the vision tower's projections are concatenated, as releases 2.2.0 and 2.3.0 leave them: such a folder has
-/// to pass through `tessera checkpoint mm-convert`.
+/// tells that the vision tower's projections are concatenated, as releases 2.2.0 and 2.3.0 leave them: such a folder
+/// has to pass through `tessera checkpoint mm-convert`.
 class MmFormat final : public checkpoint::CheckpointFormat {
  public:
   std::string name() const override { return "mindspeed_mm"; }

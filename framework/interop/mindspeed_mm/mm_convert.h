@@ -17,10 +17,10 @@ inline constexpr const char* converter_name = "Qwen2VLConverter";
 /// The releases of MindSpeed-MM whose folders are known; the first is the default.
 std::vector<std::string> releases(const options::Mappings& mappings);
 
-/// Does what `mm-convert Qwen2VLConverter COMMAND` of MindSpeed-MM's release `release` does with the options in the group
-/// `cfg` of `tree`, without constructing a model; one tensor at a time is in memory. Returns lines for people. Throws
-/// ConfigError with all mistakes of the options; also if the output folder has content, if the model is no Qwen2-VL, if
-/// the layout does not fit it, or if the checkpoint was saved with another layout; IoError.
+/// Does what `mm-convert Qwen2VLConverter COMMAND` of MindSpeed-MM's release `release` does with the options in the
+/// group `cfg` of `tree`, without constructing a model; one tensor at a time is in memory. Returns lines for people.
+/// Throws ConfigError with all mistakes of the options; also if the output folder has content, if the model is no
+/// Qwen2-VL, if the layout does not fit it, or if the checkpoint was saved with another layout; IoError.
 ///
 /// It differs from the original where that loses tensors: the layers of a text model that starts after the first stage
 /// (26.0.0), and the copy of a tied embedding in resplit. For every layout, converting to A and then resplitting to B

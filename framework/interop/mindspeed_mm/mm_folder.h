@@ -25,10 +25,10 @@ MmLayout layout_of_folder(const std::filesystem::path& ranks, const MmTable& tab
 /// Memory-mapped and read as data (torch_file.h); what training adds to the weights is left alone.
 class MmFolder final : public MmSource {
  public:
-  /// `folder` has latest_checkpointed_iteration.txt, or is one of the folders it names. Throws ConfigError if the folder
-  /// was saved with another layout, which the message names, or if tensors are missing, unknown, or differ in shape
-  /// between ranks. `tied`: whether the output layer is tied to the embedding; nothing: it is if the folder has no output
-  /// layer, or one of the same bytes on another stage. `table` must outlive this.
+  /// `folder` has latest_checkpointed_iteration.txt, or is one of the folders it names. Throws ConfigError if the
+  /// folder was saved with another layout, which the message names, or if tensors are missing, unknown, or differ in
+  /// shape between ranks. `tied`: whether the output layer is tied to the embedding; nothing: it is if the folder has
+  /// no output layer, or one of the same bytes on another stage. `table` must outlive this.
   MmFolder(const std::filesystem::path& folder, const MmLayout& layout, const MmTable& table,
            std::optional<bool> tied = std::nullopt);
 

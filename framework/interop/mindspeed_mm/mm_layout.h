@@ -62,8 +62,8 @@ struct MmLayout {
   bool operator==(const MmLayout&) const = default;
 };
 
-/// The mistakes of a layout: lists of different lengths, a tower without layers, a layer before one of an earlier tower.
-/// `names`: those of the towers' options.
+/// The mistakes of a layout: lists of different lengths, a tower without layers, a layer before one of an earlier
+/// tower. `names`: those of the towers' options.
 std::vector<options::Finding> mistakes(const MmLayout& layout, const std::vector<std::string>& names);
 
 /// "[[1, 10, 10, 7]]"

@@ -12,12 +12,12 @@
 
 namespace tessera::mindspeed_mm {
 
-/// Weights under our names in MindSpeed-MM's layout. Rows of the vocabulary beyond those of `model` are padding and left
-/// out.
+/// Weights under our names in MindSpeed-MM's layout. Rows of the vocabulary beyond those of `model` are padding and
+/// left out.
 class NativeSource final : public MmSource {
  public:
-  /// `type`: of every tensor; nothing: as in `weights`. All arguments must outlive this. Throws ConfigError if `weights`
-  /// lacks a tensor of the model.
+  /// `type`: of every tensor; nothing: as in `weights`. All arguments must outlive this. Throws ConfigError if
+  /// `weights` lacks a tensor of the model.
   NativeSource(const checkpoint::WeightSource& weights, const MmModel& model, std::optional<DType> type,
                const MmTable& table);
 

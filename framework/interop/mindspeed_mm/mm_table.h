@@ -82,8 +82,8 @@ Shape part_shape(const std::string& name, MmCut cut, const Shape& whole, std::in
 /// The inverse: the shape of the whole tensor.
 Shape whole_shape(const std::string& name, MmCut cut, const Shape& part, std::int64_t ranks);
 
-/// Copies the part of rank `rank` out of the elements of the whole tensor, which has shape `shape`, or with `into_whole`
-/// into them. Both in bytes.
+/// Copies the part of rank `rank` out of the elements of the whole tensor, which has shape `shape`, or with
+/// `into_whole` into them. Both in bytes.
 void move_part(MmCut cut, std::span<std::byte> whole, std::span<std::byte> part, const Shape& shape, std::int64_t rank,
                std::int64_t ranks, bool into_whole);
 

@@ -34,8 +34,8 @@ class TorchFile {
 
   /// The type and shape of a tensor, without its elements, which may lie anyhow in their storage. Throws as `tensor`.
   Tensor header(const PickleNode& node, const std::string& what) const;
-  /// Copies the elements of a tensor, which may lie anyhow in their storage, as those of a slice of columns do, one after
-  /// the other to `into`, which has their size. Throws as `tensor`.
+  /// Copies the elements of a tensor, which may lie anyhow in their storage, as those of a slice of columns do, one
+  /// after the other to `into`, which has their size. Throws as `tensor`.
   void read(const PickleNode& node, const std::string& what, std::span<std::byte> into) const;
 
   /// Reads everything and verifies the checksum of each entry. Throws DamageError.
