@@ -18,8 +18,7 @@ void describe(options::Schema<CyclicOptions>& s) {
   s.when_changed(options::Change::order);
   s.option("data_sharding", &CyclicOptions::data_sharding,
            "Each data-parallel rank shuffles its own shard; false: all ranks share one shuffled order.");
-  s.option("shuffle", &CyclicOptions::shuffle, "Shuffle each epoch; false: read in the order of the dataset.")
-      .no_flag("Megatron-LM's cyclic order is always shuffled");
+  s.option("shuffle", &CyclicOptions::shuffle, "Shuffle each epoch; false: read in the order of the dataset.");
 }
 
 class Cyclic final : public Sampler {
