@@ -50,8 +50,8 @@ MediaReader::MediaReader(const MediaOptions& options) : options_(options), proce
 
 std::string MediaReader::found(const std::string& path, bool& as_written) const {
   std::error_code unknown;
-  if (const auto below = std::filesystem::path(options_.dataset_dir) / path;
-      !options_.dataset_dir.empty() && std::filesystem::is_regular_file(below, unknown))
+  if (const auto below = std::filesystem::path(options_.media_dir) / path;
+      !options_.media_dir.empty() && std::filesystem::is_regular_file(below, unknown))
     return below.string();
   as_written = true;
   return path;

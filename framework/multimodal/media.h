@@ -13,7 +13,7 @@ namespace tessera::multimodal {
 
 /// What becomes of the pictures of records.
 struct MediaOptions {
-  std::string dataset_dir = ".";  ///< where paths are looked for first
+  std::string media_dir = ".";  ///< where paths are looked for first
   images::PixelLimits image_limits, frame_limits;
   std::int64_t video_maxlen = 128;  ///< most frames of a video; of more, so many at equal distances
   images::ProcessorOptions processor;
@@ -26,7 +26,7 @@ class MediaReader {
   explicit MediaReader(const MediaOptions& options);
 
   const images::ProcessorOptions& processor() const { return processor_.options(); }
-  /// DATASET_DIR/PATH if that is a file, else `path` as it is; then `as_written` becomes true.
+  /// MEDIA_DIR/PATH if that is a file, else `path` as it is; then `as_written` becomes true.
   std::string found(const std::string& path, bool& as_written) const;
   /// The grid of an image or video, by the headers of its files. Throws data::BadSampleError, naming the file, if one
   /// cannot be read, or two frames of a video differ in size.

@@ -56,7 +56,7 @@ class MllmMaker {
       tell(text(counts.unreadable, " of ", counts.records,
                 " records have an image that cannot be read; they are bad samples, see bad_sample_limit"));
     if (counts.as_written > 0)
-      tell(text(counts.as_written, " image files are not in dataset_dir '", options_.dataset_dir,
+      tell(text(counts.as_written, " image files are not in media_dir '", options_.media_dir,
                 "'; their paths are used as written"));
   }
 

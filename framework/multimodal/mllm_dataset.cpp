@@ -60,7 +60,11 @@ void MllmDataset::read(std::int64_t index, const SampleView& out) const {
       throw ConfigError(text(rows_->place(begin_ + index), ": token ", id, " is not below vocab_size ", vocab_size_,
                              "; take the tokenizer of the model, or make vocab_size larger"));
   write_tokens(row, out);
-  write_media(row, out);
+  try {
+    write_media(row, out);
+  } catch (const data::BadSampleError& error) {
+    throw data::BadSampleError(text(rows_->place(begin_ + index), ": ", error.what()));
+  }
 }
 
 void MllmDataset::write_tokens(const EncodedRow& row, const SampleView& out) const {

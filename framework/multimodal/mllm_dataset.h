@@ -23,7 +23,7 @@ struct MllmCounts {
   std::map<std::string, std::int64_t> dropped;  ///< by reason
   std::string first_dropped;                    ///< place and reason of the first one; empty: none
   std::int64_t unreadable = 0;                  ///< kept although an image cannot be read
-  std::int64_t as_written = 0;                  ///< paths that are not in dataset_dir
+  std::int64_t as_written = 0;                  ///< paths that are not in media_dir
 };
 
 /// The samples of record files: the records that MindSpeed-MM keeps, without those whose row is cut inside an image.

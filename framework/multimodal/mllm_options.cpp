@@ -9,28 +9,34 @@
 namespace tessera::multimodal {
 namespace {
 
+constexpr const char* in_data_json = "a key of MindSpeed-MM's data.json";
 constexpr std::int64_t most_pixels = std::int64_t{1} << 31U;
 
 void describe_records(options::Schema<MllmOptions>& s) {
   using O = MllmOptions;
-  s.option("messages", &O::messages, "Column of the list of messages.");
-  s.option("images", &O::images, "Column of image files: a path or a list of paths; null: there are no images.");
-  s.option("videos", &O::videos, "Column of videos, each the list of its frames as image files; null: none.");
-  s.option("system", &O::system, "Column of the system message; null: the template's.");
-  s.option("role_tag", &O::role_tag, "Key of the role in a message.");
-  s.option("content_tag", &O::content_tag, "Key of the text in a message.");
-  s.option("user_tag", &O::user_tag, "Role of prompts.");
-  s.option("assistant_tag", &O::assistant_tag, "Role of answers.");
-  s.option("observation_tag", &O::observation_tag, "Role of what tools return, in place of a prompt; null: none.");
-  s.option("function_tag", &O::function_tag, "Role of calls of tools, in place of an answer; null: none.");
+  s.option("messages", &O::messages, "Column of the list of messages.").no_flag(in_data_json);
+  s.option("images", &O::images, "Column of image files: a path or a list of paths; null: there are no images.")
+      .no_flag(in_data_json);
+  s.option("videos", &O::videos, "Column of videos, each the list of its frames as image files; null: none.")
+      .no_flag(in_data_json);
+  s.option("system", &O::system, "Column of the system message; null: the template's.").no_flag(in_data_json);
+  s.option("role_tag", &O::role_tag, "Key of the role in a message.").no_flag(in_data_json);
+  s.option("content_tag", &O::content_tag, "Key of the text in a message.").no_flag(in_data_json);
+  s.option("user_tag", &O::user_tag, "Role of prompts.").no_flag(in_data_json);
+  s.option("assistant_tag", &O::assistant_tag, "Role of answers.").no_flag(in_data_json);
+  s.option("observation_tag", &O::observation_tag, "Role of what tools return, in place of a prompt; null: none.")
+      .no_flag(in_data_json);
+  s.option("function_tag", &O::function_tag, "Role of calls of tools, in place of an answer; null: none.")
+      .no_flag(in_data_json);
   s.option("system_tag", &O::system_tag,
-           "Role of a system message at the beginning, which replaces the column `system`; null: none.");
+           "Role of a system message at the beginning, which replaces the column `system`; null: none.")
+      .no_flag(in_data_json);
 }
 
 void describe_pictures(options::Schema<MllmOptions>& s) {
   using O = MllmOptions;
   const auto pixels = [&](const char* name, std::int64_t O::*member, const char* doc, std::int64_t least) {
-    s.option(name, member, doc).at_least(least).at_most(most_pixels).unit("pixels");
+    s.option(name, member, doc).at_least(least).at_most(most_pixels).unit("pixels").no_flag(in_data_json);
   };
   pixels("image_max_pixels", &O::image_max_pixels, "Images of more pixels become smaller before the processor.", 1);
   pixels("image_min_pixels", &O::image_min_pixels, "Images of fewer pixels become larger before the processor.", 0);
@@ -40,7 +46,8 @@ void describe_pictures(options::Schema<MllmOptions>& s) {
            "Maximum number of frames of a video; of more, so many evenly spaced ones.")
       .at_least(1)
       .at_most(100000)
-      .unit("frames");
+      .unit("frames")
+      .no_flag(in_data_json);
   s.option(
        "skip_unreadable_images", &O::skip_unreadable_images,
        "Drop records with an image that cannot be opened, as MindSpeed-MM 26.0.0 does; false: they are bad samples, "
@@ -51,7 +58,7 @@ void describe_pictures(options::Schema<MllmOptions>& s) {
            "Processor of Transformers whose numbers are computed: torchvision, its default from 4.57 on, or pil.")
       .no_flag("the release of Transformers decides it");
   const auto size = [&](const char* name, std::int64_t O::*member, const char* doc) {
-    s.option(name, member, doc).at_least(1).at_most(1024);
+    s.option(name, member, doc).at_least(1).at_most(1024).no_flag("in preprocessor_config.json, which must agree");
   };
   size("patch_size", &O::patch_size, "Height and width of a patch, in pixels.");
   size("temporal_patch_size", &O::temporal_patch_size, "Frames in a patch; an image is repeated.");
@@ -61,19 +68,22 @@ void describe_pictures(options::Schema<MllmOptions>& s) {
 void describe_validation(options::Schema<MllmOptions>& s) {
   using O = MllmOptions;
   s.option("val_dataset", &O::val_dataset, "Files of the validation data, as `dataset`; null: none.")
+      .no_flag(in_data_json)
       .must(
-          "MLLM1", [](const O& o) { return !o.val_dataset || o.val_rate == 0; },
+          "DAT2", [](const O& o) { return !o.val_dataset || o.val_rate == 0; },
           [](const O& o) { return text("val_dataset and val_rate ", o.val_rate, " both give validation data"); },
           "give one of them", {"val_rate"});
   s.option("val_rate", &O::val_rate,
            "Fraction of the samples of `dataset`, the last ones, that are validation data and not trained.")
       .at_least(0)
       .below(1)
-      .when_changed(options::Change::order);
-  s.option("val_max_samples", &O::val_max_samples, "Number of records taken from `val_dataset`; null: all.")
+      .when_changed(options::Change::order)
+      .no_flag(in_data_json);
+  s.option("val_max_samples", &O::val_max_samples,
+           "Number of records taken from the beginning of `val_dataset`; null: all.")
       .at_least(1)
       .at_most(options::most_samples)
-      .matters_when([](const O& o) { return o.val_dataset.has_value(); }, "`val_dataset` is null");
+      .no_flag(in_data_json);
 }
 
 }  // namespace
@@ -87,26 +97,33 @@ void describe(options::Schema<MllmOptions>& s) {
   s.when_changed(options::Change::told);
   s.option("dataset", &O::dataset,
            "Files of records with messages and images, joined by commas: JSON lists, JSON lines or Parquet.")
-      .when_changed(options::Change::order);
-  s.option("dataset_dir", &O::dataset_dir,
-           "Folder in which image files are looked for first; a path that is not there is used as written.");
+      .when_changed(options::Change::order)
+      .no_flag(in_data_json);
+  s.option("media_dir", &O::media_dir,
+           "Folder in which image files are looked for first; a path that is not there is used as written.")
+      .no_flag(in_data_json);
   s.option("model_name_or_path", &O::model_name_or_path,
            "Folder of a model of Transformers, whose preprocessor_config.json configures the image processor; null: as "
-           "that of Qwen2-VL.");
-  s.option("template", &O::prompt_template, "Template that renders conversations to text: qwen2vl.");
-  s.option("train_on_prompt", &O::train_on_prompt, "Compute the loss on prompts too.");
+           "that of Qwen2-VL.")
+      .no_flag(in_data_json);
+  s.option("template", &O::prompt_template, "Template that renders conversations to text: qwen2vl.")
+      .no_flag(in_data_json);
+  s.option("train_on_prompt", &O::train_on_prompt, "Compute the loss on prompts too.").no_flag(in_data_json);
   s.option("mask_history", &O::mask_history,
-           "Compute the loss on the last answer only; where a conversation is cut, its last turns have priority.");
+           "Compute the loss on the last answer only; where a conversation is cut, its last turns have priority.")
+      .no_flag(in_data_json);
   s.option("max_samples", &O::max_samples, "Number of records taken from the beginning of `dataset`; null: all.")
       .at_least(1)
       .at_most(options::most_samples)
-      .when_changed(options::Change::order);
+      .when_changed(options::Change::order)
+      .no_flag(in_data_json);
   s.option("preprocessing_num_workers", &O::preprocessing_num_workers,
            "Number of threads that count the tokens of the records when the data is opened. Does not affect results.")
       .when_changed(options::Change::silent)
       .at_least(1)
       .at_most(256)
-      .unit("threads");
+      .unit("threads")
+      .no_flag(in_data_json);
   describe_pictures(s);
   describe_records(s);
   describe_validation(s);
@@ -150,7 +167,7 @@ RowOptions row_options(const MllmOptions& options, std::int64_t seq_length) {
   made.template_name = o.prompt_template;
   made.names = {o.messages, o.images,        o.videos,          o.system,       o.role_tag,  o.content_tag,
                 o.user_tag, o.assistant_tag, o.observation_tag, o.function_tag, o.system_tag};
-  made.media = {o.dataset_dir,
+  made.media = {o.media_dir,
                 {o.image_max_pixels, o.image_min_pixels},
                 {o.video_max_pixels, o.video_min_pixels},
                 o.video_maxlen,

@@ -17,7 +17,7 @@ options::Words<ImageBackend> words(ImageBackend);
 
 /// The options of dataset_type mllm: the keys of MindSpeed-MM's data.json, and sizes of patches.
 struct MllmOptions {
-  std::string dataset, dataset_dir = ".";
+  std::string dataset, media_dir = ".";
   std::optional<std::string> model_name_or_path;
   std::string prompt_template = "qwen2vl";
   bool train_on_prompt = false, mask_history = false;

@@ -66,7 +66,7 @@ TEST(Cyclic, ReadsEverySampleOnceInAnEpochAndAnotherOrderInTheNext) {
 TEST(Cyclic, ReadsInTheOrderOfTheDatasetUnlessItShuffles) {
   for (const auto* sharding : {"true", "false"}) {
     const auto order =
-        chosen(samplers(), {{"dataloader_type", "cyclic"}, {"shuffle", "false"}, {"data_sharding", sharding}},
+        chosen(samplers(), {{"dataloader_type", "cyclic"}, {"shuffle_epochs", "false"}, {"data_sharding", sharding}},
                SamplerParts{11, 2, 2});
     std::vector<std::int64_t> read;
     for (std::int64_t i = 0; i < 10; ++i) read.push_back(order->index(i));

@@ -115,7 +115,7 @@ std::string judge_table(const Json& rows, std::size_t inputs,
 std::string judge_order(const Json& one) {
   options::Value recipe;
   for (const auto& [option, value] : {std::pair<std::string, std::string>("dataloader_type", "cyclic"),
-                                      {"shuffle", one["shuffle"].dump()},
+                                      {"shuffle_epochs", one["shuffle"].dump()},
                                       {"data_sharding", one["data_sharding"].dump()}})
     recipe.set("dataset_config." + option, options::Value::of(value, {"golden", 0, "", 1}));
   options::Report report;

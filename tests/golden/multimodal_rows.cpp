@@ -30,7 +30,7 @@ multimodal::MllmOptions options_of(const Json& setting) {
     member.reset();
     if (!setting["attr"][key].is_null()) member = setting["attr"][key].get<std::string>();
   };
-  set("basic_parameters", "dataset_dir", o.dataset_dir);
+  set("basic_parameters", "dataset_dir", o.media_dir);
   set("basic_parameters", "template", o.prompt_template);
   set("basic_parameters", "train_on_prompt", o.train_on_prompt);
   set("basic_parameters", "mask_history", o.mask_history);

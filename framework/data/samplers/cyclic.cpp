@@ -11,21 +11,23 @@ namespace tessera::data {
 namespace {
 
 struct CyclicOptions {
-  bool data_sharding = true, shuffle = true;
+  bool data_sharding = true, shuffle_epochs = true;
 };
 
 void describe(options::Schema<CyclicOptions>& s) {
   s.when_changed(options::Change::order);
   s.option("data_sharding", &CyclicOptions::data_sharding,
            "Each data-parallel rank shuffles its own shard; false: all ranks share one shuffled order.");
-  s.option("shuffle", &CyclicOptions::shuffle, "Shuffle each epoch; false: read in the order of the dataset.");
+  s.option("shuffle_epochs", &CyclicOptions::shuffle_epochs,
+           "Shuffle each epoch; false: read in the order of the dataset.")
+      .no_flag("Megatron-LM's cyclic order is always shuffled");
 }
 
 class Cyclic final : public Sampler {
  public:
   Cyclic(const CyclicOptions& options, const SamplerParts& parts)
       : sharding_(options.data_sharding),
-        shuffle_(options.shuffle),
+        shuffle_(options.shuffle_epochs),
         parts_(parts),
         stride_(parts.micro_batch * parts.ranks),
         epoch_samples_(parts.samples / stride_ * stride_) {

@@ -119,7 +119,7 @@ TEST(MindSpeedMm, AScriptAndItsFilesAreTheRunThatTheyDescribe) {
       {"dataset_config.global_batch_size", "16"},
       {"dataset_config.dataset_type", "mllm"},
       {"dataset_config.dataset", "./data/first.json,./data/second.json"},
-      {"dataset_config.dataset_dir", "./data"},
+      {"dataset_config.media_dir", "./data"},
       {"dataset_config.template", "qwen2vl"},
       {"dataset_config.model_name_or_path", "./weights/hf"},
       {"dataset_config.tokenizer_type", "HuggingFaceTokenizer"},
@@ -131,7 +131,7 @@ TEST(MindSpeedMm, AScriptAndItsFilesAreTheRunThatTheyDescribe) {
       {"dataset_config.observation_tag", ""},
       {"dataset_config.patch_size", "14"},
       {"dataset_config.dataloader_type", "cyclic"},
-      {"dataset_config.shuffle", "true"},
+      {"dataset_config.shuffle_epochs", "true"},
       {"dataset_config.data_sharding", "false"},
       {"optimizer_config.clip_grad", "0.0"}};
   for (const auto& [option, value] : expected) EXPECT_EQ(one.at(option), value) << option;
@@ -235,7 +235,7 @@ TEST_F(ModelFile, TheDataFileSaysWhatIsReadAndEvaluated) {
   };
   convert_data(R"("dataset": "a.json, b.json", "max_samples": "None")");
   EXPECT_EQ(at("dataset_config.dataset"), "a.json, b.json");
-  EXPECT_EQ(at("dataset_config.dataset_dir"), "data") << "their default";
+  EXPECT_EQ(at("dataset_config.media_dir"), "data") << "their default";
   EXPECT_EQ(at("dataset_config.max_samples"), "nothing");
   EXPECT_EQ(at("training_config.eval_iters"), "0");
   EXPECT_EQ(at("dataset_config.role_tag"), "nothing") << "without attr ours stand";
