@@ -127,8 +127,8 @@ TEST(MindSpeedMm, AScriptAndItsFilesAreTheRunThatTheyDescribe) {
       {"dataset_config.image_max_pixels", "65536"},
       {"dataset_config.mask_history", "true"},
       {"dataset_config.images", "images"},
-      {"dataset_config.videos", ""},
-      {"dataset_config.observation_tag", ""},
+      {"dataset_config.videos", "null"},
+      {"dataset_config.observation_tag", "null"},
       {"dataset_config.patch_size", "14"},
       {"dataset_config.dataloader_type", "cyclic"},
       {"dataset_config.shuffle_epochs", "true"},
@@ -244,8 +244,8 @@ TEST_F(ModelFile, TheDataFileSaysWhatIsReadAndEvaluated) {
   EXPECT_EQ(at("training_config.eval_iters"), "5");
   EXPECT_EQ(at("dataset_config.val_rate"), "0.25");
   EXPECT_EQ(at("dataset_config.role_tag"), "from");
-  EXPECT_EQ(at("dataset_config.user_tag"), "") << "null is a value";
-  EXPECT_EQ(at("dataset_config.images"), "");
+  EXPECT_EQ(at("dataset_config.user_tag"), "null") << "null is a value";
+  EXPECT_EQ(at("dataset_config.images"), "null");
   EXPECT_EQ(at("dataset_config.observation_tag"), "observation");
 }
 
