@@ -47,7 +47,7 @@ TEST(ForeignTables, EveryRowLeadsToOptionsThatExist) {
       for (const auto& [word, settings] : row.settings)
         for (const auto& [option, value] : settings) EXPECT_TRUE(known.count(option)) << name << " " << row.flag;
       EXPECT_TRUE(!told || !row.to.empty() || !row.also.empty() || !row.always.empty() || !row.settings.empty() ||
-                  !row.rule.empty() || !row.keys.empty() || !row.only.empty())
+                  !row.rule.empty() || !row.keys.empty() || !row.only.empty() || !row.also_to.empty())
           << name << " " << row.flag;
     }
   }
