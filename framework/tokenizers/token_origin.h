@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "framework/tokenizers/tokenizer.h"
 
@@ -14,5 +15,11 @@ void write_origin(const std::string& prefix, const Tokenizer& tokenizer);
 /// A sentence for people if the token files were made with another tokenizer than `tokenizer` (null: none); empty: they
 /// were not, or it is not known. A file that cannot be read, or that belongs to a .bin of another size, tells nothing.
 std::string other_origin(const std::string& prefix, const Tokenizer* tokenizer);
+
+/// Throws ConfigError, naming both, if two of the token files `prefixes` are known to be of different tokenizers.
+void must_have_one_origin(const std::vector<std::string>& prefixes);
+/// Writes origin_file(merged) for token files that consist of those of `prefixes`, if the tokenizer of all is known;
+/// else removes an earlier file.
+void write_merged_origin(const std::vector<std::string>& prefixes, const std::string& merged);
 
 }  // namespace tessera::tokenizers

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tests/own_folder.h"
+#include "tests/story.h"
 #include "tests/tokenizers/byte_tokenizer.h"
 
 namespace tessera::tokenizers {
@@ -58,6 +59,24 @@ TEST_F(TokenOrigin, OfFilesOfOthersIsNotKnown) {
   EXPECT_EQ(other_origin("d", &mute), "");
   write_origin("d", mute);
   EXPECT_FALSE(std::filesystem::exists(origin_file("d"))) << "that of other tokens would remain";
+}
+
+TEST_F(TokenOrigin, OfMergedFilesIsThatOfAll) {
+  const ByteTokenizer bytes(few, "");
+  const OtherBytes other;
+  for (const auto* name : {"a.bin", "b.bin", "c.bin", "d.bin"}) write(name, name);
+  write("all.bin", "more than one of them");
+  write_origin("a", bytes);
+  write_origin("b", bytes);
+  write_origin("c", other);
+  must_have_one_origin({"a", "b", "d"});
+  write_merged_origin({"a", "b"}, "all");
+  EXPECT_EQ(other_origin("all", &bytes), "");
+  EXPECT_NE(other_origin("all", &other), "");
+  write_merged_origin({"a", "d"}, "all");
+  EXPECT_FALSE(std::filesystem::exists(origin_file("all"))) << "that of d is not known";
+  const auto story = story_of([] { must_have_one_origin({"a", "d", "b", "c"}); });
+  EXPECT_TRUE(says(story, "were made with different tokenizers")) << story;
 }
 
 }  // namespace
