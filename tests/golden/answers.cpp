@@ -12,6 +12,7 @@
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/model/vision_items.h"
 #include "framework/nn/key_value_cache.h"
+#include "framework/options/same.h"
 #include "framework/recipe/saved_model.h"
 #include "tests/golden/comparison.h"
 #include "tests/golden/model_of_case.h"
@@ -68,7 +69,7 @@ class AnswerCases {
                five =
                    hugging_face::read_hugging_face_config(folder_ / "config.transformers5.json", mappings).model_config;
     for (const auto& [key, value] : four.fields)
-      if (const auto* other = five.find(key); other == nullptr || text(*other) != text(value))
+      if (const auto* other = five.find(key); other == nullptr || !options::same(*other, value))
         comparison.wrong(text(key, " is another than config.json gives"));
     return {"transformers5", comparison.good() ? CaseResult::Verdict::passed : CaseResult::Verdict::failed,
             text(four.fields.size(), " options as from config.json; ", comparison.summary())};
