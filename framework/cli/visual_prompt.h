@@ -38,9 +38,10 @@ VisualConversation with_images(Json messages, const std::vector<std::string>& im
 class VisualPrompt {
  public:
   /// `tokens`: of the rendered conversation, with one placeholder for each image or video, which becomes as many as it
-  /// has features. `folder` has preprocessor_config.json or processor_config.json; `backend` chooses how images are resized (videos always as
-  /// torchvision does it, all frames). Pictures are converted to RGB as Transformers does it: alpha is dropped, EXIF
-  /// turns nothing. Throws ConfigError if a picture cannot be read, or the placeholders do not fit.
+  /// has features. `folder` has preprocessor_config.json or processor_config.json; `backend` chooses how images are
+  /// resized (videos always as torchvision does it, all frames). Pictures are converted to RGB as Transformers does it:
+  /// alpha is dropped, EXIF turns nothing. Throws ConfigError if a picture cannot be read, or the placeholders do not
+  /// fit.
   VisualPrompt(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
                const model::VisionOptions& vision, const std::filesystem::path& folder, images::Backend backend);
 

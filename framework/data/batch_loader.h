@@ -24,8 +24,8 @@ namespace tessera::data {
 ///
 /// An error of the dataset or sampler is stored and thrown by the read() of its micro-batch, not earlier. With
 /// OnBadSample::note, the loader instead fills the rows of bad samples with meaningless tokens and reports them in
-/// contents(); in fields with rows of their own they have none. In steady state nothing is allocated: read() swaps the memory of the caller's batch with that of the
-/// queue.
+/// contents(); in fields with rows of their own they have none. In steady state nothing is allocated: read() swaps the
+/// memory of the caller's batch with that of the queue.
 class BatchLoader {
  public:
   /// As PyTorch's DataLoader (prefetch_factor).

@@ -17,8 +17,8 @@ struct PromptTemplate {
     std::string text;  ///< text in which {{content}} and {{idx}} are replaced, or a token
   };
   using Slots = std::vector<Slot>;
-  /// `template_class`: how system message, separator, cuts and thoughts are handled. `multimodal`: MindSpeed-MM's, which
-  /// cuts as without_separator does, but leaves no place for an end token.
+  /// `template_class`: how system message, separator, cuts and thoughts are handled. `multimodal`: MindSpeed-MM's,
+  /// which cuts as without_separator does, but leaves no place for an end token.
   enum class Kind : std::uint8_t { plain, llama2, without_separator, reasoning, multimodal };
 
   std::string name;

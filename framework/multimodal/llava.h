@@ -18,9 +18,9 @@ struct LlavaConverted {
   std::int64_t dropped = 0;  ///< records whose image file does not exist
 };
 
-/// Converts a list of LLaVA's records {"image", "conversations": [{"from", "value"}]} to {"images", "messages": [{"role",
-/// "content"}]}: the bytes that MindSpeed-MM's script writes, except that a record with an error leaves no file. Holds
-/// one record in memory. `tell`, unless empty, gets the stored bytes that are read and their number.
+/// Converts a list of LLaVA's records {"image", "conversations": [{"from", "value"}]} to {"images", "messages":
+/// [{"role", "content"}]}: the bytes that MindSpeed-MM's script writes, except that a record with an error leaves no
+/// file. Holds one record in memory. `tell`, unless empty, gets the stored bytes that are read and their number.
 ///
 /// Throws ConfigError, naming file and line: the output exists, the input is not a list of such records, a role is
 /// neither human nor gpt.

@@ -48,8 +48,8 @@ class MediaReader {
   images::Processor processor_;
 };
 
-/// `most` of the indices [0, count) at equal distances, as numpy.linspace(0, count - 1, most) rounded down; all if there
-/// are no more.
+/// `most` of the indices [0, count) at equal distances, as numpy.linspace(0, count - 1, most) rounded down; all if
+/// there are no more.
 std::vector<std::int64_t> chosen_frames(std::int64_t count, std::int64_t most);
 
 }  // namespace tessera::multimodal

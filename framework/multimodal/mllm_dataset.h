@@ -13,8 +13,8 @@
 namespace tessera::multimodal {
 
 /// The fields of a sample of `mllm`: those of text with three axes of positions; `pixel_values` (float32), a row of
-/// 3 x temporal_patch_size x patch_size^2 values for each patch, in the order of Transformers; and `grid_thw` (int32), a
-/// row of time steps, rows and columns of patches for each image or video, in reading order.
+/// 3 x temporal_patch_size x patch_size^2 values for each patch, in the order of Transformers; and `grid_thw` (int32),
+/// a row of time steps, rows and columns of patches for each image or video, in reading order.
 BatchFields mllm_fields(const images::ProcessorOptions& processor);
 
 /// What opening the records found.

@@ -93,8 +93,8 @@ void ProcessGroups::make_groups(std::int64_t query_groups, std::int64_t embeddin
     const auto first = static_cast<std::size_t>(tensor.rank() / copies * copies);
     head_copies = make("head copies", tensor.world_ranks().subspan(first, static_cast<std::size_t>(copies)));
   }
-  // Only the stages with the token embedding and with the output layer hold a tied embedding; if these are one, there is
-  // a single copy.
+  // Only the stages with the token embedding and with the output layer hold a tied embedding; if these are one, there
+  // is a single copy.
   auto first = place, last = place;
   first.pipeline = static_cast<int>(embedding_stage);
   last.pipeline = sizes.pipeline - 1;

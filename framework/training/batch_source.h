@@ -13,8 +13,8 @@ class BatchSource {
   virtual std::int64_t samples() const = 0;     ///< rows of a micro-batch: samples, or two for each pair
   virtual std::int64_t seq_length() const = 0;  ///< tokens of a row; if lengths vary, the most
   virtual const BatchFields& fields() const { return token_fields(); }
-  /// A batch with the extents of every micro-batch, unless they vary; its elements are not read, but for those of fields
-  /// that say how many rows others have.
+  /// A batch with the extents of every micro-batch, unless they vary; its elements are not read, but for those of
+  /// fields that say how many rows others have.
   virtual TokenBatch extents() const { return {.samples = samples(), .seq_length = seq_length()}; }
   /// Whether micro-batches differ in length; on all stages of a pipeline alike.
   virtual bool lengths_vary() const { return false; }

@@ -9,8 +9,8 @@
 #include "framework/base/error.h"
 #include "framework/model/axis_angles.h"
 #include "framework/parallel/layer_plan.h"
-#include "tests/model/built.h"
 #include "tests/image_samples.h"
+#include "tests/model/built.h"
 
 namespace tessera::model {
 namespace {

@@ -36,10 +36,10 @@ namespace tessera::flags {
 ///     text_activation      an activation function, with a gate if gated_linear_unit is true
 ///     merged_width         must be the tower's width times the patches that are merged
 ///
-/// The value of an option whose name ends with "[]" is a list with commas; "null" is null. An option without a name is a
-/// note for the user. Throws ConfigError with the
-/// reason and advice if the flag cannot be expressed; BugError for an unknown rule. Source: MindSpeed-LLM,
-/// core/transformer/{transformer_block,moe/moe_layer,moe/router}.py; LLaMA-Factory, hparams/; torchtune, recipes/.
+/// The value of an option whose name ends with "[]" is a list with commas; "null" is null. An option without a name is
+/// a note for the user. Throws ConfigError with the reason and advice if the flag cannot be expressed; BugError for an
+/// unknown rule. Source: MindSpeed-LLM, core/transformer/{transformer_block,moe/moe_layer,moe/router}.py;
+/// LLaMA-Factory, hparams/; torchtune, recipes/.
 std::vector<std::pair<std::string, std::string>> derived_settings(const std::string& rule, const std::string& value,
                                                                   const options::Value& recipe,
                                                                   const std::vector<ConvertedFlag>& given = {});

@@ -112,8 +112,8 @@ struct Conversion {
 /// none. `dest` is the name of its argument if it is not the flag's name with underscores.
 ///
 /// What a key of a file sets takes precedence over every flag. `absent` of a key is the value in the file's own words
-/// that the program assumes if a file has the map of the key, but not the key. `decides: true`: if its value is refused,
-/// the other keys of the file are not converted. `optional: true` beside `keys`: a missing file is only noted.
+/// that the program assumes if a file has the map of the key, but not the key. `decides: true`: if its value is
+/// refused, the other keys of the file are not converted. `optional: true` beside `keys`: a missing file is only noted.
 /// `nullable: true`: null is a value of a key; else it means that the key is not given.
 class FlagTable {
  public:
