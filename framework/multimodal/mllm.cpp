@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
-#include "framework/multimodal/catalog.h"
 #include "framework/multimodal/mllm_dataset.h"
 #include "framework/multimodal/mllm_options.h"
 
@@ -91,7 +90,7 @@ BatchFields fields_of_mllm(const data::DatasetRegistry::Choice& choice) {
 
 }  // namespace
 
-void register_datasets(data::DatasetRegistry& registry) {
+void register_mllm(data::DatasetRegistry& registry) {
   registry.add("mllm", make_mllm, "Conversations with images and videos, as MindSpeed-MM trains Qwen2-VL.",
                {"huggingface"});
   registry.declare_fields("mllm", fields_of_mllm);

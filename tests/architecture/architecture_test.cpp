@@ -101,6 +101,7 @@ const std::set<std::string> result_writers = {"framework/base/standard_output.cp
                                               "framework/cli/convert.cpp",
                                               "framework/cli/convert_checkpoint.cpp",
                                               "framework/cli/data_inspect.cpp",
+                                              "framework/cli/data_llava_to_mllm.cpp",
                                               "framework/cli/data_merge.cpp",
                                               "framework/cli/data_preprocess.cpp",
                                               "framework/cli/data_render_chat.cpp",
