@@ -205,7 +205,8 @@ TEST_F(ModelFile, WithoutFlagsOfATypeTheFileSaysIt) {
 TEST_F(ModelFile, AnotherModelIsRefusedByItsNameAlone) {
   convert(R"({"pre": 1, "model_id": "internvl", "text_decoder": {"model_id": "qwen2lm", "own": 3}})");
   EXPECT_EQ(report_.problems().size(), 1U) << joined(report_.problems(), "\n");
-  EXPECT_TRUE(refuses("model_id: 'internvl' is refused, only qwen2vl is accepted")) << joined(report_.problems());
+  EXPECT_TRUE(refuses("model_id: 'internvl' is refused, only qwen2vl or Qwen2VlPipeline is accepted"))
+      << joined(report_.problems());
   convert_with(R"("model_id": "qwen2vit")", R"("model_id": "InternViT")");
   EXPECT_TRUE(refuses("'InternViT'"));
 }
@@ -263,6 +264,28 @@ TEST_F(ModelFile, BrokenFilesAreNamed) {
                     tools);
   EXPECT_EQ(tools.problems(), Lines{}) << "a profiler's settings are not needed";
   EXPECT_TRUE(has_line(tools.notes(), "there is no file nowhere/tools.json"));
+}
+
+// Whatever stands in a file, it becomes flags or problems.
+TEST_F(ModelFile, DamagedFilesAreReadOrReported) {
+  const auto seed = std::random_device{}();
+  std::mt19937 random(seed);
+  const auto table = mm_table();
+  const auto whole = read_file(own_model);
+  const auto file = (folder_ / "damaged.json").string();
+  const std::string letters = "{}[],:\"\\0-.eE \t\nntu\xff";
+  for (int repeat = 0; repeat < 300; ++repeat) {
+    auto words = whole.substr(0, repeat % 3 == 0 ? random() % whole.size() : whole.size());
+    for (auto changes = random() % 4; changes > 0 && !words.empty(); --changes)
+      words[random() % words.size()] = letters[random() % letters.size()];
+    std::ofstream(file) << words;
+    options::Report report;
+    EXPECT_NO_THROW({
+      const auto keys = flags::keys_of_file(file, table, report);
+      EXPECT_TRUE(!keys.empty() || !report.good()) << "seed " << seed << ", file " << repeat;
+    }) << "seed "
+       << seed << ", file " << repeat;
+  }
 }
 
 TEST_F(ModelFile, LayersOfBothModelsAreAddedOnEachStage) {
