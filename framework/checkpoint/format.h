@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -124,6 +125,8 @@ struct SavedRun {
 struct Quantisation {
   bool nested = false;          ///< maxima of blocks in 8 bits
   std::filesystem::path cache;  ///< the folder for what is written
+  /// Receives a line before the work and after each file that is written; may be empty.
+  std::function<void(const std::string&)> tell = {};
 };
 
 /// A checkpoint format of another program.

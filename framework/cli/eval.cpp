@@ -7,14 +7,13 @@
 #include <numbers>
 #include <optional>
 
-#include "framework/base/cpu_limit.h"
 #include "framework/base/json.h"
 #include "framework/cli/adapter_arguments.h"
 #include "framework/cli/meter.h"
 #include "framework/cli/recipe_arguments.h"
+#include "framework/cli/threads_argument.h"
 #include "framework/files/input_file.h"
 #include "framework/indexed/indexed_dataset.h"
-#include "framework/options/limits.h"
 #include "framework/recipe/saved_model.h"
 #include "framework/training/score.h"
 
@@ -23,7 +22,8 @@ namespace {
 
 struct EvalFlags {
   std::string folder, text, data;
-  std::int64_t stride = 0, threads = 0;
+  std::int64_t stride = 0;
+  ThreadsArgument threads;
   bool json = false;
   std::vector<std::string> adapters, ignored_keys;
 };
@@ -106,7 +106,7 @@ void evaluate_one(const EvalFlags& flags, const std::string& content, const std:
   if (stride > length)
     throw ConfigError(
         text("eval: --stride is ", stride, ", but sequences have ", length, " tokens; at most that many"));
-  kernels::Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : usable_core_count()));
+  kernels::Threads threads(flags.threads.count());
   Arena arena;
   autograd::Tape tape(arena, threads, false);
   const auto scored = to_score(flags, content, trained.tokenizer.get());
@@ -148,9 +148,7 @@ void add_eval_commands(Command& app, CommandContext& context) {
           "least that much context")
       ->show_default()
       ->not_negative();
-  command->add_option("--threads", flags->threads, "0: all usable cores")
-      ->show_default()
-      ->between(std::int64_t{0}, options::most_threads);
+  flags->threads.add_to(*command);
   command->add_flag("--json", flags->json, "One line of JSON");
   add_ignore_key_argument(*command, flags->ignored_keys);
   command->callback([flags, &context] {

@@ -10,14 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "framework/base/cpu_limit.h"
 #include "framework/base/files.h"
 #include "framework/cli/recipe_arguments.h"
+#include "framework/cli/threads_argument.h"
 #include "framework/cli/transformers_folder.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/interop/hugging_face/merge_check.h"
 #include "framework/interop/hugging_face/peft_reader.h"
-#include "framework/options/limits.h"
 #include "framework/recipe/merge_record.h"
 
 namespace tessera::cli {
@@ -30,7 +29,7 @@ const std::string dequantised = "dequantised";
 struct MergeFlags {
   std::string in, out, base, into;
   FolderFlags folder;
-  std::int64_t threads = 0;
+  ThreadsArgument threads;
   std::vector<std::string> ignored_keys;
 };
 
@@ -120,7 +119,7 @@ void merge(const MergeFlags& flags, const CommandContext& context) {
   log_notes(adapted.notes, {}, true);
   choose_base(adapted, flags, registries);
   computes_in_fp32(adapted);
-  kernels::Threads threads(static_cast<int>(flags.threads > 0 ? flags.threads : usable_core_count()));
+  kernels::Threads threads(flags.threads.count());
   const hugging_face::PeftNames names(hugging_face::names_of_run(adapted.recipe, *adapted.base));
   const auto base = adapted.base_weights();
   const hugging_face::MergedWeights merged(*base, *adapted.trained, names, hugging_face::scale_of(adapted.recipe),
@@ -157,9 +156,7 @@ void add_merge_commands(Command& app, CommandContext& context) {
   command->add_option("--dtype", flags->folder.dtype, "Element type of the weights; default: as in the base")
       ->one_of({"float32", "bfloat16", "float16"});
   command->add_option("--shard-size", flags->folder.shard_size, "Maximum size of one file")->show_default();
-  command->add_option("--threads", flags->threads, "0: all usable cores")
-      ->show_default()
-      ->between(std::int64_t{0}, options::most_threads);
+  flags->threads.add_to(*command);
   add_ignore_key_argument(*command, flags->ignored_keys);
   command->callback([flags, &context] {
     context.ignore_keys(flags->ignored_keys);

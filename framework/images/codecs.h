@@ -29,8 +29,8 @@ Picture blank(Mode mode, Size size);
 /// Throws ConfigError: the file is cut short or damaged. `why`: what the library says.
 [[noreturn]] void refuse_damaged(Format format, const std::string& why);
 
-/// Calls `body`, which may longjmp to `place`; returns whether it did not. The functions that a jump leaves must have no
-/// objects with destructors.
+/// Calls `body`, which may longjmp to `place`; returns whether it did not. The functions that a jump leaves must have
+/// no objects with destructors.
 template <class Body>
 bool completed(std::jmp_buf& place, const Body& body) {
   if (setjmp(place) != 0) return false;

@@ -15,10 +15,13 @@ double cubic(double x, Backend backend) {
   return backend == Backend::pil ? (((x - 5) * x + 8) * x - 4) * a : ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
 }
 
+/// As C converts: towards zero, also where a half was added to round.
+std::int64_t truncated(double x) { return static_cast<std::int64_t>(x); }
+
 /// Fraction bits of torchvision's weights: as many as the largest weight leaves of 16 bits.
 int torchvision_shift(double largest) {
   int shift = 0;
-  while (shift < 22 && static_cast<int>(0.5 + largest * (1 << (shift + 1))) < (1 << 15)) ++shift;
+  while (shift < 22 && truncated(0.5 + largest * (1 << (shift + 1))) < (1 << 15)) ++shift;
   return shift;
 }
 
@@ -37,8 +40,8 @@ void RealFilter::set(std::int64_t i, std::int64_t from, std::int64_t to, Backend
   const double scale = static_cast<double>(from) / static_cast<double>(to);
   const double widening = std::max(scale, 1.0), support = 2 * widening, inverse = 1.0 / widening;
   const double centre = scale * (static_cast<double>(i) + 0.5);
-  const auto first = std::max<std::int64_t>(static_cast<std::int64_t>(centre - support + 0.5), 0);
-  const auto end = std::min<std::int64_t>(static_cast<std::int64_t>(centre + support + 0.5), from);
+  const auto first = std::max<std::int64_t>(truncated(centre - support + 0.5), 0);
+  const auto end = std::min<std::int64_t>(truncated(centre + support + 0.5), from);
   const int count = std::clamp<int>(static_cast<int>(end - first), 0, filter.taps);
   auto* mine = &weights[static_cast<std::size_t>(i * filter.taps)];
   double sum = 0;
@@ -55,7 +58,9 @@ void RealFilter::set(std::int64_t i, std::int64_t from, std::int64_t to, Backend
 }
 
 /// Half away from zero.
-std::int32_t rounded(double value) { return static_cast<std::int32_t>(value < 0 ? value - 0.5 : value + 0.5); }
+std::int32_t rounded(double value) {
+  return static_cast<std::int32_t>(truncated(value < 0 ? value - 0.5 : value + 0.5));
+}
 
 }  // namespace
 

@@ -42,13 +42,21 @@ constexpr Signature refused_formats[] = {{0, "GIF8", "a GIF picture"},
                                          {0, "\x1A\x45\xDF\xA3", "a Matroska or WebM video"},
                                          {0, "version https://git-lfs", "a pointer of Git LFS"}};
 
+/// The first bytes for a message, in one line.
+std::string beginning(Bytes bytes) {
+  const std::string_view first(reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 16));
+  std::string line;
+  for (const char letter : visible(first))
+    line += letter == '\n' ? "\\n" : letter == '\t' ? "\\t" : std::string(1, letter);
+  return line;
+}
+
 [[noreturn]] void refuse_format(Bytes bytes) {
   constexpr const char* advice = "a PNG, JPEG or WebP file was expected; convert it, or correct the path";
   if (bytes.empty()) throw ConfigError(text("the file is empty; ", advice));
   for (const auto& one : refused_formats)
     if (has_signature(bytes, one)) throw ConfigError(text("the file is ", one.name, "; ", advice));
-  const std::string_view begin(reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 16));
-  throw ConfigError(text("the file is no picture: it begins with \"", visible(begin), "\"; ", advice));
+  throw ConfigError(text("the file is no picture: it begins with \"", beginning(bytes), "\"; ", advice));
 }
 
 PictureHeader read_any(Bytes bytes, const DecodeLimits& limits, Picture* pixels) {
@@ -59,13 +67,21 @@ PictureHeader read_any(Bytes bytes, const DecodeLimits& limits, Picture* pixels)
   refuse_format(bytes);
 }
 
+void check_file(const std::filesystem::path& path, const DecodeLimits& limits) {
+  if (!std::filesystem::exists(path))
+    throw ConfigError("there is no such file; correct the path, or put the picture there");
+  if (!std::filesystem::is_regular_file(path)) throw ConfigError("this is no regular file; a picture was expected");
+  const auto size = std::filesystem::file_size(path);
+  if (size > static_cast<std::uintmax_t>(limits.file_bytes))
+    throw ConfigError(
+        text("the file has ", size, " bytes, above the limit of ", limits.file_bytes, "; a picture was expected"));
+}
+
 /// What `read` makes of the bytes of the file. Its errors begin with the path.
 template <class Read>
-auto read_picture_file(const std::filesystem::path& path, const Read& read) {
+auto read_picture_file(const std::filesystem::path& path, const DecodeLimits& limits, const Read& read) {
   try {
-    if (!std::filesystem::exists(path))
-      throw ConfigError("there is no such file; correct the path, or put the picture there");
-    if (!std::filesystem::is_regular_file(path)) throw ConfigError("this is no regular file; a picture was expected");
+    check_file(path, limits);
     const auto bytes = read_file(path);
     return read(std::as_bytes(std::span(bytes)));
   } catch (const ConfigError& error) {
@@ -126,11 +142,11 @@ DecodedPicture decode(Bytes bytes, const DecodeLimits& limits) {
 }
 
 DecodedPicture load_picture(const std::filesystem::path& path, const DecodeLimits& limits) {
-  return read_picture_file(path, [&](Bytes bytes) { return decode(bytes, limits); });
+  return read_picture_file(path, limits, [&](Bytes bytes) { return decode(bytes, limits); });
 }
 
 PictureHeader load_header(const std::filesystem::path& path, const DecodeLimits& limits) {
-  return read_picture_file(path, [&](Bytes bytes) { return read_header(bytes, limits); });
+  return read_picture_file(path, limits, [&](Bytes bytes) { return read_header(bytes, limits); });
 }
 
 }  // namespace tessera::images

@@ -72,8 +72,10 @@ struct DecodedPicture {
 /// What a picture may take. The defaults accept what Pillow accepts.
 struct DecodeLimits {
   /// Width x height. Checked from the header, before memory is taken for pixels. While a file is decoded, it takes at
-  /// most 16 bytes for each of these pixels (a progressive JPEG or an animated WebP file; others 4), and 16 MiB.
+  /// most 16 bytes for each of these pixels (a progressive JPEG or an animated WebP file; most others 4), and 16 MiB.
   std::int64_t pixels = 178'956'970;
+  /// Size of a file, which is read into memory as a whole. Checked by load_picture and load_header.
+  std::int64_t file_bytes = std::int64_t{512} << 20;
 };
 
 /// Reads the header of a PNG, JPEG or WebP file, whatever its name says. `bytes`: the whole file. Throws ConfigError,

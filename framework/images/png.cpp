@@ -45,6 +45,12 @@ PngFile::PngFile(Bytes file) : bytes(file) {
   must(info != nullptr, "libpng has memory for its structures");
 }
 
+/// Texts and colour profiles, whose decompressed size is not limited by that of the picture, are skipped.
+void skip_chunks(png_structp png) {
+  static constexpr png_byte names[] = "iCCP\0iTXt\0sPLT\0tEXt\0zTXt";
+  png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, names, static_cast<int>(sizeof(names) / 5));
+}
+
 /// Grey of 1, 2 or 4 bits in each byte becomes 8 bits.
 void widen_grey(Picture& picture, int bits) {
   const auto factor = static_cast<std::uint8_t>(255 / ((1 << bits) - 1));
@@ -144,6 +150,7 @@ PictureHeader read_png(Bytes bytes, const DecodeLimits& limits, Picture* pixels)
   const bool whole = completed(file.place, [&] {
     png_set_user_limits(file.png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_read_fn(file.png, &file, give_png_bytes);
+    skip_chunks(file.png);
     png_read_info(file.png, file.info);
   });
   if (!whole) refuse_damaged(Format::png, file.why);
@@ -152,7 +159,8 @@ PictureHeader read_png(Bytes bytes, const DecodeLimits& limits, Picture* pixels)
   if (!pixels) return header;
   *pixels = read_png_rows(file, header);
   // What follows the pixels may be damaged; only the orientation is looked for in it.
-  if (completed(file.place, [&] { png_read_end(file.png, file.info); })) header.orientation = png_orientation(file);
+  if (!completed(file.place, [&] { png_read_end(file.png, file.info); })) file.why[0] = 0;
+  header.orientation = png_orientation(file);
   return header;
 }
 

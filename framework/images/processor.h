@@ -32,8 +32,8 @@ struct ProcessorOptions {
 /// defaults. Both spellings of the limits: min_pixels and max_pixels (Transformers 4), size: {shortest_edge,
 /// longest_edge} (5); the former win where a file has both and they differ. The backend stays the default unless
 /// image_processor_type names one of Transformers' classes for it. Throws ConfigError, which does not name the file and
-/// has all mistakes, if the text is no JSON object, a value has a wrong type or range, or a setting asks for what is not
-/// supported (another resample than BICUBIC, a processor of another model).
+/// has all mistakes, if the text is no JSON object, a value has a wrong type or range, or a setting asks for what is
+/// not supported (another resample than BICUBIC, a processor of another model).
 ProcessorOptions read_processor_options(std::string_view json);
 
 /// Throws ConfigError, with all mistakes, if a value is out of its range.
@@ -80,9 +80,9 @@ class Processor {
   const ProcessorOptions& options() const { return options_; }
 
   /// Patches of a picture (one frame, repeated temporal_patch_size times) or of a video (its frames in order; the last
-  /// is repeated until their number is a multiple of temporal_patch_size). Values equal those of the backend to the bit.
-  /// Throws ConfigError if there are no frames or their sizes differ, and as smart_resize; BugError if a frame is not of
-  /// mode RGB.
+  /// is repeated until their number is a multiple of temporal_patch_size). Values equal those of the backend to the
+  /// bit. Throws ConfigError if there are no frames or their sizes differ, and as smart_resize; BugError if a frame is
+  /// not of mode RGB.
   Patches process(std::span<const Picture> frames) const;
   /// The same into memory of the caller, [grid.patches(), patch_width()] of grid_of(size, frames). BugError if `values`
   /// has another size.

@@ -13,6 +13,7 @@
 #include "framework/instructions/instruction_templates.h"
 #include "framework/instructions/pair_dataset.h"
 #include "framework/instructions/without_label.h"
+#include "framework/tokenizers/token_origin.h"
 #include "framework/tokenizers/tokenizer.h"
 
 namespace tessera::instructions {
@@ -91,6 +92,7 @@ struct OneMaker {
     return std::make_unique<InstructionDataset>(files, std::move(one));
   }
   void warn(const data::Dataset&, const gpt::SequenceRange&, const data::TellLine&) const {}
+  const std::string& prefix() const { return files->input_ids.prefix(); }
 
   std::shared_ptr<const InstructionFiles> files;
   InstructionDataset::Request request;
@@ -118,6 +120,7 @@ struct PairMaker {
                 ", the longest has ", longest,
                 " tokens; their prompts and answers are cut, raise seq_length to keep them"));
   }
+  const std::string& prefix() const { return files->chosen.input_ids.prefix(); }
 
   std::shared_ptr<const PairFiles> files;
   PairDataset::Request request;
@@ -126,6 +129,8 @@ struct PairMaker {
 template <class Maker>
 std::unique_ptr<data::DataSplits> splits_of(const InstructionOptions& o, const data::DataParts& parts,
                                             const Maker& maker) {
+  if (parts.warn)
+    if (const auto line = tokenizers::other_origin(maker.prefix(), parts.tokenizer); !line.empty()) parts.warn(line);
   const auto ranges = instruction_split(o.split.value_or("969, 30, 1"), maker.files->samples());
   const auto of = [&](const gpt::SequenceRange& range, std::int64_t asked) -> std::unique_ptr<data::Dataset> {
     if (asked == 0 || range.size() <= 0) return nullptr;

@@ -12,6 +12,7 @@
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/instructions/instruction_encoding.h"
 #include "framework/instructions/instruction_rows.h"
+#include "framework/tokenizers/token_origin.h"
 
 namespace tessera::instructions {
 namespace {
@@ -60,9 +61,12 @@ class Files {
     for (const auto& one : files_) one->end_document();
   }
   // All are complete before the first gets its name.
-  void finish() {
+  void finish(const tokenizers::Tokenizer& tokenizer) {
     for (const auto& one : files_) one->seal();
-    for (const auto& key : keys_) indexed::IndexedDatasetBuilder::publish(name(prefix_, key));
+    for (const auto& key : keys_) {
+      indexed::IndexedDatasetBuilder::publish(name(prefix_, key));
+      if (key.ends_with("input_ids")) tokenizers::write_origin(name(prefix_, key), tokenizer);
+    }
   }
   std::int64_t samples() const { return files_[0]->sequences(); }
   std::int64_t tokens() const {
@@ -149,7 +153,8 @@ struct Outcome {
 class InstructionWriteRun {
  public:
   InstructionWriteRun(const tokenizers::Tokenizer& tokenizer, const InstructionWriteRequest& request)
-      : request_(request),
+      : tokenizer_(tokenizer),
+        request_(request),
         handler_(request.handler_name, request.map_keys),
         encoding_{prompt_template(request.prompt_type, request.prompt_type_path),
                   request.seq_length,
@@ -193,7 +198,7 @@ class InstructionWriteRun {
     result_.samples = files_->samples();
     result_.without_label = files_->without_label();
     result_.tokens = total.tokens = files_->tokens();
-    files_->finish();
+    files_->finish(tokenizer_);
     return result_;
   }
 
@@ -299,6 +304,7 @@ class InstructionWriteRun {
     }
   }
 
+  const tokenizers::Tokenizer& tokenizer_;
   const InstructionWriteRequest& request_;
   InstructionHandler handler_;
   InstructionEncoding encoding_;

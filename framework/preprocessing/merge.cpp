@@ -5,6 +5,7 @@
 
 #include "framework/base/files.h"
 #include "framework/files/unfinished_file.h"
+#include "framework/tokenizers/token_origin.h"
 
 namespace tessera::preprocessing {
 namespace {
@@ -113,6 +114,7 @@ MergeResult merge_datasets(const MergeRequest& request,
     made.tokens += source.tokens();
   }
   must(!sources.empty(), "there is a dataset to merge");
+  tokenizers::must_have_one_origin(request.prefixes);
   made.type = sources.front().type();
   bytes = made.tokens * static_cast<std::int64_t>(indexed::size_of(made.type));
   check_modes(sources, request.multimodal, made);
@@ -128,6 +130,7 @@ MergeResult merge_datasets(const MergeRequest& request,
     std::filesystem::remove(old);  // so that a new .bin is never beside files of an old one
   data.finish();
   index.finish();
+  tokenizers::write_merged_origin(request.prefixes, request.output_prefix);
   return made;
 }
 

@@ -7,6 +7,7 @@
 #include "framework/base/json.h"
 #include "framework/preprocessing/encoding_pipeline.h"
 #include "framework/preprocessing/preprocess_plan.h"
+#include "framework/tokenizers/token_origin.h"
 
 namespace tessera::preprocessing {
 namespace {
@@ -246,6 +247,8 @@ void PreprocessRun::publish() {
   builders_.clear();
   for (const auto& prefix : plan_.prefixes) indexed::IndexedDatasetBuilder::publish(prefix);
   for (const auto& prefix : plan_.merged) indexed::IndexedDatasetBuilder::publish(prefix);
+  for (const auto* prefixes : {&plan_.prefixes, &plan_.merged})
+    for (const auto& prefix : *prefixes) tokenizers::write_origin(prefix, tokenizer_);
   delete_all(plan_.state_file);
 }
 

@@ -142,23 +142,30 @@ RowsByName biases_of_adapted(const Recipe& recipe) {
 
 }  // namespace
 
-// Adapters, and what lora_config trains beside them.
+// Adapters and what lora_config trains beside them; the layers that freeze_trainable_layers names.
 training::TrainedNames trained_names(const Recipe& recipe) {
   using model::LoraBias;
   const auto& run = recipe.training;
-  if (!recipe.adapters) return {run.frozen_parameters, run.trainable_parameters};
+  if (!recipe.adapters && !recipe.trained_layers && !run.freeze_all_layers)
+    return {run.frozen_parameters, run.trainable_parameters};
   const auto of_adapted = std::make_shared<const RowsByName>(
-      recipe.lora.bias == LoraBias::lora_only ? biases_of_adapted(recipe) : RowsByName());
-  const auto tuned = [plan = recipe.adapters, biases = recipe.lora.bias, of_adapted](const std::string& name) {
-    // A score head is new, so it is trained beside the adapters, as PEFT does for classifiers.
-    return nn::is_of_adapter(name) || name == "score.weight" || plan->saves(name) ||
-           (biases == LoraBias::all && name.ends_with(".bias")) || of_adapted->contains(name);
+      recipe.adapters && recipe.lora.bias == LoraBias::lora_only ? biases_of_adapted(recipe) : RowsByName());
+  const auto tuned = [plan = recipe.adapters, layers = recipe.trained_layers, biases = recipe.lora.bias,
+                      of_adapted](const std::string& name) {
+    // A score head is new, so it is trained beside the adapters or layers, as PEFT does for classifiers.
+    return nn::is_of_adapter(name) || name == "score.weight" || (layers && layers->trains(name)) ||
+           (plan && (plan->saves(name) || (biases == LoraBias::all && name.ends_with(".bias")))) ||
+           of_adapted->contains(name);
   };
   const auto frozen_rows = [of_adapted](const std::string& name) {
     const auto found = of_adapted->find(name);
     return found == of_adapted->end() ? std::vector<nn::ElementRange>() : found->second;
   };
-  return {run.frozen_parameters, run.trainable_parameters, tuned, frozen_rows};
+  // A new adapter is not in the base that load_checkpoint names.
+  const auto kept = [beside = run.load_checkpoint.has_value()](const std::string& name) {
+    return beside && nn::is_of_adapter(name);
+  };
+  return {run.frozen_parameters, run.trainable_parameters, tuned, frozen_rows, kept};
 }
 
 namespace {
@@ -311,13 +318,25 @@ std::string quantised_base(const Recipe& recipe, const training::TrainingSetup& 
   std::vector<std::string> notes;
   const auto base = format->quantised(*format->find(given),
                                       {.nested = recipe.lora.qlora_double_quant,
-                                       .cache = std::filesystem::path(recipe.training.output_dir) / "quantised"},
+                                       .cache = std::filesystem::path(recipe.training.output_dir) / "quantised",
+                                       .tell = [](const std::string& line) { base_logger.info(line); }},
                                       recipe.mappings, notes);
   for (const auto& note : notes) base_logger.info(note);
   return base.string();
 }
 
 }  // namespace
+
+std::unique_ptr<checkpoint::OpenedCheckpoint> mapped_source(const Recipe& recipe, const std::string& folder) {
+  try {
+    auto opened = open_newest(folder, *recipe.registries);
+    if (const auto base = checkpoint::base_in(opened->blobs())) opened = open_newest(base->name, *recipe.registries);
+    if (recipe.formats.of(opened->folder()) != nullptr) return opened;
+    return std::make_unique<checkpoint::NativeCheckpoint>(checkpoint::Checkpoint::open(opened->folder()), false);
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
 
 std::unique_ptr<schedule::OptimizerSchedule> build_schedule(const Recipe& recipe, const schedule::RunLength& length) {
   return std::make_unique<schedule::OptimizerSchedule>(
@@ -342,7 +361,7 @@ parallel::ProcessGroups arrange(const Recipe& recipe, const comm::World& world) 
         text("parallel_config: model_type ", recipe.model.type,
              " supports data parallelism only; give tensor_model_parallel_size, context_parallel_size and "
              "pipeline_model_parallel_size 1"));
-  return {world, mesh, recipe.query_groups()};
+  return {world, mesh, recipe.query_groups(), recipe.embedding_stage()};
 }
 
 training::TrainingSetup build(const Recipe& recipe) {

@@ -10,15 +10,13 @@
 
 #include "framework/checkpoint/format.h"
 #include "framework/model/model.h"
-#include "framework/nn/adapter.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/rules.h"
+#include "framework/recipe/trained_layers.h"
 #include "framework/training/trained_names.h"
 
 namespace tessera::recipe {
 namespace {
-
-constexpr const char* freezing_rule = "frozen parameters";
 
 /// How many letters must be changed, removed or added to make `b` of `a`.
 std::size_t distance(const std::string& a, const std::string& b) {
@@ -42,22 +40,17 @@ void for_patterns(const Recipe& recipe, options::Report& report,
   for (const auto& [name, patterns] : {std::pair("frozen_parameters", &recipe.training.frozen_parameters),
                                        std::pair("trainable_parameters", &recipe.training.trainable_parameters)}) {
     const auto option = std::string("training_config.") + name;
-    const auto* written = recipe.resolved.at(option);
-    for (std::size_t i = 0; i < patterns->size(); ++i) {
-      // The resolved recipe knows where a list was given, and not always where each of its items was.
-      const bool alone = written == nullptr || i >= written->items.size() ||
-                         written->items[i].origin.source == options::Origin{}.source;
-      const auto at = written == nullptr ? options::Origin{} : alone ? written->origin : written->items[i].origin;
+    for_items(recipe, option, *patterns, [&, own = name](const std::string& words, const options::Origin& at) {
       std::optional<training::NamePattern> pattern;
       try {
-        pattern.emplace((*patterns)[i]);
+        pattern.emplace(words);
       } catch (const ConfigError& error) {
-        report.problem(at, option, text(name, " has a pattern that cannot be read: ", error.what()),
+        report.problem(at, option, text(own, " has a pattern that cannot be read: ", error.what()),
                        "give a regular expression", freezing_rule);
-        continue;
+        return;
       }
-      see(*pattern, (*patterns)[i], option, at);
-    }
+      see(*pattern, words, option, at);
+    });
   }
 }
 
@@ -68,7 +61,28 @@ std::vector<std::string> names_of_model(const Recipe& recipe) {
   return names;
 }
 
+/// The option that freezes most, for messages.
+std::string blamed(const Recipe& recipe) {
+  const auto& run = recipe.training;
+  const std::string group = "training_config.";
+  if (!run.frozen_parameters.empty()) return group + "frozen_parameters";
+  if (recipe.lora.use_lora) return "lora_config.use_lora";
+  if (run.freeze_trainable_layers) return group + "freeze_trainable_layers";
+  return group + (run.freeze_all_layers ? "freeze_all_layers" : "trainable_parameters");
+}
+
 }  // namespace
+
+void for_items(const Recipe& recipe, const std::string& option, const std::vector<std::string>& items,
+               const std::function<void(const std::string& item, const options::Origin& at)>& see) {
+  const auto* written = recipe.resolved.at(option);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    // The resolved recipe knows where a list was given, and not always where each of its items was.
+    const bool alone =
+        written == nullptr || i >= written->items.size() || written->items[i].origin.source == options::Origin{}.source;
+    see(items[i], written == nullptr ? options::Origin{} : alone ? written->origin : written->items[i].origin);
+  }
+}
 
 std::string nearest_to(const std::string& pattern, std::vector<std::string> names) {
   constexpr std::size_t most = 3;
@@ -100,22 +114,14 @@ void check_freezing(const Recipe& recipe, options::Report& report) {
       report.problem(at, option, text("'", words, "' matches the whole name of no parameter"), nearest_to(words, names),
                      freezing_rule);
   });
+  check_trained_layers(recipe, names, report);
   if (!report.good()) return;
   const auto trained = trained_names(recipe);
-  if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return trained.trains(name); })) {
-    const auto option = !recipe.training.frozen_parameters.empty() ? "training_config.frozen_parameters"
-                        : recipe.lora.use_lora                     ? "lora_config.use_lora"
-                                                                   : "training_config.trainable_parameters";
-    tell(recipe, report, freezing_rule, {option},
-         text("all ", names.size(), " parameters are frozen: the run trains nothing"), "freeze fewer");
-    return;
+  if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return trained.changes(name); })) {
+    tell(recipe, report, freezing_rule, {blamed(recipe)},
+         text("all ", names.size(), " parameters are frozen: the run trains nothing"),
+         "freeze fewer, or name in trainable_parameters what is trained; `tessera eval` computes losses only");
   }
-  const auto frozen = std::find_if(names.begin(), names.end(),
-                                   [&](const auto& name) { return nn::is_of_adapter(name) && !trained.trains(name); });
-  if (frozen != names.end() && recipe.training.load_checkpoint)
-    tell(recipe, report, freezing_rule, {"training_config.frozen_parameters", "training_config.load_checkpoint"},
-         text("frozen_parameters names '", *frozen, "', which load_checkpoint does not have: it is a new adapter"),
-         "leave the layer without an adapter: lora_config.exclude_modules");
 }
 
 }  // namespace tessera::recipe

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -7,13 +8,20 @@
 
 namespace tessera::recipe {
 
+/// The name of the rule that each problem of this file has.
+inline constexpr const char* freezing_rule = "frozen parameters";
+
+/// Calls `see` with each of `items`, the value of the list `option`, and where it was given.
+void for_items(const Recipe& recipe, const std::string& option, const std::vector<std::string>& items,
+               const std::function<void(const std::string& item, const options::Origin& at)>& see);
+
 /// "the nearest names are a, b and c": those of `names` that differ least from the name or regular expression
 /// `pattern`.
 std::string nearest_to(const std::string& pattern, std::vector<std::string> names);
 
-/// Reports what is wrong with training_config.frozen_parameters and trainable_parameters: patterns that cannot be read
-/// or match no parameter, and a run that trains nothing. Constructs the model, so `recipe` must be right otherwise:
-/// does nothing if `report` has a problem.
+/// Reports what is wrong with the options of training_config that freeze parameters: patterns that cannot be read or
+/// match no parameter, modules that the model does not have, and a run that trains nothing. Constructs the model, so
+/// `recipe` must be right otherwise: does nothing if `report` has a problem.
 void check_freezing(const Recipe& recipe, options::Report& report);
 
 }  // namespace tessera::recipe

@@ -105,9 +105,12 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
     std::int64_t parameters = 0;
     std::vector<PartFigures> state = {};    ///< of each data-parallel rank, of the dense layers
     std::vector<PartFigures> experts = {};  ///< of each rank with the same experts; empty: none are trained apart
-    std::int64_t frozen = 0;                ///< bytes of frozen parameters
+    std::int64_t frozen = 0, mapped = 0;    ///< bytes of frozen parameters, and of those that will be mapped
     std::size_t journal = 0;                ///< bytes of that section of a state file
   };
+  const auto& given = recipe.training.load_checkpoint;
+  const bool maps = given && recipe.may_freeze() && !recipe.moe.moe_use_upcycling;
+  const auto source = maps ? mapped_source(recipe, *given) : nullptr;
   std::vector<Stage> stages;  // [stage, block of experts]
   for (int i = 0; i < static_cast<int>(out.plan.stages()) * blocks; ++i) {
     const auto p = static_cast<std::int64_t>(i / blocks);
@@ -124,6 +127,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
     }
     if (i % blocks == 0) out.costs.push_back(std::move(costs));
     stage.frozen = training::FrozenWeights::bytes_of(held);
+    if (source) stage.mapped = training::FrozenWeights::mappable_bytes(held, *source, !recipe.saves_frozen());
     for (const auto* parameter : held)
       stage.parameters = checked_sum({{"parameters", stage.parameters}, {"more", parameter->elements()}});
     for (const auto& group : training::groups_of_parameters(held, sizes))
@@ -137,7 +141,8 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
     const auto& stage = stages[static_cast<std::size_t>(place.pipeline * blocks + block)];
     const auto& dense = stage.state[static_cast<std::size_t>(place.context + sizes.context * place.data)];
     auto state = dense.bytes;
-    state.weights += stage.frozen;
+    state.weights += stage.frozen - stage.mapped;
+    state.mapped = stage.mapped;
     std::vector kept = {dense.kept};
     std::array<std::int64_t, 2> copy = {dense.copy, 0};
     if (!stage.experts.empty()) {

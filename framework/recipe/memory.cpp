@@ -21,18 +21,25 @@ std::int64_t whole(double bytes) {
   return bytes < static_cast<double>(most) ? static_cast<std::int64_t>(bytes) : most;
 }
 
-/// Weights of the reference model on a rank of the stage.
-std::int64_t reference_bytes(const Recipe& recipe, const LayoutFigures& layout, const RankFigures& rank) {
+/// Adds the weights of the reference model on a rank of the stage.
+void add_reference(const Recipe& recipe, const LayoutFigures& layout, const RankFigures& rank, MemoryNeed& need) {
   auto place = rank.place;
   place.data = 0;
-  const auto groups = parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.query_groups());
+  const auto groups =
+      parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.query_groups(), recipe.embedding_stage());
   const auto chunks =
       build_reference_stage(recipe, vocabulary(recipe, recipe.tokenizer.make().get()), layout.plan, place.pipeline,
                             groups.tensor_rank(recipe.parallel.sequence_parallel),
                             parallel::context_layout(recipe.parallel, groups.context.rank()), groups.expert_rank());
-  std::int64_t bytes = 0;
-  for (const auto& chunk : chunks) bytes += training::FrozenWeights::bytes_of(chunk->parameters());
-  return bytes;
+  const auto folder = recipe.reference_folder();
+  const auto source = folder ? mapped_source(recipe, *folder) : nullptr;
+  std::int64_t bytes = 0, mapped = 0;
+  for (const auto& chunk : chunks) {
+    bytes += training::FrozenWeights::bytes_of(chunk->parameters());
+    if (source) mapped += training::FrozenWeights::mappable_bytes(chunk->parameters(), *source, true);
+  }
+  need.parts.push_back({"reference model", bytes - mapped});
+  need.mapped += mapped;
 }
 
 /// The sample indices, the batch that a step uses, and the batches that are read ahead.
@@ -108,7 +115,8 @@ MemoryNeed memory_of_stage(const Recipe& recipe, const LayoutFigures& layout, st
   }
   if (const auto bytes = recipe.architecture->table_bytes(); bytes > 0)
     need.parts.push_back({"position tables", bytes * static_cast<std::int64_t>(layout.plan.stage(stage).size())});
-  if (recipe.needs_reference()) need.parts.push_back({"reference model", reference_bytes(recipe, layout, *rank)});
+  need.mapped = rank->state.mapped;
+  if (recipe.needs_reference()) add_reference(recipe, layout, *rank, need);
   need.parts.push_back({"data", whole(data_bytes(recipe, layout, stage))});
   return need;
 }

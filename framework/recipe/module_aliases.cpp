@@ -162,6 +162,7 @@ training::ModuleAliases module_aliases(const Recipe& recipe) {
   const auto tables = std::make_shared<AliasTables>();
   tables->recipe = recipe;
   tables->recipe.adapters = nullptr;
+  tables->recipe.trained_layers = nullptr;
   tables->rows = rows_of(recipe.mappings);
   return [tables](const std::string& module) {
     std::call_once(tables->once, [&] { tables->own = own_table(tables->recipe); });

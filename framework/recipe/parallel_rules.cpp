@@ -55,13 +55,23 @@ void check_dispatcher(const Recipe& r, options::Report& report) {
 }
 
 void check_images(const Recipe& r, options::Report& report) {
+  if (r.architecture == nullptr || r.architecture->vision() == nullptr) return;
   const auto ranks = r.parallel.context_parallel_size;
-  if (r.architecture != nullptr && r.architecture->vision() != nullptr && ranks > 1)
+  if (ranks > 1)
     tell(r, report, "visual encoder", {cut + "context_parallel_size", "model_config.use_visual_encoder"},
          text("context_parallel_size is ", ranks,
               ", but use_visual_encoder is true: context parallelism of images is "
               "not implemented"),
          "leave context_parallel_size out");
+  if (!parallel::LayerPlan::mistakes(r.parallel, *r.architecture->towers()).empty()) return;
+  const auto plan = r.layer_plan();
+  const auto place = plan.of_layer(r.architecture->embedding_layer());
+  if (r.architecture->ties_embedding() && place.stage == plan.stages() - 1 && place.chunk + 1 < plan.chunks())
+    tell(r, report, "visual encoder", {cut + "num_layer_list", "model_config.untie_embeddings_and_output_weights"},
+         text("the text model begins in chunk ", place.chunk,
+              " of the last stage and ends in its last chunk: a stage "
+              "cannot have a tied embedding twice"),
+         "let it begin on another stage or in the last chunk");
 }
 
 /// Patches of the data are those of the vision tower.

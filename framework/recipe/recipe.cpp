@@ -40,6 +40,20 @@ void add_adapters(Recipe& recipe, options::Report& report) {
   }
 }
 
+std::int64_t decoder_layers(const Recipe& recipe) {
+  const auto towers = recipe.architecture->towers();
+  if (!towers) return 0;
+  for (const auto& tower : towers->all())
+    if (tower.name == "decoder") return tower.layers;
+  return 0;
+}
+
+void add_trained_layers(Recipe& recipe, const options::Report& report) {
+  if (!recipe.training.freeze_trainable_layers || !report.good()) return;
+  recipe.trained_layers =
+      std::make_shared<const TrainedLayers>(recipe.training, decoder_layers(recipe), module_aliases(recipe));
+}
+
 }  // namespace
 
 Recipe read_recipe(const options::Value& tree, const Registries& registries, options::Report& report) {
@@ -113,6 +127,7 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
   recipe_schema().complete(recipe.facts);
   report_unknown_groups(tree, recipe.facts, report);
   add_adapters(recipe, report);
+  add_trained_layers(recipe, report);
   if (report.complete()) check_rules(recipe, report);
   return recipe;
 }
@@ -136,12 +151,27 @@ parallel::LayerPlan Recipe::layer_plan() const {
   return towers ? parallel::LayerPlan(parallel, *towers) : parallel::LayerPlan();
 }
 
+void Recipe::train_everything() {
+  adapters = nullptr;
+  trained_layers = nullptr;
+  lora = {};
+  training.frozen_parameters.clear();
+  training.trainable_parameters.clear();
+  training.freeze_trainable_layers.reset();
+  training.freeze_all_layers = false;
+}
+
 bool Recipe::saves_frozen() const {
   return training.save_frozen_parameters.value_or(!lora.use_lora || !training.load_checkpoint);
 }
 
 std::int64_t Recipe::query_groups() const {
   return architecture->cut_extents([](const std::string&) { return false; }).least_groups();
+}
+
+std::int64_t Recipe::embedding_stage() const {
+  const auto layer = architecture->embedding_layer();
+  return layer == 0 ? 0 : layer_plan().of_layer(layer).stage;
 }
 
 parallel::PipelineShape Recipe::pipeline_shape(std::int64_t ranks) const {

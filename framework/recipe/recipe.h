@@ -16,6 +16,7 @@
 #include "framework/parallel/layer_plan.h"
 #include "framework/parallel/pipeline_schedule.h"
 #include "framework/recipe/registries.h"
+#include "framework/recipe/trained_layers.h"
 #include "framework/resilience/resilience_options.h"
 #include "framework/schedule/batch_plan.h"
 #include "framework/schedule/optimizer_schedule.h"
@@ -56,6 +57,8 @@ struct Recipe {
   model::LoraOptions lora;
   /// Which layers get adapters, made from `lora`; null: none do.
   std::shared_ptr<const training::LoraPlan> adapters;
+  /// What freeze_trainable_layers and the options beside it train; null: freeze_trainable_layers is not given.
+  std::shared_ptr<const TrainedLayers> trained_layers;
 
   parallel::ParallelOptions parallel;
   /// The effective options: zero_level and overlap_grad_reduce of parallel_config are applied.
@@ -101,10 +104,14 @@ struct Recipe {
   std::int64_t experts() const { return architecture ? architecture->experts() : 0; }
   /// Whether some parameters may be frozen.
   bool may_freeze() const { return lora.use_lora || training.may_freeze(); }
+  /// Leaves out adapters and whatever freezes parameters. `resolved` is not changed.
+  void train_everything();
   /// Whether checkpoints have the frozen parameters too (save_frozen_parameters).
   bool saves_frozen() const;
   /// The least number of key/value groups of a layer (CutExtents::least_groups), for ProcessGroups.
   std::int64_t query_groups() const;
+  /// The pipeline stage with the token embedding. The layer plan must be without mistakes.
+  std::int64_t embedding_stage() const;
 
   /// The stage, if its samples are pairs of completions.
   std::optional<model::PairStage> pair_stage() const { return model::pair_stage(training.stage.value_or("pt")); }

@@ -32,6 +32,7 @@ struct MetricRecord {
 /// What the memory of a rank is used for, in bytes. See docs/metrics.md.
 struct MemoryRecord {
   std::int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0, workspace = 0, messages = 0;
+  std::int64_t mapped = 0;  ///< pages of files, which the operating system may release: not in all()
   std::int64_t all() const { return weights + gradients + optimizer + activations + workspace + messages; }
 };
 
@@ -57,6 +58,7 @@ struct StepRecord {
   MemoryRecord memory = {};                    ///< of this rank
   std::optional<double> num_zeros;             ///< gradients that are exactly zero; absent: not counted
   std::optional<double> params_norm;           ///< L2 norm of the weights; absent: not computed
+  std::optional<double> tokens_per_sample;     ///< with padding, mean over micro-batches; absent: not logged
   std::optional<double> load_balancing_loss;   ///< mean over layers, without its coefficient; absent: no routers
   std::optional<double> z_loss;                ///< mean over layers, without its coefficient; absent: no routers
   std::span<const RoutingRecord> routing;      ///< one per layer; empty: the model has no experts

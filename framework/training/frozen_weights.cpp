@@ -96,6 +96,10 @@ bool may_be_stored(const nn::Parameter& parameter) {
   }
 }
 
+bool is_in(const nn::Parameter& parameter, const checkpoint::WeightSource& source) {
+  return source.has(parameter.name) && source.shape(parameter.name) == parameter.global_shape;
+}
+
 /// Appends the blocks of `more`, further rows of the same matrix.
 void append(StoredMatrix& all, StoredMatrix more) {
   all.width = more.width;
@@ -104,12 +108,33 @@ void append(StoredMatrix& all, StoredMatrix more) {
     if (std::ranges::find(all.files, file) == all.files.end()) all.files.push_back(std::move(file));
 }
 
+/// The elements of the parameter in a file of `source` as this rank needs them; nothing: no file has them so.
+std::optional<checkpoint::MappedTensor> dense_in(const checkpoint::WeightSource& source,
+                                                 const nn::Parameter& parameter) {
+  const auto boxes = nn::boxes_of(parameter, {0, parameter.elements()});
+  if (boxes.size() != 1) return std::nullopt;
+  return source.map(asked(parameter, boxes.front()));
+}
+
+/// The rows of the parameter in files of `source`, in blocks of any type; nothing: no file has them so.
+std::optional<StoredMatrix> rows_in(const checkpoint::WeightSource& source, const nn::Parameter& parameter) {
+  if (!may_be_stored(parameter)) return std::nullopt;
+  StoredMatrix all;
+  for (const auto& box : nn::boxes_of(parameter, {0, parameter.elements()})) {
+    auto rows = source.stored(asked(parameter, box));
+    if (!rows) return std::nullopt;
+    append(all, *std::move(rows));
+  }
+  if (all.blocks.empty() || all.width < 2) return std::nullopt;  // see kernels::Weight
+  return all;
+}
+
 }  // namespace
 
 // Vectors come first: pages of their memory are then not among those of matrices, which stay untouched while they are
 // mapped.
 FrozenWeights::FrozenWeights(std::vector<Entry> entries)
-    : entries_(std::move(entries)), places_(entries_.size()), files_(entries_.size()) {
+    : entries_(std::move(entries)), places_(entries_.size()), files_(entries_.size()), copied_(entries_.size()) {
   std::size_t end = 0;
   for (const bool stored : {false, true})
     for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -130,6 +155,23 @@ std::int64_t FrozenWeights::bytes_of(std::span<nn::Parameter* const> parameters)
   return static_cast<std::int64_t>(all);
 }
 
+std::int64_t FrozenWeights::mappable_bytes(std::span<nn::Parameter* const> parameters,
+                                           const checkpoint::WeightSource& source, bool rows) {
+  std::size_t all = 0;
+  for (const auto* parameter : parameters)
+    if (!parameter->trained && is_in(*parameter, source) &&
+        (dense_in(source, *parameter) || (rows && rows_in(source, *parameter))))
+      all += padded_bytes(*parameter);
+  return static_cast<std::int64_t>(all);
+}
+
+std::int64_t FrozenWeights::mapped_bytes() const {
+  std::size_t all = 0;
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (!files_[i].empty() && !copied_[i]) all += padded_bytes(*entries_[i].parameter);
+  return static_cast<std::int64_t>(all);
+}
+
 std::vector<nn::Parameter*> FrozenWeights::parameters() const {
   std::vector<nn::Parameter*> all;
   for (const auto& entry : entries_) all.push_back(entry.parameter);
@@ -144,6 +186,7 @@ Tensor FrozenWeights::memory_of(std::size_t entry) const {
 void FrozenWeights::bind(std::size_t entry) {
   auto& leaf = entries_[entry].parameter->leaf;
   files_[entry].clear();
+  copied_[entry] = false;
   leaf.stored.reset();
   leaf.value = memory_of(entry);
   leaf.bind_grad({});
@@ -169,6 +212,7 @@ Tensor FrozenWeights::elements_of(std::size_t entry) {
   const auto& leaf = entries_[entry].parameter->leaf;
   if (!leaf.stored) return leaf.value;
   auto copy = memory_of(entry);
+  copied_[entry] = true;
   kernels::read_box(*leaf.stored, {0, leaf.stored->rows(), 0, leaf.stored->width}, copy.dtype(), copy);
   return copy;
 }
@@ -188,39 +232,22 @@ std::vector<checkpoint::TensorRange> FrozenWeights::ranges(StateScope scope) {
   return all;
 }
 
-bool FrozenWeights::map_dense(std::size_t entry, const checkpoint::WeightSource& source) {
-  auto& parameter = *entries_[entry].parameter;
-  const auto boxes = nn::boxes_of(parameter, {0, parameter.elements()});
-  if (boxes.size() != 1) return false;
-  auto mapped = source.map(asked(parameter, boxes.front()));
-  if (!mapped) return false;
-  parameter.leaf.value = Tensor(mapped->tensor.raw(), parameter.type, parameter.shape());
-  files_[entry] = {std::move(mapped->file)};
-  return true;
-}
-
-bool FrozenWeights::map_rows(std::size_t entry, const checkpoint::WeightSource& source) {
-  auto& parameter = *entries_[entry].parameter;
-  if (!may_be_stored(parameter)) return false;
-  StoredMatrix all;
-  for (const auto& box : nn::boxes_of(parameter, {0, parameter.elements()})) {
-    auto rows = source.stored(asked(parameter, box));
-    if (!rows) return false;
-    append(all, *std::move(rows));
-  }
-  if (all.blocks.empty() || all.width < 2) return false;  // see kernels::Weight
-  files_[entry] = all.files;
-  parameter.leaf.value = Tensor::without_elements(parameter.type, parameter.shape());
-  parameter.leaf.stored = std::make_shared<const StoredMatrix>(std::move(all));
-  return true;
-}
-
 std::set<std::string> FrozenWeights::map(const checkpoint::WeightSource& source) {
   std::set<std::string> names;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const auto& parameter = *entries_[i].parameter;
-    if (!source.has(parameter.name) || source.shape(parameter.name) != parameter.global_shape) continue;
-    if (map_dense(i, source) || map_rows(i, source)) names.insert(parameter.name);
+    auto& parameter = *entries_[i].parameter;
+    if (!is_in(parameter, source)) continue;
+    if (auto mapped = dense_in(source, parameter)) {
+      parameter.leaf.value = Tensor(mapped->tensor.raw(), parameter.type, parameter.shape());
+      files_[i] = {std::move(mapped->file)};
+    } else if (auto rows = rows_in(source, parameter)) {
+      files_[i] = rows->files;
+      parameter.leaf.value = Tensor::without_elements(parameter.type, parameter.shape());
+      parameter.leaf.stored = std::make_shared<const StoredMatrix>(*std::move(rows));
+    } else {
+      continue;
+    }
+    names.insert(parameter.name);
   }
   digest_.reset();
   return names;

@@ -36,6 +36,12 @@ class FrozenWeights {
   /// whose memory is only reserved, count alike.
   static std::int64_t bytes_of(std::span<nn::Parameter* const> parameters);
   std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.bytes().size()); }
+  /// Of bytes(), those of mapped parameters that `ranges` has not copied: their memory is reserved and not used.
+  std::int64_t mapped_bytes() const;
+  /// Of bytes_of(parameters), those of parameters that `map` would map; without `rows`, that it would map as the model
+  /// reads them.
+  static std::int64_t mappable_bytes(std::span<nn::Parameter* const> parameters, const checkpoint::WeightSource& source,
+                                     bool rows);
   std::size_t count() const { return entries_.size(); }
   std::vector<nn::Parameter*> parameters() const;
 
@@ -62,8 +68,6 @@ class FrozenWeights {
  private:
   void bind(std::size_t entry);
   Tensor memory_of(std::size_t entry) const;
-  bool map_dense(std::size_t entry, const checkpoint::WeightSource& source);
-  bool map_rows(std::size_t entry, const checkpoint::WeightSource& source);
   /// The elements of an entry, copied if they are stored in blocks of rows.
   Tensor elements_of(std::size_t entry);
 
@@ -71,6 +75,7 @@ class FrozenWeights {
   std::vector<std::size_t> places_;  ///< of each entry, its first byte in memory_
   Storage memory_;
   std::vector<std::vector<std::shared_ptr<const MappedFile>>> files_;  ///< of each entry; empty: not mapped
+  std::vector<bool> copied_;  ///< of each entry, whether mapped rows were copied to its memory
   std::optional<std::uint64_t> digest_;
 };
 

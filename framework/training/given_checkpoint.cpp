@@ -115,7 +115,7 @@ std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
 
 std::vector<std::string> load_adapter(const checkpoint::WeightSource& adapter, const ModelSetup& model,
                                       ModelState& state) {
-  auto known = model.all_weights.empty() ? state.weight_ranges() : model.all_weights;
+  auto known = model.all_weights.empty() ? state.trained_ranges() : model.all_weights;
   auto wanted = state.trained_ranges();
   // What is trained beside the adapters, but is not of lora_config, begins as the base has it.
   const auto stays = [&](const auto& range) { return !nn::is_of_adapter(range.name) && !adapter.has(range.name); };

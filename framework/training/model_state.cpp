@@ -122,7 +122,7 @@ void ModelState::clear_gradients() {
 }
 
 StateBytes ModelState::bytes() const {
-  StateBytes all{.weights = frozen_.bytes()};
+  StateBytes all{.weights = frozen_.bytes() - frozen_.mapped_bytes(), .mapped = frozen_.mapped_bytes()};
   for (const auto& part : parts_) all += part->layout().bytes();
   return all;
 }

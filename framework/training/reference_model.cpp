@@ -64,14 +64,13 @@ std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
                            " has no checkpoint; give preference_config.ref_model the folder of one"));
   auto ranges = frozen_.ranges(StateScope::held);
   check_vocabulary(*source, ranges, setup.model.tokens);
+  auto all = setup.model.all_weights;
+  if (all.empty()) all = ranges;
   const auto mapped = frozen_.map(*source);
   std::erase_if(ranges, [&](const auto& range) { return mapped.contains(range.name); });
-  auto all = setup.model.all_weights;
-  if (all.empty()) all = frozen_.ranges(StateScope::held);
   std::erase_if(all, [](const auto& range) { return nn::is_of_adapter(range.name); });  // the reference has none
   auto notes = load_weights(*source, ranges, all, false);
-  for (const auto& range : frozen_.ranges(StateScope::held))
-    checkpoint::must_be_finite(range.tensor, text(source->folder().string(), ": tensor '", range.name, "'"));
+  frozen_.must_be_finite(source->folder());
   notes.push_back(text("the reference model is that of ", source->folder().string(), "; ", mapped.size(),
                        " of its parameters are mapped"));
   return notes;

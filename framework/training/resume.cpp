@@ -138,8 +138,8 @@ void restore_rates(const checkpoint::Progress& progress, const std::filesystem::
 void drop_newly_trained(const checkpoint::OpenedCheckpoint& given, const RecipeChanges& changes,
                         std::vector<checkpoint::TensorRange>& slots, std::vector<std::string>& notes) {
   const auto of_freezing = [](const OptionChange& change) {
-    return change.option == "training_config.frozen_parameters" ||
-           change.option == "training_config.trainable_parameters";
+    return std::ranges::any_of(options_of_freezing,
+                               [&](const char* name) { return change.option == text("training_config.", name); });
   };
   if (std::none_of(changes.all.begin(), changes.all.end(), of_freezing)) return;
   if (std::erase_if(slots, [&](const auto& range) { return !given.has(range.name); }) > 0)

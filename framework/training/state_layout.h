@@ -52,9 +52,10 @@ struct StateSegment {
 /// Bytes by purpose, without padding between arrays.
 struct StateBytes {
   std::int64_t weights = 0, gradients = 0, optimizer = 0;
+  std::int64_t mapped = 0;  ///< of frozen weights that are read where they lie in files: not in `weights`, nor in all()
   std::int64_t all() const { return weights + gradients + optimizer; }
   StateBytes& operator+=(const StateBytes& more) {
-    weights += more.weights, gradients += more.gradients, optimizer += more.optimizer;
+    weights += more.weights, gradients += more.gradients, optimizer += more.optimizer, mapped += more.mapped;
     return *this;
   }
 };

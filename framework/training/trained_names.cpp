@@ -8,6 +8,8 @@
 namespace tessera::training {
 namespace {
 
+constexpr std::int64_t most_rows = std::int64_t{1} << 32;
+
 bool any_matches(const std::vector<NamePattern>& patterns, const std::string& name) {
   return std::any_of(patterns.begin(), patterns.end(), [&](const auto& pattern) { return pattern.matches(name); });
 }
@@ -50,22 +52,26 @@ bool NamePattern::matches(const std::string& name) const {
 }
 
 TrainedNames::TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable,
-                           Tuned tuned, FrozenRows frozen_rows)
+                           Tuned tuned, FrozenRows frozen_rows, Tuned kept)
     : frozen_(compiled(frozen)),
       trainable_(compiled(trainable)),
       tuned_(std::move(tuned)),
-      frozen_rows_(std::move(frozen_rows)) {}
+      frozen_rows_(std::move(frozen_rows)),
+      kept_(std::move(kept)) {}
 
 std::vector<nn::ElementRange> TrainedNames::frozen_rows(const std::string& name) const {
+  if (any_matches(frozen_, name)) return {{0, most_rows}};
   if (!frozen_rows_ || any_matches(trainable_, name)) return {};
   return frozen_rows_(name);
 }
 
 bool TrainedNames::trains(const std::string& name) const {
-  if (any_matches(frozen_, name)) return false;
+  if (any_matches(frozen_, name)) return kept_ && kept_(name);
   if (tuned_ && tuned_(name)) return true;
   return any_matches(trainable_, name) || (trainable_.empty() && !tuned_);
 }
+
+bool TrainedNames::changes(const std::string& name) const { return trains(name) && !any_matches(frozen_, name); }
 
 void freeze(std::span<nn::Parameter* const> parameters, const TrainedNames& names, std::int64_t experts) {
   if (names.all()) return;

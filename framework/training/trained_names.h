@@ -36,13 +36,17 @@ class TrainedNames {
   TrainedNames() = default;
   /// `frozen`: patterns of frozen parameters. `trainable`: if there are any, only parameters with a name that one of
   /// them matches are trained. A parameter that both lists name is frozen. Throws ConfigError as NamePattern.
-  /// With `tuned`, only what it or `trainable` names is trained; of what only it names, without `frozen_rows`.
+  /// With `tuned`, only what it or `trainable` names is trained; of what only it names, without `frozen_rows`. What
+  /// `frozen` and `kept` name is stored, saved and read as a trained parameter, with all of its rows frozen: it is in
+  /// no other file.
   TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable, Tuned tuned = {},
-               FrozenRows frozen_rows = {});
+               FrozenRows frozen_rows = {}, Tuned kept = {});
 
   /// Whether all parameters are trained, whatever their names.
   bool all() const { return frozen_.empty() && trainable_.empty() && !tuned_; }
   bool trains(const std::string& name) const;
+  /// Whether it is trained, and not with all rows frozen.
+  bool changes(const std::string& name) const;
   /// Rows of the parameter, in the unsharded tensor, that are frozen although it is trained.
   std::vector<nn::ElementRange> frozen_rows(const std::string& name) const;
 
@@ -50,6 +54,7 @@ class TrainedNames {
   std::vector<NamePattern> frozen_, trainable_;
   Tuned tuned_;
   FrozenRows frozen_rows_;
+  Tuned kept_;
 };
 
 /// Sets Parameter::trained and frozen_elements of all `parameters`, and Leaf::trained_elsewhere. `experts`: number of

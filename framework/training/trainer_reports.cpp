@@ -64,7 +64,8 @@ reporting::MemoryRecord Trainer::memory() const {
           .optimizer = state.optimizer,
           .activations = static_cast<std::int64_t>(work_.arena().high_water()),
           .workspace = static_cast<std::int64_t>(kernels::workspace_bytes()),
-          .messages = static_cast<std::int64_t>(world_.message_bytes())};
+          .messages = static_cast<std::int64_t>(world_.message_bytes()),
+          .mapped = state.mapped};
 }
 
 /// Collective: tells what the memory of this rank was used for, and with several stages of the first rank of each.
@@ -84,7 +85,8 @@ std::string Trainer::memory_line() const {
   const auto all = memory();
   return text("weights ", words(all.weights), ", gradients ", words(all.gradients), ", optimizer state ",
               words(all.optimizer), ", activations ", words(all.activations), ", workspace ", words(all.workspace),
-              all.messages > 0 ? text(", messages ", words(all.messages)) : "", "; peak of the process ",
+              all.messages > 0 ? text(", messages ", words(all.messages)) : "",
+              all.mapped > 0 ? text("; mapped from files ", words(all.mapped)) : "", "; peak of the process ",
               words(peak_resident_bytes()));
 }
 

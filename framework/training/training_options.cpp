@@ -77,6 +77,39 @@ void describe_logging(options::Schema<O>& s) {
       .no_flag("flags for the folder of event files are ignored");
 }
 
+void describe_trained_layers(options::Schema<O>& s) {
+  const auto in_layers = [](const O& o) { return o.freeze_trainable_layers.has_value(); };
+  const char* no_layers = "`freeze_trainable_layers` is null";
+  s.option(
+       "freeze_trainable_layers", &O::freeze_trainable_layers,
+       "Train so many layers of the decoder, all other parameters being frozen, by the rules of LLaMA-Factory: > 0: "
+       "the last layers; < 0: the first ones; 0: only `freeze_extra_modules`. A new score head, adapters and "
+       "`trainable_parameters` are trained too. null: not used.")
+      .when_changed(options::Change::state)
+      .at_least(-options::most_steps)
+      .at_most(options::most_steps)
+      .unit("layers");
+  s.option("freeze_trainable_modules", &O::freeze_trainable_modules,
+           "Modules that are trained in the layers of `freeze_trainable_layers`, by the names that they have in "
+           "Transformers' layer, for example mlp or self_attn; all: each of them.")
+      .when_changed(options::Change::state)
+      .matters_when([](const O& o) { return o.freeze_trainable_layers.value_or(0) != 0; },
+                    "`freeze_trainable_layers` names no layer");
+  s.option(
+       "freeze_extra_modules", &O::freeze_extra_modules,
+       "Modules outside of the layers that are trained beside `freeze_trainable_layers`, for example embed_tokens or "
+       "lm_head. As in LLaMA-Factory, each trains all parameters with names that contain it: norm includes the norms "
+       "of all layers.")
+      .when_changed(options::Change::state)
+      .matters_when(in_layers, no_layers);
+  s.option("freeze_all_layers", &O::freeze_all_layers,
+           "Train no parameter but adapters, a new score head and what `trainable_parameters` and "
+           "`freeze_trainable_layers` name.")
+      .when_changed(options::Change::state)
+      .matters_when([](const O& o) { return o.trainable_parameters.empty() && !o.freeze_trainable_layers; },
+                    "other options name what is trained");
+}
+
 void describe_checks(options::Schema<O>& s) {
   s.option("check_for_nan_in_grad", &O::check_for_nan_in_grad,
            "Reject a step whose loss or gradient norm is not finite; if that ends the run, the error names the first "
@@ -115,13 +148,13 @@ void describe_checks(options::Schema<O>& s) {
   s.option("frozen_parameters", &O::frozen_parameters,
            text("Parameters that are not trained: patterns of their names, each ", freezing_rule,
                 ". A frozen parameter has no gradient, optimizer state or fp32 copy. Empty: all others are trained."))
-      .when_changed(options::Change::state)
-      .no_flag("only Tessera has it");
+      .when_changed(options::Change::state);
   s.option("trainable_parameters", &O::trainable_parameters,
            text("Parameters that are trained, all others being frozen: patterns of their names, each ", freezing_rule,
                 ". Empty: all are trained. A parameter that `frozen_parameters` also names is frozen."))
       .when_changed(options::Change::state)
       .no_flag("only Tessera has it");
+  describe_trained_layers(s);
   s.option(
        "save_frozen_parameters", &O::save_frozen_parameters,
        "Save frozen parameters in every checkpoint; false: checkpoints name `load_checkpoint`, which has them, and a "
@@ -140,6 +173,9 @@ void describe_checks(options::Schema<O>& s) {
   s.option("log_num_zeros_in_grad", &O::log_num_zeros_in_grad,
            "Log the number of gradient elements that are exactly zero.");
   s.option("log_params_norm", &O::log_params_norm, "Log the L2 norm of all trained weights after each step.");
+  s.option(
+      "log_tps", &O::log_tps,
+      "Log the tokens per sample: the length of the rows with their padding, mean over the micro-batches of a step.");
 }
 
 void describe_evaluation(options::Schema<O>& s) {

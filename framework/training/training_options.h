@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,6 +41,11 @@ inline options::Words<RerunMode> words(RerunMode) {
           {"report_stats", RerunMode::report_stats}};
 }
 
+/// The options of training_config that say which parameters are trained.
+inline constexpr std::array<const char*, 6> options_of_freezing = {
+    "frozen_parameters",        "trainable_parameters", "freeze_trainable_layers",
+    "freeze_trainable_modules", "freeze_extra_modules", "freeze_all_layers"};
+
 /// What error_injection_rate injects into some steps.
 enum class InjectedError {
   transient_error,   ///< wrong numbers that are correct when the step is computed again
@@ -73,12 +79,18 @@ struct TrainingOptions {
   std::int64_t error_injection_rate = 0;
   InjectedError error_injection_type = InjectedError::transient_error;
   std::vector<std::string> frozen_parameters, trainable_parameters;  ///< patterns of names, see TrainedNames
+  bool freeze_all_layers = false;
+  std::optional<std::int64_t> freeze_trainable_layers;  ///< > 0: the last layers, < 0: the first ones
+  std::vector<std::string> freeze_trainable_modules = {"all"}, freeze_extra_modules;
   /// Whether some parameters may be frozen.
-  bool may_freeze() const { return !frozen_parameters.empty() || !trainable_parameters.empty(); }
+  bool may_freeze() const {
+    return !frozen_parameters.empty() || !trainable_parameters.empty() || freeze_all_layers || freeze_trainable_layers;
+  }
   std::optional<bool> save_frozen_parameters;
   std::vector<std::int64_t> iterations_to_skip;
   bool log_num_zeros_in_grad = false;
   bool log_params_norm = false;
+  bool log_tps = false;
 
   std::int64_t eval_interval = 1000;
   std::int64_t eval_iters = 100;  ///< 0 or negative: no evaluation; see evaluation_steps()

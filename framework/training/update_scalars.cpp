@@ -4,13 +4,24 @@
 #include <cmath>
 
 namespace tessera::training {
+namespace {
+
+/// Whether all elements keep their values: then weight decay must not change them either.
+bool is_frozen(const nn::Parameter& parameter) {
+  std::int64_t frozen = 0;
+  for (const auto& range : parameter.frozen_elements) frozen += range.count;
+  return frozen == parameter.elements();
+}
+
+}  // namespace
 
 bool StepOutcome::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
 UpdateScalars::UpdateScalars(const OptimizationSetup& optimization, std::span<const nn::Parameter* const> parameters)
     : optimization_(optimization) {
   for (const auto* parameter : parameters) {
-    const auto group = optim::group_of(optimization.groups, parameter->role, parameter->name);
+    auto group = optim::group_of(optimization.groups, parameter->role, parameter->name);
+    if (is_frozen(*parameter)) group.wd_mult = 0;
     const auto known = std::find(groups_.begin(), groups_.end(), group);
     group_of_.push_back(static_cast<std::size_t>(known - groups_.begin()));
     if (known == groups_.end()) groups_.push_back(group);

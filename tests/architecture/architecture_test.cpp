@@ -117,6 +117,7 @@ const std::set<std::string> result_writers = {"framework/base/standard_output.cp
                                               "framework/cli/layout_report.cpp",
                                               "framework/cli/manual.cpp",
                                               "framework/cli/merge.cpp",
+                                              "framework/cli/mm_convert.cpp",
                                               "framework/cli/options.cpp",
                                               "framework/cli/reshard_checkpoint.cpp",
                                               "framework/cli/state.cpp",

@@ -217,6 +217,36 @@ class Parity(InOwnFolder):
 
     def test_adapters_with_magnitudes_in_bf16(self):
         self.compare(["tp2_sp", "pp2", "dp2_zero"], "dora", "bf16")
+
+    def draw_adapters(self, draw):
+        """Options of adapters of random layers, beside an output layer that is trained. Scale of at most a quarter: B begins with
+        random values, and larger ones amplify rounding, also that of other sums of replicas, by orders of magnitude a step."""
+        layers = (draw.choice([["q_proj", "k_proj", "v_proj"], ["linear_qkv"]]) + draw.choice([["gate_proj", "up_proj"], ["linear_fc1"]]) +
+                  ["linear_proj", "linear_fc2"])
+        targets = draw.choice(["all-linear", *[str(draw.sample(layers, draw.randrange(1, len(layers)))).replace("'", "")] * 3])
+        of_root = draw.random() < 0.3
+        options = {"use_lora": True, "init_lora_weights": False, "modules_to_save": "[output_layer]", "target_modules": targets,
+                   "lora_rank": 16 if of_root else draw.randrange(4, 9), "lora_alpha": 1, "lora_dropout": draw.choice([0, 0.1, 0.5]),
+                   "use_rslora": of_root, "use_dora": draw.random() < 0.6}
+        print(f"adapters: {options}", flush=True)
+        return options
+
+    def of_drawn_adapters(self, more, training):
+        """Random adapters on a random layout, by the same printed seed."""
+        layout, draw = self.draw_layout(experts=False)
+        TABLE["models"]["drawn"] = {"like": "untied", "optimizer_config": {"learning_rate": 0.003},
+                                    "lora_config": {**self.draw_adapters(draw), **more}, "training_config": training}
+        self.compare([layout], "drawn", "fp32")
+
+    def test_random_adapters_on_a_random_layout(self):
+        self.of_drawn_adapters({}, {})
+
+    def test_random_adapters_beside_weights_in_four_bits_on_a_random_layout(self):
+        self.run_layout("base", {}, "untied", training_iters=1)
+        self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "hf", "base", "folder")
+        self.of_drawn_adapters({"qlora": True, "qlora_double_quant": random.SystemRandom().random() < 0.5},
+                               {"load_checkpoint": "folder", "resume_training": "false"})
+
     def test_adapters_of_experts_and_routers(self):
         self.compare(["ep2", "ep1_tp2_sp", "ep2_tp2_sp", "ep2_tp2_sp_etp1", "ep2_dp4_zero", "ep2_recompute"], "lora_experts", "fp32")
 

@@ -1,6 +1,6 @@
-// Records of conversations with images. A value as Python reads it is written so that it reads as the same again, and is
-// one that another library accepts or one of those that only Python takes. A record is refused with a ConfigError, or
-// has an image or video for each marker.
+// Records of conversations with images. A value as Python reads it is written so that it reads as the same again, and
+// is one that another library accepts or one of those that only Python takes. A record is refused with a ConfigError,
+// or has an image or video for each marker.
 #include <cstdlib>
 #include <string>
 

@@ -7,10 +7,12 @@
 #include "framework/data/legacy_random.h"
 #include "framework/gpt/mock_source.h"
 #include "framework/indexed/indexed_dataset.h"
+#include "framework/tokenizers/token_origin.h"
 #include "tests/chosen.h"
 #include "tests/gpt/datasets.h"
 #include "tests/listed.h"
 #include "tests/own_folder.h"
+#include "tests/tokenizers/byte_tokenizer.h"
 
 namespace tessera::gpt {
 namespace {
@@ -349,6 +351,24 @@ class Files : public InOwnFolder {
     return chosen(datasets(), options, data::DataParts{4, asked, 1, 100, {}});
   }
 };
+
+TEST_F(Files, OfAnotherTokenizerAreTold) {
+  const tokenizers::ByteTokenizer own({"<unk>", "<s>", "</s>"}, "");
+  const tokenizers::OtherBytes other;
+  tokenizers::write_origin("x", other);
+  const auto warned = [](const tokenizers::Tokenizer& tokenizer) {
+    std::vector<std::string> warnings;
+    data::DataParts parts{4, {10, 2, 0}, 1, 100, {}};
+    parts.tokenizer = &tokenizer;
+    parts.warn = [&](const std::string& line) { warnings.push_back(line); };
+    chosen(datasets(), {{"dataset_type", "gpt"}, {"data_path", "0.3 x 0.7 x"}, {"split", "8,2,0"}}, parts);
+    return warnings;
+  };
+  const auto told = warned(own);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].find("x.bin was made with another tokenizer than the run's"), 0U) << told[0];
+  EXPECT_EQ(warned(other), std::vector<std::string>());
+}
 
 TEST_F(Files, AreSplitByWeights) {
   const auto splits = make({{"data_path", "x"}, {"split", "8,1,1"}}, {10, 2, 2});

@@ -9,6 +9,7 @@
 #include "framework/gpt/md5.h"
 #include "framework/instructions/instruction_dataset.h"
 #include "framework/instructions/instruction_templates.h"
+#include "framework/tokenizers/token_origin.h"
 #include "tests/own_folder.h"
 #include "tests/tokenizers/byte_tokenizer.h"
 
@@ -113,6 +114,16 @@ TEST_F(InstructionWriter, WritesTheBytesOfMindSpeedLlm) {
     ++written;
   }
   EXPECT_GT(written, 280);
+}
+
+TEST_F(InstructionWriter, TellsWhichTokenizerItUsed) {
+  write("in.json", "[{\"instruction\": \"a\", \"input\": \"\", \"output\": \"b\"}]");
+  write_instructions(tokenizer(), request_of("in.json", {"AlpacaStyleInstructionHandler", "qwen"}));
+  const std::string prefix = "p_packed_input_ids_document";
+  EXPECT_TRUE(std::filesystem::exists(tokenizers::origin_file(prefix)));
+  EXPECT_EQ(tokenizers::other_origin(prefix, &tokenizer()), "");
+  const tokenizers::OtherBytes other;
+  EXPECT_NE(tokenizers::other_origin(prefix, &other), "");
 }
 
 TEST_F(InstructionWriter, RefusesRowsWithFileAndLine) {

@@ -8,8 +8,10 @@
 #include "framework/data/dataset.h"
 #include "framework/instructions/catalog.h"
 #include "framework/instructions/instruction_dataset.h"
+#include "framework/tokenizers/token_origin.h"
 #include "tests/chosen.h"
 #include "tests/own_folder.h"
+#include "tests/tokenizers/byte_tokenizer.h"
 
 namespace tessera::instructions {
 namespace {
@@ -167,6 +169,26 @@ TEST_F(Pairs, ARunIsToldOfThoseThatTeachNothing) {
                              "sample 0"),
             0U);
   EXPECT_EQ(warnings[2].find("1 of 4 training pairs are longer than seq_length 8, the longest has 10 tokens"), 0U);
+}
+
+TEST_F(Pairs, ARunIsToldThatTheyWereMadeWithAnotherTokenizer) {
+  write_pairs("d", {{Row{1, 2}, Row{3, 4}, Row{3, 5}}});
+  const tokenizers::ByteTokenizer own({"<unk>", "<s>", "</s>"}, "");
+  const tokenizers::OtherBytes other;
+  tokenizers::write_origin("d_packed_chosen_input_ids_document", other);
+  for (const tokenizers::Tokenizer* one :
+       {static_cast<const tokenizers::Tokenizer*>(&own), static_cast<const tokenizers::Tokenizer*>(&other)}) {
+    std::vector<std::string> warnings;
+    data::DataParts parts;
+    parts.asked = {8, 0, 0};
+    parts.tokenizer = one;
+    parts.warn = [&](const std::string& line) { warnings.push_back(line); };
+    of_recipe(parts);
+    ASSERT_EQ(warnings.size(), one == &own ? 1U : 0U);
+    if (one == &own) {
+      EXPECT_EQ(warnings[0].find("d_packed_chosen_input_ids_document.bin was made with another tokenizer"), 0U);
+    }
+  }
 }
 
 }  // namespace

@@ -200,6 +200,12 @@ TEST_F(Freezing, OfExpertsGivesTheNumbersOfFreezingByHand) {
   compare(freezing_biased_experts, balance);
 }
 
+TEST_F(Freezing, ByNumbersOfLayersGivesTheNumbersOfFreezingByHand) {
+  const Lines last = {t + "freeze_trainable_layers=2", t + "freeze_trainable_modules=[mlp]"};
+  compare(freezing_llama, last);
+  compare({t + "bf16=true"}, {t + "freeze_trainable_layers=-1", t + "freeze_extra_modules=[wpe]"});
+}
+
 TEST_F(Freezing, WithClippingTheNormIsThatOfWhatTrains) {
   for (const auto& freezing : {frozen_bottom, frozen_matrices}) {
     const Lines clipped = {o + "clip_grad=0.01"};
@@ -404,6 +410,11 @@ TEST_F(Freezing, OfOtherParametersThanTheCheckpointsIsRefusedUnlessAllowed) {
   const auto allowed = run(frozen_norms + Lines{t + "allow_changes=[training_config.frozen_parameters]"});
   EXPECT_FALSE(says(allowed, "refused")) << allowed;
   EXPECT_TRUE(says(allowed, "the optimizer state of parameters that were frozen before begins at zero")) << allowed;
+  const Lines more_layers = {t + "freeze_trainable_layers=2"};
+  EXPECT_TRUE(says(run(more_layers), "training_config.freeze_trainable_layers"));
+  const auto more = run(more_layers + Lines{t + "allow_changes=[training_config.frozen_parameters, "
+                                                "training_config.freeze_trainable_layers]"});
+  EXPECT_TRUE(says(more, "the optimizer state of parameters that were frozen before begins at zero")) << more;
   EXPECT_FALSE(says(run(frozen_norms + Lines{t + "no_load_optim=true"}), "refused"));
 }
 
@@ -439,6 +450,33 @@ TEST_F(Freezing, MapsWhatACheckpointHasInTheTypeThatTheModelReadsAndMatricesInAn
     if (!rows.contains(range.name)) continue;
     const auto floats = range.tensor.floats();
     EXPECT_EQ(std::vector<float>(floats.begin(), floats.end()), stored.at(range.name)) << range.name;
+  }
+}
+
+/// Mapped weights are pages of files: `check` and the run count them apart, alike.
+TEST_F(Freezing, OfMappedWeightsTakesNoMemoryThatIsCounted) {
+  train_well(frozen_bottom + Lines{t + "exit_interval=2", t + "bf16=true", m + "hidden_size=32"});
+  const Lines begins =
+      frozen_bottom + Lines{m + "hidden_size=32", t + "load_checkpoint=run", t + "resume_training=false"};
+  for (const auto& more : {Lines{t + "bf16=true"}, Lines{t + "save_frozen_parameters=false"}, Lines{}}) {
+    const auto recipe = read(begins + more);
+    SCOPED_TRACE(more.empty() ? "" : more.front());
+    const auto need = memory_of_stage(recipe, layout_figures(recipe, 1), 0);
+    auto all = build(recipe);
+    training::ModelState state(all.model.first(), all.optimization.optimizer.get());
+    const auto whole = state.bytes();
+    EXPECT_EQ(whole.mapped, 0);
+    const auto opened = saved("run", 2);
+    const auto mapped = state.frozen().map(checkpoint::CheckpointWeights(opened));
+    if (more.empty()) {  // rows of another type are copied to be saved
+      EXPECT_EQ(state.bytes().all() + state.bytes().mapped, whole.all());
+      state.frozen().ranges(training::StateScope::owned);
+    }
+    EXPECT_FALSE(mapped.empty());
+    EXPECT_EQ(state.bytes().mapped, need.mapped);
+    EXPECT_EQ(state.bytes().weights, part_of(need, "weights"));
+    EXPECT_EQ(state.bytes().all() + state.bytes().mapped, whole.all());
+    EXPECT_EQ(need.mapped > 0, !more.empty());
   }
 }
 

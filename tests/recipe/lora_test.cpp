@@ -251,6 +251,28 @@ TEST_F(Lora, BiasesOfPartsWithoutAdaptersKeepTheirValues) {
   EXPECT_TRUE(whole.trained && whole.frozen_elements.empty());
 }
 
+/// LoRA-FA. New adapters are not in the base, so checkpoints have them although they are frozen.
+TEST_F(Lora, FactorsThatAreFrozenBesideABaseKeepTheirInitialValues) {
+  ASSERT_FALSE(says(train(lora_llama + Lines{t + "output_dir=base"}), "refused"));
+  const Lines beside =
+      lora_llama + every_linear +
+      Lines{t + "frozen_parameters=['.*lora_A.*']", t + "load_checkpoint=base/checkpoints", t + "save_interval=2"};
+  ASSERT_FALSE(says(train(beside + Lines{t + "resume_training=false"}), "refused"));
+  const auto half = content(saved("run", 2)), end = content(saved("run", 4));
+  int kept = 0;
+  for (const auto& [name, values] : end) {
+    if (name.starts_with("optimizer.")) continue;
+    EXPECT_TRUE(nn::is_of_adapter(name)) << name;
+    EXPECT_EQ(values == half.at(name), name.ends_with("lora_A.weight")) << name;
+    kept += name.ends_with("lora_A.weight") ? 1 : 0;
+    EXPECT_NE(values, std::vector<float>(values.size(), 0)) << name;
+  }
+  EXPECT_GT(kept, 7);
+  std::filesystem::remove_all("run/checkpoints/network_iter_0000004");
+  ASSERT_FALSE(says(train(beside + Lines{t + "resume_training=true"}), "refused"));
+  EXPECT_EQ(content(saved("run", 4)), end);
+}
+
 TEST_F(Lora, TakesTheMemoryThatIsForeseen) {
   for (const auto& model : {Lines{}, lora_llama + Lines{t + "bf16=true"}, lora_latent,
                             lora_llama + Lines{m + "recompute_granularity=full", m + "recompute_method=uniform",
@@ -439,8 +461,8 @@ TEST_F(Lora, WithWrongTargetsIsRefused) {
   EXPECT_TRUE(says(one_end, "names the embedding but not the output layer")) << one_end;
   EXPECT_TRUE(says(refused(every_linear + Lines{l + "modules_to_save=[lm_head]"}), "the output layer but not"));
   EXPECT_TRUE(says(refused(every_linear + Lines{t + "frozen_parameters=['.*']"}), "the run trains nothing"));
-  EXPECT_TRUE(says(refused(every_linear + Lines{t + "frozen_parameters=['.*lora_A.*']", t + "load_checkpoint=base"}),
-                   "it is a new adapter"));
+  EXPECT_TRUE(says(refused(every_linear + Lines{t + "frozen_parameters=['.*lora_.*']", t + "load_checkpoint=base"}),
+                   "the run trains nothing"));
   EXPECT_TRUE(says(refused(every_linear + Lines{l + "lora_rank=0"}), "lora_rank"));
   EXPECT_TRUE(says(refused(every_linear + Lines{l + "adapter=folder", t + "load_checkpoint=base"}),
                    "adapter is given; this program has no formats of other programs"));

@@ -206,8 +206,13 @@ TEST_F(PreferenceRun, MemoryOfTheReferenceAndItsPassIsForeseen) {
     if (std::string(part.name) == "weights") weights = part.bytes;
     if (std::string(part.name) == "activations") activations = part.bytes;
   }
-  EXPECT_LE(reference, weights);  // fp32 too; weights that train have more padding
-  EXPECT_GT(reference, weights * 9 / 10);
+  EXPECT_EQ(reference, 0);          // all of it is mapped
+  EXPECT_LE(need.mapped, weights);  // fp32 too; weights that train have more padding
+  EXPECT_GT(need.mapped, weights * 9 / 10);
+  const auto unknown = read(dpo + Lines{m + "hidden_dropout_rate=0", "preference_config.ref_model=elsewhere"});
+  const auto all = memory_of_stage(unknown, layout_figures(unknown, 1), 0);
+  EXPECT_EQ(all.mapped, 0);
+  EXPECT_EQ(all.bytes(), need.bytes() + need.mapped);
   const auto console = train("run", dpo + Lines{m + "hidden_dropout_rate=0"});
   std::ifstream file("run/metrics.jsonl");
   std::string line;

@@ -12,7 +12,7 @@
 namespace tessera::tokenizers {
 
 /// Ids 0 to 255 are bytes; the special tokens follow.
-class ByteTokenizer final : public Tokenizer {
+class ByteTokenizer : public Tokenizer {
  public:
   /// `pad`: the special token that is the padding token; empty: there is none.
   ByteTokenizer(std::vector<std::string> special, std::string chat_template, std::string pad = "")
@@ -63,6 +63,20 @@ class ByteTokenizer final : public Tokenizer {
  private:
   std::vector<std::string> special_;
   std::string template_, pad_;
+};
+
+/// Of another vocabulary: the id of a byte is its complement.
+class OtherBytes : public ByteTokenizer {
+ public:
+  OtherBytes() : ByteTokenizer({"<unk>", "<s>", "</s>"}, "") {}
+  class Complements final : public Encoder {
+   public:
+    void encode(std::string_view words, std::vector<std::int32_t>& ids) override {
+      for (const char c : words) ids.push_back(255 - static_cast<unsigned char>(c));
+    }
+  };
+  std::unique_ptr<Encoder> encoder() const override { return std::make_unique<Complements>(); }
+  std::int64_t vocab_size() const override { return 300; }
 };
 
 }  // namespace tessera::tokenizers

@@ -66,10 +66,7 @@ void compute_in_fp32(recipe::Recipe& recipe) {
 recipe::TrainedModel load_merged(const recipe::Recipe& recipe, const MergedWeights& merged) {
   auto plain = recipe;
   compute_in_fp32(plain);
-  plain.adapters = nullptr;
-  plain.lora = {};
-  plain.training.frozen_parameters.clear();
-  plain.training.trainable_parameters.clear();
+  plain.train_everything();
   auto out = recipe::without_weights(merged.folder(), std::move(plain), recipe.tokenizer.make());
   checkpoint::load_all(merged, out.weights->weight_ranges());
   out.weights->weights_changed();

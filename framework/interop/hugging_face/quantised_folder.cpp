@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/base/memory_limit.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/interop/hugging_face/packed_weights.h"
@@ -53,7 +55,7 @@ std::vector<float> turned_values(const std::vector<float>& values, std::int64_t 
 class Quantiser {
  public:
   Quantiser(const fs::path& folder, const checkpoint::Quantisation& how, const options::Mappings& mappings)
-      : folder_(folder), nested_(how.nested), model_(folder, mappings), files_(folder) {
+      : folder_(folder), nested_(how.nested), tell_(how.tell), model_(folder, mappings), files_(folder) {
     for (const auto& row : model_.table().rows()) {
       if (!is_quantised(row.name)) continue;
       if (!model_.storage_type(row.name).empty()) {
@@ -70,12 +72,16 @@ class Quantiser {
   std::size_t quantised_already() const { return quantised_already_; }
 
   void write(const fs::path& out) {
+    for (const auto& name : files_.names()) all_ += files_.tensor(name).bytes();
+    tell(text("quantising ", chosen(), " matrices of ", folder_.string(), ", ",
+              in_binary_units(static_cast<double>(all_)), ", to nf4 once"));
     for (const auto& name : files_.names()) {
       const auto found = chosen_.find(name);
       if (found == chosen_.end())
         add(name, files_.tensor(name));
       else
         add_quantised(name, found->second);
+      read_ += files_.tensor(name).bytes();
       if (filled_ >= bytes_of_file) write_shard(out);
     }
     if (!views_.empty()) write_shard(out);
@@ -108,6 +114,10 @@ class Quantiser {
       add(name + ending, memory_.emplace(name + ending, std::move(part)).first->second.view());
   }
 
+  void tell(const std::string& line) const {
+    if (tell_) tell_(line);
+  }
+
   void write_shard(const fs::path& out) {
     const auto file = text("model-", ++shards_, ".safetensors");
     checkpoint::write_safetensors(out / file, views_, {{"format", "pt"}});
@@ -116,6 +126,7 @@ class Quantiser {
     filled_ = 0;
     views_.clear();
     memory_.clear();
+    tell(text("quantised ", read_ * 100 / std::max<std::uint64_t>(all_, 1), " % of ", folder_.string()));
   }
 
   void write_other_files(const fs::path& out) const {
@@ -133,6 +144,7 @@ class Quantiser {
 
   fs::path folder_;
   bool nested_;
+  std::function<void(const std::string&)> tell_;
   HuggingFaceModel model_;
   checkpoint::SafetensorsReader files_;
   std::map<std::string, bool> chosen_;  ///< names in the files; whether it is transposed there
@@ -141,6 +153,7 @@ class Quantiser {
   std::map<std::string, Tensor> views_;      ///< of the file that is being filled
   std::map<std::string, OwnTensor> memory_;  ///< what they view, apart from tensors of files_
   std::uint64_t filled_ = 0, total_ = 0;     ///< bytes
+  std::uint64_t all_ = 0, read_ = 0;         ///< bytes of the source
   int shards_ = 0;
   Json places_ = Json::object();
 };

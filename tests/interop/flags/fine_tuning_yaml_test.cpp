@@ -94,6 +94,31 @@ TEST(LlamaFactory, KeysThatDependOnOthers) {
   EXPECT_EQ(named.at("dataset_config.reset_position_ids"), "true");
 }
 
+TEST(LlamaFactory, FreezingTrainsLayersInsteadOfAdapters) {
+  const auto with = [](const std::string& type, const std::string& more) {
+    auto words = sft;
+    words.replace(words.find("finetuning_type: lora"), 21, "finetuning_type: " + type);
+    return Read(words, more);
+  };
+  const auto plain = with("freeze", "");
+  EXPECT_EQ(plain.report.problems(), Lines{});
+  EXPECT_EQ(plain.at("lora_config.use_lora"), "false");
+  EXPECT_EQ(plain.at("training_config.freeze_trainable_layers"), "2") << "its default";
+  const std::string all =
+      "freeze_trainable_layers: -3\nfreeze_trainable_modules: mlp, self_attn\nfreeze_extra_modules: norm\n";
+  const auto given = with("freeze", all);
+  EXPECT_EQ(given.report.problems(), Lines{});
+  EXPECT_EQ(given.at("training_config.freeze_trainable_layers"), "-3");
+  EXPECT_EQ(given.at("training_config.freeze_trainable_modules"), "[mlp, self_attn]");
+  EXPECT_EQ(given.at("training_config.freeze_extra_modules"), "[norm]");
+  for (const auto* type : {"full", "lora"}) {
+    const auto other = with(type, all);
+    EXPECT_EQ(other.report.problems(), Lines{});
+    EXPECT_EQ(other.conversion.recipe.at("training_config.freeze_trainable_layers"), nullptr);
+    EXPECT_EQ(other.conversion.recipe.at("training_config.freeze_extra_modules"), nullptr);
+  }
+}
+
 TEST(LlamaFactory, Preferences) {
   const auto stage = [](const std::string& more) {
     auto words = sft;

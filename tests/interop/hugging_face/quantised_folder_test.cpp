@@ -33,10 +33,12 @@ class QuantisedFolder : public InOwnFolder {
  protected:
   fs::path make(const fs::path& folder, bool nested = true) {
     notes_.clear();
-    return quantised_folder(folder, {.nested = nested, .cache = "cache"}, mappings_, notes_);
+    told_.clear();
+    const auto tell = [this](const std::string& line) { told_.push_back(line); };
+    return quantised_folder(folder, {.nested = nested, .cache = "cache", .tell = tell}, mappings_, notes_);
   }
   options::Mappings mappings_{MAPPINGS_DIR};
-  std::vector<std::string> notes_;
+  std::vector<std::string> notes_, told_;
 };
 
 /// An 8-bit code may be the neighbour of that of bitsandbytes, which finds it through a table of bins.
@@ -114,10 +116,14 @@ TEST_F(QuantisedFolder, IsMadeOnceForTheSameWeights) {
   const auto out = make("base/");
   ASSERT_EQ(notes_.size(), 1U);
   EXPECT_TRUE(says(notes_[0], "21 matrices of base/ were quantised to nf4, in cache/base-nf4")) << notes_[0];
+  ASSERT_EQ(told_.size(), 2U);
+  EXPECT_TRUE(says(told_[0], "quantising 21 matrices of base/, ")) << told_[0];
+  EXPECT_EQ(told_[1], "quantised 100 % of base/");
   EXPECT_FALSE(fs::exists(out / "model-9.safetensors"));
   EXPECT_FALSE(fs::exists("cache/base-nf4_tmp"));
   make("base");
   EXPECT_TRUE(notes_.empty());
+  EXPECT_TRUE(told_.empty());
   EXPECT_EQ(make(out), out);
   make("base", false);
   ASSERT_EQ(notes_.size(), 2U);
