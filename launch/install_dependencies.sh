@@ -12,6 +12,7 @@ build_packages=(
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libopenblas-dev libhwy-dev
   libopenmpi-dev openmpi-bin libhwloc-dev libssl-dev libsentencepiece-dev
   zlib1g-dev libzstd-dev liblzma-dev libsnappy-dev
+  libpng-dev libjpeg62-turbo-dev libwebp-dev
 )
 run_packages=(bible-kjv bzip2 xz-utils)
 test_packages=(

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "framework/data/dataset.h"
-#include "tests/model/vision_batch.h"
+#include "tests/image_samples.h"
 
 namespace tessera::data {
 

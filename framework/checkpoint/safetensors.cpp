@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t longest_header = 100'000'000;  // the limit that the format's own library sets
-constexpr std::size_t alignment = 64;
+constexpr std::size_t alignment_of_library = 8;
 
 /// Size of a tensor of shape `dims` and type `type`, in bytes; nothing if it does not fit into 64 bits.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& dims, DType type) {
@@ -123,7 +123,7 @@ SafetensorsHeader read_safetensors_header(std::string_view start, std::uint64_t 
 }
 
 std::string write_safetensors_header(const std::vector<std::pair<std::string, SafetensorsEntry>>& entries,
-                                     const std::map<std::string, std::string>& metadata) {
+                                     const std::map<std::string, std::string>& metadata, std::size_t alignment) {
   Json json = Json::object();
   if (!metadata.empty()) json["__metadata__"] = metadata;
   for (const auto& [name, entry] : entries)
@@ -235,6 +235,17 @@ void write_safetensors(const fs::path& path, const std::map<std::string, Tensor>
   std::vector<std::span<const std::byte>> pieces = {std::as_bytes(std::span(header.data(), header.size()))};
   for (const auto& [name, entry] : entries) pieces.push_back(tensors.at(name).raw());
   write_file_atomic(path, pieces);
+}
+
+void write_safetensors_as_library(const fs::path& path, std::vector<std::pair<std::string, SafetensorsEntry>> tensors,
+                                  const std::map<std::string, std::string>& metadata,
+                                  const std::function<std::span<const std::byte>(const std::string& name)>& elements) {
+  lay_out(tensors);
+  auto file = File::create(path);
+  file.write(write_safetensors_header(tensors, metadata, alignment_of_library));
+  for (const auto& [name, entry] : tensors) file.write(elements(name));
+  file.sync();
+  file.close();
 }
 
 }  // namespace tessera::checkpoint

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,9 +39,10 @@ struct SafetensorsHeader {
 SafetensorsHeader read_safetensors_header(std::string_view start, std::uint64_t file_bytes, const std::string& speaker);
 
 /// The header of a file that contains these tensors in this order without gaps, including the eight bytes with its
-/// length, padded with blanks so that the data begins at a multiple of 64 bytes.
+/// length, padded with blanks so that the data begins at a multiple of `alignment` bytes: 8 is what the format's own
+/// library does.
 std::string write_safetensors_header(const std::vector<std::pair<std::string, SafetensorsEntry>>& entries,
-                                     const std::map<std::string, std::string>& metadata);
+                                     const std::map<std::string, std::string>& metadata, std::size_t alignment = 64);
 
 /// Sorts `entries` so that every tensor in the file is aligned to its element size: wide types first, then by name.
 /// Also sets `begin` and `end`, counted from 0.
@@ -85,5 +89,12 @@ class SafetensorsReader {
 /// Writes tensors as one safetensors file, atomically as write_file_atomic does. Throws IoError.
 void write_safetensors(const std::filesystem::path& path, const std::map<std::string, Tensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
+
+/// Writes a new file, tensor by tensor, byte for byte as the format's own library does; `elements` gives those of one
+/// of the tensors, which stay valid until its next call. `tensors` need no positions. Throws IoError.
+void write_safetensors_as_library(const std::filesystem::path& path,
+                                  std::vector<std::pair<std::string, SafetensorsEntry>> tensors,
+                                  const std::map<std::string, std::string>& metadata,
+                                  const std::function<std::span<const std::byte>(const std::string& name)>& elements);
 
 }  // namespace tessera::checkpoint

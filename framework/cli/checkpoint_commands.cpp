@@ -9,6 +9,7 @@
 #include "framework/base/number_text.h"
 #include "framework/checkpoint/find.h"
 #include "framework/cli/convert_checkpoint.h"
+#include "framework/cli/mm_convert.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/cli/reshard_checkpoint.h"
 #include "framework/log/log.h"
@@ -154,6 +155,7 @@ void add_checkpoint_commands(Command& app, CommandContext& context) {
   });
   add_convert_checkpoint_command(*group, context);
   add_reshard_command(*group, context);
+  add_mm_convert_command(*group, context);
 }
 
 }  // namespace tessera::cli

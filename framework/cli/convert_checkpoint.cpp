@@ -12,8 +12,12 @@
 #include "framework/checkpoint/find.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/cli/transformers_folder.h"
+#include "framework/interop/hugging_face/family.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/interop/hugging_face/peft_reader.h"
+#include "framework/interop/mindspeed_mm/mm_checkpoint.h"
+#include "framework/interop/mindspeed_mm/mm_convert.h"
+#include "framework/interop/mindspeed_mm/mm_transformers.h"
 #include "framework/recipe/adapted_model.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/saved_layout.h"
@@ -25,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ConvertCheckpointFlags {
-  std::string from, to, in, out;
+  std::string from, to, in, out, like;
   FolderFlags folder;
   std::vector<std::string> sets, ignored_keys;
 };
@@ -66,6 +70,8 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
     throw ConfigError(text(flags.in, ": has no checkpoint in the format of --from ", flags.from,
                            "; give the folder of one, or another --from"));
   const auto source = format.open(*in, context.mappings());
+  if (auto* described = dynamic_cast<mindspeed_mm::MmCheckpoint*>(source.get()); described && !flags.like.empty())
+    described->describe_by(flags.like, context.mappings());
   tell_notes(source->notes());
   const auto saved = recipe::saved_recipe(*source, context.registries, flags.sets);
   const auto progress = source->progress();
@@ -172,6 +178,41 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
   std::cout << folder.string() << ": " << name_of(save.type) << "; Megatron-LM takes it with --no-load-rng\n";
 }
 
+/// The layers of each tower on the stages of a recipe, [chunk][stage].
+mindspeed_mm::MmLayout mindspeed_mm_layout(const recipe::Recipe& recipe) {
+  const auto plan = recipe.layer_plan();
+  const auto chunks = static_cast<std::size_t>(plan.chunks()), stages = static_cast<std::size_t>(plan.stages());
+  mindspeed_mm::MmLayout layout{recipe.parallel.tensor_model_parallel_size, {}};
+  layout.towers.resize(plan.towers().all().size());
+  for (auto& tower : layout.towers) tower.chunks.assign(chunks, std::vector<std::int64_t>(stages, 0));
+  for (std::int64_t stage = 0; stage < plan.stages(); ++stage)
+    for (std::int64_t chunk = 0; chunk < plan.chunks(); ++chunk)
+      for (const auto& part : plan.towers().parts(plan.at(stage, chunk)))
+        layout.towers[part.tower].chunks[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(stage)] =
+            part.layers;
+  return layout;
+}
+
+void export_mindspeed_mm(const ConvertCheckpointFlags& flags, const CommandContext& context) {
+  check_output(flags);
+  const auto saved = recipe::open_saved(flags.in, context.registries, flags.sets);
+  must_have_plain_weights(saved);
+  const checkpoint::CheckpointWeights weights(saved.checkpoint);
+  const auto rows = weights.shape("embedding.word_embeddings.weight")[0];
+  hugging_face::family_that_fits(saved.recipe, rows, {mindspeed_mm::family_name}, context.registries,
+                                 context.mappings());
+  const auto type =
+      wanted_type(flags.folder).value_or(model::precision(saved.recipe.half, saved.recipe.precision).params);
+  mindspeed_mm::write_mindspeed_mm(flags.out, weights, hugging_face::whole_model_config(saved.recipe, rows),
+                                   mindspeed_mm_layout(saved.recipe), type, context.mappings());
+  std::cout << flags.out << ": " << name_of(type) << ", iteration " << saved.checkpoint.iteration() << "\n";
+}
+
+void refuse_like_elsewhere(const ConvertCheckpointFlags& flags) {
+  if (!flags.like.empty() && flags.from != "mindspeed-mm")
+    throw ConfigError(text("--like is for --from mindspeed-mm, not --from ", flags.from, "; leave it out"));
+}
+
 /// Options that would have no effect.
 void refuse_options_of_hf(const ConvertCheckpointFlags& flags) {
   if (flags.to == "hf") return;
@@ -186,6 +227,7 @@ void refuse_options_of_hf(const ConvertCheckpointFlags& flags) {
 
 void convert(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   refuse_options_of_hf(flags);
+  refuse_like_elsewhere(flags);
   if (flags.to == "tessera")
     for (const auto& format : context.registries.formats.all())
       if (format->program() == flags.from) return import_checkpoint(*format, flags, context);
@@ -195,6 +237,7 @@ void convert(const ConvertCheckpointFlags& flags, const CommandContext& context)
                            " is not for --to peft, which writes adapters as they were trained; leave it out"));
   if (flags.from == "tessera" && flags.to == "peft") return export_peft(flags, context);
   if (flags.from == "tessera" && flags.to == "megatron") return export_megatron(flags, context);
+  if (flags.from == "tessera" && flags.to == "mindspeed-mm") return export_mindspeed_mm(flags, context);
   if (flags.from == flags.to)
     throw ConfigError(text("--from ", flags.from, " --to ", flags.to,
                            ": the formats are the same, so there is nothing to convert; copy the folder, or cut it for "
@@ -208,18 +251,19 @@ void convert(const ConvertCheckpointFlags& flags, const CommandContext& context)
 void add_convert_checkpoint_command(Command& group, CommandContext& context) {
   auto* command = group.add_subcommand("convert", "Convert a model from or to another program's format");
   const auto flags = std::make_shared<ConvertCheckpointFlags>();
-  const std::vector<std::string> programs = {"hf", "megatron", "tessera"};
+  const std::vector<std::string> programs = {"hf", "megatron", "mindspeed-mm", "tessera"};
   command
       ->add_option(
           "--from", flags->from,
-          "Format of IN: hf (a folder of Hugging Face Transformers), megatron (--ckpt-format torch) or tessera")
+          "Format of IN: hf (a folder of Hugging Face Transformers), megatron (--ckpt-format torch), mindspeed-mm "
+          "(Qwen2-VL of MindSpeed-MM) or tessera")
       ->required()
       ->one_of(programs);
   command
       ->add_option("--to", flags->to,
                    "Format of OUT; peft: only the adapters that were trained (lora_config), as PEFT reads them")
       ->required()
-      ->one_of({"hf", "megatron", "peft", "tessera"});
+      ->one_of({"hf", "megatron", "mindspeed-mm", "peft", "tessera"});
   command
       ->add_option("IN", flags->in,
                    "Folder to read; for tessera a checkpoint, or a run folder, whose newest checkpoint is read")
@@ -237,6 +281,9 @@ void add_convert_checkpoint_command(Command& group, CommandContext& context) {
                    "Number of vocabulary rows to write, for hf; must keep all tokens. Default: as in IN, else that of "
                    "the tokenizer")
       ->positive();
+  command->add_option("--like", flags->like,
+                      "Folder of Hugging Face Transformers with the config.json of the model, for --from mindspeed-mm, "
+                      "whose checkpoints do not describe their model");
   add_set_arguments(*command, flags->sets);
   add_ignore_key_argument(*command, flags->ignored_keys);
   command->callback([flags, &context] {

@@ -6,7 +6,8 @@ namespace tessera::cli {
 
 void add_data_commands(Command& app, CommandContext& context) {
   auto* data = app.add_subcommand(
-      "data", "Token files: preprocess, inspect, merge, checksum, show, to-jsonl, train-bpe, render-chat");
+      "data",
+      "Token files: preprocess, inspect, merge, checksum, show, to-jsonl, llava-to-mllm, train-bpe, render-chat");
   data->require_subcommand();
   add_data_preprocess(*data, context);
   add_data_inspect(*data, context);
@@ -14,6 +15,7 @@ void add_data_commands(Command& app, CommandContext& context) {
   add_data_checksum(*data);
   add_data_show(*data, context);
   add_data_to_jsonl(*data);
+  add_data_llava_to_mllm(*data);
   add_data_train_bpe(*data);
   add_data_render_chat(*data, context);
 }

@@ -11,6 +11,7 @@ void add_data_merge(Command& data);
 void add_data_checksum(Command& data);
 void add_data_show(Command& data, CommandContext& context);
 void add_data_to_jsonl(Command& data);
+void add_data_llava_to_mllm(Command& data);
 void add_data_train_bpe(Command& data);
 void add_data_render_chat(Command& data, CommandContext& context);
 

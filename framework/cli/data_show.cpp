@@ -1,12 +1,16 @@
 #include "framework/cli/data_show.h"
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
 #include <iostream>
 
 #include "framework/base/checked.h"
+#include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/cli/data_commands.h"
 #include "framework/cli/recipe_arguments.h"
+#include "framework/multimodal/mllm_dataset.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/build.h"
 
@@ -24,6 +28,13 @@ struct ShownPart {
   std::vector<data::TokenOrigin> origins;
   std::optional<std::string> text;  ///< none without a tokenizer
 
+  /// [images and videos, 3]; empty if the samples have no such field.
+  std::span<const std::int32_t> grids() const {
+    if (batch.fields == nullptr) return {};
+    for (const auto& field : *batch.fields)
+      if (field.field().name == "grid_thw") return tokens().field<std::int32_t>("grid_thw");
+    return {};
+  }
   TokenBatch tokens() const { return samples_of<TokenBatch>(batch, row.value_or(0), 1); }
   /// Tokens without padding.
   std::int64_t length() const {
@@ -39,6 +50,7 @@ class Show {
  private:
   void find_split();
   void print_row(std::ostream& out, const ShownPart& shown) const;
+  void write_pictures(std::int64_t number, std::int64_t index) const;
   recipe::StepSamples samples() const;
   ShownPart read(std::int64_t number, std::int64_t consumed, std::int64_t row) const;
 
@@ -136,6 +148,8 @@ Json json_of(const ShownPart& shown, const std::string& split) {
   json["labels"] = b.labels;
   json["loss_mask"] = b.loss_mask;
   json["positions"] = b.positions;
+  if (b.position_axes() > 1) json["position_axes"] = b.position_axes();
+  if (!shown.grids().empty()) json["grid_thw"] = shown.grids();
   json["document_start"] = b.document_start;
   json["documents"] = Json::array();
   for (const auto& origin : shown.origins)
@@ -186,6 +200,22 @@ void print_ids(std::ostream& out, const char* name, std::span<const std::int32_t
   out << "\n";
 }
 
+void print_positions(std::ostream& out, const TokenBatch& b) {
+  const auto axes = b.position_axes();
+  constexpr std::array names = {"  positions    ", "  rows         ", "  columns      "};
+  for (std::int64_t axis = 0; axis < axes; ++axis)
+    out << names.at(static_cast<std::size_t>(axis))
+        << ranges(b.positions.subspan(static_cast<std::size_t>(axis * b.seq_length),
+                                      static_cast<std::size_t>(b.seq_length)))
+        << "\n";
+}
+
+void print_grids(std::ostream& out, std::span<const std::int32_t> grids) {
+  for (std::size_t i = 0; i < grids.size(); i += 3)
+    out << (i == 0 ? "  patches      " : ", ") << grids[i] << " x " << grids[i + 1] << " x " << grids[i + 2]
+        << (i + 3 == grids.size() ? "\n" : "");
+}
+
 void print_sample(std::ostream& out, const ShownPart& shown, const std::string& split) {
   out << split << " sample " << shown.number << ", index " << shown.index << " in the dataset";
   if (shown.step) out << ", step " << *shown.step << ", micro-batch " << shown.micro_batch;
@@ -196,9 +226,10 @@ void print_sample(std::ostream& out, const ShownPart& shown, const std::string& 
   const auto b = shown.tokens();
   print_ids(out, "  tokens      ", b.tokens);
   print_ids(out, "  labels      ", b.labels);
-  out << "  loss mask    " << runs(b.loss_mask) << "\n"
-      << "  positions    " << ranges(b.positions) << "\n"
-      << "  attends from " << runs(b.document_start) << "\n";
+  out << "  loss mask    " << runs(b.loss_mask) << "\n";
+  print_positions(out, b);
+  print_grids(out, shown.grids());
+  out << "  attends from " << runs(b.document_start) << "\n";
   if (shown.text) out << "  text         " << in_quotes(*shown.text) << "\n";
 }
 
@@ -207,6 +238,16 @@ void Show::print_row(std::ostream& out, const ShownPart& shown) const {
     out << json_of(shown, request_.split).dump() << "\n";
   else
     print_sample(out, shown, request_.split);
+}
+
+void Show::write_pictures(std::int64_t number, std::int64_t index) const {
+  const auto* media = dynamic_cast<const multimodal::MllmDataset*>(set_);
+  if (!media)
+    throw ConfigError("--pictures: the samples have no images; leave it out, or show data of dataset_type mllm");
+  std::filesystem::create_directories(request_.pictures);
+  const auto files = media->png_files(index);
+  for (std::size_t i = 0; i < files.size(); ++i)
+    write_file_atomic(std::filesystem::path(request_.pictures) / text("sample_", number, "_", i, ".png"), files[i]);
 }
 
 void Show::print(std::ostream& out) const {
@@ -223,6 +264,7 @@ void Show::print(std::ostream& out) const {
   auto left = request_.count.value_or(request_.step ? all.samples : 1);
   for (auto number = all.consumed; left > 0 && (all.samples < 0 || number < all.consumed + all.samples); ++number) {
     if (only && number / micro % replicas_ != *only) continue;
+    if (!request_.pictures.empty()) write_pictures(number, order_->index(number));
     for (std::int64_t row = 0; row < set_->rows_per_sample(); ++row) print_row(out, read(number, all.consumed, row));
     --left;
   }
@@ -270,6 +312,8 @@ void add_data_show(Command& data, CommandContext& context) {
       ->add_option("--ranks", request.ranks,
                    "Number of ranks of the run; without it as few as the recipe's parallel sizes allow")
       ->positive();
+  command->add_option("--pictures", request.pictures,
+                      "Folder for the images of dataset_type mllm as the model sees them, as PNG files");
   command->add_flag("--json", request.json, "Print a JSON object for each sample, one a line");
   command->callback([work, &context] { show_data(read_recipe(work->arguments, context), work->request, std::cout); });
 }

@@ -18,6 +18,7 @@ struct DataShowRequest {
   std::optional<std::int64_t> count = {};  ///< maximum number of samples; none: all samples of the step, or one
   std::optional<std::int64_t> rank = {};   ///< only samples that this rank of the run reads
   std::int64_t ranks = 0;                  ///< ranks of the run; 0: the fewest that the recipe's parallel sizes allow
+  std::string pictures = {};               ///< folder for the images of mllm as the model sees them; empty: none
   bool json = false;                       ///< one JSON object per sample, one per line
 };
 

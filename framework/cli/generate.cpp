@@ -9,6 +9,7 @@
 #include "framework/cli/chat_prompt.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/cli/threads_argument.h"
+#include "framework/cli/visual_prompt.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/log/log.h"
 #include "framework/model/generation.h"
@@ -26,7 +27,8 @@ struct GenerateFlags {
   model::Sampling sampling;
   std::int64_t tokens = 200, samples = 1;
   ThreadsArgument threads;
-  std::vector<std::string> adapters, ignored_keys;
+  std::string image_backend = "torchvision";
+  std::vector<std::string> images, adapters, ignored_keys;
 };
 
 /// The prompt's ids; an empty prompt becomes the end-of-document token.
@@ -48,15 +50,30 @@ void tell_end(const model::Model& model, std::size_t prompt, std::int64_t made, 
                               made, " of ", asked, " tokens"));
 }
 
-bool chats(const GenerateFlags& flags) { return flags.chat || !flags.messages.empty(); }
+bool chats(const GenerateFlags& flags) { return flags.chat || !flags.messages.empty() || !flags.images.empty(); }
 
 /// The conversation to answer. Read before the model is loaded.
-Json conversation(const GenerateFlags& flags) {
-  if (!flags.messages.empty()) return conversation_in(flags.messages);
+VisualConversation conversation(const GenerateFlags& flags) {
+  if (!flags.messages.empty())
+    return with_images(conversation_in(flags.messages), flags.images,
+                       std::filesystem::path(flags.messages).parent_path());
   if (flags.prompt.empty())
-    throw ConfigError(
-        "generate: --chat has nothing to answer; give --prompt TEXT, a user's message, or --messages FILE");
-  return conversation_of(flags.prompt);
+    throw ConfigError(text("generate: ", flags.images.empty() ? "--chat" : "--image",
+                           " has nothing to answer; give --prompt TEXT, a user's message, or --messages FILE"));
+  return with_images(conversation_of(flags.prompt), flags.images, ".");
+}
+
+/// The conversation with its images and videos, as the model reads them; null: it has none.
+std::unique_ptr<VisualPrompt> visual_prompt(const GenerateFlags& flags, const std::vector<std::int32_t>& tokens,
+                                            const VisualConversation& conversation,
+                                            const recipe::TrainedModel& trained) {
+  if (conversation.visuals.empty()) return nullptr;
+  const auto* vision = trained.recipe.architecture->vision();
+  if (vision == nullptr)
+    throw ConfigError(text(trained.folder.string(), ": the model has no vision tower, so it reads no images"));
+  return std::make_unique<VisualPrompt>(
+      tokens, conversation.visuals, *vision, trained.base,
+      flags.image_backend == "pil" ? images::Backend::pil : images::Backend::torchvision);
 }
 
 /// The end-of-document token, and those that the model's files name: chat models end a message by another one.
@@ -69,25 +86,27 @@ std::vector<std::int32_t> stop_tokens(const recipe::TrainedModel& trained) {
 }
 
 /// Text in, text out. Of a conversation only the answer is printed.
-void generate_text(const GenerateFlags& flags, const Json& messages, const recipe::TrainedModel& trained,
-                   autograd::Tape& tape) {
+void generate_text(const GenerateFlags& flags, const VisualConversation& conversation,
+                   const recipe::TrainedModel& trained, autograd::Tape& tape) {
   if (!trained.tokenizer)
     throw ConfigError(text(trained.folder.string(),
                            ": has no tokenizer that this program knows, so there is no text to "
                            "generate; give --prompt-tokens, a list of token ids"));
-  const auto prompt =
-      chats(flags) ? chat_prompt(*trained.tokenizer, messages) : prompt_ids(*trained.tokenizer, flags.prompt);
+  const auto prompt = chats(flags) ? chat_prompt(*trained.tokenizer, conversation.messages)
+                                   : prompt_ids(*trained.tokenizer, flags.prompt);
+  const auto seen = visual_prompt(flags, prompt, conversation, trained);
+  const auto given = seen ? seen->prompt() : model::Prompt(prompt);
   const model::GenerationLimits limits{flags.tokens, stop_tokens(trained), trained.tokenizer->vocab_size()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const auto decoder = trained.tokenizer->decoder();
     // So that the decoder does not treat the next token as the beginning of a text.
-    for (const auto token : prompt) (void)decoder->push(token);
+    for (const auto token : given.tokens) (void)decoder->push(token);
     if (!chats(flags)) std::cout << flags.prompt << std::flush;
     const auto made =
-        model::generate(*trained.model, tape, prompt, flags.sampling, limits, static_cast<std::uint64_t>(i),
+        model::generate(*trained.model, tape, given, flags.sampling, limits, static_cast<std::uint64_t>(i),
                         [&](std::int32_t token) { std::cout << decoder->push(token) << std::flush; });
     std::cout << decoder->finish() << std::endl;
-    tell_end(*trained.model, prompt.size(), made, flags.tokens);
+    tell_end(*trained.model, given.tokens.size(), made, flags.tokens);
   }
 }
 
@@ -109,7 +128,7 @@ void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& tra
 
 void generate(const GenerateFlags& flags, const CommandContext& context) {
   const auto folder = folder_of(flags);
-  const auto messages = chats(flags) ? conversation(flags) : Json();
+  const auto messages = chats(flags) ? conversation(flags) : VisualConversation{};
   context.output.pass_text();
   kernels::Threads threads(flags.threads.count());
   for_each_adapter(folder, flags.adapters, context.registries, [&](const auto& name, const auto& trained) {
@@ -149,6 +168,17 @@ void add_generate_commands(Command& app, CommandContext& context) {
       ->excludes(prompt)
       ->excludes(tokens);
   chat->excludes(tokens);
+  command
+      ->add_option("--image", flags->images,
+                   "Picture (PNG, JPEG or WebP) in front of the user's message, or for an image part of --messages "
+                   "without a file; give it once for each; as --chat")
+      ->type_name("FILE")
+      ->excludes(tokens);
+  command
+      ->add_option("--image-backend", flags->image_backend,
+                   "How images are resized: as Transformers' processor does it with torchvision or with Pillow (pil)")
+      ->one_of({"torchvision", "pil"})
+      ->show_default();
   command->add_option("--tokens", flags->tokens, "Maximum number of tokens to generate")->show_default()->positive();
   command->add_option("--samples", flags->samples, "Number of texts to generate")->show_default()->positive();
   command

@@ -147,20 +147,34 @@ BatchLoader::Slot* BatchLoader::claim(std::int64_t& consumed) {
 /// Reads the micro-batch that follows `consumed`, whose samples have these indices.
 void BatchLoader::fill(std::int64_t consumed, std::span<const std::int64_t> indices, Batch& batch,
                        Contents& contents) const {
-  contents.digest = {};
-  contents.bad.clear();
   fit(
       dataset_, indices, share_, batch, on_bad_sample_ == OnBadSample::note ? is_of_one_sample : [] { return false; });
+  while (!read_all(consumed, indices, batch, contents)) batch.resize(batch.seq_length);
+}
+
+// False if the batch must get its memory again, because a sample that could not be used had rows of its own: without
+// their values the model could not take them.
+bool BatchLoader::read_all(std::int64_t consumed, std::span<const std::int64_t> indices, Batch& batch,
+                           Contents& contents) const {
+  contents.digest = {};
+  contents.bad.clear();
+  bool complete = true;
   for (std::int64_t i = 0; i < share_.samples; ++i) {
     const auto index = indices[static_cast<std::size_t>(i)];
     const auto number = share_.number(consumed, i);
-    read_or_note(index, batch, i, contents);
+    if (!read_or_note(index, batch, i, contents)) {
+      const auto own = batch.own_rows(i * dataset_.rows_per_sample(), dataset_.rows_per_sample());
+      complete = complete && std::all_of(own.begin(), own.end(), [](std::int64_t rows) { return rows == 0; });
+      std::fill(own.begin(), own.end(), 0);
+    }
     write_ids(number, rows_of(dataset_, i, batch));
     contents.digest.add(number, index);
   }
+  return complete;
 }
 
-void BatchLoader::read_or_note(std::int64_t index, Batch& batch, std::int64_t sample, Contents& contents) const {
+// False for a sample that cannot be used.
+bool BatchLoader::read_or_note(std::int64_t index, Batch& batch, std::int64_t sample, Contents& contents) const {
   const auto rows = dataset_.rows_per_sample();
   const auto note = [&](const Error& error) {
     if (on_bad_sample_ == OnBadSample::error) throw;
@@ -169,11 +183,13 @@ void BatchLoader::read_or_note(std::int64_t index, Batch& batch, std::int64_t sa
   };
   try {
     dataset_.read(index, rows_of(dataset_, sample, batch));
+    return true;
   } catch (const BadSampleError& error) {
     note(error);
   } catch (const IoError& error) {
     note(error);
   }
+  return false;
 }
 
 void BatchLoader::work() {

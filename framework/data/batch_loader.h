@@ -24,8 +24,8 @@ namespace tessera::data {
 ///
 /// An error of the dataset or sampler is stored and thrown by the read() of its micro-batch, not earlier. With
 /// OnBadSample::note, the loader instead fills the rows of bad samples with meaningless tokens and reports them in
-/// contents(). In steady state nothing is allocated: read() swaps the memory of the caller's batch with that of the
-/// queue.
+/// contents(); in fields with rows of their own they have none. In steady state nothing is allocated: read() swaps the
+/// memory of the caller's batch with that of the queue.
 class BatchLoader {
  public:
   /// As PyTorch's DataLoader (prefetch_factor).
@@ -70,7 +70,8 @@ class BatchLoader {
   void finish();
   void work();
   void fill(std::int64_t consumed, std::span<const std::int64_t> indices, Batch& batch, Contents& contents) const;
-  void read_or_note(std::int64_t index, Batch& batch, std::int64_t sample, Contents& contents) const;
+  bool read_all(std::int64_t consumed, std::span<const std::int64_t> indices, Batch& batch, Contents& contents) const;
+  bool read_or_note(std::int64_t index, Batch& batch, std::int64_t sample, Contents& contents) const;
   Slot* claim(std::int64_t& consumed);
   void restart(std::unique_lock<std::mutex>& lock, std::int64_t consumed);
   Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number) % slots_.size()]; }

@@ -21,6 +21,14 @@ CutLengths keep_one_label(std::int64_t prompt, std::int64_t answer, std::int64_t
   return {std::min(prompt, most - std::min(most_answer, answer)), std::min(answer, most_answer)};
 }
 
+// Whether the longer one of a prompt and its answer is cut.
+bool cuts_the_longer(Kind kind) {
+  return kind == Kind::without_separator || kind == Kind::reasoning || kind == Kind::multimodal;
+}
+
+// Tokens of seq_length that the turns leave free.
+std::int64_t left_free(Kind kind) { return cuts_the_longer(kind) && kind != Kind::multimodal ? 1 : 0; }
+
 void replace_first(std::string& words, std::string_view what, const std::string& by) {
   if (const auto at = words.find(what); at != std::string::npos) words.replace(at, what.size(), by);
 }
@@ -135,6 +143,8 @@ void ConversationEncoder::encode_message(const Conversation& conversation, std::
       return append_slots(how.assistant, content, "", ids);
     case Role::observation:
       return append_slots(how.observation, content, "", ids);
+    case Role::function:
+      return append_slots(how.function, content, "", ids);
   }
 }
 
@@ -168,24 +178,22 @@ void ConversationEncoder::encode_messages(const Conversation& conversation) {
 // A prompt and its answer, cut to `room` tokens.
 void ConversationEncoder::cut_turn(std::size_t turn, std::int64_t room) {
   const auto kind = options_.prompt_template.kind;
-  const bool halves = kind == Kind::without_separator || kind == Kind::reasoning;
   auto& prompt = messages_[2 * turn];
   auto& answer = messages_[2 * turn + 1];
-  const auto kept = (halves ? cut_lengths : keep_one_label)(
-      static_cast<std::int64_t>(prompt.size()), static_cast<std::int64_t>(answer.size()), room - (halves ? 1 : 0));
+  const auto kept = (cuts_the_longer(kind) ? cut_lengths : keep_one_label)(
+      static_cast<std::int64_t>(prompt.size()), static_cast<std::int64_t>(answer.size()), room - left_free(kind));
   prompt.resize(static_cast<std::size_t>(kept.prompt));
   answer.resize(static_cast<std::size_t>(kept.answer));
 }
 
 void ConversationEncoder::cut_turns() {
-  const auto kind = options_.prompt_template.kind;
-  const bool halves = kind == Kind::without_separator || kind == Kind::reasoning;
   const auto most = options_.seq_length.value_or(longest_without_seq_length);
+  const auto filled = most - left_free(options_.prompt_template.kind);
   const auto turns = messages_.size() / 2;
   std::int64_t total = 0;
   for (std::size_t i = 0; i < turns; ++i) {
     const auto turn = options_.mask_history ? turns - 1 - i : i;
-    if (total >= most - (halves ? 1 : 0)) {
+    if (total >= filled) {
       const auto at = [this](std::size_t message) { return messages_.begin() + static_cast<std::ptrdiff_t>(message); };
       options_.mask_history ? messages_.erase(at(0), at(2 * turn + 2)) : messages_.erase(at(2 * turn), at(2 * turns));
       return;

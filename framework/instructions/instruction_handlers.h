@@ -14,7 +14,7 @@ namespace tessera::instructions {
 /// A row of instruction data as a conversation: alternating prompts and answers. Of a pair, the last answer is the
 /// chosen one.
 struct Conversation {
-  enum class Role : std::uint8_t { user, assistant, observation };
+  enum class Role : std::uint8_t { user, assistant, observation, function };
   struct Message {
     Role role = Role::user;
     std::string content;

@@ -1,5 +1,8 @@
 #include "framework/instructions/instruction_rows.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "framework/base/error.h"
 #include "framework/base/memory_limit.h"
 #include "framework/files/input_stream.h"
@@ -22,6 +25,34 @@ class InstructionRows::Source {
   virtual std::int64_t position() const = 0;
 };
 
+namespace {
+
+// Finds the end of an object whose bytes come in parts.
+struct Brackets {
+  std::int64_t depth = 0;
+  bool in_string = false, escaped = false;
+
+  // The number of bytes of `part` that belong to the object: all, or up to its last bracket.
+  std::size_t length_to_end(std::string_view part) {
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      const char c = part[i];
+      if (in_string) {
+        in_string = escaped || c != '"';
+        escaped = !escaped && c == '\\';
+      } else if (c == '"') {
+        in_string = true;
+      } else if (c == '{' || c == '[') {
+        ++depth;
+      } else if ((c == '}' || c == ']') && --depth <= 0) {
+        return i + 1;
+      }
+    }
+    return part.size();
+  }
+};
+
+}  // namespace
+
 // JSON lines, or a list whose elements may be spread over lines.
 class InstructionRows::Text final : public Source {
  public:
@@ -43,9 +74,16 @@ class InstructionRows::Text final : public Source {
       return false;
     }
     if (!is_list_) {
-      row.line = line_;
+      begin_row(row);
       if (peek() < 0) return false;
-      for (int c = take(); c >= 0 && c != '\n'; c = take()) append(row.json, c);
+      while (peek() >= 0) {
+        const auto rest = std::string_view(block_).substr(at_);
+        const auto end = rest.find('\n');
+        append(row.json, rest.substr(0, end));
+        at_ += std::min(end, rest.size());
+        if (end != std::string_view::npos) break;
+      }
+      take();
       return true;
     }
     if (!first_ && peek() == ',') {
@@ -59,7 +97,7 @@ class InstructionRows::Text final : public Source {
       refuse(peek() < 0 ? "ends inside its list" : "has no comma between two elements of its list");
     }
     first_ = false;
-    row.line = line_;
+    begin_row(row);
     take_element(row.json);
     return true;
   }
@@ -69,14 +107,19 @@ class InstructionRows::Text final : public Source {
   [[noreturn]] void refuse(const std::string& what) const {
     throw ConfigError(text(shown(name_), ":", line_, ": the file ", what, "; expected a JSON list, or JSON lines"));
   }
-  void append(std::string& json, int c) const {
-    if (json.size() == files::most_document_bytes)
+  void append(std::string& json, std::string_view part) const {
+    if (part.size() > files::most_document_bytes - json.size())
       throw ConfigError(text(shown(name_), ":", line_, ": a row has more than ", files::most_document_bytes,
                              " bytes; write one JSON object per row"));
-    json.push_back(static_cast<char>(c));
+    json += part;
+  }
+  void begin_row(Row& row) const {
+    row.line = line_;
+    row.begin = before_block_ + static_cast<std::int64_t>(at_);
   }
   int peek() {
     if (at_ == block_.size()) {
+      before_block_ += static_cast<std::int64_t>(block_.size());
       block_.resize(block_bytes);
       block_.resize(stream_->read(block_.data(), block_.size()));
       at_ = 0;
@@ -95,34 +138,22 @@ class InstructionRows::Text final : public Source {
   }
   void take_element(std::string& json) {
     if (peek() != '{') refuse("has an element in its list that is not an object");
-    std::int64_t depth = 0;
-    bool in_string = false;
+    Brackets open;
     do {
-      const int c = take();
-      if (c < 0) refuse("ends inside an object");
-      append(json, c);
-      if (in_string) {
-        if (c == '\\') {
-          const int escaped = take();
-          if (escaped < 0) refuse("ends inside an object");
-          append(json, escaped);
-        }
-        in_string = c != '"';
-      } else if (c == '"') {
-        in_string = true;
-      } else if (c == '{' || c == '[') {
-        ++depth;
-      } else if (c == '}' || c == ']') {
-        --depth;
-      }
-    } while (depth > 0);
+      if (peek() < 0) refuse("ends inside an object");
+      const auto rest = std::string_view(block_).substr(at_);
+      const auto count = open.length_to_end(rest);
+      append(json, rest.substr(0, count));
+      line_ += std::count(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(count), '\n');
+      at_ += count;
+    } while (open.depth > 0);
   }
 
   std::string name_;
   std::unique_ptr<files::InputStream> stream_;
   std::string block_;
   std::size_t at_ = 0;
-  std::int64_t line_ = 1;
+  std::int64_t before_block_ = 0, line_ = 1;
   bool is_list_ = false, first_ = true, ended_ = false;
 };
 
@@ -132,6 +163,7 @@ class InstructionRows::Parquet final : public Source {
   bool next(Row& row) override {
     if (!reader_.next(row_)) return false;
     row.json = row_.line();
+    row.begin = -1;
     row.line = reader_.rows_read();
     return true;
   }

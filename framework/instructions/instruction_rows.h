@@ -21,6 +21,7 @@ class InstructionRows {
   struct Row {
     std::string json;  ///< not validated
     std::int64_t input = 0, line = 0;
+    std::int64_t begin = -1;  ///< of a text: offset of `json` in the input, decompressed
   };
   /// Reads the next row; returns false at the end. Throws ConfigError, naming file and line, if a file cannot be read
   /// or a list is incomplete.

@@ -51,6 +51,7 @@ class Reader {
     made.assistant = slots("assistant", answer, true);
     made.system = slots("system", content, true);
     made.observation = slots("observation", made.user, true);
+    made.function = slots("function", content, true);
     made.separator = slots("separator", {}, false);
     made.prefix = slots("prefix", {}, false);
     if (made.kind == PromptTemplate::Kind::llama2 && made.system[0].kind != SlotKind::text)
@@ -93,6 +94,7 @@ class Reader {
     const auto name = value != nullptr && value->is_string() ? value->get<std::string>() : "";
     if (name == "Llama2Template") return PromptTemplate::Kind::llama2;
     if (name == "LFDefaultTemplate") return PromptTemplate::Kind::without_separator;
+    if (name == "MultimodalTemplate") return PromptTemplate::Kind::multimodal;
     if (name == "ReasoningTemplate") return PromptTemplate::Kind::reasoning;
     if (name == "DeepSeek4Template") refuse(text("template_class '", name, "' is not supported"));
     return PromptTemplate::Kind::plain;
@@ -204,6 +206,14 @@ PromptTemplate prompt_template(const std::string& name, const std::string& file)
   if (entry == nullptr)
     throw ConfigError(text(file, ": has no prompt template '", name, "', only ", joined_names(all)));
   return Reader(*entry, text(file, ": prompt type ", name))(name);
+}
+
+MultimodalTemplate multimodal_template(const std::string& name) {
+  static const auto all = as_json(*options::Mappings().table("templates/mindspeed_mm.yaml").find("templates"));
+  const auto* entry = named(all, name);
+  if (entry == nullptr) throw ConfigError(text("template '", name, "' is not known; expected ", joined_names(all)));
+  return {Reader(*entry, "template " + name)(name), entry->at("image").string(), entry->at("video").string(),
+          entry->at("start").string(), entry->at("end").string()};
 }
 
 std::optional<bool> efficient_eos_of(const std::string& name) {

@@ -69,6 +69,9 @@ class Architecture {
   virtual parallel::CutExtents cut_extents(const IsWrong&) const { return {}; }
   /// Number of experts of each mixture-of-experts layer; 0: the model has none.
   virtual std::int64_t experts() const { return 0; }
+  /// Index in the whole model of the layer behind the token embedding, and whether the output layer has its weights.
+  virtual std::int64_t embedding_layer() const { return 0; }
+  virtual bool ties_embedding() const { return false; }
   /// The options of the vision tower in front of the text model; null: the model has none.
   virtual const VisionOptions* vision() const { return nullptr; }
   virtual std::int64_t predictions() const { return 0; }  ///< layers of multi-token prediction

@@ -16,6 +16,8 @@ class GptArchitecture final : public Architecture {
   parallel::CutExtents cut_extents(const IsWrong& wrong) const override;
   std::int64_t experts() const override { return o_.experts(settings_.moe); }
   std::int64_t predictions() const override { return o_.predictions(); }
+  std::int64_t embedding_layer() const override { return vision() ? vision()->num_layers : 0; }
+  bool ties_embedding() const override { return !o_.untie_embeddings_and_output_weights && !o_.score_head; }
   const VisionOptions* vision() const override { return o_.use_visual_encoder ? &settings_.vision : nullptr; }
   std::int64_t table_bytes() const override;
   std::vector<BrokenRule> broken_rules(const IsWrong& wrong) const override;

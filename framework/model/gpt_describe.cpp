@@ -275,8 +275,7 @@ void describe_rest(options::Schema<O>& s) {
   s.option("use_visual_encoder", &O::use_visual_encoder,
            "Images and videos: a vision tower, whose options are in vision_config, gives features that replace the "
            "embeddings of placeholder tokens.")
-      .when_changed(options::Change::tensors)
-      .no_flag("only recipes of MindSpeed-Core-MS have it");
+      .when_changed(options::Change::tensors);
   s.option("score_head", &O::score_head,
            "A head that gives each token a score in place of the output layer: a reward model, for `stage: rm`.")
       .when_changed(options::Change::tensors)

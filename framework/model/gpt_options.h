@@ -242,8 +242,8 @@ struct GptOptions {
 };
 /// Declares the options.
 void describe(options::Schema<GptOptions>& s);
-/// Declare the options about position embedding, multi-latent attention, multi-token prediction and activation recomputation. Called by
-/// describe().
+/// Declare the options about position embedding, multi-latent attention, multi-token prediction and activation
+/// recomputation. Called by describe().
 void describe_positions(options::Schema<GptOptions>& s);
 void describe_latent_attention(options::Schema<GptOptions>& s);
 void describe_prediction(options::Schema<GptOptions>& s);

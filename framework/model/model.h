@@ -100,9 +100,9 @@ class Model : public nn::Module {
   /// A key/value cache for up to `capacity` tokens in each of `samples` sequences.
   virtual nn::KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const = 0;
   /// Logits [B, vocabulary] of the token that follows the last of `tokens` [B, count]. These tokens follow the tokens
-  /// in the cache, and their keys and values are added to it. `given`: these tokens as a batch, with their positions and
-  /// images; null: tokens of text, at positions by the cache. Throws ShapeError if they exceed the capacity of the cache
-  /// or the maximum sequence length.
+  /// in the cache, and their keys and values are added to it. `given`: these tokens as a batch, with their positions
+  /// and images; null: tokens of text, at positions by the cache. Throws ShapeError if they exceed the capacity of the
+  /// cache or the maximum sequence length.
   virtual autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
                                     nn::KeyValueCache& cache, const TokenBatch* given = nullptr) const = 0;
   /// Number of rows of the vocabulary, including padding.
@@ -114,7 +114,8 @@ class Model : public nn::Module {
   virtual nn::AuxiliaryLog::Extents auxiliary() const { return {}; }
 
   /// Floating-point operations of the forward and backward pass of the whole model for `samples` sequences of
-  /// `seq_length` tokens: 6 per token and weight of a matrix product, plus attention. Recomputation is not counted.
+  /// `seq_length` tokens: 6 per token and weight of a matrix product, plus attention. Neither recomputation nor a
+  /// vision tower, whose work depends on the images, is counted.
   virtual double flops(std::int64_t samples, std::int64_t seq_length) const = 0;
 };
 

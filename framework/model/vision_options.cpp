@@ -76,13 +76,15 @@ void describe_form(options::Schema<Vision>& s) {
            "Base of the frequencies of the rotary embedding of rows and columns (theta).")
       .alias("rope_theta")
       .above(1)
-      .at_most(1e12);
+      .at_most(1e12)
+      .no_flag("a constant of MindSpeed-MM");
   s.option("window_size", &Vision::window_size,
            "Rows and columns of the windows of attention, in pixels, as Qwen2.5-VL has them; null: each patch sees its "
            "whole image or frame.")
       .at_least(1)
       .at_most(1 << 20)
       .unit("pixels")
+      .no_flag("only Qwen2.5-VL has it, whose scripts are not converted")
       .must(
           "window_size", [](const Vision& o) { return !o.window_size || o.window_features() >= 1; },
           [](const Vision& o) {
@@ -95,6 +97,7 @@ void describe_form(options::Schema<Vision>& s) {
       .alias("fullatt_block_indexes")
       .at_least(0)
       .at_most(options::most_layers)
+      .no_flag("only Qwen2.5-VL has it, whose scripts are not converted")
       .matters_when([](const Vision& o) { return o.window_size.has_value(); }, "`window_size` is null")
       .must(
           "full_attention_layers",

@@ -18,6 +18,29 @@ nn::TensorRank without_sequence_parallelism(nn::TensorRank tensor) {
   return tensor;
 }
 
+/// Dropout is keyed by the sample and the element in it, which patches packed without padding do not have.
+class AdaptersWithoutDropout final : public nn::AdapterPlan {
+ public:
+  explicit AdaptersWithoutDropout(std::shared_ptr<const nn::AdapterPlan> plan) : plan_(std::move(plan)) {}
+  std::vector<nn::AdapterForm> adapters_of(const std::string& module, std::int64_t in,
+                                           std::span<const nn::LinearPart> parts) const override {
+    auto all = plan_->adapters_of(module, in, parts);
+    for (const auto& form : all)
+      if (form.dropout > 0)
+        throw ConfigError(text("lora_config.lora_dropout: ", module, " gets an adapter with dropout ", form.dropout,
+                               ", which layers of a vision tower cannot have; give 0, or exclude_modules the tower's "
+                               "layers (vision_model, vision_projection)"));
+    return all;
+  }
+
+ private:
+  std::shared_ptr<const nn::AdapterPlan> plan_;
+};
+
+std::shared_ptr<const nn::AdapterPlan> without_dropout(const std::shared_ptr<const nn::AdapterPlan>& plan) {
+  return plan ? std::make_shared<const AdaptersWithoutDropout>(plan) : nullptr;
+}
+
 nn::AttentionSizes attention_of(const VisionOptions& o, std::int64_t layer) {
   nn::AttentionSizes sizes;
   sizes.hidden = o.hidden_size;
@@ -37,7 +60,7 @@ VisionTower::VisionTower(const VisionOptions& o, const TowerPart& part, std::int
       o_(o),
       part_(part),
       precision_(parts.precision),
-      maker_(without_sequence_parallelism(parts.tensor), parts.adapters) {
+      maker_(without_sequence_parallelism(parts.tensor), without_dropout(parts.adapters)) {
   const auto init = nn::Init::normal(o.init_method_std);
   if (part.first == 0)
     patch_weight_ = &declare("patch_embed.weight", ParameterRole::matrix, {o.hidden_size, o.patch_width()}, init);

@@ -19,8 +19,8 @@ struct TowerPart {
 };
 
 /// A vision tower, or the part of it in a chunk: patches are projected, pass through transformer layers in which each
-/// sees the other patches of its image (or of its time step of a video), and are merged to features, of the width of the
-/// text model. Tensor-parallel over heads and hidden units; all patches are on each rank, also with sequence
+/// sees the other patches of its image (or of its time step of a video), and are merged to features, of the width of
+/// the text model. Tensor-parallel over heads and hidden units; all patches are on each rank, also with sequence
 /// parallelism. Owns its modules.
 ///
 /// Source: Wang et al., arXiv:2409.12191 (Qwen2-VL); windows: arXiv:2502.13923 (Qwen2.5-VL).

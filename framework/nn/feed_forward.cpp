@@ -22,8 +22,9 @@ class Mlp final : public FeedForward {
                                   .init = s.init,
                                   .parts = parts_of_network(s.inner, parts)},
                                  rows_of_network(s.inner, parts, maker.tensor()));
-    fc2_ = maker.row_parallel(inner("linear_fc2"),
-                              {.in = s.inner, .out = s.out > 0 ? s.out : s.hidden, .has_bias = s.has_bias, .init = s.out_init});
+    fc2_ = maker.row_parallel(
+        inner("linear_fc2"),
+        {.in = s.inner, .out = s.out > 0 ? s.out : s.hidden, .has_bias = s.has_bias, .init = s.out_init});
     contains(*fc1_);
     contains(*fc2_);
   }

@@ -33,8 +33,8 @@ class KeyValueCache {
     shifts_.assign(shifts_.size(), 0);
   }
 
-  /// What is added to the index of a token in `sample` to get its position, from the next token on. Not 0 behind images,
-  /// whose tokens share positions.
+  /// What is added to the index of a token in `sample` to get its position, from the next token on. Not 0 behind
+  /// images, whose tokens share positions.
   std::int64_t position_shift(std::int64_t sample) const { return shifts_[static_cast<std::size_t>(sample)]; }
   void shift_positions(std::int64_t sample, std::int64_t by) { shifts_[static_cast<std::size_t>(sample)] = by; }
 

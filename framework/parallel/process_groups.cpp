@@ -26,15 +26,18 @@ int own_cores(const comm::World& world) {
 
 }  // namespace
 
-ProcessGroups::ProcessGroups(const comm::World& all, const Mesh& ranks, std::int64_t query_groups)
+ProcessGroups::ProcessGroups(const comm::World& all, const Mesh& ranks, std::int64_t query_groups,
+                             std::int64_t embedding_stage)
     : mesh(ranks), place(ranks.place_of(all.rank())), world(all.all()) {
   must(ranks.sizes().world() == all.size(), "the mesh has as many places as there are processes");
   if (all.size() == 1) return;
   cores = own_cores(all);
-  make_groups(query_groups, [&](const char* name, std::span<const int> members) { return all.group(name, members); });
+  make_groups(query_groups, embedding_stage,
+              [&](const char* name, std::span<const int> members) { return all.group(name, members); });
 }
 
-ProcessGroups ProcessGroups::unconnected(const Mesh& ranks, const MeshPlace& place, std::int64_t query_groups) {
+ProcessGroups ProcessGroups::unconnected(const Mesh& ranks, const MeshPlace& place, std::int64_t query_groups,
+                                         std::int64_t embedding_stage) {
   ProcessGroups all;
   all.mesh = ranks;
   all.place = place;
@@ -44,7 +47,7 @@ ProcessGroups ProcessGroups::unconnected(const Mesh& ranks, const MeshPlace& pla
   std::iota(everyone.begin(), everyone.end(), 0);
   all.world = comm::Communicator::unconnected("world", everyone, own);
   all.foreseen_message_bytes = comm::message_bytes_of_member();
-  all.make_groups(query_groups, [&](const char* name, std::span<const int> members) {
+  all.make_groups(query_groups, embedding_stage, [&](const char* name, std::span<const int> members) {
     if (members.size() > 1) all.foreseen_message_bytes += comm::message_bytes_of_member();
     const auto at = std::find(members.begin(), members.end(), own) - members.begin();
     return comm::Communicator::unconnected(name, members, static_cast<int>(at));
@@ -53,7 +56,7 @@ ProcessGroups ProcessGroups::unconnected(const Mesh& ranks, const MeshPlace& pla
 }
 
 // Every rank creates its groups in the same order, and only its own: creation is collective over the members alone.
-void ProcessGroups::make_groups(std::int64_t query_groups, const GroupMaker& make) {
+void ProcessGroups::make_groups(std::int64_t query_groups, std::int64_t embedding_stage, const GroupMaker& make) {
   const int own = world.rank();
   const auto group = [&](const char* name, std::initializer_list<Axis> axes) {
     return make(name, mesh.group_of(own, std::span(axes.begin(), axes.size())));
@@ -90,13 +93,13 @@ void ProcessGroups::make_groups(std::int64_t query_groups, const GroupMaker& mak
     const auto first = static_cast<std::size_t>(tensor.rank() / copies * copies);
     head_copies = make("head copies", tensor.world_ranks().subspan(first, static_cast<std::size_t>(copies)));
   }
-  const auto stages = sizes.pipeline;
-  const bool end = place.pipeline == 0 || place.pipeline == stages - 1;
-  // Only the first and the last stage hold a tied embedding; with one stage there is a single copy.
-  if (stages == 1 || !end) return;
+  // Only the stages with the token embedding and with the output layer hold a tied embedding; if these are one, there
+  // is a single copy.
   auto first = place, last = place;
-  first.pipeline = 0;
-  last.pipeline = stages - 1;
+  first.pipeline = static_cast<int>(embedding_stage);
+  last.pipeline = sizes.pipeline - 1;
+  const bool holds = place.pipeline == first.pipeline || place.pipeline == last.pipeline;
+  if (first.pipeline == last.pipeline || !holds) return;
   ends = make("ends", std::vector{mesh.rank_of(first), mesh.rank_of(last)});
 }
 

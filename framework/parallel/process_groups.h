@@ -16,10 +16,12 @@ struct ProcessGroups {
   ProcessGroups() = default;
   /// Creates the groups. Collective over the world, whose size must be that of the mesh (else BugError).
   /// `query_groups`: key/value heads of a layer; if there are fewer than tensor-parallel ranks, some ranks have copies
-  /// of the same head.
-  ProcessGroups(const comm::World& world, const Mesh& mesh, std::int64_t query_groups);
+  /// of the same head. `embedding_stage`: the pipeline stage with the token embedding.
+  ProcessGroups(const comm::World& world, const Mesh& mesh, std::int64_t query_groups,
+                std::int64_t embedding_stage = 0);
   /// The groups of a rank that does not run: they are unconnected (comm::Communicator::unconnected).
-  static ProcessGroups unconnected(const Mesh& mesh, const MeshPlace& place, std::int64_t query_groups);
+  static ProcessGroups unconnected(const Mesh& mesh, const MeshPlace& place, std::int64_t query_groups,
+                                   std::int64_t embedding_stage = 0);
 
   /// Number of data-parallel ranks, which have different samples. The group `data` is larger by the context-parallel
   /// size.
@@ -51,13 +53,15 @@ struct ProcessGroups {
   comm::Communicator pipeline;       ///< the stages of one replica, in order
   comm::Communicator model;          ///< tensor and pipeline axes: together they have all weights of a replica
   comm::Communicator head_copies;    ///< ranks of the tensor group with copies of the same key and value heads
-  comm::Communicator ends;  ///< first and last stage, which share a tied embedding; this rank alone on other stages
+  /// The stages with the token embedding and with the output layer, which share a tied embedding; this rank alone on
+  /// other stages.
+  comm::Communicator ends;
   /// For unconnected groups: Communicator::message_bytes() of the run, if all of its ranks are on one host.
   std::size_t foreseen_message_bytes = 0;
 
  private:
   using GroupMaker = std::function<comm::Communicator(const char* name, std::span<const int> members)>;
-  void make_groups(std::int64_t query_groups, const GroupMaker& make);
+  void make_groups(std::int64_t query_groups, std::int64_t embedding_stage, const GroupMaker& make);
 };
 
 }  // namespace tessera::parallel

@@ -361,7 +361,7 @@ parallel::ProcessGroups arrange(const Recipe& recipe, const comm::World& world) 
         text("parallel_config: model_type ", recipe.model.type,
              " supports data parallelism only; give tensor_model_parallel_size, context_parallel_size and "
              "pipeline_model_parallel_size 1"));
-  return {world, mesh, recipe.query_groups()};
+  return {world, mesh, recipe.query_groups(), recipe.embedding_stage()};
 }
 
 training::TrainingSetup build(const Recipe& recipe) {

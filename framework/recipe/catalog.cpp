@@ -1,6 +1,7 @@
 #include "framework/gpt/catalog.h"
 
 #include "framework/instructions/catalog.h"
+#include "framework/multimodal/catalog.h"
 #include "framework/recipe/registries.h"
 
 namespace tessera::recipe {
@@ -9,6 +10,7 @@ data::DatasetRegistry datasets() {
   auto registry = data::dataset_registry();
   gpt::register_datasets(registry);
   instructions::register_datasets(registry);
+  multimodal::register_datasets(registry);
   return registry;
 }
 

@@ -20,8 +20,8 @@ void for_items(const Recipe& recipe, const std::string& option, const std::vecto
 std::string nearest_to(const std::string& pattern, std::vector<std::string> names);
 
 /// Reports what is wrong with the options of training_config that freeze parameters: patterns that cannot be read or
-/// match no parameter, modules that the model does not have, and a run that trains nothing. Constructs the model, so `recipe` must be right otherwise:
-/// does nothing if `report` has a problem.
+/// match no parameter, modules that the model does not have, and a run that trains nothing. Constructs the model, so
+/// `recipe` must be right otherwise: does nothing if `report` has a problem.
 void check_freezing(const Recipe& recipe, options::Report& report);
 
 }  // namespace tessera::recipe

@@ -25,7 +25,8 @@ std::int64_t whole(double bytes) {
 void add_reference(const Recipe& recipe, const LayoutFigures& layout, const RankFigures& rank, MemoryNeed& need) {
   auto place = rank.place;
   place.data = 0;
-  const auto groups = parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.query_groups());
+  const auto groups =
+      parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.query_groups(), recipe.embedding_stage());
   const auto chunks =
       build_reference_stage(recipe, vocabulary(recipe, recipe.tokenizer.make().get()), layout.plan, place.pipeline,
                             groups.tensor_rank(recipe.parallel.sequence_parallel),

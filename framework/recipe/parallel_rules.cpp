@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "framework/checkpoint/format.h"
+#include "framework/multimodal/mllm_options.h"
 #include "framework/options/limits.h"
 #include "framework/parallel/context_options.h"
 #include "framework/parallel/layer_shares.h"
@@ -54,13 +55,38 @@ void check_dispatcher(const Recipe& r, options::Report& report) {
 }
 
 void check_images(const Recipe& r, options::Report& report) {
+  if (r.architecture == nullptr || r.architecture->vision() == nullptr) return;
   const auto ranks = r.parallel.context_parallel_size;
-  if (r.architecture != nullptr && r.architecture->vision() != nullptr && ranks > 1)
+  if (ranks > 1)
     tell(r, report, "visual encoder", {cut + "context_parallel_size", "model_config.use_visual_encoder"},
          text("context_parallel_size is ", ranks,
               ", but use_visual_encoder is true: context parallelism of images is "
               "not implemented"),
          "leave context_parallel_size out");
+  if (!parallel::LayerPlan::mistakes(r.parallel, *r.architecture->towers()).empty()) return;
+  const auto plan = r.layer_plan();
+  const auto place = plan.of_layer(r.architecture->embedding_layer());
+  if (r.architecture->ties_embedding() && place.stage == plan.stages() - 1 && place.chunk + 1 < plan.chunks())
+    tell(r, report, "visual encoder", {cut + "num_layer_list", "model_config.untie_embeddings_and_output_weights"},
+         text("the text model begins in chunk ", place.chunk,
+              " of the last stage and ends in its last chunk: a stage "
+              "cannot have a tied embedding twice"),
+         "let it begin on another stage or in the last chunk");
+}
+
+/// Patches of the data are those of the vision tower.
+void check_patches(const Recipe& r, options::Report& report) {
+  const auto* data = r.dataset.options<multimodal::MllmOptions>();
+  const auto* tower = r.architecture != nullptr ? r.architecture->vision() : nullptr;
+  if (data == nullptr || tower == nullptr) return;
+  const auto must_agree = [&](const std::string& option, std::int64_t of_data, std::int64_t of_tower) {
+    if (of_data != of_tower)
+      tell(r, report, "visual encoder", {"dataset_config." + option, "vision_config." + option},
+           text(option, " is ", of_data, " in dataset_config, but ", of_tower, " in vision_config"), "make them equal");
+  };
+  must_agree("patch_size", data->patch_size, tower->patch_size);
+  must_agree("temporal_patch_size", data->temporal_patch_size, tower->temporal_patch_size);
+  must_agree("spatial_merge_size", data->spatial_merge_size, tower->spatial_merge_size);
 }
 
 /// Combinations that are not implemented yet.
@@ -170,6 +196,7 @@ void check_parallel(const Recipe& r, options::Report& report) {
   }
   check_dispatcher(r, report);
   check_images(r, report);
+  check_patches(r, report);
   check_optimizer(r, report);
   check_number_of_ranks(r, report);
   if (report.good()) check_built(r, report);

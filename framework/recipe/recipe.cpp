@@ -169,6 +169,11 @@ std::int64_t Recipe::query_groups() const {
   return architecture->cut_extents([](const std::string&) { return false; }).least_groups();
 }
 
+std::int64_t Recipe::embedding_stage() const {
+  const auto layer = architecture->embedding_layer();
+  return layer == 0 ? 0 : layer_plan().of_layer(layer).stage;
+}
+
 parallel::PipelineShape Recipe::pipeline_shape(std::int64_t ranks) const {
   const auto plan = layer_plan();
   return {plan.stages(), plan.chunks(), schedule::BatchPlan(ramp, batch_sizes(ranks)).full().micro_batches,

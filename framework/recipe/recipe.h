@@ -110,6 +110,8 @@ struct Recipe {
   bool saves_frozen() const;
   /// The least number of key/value groups of a layer (CutExtents::least_groups), for ProcessGroups.
   std::int64_t query_groups() const;
+  /// The pipeline stage with the token embedding. The layer plan must be without mistakes.
+  std::int64_t embedding_stage() const;
 
   /// The stage, if its samples are pairs of completions.
   std::optional<model::PairStage> pair_stage() const { return model::pair_stage(training.stage.value_or("pt")); }

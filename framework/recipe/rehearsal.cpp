@@ -121,7 +121,7 @@ class Rehearsal {
             autograd::AssumedChoices::Spread spread)
       : recipe_(recipe), layout_(layout), stage_(stage), threads_(kernels::Threads::Idle{}) {
     const parallel::MeshPlace place{.pipeline = static_cast<int>(stage)};
-    groups_ = parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.query_groups());
+    groups_ = parallel::ProcessGroups::unconnected(layout.mesh, place, recipe.query_groups(), recipe.embedding_stage());
     const auto expert = groups_.expert_rank();
     objective_ = recipe.objective.make();
     assumed_ = {spread, expert.first(layout.experts), expert.count(layout.experts)};

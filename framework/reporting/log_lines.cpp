@@ -25,6 +25,7 @@ void Interval::add(const StepRecord& step) {
     loss_sum_ += step.loss;
     load_balancing_sum_ += step.load_balancing_loss.value_or(0);
     z_sum_ += step.z_loss.value_or(0);
+    tokens_per_sample_sum_ += step.tokens_per_sample.value_or(0);
     for (std::size_t k = 0; k < step.prediction_losses.size(); ++k) prediction_sums_[k] += step.prediction_losses[k];
     ++advanced_;
     return;
@@ -64,6 +65,7 @@ void add_megatron_line(LogLine& out, const StepRecord& step, const Interval& int
   out.put(" learning rate: {:.6E} |", step.next_learning_rate);
   if (step.decoupled_learning_rate) out.put(" decoupled learning rate: {:.6E} |", *step.decoupled_learning_rate);
   out.put(" global batch size: {:5} |", step.global_batch_size);
+  if (interval.tokens_per_sample() > 0) out.put(" tokens per sample: {:.6E} |", interval.tokens_per_sample());
   if (interval.loss() > 0) out.put(" lm loss: {:.6E} |", interval.loss());
   const auto add_loss = [&](const char* name, double loss) {
     if (loss > 0) out.put(" {}: {:.6E} |", name, loss);

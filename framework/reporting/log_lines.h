@@ -50,10 +50,12 @@ class Interval {
   double load_balancing_loss() const { return mean(load_balancing_sum_); }
   double z_loss() const { return mean(z_sum_); }
   double prediction_loss(std::size_t index) const { return mean(prediction_sums_[index]); }
+  /// Mean over the steps that were not skipped; 0 where it is not logged.
+  double tokens_per_sample() const { return mean(tokens_per_sample_sum_); }
 
  private:
   double mean(double sum) const { return sum / static_cast<double>(std::max<std::int64_t>(1, advanced_)); }
-  double loss_sum_ = 0, seconds_ = 0, load_balancing_sum_ = 0, z_sum_ = 0;
+  double loss_sum_ = 0, seconds_ = 0, load_balancing_sum_ = 0, z_sum_ = 0, tokens_per_sample_sum_ = 0;
   std::array<double, options::most_predictions> prediction_sums_ = {};
   std::int64_t advanced_ = 0, skipped_ = 0, nans_ = 0;
 };

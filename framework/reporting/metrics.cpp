@@ -242,6 +242,7 @@ void MetricsFile::step(const StepRecord& r) {
   line.number("message_bytes", r.memory.messages);
   if (r.num_zeros) line.number("num_zeros", *r.num_zeros);
   if (r.params_norm) line.number("params_norm", *r.params_norm);
+  if (r.tokens_per_sample) line.number("tokens_per_sample", *r.tokens_per_sample);
   if (!write(line.close(), end_)) return;
   last_iteration_ = r.iteration;
   evaluated_ = {};

@@ -57,6 +57,7 @@ struct StepRecord {
   MemoryRecord memory = {};                    ///< of this rank
   std::optional<double> num_zeros;             ///< gradients that are exactly zero; absent: not counted
   std::optional<double> params_norm;           ///< L2 norm of the weights; absent: not computed
+  std::optional<double> tokens_per_sample;     ///< with padding, mean over micro-batches; absent: not logged
   std::optional<double> load_balancing_loss;   ///< mean over layers, without its coefficient; absent: no routers
   std::optional<double> z_loss;                ///< mean over layers, without its coefficient; absent: no routers
   std::span<const RoutingRecord> routing;      ///< one per layer; empty: the model has no experts

@@ -37,9 +37,10 @@ double bytes_of(const BatchFields& fields, std::int64_t samples, std::int64_t se
   double sum = 0;
   for (const auto& field : fields) {
     const auto length = static_cast<double>(seq_length), width = static_cast<double>(field.width);
+    const auto own_rows = static_cast<double>(field.most_rows) + static_cast<double>(field.rows_per_token) * length;
     const auto each = field.extent == FieldExtent::token  ? width * length
                       : field.extent == FieldExtent::pair ? length * length
-                      : field.extent == FieldExtent::own  ? width * static_cast<double>(field.most_rows)
+                      : field.extent == FieldExtent::own  ? width * own_rows
                                                           : width;
     sum += each * static_cast<double>(size_of(field.type)) * static_cast<double>(samples);
   }

@@ -27,7 +27,8 @@ struct BatchField {
   DType type = DType::int32;
   FieldExtent extent = FieldExtent::token;
   std::int64_t width = 1;
-  std::int64_t most_rows = 0;  ///< for `own`: largest number of rows of a sample
+  std::int64_t most_rows = 0;       ///< for `own`: largest number of rows of a sample, besides those of rows_per_token
+  std::int64_t rows_per_token = 0;  ///< for `own`: so many more for each token of the sample
   bool operator==(const BatchField&) const = default;
 };
 using BatchFields = std::vector<BatchField>;

@@ -13,8 +13,8 @@ class BatchSource {
   virtual std::int64_t samples() const = 0;     ///< rows of a micro-batch: samples, or two for each pair
   virtual std::int64_t seq_length() const = 0;  ///< tokens of a row; if lengths vary, the most
   virtual const BatchFields& fields() const { return token_fields(); }
-  /// A batch with the extents of every micro-batch, unless they vary; its elements are not read, but for those of fields
-  /// that say how many rows others have.
+  /// A batch with the extents of every micro-batch, unless they vary; its elements are not read, but for those of
+  /// fields that say how many rows others have.
   virtual TokenBatch extents() const { return {.samples = samples(), .seq_length = seq_length()}; }
   /// Whether micro-batches differ in length; on all stages of a pipeline alike.
   virtual bool lengths_vary() const { return false; }
@@ -45,11 +45,14 @@ class LoadedBatches final : public BatchSource {
     digest_.high += contents.digest.high;
     bad_.insert(bad_.end(), contents.bad.begin(), contents.bad.end());
     if (!knows_lengths()) fill_again(batch, given);
+    row_lengths_ += batch.seq_length;
     return waited;
   }
   const data::Dataset& data() const { return loader_.dataset(); }
   /// Digest of the samples of all micro-batches read so far.
   const data::SampleDigest& digest() const { return digest_; }
+  /// Tokens of a row, padding included, summed over these micro-batches.
+  std::int64_t row_lengths() const { return row_lengths_; }
   /// The samples among these that could not be used.
   const std::vector<data::BadSample>& bad() const { return bad_; }
 
@@ -64,6 +67,7 @@ class LoadedBatches final : public BatchSource {
   data::BatchShare share_;
   std::int64_t consumed_;
   data::SampleDigest digest_;
+  std::int64_t row_lengths_ = 0;
   std::vector<data::BadSample> bad_;
 };
 

@@ -149,6 +149,7 @@ bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
   commit_[waiting_of_stages] = totals.stage_wait_seconds;
   commit_[damaged_ranks] = damaged ? 1 : 0;
   take_samples(batches);
+  own_row_length_ = static_cast<double>(batches.row_lengths()) / static_cast<double>(micro_batches);
   const auto reported = auxiliary_.values();
   std::copy(reported.begin(), reported.end(), commit_.begin() + commit_sums);
   processes().world.all_reduce(std::span(commit_), "the commit of a step");
@@ -243,6 +244,12 @@ double TrainingStep::weight_norm() const {
   double squares = 0;
   for (const auto& part : state_.owned_weights()) squares += kernels::sum_of_squares(threads_, part);
   return std::sqrt(summed(squares));
+}
+
+double TrainingStep::mean_row_length() const {
+  const auto& place = processes().place;
+  const bool counts = place.tensor == 0 && place.context == 0 && place.pipeline == 0;
+  return summed(counts ? own_row_length_ : 0) / static_cast<double>(processes().replicas());
 }
 
 double TrainingStep::evaluate(const data::Dataset& data, const data::Sampler& order, std::int64_t consumed,

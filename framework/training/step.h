@@ -52,6 +52,8 @@ class TrainingStep {
   std::int64_t zeros_in_gradients() const;
   /// L2 norm of all weights of the run.
   double weight_norm() const;
+  /// Tokens of a row in the last backward(), padding included: mean over micro-batches and replicas. Collective.
+  double mean_row_length() const;
 
   /// Mean loss over the tokens of `steps` full steps of a dataset, starting at sample `consumed`, without dropout.
   /// `progress` is called with the number of steps that this rank has completed.
@@ -110,7 +112,8 @@ class TrainingStep {
   std::optional<ReferencePass> reference_;
   BatchLoaders loaders_;
   UpdateScalars scalars_;
-  double own_loss_ = 0;  ///< this rank's sum of losses in the last backward()
+  double own_loss_ = 0;        ///< this rank's sum of losses in the last backward()
+  double own_row_length_ = 0;  ///< tokens of a row, mean over the micro-batches of the last backward()
   std::function<bool()> when_reduced_;
   std::function<void(double& loss, float* gradient)> when_computed_;
   BadSamples when_bad_samples_;

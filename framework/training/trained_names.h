@@ -37,8 +37,8 @@ class TrainedNames {
   /// `frozen`: patterns of frozen parameters. `trainable`: if there are any, only parameters with a name that one of
   /// them matches are trained. A parameter that both lists name is frozen. Throws ConfigError as NamePattern.
   /// With `tuned`, only what it or `trainable` names is trained; of what only it names, without `frozen_rows`. What
-  /// `frozen` and `kept` name is stored, saved and read as a trained parameter, with all of its rows frozen: it is in no
-  /// other file.
+  /// `frozen` and `kept` name is stored, saved and read as a trained parameter, with all of its rows frozen: it is in
+  /// no other file.
   TrainedNames(const std::vector<std::string>& frozen, const std::vector<std::string>& trainable, Tuned tuned = {},
                FrozenRows frozen_rows = {}, Tuned kept = {});
 

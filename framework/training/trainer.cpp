@@ -271,6 +271,7 @@ void Trainer::complete_step(const StepIntent& intent, double seconds) {
     if (o_.log_num_zeros_in_grad) record.num_zeros = static_cast<double>(work_.zeros_in_gradients());
   }
   if (o_.log_params_norm) record.params_norm = work_.weight_norm();
+  if (o_.log_tps) record.tokens_per_sample = work_.mean_row_length();
   auxiliary_.add_to(record, work_.auxiliary());
   progress_.iteration += 1;
   progress_.consumed_samples += samples;

@@ -148,8 +148,7 @@ void describe_checks(options::Schema<O>& s) {
   s.option("frozen_parameters", &O::frozen_parameters,
            text("Parameters that are not trained: patterns of their names, each ", freezing_rule,
                 ". A frozen parameter has no gradient, optimizer state or fp32 copy. Empty: all others are trained."))
-      .when_changed(options::Change::state)
-      .no_flag("only Tessera has it");
+      .when_changed(options::Change::state);
   s.option("trainable_parameters", &O::trainable_parameters,
            text("Parameters that are trained, all others being frozen: patterns of their names, each ", freezing_rule,
                 ". Empty: all are trained. A parameter that `frozen_parameters` also names is frozen."))
@@ -174,6 +173,9 @@ void describe_checks(options::Schema<O>& s) {
   s.option("log_num_zeros_in_grad", &O::log_num_zeros_in_grad,
            "Log the number of gradient elements that are exactly zero.");
   s.option("log_params_norm", &O::log_params_norm, "Log the L2 norm of all trained weights after each step.");
+  s.option(
+      "log_tps", &O::log_tps,
+      "Log the tokens per sample: the length of the rows with their padding, mean over the micro-batches of a step.");
 }
 
 void describe_evaluation(options::Schema<O>& s) {

@@ -90,6 +90,7 @@ struct TrainingOptions {
   std::vector<std::int64_t> iterations_to_skip;
   bool log_num_zeros_in_grad = false;
   bool log_params_norm = false;
+  bool log_tps = false;
 
   std::int64_t eval_interval = 1000;
   std::int64_t eval_iters = 100;  ///< 0 or negative: no evaluation; see evaluation_steps()

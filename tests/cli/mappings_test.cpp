@@ -38,9 +38,19 @@ const std::string weights = "weights/megatron.yaml", renamed = "renamed:",
 const std::string llama = "models/llama.yaml", depth = "num_hidden_layers:", other_depth = "depth:";
 
 /// Commands that read no table of mappings/.
-const Words read_none = {"checkpoint reshard", "data checksum",  "data inspect", "data merge", "data render-chat",
-                         "data to-jsonl",      "data train-bpe", "doctor",       "man",        "state clean",
-                         "state finish",       "state probe",    "state save"};
+const Words read_none = {"checkpoint reshard", "data checksum",      "data inspect",   "data merge", "data render-chat",
+                         "data to-jsonl",      "data llava-to-mllm", "data train-bpe", "doctor",     "man",
+                         "state clean",        "state finish",       "state probe",    "state save"};
+
+const std::string mm = TESTS_DATA "/mindspeed_mm/checkpoints/";
+
+/// A command of mm-convert with another name of the last norm.
+MappingsCase mm_convert(const std::string& name, const Words& arguments, const std::string& shows) {
+  Words command = {"checkpoint", "mm-convert", "Qwen2VLConverter", name};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return {command, "weights/mindspeed_mm.yaml", "{to: text_decoder.decoder.final_layernorm",
+          "{to: text_decoder.decoder.other_layernorm", shows};
+}
 
 std::vector<MappingsCase> cases() {
   const std::string unknown = "--num-layers: unknown flag";
@@ -106,6 +116,21 @@ std::vector<MappingsCase> cases() {
        "num_layers: {to",
        "layer_count: {to",
        "layer_count"},
+      mm_convert("hf_to_mm",
+                 {"--cfg.mm_dir", "OUT", "--cfg.hf_config.hf_dir", mm + "hf_tied",
+                  "--cfg.parallel_config.llm_pp_layers", "[6]", "--cfg.parallel_config.vit_pp_layers", "[4]"},
+                 "other_layernorm"),
+      mm_convert(
+          "mm_to_hf",
+          {"--cfg.save_hf_dir", "OUT", "--cfg.mm_dir", mm + "mm/tied_tp1_pp2", "--cfg.hf_config.hf_dir", mm + "hf_tied",
+           "--cfg.parallel_config.llm_pp_layers", "[3,3]", "--cfg.parallel_config.vit_pp_layers", "[4,0]"},
+          "another release"),
+      mm_convert(
+          "resplit",
+          {"--cfg.target_dir", "OUT", "--cfg.source_dir", mm + "mm/tied_tp1_pp2",
+           "--cfg.source_parallel_config.llm_pp_layers", "[3,3]", "--cfg.source_parallel_config.vit_pp_layers", "[4,0]",
+           "--cfg.target_parallel_config.llm_pp_layers", "[6]", "--cfg.target_parallel_config.vit_pp_layers", "[4]"},
+          "another release"),
   };
 }
 

@@ -296,7 +296,7 @@ class Ragged final : public Dataset {
     return tokens_of(index);
   }
   void read(std::int64_t index, const SampleView& out) const override {
-    if (index == bad) throw BadSampleError("it cannot be read");
+    if (index == bad || index == damaged) throw BadSampleError("it cannot be read");
     const auto number = static_cast<std::int32_t>(index);
     std::fill(out.tokens.begin(), out.tokens.end(), number);
     std::fill(out.labels.begin(), out.labels.end(), -1);
@@ -308,8 +308,32 @@ class Ragged final : public Dataset {
     const auto pixels = out.field<float>("pixels", 0);
     for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>(number) + static_cast<float>(i) / 64;
   }
-  std::int64_t bad = -1;
+  std::int64_t bad = -1, damaged = -1;  // damaged: its extents are known
 };
+
+// Its rows would have no values: a model could not take them.
+TEST(BatchLoader, ASampleThatCannotBeReadHasNoRowsOfItsOwn) {
+  const BatchShare share{.samples = 3};
+  Ragged data;
+  const auto order = order_of("single", 1000, share);
+  Batch whole(data.fields(), 3, 20), batch = whole;
+  BatchLoader(data, *order, share, 0).read(3, whole);
+  ASSERT_GT(whole.field<float>("pixels", 1).size(), 0U);
+  data.damaged = 4;
+  for (const std::int64_t workers : {0, 2}) {
+    BatchLoader loader(data, *order, share, workers, BatchLoader::OnBadSample::note);
+    loader.read(3, batch);
+    ASSERT_EQ(loader.contents().bad.size(), 1U);
+    EXPECT_EQ(loader.contents().bad[0].index, 4);
+    EXPECT_TRUE(batch.field<float>("pixels", 1).empty());
+    EXPECT_EQ(batch.seq_length, whole.seq_length);
+    for (const std::int64_t row : {0, 2}) {
+      EXPECT_EQ(listed(batch.field<float>("pixels", row)), listed(whole.field<float>("pixels", row)));
+      EXPECT_EQ(listed(samples_of<TokenBatch>(batch, row, 1).tokens),
+                listed(samples_of<TokenBatch>(whole, row, 1).tokens));
+    }
+  }
+}
 
 TEST(BatchLoader, GivesEachMicroBatchTheLengthOfItsLongestSampleAndEachSampleItsOwnRows) {
   const BatchShare share{.samples = 3, .length_multiple = 4};

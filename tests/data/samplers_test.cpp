@@ -62,5 +62,18 @@ TEST(Cyclic, ReadsEverySampleOnceInAnEpochAndAnotherOrderInTheNext) {
   }
 }
 
+// The order of the file, an epoch after the other; what does not fill a batch of all ranks is left out for all of them.
+TEST(Cyclic, ReadsInTheOrderOfTheDatasetUnlessItShuffles) {
+  for (const auto* sharding : {"true", "false"}) {
+    const auto order =
+        chosen(samplers(), {{"dataloader_type", "cyclic"}, {"shuffle_epochs", "false"}, {"data_sharding", sharding}},
+               SamplerParts{11, 2, 2});
+    std::vector<std::int64_t> read;
+    for (std::int64_t i = 0; i < 10; ++i) read.push_back(order->index(i));
+    EXPECT_EQ(read, *sharding == 't' ? (std::vector<std::int64_t>{0, 1, 4, 5, 2, 3, 6, 7, 0, 1})
+                                     : (std::vector<std::int64_t>{0, 2, 1, 3, 4, 6, 5, 7, 0, 2}));
+  }
+}
+
 }  // namespace
 }  // namespace tessera::data

@@ -18,6 +18,7 @@ SOURCE = pathlib.Path(os.environ.get("TESSERA_SOURCE", pathlib.Path(__file__).pa
 FAMILIES = SOURCE / "tests/data/families"
 NAMES = sorted(path.name for path in FAMILIES.iterdir())
 MEGATRON = SOURCE / "tests/data/megatron"
+MINDSPEED_MM = SOURCE / "tests/data/mindspeed_mm/checkpoints"
 PEER = os.environ.get("TESSERA_PEER_PYTHON")
 
 
@@ -212,6 +213,77 @@ class Weights(harness.InOwnFolder):
     def peer(self, script, *arguments):
         done = subprocess.run([PEER, str(SOURCE / "tests/peers" / script), *map(str, arguments)], capture_output=True, text=True, timeout=280)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+class MmConvert(harness.InOwnFolder):
+    """The lines of MindSpeed-MM's mm-convert, by the program. Their results are compared by golden_runner and unit tests."""
+
+    def mm(self, *arguments, code=0):
+        return self.tessera("checkpoint", "mm-convert", "Qwen2VLConverter", *arguments, code=code)
+
+    def written(self, out="mm"):
+        return self.mm("hf_to_mm", "--cfg.mm_dir", out, "--cfg.hf_config.hf_dir", MINDSPEED_MM / "hf_tied", "--cfg.parallel_config.llm_pp_layers",
+                       "[[3,3]]", "--cfg.parallel_config.vit_pp_layers", "[[4,0]]", "--cfg.parallel_config.tp_size", "1")
+
+    def test_flags_and_a_file_of_options_are_read(self):
+        self.assertIn("1 tensor-parallel x 2 pipeline ranks", self.written())
+        (self.folder / "back.yml").write_text(f"""cfg:
+  save_hf_dir: elsewhere
+  mm_dir: mm
+  hf_config:
+    hf_dir: {MINDSPEED_MM / "hf_tied"}
+  parallel_config:
+    llm_pp_layers: [3, 3]
+    vit_pp_layers: [4, 0]
+""")
+        self.mm("mm_to_hf", "--config", "back.yml", "--cfg.save_hf_dir=back")
+        names = sorted(path.name for path in (MINDSPEED_MM / "hf_tied").iterdir())
+        self.assertEqual(sorted(path.name for path in (self.folder / "back").iterdir()), names)
+        for name in names:
+            self.assertEqual((self.folder / "back" / name).read_bytes(), (MINDSPEED_MM / "hf_tied" / name).read_bytes(), name)
+        (self.folder / "template.yml").write_text(self.mm("mm_to_hf", "--print_config=comments"))
+        wrong = self.mm("mm_to_hf", "--config", "template.yml", code=2)
+        for words in ("save_hf_dir is not given", "mm_dir is not given", "hf_config.hf_dir is not given", "llm_pp_layers"):
+            self.assertIn(words, wrong)
+        (self.folder / "back.yml").write_text("cfg:\n  mm_dir: mm\n  parallel_config:\n    lm_pp_layers: [3, 3]\n")
+        wrong = self.mm("mm_to_hf", "--config", "back.yml", "--cfg.parallel_config.tp_size", "none", code=2)
+        for words in ("back.yml:4", "did you mean 'parallel_config.llm_pp_layers'", "--cfg.parallel_config.tp_size", "save_hf_dir is not given"):
+            self.assertIn(words, wrong)
+
+    def files(self, folder):
+        folder = self.folder / folder
+        return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def test_weights_pass_through_tessera_unchanged(self):
+        self.written()
+        hf = MINDSPEED_MM / "hf_tied"
+        convert = ("checkpoint", "convert", "--from")
+        self.tessera(*convert, "hf", "--to", "tessera", hf, "ours")
+        self.tessera(*convert, "tessera", "--to", "hf", "ours", "theirs")
+        theirs = {name: tensor for path in hf.glob("*.safetensors") for name, tensor in tensors_of(path).items()}
+        self.assertEqual(tensors_of(self.folder / "theirs/model.safetensors"), theirs)
+        layout = ["--set", "parallel_config.pipeline_model_parallel_size=2", "--set", "parallel_config.num_layer_list=[7,3]"]
+        self.tessera(*convert, "tessera", "--to", "mindspeed-mm", "--dtype", "bfloat16", "ours", "back", *layout)
+        self.assertEqual(self.files("back"), self.files("mm"))
+        self.tessera(*convert, "mindspeed-mm", "--to", "tessera", "--like", hf, "mm", "again")
+        for folder in ("again", "ours"):
+            self.mm("mm_to_hf", "--cfg.save_hf_dir", f"from_{folder}", "--cfg.mm_dir", folder, "--cfg.hf_config.hf_dir", hf,
+                    "--cfg.parallel_config.llm_pp_layers", "[3,3]", "--cfg.parallel_config.vit_pp_layers", "[4,0]")
+            self.assertEqual(self.files(f"from_{folder}"), self.files(hf))
+
+    @unittest.skipUnless(PEER, "no Python with torch and transformers; name one in TESSERA_PEER_PYTHON")
+    def test_torch_loads_what_is_written(self):
+        self.written()
+        code = """
+import json, sys, torch
+ours, theirs = (torch.load(path, weights_only=True) for path in sys.argv[1:])
+assert ours["checkpoint_version"] == theirs["checkpoint_version"] == 3.0
+assert set(ours["model"]) == set(theirs["model"])
+assert all(ours["model"][name].dtype == tensor.dtype and torch.equal(ours["model"][name], tensor) for name, tensor in theirs["model"].items())
+"""
+        for stage in range(2):
+            path = f"release/mp_rank_00_00{stage}/model_optim_rng.pt"
+            subprocess.run([PEER, "-c", code, self.folder / "mm" / path, MINDSPEED_MM / "mm/tied_tp1_pp2" / path], check=True)
 
 
 if __name__ == "__main__":

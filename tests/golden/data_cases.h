@@ -21,6 +21,20 @@ struct NotSupported {
   std::string what;
 };
 
+/// Recorded texts name files relative to the folder of the records.
+class InFolder {
+ public:
+  explicit InFolder(const std::filesystem::path& folder) : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(folder);
+  }
+  ~InFolder() { std::filesystem::current_path(before_); }
+  InFolder(const InFolder&) = delete;
+  InFolder& operator=(const InFolder&) = delete;
+
+ private:
+  std::filesystem::path before_;
+};
+
 /// One folder of records while its cases are judged.
 class DataFolder {
  public:

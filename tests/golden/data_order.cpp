@@ -22,20 +22,6 @@ gpt::Blend blend_of(const Json& recorded) {
   return blend;
 }
 
-/// Recorded texts name files relative to the folder of the records.
-class InFolder {
- public:
-  explicit InFolder(const std::filesystem::path& folder) : before_(std::filesystem::current_path()) {
-    std::filesystem::current_path(folder);
-  }
-  ~InFolder() { std::filesystem::current_path(before_); }
-  InFolder(const InFolder&) = delete;
-  InFolder& operator=(const InFolder&) = delete;
-
- private:
-  std::filesystem::path before_;
-};
-
 gpt::GptSplits::Options options_of(const Json& row, const tokenizers::Tokenizer& tokenizer) {
   gpt::GptSplits::Options options;
   options.documents.add_extra_token_to_sequence = row["add_extra_token_to_sequence"];

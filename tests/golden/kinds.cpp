@@ -4,10 +4,14 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "tests/golden/answers.h"
 #include "tests/golden/command_lines.h"
 #include "tests/golden/data.h"
 #include "tests/golden/finetune.h"
+#include "tests/golden/images.h"
+#include "tests/golden/mm_checkpoints.h"
 #include "tests/golden/models.h"
+#include "tests/golden/multimodal.h"
 #include "tests/golden/nf4_blocks.h"
 #include "tests/golden/operators.h"
 #include "tests/golden/runs.h"
@@ -32,6 +36,10 @@ bool is_finetune_base(const fs::path& folder) {
 bool is_data(const fs::path& folder) {
   return has_any(folder, {"gpt2_ids.jsonl", "tokenizers.json", "gptdataset.jsonl", "preprocess.json", "masks.json",
                           "samplers.json", "broken_input.json", "unicode_classes.jsonl"});
+}
+
+bool is_answers(const fs::path& folder) {
+  return fs::exists(folder / "generation.json") && fs::exists(folder / "answers.safetensors");
 }
 
 bool is_schedules(const fs::path& folder) {
@@ -114,7 +122,9 @@ std::vector<CaseKind> case_kinds(const Programs& programs) {
   const auto one_run = [programs](const fs::path& folder) { return run_training_case(folder, programs); };
   const auto runs = [programs](const fs::path& folder) { return run_training_cases(folder, programs); };
   return {{"models", is_model, run_model_cases},
+          {"answers about images", is_answers, run_answer_cases},
           {"blocks in NF4", is_nf4_blocks, run_nf4_blocks},
+          {"checkpoints of mm-convert", is_mm_checkpoints, run_mm_checkpoint_cases},
           {"training run", is_training_run, one_run},
           {"training runs", is_training_folder, runs},
           {"schedules", is_schedules, run_schedule_cases},
@@ -122,6 +132,9 @@ std::vector<CaseKind> case_kinds(const Programs& programs) {
           {"fine-tuning", is_finetune_case, run_finetune_case},
           {"base of fine-tuning", is_finetune_base, [](const fs::path&) { return std::vector<CaseResult>(); }},
           {"operators", is_operators, run_operator_cases},
+          {"pixels", is_pixels, run_pixel_cases},
+          {"texts with images", is_multimodal_text, run_multimodal_text_cases},
+          {"orders of MindSpeed-MM", is_multimodal_order, run_multimodal_order_cases},
           {"data", is_data, run_data_cases}};
 }
 

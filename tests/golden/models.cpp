@@ -5,6 +5,7 @@
 #include <set>
 
 #include "framework/base/files.h"
+#include "framework/options/same.h"
 #include "tests/golden/arguments.h"
 #include "tests/golden/comparison.h"
 #include "tests/golden/model_of_case.h"
@@ -148,7 +149,7 @@ class ModelCases {
     if (five.fields.size() != four.fields.size()) comparison.wrong("config.json and this give different keys");
     for (const auto& [key, value] : five.fields) {
       const auto* other = four.find(key);
-      if (other == nullptr || other->scalar != value.scalar)
+      if (other == nullptr || !options::same(*other, value))
         comparison.wrong(text(key, " is another than config.json gives"));
     }
     return text(five.fields.size(), " options as from config.json");

@@ -117,7 +117,10 @@ std::unique_ptr<data::DataSplits> make_vision_batches(const VisionBatchesOptions
 
 void add_vision_batches(data::DatasetRegistry& registry) {
   registry.add("golden_images", make_vision_batches, "The batches of a golden case with images.");
-  registry.declare_fields("golden_images", [](const data::DatasetRegistry::Choice&) { return fields_of(1176); });
+  registry.declare_fields("golden_images", [](const data::DatasetRegistry::Choice& choice) {
+    const checkpoint::SafetensorsReader file(choice.options<VisionBatchesOptions>()->golden_images_file);
+    return fields_of(file.shape("pixel_values").width());
+  });
 }
 
 }  // namespace golden

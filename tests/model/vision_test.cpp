@@ -7,9 +7,10 @@
 #include <random>
 
 #include "framework/base/error.h"
+#include "framework/model/axis_angles.h"
 #include "framework/parallel/layer_plan.h"
+#include "tests/image_samples.h"
 #include "tests/model/built.h"
-#include "tests/model/vision_batch.h"
 
 namespace tessera::model {
 namespace {
@@ -272,6 +273,47 @@ TEST(VisionTower, RefusesPlaceholdersThatDoNotFitTheImages) {
   EXPECT_NE(complaint().find("an image of 1 x 3 x 6 patches"), std::string::npos) << complaint();
   batch.field<std::int32_t>(grid_field)[1] = 2;
   EXPECT_NE(complaint().find("pixel_values has 192 elements"), std::string::npos) << complaint();
+}
+
+/// mRoPE: pair p of a head turns by the position on the axis of its section, with the frequency base^(-2 p / dim).
+TEST(AxisPositions, TurnEachSectionByItsOwnAxis) {
+  kernels::Threads threads(2);
+  Arena arena;
+  autograd::Tape tape(arena, threads, false);
+  const std::vector<std::int64_t> sections = {1, 3, 2};
+  const nn::RotaryEmbedding rotary(12, 1e4, kernels::RotaryLayout::half, 50);
+  std::vector<std::int32_t> positions;
+  for (std::int32_t i = 0; i < 2 * 3 * 5; ++i) positions.push_back(i * 7 % 50);
+  const auto angles = sectioned_angles(tape, rotary.tables(threads, {}), sections, positions, 2, 5, DType::float32);
+  const auto rounded = sectioned_angles(tape, rotary.tables(threads, {}), sections, positions, 2, 5, DType::bfloat16);
+  for (std::size_t token = 0; token < 10; ++token)
+    for (std::size_t pair = 0; pair < 6; ++pair) {
+      const std::size_t axis = pair < 1 ? 0 : pair < 4 ? 1 : 2;
+      const auto position = positions[token / 5 * 15 + axis * 5 + token % 5];
+      const auto angle = position * std::pow(1e4, -2.0 * static_cast<double>(pair) / 12);
+      EXPECT_NEAR(angles.cosine[token * 6 + pair], std::cos(angle), 1e-6) << token << " " << pair;
+      EXPECT_NEAR(angles.sine[token * 6 + pair], std::sin(angle), 1e-6) << token << " " << pair;
+      EXPECT_EQ(rounded.cosine[token * 6 + pair], static_cast<float>(bfloat16(angles.cosine[token * 6 + pair])));
+    }
+  positions[3] = 50;
+  EXPECT_THROW(sectioned_angles(tape, rotary.tables(threads, {}), sections, positions, 2, 5, DType::float32),
+               ShapeError);
+}
+
+/// Of a patch, the first half of the pairs turns by its row, the second by its column, with equal frequencies.
+TEST(AxisPositions, OfPatchesAreTheirRowsAndColumns) {
+  kernels::Threads threads(2);
+  Arena arena;
+  autograd::Tape tape(arena, threads, false);
+  const std::vector<std::int32_t> rows = {0, 3, 5, 2}, columns = {1, 0, 7, 2};
+  const auto angles = grid_angles(tape, 8, 1e4, rows, columns);
+  for (std::size_t patch = 0; patch < 4; ++patch)
+    for (std::size_t pair = 0; pair < 4; ++pair) {
+      const auto angle =
+          (pair < 2 ? rows[patch] : columns[patch]) * std::pow(1e4, -4.0 * static_cast<double>(pair % 2) / 8);
+      EXPECT_NEAR(angles.cosine[patch * 4 + pair], std::cos(angle), 1e-6) << patch << " " << pair;
+      EXPECT_NEAR(angles.sine[patch * 4 + pair], std::sin(angle), 1e-6) << patch << " " << pair;
+    }
 }
 
 TEST(AxisPositions, OfTextAreThoseOfRope) {

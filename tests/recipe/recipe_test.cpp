@@ -355,6 +355,18 @@ TEST_F(RecipeFile, EveryRecipeOfConfigsIsRead) {
   }
 }
 
+TEST_F(RecipeFile, PatchesOfTheDataAreThoseOfTheVisionTower) {
+  const auto told_with = [&](const std::string& option) {
+    read(least + length, {"model_config={use_visual_encoder: true}", "vision_config={num_layers: 2}",
+                          "dataset_config={dataset_type: mllm, dataset: a.json" + option + "}"});
+    return joined(report.problems(), "\n");
+  };
+  EXPECT_EQ(told_with("").find("_size"), std::string::npos) << told_with("");
+  for (const auto* option : {"patch_size", "temporal_patch_size", "spatial_merge_size"})
+    EXPECT_NE(told_with(text(", ", option, ": 1")).find(text(option, " is 1 in dataset_config")), std::string::npos)
+        << told_with(text(", ", option, ": 1"));
+}
+
 TEST_F(RecipeFile, FiguresFollowFromTheRecipe) {
   const auto f = figures(read(least + length, {"dataset_config={batch_size: 2, micro_batch_num: 3}"}));
   EXPECT_EQ(report.problems(), Lines{});

@@ -1,5 +1,5 @@
-// freeze_trainable_layers and the options beside it train what LLaMA-Factory's rule of substrings trains, with the names
-// that Transformers gives the parameters.
+// freeze_trainable_layers and the options beside it train what LLaMA-Factory's rule of substrings trains, with the
+// names that Transformers gives the parameters.
 #include <gtest/gtest.h>
 
 #include <algorithm>

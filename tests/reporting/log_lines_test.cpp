@@ -101,6 +101,27 @@ TEST(MegatronLine, AveragesLossAndTimeOverTheInterval) {
   EXPECT_NE(line.find(" grad norm: 3.000 |"), std::string::npos) << line;
 }
 
+/// The words behind a separator, as awk -F separator '{print$n}' prints them.
+std::string field_of(const std::string& line, const std::string& separator, std::size_t number) {
+  std::size_t begin = 0;
+  for (std::size_t i = 1; i < number; ++i) begin = line.find(separator, begin) + separator.size();
+  return line.substr(begin, line.find(separator, begin) - begin);
+}
+
+// Scripts of MindSpeed-MM take the time as the fifth field between colons, and the tokens behind their name.
+TEST(MegatronLine, HasTimeAndTokensPerSampleWhereScriptsLookForThem) {
+  Interval interval;
+  auto first = recorded(1, 2.0, 1, 0.1), last = recorded(2, 4.0, 3, 0.2);
+  first.step_seconds = last.step_seconds = 0.0125;
+  first.tokens_per_sample = 100;
+  last.tokens_per_sample = 103;
+  interval.add(first);
+  interval.add(last);
+  const auto line = line_of(last, interval, at_a_known_time());
+  EXPECT_EQ(std::stod(field_of(field_of(line, ":", 5), "|", 1)), 12.5) << line;
+  EXPECT_EQ(std::stod(field_of(field_of(line, "tokens per sample:", 2), "|", 1)), 101.5) << line;
+}
+
 TEST(MegatronLine, CountsSkippedStepsAndKeepsThemOutOfTheMean) {
   Interval interval;
   auto good = recorded(1, 2.0, 1, 0.1), skipped = recorded(2, 0, 0, 0.1);

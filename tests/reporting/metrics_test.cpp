@@ -67,12 +67,14 @@ TEST_F(MetricsFileTest, ALineHasTheLossesOfRoutersAndPredictions) {
   step.prediction_losses = predictions;
   step.num_zeros = 1.0 / 3;
   step.params_norm = 1.0 / 3;
+  step.tokens_per_sample = 1.0 / 3;
   file.step(step);
   const auto line = lines().at(0);
   EXPECT_EQ(line["load_balancing_loss"], 1.25);
   EXPECT_EQ(line["z_loss"], 0);
   EXPECT_EQ(line["mtp_1_loss"], 1.0 / 3);
   EXPECT_EQ(line["mtp_8_loss"], 1.0 / 3);
+  EXPECT_EQ(line["tokens_per_sample"], 1.0 / 3);
 }
 
 TEST_F(MetricsFileTest, ALineHasTheRoutingOfEachLayer) {

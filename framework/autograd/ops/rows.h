@@ -6,8 +6,8 @@ namespace tessera::autograd {
 
 // Rows of activations as wholes; a row is the last dimension.
 
-/// y [1, n / count, count * width] = the rows of x [1, n, width], each `count` of them joined to one. A view: no element
-/// is copied. Throws ShapeError if `count` does not divide n.
+/// y [1, n / count, count * width] = the rows of x [1, n, width], each `count` of them joined to one. A view: no
+/// element is copied. Throws ShapeError if `count` does not divide n.
 Var joined_rows(const Var& x, std::int64_t count);
 
 /// A row of `x` that is replaced by a row of another value.

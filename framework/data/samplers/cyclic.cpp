@@ -1,4 +1,6 @@
-// Epoch after epoch, each reshuffled, as Megatron-LM's MegatronPretrainingRandomSampler.
+// Epoch after epoch, each reshuffled, as Megatron-LM's MegatronPretrainingRandomSampler and MindSpeed-MM's
+// BaseRandomBatchSampler. There, ranks that share an order may get different numbers of batches in an epoch; here each
+// epoch ends for all ranks at once.
 
 #include <mutex>
 
@@ -9,19 +11,23 @@ namespace tessera::data {
 namespace {
 
 struct CyclicOptions {
-  bool data_sharding = true;
+  bool data_sharding = true, shuffle_epochs = true;
 };
 
 void describe(options::Schema<CyclicOptions>& s) {
   s.when_changed(options::Change::order);
   s.option("data_sharding", &CyclicOptions::data_sharding,
            "Each data-parallel rank shuffles its own shard; false: all ranks share one shuffled order.");
+  s.option("shuffle_epochs", &CyclicOptions::shuffle_epochs,
+           "Shuffle each epoch; false: read in the order of the dataset.")
+      .no_flag("Megatron-LM's cyclic order is always shuffled");
 }
 
 class Cyclic final : public Sampler {
  public:
   Cyclic(const CyclicOptions& options, const SamplerParts& parts)
       : sharding_(options.data_sharding),
+        shuffle_(options.shuffle_epochs),
         parts_(parts),
         stride_(parts.micro_batch * parts.ranks),
         epoch_samples_(parts.samples / stride_ * stride_) {
@@ -44,6 +50,7 @@ class Cyclic final : public Sampler {
 
  private:
   std::int64_t shuffled(std::int64_t epoch, std::int64_t count, std::int64_t at) const {
+    if (!shuffle_) return at;
     const std::lock_guard lock(mutex_);
     if (epoch != epoch_) {
       order_ = torch_randperm(count, static_cast<std::uint32_t>(epoch));
@@ -52,7 +59,7 @@ class Cyclic final : public Sampler {
     return order_[static_cast<std::size_t>(at)];
   }
 
-  bool sharding_;
+  bool sharding_, shuffle_;
   SamplerParts parts_;
   std::int64_t stride_, epoch_samples_;
   mutable std::mutex mutex_;  // the order of the epoch read last is kept

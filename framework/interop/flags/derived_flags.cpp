@@ -1,9 +1,11 @@
 #include "framework/interop/flags/derived_flags.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/interop/flags/tower_stages.h"
 #include "framework/options/option_type.h"
 
 namespace tessera::flags {
@@ -17,11 +19,19 @@ const std::string m = "model_config.", p = "parallel_config.", e = "moe_config."
 /// What the other flags say, as numbers and words.
 class Said {
  public:
-  Said(const std::string& value, const options::Value& recipe) : value_(value), recipe_(recipe) {}
+  Said(const std::string& value, const options::Value& recipe, const std::vector<ConvertedFlag>& flags)
+      : value_(value), recipe_(recipe), flags_(flags) {}
 
   /// The flag's own value. Throws ConfigError if it is not a number.
   std::int64_t own() const { return number(options::Value::of(value_, {}), "its value"); }
   const std::string& own_word() const { return value_; }
+  /// The values of another flag as they were given, with commas; of several such flags the last. Nothing: not given.
+  std::optional<std::string> flag(const std::string& name) const {
+    std::optional<std::string> found;
+    for (const auto& one : flags_)
+      if (one.given.flag == name) found = tessera::joined(one.given.values);
+    return found;
+  }
   /// The items of a list, joined by commas; empty: it is not given.
   std::string list(const std::string& option) const {
     const auto* value = recipe_.at(option);
@@ -70,6 +80,7 @@ class Said {
   }
   const std::string& value_;
   const options::Value& recipe_;
+  const std::vector<ConvertedFlag>& flags_;
 };
 
 bool has_experts(const Said& said) { return said.has(m + "num_experts") || said.has(e + "num_experts"); }
@@ -230,6 +241,52 @@ Settings epochs(const Said& said) {
   return {{t + "epochs", std::to_string(whole)}};
 }
 
+Settings tower_stages(const Said& said) {
+  const std::string vision = "image_encoder.vision_encoder.", decoder = "text_decoder.", list = "pipeline_num_layers";
+  const auto tower = said.flag(vision + list), layers = said.flag(decoder + list);
+  const auto stages = said.number(p + "pipeline_model_parallel_size", 1);
+  if (stages == 1) return {};  // their program does not read it
+  if (!tower || !layers)
+    throw ConfigError(text((tower ? decoder : vision) + list, " is not given, but pipeline_model_parallel_size is ",
+                           stages, "; give the layers of each stage for both models"));
+  const auto sums = added_stages({vision + list, *tower, said.number("vision_config.num_layers", "give it")},
+                                 {decoder + list, *layers, said.number(m + "num_layers", "give it")}, stages);
+  Settings all = {{p + "num_layer_list", sums.list}};
+  if (sums.chunks > 1)
+    all.emplace_back("", text("pipeline_num_layers is [chunk][stage] in the file; parallel_config.num_layer_list is "
+                              "[stage][chunk]: ",
+                              sums.list));
+  return all;
+}
+
+Settings text_activation(const Said& said) {
+  const bool gated = said.flag("text_decoder.gated_linear_unit") == "true";
+  const std::string plain[] = {"silu", "quick_gelu", "gelu_tanh", "gelu_erf"},
+                    with_gate[] = {"swiglu", "quick_geglu", "geglu", "geglu_erf"};
+  const auto& word = said.own_word();
+  const int kind = word == "silu" ? 0 : word == "quick_gelu" ? 1 : word == "gelu_pytorch_tanh" ? 2 : 3;
+  return {{m + "hidden_act", (gated ? with_gate : plain)[kind]}};
+}
+
+Settings merged_width(const Said& said) {
+  const auto width = said.number("vision_config.hidden_size", "give it"),
+             merge = said.number("vision_config.spatial_merge_size", 2), merged = width * merge * merge;
+  if (said.own() != merged)
+    throw ConfigError(text("is ", said.own(), ", but the merger's inner size is ", merged, ", the tower's hidden_size ",
+                           width, " times ", merge, " x ", merge, " patches; another size is not supported"));
+  return {};
+}
+
+Settings mllm_files(const Said& said) {
+  const std::string of = "dataset_param.basic_parameters.", name = "dataset_config.dataset";
+  Settings all = {{name, said.flag(of + "dataset").value_or("")}};
+  if (said.flag(of + "val_dataset") || said.real("dataset_config.val_rate", 0) != 0) return all;
+  if (said.number(t + "eval_iters", 0) <= 0) return all;
+  all.emplace_back(t + "eval_iters", "0");
+  all.emplace_back("", "data.json has neither val_dataset nor val_rate: nothing is evaluated, as there");
+  return all;
+}
+
 struct Rule {
   const char* name;
   Settings (*settings)(const Said& said);
@@ -277,7 +334,18 @@ const std::vector<Rule>& rules() {
        "`dataset_config.data_path`: its last word, of token files of `dataset_type: instruction`"},
       {"steps_per_epoch", steps_per_epoch, "`training_config.training_iters`: this number times the epochs"},
       {"max_steps", max_steps, "`training_config.training_iters` instead of `training_config.epochs`"},
-      {"epochs", epochs, "`training_config.epochs`, unless a number of steps is given; refused if it is not whole"}};
+      {"epochs", epochs, "`training_config.epochs`, unless a number of steps is given; refused if it is not whole"},
+      {"tower_stages", tower_stages,
+       "`parallel_config.num_layer_list`: the layers of both models on each stage together, [chunk][stage] turned to "
+       "[stage][chunk]; not read with one stage"},
+      {"mllm_files", mllm_files,
+       "`dataset_config.dataset`: the files with commas; also `training_config.eval_iters: 0` without val_dataset and "
+       "val_rate"},
+      {"text_activation", text_activation,
+       "`model_config.hidden_act`: silu, quick_gelu, gelu_pytorch_tanh, anything else is exact GELU; with a gate if "
+       "`gated_linear_unit` is true"},
+      {"merged_width", merged_width,
+       "must be `vision_config.hidden_size` times the patches that are merged; another size is refused"}};
   return all;
 }
 
@@ -289,8 +357,9 @@ const Rule& rule_named(const std::string& name) {
 
 }  // namespace
 
-Settings derived_settings(const std::string& rule, const std::string& value, const options::Value& recipe) {
-  return rule_named(rule).settings(Said(value, recipe));
+Settings derived_settings(const std::string& rule, const std::string& value, const options::Value& recipe,
+                          const std::vector<ConvertedFlag>& given) {
+  return rule_named(rule).settings(Said(value, recipe, given));
 }
 
 std::string describe_rule(const std::string& rule) { return rule_named(rule).words; }

@@ -4,12 +4,14 @@
 #include <utility>
 #include <vector>
 
+#include "framework/interop/flags/flag_table.h"
 #include "framework/options/value.h"
 
 namespace tessera::flags {
 
 /// Options and values that depend on a flag together with other flags: rows of mappings/flags/ with `derived: RULE`.
-/// `value` is the flag's value, empty for a bare flag; `recipe` has the options set by all other flags.
+/// `value` is the flag's value, empty for a bare flag; `recipe` has the options set by all other flags, and `given` is
+/// all flags as they were given.
 ///
 ///     shared_experts       `value` x hidden size of an expert is the hidden size of the shared expert
 ///     first_dense_layers   the first `value` layers have no experts; -1 and 0: all layers may have experts
@@ -29,12 +31,18 @@ namespace tessera::flags {
 ///     steps_per_epoch      `value` x epochs is the number of steps
 ///     epochs               a whole number of passes over the data, unless a number of steps is given
 ///     max_steps            a number of steps instead of one of passes
+///     tower_stages         layers of a vision tower and of the text model on each pipeline stage (tower_stages.h)
+///     mllm_files           files of records with images; without files for validation nothing is evaluated
+///     text_activation      an activation function, with a gate if gated_linear_unit is true
+///     merged_width         must be the tower's width times the patches that are merged
 ///
-/// The value of an option whose name ends with "[]" is a list with commas; "null" is null. Throws ConfigError with the
-/// reason and advice if the flag cannot be expressed; BugError for an unknown rule. Source: MindSpeed-LLM,
-/// core/transformer/{transformer_block,moe/moe_layer,moe/router}.py; LLaMA-Factory, hparams/; torchtune, recipes/.
+/// The value of an option whose name ends with "[]" is a list with commas; "null" is null. An option without a name is
+/// a note for the user. Throws ConfigError with the reason and advice if the flag cannot be expressed; BugError for an
+/// unknown rule. Source: MindSpeed-LLM, core/transformer/{transformer_block,moe/moe_layer,moe/router}.py;
+/// LLaMA-Factory, hparams/; torchtune, recipes/.
 std::vector<std::pair<std::string, std::string>> derived_settings(const std::string& rule, const std::string& value,
-                                                                  const options::Value& recipe);
+                                                                  const options::Value& recipe,
+                                                                  const std::vector<ConvertedFlag>& given = {});
 
 /// A description of a rule, for docs/flags.md.
 std::string describe_rule(const std::string& rule);

@@ -24,7 +24,7 @@ std::vector<GivenFlag> flags_of(const std::vector<std::string>& argv);
 
 /// One row of a table under mappings/flags/: how another program's flag is converted. See FlagTable.
 struct FlagRow {
-  enum class Kind { same, fixed, words, settings, derived, implied, ignored, refused };
+  enum class Kind { same, fixed, words, settings, derived, implied, ignored, refused, only, adds, agrees, keys };
   enum class Takes { none, one, optional, many };
   std::string flag;
   std::string dest;        ///< name of its argument in the other program: "adam_beta1"
@@ -46,7 +46,14 @@ struct FlagRow {
   /// Word -> further options and values, as `also`. With Kind::settings, the flag sets nothing else and takes no other
   /// word.
   std::vector<std::pair<std::string, std::vector<std::pair<std::string, std::string>>>> settings;
-  std::string rule;  ///< Kind::derived: the rule of derived_flags.h
+  std::string rule;               ///< Kind::derived: the rule of derived_flags.h
+  std::vector<std::string> only;  ///< Kind::only: the values that are accepted
+  std::string item;               ///< Kind::adds: what true adds to the list `to`
+  std::string section;            ///< of a key of a file: the name of its section in the table; empty: a flag
+  std::string keys;               ///< Kind::keys: the section with the keys of the file that the flag names
+  bool nullable = false;          ///< of a key: null is a value, else it means that the key is not given
+  bool optional = false;          ///< Kind::keys: the file may be missing
+  bool decides = false;           ///< a refused value refuses the file; its other keys are not converted
 
   std::string option() const { return to.substr(0, to.find('[')); }  ///< "optimizer_config.betas"
 };
@@ -79,6 +86,7 @@ struct Conversion {
 ///     spelled: underscores         flags of the base are written with underscores
 ///     removed: {--flag: why}       flags of the base that this program rejects
 ///     flags: {--flag: row}
+///     keys: {section: {key: row}}   keys of JSON files that flags name, "text_decoder.num_layers"; see json_keys.h
 ///
 /// A row is exactly one of
 ///     to                   the value is copied; with `takes: many` all values up to the next flag, as a list
@@ -89,6 +97,10 @@ struct Conversion {
 ///                          beside it, as beside `ignored`, is only the option of `absent`
 ///     ignored: why         can be dropped without changing results, and why; the converter reports it
 ///     refused: why         dropping it would change the run; the converter stops
+///     only: [values] + why what is not one of these values is refused; the others change nothing
+///     to + adds: item      true adds the item to the list `to`, false does not
+///     to + agrees: true    refused unless it equals the option, which another flag or key sets
+///     keys: section        names a JSON file; its keys are converted as that section says
 /// `to: optimizer_config.betas[0]` sets one item of a list. An option of a type that is not chosen is dropped; the
 /// schemas tell which these are. `absent` is our value if the flag is not given, that is, the other program's default.
 /// `also` are further options and values that the flag sets; a flag that sets the option itself takes precedence.
@@ -98,6 +110,11 @@ struct Conversion {
 /// why it is refused. A word may be converted to a word that the option does not support yet: that is planned. `takes`
 /// is the number of words that follow: none, one, optional (none or one) or many; the default is one, with `value`
 /// none. `dest` is the name of its argument if it is not the flag's name with underscores.
+///
+/// What a key of a file sets takes precedence over every flag. `absent` of a key is the value in the file's own words
+/// that the program assumes if a file has the map of the key, but not the key. `decides: true`: if its value is
+/// refused, the other keys of the file are not converted. `optional: true` beside `keys`: a missing file is only noted.
+/// `nullable: true`: null is a value of a key; else it means that the key is not given.
 class FlagTable {
  public:
   /// Reads the table in a file of mappings/flags/, "megatron.yaml", with its bases. Throws ConfigError.
@@ -121,6 +138,8 @@ class FlagTable {
   const FlagRow* find(const std::string& flag) const;  ///< null if there is none
   const std::vector<FlagRow>& rows() const { return rows_; }
   std::vector<std::string> flags() const;
+  /// Whether some of its rows are keys of files, so that a command line alone does not describe a run.
+  bool has_files() const;
   const std::string& name() const { return name_; }
   const std::string& doc() const { return doc_; }
 

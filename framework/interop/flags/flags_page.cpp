@@ -57,13 +57,18 @@ std::string settings_of(const std::vector<std::pair<std::string, std::string>>& 
 
 /// What a row says, in Markdown.
 std::string meaning_of(const FlagRow& row, const options::Facts& facts) {
+  if (row.kind == FlagRow::Kind::keys) return "a JSON file: keys of " + row.keys;
+  if (row.kind == FlagRow::Kind::only) return text("only ", code(joined(row.only, "`, `")), ": ", row.why);
   if (!row.why.empty()) return row.why;
   const auto* option = option_at(row.to, facts);
   std::vector<std::string> parts;
   if (row.kind == FlagRow::Kind::fixed)
     parts.push_back(code(row.to + ": " + row.fixed));
+  else if (row.kind == FlagRow::Kind::adds)
+    parts.push_back(text("true: ", code(row.item), " in ", code(row.to)));
   else if (!row.to.empty())
-    parts.push_back(code(row.to) + (row.words.empty() ? "" : ": " + words_of(row, option)));
+    parts.push_back((row.kind == FlagRow::Kind::agrees ? "must be as " : "") + code(row.to) +
+                    (row.words.empty() ? "" : ": " + words_of(row, option)));
   for (const auto& [word, settings] : row.settings)
     parts.push_back(code(word) + (settings.empty() ? ": nothing else" : ": " + settings_of(settings)));
   if (row.kind == FlagRow::Kind::derived) parts.push_back(describe_rule(row.rule));
@@ -109,16 +114,27 @@ std::string with_links(std::string cell) {
   return cell;
 }
 
+/// The rows of flags, or of the keys of a section.
+std::string rows_of(const FlagTable& table, const std::string& of_section, const options::Facts& facts) {
+  auto page = text("| ", of_section.empty() ? "flag" : "key",
+                   " | status | becomes, or why it is dropped or refused | not given |\n|---|---|---|---|\n");
+  for (const auto& row : table.rows())
+    if (row.section == of_section)
+      page += text("| `", row.flag, "` | ", word_of(status_of(row, facts)), " | ",
+                   with_links(cell(meaning_of(row, facts))), " | ", row.absent.empty() ? "" : code(row.absent), " |\n");
+  return page;
+}
+
 std::string section(const std::string& file, const options::Facts& facts, const options::Mappings& mappings) {
   const auto tree = mappings.table(file);
   const auto own = FlagTable::from(tree);
   const auto* base = tree.find("base");
   auto page = text("\n## ", own.name(), "\n\n", own.doc(), ": `mappings/", file, "`");
   if (base) page += text("; what is not here is as in `", base->scalar, "`");
-  page += ".\n\n| flag | status | becomes, or why it is dropped or refused | not given |\n|---|---|---|---|\n";
-  for (const auto& row : own.rows())
-    page += text("| `", row.flag, "` | ", word_of(status_of(row, facts)), " | ",
-                 with_links(cell(meaning_of(row, facts))), " | ", row.absent.empty() ? "" : code(row.absent), " |\n");
+  page += ".\n\n" + rows_of(own, "", facts);
+  if (const auto* keys = tree.find("keys"))
+    for (const auto& [name, rows] : keys->fields)
+      page += text("\n### ", own.name(), ": ", name, "\n\n", rows_of(own, name, facts));
   return page;
 }
 

@@ -187,6 +187,10 @@ std::string shell_word(const std::string& word) {
 
 WrittenFlags write_flags(const options::Value& resolved, const FlagTable& table, const options::Facts& facts,
                          const std::vector<std::string>& ours) {
+  if (table.has_files())
+    throw ConfigError(text(table.doc(),
+                           " reads its model and its data from JSON files, which are not written; have "
+                           "--to megatron, or another program whose flags say all"));
   Search search(resolved, table, facts);
   search.run();
   WrittenFlags out{search.flags(), {}};

@@ -9,6 +9,7 @@
 #include "framework/base/files.h"
 #include "framework/interop/flags/forms.h"
 #include "framework/interop/flags/guess.h"
+#include "framework/interop/flags/json_keys.h"
 #include "framework/options/environment.h"
 #include "framework/options/yaml.h"
 
@@ -182,10 +183,19 @@ void tell_undecided(Source& source, const std::vector<GivenFlag>& flags, options
   if (!source.undecided.empty()) report.incomplete();  // what is missing now is no news
 }
 
-void convert_flags(Source& source, std::vector<GivenFlag> flags, const options::Facts& facts,
+/// Exported variables that the table has rows for, as flags.
+void add_environment(const Launch& launch, const FlagTable& table, std::vector<GivenFlag>& flags) {
+  for (const auto& [name, value] : launch.environment)
+    if (const auto key = "export " + name; table.find(key)) flags.push_back({key, {value}, launch.at});
+}
+
+/// `script`: the file that the flags are from; empty: none.
+void convert_flags(Source& source, std::vector<GivenFlag> flags, const std::string& script, const options::Facts& facts,
                    const options::Mappings& mappings, options::Report& report) {
   const auto table = FlagTable::named(source.from, mappings);
   const auto undecided = take_undecided(source, flags, table);
+  flags = with_keys_of_files(flags, table, script, report);
+  if (source.launch) add_environment(*source.launch, table, flags);
   auto converted = table.convert(flags, facts, report);
   source.tree = std::move(converted.recipe);
   source.flags = std::move(converted.flags);
@@ -225,7 +235,7 @@ void read_launch(Source& source, const std::string& file, const SourceOptions& o
   for (const auto& word : source.launch->stray)
     report.note(source.launch->at, text("'", word, "' belongs to no flag and is ignored"));
   choose_table(source, options, *source.launch, mappings);
-  convert_flags(source, source.launch->flags, facts, mappings, report);
+  convert_flags(source, source.launch->flags, file, facts, mappings, report);
 }
 
 }  // namespace
@@ -279,7 +289,7 @@ Source read_flags(const std::vector<std::string>& argv, const SourceOptions& opt
   Launch launch;
   launch.flags = flags_of(argv);
   choose_table(source, options, launch, mappings);
-  convert_flags(source, launch.flags, facts, mappings, report);
+  convert_flags(source, launch.flags, "", facts, mappings, report);
   return source;
 }
 

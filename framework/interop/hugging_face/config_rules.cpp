@@ -184,18 +184,36 @@ void read_yarn_mscale(ConvertedConfig& c) {
 /// The attention factor is written instead.
 void write_yarn_mscale(ConvertedConfig&) {}
 
+/// The tower's feed-forward network is a number of times as wide as the tower.
+void read_tower_mlp_ratio(ConvertedConfig& c) {
+  const auto ratio = c.integer("facts.mlp_ratio", 1, most_width),
+             width = c.integer("vision_config.hidden_size", 1, most_width);
+  if (ratio && width) c.set("vision_config.ffn_hidden_size", text(*ratio * *width));
+}
+
+void write_tower_mlp_ratio(ConvertedConfig& c) {
+  const auto inner = c.integer("vision_config.ffn_hidden_size", 1, most_width),
+             width = c.integer("vision_config.hidden_size", 1, most_width);
+  if (!inner || !width) c.problem("has a vision tower; this model has none");
+  if (*inner % *width != 0)
+    c.problem(text("has a vision tower whose ffn_hidden_size is a multiple of its hidden_size, ", *width,
+                   "; vision_config.ffn_hidden_size is ", *inner));
+  c.set("facts.mlp_ratio", text(*inner / *width));
+}
+
 struct Rule {
   const char* name;
   void (*read)(ConvertedConfig&);
   void (*write)(ConvertedConfig&);
 };
-constexpr std::array<Rule, 10> all_rules = {{{"experts_behind_dense_layers", read_dense_first, write_dense_first},
+constexpr std::array<Rule, 11> all_rules = {{{"experts_behind_dense_layers", read_dense_first, write_dense_first},
                                              {"experts_every_step", read_every_step, write_every_step},
                                              {"shared_experts", read_shared_experts, write_shared_experts},
                                              {"best_two_of_groups", read_groups, write_groups},
                                              {"latent_yarn", read_yarn, write_yarn},
                                              {"latent_norms", same_norms, same_norms},
                                              {"yarn_mscale", read_yarn_mscale, write_yarn_mscale},
+                                             {"tower_mlp_ratio", read_tower_mlp_ratio, write_tower_mlp_ratio},
                                              {"upper_windows", read_upper_windows, write_layer_windows},
                                              {"alternate_windows", read_alternate_windows, write_layer_windows},
                                              {"common_window", read_common_window, write_common_window}}};

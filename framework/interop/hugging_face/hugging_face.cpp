@@ -33,12 +33,15 @@ std::int64_t needed(const options::Value& config, const std::string& speaker, co
   return value;
 }
 
-/// True, or a number other than 0.
-bool holds(const options::Value& config, const std::string& key) {
+/// 1 for true; 0 for false, and if there is none.
+double value_of(const options::Value& config, const std::string& key) {
   const auto* value = config.at(key);
-  if (value == nullptr || value->kind != options::Value::Kind::scalar) return false;
-  return value->scalar == "true" || std::strtod(value->scalar.c_str(), nullptr) != 0;
+  if (value == nullptr || value->kind != options::Value::Kind::scalar) return 0;
+  return value->scalar == "true" ? 1 : std::strtod(value->scalar.c_str(), nullptr);
 }
+
+/// True, or a number other than 0.
+bool holds(const options::Value& config, const std::string& key) { return value_of(config, key) != 0; }
 
 std::string list_of(const std::vector<std::string>& names) {
   constexpr std::size_t most = 8;
@@ -106,8 +109,11 @@ options::Value recipe_of_heads(const options::Value& config, const std::string& 
     (void)needed(config, speaker, key);
     copy(key);
   }
-  for (const char* key : {"model_type", "multi_latent_attention"}) copy(key);
+  for (const char* key : {"model_type", "multi_latent_attention", "use_visual_encoder"}) copy(key);
   if (holds(config, "multi_latent_attention")) return recipe;  // no fused projection of all heads
+  for (const char* key : {"num_layers", "hidden_size", "num_attention_heads"})
+    if (const auto* value = config.at(text("vision_config.", key)))
+      recipe.set(text("vision_config.", key), given(*value));
   if (number(config, "kv_channels", 0) > 0) copy("kv_channels");
   copy("group_query_attention");
   if (!holds(config, "group_query_attention")) return recipe;
@@ -121,11 +127,12 @@ options::Value recipe_of_heads(const options::Value& config, const std::string& 
 std::unique_ptr<model::Architecture> architecture_of(const options::Value& recipe, const model::MoeOptions& moe,
                                                      const std::string& speaker, const std::set<std::string>& options) {
   options::Report report;
-  options::Group group(recipe, "model_config", report);
+  options::Group group(recipe, "model_config", report), tower(recipe, "vision_config", report);
   const auto choice = model::models().read(group);
   if (!choice.make) report.must_be_good();
+  const auto vision = options::read_own<model::VisionOptions>(tower);
   must_hold(speaker, report.findings(), options);
-  return choice.make({.seq_length = 1, .moe = moe});
+  return choice.make({.seq_length = 1, .moe = moe, .vision = vision});
 }
 
 model::WeightLayout weight_layout(const model::Architecture& architecture, const std::string& speaker) {
@@ -134,8 +141,9 @@ model::WeightLayout weight_layout(const model::Architecture& architecture, const
   return *std::move(layout);
 }
 
-const std::set<std::string> options_of_heads = {"model_config.num_attention_heads", "model_config.hidden_size",
-                                                "model_config.kv_channels", "model_config.num_query_groups"};
+const std::set<std::string> options_of_heads = {"model_config.num_attention_heads",  "model_config.hidden_size",
+                                                "model_config.kv_channels",          "model_config.num_query_groups",
+                                                "vision_config.num_attention_heads", "vision_config.hidden_size"};
 
 /// Mistakes in the heads of multi-latent attention are reported with the recipe.
 std::set<std::string> heads_to_check(const options::Value& config) {
@@ -159,14 +167,15 @@ WeightTable weight_table(const std::string& name, const options::Value& model_co
   if (const auto* layers = model_config.at("moe_config.moe_layer_freq"))
     if (!model::LayerFrequency::Option::read(*layers, moe.moe_layer_freq))
       throw ConfigError(text(speaker, ": moe_layer_freq is ", *layers, "; expected an integer, or a list of 0 and 1"));
-  const auto architecture = architecture_of(
-      recipe, moe, speaker, {"model_config.num_layers", "model_config.num_experts", "model_config.mtp_num_layers"});
+  const auto architecture = architecture_of(recipe, moe, speaker,
+                                            {"model_config.num_layers", "model_config.num_experts",
+                                             "model_config.mtp_num_layers", "vision_config.num_layers"});
   std::vector<options::Finding> broken;
   for (auto& rule : architecture->broken_rules([](const std::string&) { return false; }))
     broken.push_back(std::move(rule.finding));
   must_hold(speaker, broken, {"model_config.num_experts", "moe_config.moe_layer_freq"});
   return {mappings.table(name), weight_layout(*architecture, speaker),
-          [&](const std::string& key) { return holds(model_config, key); }};
+          [&](const std::string& key) { return value_of(model_config, key); }};
 }
 
 void drop_absent_predictions(HuggingFaceConfig& config, const checkpoint::SafetensorsReader& files,
@@ -203,11 +212,9 @@ WeightTable HuggingFaceModel::table_of_files(const options::Mappings& mappings) 
 }
 
 std::string HuggingFaceModel::found(const std::string& name) const {
-  if (files_.has(name)) return name;
-  const auto& prefix = table_.optional_prefix();
-  if (prefix.empty() || name.rfind(prefix, 0) != 0) return "";
-  auto bare = name.substr(prefix.size());
-  return files_.has(bare) ? bare : "";
+  for (auto& spelled : table_.names_in_files(name))
+    if (files_.has(spelled)) return spelled;
+  return "";
 }
 
 void HuggingFaceModel::refuse_missing_and_left_over() const {
@@ -352,7 +359,13 @@ std::optional<checkpoint::MappedTensor> HuggingFaceModel::map(const checkpoint::
 bool HuggingFaceModel::append_part(StoredMatrix& matrix, const std::string& part, const RowsOfPart& rows,
                                    std::int64_t column) const {
   const auto* weight = packed(part);
-  if (weight == nullptr) return append_rows(matrix, files_.mapped(found(part)), rows.row, rows.rows, column);
+  if (weight == nullptr) {
+    auto whole = files_.mapped(found(part));
+    const auto& shape = whole.tensor.shape();
+    whole.tensor =
+        whole.tensor.reshaped({shape[0], shape.elements() / shape[0]});  // the row of a filter is flat in ours
+    return append_rows(matrix, whole, rows.row, rows.rows, column);
+  }
   const auto width = weight->shape[1];
   matrix.blocks.push_back(
       {.rows = rows.rows, .first = rows.row * width + column, .stride = width, .plain = {}, .packed = weight->array});

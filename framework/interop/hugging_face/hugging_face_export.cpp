@@ -9,6 +9,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/base/new_folder.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/hugging_face/config_rules.h"
 #include "framework/interop/tables/config_table.h"
@@ -20,8 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What this program has no use for, from the config.json the model came with.
-void take_over(const std::string& carried, const tables::ConfigRows& rows, Json& json) {
-  const auto old = parse_json(carried);
+void take_over(const Json& old, const tables::ConfigRows& rows, Json& json) {
   if (!old.is_object()) return;
   static const std::set<std::string> own = {"model_type", "architectures", "dtype", "torch_dtype",
                                             "transformers_version"};
@@ -204,7 +204,10 @@ std::string write_hugging_face_config(const options::Value& model_config, const 
       read_json(tables::write_by_table(with_facts(model_config, table, family), table, family, &common, json.dump()));
   json["dtype"] = name_of(dtype);
   json["torch_dtype"] = name_of(dtype);
-  take_over(carried, {table, &common}, json);
+  const auto old = parse_json(carried);
+  take_over(old, {table, &common}, json);
+  if (const auto* flattened = table.find("flattened"); flattened != nullptr && old.is_object())
+    for (const auto& name : flattened->items) take_over(old.value(name.scalar, Json()), {table, &common}, json);
   return json.dump(2) + "\n";
 }
 
@@ -218,27 +221,8 @@ std::vector<std::string> write_hugging_face(const fs::path& out, const options::
 
 std::vector<std::string> write_hugging_face(const fs::path& out, WeightTable table,
                                             const checkpoint::WeightSource& weights, const HuggingFaceExport& how) {
-  const auto folder = out.has_filename() ? out : out.parent_path();  // "out/" is the folder out
-  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
-    throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
   Exporter exporter(weights, how, std::move(table));
-  const auto named = folder.has_filename() ? folder : folder.parent_path();  // "out/" is out
-  const auto target = fs::exists(named) ? fs::canonical(named) : named;
-  const fs::path unfinished = target.string() + "_tmp";
-  if (fs::exists(fs::symlink_status(unfinished)))
-    throw ConfigError(text(unfinished.string(), ": is there already, and the files are first written under that name; ",
-                           "delete it if a conversion that was cut short left it"));
-  make_folder(unfinished);
-  try {
-    exporter.write(unfinished);
-    sync_folder(unfinished);
-    rename_or_exchange(unfinished, target);  // which is absent or empty
-    sync_folder(target.parent_path());
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(unfinished, ignored);
-    throw;
-  }
+  make_new_folder(out, [&](const fs::path& folder) { exporter.write(folder); });
   return exporter.notes();
 }
 

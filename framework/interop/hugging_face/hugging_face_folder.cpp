@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 11> carried = {"config.json",
+constexpr std::array<const char*, 15> carried = {"config.json",
                                                  "generation_config.json",
                                                  "tokenizer.json",
                                                  "tokenizer_config.json",
@@ -22,6 +22,10 @@ constexpr std::array<const char*, 11> carried = {"config.json",
                                                  "merges.txt",
                                                  "tokenizer.model",
                                                  "chat_template.jinja",
+                                                 "chat_template.json",
+                                                 "preprocessor_config.json",
+                                                 "processor_config.json",
+                                                 "video_preprocessor_config.json",
                                                  recipe::merged_record};
 
 /// The tree of a recipe with model_config and the groups moe_config and vision_config that are in it.

@@ -57,7 +57,7 @@ std::string PeftNames::spelled(std::string name) const {
 }
 
 const PeftModule* PeftNames::module(const std::string& name) const {
-  for (const auto& full : {spelled(name), table_.optional_prefix() + name})
+  for (const auto& full : table_.names_in_table(spelled(name)))
     if (const auto found = by_name_.find(full); found != by_name_.end()) return &modules_[found->second];
   return nullptr;
 }
@@ -82,7 +82,7 @@ std::vector<const PeftModule*> PeftNames::of_ours(const std::string& ours) const
 }
 
 const WeightRow* PeftNames::parameter(const std::string& name, std::size_t& index) const {
-  for (const auto& full : {spelled(name), table_.optional_prefix() + name})
+  for (const auto& full : table_.names_in_table(spelled(name)))
     if (const auto found = parameters_.find(full); found != parameters_.end()) {
       index = found->second.second;
       return found->second.first;

@@ -35,7 +35,8 @@ std::vector<std::string> scalars(const options::Value& value) {
 WeightStep step_named(const std::string& name, const options::Origin& at) {
   if (name == "transpose") return WeightStep::transpose;
   if (name == "group_qkv") return WeightStep::group_qkv;
-  throw ConfigError(text(at, ": no step '", name, "'; have transpose, group_qkv"));
+  if (name == "flatten") return WeightStep::flatten;
+  throw ConfigError(text(at, ": no step '", name, "'; have transpose, group_qkv, flatten"));
 }
 
 /// Whether the row of a table is for layers with experts ("experts"), for the others ("dense") or for all of them.
@@ -45,7 +46,9 @@ std::optional<bool> kind_named(const options::Value& kind) {
   return kind.scalar == "experts";
 }
 
-WeightRow row_of(const options::Value::Field& field) {
+bool has(const WeightRow& row, WeightStep step) { return std::ranges::find(row.steps, step) != row.steps.end(); }
+
+WeightRow row_of(const options::Value::Field& field, const std::function<double(const std::string& key)>& number) {
   WeightRow row{field.name, {}, {}};
   for (const auto& [key, value] : field.value.fields) {
     if (key == "from")
@@ -56,10 +59,15 @@ WeightRow row_of(const options::Value::Field& field) {
       row.of_experts = kind_named(value);
     else if (key == "always_float32")
       row.always_float32 = value.scalar == "true";
+    else if (key == "row_shape")
+      for (const auto& extent : scalars(value)) row.row_shape.push_back(static_cast<std::int64_t>(number(extent)));
     else if (key != "when" && key != "unless")
-      throw ConfigError(text(value.origin, ": no '", key,
-                             "' in a row of weights; have from, steps, layers, always_float32, when, unless"));
+      throw ConfigError(
+          text(value.origin, ": no '", key,
+               "' in a row of weights; have from, steps, row_shape, layers, always_float32, when, unless"));
   }
+  if (has(row, WeightStep::flatten) == row.row_shape.empty())
+    throw ConfigError(text(field.value.origin, ": '", field.name, "' has one of the step flatten and 'row_shape'"));
   if (row.from.empty()) throw ConfigError(text(field.value.origin, ": '", field.name, "' has no 'from'"));
   return row;
 }
@@ -140,21 +148,46 @@ Shape after(const WeightRow& row, WeightStep step, const Shape& shape) {
     if (shape.rank() != 2) throw ShapeError(text(row.name, ": ", shape, " cannot be transposed"));
     return Shape{shape[1], shape[0]};
   }
+  if (step == WeightStep::flatten) {
+    const auto dims = shape.dims();
+    if (dims.empty() || !std::equal(dims.begin() + 1, dims.end(), row.row_shape.begin(), row.row_shape.end()))
+      throw ShapeError(
+          text(row.name, " has shape ", shape, " in the file; rows of ", Shape(row.row_shape), " were expected"));
+    return Shape{shape[0], Shape(row.row_shape).elements()};
+  }
   if (shape.rank() == 0 || shape[0] != heads.rows())
     throw ShapeError(text(row.name, " has shape ", shape, "; expected ", heads.rows(), " rows: ", heads.heads,
                           " query heads and ", heads.groups, " key/value heads of dimension ", heads.channels));
   return shape;
 }
 
+/// The shape before `step`, of the shape after it.
+Shape before(const WeightRow& row, WeightStep step, const Shape& shape) {
+  if (step != WeightStep::flatten) return after(row, step, shape);  // it keeps or swaps extents
+  if (shape.rank() != 2 || shape[1] != Shape(row.row_shape).elements())
+    throw ShapeError(
+        text(row.name, " has shape ", shape, "; rows of ", Shape(row.row_shape).elements(), " elements were expected"));
+  std::vector<std::int64_t> dims = {shape[0]};
+  dims.insert(dims.end(), row.row_shape.begin(), row.row_shape.end());
+  return Shape(dims);
+}
+
+Bytes moved(const WeightRow& row, WeightStep step, Bytes elements, std::size_t size, const Shape& from, bool to_ours) {
+  if (step == WeightStep::flatten) return elements;
+  return step == WeightStep::transpose ? transposed(elements, size, from[0], from[1])
+                                       : regrouped(elements, row.heads, to_ours);
+}
+
 }  // namespace
 
 WeightTable::WeightTable(const options::Value& table, const model::WeightLayout& model,
-                         const std::function<bool(const std::string& key)>& holds) {
+                         const std::function<double(const std::string& key)>& value) {
   must(model.heads.size() == model.towers.all().size(), "every tower has a HeadLayout");
   for (const auto& heads : model.heads)
     must(heads.groups >= 1 && heads.channels >= 1 && heads.heads % heads.groups == 0,
          "HeadLayout has a whole number of query heads for each key/value head");
-  if (const auto* prefix = table.find("optional_prefix")) optional_prefix_ = prefix->scalar;
+  if (const auto* spellings = table.find("spellings"))
+    for (const auto& [ours, theirs] : spellings->fields) spellings_.emplace_back(ours, theirs.scalar);
   if (const auto* ignored = table.find("ignored")) ignored_ = scalars(*ignored);
   if (const auto* copies = table.find("copies"))
     for (const auto& [copy, of] : copies->fields) copies_.push_back({copy, of.scalar});
@@ -162,13 +195,13 @@ WeightTable::WeightTable(const options::Value& table, const model::WeightLayout&
     for (const auto& [file, module] : modules->fields) renamed_modules_.emplace_back(file, module.scalar);
   const auto* tensors = table.find("tensors");
   if (tensors == nullptr) throw ConfigError(text(table.origin, ": has no 'tensors'"));
-  add_tensors(*tensors, model, holds);
+  add_tensors(*tensors, model, value);
   if (const auto* prediction = table.find("prediction")) add_predictions(*prediction, model);
   for (const auto& copy : copies_) ignored_.push_back(copy.name);
 }
 
 void WeightTable::add_tensors(const options::Value& tensors, const model::WeightLayout& model,
-                              const std::function<bool(const std::string& key)>& holds) {
+                              const std::function<double(const std::string& key)>& value) {
   std::vector<WeightRow> of_expert;
   std::size_t done = 0;  // rows of layers that are in rows_
   const auto add_experts = [&] {
@@ -196,13 +229,13 @@ void WeightTable::add_tensors(const options::Value& tensors, const model::Weight
   };
   const auto& towers = model.towers.all();
   for (const auto& field : tensors.fields) {
-    auto row = row_of(field);
+    auto row = row_of(field, value);
     if (is_marked(row, layer_mark) &&
         std::none_of(towers.begin(), towers.end(), [&](const auto& tower) { return is_of(row, tower); }))
       throw ConfigError(text(field.value.origin, ": '", row.name, "' is for the layers of no tower of the model; have ",
                              names_of(towers)));
-    if (const auto* when = field.value.find("when"); when != nullptr && !holds(when->scalar)) continue;
-    if (const auto* unless = field.value.find("unless"); unless != nullptr && holds(unless->scalar)) continue;
+    if (const auto* when = field.value.find("when"); when != nullptr && value(when->scalar) == 0) continue;
+    if (const auto* unless = field.value.find("unless"); unless != nullptr && value(unless->scalar) != 0) continue;
     if (is_marked(row, expert_mark)) {
       of_expert.push_back(std::move(row));
       continue;
@@ -227,7 +260,8 @@ void WeightTable::add_predictions(const options::Value& prediction, const model:
     throw ConfigError(text(prediction.origin, ": 'prediction' has 'layer' and 'tensors'"));
   for (std::int64_t k = 0; k < model.predictions; ++k) {
     const auto theirs = model.towers.layers() + k;
-    for (const auto& field : tensors->fields) rows_.push_back(numbered(row_of(field), layer_mark, k, theirs));
+    for (const auto& field : tensors->fields)
+      rows_.push_back(numbered(row_of(field, [](const auto&) { return 0.; }), layer_mark, k, theirs));
     for (auto row : layer_rows_) {
       if (!is_in(row, model, theirs) || row.name.rfind(decoder, 0) != 0) continue;
       row.name = layer->scalar + row.name.substr(decoder.size());
@@ -244,9 +278,24 @@ void WeightTable::take_transposed(const std::function<bool(const std::string& te
     if (std::ranges::any_of(row.from, holds)) std::erase(row.steps, WeightStep::transpose);
 }
 
+std::vector<std::string> WeightTable::names_in_files(const std::string& name) const {
+  std::vector<std::string> names = {name};
+  for (const auto& [ours, theirs] : spellings_)
+    if (name.starts_with(ours)) names.push_back(theirs + name.substr(ours.size()));
+  return names;
+}
+
+std::vector<std::string> WeightTable::names_in_table(const std::string& name) const {
+  std::vector<std::string> names = {name};
+  for (const auto& [ours, theirs] : spellings_)
+    if (name.starts_with(theirs)) names.push_back(ours + name.substr(theirs.size()));
+  return names;
+}
+
 bool WeightTable::ignores(const std::string& name) const {
+  const auto names = names_in_table(name);
   return std::any_of(ignored_.begin(), ignored_.end(), [&](const auto& pattern) {
-    return matches(name, pattern) || (!optional_prefix_.empty() && matches(optional_prefix_ + name, pattern));
+    return std::any_of(names.begin(), names.end(), [&](const auto& one) { return matches(one, pattern); });
   });
 }
 
@@ -259,8 +308,7 @@ Shape shape_of(const WeightRow& row, const std::vector<Shape>& parts) {
 std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours) {
   const auto& heads = row.heads;
   auto shape = ours;
-  for (auto step = row.steps.rbegin(); step != row.steps.rend(); ++step)
-    shape = after(row, *step, shape);  // each step keeps or swaps extents, so it is its own reverse for shapes
+  for (auto step = row.steps.rbegin(); step != row.steps.rend(); ++step) shape = before(row, *step, shape);
   const auto count = static_cast<std::int64_t>(row.from.size());
   if (count == 1) return {shape};
   const bool fused = count == 3 && !row.steps.empty() && row.steps.back() == WeightStep::group_qkv;
@@ -277,9 +325,8 @@ std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours) {
 
 std::optional<std::vector<RowsOfPart>> rows_in_parts(const WeightRow& row, const std::vector<Shape>& parts,
                                                      std::int64_t first, std::int64_t count) {
-  const auto has = [&](WeightStep step) { return std::ranges::find(row.steps, step) != row.steps.end(); };
-  if (has(WeightStep::transpose)) return std::nullopt;
-  const bool grouped = has(WeightStep::group_qkv);
+  if (has(row, WeightStep::transpose)) return std::nullopt;
+  const bool grouped = has(row, WeightStep::group_qkv);
   std::vector<RowsOfPart> all;
   for (auto ours = first; ours < first + count; ++ours) {
     auto theirs = grouped ? ungrouped_row(ours, row.heads) : ours;
@@ -297,8 +344,7 @@ Bytes to_ours(const WeightRow& row, Bytes elements, std::size_t size, const std:
   auto shape = joined(row, parts);
   for (const auto step : row.steps) {
     const auto next = after(row, step, shape);
-    elements = step == WeightStep::transpose ? transposed(elements, size, shape[0], shape[1])
-                                             : regrouped(elements, row.heads, true);
+    elements = moved(row, step, std::move(elements), size, shape, true);
     shape = next;
   }
   return elements;
@@ -307,9 +353,8 @@ Bytes to_ours(const WeightRow& row, Bytes elements, std::size_t size, const std:
 Bytes to_theirs(const WeightRow& row, Bytes elements, std::size_t size, const std::vector<Shape>& parts) {
   auto shape = shape_of(row, parts);
   for (auto step = row.steps.rbegin(); step != row.steps.rend(); ++step) {
-    const auto next = after(row, *step, shape);
-    elements = *step == WeightStep::transpose ? transposed(elements, size, shape[0], shape[1])
-                                              : regrouped(elements, row.heads, false);
+    const auto next = before(row, *step, shape);
+    elements = moved(row, *step, std::move(elements), size, shape, false);
     shape = next;
   }
   return elements;

@@ -16,7 +16,8 @@ namespace tessera::hugging_face {
 /// A change of layout between their tensor and ours.
 enum class WeightStep {
   transpose,  ///< [in, out] <-> [out, in]
-  group_qkv   ///< rows [all queries; all keys; all values] <-> [group][its queries, its key, its value][channel]
+  group_qkv,  ///< rows [all queries; all keys; all values] <-> [group][its queries, its key, its value][channel]
+  flatten     ///< [rows, a, b, ...] <-> [rows, a x b x ...]; WeightRow::row_shape has a, b, ...
 };
 
 /// One of our tensors and its sources: the rows of the tensors `from` concatenated, then `steps` applied.
@@ -25,8 +26,9 @@ struct WeightRow {
   std::vector<std::string> from;
   std::vector<WeightStep> steps;
   std::optional<bool> of_experts = std::nullopt;  ///< true: only in layers with experts; false: only in layers without
-  bool always_float32 = false;   ///< always written as float32, independent of the type of other weights
-  model::HeadLayout heads = {};  ///< of the tower of the tensor's layer, for group_qkv
+  bool always_float32 = false;               ///< always written as float32, independent of the type of other weights
+  model::HeadLayout heads = {};              ///< of the tower of the tensor's layer, for group_qkv
+  std::vector<std::int64_t> row_shape = {};  ///< extents of a row in the file, for flatten
 };
 
 /// A tensor of the files that is a copy of another one, unless a row uses it.
@@ -40,19 +42,20 @@ struct WeightCopy {
 /// that tower, which are numbered within it; the towers follow each other.
 class WeightTable {
  public:
-  /// `holds` returns whether a key of model_config is true or a non-zero number. Throws ConfigError with the table's
-  /// line for an invalid table.
+  /// `value` returns the number that a key of model_config has: 1 for true, 0 for false, or if there is none. Throws
+  /// ConfigError with the table's line for an invalid table.
   WeightTable(const options::Value& table, const model::WeightLayout& model,
-              const std::function<bool(const std::string& key)>& holds);
+              const std::function<double(const std::string& key)>& value);
 
   const std::vector<WeightRow>& rows() const { return rows_; }
   /// The files have the tensors for which `holds` is true as [out, in], whatever the table says: bitsandbytes
   /// transposes a weight before it quantises it.
   void take_transposed(const std::function<bool(const std::string& tensor)>& holds);
-  /// A prefix of the names in files that may be missing; may be empty.
-  const std::string& optional_prefix() const { return optional_prefix_; }
-  /// Whether the table ignores the tensor `name` of the files, with or without the prefix: it can be computed, or is a
-  /// copy.
+  /// The names that a tensor of the table may have in files: its own, then other spellings.
+  std::vector<std::string> names_in_files(const std::string& name) const;
+  /// The names of the table for which the name `name` in files, or in modules of Transformers, may stand.
+  std::vector<std::string> names_in_table(const std::string& name) const;
+  /// Whether the table ignores the tensor `name` of the files, in any spelling: it can be computed, or is a copy.
   bool ignores(const std::string& name) const;
   const std::vector<WeightCopy>& copies() const { return copies_; }
   /// Parts of names in files that modules of Transformers 5 have otherwise: {"block_sparse_moe", "mlp"}.
@@ -60,14 +63,14 @@ class WeightTable {
 
  private:
   void add_tensors(const options::Value& tensors, const model::WeightLayout& model,
-                   const std::function<bool(const std::string& key)>& holds);
+                   const std::function<double(const std::string& key)>& value);
   void add_predictions(const options::Value& prediction, const model::WeightLayout& model);
 
   std::vector<WeightRow> rows_, layer_rows_;  ///< layer_rows_: rows of one layer, with placeholders
   std::vector<std::string> ignored_;
   std::vector<WeightCopy> copies_;
   std::vector<std::pair<std::string, std::string>> renamed_modules_;
-  std::string optional_prefix_;
+  std::vector<std::pair<std::string, std::string>> spellings_;  ///< beginnings of names: in the table, in files
 };
 
 /// The shape of our tensor, computed from the shapes of its parts. Throws ShapeError if parts or steps do not fit

@@ -53,6 +53,7 @@ class ConfigReader {
                const std::vector<std::string>& left_out)
       : file_(std::move(file)),
         family_(family.find("config")),
+        flattened_(family.find("flattened")),
         rows_(family, common),
         left_out_(left_out),
         open_(common == nullptr) {
@@ -79,6 +80,10 @@ class ConfigReader {
  private:
   void walk(const Json& json, const std::string& above) {
     for (const auto& [name, value] : json.items()) {
+      if (above.empty() && value.is_object() && is_flattened(name)) {
+        walk(value, "");
+        continue;
+      }
       const auto key = above.empty() ? name : above + "." + name;
       if (is_left_out(key)) {
         left_out_found_.push_back(key);
@@ -87,6 +92,11 @@ class ConfigReader {
       seen_.push_back(key);
       take(key, value);
     }
+  }
+
+  bool is_flattened(const std::string& name) const {
+    return flattened_ != nullptr && std::any_of(flattened_->items.begin(), flattened_->items.end(),
+                                                [&](const auto& item) { return item.scalar == name; });
   }
 
   void take(const std::string& key, const Json& value) {
@@ -169,6 +179,7 @@ class ConfigReader {
       return;
     }
     if (to->kind == options::Value::Kind::scalar) set(key, to->scalar, words);
+    if (row.find("list") != nullptr) return set_list(key, to->scalar, value);
     for (const auto& item : to->items) set(key, item.scalar, words);
     if (const auto* also = row.find("also"))
       for (const auto& [name, constant] : also->fields) set(key, name, constant.scalar);
@@ -203,6 +214,16 @@ class ConfigReader {
       return refuse(key, words,
                     text("but ", before->second.first, " is ", before->second.second, ", and both mean ", option));
     out_.ours.set(option, options::Value::of(words, {file_, 0, "", 1}));
+  }
+  /// Gives an option that was set the items of a list of numbers.
+  void set_list(const std::string& key, const std::string& option, const Json& value) {
+    const options::Origin origin{file_, 0, "", 1};
+    options::Value list;
+    list.kind = options::Value::Kind::list;
+    list.origin = origin;
+    if (!value.is_array()) return refuse(key, words_of(value), "a list of numbers was expected");
+    for (const auto& item : value) list.items.push_back(options::Value::of(words_of(item), origin));
+    out_.ours.set(option, std::move(list));
   }
   /// Removes a default of the family, unless another key gives the option.
   void unset(const std::string& option) {
@@ -248,7 +269,7 @@ class ConfigReader {
 
   std::string file_;
   const Json* root_ = nullptr;
-  const options::Value* family_;
+  const options::Value *family_, *flattened_;
   ConfigRows rows_;
   const std::vector<std::string>& left_out_;  ///< keys that the user asks to ignore
   bool open_;                                 ///< keys without a row are left alone

@@ -1,6 +1,8 @@
 #include "framework/interop/torch/torch_file.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "framework/base/memory_limit.h"
 #include "framework/checkpoint/checkpoint.h"
@@ -85,6 +87,26 @@ bool is_contiguous(const std::vector<std::int64_t>& shape, const std::vector<std
   return true;
 }
 
+/// The bytes from the first to behind the last element; false if elements share memory, or the number does not fit into
+/// 64 bits.
+bool bytes_spanned(const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides, std::size_t size,
+                   std::uint64_t& bytes) {
+  std::uint64_t elements = 1, last = 0;
+  for (std::size_t dim = 0; dim < dims.size(); ++dim)
+    if (__builtin_mul_overflow(elements, static_cast<std::uint64_t>(dims[dim]), &elements)) return false;
+  for (std::size_t dim = 0; dim < dims.size() && elements > 0; ++dim) {
+    std::uint64_t far = 0;
+    if (__builtin_mul_overflow(static_cast<std::uint64_t>(dims[dim] - 1), static_cast<std::uint64_t>(strides[dim]),
+                               &far) ||
+        __builtin_add_overflow(last, far, &last))
+      return false;
+  }
+  bytes = 0;
+  if (elements == 0) return true;
+  if (__builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, size, &bytes)) return false;
+  return elements <= last;  // no two share memory
+}
+
 }  // namespace
 
 TorchFile::TorchFile(const fs::path& path)
@@ -109,7 +131,7 @@ void TorchFile::verify() const {
 
 bool TorchFile::is_tensor(const PickleNode& node) { return rebuilt(node) != nullptr; }
 
-Tensor TorchFile::tensor(const PickleNode& node, const std::string& what) const {
+TorchFile::Located TorchFile::locate(const PickleNode& node, const std::string& what) const {
   const auto speaker = text(name_, ": ", what);
   const auto refuse = [&](const auto&... message) { throw ConfigError(text(speaker, ": ", message...)); };
   const auto* given = rebuilt(node);
@@ -123,26 +145,61 @@ Tensor TorchFile::tensor(const PickleNode& node, const std::string& what) const 
   const auto* type = std::find_if(std::begin(storage_types), std::end(storage_types),
                                   [&](const auto& one) { return id[1]->text == text("torch ", one.name); });
   if (type == std::end(storage_types)) refuse("elements of '", id[1]->text, "' are not read");
-  const auto dims = counts(*arguments[2], speaker);
-  if (dims.size() > Shape::most_dims) refuse(dims.size(), " dims; at most ", Shape::most_dims, " are read");
-  if (!is_contiguous(dims, counts(*arguments[3], speaker))) refuse("its elements do not lie one after the other");
+  Located out{type->type, counts(*arguments[2], speaker), counts(*arguments[3], speaker), {}};
+  if (out.dims.size() > Shape::most_dims) refuse(out.dims.size(), " dims; at most ", Shape::most_dims, " are read");
+  if (out.dims.size() != out.strides.size())
+    refuse("has ", out.dims.size(), " dims, but ", out.strides.size(), " strides");
   const auto found = entries_.find(folder_ + "data/" + id[2]->text);
   if (found == entries_.end()) refuse("its storage '", id[2]->text, "' is missing");
   const auto bytes = bytes_of(file_, found->second);
-  std::uint64_t begin = static_cast<std::uint64_t>(arguments[1]->integer), needed = size_of(type->type);
-  for (const auto dim : dims)
-    if (__builtin_mul_overflow(needed, static_cast<std::uint64_t>(dim), &needed)) refuse("its shape is impossible");
+  std::uint64_t begin = static_cast<std::uint64_t>(arguments[1]->integer), needed = 0;
+  if (!bytes_spanned(out.dims, out.strides, size_of(type->type), needed)) refuse("its shape is impossible");
   if (arguments[1]->integer < 0 || __builtin_mul_overflow(begin, size_of(type->type), &begin) || begin > bytes.size() ||
       needed > bytes.size() - begin)
     refuse("needs ", needed, " bytes from ", begin, " of a storage of ", bytes.size());
   file_.require_pages();
-  auto* data = const_cast<std::byte*>(bytes.data()) + begin;  // read-only memory, as a tensor of files is
-  return {std::span(data, static_cast<std::size_t>(needed)), type->type, Shape(dims)};
+  out.bytes = bytes.subspan(begin, needed);
+  return out;
+}
+
+Tensor TorchFile::tensor(const PickleNode& node, const std::string& what) const {
+  const auto found = locate(node, what);
+  if (!is_contiguous(found.dims, found.strides))
+    throw ConfigError(text(name_, ": ", what, ": its elements do not lie one after the other"));
+  auto* data = const_cast<std::byte*>(found.bytes.data());  // read-only memory, as a tensor of files is
+  return {std::span(data, found.bytes.size()), found.type, Shape(found.dims)};
+}
+
+Tensor TorchFile::header(const PickleNode& node, const std::string& what) const {
+  const auto found = locate(node, what);
+  return Tensor::without_elements(found.type, Shape(found.dims));
+}
+
+void TorchFile::read(const PickleNode& node, const std::string& what, std::span<std::byte> into) const {
+  const auto found = locate(node, what);
+  const auto size = size_of(found.type);
+  const auto elements = static_cast<std::size_t>(Shape(found.dims).elements());
+  must(into.size() == elements * size, "the memory for a tensor holds its elements");
+  if (is_contiguous(found.dims, found.strides)) {
+    if (!into.empty()) std::memcpy(into.data(), found.bytes.data(), into.size());
+    return;
+  }
+  std::vector<std::int64_t> at(found.dims.size(), 0);
+  for (std::size_t i = 0; i < elements; ++i) {
+    std::int64_t place = 0;
+    for (std::size_t dim = 0; dim < at.size(); ++dim) place += at[dim] * found.strides[dim];
+    std::memcpy(into.data() + i * size, found.bytes.data() + static_cast<std::size_t>(place) * size, size);
+    for (auto dim = at.size(); dim-- > 0 && ++at[dim] == found.dims[dim];) at[dim] = 0;
+  }
 }
 
 void TorchFileWriter::tensor(const Tensor& tensor) {
+  this->tensor(tensor.dtype(), tensor.shape(), [tensor] { return std::as_bytes(tensor.raw()); });
+}
+
+void TorchFileWriter::tensor(DType dtype, const Shape& shape, Elements elements) {
   const auto* type = std::find_if(std::begin(storage_types), std::end(storage_types),
-                                  [&](const auto& one) { return one.type == tensor.dtype(); });
+                                  [&](const auto& one) { return one.type == dtype; });
   must(type != std::end(storage_types), "every element type has a storage of torch");
   auto& p = pickle;
   p.global("torch._utils", "_rebuild_tensor_v2");
@@ -152,15 +209,15 @@ void TorchFileWriter::tensor(const Tensor& tensor) {
   p.global("torch", type->name);
   p.text(std::to_string(storages_.size()));
   p.text("cpu");
-  p.integer(tensor.elements());
+  p.integer(shape.elements());
   p.tuple();
   p.persistent();
   p.integer(0);
   p.mark();
-  for (const auto dim : tensor.shape().dims()) p.integer(dim);
+  for (const auto dim : shape.dims()) p.integer(dim);
   p.tuple();
   p.mark();
-  const auto dims = tensor.shape().dims();
+  const auto dims = shape.dims();
   for (std::size_t dim = 0; dim < dims.size(); ++dim) {
     std::int64_t stride = 1;
     for (std::size_t inner = dim + 1; inner < dims.size(); ++inner) stride *= dims[inner];
@@ -173,7 +230,7 @@ void TorchFileWriter::tensor(const Tensor& tensor) {
   p.call();
   p.tuple();
   p.call();
-  storages_.push_back(tensor);
+  storages_.push_back(std::move(elements));
 }
 
 void TorchFileWriter::write(const fs::path& path) {
@@ -181,8 +238,7 @@ void TorchFileWriter::write(const fs::path& path) {
   ZipWriter zip(path);
   zip.add(folder + pickle_name, pickle.finish());
   zip.add(folder + "byteorder", "little");
-  for (std::size_t i = 0; i < storages_.size(); ++i)
-    zip.add(text(folder, "data/", i), std::as_bytes(storages_[i].raw()));
+  for (std::size_t i = 0; i < storages_.size(); ++i) zip.add(text(folder, "data/", i), storages_[i]());
   zip.add(folder + "version", "3\n");
   zip.finish();
 }

@@ -1,8 +1,13 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "framework/base/files.h"
 #include "framework/interop/torch/pickle.h"
@@ -27,6 +32,12 @@ class TorchFile {
   /// elements are not contiguous; IoError if the file lost pages.
   Tensor tensor(const PickleNode& node, const std::string& what) const;
 
+  /// The type and shape of a tensor, without its elements, which may lie anyhow in their storage. Throws as `tensor`.
+  Tensor header(const PickleNode& node, const std::string& what) const;
+  /// Copies the elements of a tensor, which may lie anyhow in their storage, as those of a slice of columns do, one
+  /// after the other to `into`, which has their size. Throws as `tensor`.
+  void read(const PickleNode& node, const std::string& what, std::span<std::byte> into) const;
+
   /// Reads everything and verifies the checksum of each entry. Throws DamageError.
   void verify() const;
   /// Throws IoError if what was read may be wrong, because the file was truncated or its disk failed. Call this before
@@ -37,6 +48,13 @@ class TorchFile {
   std::uint64_t bytes() const { return file_.bytes().size(); }
 
  private:
+  /// A tensor and its place in its storage.
+  struct Located {
+    DType type;
+    std::vector<std::int64_t> dims, strides;  ///< strides in elements
+    std::span<const std::byte> bytes;         ///< of the storage, from its first element to behind its last
+  };
+  Located locate(const PickleNode& node, const std::string& what) const;
   Pickle read_pickle() const;
 
   std::string name_;
@@ -46,18 +64,22 @@ class TorchFile {
   Pickle pickle_;
 };
 
-/// Writes a file that torch.load can read. Build the pickle with `pickle`, and add tensors with `tensor`; their memory
-/// must stay valid until `write` returns.
+/// Writes a file that torch.load can read. Build the pickle with `pickle`, and add tensors with `tensor`.
 class TorchFileWriter {
  public:
+  /// Gives the elements of a tensor, which stay valid until the next call of one of these functions.
+  using Elements = std::function<std::span<const std::byte>()>;
+
   PickleWriter pickle;
-  /// Adds a tensor with its own storage to the pickle.
+  /// Adds a tensor with its own storage to the pickle. Its memory must stay valid until `write` returns.
   void tensor(const Tensor& tensor);
+  /// Adds a tensor whose elements are asked for when the file is written, so that only one of them is in memory.
+  void tensor(DType type, const Shape& shape, Elements elements);
   /// Writes the file atomically. Throws IoError; then no new file exists.
   void write(const std::filesystem::path& path);
 
  private:
-  std::vector<Tensor> storages_;
+  std::vector<Elements> storages_;
 };
 
 }  // namespace tessera::torch

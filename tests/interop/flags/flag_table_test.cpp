@@ -73,12 +73,12 @@ TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
 TEST(Flags, AWordThatAnOptionDoesNotHaveYetIsPlanned) {
   options::Report report;
   const auto flags = megatron()
-                         .convert(flags::flags_of({"--position-embedding-type", "mrope", "--tokenizer-type",
+                         .convert(flags::flags_of({"--position-embedding-type", "relative", "--tokenizer-type",
                                                    "NullTokenizer", "--recompute-granularity", "wrong"}),
                                   recipe::all_facts({}), report)
                          .flags;
   EXPECT_EQ(flags.at(0).status, flags::FlagStatus::planned);
-  EXPECT_EQ(flags.at(0).why, "model_config.position_embedding_type has no 'mrope' yet.");
+  EXPECT_EQ(flags.at(0).why, "model_config.position_embedding_type has no 'relative' yet.");
   EXPECT_EQ(flags.at(1).status, flags::FlagStatus::mapped);
   EXPECT_EQ(flags.at(2).status, flags::FlagStatus::refused);
 }

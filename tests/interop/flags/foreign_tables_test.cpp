@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 const Lines names = {"mindspeed-llm",      "mindspeed-core-ms", "deepspeed", "megatron-llm",
-                     "pai-megatron-patch", "llama-factory",     "torchtune"};
+                     "pai-megatron-patch", "llama-factory",     "torchtune", "mindspeed-mm"};
 
 /// Rows that are not the base's, which has tests of its own.
 std::vector<flags::FlagRow> own_rows(const flags::FlagTable& table) {
@@ -47,16 +47,16 @@ TEST(ForeignTables, EveryRowLeadsToOptionsThatExist) {
       for (const auto& [word, settings] : row.settings)
         for (const auto& [option, value] : settings) EXPECT_TRUE(known.count(option)) << name << " " << row.flag;
       EXPECT_TRUE(!told || !row.to.empty() || !row.also.empty() || !row.always.empty() || !row.settings.empty() ||
-                  !row.rule.empty())
+                  !row.rule.empty() || !row.keys.empty() || !row.only.empty() || !row.also_to.empty())
           << name << " " << row.flag;
     }
   }
 }
 
-// A table whose model is that of a folder has no whole run without it.
+// A table whose model or data are those of a folder or file has no whole run without it.
 TEST(ForeignTables, TheirDefaultsPassOurLimits) {
   for (const auto& name : names) {
-    if (name == "llama-factory" || name == "torchtune") continue;
+    if (name == "llama-factory" || name == "torchtune" || name == "mindspeed-mm") continue;
     EXPECT_EQ(complaints(flags::FlagTable::named(name, options::Mappings()), {}), Lines{}) << name;
   }
 }
@@ -68,13 +68,13 @@ TEST(ForeignTables, TheirWordsPassOurLimitsOrArePlanned) {
     for (const auto& row : own_rows(table))
       for (const auto& [theirs, ours] : row.words) {
         options::Report report;
-        const auto converted = table.convert(flags::flags_of({row.flag, theirs}), facts(), report);
+        const auto converted = table.convert(one_flag(row.flag, theirs), facts(), report);
         if (converted.flags.at(0).status != flags::FlagStatus::mapped) {
           EXPECT_EQ(converted.flags.at(0).status, flags::FlagStatus::planned)
               << name << " " << row.flag << " " << theirs;
           continue;
         }
-        for (const auto& line : complaints(table, {row.flag, theirs}))
+        for (const auto& line : complaints_of(table, one_flag(row.flag, theirs)))
           EXPECT_EQ(line.find("takes "), std::string::npos) << name << " " << row.flag << " " << theirs << ": " << line;
       }
   }
@@ -88,7 +88,7 @@ TEST(ForeignTables, WhatABareFlagStandsForIsAValueOfItsOption) {
       if (row.takes != flags::FlagRow::Takes::none || row.kind == flags::FlagRow::Kind::refused ||
           row.kind == flags::FlagRow::Kind::ignored)
         continue;
-      for (const auto& line : complaints(table, {row.flag}))
+      for (const auto& line : complaints_of(table, one_flag(row.flag)))
         EXPECT_EQ(line.find("takes "), std::string::npos) << name << " " << row.flag << ": " << line;
     }
   }

@@ -106,14 +106,23 @@ inline void expect_same(const recipe::Recipe& a, const recipe::Recipe& b) {
           << field.name << ": " << field.value << " became " << *b.resolved.at(group)->find(field.name);
 }
 
-/// The findings of the recipe that a command line becomes, except for missing options.
-inline Lines complaints(const flags::FlagTable& table, const Lines& argv) {
+/// A flag, or a key of a file, with one word or none.
+inline std::vector<flags::GivenFlag> one_flag(const std::string& flag, const std::string& word = "") {
+  return {{flag, word.empty() ? Lines{} : Lines{word}, {flag, 0, "", 0}}};
+}
+
+/// The findings of the recipe that flags become, except for missing options.
+inline Lines complaints_of(const flags::FlagTable& table, const std::vector<flags::GivenFlag>& given) {
   options::Report report;
-  recipe::read_recipe(table.convert(argv, facts(), report), {}, report);
+  recipe::read_recipe(table.convert(given, facts(), report).recipe, {}, report);
   Lines all;
   for (const auto& finding : report.findings())
     if (finding.message.find("missing") == std::string::npos) all.push_back(options::text_of(finding));
   return all;
+}
+
+inline Lines complaints(const flags::FlagTable& table, const Lines& argv) {
+  return complaints_of(table, flags::flags_of(argv));
 }
 
 }  // namespace tessera

@@ -394,10 +394,14 @@ TEST_F(HuggingFaceTest, EveryTableOfAFamilyNamesATableOfWeights) {
     const auto family = hugging_face::hugging_face_table(mappings, name.substr(7, name.size() - 12));
     ASSERT_NE(family.find("weights"), nullptr) << name;
     const auto weights = mappings.table(family.find("weights")->scalar);
-    const model::WeightLayout layout{.towers = 2, .heads = {{4, 2, 8}}, .experts = 3, .predictions = 1};
+    const model::WeightLayout layout{
+        .towers = parallel::Towers({{.name = "vision_model.decoder", .layers = 2}, {.name = "decoder", .layers = 2}}),
+        .heads = {{4, 4, 8}, {4, 2, 8}},
+        .experts = 3,
+        .predictions = 1};
     EXPECT_NO_THROW(hugging_face::WeightTable(weights, layout, [](const auto&) { return true; })) << name;
   }
-  EXPECT_EQ(families, 13);
+  EXPECT_EQ(families, 14);
 }
 
 }  // namespace

@@ -34,8 +34,8 @@ inline BatchFields image_fields() {
   return fields;
 }
 
-/// Writes sample `out`, whose extents fit `images`, with random tokens and pixels. Each image is followed by at least one
-/// token of text; positions count tokens of text, and the features of an image have those of its rows and columns.
+/// Writes sample `out`, whose extents fit `images`, with random tokens and pixels. Each image is followed by at least
+/// one token of text; positions count tokens of text, and the features of an image have those of its rows and columns.
 inline void write_image_sample(const std::vector<SmallGrid>& images, unsigned seed, const SampleView& out) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;

@@ -1,0 +1,206 @@
+#include "framework/cli/visual_prompt.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "framework/base/files.h"
+#include "framework/base/visible_text.h"
+#include "framework/data/visual_positions.h"
+#include "framework/model/vision_items.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The address that an image part names; empty: none.
+std::string address_of(const Json& part) {
+  for (const char* key : {"image", "url", "path", "image_url"}) {
+    if (!part.contains(key)) continue;
+    const auto& value = part[key];
+    if (value.is_string()) return value.get<std::string>();
+    if (value.is_object() && value.contains("url") && value["url"].is_string()) return value["url"].get<std::string>();
+  }
+  return "";
+}
+
+std::string file_of(std::string address, const fs::path& folder) {
+  constexpr std::string_view local = "file://";
+  if (address.starts_with(local)) address.erase(0, local.size());
+  if (address.find("://") != std::string::npos || address.starts_with("data:"))
+    throw ConfigError(text("generate: the image ", shortened(address), " is no file; only files are read"));
+  const fs::path file = address;
+  return (file.is_absolute() || fs::exists(file) ? file : folder / file).string();
+}
+
+bool has_type(const Json& part, std::string_view type) { return part.is_object() && part.value("type", "") == type; }
+bool is_image(const Json& part) { return has_type(part, "image") || has_type(part, "image_url"); }
+bool is_video(const Json& part) { return has_type(part, "video"); }
+
+/// The frames of a video.
+Visual video_of(const Json& part, const fs::path& folder) {
+  Visual out{.is_video = true, .files = {}};
+  if (part.contains("video") && part["video"].is_array())
+    for (const auto& frame : part["video"])
+      if (frame.is_string()) out.files.push_back(file_of(frame.get<std::string>(), folder));
+  if (out.files.empty() || out.files.size() != part["video"].size())
+    throw ConfigError(
+        text("generate: the video ", shortened(part.dump()),
+             " is no list of frames, {\"type\": \"video\", \"video\": [\"1.png\", \"2.png\"]}; files of videos "
+             "are not read"));
+  return out;
+}
+
+/// Calls `task` for each image and video of the messages, in reading order.
+template <class Task>
+void for_each_visual(Json& messages, const Task& task) {
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (!messages[i].contains("content") || !messages[i]["content"].is_array()) continue;
+    for (auto& part : messages[i]["content"])
+      if (is_image(part) || is_video(part)) task(part);
+  }
+}
+
+/// Image parts in front of the last message of the user.
+void add_parts(Json& messages, std::size_t count) {
+  auto at = messages.size();
+  while (at > 0 && messages[at - 1].value("role", "") != "user") --at;
+  if (at == 0) throw ConfigError("generate: --image needs a message of the user");
+  auto& content = messages[at - 1]["content"];
+  auto parts = Json::array();
+  for (std::size_t i = 0; i < count; ++i) parts.push_back(Json({{"type", "image"}}));
+  if (content.is_string())
+    parts.push_back(Json({{"type", "text"}, {"text", content.get<std::string>()}}));
+  else
+    for (auto& part : content) parts.push_back(part);
+  content = std::move(parts);
+}
+
+/// The image processor of a folder: preprocessor_config.json, or that in processor_config.json of Transformers 5.
+std::optional<std::pair<fs::path, std::string>> settings_of_processor(const fs::path& folder) {
+  if (const auto file = folder / "preprocessor_config.json"; fs::exists(file)) return std::pair(file, read_file(file));
+  const auto file = folder / "processor_config.json";
+  if (!fs::exists(file)) return std::nullopt;
+  const auto all = parse_json(read_file(file));
+  if (!all.is_object() || !all.contains("image_processor"))
+    throw ConfigError(text(file.string(), ": has no image_processor"));
+  return std::pair(file, all["image_processor"].dump());
+}
+
+images::ProcessorOptions processor_of(const fs::path& folder, const model::VisionOptions& vision) {
+  images::ProcessorOptions options;
+  if (const auto given = settings_of_processor(folder)) try {
+      options = images::read_processor_options(given->second);
+    } catch (const ConfigError& error) {
+      throw ConfigError(text(given->first.string(), ": ", error.what()));
+    }
+  options.patch_size = static_cast<int>(vision.patch_size);
+  options.temporal_patch_size = static_cast<int>(vision.temporal_patch_size);
+  options.merge_size = static_cast<int>(vision.spatial_merge_size);
+  return options;
+}
+
+images::Patches patches_of(const Visual& visual, const images::Processor& processor) {
+  std::vector<images::Picture> frames;
+  for (const auto& file : visual.files) frames.push_back(images::to_rgb(images::load_picture(file).picture));
+  try {
+    return processor.process(frames);
+  } catch (const ConfigError& error) {
+    throw ConfigError(text(visual.files.front(), ": ", error.what()));
+  }
+}
+
+/// Every placeholder stands for an image or a video of its kind.
+void check_placeholders(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
+                        const model::VisionOptions& vision) {
+  std::size_t found = 0;
+  for (const auto token : tokens) {
+    if (!vision.is_placeholder(token)) continue;
+    if (found < visuals.size() && visuals[found].is_video != (token == vision.video_token_id))
+      throw ConfigError(text("generate: placeholder ", found + 1, " of the rendered conversation is of ",
+                             visuals[found].is_video ? "an image, not of a video" : "a video, not of an image"));
+    ++found;
+  }
+  if (found != visuals.size())
+    throw ConfigError(
+        text("generate: the rendered conversation has ", found, " placeholders of images and videos (tokens ",
+             vision.image_token_id, " and ", vision.video_token_id, "), but there are ", visuals.size(),
+             found == 0 ? "; the model's chat template takes none" : "; texts must not contain placeholders"));
+}
+
+}  // namespace
+
+VisualConversation with_images(Json messages, const std::vector<std::string>& images, const fs::path& folder) {
+  std::size_t open = 0;
+  for_each_visual(messages, [&](Json& part) { open += is_image(part) && address_of(part).empty() ? 1 : 0; });
+  if (open == 0 && !images.empty()) add_parts(messages, open = images.size());
+  if (open != images.size())
+    throw ConfigError(text("generate: the messages have ", open, " images without a file, and --image names ",
+                           images.size(), "; give one file for each"));
+  VisualConversation out;
+  std::size_t next = 0;
+  for_each_visual(messages, [&](Json& part) {
+    if (is_video(part)) {
+      out.visuals.push_back(video_of(part, folder));
+      part = Json({{"type", "video"}});
+      return;
+    }
+    const auto address = address_of(part);
+    out.visuals.push_back({false, {address.empty() ? images[next++] : file_of(address, folder)}});
+    part = Json({{"type", "image"}});
+  });
+  out.messages = std::move(messages);
+  return out;
+}
+
+VisualPrompt::VisualPrompt(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
+                           const model::VisionOptions& vision, const fs::path& folder, images::Backend backend) {
+  check_placeholders(tokens, visuals, vision);
+  auto options = processor_of(folder, vision);
+  options.backend = images::Backend::torchvision;
+  const images::Processor of_videos(options);
+  options.backend = backend;
+  const images::Processor of_images(options);
+  std::vector<images::Patches> all;
+  std::vector<data::PatchGrid> grids;
+  for (const auto& visual : visuals) {
+    all.push_back(patches_of(visual, visual.is_video ? of_videos : of_images));
+    grids.push_back({all.back().grid.t, all.back().grid.h, all.back().grid.w});
+  }
+  std::vector<std::int32_t> ids;
+  std::int64_t patches = 0;
+  std::size_t next = 0;
+  for (const auto token : tokens)
+    ids.insert(
+        ids.end(),
+        static_cast<std::size_t>(vision.is_placeholder(token) ? grids[next++].tokens(vision.spatial_merge_size) : 1),
+        token);
+  for (const auto& grid : grids) patches += grid.patches();
+  const auto length = std::ssize(ids), items = std::ssize(visuals);
+  const BatchFields fields = {{.name = "tokens"},
+                              {.name = "positions", .width = 3},
+                              {model::pixel_field, DType::float32, FieldExtent::own, vision.patch_width(), patches},
+                              {model::grid_field, DType::int32, FieldExtent::own, 3, items}};
+  batch_ = std::make_unique<Batch>(fields, 1, length);
+  batch_->own_rows(0)[2] = patches;
+  batch_->own_rows(0)[3] = items;
+  batch_->resize(length);
+  std::ranges::copy(ids, batch_->tokens.begin());
+  auto pixels = batch_->field<float>(model::pixel_field);
+  auto sizes = batch_->field<std::int32_t>(model::grid_field);
+  for (const auto& one : all) {
+    std::ranges::copy(one.values, pixels.begin());
+    pixels = pixels.subspan(one.values.size());
+    std::ranges::copy(std::array{one.grid.t, one.grid.h, one.grid.w}, sizes.begin());
+    sizes = sizes.subspan(3);
+  }
+  shift_ = data::write_visual_positions({.tokens = ids, .grids = grids},
+                                        {static_cast<std::int32_t>(vision.image_token_id),
+                                         static_cast<std::int32_t>(vision.video_token_id), vision.spatial_merge_size},
+                                        batch_->positions);
+  view_ = batch_->view();
+}
+
+}  // namespace tessera::cli

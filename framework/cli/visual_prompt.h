@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/base/json.h"
+#include "framework/images/processor.h"
+#include "framework/model/generation.h"
+#include "framework/model/vision_options.h"
+#include "framework/tensor/batch.h"
+
+namespace tessera::cli {
+
+/// An image of a conversation, or a video as a list of its frames.
+struct Visual {
+  bool is_video = false;
+  std::vector<std::string> files;  ///< one for an image
+};
+
+/// A conversation and its images and videos, in reading order.
+struct VisualConversation {
+  Json messages;
+  std::vector<Visual> visuals;
+};
+
+/// Puts `images` into a conversation: in front of the text of its last user's message, or, if messages have parts
+/// {"type": "image"} without a file, into these in order. Collects the files of all parts: of {"type": "image"} its
+/// "image", "url" or "path", also as {"image_url": {"url": ...}} and with "file://"; of {"type": "video"} the list
+/// "video". Relative paths are looked for beside `folder`, if they are no files themselves. Throws ConfigError for
+/// parts without a file, files without a part, addresses that are no files, and videos that are no lists of frames.
+VisualConversation with_images(Json messages, const std::vector<std::string>& images,
+                               const std::filesystem::path& folder);
+
+/// A prompt with images and videos as a model reads it. Owns its batch.
+class VisualPrompt {
+ public:
+  /// `tokens`: of the rendered conversation, with one placeholder for each image or video, which becomes as many as it
+  /// has features. `folder` has preprocessor_config.json or processor_config.json; `backend` chooses how images are
+  /// resized (videos always as torchvision does it, all frames). Pictures are converted to RGB as Transformers does it:
+  /// alpha is dropped, EXIF turns nothing. Throws ConfigError if a picture cannot be read, or the placeholders do not
+  /// fit.
+  VisualPrompt(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
+               const model::VisionOptions& vision, const std::filesystem::path& folder, images::Backend backend);
+
+  /// Valid as long as this object.
+  model::Prompt prompt() const { return {view_, shift_}; }
+  const Batch& batch() const { return *batch_; }
+  /// KeyValueCache::position_shift() behind the prompt.
+  std::int64_t shift() const { return shift_; }
+
+ private:
+  std::unique_ptr<Batch> batch_;
+  TokenBatch view_;
+  std::int64_t shift_ = 0;
+};
+
+}  // namespace tessera::cli

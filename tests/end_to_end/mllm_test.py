@@ -1,0 +1,90 @@
+"""Conversations with images: LLaVA's records converted, shown, trained with a vision tower and resumed."""
+
+import json
+import os
+import pathlib
+import struct
+import zlib
+
+import harness
+
+TOKENIZER = pathlib.Path(os.environ["TESSERA_SOURCE"]) / "tests/data/multimodal/tokenizer"
+
+RECIPE = {
+    "training_config": {"training_iters": 6, "seed": 7, "output_dir": "run", "log_interval": 1, "save_interval": 3,
+                        "eval_interval": 6, "eval_iters": 1, "tensorboard": "false"},
+    "model_config": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "seq_length": 160, "vocab_size": 434,
+                     "use_visual_encoder": "true", "position_embedding_type": "mrope", "mrope_section": "[2, 1, 1]"},
+    "vision_config": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "image_token_id": 432, "video_token_id": 433,
+                      "vision_start_token_id": 429},
+    "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3},
+    "dataset_config": {"dataset_type": "mllm", "dataset": "mllm.json", "media_dir": ".", "dataloader_type": "cyclic",
+                       "data_sharding": "false", "batch_size": 2, "val_rate": 0.25, "tokenizer_type": "HuggingFaceTokenizer",
+                       "tokenizer_model": TOKENIZER, "model_name_or_path": TOKENIZER},
+}
+
+
+def png(width, height, level):
+    """A grey picture with a gradient."""
+    rows = b"".join(b"\0" + bytes((level + 3 * x + 5 * y) % 256 for x in range(width)) for y in range(height))
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+class Images(harness.InOwnFolder):
+    def setUp(self):
+        super().setUp()
+        self.write("run.yaml", harness.to_yaml(RECIPE))
+        records = []
+        for i in range(10):
+            turns = [{"from": "human", "value": "<image>\nhow many" if i % 3 else "a text"}, {"from": "gpt", "value": f"there are {i}"}]
+            records.append({"id": str(i), "conversations": turns, **({"image": f"{i}.png"} if i % 3 else {})})
+            if i % 3 and i != 7:
+                self.write(f"pictures/{i}.png", png(40 + 30 * (i % 4), 60, 20 * i))
+        self.write("llava.json", json.dumps(records))
+
+    def convert(self):
+        return self.tessera("data", "llava-to-mllm", "--input", "llava.json", "--images", "pictures", "--output", "mllm.json")
+
+    def losses(self, run):
+        return [line["loss"] for line in self.metrics(run) if "loss" in line]
+
+    def test_records_of_llava_are_converted_shown_trained_and_resumed(self):
+        told = self.convert()
+        self.assertIn("dropped 1 records", told)
+        self.assertIn("9 records", told)
+        self.assertIn("exists", self.tessera("data", "llava-to-mllm", "--input", "llava.json", "--output", "mllm.json", code=2))
+
+        shown = [json.loads(line) for line in
+                 self.tessera("data", "show", "run.yaml", "--count", 7, "--json", "--pictures", "seen").splitlines() if line.startswith("{")]
+        pictures = 0
+        for one in shown:
+            grids = one.get("grid_thw", [])
+            patches = sum(t * h * w for t, h, w in zip(grids[::3], grids[1::3], grids[2::3]))
+            self.assertEqual(one["tokens"].count(432), patches // 4)
+            self.assertEqual(len(one["positions"]), 3 * len(one["tokens"]))
+            pictures += len(grids) // 3
+        self.assertGreater(pictures, 2)
+        self.assertEqual(len(list((self.folder / "seen").glob("*.png"))), pictures)
+        self.assertIn("patches", self.tessera("data", "show", "run.yaml", "--count", 7))
+
+        self.tessera("train", "run.yaml")
+        whole = self.losses("run")
+        self.assertEqual(len(whole), 6)
+        for workers in [0, 3]:
+            self.tessera("train", "run.yaml", "--set", f"dataset_config.num_workers={workers}", "--set", f"training_config.output_dir=run{workers}")
+            self.assertEqual(self.losses(f"run{workers}"), whole)
+        again = ["train", "run.yaml", "--set", "training_config.output_dir=again"]
+        self.tessera(*again, "--set", "training_config.exit_interval=3")
+        self.tessera(*again)
+        self.assertEqual(self.losses("again"), whole)
+
+    def test_a_damaged_picture_is_replaced_or_ends_the_run(self):
+        self.convert()
+        whole = (self.folder / "pictures/4.png").read_bytes()
+        self.write("pictures/4.png", whole[:len(whole) - 30])
+        words = ["train", "run.yaml", "--set", "dataset_config.val_rate=0"]
+        self.assertIn("pictures/4.png", self.tessera(*words, code=2))
+        self.tessera(*words, "--set", "dataset_config.bad_sample_limit=1", "--set", "training_config.output_dir=replaced")
+        self.assertEqual(len(self.losses("replaced")), 6)
