@@ -240,7 +240,6 @@ void MetricsFile::step(const StepRecord& r) {
   line.number("activation_bytes", r.memory.activations);
   line.number("workspace_bytes", r.memory.workspace);
   line.number("message_bytes", r.memory.messages);
-  if (r.memory.mapped > 0) line.number("mapped_bytes", r.memory.mapped);
   if (r.num_zeros) line.number("num_zeros", *r.num_zeros);
   if (r.params_norm) line.number("params_norm", *r.params_norm);
   if (r.tokens_per_sample) line.number("tokens_per_sample", *r.tokens_per_sample);

@@ -32,7 +32,6 @@ struct MetricRecord {
 /// What the memory of a rank is used for, in bytes. See docs/metrics.md.
 struct MemoryRecord {
   std::int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0, workspace = 0, messages = 0;
-  std::int64_t mapped = 0;  ///< pages of files, which the operating system may release: not in all()
   std::int64_t all() const { return weights + gradients + optimizer + activations + workspace + messages; }
 };
 

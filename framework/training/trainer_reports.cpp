@@ -59,13 +59,12 @@ void Trainer::report_profile(bool last) {
 
 reporting::MemoryRecord Trainer::memory() const {
   const auto state = state_.bytes();
-  return {.weights = state.weights,
+  return {.weights = state.weights + state.mapped,  // a restarted process may read what another one maps
           .gradients = state.gradients,
           .optimizer = state.optimizer,
           .activations = static_cast<std::int64_t>(work_.arena().high_water()),
           .workspace = static_cast<std::int64_t>(kernels::workspace_bytes()),
-          .messages = static_cast<std::int64_t>(world_.message_bytes()),
-          .mapped = state.mapped};
+          .messages = static_cast<std::int64_t>(world_.message_bytes())};
 }
 
 /// Collective: tells what the memory of this rank was used for, and with several stages of the first rank of each.
@@ -83,10 +82,11 @@ void Trainer::report_memory() {
 std::string Trainer::memory_line() const {
   const auto words = [](std::int64_t bytes) { return in_binary_units(static_cast<double>(bytes)); };
   const auto all = memory();
-  return text("weights ", words(all.weights), ", gradients ", words(all.gradients), ", optimizer state ",
+  const auto mapped = state_.bytes().mapped;
+  return text("weights ", words(all.weights - mapped), ", gradients ", words(all.gradients), ", optimizer state ",
               words(all.optimizer), ", activations ", words(all.activations), ", workspace ", words(all.workspace),
               all.messages > 0 ? text(", messages ", words(all.messages)) : "",
-              all.mapped > 0 ? text("; mapped from files ", words(all.mapped)) : "", "; peak of the process ",
+              mapped > 0 ? text("; mapped from files ", words(mapped)) : "", "; peak of the process ",
               words(peak_resident_bytes()));
 }
 
