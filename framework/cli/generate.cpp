@@ -68,11 +68,8 @@ std::unique_ptr<VisualPrompt> visual_prompt(const GenerateFlags& flags, const st
                                             const VisualConversation& conversation,
                                             const recipe::TrainedModel& trained) {
   if (conversation.visuals.empty()) return nullptr;
-  const auto* vision = trained.recipe.architecture->vision();
-  if (vision == nullptr)
-    throw ConfigError(text(trained.folder.string(), ": the model has no vision tower, so it reads no images"));
   return std::make_unique<VisualPrompt>(
-      tokens, conversation.visuals, *vision, trained.base,
+      tokens, conversation.visuals, *trained.recipe.architecture->vision(), trained.base,
       flags.image_backend == "pil" ? images::Backend::pil : images::Backend::torchvision);
 }
 
@@ -88,6 +85,8 @@ std::vector<std::int32_t> stop_tokens(const recipe::TrainedModel& trained) {
 /// Text in, text out. Of a conversation only the answer is printed.
 void generate_text(const GenerateFlags& flags, const VisualConversation& conversation,
                    const recipe::TrainedModel& trained, autograd::Tape& tape) {
+  if (!conversation.visuals.empty() && trained.recipe.architecture->vision() == nullptr)
+    throw ConfigError(text(trained.folder.string(), ": the model has no vision tower, so it reads no images"));
   if (!trained.tokenizer)
     throw ConfigError(text(trained.folder.string(),
                            ": has no tokenizer that this program knows, so there is no text to "
