@@ -1,6 +1,7 @@
 #include "framework/cli/explain.h"
 
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -47,8 +48,12 @@ std::vector<Found> options_named(const std::string& key, const options::Facts& f
 
 Found option_named(std::string key, const options::Facts& facts) {
   key = key.substr(0, std::min(key.find('['), key.find('=')));
-  const auto all = options_named(key, facts);
+  auto all = options_named(key, facts);
   if (all.size() == 1) return all[0];
+  // Of several groups, the one whose options matter in every recipe.
+  const auto conditional = [](const Found& found) { return !found.in.front().second->needs.empty(); };
+  if (std::ranges::count_if(all, std::not_fn(conditional)) == 1)
+    return *std::ranges::find_if(all, std::not_fn(conditional));
   std::string several;
   for (const auto& one : all) several += (several.empty() ? "" : ", ") + one.key();
   if (!all.empty())

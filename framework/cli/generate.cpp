@@ -7,6 +7,7 @@
 #include "framework/base/json.h"
 #include "framework/cli/adapter_arguments.h"
 #include "framework/cli/chat_prompt.h"
+#include "framework/cli/inference_settings.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/cli/threads_argument.h"
 #include "framework/cli/visual_prompt.h"
@@ -28,6 +29,8 @@ struct GenerateFlags {
   std::int64_t tokens = 200, samples = 1;
   ThreadsArgument threads;
   std::string image_backend = "torchvision";
+  std::string config;
+  std::vector<std::int32_t> end_tokens;
   std::vector<std::string> images, adapters, ignored_keys;
 };
 
@@ -95,7 +98,8 @@ void generate_text(const GenerateFlags& flags, const VisualConversation& convers
                                    : prompt_ids(*trained.tokenizer, flags.prompt);
   const auto seen = visual_prompt(flags, prompt, conversation, trained);
   const auto given = seen ? seen->prompt() : model::Prompt(prompt);
-  const model::GenerationLimits limits{flags.tokens, stop_tokens(trained), trained.tokenizer->vocab_size()};
+  model::GenerationLimits limits{flags.tokens, stop_tokens(trained), trained.tokenizer->vocab_size()};
+  limits.stop_tokens.insert(limits.stop_tokens.end(), flags.end_tokens.begin(), flags.end_tokens.end());
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const auto decoder = trained.tokenizer->decoder();
     // So that the decoder does not treat the next token as the beginning of a text.
@@ -125,9 +129,29 @@ void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& tra
   }
 }
 
-void generate(const GenerateFlags& flags, const CommandContext& context) {
+/// What the file of --config says, which takes the place of flags.
+InferenceSettings apply_settings(GenerateFlags& flags) {
+  if (flags.config.empty()) return {};
+  auto settings = read_inference_settings(flags.config);
+  if (settings.prompts.empty())
+    throw ConfigError(text(flags.config, ": has no prompts; give a text or a list of texts"));
+  if (flags.folder.empty() && flags.model.empty() && settings.folder) flags.folder = *settings.folder;
+  flags.chat = true;
+  flags.tokens = settings.tokens;
+  flags.sampling = settings.sampling;
+  flags.end_tokens = settings.end_tokens;
+  return settings;
+}
+
+void generate(GenerateFlags flags, const CommandContext& context) {
+  const auto settings = apply_settings(flags);
   const auto folder = folder_of(flags);
-  const auto messages = chats(flags) ? conversation(flags) : VisualConversation{};
+  std::vector<VisualConversation> conversations;
+  if (flags.config.empty())
+    conversations.push_back(chats(flags) ? conversation(flags) : VisualConversation{});
+  else
+    for (const auto& prompt : settings.prompts)
+      conversations.push_back(with_images(conversation_of(prompt), settings.images, "."));
   context.output.pass_text();
   kernels::Threads threads(flags.threads.count());
   for_each_adapter(folder, flags.adapters, context.registries, [&](const auto& name, const auto& trained) {
@@ -136,7 +160,7 @@ void generate(const GenerateFlags& flags, const CommandContext& context) {
     Arena arena;
     autograd::Tape tape(arena, threads, false);
     if (flags.prompt_tokens.empty())
-      generate_text(flags, messages, trained, tape);
+      for (const auto& messages : conversations) generate_text(flags, messages, trained, tape);
     else
       generate_tokens(flags, trained, tape);
   });
@@ -159,38 +183,42 @@ void add_generate_commands(Command& app, CommandContext& context) {
       command->add_flag("--chat", flags->chat,
                         "The prompt is a user's message: it is rendered by the model's chat template, and only "
                         "the answer is printed");
-  command
-      ->add_option(
-          "--messages", flags->messages,
-          "JSON file with a conversation to answer, [{\"role\": \"user\", \"content\": \"...\"}, ...]; as --chat")
-      ->type_name("FILE")
-      ->excludes(prompt)
-      ->excludes(tokens);
+  auto* messages = command->add_option(
+      "--messages", flags->messages,
+      "JSON file with a conversation to answer, [{\"role\": \"user\", \"content\": \"...\"}, ...]; as --chat");
+  messages->type_name("FILE")->excludes(prompt)->excludes(tokens);
   chat->excludes(tokens);
-  command
-      ->add_option("--image", flags->images,
-                   "Picture (PNG, JPEG or WebP) in front of the user's message, or for an image part of --messages "
-                   "without a file; give it once for each; as --chat")
-      ->type_name("FILE")
-      ->excludes(tokens);
+  auto* images = command->add_option(
+      "--image", flags->images,
+      "Picture (PNG, JPEG or WebP) in front of the user's message, or for an image part of --messages "
+      "without a file; give it once for each; as --chat");
+  images->type_name("FILE")->one_value_each()->excludes(tokens);
   command
       ->add_option("--image-backend", flags->image_backend,
                    "How images are resized: as Transformers' processor does it with torchvision or with Pillow (pil)")
       ->one_of({"torchvision", "pil"})
       ->show_default();
-  command->add_option("--tokens", flags->tokens, "Maximum number of tokens to generate")->show_default()->positive();
+  auto* most = command->add_option("--tokens", flags->tokens, "Maximum number of tokens to generate");
+  most->show_default()->positive();
   command->add_option("--samples", flags->samples, "Number of texts to generate")->show_default()->positive();
-  command
-      ->add_option("--temperature", flags->sampling.temperature, "Divides the logits; 0: always the most likely token")
-      ->show_default()
-      ->not_negative();
-  command->add_option("--top-k", flags->sampling.top_k, "Only the k most likely tokens; 0: all")
-      ->show_default()
-      ->not_negative();
-  command
-      ->add_option("--top-p", flags->sampling.top_p, "Only the most likely tokens that together have this probability")
-      ->show_default()
-      ->between(1e-6, 1.0);
+  auto* temperature = command->add_option("--temperature", flags->sampling.temperature,
+                                          "Divides the logits; 0: always the most likely token");
+  temperature->show_default()->not_negative();
+  auto* top_k = command->add_option("--top-k", flags->sampling.top_k, "Only the k most likely tokens; 0: all");
+  top_k->show_default()->not_negative();
+  auto* top_p = command->add_option("--top-p", flags->sampling.top_p,
+                                    "Only the most likely tokens that together have this probability");
+  top_p->show_default()->between(1e-6, 1.0);
+  auto* penalty = command->add_option("--repetition-penalty", flags->sampling.repetition_penalty,
+                                      "Makes tokens less likely that are in the prompt or were generated: divides "
+                                      "their positive logits, multiplies negative ones");
+  penalty->show_default()->between(1e-3, 1e3);
+  auto* config = command->add_option("--config", flags->config,
+                                     "JSON file of MindSpeed-MM's inference_qwen2vl scripts: prompts, image, folder of "
+                                     "the model and generation_config; FOLDER, if given, is the model");
+  config->type_name("FILE");
+  for (auto* other : {prompt, tokens, messages, images, most, temperature, top_k, top_p, penalty})
+    config->excludes(other);
   command->add_option("--seed", flags->sampling.seed, "Seed of the random numbers")->show_default();
   flags->threads.add_to(*command);
   add_ignore_key_argument(*command, flags->ignored_keys);

@@ -50,6 +50,12 @@ void cut_to_nucleus(std::vector<Candidate>& from, double top_p) {
   from.resize(std::max<std::size_t>(keep, 1));
 }
 
+/// Applies the penalty once to each token that `seen` has.
+void penalise(std::span<float> logits, const std::vector<bool>& seen, double penalty) {
+  for (std::size_t i = 0; i < logits.size() && i < seen.size(); ++i)
+    if (seen[i]) logits[i] = static_cast<float>(logits[i] < 0 ? logits[i] * penalty : logits[i] / penalty);
+}
+
 void check_prompt(const Model& model, std::span<const std::int32_t> prompt, std::int64_t vocabulary) {
   if (prompt.empty()) throw ConfigError("generate: the prompt has no token; give at least one");
   for (const auto token : prompt)
@@ -88,6 +94,8 @@ std::int64_t generate(const Model& model, autograd::Tape& tape, const Prompt& pr
   // The last generated token is not an input, so one token more can be generated than there are positions left.
   const auto most = std::min(limits.most_tokens, model.most_positions() - given + 1);
   auto cache = model.make_cache(1, std::min(model.most_positions(), given + most));
+  std::vector<bool> seen(static_cast<std::size_t>(limits.vocabulary));
+  for (const auto token : prompt.tokens) seen[static_cast<std::size_t>(token)] = true;
   std::int32_t last = 0;
   for (std::int64_t made = 0; made < most; ++made) {
     const auto fed = made == 0 ? prompt.tokens : std::span<const std::int32_t>(&last, 1);
@@ -97,8 +105,10 @@ std::int64_t generate(const Model& model, autograd::Tape& tape, const Prompt& pr
       if (made == 0) cache.shift_positions(0, prompt.position_shift);
       const auto real = logits.floats().first(static_cast<std::size_t>(limits.vocabulary));
       check_logits(real, given + made);
+      if (sampling.repetition_penalty != 1) penalise(real, seen, sampling.repetition_penalty);
       last = choose_token(real, sampling, sequence, static_cast<std::uint64_t>(given + made));
     }
+    seen[static_cast<std::size_t>(last)] = true;
     tape.clear();
     if (std::find(limits.stop_tokens.begin(), limits.stop_tokens.end(), last) != limits.stop_tokens.end()) return made;
     on_token(last);

@@ -22,7 +22,13 @@ class PlainBatches final : public training::BatchSource {
       : fields_(std::move(fields)), samples_(samples), seq_length_(seq_length), vision_(vision) {
     for (const auto& field : fields_)
       if (vision && field.name == model::pixel_field)
-        features_ = std::min(field.most_rows / vision->merged(), seq_length);
+        features_ = std::min(field.rows(seq_length) / vision->merged(), seq_length);
+    constexpr double most_pixel_bytes = 1 << 30;  // memory of pixels is real
+    if (vision && static_cast<double>(features_ * samples) *
+                          static_cast<double>(vision->merged() * vision->patch_width()) * sizeof(float) >
+                      most_pixel_bytes)
+      throw Error(
+          text("activations are not foreseen for images of ", features_, " tokens in each of ", samples, " samples"));
     extents_.emplace(fields_, samples, seq_length);
     read(0, *extents_);
   }

@@ -29,6 +29,8 @@ struct BatchField {
   std::int64_t width = 1;
   std::int64_t most_rows = 0;       ///< for `own`: largest number of rows of a sample, besides those of rows_per_token
   std::int64_t rows_per_token = 0;  ///< for `own`: so many more for each token of the sample
+  /// For `own`: largest number of rows of a sample of `seq_length` tokens.
+  std::int64_t rows(std::int64_t seq_length) const { return most_rows + rows_per_token * seq_length; }
   bool operator==(const BatchField&) const = default;
 };
 using BatchFields = std::vector<BatchField>;

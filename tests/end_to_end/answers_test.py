@@ -131,6 +131,27 @@ class Answers(harness.InOwnFolder):
         self.assertNotEqual(answers[0], answers[1])
         self.assertEqual(answers[1], answers[2])
 
+    def test_settings_of_mindspeed_mm_are_its_answers(self):
+        """inference_qwen2vl.json: prompts, image and folder of the model; with top_k 1 it is greedy, whatever the temperature."""
+        picture = str(CHAT / "pictures/size_100x100.png")
+        settings = {"pipeline_class": "Qwen2VlPipeline", "prompts": "What is in the picture?", "image_path": picture,
+                    "tokenizer": {"from_pretrained": "weights/hf"}, "min_pixels": 1003520, "text_decoder": {"num_layers": 99},
+                    "generation_config": {"max_new_tokens": 12, "temperature": 0.01, "top_k": 1, "top_p": 0.001, "do_sample": True,
+                                          "repetition_penalty": 1.0, "num_beams": 1, "eos_token_id": [422, 255]}}
+        self.write("inference.json", json.dumps(settings))
+        greedy = self.tessera("generate", "weights/hf", "--image", picture, "--prompt", "What is in the picture?", "--temperature", "0", "--tokens", "12")
+        self.assertEqual(self.tessera("generate", "--config", "inference.json"), greedy)
+        settings["generation_config"]["repetition_penalty"] = 2.5
+        settings["prompts"] = ["What is in the picture?"] * 2
+        self.write("inference.json", json.dumps(settings))
+        self.assertNotEqual(self.tessera("generate", "--config", "inference.json"), 2 * greedy)
+        settings.update(pipeline_class="OpenSoraPipeline", prompts=7)
+        settings["generation_config"].update(num_beams=4, top_p=2)
+        self.write("inference.json", json.dumps(settings))
+        told = self.tessera("generate", "--config", "inference.json", code=2)
+        for words in ("pipeline_class is \"OpenSoraPipeline\"", "prompts is 7", "generation_config.num_beams is 4", "generation_config.top_p is 2"):
+            self.assertIn(words, told)
+
     def test_answers_that_cannot_be_given_are_refused(self):
         picture = str(CHAT / "pictures/size_100x100.png")
         for words, complaint in [(["--image", "missing.png", "--prompt", "?"], "missing.png"),

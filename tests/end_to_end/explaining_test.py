@@ -16,7 +16,8 @@ class Explaining(InOwnFolder):
         for words in ("float", ">= 0, < 1", "[0.9, 0.999]", "AdamWOptions of component optim, declared in framework/optim/adam.h, with optimizer_type adamw",
                       "adam_beta1 ([0])", "--adam-beta1 ([0])"):
             self.assertIn(words, told)
-        self.assertIn("num_layers", self.tessera("explain", "num_layers"))
+        self.assertIn("model_config.num_layers\n", self.tessera("explain", "num_layers"))  # not vision_config.num_layers
+        self.assertIn("vision_config.num_layers\n", self.tessera("explain", "vision_config.num_layers"))
         self.assertIn("optimizer_config.learning_rate\n", self.tessera("explain", "optimizer_config.lr"))
         self.assertIn("did you mean 'betas'?", self.tessera("explain", "betaz", code=2))
         self.assertIn("--disable-bias-linear: false", self.tessera("explain", "add_bias_linear"))
@@ -29,7 +30,7 @@ class Explaining(InOwnFolder):
             return self.tessera("explain", key, "top.yaml", *words).split("in top.yaml\n")[1]
         self.assertRegex(value("model_config.num_layers"), r"value +2\n +from +tiny.yaml:\d+ \(base of top.yaml\)")
         self.assertRegex(value("model_config.num_layers", "--set", "model_config.num_layers=3"), r"value +3\n +from +--set model_config.num_layers")
-        self.assertRegex(value("model_config.rotary_base"), r"value +10\n +from +top.yaml:3\n +effect +none: `position_embedding_type` is not rope")
+        self.assertRegex(value("model_config.rotary_base"), r"value +10\n +from +top.yaml:3\n +effect +none: `position_embedding_type` is neither rope nor mrope")
         self.assertRegex(value("model_config.ffn_hidden_size"), r"value +null\n +from +default\n +taken +128 \(derived: 4 x `hidden_size`")
         self.assertRegex(value("optimizer_config.muon_momentum"), r"value +none: it belongs to a type that is not selected")
         for wrong, mistake in (("0", "num_layers must be >= 1"), ("many", "num_layers takes int, not 'many'")):
@@ -39,7 +40,7 @@ class Explaining(InOwnFolder):
 
     def test_check_lists_what_has_no_effect(self):
         self.write("top.yaml", "base: tiny.yaml\nmodel_config:\n  rotary_base: 10\n")
-        self.assertIn("without effect\n  top.yaml:3: model_config.rotary_base: `position_embedding_type` is not rope\n",
+        self.assertIn("without effect\n  top.yaml:3: model_config.rotary_base: `position_embedding_type` is neither rope nor mrope\n",
                       self.tessera("check", "top.yaml"))
         self.assertNotIn("without effect", self.tessera("check", "tiny.yaml"))
 
@@ -100,7 +101,7 @@ class Completion(InOwnFolder):
         for line, word in {**self.WORDS, **self.EQUALS}.items():
             self.assertEqual(completed(line), [word], line)
         self.assertIn("train", completed("tessera "))
-        self.assertEqual(completed("tessera checkpoint convert --from "), ["hf", "megatron", "tessera"])
+        self.assertEqual(completed("tessera checkpoint convert --from "), ["hf", "megatron", "mindspeed-mm", "tessera"])
         self.assertEqual(completed("tessera check tiny.yaml --from megatron@co"), ["core_v0.12.1"])  # bash cuts words at @
         self.assertEqual(completed("tessera data show tiny.yaml --from "), [])  # a number, not a program
         self.assertNotIn("none", completed("tessera data preprocess --tokenizer-type="))

@@ -214,6 +214,31 @@ TEST(ChooseToken, DrawsInProportionToTheProbabilities) {
   EXPECT_NEAR(ones / 4000.0, 0.75, 4 * std::sqrt(0.75 * 0.25 / 4000));  // four standard deviations
 }
 
+TEST(Generate, ARepetitionPenaltyMakesTokensOfTheTextLessLikely) {
+  Built b("hidden_dropout_rate:0 attention_dropout_rate:0 init_method_std:0.5");
+  autograd::Tape tape(b.arena, b.threads, false);
+  const std::vector<std::int32_t> prompt = {3, 17, 8, 3};
+  std::vector<std::int32_t> made;
+  generate(*b.model, tape, prompt, {.temperature = 0, .repetition_penalty = 3}, {6, {}, 29}, 0,
+           [&](std::int32_t token) { made.push_back(token); });
+  auto text = prompt;
+  for (const auto token : made) {
+    std::vector<float> logits;
+    {
+      auto cache = b.model->make_cache(1, 12);
+      const auto next = b.model->next_logits(tape, text, std::ssize(text), cache);
+      logits.assign(next.floats().begin(), next.floats().end());
+    }
+    tape.clear();
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      if (std::ranges::find(text, static_cast<std::int32_t>(i)) != text.end())
+        logits[i] = logits[i] < 0 ? logits[i] * 3 : logits[i] / 3;
+    EXPECT_EQ(token, std::ranges::max_element(logits) - logits.begin()) << text.size();
+    text.push_back(token);
+  }
+  EXPECT_EQ(made.size(), 6U);
+}
+
 TEST(Generate, StopsAtTheStopTokenAndWhereThePositionsEnd) {
   Built b(gpt2_like);
   autograd::Tape tape(b.arena, b.threads, false);

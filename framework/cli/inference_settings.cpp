@@ -1,0 +1,120 @@
+#include "framework/cli/inference_settings.h"
+
+#include <cmath>
+
+#include "framework/base/json.h"
+#include "framework/base/visible_text.h"
+#include "framework/files/input_file.h"
+
+namespace tessera::cli {
+namespace {
+
+/// Reads the values of one file and collects what is wrong with them.
+class SettingsReader {
+ public:
+  explicit SettingsReader(const std::string& file) : file_(file) {
+    all_ = parse_json(files::read_input(file, "file of --config"));
+    if (!all_.is_object())
+      throw ConfigError(text(file, ": is no JSON object; expected an inference JSON of MindSpeed-MM"));
+  }
+
+  InferenceSettings read() {
+    InferenceSettings out;
+    pipeline();
+    out.folder = folder();
+    out.prompts = texts("prompts");
+    out.images = texts("image_path");
+    if (const auto* generation = member(all_, "generation_config")) read_generation(*generation, out);
+    if (!wrong_.empty()) throw ConfigError(file_ + ": " + wrong_);
+    return out;
+  }
+
+ private:
+  static const Json* member(const Json& of, const char* key) {
+    return of.is_object() && of.contains(key) && !of[key].is_null() ? &of[key] : nullptr;
+  }
+  void refuse(const std::string& key, const Json& value, const std::string& expected) {
+    wrong_ += text(wrong_.empty() ? "" : "; ", key, " is ", shortened(value.dump()), ", expected ", expected);
+  }
+
+  void pipeline() {
+    const auto* name = member(all_, "pipeline_class");
+    if (name != nullptr && (!name->is_string() || name->get<std::string>() != "Qwen2VlPipeline"))
+      refuse("pipeline_class", *name, "Qwen2VlPipeline: other models are not supported");
+  }
+  std::optional<std::string> folder() {
+    const auto* tokenizer = member(all_, "tokenizer");
+    const auto* name = tokenizer ? member(*tokenizer, "from_pretrained") : nullptr;
+    if (name == nullptr) return std::nullopt;
+    if (name->is_string()) return name->get<std::string>();
+    refuse("tokenizer.from_pretrained", *name, "the folder of a model");
+    return std::nullopt;
+  }
+  /// A text or a list of texts.
+  std::vector<std::string> texts(const char* key) {
+    std::vector<std::string> out;
+    const auto* value = member(all_, key);
+    if (value == nullptr) return out;
+    if (value->is_string()) return {value->get<std::string>()};
+    bool right = value->is_array();
+    for (std::size_t i = 0; right && i < value->size(); ++i) {
+      right = (*value)[i].is_string();
+      if (right) out.push_back((*value)[i].get<std::string>());
+    }
+    if (!right) refuse(key, *value, "a text or a list of texts");
+    return out;
+  }
+  /// A number of generation_config within [least, most]; `otherwise` if it is not given.
+  double number(const Json& generation, const char* key, double least, double most, double otherwise) {
+    const auto* value = member(generation, key);
+    if (value == nullptr) return otherwise;
+    const auto given = value->is_number() ? value->get<double>() : NAN;
+    if (given >= least && given <= most) return given;
+    refuse(text("generation_config.", key), *value, text("a number from ", least, " to ", most));
+    return otherwise;
+  }
+  /// A number that only changes something if it has another value.
+  void neutral(const Json& generation, const char* key, double value) {
+    if (number(generation, key, -1e9, 1e9, value) != value)
+      refuse(text("generation_config.", key), generation[key], text(value, ": others are not supported"));
+  }
+  void read_generation(const Json& generation, InferenceSettings& out) {
+    out.tokens = static_cast<std::int64_t>(number(generation, "max_new_tokens", 1, 1e6, 256));
+    out.sampling.temperature = number(generation, "temperature", 0, 1e6, 1);
+    out.sampling.top_k = static_cast<std::int64_t>(number(generation, "top_k", 0, 1e9, 0));
+    out.sampling.top_p = number(generation, "top_p", 1e-6, 1, 1);
+    out.sampling.repetition_penalty = number(generation, "repetition_penalty", 1e-3, 1e3, 1);
+    if (const auto* samples = member(generation, "do_sample"); samples == nullptr || *samples == Json(false))
+      out.sampling.temperature = 0;
+    for (const auto& [key, value] :
+         {std::pair("num_beams", 1.0), std::pair("num_return_sequences", 1.0), std::pair("no_repeat_ngram_size", 0.0),
+          std::pair("min_length", 0.0), std::pair("typical_p", 1.0)})
+      neutral(generation, key, value);
+    read_end(generation, out);
+  }
+  void read_end(const Json& generation, InferenceSettings& out) {
+    const auto* end = member(generation, "eos_token_id");
+    if (end == nullptr) return;
+    const auto add = [&](const Json& id) {
+      const bool right = id.is_number_integer() && id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() <= 0x7FFFFFFF;
+      if (right) out.end_tokens.push_back(static_cast<std::int32_t>(id.get<std::int64_t>()));
+      return right;
+    };
+    bool right = true;
+    if (end->is_array())
+      for (std::size_t i = 0; i < end->size(); ++i) right = add((*end)[i]) && right;
+    else
+      right = add(*end);
+    if (!right) refuse("generation_config.eos_token_id", *end, "a token id or a list of them");
+  }
+
+  std::string file_;
+  Json all_;
+  std::string wrong_;
+};
+
+}  // namespace
+
+InferenceSettings read_inference_settings(const std::string& file) { return SettingsReader(file).read(); }
+
+}  // namespace tessera::cli
