@@ -110,8 +110,21 @@ autograd::Var VisionTower::projected(autograd::Tape& tape, const VisionItems& it
     }
   });
   auto x = autograd::linear(patches, patch_weight_->leaf, nullptr);
-  pass.show(tower_name + ".patch_embed", x);
+  show_projected(x, items, pass);
   return autograd::converted(std::move(x), precision_.residual);
+}
+
+/// The tap sees the patches in reading order, as other programs have them before they are put in windows.
+void VisionTower::show_projected(const autograd::Var& x, const VisionItems& items, const nn::Pass& pass) const {
+  if (!pass.tap || !*pass.tap || x.tape().threads().idle()) return;
+  const auto all = x.value().raw();
+  const auto bytes = all.size() / items.features.size();
+  std::vector<std::byte> ordered(all.size());
+  for (std::size_t i = 0; i < items.features.size(); ++i)
+    std::ranges::copy(
+        all.subspan(i * bytes, bytes),
+        ordered.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(items.features[i]) * bytes));
+  (*pass.tap)(tower_name + ".patch_embed", Tensor(ordered, x.value().dtype(), x.shape()));
 }
 
 nn::Pass VisionTower::pass_of(autograd::Tape& tape, const VisionItems& items, const TokenBatch& batch,

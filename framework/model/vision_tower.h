@@ -37,6 +37,7 @@ class VisionTower final : public nn::Module {
  private:
   std::unique_ptr<TransformerLayer> make_layer(std::int64_t number) const;
   autograd::Var projected(autograd::Tape& tape, const VisionItems& items, const nn::Pass& pass) const;
+  void show_projected(const autograd::Var& x, const VisionItems& items, const nn::Pass& pass) const;
   nn::Pass pass_of(autograd::Tape& tape, const VisionItems& items, const TokenBatch& batch,
                    const ForwardMode& mode) const;
 
