@@ -141,7 +141,7 @@ class Answers(harness.InOwnFolder):
         self.write("inference.json", json.dumps(settings))
         greedy = self.tessera("generate", "weights/hf", "--image", picture, "--prompt", "What is in the picture?", "--temperature", "0", "--tokens", "12")
         self.assertEqual(self.tessera("generate", "--config", "inference.json"), greedy)
-        settings["generation_config"]["repetition_penalty"] = 2.5
+        settings["generation_config"]["repetition_penalty"] = 100
         settings["prompts"] = ["What is in the picture?"] * 2
         self.write("inference.json", json.dumps(settings))
         self.assertNotEqual(self.tessera("generate", "--config", "inference.json"), 2 * greedy)
