@@ -12,8 +12,8 @@ struct Sampling {
   double temperature = 1;  ///< divides the logits; 0: always the most likely token
   std::int64_t top_k = 0;  ///< sample from the k most likely tokens; 0: from all tokens
   double top_p = 1;        ///< sample from the most likely tokens with this total probability; 1: from all tokens
-  /// Divides the positive logits of tokens that are in the prompt or were generated, and multiplies their negative ones;
-  /// 1: nothing. Source: Keskar et al., arXiv:1909.05858, as Transformers has it.
+  /// Divides the positive logits of tokens that are in the prompt or were generated, and multiplies their negative
+  /// ones; 1: nothing. Source: Keskar et al., arXiv:1909.05858, as Transformers has it.
   double repetition_penalty = 1;
   std::uint64_t seed = 1234;  ///< the same seed gives the same text
 };

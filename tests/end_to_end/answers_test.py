@@ -142,9 +142,12 @@ class Answers(harness.InOwnFolder):
         greedy = self.tessera("generate", "weights/hf", "--image", picture, "--prompt", "What is in the picture?", "--temperature", "0", "--tokens", "12")
         self.assertEqual(self.tessera("generate", "--config", "inference.json"), greedy)
         settings["generation_config"]["repetition_penalty"] = 100
-        settings["prompts"] = ["What is in the picture?"] * 2
+        settings.update(prompts=["How many trees are there?"] * 2, image_path=[str(CHAT / "pictures/size_28x28.png")])
         self.write("inference.json", json.dumps(settings))
-        self.assertNotEqual(self.tessera("generate", "--config", "inference.json"), 2 * greedy)
+        words = ["--image", settings["image_path"][0], "--prompt", settings["prompts"][0], "--temperature", "0", "--tokens", "12"]
+        self.assertNotEqual(self.tessera("generate", "--config", "inference.json"), 2 * self.tessera("generate", "weights/hf", *words))
+        self.assertEqual(self.tessera("generate", "--config", "inference.json"),
+                         2 * self.tessera("generate", "weights/hf", *words, "--repetition-penalty", "100"))
         settings.update(pipeline_class="OpenSoraPipeline", prompts=7)
         settings["generation_config"].update(num_beams=4, top_p=2)
         self.write("inference.json", json.dumps(settings))
