@@ -120,6 +120,17 @@ void drop_idle_defaults(options::Value& tree, const recipe::Registries& registri
     });
 }
 
+/// Options of a model with images that a run loads weights for are written although they are the defaults: what a recipe
+/// leaves out is taken from the config.json beside the weights.
+void keep_what_was_given(const options::Value& tree, options::Value& shown) {
+  const auto* images = tree.at("model_config.use_visual_encoder");
+  if (images == nullptr || images->scalar != "true" || tree.at("training_config.load_checkpoint") == nullptr) return;
+  for (const std::string group : {"model_config", "vision_config"})
+    if (const auto* options = tree.find(group))
+      for (const auto& [name, value] : options->fields)
+        if (const auto path = group + "." + name; shown.at(path) == nullptr) shown.set(path, value);
+}
+
 std::string recipe_text(const flags::Source& source, const std::string& name, const std::string& recipe,
                         const options::Facts& facts, const recipe::Registries& registries) {
   auto tree = source.tree;
@@ -127,6 +138,7 @@ std::string recipe_text(const flags::Source& source, const std::string& name, co
   const auto model = flags::known_model(tree, facts);
   flags::answer_base(tree, model.tree, facts);
   auto shown = flags::what_differs(tree, model.tree, facts);
+  keep_what_was_given(tree, shown);
   flags::RecipeText around{flags::head_of(source, name, recipe), model.name};
   around.comments = Comments(source, shown).all();
   shut(source, shown, around);
@@ -262,6 +274,13 @@ void write_recipe_of_adapter(const ConvertArguments& arguments, const std::strin
   write(arguments.out, recipe_of_adapter(folder, facts, mappings));
 }
 
+/// A recipe without what a file says would be another run.
+void must_have_files(const flags::Source& source) {
+  std::string all;
+  for (const auto& problem : source.broken_files) all += (all.empty() ? "" : "\n") + problem;
+  if (!all.empty()) throw ConfigError(all);
+}
+
 void convert(const ConvertArguments& arguments, CommandContext& context) {
   const auto facts = recipe::all_facts(context.registries);
   const auto mappings = context.mappings();
@@ -292,6 +311,7 @@ void convert(const ConvertArguments& arguments, CommandContext& context) {
   if (!arguments.report.empty()) write(arguments.report, flags::report_json(source, name, recipe, report));
   print_notes(source, report);
   if (source.flags.empty()) report.must_be_good();
+  must_have_files(source);
   convert_logger.info(flags::report_table(source, arguments.verbose));
   for (const auto& stop : flags::megatron_stops(source, context.registries))
     if (stop.at.source != flags::no_flag) convert_logger.info("note: " + options::text_of(stop));

@@ -28,7 +28,7 @@ struct GenerateFlags {
   model::Sampling sampling;
   std::int64_t tokens = 200, samples = 1;
   ThreadsArgument threads;
-  std::string image_backend = "torchvision";
+  std::string image_backend = "torchvision", image_loading = "rgb";
   std::string config;
   std::vector<std::int32_t> end_tokens;
   std::vector<std::string> images, adapters, ignored_keys;
@@ -70,10 +70,15 @@ VisualConversation conversation(const GenerateFlags& flags) {
 std::unique_ptr<VisualPrompt> visual_prompt(const GenerateFlags& flags, const std::vector<std::int32_t>& tokens,
                                             const VisualConversation& conversation,
                                             const recipe::TrainedModel& trained) {
+  const auto* vision = trained.recipe.architecture->vision();
+  if (vision != nullptr) check_placeholders(tokens, conversation.visuals, *vision);
   if (conversation.visuals.empty()) return nullptr;
   return std::make_unique<VisualPrompt>(
-      tokens, conversation.visuals, *trained.recipe.architecture->vision(), trained.base,
-      flags.image_backend == "pil" ? images::Backend::pil : images::Backend::torchvision);
+      tokens, conversation.visuals, *vision, trained.base,
+      flags.image_backend == "pil" ? images::Backend::pil : images::Backend::torchvision,
+      flags.image_loading == "qwen_vl_utils" ? PictureLoading::qwen_vl_utils
+      : flags.image_loading == "load_image"  ? PictureLoading::load_image
+                                             : PictureLoading::rgb);
 }
 
 /// The end-of-document token, and those that the model's files name: chat models end a message by another one.
@@ -116,6 +121,7 @@ void generate_text(const GenerateFlags& flags, const VisualConversation& convers
 /// Reads ids and prints the ids of the continuation, one line per sample. Only --tokens ends the generation, because
 /// the end-of-document id is known only with a tokenizer.
 void generate_tokens(const GenerateFlags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape) {
+  if (const auto* vision = trained.recipe.architecture->vision()) check_placeholders(flags.prompt_tokens, {}, *vision);
   const model::GenerationLimits limits{flags.tokens, {}, trained.model->vocabulary()};
   for (std::int64_t i = 0; i < flags.samples; ++i) {
     const char* between = "";
@@ -140,6 +146,7 @@ InferenceSettings apply_settings(GenerateFlags& flags) {
   flags.tokens = settings.tokens;
   flags.sampling = settings.sampling;
   flags.end_tokens = settings.end_tokens;
+  flags.image_loading = "qwen_vl_utils";  // as their pipeline does
   return settings;
 }
 
@@ -197,6 +204,12 @@ void add_generate_commands(Command& app, CommandContext& context) {
       ->add_option("--image-backend", flags->image_backend,
                    "How images are resized: as Transformers' processor does it with torchvision or with Pillow (pil)")
       ->one_of({"torchvision", "pil"})
+      ->show_default();
+  command
+      ->add_option("--image-loading", flags->image_loading,
+                   "How pictures become RGB: rgb (alpha is dropped, EXIF turns nothing), load_image of Transformers "
+                   "(turned by EXIF) or qwen_vl_utils (alpha on white), which --config implies")
+      ->one_of({"rgb", "load_image", "qwen_vl_utils"})
       ->show_default();
   auto* most = command->add_option("--tokens", flags->tokens, "Maximum number of tokens to generate");
   most->show_default()->positive();

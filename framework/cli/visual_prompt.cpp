@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <utility>
 
 #include "framework/base/files.h"
 #include "framework/base/visible_text.h"
 #include "framework/data/visual_positions.h"
+#include "framework/images/inference.h"
+#include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/model/vision_items.h"
 
 namespace tessera::cli {
@@ -39,6 +39,17 @@ bool has_type(const Json& part, std::string_view type) { return part.is_object()
 bool is_image(const Json& part) { return has_type(part, "image") || has_type(part, "image_url"); }
 bool is_video(const Json& part) { return has_type(part, "video"); }
 
+/// Nothing of a message is left out without a word.
+void check_part(const Json& part) {
+  if (!part.is_object() || !(is_image(part) || is_video(part) || has_type(part, "text")))
+    throw ConfigError(text("generate: a message has the part ", shortened(part.dump()),
+                           "; text, images and videos as lists of frames are supported"));
+  for (const char* key : {"min_pixels", "max_pixels", "resized_height", "resized_width", "nframes", "fps"})
+    if (part.contains(key))
+      throw ConfigError(text("generate: a part of a message has ", key,
+                             ", which is not supported; the limits are those of the model's image processor"));
+}
+
 /// The frames of a video.
 Visual video_of(const Json& part, const fs::path& folder) {
   Visual out{.is_video = true, .files = {}};
@@ -58,8 +69,10 @@ template <class Task>
 void for_each_visual(Json& messages, const Task& task) {
   for (std::size_t i = 0; i < messages.size(); ++i) {
     if (!messages[i].contains("content") || !messages[i]["content"].is_array()) continue;
-    for (auto& part : messages[i]["content"])
+    for (auto& part : messages[i]["content"]) {
+      check_part(part);
       if (is_image(part) || is_video(part)) task(part);
+    }
   }
 }
 
@@ -78,41 +91,50 @@ void add_parts(Json& messages, std::size_t count) {
   content = std::move(parts);
 }
 
-/// The image processor of a folder: preprocessor_config.json, or that in processor_config.json of Transformers 5.
-std::optional<std::pair<fs::path, std::string>> settings_of_processor(const fs::path& folder) {
-  if (const auto file = folder / "preprocessor_config.json"; fs::exists(file)) return std::pair(file, read_file(file));
-  const auto file = folder / "processor_config.json";
-  if (!fs::exists(file)) return std::nullopt;
-  const auto all = parse_json(read_file(file));
-  if (!all.is_object() || !all.contains("image_processor"))
-    throw ConfigError(text(file.string(), ": has no image_processor"));
-  return std::pair(file, all["image_processor"].dump());
-}
-
+/// The processor of the folder; without a file, that of the model's patches with the limits of Transformers.
 images::ProcessorOptions processor_of(const fs::path& folder, const model::VisionOptions& vision) {
   images::ProcessorOptions options;
-  if (const auto given = settings_of_processor(folder)) try {
-      options = images::read_processor_options(given->second);
-    } catch (const ConfigError& error) {
-      throw ConfigError(text(given->first.string(), ": ", error.what()));
-    }
   options.patch_size = static_cast<int>(vision.patch_size);
   options.temporal_patch_size = static_cast<int>(vision.temporal_patch_size);
   options.merge_size = static_cast<int>(vision.spatial_merge_size);
+  // A checkpoint of ours has the files of the folder that it began with under names of its own.
+  auto file = images::processor_file(folder, hugging_face::carried_prefix);
+  if (!fs::exists(file)) file = images::processor_file(folder);
+  if (!fs::exists(file)) return options;
+  try {
+    options = images::read_processor_options(read_file(file));
+  } catch (const ConfigError& error) {
+    throw ConfigError(text(file.string(), ": ", error.what()));
+  }
+  if (options.patch_size != vision.patch_size || options.temporal_patch_size != vision.temporal_patch_size ||
+      options.merge_size != vision.spatial_merge_size)
+    throw ConfigError(text(file.string(), ": patches of ", options.temporal_patch_size, " x ", options.patch_size,
+                           " x ", options.patch_size, ", merged by ", options.merge_size, "; the model takes ",
+                           vision.temporal_patch_size, " x ", vision.patch_size, " x ", vision.patch_size,
+                           ", merged by ", vision.spatial_merge_size));
   return options;
 }
 
-images::Patches patches_of(const Visual& visual, const images::Processor& processor) {
-  std::vector<images::Picture> frames;
-  for (const auto& file : visual.files) frames.push_back(images::to_rgb(images::load_picture(file).picture));
+images::Picture loaded(const std::string& file, PictureLoading loading) {
+  auto [header, picture] = images::load_picture(file);
+  if (loading == PictureLoading::qwen_vl_utils) return images::fetched(std::move(picture));
+  if (loading == PictureLoading::load_image) picture = images::turned_upright(std::move(picture), header.orientation);
+  return images::to_rgb(std::move(picture));
+}
+
+images::Patches patches_of(const Visual& visual, const images::Processor& processor, PictureLoading loading) {
   try {
+    std::vector<images::Picture> frames;
+    for (const auto& file : visual.files) frames.push_back(loaded(file, loading));
     return processor.process(frames);
   } catch (const ConfigError& error) {
-    throw ConfigError(text(visual.files.front(), ": ", error.what()));
+    const std::string words = error.what();
+    throw ConfigError(words.starts_with(visual.files.front()) ? words : text(visual.files.front(), ": ", words));
   }
 }
 
-/// Every placeholder stands for an image or a video of its kind.
+}  // namespace
+
 void check_placeholders(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
                         const model::VisionOptions& vision) {
   std::size_t found = 0;
@@ -129,8 +151,6 @@ void check_placeholders(const std::vector<std::int32_t>& tokens, const std::vect
              vision.image_token_id, " and ", vision.video_token_id, "), but there are ", visuals.size(),
              found == 0 ? "; the model's chat template takes none" : "; texts must not contain placeholders"));
 }
-
-}  // namespace
 
 VisualConversation with_images(Json messages, const std::vector<std::string>& images, const fs::path& folder) {
   std::size_t open = 0;
@@ -156,7 +176,8 @@ VisualConversation with_images(Json messages, const std::vector<std::string>& im
 }
 
 VisualPrompt::VisualPrompt(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
-                           const model::VisionOptions& vision, const fs::path& folder, images::Backend backend) {
+                           const model::VisionOptions& vision, const fs::path& folder, images::Backend backend,
+                           PictureLoading loading) {
   check_placeholders(tokens, visuals, vision);
   auto options = processor_of(folder, vision);
   options.backend = images::Backend::torchvision;
@@ -166,7 +187,7 @@ VisualPrompt::VisualPrompt(const std::vector<std::int32_t>& tokens, const std::v
   std::vector<images::Patches> all;
   std::vector<data::PatchGrid> grids;
   for (const auto& visual : visuals) {
-    all.push_back(patches_of(visual, visual.is_video ? of_videos : of_images));
+    all.push_back(patches_of(visual, visual.is_video ? of_videos : of_images, loading));
     grids.push_back({all.back().grid.t, all.back().grid.h, all.back().grid.w});
   }
   std::vector<std::int32_t> ids;

@@ -34,16 +34,27 @@ struct VisualConversation {
 VisualConversation with_images(Json messages, const std::vector<std::string>& images,
                                const std::filesystem::path& folder);
 
+/// How the picture of a file becomes RGB, before the image processor.
+enum class PictureLoading : std::uint8_t {
+  rgb,           ///< Pillow's convert("RGB"): alpha is dropped, EXIF turns nothing
+  load_image,    ///< as Transformers' load_image: turned by EXIF, then as rgb
+  qwen_vl_utils  ///< as qwen_vl_utils and with it MindSpeed-MM: alpha laid on white, resized to whole features
+};
+
+/// Throws ConfigError unless the tokens have a placeholder for each of `visuals`, of its kind, and no other.
+void check_placeholders(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
+                        const model::VisionOptions& vision);
+
 /// A prompt with images and videos as a model reads it. Owns its batch.
 class VisualPrompt {
  public:
   /// `tokens`: of the rendered conversation, with one placeholder for each image or video, which becomes as many as it
   /// has features. `folder` has preprocessor_config.json or processor_config.json; `backend` chooses how images are
-  /// resized (videos always as torchvision does it, all frames). Pictures are converted to RGB as Transformers does it:
-  /// alpha is dropped, EXIF turns nothing. Throws ConfigError if a picture cannot be read, or the placeholders do not
-  /// fit.
+  /// resized (videos always as torchvision does it, all frames). Throws ConfigError if a picture cannot be read, or the
+  /// placeholders do not fit.
   VisualPrompt(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
-               const model::VisionOptions& vision, const std::filesystem::path& folder, images::Backend backend);
+               const model::VisionOptions& vision, const std::filesystem::path& folder, images::Backend backend,
+               PictureLoading loading = PictureLoading::rgb);
 
   /// Valid as long as this object.
   model::Prompt prompt() const { return {view_, shift_}; }

@@ -122,6 +122,12 @@ void check(const ProcessorOptions& options) {
   range.refuse();
 }
 
+std::filesystem::path processor_file(const std::filesystem::path& folder, const std::string& prefix) {
+  const auto usual = folder / (prefix + "preprocessor_config.json"),
+             later = folder / (prefix + "processor_config.json");
+  return !std::filesystem::exists(usual) && std::filesystem::exists(later) ? later : usual;
+}
+
 ProcessorOptions read_processor_options(std::string_view json) {
   std::string why;
   const auto whole = parse_json(json, &why);

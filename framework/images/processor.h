@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,6 +37,10 @@ struct ProcessorOptions {
 /// has all mistakes, if the text is no JSON object, a value has a wrong type or range, or a setting asks for what is
 /// not supported (another resample than BICUBIC, a processor of another model).
 ProcessorOptions read_processor_options(std::string_view json);
+
+/// The file in `folder` that read_processor_options takes: preprocessor_config.json, or if there is none the
+/// processor_config.json of Transformers 5, whose names begin with `prefix`. It need not exist.
+std::filesystem::path processor_file(const std::filesystem::path& folder, const std::string& prefix = "");
 
 /// Throws ConfigError, with all mistakes, if a value is out of its range.
 void check(const ProcessorOptions& options);

@@ -141,7 +141,7 @@ images::ProcessorOptions sizes_of_patches(const MllmOptions& options) {
 images::ProcessorOptions processor_of(const MllmOptions& options) {
   const auto sizes = sizes_of_patches(options);
   if (!options.model_name_or_path) return sizes;
-  const auto file = std::filesystem::path(*options.model_name_or_path) / "preprocessor_config.json";
+  const auto file = images::processor_file(*options.model_name_or_path);
   images::ProcessorOptions made;
   try {
     made = images::read_processor_options(files::read_input(file.string(), "image processor"));

@@ -139,12 +139,14 @@ class Answers(harness.InOwnFolder):
                     "generation_config": {"max_new_tokens": 12, "temperature": 0.01, "top_k": 1, "top_p": 0.001, "do_sample": True,
                                           "repetition_penalty": 1.0, "num_beams": 1, "eos_token_id": [422, 255]}}
         self.write("inference.json", json.dumps(settings))
-        greedy = self.tessera("generate", "weights/hf", "--image", picture, "--prompt", "What is in the picture?", "--temperature", "0", "--tokens", "12")
+        greedy = self.tessera("generate", "weights/hf", "--image", picture, "--prompt", "What is in the picture?", "--temperature", "0", "--tokens", "12",
+                              "--image-loading", "qwen_vl_utils")
         self.assertEqual(self.tessera("generate", "--config", "inference.json"), greedy)
         settings["generation_config"]["repetition_penalty"] = 100
         settings.update(prompts=["How many trees are there?"] * 2, image_path=[str(CHAT / "pictures/size_28x28.png")])
         self.write("inference.json", json.dumps(settings))
-        words = ["--image", settings["image_path"][0], "--prompt", settings["prompts"][0], "--temperature", "0", "--tokens", "12"]
+        words = ["--image", settings["image_path"][0], "--prompt", settings["prompts"][0], "--temperature", "0", "--tokens", "12",
+                 "--image-loading", "qwen_vl_utils"]
         self.assertNotEqual(self.tessera("generate", "--config", "inference.json"), 2 * self.tessera("generate", "weights/hf", *words))
         self.assertEqual(self.tessera("generate", "--config", "inference.json"),
                          2 * self.tessera("generate", "weights/hf", *words, "--repetition-penalty", "100"))
@@ -166,6 +168,9 @@ class Answers(harness.InOwnFolder):
         self.write("two.json", json.dumps([{"role": "user", "content": [{"type": "image"}, {"type": "image"}, {"type": "text", "text": "?"}]}]))
         told = self.tessera("generate", "weights/hf", "--messages", "two.json", "--image", picture, code=2)
         self.assertIn("the messages have 2 images without a file, and --image names 1", told)
+        self.write("audio.json", json.dumps([{"role": "user", "content": [{"type": "audio", "audio": "a.wav"}, {"type": "text", "text": "?"}]}]))
+        self.assertIn('has the part {"type":"audio"', self.tessera("generate", "weights/hf", "--messages", "audio.json", code=2).replace(": ", ":"))
+        self.assertIn("texts must not contain placeholders", self.tessera("generate", "weights/hf", "--prompt", "<|image_pad|> hi", code=2))
         self.write("video.json", json.dumps([{"role": "user", "content": [{"type": "video", "video": "film.mp4"}]}]))
         self.assertIn("is no list of frames", self.tessera("generate", "weights/hf", "--messages", "video.json", code=2))
         text = SOURCE / "tests/data/nf4/hf_bf16"

@@ -194,7 +194,10 @@ void convert_flags(Source& source, std::vector<GivenFlag> flags, const std::stri
                    const options::Mappings& mappings, options::Report& report) {
   const auto table = FlagTable::named(source.from, mappings);
   const auto undecided = take_undecided(source, flags, table);
-  flags = with_keys_of_files(flags, table, script, report);
+  options::Report files;
+  flags = with_keys_of_files(flags, table, script, files);
+  source.broken_files = files.problems();
+  report.add(files);
   if (source.launch) add_environment(*source.launch, table, flags);
   auto converted = table.convert(flags, facts, report);
   source.tree = std::move(converted.recipe);

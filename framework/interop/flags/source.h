@@ -29,7 +29,8 @@ struct Source {
   /// Flags that the script gives only in branches that were not taken: their conversion, and the condition. They are
   /// not in `tree`.
   std::vector<std::pair<ConvertedFlag, std::string>> elsewhere;
-  std::vector<UnknownValue> unknowns;  ///< values that a script leaves to its caller
+  std::vector<std::string> broken_files = {};  ///< what is wrong with files of settings that flags name
+  std::vector<UnknownValue> unknowns;          ///< values that a script leaves to its caller
   /// Unknown conditions of a script that the run depends on. Their flags are not in `tree`; each condition is a
   /// problem.
   std::vector<Undecided> undecided;
