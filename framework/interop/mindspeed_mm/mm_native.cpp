@@ -1,6 +1,8 @@
 #include "framework/interop/mindspeed_mm/mm_native.h"
 
 #include <cstring>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,6 +39,11 @@ NativeSource::NativeSource(const checkpoint::WeightSource& weights, const MmMode
                                         shape_of(row, part_shapes_of(ours, shape))});
     rows_.emplace(row.name, i);
   }
+  std::set<std::string> known;
+  for (const auto& ours : model.table().rows()) known.insert(ours.name);
+  for (const auto& name : weights.names())
+    if (!known.contains(name))
+      throw ConfigError(text(weights.folder().string(), ": has ", name, ", which the model of its recipe has not"));
 }
 
 void NativeSource::read(const MmTensor& tensor, std::span<std::byte> into) const {

@@ -17,7 +17,7 @@ namespace tessera::mindspeed_mm {
 class NativeSource final : public MmSource {
  public:
   /// `type`: of every tensor; nothing: as in `weights`. All arguments must outlive this. Throws ConfigError if
-  /// `weights` lacks a tensor of the model.
+  /// `weights` lacks a tensor of the model, or has others.
   NativeSource(const checkpoint::WeightSource& weights, const MmModel& model, std::optional<DType> type,
                const MmTable& table);
 
