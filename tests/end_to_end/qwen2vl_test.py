@@ -62,6 +62,26 @@ class Qwen2VlFlow(Launching):
         self.assertLess(losses[-1], losses[0])
         self.assertEqual(told.count("272704 of 367040 parameters are trained"), 1)
 
+    def test_a_file_of_settings_that_cannot_be_read_gives_no_recipe(self):
+        self.tessera("data", "llava-to-mllm")
+        whole = (self.folder / "settings/model.json").read_text()
+        for words, complaint in ((whole[:400], "settings/model.json"), ("[1, 2]", "not an object")):
+            self.write("settings/model.json", words)
+            self.assertIn(complaint, self.tessera("convert", "finetune.sh", "-o", "run.yaml", code=2))
+            self.assertFalse((self.folder / "run.yaml").exists())
+        (self.folder / "settings/model.json").unlink()
+        self.assertIn("there is no file ./settings/model.json", self.tessera("convert", "finetune.sh", "-o", "run.yaml", code=2))
+
+    def test_what_the_script_says_holds_beside_a_folder_of_weights(self):
+        """A recipe that loads weights takes what it leaves out from their config.json."""
+        script = (self.folder / "finetune.sh").read_text()
+        self.write("finetune.sh", script.replace("    --bf16 \\\n", "    --bf16 \\\n    --load weights/hf \\\n", 1))
+        model = self.settings("model.json")
+        model["text_decoder"]["hidden_dropout"] = 0.1  # our default
+        self.write("settings/model.json", json.dumps(model))
+        self.tessera("convert", "finetune.sh", "-o", "run.yaml")
+        self.assertRegex((self.folder / "run.yaml").read_text(), r"hidden_dropout_rate: 0\.1\b")
+
     def test_the_recipe_and_the_script_are_the_same_run(self):
         self.tessera("data", "llava-to-mllm")
         self.tessera("convert", "finetune.sh", "-o", "run.yaml")
