@@ -149,7 +149,15 @@ void BatchLoader::fill(std::int64_t consumed, std::span<const std::int64_t> indi
                        Contents& contents) const {
   fit(
       dataset_, indices, share_, batch, on_bad_sample_ == OnBadSample::note ? is_of_one_sample : [] { return false; });
-  while (!read_all(consumed, indices, batch, contents)) batch.resize(batch.seq_length);
+  std::vector<BadSample> reasons;  // a sample without rows of its own fails again, for another reason
+  while (!read_all(consumed, indices, batch, contents)) {
+    reasons.insert(reasons.end(), contents.bad.begin(), contents.bad.end());
+    batch.resize(batch.seq_length);
+  }
+  for (auto& bad : contents.bad) {
+    const auto first = std::ranges::find(reasons, bad.index, &BadSample::index);
+    if (first != reasons.end()) bad = *first;
+  }
 }
 
 // False if the batch must get its memory again, because a sample that could not be used had rows of its own: without

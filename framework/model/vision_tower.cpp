@@ -27,9 +27,10 @@ class AdaptersWithoutDropout final : public nn::AdapterPlan {
     auto all = plan_->adapters_of(module, in, parts);
     for (const auto& form : all)
       if (form.dropout > 0)
-        throw ConfigError(text("lora_config.lora_dropout: ", module, " gets an adapter with dropout ", form.dropout,
-                               ", which layers of a vision tower cannot have; give 0, or exclude_modules the tower's "
-                               "layers (vision_model, vision_projection)"));
+        throw ConfigError(
+            text("lora_config.lora_dropout: ", module, " gets an adapter with dropout ", form.dropout,
+                 ", which layers of a vision tower cannot have; give 0, or leave them out: exclude_modules "
+                 "'(vision_model|vision_projection).*'"));
     return all;
   }
 
@@ -49,6 +50,7 @@ nn::AttentionSizes attention_of(const VisionOptions& o, std::int64_t layer) {
   sizes.qkv_bias = sizes.out_bias = o.add_bias_linear;
   sizes.init = sizes.out_init = nn::Init::normal(o.init_method_std);
   sizes.scale = 1 / std::sqrt(static_cast<double>(o.channels()));
+  sizes.fused_parts = false;  // as the tower of Transformers has one layer `qkv`
   sizes.windowed = o.windowed(layer);
   return sizes;
 }

@@ -49,7 +49,7 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
                                 .out = (s.heads + 2 * s.groups) * s.channels,
                                 .has_bias = s.qkv_bias,
                                 .init = s.init,
-                                .parts = parts_of_projection(s)},
+                                .parts = s.fused_parts ? parts_of_projection(s) : std::vector<LinearPart>()},
                                rows_here(tensor));
   out_ = maker.row_parallel(inner("linear_proj"),
                             {.in = s.heads * s.channels, .out = s.hidden, .has_bias = s.out_bias, .init = s.out_init});

@@ -18,6 +18,7 @@ struct AttentionSizes {
   Init init = {}, out_init = {};            ///< initial distribution of linear_qkv and of linear_proj
   double scale = 1;                         ///< factor of the scores; usually 1 / sqrt(channels)
   double softcap = 0;                       ///< soft cap of the scores; 0: none
+  bool fused_parts = true;                  ///< queries, keys and values can have adapters of their own
   bool windowed = false;                    ///< sliding-window attention: uses Pass::windowed instead of Pass::visible
   bool recomputed = false;                  ///< recompute the attention core and linear_proj in the backward pass
   std::optional<NormKind> head_norm = {};   ///< QK norm of each query and key head, before the rotary embedding

@@ -65,6 +65,16 @@ void check_images(const Recipe& r, options::Report& report) {
          "leave context_parallel_size out");
   if (!parallel::LayerPlan::mistakes(r.parallel, *r.architecture->towers()).empty()) return;
   const auto plan = r.layer_plan();
+  if (plan.at(0, 0).layers == 0)
+    tell(r, report, "visual encoder", {cut + "num_layer_list", cut + "pipeline_model_parallel_layout"},
+         "the first stage has no layer of the vision tower, which begins with the projection of patches",
+         "give it one at least; the token embedding is on the stage where the text model begins");
+  for (const auto layer : plan.noop_layers())
+    if (layer < r.architecture->embedding_layer())
+      tell(r, report, "visual encoder", {cut + "noop_layers"},
+           text("noop_layers has layer ", layer, ", which is one of the vision tower's ",
+                r.architecture->embedding_layer(), " layers; layers are numbered from the tower on"),
+           "name layers of the text model");
   const auto place = plan.of_layer(r.architecture->embedding_layer());
   if (r.architecture->ties_embedding() && place.stage == plan.stages() - 1 && place.chunk + 1 < plan.chunks())
     tell(r, report, "visual encoder", {cut + "num_layer_list", "model_config.untie_embeddings_and_output_weights"},
@@ -74,11 +84,27 @@ void check_images(const Recipe& r, options::Report& report) {
          "let it begin on another stage or in the last chunk");
 }
 
-/// Patches of the data are those of the vision tower.
+/// Records with images need a model that reads them, and patches of the data are those of its vision tower.
 void check_patches(const Recipe& r, options::Report& report) {
   const auto* data = r.dataset.options<multimodal::MllmOptions>();
-  const auto* tower = r.architecture != nullptr ? r.architecture->vision() : nullptr;
-  if (data == nullptr || tower == nullptr) return;
+  if (data == nullptr || r.architecture == nullptr) return;
+  const auto* tower = r.architecture->vision();
+  if (tower == nullptr)
+    return tell(r, report, "visual encoder", {"dataset_config.dataset_type", "model_config.use_visual_encoder"},
+                "dataset_type is mllm, but the model has no vision tower: images would be dropped",
+                "give model_config.use_visual_encoder: true and vision_config, or load_checkpoint, a folder of a model "
+                "with images");
+  const std::string positions = "model_config.position_embedding_type";
+  if (const auto* type = r.resolved.at(positions); type != nullptr && type->scalar != "mrope")
+    tell(r, report, "visual encoder", {positions, "dataset_config.dataset_type"},
+         text("position_embedding_type is ", type->scalar, ", but dataset_type mllm gives positions of time, rows and ",
+              "columns"),
+         "give position_embedding_type: mrope and mrope_section");
+  constexpr std::int64_t rgb = 3;
+  if (tower->in_channels != rgb)
+    tell(r, report, "visual encoder", {"vision_config.in_channels", "dataset_config.dataset_type"},
+         text("in_channels is ", tower->in_channels, ", but dataset_type mllm gives images of three channels"),
+         "leave in_channels out");
   const auto must_agree = [&](const std::string& option, std::int64_t of_data, std::int64_t of_tower) {
     if (of_data != of_tower)
       tell(r, report, "visual encoder", {"dataset_config." + option, "vision_config." + option},
