@@ -120,8 +120,8 @@ void drop_idle_defaults(options::Value& tree, const recipe::Registries& registri
     });
 }
 
-/// Options of a model with images that a run loads weights for are written although they are the defaults: what a recipe
-/// leaves out is taken from the config.json beside the weights.
+/// Options of a model with images that a run loads weights for are written although they are the defaults: what a
+/// recipe leaves out is taken from the config.json beside the weights.
 void keep_what_was_given(const options::Value& tree, options::Value& shown) {
   const auto* images = tree.at("model_config.use_visual_encoder");
   if (images == nullptr || images->scalar != "true" || tree.at("training_config.load_checkpoint") == nullptr) return;
