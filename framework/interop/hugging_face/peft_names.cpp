@@ -53,7 +53,7 @@ PeftNames::PeftNames(WeightTable table) : table_(std::move(table)) {
 std::string PeftNames::spelled(std::string name) const {
   for (const auto& [file, module] : table_.renamed_modules())
     if (const auto at = name.find("." + file + "."); at != std::string::npos) name.replace(at + 1, file.size(), module);
-  return name;
+  return table_.as_module(name);
 }
 
 const PeftModule* PeftNames::module(const std::string& name) const {

@@ -191,6 +191,7 @@ WeightTable::WeightTable(const options::Value& table, const model::WeightLayout&
   if (const auto* ignored = table.find("ignored")) ignored_ = scalars(*ignored);
   if (const auto* copies = table.find("copies"))
     for (const auto& [copy, of] : copies->fields) copies_.push_back({copy, of.scalar});
+  modules_are_spelled_ = table.find("modules_are_spelled") != nullptr;
   if (const auto* modules = table.find("modules"))
     for (const auto& [file, module] : modules->fields) renamed_modules_.emplace_back(file, module.scalar);
   const auto* tensors = table.find("tensors");
@@ -283,6 +284,12 @@ std::vector<std::string> WeightTable::names_in_files(const std::string& name) co
   for (const auto& [ours, theirs] : spellings_)
     if (name.starts_with(ours)) names.push_back(theirs + name.substr(ours.size()));
   return names;
+}
+
+std::string WeightTable::as_module(const std::string& name) const {
+  const auto begins_with = [&](const auto& spelling) { return name.starts_with(spelling.second); };
+  if (!modules_are_spelled_ || std::ranges::any_of(spellings_, begins_with)) return name;
+  return names_in_files(name).back();
 }
 
 std::vector<std::string> WeightTable::names_in_table(const std::string& name) const {

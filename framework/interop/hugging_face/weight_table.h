@@ -60,6 +60,8 @@ class WeightTable {
   const std::vector<WeightCopy>& copies() const { return copies_; }
   /// Parts of names in files that modules of Transformers 5 have otherwise: {"block_sparse_moe", "mlp"}.
   const std::vector<std::pair<std::string, std::string>>& renamed_modules() const { return renamed_modules_; }
+  /// `name` with the beginning that the modules of Transformers have, for a table whose other spellings are these.
+  std::string as_module(const std::string& name) const;
 
  private:
   void add_tensors(const options::Value& tensors, const model::WeightLayout& model,
@@ -70,6 +72,7 @@ class WeightTable {
   std::vector<std::string> ignored_;
   std::vector<WeightCopy> copies_;
   std::vector<std::pair<std::string, std::string>> renamed_modules_;
+  bool modules_are_spelled_ = false;
   std::vector<std::pair<std::string, std::string>> spellings_;  ///< beginnings of names: in the table, in files
 };
 
