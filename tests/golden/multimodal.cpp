@@ -143,7 +143,8 @@ std::string judge_order(const Json& one) {
 
 void judge_llava(DataFolder& data) {
   if (!data.has("llava.json")) return;
-  for (const auto& one : data.json("llava.json")["cases"]) {
+  const auto recorded = data.json("llava.json");
+  for (const auto& one : recorded["cases"]) {
     const auto name = one["name"].get<std::string>();
     data.run("llava/" + name, [&] { return judge_conversion(data.scratch() / ("llava_" + name), one); });
   }
