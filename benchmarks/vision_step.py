@@ -3,7 +3,7 @@
 
     vision_step.py TESSERA [--rounds N] [--steps N] [--dtype float32|bfloat16] [--freeze-tower] [--layers N] [--threads N]
 
-Needs a Python with torch, transformers and Pillow. The model has the widths of Qwen2-VL-2B and --layers layers in each tower, with a vocabulary
+Needs a Python with torch, transformers 5 and Pillow. The model has the widths of Qwen2-VL-2B and --layers layers in each tower, with a vocabulary
 of 16384; each step is one conversation about one picture of 640 x 480 with about 128 tokens of text. Both read the same folder of weights and
 the same pictures; a step is the forward pass, the loss, the backward pass, clipping and AdamW, of ours with the decoding of the picture.
 Prints the median step of the last three quarters of the steps of each round, the ratio, and the peak memory of both processes."""
@@ -85,7 +85,7 @@ def as_torch(folder, args):
     import torch
     from PIL import Image
     from transformers import AutoTokenizer, Qwen2VLForConditionalGeneration
-    from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
     torch.set_num_threads(args.threads)
     torch.set_flush_denormal(True)
     model = Qwen2VLForConditionalGeneration.from_pretrained(folder / "hf", dtype=torch.float32, attn_implementation="sdpa")
@@ -93,7 +93,7 @@ def as_torch(folder, args):
     if args.freeze_tower:
         model.model.visual.requires_grad_(False)
     tokenizer = AutoTokenizer.from_pretrained(folder / "hf")
-    processor = Qwen2VLImageProcessor(min_pixels=3136, max_pixels=262144)
+    processor = Qwen2VLImageProcessorPil(min_pixels=3136, max_pixels=262144)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-6, fused=True)
     records = json.loads((folder / "data/records.json").read_text())
