@@ -124,10 +124,12 @@ TEST_F(ImagesOnRanks, LearnAdaptersOfBothTowersAsOnOneRank) {
   const std::string lora = "lora_config.";
   expect_same_on(
       {tensor(2, true) + sharded, tensor(4), stages(4, "[1,1,1,1]")},
-      model() + Lines{lora + "use_lora=true", lora + "target_modules=[linear_qkv, linear_fc1, linear_fc2]",
-                      lora + "init_lora_weights=false", lora + "lora_rank=3", "optimizer_config.learning_rate=1e-3",
-                      // Larger numbers would make rounding differences grow from step to step.
-                      m + "init_method_std=0.05", "vision_config.init_method_std=0.05"});
+      model() +
+          Lines{lora + "use_lora=true", lora + "target_modules=[linear_qkv, linear_fc1, linear_fc2]",
+                // With the default alpha, 16, random factors of rank 3 saturate the softmax: gradient norms of one
+                // rank then differ by 1e-4 between instruction sets; with 3 by less than 3e-6.
+                lora + "init_lora_weights=false", lora + "lora_rank=3", lora + "lora_alpha=3",
+                "optimizer_config.learning_rate=1e-3"});
 }
 
 TEST_F(ImagesOnRanks, ResumeToTheBitAndOnAnotherLayout) {
