@@ -9,6 +9,7 @@
 
 #include "framework/base/error.h"
 #include "framework/model/axis_angles.h"
+#include "framework/model/vision_front.h"
 #include "framework/parallel/layer_plan.h"
 #include "tests/image_samples.h"
 #include "tests/model/built.h"
@@ -248,9 +249,9 @@ TEST(VisionTower, WindowsOfAttentionAreImagesOfTheirOwn) {
 }
 
 TEST(VisionTower, PutsFeaturesInReadingOrderWhateverItsWindows) {
-  // One layer that sees whole images: windows change the tower's order, but no number.
+  // One layer that sees whole images: windows of 2 x 2 features change the tower's order, but no number.
   const auto words = small_vision + " vision.num_layers:1";
-  Built plain(words, 64), windows(words + " vision.window_size:4 vision.full_attention_layers[0]:0", 64);
+  Built plain(words, 64), windows(words + " vision.window_size:8 vision.full_attention_layers[0]:0", 64);
   const auto batch = image_batch({{{1, 4, 6}, {2, 2, 4}}, {{1, 8, 2}}}, 64, 9);
   expect_near(logits_of(windows, batch.view()), logits_of(plain, batch.view()), "logits");
 }
@@ -337,11 +338,39 @@ TEST(VisionTower, RefusesPlaceholdersThatDoNotFitTheImages) {
   EXPECT_EQ(complaint(), "");
   batch.tokens[20] = 28;
   EXPECT_EQ(complaint(), "vision tower: the micro-batch has 7 placeholder tokens, but its images have 6 features");
+  const std::vector<std::int32_t> tokens(batch.tokens.begin(), batch.tokens.end());
+  std::ranges::replace(batch.tokens, 27, 1);
+  EXPECT_EQ(complaint(), "vision tower: the micro-batch has 1 placeholder tokens, but its images have 6 features");
+  std::ranges::copy(tokens, batch.tokens.begin());
   batch.tokens[20] = 1;
   batch.field<std::int32_t>(grid_field)[1] = 3;
   EXPECT_NE(complaint().find("an image of 1 x 3 x 6 patches"), std::string::npos) << complaint();
   batch.field<std::int32_t>(grid_field)[1] = 2;
   EXPECT_NE(complaint().find("pixel_values has 192 elements"), std::string::npos) << complaint();
+}
+
+TEST(VisionTower, LayersOfAChunkBehindItAreNumberedAndRecomputedByThemselves) {
+  // Layers 1 to 5, of which the tower has 1 and 2; 1 to 3 are recomputed, and the attention of 4.
+  const parallel::ModelChunk chunk{.embedding = true,
+                                   .first_layer = 1,
+                                   .layers = 5,
+                                   .loss = true,
+                                   .recompute = parallel::ChunkRecompute{.layers = 3, .attention = 1, .gather = 2},
+                                   .noop = {4, 5}};
+  const auto behind = text_chunk(chunk, 3);
+  EXPECT_TRUE(behind.embedding && behind.loss);
+  EXPECT_EQ(behind.first_layer, 0);
+  EXPECT_EQ(behind.layers, 3);
+  EXPECT_EQ(behind.recompute->layers, 1);
+  EXPECT_EQ(behind.recompute->attention, 1);
+  EXPECT_EQ(behind.recompute->gather, 2);
+  auto fewer = chunk;
+  fewer.recompute = parallel::ChunkRecompute{.layers = 0, .attention = 1, .gather = 3};
+  EXPECT_EQ(text_chunk(fewer, 3).recompute, (parallel::ChunkRecompute{.layers = 0, .attention = 0, .gather = 1}));
+  EXPECT_EQ(behind.noop, (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(text_chunk(chunk, 6).layers, 0);
+  EXPECT_FALSE(text_chunk(chunk, 6).embedding);
+  EXPECT_EQ(text_chunk(chunk, 0), chunk);
 }
 
 /// mRoPE: pair p of a head turns by the position on the axis of its section, with the frequency base^(-2 p / dim).
