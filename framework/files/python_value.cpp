@@ -72,7 +72,9 @@ class ValueReader {
     do {
       skip_blanks();
       if (sign() != '"') refuse(at_, "expected a key in double quotes");
-      auto name = read_text().words;
+      auto key = read_text();
+      made.lone_surrogate = made.lone_surrogate || key.lone_surrogate;
+      auto& name = key.words;
       if (!took(':')) refuse(at_, "expected ':' behind the key");
       const auto same = std::find(made.names.begin(), made.names.end(), name);
       if (same != made.names.end()) {
@@ -249,13 +251,11 @@ void append_python_text(std::string_view words, std::string& out) {
 }
 
 void append_python_value(const PythonValue& value, std::string& out) {
-  if (value.kind == Kind::text) {
-    if (value.lone_surrogate)
-      throw ConfigError(
-          "a text has half of a surrogate pair (\\ud800 to \\udfff) without the other, which is no character; correct "
-          "or remove it");
-    return append_python_text(value.words, out);
-  }
+  if (value.lone_surrogate)
+    throw ConfigError(
+        "a text has half of a surrogate pair (\\ud800 to \\udfff) without the other, which is no character; correct "
+        "or remove it");
+  if (value.kind == Kind::text) return append_python_text(value.words, out);
   if (value.kind < Kind::list) {
     out += value.words.empty() ? "null" : value.words;
     return;

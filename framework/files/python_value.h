@@ -15,7 +15,8 @@ struct PythonValue {
   Kind kind = Kind::null;
   std::string words =
       {};  ///< of a text: its characters, UTF-8; of null, booleans and numbers: as json.dumps writes them
-  bool lone_surrogate = false;          ///< the text has half of a surrogate pair, which UTF-8 cannot express
+  /// The text, or a key of the object, has half of a surrogate pair, which UTF-8 cannot express.
+  bool lone_surrogate = false;
   std::vector<std::string> names = {};  ///< of an object: the keys of `items`
   std::vector<PythonValue> items = {};  ///< of a list or an object
 

@@ -74,6 +74,7 @@ TEST_F(Llava, RefusesWhatTheScriptRefusesWithItsPlace) {
   refused("[{\"conversations\": []}", {"in.json:1", "ends inside"});
   refused("[{\"conversations\": []},\n{\"a\": tru}]", {"in.json:2, record 2", "line 2, column 7"});
   refused(with_value("\"\\ud83d\""), {"record 1", "surrogate"});
+  refused(with_value("{\"\\ud83d\": 1}"), {"record 1", "surrogate"});
   refused(with_value("\"\xff\""), {"UTF-8"});
   refused(with_value("\"\n\""), {"control character"});
   refused(R"([{"conversations": [{"from": "bot", "value": 1}]}])", {"turn 1", "\"bot\"", "human"});
