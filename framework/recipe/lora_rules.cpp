@@ -45,6 +45,8 @@ std::shared_ptr<const Contents> contents(const Recipe& recipe) {
   return all;
 }
 
+std::string holder_of(const std::string& parameter) { return parameter.substr(0, parameter.rfind('.')); }
+
 std::string last_word(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
 /// The last two words of a name: "experts.down_proj".
@@ -118,6 +120,28 @@ void check_targets(const Recipe& recipe, const Contents& model, options::Report&
   }
 }
 
+/// Weights that PEFT can give an adapter, as a convolution that is a product of patches here.
+bool is_without_adapters(const Contents& model, const std::string& module) {
+  const auto is_it = [&](const auto& layer) { return layer.first == module; };
+  return module.find("norm") == std::string::npos &&
+         std::none_of(model.layers.all.begin(), model.layers.all.end(), is_it);
+}
+
+void note_without_adapters(const Recipe& recipe, const Contents& model, options::Report& report) {
+  const auto& plan = *recipe.adapters;
+  for (const auto& parameter : model.parameters) {
+    const auto module = holder_of(parameter);
+    if (!parameter.ends_with(".weight") || !is_without_adapters(model, module)) continue;
+    const auto candidate = plan.candidates(module, {})[0];
+    if (plan.excluded(module, candidate, {&candidate, 1})) continue;
+    for (std::size_t i = 0; !plan.is_all_linear() && i < plan.targets().size(); ++i)
+      if (plan.names(i, candidate))
+        report.note(origin_of(recipe, in_lora + "target_modules"),
+                    text("target_modules: '", plan.targets()[i], "' also names ", candidate.names.back(), " (", module,
+                         "), which gets no adapter: PEFT has one for it, but here it is no linear layer"));
+  }
+}
+
 /// As PEFT, which warns if exclude_modules leaves out nothing; here of each name.
 void note_unused_exclusions(const Recipe& recipe, const Contents& model, options::Report& report) {
   const auto& plan = *recipe.adapters;
@@ -130,7 +154,10 @@ void note_unused_exclusions(const Recipe& recipe, const Contents& model, options
         used = used || plan.excludes(item, candidate);
         for (const auto& name : candidate.names) names.insert(excluded->one_text ? name : last_word(name));
       }
-    if (used) continue;
+    const auto is_module = [&](const auto& parameter) {
+      return plan.excludes(item, plan.candidates(holder_of(parameter), {})[0]);
+    };
+    if (used || std::any_of(model.parameters.begin(), model.parameters.end(), is_module)) continue;
     const auto& name = excluded->names[item];
     report.note(
         origin_of(recipe, in_lora + "exclude_modules"),
@@ -226,7 +253,7 @@ void check_saved(const Recipe& recipe, const Contents& model, options::Report& r
               ", but the two are tied: they are one table"),
          "name both, or set untie_embeddings_and_output_weights");
   std::set<std::string> known;
-  for (const auto& parameter : model.parameters) known.insert(last_word(parameter.substr(0, parameter.rfind('.'))));
+  for (const auto& parameter : model.parameters) known.insert(last_word(holder_of(parameter)));
   for (const auto& module : saved) {
     const auto names_it = [&](const auto& name) { return plan.saves(module, name); };
     if (std::any_of(model.parameters.begin(), model.parameters.end(), names_it) || (tied && names_it(head))) continue;
@@ -245,6 +272,7 @@ void check_lora(const Recipe& recipe, options::Report& report) {
   check_embedding(recipe, *model, report);
   check_saved(recipe, *model, report);
   if (!report.good()) return;
+  note_without_adapters(recipe, *model, report);
   note_unused_exclusions(recipe, *model, report);
   note_frozen_adapters(recipe, *model, report);
   check_saved_adapter(recipe, report);

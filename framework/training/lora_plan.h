@@ -64,6 +64,7 @@ class LoraPlan final : public nn::AdapterPlan {
   static bool names_parameter(const std::string& target, const Candidate& candidate);
   /// The texts of target_cells or target_modules, as given.
   const std::vector<std::string>& targets() const { return targets_; }
+  bool is_all_linear() const { return all_linear_; }
   /// Whether the target with that index names the candidate.
   bool names(std::size_t target, const Candidate& candidate) const;
   /// Whether exclude_modules[item], or the one pattern that it is, names the candidate.

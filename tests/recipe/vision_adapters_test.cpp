@@ -115,6 +115,17 @@ TEST_F(VisionAdapters, ExclusionsThatLeaveOutNothingAreTold) {
   EXPECT_EQ(notes(on + Lines{without_ + R"('visual\.blocks.*')"}), "");
 }
 
+/// PEFT has adapters of convolutions, as the projection of patches is in Transformers.
+TEST_F(VisionAdapters, AWeightThatIsNamedButHasNoneIsTold) {
+  EXPECT_EQ(adapted({modules_ + "[proj]"}),
+            (LayerNames{"v0.self_attention.linear_proj", "v1.self_attention.linear_proj"}));
+  const auto told = notes({modules_ + "[proj]"});
+  EXPECT_TRUE(says(told, "'proj' also names model.visual.patch_embed.proj (vision_model.patch_embed)")) << told;
+  EXPECT_EQ(notes({modules_ + "[qkv]"}), "");
+  EXPECT_EQ(notes({modules_ + "[proj]", without_ + "[patch_embed.proj]"}), "");
+  EXPECT_EQ(notes({modules_ + "all-linear"}), "");
+}
+
 TEST_F(VisionAdapters, ThatAPatternFreezesAreToldAndNotCounted) {
   const Lines on = {modules_ + "[q_proj, qkv]", "lora_config.lora_rank=2"};
   const auto trained = [&](const Lines& sets) { return figures(read(on + sets)).trained_parameters; };
