@@ -201,11 +201,11 @@ void export_mindspeed_mm(const ConvertCheckpointFlags& flags, const CommandConte
   const auto rows = weights.shape("embedding.word_embeddings.weight")[0];
   hugging_face::family_that_fits(saved.recipe, rows, {mindspeed_mm::family_name}, context.registries,
                                  context.mappings());
-  const auto type =
-      wanted_type(flags.folder).value_or(model::precision(saved.recipe.half, saved.recipe.precision).params);
+  const auto type = wanted_type(flags.folder);
   mindspeed_mm::write_mindspeed_mm(flags.out, weights, hugging_face::whole_model_config(saved.recipe, rows),
                                    mindspeed_mm_layout(saved.recipe), type, context.mappings());
-  std::cout << flags.out << ": " << name_of(type) << ", iteration " << saved.checkpoint.iteration() << "\n";
+  std::cout << flags.out << ": " << name_of(type.value_or(weights.dtype("embedding.word_embeddings.weight")))
+            << ", iteration " << saved.checkpoint.iteration() << "\n";
 }
 
 void refuse_like_elsewhere(const ConvertCheckpointFlags& flags) {
