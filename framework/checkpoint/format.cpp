@@ -3,6 +3,8 @@
 #include <map>
 #include <set>
 
+#include "framework/checkpoint/stored_state.h"
+
 namespace tessera::checkpoint {
 
 void OpenedCheckpoint::must_fit_weights(std::span<const TensorRange> wanted, std::span<const TensorRange> all) const {
@@ -67,6 +69,10 @@ void CheckpointFormat::write_rank(const ForeignSave&, const RankWeights&, std::s
   refuse_to_save(*this);
 }
 
+void CheckpointFormat::write_owned(const ForeignSave&, const RankWeights&, std::int64_t, const StateSnapshot&) const {
+  refuse_to_save(*this);
+}
+
 std::filesystem::path CheckpointFormat::finish(const ForeignSave&) const { refuse_to_save(*this); }
 
 namespace {
@@ -100,6 +106,53 @@ std::filesystem::path save_all_ranks(const CheckpointFormat& format, const Forei
   must_be_of_one_model(ranks, tensors);
   for (const auto& rank : ranks) format.write_rank(save, rank, tensors);
   return format.finish(save);
+}
+
+namespace {
+
+/// The boxes of a rank's part of the weights, and the same of their optimizer state, to be read as fp32.
+std::vector<TensorRange> stored_ranges(const std::vector<WeightPart>& owned, const Checkpoint& source,
+                                       const std::multimap<std::string, std::string>& states) {
+  std::vector<TensorRange> ranges;
+  for (const auto& part : owned)
+    for (const auto& box : part.boxes) {
+      const auto add = [&](const std::string& name) {
+        ranges.push_back({.name = name,
+                          .global_shape = source.shape(name),
+                          .offsets = box.begin,
+                          .tensor = Tensor::without_elements(DType::float32, Shape(box.extent)),
+                          .role = part.role});
+      };
+      add(part.name);
+      const auto [first, last] = states.equal_range(part.name);
+      for (auto state = first; state != last; ++state) add(state->second);
+    }
+  return ranges;
+}
+
+}  // namespace
+
+std::filesystem::path save_owned_ranks(const CheckpointFormat& format, const ForeignSave& save,
+                                       std::span<const RankWeights> ranks,
+                                       std::span<const std::vector<WeightPart>> owned, const Checkpoint& source) {
+  std::vector<TensorRange> all;
+  std::multimap<std::string, std::string> states;  // by weight
+  for (const auto& name : source.names()) {
+    all.push_back(whole(name, Tensor::without_elements(source.dtype(name), source.shape(name))));
+    if (is_optimizer_state(name)) states.emplace(weight_of(name), name);
+  }
+  must_be_of_one_model(ranks, all);
+  source.verify();
+  try {
+    format.begin(save);
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      format.write_owned(save, ranks[i], static_cast<std::int64_t>(i),
+                         StoredState(source, stored_ranges(owned[i], source, states)));
+    return format.finish(save);
+  } catch (...) {
+    format.abandon(save);
+    throw;
+  }
 }
 
 const CheckpointFormat* CheckpointFormats::of(const std::filesystem::path& folder) const {
