@@ -196,7 +196,8 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
       format.saves_owned()
           ? checkpoint::save_owned_ranks(format, save, ranks, recipe::saved_parts(saved.recipe, rows), checkpoint)
           : checkpoint::save_all_ranks(format, save, ranks, whole_in_fp32(checkpoint).ranges);
-  std::cout << folder.string() << ": " << name_of(save.type) << "; Megatron-LM takes it with --no-load-rng\n";
+  std::cout << folder.string() << ": " << name_of(save.type)
+            << (format.saves_owned() ? "" : "; Megatron-LM takes it with --no-load-rng") << "\n";
 }
 
 /// The layers of each tower on the stages of a recipe, [chunk][stage].
