@@ -1,7 +1,9 @@
 #include "framework/checkpoint/format.h"
 
+#include <cstdint>
 #include <map>
 #include <set>
+#include <system_error>
 
 #include "framework/checkpoint/stored_state.h"
 
@@ -130,6 +132,22 @@ std::vector<TensorRange> stored_ranges(const std::vector<WeightPart>& owned, con
   return ranges;
 }
 
+/// Before anything is written.
+void must_have_room(const ForeignSave& save, const Checkpoint& source) {
+  std::error_code unknown;
+  std::uint64_t needed = 0;
+  for (const auto& name : source.names()) {
+    const auto fp32 = static_cast<std::uint64_t>(source.shape(name).elements()) * sizeof(float);
+    needed += is_optimizer_state(name) ? fp32 : fp32 / sizeof(float) * size_of(save.type);
+  }
+  auto folder = std::filesystem::absolute(save.root);
+  while (!std::filesystem::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();
+  const auto space = std::filesystem::space(folder, unknown);
+  if (!unknown && space.available < needed)
+    throw IoError(text(save.root.string(), ": the checkpoint needs ", needed, " bytes, and its disk has ",
+                       space.available, " left; nothing was written; free some, or give another folder"));
+}
+
 }  // namespace
 
 std::filesystem::path save_owned_ranks(const CheckpointFormat& format, const ForeignSave& save,
@@ -142,6 +160,7 @@ std::filesystem::path save_owned_ranks(const CheckpointFormat& format, const For
     if (is_optimizer_state(name)) states.emplace(weight_of(name), name);
   }
   must_be_of_one_model(ranks, all);
+  must_have_room(save, source);
   source.verify();
   try {
     format.begin(save);

@@ -334,7 +334,6 @@ fs::path MegatronDistFormat::finish(const checkpoint::ForeignSave& save) const {
                         arguments_for(save, !common.slots.empty()), save.type);
   parts.write_metadata();
   checkpoint::write_blobs_beside(tmp, save.iteration, save.files);
-  sync_folder(tmp);
   const Json about{{"sharded_backend", "torch_dist"},
                    {"sharded_backend_version", 1},
                    {"common_backend", "torch"},
