@@ -254,13 +254,26 @@ void refuse_options_of_hf(const ConvertCheckpointFlags& flags) {
                              name == given[0].first ? ", or set model_config.vocab_size with --set" : ""));
 }
 
+/// Of the program's formats the one that --in has; the first one if it has none, which then says what is wrong; null:
+/// the program has no format.
+const checkpoint::CheckpointFormat* format_of(const checkpoint::CheckpointFormats& formats,
+                                              const ConvertCheckpointFlags& flags) {
+  const checkpoint::CheckpointFormat* first = nullptr;
+  for (const auto& format : formats.all()) {
+    if (format->program() != flags.from) continue;
+    if (format->find(flags.in)) return format.get();
+    if (first == nullptr) first = format.get();
+  }
+  return first;
+}
+
 void convert(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   refuse_options_of_hf(flags);
   refuse_like_elsewhere(flags);
   refuse_options_of_megatron(flags);
   if (flags.to == "tessera")
-    for (const auto& format : context.registries.formats.all())
-      if (format->program() == flags.from) return import_checkpoint(*format, flags, context);
+    if (const auto* format = format_of(context.registries.formats, flags))
+      return import_checkpoint(*format, flags, context);
   if (flags.from == "tessera" && flags.to == "hf") return export_hugging_face(flags, context);
   if (flags.to == "peft" && (!flags.folder.dtype.empty() || !flags.sets.empty()))
     throw ConfigError(text(flags.folder.dtype.empty() ? "--set" : "--dtype",

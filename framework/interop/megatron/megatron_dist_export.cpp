@@ -296,13 +296,6 @@ Json arguments_for(const checkpoint::ForeignSave& save, bool has_state) {
 
 }  // namespace
 
-std::optional<fs::path> MegatronDistFormat::find(const fs::path&) const { return std::nullopt; }
-
-std::unique_ptr<checkpoint::OpenedCheckpoint> MegatronDistFormat::open(const fs::path& folder,
-                                                                       const options::Mappings&) const {
-  throw ConfigError(text(folder.string(), ": was saved with --ckpt-format torch_dist; only torch is read yet"));
-}
-
 std::vector<options::Finding> MegatronDistFormat::refusals(const checkpoint::SavedRun& run) const {
   if (!run.has_noop_layers) return {};
   return {{.option = "parallel_config.noop_layers",

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ class TorchFile {
   /// Throws ConfigError if the file is not of this format, is damaged or big-endian, or its pickle is rejected by
   /// Pickle; IoError.
   explicit TorchFile(const std::filesystem::path& path);
+  /// An archive in the middle of a file: the `bytes` bytes from byte `begin` of `file`, which must have them. `name` is
+  /// for messages. Throws as the other constructor.
+  TorchFile(std::shared_ptr<const MappedFile> file, std::uint64_t begin, std::uint64_t bytes, std::string name);
 
   const PickleNode& root() const { return pickle_.root(); }
   /// Whether the node is a tensor.
@@ -42,10 +46,10 @@ class TorchFile {
   void verify() const;
   /// Throws IoError if what was read may be wrong, because the file was truncated or its disk failed. Call this before
   /// it is used.
-  void require_intact() const { file_.require_intact(); }
+  void require_intact() const { file_->require_intact(); }
 
   const std::string& name() const { return name_; }
-  std::uint64_t bytes() const { return file_.bytes().size(); }
+  std::uint64_t bytes() const { return bytes_.size(); }
 
  private:
   /// A tensor and its place in its storage.
@@ -56,9 +60,12 @@ class TorchFile {
   };
   Located locate(const PickleNode& node, const std::string& what) const;
   Pickle read_pickle() const;
+  std::span<const std::byte> bytes_of(const ZipEntry& entry) const { return bytes_.subspan(entry.begin, entry.bytes); }
+  std::string folder_in_archive() const;
 
   std::string name_;
-  MappedFile file_;
+  std::shared_ptr<const MappedFile> file_;
+  std::span<const std::byte> bytes_;  ///< of the archive
   std::map<std::string, ZipEntry> entries_;
   std::string folder_;  ///< folder of all entries in the archive, "model_optim_rng/"
   Pickle pickle_;
