@@ -68,9 +68,9 @@ bool fits(const RecordedTensors& tensors, std::vector<checkpoint::TensorRange> w
 /// parallel ranks draw whole weights where the CPU does it, but a gated product's rows stand in another order then.
 bool draws_alike(const RunFlags& a, const RunFlags& b, bool gated) {
   return a.agrees(b, {"--seed", "--init-method-std", "--bf16", "--fp16", "--num-layers", "--use-cpu-initialization",
-                      "--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage",
-                      "--num-virtual-stages-per-pipeline-rank", "--decoder-first-pipeline-num-layers",
-                      "--decoder-last-pipeline-num-layers"}) &&
+                      "--expert-model-parallel-size", "--pipeline-model-parallel-size",
+                      "--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank",
+                      "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"}) &&
          ((a.has("--use-cpu-initialization") && !gated) || a.agrees(b, {"--tensor-model-parallel-size"}));
 }
 

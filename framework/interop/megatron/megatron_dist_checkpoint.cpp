@@ -7,7 +7,9 @@
 #include "framework/base/json.h"
 #include "framework/checkpoint/blobs.h"
 #include "framework/interop/megatron/megatron.h"
+#include "framework/interop/megatron/megatron_dist_buffers.h"
 #include "framework/interop/megatron/megatron_dist_format.h"
+#include "framework/options/yaml.h"
 
 namespace tessera::megatron {
 namespace {
@@ -110,6 +112,11 @@ MegatronDistCheckpoint::MegatronDistCheckpoint(const fs::path& folder, const opt
       common_(open_common()),
       saved_(*common_, DcpFolder::content(*common_)),
       weights_(files_, table_, folder_.string()) {
+  if (has_buffers(files_.index())) {
+    const auto own = blobs_.find(checkpoint::recipe_blob);
+    const auto described = own == blobs_.end() ? recipe() : options::parse_yaml(own->second, checkpoint::recipe_blob);
+    buffers_ = add_buffers(weights_, files_, saved_, described, table_, folder_.string());
+  }
   weights_.finish();
 }
 

@@ -60,6 +60,7 @@ class MegatronDistCheckpoint final : public checkpoint::OpenedCheckpoint {
   std::unique_ptr<torch::TorchFile> common_;
   MegatronSaved saved_;
   DistWeights weights_;
+  std::vector<std::unique_ptr<torch::TorchFile>> buffers_;  ///< objects that `weights_` refers to
 };
 
 }  // namespace tessera::megatron
