@@ -96,7 +96,7 @@ bool GptArchitecture::settle_vision(options::Value& whole, const options::Value&
   settle(config, "ffn_hidden_size", vision()->inner());
   settle(config, "hidden_act", vision()->feed_forward());
   settle(config, "gated_linear_unit", false);
-  erase(config, {"init_method_std"});
+  erase(config, {"init_method_std", "feature_cache_path"});
   whole.set("vision_config", std::move(config));
   return true;
 }

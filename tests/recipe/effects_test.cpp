@@ -179,6 +179,7 @@ const std::vector<Effect> cases = {
     {v + "image_token_id", "1", "2"},
     {v + "video_token_id", "1", "2"},
     {v + "vision_start_token_id", "1", "2"},
+    {v + "feature_cache_path", "a", "b"},
     {e + "moe_layer_freq", "1", "2"},
     {e + "moe_ffn_hidden_size", "8", "16"},
     {e + "moe_shared_expert_intermediate_size", "8", "16"},

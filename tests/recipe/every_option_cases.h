@@ -83,6 +83,7 @@ inline const std::vector<Case> cases = {
     {v + "window_size", "4", Seen::metrics, images},
     {v + "full_attention_layers", "[0]", Seen::metrics, windows},
     {v + "init_method_std", "0.1", Seen::weights, images},
+    {v + "feature_cache_path", "features", Seen::files, images + Lines{t + "frozen_parameters=['vision_.*']"}},
     {v + "image_token_id", "29", Seen::outcome, images},
     {v + "video_token_id", "3", Seen::outcome, images},
     {lora + "use_lora", "true", Seen::weights, {lora + "target_modules=all-linear"}},
