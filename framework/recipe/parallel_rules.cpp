@@ -69,6 +69,11 @@ void check_images(const Recipe& r, options::Report& report) {
     tell(r, report, "visual encoder", {cut + "num_layer_list", cut + "pipeline_model_parallel_layout"},
          "the first stage has no layer of the vision tower, which begins with the projection of patches",
          "give it one at least; the token embedding is on the stage where the text model begins");
+  if (r.architecture->vision()->feature_cache_path && plan.at(0, 0).layers < r.architecture->embedding_layer())
+    tell(r, report, "visual encoder", {"vision_config.feature_cache_path", cut + "num_layer_list"},
+         text("feature_cache_path is given, but the first stage has only ", plan.at(0, 0).layers, " of the vision ",
+              "tower's ", r.architecture->embedding_layer(), " layers: a tower of several stages keeps no features"),
+         "leave it out, or give the first stage the whole tower");
   for (const auto layer : plan.noop_layers())
     if (layer < r.architecture->embedding_layer())
       tell(r, report, "visual encoder", {cut + "noop_layers"},
