@@ -356,10 +356,8 @@ Value Reader::convert(const YAML::Node& node, const Origin& origin, const std::s
     case YAML::NodeType::Sequence:
       open_.push_back(node);
       value.kind = Value::Kind::list;
-      for (const auto& item : node) {
-        if (endless_) break;
-        value.items.push_back(convert(item, on_line(origin, item.Mark()), path, depth + 1));
-      }
+      for (const auto& item : node)
+        if (!endless_) value.items.push_back(convert(item, on_line(origin, item.Mark()), path, depth + 1));
       open_.pop_back();
       return value;
     default:
@@ -395,7 +393,7 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
   value.origin = origin;
   value.kind = Value::Kind::group;
   std::vector<Value> merged;
-  std::map<std::string, int> lines;  // line of each key so far
+  std::map<std::string, std::size_t> places;  // of each key so far
   for (const auto& entry : node) {
     if (endless_) break;
     const auto here = on_line(origin, entry.first.Mark());
@@ -408,23 +406,17 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
     const auto full = path.empty() ? key : path + "." + key;
     if (key == "<<") {
       merged.push_back(convert(entry.second, here, path, depth + 1));
-    } else if (const auto first = lines.find(key); first != lines.end()) {
-      const auto message = text("'", key, "' is given twice, first in line ", first->second);
-      if (!last_counts_) {
-        report_.problem(here, full, message, "keep one of them");
-        continue;
-      }
-      report_.note(here, message + "; the last counts");
-      const auto is_it = [&key](const Value::Field& field) { return field.name == key; };
-      std::find_if(value.fields.begin(), value.fields.end(), is_it)->value =
-          convert(entry.second, here, full, depth + 1);
-      first->second = here.line;
+    } else if (const auto first = places.find(key); first != places.end()) {
+      auto& earlier = value.fields[first->second].value;
+      const auto twice = text("'", key, "' is given twice, first in line ", earlier.origin.line);
+      if (!last_counts_) report_.problem(here, full, twice, "keep one of them");
+      if (last_counts_) report_.note(here, twice + "; the last counts");
+      if (last_counts_) earlier = convert(entry.second, here, full, depth + 1);
     } else {
+      places.emplace(key, value.fields.size());
       value.fields.push_back({key, convert(entry.second, here, full, depth + 1)});
-      lines.emplace(key, here.line);
     }
   }
-  if (merged.empty()) return value;
   std::set<std::string> known;
   for (const auto& field : value.fields) known.insert(field.name);
   for (const auto& from : merged) merge(value, known, from, path);
