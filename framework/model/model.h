@@ -32,6 +32,8 @@ struct ModelSizeOptions {
 /// Declares the options.
 void describe(options::Schema<ModelSizeOptions>& s);
 
+class FeatureCache;
+
 /// Arguments that a model is constructed from in addition to its architecture (architecture.h).
 struct ModelParts {
   std::int64_t vocabulary = 0;  ///< rows of the embedding, including padding
@@ -41,6 +43,7 @@ struct ModelParts {
   nn::ExpertRank expert = {};                            ///< this rank's experts
   std::optional<parallel::ModelChunk> chunk = {};        ///< the part to construct; absent: the whole model
   std::shared_ptr<const nn::AdapterPlan> adapters = {};  ///< adapters of linear layers, for the LayerMaker; null: none
+  std::shared_ptr<FeatureCache> features = {};  ///< where features of a frozen vision tower are kept; null: nowhere
 };
 
 /// Settings of a forward pass.

@@ -144,6 +144,11 @@ void describe(options::Schema<Vision>& s) {
   describe_patches(s);
   describe_form(s);
   describe_tokens(s);
+  s.option("feature_cache_path", &Vision::feature_cache_path,
+           "Folder in which the features of each micro-batch's images are kept while tower and merger are frozen, so "
+           "that later passes over the data do not run them; null: nowhere. Does not affect results.")
+      .when_changed(options::Change::silent)
+      .no_flag("only Tessera has it");
 }
 
 }  // namespace tessera::model

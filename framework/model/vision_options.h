@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "framework/model/gpt_options.h"
@@ -35,6 +36,7 @@ struct VisionOptions {
   std::int64_t image_token_id = 151655;
   std::int64_t video_token_id = 151656;
   std::int64_t vision_start_token_id = 151652;
+  std::optional<std::string> feature_cache_path;
 
   // Values derived from the options.
   std::int64_t channels() const { return num_attention_heads > 0 ? hidden_size / num_attention_heads : 0; }

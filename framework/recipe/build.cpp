@@ -10,6 +10,7 @@
 #include "framework/base/random.h"
 #include "framework/checkpoint/frozen_base.h"
 #include "framework/log/log.h"
+#include "framework/model/feature_cache.h"
 #include "framework/options/limits.h"
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
@@ -170,9 +171,18 @@ training::TrainedNames trained_names(const Recipe& recipe) {
 
 namespace {
 
+const log::Logger features_logger("model");
+
+std::shared_ptr<model::FeatureCache> feature_cache(const Recipe& recipe) {
+  const auto& folder = recipe.vision.feature_cache_path;
+  if (!folder) return nullptr;
+  return std::make_shared<model::FeatureCache>(*folder, [](const std::string& line) { features_logger.warning(line); });
+}
+
 Chunks chunks_of(const Recipe& recipe, const parallel::LayerPlan& plan, std::int64_t stage, model::ModelParts parts,
                  const training::TrainedNames& names) {
   Chunks chunks;
+  parts.features = feature_cache(recipe);
   for (std::int64_t chunk = 0; chunk < plan.chunks(); ++chunk) {
     parts.chunk = plan.at(stage, chunk);
     chunks.push_back(recipe.architecture->build(parts));
@@ -261,7 +271,7 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, con
   const auto whole = build_model(recipe, tokenizer);
   for (const auto* parameter : whole->parameters()) {
     setup.parameters += parameter->elements();
-    if (parameter->trained) setup.trained_parameters += parameter->elements();
+    setup.trained_parameters += training::trained_elements(*parameter);
   }
   if (processes.world.size() == 1) return;
   for (const auto* parameter : whole->parameters())

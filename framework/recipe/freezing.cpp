@@ -71,6 +71,20 @@ std::string blamed(const Recipe& recipe) {
   return group + (run.freeze_all_layers ? "freeze_all_layers" : "trainable_parameters");
 }
 
+/// Features that change with every step cannot be kept.
+void check_feature_cache(const Recipe& recipe, options::Report& report) {
+  const std::string option = "vision_config.feature_cache_path";
+  if (!recipe.architecture->vision() || !recipe.vision.feature_cache_path) return;
+  const auto trained = trained_names(recipe);
+  const auto names = names_of_model(recipe);
+  const auto first = std::ranges::find_if(
+      names, [&](const auto& name) { return name.starts_with("vision_") && trained.trains(name); });
+  if (first == names.end()) return;
+  tell(recipe, report, freezing_rule, {option, "training_config.frozen_parameters"},
+       text("feature_cache_path is given, but ", *first, " is trained: features of images change with it"),
+       "leave it out, or freeze tower and merger: frozen_parameters: ['vision_.*'], without adapters there");
+}
+
 }  // namespace
 
 void for_items(const Recipe& recipe, const std::string& option, const std::vector<std::string>& items,
@@ -102,7 +116,9 @@ std::string nearest_to(const std::string& pattern, std::vector<std::string> name
 }
 
 void check_freezing(const Recipe& recipe, options::Report& report) {
-  if (!recipe.may_freeze() || !report.good()) return;
+  if (!report.good()) return;
+  check_feature_cache(recipe, report);
+  if (!recipe.may_freeze()) return;
   const auto& format = recipe.training.ckpt_format;
   if (format && *format != checkpoint::native_format)
     tell(recipe, report, freezing_rule, {"training_config.ckpt_format", "training_config.frozen_parameters"},

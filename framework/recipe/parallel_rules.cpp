@@ -65,6 +65,11 @@ void check_images(const Recipe& r, options::Report& report) {
          "leave context_parallel_size out");
   if (!parallel::LayerPlan::mistakes(r.parallel, *r.architecture->towers()).empty()) return;
   const auto plan = r.layer_plan();
+  if (r.architecture->vision()->feature_cache_path && plan.at(0, 0).layers < r.architecture->embedding_layer())
+    tell(r, report, "visual encoder", {"vision_config.feature_cache_path", cut + "num_layer_list"},
+         text("feature_cache_path is given, but the first stage has only ", plan.at(0, 0).layers, " of the vision ",
+              "tower's ", r.architecture->embedding_layer(), " layers: a tower of several stages keeps no features"),
+         "leave it out, or give the first stage the whole tower");
   for (const auto layer : plan.noop_layers())
     if (layer < r.architecture->embedding_layer())
       tell(r, report, "visual encoder", {cut + "noop_layers"},

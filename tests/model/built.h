@@ -1,9 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/model/architecture.h"
+#include "framework/model/feature_cache.h"
 #include "framework/model/gpt_options.h"
 #include "framework/nn/bound_parameters.h"
 #include "framework/nn/flat_parameters.h"
@@ -15,7 +18,7 @@ namespace tessera::model {
 /// moe_ are of moe_config, those that begin with "vision." of vision_config, the others of model_config.
 struct Built {
   explicit Built(const std::string& words, std::int64_t seq_length = 12, std::int64_t vocabulary = 29,
-                 const Precision& precision = {}) {
+                 const Precision& precision = {}, std::shared_ptr<FeatureCache> features = {}) {
     options::Value tree;
     const auto set = [&](const std::string& key, const std::string& value) {
       const auto name = key.starts_with("vision.") ? "vision_config." + key.substr(7)
@@ -38,7 +41,7 @@ struct Built {
     const auto moe = options::read_own<MoeOptions>(experts);
     const auto vision = options::read_own<VisionOptions>(visual);
     architecture = models().read(group).make({seq_length, moe, vision});
-    model = architecture->build({.vocabulary = vocabulary, .precision = precision});
+    model = architecture->build({.vocabulary = vocabulary, .precision = precision, .features = std::move(features)});
     group.finish();
     experts.finish();
     visual.finish();

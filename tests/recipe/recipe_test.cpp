@@ -367,6 +367,25 @@ TEST_F(RecipeFile, PatchesOfTheDataAreThoseOfTheVisionTower) {
         << told_with(text(", ", option, ": 1"));
 }
 
+TEST_F(RecipeFile, FeaturesAreKeptOfAFrozenTowerOnOneStage) {
+  const auto told_with = [&](const std::string& frozen, const std::string& layout) {
+    read(least + length, {"model_config={use_visual_encoder: true, position_embedding_type: mrope, mrope_section: [1, "
+                          "1, 0], num_layers: 2, hidden_size: 16, num_attention_heads: 4, vocab_size: 64}",
+                          "vision_config={num_layers: 2, hidden_size: 16, num_attention_heads: 4, image_token_id: 3, "
+                          "video_token_id: 4, feature_cache_path: kept}",
+                          "training_config.frozen_parameters=[" + frozen + "]",
+                          "parallel_config={pipeline_model_parallel_size: 2, num_layer_list: " + layout + "}"});
+    return joined(report.problems(), "\n");
+  };
+  EXPECT_EQ(told_with("'vision_.*'", "[2, 2]"), "");
+  EXPECT_EQ(told_with("'vision_.*'", "[3, 1]"), "");
+  EXPECT_NE(told_with("'vision_.*'", "[1, 3]").find("the first stage has only 1 of the vision tower's 2 layers"),
+            std::string::npos);
+  for (const auto* frozen : {"", R"('vision_model\..*')", R"('vision_projection\..*')"})
+    EXPECT_NE(told_with(frozen, "[2, 2]").find("is trained: features of images change with it"), std::string::npos)
+        << told_with(frozen, "[2, 2]");
+}
+
 TEST_F(RecipeFile, FiguresFollowFromTheRecipe) {
   const auto f = figures(read(least + length, {"dataset_config={batch_size: 2, micro_batch_num: 3}"}));
   EXPECT_EQ(report.problems(), Lines{});

@@ -130,6 +130,37 @@ TEST_F(ImagesOnRanks, LearnWithStagesWithoutLayersAsOnOneRank) {
                  model() + Lines{frozen + R"(['decoder\..*', 'embedding\..*'])"});
 }
 
+/// The second run with a cache finds all features in it; the third finds damaged files, computes and replaces them.
+TEST_F(ImagesOnRanks, LearnWithKeptFeaturesAsWithoutToTheBit) {
+  const Lines frozen = {"training_config.frozen_parameters=['vision_.*']"};
+  const auto features = folder_ / "features";
+  const auto files = [&] {
+    std::vector<std::filesystem::path> all;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(features))
+      if (entry.is_regular_file()) all.push_back(entry.path());
+    return all;
+  };
+  for (const auto& layout : {sharded, tensor(2, true) + sharded, tensor(2) + stages(2, "[2,2]")}) {
+    const Lines cached = {"vision_config.feature_cache_path=" + features.string()};
+    const auto name = text("plain", layout.size(), layout.back().size());
+    const auto expected = train(name, layout + frozen);
+    ASSERT_GT(expected.size(), 1U);
+    EXPECT_EQ(train(name + "cold", layout + frozen + cached), expected);
+    world().all().barrier("files are written");
+    const auto written_files = files();
+    EXPECT_FALSE(written_files.empty());
+    EXPECT_EQ(train(name + "warm", layout + frozen + cached), expected);
+    world().all().barrier("files are read");
+    EXPECT_EQ(files().size(), written_files.size());
+    if (world().rank() == 0)
+      for (const auto& file : written_files) std::filesystem::resize_file(file, 50);
+    world().all().barrier("files are damaged");
+    EXPECT_EQ(train(name + "damaged", layout + frozen + cached), expected);
+    world().all().barrier("files are replaced");
+    EXPECT_EQ(files().size(), written_files.size());
+  }
+}
+
 TEST_F(ImagesOnRanks, LearnAdaptersOfBothTowersAsOnOneRank) {
   const std::string lora = "lora_config.";
   expect_same_on(
