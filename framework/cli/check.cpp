@@ -16,6 +16,7 @@
 #include "framework/log/log.h"
 #include "framework/options/limits.h"
 #include "framework/recipe/figures.h"
+#include "framework/recipe/rehearsal.h"
 #include "framework/training/state_plan.h"
 
 namespace tessera::cli {
@@ -66,9 +67,8 @@ void print_run(const recipe::Recipe& recipe, const recipe::Figures& f) {
   print_line("step", text(grouped(f.samples_per_step), " samples = ", f.micro_batches, " micro-batch",
                           f.micro_batches == 1 ? "" : "es", " of ", recipe.batch.batch_size, ", ",
                           grouped(f.tokens_per_step), " tokens"));
-  std::ostringstream flops;
-  flops << std::setprecision(3) << f.flops_per_step;
-  print_line("operations of a step", flops.str());
+  const bool images = recipe::foreseen_image(recipe).has_value();
+  print_line("operations of a step", operations(f.flops_per_step) + (images ? ", if images fill all samples" : ""));
   if (f.steps > 0)
     print_line("length",
                text(grouped(f.steps), " steps, ", grouped(f.samples), " samples, ", grouped(f.tokens), " tokens"));

@@ -80,11 +80,18 @@ std::string ranks_table(const recipe::LayoutFigures& f, std::int64_t ranks_per_h
   return all;
 }
 
+std::string work_report(const recipe::LayoutFigures& f) {
+  std::string all;
+  for (const auto flops : f.flops) all += (all.empty() ? "  work    " : ", ") + operations(flops);
+  return all + " operations of each stage in a step\n";
+}
+
 std::string pipeline_report(const recipe::LayoutFigures& f) {
   const auto& shape = f.shape;
-  std::string all = text("pipeline of ", shape.stages, " stages",
-                         shape.chunks > 1 ? text(" x ", shape.chunks, " chunks, interleaved, ") : ", 1F1B, ",
-                         shape.micro_batches, " micro-batch", shape.micro_batches == 1 ? "" : "es", "\n");
+  std::string all =
+      text("pipeline of ", shape.stages, " stages",
+           shape.chunks > 1 ? text(" x ", shape.chunks, " chunks, interleaved, ") : ", 1F1B, ", shape.micro_batches,
+           " micro-batch", shape.micro_batches == 1 ? "" : "es", "\n", work_report(f));
   const auto ideal = text("  bubble  ", percent_text(parallel::ideal_bubble(shape)), " = ",
                           parallel::ideal_bubble_formula(shape), " of the time for equal chunks");
   if (shape.stages * shape.chunks > most_simulated / shape.micro_batches) return all + ideal + "\n";
@@ -106,6 +113,12 @@ std::string grouped(std::int64_t number) {
   for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
     digits.insert(static_cast<std::size_t>(at), 1, ' ');
   return digits;
+}
+
+std::string operations(double flops) {
+  std::ostringstream out;
+  out << std::setprecision(3) << flops;
+  return out.str();
 }
 
 std::string bytes(std::int64_t count) {

@@ -10,6 +10,8 @@ namespace tessera::cli {
 
 /// 1234567 as "1 234 567".
 std::string grouped(std::int64_t number);
+/// "1.23e+12".
+std::string operations(double flops);
 /// "1.84 MiB (1 929 216 bytes)".
 std::string bytes(std::int64_t count);
 /// Prints a line of a report: two blanks, `name`, `value`.

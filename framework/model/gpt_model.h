@@ -36,8 +36,9 @@ class GptModel final : public Model {
   std::int64_t vocabulary() const override { return vocabulary_; }
   std::int64_t most_positions() const override { return positions_; }
   double flops(std::int64_t samples, std::int64_t seq_length) const override {
-    return training_flops(o_, moe_, chunk_.noop, o_.score_head ? 1 : vocabulary_, samples, seq_length);
+    return training_flops(o_, moe_, chunk_, o_.score_head ? 1 : vocabulary_, samples, seq_length);
   }
+  double image_flops(std::span<const std::int32_t> grids) const override { return vision_ ? vision_->flops(grids) : 0; }
   nn::AuxiliaryLog::Extents auxiliary() const override {
     return {.layers = experts_ > 0 ? o_.num_layers + o_.predictions() : 0,
             .experts = experts_,

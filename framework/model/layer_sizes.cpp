@@ -117,18 +117,18 @@ double mean_keys(const GptOptions& o, std::int64_t layer, std::int64_t seq_lengt
 
 }  // namespace
 
-double training_flops(const GptOptions& o, const MoeOptions& moe, std::span<const std::int64_t> noop,
+double training_flops(const GptOptions& o, const MoeOptions& moe, const parallel::ModelChunk& chunk,
                       std::int64_t vocabulary, std::int64_t samples, std::int64_t seq_length) {
   const auto tokens = static_cast<double>(samples * seq_length);
   const auto hidden = static_cast<double>(o.hidden_size);
-  const auto predictions = static_cast<double>(o.predictions());
+  const auto end = chunk.end_layer() + (chunk.loss ? o.predictions() : 0);
   // The router's product is not counted, as in Megatron-LM.
   const auto active = moe.moe_router_topk * moe.moe_ffn_hidden_size.value_or(o.inner()) +
                       moe.moe_shared_expert_intermediate_size.value_or(0);
   std::int64_t computed = 0, inner = 0;
   double keys = 0;
-  for (std::int64_t i = 0; i < o.num_layers + o.predictions(); ++i) {
-    if (std::find(noop.begin(), noop.end(), i) != noop.end()) continue;
+  for (auto i = chunk.first_layer; i < end; ++i) {
+    if (std::find(chunk.noop.begin(), chunk.noop.end(), i) != chunk.noop.end()) continue;
     ++computed;
     keys += mean_keys(o, i, seq_length);
     inner += has_experts(o, moe, i) ? active : o.inner();
@@ -136,9 +136,10 @@ double training_flops(const GptOptions& o, const MoeOptions& moe, std::span<cons
   const auto attention = attention_cost(o);
   const auto layers = static_cast<double>(computed);
   const auto feed_forward = hidden * static_cast<double>(inner * (nn::is_gated(o.feed_forward()) ? 3 : 2));
-  const auto products = layers * attention.projections + feed_forward +
-                        (predictions + 1) * hidden * static_cast<double>(vocabulary) +
-                        predictions * (3 * hidden + 2 * hidden * hidden);
+  const auto predictions = static_cast<double>(o.predictions());
+  const auto head =
+      (predictions + 1) * hidden * static_cast<double>(vocabulary) + predictions * (3 * hidden + 2 * hidden * hidden);
+  const auto products = layers * attention.projections + feed_forward + (chunk.loss ? head : 0);
   return 6 * tokens * (products + keys * attention.per_key);
 }
 

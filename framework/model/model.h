@@ -116,10 +116,17 @@ class Model : public nn::Module {
   /// Extents of the reports of routers and prediction layers in training, for the whole model.
   virtual nn::AuxiliaryLog::Extents auxiliary() const { return {}; }
 
-  /// Floating-point operations of the forward and backward pass of the whole model for `samples` sequences of
-  /// `seq_length` tokens: 6 per token and weight of a matrix product, plus attention. Neither recomputation nor a
-  /// vision tower, whose work depends on the images, is counted.
+  /// Floating-point operations of the forward and backward pass of this chunk, on all its tensor- and context-parallel
+  /// ranks together, for `samples` sequences of `seq_length` tokens: 6 per token and weight of a matrix product, plus
+  /// attention. Recomputation is not counted, and frozen weights as if they were trained. A vision tower is in
+  /// image_flops().
   virtual double flops(std::int64_t samples, std::int64_t seq_length) const = 0;
+  /// The same of this chunk's part of a vision tower for images: `grids` has the patches of each in time, height and
+  /// width, one image after the other.
+  virtual double image_flops(std::span<const std::int32_t> grids) const {
+    (void)grids;
+    return 0;
+  }
 };
 
 /// Extents of all reports of a training step of `model` with `objective`.

@@ -44,9 +44,10 @@ VisionFront::VisionFront(const VisionOptions& o, const GptOptions& text, const M
       .embedding = true, .first_layer = 0, .layers = o.num_layers + text.num_layers, .loss = true});
   embeds_ = text_chunk(chunk_, o.num_layers).embedding;
   const auto layers = std::min(chunk_.end_layer(), o.num_layers) - chunk_.first_layer;
-  if (layers <= 0) return;
+  if (layers <= 0 && !chunk_.embedding) return;
   tower_ = std::make_unique<VisionTower>(
-      o, TowerPart{chunk_.first_layer, layers, recomputed_in_tower(text, chunk_, layers)}, text.hidden_size, parts);
+      o, TowerPart{chunk_.first_layer, layers, chunk_.embedding, recomputed_in_tower(text, chunk_, layers)},
+      text.hidden_size, parts);
   contains(*tower_);
   if (layers == o.num_layers) cache_ = parts.features;
 }

@@ -35,6 +35,8 @@ class VisionFront final : public nn::Module {
   /// The embeddings `x` with the features at their places.
   autograd::Var put(autograd::Var x, const Seen& seen, const nn::Pass& pass) const;
 
+  /// Model::image_flops of this chunk.
+  double flops(std::span<const std::int32_t> grids) const { return tower_ ? tower_->flops(grids) : 0; }
   /// The boundaries of this chunk in the whole model; `text`: of a chunk of the text model.
   Model::Boundaries boundaries(const TokenBatch& batch, const Model::Boundary& text) const;
 

@@ -102,6 +102,23 @@ class Writer {
 
 }  // namespace
 
+PatchPairs pairs_of(std::span<const std::int32_t> grids, const VisionOptions& o) {
+  const auto square = [](std::int64_t patches) { return static_cast<double>(patches) * static_cast<double>(patches); };
+  // Of rows or columns that are cut into windows.
+  const auto squares = [&](std::int64_t rows) {
+    const auto side = o.window_features() > 0 ? o.window_features() * o.spatial_merge_size : rows;
+    return static_cast<double>(rows / side) * square(side) + square(rows % side);
+  };
+  PatchPairs out;
+  for (; grids.size() >= 3; grids = grids.subspan(3)) {
+    const auto steps = static_cast<double>(grids[0]);
+    out.patches += steps * static_cast<double>(grids[1]) * static_cast<double>(grids[2]);
+    out.whole += steps * square(grids[1]) * square(grids[2]);
+    out.windowed += steps * squares(grids[1]) * squares(grids[2]);
+  }
+  return out;
+}
+
 std::int64_t patches_of(const TokenBatch& batch, const VisionOptions& o) {
   std::int64_t patches = 0;
   for (const auto& grid : grids_of(batch, o)) patches += grid.patches();

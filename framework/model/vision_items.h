@@ -38,6 +38,13 @@ struct VisionItems {
 /// VisionItems::patches of a batch. Throws as VisionItems::of.
 std::int64_t patches_of(const TokenBatch& batch, const VisionOptions& o);
 
+/// Numbers of patches of images with these `grids` (Model::image_flops), and of ordered pairs of patches of which one
+/// sees the other: in layers that see the whole time step, and in those that see a window.
+struct PatchPairs {
+  double patches = 0, whole = 0, windowed = 0;
+};
+PatchPairs pairs_of(std::span<const std::int32_t> grids, const VisionOptions& o);
+
 /// Where the features of `items` take the place of token embeddings, in reading order over all samples of `batch`.
 ///
 ///   first, count   the tokens [first, first + count) of each sample are those that this rank has; places count these

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "framework/autograd/ops/linear.h"
 #include "framework/kernels/type_conversion.h"
@@ -61,10 +62,11 @@ VisionTower::VisionTower(const VisionOptions& o, const TowerPart& part, std::int
     : Module(tower_name),
       o_(o),
       part_(part),
+      width_(width),
       precision_(parts.precision),
       maker_(without_sequence_parallelism(parts.tensor), without_dropout(parts.adapters)) {
   const auto init = nn::Init::normal(o.init_method_std);
-  if (part.first == 0)
+  if (part.projects)
     patch_weight_ = &declare("patch_embed.weight", ParameterRole::matrix, {o.hidden_size, o.patch_width()}, init);
   for (auto i = part.first; i < part.first + part.layers; ++i) {
     layers_.push_back(make_layer(i));
@@ -161,6 +163,21 @@ autograd::Var VisionTower::forward(autograd::Tape& tape, autograd::Var x, const 
   x = merger_->forward(autograd::joined_rows(x, o_.merged()), pass);
   pass.show(merger_name, x);
   return autograd::converted(std::move(x), precision_.residual);
+}
+
+double VisionTower::flops(std::span<const std::int32_t> grids) const {
+  const auto channels = static_cast<double>(o_.hidden_size), merged = static_cast<double>(o_.merged_width());
+  const auto of_layer = channels * (4 * channels + static_cast<double>(o_.inner()) * (o_.gated_linear_unit ? 3 : 2));
+  double for_patch = static_cast<double>(part_.layers) * of_layer;
+  if (part_.projects) for_patch += channels * static_cast<double>(o_.patch_width());
+  const auto for_feature = merger_ ? merged * (merged + static_cast<double>(width_)) : 0;
+  const auto windowed = std::ranges::count_if(std::views::iota(part_.first, part_.first + part_.layers),
+                                              [&](std::int64_t layer) { return o_.windowed(layer); });
+  const auto seen = pairs_of(grids, o_);
+  return 6 * (seen.patches * (for_patch + for_feature / static_cast<double>(o_.merged())) +
+              2 * channels *
+                  (static_cast<double>(part_.layers - windowed) * seen.whole +
+                   static_cast<double>(windowed) * seen.windowed));
 }
 
 }  // namespace tessera::model

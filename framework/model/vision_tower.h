@@ -11,10 +11,11 @@
 
 namespace tessera::model {
 
-/// The part of a vision tower in a pipeline chunk: its layers [first, first + layers). The part with the first layer
-/// has the projection of patches, the part with the last one the merger.
+/// The part of a vision tower in a pipeline chunk: its layers [first, first + layers), and the merger if it has the last
+/// one.
 struct TowerPart {
   std::int64_t first = 0, layers = 0;
+  bool projects = true;         ///< it has the projection of patches, and is the first part, maybe without layers
   std::int64_t recomputed = 0;  ///< the first layers of this part, which the backward pass recomputes
 };
 
@@ -34,6 +35,12 @@ class VisionTower final : public nn::Module {
   autograd::Var forward(autograd::Tape& tape, autograd::Var x, const VisionItems& items, const TokenBatch& batch,
                         const ForwardMode& mode) const;
 
+  /// Model::image_flops of this part: 6 times these multiplications, with C the hidden size. For each patch the weights
+  /// of the projection, C x patch_width(), and of each layer, 4 C^2 and C x inner() x 2, or x 3 with a gate; for each
+  /// pair of patches in the same time step, or window, 2 C in each layer; for each feature the weights of the merger,
+  /// (C x merged())^2 + C x merged() x width.
+  double flops(std::span<const std::int32_t> grids) const;
+
  private:
   std::unique_ptr<TransformerLayer> make_layer(std::int64_t number) const;
   autograd::Var projected(autograd::Tape& tape, const VisionItems& items, const nn::Pass& pass) const;
@@ -43,6 +50,7 @@ class VisionTower final : public nn::Module {
 
   VisionOptions o_;
   TowerPart part_;
+  std::int64_t width_;
   Precision precision_;
   parallel::TensorParallelLayers maker_;
   nn::Parameter* patch_weight_ = nullptr;  ///< of the first part

@@ -127,12 +127,6 @@ class Shares {
                      text("num_layer_list ", listed(counts), " has stages with different numbers of chunks"),
                      "its inner lists have an item for each chunk"),
                Counts{};
-    for (const auto& stage : counts)
-      for (const auto count : stage)
-        if (count < 1)
-          return wrong("num_layer_list", option, text("num_layer_list ", listed(counts), " has a chunk without layers"),
-                       "give each chunk at least one layer"),
-                 Counts{};
     must_have_chunks(option, static_cast<std::int64_t>(counts[0].size()));
     return counts;
   }

@@ -108,7 +108,9 @@ void describe_pipeline(options::Schema<ParallelOptions>& s) {
       .otherwise([](const O& o) { return o.pipeline_model_parallel_size; }, "`pipeline_model_parallel_size`");
   s.option("num_layer_list", &O::num_layer_list,
            "Number of layers of each chunk, [stage][chunk]: the outer list has `pipeline_model_parallel_size` items. "
-           "Layers are numbered through chunk 0 of all stages, then chunk 1, and so on.")
+           "Layers are numbered through chunk 0 of all stages, then chunk 1, and so on. A chunk with 0 layers passes "
+           "on what "
+           "it receives.")
       .at_least(0)
       .at_most(options::most_layers);
   s.option("decoder_first_pipeline_num_layers", &O::decoder_first_pipeline_num_layers,

@@ -7,6 +7,7 @@
 #include "framework/gpt/data_path.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
+#include "framework/recipe/rehearsal.h"
 #include "framework/training/model_state.h"
 #include "framework/training/trained_names.h"
 
@@ -113,7 +114,7 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
                                          {"rows of each", recipe.rows_per_sample()},
                                          {"seq_length", recipe.size.seq_length}});
   set_length(recipe, recipe.iterations(ranks), out);
-  out.flops_per_step = model->flops(out.samples_per_step * recipe.rows_per_sample(), recipe.size.seq_length);
+  out.flops_per_step = foreseen_flops(recipe, *model, out.samples_per_step);
   out.data = data_files(recipe);
   if (!quick(out)) return out;
   auto parts = data_parts(recipe, tokenizer.get(), out.steps);

@@ -25,7 +25,7 @@ struct Figures {
   std::int64_t steps = 0;     ///< of the run; 0: it depends on the data, which was not counted
   std::int64_t samples = 0;   ///< of the whole run
   std::int64_t tokens = 0;    ///< of the whole run
-  double flops_per_step = 0;  ///< floating-point operations of one step
+  double flops_per_step = 0;  ///< floating-point operations of one step, each sample with foreseen_image()
 
   struct DataFile {
     std::string prefix;

@@ -5,6 +5,7 @@
 #include "framework/base/checked.h"
 #include "framework/comm/group_buffer.h"
 #include "framework/recipe/build.h"
+#include "framework/recipe/rehearsal.h"
 #include "framework/training/state_copies.h"
 #include "framework/training/state_plan.h"
 
@@ -112,6 +113,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   const bool maps = given && recipe.may_freeze() && !recipe.moe.moe_use_upcycling;
   const auto source = maps ? mapped_source(recipe, *given) : nullptr;
   std::vector<Stage> stages;  // [stage, block of experts]
+  const auto samples = schedule::BatchPlan(recipe.ramp, recipe.batch_sizes(sizes.data)).full().samples;
   for (int i = 0; i < static_cast<int>(out.plan.stages()) * blocks; ++i) {
     const auto p = static_cast<std::int64_t>(i / blocks);
     const auto chunks =
@@ -125,7 +127,11 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
       costs.push_back(products(own, out.plan.at(p, static_cast<std::int64_t>(c)).loss, active));
       held.insert(held.end(), own.begin(), own.end());
     }
-    if (i % blocks == 0) out.costs.push_back(std::move(costs));
+    if (i % blocks == 0) {
+      out.costs.push_back(std::move(costs));
+      auto& flops = out.flops.emplace_back(0);
+      for (const auto& chunk : chunks) flops += foreseen_flops(recipe, *chunk, samples);
+    }
     stage.frozen = training::FrozenWeights::bytes_of(held);
     if (source) stage.mapped = training::FrozenWeights::mappable_bytes(held, *source, !recipe.saves_frozen());
     for (const auto* parameter : held)

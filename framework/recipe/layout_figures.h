@@ -26,7 +26,8 @@ struct LayoutFigures {
   parallel::PipelineShape shape;  ///< of one step on one replica
   /// [stage][chunk]: number of weight elements that a token is multiplied with.
   std::vector<std::vector<double>> costs;
-  std::int64_t experts = 0;  ///< experts of each mixture-of-experts layer; 0: the model has none
+  std::vector<double> flops = {};  ///< [stage]: floating-point operations of one step of the run, as Figures has them
+  std::int64_t experts = 0;        ///< experts of each mixture-of-experts layer; 0: the model has none
   std::vector<resilience::SharedShard> shards = {};  ///< state shards that are replicated, and the ranks that hold them
 
   /// Pipeline bubble: the fraction of time that stages wait, with `costs` as the time of a chunk.

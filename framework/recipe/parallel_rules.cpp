@@ -65,10 +65,6 @@ void check_images(const Recipe& r, options::Report& report) {
          "leave context_parallel_size out");
   if (!parallel::LayerPlan::mistakes(r.parallel, *r.architecture->towers()).empty()) return;
   const auto plan = r.layer_plan();
-  if (plan.at(0, 0).layers == 0)
-    tell(r, report, "visual encoder", {cut + "num_layer_list", cut + "pipeline_model_parallel_layout"},
-         "the first stage has no layer of the vision tower, which begins with the projection of patches",
-         "give it one at least; the token embedding is on the stage where the text model begins");
   if (r.architecture->vision()->feature_cache_path && plan.at(0, 0).layers < r.architecture->embedding_layer())
     tell(r, report, "visual encoder", {"vision_config.feature_cache_path", cut + "num_layer_list"},
          text("feature_cache_path is given, but the first stage has only ", plan.at(0, 0).layers, " of the vision ",

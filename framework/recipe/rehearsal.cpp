@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <optional>
 
 #include "framework/kernels/scratch.h"
@@ -13,23 +14,24 @@
 namespace tessera::recipe {
 namespace {
 
-/// Samples of one document, with all tokens in the loss. With images each sample has one of as many patches as a sample
-/// can have.
+/// Samples of one document, with all tokens in the loss. With images each sample has foreseen_image().
 class PlainBatches final : public training::BatchSource {
  public:
-  /// `vision`: options of the vision tower; null: the model has none.
-  PlainBatches(BatchFields fields, std::int64_t samples, std::int64_t seq_length, const model::VisionOptions* vision)
-      : fields_(std::move(fields)), samples_(samples), seq_length_(seq_length), vision_(vision) {
-    for (const auto& field : fields_)
-      if (vision && field.name == model::pixel_field)
-        features_ = std::min(field.rows(seq_length) / vision->merged(), seq_length);
+  PlainBatches(const Recipe& recipe, std::int64_t samples)
+      : fields_(recipe.registries->datasets.fields(recipe.dataset)),
+        samples_(samples),
+        seq_length_(recipe.size.seq_length),
+        vision_(recipe.architecture->vision()),
+        image_(foreseen_image(recipe)) {
+    const auto* vision = vision_;
+    if (image_) features_ = (*image_)[2] / vision->spatial_merge_size;
     constexpr double most_pixel_bytes = 1 << 30;  // memory of pixels is real
     if (vision && static_cast<double>(features_ * samples) *
                           static_cast<double>(vision->merged() * vision->patch_width()) * sizeof(float) >
                       most_pixel_bytes)
       throw Error(
           text("activations are not foreseen for images of ", features_, " tokens in each of ", samples, " samples"));
-    extents_.emplace(fields_, samples, seq_length);
+    extents_.emplace(fields_, samples, seq_length_);
     read(0, *extents_);
   }
   std::int64_t samples() const override { return samples_; }
@@ -48,7 +50,6 @@ class PlainBatches final : public training::BatchSource {
   }
 
  private:
-  /// An image as high as one feature.
   void put_images(Batch& batch) const {
     for (std::int64_t row = 0; row < samples_; ++row) {
       const auto rows = batch.own_rows(row);
@@ -56,11 +57,9 @@ class PlainBatches final : public training::BatchSource {
         rows[field] = fields_[field].name == model::pixel_field ? features_ * vision_->merged() : 1;
     }
     batch.resize(seq_length_);
-    const auto side = static_cast<std::int32_t>(vision_->spatial_merge_size);
     for (std::int64_t row = 0; row < samples_; ++row) {
       const auto sample = batch.sample(row);
-      std::ranges::copy(std::array<std::int32_t, 3>{1, side, static_cast<std::int32_t>(features_) * side},
-                        sample.field<std::int32_t>(model::grid_field).begin());
+      std::ranges::copy(*image_, sample.field<std::int32_t>(model::grid_field).begin());
       std::ranges::fill(sample.tokens, 0);
       std::fill_n(sample.tokens.begin(), features_, static_cast<std::int32_t>(vision_->image_token_id));
     }
@@ -69,6 +68,7 @@ class PlainBatches final : public training::BatchSource {
   BatchFields fields_;
   std::int64_t samples_, seq_length_;
   const model::VisionOptions* vision_;
+  std::optional<std::array<std::int32_t, 3>> image_;
   std::int64_t features_ = 0;  ///< of each sample
   std::optional<Batch> extents_;
 };
@@ -141,7 +141,7 @@ class Rehearsal {
   }
 
   /// Maximum of training and, if the run evaluates, evaluation.
-  RehearsedPeak peak(std::int64_t samples, std::int64_t seq_length) {
+  RehearsedPeak peak(std::int64_t samples) {
     check_size();
     std::vector<const model::Model*> chunks;
     for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
@@ -158,8 +158,7 @@ class Rehearsal {
          .threads = threads_,
          .groups = &groups_},
         {.objective = objective_.get(), .replicas = static_cast<double>(groups_.replicas()), .assumed = &assumed_});
-    PlainBatches batches(recipe_.registries->datasets.fields(recipe_.dataset), samples, seq_length,
-                         recipe_.architecture->vision());
+    PlainBatches batches(recipe_, samples);
     kernels::forget_workspace();
     pipeline.train(batches, micro_batches(), 1);
     const auto& run = recipe_.training;
@@ -235,7 +234,7 @@ RehearsedPeak rehearsed_peak(const Recipe& recipe, const LayoutFigures& layout, 
   if (length > most_tokens) throw Error(text("activations are not foreseen for samples of ", length, " tokens"));
   Rehearsal rehearsal(recipe, layout, stage, spread);
   try {
-    if (samples <= most_tokens / length) return rehearsal.peak(samples, length);
+    if (samples <= most_tokens / length) return rehearsal.peak(samples);
   } catch (const Error&) {  // the address space is too small
     if (samples == each) throw;
   }
@@ -243,7 +242,7 @@ RehearsedPeak rehearsed_peak(const Recipe& recipe, const LayoutFigures& layout, 
   // take fewer at a time.
   constexpr std::int64_t enough_tokens = 1 << 15;
   const auto some = each * std::clamp<std::int64_t>(enough_tokens / length / each, 1, samples / each / 2);
-  const auto once = rehearsal.peak(some, length), twice = rehearsal.peak(2 * some, length);
+  const auto once = rehearsal.peak(some), twice = rehearsal.peak(2 * some);
   const auto all = [&](std::int64_t one, std::int64_t two) {
     const auto more = static_cast<double>(samples) / static_cast<double>(some) - 1;
     return static_cast<std::int64_t>(
@@ -253,6 +252,25 @@ RehearsedPeak rehearsed_peak(const Recipe& recipe, const LayoutFigures& layout, 
           .workspace = all(once.workspace, twice.workspace),
           .messages = once.messages,
           .exact = false};
+}
+
+std::optional<std::array<std::int32_t, 3>> foreseen_image(const Recipe& recipe) {
+  const auto* vision = recipe.architecture->vision();
+  if (!vision) return {};
+  const auto side = vision->spatial_merge_size, length = recipe.size.seq_length;
+  for (const auto& field : recipe.registries->datasets.fields(recipe.dataset))
+    if (field.name == model::pixel_field) {
+      const auto features = std::min({field.rows(length) / vision->merged(), length, INT32_MAX / side});
+      if (features > 0) return {{1, static_cast<std::int32_t>(side), static_cast<std::int32_t>(features * side)}};
+    }
+  return {};
+}
+
+double foreseen_flops(const Recipe& recipe, const model::Model& chunk, std::int64_t samples) {
+  const auto rows = samples * recipe.rows_per_sample();
+  const auto image = foreseen_image(recipe);
+  const auto of_images = image ? static_cast<double>(rows) * chunk.image_flops(*image) : 0;
+  return chunk.flops(rows, recipe.size.seq_length) + of_images;
 }
 
 }  // namespace tessera::recipe

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <optional>
+
 #include "framework/autograd/ops/router.h"
 #include "framework/recipe/layout_figures.h"
 
@@ -24,5 +27,11 @@ struct RehearsedPeak {
 /// is too small.
 RehearsedPeak rehearsed_peak(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage,
                              autograd::AssumedChoices::Spread spread);
+
+/// The image that each foreseen sample has, in patches of time, height and width: as many as a sample can have, as high
+/// as one feature. Absent: the model or the data have no images.
+std::optional<std::array<std::int32_t, 3>> foreseen_image(const Recipe& recipe);
+/// Floating-point operations of `chunk` (Model::flops) for `samples` samples, each with foreseen_image().
+double foreseen_flops(const Recipe& recipe, const model::Model& chunk, std::int64_t samples);
 
 }  // namespace tessera::recipe

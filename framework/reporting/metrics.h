@@ -53,6 +53,7 @@ struct StepRecord {
   std::uint32_t sample_chain = 0;              ///< checksum over the samples of all steps, see docs/metrics.md
   double step_seconds = 0;                     ///< wall time from the request for the batch to the end of the update
   double tokens_per_second = 0;                ///< throughput of this step
+  double flops = 0;                            ///< floating-point operations of the model in this step; 0: unknown
   double data_wait_seconds = 0;                ///< part of step_seconds in which the step waited for data
   MemoryRecord memory = {};                    ///< of this rank
   std::optional<double> num_zeros;             ///< gradients that are exactly zero; absent: not counted

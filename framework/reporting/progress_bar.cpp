@@ -101,6 +101,7 @@ void ProgressBar::step(const StepRecord& record) {
   const auto smooth = [&](double& mean, double value) { mean += weight * (value - mean); };
   smooth(step_seconds_, record.step_seconds);
   smooth(tokens_per_second_, record.tokens_per_second);
+  smooth(flops_, record.flops);
   if (!record.skipped) loss_ = record.loss;
   last_ = record;
   if (!line_.visible() || since_drawn_.seconds() >= shortest_pause || record.iteration >= o_.training_iters) draw();
@@ -139,8 +140,8 @@ ProgressState ProgressBar::state() const {
   const auto left = static_cast<double>(std::max<std::int64_t>(0, o_.training_iters - last_.iteration));
   const double all_seconds = since_first_.seconds();  // evaluations and checkpoints included
   s.seconds_left = left * std::max(step_seconds_, done > 0 ? all_seconds / static_cast<double>(done) : 0);
-  if (o_.flops_per_step > 0 && step_seconds_ > 0) {
-    s.flops_per_second = o_.flops_per_step / step_seconds_;
+  if (flops_ > 0 && step_seconds_ > 0) {
+    s.flops_per_second = flops_ / step_seconds_;
     if (o_.gemm_flops_per_second > 0) s.share_of_gemm = s.flops_per_second / o_.gemm_flops_per_second;
   }
   return s;

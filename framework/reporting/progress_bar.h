@@ -45,7 +45,6 @@ class ProgressBar {
   struct Options {
     int console = 1;  ///< file descriptor of a terminal
     std::int64_t training_iters = 0;
-    double flops_per_step = 0;         ///< 0: not shown
     double gemm_flops_per_second = 0;  ///< 0: not shown
   };
   explicit ProgressBar(const Options& options) : o_(options), line_(options.console) {}
@@ -71,8 +70,9 @@ class ProgressBar {
   Options o_;
   StepRecord last_;
   Stopwatch since_first_, since_drawn_;
-  std::int64_t first_iteration_ = -1;                           // first iteration seen; -1: none
-  double step_seconds_ = 0, tokens_per_second_ = 0, loss_ = 0;  // smoothed
+  std::int64_t first_iteration_ = -1;                            // first iteration seen; -1: none
+  double step_seconds_ = 0, tokens_per_second_ = 0, flops_ = 0;  // smoothed
+  double loss_ = 0;
   EvaluationState evaluation_;  // all > 0: an evaluation runs; seconds_left: its expected duration
   Stopwatch since_evaluation_;
   log::StatusLine line_;

@@ -92,7 +92,7 @@ struct RunLog::Outputs {
     log::set_log_file(o.folder + "/" + log_file_name);
     if (o.tensorboard) events.emplace(folder);
     if (o.progress_bar && log::StatusLine::suits(o.console))
-      bar.emplace(ProgressBar::Options{o.console, o.training_iters, o.flops_per_step, o.gemm_flops_per_second});
+      bar.emplace(ProgressBar::Options{o.console, o.training_iters, o.gemm_flops_per_second});
   }
 
   /// The line in the making goes to the console, above the bar, and to the log file. `console` false: only to the file.
@@ -113,8 +113,6 @@ struct RunLog::Outputs {
       add_core_ms_line(line, step);
     } else {
       LineContext context{o.training_iters, std::time(nullptr)};
-      if (o.log_throughput && interval.seconds_per_step() > 0)
-        context.tera_flops_per_second = o.flops_per_step / interval.seconds_per_step() / 1e12;
       add_megatron_line(line, step, interval, context);
     }
     print(!bar);

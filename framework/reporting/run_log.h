@@ -26,9 +26,7 @@ struct RunLogOptions {
   bool resume_evaluated = true;              ///< false: the evaluation due after that step will be done again
   bool resume_at_end = false;                ///< the evaluations after the last step will be done again
   Interval interval = {};                    ///< what happened since the last console line
-  double flops_per_step = 0;                 ///< FLOP of the model per step, for the bar; 0: not shown
   double gemm_flops_per_second = 0;  ///< FLOP/s of the machines' matrix product, measured at start; 0: not shown
-  bool log_throughput = false;       ///< show TFLOP/s in the plain lines
   std::size_t routed_layers = 0;     ///< length of StepRecord::routing
   bool events_per_layer = false;     ///< also write the losses of each layer's router to TensorBoard
   bool progress_bar = true;          ///< draw a bar if the console is a terminal

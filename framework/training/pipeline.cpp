@@ -5,6 +5,7 @@
 
 #include "framework/base/clock.h"
 #include "framework/base/trace.h"
+#include "framework/model/vision_items.h"
 
 namespace tessera::training {
 namespace {
@@ -15,6 +16,11 @@ void wait(StageMessage& message, double& waited) {
   const Stopwatch waiting;
   message.wait();
   waited += waiting.seconds();
+}
+
+std::span<const std::int32_t> grids_of(const TokenBatch& batch) {
+  if (!batch.has_field(model::grid_field)) return {};
+  return batch.field<std::int32_t>(model::grid_field);
 }
 
 }  // namespace
@@ -242,7 +248,9 @@ void Pipeline::forward(const Execution& run, const parallel::PipelineAction& act
     (*run.tap)(action.micro_batch, action.chunk, name, value);
   };
   if (run.tap) how.tap = &tap;
-  auto result = chunk(run, action.chunk).forward(pass.tape, pass.input, batch, how);
+  const auto& model = chunk(run, action.chunk);
+  if (run.trains) run.totals.flops += model.flops(batch.samples, batch.seq_length) + model.image_flops(grids_of(batch));
+  auto result = model.forward(pass.tape, pass.input, batch, how);
   const auto next = inputs_.plan.after(here);
   if (next) {
     pass.output = std::move(result.hidden);

@@ -59,6 +59,7 @@ class Pipeline {
     double data_wait_seconds = 0;   ///< time waiting for micro-batches
     double seconds = 0;             ///< total time
     double stage_wait_seconds = 0;  ///< part of it waiting for other stages
+    double flops = 0;               ///< floating-point operations of this stage's chunks in training (Model::flops)
   };
 
   Pipeline(PipelineInputs inputs, const StepSettings& settings);

@@ -29,6 +29,7 @@ enum Sum : std::size_t {
   seconds_of_stages,
   waiting_of_stages,
   damaged_ranks,
+  operations,
   bad_samples,
   readers,            ///< ranks that have data
   digest_of_readers,  ///< the lower part of the digest of the samples, of all ranks that have data
@@ -148,6 +149,7 @@ bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
   commit_[seconds_of_stages] = totals.seconds;
   commit_[waiting_of_stages] = totals.stage_wait_seconds;
   commit_[damaged_ranks] = damaged ? 1 : 0;
+  commit_[operations] = counts && processes().context.rank() == 0 ? totals.flops : 0;
   take_samples(batches);
   own_row_length_ = static_cast<double>(batches.row_lengths()) / static_cast<double>(micro_batches);
   const auto reported = auxiliary_.values();
@@ -164,6 +166,7 @@ bool TrainingStep::backward(std::int64_t consumed, StepOutcome& outcome) {
   outcome.stage_seconds = commit_[seconds_of_stages];
   outcome.stage_wait_seconds = commit_[waiting_of_stages];
   outcome.damaged = commit_[damaged_ranks] > 0;
+  outcome.flops = commit_[operations];
   const auto tokens = commit_[tokens_of_loss];
   outcome.loss = tokens > 0 ? commit_[loss_of_tokens] / tokens : 0;
   outcome.gradient_factor = optimization_.loss_scaler.inverse();

@@ -26,6 +26,7 @@ reporting::StepRecord begun_record(const TrainingSetup& setup, const StepIntent&
   record.grad_norm = intent.outcome.grad_norm;
   record.data_wait_seconds = intent.outcome.data_wait_seconds;
   record.step_seconds = seconds;
+  record.flops = intent.outcome.flops;
   const auto& data = *setup.data.splits->train;
   record.tokens_per_second = static_cast<double>(samples * data.rows_per_sample() * data.seq_length()) / seconds;
   return record;

@@ -24,9 +24,7 @@ reporting::RunLogOptions Trainer::log_options(const checkpoint::Progress& from) 
   options.events_per_layer = work_.auxiliary().extents().per_layer;
   options.resume_iteration = from.iteration;
   options.resume_consumed_samples = from.consumed_samples;
-  const auto& data = *setup_.data.splits->train;
-  options.flops_per_step = setup_.model.first().flops(samples_per_step() * data.rows_per_sample(), data.seq_length());
-  // Of all ranks, as flops_per_step is.
+  // Of all ranks, as the operations of a step are.
   if (product_rate_ == 0)
     product_rate_ = kernels::product_rate(threads_, setup_.model.precision.compute, 0.05) * world_.size();
   options.gemm_flops_per_second = product_rate_;

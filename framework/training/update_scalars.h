@@ -18,6 +18,7 @@ struct StepOutcome {
   double data_wait_seconds = 0;     ///< time waiting for micro-batches; this rank only
   double stage_seconds = 0;         ///< time in the pipeline, sum over all ranks
   double stage_wait_seconds = 0;    ///< part of it waiting for other stages, sum over all ranks
+  double flops = 0;                 ///< floating-point operations of the model (Model::flops), sum over the run
   bool damaged = false;             ///< on some rank an update found changed weights or optimizer state in memory
   data::SampleDigest samples = {};  ///< digest of all samples of the step
 

@@ -141,7 +141,8 @@ TEST_P(EveryTower, ABatchWithoutImagesIsTextAndGivesTheTowerNoGradient) {
   }
 }
 
-/// The chunks of a pipeline that is cut anywhere give the loss and gradients of the whole model, to the bit.
+/// The chunks of a pipeline that is cut anywhere give the loss and gradients of the whole model, to the bit; a chunk may
+/// have no layers. Their operations are those of the whole model.
 TEST_P(EveryTower, IsCutIntoChunksAnywhere) {
   auto batch = image_batch({{{1, 4, 6}}, {{1, 2, 4}, {1, 2, 2}}}, 24, 5);
   ForwardMode mode;
@@ -153,7 +154,8 @@ TEST_P(EveryTower, IsCutIntoChunksAnywhere) {
     loss = whole.model->loss(tape, batch.view(), mode).total.sum;
     tape.backward();
   }
-  for (std::int64_t cut = 1; cut < 4; ++cut) {
+  const std::vector<std::int32_t> grids = {1, 4, 6, 1, 2, 4};
+  for (std::int64_t cut = 0; cut <= 4; ++cut) {
     const auto chunk = [&](bool first) {
       parallel::ModelChunk out;
       out.embedding = first;
@@ -179,6 +181,8 @@ TEST_P(EveryTower, IsCutIntoChunksAnywhere) {
       }
     }
     ASSERT_EQ(gradients.size(), whole.layout->ranges().size());
+    EXPECT_DOUBLE_EQ(models[0]->flops(2, 24) + models[1]->flops(2, 24), whole.model->flops(2, 24)) << cut;
+    EXPECT_DOUBLE_EQ(models[0]->image_flops(grids) + models[1]->image_flops(grids), whole.model->image_flops(grids));
     Arena arena;
     {
       autograd::Tape front(arena, whole.threads, true), back(arena, whole.threads, true);
@@ -251,6 +255,24 @@ TEST(VisionTower, WindowsOfAttentionAreImagesOfTheirOwn) {
       expect_near(std::span(whole).subspan(in_order * width, 4 * width), alone, text("window ", row, " ", column));
       in_order += 4;
     }
+}
+
+/// Hidden size 16, feed-forward 24, patches of 8 numbers, features of 64 become 16: two layers and the merger.
+TEST(VisionTower, CountsTheOperationsOfItsPatchesAndOfThePairsThatSeeEachOther) {
+  const auto of = [](const std::string& words, const std::vector<std::int32_t>& grids) {
+    return Built(small_vision + words).model->image_flops(grids);
+  };
+  const double projection = 16 * 8, layer = 4 * 16 * 16 + 2 * 16 * 24, gate = 16 * 24, merger = 64 * 64 + 64 * 16;
+  EXPECT_EQ(of("", {}), 0);
+  // An image of 4 x 4 patches and a video of two steps of 2 x 2: 24 patches, 6 features.
+  const double patches = 24 * (projection + 2 * layer) + 6 * merger;
+  EXPECT_DOUBLE_EQ(of("", {1, 4, 4, 2, 2, 2}), 6 * (patches + 2 * 2 * 16 * (16.0 * 16 + 2 * 4 * 4)));
+  EXPECT_DOUBLE_EQ(of(" vision.gated_linear_unit:true vision.hidden_act:silu", {1, 4, 4, 2, 2, 2}),
+                   of("", {1, 4, 4, 2, 2, 2}) + 6 * 24 * 2 * gate);
+  // 4 x 6 patches have a window of 4 x 4 and one of 4 x 2, which one of the two layers sees.
+  const double whole = 24.0 * 24, windows = 16 * 16 + 8 * 8;
+  EXPECT_DOUBLE_EQ(of(" vision.window_size:8 vision.full_attention_layers[0]:1", {1, 4, 6}),
+                   of("", {1, 4, 6}) - 6 * 2 * 16 * (whole - windows));
 }
 
 TEST(VisionTower, PutsFeaturesInReadingOrderWhateverItsWindows) {

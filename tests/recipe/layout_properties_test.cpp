@@ -5,10 +5,12 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
+#include "framework/recipe/figures.h"
 #include "framework/recipe/layout_figures.h"
 #include "framework/recipe/saved_layout.h"
 
@@ -82,7 +84,7 @@ class Recipes {
     model_ += text(", ", key, ": ", value);
     if (!more.empty()) model_ += ", " + more;
   }
-  /// Equal or unequal numbers of layers, one or two chunks for each stage, layers that do nothing.
+  /// Equal or unequal numbers of layers, one or two chunks for each stage, maybe without layers, layers that do nothing.
   void divide(int pipeline, int layers) {
     if (random_() % 3 == 0) layout_ += text(", noop_layers: [", random_() % 2, ", ", layers - 1, "]");
     if (pipeline == 1 || random_() % 3 == 0) return;
@@ -90,7 +92,7 @@ class Recipes {
     std::string list;
     int left = layers;
     for (int stage = 0; stage < pipeline; ++stage) {
-      const int here = stage + 1 == pipeline ? left : std::min(left - (pipeline - stage - 1), 1 + int(random_() % 3));
+      const int here = stage + 1 == pipeline ? left : std::min(left, int(random_() % 4));
       left -= here;
       const int second = interleaved ? here / 2 : 0;
       list += text(stage == 0 ? "" : ", ", "[", here - second, interleaved ? text(", ", second) : "", "]");
@@ -230,6 +232,8 @@ TEST(LayoutProperties, FiguresOfEveryRankAreThoseOfItsRealModel) {
     const auto figures = layout_figures(one.recipe, one.world);
     const auto context = figures.mesh.sizes().context;
     ASSERT_EQ(figures.ranks.size(), static_cast<std::size_t>(one.world));
+    const auto flops = recipe::figures(one.recipe, figures.mesh.sizes().data).flops_per_step;
+    EXPECT_NEAR(std::accumulate(figures.flops.begin(), figures.flops.end(), 0.0), flops, 1e-9 * flops);
     for (const auto& told : figures.ranks) {
       const auto in_stage = told.place.tensor + one.tensor_ranks() * (told.place.context + context * told.place.data);
       const auto rank = one.rank(told.place.pipeline, in_stage);

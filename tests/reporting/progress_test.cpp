@@ -130,7 +130,7 @@ StepRecord step(std::int64_t iteration) {
 
 TEST(ProgressBar, GivesItsLineToAnEvaluation) {
   const Terminal terminal(200);
-  ProgressBar progress({terminal.screen(), 10, 0, 0});
+  ProgressBar progress({terminal.screen(), 10, 0});
   progress.step(step(1));
   terminal.shown();
   progress.begin_evaluation("test split", 4, 65);
@@ -158,12 +158,17 @@ TEST(ProgressBar, SuitsATerminalAndNothingElse) {
 
 TEST(ProgressBar, DrawsAtMostTenTimesASecondAndAlwaysTheLastStep) {
   const Terminal terminal(200);
-  ProgressBar progress({terminal.screen(), 1000, 1e9, 4e9});
-  for (int i = 1; i <= 999; ++i) progress.step(step(i));
+  ProgressBar progress({terminal.screen(), 1000, 4e9});
+  const auto with_flops = [](int number) {
+    auto record = step(number);
+    record.flops = 1e9;
+    return record;
+  };
+  for (int i = 1; i <= 999; ++i) progress.step(with_flops(i));
   const auto first = terminal.shown();
   EXPECT_NE(first.find(" 1/1000"), std::string::npos);
   EXPECT_EQ(first.find(" 2/1000"), std::string::npos);  // 999 steps take far less than a tenth of a second
-  progress.step(step(1000));
+  progress.step(with_flops(1000));
   const auto last = terminal.shown();
   EXPECT_NE(last.find(" 1000/1000"), std::string::npos);
   EXPECT_NE(last.find("2.00GFLOP/s (50% of GEMM)"), std::string::npos) << last;
@@ -171,7 +176,7 @@ TEST(ProgressBar, DrawsAtMostTenTimesASecondAndAlwaysTheLastStep) {
 
 TEST(ProgressBar, MakesRoomForOtherTextAndComesBack) {
   const Terminal terminal(80);
-  ProgressBar progress({terminal.screen(), 10, 0, 0});
+  ProgressBar progress({terminal.screen(), 10, 0});
   progress.hide();
   EXPECT_EQ(terminal.shown(), "");
   progress.step(step(1));
@@ -184,7 +189,7 @@ TEST(ProgressBar, MakesRoomForOtherTextAndComesBack) {
 
 TEST(ProgressBar, ClearsTheRowsThatANarrowerTerminalMadeOfIt) {
   const Terminal terminal(100);
-  ProgressBar progress({terminal.screen(), 10, 0, 0});
+  ProgressBar progress({terminal.screen(), 10, 0});
   progress.step(step(1));
   EXPECT_GT(terminal.shown().size(), 60U);
   terminal.resize(30);
@@ -197,7 +202,7 @@ TEST(ProgressBar, ClearsTheRowsThatANarrowerTerminalMadeOfIt) {
 TEST(ProgressBar, LeavesItsLastStateOnALineOfItsOwn) {
   const Terminal terminal(80);
   {
-    ProgressBar progress({terminal.screen(), 10, 0, 0});
+    ProgressBar progress({terminal.screen(), 10, 0});
     progress.step(step(3));
   }
   const auto shown = terminal.shown();

@@ -2,8 +2,6 @@
 // and takes the memory that is foreseen. A third of the samples has no image.
 #include <gtest/gtest.h>
 
-#include "framework/recipe/memory.h"
-#include "framework/training/step.h"
 #include "tests/images_of_rows.h"
 #include "tests/recipe/ranks/runs.h"
 
@@ -54,9 +52,6 @@ class ImagesOnRanks : public RunsOfRanks {
     registries.datasets.declare_fields("full_images",
                                        [](const data::DatasetRegistry::Choice&) { return FullImages::declared(); });
   }
-  Lines stages(int count, const std::string& layers) const {
-    return {text(p, "pipeline_model_parallel_size=", count), p + "num_layer_list=" + layers};
-  }
   /// Two layers of the tower, two of the text model.
   Lines model() const {
     const std::string v = "vision_config.";
@@ -78,14 +73,7 @@ class ImagesOnRanks : public RunsOfRanks {
             "dataset_config.dataset_type=images_of_rows",
             "dataset_config.batch_size=2"};
   }
-  std::vector<double> train(const std::string& run, const Lines& sets) {
-    const auto recipe = recipe_of(run, model() + sets);
-    const auto processes = arrange(recipe, world());
-    training::train(build(recipe, processes, open_data(recipe, processes)), training::StopSignal{});
-    std::vector<double> losses;
-    for (const auto& step : written(run)) losses.push_back(step.at("loss"));
-    return losses;
-  }
+  std::vector<double> train(const std::string& run, const Lines& sets) { return losses_of(run, model() + sets); }
   Lines tensor(int ranks, bool sequence = false) const {
     return {text(p, "tensor_model_parallel_size=", ranks), text(p, "sequence_parallel=", sequence ? "true" : "false")};
   }
@@ -118,6 +106,28 @@ TEST_F(ImagesOnRanks, LearnWithFrozenPartsAsOnOneRank) {
   expect_same_on(layouts, frozen(R"('vision_.*')"));
   expect_same_on(layouts, frozen(R"('vision_projection\..*')"));
   expect_same_on(layouts, frozen(R"('decoder\..*', 'embedding\..*')"));
+}
+
+/// A chunk without layers passes on patches, features or text; the first one projects patches, the last one has the loss.
+TEST_F(ImagesOnRanks, LearnWithStagesWithoutLayersAsOnOneRank) {
+  const std::string frozen = "training_config.frozen_parameters=";
+  const auto ends =
+      Lines{p + "account_for_embedding_in_pipeline_split=true", p + "account_for_loss_in_pipeline_split=true",
+            p + "pipeline_model_parallel_size=2", p + "virtual_pipeline_model_parallel_size=3"};  // [[0,1,1],[1,1,0]]
+  const std::vector<Lines> layouts = {stages(4, "[0,2,0,2]"),
+                                      stages(4, "[2,0,2,0]") + recomputed,
+                                      tensor(2, true) + stages(2, "[0,4]"),
+                                      tensor(2) + stages(2, "[4,0]"),
+                                      stages(2, "[[0,2],[2,0]]"),
+                                      stages(2, "[[2,0],[0,2]]") + sharded,
+                                      ends,
+                                      stages(4, "[1,2,1]") + Lines{p + "standalone_embedding_stage=true"}};
+  expect_same_on(layouts, model() + Lines{m + "untie_embeddings_and_output_weights=true"});
+  expect_same_on({stages(4, "[0,2,2,0]"), stages(4, "[2,0,2,0]"), stages(4, "[0,0,4,0]"), stages(2, "[[0,2],[2,0]]")},
+                 model() + Lines{"dataset_config.batch_size=1", "training_config.calculate_per_token_loss=true"});
+  expect_same_on({stages(4, "[0,2,0,2]"), stages(2, "[[0,2],[0,2]]")}, model() + Lines{frozen + R"(['vision_.*'])"});
+  expect_same_on({stages(4, "[0,2,2,0]"), stages(2, "[[0,2],[2,0]]")},
+                 model() + Lines{frozen + R"(['decoder\..*', 'embedding\..*'])"});
 }
 
 /// The second run with a cache finds all features in it; the third finds damaged files, computes and replaces them.
@@ -166,7 +176,7 @@ TEST_F(ImagesOnRanks, LearnAdaptersOfBothTowersAsOnOneRank) {
 TEST_F(ImagesOnRanks, ResumeToTheBitAndOnAnotherLayout) {
   const Lines resumes = {"training_config.resume_training=auto", "training_config.training_iters=6"},
               stops = resumes + Lines{"training_config.exit_interval=3"};
-  for (const auto& layout : {stages(4, "[1,1,1,1]"), tensor(2, true) + sharded}) {
+  for (const auto& layout : {stages(4, "[1,1,1,1]"), stages(4, "[0,2,0,2]"), tensor(2, true) + sharded}) {
     const auto& name = layout.back();
     const auto expected = train("whole" + name, layout + resumes);
     ASSERT_EQ(expected.size(), 6U);
@@ -182,32 +192,14 @@ TEST_F(ImagesOnRanks, ResumeToTheBitAndOnAnotherLayout) {
 /// In a pipeline the memory of a message is taken when its extents have arrived, before or after that of another: then
 /// the peak is within that of a few messages.
 TEST_F(ImagesOnRanks, TakeTheMemoryThatIsForeseen) {
-  for (const auto& sets : {tensor(2, true) + stages(2, "[1,3]"), stages(2, "[2,2]"), stages(2, "[[1,1],[1,1]]"),
-                           stages(4, "[1,1,1,1]"), stages(4, "[1,1,1,1]") + recomputed, tensor(4)}) {
-    const auto recipe = recipe_of("run", model() + Lines{"dataset_config.dataset_type=full_images"} + sets);
-    const auto processes = arrange(recipe, world());
-    const auto need = memory_of_stage(recipe, layout_figures(recipe, world().size()), processes.place.pipeline);
-    EXPECT_TRUE(need.complete) << need.not_foreseen;
-    auto all = build(recipe, processes, open_data(recipe, processes));
-    std::vector<nn::Parameter*> parameters;
-    for (const auto& chunk : all.model.chunks)
-      for (auto* parameter : chunk->parameters()) parameters.push_back(parameter);
-    const auto* optimizer = all.optimization.optimizer.get();
-    training::StateLayout layout(parameters, optimizer,
-                                 {.rank = processes.data.rank(), .ranks = processes.data.size()});
-    training::StateMemory memory(layout.segment(), processes.data);
-    training::ModelState state(std::move(layout), std::move(memory), optimizer);
-    kernels::Threads threads(1);
-    state.initialise(threads, 1);
-    training::TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
-    work.backward(0);
-    for (const auto& part : need.parts)
-      if (part.name == "activations") {
-        constexpr std::int64_t message = 2 * 16 * 16 * 4;  // of the text model
-        EXPECT_NEAR(part.bytes, static_cast<std::int64_t>(work.arena().high_water()),
-                    processes.pipeline.size() > 1 ? 2 * message : 0)
-            << sets.back();
-      }
+  for (const auto& sets :
+       {tensor(2, true) + stages(2, "[1,3]"), stages(2, "[2,2]"), stages(2, "[[1,1],[1,1]]"), stages(4, "[1,1,1,1]"),
+        stages(4, "[1,1,1,1]") + recomputed, stages(4, "[0,2,2,0]"), stages(2, "[[0,2],[2,0]]"), tensor(4)}) {
+    const auto bytes = activations_of(model() + Lines{"dataset_config.dataset_type=full_images"} + sets);
+    constexpr std::int64_t message = 2 * 16 * 16 * 4;  // of the text model
+    EXPECT_NEAR(bytes.foreseen, bytes.taken, bytes.stages > 1 ? 2 * message : 0) << sets.back();
+    EXPECT_GT(bytes.flops, 1e6);
+    EXPECT_NEAR(bytes.foreseen_flops, bytes.flops, 1e-9 * bytes.flops) << sets.back();
   }
 }
 

@@ -7,11 +7,14 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "framework/recipe/build.h"
+#include "framework/recipe/memory.h"
 #include "framework/recipe/open_data.h"
+#include "framework/training/step.h"
 #include "framework/training/trainer.h"
 #include "tests/ranks/ranks.h"
 #include "tests/recipe/small_run.h"
@@ -101,6 +104,52 @@ class RunsOfRanks : public testing::Test {
               << key << " of step " << step + 1 << ", layout " << i;
       }
     }
+  }
+  /// The losses of a run of all ranks in the run folder `run`.
+  std::vector<double> losses_of(const std::string& run, const Lines& sets) {
+    const auto recipe = recipe_of(run, sets);
+    const auto processes = arrange(recipe, world());
+    training::train(build(recipe, processes, open_data(recipe, processes)), training::StopSignal{});
+    std::vector<double> losses;
+    for (const auto& step : written(run)) losses.push_back(step.at("loss"));
+    return losses;
+  }
+  /// Bytes of activations of this rank in a step, and operations of the run: what is foreseen, and what a step takes.
+  struct Activations {
+    std::int64_t foreseen = 0, taken = 0;
+    double foreseen_flops = 0, flops = 0;
+    int stages = 1;
+  };
+  Activations activations_of(const Lines& sets) {
+    const auto recipe = recipe_of("run", sets);
+    const auto processes = arrange(recipe, world());
+    const auto figures = layout_figures(recipe, world().size());
+    const auto need = memory_of_stage(recipe, figures, processes.place.pipeline);
+    EXPECT_TRUE(need.complete) << need.not_foreseen;
+    auto all = build(recipe, processes, open_data(recipe, processes));
+    std::vector<nn::Parameter*> parameters;
+    for (const auto& chunk : all.model.chunks)
+      for (auto* parameter : chunk->parameters()) parameters.push_back(parameter);
+    const auto* optimizer = all.optimization.optimizer.get();
+    training::StateLayout layout(parameters, optimizer,
+                                 {.rank = processes.data.rank(), .ranks = processes.data.size()});
+    training::StateMemory memory(layout.segment(), processes.data);
+    training::ModelState state(std::move(layout), std::move(memory), optimizer);
+    kernels::Threads threads(1);
+    state.initialise(threads, 1);
+    training::TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
+    const auto flops = work.backward(0).flops;
+    Activations out{.taken = static_cast<std::int64_t>(work.arena().high_water()),
+                    .foreseen_flops = std::accumulate(figures.flops.begin(), figures.flops.end(), 0.0),
+                    .flops = flops,
+                    .stages = processes.pipeline.size()};
+    for (const auto& part : need.parts)
+      if (part.name == "activations") out.foreseen = part.bytes;
+    EXPECT_GT(out.foreseen, 0);
+    return out;
+  }
+  Lines stages(int count, const std::string& layers) const {
+    return {text(p, "pipeline_model_parallel_size=", count), p + "num_layer_list=" + layers};
   }
   const std::string p = "parallel_config.", m = "model_config.";
   Registries registries;
