@@ -20,7 +20,7 @@ namespace tessera::tsrun {
 namespace {
 
 constexpr double settle_seconds = .15;    // seconds to wait after a worker's own failure for reports of an earlier one
-constexpr double lost_peer_seconds = .5;  // seconds to wait after a worker lost a peer for the report of that peer
+constexpr double lost_peer_seconds = .5;  // seconds to wait after a worker lost a peer for that peer's report
 constexpr double stop_seconds = 1.2;      // seconds that supervisors have to report after they were told to stop
 constexpr double one_signal_seconds = 3;  // signals on several hosts within this time count as one
 
@@ -235,7 +235,8 @@ void Attempt::judge_end(const WorkerEnd& end) {
   if (asked_to_stop_ != 0 && first_end_after_stop_ == 0) first_end_after_stop_ = now();
   if (end.good() || end.alive) return;
   const bool as_asked = asked_to_stop_ != 0 && (end.signal == asked_to_stop_ || end.code == 128 + asked_to_stop_);
-  if (!as_asked) fail("", {}, end.lost_peer || end.code == 2 ? lost_peer_seconds : settle_seconds);
+  const bool waits_longer = end.lost_peer || end.code == 2 || end.left_mpi_init_silently();
+  if (!as_asked) fail("", {}, waits_longer ? lost_peer_seconds : settle_seconds);
 }
 
 /// The job cannot continue. Waits for `settle` seconds for messages that may still reveal the root cause.

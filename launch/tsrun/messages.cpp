@@ -124,6 +124,7 @@ void fields(Fields& f, WorkerEnd& m) {
   f("signal", m.signal, signal_range);
   f("for_memory", m.for_memory);
   f("lost_peer", m.lost_peer);
+  f("in_mpi_init", m.in_mpi_init);
   f("unfinished", m.unfinished);
   f("alive", m.alive);
   f("hung", m.hung);

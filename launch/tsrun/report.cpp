@@ -17,8 +17,9 @@ const WorkerEnd* root_cause(const std::vector<WorkerEnd>& ends) {
     const auto found = std::find_if(ends.begin(), ends.end(), holds);
     return found == ends.end() ? nullptr : &*found;
   };
-  const auto* own = first([](const WorkerEnd& e) { return !e.good() && !e.alive && !e.lost_peer; });
-  if (own != nullptr) return own;
+  const auto own = [](const WorkerEnd& e) { return !e.good() && !e.alive && !e.lost_peer; };
+  if (const auto* end = first([&](const WorkerEnd& e) { return own(e) && !e.left_mpi_init_silently(); })) return end;
+  if (const auto* end = first(own)) return end;
   return first([](const WorkerEnd& e) { return !e.good() && !e.alive; });
 }
 
@@ -29,7 +30,7 @@ std::string how_it_ended(const WorkerEnd& end) {
                 "): this host or its cgroup has too little memory");
   if (end.signal != 0) return text("was ended by ", signal_words(end.signal));
   if (end.code == 0 && end.unfinished) return "ended with exit code 0 before its work was done";
-  return text("ended with exit code ", end.code);
+  return text("ended with exit code ", end.code, end.in_mpi_init ? " inside MPI_Init" : "");
 }
 
 std::string story(const WorkerEnd& end, int workers) {

@@ -253,6 +253,7 @@ class Worker {
       const std::string about(packet + 1, static_cast<std::size_t>(size - 1));
       switch (static_cast<worker::LinkWord>(packet[0])) {
         case worker::LinkWord::joining:
+          joining_ = true;
           send(leader_, JoiningMessage());
           break;
         case worker::LinkWord::joined:
@@ -302,6 +303,7 @@ class Worker {
       end_.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
       end_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
       end_.for_memory = end_.signal == SIGKILL && memory_kills() > memory_kills_;
+      end_.in_mpi_init = joining_ && !joined_ && end_.signal == 0;
       end_.unfinished = joined_ && !done_;
       end_descendants();
       tell_end();
@@ -427,7 +429,7 @@ class Worker {
   int lease_ = 0, longest_save_ = 0,
       leader_time_out_ = LaunchOptions().leader_time_out;  // seconds; values before the start message
   std::uint64_t memory_kills_ = 0;
-  bool joined_ = false, done_ = false, leaving_ = false;
+  bool joining_ = false, joined_ = false, done_ = false, leaving_ = false;
   double last_heartbeat_ = 0;
   double deadline_ = 0, time_of_phase_ = 0;  ///< of the current phase of the program; 0: none
   std::string phase_;

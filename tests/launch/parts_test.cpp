@@ -224,6 +224,19 @@ TEST(RootCause, IsTheFirstThatFailedByItself) {
   EXPECT_EQ(tsrun::root_cause({early})->exit_code(), 1);
 }
 
+TEST(RootCause, IsNoneThatMpiEndedSilentlyWhileAnotherDied) {
+  auto victim = end_of(0, 1);
+  victim.in_mpi_init = true;
+  EXPECT_EQ(tsrun::root_cause({victim, end_of(2, 0, 9)})->rank, 2);
+  EXPECT_EQ(tsrun::root_cause({victim, end_of(2, 7)})->rank, 2);
+  auto lost = end_of(1, 1);
+  lost.lost_peer = true;
+  EXPECT_EQ(tsrun::root_cause({lost, victim})->rank, 0);
+  EXPECT_NE(tsrun::story(victim, 4).find("ended with exit code 1 inside MPI_Init"), std::string::npos);
+  victim.last_lines = {"no such device"};
+  EXPECT_EQ(tsrun::root_cause({victim, end_of(2, 0, 9)})->rank, 0);
+}
+
 TEST(RootCause, ItsStoryHasRankHostPlaceEndAndLines) {
   auto end = end_of(5, 0, 9);
   end.host = "big";

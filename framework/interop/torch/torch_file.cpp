@@ -6,6 +6,7 @@
 
 #include "framework/base/memory_limit.h"
 #include "framework/checkpoint/checkpoint.h"
+#include "framework/interop/torch/crc32.h"
 
 namespace tessera::torch {
 namespace {
@@ -14,6 +15,7 @@ namespace fs = std::filesystem;
 using Kind = PickleNode::Kind;
 
 constexpr const char* pickle_name = "data.pkl";
+constexpr const char* appended_folder = "archive/";  // as torch names it where an archive has no file of its own
 
 struct StorageType {
   const char* name;
@@ -194,10 +196,14 @@ void TorchFile::read(const PickleNode& node, const std::string& what, std::span<
 }
 
 void TorchFileWriter::tensor(const Tensor& tensor) {
-  this->tensor(tensor.dtype(), tensor.shape(), [tensor] { return std::as_bytes(tensor.raw()); });
+  this->tensor(tensor.dtype(), tensor.shape(), Elements([tensor] { return std::as_bytes(tensor.raw()); }));
 }
 
-void TorchFileWriter::tensor(DType dtype, const Shape& shape, Elements elements) {
+void TorchFileWriter::tensor(DType dtype, const Shape& shape, const Elements& elements) {
+  tensor(dtype, shape, [elements](const ArchiveWriter::Sink& sink) { sink(elements()); });
+}
+
+void TorchFileWriter::tensor(DType dtype, const Shape& shape, ArchiveWriter::Stream elements) {
   const auto* type = std::find_if(std::begin(storage_types), std::end(storage_types),
                                   [&](const auto& one) { return one.type == dtype; });
   must(type != std::end(storage_types), "every element type has a storage of torch");
@@ -230,17 +236,33 @@ void TorchFileWriter::tensor(DType dtype, const Shape& shape, Elements elements)
   p.call();
   p.tuple();
   p.call();
-  storages_.push_back(std::move(elements));
+  storages_.push_back({static_cast<std::uint64_t>(shape.elements()) * size_of(dtype), std::move(elements)});
 }
 
-void TorchFileWriter::write(const fs::path& path) {
-  const auto folder = path.stem().string() + "/";
+void TorchFileWriter::put(ArchiveWriter& archive, const std::string& folder) const {
+  archive.add(folder + pickle_name, pickle.finish());
+  archive.add(folder + "byteorder", "little");
+  for (std::size_t i = 0; i < storages_.size(); ++i)
+    archive.add(text(folder, "data/", i), storages_[i].bytes, storages_[i].elements);
+  archive.add(folder + "version", "3\n");
+}
+
+void TorchFileWriter::write(const fs::path& path) const {
   ZipWriter zip(path);
-  zip.add(folder + pickle_name, pickle.finish());
-  zip.add(folder + "byteorder", "little");
-  for (std::size_t i = 0; i < storages_.size(); ++i) zip.add(text(folder, "data/", i), storages_[i]());
-  zip.add(folder + "version", "3\n");
+  put(zip.archive(), path.stem().string() + "/");
   zip.finish();
+}
+
+std::uint64_t TorchFileWriter::append_to(File& file) const {
+  ArchiveWriter archive(&file);
+  put(archive, appended_folder);
+  return archive.finish();
+}
+
+std::uint64_t TorchFileWriter::bytes() const {
+  ArchiveWriter archive(nullptr);
+  put(archive, appended_folder);
+  return archive.finish();
 }
 
 }  // namespace tessera::torch

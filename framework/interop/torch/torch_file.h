@@ -71,7 +71,7 @@ class TorchFile {
   Pickle pickle_;
 };
 
-/// Writes a file that torch.load can read. Build the pickle with `pickle`, and add tensors with `tensor`.
+/// Writes an archive that torch.load can read. Build the pickle with `pickle`, and add tensors with `tensor`.
 class TorchFileWriter {
  public:
   /// Gives the elements of a tensor, which stay valid until the next call of one of these functions.
@@ -81,12 +81,24 @@ class TorchFileWriter {
   /// Adds a tensor with its own storage to the pickle. Its memory must stay valid until `write` returns.
   void tensor(const Tensor& tensor);
   /// Adds a tensor whose elements are asked for when the file is written, so that only one of them is in memory.
-  void tensor(DType type, const Shape& shape, Elements elements);
-  /// Writes the file atomically. Throws IoError; then no new file exists.
-  void write(const std::filesystem::path& path);
+  void tensor(DType type, const Shape& shape, const Elements& elements);
+  /// Adds a tensor whose elements are asked for in pieces when the file is written.
+  void tensor(DType type, const Shape& shape, ArchiveWriter::Stream elements);
+  /// Writes a file atomically. Throws IoError; then no new file exists.
+  void write(const std::filesystem::path& path) const;
+  /// Appends the archive to `file`. Returns its size in bytes. Throws IoError.
+  std::uint64_t append_to(File& file) const;
+  /// The size that append_to() would return; elements are not asked for.
+  std::uint64_t bytes() const;
 
  private:
-  std::vector<Elements> storages_;
+  struct Storage {
+    std::uint64_t bytes;
+    ArchiveWriter::Stream elements;
+  };
+  void put(ArchiveWriter& archive, const std::string& folder) const;
+
+  std::vector<Storage> storages_;
 };
 
 }  // namespace tessera::torch

@@ -5,6 +5,7 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/copy_converted.h"
+#include "framework/interop/torch/crc32.h"
 #include "tests/interop/megatron/floats.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
