@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "framework/base/files.h"
+#include "framework/base/sha256.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/cli/chat_prompt.h"
 #include "framework/cli/visual_prompt.h"
@@ -17,7 +18,6 @@
 #include "tests/golden/comparison.h"
 #include "tests/golden/model_of_case.h"
 #include "tests/golden/registries.h"
-#include "tests/golden/sha256.h"
 
 namespace tessera {
 namespace golden {

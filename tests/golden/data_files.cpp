@@ -3,9 +3,9 @@
 #include <fstream>
 
 #include "framework/base/files.h"
+#include "framework/base/sha256.h"
 #include "framework/preprocessing/preprocess.h"
 #include "tests/golden/data_cases.h"
-#include "tests/golden/sha256.h"
 
 namespace tessera::golden {
 namespace {

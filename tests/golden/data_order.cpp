@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/files.h"
+#include "framework/base/sha256.h"
 #include "framework/data/legacy_random.h"
 #include "framework/gpt/blended_dataset.h"
 #include "framework/gpt/gpt_splits.h"
@@ -10,7 +11,6 @@
 #include "framework/gpt/mock_source.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "tests/golden/data_cases.h"
-#include "tests/golden/sha256.h"
 #include "tests/listed.h"
 
 namespace tessera::golden {

@@ -10,10 +10,10 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/sha256.h"
 #include "framework/images/inference.h"
 #include "framework/images/limits.h"
 #include "framework/images/processor.h"
-#include "tests/golden/sha256.h"
 
 namespace tessera::golden {
 namespace {

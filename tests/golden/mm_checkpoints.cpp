@@ -9,10 +9,10 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/sha256.h"
 #include "framework/interop/mindspeed_mm/mm_convert.h"
 #include "framework/interop/torch/torch_file.h"
 #include "framework/options/yaml.h"
-#include "tests/golden/sha256.h"
 
 namespace tessera {
 namespace golden {

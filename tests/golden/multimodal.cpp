@@ -4,13 +4,13 @@
 #include <fstream>
 
 #include "framework/base/files.h"
+#include "framework/base/sha256.h"
 #include "framework/data/dataset.h"
 #include "framework/data/visual_positions.h"
 #include "framework/images/limits.h"
 #include "framework/images/processor.h"
 #include "framework/instructions/cut_lengths.h"
 #include "framework/multimodal/llava.h"
-#include "tests/golden/sha256.h"
 
 namespace tessera {
 namespace golden {

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <fstream>
 
+#include "framework/base/sha256.h"
 #include "framework/data/bad_sample.h"
 #include "framework/multimodal/mllm_dataset.h"
 #include "framework/multimodal/mllm_options.h"
 #include "tests/golden/multimodal.h"
-#include "tests/golden/sha256.h"
 
 namespace tessera::golden {
 namespace {

@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <span>
 
 #include "framework/base/files.h"
+#include "framework/checkpoint/copy_converted.h"
+#include "framework/checkpoint/safetensors.h"
 #include "framework/interop/formats/formats.h"
+#include "framework/interop/torch/dcp_folder.h"
 #include "tests/golden/data_cases.h"
 
 namespace tessera::golden {
@@ -38,6 +43,35 @@ RecordedTensors read(const fs::path& folder) {
     checkpoint->read(name, Tensor(std::span(tensor.elements), tensor.shape));
   }
   return all;
+}
+
+/// The tensors of a distributed checkpoint, put together from their chunks, against those that its own program's reader
+/// gave, to the bit. Both by its keys; flattened ones stay flat.
+void compare_whole(const fs::path& kept, const fs::path& recorded, Comparison& comparison) {
+  if (!fs::exists(recorded)) return;
+  const checkpoint::SafetensorsReader whole(recorded);
+  const torch::DcpFolder folder(kept);
+  const auto& index = folder.index();
+  std::set<std::string> missing;
+  for (const auto& name : whole.names()) missing.insert(name);
+  for (const auto& tensor : index.tensors) {
+    std::vector<std::byte> ours(static_cast<std::size_t>(tensor.size.elements()) * size_of(tensor.type));
+    const Tensor into{std::span(ours), tensor.type, tensor.size};
+    for (const auto& chunk : index.chunks_of(tensor)) {
+      const auto offsets = index.offsets(tensor, chunk);
+      const auto box = Box::of({offsets.begin(), offsets.end()}, Shape(index.extents(tensor, chunk)));
+      checkpoint::copy_box(box, folder.elements(tensor, chunk), box, into, Box::whole(tensor.size));
+    }
+    if (missing.erase(tensor.key) == 0) {
+      comparison.wrong(tensor.key + " is in the checkpoint, but not among the recorded whole tensors");
+      continue;
+    }
+    const auto expected = whole.tensor(tensor.key);
+    if (expected.shape() != tensor.size || expected.dtype() != tensor.type ||
+        !std::equal(ours.begin(), ours.end(), expected.raw().begin(), expected.raw().end()))
+      comparison.wrong(tensor.key + " is another whole tensor than the recorded one");
+  }
+  for (const auto& name : missing) comparison.wrong(name + " is recorded whole, but not in the checkpoint");
 }
 
 /// What the steps up to an iteration could do at most.
@@ -102,6 +136,7 @@ int compare_weights(const fs::path& folder, const RecordedRun& ours, const Json&
   for (const auto& kept : list_folder(folder / "checkpoint")) {
     const auto name = kept.filename().string();
     if (name.rfind("iter_", 0) != 0) continue;
+    compare_whole(kept, folder / ("whole." + name + ".safetensors"), comparison);
     const auto recorded = read(kept);
     if (recorded.empty()) {
       comparison.not_compared("checkpoint/" + name + " (neither torch nor torch_dist)");

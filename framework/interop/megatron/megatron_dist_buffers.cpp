@@ -160,6 +160,14 @@ class BufferReader {
            });
   }
 
+  /// Whether a rank before this one has the same elements: those of a norm are in the buffer of every rank.
+  bool is_held_before(const WeightPart& part, std::int64_t rank) const {
+    return std::any_of(parts_.begin(), parts_.begin() + rank, [&](const auto& own) {
+      const auto found = own.find(part.name);
+      return found != own.end() && found->second.boxes == part.boxes;
+    });
+  }
+
   template <class Has>
   Buffer laid_out(std::int64_t rank, std::size_t stage, std::size_t chunk, const Has& has) const {
     std::vector<std::string> names;
@@ -187,7 +195,8 @@ class BufferReader {
         megatron_flat_places(flats, saved_.bucket_size(stage == 0 && chunk == 0, of_rank), &out.buckets);
     out.elements = places.back();
     for (std::size_t i = 0; i < ordered.size(); ++i)
-      if (ordered[i]->name != word_table || (stage == 0 && chunk == 0)) out.weights.push_back({ordered[i], places[i]});
+      if ((ordered[i]->name != word_table || (stage == 0 && chunk == 0)) && !is_held_before(*ordered[i], rank))
+        out.weights.push_back({ordered[i], places[i]});
     return out;
   }
 

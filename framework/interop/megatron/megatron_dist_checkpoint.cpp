@@ -5,6 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/base/sha256.h"
 #include "framework/checkpoint/blobs.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_dist_buffers.h"
@@ -32,6 +33,12 @@ bool is_dist_folder(const fs::path& folder) {
 /// `folder`, if its save came to its end, in the form that is read.
 const fs::path& whole_folder(const fs::path& folder) {
   const auto mark = folder / end_mark_file;
+  if (!fs::exists(mark) && fs::exists(folder / torch::dcp_index_file) && !fs::exists(folder / common_file) &&
+      !torch::DcpFolder(folder).index().paths.empty())
+    throw ConfigError(text(folder.string(),
+                           ": is a checkpoint of torch.distributed.checkpoint itself, which does not say what model "
+                           "its tensors are of; only Megatron-LM's are read: convert it with "
+                           "torch.distributed.checkpoint.format_utils.dcp_to_torch_save"));
   if (!fs::exists(mark))
     throw ConfigError(text(folder.string(), ": is a distributed checkpoint without ", end_mark_file,
                            ", which Megatron-LM writes last: the save was interrupted; give an earlier iteration"));
@@ -66,6 +73,26 @@ std::optional<double> steps_of(const MegatronSaved& saved, const PickleNode& opt
   for (const auto* group : groups->items)
     if (const auto step = saved.number(group->find("step"))) return step;
   return std::nullopt;
+}
+
+/// The checksums of whole files that later versions of Megatron-LM can save.
+void verify_integrity(const fs::path& folder) {
+  const auto path = folder / "integrity.json";
+  if (!fs::exists(path)) return;
+  const auto json = parse_json(read_file(path));
+  const auto* files = json.is_object() ? json.find("files") : nullptr;
+  if (files == nullptr || !files->is_object() || json.value("algorithm", "") != "sha256")
+    throw checkpoint::DamageError(text(path.string(), ": is no list of SHA-256 sums of files"));
+  for (const auto& [name, sum] : files->items()) {
+    if (name.find('/') != std::string::npos || !fs::exists(folder / name))
+      throw checkpoint::DamageError(text(path.string(), ": names ", name, ", which is not in the folder"));
+    const MappedFile file(folder / name);
+    const std::string_view content(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    const auto found = sha256(content);
+    file.require_intact();
+    if (!sum.is_string() || sum.get<std::string>() != found)
+      throw checkpoint::DamageError(text((folder / name).string(), ": its SHA-256 is not the one of integrity.json"));
+  }
 }
 
 bool ends_with_text(const std::string& words, const std::string& end) {
@@ -148,6 +175,7 @@ std::uint64_t MegatronDistCheckpoint::bytes() const {
 }
 
 void MegatronDistCheckpoint::verify() const {
+  verify_integrity(folder_);
   common_->verify();
   files_.verify();
 }

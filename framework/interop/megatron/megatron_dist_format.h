@@ -8,7 +8,9 @@ namespace tessera::megatron {
 /// (fully_reshardable).
 inline constexpr int first_version_with_reshardable_state = 15;
 
-/// Megatron-LM's --ckpt-format torch_dist. It is read by MegatronDistCheckpoint; when it is written, each rank writes the elements that it owns to a file of its own
+/// Megatron-LM's --ckpt-format torch_dist. MegatronDistCheckpoint reads it.
+///
+/// Each rank writes the elements that it owns to a file of its own
 /// (dcp_writer.h); rank 0 then writes common.pt, what is not sharded, the index .metadata, and last metadata.json. All of
 /// it is in a folder named <iteration>_tmp, which then gets its name: a folder with the name of a checkpoint is a whole
 /// one.

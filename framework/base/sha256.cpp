@@ -1,4 +1,4 @@
-#include "tests/golden/sha256.h"
+#include "framework/base/sha256.h"
 
 #include <array>
 #include <cstdint>
