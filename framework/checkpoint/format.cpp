@@ -1,7 +1,11 @@
 #include "framework/checkpoint/format.h"
 
+#include <cstdint>
 #include <map>
 #include <set>
+#include <system_error>
+
+#include "framework/checkpoint/stored_state.h"
 
 namespace tessera::checkpoint {
 
@@ -67,6 +71,10 @@ void CheckpointFormat::write_rank(const ForeignSave&, const RankWeights&, std::s
   refuse_to_save(*this);
 }
 
+void CheckpointFormat::write_owned(const ForeignSave&, const RankWeights&, std::int64_t, const StateSnapshot&) const {
+  refuse_to_save(*this);
+}
+
 std::filesystem::path CheckpointFormat::finish(const ForeignSave&) const { refuse_to_save(*this); }
 
 namespace {
@@ -100,6 +108,70 @@ std::filesystem::path save_all_ranks(const CheckpointFormat& format, const Forei
   must_be_of_one_model(ranks, tensors);
   for (const auto& rank : ranks) format.write_rank(save, rank, tensors);
   return format.finish(save);
+}
+
+namespace {
+
+/// The boxes of a rank's part of the weights, and the same of their optimizer state, to be read as fp32.
+std::vector<TensorRange> stored_ranges(const std::vector<WeightPart>& owned, const Checkpoint& source,
+                                       const std::multimap<std::string, std::string>& states) {
+  std::vector<TensorRange> ranges;
+  for (const auto& part : owned)
+    for (const auto& box : part.boxes) {
+      const auto add = [&](const std::string& name) {
+        ranges.push_back({.name = name,
+                          .global_shape = source.shape(name),
+                          .offsets = box.begin,
+                          .tensor = Tensor::without_elements(DType::float32, Shape(box.extent)),
+                          .role = part.role});
+      };
+      add(part.name);
+      const auto [first, last] = states.equal_range(part.name);
+      for (auto state = first; state != last; ++state) add(state->second);
+    }
+  return ranges;
+}
+
+/// Before anything is written.
+void must_have_room(const ForeignSave& save, const Checkpoint& source) {
+  std::error_code unknown;
+  std::uint64_t needed = 0;
+  for (const auto& name : source.names()) {
+    const auto fp32 = static_cast<std::uint64_t>(source.shape(name).elements()) * sizeof(float);
+    needed += is_optimizer_state(name) ? fp32 : fp32 / sizeof(float) * size_of(save.type);
+  }
+  auto folder = std::filesystem::absolute(save.root);
+  while (!std::filesystem::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();
+  const auto space = std::filesystem::space(folder, unknown);
+  if (!unknown && space.available < needed)
+    throw IoError(text(save.root.string(), ": the checkpoint needs ", needed, " bytes, and its disk has ",
+                       space.available, " left; nothing was written; free some, or give another folder"));
+}
+
+}  // namespace
+
+std::filesystem::path save_owned_ranks(const CheckpointFormat& format, const ForeignSave& save,
+                                       std::span<const RankWeights> ranks,
+                                       std::span<const std::vector<WeightPart>> owned, const Checkpoint& source) {
+  std::vector<TensorRange> all;
+  std::multimap<std::string, std::string> states;  // by weight
+  for (const auto& name : source.names()) {
+    all.push_back(whole(name, Tensor::without_elements(source.dtype(name), source.shape(name))));
+    if (is_optimizer_state(name)) states.emplace(weight_of(name), name);
+  }
+  must_be_of_one_model(ranks, all);
+  must_have_room(save, source);
+  source.verify();
+  try {
+    format.begin(save);
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      format.write_owned(save, ranks[i], static_cast<std::int64_t>(i),
+                         StoredState(source, stored_ranges(owned[i], source, states)));
+    return format.finish(save);
+  } catch (...) {
+    format.abandon(save);
+    throw;
+  }
 }
 
 const CheckpointFormat* CheckpointFormats::of(const std::filesystem::path& folder) const {

@@ -13,6 +13,7 @@
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/checkpoint/layout.h"
 #include "framework/checkpoint/progress.h"
+#include "framework/checkpoint/state_snapshot.h"
 #include "framework/checkpoint/weight_source.h"
 #include "framework/options/mappings.h"
 #include "framework/options/report.h"
@@ -112,6 +113,7 @@ struct ForeignSave {
   CheckpointLayout layout;      ///< the ranks that save; RankWeights says which weights each rank has
   Blobs files = {};             ///< saved beside the tensors: the resolved recipe, tokenizer files
   options::Mappings mappings = {};
+  int version = 0;  ///< minor version of the program that will read it; 0: any, which the format chooses
 };
 
 /// The properties of a run that its checkpoint format must support.
@@ -174,6 +176,18 @@ class CheckpointFormat {
   /// "parallel_config.noop_layers". Empty: everything is supported.
   virtual std::vector<options::Finding> refusals(const SavedRun&) const { return {}; }
 
+  /// Whether every rank of a run saves the elements that it owns (begin, write_owned, finish); else, the ranks that
+  /// together hold every weight save what they hold (write_rank, finish).
+  virtual bool saves_owned() const { return false; }
+  /// Called in one process before write_owned. Throws IoError.
+  virtual void begin(const ForeignSave&) const {}
+  /// Writes what the rank with the weights `rank` owns, of weights and optimizer state: over all calls, each element
+  /// once. `writer` is a number that no other call has. Throws IoError.
+  virtual void write_owned(const ForeignSave& save, const RankWeights& rank, std::int64_t writer,
+                           const StateSnapshot& owned) const;
+  /// Deletes what an unfinished save has written. Called in one process, if a call threw.
+  virtual void abandon(const ForeignSave&) const noexcept {}
+
   // Saving: write_rank is called for every rank of the layout, in any process that has the rank's tensors. After all
   // calls have returned, one process calls finish. A format that cannot save throws ConfigError.
 
@@ -189,6 +203,13 @@ class CheckpointFormat {
 /// as write_rank and finish do.
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, std::span<const TensorRange> tensors);
+
+/// Saves all `ranks` of save.layout in one process, in a format that saves_owned(): rank i saves the boxes `owned[i]` of
+/// weights, and of their optimizer state in `source`, which is read in pieces; its checksums are verified first.
+/// Returns the checkpoint's folder. Throws as save_all_ranks does, and DamageError; then nothing remains.
+std::filesystem::path save_owned_ranks(const CheckpointFormat& format, const ForeignSave& save,
+                                       std::span<const RankWeights> ranks,
+                                       std::span<const std::vector<WeightPart>> owned, const Checkpoint& source);
 
 /// The registered formats of other programs.
 class CheckpointFormats {

@@ -1,5 +1,6 @@
 #include "framework/cli/convert_checkpoint.h"
 
+#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -29,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ConvertCheckpointFlags {
-  std::string from, to, in, out, like;
+  std::string from, to, in, out, like, format = "torch", version;
   FolderFlags folder;
   std::vector<std::string> sets, ignored_keys;
 };
@@ -141,6 +142,28 @@ void export_peft(const ConvertCheckpointFlags& flags, const CommandContext& cont
             << " tensors of ours\n";
 }
 
+/// Every tensor of the checkpoint.
+Weights whole_in_fp32(const checkpoint::Checkpoint& checkpoint) {
+  Weights all;
+  for (const auto& name : checkpoint.names()) {
+    const auto& shape = checkpoint.shape(name);
+    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
+    all.ranges.push_back(checkpoint::whole(name, Tensor{std::span(memory), DType::float32, shape}));
+    checkpoint.read(all.ranges.back(), {true, true});
+  }
+  return all;
+}
+
+/// 17 of "core_v0.17" or "core_v0.17.2"; 0 of no text. Throws ConfigError.
+int minor_version(const std::string& version) {
+  if (version.empty()) return 0;
+  int minor = 0;
+  char behind = 0;
+  if (std::sscanf(version.c_str(), "core_v0.%d%c", &minor, &behind) < 1 || minor < 1 || (behind != 0 && behind != '.'))
+    throw ConfigError(text("--for is '", version, "'; give a version of Megatron-LM, as core_v0.12.1 or core_v0.17"));
+  return minor;
+}
+
 void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   check_output(flags);
   const auto saved = recipe::open_saved(flags.in, context.registries, flags.sets);
@@ -151,13 +174,6 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
         "layers, add --set parallel_config.noop_layers=null and --set model_config.num_layers=N, the number of the "
         "other layers");
   const auto& checkpoint = saved.checkpoint;
-  Weights all;
-  for (const auto& name : checkpoint.names()) {
-    const auto& shape = checkpoint.shape(name);
-    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
-    all.ranges.push_back(checkpoint::whole(name, Tensor{std::span(memory), DType::float32, shape}));
-    checkpoint.read(all.ranges.back(), {true, true});
-  }
   checkpoint::ForeignSave save;
   save.root = flags.out;
   save.iteration = checkpoint.iteration();
@@ -173,9 +189,15 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
         checkpoint::read_progress(progress->second, (checkpoint.folder() / checkpoint::progress_blob).string());
     save.files.erase(progress);  // it is in the ranks' files
   }
-  const auto folder = checkpoint::save_all_ranks(context.registries.formats.named("torch"), save,
-                                                 recipe::rank_weights(saved.recipe, rows), all.ranges);
-  std::cout << folder.string() << ": " << name_of(save.type) << "; Megatron-LM takes it with --no-load-rng\n";
+  save.version = minor_version(flags.version);
+  const auto& format = context.registries.formats.named(flags.format);
+  const auto ranks = recipe::rank_weights(saved.recipe, rows);
+  const auto folder =
+      format.saves_owned()
+          ? checkpoint::save_owned_ranks(format, save, ranks, recipe::saved_parts(saved.recipe, rows), checkpoint)
+          : checkpoint::save_all_ranks(format, save, ranks, whole_in_fp32(checkpoint).ranges);
+  std::cout << folder.string() << ": " << name_of(save.type)
+            << (format.saves_owned() ? "" : "; Megatron-LM takes it with --no-load-rng") << "\n";
 }
 
 /// The layers of each tower on the stages of a recipe, [chunk][stage].
@@ -201,11 +223,18 @@ void export_mindspeed_mm(const ConvertCheckpointFlags& flags, const CommandConte
   const auto rows = weights.shape("embedding.word_embeddings.weight")[0];
   hugging_face::family_that_fits(saved.recipe, rows, {mindspeed_mm::family_name}, context.registries,
                                  context.mappings());
-  const auto type =
-      wanted_type(flags.folder).value_or(model::precision(saved.recipe.half, saved.recipe.precision).params);
+  const auto type = wanted_type(flags.folder);
   mindspeed_mm::write_mindspeed_mm(flags.out, weights, hugging_face::whole_model_config(saved.recipe, rows),
                                    mindspeed_mm_layout(saved.recipe), type, context.mappings());
-  std::cout << flags.out << ": " << name_of(type) << ", iteration " << saved.checkpoint.iteration() << "\n";
+  std::cout << flags.out << ": " << name_of(type.value_or(weights.dtype("embedding.word_embeddings.weight")))
+            << ", iteration " << saved.checkpoint.iteration() << "\n";
+}
+
+void refuse_options_of_megatron(const ConvertCheckpointFlags& flags) {
+  if (flags.to != "megatron" && flags.format != ConvertCheckpointFlags().format)
+    throw ConfigError(text("--ckpt-format is for --to megatron, not --to ", flags.to, "; leave it out"));
+  if (!flags.version.empty() && (flags.to != "megatron" || flags.format != "torch_dist"))
+    throw ConfigError("--for is for --to megatron --ckpt-format torch_dist; leave it out");
 }
 
 void refuse_like_elsewhere(const ConvertCheckpointFlags& flags) {
@@ -225,12 +254,26 @@ void refuse_options_of_hf(const ConvertCheckpointFlags& flags) {
                              name == given[0].first ? ", or set model_config.vocab_size with --set" : ""));
 }
 
+/// Of the program's formats the one that --in has; the first one if it has none, which then says what is wrong; null:
+/// the program has no format.
+const checkpoint::CheckpointFormat* format_of(const checkpoint::CheckpointFormats& formats,
+                                              const ConvertCheckpointFlags& flags) {
+  const checkpoint::CheckpointFormat* first = nullptr;
+  for (const auto& format : formats.all()) {
+    if (format->program() != flags.from) continue;
+    if (format->find(flags.in)) return format.get();
+    if (first == nullptr) first = format.get();
+  }
+  return first;
+}
+
 void convert(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   refuse_options_of_hf(flags);
   refuse_like_elsewhere(flags);
+  refuse_options_of_megatron(flags);
   if (flags.to == "tessera")
-    for (const auto& format : context.registries.formats.all())
-      if (format->program() == flags.from) return import_checkpoint(*format, flags, context);
+    if (const auto* format = format_of(context.registries.formats, flags))
+      return import_checkpoint(*format, flags, context);
   if (flags.from == "tessera" && flags.to == "hf") return export_hugging_face(flags, context);
   if (flags.to == "peft" && (!flags.folder.dtype.empty() || !flags.sets.empty()))
     throw ConfigError(text(flags.folder.dtype.empty() ? "--set" : "--dtype",
@@ -284,6 +327,16 @@ void add_convert_checkpoint_command(Command& group, CommandContext& context) {
   command->add_option("--like", flags->like,
                       "Folder of Hugging Face Transformers with the config.json of the model, for --from mindspeed-mm, "
                       "whose checkpoints do not describe their model");
+  command
+      ->add_option("--ckpt-format", flags->format,
+                   "Megatron-LM's checkpoint format to write, for --to megatron: torch, or torch_dist, its distributed "
+                   "format")
+      ->show_default()
+      ->one_of({"torch", "torch_dist"});
+  command->add_option(
+      "--for", flags->version,
+      "Version of Megatron-LM that will read it, core_v0.17, for --ckpt-format torch_dist. The state of "
+      "the distributed optimizer is flattened before core_v0.15; default: core_v0.12");
   add_set_arguments(*command, flags->sets);
   add_ignore_key_argument(*command, flags->ignored_keys);
   command->callback([flags, &context] {

@@ -96,7 +96,7 @@ class SettingsReader {
     const auto* end = member(generation, "eos_token_id");
     if (end == nullptr) return;
     const auto add = [&](const Json& id) {
-      const bool right = id.is_number_integer() && id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() <= 0x7FFFFFFF;
+      const bool right = id.is_number_integer() && id.number() >= 0 && id.number() <= 0x7FFFFFFF;
       if (right) out.end_tokens.push_back(static_cast<std::int32_t>(id.get<std::int64_t>()));
       return right;
     };

@@ -10,6 +10,7 @@
 #include "framework/log/log.h"
 #include "framework/options/environment.h"
 #include "framework/options/yaml.h"
+#include "framework/recipe/imported_recipe.h"
 #include "framework/recipe/saved_model.h"
 
 namespace tessera::cli {
@@ -168,6 +169,7 @@ recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContex
   take_model_of_folder(source, context, report);
   options::lay_sets(source.tree, arguments.sets, report);
   flags::expand_unknowns(source.tree, report);
+  recipe::lay_on_given_model(source.tree, context.registries, report);
   return recipe::read_recipe(source.tree, context.registries, report);
 }
 

@@ -154,7 +154,7 @@ std::string write_transformers_folder(const fs::path& out, const ModelToWrite& m
   how.vocabulary = true_vocabulary(flags, model, files, rows_of(model));
   how.dtype = wanted_type(flags);
   how.shard_bytes = bytes_of(flags.shard_size);
-  auto candidates = hugging_face::hugging_face_families(mappings);
+  auto candidates = hugging_face::families_to_choose_from(mappings);
   if (!flags.family.empty())
     candidates = {flags.family};
   else if (const auto own = family_of(files["config.json"]); !own.empty())

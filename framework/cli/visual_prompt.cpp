@@ -35,7 +35,10 @@ std::string file_of(std::string address, const fs::path& folder) {
   return (file.is_absolute() || fs::exists(file) ? file : folder / file).string();
 }
 
-bool has_type(const Json& part, std::string_view type) { return part.is_object() && part.value("type", "") == type; }
+bool has_type(const Json& part, std::string_view type) {
+  const auto* given = part.find("type");
+  return given != nullptr && given->is_string() && given->string() == type;
+}
 bool is_image(const Json& part) { return has_type(part, "image") || has_type(part, "image_url"); }
 bool is_video(const Json& part) { return has_type(part, "video"); }
 

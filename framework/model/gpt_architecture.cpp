@@ -57,7 +57,8 @@ parallel::CutExtents GptArchitecture::cut_extents(const IsWrong& wrong) const {
 }
 
 std::int64_t GptArchitecture::table_bytes() const {
-  return o_.has_rotary() ? nn::RotaryEmbedding::bytes(o_.rotated_channels(), positions()) : 0;
+  const auto tables = o_.has_rotary() ? 1 + (o_.rope_local_base_freq ? 1 : 0) : 0;
+  return tables * nn::RotaryEmbedding::bytes(o_.rotated_channels(), positions());
 }
 
 std::vector<BrokenRule> GptArchitecture::broken_rules(const IsWrong& wrong) const {

@@ -80,6 +80,10 @@ void GptModel::add_layers() {
                     o_.rotary_interleaved || o_.multi_latent_attention ? kernels::RotaryLayout::interleaved
                                                                        : kernels::RotaryLayout::half,
                     positions_, o_.rotary_scaling(positions_));
+  if (o_.has_rotary() && o_.rope_local_base_freq)
+    local_rotary_.emplace(o_.rotated_channels(), *o_.rope_local_base_freq,
+                          o_.rotary_interleaved ? kernels::RotaryLayout::interleaved : kernels::RotaryLayout::half,
+                          positions_, nn::RotaryScaling{});
   for (std::int64_t i = chunk_.first_layer; i < chunk_.end_layer(); ++i) {
     if (std::find(chunk_.noop.begin(), chunk_.noop.end(), i) != chunk_.noop.end()) continue;
     layers_.push_back(make_layer(text("decoder.layers.", i), i, static_cast<std::int64_t>(layers_.size())));
@@ -93,8 +97,12 @@ std::unique_ptr<TransformerLayer> GptModel::make_layer(const std::string& name, 
   const bool recomputes = has_experts(o_, moe_, number)
                               ? moe_.moe_layer_recompute || o_.recomputes(RecomputedModule::moe)
                               : o_.recomputes(RecomputedModule::mlp);
-  const LayerForm form{o_.hidden_dropout_rate, o_.use_parallel_residual, o_.apply_residual_connection_post_norm,
-                       recomputes, recomputes_norms(o_, chunk_, at)};
+  const LayerForm form{.dropout = o_.hidden_dropout_rate,
+                       .parallel = o_.use_parallel_residual,
+                       .residual_after_norm = o_.apply_residual_connection_post_norm,
+                       .residual_multiplier = o_.residual_multiplier,
+                       .recomputes_feed_forward = recomputes,
+                       .recomputes_norms = recomputes_norms(o_, chunk_, at)};
   const bool activation = !recomputes && recomputes_activation(o_, chunk_, at);
   return std::make_unique<TransformerLayer>(name, number, form, layer_parts(name, number, activation));
 }
@@ -159,6 +167,8 @@ bool GptModel::recomputes_attention(std::int64_t layer) const {
 
 std::unique_ptr<nn::Attention> GptModel::make_attention(const std::string& name, std::int64_t layer) const {
   const auto* rotary = rotary_ ? &*rotary_ : nullptr;
+  if (local_rotary_ && o_.windowed(layer)) rotary = &*local_rotary_;
+  if (!o_.rotates(layer)) rotary = nullptr;
   if (o_.multi_latent_attention)
     return std::make_unique<nn::LatentAttention>(name, layer, latent_sizes(o_, recomputes_attention(layer)), rotary,
                                                  maker_);

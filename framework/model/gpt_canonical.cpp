@@ -123,6 +123,12 @@ std::optional<options::Value> GptArchitecture::canonical_options(const options::
     for (std::int64_t layer = 0; layer < o_.num_layers; ++layer)
       sights.push_back(o_.windowed(layer) ? LayerSight::window : LayerSight::whole);
   settle(whole, "layer_types", sights);
+  std::vector<std::int64_t> unrotated;
+  for (std::int64_t layer = 0; layer < o_.num_layers; ++layer) unrotated.push_back(o_.rotates(layer) ? 0 : 1);
+  if (std::find(unrotated.begin(), unrotated.end(), 1) == unrotated.end())
+    whole.set("no_rope_freq", options::Value{});
+  else
+    settle(whole, "no_rope_freq", LayerFrequency{.list = unrotated});
   if (o_.query_pre_attn_scalar == static_cast<double>(o_.channels()))
     whole.set("query_pre_attn_scalar", options::Value{});
   settle(whole, "mtp_num_layers", o_.predictions());

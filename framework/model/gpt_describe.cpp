@@ -267,6 +267,32 @@ void describe_feed_forward(options::Schema<O>& s) {
       .otherwise([](const O& o) { return o.mlp_bias(); }, "`add_bias_linear`");
 }
 
+void describe_multipliers(options::Schema<O>& s) {
+  s.option("embedding_multiplier", &O::embedding_multiplier, "Word embeddings are multiplied by this.")
+      .above(0)
+      .at_most(options::most_factor)
+      .must(
+          "embedding_multiplier",
+          [](const O& o) {
+            return o.embedding_multiplier == 1 || o.position_embedding_type != PositionEmbedding::learned_absolute;
+          },
+          [](const O& o) {
+            return text("embedding_multiplier is ", o.embedding_multiplier,
+                        ", but position_embedding_type is learned_absolute");
+          },
+          "choose position_embedding_type rope or none", {"position_embedding_type"});
+  s.option("residual_multiplier", &O::residual_multiplier,
+           "Outputs of attention and feed-forward network are multiplied by this before they are added to the residual "
+           "connection.")
+      .above(0)
+      .at_most(options::most_factor)
+      .no_flag("from config.json of Hugging Face Transformers");
+  s.option("output_multiplier", &O::output_multiplier, "Output logits are multiplied by this.")
+      .above(0)
+      .at_most(options::most_factor)
+      .matters_when([](const O& o) { return !o.score_head; }, "`score_head` is true");
+}
+
 void describe_rest(options::Schema<O>& s) {
   s.option("untie_embeddings_and_output_weights", &O::untie_embeddings_and_output_weights,
            "The output layer has its own weights instead of sharing the word embedding's.")
@@ -292,6 +318,7 @@ void describe_rest(options::Schema<O>& s) {
           },
           [](const O&) { return "scale_embeddings is true, but position_embedding_type is learned_absolute"; },
           "choose position_embedding_type rope or none", {"position_embedding_type"});
+  describe_multipliers(s);
   s.option("embedding_padding_token", &O::embedding_padding_token,
            "Token whose row of the word embedding gets no gradient from the input, as Transformers treats "
            "`pad_token_id`; null: none.")

@@ -85,6 +85,49 @@ void describe_positions_alone(options::Schema<O>& s) {
        "Rotate pairs of adjacent dimensions, instead of pairing the first and second half of the rotary dimensions.")
       .alias("rotary_config.rotary_interleaved")
       .matters_when(has_rope, no_rope);
+  s.option(
+       "rope_local_base_freq", &O::rope_local_base_freq,
+       "Base of the rotary embedding's frequencies in layers with an attention window (`layer_types`), which are then "
+       "not scaled; null: as in the other layers.")
+      .above(1)
+      .at_most(1e12)
+      .matters_when(has_rope, no_rope)
+      .must(
+          "rope_local_base_freq",
+          [](const O& o) {
+            return !o.rope_local_base_freq ||
+                   (!o.multi_latent_attention && !o.has_mrope() && (o.window()[0] >= 0 || o.window()[1] != 0));
+          },
+          [](const O&) {
+            return std::string("rope_local_base_freq is for layers with an attention window and positions of one axis");
+          },
+          "leave it out, or give sliding_window and layer_types",
+          {"sliding_window", "window_size", "multi_latent_attention", "position_embedding_type"})
+      .no_flag("from config.json of Hugging Face Transformers");
+  s.option("no_rope_freq", &O::no_rope_freq,
+           "Layers without rotary embedding: every N-th, the last of N, or a list with 1 for each layer without it and "
+           "0 for "
+           "the others, also as an expression such as ([0]*3+[1])*2; null: all layers have it.")
+      .matters_when(has_rope, no_rope)
+      .must(
+          "no_rope_freq",
+          [](const O& o) {
+            if (!o.no_rope_freq) return true;
+            const auto& list = o.no_rope_freq->list;
+            return list.empty() ? o.no_rope_freq->every > 0 && o.num_layers % o.no_rope_freq->every == 0
+                                : static_cast<std::int64_t>(list.size()) == o.num_layers;
+          },
+          [](const O& o) {
+            return o.no_rope_freq->list.empty()
+                       ? text("no_rope_freq ", o.no_rope_freq->every, " does not divide num_layers ", o.num_layers)
+                       : text("no_rope_freq lists ", o.no_rope_freq->list.size(), " layers, but num_layers is ",
+                              o.num_layers);
+          },
+          "give a divisor, or one number for each layer", {"num_layers"})
+      .must(
+          "no_rope_freq", [](const O& o) { return !o.no_rope_freq || !o.multi_latent_attention; },
+          [](const O&) { return std::string("no_rope_freq and multi_latent_attention are mutually exclusive"); },
+          "leave one of them out", {"multi_latent_attention"});
   s.option("rotary_seq_len_interpolation_factor", &O::rotary_seq_len_interpolation_factor,
            "Linear interpolation: rotary positions are divided by this factor.")
       .above(0)

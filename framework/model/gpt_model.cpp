@@ -56,7 +56,7 @@ autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int3
                                                  precision_.residual, o_.embedding_padding_token.value_or(-1))
                            : embedded_in_parts(tape, tokens, pass);
   if (word_adapter_) x = word_adapter_->add_to(std::move(x), tokens, pass, o_.embedding_padding_token);
-  if (o_.scale_embeddings) x = autograd::scaled(std::move(x), std::sqrt(static_cast<double>(o_.hidden_size)));
+  if (o_.embedding_factor() != 1) x = autograd::scaled(std::move(x), o_.embedding_factor());
   const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, site, o_.hidden_dropout_rate), o_.hidden_size);
   if (mask.rate > 0) x = autograd::dropout_add(std::move(x), {}, mask);
   return x;
@@ -121,8 +121,10 @@ Model::Boundaries GptModel::boundary(const TokenBatch& batch) const {
   return vision_ ? vision_->boundaries(batch, one) : Boundaries{one, one};
 }
 
-/// h of all tokens of this context-parallel rank, on every rank that has a part of the output layer.
-autograd::Var GptModel::before_head(const autograd::Var& h, const nn::Pass& pass) const {
+/// h of all tokens of this context-parallel rank, times output_multiplier, on every rank that has a part of the output
+/// layer.
+autograd::Var GptModel::before_head(autograd::Var h, const nn::Pass& pass) const {
+  if (o_.output_multiplier != 1) h = autograd::scaled(std::move(h), o_.output_multiplier);
   if (tensor_.whole()) return h;
   constexpr auto who = "output layer";
   const auto& group = parallel::tensor_group(pass, tensor_);

@@ -55,7 +55,7 @@ class GptModel final : public Model {
                                                std::optional<std::int64_t> at) const;
   autograd::Var through_layers(autograd::Var x, const nn::Pass& pass) const;
   autograd::Var project(const autograd::Var& h, const nn::Pass& pass) const;
-  autograd::Var before_head(const autograd::Var& h, const nn::Pass& pass) const;
+  autograd::Var before_head(autograd::Var h, const nn::Pass& pass) const;
   std::int64_t tokens_between_layers(std::int64_t length) const;
   nn::TokenAngles angles(autograd::Tape& tape, const nn::Pass& pass) const;
   nn::Pass pass_of(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const;
@@ -94,7 +94,8 @@ class GptModel final : public Model {
   std::unique_ptr<VisionFront> vision_;  ///< null: the model reads no images
   std::int64_t vocabulary_, positions_, seq_length_;
   std::optional<nn::RotaryEmbedding> rotary_;
-  nn::Parameter* words_ = nullptr;  ///< of the embedding, and of an output layer tied to it
+  std::optional<nn::RotaryEmbedding> local_rotary_;  ///< of layers with an attention window, if it differs
+  nn::Parameter* words_ = nullptr;                   ///< of the embedding, and of an output layer tied to it
   std::unique_ptr<WordAdapter> word_adapter_;
   nn::Parameter* position_table_ = nullptr;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers

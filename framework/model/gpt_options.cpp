@@ -88,6 +88,17 @@ bool GptOptions::windowed(std::int64_t layer) const {
   return layer_types.empty() || layer_types[static_cast<std::size_t>(layer) % layer_types.size()] == LayerSight::window;
 }
 
+bool GptOptions::rotates(std::int64_t layer) const {
+  if (!no_rope_freq) return true;
+  const auto& list = no_rope_freq->list;
+  if (list.empty()) return (layer + 1) % no_rope_freq->every != 0;
+  return list[static_cast<std::size_t>(std::min(layer, num_layers - 1))] == 0;
+}
+
+double GptOptions::embedding_factor() const {
+  return embedding_multiplier * (scale_embeddings ? std::sqrt(static_cast<double>(hidden_size)) : 1);
+}
+
 nn::Init GptOptions::weight_init(std::int64_t out, std::int64_t in, bool output) const {
   if (init_method == InitMethod::xavier_uniform)
     return nn::Init::uniform(std::sqrt(6.0 / static_cast<double>(out + in)));

@@ -122,6 +122,8 @@ struct GptOptions {
   double rotary_base = 10000;
   double rotary_percent = 1;
   bool rotary_interleaved = false;
+  std::optional<double> rope_local_base_freq;
+  std::optional<LayerFrequency> no_rope_freq;
   std::optional<double> rotary_seq_len_interpolation_factor;
   nn::RotaryScaling::Kind rope_scaling_type = nn::RotaryScaling::Kind::none;
   double rope_scaling_factor = 8;
@@ -165,6 +167,9 @@ struct GptOptions {
   bool use_visual_encoder = false;
   bool score_head = false;
   bool scale_embeddings = false;
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;
+  double output_multiplier = 1;
   std::optional<std::int64_t> embedding_padding_token;
 
   double hidden_dropout_rate = 0.1;
@@ -231,6 +236,10 @@ struct GptOptions {
   std::array<std::int64_t, 2> window() const;
   /// Whether `layer`, counted from 0, has sliding-window attention. True for every layer if layer_types is empty.
   bool windowed(std::int64_t layer) const;
+  /// Whether `layer`, counted from 0, has rotary embedding, where the model has any.
+  bool rotates(std::int64_t layer) const;
+  /// Factor of word embeddings.
+  double embedding_factor() const;
   nn::NormKind norm() const { return {normalization, norm_epsilon, apply_layernorm_1p}; }
   /// Initial distribution of a weight [out, in]. `output`: the weight is the last projection of a residual branch,
   /// whose standard deviation is multiplied by 1 / sqrt(2 num_layers) if init_method is normal.

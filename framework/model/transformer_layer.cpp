@@ -1,5 +1,6 @@
 #include "framework/model/transformer_layer.h"
 
+#include "framework/autograd/ops/activation.h"
 #include "framework/autograd/ops/recompute.h"
 #include "framework/autograd/ops/residual.h"
 #include "framework/base/trace.h"
@@ -85,9 +86,12 @@ autograd::Var TransformerLayer::join(autograd::Var branch, const autograd::Var& 
   const auto mask =
       pass.held.rows(pass.dropout(Purpose::hidden_dropout, site(which), form_.dropout), branch.shape().width());
   // Without a norm after the branch, dropout and residual addition are one operation.
-  if (!after) return autograd::dropout_add(std::move(branch), residual, mask);
+  const auto multiplied = [&](autograd::Var x) {
+    return form_.residual_multiplier == 1 ? std::move(x) : autograd::scaled(std::move(x), form_.residual_multiplier);
+  };
+  if (!after) return autograd::dropout_add(multiplied(std::move(branch)), residual, mask);
   if (mask.rate > 0) branch = autograd::dropout_add(std::move(branch), {}, mask);
-  return autograd::dropout_add(after->forward(branch), residual, {});
+  return autograd::dropout_add(multiplied(after->forward(branch)), residual, {});
 }
 
 autograd::Var recomputed_layers(const autograd::Var& x, std::span<const std::unique_ptr<TransformerLayer>> layers,

@@ -12,6 +12,7 @@ struct LayerForm {
   double dropout = 0;                    ///< dropout rate of the output of each branch, in [0, 1)
   bool parallel = false;                 ///< both branches read the layer's input (GPT-NeoX)
   bool residual_after_norm = false;      ///< the residual is the output of the norm before the branch, not its input
+  double residual_multiplier = 1;        ///< of the output of each branch, before it is added
   bool recomputes_feed_forward = false;  ///< recompute the feed-forward network in the backward pass
   bool recomputes_norms = false;         ///< recompute the norms before the branches in the backward pass
 };

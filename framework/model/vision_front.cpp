@@ -27,9 +27,12 @@ parallel::ModelChunk text_chunk(const parallel::ModelChunk& chunk, std::int64_t 
   out.layers = std::max<std::int64_t>(0, chunk.end_layer() - tower) - out.first_layer;
   if (out.recompute) {
     const auto before = chunk.layers - out.layers;
-    const auto all = out.recompute->layers + out.recompute->attention;
-    out.recompute->layers = std::max<std::int64_t>(0, out.recompute->layers - before);
-    out.recompute->attention = std::max<std::int64_t>(0, all - before) - out.recompute->layers;
+    const auto left = [&](std::int64_t more) {  // of the first layers of the chunk, and `more`
+      return std::max<std::int64_t>(0, chunk.recompute->layers + more - before);
+    };
+    out.recompute->layers = left(0);
+    out.recompute->attention = left(chunk.recompute->attention) - left(0);
+    out.recompute->gather = left(chunk.recompute->gather) - left(0);
   }
   for (auto& layer : out.noop) layer -= tower;
   return out;

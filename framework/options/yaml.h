@@ -33,6 +33,9 @@ void lay_sets(Value& tree, const std::vector<std::string>& sets, Report& report)
 Value parse_yaml(const std::string& words, const std::string& name);
 /// Parses the text as far as possible; mistakes go to `report`.
 Value parse_yaml(const std::string& words, const std::string& name, Report& report);
+/// Parses `words`, a JSON text, with the lines of its values. Of equal names in an object the last one counts, as for
+/// Python's json; `report` gets a note.
+Value parse_json_as_yaml(std::string words, const std::string& name, Report& report);
 
 /// Writes `tree` as YAML that `read_yaml` reads back to the same tree, with a comment beside each value that says where
 /// it was written.

@@ -153,7 +153,9 @@ constexpr int first_set = 1'000;  // layer: above all files
 /// Converts YAML texts to Values; mistakes go to the report.
 class Reader {
  public:
-  Reader(Report& report, bool environment) : report_(report), environment_(environment) {}
+  /// `last_counts`: of equal keys the last one counts, which is noted; else they are mistakes.
+  Reader(Report& report, bool environment, bool last_counts = false)
+      : report_(report), environment_(environment), last_counts_(last_counts) {}
 
   /// Reads `file` on top of its bases. `above` are the files whose bases led here; `at` is where the file was named.
   Value stack(const std::string& file, const std::vector<std::string>& above, Origin at = {});
@@ -173,7 +175,7 @@ class Reader {
   void give_up(const Origin& at, std::string message, std::string suggestion = "");
 
   Report& report_;
-  bool environment_;
+  bool environment_, last_counts_;
   int layer_ = 0;
   std::size_t nodes_ = 0;
   std::vector<YAML::Node> open_ = {};  ///< lists and maps that contain the node being converted
@@ -407,8 +409,16 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
     if (key == "<<") {
       merged.push_back(convert(entry.second, here, path, depth + 1));
     } else if (const auto first = lines.find(key); first != lines.end()) {
-      report_.problem(here, full, text("'", key, "' is given twice, first in line ", first->second),
-                      "keep one of them");
+      const auto message = text("'", key, "' is given twice, first in line ", first->second);
+      if (!last_counts_) {
+        report_.problem(here, full, message, "keep one of them");
+        continue;
+      }
+      report_.note(here, message + "; the last counts");
+      const auto is_it = [&key](const Value::Field& field) { return field.name == key; };
+      std::find_if(value.fields.begin(), value.fields.end(), is_it)->value =
+          convert(entry.second, here, full, depth + 1);
+      first->second = here.line;
     } else {
       value.fields.push_back({key, convert(entry.second, here, full, depth + 1)});
       lines.emplace(key, here.line);
@@ -487,6 +497,11 @@ Value parse_yaml(const std::string& words, const std::string& name) {
 
 Value parse_yaml(const std::string& words, const std::string& name, Report& report) {
   return Reader(report, false).read(words, {name, 1, "", 1});
+}
+
+Value parse_json_as_yaml(std::string words, const std::string& name, Report& report) {
+  std::replace(words.begin(), words.end(), '\t', ' ');  // outside of texts: JSON has none in them
+  return Reader(report, false, true).read(words, {name, 1, "", 1});
 }
 
 }  // namespace tessera::options

@@ -271,7 +271,7 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, con
   const auto whole = build_model(recipe, tokenizer);
   for (const auto* parameter : whole->parameters()) {
     setup.parameters += parameter->elements();
-    if (parameter->trained) setup.trained_parameters += parameter->elements();
+    setup.trained_parameters += training::trained_elements(*parameter);
   }
   if (processes.world.size() == 1) return;
   for (const auto* parameter : whole->parameters())

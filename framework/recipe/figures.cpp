@@ -8,6 +8,7 @@
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/training/model_state.h"
+#include "framework/training/trained_names.h"
 
 namespace tessera::recipe {
 namespace {
@@ -44,7 +45,7 @@ void count(const Recipe& recipe, model::Model& model, Figures& out) {
     else
       same->second = checked_sum({{part.c_str(), same->second}, {"more", parameter->elements()}});
     out.parameters = checked_sum({{"parameters", out.parameters}, {part.c_str(), parameter->elements()}});
-    if (parameter->trained) out.trained_parameters += parameter->elements();  // no more than the sum above
+    out.trained_parameters += training::trained_elements(*parameter);  // no more than the sum above
   }
   out.active_parameters = out.parameters;
   if (const auto experts = recipe.experts(); experts > 0)
@@ -103,10 +104,7 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   Figures out;
   count(recipe, *model, out);
   out.vocabulary = vocabulary(recipe, tokenizer.get());
-  const auto of_frozen = training::FrozenWeights::bytes_of(model->parameters());
-  out.weight_bytes = checked_sum(
-      {{"weights", checked_product({{"parameters", out.trained_parameters}, {"bytes of each", sizeof(float)}})},
-       {"frozen weights", of_frozen}});
+  out.weight_bytes = weight_bytes(*model);
   out.state_bytes = training::bytes_of_state(model->parameters(), *optimizer).all();
   const auto step = schedule::BatchPlan(recipe.ramp, recipe.batch_sizes(ranks)).full();
   out.micro_batches = step.micro_batches;

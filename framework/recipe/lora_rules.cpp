@@ -76,6 +76,18 @@ std::vector<std::string> known_names(const training::LoraPlan& plan, const Conte
   return {names.begin(), names.end()};
 }
 
+std::vector<training::LoraPlan::Candidate> all_chosen(const training::LoraPlan& plan, const Contents& model) {
+  std::vector<training::LoraPlan::Candidate> all;
+  for (const auto& [module, parts] : model.layers.all)
+    for (auto& one : plan.chosen(module, parts)) all.push_back(std::move(one));
+  return all;
+}
+
+options::Origin origin_of(const Recipe& recipe, const std::string& option) {
+  const auto* written = recipe.resolved.at(option);
+  return written ? written->origin : options::Origin{};
+}
+
 /// Whether a target names only what is left out by other options, as PEFT allows it beside targets that select layers.
 bool names_excluded(const training::LoraPlan& plan, const Contents& model, std::size_t target) {
   for (const auto& [module, parts] : model.layers.all) {
@@ -89,14 +101,11 @@ bool names_excluded(const training::LoraPlan& plan, const Contents& model, std::
 void check_targets(const Recipe& recipe, const Contents& model, options::Report& report) {
   const auto& plan = *recipe.adapters;
   const auto option = in_lora + (plan.options().target_cells ? "target_cells" : "target_modules");
-  std::vector<training::LoraPlan::Candidate> chosen;
-  for (const auto& [module, parts] : model.layers.all)
-    for (auto& one : plan.chosen(module, parts)) chosen.push_back(std::move(one));
+  const auto chosen = all_chosen(plan, model);
   for (std::size_t i = 0; i < plan.targets().size(); ++i) {
     if (std::any_of(chosen.begin(), chosen.end(), [&](const auto& one) { return plan.names(i, one); })) continue;
     if (!chosen.empty() && names_excluded(plan, model, i)) continue;
-    const auto* written = recipe.resolved.at(option);
-    report.problem(written ? written->origin : options::Origin{}, option,
+    report.problem(origin_of(recipe, option), option,
                    text("'", plan.targets()[i], "' selects no linear layer for an adapter"),
                    nearest_to(plan.targets()[i], known_names(plan, model)), targets_rule);
   }
@@ -107,6 +116,60 @@ void check_targets(const Recipe& recipe, const Contents& model, options::Report&
          text("'", target, "' is the name of no weight that can have an adapter"),
          nearest_to(target, known_parameters(plan, model)));
   }
+}
+
+/// As PEFT, which warns if exclude_modules leaves out nothing; here of each name.
+void note_unused_exclusions(const Recipe& recipe, const Contents& model, options::Report& report) {
+  const auto& plan = *recipe.adapters;
+  const auto& excluded = plan.options().exclude_modules;
+  for (std::size_t item = 0; excluded && item < excluded->names.size(); ++item) {
+    std::set<std::string> names;
+    bool used = false;
+    for (const auto& [module, parts] : model.layers.all)
+      for (const auto& candidate : plan.candidates(module, parts)) {
+        used = used || plan.excludes(item, candidate);
+        for (const auto& name : candidate.names) names.insert(excluded->one_text ? name : last_word(name));
+      }
+    if (used) continue;
+    const auto& name = excluded->names[item];
+    report.note(
+        origin_of(recipe, in_lora + "exclude_modules"),
+        text("exclude_modules: '", name, "' is the name of no layer that can have an adapter, so it leaves out ",
+             "none; ", nearest_to(name, {names.begin(), names.end()}),
+             excluded->one_text ? "" : ". A pattern, as '.*visual.*', leaves out all layers of a module"));
+  }
+}
+
+/// The layers, or parts of them, with adapters of which nothing is trained.
+std::set<std::string> frozen_adapters(const Recipe& recipe) {
+  const auto trained = trained_names(recipe);
+  std::set<std::string> frozen, changed;
+  const auto model = recipe.architecture->build(whole_model(recipe, 1));
+  for (const auto* parameter : model->parameters())
+    if (nn::is_of_adapter(parameter->name))
+      (trained.changes(parameter->name) ? changed : frozen)
+          .insert(parameter->name.substr(0, parameter->name.rfind(".lora_")));
+  for (const auto& layer : changed) frozen.erase(layer);
+  return frozen;
+}
+
+/// Patterns that freeze a module also match the names of adapters in it.
+void note_frozen_adapters(const Recipe& recipe, const Contents& model, options::Report& report) {
+  if (recipe.training.frozen_parameters.empty()) return;
+  const auto& plan = *recipe.adapters;
+  const auto frozen = frozen_adapters(recipe);
+  if (frozen.empty()) return;
+  const auto chosen = all_chosen(plan, model);
+  const auto is_frozen = [&](const auto& one) { return frozen.contains(one.names[0]); };
+  std::string targets;
+  for (std::size_t i = 0; i < plan.targets().size(); ++i)
+    if (std::all_of(chosen.begin(), chosen.end(),
+                    [&](const auto& one) { return !plan.names(i, one) || is_frozen(one); }))
+      targets += (targets.empty() ? "; only such layers are selected by " : ", ") + plan.targets()[i];
+  report.note(origin_of(recipe, "training_config.frozen_parameters"),
+              text("frozen_parameters also freezes the adapters of ", frozen.size(), " of ", chosen.size(),
+                   " layers with one, such as ", *frozen.begin(), ", which keep their initial values", targets,
+                   "; leave these layers out with lora_config.exclude_modules"));
 }
 
 /// The first layer with an adapter that `is_such` holds for; empty: there is none.
@@ -181,7 +244,10 @@ void check_lora(const Recipe& recipe, options::Report& report) {
   check_magnitudes(recipe, *model, report);
   check_embedding(recipe, *model, report);
   check_saved(recipe, *model, report);
-  if (report.good()) check_saved_adapter(recipe, report);
+  if (!report.good()) return;
+  note_unused_exclusions(recipe, *model, report);
+  note_frozen_adapters(recipe, *model, report);
+  check_saved_adapter(recipe, report);
 }
 
 }  // namespace tessera::recipe

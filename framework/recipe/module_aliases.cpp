@@ -71,6 +71,22 @@ std::optional<std::string> parameter_of_experts(const options::Value& table, std
   return module.substr(0, at + experts.size()) + (down ? "down_proj" : "gate_up_proj");
 }
 
+/// `names` as modules of Transformers may also spell them: with other beginnings, which the table has.
+std::vector<training::ModuleAlias> other_spellings(const options::Value& table,
+                                                   const std::vector<training::ModuleAlias>& names) {
+  std::vector<training::ModuleAlias> all;
+  const auto* spellings = table.find("spellings");
+  for (auto alias : names)
+    for (std::size_t i = 0; spellings && i < spellings->fields.size(); ++i) {
+      const auto& [begin, other] = spellings->fields[i];
+      if (!alias.name.starts_with(begin)) continue;
+      alias.name = other.scalar + alias.name.substr(begin.size());
+      all.push_back(alias);
+      break;
+    }
+  return all;
+}
+
 void add_weights(const std::string& name, const options::Value& table, std::vector<AliasRow>& rows) {
   const auto* tensors = table.find("tensors");
   if (!tensors) return;
@@ -86,6 +102,8 @@ void add_weights(const std::string& name, const options::Value& table, std::vect
     if (added.theirs.empty()) continue;
     if (auto parameter = parameter_of_experts(table, added.theirs[0].name, added.theirs.size(), *ours))
       added.theirs.push_back({std::move(*parameter), 0, true});
+    const auto others = other_spellings(table, added.theirs);
+    added.theirs.insert(added.theirs.end(), others.begin(), others.end());
   }
 }
 
@@ -130,14 +148,18 @@ std::string nearest_table(const options::Mappings& mappings, const std::vector<s
   return nearest;
 }
 
+std::vector<std::string> parameters_of(const Recipe& recipe) {
+  std::vector<std::string> parameters;
+  const auto model = recipe.architecture->build(whole_model(recipe, 1));  // the vocabulary's size changes no names
+  for (const auto* parameter : model->parameters()) parameters.push_back(parameter->name);
+  return parameters;
+}
+
 std::string own_table(const Recipe& recipe) {
   const auto& given = recipe.training.load_checkpoint;
   if (const auto* format = given ? recipe.formats.of(*given) : nullptr)
     if (auto table = format->weights_table(*given, recipe.mappings); !table.empty()) return table;
-  const auto model = recipe.architecture->build(whole_model(recipe, 1));  // the vocabulary's size changes no names
-  std::vector<std::string> parameters;
-  for (const auto* parameter : model->parameters()) parameters.push_back(parameter->name);
-  return nearest_table(recipe.mappings, parameters);
+  return nearest_table(recipe.mappings, parameters_of(recipe));
 }
 
 /// The tables of a recipe, and which of them is the model's own.
@@ -147,6 +169,13 @@ struct AliasTables {
   std::once_flag once;
   std::string own;
 };
+
+/// `recipe` without what asks these functions itself.
+Recipe without_plans(Recipe recipe) {
+  recipe.adapters = nullptr;
+  recipe.trained_layers = nullptr;
+  return recipe;
+}
 
 /// The name under which the tables have `module`: a layer of multi-token prediction is made as those of the decoder.
 std::string in_tables(const std::string& module) {
@@ -158,11 +187,18 @@ std::string in_tables(const std::string& module) {
 
 }  // namespace
 
+training::ModuleList module_list(const Recipe& recipe) {
+  return [plain = std::make_shared<const Recipe>(without_plans(recipe))] {
+    std::vector<std::string> modules;
+    for (const auto& parameter : parameters_of(*plain))
+      if (auto module = module_of(parameter)) modules.push_back(std::move(*module));
+    return modules;
+  };
+}
+
 training::ModuleAliases module_aliases(const Recipe& recipe) {
   const auto tables = std::make_shared<AliasTables>();
-  tables->recipe = recipe;
-  tables->recipe.adapters = nullptr;
-  tables->recipe.trained_layers = nullptr;
+  tables->recipe = without_plans(recipe);
   tables->rows = rows_of(recipe.mappings);
   return [tables](const std::string& module) {
     std::call_once(tables->once, [&] { tables->own = own_table(tables->recipe); });

@@ -15,4 +15,7 @@ struct Recipe;
 /// when it is first asked.
 training::ModuleAliases module_aliases(const Recipe& recipe);
 
+/// The modules of the recipe's model. Constructs it when it is asked.
+training::ModuleList module_list(const Recipe& recipe);
+
 }  // namespace tessera::recipe

@@ -32,7 +32,8 @@ void report_unknown_groups(const options::Value& tree, const options::Facts& fac
 void add_adapters(Recipe& recipe, options::Report& report) {
   if (!recipe.lora.use_lora || !report.good()) return;
   try {
-    recipe.adapters = std::make_shared<const training::LoraPlan>(recipe.lora, module_aliases(recipe));
+    recipe.adapters =
+        std::make_shared<const training::LoraPlan>(recipe.lora, module_aliases(recipe), module_list(recipe));
   } catch (const ConfigError& error) {
     const auto* group = recipe.resolved.at("lora_config.use_lora");
     report.problem(group ? group->origin : options::Origin{}, "lora_config", error.what(), "give a regular expression",

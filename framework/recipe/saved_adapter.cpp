@@ -57,7 +57,7 @@ TrainedByLora trained_by(const Recipe& recipe) {
 
 Recipe with_options(Recipe recipe, const model::LoraOptions& lora) {
   recipe.lora = lora;
-  recipe.adapters = std::make_shared<const training::LoraPlan>(lora, module_aliases(recipe));
+  recipe.adapters = std::make_shared<const training::LoraPlan>(lora, module_aliases(recipe), module_list(recipe));
   return recipe;
 }
 

@@ -16,14 +16,7 @@ NamePattern pattern_of(const std::string& option, const std::string& words, cons
   }
 }
 
-/// As PEFT: the end of a name from a dot, or from its beginning.
-std::vector<std::pair<NamePattern, std::int64_t>> of_ends(const std::string& option,
-                                                          const model::NumbersByPattern& numbers) {
-  std::vector<std::pair<NamePattern, std::int64_t>> all;
-  for (const auto& [pattern, number] : numbers.all)
-    all.emplace_back(pattern_of(option, pattern, "(?:.*\\.)?(?:" + pattern + ")"), number);
-  return all;
-}
+std::string end_of_name(const std::string& pattern) { return "(?:.*\\.)?(?:" + pattern + ")"; }
 
 /// Whether `name` is `end`, or ends with it after a dot.
 bool ends_in(const std::string& name, const std::string& end) { return name == end || name.ends_with("." + end); }
@@ -54,34 +47,62 @@ nn::Init uniform_of(std::int64_t inputs) { return nn::Init::uniform(1 / std::sqr
 
 bool is_of_vocabulary(const std::string& module) { return module == word_embeddings || module == output_layer_module; }
 
-LoraPlan::LoraPlan(const model::LoraOptions& options, ModuleAliases aliases)
-    : o_(options),
-      aliases_(std::move(aliases)),
-      ranks_(of_ends("lora_config.rank_pattern", options.rank_pattern)),
-      alphas_(of_ends("lora_config.alpha_pattern", options.alpha_pattern)) {
+LoraPlan::LoraPlan(const model::LoraOptions& options, ModuleAliases aliases, ModuleList modules)
+    : o_(options), aliases_(std::move(aliases)), modules_(std::move(modules)) {
   const Size size{o_.lora_rank, o_.lora_alpha};
+  const auto wanted = [](const std::string& option, const std::string& words, bool is_pattern) {
+    return Wanted{words, is_pattern ? std::optional(pattern_of(option, words, words)) : std::nullopt};
+  };
+  // As PEFT: the end of a name from a dot, or from its beginning.
+  for (const auto& [pattern, rank] : o_.rank_pattern.all)
+    ranks_.emplace_back(Wanted{pattern, pattern_of("lora_config.rank_pattern", pattern, end_of_name(pattern))}, rank);
+  for (const auto& [pattern, alpha] : o_.alpha_pattern.all)
+    alphas_.emplace_back(Wanted{pattern, pattern_of("lora_config.alpha_pattern", pattern, end_of_name(pattern))},
+                         alpha);
   if (o_.target_cells) {
     for (const auto& cell : *o_.target_cells)
       for (const auto& pattern : cell.patterns) {
         targets_.push_back(pattern);
-        patterns_.push_back(pattern_of("lora_config.target_cells", pattern, pattern));
+        wanted_.push_back(wanted("lora_config.target_cells", pattern, true));
         sizes_.push_back({cell.rank.value_or(size.rank), cell.alpha.value_or(size.alpha)});
       }
   } else if (o_.target_modules) {
     targets_ = o_.target_modules->names;
     sizes_.assign(targets_.size(), size);
     all_linear_ = o_.target_modules->one_text && targets_[0] == "all-linear";
-    if (o_.target_modules->one_text && !all_linear_)
-      patterns_.push_back(pattern_of("lora_config.target_modules", targets_[0], targets_[0]));
+    for (const auto& target : targets_)
+      wanted_.push_back(wanted("lora_config.target_modules", target, o_.target_modules->one_text && !all_linear_));
   }
-  if (o_.exclude_modules && o_.exclude_modules->one_text)
-    excluded_ = pattern_of("lora_config.exclude_modules", o_.exclude_modules->names[0], o_.exclude_modules->names[0]);
+  if (o_.exclude_modules)
+    for (const auto& name : o_.exclude_modules->names)
+      excluded_.push_back(wanted("lora_config.exclude_modules", name, o_.exclude_modules->one_text));
+}
+
+bool LoraPlan::Wanted::is_in(const std::vector<std::string>& names) const {
+  return pattern ? any_matches_one(*pattern, names) : any_ends_in(names, end);
+}
+
+void LoraPlan::find_own() const {
+  std::vector<std::string> names;
+  for (const auto& module : modules_())
+    for (auto& alias : aliases_(module))
+      if (alias.own && !alias.parameter) names.push_back(std::move(alias.name));
+  const auto find = [&](Wanted& wanted) { wanted.own = wanted.is_in(names); };
+  std::ranges::for_each(wanted_, find);
+  std::ranges::for_each(excluded_, find);
+  for (auto* numbers : {&ranks_, &alphas_})
+    for (auto& one : *numbers) find(one.first);
+}
+
+bool LoraPlan::matches(const Wanted& wanted, const Candidate& candidate) const {
+  std::call_once(own_found_, [this] { find_own(); });
+  if (!wanted.own) return wanted.is_in(candidate.names);
+  return wanted.is_in(candidate.own.empty() ? std::vector{candidate.names[0]} : candidate.own);
 }
 
 bool LoraPlan::names(std::size_t target, const Candidate& candidate) const {
   if (all_linear_) return candidate.linear && !is_of_vocabulary(candidate.names[0]);
-  if (!patterns_.empty()) return any_matches_one(patterns_[target], candidate.names);
-  return any_ends_in(candidate.names, targets_[target]);
+  return matches(wanted_[target], candidate);
 }
 
 bool LoraPlan::names_parameter(const std::string& target, const Candidate& candidate) {
@@ -109,10 +130,9 @@ std::optional<LoraPlan::Size> LoraPlan::size_of(const Candidate& candidate) cons
   return Size{by_pattern(ranks_, candidate, size->rank), by_pattern(alphas_, candidate, size->alpha)};
 }
 
-std::int64_t LoraPlan::by_pattern(const std::vector<std::pair<NamePattern, std::int64_t>>& patterns,
-                                  const Candidate& candidate, std::int64_t otherwise) const {
+std::int64_t LoraPlan::by_pattern(const NumbersOf& patterns, const Candidate& candidate, std::int64_t otherwise) const {
   const auto found = std::find_if(patterns.begin(), patterns.end(), [&](const auto& one) {
-    return any_matches_one(one.first, candidate.names) || any_matches_one(one.first, candidate.parameters);
+    return matches(one.first, candidate) || one.first.is_in(candidate.parameters);
   });
   return found == patterns.end() ? otherwise : found->second;
 }
@@ -125,10 +145,11 @@ bool LoraPlan::is_left_out(const std::string& module, const Candidate& candidate
   if (const auto& layers = o_.layers_to_transform;
       layers && std::find(layers->begin(), layers->end(), layer_of(module)) == layers->end())
     return true;
-  if (excluded_) return any_matches_one(*excluded_, candidate.names);
-  if (!o_.exclude_modules) return false;
-  const auto& ends = o_.exclude_modules->names;
-  return std::any_of(ends.begin(), ends.end(), [&](const auto& end) { return any_ends_in(candidate.names, end); });
+  return std::any_of(excluded_.begin(), excluded_.end(), [&](const auto& one) { return matches(one, candidate); });
+}
+
+bool LoraPlan::excludes(std::size_t item, const Candidate& candidate) const {
+  return matches(excluded_[item], candidate);
 }
 
 std::vector<LoraPlan::Candidate> LoraPlan::candidates(const std::string& module,
@@ -143,6 +164,7 @@ std::vector<LoraPlan::Candidate> LoraPlan::candidates(const std::string& module,
   for (auto& alias : aliases) {
     if (alias.part >= all.size()) continue;
     auto& one = all[alias.part];
+    if (alias.own && !alias.parameter) one.own.push_back(alias.name);
     (alias.parameter ? one.parameters : one.names).push_back(std::move(alias.name));
   }
   return all;

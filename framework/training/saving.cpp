@@ -174,6 +174,29 @@ void save_by_ranks(const checkpoint::CheckpointFormat& format, const checkpoint:
   });
 }
 
+/// By all ranks, each what it owns.
+void save_owned(const checkpoint::CheckpointFormat& format, const checkpoint::ForeignSave& save,
+                const TrainingSetup& setup, ModelState& state, const std::function<void()>& before) {
+  const auto& world = setup.model.processes.world;
+  try {
+    attempt(world, [&] {
+      if (world.rank() > 0) return;
+      before();
+      format.begin(save);
+    });
+    attempt(world, [&] {
+      format.write_owned(save, weights_of_this_rank(setup.model), world.rank(),
+                         checkpoint::LiveState(all_ranges(state, StateScope::owned)));
+    });
+    attempt(world, [&] {
+      if (world.rank() == 0) format.finish(save);
+    });
+  } catch (const Error&) {
+    if (world.rank() == 0) format.abandon(save);
+    throw;
+  }
+}
+
 /// Throws IoError when a link would make the save write elsewhere.
 void check_links(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& written) {
   try {
@@ -199,6 +222,7 @@ void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progr
     written.push_back(folder);
     check_links(foreign.root, written);
   };
+  if (format->saves_owned()) return save_owned(*format, foreign, setup, state, check);
   if (setup.model.processes.world.size() > 1) return save_by_ranks(*format, foreign, setup, state, check);
   check();
   save_alone(*format, foreign, setup, state);

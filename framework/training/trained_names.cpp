@@ -95,4 +95,11 @@ std::vector<nn::Parameter*> select(std::span<nn::Parameter* const> parameters, b
   return all;
 }
 
+std::int64_t trained_elements(const nn::Parameter& parameter) {
+  if (!parameter.trained) return 0;
+  auto count = parameter.elements();
+  for (const auto& range : parameter.frozen_elements) count -= range.count;
+  return count;
+}
+
 }  // namespace tessera::training

@@ -64,4 +64,7 @@ void freeze(std::span<nn::Parameter* const> parameters, const TrainedNames& name
 /// Those of `parameters` that are trained, or with `trained` false those that are frozen, in the same order.
 std::vector<nn::Parameter*> select(std::span<nn::Parameter* const> parameters, bool trained);
 
+/// Number of elements of this rank's part of the parameter that are not frozen.
+std::int64_t trained_elements(const nn::Parameter& parameter);
+
 }  // namespace tessera::training

@@ -235,9 +235,10 @@ void describe_resuming(options::Schema<O>& s) {
 }
 
 void describe_checkpoints(options::Schema<O>& s) {
-  s.option("ckpt_format", &O::ckpt_format,
-           "Checkpoint format to write: safetensors (or null) is Tessera's, torch is Megatron-LM's `--ckpt-format "
-           "torch`. Both can be loaded.");
+  s.option(
+      "ckpt_format", &O::ckpt_format,
+      "Checkpoint format to write: safetensors (or null) is Tessera's, torch and torch_dist (distributed) are those "
+      "of Megatron-LM's `--ckpt-format`. All can be loaded.");
   s.option("prefix", &O::prefix, "Prefix of checkpoint names, which are in output_dir/checkpoints.")
       .alias("ckpt_prefix")
       .must(

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/training/trained_names.h"
+
 namespace tessera::training {
 namespace {
 
 /// Whether all elements keep their values: then weight decay must not change them either.
-bool is_frozen(const nn::Parameter& parameter) {
-  std::int64_t frozen = 0;
-  for (const auto& range : parameter.frozen_elements) frozen += range.count;
-  return frozen == parameter.elements();
-}
+bool is_frozen(const nn::Parameter& parameter) { return trained_elements(parameter) == 0; }
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "framework/autograd/ops/residual.h"
 #include "framework/base/error.h"
 
 namespace tessera::autograd {
@@ -87,6 +88,22 @@ TEST_F(Rows, ReplacedRowsAndTheirGradientsGoToTheOtherValue) {
     }
     tape.clear();
   }
+}
+
+/// Without dropout both summands of a residual have the same gradient, in the same memory.
+TEST_F(Rows, ReplacedRowsLeaveAGradientThatAnotherValueSharesAsItIs) {
+  auto x = some_numbers(4 * 2, 1), other = some_numbers(2 * 2, 2), residual = some_numbers(4 * 2, 3),
+       d = some_numbers(4 * 2, 4);
+  const auto dy = d;
+  {
+    const auto in = input(x, {1, 4, 2}), features = input(other, {1, 2, 2}), beside = input(residual, {1, 4, 2});
+    const std::vector<RowPlace> places = {{1, 0}, {2, 1}};
+    run(dropout_add(replaced_rows(in, features, places), beside, {}), d);
+    EXPECT_EQ(grad(beside), dy);
+    EXPECT_EQ(grad(features), (std::vector<float>{dy[2], dy[3], dy[4], dy[5]}));
+    EXPECT_EQ(grad(in), (std::vector<float>{dy[0], dy[1], 0, 0, 0, 0, dy[6], dy[7]}));
+  }
+  tape.clear();
 }
 
 TEST_F(Rows, ThatDoNotExistAreRefused) {

@@ -82,6 +82,22 @@ class Qwen2VlFlow(Launching):
         self.tessera("convert", "finetune.sh", "-o", "run.yaml")
         self.assertRegex((self.folder / "run.yaml").read_text(), r"hidden_dropout_rate: 0\.1\b")
 
+    def test_what_a_script_leaves_out_is_that_of_the_weights_it_loads(self):
+        script = (self.folder / "finetune.sh").read_text()
+        self.write("finetune.sh", script.replace("    --bf16 \\\n", "    --bf16 \\\n    --load weights/hf \\\n", 1))
+        model = self.settings("model.json")
+        del model["video_token_id"]
+        self.write("settings/model.json", json.dumps(model))
+        (self.folder / "weights/hf").mkdir(parents=True)
+        self.write("weights/hf/config.json", json.dumps({
+            "model_type": "qwen2_vl", "architectures": ["Qwen2VLForConditionalGeneration"], "vocab_size": 440, "image_token_id": 7,
+            "video_token_id": 431, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}))
+        self.tessera("convert", "finetune.sh", "-o", "run.yaml")
+        for run in ("finetune.sh", "run.yaml"):
+            told = {name: self.tessera("explain", f"vision_config.{name}", run) for name in ("video_token_id", "image_token_id")}
+            self.assertIn("431", told["video_token_id"], run)
+            self.assertIn("432", told["image_token_id"], run)  # the script says it
+
     def test_the_recipe_and_the_script_are_the_same_run(self):
         self.tessera("data", "llava-to-mllm")
         self.tessera("convert", "finetune.sh", "-o", "run.yaml")

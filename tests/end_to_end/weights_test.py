@@ -250,6 +250,9 @@ class MmConvert(harness.InOwnFolder):
         for words in ("back.yml:4", "did you mean 'parallel_config.llm_pp_layers'", "--cfg.parallel_config.tp_size", "save_hf_dir is not given"):
             self.assertIn(words, wrong)
 
+    def blobs(self, folder):
+        return {path.name for path in (self.folder / folder).rglob("blobs/**/*") if path.is_file()}
+
     def files(self, folder):
         folder = self.folder / folder
         return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -263,9 +266,10 @@ class MmConvert(harness.InOwnFolder):
         theirs = {name: tensor for path in hf.glob("*.safetensors") for name, tensor in tensors_of(path).items()}
         self.assertEqual(tensors_of(self.folder / "theirs/model.safetensors"), theirs)
         layout = ["--set", "parallel_config.pipeline_model_parallel_size=2", "--set", "parallel_config.num_layer_list=[7,3]"]
-        self.tessera(*convert, "tessera", "--to", "mindspeed-mm", "--dtype", "bfloat16", "ours", "back", *layout)
+        self.tessera(*convert, "tessera", "--to", "mindspeed-mm", "ours", "back", *layout)  # in bfloat16, as they are
         self.assertEqual(self.files("back"), self.files("mm"))
         self.tessera(*convert, "mindspeed-mm", "--to", "tessera", "--like", hf, "mm", "again")
+        self.assertEqual(self.blobs("again"), self.blobs("ours"))  # the tokenizer too
         for folder in ("again", "ours"):
             self.mm("mm_to_hf", "--cfg.save_hf_dir", f"from_{folder}", "--cfg.mm_dir", folder, "--cfg.hf_config.hf_dir", hf,
                     "--cfg.parallel_config.llm_pp_layers", "[3,3]", "--cfg.parallel_config.vit_pp_layers", "[4,0]")

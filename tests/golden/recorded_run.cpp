@@ -12,6 +12,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/checkpoint/safetensors.h"
+#include "framework/interop/formats/formats.h"
 #include "framework/interop/megatron/megatron.h"
 #include "framework/recipe/build.h"
 #include "framework/training/resume.h"
@@ -67,9 +68,9 @@ bool fits(const RecordedTensors& tensors, std::vector<checkpoint::TensorRange> w
 /// parallel ranks draw whole weights where the CPU does it, but a gated product's rows stand in another order then.
 bool draws_alike(const RunFlags& a, const RunFlags& b, bool gated) {
   return a.agrees(b, {"--seed", "--init-method-std", "--bf16", "--fp16", "--num-layers", "--use-cpu-initialization",
-                      "--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage",
-                      "--num-virtual-stages-per-pipeline-rank", "--decoder-first-pipeline-num-layers",
-                      "--decoder-last-pipeline-num-layers"}) &&
+                      "--expert-model-parallel-size", "--pipeline-model-parallel-size",
+                      "--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank",
+                      "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"}) &&
          ((a.has("--use-cpu-initialization") && !gated) || a.agrees(b, {"--tensor-model-parallel-size"}));
 }
 
@@ -219,9 +220,19 @@ fs::path RecordedRun::run_that_saves(const std::string& path) const {
   throw NotSupported{text("--load ", path, ": no run beside this one saves there")};
 }
 
-/// Our own run of what --load names, to its end.
+/// What --load names: the checkpoint that the recorded run left; if it was not kept, that of our own run of it, to its
+/// end.
 void RecordedRun::begin_after(const std::string& saved) {
   const auto before = run_that_saves(saved);
+  checkpoint::CheckpointFormats formats;
+  formats::add_all_formats(formats);
+  if (const auto kept = before / "checkpoint"; formats.of(kept) != nullptr) {
+    knows_weights_ = true;
+    weights_from_ = text("the checkpoint of ", before.filename().string());
+    places_.load = kept;
+    recipe_ = std::make_unique<recipe::Recipe>(recipe_of_run(flags_, places_));
+    return;
+  }
   RecordedRun first(before, scratch_ / "before", programs_);
   knows_weights_ = first.knows_weights();
   weights_from_ = text("our own run of ", before.filename().string());

@@ -9,7 +9,6 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/torch/torch_file.h"
-#include "tests/golden/dist_checkpoint.h"
 #include "tests/own_folder.h"
 
 namespace tessera::golden {
@@ -104,118 +103,6 @@ TEST_F(Ranks, PartsOfGatedProductsOnVirtualStagesBecomeWholeTensors) {
       EXPECT_EQ(fc1.elements[static_cast<std::size_t>(row * 4)], element(2 * stage + row % 2, chunk, row / 2 * 4))
           << "layer " << layer << " row " << row;
   }
-}
-
-/// Writes .metadata and one .distcp file, value by value.
-class DistWriter {
- public:
-  void add(const std::string& name, const std::vector<std::int64_t>& size, const std::vector<std::int64_t>& offsets,
-           const Tensor& part) {
-    torch::TorchFileWriter writer;
-    writer.tensor(part);
-    writer.write("one.pt");
-    const auto bytes = read_file("one.pt");
-    stored_.push_back({name, size, offsets, static_cast<std::int64_t>(content_.size()), bytes.size()});
-    content_ += bytes;
-  }
-
-  void write() {
-    std::ofstream("__0_0.distcp", std::ios::binary) << content_;
-    std::ofstream("metadata.json") << "{}";
-    object("torch.distributed.checkpoint.metadata", "Metadata");
-    out_.text("state_dict_metadata");
-    out_.empty_dict();
-    out_.mark();
-    for (const auto& one : stored_) {
-      out_.text(one.name);
-      object("torch.distributed.checkpoint.metadata", "TensorStorageMetadata");
-      out_.text("size");
-      numbers(one.size);
-      end();
-    }
-    out_.set_items();
-    out_.text("storage_data");
-    out_.empty_dict();
-    out_.mark();
-    for (const auto& one : stored_) place(one);
-    out_.set_items();
-    end();
-    std::ofstream(".metadata", std::ios::binary) << out_.finish();
-  }
-
- private:
-  struct One {
-    std::string name;
-    std::vector<std::int64_t> size, offsets;
-    std::int64_t begin;
-    std::size_t bytes;
-  };
-  void object(const char* module, const char* name) {
-    out_.global(module, name);
-    out_.empty_tuple();
-    out_.make();
-    out_.empty_dict();
-    out_.mark();
-  }
-  void end() {
-    out_.set_items();
-    out_.state();
-  }
-  void numbers(const std::vector<std::int64_t>& all) {
-    out_.global("torch", "Size");
-    out_.mark();
-    out_.mark();
-    for (const auto one : all) out_.integer(one);
-    out_.tuple();
-    out_.tuple();
-    out_.call();
-  }
-  void place(const One& one) {
-    object("torch.distributed.checkpoint.metadata", "MetadataIndex");
-    out_.text("fqn");
-    out_.text(one.name);
-    out_.text("offset");
-    numbers(one.offsets);
-    end();
-    object("torch.distributed.checkpoint.filesystem", "_StorageInfo");
-    out_.text("relative_path");
-    out_.text("__0_0.distcp");
-    out_.text("offset");
-    out_.integer(one.begin);
-    out_.text("length");
-    out_.integer(static_cast<std::int64_t>(one.bytes));
-    end();
-  }
-
-  torch::PickleWriter out_;
-  std::string content_;
-  std::vector<One> stored_;
-};
-
-TEST_F(Ranks, ADistributedCheckpointIsReadWhole) {
-  std::vector<float> left = {0, 1, 4, 5}, right = {2, 3, 6, 7}, second = {8, 9, 10, 11, 12, 13, 14, 15}, norm = {1, 2};
-  std::vector<float> master = {1.5F, 2.5F};
-  const std::string fc2 = "decoder.layers.mlp.linear_fc2.weight";
-  DistWriter writer;
-  writer.add(fc2, {2, 2, 4}, {0, 0, 2}, Tensor(std::span(right), Shape{1, 2, 2}));
-  writer.add(fc2, {2, 2, 4}, {0, 0, 0}, Tensor(std::span(left), Shape{1, 2, 2}));
-  writer.add(fc2, {2, 2, 4}, {1, 0, 0}, Tensor(std::span(second), Shape{1, 2, 4}));
-  writer.add("optimizer.state.fp32_param.decoder.final_layernorm.weight", {2}, {0},
-             Tensor(std::span(master), Shape{2}));
-  writer.add("decoder.final_layernorm.weight", {2}, {0}, Tensor(std::span(norm), Shape{2}));
-  writer.add("optimizer.state.exp_avg_sq.decoder.layers.input_layernorm.bias", {2, 2}, {1, 0},
-             Tensor(std::span(norm), Shape{1, 2}));
-  writer.write();
-  ASSERT_TRUE(is_dist_checkpoint("."));
-  const auto read = read_dist_checkpoint(".", ".");
-  std::vector<double> first(8);
-  std::iota(first.begin(), first.end(), 0.0);
-  EXPECT_EQ(read.at("decoder.layers.0.mlp.linear_fc2.weight").elements, first);
-  EXPECT_EQ(read.at("decoder.layers.1.mlp.linear_fc2.weight").elements,
-            std::vector<double>(second.begin(), second.end()));
-  EXPECT_EQ(read.at("decoder.final_layernorm.weight").elements, (std::vector<double>{1.5, 2.5}));
-  EXPECT_EQ(read.at("optimizer.exp_avg_sq.decoder.layers.1.input_layernorm.bias").elements,
-            (std::vector<double>{1, 2}));
 }
 
 }  // namespace

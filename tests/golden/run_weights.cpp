@@ -4,9 +4,8 @@
 #include <cmath>
 
 #include "framework/base/files.h"
-#include "framework/interop/megatron/megatron.h"
+#include "framework/interop/formats/formats.h"
 #include "tests/golden/data_cases.h"
-#include "tests/golden/dist_checkpoint.h"
 
 namespace tessera::golden {
 namespace {
@@ -22,20 +21,21 @@ double largest(const std::vector<double>& x) {
 }
 
 /// The weights in the folder of an iteration, and what there is of squares of gradients. Nothing: it holds none.
-RecordedTensors read(const fs::path& folder, const fs::path& scratch) {
-  if (is_dist_checkpoint(folder)) return read_dist_checkpoint(folder, scratch);
-  if (!megatron::MegatronFormat().find(folder)) return {};
-  const options::Mappings mappings;
-  const megatron::MegatronCheckpoint checkpoint(folder, mappings);
+RecordedTensors read(const fs::path& folder) {
+  checkpoint::CheckpointFormats formats;
+  formats::add_all_formats(formats);
+  const auto* format = formats.of(folder);
+  if (format == nullptr) return {};
+  const auto checkpoint = format->open(folder, options::Mappings());
   RecordedTensors all;
-  auto names = checkpoint.names();
-  for (const auto& weight : checkpoint.names())
-    if (checkpoint.has(squares_of + weight)) names.push_back(squares_of + weight);
+  auto names = checkpoint->names();
+  for (const auto& weight : checkpoint->names())
+    if (checkpoint->has(squares_of + weight)) names.push_back(squares_of + weight);
   for (const auto& name : names) {
     auto& tensor = all[name];
-    tensor.shape = checkpoint.shape(name);
+    tensor.shape = checkpoint->shape(name);
     tensor.elements.resize(static_cast<std::size_t>(tensor.shape.elements()));
-    checkpoint.read(name, Tensor(std::span(tensor.elements), tensor.shape));
+    checkpoint->read(name, Tensor(std::span(tensor.elements), tensor.shape));
   }
   return all;
 }
@@ -94,7 +94,7 @@ void compare_checkpoint(const RecordedTensors& recorded, const Values& ours, con
 
 }  // namespace
 
-int compare_weights(const fs::path& folder, const fs::path& scratch, const RecordedRun& ours, const Json& trace,
+int compare_weights(const fs::path& folder, const RecordedRun& ours, const Json& trace,
                     const WeightTolerance& tolerance, Comparison& comparison) {
   int checkpoints = 0;
   if (!fs::is_directory(folder / "checkpoint")) return 0;
@@ -102,7 +102,7 @@ int compare_weights(const fs::path& folder, const fs::path& scratch, const Recor
   for (const auto& kept : list_folder(folder / "checkpoint")) {
     const auto name = kept.filename().string();
     if (name.rfind("iter_", 0) != 0) continue;
-    const auto recorded = read(kept, scratch);
+    const auto recorded = read(kept);
     if (recorded.empty()) {
       comparison.not_compared("checkpoint/" + name + " (neither torch nor torch_dist)");
       continue;

@@ -15,9 +15,8 @@ struct WeightTolerance {
 };
 
 /// Weights in the checkpoints that the recorded run kept (checkpoint/iter_*, torch and torch_dist; fp32 masters where
-/// there are) against those that ours saved after the same iterations. `scratch` is for files. Returns how many
-/// checkpoints there were.
-int compare_weights(const std::filesystem::path& folder, const std::filesystem::path& scratch, const RecordedRun& ours,
-                    const nlohmann::json& trace, const WeightTolerance& tolerance, Comparison& comparison);
+/// there are) against those that ours saved after the same iterations. Returns how many checkpoints there were.
+int compare_weights(const std::filesystem::path& folder, const RecordedRun& ours, const nlohmann::json& trace,
+                    const WeightTolerance& tolerance, Comparison& comparison);
 
 }  // namespace tessera::golden

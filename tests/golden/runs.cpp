@@ -319,7 +319,7 @@ void RunJudge::compare_training() {
     comparison_.wrong(text("training ended after iteration ", ours.rbegin()->first));
   compare_log(ours);
   // Weights move by sums of steps: as near as the gradients of all of them.
-  compare_weights(folder_, scratch_, run_, trace_,
+  compare_weights(folder_, run_, trace_,
                   {tolerance_.norm, tolerance_.tensors.relative, tolerance_.tensors.absolute}, comparison_);
 }
 

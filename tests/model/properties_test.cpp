@@ -62,7 +62,10 @@ class Recipes {
     const auto type = one({"learned_absolute", "rope", "rope", "none"});
     say("position_embedding_type", type);
     if (type != "learned_absolute") flip("scale_embeddings");
+    if (type != "learned_absolute" && sometimes(3)) say("embedding_multiplier", "1.7");
     if (type != "rope") return;
+    rotates_ = true;
+    if (sometimes(4)) say("no_rope_freq", "1");
     say("rotary_base", one({"10000", "100"}));
     say("rotary_percent", one({"1", "0.5"}));
     flip("rotary_interleaved");
@@ -80,6 +83,7 @@ class Recipes {
         say("layer_types[0]", one({"sliding_attention", "full_attention"}));
         say("layer_types[1]", one({"sliding_attention", "full_attention"}));
       }
+      if (rotates_ && sometimes(2)) say("rope_local_base_freq", "30");
     }
     flip("qk_layernorm");
     if (sometimes(4)) say("attention_logit_softcap", one({"0.5", "3"}));
@@ -96,6 +100,8 @@ class Recipes {
       if (kind == "RMSNorm") say("ffn_post_norm_scale", "0.6");
     }
     flip("use_final_norm");
+    if (sometimes(3)) say("residual_multiplier", "0.6");
+    if (sometimes(3)) say("output_multiplier", "1.4");
     const auto form = one({"plain", "plain", "parallel", "shared", "after"});
     if (form == "parallel" || form == "shared") say("use_parallel_residual", "true");
     if (form == "shared") say("shared_parallel_norm", "true");
@@ -135,6 +141,7 @@ class Recipes {
 
   std::mt19937 random_;
   std::string words_;
+  bool rotates_ = false;
 };
 
 ForwardMode training() {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include "framework/base/files.h"
 #include "framework/model/axis_angles.h"
 #include "framework/model/feature_cache.h"
+#include "framework/model/vision_front.h"
 #include "framework/parallel/layer_plan.h"
 #include "tests/image_samples.h"
 #include "tests/model/built.h"
@@ -252,11 +254,79 @@ TEST(VisionTower, WindowsOfAttentionAreImagesOfTheirOwn) {
 }
 
 TEST(VisionTower, PutsFeaturesInReadingOrderWhateverItsWindows) {
-  // One layer that sees whole images: windows change the tower's order, but no number.
+  // One layer that sees whole images: windows of 2 x 2 features change the tower's order, but no number.
   const auto words = small_vision + " vision.num_layers:1";
-  Built plain(words, 64), windows(words + " vision.window_size:4 vision.full_attention_layers[0]:0", 64);
+  Built plain(words, 64), windows(words + " vision.window_size:8 vision.full_attention_layers[0]:0", 64);
   const auto batch = image_batch({{{1, 4, 6}, {2, 2, 4}}, {{1, 8, 2}}}, 64, 9);
   expect_near(logits_of(windows, batch.view()), logits_of(plain, batch.view()), "logits");
+}
+
+/// The arrays of a batch of random images beside what they mean, patch for patch.
+TEST(VisionTower, ItemsSeeThePatchesOfTheirImageTimeStepAndWindow) {
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  kernels::Threads threads(1);
+  Arena arena;
+  for (int round = 0; round < 20; ++round) {
+    SCOPED_TRACE(text("seed ", seed, ", round ", round));
+    VisionOptions o;
+    o.in_channels = o.temporal_patch_size = 1;
+    o.patch_size = 2;
+    o.spatial_merge_size = static_cast<std::int64_t>(1 + random() % 3);
+    const auto side = static_cast<std::int64_t>(random() % 4);  // features of a window; 0: none
+    if (side > 0) o.window_size = side * o.patch_size * o.spatial_merge_size;
+    struct Patch {
+      std::int64_t item, step, row, column;
+      /// Of the window in the image, or of the whole image.
+      std::array<std::int64_t, 4> part(std::int64_t extent) const {
+        return {item, step, extent > 0 ? row / extent : 0, extent > 0 ? column / extent : 0};
+      }
+    };
+    std::vector<Patch> reading;  // in reading order
+    std::vector<std::int32_t> grids;
+    const auto m = o.spatial_merge_size;
+    for (std::int64_t item = 0; item < 3; ++item) {
+      const auto t = static_cast<std::int64_t>(1 + random() % 2), h = static_cast<std::int64_t>(1 + random() % 4),
+                 w = static_cast<std::int64_t>(1 + random() % 4);
+      for (const auto number : {t, m * h, m * w}) grids.push_back(static_cast<std::int32_t>(number));
+      for (std::int64_t i = 0; i < t * h * w * m * m; ++i) {
+        const auto feature = i / (m * m), in_feature = i % (m * m), place = feature % (h * w);
+        reading.push_back({item, feature / (h * w), place / w * m + in_feature / m, place % w * m + in_feature % m});
+      }
+    }
+    const auto patches = std::ssize(reading);
+    Batch batch(BatchFields{{.name = "tokens"},
+                            {pixel_field, DType::float32, FieldExtent::own, o.patch_width(), patches},
+                            {grid_field, DType::int32, FieldExtent::own, 3, 3}},
+                1, 1);
+    batch.own_rows(0)[1] = patches;
+    batch.own_rows(0)[2] = 3;
+    batch.resize(1);
+    std::ranges::copy(grids, batch.field<std::int32_t>(grid_field).begin());
+    autograd::Tape tape(arena, threads, false);
+    const auto items = VisionItems::of(tape, batch.view(), o);
+    ASSERT_EQ(items.patches, patches);
+    std::vector<Patch> order;  // of the tower
+    std::vector<std::int32_t> numbers(items.features.begin(), items.features.end());
+    for (const auto number : numbers)
+      for (std::int64_t i = 0; i < m * m; ++i)
+        order.push_back(reading.at(static_cast<std::size_t>(number * m * m + i)));
+    std::ranges::sort(numbers);
+    for (std::size_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], static_cast<std::int32_t>(i));
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      ASSERT_EQ(items.rows[i], order[i].row) << i;
+      ASSERT_EQ(items.columns[i], order[i].column) << i;
+      for (const bool windowed : {false, true}) {
+        const auto& keys = windowed ? items.windowed : items.whole;
+        const auto extent = windowed ? side * m : 0;
+        for (std::size_t key = 0; key < order.size(); ++key) {
+          const auto at = static_cast<std::int32_t>(key);
+          if ((at >= keys.first[i] && at <= keys.last[i]) != (order[key].part(extent) == order[i].part(extent)))
+            FAIL() << (windowed ? "window" : "image") << " of patch " << i << ", key " << key;
+        }
+      }
+    }
+  }
 }
 
 TEST(VisionTower, RefusesPlaceholdersThatDoNotFitTheImages) {
@@ -273,11 +343,39 @@ TEST(VisionTower, RefusesPlaceholdersThatDoNotFitTheImages) {
   EXPECT_EQ(complaint(), "");
   batch.tokens[20] = 28;
   EXPECT_EQ(complaint(), "vision tower: the micro-batch has 7 placeholder tokens, but its images have 6 features");
+  const std::vector<std::int32_t> tokens(batch.tokens.begin(), batch.tokens.end());
+  std::ranges::replace(batch.tokens, 27, 1);
+  EXPECT_EQ(complaint(), "vision tower: the micro-batch has 1 placeholder tokens, but its images have 6 features");
+  std::ranges::copy(tokens, batch.tokens.begin());
   batch.tokens[20] = 1;
   batch.field<std::int32_t>(grid_field)[1] = 3;
   EXPECT_NE(complaint().find("an image of 1 x 3 x 6 patches"), std::string::npos) << complaint();
   batch.field<std::int32_t>(grid_field)[1] = 2;
   EXPECT_NE(complaint().find("pixel_values has 192 elements"), std::string::npos) << complaint();
+}
+
+TEST(VisionTower, LayersOfAChunkBehindItAreNumberedAndRecomputedByThemselves) {
+  // Layers 1 to 5, of which the tower has 1 and 2; 1 to 3 are recomputed, and the attention of 4.
+  const parallel::ModelChunk chunk{.embedding = true,
+                                   .first_layer = 1,
+                                   .layers = 5,
+                                   .loss = true,
+                                   .recompute = parallel::ChunkRecompute{.layers = 3, .attention = 1, .gather = 2},
+                                   .noop = {4, 5}};
+  const auto behind = text_chunk(chunk, 3);
+  EXPECT_TRUE(behind.embedding && behind.loss);
+  EXPECT_EQ(behind.first_layer, 0);
+  EXPECT_EQ(behind.layers, 3);
+  EXPECT_EQ(behind.recompute->layers, 1);
+  EXPECT_EQ(behind.recompute->attention, 1);
+  EXPECT_EQ(behind.recompute->gather, 2);
+  auto fewer = chunk;
+  fewer.recompute = parallel::ChunkRecompute{.layers = 0, .attention = 1, .gather = 3};
+  EXPECT_EQ(text_chunk(fewer, 3).recompute, (parallel::ChunkRecompute{.layers = 0, .attention = 0, .gather = 1}));
+  EXPECT_EQ(behind.noop, (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(text_chunk(chunk, 6).layers, 0);
+  EXPECT_FALSE(text_chunk(chunk, 6).embedding);
+  EXPECT_EQ(text_chunk(chunk, 0), chunk);
 }
 
 class KeptFeatures : public InOwnFolder {

@@ -94,6 +94,16 @@ TEST_F(Yaml, AKeyGivenTwiceIsAnErrorWithBothLines) {
   EXPECT_EQ(report.findings()[0].option, "a.x");
 }
 
+TEST_F(Yaml, OfEqualNamesInJsonTheLastCounts) {
+  const auto tree =
+      parse_json_as_yaml("{\"a\": {\"x\": 1},\n\t\"b\": 1,\n\"a\": {\"y\": [2]},\n\"a\": 3}", "a.json", report);
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(text(tree), "{a: 3, b: 1}");
+  EXPECT_EQ(where(tree, "a"), "a.json:4");
+  EXPECT_EQ(report.notes(), (Lines{"a.json:3: 'a' is given twice, first in line 1; the last counts",
+                                   "a.json:4: 'a' is given twice, first in line 3; the last counts"}));
+}
+
 TEST_F(Yaml, TabsThatIndentAreNamedAndTheRestIsRead) {
   EXPECT_EQ(problems("a:\n\tx: 1\n  y: 2\n  y: 3\n"),
             (Lines{"run.yaml:2: a tab indents this line; YAML takes only spaces",

@@ -14,7 +14,7 @@ the files are small; all arithmetic below is on these rounded weights), and case
 and case.json: the largest deviation of the float32 model from the float64 one, the smallest lead of a greedy token over the next best, and the
 smallest lead of the last expert (or group of experts) that a router chose over the first that it did not.
 
-Families with experts have gradients.json too: of each tensor of the checkpoint that is trained the gradient of the mean cross-entropy of the next
+Families with experts and those of WITH_GRADIENTS have gradients.json too: of each tensor of the checkpoint that is trained the gradient of the mean cross-entropy of the next
 token, as [norm, sum g[i] cos(i), sum g[i] sin(i)] over its elements in order, by the model in float64; the loss; and the largest deviation of the
 float32 model from these numbers, in units of the tensor's norm. A layer of multi-token prediction, which Transformers keeps in a model of its
 own (MtpModel), is written into the same file under the names that DeepSeek's release has; its loss times 0.1 is part of the objective.
@@ -42,6 +42,16 @@ FAMILIES = {
     "gpt_neox": dict(use_parallel_residual=True, rotary_pct=0.5),
     "phi3": dict(num_key_value_heads=2, sliding_window=9, rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)),
     "gemma": dict(num_key_value_heads=1, head_dim=16),
+    "gemma2": dict(num_key_value_heads=2, head_dim=16, num_hidden_layers=3, sliding_window=5, query_pre_attn_scalar=24, attn_logit_softcapping=3.0,
+                   final_logit_softcapping=2.0),
+    "gemma3_text": dict(num_key_value_heads=2, head_dim=16, num_hidden_layers=3, sliding_window=5, query_pre_attn_scalar=24,
+                        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                        rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
+                                             full_attention=dict(rope_type="linear", rope_theta=20000.0, factor=4.0))),
+    "granite": dict(num_key_value_heads=2, attention_multiplier=0.125, embedding_multiplier=3.0, residual_multiplier=0.4, logits_scaling=0.5),
+    "smollm3": dict(num_key_value_heads=2, no_rope_layers=[1, 0]),
+    "glm4": dict(num_key_value_heads=2, head_dim=16),
+    "stablelm": dict(num_key_value_heads=2, use_qkv_bias=True, use_parallel_residual=True),
     "mixtral": dict(num_key_value_heads=2, intermediate_size=24, num_local_experts=4, num_experts_per_tok=2, sliding_window=7),
     "qwen2_moe": dict(num_key_value_heads=2, num_hidden_layers=3, mlp_only_layers=[1], num_experts=6, num_experts_per_tok=2, norm_topk_prob=False,
                       moe_intermediate_size=16, shared_expert_intermediate_size=24),
@@ -59,6 +69,7 @@ FAMILIES = {
                                              beta_fast=32, beta_slow=1, original_max_position_embeddings=16)),
 }
 MTP_FACTOR = 0.1
+WITH_GRADIENTS = {"gemma2", "gemma3_text", "glm4", "granite", "smollm3", "stablelm"}  # beside those with experts
 
 
 def config_of(family):
@@ -74,7 +85,7 @@ def draw(model, generator):
         noise = torch.randn(parameter.shape, generator=generator)
         if parameter.dim() == 1:
             start = 1.0 if "norm" in name or "ln_" in name else 0.0
-            if name.endswith("bias") or model.config.model_type == "gemma":
+            if name.endswith("bias") or model.config.model_type.startswith("gemma"):
                 start = 0.0
             value = start + 0.2 * noise
         else:
@@ -230,7 +241,7 @@ def record(family, folder):
         lead = (best[..., 0] - best[..., 1]).min().item()
         if lead > 0.01 and min(margins) > 1e-3:
             break
-    if len(margins) > 1:
+    if len(margins) > 1 or family in WITH_GRADIENTS:
         record_gradients(model, mtp, tokens, folder)
     save(model, mtp, folder)
     save_file({"tokens": tokens, "logits": double.float().contiguous(), "prompt": prompt, "greedy": said[:, 6:].contiguous()},

@@ -71,11 +71,10 @@ void add_file(const GivenFlag& flag, const FlagRow& row, const FlagTable& table,
 std::vector<GivenFlag> keys_of_file(const std::string& file, const FlagTable& table, options::Report& report) {
   std::vector<GivenFlag> keys;
   try {
-    auto words = read_file(file);
+    const auto words = read_file(file);
     if (const auto json = read_json(words); !json.is_object())
       throw ConfigError(text("is a JSON ", json.type_name(), ", not an object"));
-    std::replace(words.begin(), words.end(), '\t', ' ');  // outside of texts: JSON has none in them
-    const auto tree = options::parse_yaml(words, file, report);
+    const auto tree = options::parse_json_as_yaml(words, file, report);
     for (const auto& [key, value] : tree.fields) add_key(key, value, table, keys);
   } catch (const Error& error) {
     report.problem({file, 0, "", 0}, "", error.what(), "give a JSON file with the settings of the run");

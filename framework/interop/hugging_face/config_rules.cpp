@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <vector>
@@ -201,22 +202,78 @@ void write_tower_mlp_ratio(ConvertedConfig& c) {
   c.set("facts.mlp_ratio", text(*inner / *width));
 }
 
+/// Granite multiplies attention scores by a number of its own.
+void read_attention_multiplier(ConvertedConfig& c) {
+  const auto factor = number(c, "facts.attention_multiplier");
+  if (factor <= 0) c.problem(text("attention_multiplier is ", factor, "; expected a number above 0"));
+  c.set("query_pre_attn_scalar", text(1 / (factor * factor)));
+}
+
+void write_attention_multiplier(ConvertedConfig& c) {
+  const auto* given = c.find("query_pre_attn_scalar");
+  c.set("facts.attention_multiplier",
+        text(1 / std::sqrt(number(c, given == nullptr ? "kv_channels" : "query_pre_attn_scalar"))));
+}
+
+/// Granite divides logits.
+void read_logits_scaling(ConvertedConfig& c) {
+  const auto divisor = number(c, "facts.logits_scaling");
+  if (divisor <= 0) c.problem(text("logits_scaling is ", divisor, "; expected a number above 0"));
+  c.set("output_multiplier", text(1 / divisor));
+}
+
+void write_logits_scaling(ConvertedConfig& c) {
+  const auto* given = c.find("output_multiplier");
+  c.set("facts.logits_scaling", text(given == nullptr ? 1.0 : 1 / number(c, "output_multiplier")));
+}
+
+/// 1 stands for a layer with rotary embedding there, for one without it here.
+void read_no_rope_layers(ConvertedConfig& c) {
+  const auto* given = c.find("facts.no_rope_layers");
+  std::vector<std::string> skipped;
+  if (given != nullptr) {
+    const auto list = parse_json(given->scalar);
+    if (!list.is_array() || static_cast<std::int64_t>(list.size()) != c.layers())
+      c.problem(text("no_rope_layers is ", *given, "; expected 0 or 1 for each of the ", c.layers(), " layers"));
+    for (const auto& one : list) skipped.push_back(one == 0 ? "1" : "0");
+  } else {
+    const auto interval = c.integer("facts.no_rope_layer_interval", 1, options::most_layers);
+    if (!interval) c.problem("no_rope_layer_interval is null; expected a number of layers");
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer)
+      skipped.emplace_back((layer + 1) % *interval == 0 ? "1" : "0");
+  }
+  if (std::find(skipped.begin(), skipped.end(), "1") != skipped.end()) c.set_list("no_rope_freq", skipped);
+}
+
+void write_no_rope_layers(ConvertedConfig& c) {
+  const auto* skipped = c.find("no_rope_freq");
+  Json words = Json::array();
+  for (std::int64_t layer = 0; layer < c.layers(); ++layer)
+    words.push_back(skipped != nullptr && skipped->items[static_cast<std::size_t>(layer)].scalar == "1" ? 0 : 1);
+  c.set("facts.no_rope_layers", words.dump());
+}
+
 struct Rule {
   const char* name;
   void (*read)(ConvertedConfig&);
   void (*write)(ConvertedConfig&);
 };
-constexpr std::array<Rule, 11> all_rules = {{{"experts_behind_dense_layers", read_dense_first, write_dense_first},
-                                             {"experts_every_step", read_every_step, write_every_step},
-                                             {"shared_experts", read_shared_experts, write_shared_experts},
-                                             {"best_two_of_groups", read_groups, write_groups},
-                                             {"latent_yarn", read_yarn, write_yarn},
-                                             {"latent_norms", same_norms, same_norms},
-                                             {"yarn_mscale", read_yarn_mscale, write_yarn_mscale},
-                                             {"tower_mlp_ratio", read_tower_mlp_ratio, write_tower_mlp_ratio},
-                                             {"upper_windows", read_upper_windows, write_layer_windows},
-                                             {"alternate_windows", read_alternate_windows, write_layer_windows},
-                                             {"common_window", read_common_window, write_common_window}}};
+constexpr std::array<Rule, 15> all_rules = {
+    {{"experts_behind_dense_layers", read_dense_first, write_dense_first},
+     {"experts_every_step", read_every_step, write_every_step},
+     {"shared_experts", read_shared_experts, write_shared_experts},
+     {"best_two_of_groups", read_groups, write_groups},
+     {"latent_yarn", read_yarn, write_yarn},
+     {"latent_norms", same_norms, same_norms},
+     {"yarn_mscale", read_yarn_mscale, write_yarn_mscale},
+     {"tower_mlp_ratio", read_tower_mlp_ratio, write_tower_mlp_ratio},
+     {"upper_windows", read_upper_windows, write_layer_windows},
+     {"alternate_windows", read_alternate_windows, write_layer_windows},
+     {"attention_multiplier", read_attention_multiplier, write_attention_multiplier},
+     {"logits_scaling", read_logits_scaling, write_logits_scaling},
+     {"no_rope_layers", read_no_rope_layers, write_no_rope_layers},
+     {"periodic_windows", read_periodic_windows, write_listed_windows},
+     {"common_window", read_common_window, write_common_window}}};
 
 std::vector<Rule> rules_of(const options::Value& family_table) {
   std::vector<Rule> rules;

@@ -25,6 +25,16 @@ options::Value table_of(const options::Mappings& mappings, const std::string& na
   return whole;
 }
 
+/// Length of the longest chain of tables that `name` is `like`.
+int depth(const options::Mappings& mappings, const std::string& name) {
+  const auto table = mappings.table(name);
+  const auto* like = table.find("like");
+  if (like == nullptr) return 0;
+  int deepest = like->kind == options::Value::Kind::scalar ? depth(mappings, like->scalar) : 0;
+  for (const auto& item : like->items) deepest = std::max(deepest, depth(mappings, item.scalar));
+  return 1 + deepest;
+}
+
 /// The class that config.json wants Transformers to load from Python code beside the weights, "MyForCausalLM"; empty:
 /// none.
 std::string class_of_code(const Json& json) {
@@ -85,6 +95,16 @@ std::vector<std::string> hugging_face_families(const options::Mappings& mappings
   for (const auto& name : mappings.names())
     if (name.rfind(folder, 0) == 0 && name != "models/common.yaml")
       families.push_back(name.substr(folder.size(), name.size() - folder.size() - end.size()));
+  return families;
+}
+
+std::vector<std::string> families_to_choose_from(const options::Mappings& mappings) {
+  std::vector<std::pair<int, std::string>> ranked;
+  for (const auto& family : hugging_face_families(mappings))
+    ranked.emplace_back(depth(mappings, "models/" + family + ".yaml"), family);
+  std::sort(ranked.begin(), ranked.end());
+  std::vector<std::string> families;
+  for (auto& [rank, family] : ranked) families.push_back(std::move(family));
   return families;
 }
 

@@ -1,12 +1,15 @@
 #include "framework/interop/hugging_face/merge_check.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <utility>
 
 #include "framework/base/random.h"
+#include "framework/data/visual_positions.h"
+#include "framework/model/vision_items.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -14,19 +17,73 @@ namespace {
 constexpr std::int64_t rows_of_check = 2, most_tokens_of_check = 32;
 constexpr std::uint64_t seed_of_check = 29;
 
-void fill_with_tokens(Batch& batch, std::int64_t rows, std::int64_t vocabulary) {
-  const RandomKey key(seed_of_check, Purpose::sampling);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const auto sample = batch.sample(row);
-    for (std::size_t t = 0; t < sample.tokens.size(); ++t) {
-      const auto drawn = key.uniform(static_cast<std::uint64_t>(row), t) * static_cast<double>(vocabulary);
-      sample.tokens[t] = std::min(static_cast<std::int32_t>(drawn), static_cast<std::int32_t>(vocabulary - 1));
-      sample.labels[t] = 0;
-      sample.loss_mask[t] = 1;
-      sample.positions[t] = static_cast<std::int32_t>(t);
-      sample.document_start[t] = 0;
-    }
+const RandomKey random_of_check(seed_of_check, Purpose::sampling);
+
+/// Fills row `row` of the batch with text, which has no placeholder of `vision`, the options of the vision tower; null:
+/// the model has none.
+void fill_with_tokens(const SampleView& sample, std::uint64_t row, std::int64_t vocabulary,
+                      const model::VisionOptions* vision) {
+  for (std::size_t t = 0; t < sample.tokens.size(); ++t) {
+    const auto drawn = random_of_check.uniform(row, t) * static_cast<double>(vocabulary);
+    auto& token = sample.tokens[t] =
+        std::min(static_cast<std::int32_t>(drawn), static_cast<std::int32_t>(vocabulary - 1));
+    while (vision && vision->is_placeholder(token)) token = (token + 1) % static_cast<std::int32_t>(vocabulary);
+    sample.labels[t] = 0;
+    sample.loss_mask[t] = 1;
+    sample.positions[t] = static_cast<std::int32_t>(t);
+    sample.document_start[t] = 0;
   }
+}
+
+/// The image of the row behind the text: as many features as there are tokens after the first, at most two rows of two.
+data::PatchGrid image_of_check(std::int64_t tokens, const model::VisionOptions& vision) {
+  const auto side = static_cast<std::int32_t>(vision.spatial_merge_size);
+  const bool has_room = tokens > 2 * 2;
+  return {.h = has_room ? 2 * side : side, .w = has_room ? 2 * side : side};
+}
+
+/// Puts an image of random pixels behind the first token of a row.
+void put_image(const SampleView& sample, const data::PatchGrid& grid, const model::VisionOptions& vision) {
+  const auto image = static_cast<std::int32_t>(vision.image_token_id);
+  std::fill_n(sample.tokens.begin() + 1, grid.tokens(vision.spatial_merge_size), image);
+  std::ranges::copy(std::array{grid.t, grid.h, grid.w}, sample.field<std::int32_t>(model::grid_field).begin());
+  const auto pixels = sample.field<float>(model::pixel_field);
+  for (std::size_t i = 0; i < pixels.size(); ++i)
+    pixels[i] = static_cast<float>(random_of_check.normal(rows_of_check, i));
+}
+
+Batch batch_of_text(std::int64_t tokens, std::int64_t vocabulary) {
+  Batch batch(rows_of_check, tokens);
+  for (std::int64_t row = 0; row < rows_of_check; ++row)
+    fill_with_tokens(batch.sample(row), static_cast<std::uint64_t>(row), vocabulary, nullptr);
+  return batch;
+}
+
+/// Text in the first row, text with an image in the last.
+Batch batch_with_image(std::int64_t tokens, std::int64_t vocabulary, const model::VisionOptions& vision) {
+  const auto grid = image_of_check(tokens, vision);
+  auto fields = token_fields();
+  for (auto& field : fields)
+    if (field.name == "positions") field.width = 3;
+  const auto first = fields.size();
+  fields.push_back({model::pixel_field, DType::float32, FieldExtent::own, vision.patch_width(), grid.patches()});
+  fields.push_back({model::grid_field, DType::int32, FieldExtent::own, 3, 1});
+  Batch batch(fields, rows_of_check, tokens);
+  const auto rows = batch.own_rows(rows_of_check - 1);
+  rows[first] = grid.patches();
+  rows[first + 1] = 1;
+  batch.resize(tokens);
+  const data::VisualTokens visual{static_cast<std::int32_t>(vision.image_token_id),
+                                  static_cast<std::int32_t>(vision.video_token_id), vision.spatial_merge_size};
+  for (std::int64_t row = 0; row < rows_of_check; ++row) {
+    const auto sample = batch.sample(row);
+    const bool has_image = row + 1 == rows_of_check;
+    fill_with_tokens(sample, static_cast<std::uint64_t>(row), vocabulary, &vision);
+    if (has_image) put_image(sample, grid, vision);
+    data::write_visual_positions({.tokens = sample.tokens, .grids = {&grid, has_image ? 1U : 0U}}, visual,
+                                 sample.positions);
+  }
+  return batch;
 }
 
 }  // namespace
@@ -37,8 +94,10 @@ MergedWeights::Scale scale_of(const recipe::Recipe& recipe) {
 
 std::vector<float> fixed_logits(const recipe::TrainedModel& trained, kernels::Threads& threads) {
   const auto& model = *trained.model;
-  Batch batch(rows_of_check, std::min(most_tokens_of_check, model.most_positions()));
-  fill_with_tokens(batch, rows_of_check, model.vocabulary());
+  const auto tokens = std::min(most_tokens_of_check, model.most_positions());
+  const auto* vision = trained.recipe.architecture->vision();
+  const auto batch = vision && tokens > 1 ? batch_with_image(tokens, model.vocabulary(), *vision)
+                                          : batch_of_text(tokens, model.vocabulary());
   Arena arena;
   autograd::Tape tape(arena, threads, false);
   const auto logits = model.logits(tape, batch.view(rows_of_check), {});

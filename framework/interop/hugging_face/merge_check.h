@@ -12,7 +12,7 @@ namespace tessera::hugging_face {
 MergedWeights::Scale scale_of(const recipe::Recipe& recipe);
 
 /// Logits of all positions of two sequences of fixed tokens, at most 32 each, or of a model with a score head its
-/// scores.
+/// scores. With a vision tower the second sequence has an image of fixed pixels.
 std::vector<float> fixed_logits(const recipe::TrainedModel& model, kernels::Threads& threads);
 
 /// The largest difference between logits of two models, in units of the largest logit of the first or of 1, whichever

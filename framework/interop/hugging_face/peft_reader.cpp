@@ -41,7 +41,7 @@ HuggingFaceConfig config_of(const recipe::Recipe& recipe, const checkpoint::Open
     return parse_hugging_face_config(carried->second, (base.folder() / carried->first).string(), recipe.mappings);
   const auto tokens = base.shape(embedding_weight)[0];
   const auto family =
-      family_that_fits(recipe, tokens, hugging_face_families(recipe.mappings), *recipe.registries, recipe.mappings);
+      family_that_fits(recipe, tokens, families_to_choose_from(recipe.mappings), *recipe.registries, recipe.mappings);
   const auto table = hugging_face_table(recipe.mappings, family);
   return {whole_model_config(recipe, tokens), family, table.find("weights")->scalar};
 }

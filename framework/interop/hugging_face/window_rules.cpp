@@ -44,9 +44,9 @@ void set_windows(ConvertedConfig& c, const Windowed& layers) {
   if (!any(layers)) return;
   const auto width = is_used(c) ? window(c) : std::nullopt;
   if (!width)
-    c.problem(text("layer_types has ", in_window, ", but ",
-                   is_used(c) ? "sliding_window is null" : "use_sliding_window", is_used(c) ? "" : " is not true",
-                   "; give use_sliding_window: true and sliding_window"));
+    c.problem(text(
+        "layer_types has ", in_window, ", but ",
+        is_used(c) ? "sliding_window is null; give it" : "use_sliding_window is not true; give it and sliding_window"));
   c.set("sliding_window", text(*width));
   if (std::find(layers.begin(), layers.end(), false) == layers.end()) return;
   std::vector<std::string> words;
@@ -67,6 +67,12 @@ Windowed our_layers(const ConvertedConfig& c) {
   return layers_where(c, [&](std::int64_t layer) {
     return all || types->items[static_cast<std::size_t>(layer) % types->items.size()].scalar == in_window;
   });
+}
+
+Json words_of(const Windowed& layers) {
+  Json words = Json::array();
+  for (const bool windowed : layers) words.push_back(windowed ? in_window : whole);
+  return words;
 }
 
 /// Sets use_window and window; returns the latter, empty if there is none.
@@ -97,6 +103,13 @@ void read_alternate_windows(ConvertedConfig& c) {
   c.note("every other layer before max_window_layers has the window, as in Transformers 5; Transformers 4 differs");
 }
 
+void read_periodic_windows(ConvertedConfig& c) {
+  if (auto listed = listed_layers(c)) return set_windows(c, *listed);
+  const auto period = c.integer("facts.window_period", 1, most_window);
+  if (!period) c.problem("the pattern of windows is null; expected a number of layers");
+  set_windows(c, layers_where(c, [&](std::int64_t layer) { return (layer + 1) % *period != 0; }));
+}
+
 void read_common_window(ConvertedConfig& c) {
   if (const auto width = window(c); is_used(c) && width) c.set("sliding_window", text(*width));
 }
@@ -110,14 +123,16 @@ void write_common_window(ConvertedConfig& c) {
 }
 
 void write_layer_windows(ConvertedConfig& c) {
-  const auto width = written_window(c);
-  if (width.empty()) return;
+  if (written_window(c).empty()) return;
   const auto layers = our_layers(c);
-  const auto first = std::find(layers.begin(), layers.end(), true) - layers.begin();
-  c.set("facts.window_layers", text(first));
-  Json words = Json::array();
-  for (const bool windowed : layers) words.push_back(windowed ? in_window : whole);
-  c.set("facts.layer_types", words.dump());
+  c.set("facts.window_layers", text(std::find(layers.begin(), layers.end(), true) - layers.begin()));
+  c.set("facts.layer_types", words_of(layers).dump());
+}
+
+void write_listed_windows(ConvertedConfig& c) {
+  const bool none = written_window(c).empty();
+  const auto nowhere = [](std::int64_t) { return false; };
+  c.set("facts.layer_types", words_of(none ? layers_where(c, nowhere) : our_layers(c)).dump());
 }
 
 }  // namespace tessera::hugging_face

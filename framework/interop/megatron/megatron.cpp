@@ -5,18 +5,15 @@
 #include <set>
 
 #include "framework/base/files.h"
-#include "framework/base/json.h"
 #include "framework/checkpoint/blobs.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron_files.h"
-#include "framework/interop/tables/config_table.h"
 #include "framework/options/yaml.h"
 
 namespace tessera::megatron {
 namespace {
 
 namespace fs = std::filesystem;
-using Kind = torch::PickleNode::Kind;
 
 constexpr const char* tracker = "latest_checkpointed_iteration.txt";
 constexpr double most_ranks = 100000;  // of one kind: five digits
@@ -47,29 +44,6 @@ std::vector<std::int64_t> numbers_in(const std::string& name) {
 std::string trimmed(std::string words) {
   while (!words.empty() && std::isspace(static_cast<unsigned char>(words.back())) != 0) words.pop_back();
   return words;
-}
-
-/// Plain values and lists of them as JSON; objects (enumerations, types) say nothing.
-Json json_of(const torch::PickleNode& node, bool in_list = false) {
-  switch (node.kind) {
-    case Kind::list:
-    case Kind::tuple: {
-      auto list = Json::array();
-      for (const auto* item : node.items)
-        if (!in_list) list.push_back(json_of(*item, true));
-      return in_list ? Json() : list;
-    }
-    case Kind::boolean:
-      return node.flag;
-    case Kind::integer:
-      return node.integer;
-    case Kind::real:
-      return node.real;
-    case Kind::words:
-      return node.text;
-    default:
-      return {};
-  }
 }
 
 }  // namespace
@@ -111,7 +85,7 @@ void MegatronCheckpoint::refuse(const std::string& message) const {
 
 MegatronCheckpoint::MegatronCheckpoint(const fs::path& folder, const options::Mappings& mappings)
     : folder_(megatron_iteration_folder(folder)), blobs_(checkpoint::read_blobs_beside(folder_)), mappings_(mappings) {
-  if (fs::exists(folder_ / "metadata.json")) refuse("was saved with --ckpt-format torch_dist; only torch is read yet");
+  if (fs::exists(folder_ / "metadata.json")) refuse("was saved with --ckpt-format torch_dist, not torch");
   const auto table = mappings_.table("weights/megatron.yaml");
   open_ranks(table);
   place_layers(table);
@@ -231,8 +205,7 @@ void MegatronCheckpoint::place_layers(const options::Value& table) {
       layout_.layers[static_cast<std::size_t>(stage)].push_back(own.layers(c));
       next += own.layers(c);
     }
-  const auto* untied = ranks_[0]->argument("untie_embeddings_and_output_weights");
-  const bool tied = untied != nullptr && untied->kind == Kind::boolean && !untied->flag;
+  const bool tied = ranks_[0]->saved().is_tied();
   for (std::int64_t stage = 0; stage < layout_.stages(); ++stage)
     for (std::int64_t r = 0; r < layout_.ranks(); ++r) {
       auto& own = *ranks_[static_cast<std::size_t>(stage * layout_.ranks() + r)];
@@ -335,10 +308,7 @@ std::vector<std::string> MegatronCheckpoint::optimizer_names() const {
   return names;
 }
 
-std::int64_t MegatronCheckpoint::iteration() const {
-  const auto& first = *ranks_[0];
-  return static_cast<std::int64_t>(first.number(first.root().find("iteration")).value_or(0));
-}
+std::int64_t MegatronCheckpoint::iteration() const { return ranks_[0]->saved().iteration(); }
 
 std::uint64_t MegatronCheckpoint::bytes() const {
   std::uint64_t all = 0;
@@ -360,70 +330,13 @@ std::string MegatronCheckpoint::description() const {
               layout_.expert > 1 ? text(", experts divided over ", counted(layout_.expert, "rank")) : "");
 }
 
-namespace {
-
-/// A field of opt_param_scheduler: false when it is of another type.
-bool take(const std::optional<double>& value, const torch::PickleNode&, double& field) {
-  if (value) field = *value;
-  return value.has_value();
-}
-bool take(const std::optional<double>& value, const torch::PickleNode&, std::int64_t& field) {
-  if (value) field = static_cast<std::int64_t>(*value);
-  return value.has_value();
-}
-bool take(const std::optional<double>&, const torch::PickleNode& node, std::string& field) {
-  if (node.kind == Kind::words) field = node.text;
-  return node.kind == Kind::words;
-}
-
-}  // namespace
-
 std::optional<checkpoint::Progress> MegatronCheckpoint::progress() const {
   const auto& first = *ranks_[0];
-  const auto& root = first.root();
-  const auto whole_number = [&](const torch::PickleNode* node, std::int64_t otherwise) {
-    const auto value = first.number(node);
-    return value ? static_cast<std::int64_t>(*value) : otherwise;
-  };
-  const auto argument = [&](const char* key, std::int64_t otherwise) {
-    return whole_number(first.argument(key), otherwise);
-  };
-  checkpoint::Progress out;
-  out.iteration = iteration();
-  out.updates = first.updates() >= 0 ? static_cast<std::int64_t>(first.updates()) : iteration();
-  out.consumed_samples = argument("consumed_train_samples", 0);
-  out.skipped_samples = argument("skipped_train_samples", 0);
-  out.consumed_valid_samples = argument("consumed_valid_samples", 0);
-  out.sample_chain = static_cast<std::uint32_t>(argument("tessera_sample_chain", 0));
-  out.global_batch_size = argument("global_batch_size", 0);
-  out.order_stride = argument("tessera_order_stride", 0);
-  out.seed = static_cast<std::uint64_t>(argument("seed", 1234));
-  if (const auto* schedule = root.find("opt_param_scheduler"); schedule != nullptr && schedule->kind == Kind::dict) {
-    out.schedule.emplace();
-    schedule::visit_fields(*out.schedule, [&](const char* name, auto& field) {
-      const auto* node = schedule->find(name);
-      if (node == nullptr || !take(first.number(node), *node, field))
-        refuse(text("its opt_param_scheduler does not give ", name));
-    });
-  }
   const auto optimizers = first.optimizers();
   const auto* scaler = optimizers.empty() ? nullptr : optimizers[0]->find("grad_scaler");
-  if (scaler != nullptr && scaler->find("scale") != nullptr)
-    out.loss_scale = {static_cast<float>(first.number(scaler->find("scale")).value_or(1)),
-                      whole_number(scaler->find("growth_tracker"), 0),
-                      whole_number(scaler->find("hysteresis_tracker"), 0)};
-  return out;
+  return first.saved().progress(first.updates(), first.saved().loss_scale(scaler));
 }
 
-options::Value MegatronCheckpoint::recipe() const {
-  const auto* args = ranks_[0]->arguments();
-  if (args == nullptr || args->kind != Kind::dict)
-    refuse("its file has no 'args', from which the model is constructed");
-  Json json = Json::object();
-  for (std::size_t i = 0; i + 1 < args->items.size(); i += 2) json[args->items[i]->text] = json_of(*args->items[i + 1]);
-  return tables::read_by_table(json.dump(), (folder_ / weights_file).string() + ": args",
-                               mappings_.table("arguments/megatron.yaml"))
-      .ours;
-}
+options::Value MegatronCheckpoint::recipe() const { return ranks_[0]->saved().recipe(mappings_); }
 
 }  // namespace tessera::megatron

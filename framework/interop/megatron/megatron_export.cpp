@@ -9,9 +9,9 @@
 #include "framework/checkpoint/blobs.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron.h"
+#include "framework/interop/megatron/megatron_arguments.h"
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/megatron/megatron_writer.h"
-#include "framework/interop/tables/config_table.h"
 
 namespace tessera::megatron {
 namespace {
@@ -24,41 +24,6 @@ const std::vector<std::string> adam_slots = {"exp_avg", "exp_avg_sq"};
 bool begins(const std::string& name, const std::string& start) { return name.rfind(start, 0) == 0; }
 bool ends(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
-}
-
-/// What Megatron-LM looks at when it loads, beside what the table says.
-void add_fixed_arguments(Json& args, const checkpoint::Progress& progress, DType type,
-                         const checkpoint::CheckpointLayout& layout) {
-  const auto stages = layout.stages();
-  const auto chunks = layout.layers.empty() ? std::size_t{1} : layout.layers[0].size();
-  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, Json>>{
-           {"tensor_model_parallel_size", layout.tensor},
-           {"pipeline_model_parallel_size", stages},
-           {"transformer_pipeline_model_parallel_size", stages},
-           {"virtual_pipeline_model_parallel_size", chunks > 1 ? Json(chunks) : Json(nullptr)},
-           {"context_parallel_size", 1},
-           {"expert_model_parallel_size", layout.expert},
-           {"expert_tensor_parallel_size", layout.sharers_of_expert()},
-           {"data_parallel_size", layout.data},
-           {"world_size", layout.tensor * stages * layout.data},
-           {"data_parallel_random_init", false},
-           {"use_distributed_optimizer", layout.distributed_optimizer},
-           {"overlap_grad_reduce", false},
-           {"ddp_bucket_size", nullptr},
-           {"ddp_num_buckets", nullptr},
-           {"ckpt_format", "torch"},
-           {"use_dist_ckpt", false},
-           {"add_position_embedding", true},
-           {"consumed_train_samples", progress.consumed_samples},
-           {"skipped_train_samples", progress.skipped_samples},
-           {"consumed_valid_samples", std::max<std::int64_t>(progress.consumed_valid_samples, 0)},
-           {"tessera_sample_chain", progress.sample_chain},  // Megatron-LM ignores arguments that it does not know
-           {"tessera_order_stride", progress.order_stride},
-           {"padded_vocab_size", layout.vocabulary},
-           {"bf16", type == DType::bfloat16},
-           {"fp16", type == DType::float16}})
-    args[name] = value;
-  if (progress.global_batch_size > 0) args["global_batch_size"] = progress.global_batch_size;
 }
 
 std::int64_t first_layer(const checkpoint::CheckpointLayout& layout, std::int64_t stage, std::size_t chunk) {
@@ -176,15 +141,6 @@ class RankContent {
   std::vector<std::string> slots_;
 };
 
-Json arguments_of(const options::Value& recipe, const options::Mappings& mappings) {
-  return read_json(
-      tables::write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"));
-}
-
-}  // namespace
-
-namespace {
-
 /// The name of a weight in a module of all experts, by the ends of names under `experts`.
 std::string name_in_experts(const std::string& theirs, const options::Value& table) {
   const std::string mark = "{expert}";
@@ -264,11 +220,10 @@ void MegatronFormat::write_rank(const checkpoint::ForeignSave& save, const check
   if (!pairs_name_ranks(layout))
     throw ConfigError(text("checkpoint of Megatron-LM: ", why_not_named(layout), "; ", how_named));
   const auto table = save.mappings.table("weights/megatron.yaml");
-  auto args = arguments_of(save.recipe, save.mappings);
+  const auto args = megatron_arguments(save);
   const auto* predictions = args.find("mtp_num_layers");
   const bool copied = !args.value("untie_embeddings_and_output_weights", false) ||
                       (predictions != nullptr && predictions->is_number() && predictions->get<double>() > 0);
-  add_fixed_arguments(args, save.progress, save.type, layout);
   const auto folder =
       save.root / checkpoint::checkpoint_name("", save.iteration) / megatron_rank_folder(layout, rank.rank, rank.stage);
   make_folder(folder);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace tessera::megatron {
 namespace {
@@ -82,18 +83,24 @@ std::vector<std::size_t> megatron_order(const std::vector<std::string>& names, c
   return order;
 }
 
-std::vector<std::int64_t> megatron_flat_places(const std::vector<MegatronFlat>& weights, std::int64_t bucket) {
-  std::vector<std::int64_t> places(weights.size() + 1);
-  std::int64_t base = 0, used = 0;  // where the bucket begins, and what is in it; its padding is not in the file
+std::vector<std::int64_t> megatron_flat_places(const std::vector<MegatronFlat>& weights, std::int64_t bucket,
+                                               std::vector<std::int64_t>* begins) {
+  std::vector<std::int64_t> places(weights.size() + 1), bases = {0};
+  std::int64_t used = 0;  // what is in the last bucket; its padding is not in the file
+  const auto next_bucket = [&](std::int64_t end) {
+    if (end > bases.back()) bases.push_back(end);
+    used = 0;
+  };
   for (auto i = weights.size(); i-- > 0;) {
     const auto& weight = weights[i];
-    auto start = up_to_run(used);
-    if (weight.bucket_of_its_own) base += start, start = 0;
-    places[i] = base + start;
+    if (weight.bucket_of_its_own) next_bucket(bases.back() + up_to_run(used));
+    const auto start = up_to_run(used);
+    places[i] = bases.back() + start;
     used = start + weight.elements;
-    if (weight.bucket_of_its_own || (bucket > 0 && used >= bucket)) base += used, used = 0;
+    if (weight.bucket_of_its_own || (bucket > 0 && used >= bucket)) next_bucket(bases.back() + used);
   }
-  places.back() = base + used;
+  places.back() = bases.back() + used;
+  if (begins != nullptr) *begins = std::move(bases);
   return places;
 }
 

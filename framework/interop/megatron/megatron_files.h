@@ -46,7 +46,8 @@ struct MegatronFlat {
 };
 /// The start of each weight of a chunk, given in the order of the modules, in a buffer of distrib_optim.pt, in
 /// elements; the last item is the length of the buffer. `bucket`: number of elements after which a bucket is full; 0: a
-/// single bucket.
-std::vector<std::int64_t> megatron_flat_places(const std::vector<MegatronFlat>& weights, std::int64_t bucket);
+/// single bucket. `begins`, if not null, receives the start of each bucket in the buffer, ascending.
+std::vector<std::int64_t> megatron_flat_places(const std::vector<MegatronFlat>& weights, std::int64_t bucket,
+                                               std::vector<std::int64_t>* begins = nullptr);
 
 }  // namespace tessera::megatron

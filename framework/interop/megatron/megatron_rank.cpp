@@ -126,34 +126,6 @@ void MegatronRank::number_expert(Weight& weight, std::int64_t expert_rank) const
     weight.name = megatron_shifted_expert(weight.name, expert_rank * here);
 }
 
-const torch::PickleNode* MegatronRank::arguments() const {
-  const auto* args = root().find("args");
-  if (args == nullptr || args->kind == Kind::dict) return args;
-  return args->kind == Kind::call && args->items.size() > 2 ? args->items[2] : nullptr;  // an argparse.Namespace
-}
-
-const torch::PickleNode* MegatronRank::argument(const char* name) const {
-  const auto* args = arguments();
-  return args == nullptr ? nullptr : args->find(name);
-}
-
-std::optional<double> MegatronRank::number(const torch::PickleNode* node) const {
-  if (node == nullptr) return std::nullopt;
-  if (node->kind == Kind::integer) return static_cast<double>(node->integer);
-  if (node->kind == Kind::real) return node->real;
-  if (!torch::TorchFile::is_tensor(*node)) return std::nullopt;
-  const auto tensor = file_->tensor(*node, "a number");
-  if (tensor.elements() != 1) return std::nullopt;
-  double out = 0;
-  if (tensor.dtype() == DType::int64 || tensor.dtype() == DType::int32) {
-    std::int64_t whole_number = 0;
-    checkpoint::copy_converted(tensor, Tensor(std::span(&whole_number, 1), Shape{1}));
-    return static_cast<double>(whole_number);
-  }
-  checkpoint::copy_converted(tensor, Tensor(std::span(&out, 1), Shape{1}));
-  return out;
-}
-
 std::int64_t MegatronRank::layers(std::size_t chunk) const {
   std::int64_t count = 0;
   for (const auto& weight : chunks_[chunk]) count = std::max(count, checkpoint::layer_of(weight.name) + 1);
@@ -328,29 +300,15 @@ void MegatronRank::take_shared_optimizer(const torch::PickleNode& buffers, Scope
   for (std::size_t i = 0; i < chunks.size(); ++i) take_buffer(*given[i], chunks[i], scope);
 }
 
-/// Elements after which a bucket was full, as the run's arguments say; 0: there was one bucket.
 std::int64_t MegatronRank::bucket_size(std::size_t chunk) const {
-  const auto count = [&](const char* name) { return static_cast<std::int64_t>(number(argument(name)).value_or(0)); };
-  const auto on = [&](const char* name) {
-    const auto* value = argument(name);
-    return value != nullptr && value->kind == Kind::boolean && value->flag;
-  };
-  if (!on("overlap_grad_reduce") || stage_ > 0 || chunk > 0 || on("overlap_param_gather_with_optimizer_step")) return 0;
-  if (const auto buckets = count("ddp_num_buckets"); buckets > 0) {
-    std::int64_t all = 0;
-    for (const auto* weight : weights()) all += weight->buffer ? 0 : weight->shape.elements();
-    return all / buckets;
-  }
-  if (const auto given = count("ddp_bucket_size"); given > 0) return given;
-  const auto ranks = count("data_parallel_size") * std::max<std::int64_t>(1, count("context_parallel_size"));
-  return std::max<std::int64_t>(40000000, 1000000 * ranks);
+  std::int64_t all = 0;
+  for (const auto* weight : weights()) all += weight->buffer ? 0 : weight->shape.elements();
+  return saved().bucket_size(stage_ == 0 && chunk == 0, all);
 }
 
 void MegatronRank::take_buffer(const torch::PickleNode& buffer, std::size_t chunk, Scope scope) {
-  const auto stages = number(argument("pipeline_model_parallel_size")).value_or(1);
-  const auto* untied = argument("untie_embeddings_and_output_weights");
-  const bool tied = untied != nullptr && untied->kind == Kind::boolean && !untied->flag;
-  const bool predicts = number(argument("mtp_num_layers")).value_or(0) > 0;
+  const auto stages = saved().count("pipeline_model_parallel_size", 1);
+  const bool tied = saved().is_tied(), predicts = saved().count("mtp_num_layers", 0) > 0;
   const auto shared = [&](const Weight& weight) {
     return weight.copy || (tied && tables::has_vocabulary_rows(weight.name)) || (predicts && weight.name == table_name);
   };

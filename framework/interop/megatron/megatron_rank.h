@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "framework/checkpoint/layout.h"
+#include "framework/interop/megatron/megatron_saved.h"
 #include "framework/interop/torch/torch_file.h"
 #include "framework/options/value.h"
 
@@ -33,12 +34,10 @@ class MegatronRank {
   MegatronRank(const std::filesystem::path& folder, const options::Value& table);
 
   const torch::PickleNode& root() const { return file_->root(); }
-  /// The arguments of the run, a dict; null if they were not saved.
-  const torch::PickleNode* arguments() const;
-  /// One of the arguments; null if it was not saved.
-  const torch::PickleNode* argument(const char* name) const;
-  /// The value of a node as a number, for any numeric type, also a tensor with one element; nothing for other nodes.
-  std::optional<double> number(const torch::PickleNode* node) const;
+  /// The arguments of the run, and what else is not a tensor; valid as long as this object.
+  MegatronSaved saved() const { return {*file_, root()}; }
+  const torch::PickleNode* argument(const char* name) const { return saved().argument(name); }
+  std::optional<double> number(const torch::PickleNode* node) const { return saved().number(node); }
 
   std::size_t chunks() const { return chunks_.size(); }
   /// Number of layers of a chunk; the rank numbers them from 0 in every chunk.

@@ -65,6 +65,37 @@ class Writer {
       : content_(content), progress_(progress), args_(args), type_(type) {}
 
   void write(const std::filesystem::path& path, std::int64_t iteration) {
+    begin(iteration);
+    const auto& chunks = content_.chunks;
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+      key(chunks.size() == 1 ? "model" : text("model", c));
+      model(chunks[c]);
+    }
+    if (!content_.slots.empty()) {
+      key("optimizer");
+      optimizers();
+    }
+    end(path);
+  }
+
+  /// Of a distributed checkpoint: without weights and without the state of each.
+  void write_common(const std::filesystem::path& path, std::int64_t iteration, const MegatronCommon& common) {
+    begin(iteration);
+    if (!common.slots.empty()) {
+      key("optimizer");
+      common_optimizers(common);
+    }
+    if (common.describes_itself) {
+      key("content_metadata");
+      json({{"distrib_optim_sharding_type", common.sharding.empty() ? Json(nullptr) : Json(common.sharding)},
+            {"singleton_local_shards", false},
+            {"chained_optim_avoid_prefix", true}});
+    }
+    end(path);
+  }
+
+ private:
+  void begin(std::int64_t iteration) {
     p_.empty_dict();
     p_.mark();
     key("args");
@@ -77,15 +108,9 @@ class Writer {
     p_.real(3);
     key("iteration");
     p_.integer(iteration);
-    const auto& chunks = content_.chunks;
-    for (std::size_t c = 0; c < chunks.size(); ++c) {
-      key(chunks.size() == 1 ? "model" : text("model", c));
-      model(chunks[c]);
-    }
-    if (!content_.slots.empty()) {
-      key("optimizer");
-      optimizers();
-    }
+  }
+
+  void end(const std::filesystem::path& path) {
     if (progress_.schedule) {
       key("opt_param_scheduler");
       Json fields;
@@ -98,7 +123,6 @@ class Writer {
     file_.write(path);
   }
 
- private:
   void key(std::string_view words) { p_.text(words); }
 
   void json(const Json& value) {
@@ -181,6 +205,77 @@ class Writer {
     p_.set_items();
   }
 
+  /// Several are a dict by number.
+  void common_optimizers(const MegatronCommon& common) {
+    if (common.optimizers.size() == 1) return common_optimizer(common, common.optimizers[0]);
+    p_.empty_dict();
+    p_.mark();
+    for (std::size_t i = 0; i < common.optimizers.size(); ++i) {
+      p_.integer(static_cast<std::int64_t>(i));
+      common_optimizer(common, common.optimizers[i]);
+    }
+    p_.set_items();
+  }
+
+  void common_optimizer(const MegatronCommon& common, const MegatronCommon::Optimizer& optimizer) {
+    const bool distributed = !common.sharding.empty();
+    if (type_ == DType::float32 && !distributed) return common_groups(optimizer, true);
+    p_.empty_dict();
+    p_.mark();
+    key("optimizer");
+    common_groups(optimizer, !distributed);
+    if (progress_.loss_scale) {
+      key("grad_scaler");
+      scaler(*progress_.loss_scale);
+    }
+    if (distributed) {
+      key("param_state");
+      steps_of(optimizer.weights);
+      key("param_state_sharding_type");
+      p_.text(common.sharding);
+    }
+    p_.set_items();
+  }
+
+  void common_groups(const MegatronCommon::Optimizer& optimizer, bool with_step) {
+    p_.empty_dict();
+    p_.mark();
+    if (with_step) {
+      key("state");
+      p_.empty_dict();
+      if (is_adam()) {
+        key("common_step");
+        scalar_tensor(static_cast<float>(progress_.updates));
+        p_.set_item();
+      }
+    }
+    key("param_groups");
+    p_.empty_list();
+    p_.mark();
+    for (const auto decay : optimizer.decay) {
+      p_.empty_dict();
+      p_.mark();
+      group_fields(decay, optimizer.of_experts);
+      p_.set_items();
+    }
+    p_.append_items();
+    p_.set_items();
+  }
+
+  /// PyTorch's AdamW keeps the number of steps of each weight; a rank takes those of the weights that it has.
+  void steps_of(std::int64_t weights) {
+    p_.empty_dict();
+    p_.mark();
+    for (std::int64_t i = 0; i < weights; ++i) {
+      p_.integer(i);
+      p_.empty_dict();
+      key("step");
+      scalar_tensor(static_cast<float>(progress_.updates));
+      p_.set_item();
+    }
+    p_.set_items();
+  }
+
   void scaler(const checkpoint::LossScaleState& state) {
     p_.empty_dict();
     p_.mark();
@@ -237,8 +332,8 @@ class Writer {
     return std::find(content_.slots.begin(), content_.slots.end(), "exp_avg") != content_.slots.end();
   }
 
-  void group(const Groups& groups, std::size_t number, std::int64_t& id) {
-    const auto decay = groups.decay[number] ? 1.0 : 0.0;
+  void group_fields(bool decays, bool of_experts) {
+    const auto decay = decays ? 1.0 : 0.0;
     const auto number_in = [](const Json& json, const char* name, double otherwise) {
       return json.contains(name) && json[name].is_number() ? json[name].get<double>() : otherwise;
     };
@@ -246,7 +341,7 @@ class Writer {
     const auto rate = number_in(args_, "lr", 0);
     Json fields = {{"wd_mult", decay},
                    {"lr_mult", 1.0},
-                   {"is_expert_parallel", groups.of_experts},
+                   {"is_expert_parallel", of_experts},
                    {"is_decoupled_lr", false},
                    {"max_lr", schedule ? schedule->max_lr : rate},
                    {"min_lr", schedule ? schedule->min_lr : 0.0},
@@ -260,12 +355,16 @@ class Writer {
       fields["decoupled_weight_decay"] = true;
     }
     if (content_.shared) fields["step"] = static_cast<double>(progress_.updates);
-    p_.empty_dict();
-    p_.mark();
     for (const auto& [name, value] : fields.items()) {
       key(name);
       json(value);
     }
+  }
+
+  void group(const Groups& groups, std::size_t number, std::int64_t& id) {
+    p_.empty_dict();
+    p_.mark();
+    group_fields(groups.decay[number], groups.of_experts);
     if (!content_.shared) {
       key("params");
       p_.empty_list();
@@ -376,6 +475,14 @@ void write_megatron_rank(const std::filesystem::path& folder, std::int64_t itera
                          const checkpoint::Progress& progress, const Json& args, DType type) {
   Writer(content, progress, args, type).write(folder / weights_file, iteration);
   if (content.shared) SharedWriter(content, type).write(folder / "distrib_optim.pt");
+}
+
+void write_megatron_common(const std::filesystem::path& path, std::int64_t iteration, const MegatronCommon& common,
+                           const checkpoint::Progress& progress, const Json& args, DType type) {
+  MegatronContent content;
+  content.slots = common.slots;
+  content.shared = !common.sharding.empty();
+  Writer(content, progress, args, type).write_common(path, iteration, common);
 }
 
 }  // namespace tessera::megatron

@@ -37,4 +37,21 @@ struct MegatronContent {
 void write_megatron_rank(const std::filesystem::path& folder, std::int64_t iteration, const MegatronContent& content,
                          const checkpoint::Progress& progress, const Json& args, DType type);
 
+/// What a distributed checkpoint has in common.pt, beside arguments and progress.
+struct MegatronCommon {
+  struct Optimizer {
+    std::vector<bool> decay;  ///< of each group, whether its weights decay
+    bool of_experts = false;
+    std::int64_t weights = 0;  ///< the largest number of its weights that a rank has
+  };
+  std::vector<Optimizer> optimizers;
+  std::vector<std::string> slots;  ///< names of the optimizer state, "exp_avg"; empty: there is none
+  std::string sharding;            ///< form of the distributed optimizer's state; empty: it is not distributed
+  bool describes_itself = false;   ///< says so in content_metadata, as core_v0.14 and later do
+};
+
+/// Writes common.pt. Throws IoError.
+void write_megatron_common(const std::filesystem::path& path, std::int64_t iteration, const MegatronCommon& common,
+                           const checkpoint::Progress& progress, const Json& args, DType type);
+
 }  // namespace tessera::megatron

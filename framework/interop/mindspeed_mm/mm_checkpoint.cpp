@@ -36,21 +36,29 @@ MmCheckpoint::MmCheckpoint(const fs::path& folder, const options::Mappings& mapp
     : folder_(folder),
       table_(mappings.table(names_table)),
       layout_(layout_of_folder(folder, table_)),
-      tensors_(folder, layout_, table_),
       blobs_(checkpoint::read_blobs_beside(folder)) {
-  for (const auto& [name, tensor] : tensors_.tensors()) ours_.emplace(our_name(*tensor.row, tensor.layer), name);
+  open(std::nullopt);
+}
+
+void MmCheckpoint::open(std::optional<bool> tied) {
+  tensors_.emplace(folder_, layout_, table_, tied);
+  ours_.clear();
+  for (const auto& [name, tensor] : tensors_->tensors()) ours_.emplace(our_name(*tensor.row, tensor.layer), name);
 }
 
 void MmCheckpoint::describe_by(const fs::path& transformers, const options::Mappings& mappings) {
   const auto config = hugging_face::read_hugging_face_config(transformers / "config.json", mappings);
   recipe_ = hugging_face::recipe_with(config.model_config);
+  tokenizer_options_ = hugging_face::folder_tokenizer_sets(transformers);
   blobs_ = hugging_face::HuggingFaceFormat().carried_files(transformers);
+  const auto* untied = config.model_config.find("untie_embeddings_and_output_weights");
+  open(untied == nullptr || untied->scalar != "true");
 }
 
 const MmTensor& MmCheckpoint::tensor(const std::string& name) const {
   const auto found = ours_.find(name);
   if (found == ours_.end()) throw ConfigError(text(folder_.string(), ": has no tensor '", name, "'"));
-  return tensors_.tensors().at(found->second);
+  return tensors_->tensors().at(found->second);
 }
 
 std::vector<std::string> MmCheckpoint::names() const {
@@ -68,7 +76,7 @@ Shape MmCheckpoint::shape(const std::string& name) const {
 void MmCheckpoint::read(const std::string& name, const Tensor& into) const {
   const auto& theirs = tensor(name);
   std::vector<std::byte> elements(theirs.bytes());
-  tensors_.read(theirs, elements);
+  tensors_->read(theirs, elements);
   const Tensor all{std::span(elements), theirs.type, theirs.shape};
   checkpoint::must_be_finite(all, text(folder_.string(), ": tensor '", theirs.name(), "'"));
   checkpoint::copy_converted(all, into);

@@ -33,8 +33,8 @@ class MmCheckpoint final : public checkpoint::OpenedCheckpoint {
   /// Throws ConfigError as MmFolder does. `folder`: of the ranks.
   MmCheckpoint(const std::filesystem::path& folder, const options::Mappings& mappings);
 
-  /// Takes the model's options from a folder of Transformers: MindSpeed-MM's checkpoints do not have them. Throws
-  /// ConfigError.
+  /// Takes the model's options and its tokenizer from a folder of Transformers: MindSpeed-MM's checkpoints do not have
+  /// them. Throws ConfigError.
   void describe_by(const std::filesystem::path& transformers, const options::Mappings& mappings);
 
   const std::filesystem::path& folder() const override { return folder_; }
@@ -44,23 +44,26 @@ class MmCheckpoint final : public checkpoint::OpenedCheckpoint {
   DType dtype(const std::string& name) const override { return tensor(name).type; }
   void read(const std::string& name, const Tensor& into) const override;
 
-  std::int64_t iteration() const override { return tensors_.iteration(); }
+  std::int64_t iteration() const override { return tensors_->iteration(); }
   const checkpoint::Blobs& blobs() const override { return blobs_; }
   options::Value recipe() const override;
+  std::vector<std::string> tokenizer_options() const override { return tokenizer_options_; }
   std::string description() const override;
-  std::uint64_t bytes() const override { return tensors_.file_bytes(); }
-  void verify() const override { tensors_.verify(); }
+  std::uint64_t bytes() const override { return tensors_->file_bytes(); }
+  void verify() const override { tensors_->verify(); }
 
  private:
   const MmTensor& tensor(const std::string& name) const;
+  void open(std::optional<bool> tied);
 
   std::filesystem::path folder_;
   MmTable table_;
   MmLayout layout_;
-  MmFolder tensors_;
+  std::optional<MmFolder> tensors_;  ///< always set
   checkpoint::Blobs blobs_;
   std::map<std::string, std::string> ours_;  ///< our names: theirs
   std::optional<options::Value> recipe_;
+  std::vector<std::string> tokenizer_options_;
 };
 
 }  // namespace tessera::mindspeed_mm

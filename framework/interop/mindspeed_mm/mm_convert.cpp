@@ -76,9 +76,16 @@ class Conversion {
     const auto& o = options_.resplit;
     const auto from = options_.parallel.layout(), to = options_.target.layout();
     refuse_other_sums(from, to);
-    if (!options_.hf.hf_dir.empty()) (void)fitting_model(std::nullopt, to, "target_parallel_config");
-    const MmFolder source(o.source_dir, from, table_, o.tie_word_embeddings);
+    auto tied = o.tie_word_embeddings;
+    if (!options_.hf.hf_dir.empty()) {
+      const auto is_tied = fitting_model(std::nullopt, to, "target_parallel_config").is_tied();
+      tied = tied.value_or(is_tied);
+    }
+    const MmFolder source(o.source_dir, from, table_, tied);
     write(o.target_dir, o.source_dir, source, to, false);
+    if (!tied && source.is_tied() && from.stages() > 1 && to.stages() == 1)
+      tell(text("the output layer of ", o.source_dir, " equals the embedding, so it is taken for the copy of a tied ",
+                "one and left out; if the model has its own, give tie_word_embeddings: false or hf_config.hf_dir"));
   }
 
   std::vector<std::string> lines;

@@ -148,8 +148,8 @@ void describe(options::Schema<ResplitConfig>& s) {
   s.option("source_dir", &O::source_dir, "Checkpoint folder of MindSpeed-MM to read.");
   s.option("target_dir", &O::target_dir, "Folder to write, new or empty.");
   s.option("tie_word_embeddings", &O::tie_word_embeddings,
-           "The output layer is tied to the embedding; null: it is if the folder has none, or one of the same bytes on "
-           "another stage.");
+           "The output layer is tied to the embedding; null: as config.json of hf_config.hf_dir says, without which it "
+           "is if the folder has none, or one of the same bytes on another stage.");
 }
 
 MmOptions read_options(MmCommand command, const options::Value& tree, options::Report& report) {

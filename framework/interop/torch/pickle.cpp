@@ -408,17 +408,41 @@ void PickleWriter::real(double value) {
 }
 
 void PickleWriter::text(std::string_view words) {
+  if (protocol_ >= 4 && words.size() < 256) return short_text(words);
   out_ += 'X';
   number(words.size(), 4);
   out_ += words;
 }
 
+void PickleWriter::short_text(std::string_view words) {
+  out_ += '\x8C';
+  number(words.size(), 1);
+  out_ += words;
+}
+
 void PickleWriter::global(std::string_view module, std::string_view name) {
+  if (protocol_ >= 4) {
+    short_text(module);
+    short_text(name);
+    out_ += '\x93';
+    return;
+  }
   out_ += 'c';
   out_ += module;
   out_ += '\n';
   out_ += name;
   out_ += '\n';
+}
+
+std::uint32_t PickleWriter::memoize() {
+  out_ += '\x94';
+  return memoized_++;
+}
+
+void PickleWriter::recall(std::uint32_t value) {
+  const bool small = value < 256;
+  out_ += small ? 'h' : 'j';
+  number(value, small ? 1 : 4);
 }
 
 }  // namespace tessera::torch

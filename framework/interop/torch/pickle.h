@@ -55,10 +55,10 @@ class Pickle {
   const PickleNode* root_ = nullptr;
 };
 
-/// Writes a pickle of protocol 2, value by value.
+/// Writes a pickle of protocol 2 or 4, value by value.
 class PickleWriter {
  public:
-  PickleWriter() : out_("\x80\x02") {}
+  explicit PickleWriter(char protocol = 2) : protocol_(protocol), out_({'\x80', protocol}) {}
   void none() { out_ += 'N'; }
   void boolean(bool value) { out_ += value ? '\x88' : '\x89'; }
   void integer(std::int64_t value);
@@ -73,16 +73,24 @@ class PickleWriter {
   void mark() { out_ += '('; }
   void set_items() { out_ += 'u'; }
   void append_items() { out_ += 'e'; }
+  void set_item() { out_ += 's'; }  ///< adds one key and value to the dict below them; needs no mark
   void tuple() { out_ += 't'; }
   void call() { out_ += 'R'; }        ///< pops function and argument tuple, pushes the result
   void make() { out_ += '\x81'; }     ///< pops class and argument tuple, pushes the object
   void state() { out_ += 'b'; }       ///< pops object and state, pushes the object
   void persistent() { out_ += 'Q'; }  ///< pops a persistent id, pushes the object it refers to
-  std::string finish() { return out_ + '.'; }
+  /// Numbers the value on top of the stack, 0, 1, 2, ...: recall() pushes the same value again. Only in protocol 4.
+  std::uint32_t memoize();
+  void recall(std::uint32_t number);
+  std::string finish() const { return out_ + '.'; }
 
  private:
   void number(std::uint64_t value, std::size_t size);
+  void short_text(std::string_view words);
+
+  char protocol_;
   std::string out_;
+  std::uint32_t memoized_ = 0;
 };
 
 }  // namespace tessera::torch

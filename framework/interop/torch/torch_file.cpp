@@ -6,6 +6,7 @@
 
 #include "framework/base/memory_limit.h"
 #include "framework/checkpoint/checkpoint.h"
+#include "framework/interop/torch/crc32.h"
 
 namespace tessera::torch {
 namespace {
@@ -14,6 +15,7 @@ namespace fs = std::filesystem;
 using Kind = PickleNode::Kind;
 
 constexpr const char* pickle_name = "data.pkl";
+constexpr const char* appended_folder = "archive/";  // as torch names it where an archive has no file of its own
 
 struct StorageType {
   const char* name;
@@ -31,20 +33,6 @@ std::string folder_in(const std::map<std::string, ZipEntry>& entries, const std:
     if (slash != std::string::npos && name.substr(slash + 1) == pickle_name) return name.substr(0, slash + 1);
   }
   throw ConfigError(text(speaker, ": holds no ", pickle_name, ": not written by torch.save, or by one before 1.6"));
-}
-
-std::span<const std::byte> bytes_of(const MappedFile& file, const ZipEntry& entry) {
-  return file.bytes().subspan(entry.begin, entry.bytes);
-}
-
-std::string little_endian_or_throw(const MappedFile& file, const std::map<std::string, ZipEntry>& entries,
-                                   std::string folder, const std::string& speaker) {
-  const auto found = entries.find(folder + "byteorder");
-  if (found == entries.end()) return folder;
-  const auto bytes = bytes_of(file, found->second);
-  const std::string order(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (order != "little") throw ConfigError(text(speaker, ": byteorder is '", order, "'; little was expected"));
-  return folder;
 }
 
 /// A list of counts: a shape, strides.
@@ -109,22 +97,36 @@ bool bytes_spanned(const std::vector<std::int64_t>& dims, const std::vector<std:
 
 }  // namespace
 
-TorchFile::TorchFile(const fs::path& path)
-    : name_(path.string()),
-      file_(path),
-      entries_(read_intact(file_, [&] { return read_zip_directory(file_.bytes(), name_); })),
-      folder_(little_endian_or_throw(file_, entries_, folder_in(entries_, name_), name_)),
+TorchFile::TorchFile(const fs::path& path) : TorchFile(std::make_shared<const MappedFile>(path), 0, 0, path.string()) {}
+
+TorchFile::TorchFile(std::shared_ptr<const MappedFile> file, std::uint64_t begin, std::uint64_t bytes, std::string name)
+    : name_(std::move(name)),
+      file_(std::move(file)),
+      bytes_(bytes == 0 ? file_->bytes() : file_->bytes().subspan(begin, bytes)),
+      entries_(read_intact(*file_, [&] { return read_zip_directory(bytes_, name_); })),
+      folder_(folder_in_archive()),
       pickle_(read_pickle()) {}
 
+/// The folder of all entries; throws if they are not of this machine's byte order.
+std::string TorchFile::folder_in_archive() const {
+  auto folder = folder_in(entries_, name_);
+  const auto found = entries_.find(folder + "byteorder");
+  if (found == entries_.end()) return folder;
+  const auto words = bytes_of(found->second);
+  const std::string order(reinterpret_cast<const char*>(words.data()), words.size());
+  if (order != "little") throw ConfigError(text(name_, ": byteorder is '", order, "'; little was expected"));
+  return folder;
+}
+
 Pickle TorchFile::read_pickle() const {
-  const auto bytes = bytes_of(file_, entries_.at(folder_ + pickle_name));
-  return within_memory(name_, [&] { return read_intact(file_, [&] { return Pickle(bytes, name_); }); });
+  const auto words = bytes_of(entries_.at(folder_ + pickle_name));
+  return within_memory(name_, [&] { return read_intact(*file_, [&] { return Pickle(words, name_); }); });
 }
 
 void TorchFile::verify() const {
   for (const auto& [name, entry] : entries_) {
-    if (crc32_ieee(bytes_of(file_, entry)) == entry.crc) continue;
-    file_.require_intact();
+    if (crc32_ieee(bytes_of(entry)) == entry.crc) continue;
+    file_->require_intact();
     throw checkpoint::DamageError(text(name_, ": '", name, "': its CRC is not the one it was saved with"));
   }
 }
@@ -151,13 +153,13 @@ TorchFile::Located TorchFile::locate(const PickleNode& node, const std::string& 
     refuse("has ", out.dims.size(), " dims, but ", out.strides.size(), " strides");
   const auto found = entries_.find(folder_ + "data/" + id[2]->text);
   if (found == entries_.end()) refuse("its storage '", id[2]->text, "' is missing");
-  const auto bytes = bytes_of(file_, found->second);
+  const auto bytes = bytes_of(found->second);
   std::uint64_t begin = static_cast<std::uint64_t>(arguments[1]->integer), needed = 0;
   if (!bytes_spanned(out.dims, out.strides, size_of(type->type), needed)) refuse("its shape is impossible");
   if (arguments[1]->integer < 0 || __builtin_mul_overflow(begin, size_of(type->type), &begin) || begin > bytes.size() ||
       needed > bytes.size() - begin)
     refuse("needs ", needed, " bytes from ", begin, " of a storage of ", bytes.size());
-  file_.require_pages();
+  file_->require_pages();
   out.bytes = bytes.subspan(begin, needed);
   return out;
 }
@@ -194,10 +196,14 @@ void TorchFile::read(const PickleNode& node, const std::string& what, std::span<
 }
 
 void TorchFileWriter::tensor(const Tensor& tensor) {
-  this->tensor(tensor.dtype(), tensor.shape(), [tensor] { return std::as_bytes(tensor.raw()); });
+  this->tensor(tensor.dtype(), tensor.shape(), Elements([tensor] { return std::as_bytes(tensor.raw()); }));
 }
 
-void TorchFileWriter::tensor(DType dtype, const Shape& shape, Elements elements) {
+void TorchFileWriter::tensor(DType dtype, const Shape& shape, const Elements& elements) {
+  tensor(dtype, shape, [elements](const ArchiveWriter::Sink& sink) { sink(elements()); });
+}
+
+void TorchFileWriter::tensor(DType dtype, const Shape& shape, ArchiveWriter::Stream elements) {
   const auto* type = std::find_if(std::begin(storage_types), std::end(storage_types),
                                   [&](const auto& one) { return one.type == dtype; });
   must(type != std::end(storage_types), "every element type has a storage of torch");
@@ -230,17 +236,33 @@ void TorchFileWriter::tensor(DType dtype, const Shape& shape, Elements elements)
   p.call();
   p.tuple();
   p.call();
-  storages_.push_back(std::move(elements));
+  storages_.push_back({static_cast<std::uint64_t>(shape.elements()) * size_of(dtype), std::move(elements)});
 }
 
-void TorchFileWriter::write(const fs::path& path) {
-  const auto folder = path.stem().string() + "/";
+void TorchFileWriter::put(ArchiveWriter& archive, const std::string& folder) const {
+  archive.add(folder + pickle_name, pickle.finish());
+  archive.add(folder + "byteorder", "little");
+  for (std::size_t i = 0; i < storages_.size(); ++i)
+    archive.add(text(folder, "data/", i), storages_[i].bytes, storages_[i].elements);
+  archive.add(folder + "version", "3\n");
+}
+
+void TorchFileWriter::write(const fs::path& path) const {
   ZipWriter zip(path);
-  zip.add(folder + pickle_name, pickle.finish());
-  zip.add(folder + "byteorder", "little");
-  for (std::size_t i = 0; i < storages_.size(); ++i) zip.add(text(folder, "data/", i), storages_[i]());
-  zip.add(folder + "version", "3\n");
+  put(zip.archive(), path.stem().string() + "/");
   zip.finish();
+}
+
+std::uint64_t TorchFileWriter::append_to(File& file) const {
+  ArchiveWriter archive(&file);
+  put(archive, appended_folder);
+  return archive.finish();
+}
+
+std::uint64_t TorchFileWriter::bytes() const {
+  ArchiveWriter archive(nullptr);
+  put(archive, appended_folder);
+  return archive.finish();
 }
 
 }  // namespace tessera::torch

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ class TorchFile {
   /// Throws ConfigError if the file is not of this format, is damaged or big-endian, or its pickle is rejected by
   /// Pickle; IoError.
   explicit TorchFile(const std::filesystem::path& path);
+  /// An archive in the middle of a file: the `bytes` bytes from byte `begin` of `file`, which must have them. `name` is
+  /// for messages. Throws as the other constructor.
+  TorchFile(std::shared_ptr<const MappedFile> file, std::uint64_t begin, std::uint64_t bytes, std::string name);
 
   const PickleNode& root() const { return pickle_.root(); }
   /// Whether the node is a tensor.
@@ -42,10 +46,10 @@ class TorchFile {
   void verify() const;
   /// Throws IoError if what was read may be wrong, because the file was truncated or its disk failed. Call this before
   /// it is used.
-  void require_intact() const { file_.require_intact(); }
+  void require_intact() const { file_->require_intact(); }
 
   const std::string& name() const { return name_; }
-  std::uint64_t bytes() const { return file_.bytes().size(); }
+  std::uint64_t bytes() const { return bytes_.size(); }
 
  private:
   /// A tensor and its place in its storage.
@@ -56,15 +60,18 @@ class TorchFile {
   };
   Located locate(const PickleNode& node, const std::string& what) const;
   Pickle read_pickle() const;
+  std::span<const std::byte> bytes_of(const ZipEntry& entry) const { return bytes_.subspan(entry.begin, entry.bytes); }
+  std::string folder_in_archive() const;
 
   std::string name_;
-  MappedFile file_;
+  std::shared_ptr<const MappedFile> file_;
+  std::span<const std::byte> bytes_;  ///< of the archive
   std::map<std::string, ZipEntry> entries_;
   std::string folder_;  ///< folder of all entries in the archive, "model_optim_rng/"
   Pickle pickle_;
 };
 
-/// Writes a file that torch.load can read. Build the pickle with `pickle`, and add tensors with `tensor`.
+/// Writes an archive that torch.load can read. Build the pickle with `pickle`, and add tensors with `tensor`.
 class TorchFileWriter {
  public:
   /// Gives the elements of a tensor, which stay valid until the next call of one of these functions.
@@ -74,12 +81,24 @@ class TorchFileWriter {
   /// Adds a tensor with its own storage to the pickle. Its memory must stay valid until `write` returns.
   void tensor(const Tensor& tensor);
   /// Adds a tensor whose elements are asked for when the file is written, so that only one of them is in memory.
-  void tensor(DType type, const Shape& shape, Elements elements);
-  /// Writes the file atomically. Throws IoError; then no new file exists.
-  void write(const std::filesystem::path& path);
+  void tensor(DType type, const Shape& shape, const Elements& elements);
+  /// Adds a tensor whose elements are asked for in pieces when the file is written.
+  void tensor(DType type, const Shape& shape, ArchiveWriter::Stream elements);
+  /// Writes a file atomically. Throws IoError; then no new file exists.
+  void write(const std::filesystem::path& path) const;
+  /// Appends the archive to `file`. Returns its size in bytes. Throws IoError.
+  std::uint64_t append_to(File& file) const;
+  /// The size that append_to() would return; elements are not asked for.
+  std::uint64_t bytes() const;
 
  private:
-  std::vector<Elements> storages_;
+  struct Storage {
+    std::uint64_t bytes;
+    ArchiveWriter::Stream elements;
+  };
+  void put(ArchiveWriter& archive, const std::string& folder) const;
+
+  std::vector<Storage> storages_;
 };
 
 }  // namespace tessera::torch

@@ -3,16 +3,20 @@
 #include <algorithm>
 #include <array>
 
+#include "framework/interop/torch/crc32.h"
+
 namespace tessera::torch {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr std::uint32_t entry_mark = 0x04034B50, directory_mark = 0x02014B50, end_mark = 0x06054B50,
-                        end64_mark = 0x06064B50, end64_locator_mark = 0x07064B50;
+                        end64_mark = 0x06064B50, end64_locator_mark = 0x07064B50, descriptor_mark = 0x08074B50;
 constexpr std::uint64_t end_bytes = 22, locator_bytes = 20, directory_entry_bytes = 46, entry_bytes = 30;
 constexpr std::uint64_t most_entries = 1'000'000, longest_name = 4096, alignment = 64;
 constexpr std::uint32_t none32 = 0xFFFFFFFF;
+constexpr std::uint64_t sizes_follow = 8;                  // flag of an entry: checksum and sizes stand behind its data
+constexpr std::size_t piece_bytes = std::size_t{1} << 18;  // checksummed and written while it is in the cache
 
 /// Little-endian numbers at places that may lie outside.
 class Reader {
@@ -95,37 +99,11 @@ ZipEntry read_entry(const Reader& in, std::uint64_t at, const std::string& name)
   return {begin, bytes, static_cast<std::uint32_t>(in.number(at + 16, 4))};
 }
 
-std::array<std::array<std::uint32_t, 256>, 8> make_tables() {
-  std::array<std::array<std::uint32_t, 256>, 8> tables{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t sum = i;
-    for (int bit = 0; bit < 8; ++bit) sum = (sum & 1) != 0 ? sum >> 1 ^ 0xEDB88320U : sum >> 1;
-    tables[0][i] = sum;
-  }
-  for (std::size_t k = 1; k < 8; ++k)
-    for (std::uint32_t i = 0; i < 256; ++i) tables[k][i] = tables[k - 1][i] >> 8 ^ tables[0][tables[k - 1][i] & 255];
-  return tables;
-}
-
 void append(std::string& out, std::uint64_t value, std::size_t size) {
   for (std::size_t i = 0; i < size; ++i, value >>= 8) out += static_cast<char>(value & 255);
 }
 
 }  // namespace
-
-std::uint32_t crc32_ieee(std::span<const std::byte> bytes, std::uint32_t before) {
-  static const auto tables = make_tables();
-  std::uint32_t sum = ~before;
-  const auto at = [&](std::size_t i) { return std::to_integer<std::uint32_t>(bytes[i]); };
-  std::size_t i = 0;
-  for (; i + 8 <= bytes.size(); i += 8) {
-    const auto low = sum ^ (at(i) | at(i + 1) << 8 | at(i + 2) << 16 | at(i + 3) << 24);
-    sum = tables[7][low & 255] ^ tables[6][low >> 8 & 255] ^ tables[5][low >> 16 & 255] ^ tables[4][low >> 24] ^
-          tables[3][at(i + 4)] ^ tables[2][at(i + 5)] ^ tables[1][at(i + 6)] ^ tables[0][at(i + 7)];
-  }
-  for (; i < bytes.size(); ++i) sum = sum >> 8 ^ tables[0][(sum ^ at(i)) & 255];
-  return ~sum;
-}
 
 std::map<std::string, ZipEntry> read_zip_directory(std::span<const std::byte> archive, const std::string& speaker) {
   const Reader in(archive, speaker);
@@ -144,29 +122,32 @@ std::map<std::string, ZipEntry> read_zip_directory(std::span<const std::byte> ar
   return entries;
 }
 
-ZipWriter::ZipWriter(fs::path path)
-    : path_(std::move(path)), unfinished_(path_.string() + "_tmp"), file_(File::create(unfinished_)) {}
-
-ZipWriter::~ZipWriter() {
-  std::error_code ignored;
-  if (!finished_) fs::remove(unfinished_, ignored);
+void ArchiveWriter::put(std::span<const std::byte> bytes) {
+  if (file_ != nullptr) file_->write(bytes);
+  at_ += bytes.size();
 }
 
-void ZipWriter::add(const std::string& name, std::string_view words) {
+void ArchiveWriter::put(const std::string& words) { put(std::as_bytes(std::span(words.data(), words.size()))); }
+
+void ArchiveWriter::add(const std::string& name, std::string_view words) {
   add(name, std::as_bytes(std::span(words.data(), words.size())));
 }
 
-void ZipWriter::add(const std::string& name, std::span<const std::byte> bytes) {
-  const Written entry{name, at_, bytes.size(), crc32_ieee(bytes)};
+void ArchiveWriter::add(const std::string& name, std::span<const std::byte> bytes) {
+  add(name, bytes.size(), [bytes](const Sink& sink) {
+    for (std::size_t first = 0; first < bytes.size(); first += piece_bytes)
+      sink(bytes.subspan(first, std::min(piece_bytes, bytes.size() - first)));
+  });
+}
+
+void ArchiveWriter::begin(const std::string& name, bool wide) {
+  // What is left to the next multiple of 64 is filled by an extra field of its own, "FB" as torch calls it.
   std::string extra;
-  const bool wide = bytes.size() >= none32;
   if (wide) {
     append(extra, 1, 2);
     append(extra, 16, 2);
-    append(extra, bytes.size(), 8);
-    append(extra, bytes.size(), 8);
+    append(extra, 0, 8 + 8);
   }
-  // What is left to the next multiple of 64 is filled by an extra field of its own, "FB" as torch calls it.
   const auto before = at_ + entry_bytes + name.size() + extra.size() + 4;
   const auto padding = (alignment - before % alignment) % alignment;
   append(extra, 0x4246, 2);
@@ -175,20 +156,40 @@ void ZipWriter::add(const std::string& name, std::span<const std::byte> bytes) {
   std::string header;
   append(header, entry_mark, 4);
   append(header, wide ? 45 : 20, 2);
-  append(header, 0, 2 + 2 + 2 + 2);  // flags, stored, no time
-  append(header, entry.crc, 4);
-  append(header, wide ? none32 : bytes.size(), 4);
-  append(header, wide ? none32 : bytes.size(), 4);
+  append(header, sizes_follow, 2);
+  append(header, 0, 2 + 2 + 2);  // stored, no time
+  append(header, 0, 4);          // the checksum follows
+  append(header, wide ? none32 : 0, 4);
+  append(header, wide ? none32 : 0, 4);
   append(header, name.size(), 2);
   append(header, extra.size(), 2);
-  header += name + extra;
-  file_.write(header);
-  file_.write(bytes);
-  at_ += header.size() + bytes.size();
-  entries_.push_back(entry);
+  put(header + name + extra);
 }
 
-void ZipWriter::finish() {
+void ArchiveWriter::add(const std::string& name, std::uint64_t bytes, const Stream& stream) {
+  Written entry{name, at_, bytes, 0};
+  const bool wide = bytes >= none32;
+  begin(name, wide);
+  const auto first = at_;
+  if (file_ == nullptr) {
+    at_ += bytes;
+  } else {
+    stream([&](std::span<const std::byte> piece) {
+      entry.crc = crc32_ieee(piece, entry.crc);
+      put(piece);
+    });
+    must(at_ - first == bytes, "a stream gives as many bytes as were announced");
+  }
+  std::string descriptor;
+  append(descriptor, descriptor_mark, 4);
+  append(descriptor, entry.crc, 4);
+  append(descriptor, bytes, wide ? 8 : 4);
+  append(descriptor, bytes, wide ? 8 : 4);
+  put(descriptor);
+  entries_.push_back(std::move(entry));
+}
+
+std::uint64_t ArchiveWriter::finish() {
   std::string out;
   for (const auto& entry : entries_) {
     std::string extra;
@@ -203,7 +204,8 @@ void ZipWriter::finish() {
     append(out, directory_mark, 4);
     append(out, wide ? 45 : 20, 2);
     append(out, wide ? 45 : 20, 2);
-    append(out, 0, 2 + 2 + 2 + 2);
+    append(out, sizes_follow, 2);
+    append(out, 0, 2 + 2 + 2);  // stored, no time
     append(out, entry.crc, 4);
     append(out, wide ? none32 : entry.bytes, 4);
     append(out, wide ? none32 : entry.bytes, 4);
@@ -234,7 +236,23 @@ void ZipWriter::finish() {
   append(out, std::min<std::uint64_t>(directory_bytes, none32), 4);
   append(out, std::min<std::uint64_t>(directory, none32), 4);
   append(out, 0, 2);
-  file_.write(out);
+  put(out);
+  return at_;
+}
+
+ZipWriter::ZipWriter(fs::path path)
+    : path_(std::move(path)),
+      unfinished_(path_.string() + "_tmp"),
+      file_(File::create(unfinished_)),
+      archive_(&file_) {}
+
+ZipWriter::~ZipWriter() {
+  std::error_code ignored;
+  if (!finished_) fs::remove(unfinished_, ignored);
+}
+
+void ZipWriter::finish() {
+  archive_.finish();
   file_.sync();
   file_.close();
   rename_or_exchange(unfinished_, path_);

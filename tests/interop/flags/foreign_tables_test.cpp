@@ -192,7 +192,7 @@ TEST(ForeignTables, WhatIsNotBuiltIsPlannedUnlessItChangesNothing) {
   EXPECT_EQ(status({"--stage", "sft"}), "mapped");
   EXPECT_EQ(status({"--lora-target-modules", "linear_qkv", "linear_proj"}), "mapped");
   EXPECT_EQ(status({"--embedding-multiplier-scale", "1.0"}), "mapped");
-  EXPECT_EQ(status({"--embedding-multiplier-scale", "12"}), "planned");
+  EXPECT_EQ(status({"--embedding-multiplier-scale", "12"}), "mapped");
   EXPECT_EQ(status({"--tokenizer-type", "PretrainedFromHF"}), "mapped");
   EXPECT_EQ(status({"--optimizer-selection", "fused_torch_adamw"}), "mapped");
   EXPECT_EQ(status({"--optimizer-selection", "fused_ema_adamw"}), "planned");

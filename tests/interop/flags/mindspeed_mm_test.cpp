@@ -288,6 +288,14 @@ TEST_F(ModelFile, DamagedFilesAreReadOrReported) {
   }
 }
 
+TEST_F(ModelFile, OfAKeyGivenTwiceTheLastCountsAsInPython) {
+  convert_with("\"text_decoder\": {", "\"text_decoder\": {\n\"num_layers\": 7, \"num_layers\": 9,");
+  EXPECT_EQ(report_.problems(), Lines{});
+  EXPECT_EQ(at("model_config.num_layers"), "5");
+  EXPECT_TRUE(has_line(report_.notes(), "'num_layers' is given twice, first in line ")) << joined(report_.notes());
+  EXPECT_TRUE(has_line(report_.notes(), "; the last counts")) << joined(report_.notes());
+}
+
 TEST_F(ModelFile, LayersOfBothModelsAreAddedOnEachStage) {
   convert_with(R"("pipeline_num_layers": [3, 0])", R"("pipeline_num_layers": [[1, 2], [0, 0]])");
   EXPECT_TRUE(refuses("has 2 chunks of stages and text_decoder.pipeline_num_layers 1")) << joined(report_.problems());

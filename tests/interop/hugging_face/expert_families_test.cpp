@@ -178,8 +178,12 @@ TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
   const options::Mappings mappings(MAPPINGS_DIR);
   const auto five = config_of(GetParam());
   auto four = five;
-  four["rope_theta"] = five["rope_parameters"]["rope_theta"];
   auto scaling = five["rope_parameters"];
+  if (scaling.contains("full_attention")) {  // of each kind of layer
+    four["rope_local_base_freq"] = scaling["sliding_attention"]["rope_theta"];
+    scaling = five["rope_parameters"]["full_attention"];
+  }
+  four["rope_theta"] = scaling["rope_theta"];
   scaling["type"] = scaling["rope_type"];
   scaling.erase("rope_type");
   scaling.erase("rope_theta");
@@ -189,8 +193,10 @@ TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
     four["num_experts"] = five["num_local_experts"];
     four.erase("num_local_experts");
   }
+  // A head that is not hidden_size / num_attention_heads wide must be said; DeepSeek's follows from other keys.
+  const bool own_head = five.contains("head_dim") && !five.contains("qk_head_dim");
   for (const char* later : {"rope_parameters", "dtype", "head_dim", "qk_head_dim"})
-    if (five["model_type"] != "qwen3_moe" || std::string(later) != "head_dim") four.erase(later);
+    if (!own_head || std::string(later) != "head_dim") four.erase(later);
   const auto read = [&](const LibraryJson& json) {
     return options_in(hugging_face::parse_hugging_face_config(json.dump(), "config.json", mappings).model_config);
   };
@@ -198,7 +204,8 @@ TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ExpertFamily,
-                         testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"),
+                         testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gemma2",
+                                         "gemma3_text", "glm4", "granite", "smollm3", "stablelm"),
                          [](const auto& family) { return std::string(family.param); });
 
 class ExpertConfig : public InOwnFolder {

@@ -94,7 +94,7 @@ TEST_P(EveryFamily, IsFoundAgainByItsConfiguration) {
   const hugging_face::HuggingFaceModel model(families / GetParam(), mappings);
   const auto recipe = recipe::imported_recipe(model.recipe(), {}, {});
   EXPECT_EQ(hugging_face::family_that_fits(recipe, 96, {GetParam()}, {}, mappings), GetParam());
-  const auto all = hugging_face::hugging_face_families(mappings);
+  const auto all = hugging_face::families_to_choose_from(mappings);
   const auto found = hugging_face::family_that_fits(recipe, 96, all, {}, mappings);
   const auto config = hugging_face::write_hugging_face_config(hugging_face::whole_model_config(recipe, 96), found,
                                                               DType::float32, "", mappings);
@@ -103,15 +103,17 @@ TEST_P(EveryFamily, IsFoundAgainByItsConfiguration) {
 
 INSTANTIATE_TEST_SUITE_P(All, EveryFamily,
                          testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "phi3", "gemma",
-                                         "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"),
+                                         "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gemma2",
+                                         "gemma3_text", "glm4", "granite", "smollm3", "stablelm"),
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(HuggingFaceFamily, AModelThatNoFamilyComputesIsRefusedWithWhatDiffers) {
   const options::Mappings mappings(MAPPINGS_DIR);
   const hugging_face::HuggingFaceModel model(families / "llama", mappings);
   const auto recipe = recipe::imported_recipe(model.recipe(), {"model_config.attention_logit_softcap=30"}, {});
-  const auto story = story_of(
-      [&] { hugging_face::family_that_fits(recipe, 96, hugging_face::hugging_face_families(mappings), {}, mappings); });
+  const auto story = story_of([&] {
+    hugging_face::family_that_fits(recipe, 96, hugging_face::families_to_choose_from(mappings), {}, mappings);
+  });
   EXPECT_NE(story.find("nearest is llama"), std::string::npos) << story;
   EXPECT_NE(story.find("attention_logit_softcap is 30"), std::string::npos) << story;
   const auto forced = story_of([&] {

@@ -20,7 +20,7 @@ namespace tessera {
 struct TinyQwen2Vl {
   std::int64_t tower_layers = 3, tower_heads = 2, text_layers = 4, heads = 4, groups = 2, channels = 4;
   std::int64_t inner = 24, vocabulary = 24;
-  bool tied = false;
+  bool tied = false, equal_ends = false;  ///< equal_ends: not tied, but the output layer equals the embedding
 
   std::int64_t tower_width() const { return 8 * tower_heads; }
   std::int64_t width() const { return heads * channels; }
@@ -91,6 +91,7 @@ struct TinyQwen2Vl {
       const auto& [name, shape] = all[i];
       auto& values = elements[name];
       for (std::int64_t k = 0; k < shape.elements(); ++k) values.push_back(next++);
+      if (equal_ends && name == "lm_head.weight") values = elements.at("model.embed_tokens.weight");
       const auto file = i < all.size() / 2 ? 0U : 1U;
       entries[file].push_back({name, {DType::float32, shape, 0, 0}});
       map += text(map.empty() ? "" : ", ", '"', name, R"(": ")", files[file], '"');

@@ -1,12 +1,14 @@
 // A Qwen2-VL of Transformers: its config.json in two spellings, and the names and layouts of its weights.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "framework/interop/hugging_face/family.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/interop/hugging_face/hugging_face_export.h"
+#include "framework/interop/hugging_face/merge_check.h"
 #include "framework/recipe/imported_recipe.h"
 #include "tests/interop/hugging_face/tiny_qwen2_vl.h"
 #include "tests/own_folder.h"
@@ -133,6 +135,35 @@ TEST_F(VisionFolder, WhatIsWrittenForTransformersIsReadBackAsTheSameModelAndWeig
     ASSERT_EQ(before.shape(name), after.shape(name)) << name;
     const auto a = before.tensor(name), b = after.tensor(name);
     EXPECT_EQ(std::memcmp(a.raw().data(), b.raw().data(), a.bytes()), 0) << name;
+  }
+}
+
+/// What `tessera merge` compares must depend on all weights, those of the tower too.
+TEST_F(VisionFolder, TheLogitsThatAreComparedAfterAMergeDependOnEveryTower) {
+  const hugging_face::HuggingFaceModel model("hf", mappings_);
+  for (const std::int64_t longest : {32, 4}) {
+    auto tree = model.recipe();
+    auto recipe = recipe::imported_recipe(
+        tree, {text("model_config.seq_length=", longest), text("model_config.max_position_embeddings=", longest)}, {});
+    const auto trained = recipe::without_weights("hf", recipe, nullptr);
+    kernels::Threads threads(1);
+    trained.weights->initialise(threads, 1);
+    trained.weights->weights_changed();
+    const auto logits = hugging_face::fixed_logits(trained, threads);
+    EXPECT_EQ(logits.size(), static_cast<std::size_t>(2 * longest * tiny_.vocabulary));
+    EXPECT_EQ(hugging_face::difference(logits, hugging_face::fixed_logits(trained, threads)), 0);
+    for (auto* parameter : trained.model->parameters()) {
+      if (!parameter->name.ends_with("linear_fc1.weight") && !parameter->name.ends_with("linear_qkv.weight")) continue;
+      auto values = parameter->leaf.value.floats();
+      const std::vector<float> before(values.begin(), values.end());
+      for (auto& value : values) value = -value;
+      trained.weights->weights_changed();
+      EXPECT_GT(hugging_face::difference(logits, hugging_face::fixed_logits(trained, threads)),
+                hugging_face::most_of_merge)
+          << parameter->name;
+      std::ranges::copy(before, values.begin());
+      trained.weights->weights_changed();
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "framework/interop/megatron/megatron.h"
+#include "framework/interop/megatron/megatron_dist_format.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/names_given.h"
 #include "tests/own_folder.h"
@@ -28,6 +29,27 @@ TEST_F(MegatronCrashTest, ACheckpointForMegatronIsStoredBeforeTheTrackerNamesIt)
                   {2, 1, {}, false});
   });
   EXPECT_EQ(given, (Names{"model_optim_rng.pt", "model_optim_rng.pt", "latest_checkpointed_iteration.txt"}));
+}
+
+TEST_F(MegatronCrashTest, ADistributedCheckpointIsStoredBeforeItGetsItsName) {
+  const options::Mappings mappings(MAPPINGS_DIR);
+  const megatron::MegatronCheckpoint source(TESTS_DATA "/megatron", mappings);
+  std::deque<std::vector<float>> memory;
+  std::vector<checkpoint::TensorRange> ranges;
+  for (const auto& name : source.names()) {
+    auto& values = memory.emplace_back(static_cast<std::size_t>(source.shape(name).elements()));
+    ranges.push_back(checkpoint::whole(name, Tensor(std::span(values), source.shape(name))));
+  }
+  auto save = megatron_save("dist", *source.progress(), source.recipe(), DType::float32, mappings);
+  save.files = {{"resolved.yaml", "a: b\n"}};
+  const megatron::MegatronDistFormat format;
+  const auto given = names_given([&] {
+    format.begin(save);
+    format.write_owned(save, ranks_of(save.recipe, save.layout)[0], 0, checkpoint::LiveState(ranges));
+    format.finish(save);
+  });
+  EXPECT_EQ(given, (Names{"common.pt", ".metadata", "manifest.json", "metadata.json",
+                          checkpoint::checkpoint_name("", save.iteration), "latest_checkpointed_iteration.txt"}));
 }
 
 }  // namespace

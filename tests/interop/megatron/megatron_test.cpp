@@ -5,6 +5,7 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/copy_converted.h"
+#include "framework/interop/torch/crc32.h"
 #include "tests/interop/megatron/floats.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
@@ -114,7 +115,7 @@ TEST_F(MegatronTest, OtherFormatsAreRefusedByName) {
   put("\x80\x02}.");
   EXPECT_TRUE(says(story_of([&] { megatron::MegatronCheckpoint("m", mappings); }), "its file holds no 'model'"));
   write("m/iter_0000001/metadata.json", "{}");
-  EXPECT_TRUE(says(story_of([&] { megatron::MegatronCheckpoint("m", mappings); }), "torch_dist; only torch is read"));
+  EXPECT_TRUE(says(story_of([&] { megatron::MegatronCheckpoint("m", mappings); }), "torch_dist, not torch"));
   EXPECT_TRUE(
       says(story_of([&] { megatron::MegatronCheckpoint("nowhere", mappings); }), "is not a Megatron-LM checkpoint"));
   fs::create_directory("odd");

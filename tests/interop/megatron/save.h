@@ -10,9 +10,10 @@
 
 namespace tessera {
 
-/// What each rank of the layout has of the model that `recipe` describes, stage by stage.
-inline std::vector<checkpoint::RankWeights> ranks_of(const options::Value& recipe,
-                                                     const checkpoint::CheckpointLayout& layout) {
+/// Calls `visit(index, stage, rank, model)` for the model of each chunk of each rank of the layout, where `index` counts
+/// the ranks stage by stage.
+template <class Visit>
+void for_every_chunk(const options::Value& recipe, const checkpoint::CheckpointLayout& layout, const Visit& visit) {
   options::Report report;
   options::Group group(recipe, "model_config", report);
   const auto choice = model::models().read(group);
@@ -23,7 +24,6 @@ inline std::vector<checkpoint::RankWeights> ranks_of(const options::Value& recip
   const auto architecture = choice.make({size.seq_length, moe});
   const auto stages = layout.stages(), ranks = layout.ranks();
   const auto chunks = layout.layers.empty() ? std::size_t{1} : layout.layers[0].size();
-  std::vector<checkpoint::RankWeights> all(static_cast<std::size_t>(stages * ranks));
   std::int64_t first = 0;
   for (std::size_t c = 0; c < chunks; ++c)
     for (std::int64_t stage = 0; stage < stages; ++stage) {
@@ -39,12 +39,34 @@ inline std::vector<checkpoint::RankWeights> ranks_of(const options::Value& recip
         auto parts = megatron::megatron_model_parts(layout, rank);
         parts.vocabulary = size.vocab_size.value_or(0);
         parts.chunk = chunk;
-        const auto model = architecture->build(parts);
-        auto& own = all[static_cast<std::size_t>(stage * ranks + rank)];
-        own.rank = rank, own.stage = stage;
-        own.chunks.push_back(nn::held_parts(model->parameters()));
+        visit(static_cast<std::size_t>(stage * ranks + rank), stage, rank, *architecture->build(parts));
       }
     }
+}
+
+/// What each rank of the layout has of the model that `recipe` describes, stage by stage.
+inline std::vector<checkpoint::RankWeights> ranks_of(const options::Value& recipe,
+                                                     const checkpoint::CheckpointLayout& layout) {
+  std::vector<checkpoint::RankWeights> all(static_cast<std::size_t>(layout.stages() * layout.ranks()));
+  for_every_chunk(recipe, layout, [&](std::size_t index, std::int64_t stage, std::int64_t rank, model::Model& model) {
+    all[index].rank = rank, all[index].stage = stage;
+    all[index].chunks.push_back(nn::held_parts(model.parameters()));
+  });
+  return all;
+}
+
+/// What each of these ranks saves, so that each element is saved once.
+inline std::vector<std::vector<WeightPart>> owned_by_ranks(const options::Value& recipe,
+                                                           const checkpoint::CheckpointLayout& layout) {
+  std::vector<std::vector<WeightPart>> all(static_cast<std::size_t>(layout.stages() * layout.ranks()));
+  for_every_chunk(recipe, layout, [&](std::size_t index, std::int64_t, std::int64_t rank, model::Model& model) {
+    auto saved = model.parameters();
+    std::erase_if(saved, [&](const auto* parameter) {
+      return rank >=
+             (parameter->role == ParameterRole::expert ? layout.sharers_of_expert() * layout.expert : layout.tensor);
+    });
+    for (auto& part : nn::owned_parts(saved)) all[index].push_back(std::move(part));
+  });
   return all;
 }
 

@@ -230,6 +230,31 @@ TEST_F(MmConvert, ATiedOutputLayerIsACopyOnTheLastOfSeveralStages) {
   EXPECT_TRUE(says(story_of([&] { to_hf("one", "x", one, "untied_hf"); }), "has no text_decoder.output_layer"));
 }
 
+/// Nothing in a folder of several stages tells it from a tied one.
+TEST_F(MmConvert, AnOutputLayerOfItsOwnThatEqualsTheEmbeddingIsKeptIfAnythingTells) {
+  TinyQwen2Vl model;
+  model.equal_ends = true;
+  model.write("hf");
+  const Cut one{"[[3]]", "[[4]]", 1}, two{"[[3, 0]]", "[[2, 2]]", 1};
+  const std::string head = "text_decoder.output_layer.weight";
+  to_mm("hf", "one", one);
+  to_mm("hf", "two", two);
+  resplit("two", "of_config", two, one, "  hf_config: {hf_dir: hf}\n");
+  EXPECT_EQ(files_in("of_config"), files_in("one"));
+  EXPECT_EQ(lines_.size(), 1U);
+  resplit("two", "of_option", two, one, "  tie_word_embeddings: false\n");
+  EXPECT_EQ(files_in("of_option"), files_in("one"));
+  resplit("two", "taken_as_tied", two, one);
+  EXPECT_TRUE(values("taken_as_tied", "mp_rank_00", head).empty());
+  EXPECT_TRUE(says(lines_.back(), "the output layer of two equals the embedding")) << lines_.back();
+  resplit("one", "of_one_stage", one, two);
+  EXPECT_EQ(files_in("of_one_stage"), files_in("two"));
+  mindspeed_mm::MmCheckpoint checkpoint(*mindspeed_mm::MmFormat().find("two"), mappings_);
+  EXPECT_FALSE(checkpoint.has("output_layer.weight"));
+  checkpoint.describe_by("hf", mappings_);
+  EXPECT_TRUE(checkpoint.has("output_layer.weight"));
+}
+
 TEST_F(MmConvert, TheTowerAloneIsWrittenIfAskedFor) {
   TinyQwen2Vl().write("hf");
   run(MmCommand::hf_to_mm, text("  mm_dir: mm\n  save_vit_only: true\n  hf_config: {hf_dir: hf}\n",
@@ -320,8 +345,11 @@ TEST_F(MmConvert, ACheckpointOfAnyLayoutIsReadUnderOurNames) {
     EXPECT_EQ(a, b) << name;
   }
   EXPECT_TRUE(says(story_of([&] { checkpoint.recipe(); }), "does not describe its model"));
+  EXPECT_TRUE(checkpoint.tokenizer_options().empty());
   checkpoint.describe_by("hf", mappings_);
   EXPECT_EQ(text(checkpoint.recipe()), text(expected.recipe()));
+  EXPECT_EQ(checkpoint.tokenizer_options(), expected.tokenizer_options());
+  EXPECT_EQ(checkpoint.tokenizer_options().size(), 2U);
   checkpoint.verify();
   // Weights under our names become the same checkpoint.
   const Cut cut{"[[3, 0]]", "[[1, 3]]", 2};

@@ -1,0 +1,25 @@
+#include "framework/checkpoint/stored_state.h"
+
+#include <cstring>
+
+namespace tessera::checkpoint {
+
+std::span<const std::byte> StoredState::bytes(std::size_t index, std::size_t first, std::span<std::byte> buffer) const {
+  auto range = ranges_.at(index);
+  const auto type = range.tensor.dtype();
+  const auto box = Box::of(range.offsets, range.tensor.shape());
+  const auto row_bytes = static_cast<std::size_t>(box.elements_of_row()) * size_of(type);
+  if (buffer.empty() || row_bytes == 0) return buffer;
+  const auto begin = first / row_bytes, end = (first + buffer.size() + row_bytes - 1) / row_bytes;
+  rows_.resize((end - begin) * row_bytes);
+  auto extent = box.extent;
+  extent[0] = static_cast<std::int64_t>(end - begin);
+  range.offsets = box.begin;
+  range.offsets[0] += static_cast<std::int64_t>(begin);
+  range.tensor = Tensor(std::span(rows_), type, Shape(extent));
+  from_.read(range, {.check_crc = false, .convert = true});
+  std::memcpy(buffer.data(), rows_.data() + (first - begin * row_bytes), buffer.size());
+  return buffer;
+}
+
+}  // namespace tessera::checkpoint

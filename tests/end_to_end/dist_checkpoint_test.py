@@ -1,0 +1,146 @@
+"""Megatron-LM's distributed checkpoints (ckpt_format torch_dist): what runs and the converter write holds the tensors of our own format, to the bit,
+as torch.distributed.checkpoint loads them.
+
+That needs torch: name a Python that has it in TESSERA_PEER_PYTHON; tests that ask it are skipped without it.
+"""
+
+import json
+import math
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import unittest
+
+import harness
+from harness import sets
+from layouts_test import MPIRUN, cut
+
+SOURCE = pathlib.Path(os.environ.get("TESSERA_SOURCE", pathlib.Path(__file__).parents[2]))
+PEER = os.environ.get("TESSERA_PEER_PYTHON")
+NORMS = {"input_layernorm.": "self_attention.linear_qkv.layer_norm_", "pre_mlp_layernorm.": "mlp.linear_fc1.layer_norm_"}
+
+
+def positions(shape, offsets, extents):
+    """Numbers of the elements of a box among those of the whole, in row-major order."""
+    strides = [math.prod(shape[dim + 1:]) for dim in range(len(shape))]
+    found = [0]
+    for stride, offset, extent in zip(strides, offsets, extents):
+        found = [base + stride * (offset + i) for base in found for i in range(extent)]
+    return found
+
+
+def native_tensors(folder):
+    """Name -> (shape, floats) of a checkpoint of ours, whole."""
+    manifests = [json.loads(path.read_text()) for path in folder.glob("manifest*.json")]
+    whole = {}
+    for name, entry in (item for manifest in manifests for item in manifest.get("tensors", {}).items()):
+        shape = entry["shape"]
+        values = whole.setdefault(name, (shape, [None] * math.prod(shape)))[1]
+        for stored in entry["ranges"]:
+            places = positions(shape, stored["offsets"], stored["extents"])
+            data = (folder / stored["file"]).read_bytes()[stored["byte_offset"]:][:4 * len(places)]
+            for place, value in zip(places, struct.unpack(f"<{len(places)}f", data)):
+                values[place] = value
+    return whole
+
+
+def key_of(name, layers):
+    """Megatron-LM's key of our name, and the index in the axis of layers."""
+    for ours, theirs in NORMS.items():
+        name = name.replace(ours, theirs)
+    found = re.match(r"decoder\.layers\.(\d+)\.(.*)", name)
+    return (f"decoder.layers.{found[2]}", int(found[1])) if found else (name, None)
+
+
+def unflattened(shape, before, values):
+    if before is None:
+        return shape, values
+    extents = [whole // count for whole, count in zip(before, shape)]
+    out, size = [None] * len(values), math.prod(extents)
+    for number, first in enumerate(range(0, len(values), size)):
+        at = []
+        for count in reversed(shape[:-1]):
+            at.insert(0, number % count)
+            number //= count
+        for place, value in zip(positions(before, [a * b for a, b in zip(at, extents)], extents), values[first:first + size]):
+            out[place] = value
+    return before, out
+
+
+class DistCheckpoint(harness.InOwnFolder):
+    def setUp(self):
+        super().setUp()
+        self.recipe(training_iters=2, batch_size=1, dataset_config__global_batch_size=4, training_config__tensorboard="false",
+                    training_config__prefix="''", model_config__hidden_act="swiglu")
+
+    def run_on(self, ranks, run, *more):
+        words = [harness.program(), "train", "tiny.yaml", *sets(output_dir=run), *more]
+        done = subprocess.run([*MPIRUN, "-np", str(ranks), *words] if ranks > 1 else words, cwd=self.folder, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def loaded(self, folder):
+        """Key -> (shape, floats), as torch loads it, and what stands beside."""
+        done = subprocess.run([PEER, str(SOURCE / "tests/peers/load_dist.py"), folder, self.folder / "loaded"], capture_output=True, text=True,
+                              cwd=self.folder, timeout=280)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        tensors = {}
+        for number, facts in enumerate(json.loads((self.folder / "loaded/tensors.json").read_text())):
+            self.assertEqual(facts["type"], "torch.float32")
+            data = (self.folder / f"loaded/{number}.bin").read_bytes()
+            tensors[facts["key"]] = unflattened(facts["shape"], facts["before"], list(struct.unpack(f"<{len(data) // 4}f", data)))
+        return tensors, json.loads((self.folder / "loaded/common.json").read_text())
+
+    def assert_same(self, ours, theirs, master=None):
+        """`master`: what the fp32 weights are called in the optimizer state, if they are there."""
+        layers = 1 + max(int(found[1]) for found in (re.match(r"decoder\.layers\.(\d+)", name) for name in ours) if found)
+        left = set(theirs)
+        for name, (shape, values) in ours.items():
+            state = re.match(r"optimizer\.(\w+)\.(.*)", name)
+            key, layer = key_of(state[2] if state else name, layers)
+            for key in [f"optimizer.state.{state[1]}.{key}"] if state else [key] + ([f"optimizer.state.{master}.{key}"] if master else []):
+                whole, theirs_values = theirs[key]
+                left.discard(key)
+                self.assertEqual(whole, shape if layer is None else [layers, *shape], key)
+                first = (layer or 0) * len(values)
+                self.assertEqual(theirs_values[first:first + len(values)], values, key)
+        self.assertEqual(left, set())
+
+    @unittest.skipUnless(PEER, "no Python with torch; name one in TESSERA_PEER_PYTHON")
+    def test_torch_loads_what_any_layout_saves(self):
+        for ranks, options, more, master in (
+                (1, {}, [], None),
+                (4, dict(tensor_model_parallel_size=2), sets(use_distributed_optimizer="true"), "fp32_param"),
+                (4, dict(tensor_model_parallel_size=2, pipeline_model_parallel_size=2), [], None)):
+            with self.subTest(ranks=ranks, **options):
+                name = f"{ranks}{len(options)}{len(more)}"
+                self.run_on(ranks, "ours" + name, *cut(**options), *more)
+                self.run_on(ranks, "theirs" + name, *cut(**options), *more, *sets(ckpt_format="torch_dist"))
+                folder = self.folder / f"theirs{name}/iter_0000002"
+                files = sorted(path.name for path in folder.iterdir())
+                self.assertEqual(files, [".metadata", *(f"__{rank}_0.distcp" for rank in range(ranks)), "blobs", "common.pt", "metadata.json"])
+                ours = native_tensors(self.folder / f"ours{name}/checkpoints/iter_0000002")
+                theirs, common = self.loaded(folder)
+                self.assert_same(ours, theirs, master)
+                self.assertEqual((common["iteration"], common["args"]["ckpt_format"]), (2, "torch_dist"))
+                # By the converter, from our own format.
+                self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "megatron", "--ckpt-format", "torch_dist", "ours" + name, "c" + name)
+                self.assert_same(ours, self.loaded(self.folder / f"c{name}/iter_0000002")[0], master)
+        self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "megatron", "--ckpt-format", "torch_dist", "--for", "core_v0.17",
+                     "ours412", "later")
+        theirs, common = self.loaded(self.folder / "later/iter_0000002")
+        self.assert_same(native_tensors(self.folder / "ours412/checkpoints/iter_0000002"), theirs, "param")
+        self.assertIn("fully_reshardable", common["optimizer"])
+        self.assertIn("content_metadata", common["keys"])
+
+    def test_options_of_the_format_without_it_are_refused(self):
+        convert = ["checkpoint", "convert", "--from", "tessera", "--to"]
+        told = self.tessera(*convert, "hf", "--ckpt-format", "torch_dist", "run", "out", code=2)
+        self.assertIn("--ckpt-format is for --to megatron, not --to hf; leave it out", told)
+        told = self.tessera(*convert, "megatron", "--for", "core_v0.17", "run", "out", code=2)
+        self.assertIn("--for is for --to megatron --ckpt-format torch_dist; leave it out", told)
+
+
+if __name__ == "__main__":
+    harness.main()
