@@ -9,6 +9,7 @@
 
 #include "framework/base/json.h"
 #include "framework/cli/adapter_arguments.h"
+#include "framework/cli/eval_records.h"
 #include "framework/cli/meter.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/cli/threads_argument.h"
@@ -22,6 +23,7 @@ namespace {
 
 struct EvalFlags {
   std::string folder, text, data;
+  EvaluatedRecords records;
   std::int64_t stride = 0;
   ThreadsArgument threads;
   bool json = false;
@@ -97,33 +99,49 @@ void print(const EvalFlags& flags, const std::string& adapter, const recipe::Tra
   std::cout << std::flush;
 }
 
+void must_be_finite(const recipe::TrainedModel& trained, double sum) {
+  if (std::isfinite(sum)) return;
+  throw Error(text("eval: the loss of ", trained.folder.string(),
+                   " is not finite; the model's weights are damaged, "
+                   "or its training diverged: take an older checkpoint"));
+}
+
+void evaluate_records(const EvalFlags& flags, const std::string& adapter, const recipe::TrainedModel& trained,
+                      autograd::Tape& tape) {
+  Meter meter("eval:", {.announcement = text("eval: scoring the records of ", flags.records.files)});
+  const auto scored = score_records(trained, flags.records, tape, std::ref(meter));
+  must_be_finite(trained, scored.loss.sum);
+  print(flags, adapter, trained, scored.loss, 0);
+}
+
 /// The model with an adapter, or without any if `adapter` is empty or "base".
 void evaluate_one(const EvalFlags& flags, const std::string& content, const std::string& adapter,
                   const recipe::TrainedModel& trained) {
   log_notes(trained.notes, {}, true);
+  kernels::Threads threads(flags.threads.count());
+  Arena arena;
+  autograd::Tape tape(arena, threads, false);
+  if (!flags.records.files.empty()) return evaluate_records(flags, adapter, trained, tape);
   const auto length = trained.recipe.size.seq_length;
   const auto stride = flags.stride > 0 ? flags.stride : std::max<std::int64_t>(1, length / 2);
   if (stride > length)
     throw ConfigError(
         text("eval: --stride is ", stride, ", but sequences have ", length, " tokens; at most that many"));
-  kernels::Threads threads(flags.threads.count());
-  Arena arena;
-  autograd::Tape tape(arena, threads, false);
   const auto scored = to_score(flags, content, trained.tokenizer.get());
   const auto sum = [&] {
     Meter meter("eval:", {.announcement = text("eval: scoring ", scored.tokens.size(), " tokens")});
     return training::score(*trained.model, tape, scored.tokens, trained.model->vocabulary(), {length, stride},
                            std::ref(meter));
   }();
-  if (!std::isfinite(sum.sum))
-    throw Error(text("eval: the loss of ", trained.folder.string(),
-                     " is not finite; the model's weights are damaged, "
-                     "or its training diverged: take an older checkpoint"));
+  must_be_finite(trained, sum.sum);
   print(flags, adapter, trained, sum, scored.bytes);
 }
 
 void evaluate(const EvalFlags& flags, const CommandContext& context) {
-  if (flags.text.empty() == flags.data.empty()) throw ConfigError("eval: give one of --text FILE and --data PREFIX");
+  if (!flags.text.empty() + !flags.data.empty() + !flags.records.files.empty() != 1)
+    throw ConfigError("eval: give one of --text FILE, --data PREFIX and --records FILES");
+  if (!flags.records.media_dir.empty() && flags.records.files.empty())
+    throw ConfigError("eval: --media-dir is the folder of the images of --records; give --records FILES");
   const auto content = flags.text.empty() ? std::string() : files::read_input(flags.text, "text of --text");
   for_each_adapter(flags.folder, flags.adapters, context.registries,
                    [&](const auto& name, const auto& trained) { evaluate_one(flags, content, name, trained); });
@@ -141,6 +159,11 @@ void add_eval_commands(Command& app, CommandContext& context) {
   add_adapter_arguments(*command, flags->adapters);
   command->add_option("--text", flags->text, "A text file");
   command->add_option("--data", flags->data, "PREFIX of a preprocessed .bin and .idx");
+  command->add_option("--records", flags->records.files,
+                      "Files of conversations with images, joined by commas, as dataset_type mllm reads them; the loss "
+                      "is that of their answers");
+  command->add_option("--media-dir", flags->records.media_dir,
+                      "Folder in which images of --records are looked for first; default: that of the training");
   command
       ->add_option(
           "--stride", flags->stride,

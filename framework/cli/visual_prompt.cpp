@@ -94,7 +94,26 @@ void add_parts(Json& messages, std::size_t count) {
   content = std::move(parts);
 }
 
-/// The processor of the folder; without a file, that of the model's patches with the limits of Transformers.
+images::Picture loaded(const std::string& file, PictureLoading loading) {
+  auto [header, picture] = images::load_picture(file);
+  if (loading == PictureLoading::qwen_vl_utils) return images::fetched(std::move(picture));
+  if (loading == PictureLoading::load_image) picture = images::turned_upright(std::move(picture), header.orientation);
+  return images::to_rgb(std::move(picture));
+}
+
+images::Patches patches_of(const Visual& visual, const images::Processor& processor, PictureLoading loading) {
+  try {
+    std::vector<images::Picture> frames;
+    for (const auto& file : visual.files) frames.push_back(loaded(file, loading));
+    return processor.process(frames);
+  } catch (const ConfigError& error) {
+    const std::string words = error.what();
+    throw ConfigError(words.starts_with(visual.files.front()) ? words : text(visual.files.front(), ": ", words));
+  }
+}
+
+}  // namespace
+
 images::ProcessorOptions processor_of(const fs::path& folder, const model::VisionOptions& vision) {
   images::ProcessorOptions options;
   options.patch_size = static_cast<int>(vision.patch_size);
@@ -117,26 +136,6 @@ images::ProcessorOptions processor_of(const fs::path& folder, const model::Visio
                            ", merged by ", vision.spatial_merge_size));
   return options;
 }
-
-images::Picture loaded(const std::string& file, PictureLoading loading) {
-  auto [header, picture] = images::load_picture(file);
-  if (loading == PictureLoading::qwen_vl_utils) return images::fetched(std::move(picture));
-  if (loading == PictureLoading::load_image) picture = images::turned_upright(std::move(picture), header.orientation);
-  return images::to_rgb(std::move(picture));
-}
-
-images::Patches patches_of(const Visual& visual, const images::Processor& processor, PictureLoading loading) {
-  try {
-    std::vector<images::Picture> frames;
-    for (const auto& file : visual.files) frames.push_back(loaded(file, loading));
-    return processor.process(frames);
-  } catch (const ConfigError& error) {
-    const std::string words = error.what();
-    throw ConfigError(words.starts_with(visual.files.front()) ? words : text(visual.files.front(), ": ", words));
-  }
-}
-
-}  // namespace
 
 void check_placeholders(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
                         const model::VisionOptions& vision) {

@@ -34,6 +34,11 @@ struct VisualConversation {
 VisualConversation with_images(Json messages, const std::vector<std::string>& images,
                                const std::filesystem::path& folder);
 
+/// The image processor in `folder`, a folder of Transformers or a checkpoint that began with one; without a file, that
+/// of the tower's patches with the limits of Transformers. Throws ConfigError, naming the file, if it is damaged or has
+/// other sizes of patches than the tower.
+images::ProcessorOptions processor_of(const std::filesystem::path& folder, const model::VisionOptions& vision);
+
 /// How the picture of a file becomes RGB, before the image processor.
 enum class PictureLoading : std::uint8_t {
   rgb,           ///< Pillow's convert("RGB"): alpha is dropped, EXIF turns nothing

@@ -46,9 +46,11 @@ struct PictureHeader {
   Format format = Format::png;
   Mode mode = Mode::RGB;
   Size size;            ///< as stored: not turned by `orientation`
-  int orientation = 1;  ///< EXIF orientation, 1 to 8; 1: as stored. Of a PNG or WebP file known after decoding only
+  int orientation = 1;  ///< EXIF orientation, 1 to 8; 1: as stored
   /// The file names one transparent colour (PNG tRNS), which is no alpha channel. No conversion of ours uses it.
   bool transparent_colour = false;
+  /// The size after turned_upright().
+  Size upright_size() const { return orientation < 5 ? size : Size{size.height, size.width}; }
 };
 
 /// A picture in memory.

@@ -117,6 +117,21 @@ PictureHeader png_header(const PngFile& file) {
   return header;
 }
 
+/// Whether a chunk eXIf follows the pixels. Only looks at the heads of the chunks: length, type.
+bool has_late_exif(Bytes bytes) {
+  constexpr std::size_t signature = 8, frame = 12;  // a chunk's length, type and checksum
+  bool pixels = false;
+  for (std::size_t at = signature; bytes.size() - at >= frame && at < bytes.size();) {
+    const auto* chunk = reinterpret_cast<png_const_bytep>(bytes.data() + at);
+    if (pixels && std::memcmp(chunk + 4, "eXIf", 4) == 0) return true;
+    pixels = pixels || std::memcmp(chunk + 4, "IDAT", 4) == 0;
+    const std::size_t length = png_get_uint_32(chunk);
+    if (length > bytes.size() - at - frame) break;
+    at += frame + length;
+  }
+  return false;
+}
+
 /// The rows as libpng gives them without conversion of colours, in bytes.
 Picture read_png_rows(PngFile& file, const PictureHeader& header) {
   const auto bits = png_get_bit_depth(file.png, file.info);
@@ -156,7 +171,11 @@ PictureHeader read_png(Bytes bytes, const DecodeLimits& limits, Picture* pixels)
   if (!whole) refuse_damaged(Format::png, file.why);
   auto header = png_header(file);
   check_size(header.size, limits);
-  if (!pixels) return header;
+  if (!pixels) {
+    if (header.orientation != 1 || !has_late_exif(bytes)) return header;
+    Picture unused;  // libpng reads what follows the pixels after them
+    return read_png(bytes, limits, &unused);
+  }
   *pixels = read_png_rows(file, header);
   // What follows the pixels may be damaged; only the orientation is looked for in it.
   if (!completed(file.place, [&] { png_read_end(file.png, file.info); })) file.why[0] = 0;

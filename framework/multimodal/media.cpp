@@ -20,10 +20,6 @@ auto of_this_sample(const std::string& path, const Work& work) {
   }
 }
 
-images::Size limited_size_of(const std::string& path, const images::PixelLimits& limits) {
-  return of_this_sample(path, [&] { return images::limited_size(images::load_header(path).size, limits); });
-}
-
 void must_be_of_one_size(const std::string& path, images::Size size, images::Size first) {
   if (size == first) return;
   throw data::BadSampleError(text(path, ": the frame has ", describe(size),
@@ -57,6 +53,21 @@ std::string MediaReader::found(const std::string& path, bool* as_written) const 
   return path;
 }
 
+images::Size MediaReader::limited_size_of(const std::string& path, const images::PixelLimits& limits) const {
+  return of_this_sample(path, [&] {
+    const auto header = images::load_header(path);
+    return images::limited_size(options_.turn_by_exif ? header.upright_size() : header.size, limits);
+  });
+}
+
+images::Picture MediaReader::limited_picture(const std::string& path, const images::PixelLimits& limits) const {
+  return of_this_sample(path, [&] {
+    auto [header, picture] = images::load_picture(path);
+    if (options_.turn_by_exif) picture = images::turned_upright(std::move(picture), header.orientation);
+    return images::limited(std::move(picture), limits);
+  });
+}
+
 std::vector<std::string> MediaReader::frames_of(const Medium& medium) const {
   std::vector<std::string> frames;
   const auto count = static_cast<std::int64_t>(medium.frames.size());
@@ -79,8 +90,7 @@ data::PatchGrid MediaReader::grid_of(const Medium& medium) const {
 std::vector<images::Picture> MediaReader::pictures_of(const Medium& medium) const {
   std::vector<images::Picture> pictures;
   for (const auto& path : frames_of(medium)) {
-    pictures.push_back(
-        of_this_sample(path, [&] { return images::limited(images::load_picture(path).picture, limits_of(medium)); }));
+    pictures.push_back(limited_picture(path, limits_of(medium)));
     must_be_of_one_size(path, pictures.back().size, pictures.front().size);
   }
   return pictures;

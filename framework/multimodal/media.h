@@ -15,6 +15,7 @@ namespace tessera::multimodal {
 struct MediaOptions {
   std::string media_dir = ".";  ///< where paths are looked for first
   images::PixelLimits image_limits, frame_limits;
+  bool turn_by_exif = false;        ///< pictures are turned as their EXIF orientation asks, before the limits
   std::int64_t video_maxlen = 128;  ///< most frames of a video; of more, so many at equal distances
   images::ProcessorOptions processor;
 };
@@ -41,6 +42,8 @@ class MediaReader {
   const images::PixelLimits& limits_of(const Medium& medium) const {
     return medium.is_video ? options_.frame_limits : options_.image_limits;
   }
+  images::Size limited_size_of(const std::string& path, const images::PixelLimits& limits) const;
+  images::Picture limited_picture(const std::string& path, const images::PixelLimits& limits) const;
   std::vector<std::string> frames_of(const Medium& medium) const;
   std::vector<images::Picture> pictures_of(const Medium& medium) const;
 

@@ -11,10 +11,8 @@ namespace {
 
 class MllmMaker {
  public:
-  MllmMaker(const MllmOptions& options, const data::DataParts& parts)
-      : options_(options),
-        parts_(parts),
-        encoder_(std::make_shared<RowEncoder>(*parts.tokenizer, row_options(options, parts.seq_length))) {}
+  MllmMaker(const MllmOptions& options, const data::DataParts& parts, RowOptions rows)
+      : options_(options), parts_(parts), encoder_(std::make_shared<RowEncoder>(*parts.tokenizer, std::move(rows))) {}
 
   std::shared_ptr<const MllmRows> open(const std::string& list, const std::optional<std::int64_t>& most) const {
     const auto names = files_of_list(list);
@@ -64,11 +62,25 @@ class MllmMaker {
   std::shared_ptr<const RowEncoder> encoder_;
 };
 
-std::unique_ptr<data::DataSplits> make_mllm(const MllmOptions& o, data::DataParts parts) {
+std::unique_ptr<data::DataSplits> make_mllm(const MllmOptions& options, data::DataParts parts) {
+  return open_mllm(options, parts);
+}
+
+BatchFields fields_of_mllm(const data::DatasetRegistry::Choice& choice) {
+  const auto* options = choice.options<MllmOptions>();
+  return mllm_fields(sizes_of_patches(options ? *options : MllmOptions{}));
+}
+
+}  // namespace
+
+std::unique_ptr<data::DataSplits> open_mllm(const MllmOptions& o, const data::DataParts& parts,
+                                            const std::optional<images::ProcessorOptions>& processor) {
   if (o.dataset.empty()) throw ConfigError("dataset_type mllm needs dataset: files of records with messages");
   if (parts.tokenizer == nullptr)
     throw ConfigError("dataset_type mllm needs a tokenizer; set tokenizer_type and the files of the model's tokenizer");
-  const MllmMaker maker(o, parts);
+  auto encoding = row_options(o, parts.seq_length);
+  if (processor) encoding.media.processor = *processor;
+  const MllmMaker maker(o, parts, std::move(encoding));
   const auto rows = maker.open(o.dataset, o.max_samples);
   const auto held_out = static_cast<std::int64_t>(static_cast<double>(rows->samples()) * o.val_rate);
   const auto trained = rows->samples() - held_out;
@@ -82,13 +94,6 @@ std::unique_ptr<data::DataSplits> make_mllm(const MllmOptions& o, data::DataPart
   }
   return splits;
 }
-
-BatchFields fields_of_mllm(const data::DatasetRegistry::Choice& choice) {
-  const auto* options = choice.options<MllmOptions>();
-  return mllm_fields(sizes_of_patches(options ? *options : MllmOptions{}));
-}
-
-}  // namespace
 
 void register_mllm(data::DatasetRegistry& registry) {
   registry.add("mllm", make_mllm, "Conversations with images and videos, as MindSpeed-MM trains Qwen2-VL.",

@@ -75,6 +75,9 @@ void MllmDataset::write_tokens(const EncodedRow& row, const SampleView& out) con
   };
   fill(out.tokens, row.input_ids, rows_->encoder().pad());
   fill(out.labels, next_labels(row), -1);
+  if (rows_->encoder().loss_on_padding() && length > 0)
+    std::fill(out.labels.begin() + static_cast<std::ptrdiff_t>(length) - 1, out.labels.end() - 1,
+              rows_->encoder().pad());
   std::transform(out.labels.begin(), out.labels.end(), out.loss_mask.begin(),
                  [](std::int32_t label) { return label == -1 ? 0.0F : 1.0F; });
   std::fill(out.document_start.begin(), out.document_start.end(), 0);

@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "framework/data/dataset.h"
+#include "framework/multimodal/mllm_options.h"
 #include "framework/multimodal/record_files.h"
 #include "framework/multimodal/row_encoder.h"
 
@@ -65,7 +67,7 @@ class MllmRows {
 };
 
 /// Samples [begin, end) of `rows`. Labels are shifted to the next token; padding has the tokenizer's padding token,
-/// label -1, loss mask 0 and position 1. Lengths are rounded up to a multiple of 8, as MindSpeed-MM pads.
+/// label -1, loss mask 0 and position 1; with RowOptions::loss_on_padding, the padding token as label and loss mask 1. Lengths are rounded up to a multiple of 8, as MindSpeed-MM pads.
 class MllmDataset final : public data::Dataset {
  public:
   MllmDataset(std::shared_ptr<const MllmRows> rows, std::int64_t begin, std::int64_t end, std::int64_t seq_length,
@@ -90,5 +92,10 @@ class MllmDataset final : public data::Dataset {
   std::int64_t begin_, end_, seq_length_, vocab_size_;
   BatchFields fields_;
 };
+
+/// The data of `options`. `processor` replaces the image processor of `options`. Throws ConfigError for files that are
+/// missing or damaged, or without a tokenizer.
+std::unique_ptr<data::DataSplits> open_mllm(const MllmOptions& options, const data::DataParts& parts,
+                                            const std::optional<images::ProcessorOptions>& processor = {});
 
 }  // namespace tessera::multimodal

@@ -54,6 +54,10 @@ void describe_pictures(options::Schema<MllmOptions>& s) {
        "for which `bad_sample_limit` decides.")
       .when_changed(options::Change::order)
       .no_flag("a property of MindSpeed-MM's release");
+  s.option("turn_by_exif", &O::turn_by_exif,
+           "Turn pictures as the EXIF orientation of their files asks, before the limits of pixels; false: they are "
+           "used as stored, as MindSpeed-MM uses them.")
+      .no_flag("only Tessera has it");
   s.option("image_backend", &O::image_backend,
            "Processor of Transformers whose numbers are computed: torchvision, its default from 4.57 on, or pil.")
       .no_flag("the release of Transformers decides it");
@@ -111,6 +115,10 @@ void describe(options::Schema<MllmOptions>& s) {
   s.option("train_on_prompt", &O::train_on_prompt, "Compute the loss on prompts too.").no_flag(in_data_json);
   s.option("mask_history", &O::mask_history,
            "Compute the loss on the last answer only; where a conversation is cut, its last turns have priority.")
+      .no_flag(in_data_json);
+  s.option("ignore_pad_token_for_loss", &O::ignore_pad_token_for_loss,
+           "Compute no loss on padding; false: each row also learns the padding that makes it as long as its "
+           "micro-batch.")
       .no_flag(in_data_json);
   s.option("max_samples", &O::max_samples, "Number of records taken from the beginning of `dataset`; null: all.")
       .at_least(1)
@@ -170,11 +178,13 @@ RowOptions row_options(const MllmOptions& options, std::int64_t seq_length) {
   made.media = {o.media_dir,
                 {o.image_max_pixels, o.image_min_pixels},
                 {o.video_max_pixels, o.video_min_pixels},
+                o.turn_by_exif,
                 o.video_maxlen,
                 processor_of(options)};
   made.seq_length = seq_length;
   made.train_on_prompt = o.train_on_prompt;
   made.mask_history = o.mask_history;
+  made.loss_on_padding = !o.ignore_pad_token_for_loss;
   return made;
 }
 

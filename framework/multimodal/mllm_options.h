@@ -20,7 +20,7 @@ struct MllmOptions {
   std::string dataset, media_dir = ".";
   std::optional<std::string> model_name_or_path;
   std::string prompt_template = "qwen2vl";
-  bool train_on_prompt = false, mask_history = false;
+  bool train_on_prompt = false, mask_history = false, ignore_pad_token_for_loss = true;
   std::optional<std::int64_t> max_samples;
   std::int64_t preprocessing_num_workers = 1;
   std::int64_t image_max_pixels = 589824, image_min_pixels = 1024;
@@ -32,7 +32,7 @@ struct MllmOptions {
   std::optional<std::string> val_dataset;
   double val_rate = 0;
   std::optional<std::int64_t> val_max_samples;
-  bool skip_unreadable_images = false;
+  bool skip_unreadable_images = false, turn_by_exif = false;
   ImageBackend image_backend = ImageBackend::torchvision;
   std::int64_t patch_size = 14, temporal_patch_size = 2, spatial_merge_size = 2;
 };

@@ -25,6 +25,14 @@ std::int64_t EncodedRow::patches() const {
   return sum;
 }
 
+data::VisualTokens visual_tokens(const tokenizers::Tokenizer& tokenizer, const std::string& name, std::int64_t merge) {
+  const auto words = instructions::multimodal_template(name);
+  const auto id = [&](const std::string& token) { return special_token(tokenizer, token, name); };
+  id(words.start);
+  id(words.end);
+  return {id(words.image), id(words.video), merge};
+}
+
 RowEncoder::RowEncoder(const tokenizers::Tokenizer& tokenizer, RowOptions options)
     : tokenizer_(tokenizer),
       options_(std::move(options)),
@@ -35,12 +43,8 @@ RowEncoder::RowEncoder(const tokenizers::Tokenizer& tokenizer, RowOptions option
                 .train_on_prompt = options_.train_on_prompt,
                 .mask_history = options_.mask_history},
       tokens_(tokenizer, template_.text),
-      media_(options_.media) {
-  const auto id = [&](const std::string& token) { return special_token(tokenizer, token, options_.template_name); };
-  visual_ = {id(template_.image), id(template_.video), options_.media.processor.merge_size};
-  id(template_.start);
-  id(template_.end);
-}
+      media_(options_.media),
+      visual_(visual_tokens(tokenizer, options_.template_name, options_.media.processor.merge_size)) {}
 
 std::unique_ptr<instructions::ConversationEncoder> RowEncoder::take() const {
   {

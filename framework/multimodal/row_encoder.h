@@ -26,17 +26,22 @@ struct RowOptions {
   MediaOptions media;
   std::int64_t seq_length = 0;  ///< rows are cut to it
   bool train_on_prompt = false, mask_history = false;
+  bool loss_on_padding = false;  ///< padding of a row to its micro-batch's length is predicted too
 };
+
+/// The placeholders of the template `name`, as tokens. Throws ConfigError if the template is unknown, or the tokenizer
+/// lacks one of its tokens.
+data::VisualTokens visual_tokens(const tokenizers::Tokenizer& tokenizer, const std::string& name, std::int64_t merge);
 
 /// Encodes records as get_qwen2vl_dataset of MindSpeed-MM does. Thread-safe.
 class RowEncoder {
  public:
-  /// `tokenizer` must outlive this. Throws ConfigError if the template is unknown, or the tokenizer lacks one of its
-  /// tokens.
+  /// `tokenizer` must outlive this. Throws as visual_tokens.
   RowEncoder(const tokenizers::Tokenizer& tokenizer, RowOptions options);
 
   const data::VisualTokens& visual() const { return visual_; }
   std::int32_t pad() const { return tokens_.pad; }
+  bool loss_on_padding() const { return options_.loss_on_padding; }
   const MediaReader& media() const { return media_; }
   const RecordNames& names() const { return options_.names; }
 

@@ -8,6 +8,8 @@
 #include "framework/comm/together.h"
 #include "framework/files/input_file.h"
 #include "framework/log/log.h"
+#include "framework/multimodal/mllm_options.h"
+#include "framework/multimodal/row_encoder.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
 
@@ -159,9 +161,27 @@ training::RunData without_tokens(const Recipe& recipe, std::int64_t replicas, co
 
 }  // namespace
 
+void must_share_placeholders(const model::VisionOptions& tower, const multimodal::MllmOptions& data,
+                             const tokenizers::Tokenizer& tokenizer) {
+  const auto tokens = multimodal::visual_tokens(tokenizer, data.prompt_template, data.spatial_merge_size);
+  std::string wrong;
+  const auto compare = [&](const char* option, std::int64_t of_tower, std::int32_t of_data) {
+    if (of_tower == of_data) return;
+    wrong += text(wrong.empty() ? "" : "; ", "vision_config.", option, " is ", of_tower,
+                  ", but in the tokenizer the placeholder is ", of_data);
+  };
+  if (data.images) compare("image_token_id", tower.image_token_id, tokens.image);
+  if (data.videos) compare("video_token_id", tower.video_token_id, tokens.video);
+  if (!wrong.empty())
+    throw ConfigError(text(wrong, "; give the numbers of the tokenizer, or the tokenizer of the model"));
+}
+
 training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const data::TellLine& tell,
                             const data::TellLine& warn) {
   auto data = without_data(recipe, replicas);
+  const auto* images = recipe.dataset.options<multimodal::MllmOptions>();
+  const auto* tower = recipe.architecture->vision();
+  if (images && tower && data.tokenizer) must_share_placeholders(*tower, *images, *data.tokenizer);
   const auto make = [&](std::int64_t steps, bool train, bool others) {
     auto parts = data_parts(recipe, data.tokenizer.get(), steps, static_cast<int>(replicas));
     if (!train) parts.asked.train = 0;

@@ -5,12 +5,21 @@
 #include "framework/recipe/recipe.h"
 #include "framework/training/run_data.h"
 
+namespace tessera::multimodal {
+struct MllmOptions;
+}
+
 namespace tessera::recipe {
+
+/// Throws ConfigError, with all that differ, unless the tokens that stand for images and videos in the data are those
+/// that the model replaces by features. Of data without a column of videos, only those of images are compared.
+void must_share_placeholders(const model::VisionOptions& tower, const multimodal::MllmOptions& data,
+                             const tokenizers::Tokenizer& tokenizer);
 
 /// Opens the data of one of `replicas` data-parallel ranks, without communication. `tell` receives lines for the user,
 /// about index files that are built, waited for or unusable, `warn` warnings about what the run will not learn from the
 /// data; empty: no lines. Throws ConfigError for files that are missing or damaged, a vocabulary that is too small for
-/// the tokenizer, and too little data.
+/// the tokenizer, and too little data; and as must_share_placeholders.
 training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const data::TellLine& tell = {},
                             const data::TellLine& warn = {});
 

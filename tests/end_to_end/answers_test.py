@@ -130,6 +130,9 @@ class Answers(harness.InOwnFolder):
                                 "--temperature", "0", "--tokens", "12") for model in ("weights/hf", "tuned", "run")]
         self.assertNotEqual(answers[0], answers[1])
         self.assertEqual(answers[1], answers[2])
+        records = ["--records", "data/mllm_format_llava_instruct_data.json", "--media-dir", "data", "--json"]
+        losses = [json.loads(self.tessera("eval", model, *records).splitlines()[-1])["loss"] for model in ("weights/hf", "tuned")]
+        self.assertLess(losses[1], losses[0] - 0.5)
 
     def test_settings_of_mindspeed_mm_are_its_answers(self):
         """inference_qwen2vl.json: prompts, image and folder of the model; with top_k 1 it is greedy, whatever the temperature."""

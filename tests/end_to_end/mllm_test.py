@@ -80,6 +80,45 @@ class Images(harness.InOwnFolder):
         self.tessera(*again)
         self.assertEqual(self.losses("again"), whole)
 
+    def test_a_checkpoint_is_evaluated_on_records(self):
+        self.convert()
+        records = json.loads((self.folder / "mllm.json").read_text())
+        self.write("mllm.json", json.dumps(records[:8]))
+        self.tessera("train", "run.yaml", "--set", "dataset_config.val_rate=0", "--set", "dataset_config.val_dataset=mllm.json",
+                     "--set", "training_config.full_validation=true")
+        logged = [line["validation_loss"] for line in self.metrics("run") if "validation_loss" in line][-1]
+        told = json.loads(self.tessera("eval", "run", "--records", "mllm.json", "--json").splitlines()[-1])
+        self.assertAlmostEqual(told["loss"], logged, delta=2e-6)
+        self.assertGreater(told["tokens"], 8)
+        self.write("elsewhere.json", json.dumps([record | {"images": [name.split("/")[-1] for name in record["images"]]} for record in records[:8]]))
+        elsewhere = self.tessera("eval", "run", "--records", "elsewhere.json", "--media-dir", "pictures", "--json")
+        self.assertEqual(json.loads(elsewhere.splitlines()[-1])["loss"], told["loss"])
+        self.assertIn("give one of", self.tessera("eval", "run", "--records", "mllm.json", "--text", "run.yaml", code=2))
+        self.assertIn("--records", self.tessera("eval", "run", "--text", "run.yaml", "--media-dir", ".", code=2))
+        self.assertIn("gone.json", self.tessera("eval", "run", "--records", "gone.json", code=2))
+        (self.folder / "pictures/2.png").unlink()
+        self.assertIn("2.png", self.tessera("eval", "run", "--records", "mllm.json", code=2))
+
+    def test_placeholders_of_another_tokenizer_are_refused_before_the_run(self):
+        self.convert()
+        told = self.tessera("train", "run.yaml", "--set", "vision_config.image_token_id=431", "--set", "vision_config.video_token_id=2",
+                            "--set", "dataset_config.videos=films", code=2)
+        self.assertIn("vision_config.image_token_id is 431, but in the tokenizer the placeholder is 432", told)
+        self.assertIn("vision_config.video_token_id is 2, but in the tokenizer the placeholder is 433", told)
+        self.assertFalse(self.metrics("run") if (self.folder / "run/metrics.jsonl").exists() else [])
+
+    def test_kept_features_change_no_loss_and_resume(self):
+        self.convert()
+        frozen = ["train", "run.yaml", "--set", "training_config.frozen_parameters=['vision_.*']", "--set", "dataset_config.batch_size=1"]
+        self.tessera(*frozen)
+        whole = self.losses("run")
+        cached = [*frozen, "--set", "vision_config.feature_cache_path=kept", "--set", "training_config.output_dir=kept_run"]
+        self.tessera(*cached, "--set", "training_config.exit_interval=3")
+        self.assertGreater(len(list((self.folder / "kept").glob("*/*.features"))), 1)
+        self.tessera(*cached)
+        self.assertEqual(self.losses("kept_run"), whole)
+        self.assertIn("is trained", self.tessera("check", "run.yaml", "--set", "vision_config.feature_cache_path=kept", code=2))
+
     def test_a_damaged_picture_is_replaced_or_ends_the_run(self):
         self.convert()
         whole = (self.folder / "pictures/4.png").read_bytes()

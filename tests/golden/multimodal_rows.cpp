@@ -169,7 +169,8 @@ std::string judge_padded(const multimodal::MllmDataset& dataset, const Batch& ba
   for (std::size_t i = 0; i < static_cast<std::size_t>(batch.seq_length); ++i) {
     if (ours.tokens[i] != (i < length ? recorded["input_ids"][at][i].get<std::int32_t>() : pad))
       return text("row ", row, ": token ", i, " is ", ours.tokens[i]);
-    const auto label = i + 1 < length ? recorded["labels"][at][i + 1].get<std::int32_t>() : -100;
+    const auto beyond = recorded["ignore_pad_token_for_loss"] == true || i + 1 == ours.labels.size() ? -100 : pad;
+    const auto label = i + 1 < length ? recorded["labels"][at][i + 1].get<std::int32_t>() : beyond;
     if (ours.labels[i] != (label == -100 ? -1 : label) || ours.loss_mask[i] != (label == -100 ? 0.0F : 1.0F))
       return text("row ", row, ": label ", i, " is ", ours.labels[i]);
   }
@@ -178,8 +179,8 @@ std::string judge_padded(const multimodal::MllmDataset& dataset, const Batch& ba
 
 std::string judge_batch(const DataFolder& data, const Json& encode, std::int64_t seq_length, const Json& recorded,
                         multimodal::ImageBackend backend) {
-  if (recorded["ignore_pad_token_for_loss"] == false) throw NotSupported{"ignore_pad_token_for_loss: false"};
   auto options = options_of(encode["settings"]["default"]);
+  options.ignore_pad_token_for_loss = recorded["ignore_pad_token_for_loss"];
   options.image_backend = backend;
   const auto encoder = encoder_of(data, options, seq_length);
   const auto files = file_of(data, encode["records"]);

@@ -11,6 +11,7 @@
 
 #include "framework/base/files.h"
 #include "framework/images/codecs.h"
+#include "tests/images/exif_files.h"
 
 namespace tessera::images {
 namespace {
@@ -43,21 +44,6 @@ std::string refusal_of(const std::string& content) {
 
 void expect_words(const std::string& message, const std::vector<std::string>& words) {
   for (const auto& word : words) EXPECT_NE(message.find(word), std::string::npos) << word << " in: " << message;
-}
-
-std::string big_endian(std::uint32_t value) {
-  std::string bytes;
-  for (int i = 0; i < 4; ++i) bytes += static_cast<char>(value >> (24 - 8 * i));
-  return bytes;
-}
-
-std::uint32_t crc32_of(const std::string& bytes) {
-  std::uint32_t crc = 0xFFFFFFFF;
-  for (const char byte : bytes) {
-    crc ^= static_cast<unsigned char>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (0xEDB88320 & (0 - (crc & 1)));
-  }
-  return ~crc;
 }
 
 std::string png_chunk(const std::string& name, const std::string& data) {
@@ -219,17 +205,6 @@ TEST(Picture, DamagedFilesAreRefusedOrDecodedSoundly) {
   }
 }
 
-/// EXIF data with one entry; `big`: the upper byte first.
-std::string exif_with(bool big, std::uint16_t type, std::uint16_t value) {
-  const auto two = [&](unsigned x) {
-    return big ? std::string{static_cast<char>(x >> 8), static_cast<char>(x)}
-               : std::string{static_cast<char>(x), static_cast<char>(x >> 8)};
-  };
-  const auto four = [&](unsigned x) { return big ? two(x >> 16) + two(x & 0xFFFF) : two(x & 0xFFFF) + two(x >> 16); };
-  return (big ? "MM" : "II") + two(42) + four(8) + two(1) + two(0x0112) + two(type) + four(1) +
-         (type == 3 ? two(value) + two(0) : four(value)) + four(0);
-}
-
 TEST(Picture, ExifOrientationIsReadInBothByteOrders) {
   for (const bool big : {false, true})
     for (std::uint16_t value = 0; value < 12; ++value)
@@ -241,6 +216,28 @@ TEST(Picture, ExifOrientationIsReadInBothByteOrders) {
         for (std::size_t size = 0; size < 18; ++size)
           EXPECT_EQ(exif_orientation(bytes_of(exif.substr(0, size))), 1) << size;
       }
+}
+
+TEST(Picture, OrientationIsKnownFromTheHeader) {
+  for (int value = 1; value <= 8; ++value) {
+    const auto exif = exif_with(value % 2 == 0, 3, static_cast<std::uint16_t>(value));
+    const auto jpeg = file_bytes("mode_L.jpg"), png = file_bytes("size_29x27.png"), webp = file_bytes("lossy.webp");
+    const auto size = read_header(bytes_of(webp)).size;
+    const auto segment = std::string("Exif\0\0", 6) + exif;
+    const std::string marker = {'\xFF', '\xE1', 0, static_cast<char>(segment.size() + 2)};
+    const std::vector<std::string> files = {
+        jpeg.substr(0, 2) + marker + segment + jpeg.substr(2), png_with_late_exif(png, exif),
+        webp_with_exif(webp, static_cast<std::uint32_t>(size.width), static_cast<std::uint32_t>(size.height), exif)};
+    for (const auto& file : files) {
+      const auto header = read_header(bytes_of(file));
+      EXPECT_EQ(header.orientation, value) << describe(header.format);
+      EXPECT_EQ(decode(bytes_of(file)).header.orientation, value) << describe(header.format);
+      const auto turned = turned_upright(decode(bytes_of(file)).picture, value);
+      EXPECT_EQ(header.upright_size(), turned.size) << describe(header.format) << " " << value;
+    }
+  }
+  for (const auto* name : {"exif_6.jpg", "exif_6.png"})
+    EXPECT_EQ(read_header(bytes_of(file_bytes(name))).orientation, 6) << name;
 }
 
 /// 3 x 2: 1 2 3 over 4 5 6.

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "framework/data/batch_loader.h"
+#include "tests/images/exif_files.h"
 #include "tests/listed.h"
 #include "tests/multimodal/media_folder.h"
 
@@ -140,6 +141,57 @@ TEST_F(Mllm, ImagesThatCannotBeReadAreBadSamplesOrDropped) {
   Batch batch(data->fields(), 4, data->seq_length());
   loader.read(0, batch);
   EXPECT_EQ(loader.contents().bad.size(), 3U);
+}
+
+TEST_F(Mllm, LearnsPaddingIfAsked) {
+  write_records("records.json", some_records());
+  const auto usual = std::move(open({})->train),
+             padded = std::move(open({{"ignore_pad_token_for_loss", "false"}})->train);
+  const auto without = read(*usual, {0, 1, 2, 3}), with = read(*padded, {0, 1, 2, 3});
+  EXPECT_EQ(listed(with.tokens), listed(without.tokens));
+  for (std::int64_t row = 0; row < 4; ++row) {
+    const auto a = samples_of<TokenBatch>(without, row, 1), b = samples_of<TokenBatch>(with, row, 1);
+    const auto length = static_cast<std::size_t>(usual->origins(row).at(0).count), all = a.tokens.size();
+    for (std::size_t i = 0; i < all; ++i) {
+      const bool padding = i + 1 >= length && i + 1 < all;
+      EXPECT_EQ(b.labels[i], padding ? b.tokens[i + 1] : a.labels[i]) << row << " " << i;
+      EXPECT_EQ(b.loss_mask[i], padding ? 1.0F : a.loss_mask[i]) << row << " " << i;
+    }
+  }
+}
+
+// A turned picture is the one that a file without EXIF data has as it should be seen; videos are turned too.
+TEST_F(Mllm, TurnsPicturesByExifIfAsked) {
+  const std::string files = TESTS_DATA "/images/files/";
+  picture("pictures/plain.png", {140, 84}, 7);
+  const auto webp = read_file(files + "lossy.webp");
+  const auto size = images::load_header(files + "lossy.webp").size;
+  const std::map<std::string, std::string> made = {
+      {"turned.jpg", read_file(files + "exif_6.jpg")},
+      {"turned.png", read_file(files + "exif_6.png")},
+      {"late.png", images::png_with_late_exif(read_file("pictures/plain.png"), images::exif_with(true, 3, 5))},
+      {"turned.webp", images::webp_with_exif(webp, static_cast<std::uint32_t>(size.width),
+                                             static_cast<std::uint32_t>(size.height), images::exif_with(false, 3, 8))}};
+  for (const auto& [name, content] : made) {
+    write("pictures/" + name, content);
+    auto [header, stored] = images::load_picture("pictures/" + name);
+    write("pictures/upright.png", images::png_of(images::to_rgb(images::turned_upright(stored, header.orientation))));
+    for (const bool video : {false, true}) {
+      const auto of_files = [&](const std::string& file, const std::string& turns) {
+        auto one = record(video ? "<video>" : "<image>");
+        one[video ? "films" : "images"] = video ? Json::array({Json::array({file, file, file})}) : Json::array({file});
+        write_records("records.json", {one});
+        Options options = {{"turn_by_exif", turns}};
+        if (video) options["videos"] = "films";
+        const auto batch = read(*open(options)->train, {0});
+        return std::pair(listed(batch.field<std::int32_t>("grid_thw")), listed(batch.field<float>("pixel_values")));
+      };
+      const auto turned = of_files(name, "true");
+      EXPECT_EQ(turned, of_files("upright.png", "false")) << name;
+      EXPECT_EQ(turned, of_files("upright.png", "true")) << name;
+      EXPECT_NE(turned, of_files(name, "false")) << name;
+    }
+  }
 }
 
 TEST_F(Mllm, RefusesRecordsByFileAndNumber) {

@@ -26,6 +26,7 @@ const std::map<std::string, OptionCase> option_cases = {
     {"template", {"qwen"}},
     {"train_on_prompt", {"true"}},
     {"mask_history", {"true"}},
+    {"ignore_pad_token_for_loss", {"false"}},
     {"max_samples", {"2"}},
     {"image_max_pixels", {"1000"}},
     {"image_min_pixels", {"30000"}},
@@ -33,6 +34,7 @@ const std::map<std::string, OptionCase> option_cases = {
     {"video_min_pixels", {"30000", films}},
     {"video_maxlen", {"2", films}},
     {"skip_unreadable_images", {"true", {{"dataset", "gone.json"}}}},
+    {"turn_by_exif", {"true"}},
     {"image_backend", {"pil"}},
     {"patch_size", {"7"}},
     {"temporal_patch_size", {"1"}},
@@ -62,8 +64,9 @@ class MllmOption : public MediaFolder {
     auto turns = record("the cat", {});
     for (const auto& one : {message("user", "red ball"), message("assistant", "a tree")})
       turns["messages"].push_back(one);
-    write_records("records.json",
-                  {record("<image> the cat", {"a.png"}), record("<image><image>", {"b.png", "c.png"}), turns});
+    write_records("records.json", {record("<image> the cat", {"a.png"}), record("<image><image>", {"b.png", "c.png"}),
+                                   turns, record("<image>", {"turned.png"})});
+    std::filesystem::copy_file(TESTS_DATA "/images/files/exif_6.png", "pictures/turned.png");
     Json other = {
         {"system", "red"},
         {"images", Json::array()},

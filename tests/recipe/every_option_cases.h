@@ -471,6 +471,8 @@ inline const std::map<std::string, std::string> exempt = {
     {d + "video_min_pixels", "as messages"},
     {d + "video_maxlen", "as messages"},
     {d + "skip_unreadable_images", "as messages"},
+    {d + "turn_by_exif", "as messages"},
+    {d + "ignore_pad_token_for_loss", "as messages"},
     {d + "image_backend", "as messages"},
     {d + "patch_size", "as messages"},
     {d + "temporal_patch_size", "as messages"},
