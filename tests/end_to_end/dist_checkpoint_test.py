@@ -134,6 +134,20 @@ class DistCheckpoint(harness.InOwnFolder):
         self.assertIn("fully_reshardable", common["optimizer"])
         self.assertIn("content_metadata", common["keys"])
 
+    def test_what_a_run_saves_is_converted_back_and_resumed(self):
+        theirs = sets(ckpt_format="torch_dist", use_distributed_optimizer="true")
+        self.run_on(1, "ours")
+        self.run_on(1, "theirs", *theirs)
+        self.tessera("checkpoint", "verify", "theirs")
+        self.tessera("checkpoint", "convert", "--from", "megatron", "--to", "tessera", "theirs", "back")
+        (back,) = self.folder.glob("back/**/iter_0000002")
+        self.assertEqual(native_tensors(back), native_tensors(self.folder / "ours/checkpoints/iter_0000002"))
+        for run, more in ("ours", []), ("theirs", theirs):
+            self.run_on(1, run, *more, *sets(training_iters="4"), "--set", "optimizer_config.override_opt_param_scheduler=true")
+        self.tessera("checkpoint", "convert", "--from", "megatron", "--to", "tessera", "theirs", "later")
+        (later,) = self.folder.glob("later/**/iter_0000004")
+        self.assertEqual(native_tensors(later), native_tensors(self.folder / "ours/checkpoints/iter_0000004"))
+
     def test_options_of_the_format_without_it_are_refused(self):
         convert = ["checkpoint", "convert", "--from", "tessera", "--to"]
         told = self.tessera(*convert, "hf", "--ckpt-format", "torch_dist", "run", "out", code=2)

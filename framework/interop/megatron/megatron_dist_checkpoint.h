@@ -18,9 +18,9 @@ namespace tessera::megatron {
 /// latest_checkpointed_iteration.txt names; also if it was not saved to its end. Nothing if there is none.
 std::optional<std::filesystem::path> find_dist_checkpoint(const std::filesystem::path& folder);
 
-/// A checkpoint of Megatron-LM, --ckpt-format torch_dist, of any number of ranks of any kind: which ranks saved it makes
-/// no difference, except for optimizer state that is stored in buffers (megatron_dist_buffers.h). Read as data, without
-/// executing code, in place: files are mapped, and only the boxes that are asked for are read.
+/// A checkpoint of Megatron-LM, --ckpt-format torch_dist, of any number of ranks of any kind: which ranks saved it
+/// makes no difference, except for optimizer state that is stored in buffers (megatron_dist_buffers.h). Read as data,
+/// without executing code, in place: files are mapped, and only the boxes that are asked for are read.
 ///
 /// `read` and the other functions accept whole weights by our names, and optimizer state as
 /// "optimizer.<state>.<weight>"; for a weight with an fp32 master weight, they return the master weight.

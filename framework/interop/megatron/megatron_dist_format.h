@@ -4,16 +4,16 @@
 
 namespace tessera::megatron {
 
-/// Minor version of Megatron-LM core that first reads optimizer state of the distributed optimizer that is not flattened
-/// (fully_reshardable).
+/// Minor version of Megatron-LM core that first reads optimizer state of the distributed optimizer that is not
+/// flattened (fully_reshardable).
 inline constexpr int first_version_with_reshardable_state = 15;
 
 /// Megatron-LM's --ckpt-format torch_dist. MegatronDistCheckpoint reads it.
 ///
 /// Each rank writes the elements that it owns to a file of its own
-/// (dcp_writer.h); rank 0 then writes common.pt, what is not sharded, the index .metadata, and last metadata.json. All of
-/// it is in a folder named <iteration>_tmp, which then gets its name: a folder with the name of a checkpoint is a whole
-/// one.
+/// (dcp_writer.h); rank 0 then writes common.pt, what is not sharded, the index .metadata, and last metadata.json. All
+/// of it is in a folder named <iteration>_tmp, which then gets its name: a folder with the name of a checkpoint is a
+/// whole one.
 ///
 /// Optimizer state is stored as the weights are, or flattened with use_distributed_optimizer, which Megatron-LM before
 /// core_v0.15 expects then; for later versions as the weights are, with "param" for master weights

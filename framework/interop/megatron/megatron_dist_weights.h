@@ -69,12 +69,12 @@ struct DistTensor {
   std::vector<DistPiece> pieces;  ///< none: all elements are zero
 };
 
-/// The weights and optimizer state of a distributed checkpoint, under our names; with an fp32 master weight, that is the
-/// weight. Chunks of any layout are read: one tensor for all layers, or one for each; flattened state; experts.
+/// The weights and optimizer state of a distributed checkpoint, under our names; with an fp32 master weight, that is
+/// the weight. Chunks of any layout are read: one tensor for all layers, or one for each; flattened state; experts.
 class DistWeights {
  public:
-  /// `folder` and `table` must outlive this object. Throws ConfigError, beginning with `speaker` and naming the key, for
-  /// tensors whose shape is not that of layers or experts, and flattened tensors that are no equal blocks.
+  /// `folder` and `table` must outlive this object. Throws ConfigError, beginning with `speaker` and naming the key,
+  /// for tensors whose shape is not that of layers or experts, and flattened tensors that are no equal blocks.
   DistWeights(const torch::DcpFolder& folder, const options::Value& table, std::string speaker);
 
   /// Adds elements from another item than the index tells: state in a buffer of the distributed optimizer.

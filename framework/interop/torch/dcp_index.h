@@ -61,10 +61,10 @@ struct DcpIndex {
 };
 
 /// Parses the content of .metadata as data; nothing is executed. Needs at most 8 times the memory of `bytes`, without
-/// what is in 'all_local_plans', which is left out. Throws ConfigError, beginning with `speaker` and naming the key, for
-/// a global that no such file needs, a chunk that has no item or is outside of its tensor, chunks that do not contain
-/// each element of their tensor once, names of files with '/' or "..", items that have been transformed (compressed),
-/// and element types that are not read.
+/// what is in 'all_local_plans', which is left out. Throws ConfigError, beginning with `speaker` and naming the key,
+/// for a global that no such file needs, a chunk that has no item or is outside of its tensor, chunks that do not
+/// contain each element of their tensor once, names of files with '/' or "..", items that have been transformed
+/// (compressed), and element types that are not read.
 DcpIndex read_dcp_index(std::span<const std::byte> bytes, const std::string& speaker);
 
 }  // namespace tessera::torch

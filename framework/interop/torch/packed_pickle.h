@@ -42,10 +42,10 @@ class PackedPickle {
  public:
   using Value = PackedValue;
 
-  /// Parses protocols 2 to 5. `allowed` says which globals may be named, "module name". Of the dict that is the state of
-  /// the outermost object, the value of the key `left_out` is not kept: its texts, numbers and names are, and containers
-  /// are Kind::hollow. `bytes` must outlive this object. Throws ConfigError, beginning with `speaker`, for an opcode
-  /// that does more than build data, another global, truncated data and invalid references.
+  /// Parses protocols 2 to 5. `allowed` says which globals may be named, "module name". Of the dict that is the state
+  /// of the outermost object, the value of the key `left_out` is not kept: its texts, numbers and names are, and
+  /// containers are Kind::hollow. `bytes` must outlive this object. Throws ConfigError, beginning with `speaker`, for
+  /// an opcode that does more than build data, another global, truncated data and invalid references.
   PackedPickle(std::span<const std::byte> bytes, std::string speaker,
                const std::function<bool(const std::string&)>& allowed, std::string_view left_out = {});
 

@@ -11,6 +11,7 @@
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/dcp_writer.h"
 #include "framework/interop/megatron/megatron_arguments.h"
+#include "framework/interop/megatron/megatron_dist_checkpoint.h"
 #include "framework/interop/megatron/megatron_dist_format.h"
 #include "framework/interop/megatron/megatron_dist_names.h"
 #include "framework/interop/torch/crc32.h"
@@ -286,6 +287,23 @@ class MegatronDist : public InOwnFolder {
     return out;
   }
 
+  /// Empty, or what our reader of the folder gives otherwise.
+  std::string differences_when_read(const fs::path& folder,
+                                    const std::map<std::string, checkpoint::TensorRange>& all) const {
+    const megatron::MegatronDistCheckpoint read(folder, mappings);
+    std::string out;
+    for (const auto& [name, range] : all) {
+      if (!read.has(name)) return text(name, " is missing");
+      if (read.shape(name) != range.global_shape) return text(name, " is ", read.shape(name));
+      std::vector<float> values(range.tensor.floats().size());
+      read.read(name, Tensor(std::span(values), range.global_shape));
+      if (!std::equal(values.begin(), values.end(), range.tensor.floats().begin())) out += name + " has other values\n";
+    }
+    for (const auto& name : read.names())
+      if (all.count(name) == 0) out += name + " is there too\n";
+    return out;
+  }
+
  private:
   std::deque<std::vector<float>> memory_;
   std::int64_t count_ = 0;
@@ -330,6 +348,7 @@ TEST_F(MegatronDist, RandomLayoutsOfRandomModelsStoreEachElementOnce) {
     const auto all = model(form);
     const auto folder = save(about, all, draw);
     ASSERT_EQ(differences(folder, about, all), "") << what;
+    ASSERT_EQ(differences_when_read(folder, all), "") << what;
     ASSERT_FALSE(fs::exists("run/iter_0000007_tmp")) << what;
   }
 }
