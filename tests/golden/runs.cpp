@@ -319,8 +319,8 @@ void RunJudge::compare_training() {
     comparison_.wrong(text("training ended after iteration ", ours.rbegin()->first));
   compare_log(ours);
   // Weights move by sums of steps: as near as the gradients of all of them.
-  compare_weights(folder_, run_, trace_,
-                  {tolerance_.norm, tolerance_.tensors.relative, tolerance_.tensors.absolute}, comparison_);
+  compare_weights(folder_, run_, trace_, {tolerance_.norm, tolerance_.tensors.relative, tolerance_.tensors.absolute},
+                  comparison_);
 }
 
 std::string judge_run(const fs::path& folder, const fs::path& scratch, const Programs& programs, std::string& summary) {
