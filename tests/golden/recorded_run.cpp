@@ -13,7 +13,6 @@
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/formats/formats.h"
-#include "framework/interop/megatron/megatron.h"
 #include "framework/recipe/build.h"
 #include "framework/training/resume.h"
 #include "framework/training/run_checkpoints.h"
@@ -416,9 +415,10 @@ Values RecordedRun::saved_weights(std::int64_t iteration) const {
   };
   const options::Mappings mappings;
   const auto& run = recipe_->training;
-  if (const auto theirs = places_.output / checkpoint::checkpoint_name("", iteration);
-      megatron::MegatronFormat().find(theirs))
-    return read_all(megatron::MegatronCheckpoint(theirs, mappings));
+  checkpoint::CheckpointFormats formats;
+  formats::add_all_formats(formats);
+  if (const auto theirs = places_.output / checkpoint::checkpoint_name("", iteration); fs::exists(theirs))
+    if (const auto* format = formats.of(theirs)) return read_all(*format->open(theirs, mappings));
   const auto folder = training::checkpoint_folder(run) / checkpoint::checkpoint_name(run.prefix, iteration);
   if (!fs::exists(folder)) return {};
   const auto checkpoint = checkpoint::Checkpoint::open(folder);

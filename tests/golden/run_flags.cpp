@@ -22,9 +22,10 @@ const std::vector<std::string> tokenizer_flags = {"--tokenizer-type", "--tokeniz
 /// Where files lie and in which format: RunPlaces says it here.
 const std::vector<std::string> place_flags = {"--save", "--load", "--tensorboard-dir", "--log-interval",
                                               "--data-cache-path"};
-/// The format of a checkpoint is of no account in the numbers of a run; one that is not built is our own.
+/// The format of a checkpoint is of no account in the numbers of a run; one that no run saves in is our own.
 std::vector<std::string> format_flags(const RunFlags& flags) {
-  if (flags.value("--ckpt-format") == "torch") return {};
+  const auto format = flags.value("--ckpt-format");
+  if (format == "torch" || format == "torch_dist") return {};
   return {"--ckpt-format"};
 }
 
