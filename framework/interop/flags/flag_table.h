@@ -35,6 +35,7 @@ struct FlagRow {
   std::vector<std::pair<std::string, std::string>> words;          ///< Kind::words: their word -> ours
   std::vector<std::pair<std::string, std::string>> refused_words;  ///< Kind::words: their word -> why it is refused
   std::string absent;  ///< our value if the flag is not given: the other program's default
+  std::string theirs;  ///< Kind::words: the other program's default, if `absent` deliberately means something else
   /// Further options and values that the flag sets; a flag that sets such an option itself takes precedence, wherever
   /// it is.
   std::vector<std::pair<std::string, std::string>> also;
@@ -102,7 +103,8 @@ struct Conversion {
 ///     to + agrees: true    refused unless it equals the option, which another flag or key sets
 ///     keys: section        names a JSON file; its keys are converted as that section says
 /// `to: optimizer_config.betas[0]` sets one item of a list. An option of a type that is not chosen is dropped; the
-/// schemas tell which these are. `absent` is our value if the flag is not given, that is, the other program's default.
+/// schemas tell which these are. `absent` is our value if the flag is not given, that is, the other program's default;
+/// where we deliberately do something else without the flag, `theirs` is their default.
 /// `also` are further options and values that the flag sets; a flag that sets the option itself takes precedence.
 /// `always` is like `also`, but takes precedence over such a flag. `settings` beside `words` are further options and
 /// values of a word, as `also`; beside `to` alone they also list all words that the flag accepts. `also_to`, a list of

@@ -99,7 +99,9 @@ class Backwards {
     for (const auto& [theirs, ours] : row.words)
       if (same_argument(value, options::Value::of(ours, {}))) return theirs;
     // What nobody gave is what the flag's absence means.
-    if (value.origin.layer > 0 && !(!row.absent.empty() && same_argument(value, options::Value::of(row.absent, {}))))
+    const bool usual = !row.absent.empty() && same_argument(value, options::Value::of(row.absent, {}));
+    if (usual && !row.theirs.empty()) return row.theirs;
+    if (value.origin.layer > 0 && !usual)
       report_.problem(value.origin, row.option(),
                       text(row.option(), " ", value, " has no counterpart in ", table_.doc()),
                       text("their ", row.flag, " takes ", words_of(row)));
