@@ -204,8 +204,8 @@ class CheckpointFormat {
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, std::span<const TensorRange> tensors);
 
-/// Saves all `ranks` of save.layout in one process, in a format that saves_owned(): rank i saves the boxes `owned[i]` of
-/// weights, and of their optimizer state in `source`, which is read in pieces; its checksums are verified first.
+/// Saves all `ranks` of save.layout in one process, in a format that saves_owned(): rank i saves the boxes `owned[i]`
+/// of weights, and of their optimizer state in `source`, which is read in pieces; its checksums are verified first.
 /// Returns the checkpoint's folder. Throws as save_all_ranks does, and DamageError; then nothing remains.
 std::filesystem::path save_owned_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                        std::span<const RankWeights> ranks,

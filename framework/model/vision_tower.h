@@ -11,8 +11,8 @@
 
 namespace tessera::model {
 
-/// The part of a vision tower in a pipeline chunk: its layers [first, first + layers), and the merger if it has the last
-/// one.
+/// The part of a vision tower in a pipeline chunk: its layers [first, first + layers), and the merger if it has the
+/// last one.
 struct TowerPart {
   std::int64_t first = 0, layers = 0;
   bool projects = true;         ///< it has the projection of patches, and is the first part, maybe without layers

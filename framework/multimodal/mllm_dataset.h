@@ -67,7 +67,8 @@ class MllmRows {
 };
 
 /// Samples [begin, end) of `rows`. Labels are shifted to the next token; padding has the tokenizer's padding token,
-/// label -1, loss mask 0 and position 1; with RowOptions::loss_on_padding, the padding token as label and loss mask 1. Lengths are rounded up to a multiple of 8, as MindSpeed-MM pads.
+/// label -1, loss mask 0 and position 1; with RowOptions::loss_on_padding, the padding token as label and loss mask 1.
+/// Lengths are rounded up to a multiple of 8, as MindSpeed-MM pads.
 class MllmDataset final : public data::Dataset {
  public:
   MllmDataset(std::shared_ptr<const MllmRows> rows, std::int64_t begin, std::int64_t end, std::int64_t seq_length,

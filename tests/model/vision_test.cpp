@@ -136,8 +136,8 @@ TEST_P(EveryTower, ABatchWithoutImagesIsTextAndGivesTheTowerNoGradient) {
   }
 }
 
-/// The chunks of a pipeline that is cut anywhere give the loss and gradients of the whole model, to the bit; a chunk may
-/// have no layers. Their operations are those of the whole model.
+/// The chunks of a pipeline that is cut anywhere give the loss and gradients of the whole model, to the bit; a chunk
+/// may have no layers. Their operations are those of the whole model.
 TEST_P(EveryTower, IsCutIntoChunksAnywhere) {
   auto batch = image_batch({{{1, 4, 6}}, {{1, 2, 4}, {1, 2, 2}}}, 24, 5);
   ForwardMode mode;

@@ -9,24 +9,6 @@
 // The cases of every_option_test.cpp: for each option a change that must be seen, or why there is none.
 namespace tessera::recipe::every_option {
 
-/// What can be seen of a run.
-enum class Seen {
-  metrics,
-  weights,
-  files,
-  console,
-  outcome,
-  trace  ///< which events a profile has, with their arguments, but without times
-};
-
-struct Case {
-  std::string key, value;
-  Seen differs;
-  Lines with = {};       ///< laid over the usual recipe with and without the change
-  Lines earlier = {};    ///< when given: a run with these goes before both
-  bool damaged = false;  ///< its checkpoint is damaged before the next
-};
-
 inline const std::vector<Case> cases = {
     {t + "profile", "true", Seen::trace, {t + "profile_step_start=2"}},
     {t + "profile_save_path", "elsewhere/traces", Seen::files, profiled},

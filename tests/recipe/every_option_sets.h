@@ -4,8 +4,26 @@
 
 #include "tests/recipe/groups.h"
 
-// What cases of every_option_test.cpp lay over the usual recipe.
+// What a case of every_option_test.cpp is, and what cases lay over the usual recipe.
 namespace tessera::recipe::every_option {
+
+/// What can be seen of a run.
+enum class Seen {
+  metrics,
+  weights,
+  files,
+  console,
+  outcome,
+  trace  ///< which events a profile has, with their arguments, but without times
+};
+
+struct Case {
+  std::string key, value;
+  Seen differs;
+  Lines with = {};       ///< laid over the usual recipe with and without the change
+  Lines earlier = {};    ///< when given: a run with these goes before both
+  bool damaged = false;  ///< its checkpoint is damaged before the next
+};
 
 inline const Lines null_tokenizer = {d + "tokenizer_type=NullTokenizer", d + "vocab_size=63"};
 inline const Lines rope = {m + "position_embedding_type=rope"};

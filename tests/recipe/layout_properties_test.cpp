@@ -84,7 +84,8 @@ class Recipes {
     model_ += text(", ", key, ": ", value);
     if (!more.empty()) model_ += ", " + more;
   }
-  /// Equal or unequal numbers of layers, one or two chunks for each stage, maybe without layers, layers that do nothing.
+  /// Equal or unequal numbers of layers, one or two chunks for each stage, maybe without layers, layers that do
+  /// nothing.
   void divide(int pipeline, int layers) {
     if (random_() % 3 == 0) layout_ += text(", noop_layers: [", random_() % 2, ", ", layers - 1, "]");
     if (pipeline == 1 || random_() % 3 == 0) return;

@@ -41,8 +41,8 @@ options::Value recipe_with(const options::Value& model_config);
 
 /// The families for which tables exist, sorted.
 std::vector<std::string> hugging_face_families(const options::Mappings& mappings);
-/// The same for a search: each after those whose table its own is `like`, so that a model which several families compute
-/// gets the plainest.
+/// The same for a search: each after those whose table its own is `like`, so that a model which several families
+/// compute gets the plainest.
 std::vector<std::string> families_to_choose_from(const options::Mappings& mappings);
 /// The table of a family, merged over the table named by its `like`. Throws ConfigError for an unknown family.
 options::Value hugging_face_table(const options::Mappings& mappings, const std::string& family);

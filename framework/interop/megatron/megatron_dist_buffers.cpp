@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <map>
 #include <optional>
-#include <regex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,17 +32,41 @@ struct BufferKey {
   std::string slot = {};                ///< of tensors
 };
 
+/// Takes `word` from the beginning of `rest`; false if it begins otherwise.
+bool took(std::string_view& rest, std::string_view word) {
+  if (!rest.starts_with(word)) return false;
+  rest.remove_prefix(word.size());
+  return true;
+}
+
+/// Takes a number of at most nine digits; false if there is none.
+bool took(std::string_view& rest, std::int64_t& number) {
+  const auto digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  if (digits == 0 || digits > 9) return false;
+  number = std::stoll(std::string(rest.substr(0, digits)));
+  rest.remove_prefix(digits);
+  return true;
+}
+
+/// [chained_I.]optimizer.distributed.dp_group_idx_I.param_state/shard_0_1, or
+/// [chained_I.]optimizer.distributed.dp_group_idx_I.gbuf_idx_I.dtype_(...).bucket_idx_I.SLOT
 std::optional<BufferKey> buffer_key(const std::string& key) {
-  static const std::regex form(
-      R"(^(?:chained_(\d{1,3})\.)?optimizer\.distributed\.dp_group_idx_(\d{1,9})\.(?:param_state/shard_0_1|)"
-      R"(gbuf_idx_(\d{1,6})\.dtype_\(.*\)\.bucket_idx_(\d{1,9})\.(\w+))$)");
-  if (key.find("optimizer.distributed.dp_group_idx_") == std::string::npos) return std::nullopt;
-  std::smatch parts;
-  if (!std::regex_match(key, parts, form)) return std::nullopt;
-  const auto number = [&](std::size_t i, std::int64_t otherwise) {
-    return parts[i].matched ? std::stoll(parts[i].str()) : otherwise;
-  };
-  return BufferKey{number(1, -1), number(2, 0), number(3, 0), number(4, 0), parts[5].str()};
+  BufferKey of;
+  std::string_view rest = key;
+  if (took(rest, "chained_") && !(took(rest, of.optimizer) && took(rest, "."))) return std::nullopt;
+  if (!took(rest, "optimizer.distributed.dp_group_idx_") || !took(rest, of.group) || !took(rest, "."))
+    return std::nullopt;
+  if (rest == "param_state/shard_0_1") return of;
+  if (!took(rest, "gbuf_idx_") || !took(rest, of.buffer) || !took(rest, ".dtype_(")) return std::nullopt;
+  constexpr std::string_view behind_type = ").bucket_idx_";
+  const auto type = rest.rfind(behind_type);
+  if (type == std::string_view::npos) return std::nullopt;
+  rest.remove_prefix(type + behind_type.size());
+  if (!took(rest, of.bucket) || !took(rest, ".")) return std::nullopt;
+  const auto letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  if (rest.empty() || !std::all_of(rest.begin(), rest.end(), letter)) return std::nullopt;
+  of.slot = rest;
+  return of;
 }
 
 /// A weight in a buffer.

@@ -1,10 +1,7 @@
 #include "framework/interop/torch/crc32.h"
 
 #include <array>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include <cstring>
 
 namespace tessera::torch {
 namespace {
@@ -58,28 +55,30 @@ constexpr long long crc32_factor(int power) {
 
 constexpr std::size_t fold_bytes = 16, lanes = 4;
 
-__attribute__((target("pclmul,sse4.1"))) __m128i folded(__m128i sum, __m128i factors, __m128i next) {
-  return _mm_xor_si128(
-      _mm_xor_si128(_mm_clmulepi64_si128(sum, factors, 0x00), _mm_clmulepi64_si128(sum, factors, 0x11)), next);
+using Block = long long __attribute__((vector_size(fold_bytes)));  ///< a polynomial of degree 127
+
+__attribute__((target("pclmul"))) Block folded(Block sum, Block factors, Block next) {
+  return __builtin_ia32_pclmulqdq128(sum, factors, 0x00) ^ __builtin_ia32_pclmulqdq128(sum, factors, 0x11) ^ next;
 }
 
-__attribute__((target("pclmul,sse4.1"))) __m128i block_at(const std::byte* at) {
-  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+Block block_at(const std::byte* at) {
+  Block block;
+  std::memcpy(&block, at, sizeof block);
+  return block;
 }
 
 /// Blocks of 16 bytes are polynomials; one that lies n bits before another is added to it after multiplication by x^n
 /// modulo the polynomial, its two halves by x^(n + 64) and x^n. Four lanes hide the latency of the instruction. The
 /// block that remains has the same remainder as all of them, which the tables give. Source: V. Gopal et al., "Fast CRC
 /// Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009. `bytes` has at least 64.
-__attribute__((target("pclmul,sse4.1"))) std::uint32_t after_by_products(std::span<const std::byte> bytes,
-                                                                         std::uint32_t sum) {
+__attribute__((target("pclmul"))) std::uint32_t after_by_products(std::span<const std::byte> bytes, std::uint32_t sum) {
   const auto* at = bytes.data();
   auto left = bytes.size() - lanes * fold_bytes;
-  __m128i a = _mm_xor_si128(block_at(at), _mm_cvtsi32_si128(static_cast<int>(sum)));
-  __m128i b = block_at(at + 16), c = block_at(at + 32), d = block_at(at + 48);
+  Block a = block_at(at) ^ Block { static_cast<long long>(sum), 0 };
+  Block b = block_at(at + 16), c = block_at(at + 32), d = block_at(at + 48);
   at += lanes * fold_bytes;
-  const __m128i far = _mm_set_epi64x(crc32_factor(4 * 128 - 32), crc32_factor(4 * 128 + 32));
-  const __m128i near = _mm_set_epi64x(crc32_factor(128 - 32), crc32_factor(128 + 32));
+  const Block far = {crc32_factor(4 * 128 + 32), crc32_factor(4 * 128 - 32)};
+  const Block near = {crc32_factor(128 + 32), crc32_factor(128 - 32)};
   for (; left >= lanes * fold_bytes; left -= lanes * fold_bytes, at += lanes * fold_bytes) {
     a = folded(a, far, block_at(at));
     b = folded(b, far, block_at(at + 16));
@@ -89,7 +88,7 @@ __attribute__((target("pclmul,sse4.1"))) std::uint32_t after_by_products(std::sp
   a = folded(folded(folded(a, near, b), near, c), near, d);
   for (; left >= fold_bytes; left -= fold_bytes, at += fold_bytes) a = folded(a, near, block_at(at));
   std::array<std::byte, fold_bytes> rest;
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(rest.data()), a);
+  std::memcpy(rest.data(), &a, rest.size());
   return after({at, left}, after(rest, 0));
 }
 
@@ -103,7 +102,7 @@ std::uint32_t crc32_ieee_by_tables(std::span<const std::byte> bytes, std::uint32
 
 std::uint32_t crc32_ieee(std::span<const std::byte> bytes, std::uint32_t before) {
 #if defined(__x86_64__)
-  static const bool multiplies = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+  static const bool multiplies = __builtin_cpu_supports("pclmul") != 0;
   if (multiplies && bytes.size() >= lanes * fold_bytes) return ~after_by_products(bytes, ~before);
 #endif
   return crc32_ieee_by_tables(bytes, before);

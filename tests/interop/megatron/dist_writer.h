@@ -13,8 +13,8 @@
 
 namespace tessera::megatron {
 
-/// Writes a distributed checkpoint of Megatron-LM to the current folder, value by value, also such as no program writes:
-/// change members before write().
+/// Writes a distributed checkpoint of Megatron-LM to the current folder, value by value, also such as no program
+/// writes: change members before write().
 class DistWriter {
  public:
   struct Chunk {

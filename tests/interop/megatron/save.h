@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// Calls `visit(index, stage, rank, model)` for the model of each chunk of each rank of the layout, where `index` counts
-/// the ranks stage by stage.
+/// Calls `visit(index, stage, rank, model)` for the model of each chunk of each rank of the layout, where `index`
+/// counts the ranks stage by stage.
 template <class Visit>
 void for_every_chunk(const options::Value& recipe, const checkpoint::CheckpointLayout& layout, const Visit& visit) {
   options::Report report;

@@ -108,7 +108,8 @@ TEST_F(ImagesOnRanks, LearnWithFrozenPartsAsOnOneRank) {
   expect_same_on(layouts, frozen(R"('decoder\..*', 'embedding\..*')"));
 }
 
-/// A chunk without layers passes on patches, features or text; the first one projects patches, the last one has the loss.
+/// A chunk without layers passes on patches, features or text; the first one projects patches, the last one has the
+/// loss.
 TEST_F(ImagesOnRanks, LearnWithStagesWithoutLayersAsOnOneRank) {
   const std::string frozen = "training_config.frozen_parameters=";
   const auto ends =
