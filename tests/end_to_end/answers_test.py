@@ -131,7 +131,7 @@ class Answers(harness.InOwnFolder):
         self.assertNotEqual(answers[0], answers[1])
         self.assertEqual(answers[1], answers[2])
         records = ["--records", "data/mllm_format_llava_instruct_data.json", "--media-dir", "data", "--json"]
-        losses = [json.loads(self.tessera("eval", model, *records).splitlines()[-1])["loss"] for model in ("weights/hf", "tuned")]
+        losses = [json.loads(self.tessera("eval", model, *records).splitlines()[0])["loss"] for model in ("weights/hf", "tuned")]
         self.assertLess(losses[1], losses[0] - 0.5)
 
     def test_settings_of_mindspeed_mm_are_its_answers(self):

@@ -14,7 +14,7 @@ its result:
 
 `frequencies` are the rotary frequencies and, behind them, the factor of cosines and sines; `windows` is the sliding window of each layer (null:
 none). `unused` are keys of other families that change nothing. Models of more than 60 million parameters are built without memory and compute nothing.
-Needs torch and transformers; run it once with each major version.
+Needs torch and transformers; run it once with each major version. With names of families behind OUT_FOLDER only these are recorded anew.
 """
 import copy
 import inspect
@@ -61,6 +61,17 @@ FAMILIES = {
     "deepseek_v2": SIZES | DEEPSEEK | dict(topk_method="greedy", mlp_bias=False),
     "deepseek_v3": SIZES | DEEPSEEK | dict(n_group=4, topk_group=2, norm_topk_prob=True, rope_interleave=True),
 }
+FAMILIES |= {
+    "gemma2": FAMILIES["gemma"] | dict(hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=24, sliding_window=4, attn_logit_softcapping=3.0,
+                                       final_logit_softcapping=2.0),
+    "glm4": SIZES | dict(head_dim=8, attention_bias=True, partial_rotary_factor=0.5),
+    "granite": SIZES | dict(attention_bias=False, mlp_bias=False, attention_multiplier=0.5, embedding_multiplier=3.0, residual_multiplier=0.4,
+                            logits_scaling=0.5),
+    "smollm3": SIZES | dict(attention_bias=False, mlp_bias=False, use_sliding_window=False, sliding_window=None, no_rope_layers=[1, 0, 1],
+                            no_rope_layer_interval=2),
+    "stablelm": {key: value for key, value in SIZES.items() if key != "rms_norm_eps"} | dict(
+        layer_norm_eps=1e-5, use_qkv_bias=True, use_parallel_residual=True, partial_rotary_factor=0.5, hidden_dropout=0.0, qk_layernorm=False),
+}
 NO_ROPE = ("gpt2",)
 # Tokens and what Python does, not the model.
 QUIET = {"bos_token_id", "eos_token_id", "pad_token_id", "return_dict", "use_cache", "transformers_version", "architectures", "dtype", "id2label",
@@ -80,7 +91,7 @@ OTHER = dict(attention_bias=True, mlp_bias=True, qkv_bias=False, head_dim=12, hi
              use_mrope=True, n_ctx=32, query_pre_attn_scalar=100, logit_scale=2.0,
              attention_multiplier=2.0, embedding_multiplier=2.0, residual_multiplier=2.0, logits_scaling=2.0, final_logit_softcapping=5.0,
              attn_logit_softcapping=5.0, use_qk_norm=True, clip_qkv=0.01, parallel_attn=True, no_rope_layers=[0, 0, 0], attention_out_bias=True,
-             use_bias=True, bias=True, qk_layernorm=True)
+             use_bias=True, bias=True, qk_layernorm=True, no_rope_layer_interval=3, use_qkv_bias=False, hidden_dropout=0.1)
 
 
 def rope_cases(family):
@@ -219,7 +230,9 @@ def windows_of(model, family):
     config = model.config
     if not hasattr(config, "sliding_window") or family in ("gpt2", "gpt_neox") or (family == "qwen2_moe" and not FIVE):
         return None
-    if family in ("qwen2", "qwen3", "qwen2_moe"):
+    if family == "smollm3" and not config.use_sliding_window:
+        return [None] * config.num_hidden_layers
+    if family in ("qwen2", "qwen3", "qwen2_moe", "gemma2", "smollm3"):
         return [config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types]
     return [config.sliding_window] * config.num_hidden_layers
 
@@ -304,8 +317,9 @@ def record(family):
 def main():
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    families = {family: record(family) for family in FAMILIES}
     out = Path(sys.argv[1]) / f"transformers_{transformers.__version__.split('.')[0]}.json"
+    kept = json.loads(out.read_text())["families"] if len(sys.argv) > 2 else {}
+    families = kept | {family: record(family) for family in sys.argv[2:] or FAMILIES}
     lines = []
     for name, family in families.items():
         facts = ",\n    ".join(f'"{key}": {json.dumps(family[key])}' for key in family if key != "cases")

@@ -202,6 +202,14 @@ void write_tower_mlp_ratio(ConvertedConfig& c) {
   c.set("facts.mlp_ratio", text(*inner / *width));
 }
 
+void plain_heads(ConvertedConfig& c) {
+  const auto channels = c.integer("kv_channels", 1, most_width),
+             heads = c.integer("num_attention_heads", 1, most_width), width = c.integer("hidden_size", 1, most_width);
+  if (channels && heads && width && *channels * *heads != *width)
+    c.problem(text("head_dim is ", *channels, "; heads have hidden_size / num_attention_heads channels, ", *width,
+                   " / ", *heads));
+}
+
 /// Granite multiplies attention scores by a number of its own.
 void read_attention_multiplier(ConvertedConfig& c) {
   const auto factor = number(c, "facts.attention_multiplier");
@@ -233,9 +241,10 @@ void read_no_rope_layers(ConvertedConfig& c) {
   std::vector<std::string> skipped;
   if (given != nullptr) {
     const auto list = parse_json(given->scalar);
-    if (!list.is_array() || static_cast<std::int64_t>(list.size()) != c.layers())
+    if (!list.is_array() || static_cast<std::int64_t>(list.size()) < c.layers())
       c.problem(text("no_rope_layers is ", *given, "; expected 0 or 1 for each of the ", c.layers(), " layers"));
-    for (const auto& one : list) skipped.push_back(one == 0 ? "1" : "0");
+    for (const auto& one : list)
+      if (static_cast<std::int64_t>(skipped.size()) < c.layers()) skipped.push_back(one == 0 ? "1" : "0");
   } else {
     const auto interval = c.integer("facts.no_rope_layer_interval", 1, options::most_layers);
     if (!interval) c.problem("no_rope_layer_interval is null; expected a number of layers");
@@ -258,7 +267,7 @@ struct Rule {
   void (*read)(ConvertedConfig&);
   void (*write)(ConvertedConfig&);
 };
-constexpr std::array<Rule, 15> all_rules = {
+constexpr std::array<Rule, 16> all_rules = {
     {{"experts_behind_dense_layers", read_dense_first, write_dense_first},
      {"experts_every_step", read_every_step, write_every_step},
      {"shared_experts", read_shared_experts, write_shared_experts},
@@ -269,6 +278,7 @@ constexpr std::array<Rule, 15> all_rules = {
      {"tower_mlp_ratio", read_tower_mlp_ratio, write_tower_mlp_ratio},
      {"upper_windows", read_upper_windows, write_layer_windows},
      {"alternate_windows", read_alternate_windows, write_layer_windows},
+     {"plain_heads", plain_heads, plain_heads},
      {"attention_multiplier", read_attention_multiplier, write_attention_multiplier},
      {"logits_scaling", read_logits_scaling, write_logits_scaling},
      {"no_rope_layers", read_no_rope_layers, write_no_rope_layers},

@@ -26,6 +26,7 @@ inline constexpr const char* of_classifier = "ForSequenceClassification";
 //   alternate_windows            the same facts; without a list, layers 0, 2, ... before window_layers have the window
 //   periodic_windows             window, window_period, layer_types <-> sliding_window, layer_types; without a list,
 //                                all layers but each window_period-th have the window
+//   plain_heads                  kv_channels is hidden_size / num_attention_heads in the family
 //   attention_multiplier         attention_multiplier <-> query_pre_attn_scalar, one over its square
 //   logits_scaling               logits_scaling <-> output_multiplier, its inverse
 //   no_rope_layers               no_rope_layers, no_rope_layer_interval <-> no_rope_freq

@@ -133,7 +133,9 @@ const std::vector<std::string> reasons = {
     "rope_type is linear", "type is linear", "rope_type is llama3", "type is llama3", "scaled by the root",
     "scaled by the layer's number", "always causal", "noise on the input", "are always divided",
     "are adjacent channels", "biases of latent attention", "experts have no biases", "equal and above 0",
-    "best two scores", "have epsilon", "follows from mscale", "patterns are not supported",
+    "windows in layers without rotary", "dropout behind the feed-forward", "same weights in every head",
+    "hidden_size / num_attention_heads channels", "best two scores", "have epsilon", "follows from mscale",
+    "patterns are not supported",
     // Keys that contradict each other, of which Transformers takes one; keys of other families, which it ignores.
     "and both mean", "no row of the tables", "use_sliding_window is not true",
     // Values that make no sense: a window without tokens, zero where Transformers takes its default, null for false; no
@@ -233,7 +235,8 @@ TEST_P(ConfigJson, KeysOfOtherFamiliesChangeNothingOrAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(All, ConfigJson,
                          testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "phi3", "gemma",
-                                         "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"),
+                                         "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gemma2",
+                                         "glm4", "granite", "smollm3", "stablelm"),
                          [](const auto& family) { return std::string(family.param); });
 
 }  // namespace
