@@ -16,11 +16,13 @@
 #include "framework/interop/hugging_face/family.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/interop/hugging_face/peft_reader.h"
+#include "framework/interop/megatron/megatron_arguments.h"
 #include "framework/interop/mindspeed_mm/mm_checkpoint.h"
 #include "framework/interop/mindspeed_mm/mm_convert.h"
 #include "framework/interop/mindspeed_mm/mm_transformers.h"
 #include "framework/recipe/adapted_model.h"
 #include "framework/recipe/build.h"
+#include "framework/recipe/imported_recipe.h"
 #include "framework/recipe/saved_layout.h"
 #include "framework/recipe/saved_model.h"
 
@@ -164,6 +166,20 @@ int minor_version(const std::string& version) {
   return minor;
 }
 
+/// The options in which the model that Megatron-LM's arguments describe differs from that of the recipe.
+std::vector<std::string> what_arguments_leave_out(const recipe::Recipe& recipe, std::int64_t vocabulary,
+                                                  const checkpoint::ForeignSave& save,
+                                                  const recipe::Registries& registries) {
+  const auto whole = hugging_face::whole_model_config(recipe, vocabulary);
+  try {
+    const auto tree = megatron::recipe_of_arguments(megatron::megatron_arguments(save), "args", save.mappings);
+    const auto theirs = recipe::imported_recipe(tree, {}, registries);
+    return hugging_face::model_differences(whole, hugging_face::whole_model_config(theirs, vocabulary), save.mappings);
+  } catch (const ConfigError& error) {
+    return {error.what()};
+  }
+}
+
 void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   check_output(flags);
   const auto saved = recipe::open_saved(flags.in, context.registries, flags.sets);
@@ -196,8 +212,13 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
       format.saves_owned()
           ? checkpoint::save_owned_ranks(format, save, ranks, recipe::saved_parts(saved.recipe, rows), checkpoint)
           : checkpoint::save_all_ranks(format, save, ranks, whole_in_fp32(checkpoint).ranges);
+  const auto differs = what_arguments_leave_out(saved.recipe, rows, save, context.registries);
   std::cout << folder.string() << ": " << name_of(save.type)
-            << (format.saves_owned() ? "" : "; Megatron-LM takes it with --no-load-rng") << "\n";
+            << (format.saves_owned() || !differs.empty() ? "" : "; Megatron-LM takes it with --no-load-rng") << "\n";
+  if (!differs.empty())
+    std::cout << "note: Megatron-LM would compute another model from the arguments in it; Tessera reads the recipe "
+                 "beside them:\n  "
+              << joined(differs, "\n  ") << "\n";
 }
 
 /// The layers of each tower on the stages of a recipe, [chunk][stage].

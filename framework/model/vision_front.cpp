@@ -1,6 +1,7 @@
 #include "framework/model/vision_front.h"
 
 #include <algorithm>
+#include <array>
 
 #include "framework/kernels/cpu.h"
 #include "framework/parallel/tensor_parallel_ops.h"
@@ -101,9 +102,11 @@ autograd::Var VisionFront::features(autograd::Tape& tape, autograd::Var x, const
 const ContentKey& VisionFront::key_of_tower(const ForwardMode& mode) const {
   if (key_of_tower_) return *key_of_tower_;
   ContentHash hash;
-  hash.add(text("tower ", o_.num_attention_heads, " ", static_cast<int>(o_.normalization), " ", o_.norm_epsilon, " ",
-                static_cast<int>(o_.feed_forward()), " ", o_.rotary_base, " ", o_.window_size.value_or(0), " ",
-                o_.patch_size, " ", o_.temporal_patch_size, " ", o_.spatial_merge_size, " ", tensor_.ranks));
+  hash.add(text("tower ", o_.num_attention_heads, " ", static_cast<int>(o_.normalization), " ",
+                static_cast<int>(o_.feed_forward()), " ", o_.window_size.value_or(0), " ", o_.patch_size, " ",
+                o_.temporal_patch_size, " ", o_.spatial_merge_size, " ", tensor_.ranks));
+  const std::array numbers = {o_.norm_epsilon, o_.rotary_base};
+  hash.add(std::as_bytes(std::span(numbers)));
   for (const auto layer : o_.full_attention_layers) hash.add(text(layer));
   hash.add(text(name_of(precision_.compute), " ", name_of(precision_.residual), " ",
                 kernels::name_of(kernels::chosen_isa())));

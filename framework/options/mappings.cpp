@@ -52,6 +52,15 @@ Value Mappings::table(const std::string& name) const {
   return parse_yaml(text(name), (folder_.empty() ? "mappings" : folder_) + "/" + name);
 }
 
+int Mappings::likes(const std::string& name) const {
+  const auto own = table(name);
+  const auto* like = own.find("like");
+  if (like == nullptr) return 0;
+  int longest = like->kind == Value::Kind::scalar ? likes(like->scalar) : 0;
+  for (const auto& item : like->items) longest = std::max(longest, likes(item.scalar));
+  return 1 + longest;
+}
+
 void Mappings::ignore_keys(const std::vector<std::string>& keys) {
   ignored_keys_.insert(ignored_keys_.end(), keys.begin(), keys.end());
 }

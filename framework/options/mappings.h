@@ -23,6 +23,8 @@ class Mappings {
   /// The table `name`, parsed as YAML; origins name the file as "mappings/weights/gpt2.yaml". Throws ConfigError as
   /// text() does, and for invalid YAML.
   Value table(const std::string& name) const;
+  /// Length of the longest chain of tables that `name` is `like`: 0 for a table of its own.
+  int likes(const std::string& name) const;
 
   /// Adds `keys` to those that a reader of another program's settings treats as if they were not in the file, whatever
   /// its table says: --ignore-key, training_config.ignore_config_keys.

@@ -126,11 +126,12 @@ std::vector<std::string> required_tensors(const options::Value& table) {
   return all;
 }
 
-/// Of the tables of families whose required tensors are all among `parameters`, the one with most of them, the first of
-/// several.
+/// Of the tables of families whose required tensors are all among `parameters`, the one with most of them; of several the
+/// plainest, that of a family whose table is like fewest others.
 std::string nearest_table(const options::Mappings& mappings, const std::vector<std::string>& parameters) {
   std::string nearest;
   std::size_t most = 0;
+  int likes = 0;
   for (const auto& name : mappings.names()) {
     if (!name.starts_with("models/")) continue;
     const auto family = mappings.table(name);
@@ -141,8 +142,12 @@ std::string nearest_table(const options::Mappings& mappings, const std::vector<s
       return std::any_of(parameters.begin(), parameters.end(),
                          [&](const auto& parameter) { return numbers_in(tensor, parameter).has_value(); });
     };
-    if (tensors.size() <= most || !std::all_of(tensors.begin(), tensors.end(), has)) continue;
+    const auto own = mappings.likes(name);
+    if (tensors.size() < most || (tensors.size() == most && own >= likes) ||
+        !std::all_of(tensors.begin(), tensors.end(), has))
+      continue;
     most = tensors.size();
+    likes = own;
     nearest = weights->scalar;
   }
   return nearest;

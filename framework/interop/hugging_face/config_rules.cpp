@@ -11,6 +11,7 @@
 #include "framework/interop/hugging_face/converted_config.h"
 #include "framework/interop/hugging_face/window_rules.h"
 #include "framework/model/moe_options.h"
+#include "framework/options/option_type.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -210,29 +211,32 @@ void plain_heads(ConvertedConfig& c) {
                    " / ", *heads));
 }
 
+/// The shortest text that reads back as the same number.
+std::string exact(double value) { return options::OptionType<double>::write(value).scalar; }
+
 /// Granite multiplies attention scores by a number of its own.
 void read_attention_multiplier(ConvertedConfig& c) {
   const auto factor = number(c, "facts.attention_multiplier");
   if (factor <= 0) c.problem(text("attention_multiplier is ", factor, "; expected a number above 0"));
-  c.set("query_pre_attn_scalar", text(1 / (factor * factor)));
+  c.set("query_pre_attn_scalar", exact(1 / (factor * factor)));
 }
 
 void write_attention_multiplier(ConvertedConfig& c) {
   const auto* given = c.find("query_pre_attn_scalar");
   c.set("facts.attention_multiplier",
-        text(1 / std::sqrt(number(c, given == nullptr ? "kv_channels" : "query_pre_attn_scalar"))));
+        exact(1 / std::sqrt(number(c, given == nullptr ? "kv_channels" : "query_pre_attn_scalar"))));
 }
 
 /// Granite divides logits.
 void read_logits_scaling(ConvertedConfig& c) {
   const auto divisor = number(c, "facts.logits_scaling");
   if (divisor <= 0) c.problem(text("logits_scaling is ", divisor, "; expected a number above 0"));
-  c.set("output_multiplier", text(1 / divisor));
+  c.set("output_multiplier", exact(1 / divisor));
 }
 
 void write_logits_scaling(ConvertedConfig& c) {
   const auto* given = c.find("output_multiplier");
-  c.set("facts.logits_scaling", text(given == nullptr ? 1.0 : 1 / number(c, "output_multiplier")));
+  c.set("facts.logits_scaling", exact(given == nullptr ? 1.0 : 1 / number(c, "output_multiplier")));
 }
 
 /// 1 stands for a layer with rotary embedding there, for one without it here.

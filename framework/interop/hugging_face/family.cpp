@@ -55,15 +55,11 @@ struct Misfit {
 };
 Misfit misfits(const options::Value& whole, const std::string& family, std::int64_t vocabulary,
                const recipe::Registries& registries, const options::Mappings& mappings) {
-  const auto common = mappings.table("models/common.yaml");
-  const auto* not_compared = common.find("not_compared");
-  must(not_compared != nullptr, "models/common.yaml says what is not compared");
   try {
     const auto words = write_hugging_face_config(whole, family, DType::float32, "", mappings);
     const auto back = parse_hugging_face_config(words, text("config.json of a ", family), mappings);
     const auto recipe = recipe::imported_recipe(recipe_with(back.model_config), {}, registries);
-    return {differences(options_of(whole, *not_compared),
-                        options_of(whole_model_config(recipe, vocabulary), *not_compared))};
+    return {model_differences(whole, whole_model_config(recipe, vocabulary), mappings)};
   } catch (const ConfigError& error) {
     return {{error.what()}, true};
   }
@@ -76,6 +72,14 @@ options::Value whole_model_config(const recipe::Recipe& recipe, std::int64_t voc
   if (!whole)
     throw ConfigError(text("model_type ", recipe.model.type, ": only a gpt has a counterpart in other programs"));
   return *std::move(whole);
+}
+
+std::vector<std::string> model_differences(const options::Value& ours, const options::Value& theirs,
+                                           const options::Mappings& mappings) {
+  const auto common = mappings.table("models/common.yaml");
+  const auto* not_compared = common.find("not_compared");
+  must(not_compared != nullptr, "models/common.yaml says what is not compared");
+  return differences(options_of(ours, *not_compared), options_of(theirs, *not_compared));
 }
 
 std::string family_that_fits(const recipe::Recipe& recipe, std::int64_t vocabulary,

@@ -154,6 +154,13 @@ std::set<std::string> heads_to_check(const options::Value& config) {
 
 void check_heads(const options::Value& config, const std::string& speaker) {
   (void)architecture_of(recipe_of_heads(config, speaker), {}, speaker, heads_to_check(config));
+  // Transformers pairs the channels of an odd number otherwise than we do.
+  const auto percent = value_of(config, "rotary_percent"), heads = value_of(config, "num_attention_heads");
+  const auto given = value_of(config, "kv_channels");
+  const auto channels = given > 0 ? given : value_of(config, "hidden_size") / std::max(heads, 1.0);
+  if (const auto rotated = static_cast<std::int64_t>(channels * percent); percent > 0 && rotated % 2 != 0)
+    throw ConfigError(text(speaker, ": a fraction ", percent, " of the ", channels, " channels of a head are ", rotated,
+                           " with rotary positions; an even number was expected"));
 }
 
 WeightTable weight_table(const std::string& name, const options::Value& model_config, const options::Mappings& mappings,

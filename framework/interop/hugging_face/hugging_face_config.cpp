@@ -25,16 +25,6 @@ options::Value table_of(const options::Mappings& mappings, const std::string& na
   return whole;
 }
 
-/// Length of the longest chain of tables that `name` is `like`.
-int depth(const options::Mappings& mappings, const std::string& name) {
-  const auto table = mappings.table(name);
-  const auto* like = table.find("like");
-  if (like == nullptr) return 0;
-  int deepest = like->kind == options::Value::Kind::scalar ? depth(mappings, like->scalar) : 0;
-  for (const auto& item : like->items) deepest = std::max(deepest, depth(mappings, item.scalar));
-  return 1 + deepest;
-}
-
 /// The class that config.json wants Transformers to load from Python code beside the weights, "MyForCausalLM"; empty:
 /// none.
 std::string class_of_code(const Json& json) {
@@ -64,7 +54,7 @@ void check_code(const Json& json, const options::Value& family, const std::strin
                            " and may compute another model; if it computes the same, --ignore-key auto_map, ",
                            "or training_config.ignore_config_keys: [auto_map] in a recipe"));
   notes.push_back(
-      text(speaker, ": auto_map names Python code, which is not run; the model is Transformers' own ", own->scalar));
+      text(speaker, ": auto_map names Python code, which is not run; the model is that of the family, ", own->scalar));
 }
 
 /// A classifier with one label has a score head in place of the output layer.
@@ -101,7 +91,7 @@ std::vector<std::string> hugging_face_families(const options::Mappings& mappings
 std::vector<std::string> families_to_choose_from(const options::Mappings& mappings) {
   std::vector<std::pair<int, std::string>> ranked;
   for (const auto& family : hugging_face_families(mappings))
-    ranked.emplace_back(depth(mappings, "models/" + family + ".yaml"), family);
+    ranked.emplace_back(mappings.likes("models/" + family + ".yaml"), family);
   std::sort(ranked.begin(), ranked.end());
   std::vector<std::string> families;
   for (auto& [rank, family] : ranked) families.push_back(std::move(family));

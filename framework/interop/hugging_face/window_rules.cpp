@@ -41,7 +41,7 @@ Windowed layers_where(const ConvertedConfig& c, const std::function<bool(std::in
 bool any(const Windowed& layers) { return std::find(layers.begin(), layers.end(), true) != layers.end(); }
 
 void set_windows(ConvertedConfig& c, const Windowed& layers) {
-  if (!any(layers)) return;
+  if (!any(layers)) return c.erase("rope_local_base_freq");  // of layers with a window
   const auto width = is_used(c) ? window(c) : std::nullopt;
   if (!width)
     c.problem(text(

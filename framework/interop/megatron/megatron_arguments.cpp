@@ -57,4 +57,9 @@ Json megatron_arguments(const checkpoint::ForeignSave& save) {
   return args;
 }
 
+options::Value recipe_of_arguments(const Json& arguments, const std::string& speaker,
+                                   const options::Mappings& mappings) {
+  return tables::read_by_table(arguments.dump(), speaker, mappings.table("arguments/megatron.yaml")).ours;
+}
+
 }  // namespace tessera::megatron

@@ -124,7 +124,11 @@ void MegatronDistCheckpoint::refuse(const std::string& message) const {
 }
 
 std::unique_ptr<torch::TorchFile> MegatronDistCheckpoint::open_common() const {
-  if (fs::exists(folder_ / common_file)) return std::make_unique<torch::TorchFile>(folder_ / common_file);
+  if (fs::exists(folder_ / common_file)) {
+    auto common = std::make_unique<torch::TorchFile>(folder_ / common_file);
+    common->verify();
+    return common;
+  }
   auto object = files_.object(common_object);
   if (!object) refuse(text("has neither ", common_file, " nor the object ", common_object));
   return object;

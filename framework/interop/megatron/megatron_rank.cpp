@@ -65,13 +65,17 @@ void MegatronRank::put(const Weight& weight, const std::string& beginning, const
 
 MegatronRank::MegatronRank(const fs::path& folder, const options::Value& table) : folder_(folder) {
   file_ = std::make_unique<torch::TorchFile>(folder / weights_file);
+  file_->check_sums();
   if (const auto* model = root().find("model"); model != nullptr) {
     take_chunk(*model, table);
   } else {
     while (const auto* chunk = root().find(text("model", chunks_.size()))) take_chunk(*chunk, table);
   }
   if (chunks_.empty()) refuse("its file holds no 'model'");
-  if (fs::exists(folder / shared_file)) shared_ = std::make_unique<torch::TorchFile>(folder / shared_file);
+  if (fs::exists(folder / shared_file)) {
+    shared_ = std::make_unique<torch::TorchFile>(folder / shared_file);
+    shared_->check_sums();
+  }
 }
 
 void MegatronRank::refuse(const std::string& message) const {

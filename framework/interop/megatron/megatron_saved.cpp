@@ -5,7 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/base/json.h"
 #include "framework/checkpoint/copy_converted.h"
-#include "framework/interop/tables/config_table.h"
+#include "framework/interop/megatron/megatron_arguments.h"
 
 namespace tessera::megatron {
 namespace {
@@ -154,7 +154,7 @@ options::Value MegatronSaved::recipe(const options::Mappings& mappings) const {
     throw ConfigError(text(file_->name(), ": its file has no 'args', from which the model is constructed"));
   Json json = Json::object();
   for (std::size_t i = 0; i + 1 < args->items.size(); i += 2) json[args->items[i]->text] = json_of(*args->items[i + 1]);
-  return tables::read_by_table(json.dump(), file_->name() + ": args", mappings.table("arguments/megatron.yaml")).ours;
+  return recipe_of_arguments(json, file_->name() + ": args", mappings);
 }
 
 }  // namespace tessera::megatron

@@ -127,6 +127,10 @@ class ConfigReader {
     if (const auto* required = row.find("required"); required != nullptr) return check_required(key, row, *required);
     const auto* absent = row.find("absent");
     if (absent == nullptr) return;
+    if (absent->kind == options::Value::Kind::none) {  // a default of the table that this one is like does not hold
+      if (const auto* to = row.find("to")) unset(to->scalar);
+      return;
+    }
     if (row.find("only") != nullptr)
       check_only(key + left_out_mark, row, {absent->scalar});
     else

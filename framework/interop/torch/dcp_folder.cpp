@@ -67,7 +67,20 @@ Tensor DcpFolder::elements(const DcpTensor& tensor, const DcpChunk& chunk) const
   if (found.dtype() != tensor.type || found.shape() != expected)
     throw ConfigError(text(item.name(), ": is ", name_of(found.dtype()), " ", found.shape(), "; the index says ",
                            name_of(tensor.type), " ", expected, ": the file belongs to another checkpoint"));
+  verify_once(item, chunk.place);
   return found;
+}
+
+/// Several threads may verify an item at once: that costs time only.
+void DcpFolder::verify_once(const TorchFile& item, const DcpPlace& place) const {
+  const std::pair key(place.file, place.begin);
+  {
+    const std::lock_guard lock(opening_);
+    if (verified_.count(key) != 0) return;
+  }
+  item.verify();
+  const std::lock_guard lock(opening_);
+  verified_.insert(key);
 }
 
 std::unique_ptr<TorchFile> DcpFolder::object(const std::string& key) const {
@@ -82,7 +95,12 @@ const PickleNode& DcpFolder::content(const TorchFile& object) {
 }
 
 void DcpFolder::verify() const {
-  each_place([&](const std::string& key, const DcpPlace& place) { archive(place, key).verify(); });
+  for (const auto& [key, place] : index_.objects) archive(place, key).verify();
+  for (const auto& tensor : index_.tensors)
+    for (const auto& chunk : index_.chunks_of(tensor)) {
+      archive(chunk.place, tensor.key).verify();
+      (void)elements(tensor, chunk);  // type and shape
+    }
 }
 
 }  // namespace tessera::torch

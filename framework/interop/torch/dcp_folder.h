@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/base/files.h"
@@ -29,6 +31,7 @@ class DcpFolder {
   /// The elements of a chunk in the mapped file, in the shape of the chunk, possibly unaligned; valid as long as this
   /// object. Throws ConfigError, naming file and key, if the item is no archive of torch.save, or its element type or
   /// shape is not what the index says; IoError if the file lost pages.
+  /// The checksums of an item are verified when it is first read: DamageError.
   Tensor elements(const DcpTensor& tensor, const DcpChunk& chunk) const;
   /// Throws IoError if elements of a file that elements() gave may be wrong: it was truncated, or its disk failed.
   void require_intact(const DcpChunk& chunk) const { file(chunk.place.file)->require_intact(); }
@@ -44,12 +47,14 @@ class DcpFolder {
  private:
   std::shared_ptr<const MappedFile> file(std::uint32_t number) const;
   TorchFile archive(const DcpPlace& place, const std::string& key) const;
+  void verify_once(const TorchFile& item, const DcpPlace& place) const;
   template <class Visit>
   void each_place(const Visit& visit) const;
 
   std::filesystem::path folder_;
   DcpIndex index_;
   std::uint64_t bytes_ = 0;
+  mutable std::set<std::pair<std::uint32_t, std::uint64_t>> verified_;  ///< items, by file and first byte
   mutable std::mutex opening_;
   mutable std::vector<std::shared_ptr<const MappedFile>> files_;  ///< null: not mapped yet
 };

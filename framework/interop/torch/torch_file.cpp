@@ -124,11 +124,21 @@ Pickle TorchFile::read_pickle() const {
 }
 
 void TorchFile::verify() const {
-  for (const auto& [name, entry] : entries_) {
-    if (crc32_ieee(bytes_of(entry)) == entry.crc) continue;
-    file_->require_intact();
-    throw checkpoint::DamageError(text(name_, ": '", name, "': its CRC is not the one it was saved with"));
-  }
+  for (const auto& [name, entry] : entries_) verify_entry(name, entry);
+}
+
+void TorchFile::verify_entry(const std::string& name, const ZipEntry& entry) const {
+  if (crc32_ieee(bytes_of(entry)) == entry.crc) return;
+  file_->require_intact();
+  throw checkpoint::DamageError(text(name_, ": '", name, "': its CRC is not the one it was saved with"));
+}
+
+void TorchFile::verify_once(const std::string& name) const {
+  if (!checked_) return;
+  const std::lock_guard lock(checked_->mutex);
+  if (checked_->entries.count(name) != 0) return;
+  verify_entry(name, entries_.at(name));
+  checked_->entries.insert(name);
 }
 
 bool TorchFile::is_tensor(const PickleNode& node) { return rebuilt(node) != nullptr; }
@@ -147,11 +157,12 @@ TorchFile::Located TorchFile::locate(const PickleNode& node, const std::string& 
   const auto* type = std::find_if(std::begin(storage_types), std::end(storage_types),
                                   [&](const auto& one) { return id[1]->text == text("torch ", one.name); });
   if (type == std::end(storage_types)) refuse("elements of '", id[1]->text, "' are not read");
-  Located out{type->type, counts(*arguments[2], speaker), counts(*arguments[3], speaker), {}};
+  Located out{type->type, counts(*arguments[2], speaker), counts(*arguments[3], speaker), {}, {}};
   if (out.dims.size() > Shape::most_dims) refuse(out.dims.size(), " dims; at most ", Shape::most_dims, " are read");
   if (out.dims.size() != out.strides.size())
     refuse("has ", out.dims.size(), " dims, but ", out.strides.size(), " strides");
-  const auto found = entries_.find(folder_ + "data/" + id[2]->text);
+  out.entry = folder_ + "data/" + id[2]->text;
+  const auto found = entries_.find(out.entry);
   if (found == entries_.end()) refuse("its storage '", id[2]->text, "' is missing");
   const auto bytes = bytes_of(found->second);
   std::uint64_t begin = static_cast<std::uint64_t>(arguments[1]->integer), needed = 0;
@@ -168,6 +179,7 @@ Tensor TorchFile::tensor(const PickleNode& node, const std::string& what) const 
   const auto found = locate(node, what);
   if (!is_contiguous(found.dims, found.strides))
     throw ConfigError(text(name_, ": ", what, ": its elements do not lie one after the other"));
+  verify_once(found.entry);
   auto* data = const_cast<std::byte*>(found.bytes.data());  // read-only memory, as a tensor of files is
   return {std::span(data, found.bytes.size()), found.type, Shape(found.dims)};
 }
@@ -182,6 +194,7 @@ void TorchFile::read(const PickleNode& node, const std::string& what, std::span<
   const auto size = size_of(found.type);
   const auto elements = static_cast<std::size_t>(Shape(found.dims).elements());
   must(into.size() == elements * size, "the memory for a tensor holds its elements");
+  verify_once(found.entry);
   if (is_contiguous(found.dims, found.strides)) {
     if (!into.empty()) std::memcpy(into.data(), found.bytes.data(), into.size());
     return;

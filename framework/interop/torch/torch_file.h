@@ -6,6 +6,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +44,8 @@ class TorchFile {
   /// after the other to `into`, which has their size. Throws as `tensor`.
   void read(const PickleNode& node, const std::string& what, std::span<std::byte> into) const;
 
+  /// From now on the checksum of a tensor's storage is verified when tensor() or read() first needs it: DamageError.
+  void check_sums() { checked_ = std::make_unique<Checked>(); }
   /// Reads everything and verifies the checksum of each entry. Throws DamageError.
   void verify() const;
   /// Throws IoError if what was read may be wrong, because the file was truncated or its disk failed. Call this before
@@ -57,8 +61,16 @@ class TorchFile {
     DType type;
     std::vector<std::int64_t> dims, strides;  ///< strides in elements
     std::span<const std::byte> bytes;         ///< of the storage, from its first element to behind its last
+    std::string entry;                        ///< name of the storage's entry in the archive
+  };
+  /// Storages whose checksum was verified.
+  struct Checked {
+    std::mutex mutex;
+    std::set<std::string> entries;
   };
   Located locate(const PickleNode& node, const std::string& what) const;
+  void verify_entry(const std::string& name, const ZipEntry& entry) const;
+  void verify_once(const std::string& name) const;
   Pickle read_pickle() const;
   std::span<const std::byte> bytes_of(const ZipEntry& entry) const { return bytes_.subspan(entry.begin, entry.bytes); }
   std::string folder_in_archive() const;
@@ -69,6 +81,7 @@ class TorchFile {
   std::map<std::string, ZipEntry> entries_;
   std::string folder_;  ///< folder of all entries in the archive, "model_optim_rng/"
   Pickle pickle_;
+  std::unique_ptr<Checked> checked_;  ///< null: checksums are not verified
 };
 
 /// Writes an archive that torch.load can read. Build the pickle with `pickle`, and add tensors with `tensor`.

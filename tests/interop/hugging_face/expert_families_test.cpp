@@ -184,10 +184,13 @@ TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
     scaling = five["rope_parameters"]["full_attention"];
   }
   four["rope_theta"] = scaling["rope_theta"];
-  scaling["type"] = scaling["rope_type"];
+  // Transformers reads rope_type alone where layers have positions of their own.
+  const char* kind = four.contains("rope_local_base_freq") ? "rope_type" : "type";
+  const auto word = scaling["rope_type"];
   scaling.erase("rope_type");
+  scaling[kind] = word;
   scaling.erase("rope_theta");
-  four["rope_scaling"] = scaling["type"] == "default" ? LibraryJson() : scaling;
+  four["rope_scaling"] = word == "default" ? LibraryJson() : scaling;
   four["torch_dtype"] = five["dtype"];
   if (five["model_type"] == "qwen3_moe") {
     four["num_experts"] = five["num_local_experts"];
@@ -225,6 +228,32 @@ class ExpertConfig : public InOwnFolder {
     return value == nullptr ? "nothing" : text(*value);
   }
 };
+
+/// What a config.json says goes out as it came in, whatever its numbers.
+TEST_F(ExpertConfig, NumbersAndWindowsOfOtherFamiliesGoOutAsTheyCameIn) {
+  const auto goes_out = [&](const std::string& family, const std::function<void(LibraryJson&)>& change) {
+    auto json = config_of(family);
+    change(json);
+    const auto recipe = recipe::imported_recipe(hugging_face::recipe_with(read(json)), {}, {});
+    const auto whole = hugging_face::whole_model_config(recipe, 96);
+    EXPECT_EQ(hugging_face::family_that_fits(recipe, 96, {family}, {}, mappings), family);
+    return LibraryJson::parse(
+        hugging_face::write_hugging_face_config(whole, family, DType::float32, json.dump(), mappings));
+  };
+  const auto granite = goes_out("granite", [](LibraryJson& c) {
+    c["logits_scaling"] = 6.0, c["attention_multiplier"] = 0.0009765625, c["residual_multiplier"] = 0.22;
+  });
+  EXPECT_EQ(granite["logits_scaling"], 6.0);
+  EXPECT_EQ(granite["attention_multiplier"], 0.0009765625);
+  EXPECT_EQ(granite["residual_multiplier"], 0.22);
+  const auto gemma2 = goes_out(
+      "gemma2", [](LibraryJson& c) { c["attn_logit_softcapping"] = nullptr, c["final_logit_softcapping"] = nullptr; });
+  EXPECT_TRUE(gemma2["attn_logit_softcapping"].is_null() && gemma2["final_logit_softcapping"].is_null()) << gemma2;
+  const auto whole = std::vector<std::string>(3, "full_attention");
+  EXPECT_EQ(goes_out("gemma3_text", [&](LibraryJson& c) { c["layer_types"] = whole; })["layer_types"], whole);
+  EXPECT_TRUE(says(changed("glm4", [](LibraryJson& c) { c["rope_parameters"]["partial_rotary_factor"] = 0.6; }),
+                   "of the 16 channels of a head are 9 with rotary positions; an even number was expected"));
+}
 
 TEST_F(ExpertConfig, RoutersThatAreNotMegatronsAreRefusedByName) {
   const auto story = changed("deepseek_v2", [](LibraryJson& c) { c["topk_method"] = "group_limited_greedy"; });

@@ -174,6 +174,9 @@ TEST_F(DistCheckpoint, VerifyingNamesTheFileThatChanged) {
   bytes[at] ^= 1;
   std::ofstream("__0_0.distcp", std::ios::binary) << bytes;
   EXPECT_PRED2(says, story_of([&] { open().verify(); }), "'decoder.final_layernorm.weight' at byte");
+  const auto damaged = open();
+  for (int twice = 0; twice < 2; ++twice)
+    EXPECT_PRED2(says, story_of([&] { read(damaged, norm_key); }), "its CRC is not the one it was saved with");
 }
 
 TEST_F(DistCheckpoint, ChunksThatDoNotCoverTheirTensorAreNamed) {

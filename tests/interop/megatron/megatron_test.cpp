@@ -4,8 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/checkpoint/copy_converted.h"
+#include "framework/interop/megatron/megatron_arguments.h"
 #include "framework/interop/torch/crc32.h"
+#include "framework/model/moe_options.h"
 #include "tests/interop/megatron/floats.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
@@ -61,6 +64,46 @@ TEST_F(MegatronTest, WeightsAreMastersUnderOurNames) {
   EXPECT_FLOAT_EQ(norm[3], 2.0001F + 3.F / 1024);
   EXPECT_FLOAT_EQ(floats(source, "decoder.layers.0.pre_mlp_layernorm.weight")[0], 5.0001F);
   EXPECT_EQ(source.dtype("decoder.final_layernorm.weight"), DType::float32);
+}
+
+TEST_F(MegatronTest, ArgumentsThatChangeTheModelAreReadOrRefused) {
+  const auto tree = megatron::recipe_of_arguments(
+      parse_json(R"({"num_layers": 4, "no_rope_freq": [0, 1, 0, 1], "window_size": [3, 0], "sliding_window": null,
+                     "embedding_multiplier_scale": 12.5, "output_multiplier_scale": 3, "post_norm": true})"),
+      "args", mappings);
+  const auto option = [&](const std::string& name) {
+    const auto* value = tree.at("model_config." + name);
+    return value == nullptr ? "nothing" : text(*value);
+  };
+  EXPECT_EQ(option("window_size"), "[3, 0]");
+  EXPECT_EQ(option("embedding_multiplier"), "12.5");
+  EXPECT_EQ(option("output_multiplier"), "3");
+  EXPECT_EQ(option("use_sandwich_norm"), "true");
+  EXPECT_EQ(option("sliding_window"), "nothing");
+  model::LayerFrequency freq;
+  ASSERT_TRUE(model::LayerFrequency::Option::read(*tree.at("model_config.no_rope_freq"), freq));
+  EXPECT_EQ(freq.list, (std::vector<std::int64_t>{0, 1, 0, 1}));
+  const auto scaled = parse_json(R"({"num_layers": 4, "softmax_scale": 0.5})");
+  EXPECT_PRED2(says, story_of([&] { megatron::recipe_of_arguments(scaled, "args", mappings); }),
+               "softmax_scale is 0.5");
+}
+
+TEST_F(MegatronTest, DamageIsNamedWhenAWeightIsRead) {
+  fs::copy(recorded, "copy", fs::copy_options::recursive);
+  const std::string name = "decoder.layers.0.input_layernorm.weight";
+  const auto norm = floats(megatron::MegatronCheckpoint("copy", mappings), name);
+  fs::path file;
+  for (const auto& entry : fs::recursive_directory_iterator("copy"))
+    if (entry.path().filename() == "model_optim_rng.pt") file = entry.path();
+  auto bytes = read_file(file);
+  const std::string_view values(reinterpret_cast<const char*>(norm.data()), norm.size() * sizeof(float));
+  auto at = bytes.find(values);
+  ASSERT_NE(at, std::string::npos);
+  for (; at != std::string::npos; at = bytes.find(values, at)) bytes[at] ^= 1;
+  write(file.string(), bytes);
+  for (int twice = 0; twice < 2; ++twice)
+    EXPECT_PRED2(says, story_of([&] { floats(megatron::MegatronCheckpoint("copy", mappings), name); }),
+                 "its CRC is not the one it was saved with");
 }
 
 TEST_F(MegatronTest, OptimizerStateFollowsWhatGroupsSayNotTheirOrder) {
