@@ -126,8 +126,8 @@ std::vector<std::string> required_tensors(const options::Value& table) {
   return all;
 }
 
-/// Of the tables of families whose required tensors are all among `parameters`, the one with most of them; of several the
-/// plainest, that of a family whose table is like fewest others.
+/// Of the tables of families whose required tensors are all among `parameters`, the one with most of them; of several
+/// the plainest, that of a family whose table is like fewest others.
 std::string nearest_table(const options::Mappings& mappings, const std::vector<std::string>& parameters) {
   std::string nearest;
   std::size_t most = 0;

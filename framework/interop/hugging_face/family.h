@@ -12,8 +12,8 @@ namespace tessera::hugging_face {
 /// groups, each bias; vocab_size is `vocabulary`. Throws ConfigError if the architecture has no such form.
 options::Value whole_model_config(const recipe::Recipe& recipe, std::int64_t vocabulary);
 
-/// Lines "option is X, there it would be Y" for the options in which two models of whole_model_config differ; empty: they
-/// compute the same.
+/// Lines "option is X, there it would be Y" for the options in which two models of whole_model_config differ; empty:
+/// they compute the same.
 std::vector<std::string> model_differences(const options::Value& ours, const options::Value& theirs,
                                            const options::Mappings& mappings);
 
