@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
 
 #include "framework/autograd/ops/linear.h"
 #include "framework/kernels/type_conversion.h"
@@ -171,8 +170,9 @@ double VisionTower::flops(std::span<const std::int32_t> grids) const {
   double for_patch = static_cast<double>(part_.layers) * of_layer;
   if (part_.projects) for_patch += channels * static_cast<double>(o_.patch_width());
   const auto for_feature = merger_ ? merged * (merged + static_cast<double>(width_)) : 0;
-  const auto windowed = std::ranges::count_if(std::views::iota(part_.first, part_.first + part_.layers),
-                                              [&](std::int64_t layer) { return o_.windowed(layer); });
+  std::int64_t windowed = 0;
+  for (std::int64_t layer = part_.first; layer < part_.first + part_.layers; ++layer)
+    windowed += o_.windowed(layer) ? 1 : 0;
   const auto seen = pairs_of(grids, o_);
   return 6 * (seen.patches * (for_patch + for_feature / static_cast<double>(o_.merged())) +
               2 * channels *
