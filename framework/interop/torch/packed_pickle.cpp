@@ -298,7 +298,7 @@ std::string_view PackedPickle::name(const Value& value) const {
 }
 
 const PackedValue& PackedPickle::state(const Value& object) const {
-  static const Value none;
+  static const Value none{};
   return object.kind == Value::Kind::object ? objects_[object.index].state : none;
 }
 

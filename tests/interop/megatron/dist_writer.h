@@ -92,12 +92,12 @@ class DistWriter {
         if (chunk.stored) write_place(chunk);
     });
     dict("mcore_data", [&] {
-      for (const auto& [key, about] : tensors)
-        if (!about.flattened_from.empty())
-          dict(key, [&] {
+      for (const auto& tensor : tensors)
+        if (!tensor.second.flattened_from.empty())
+          dict(tensor.first, [&] {
             out_.text("nd_reformulated_orig_global_shape");
             out_.mark();
-            for (const auto one : about.flattened_from) out_.integer(one);
+            for (const auto one : tensor.second.flattened_from) out_.integer(one);
             out_.tuple();
           });
     });

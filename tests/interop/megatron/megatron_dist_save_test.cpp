@@ -247,7 +247,9 @@ class MegatronDistSave : public InOwnFolder {
       for (const auto times : tensor.times)
         if (times != 1) return text(key, " has an element ", times, " times");
     const bool distributed = save.layout.distributed_optimizer, later = save.version >= 15;
-    for (const auto& [name, range] : all) {
+    for (const auto& one : all) {
+      const auto& name = one.first;
+      const auto& range = one.second;
       const auto weight = checkpoint::weight_of(name);
       const bool buffer = range.role == ParameterRole::expert_bias, expert = range.role == ParameterRole::expert;
       const auto state = save.layout.expert > 1 && !later ? text("chained_", expert ? 1 : 0, ".optimizer.state.")
