@@ -44,7 +44,7 @@ if [[ -n $golden ]]; then
 fi
 
 # Python packages that read Tessera's files, in a virtual environment outside the source tree. Tests that need one are skipped without it.
-python_clients=(tensorboard jsonschema tokenizers safetensors pyarrow numpy jinja2)
+python_clients=(tensorboard wandb prometheus_client jsonschema tokenizers safetensors pyarrow numpy jinja2)
 provide_python_clients() {
   local venv=$cache/venv
   local stamp="$venv/clients: ${python_clients[*]}"

@@ -21,4 +21,9 @@ class Stopwatch {
 /// The maximum of this process's resident memory so far, in bytes; 0 if unknown. No heap allocation.
 std::int64_t peak_resident_bytes();
 
+/// Seconds since 1970, as the system's clock says now.
+inline double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 }  // namespace tessera

@@ -16,6 +16,7 @@
 #include "framework/cli/doctor.h"
 #include "framework/cli/eval.h"
 #include "framework/cli/explain.h"
+#include "framework/cli/export.h"
 #include "framework/cli/generate.h"
 #include "framework/cli/manual.h"
 #include "framework/cli/merge.h"
@@ -49,6 +50,7 @@ void add_commands(Command& app, CommandContext& context) {
   add_options_commands(app, context);
   add_explain_commands(app, context);
   add_diff_commands(app, context);
+  add_export_commands(app, context);
   add_doctor_commands(app, context);
   add_data_commands(app, context);
   add_checkpoint_commands(app, context);

@@ -196,4 +196,6 @@ std::string json_schema(const Facts& facts) {
   return page.dump(1) + "\n";
 }
 
+std::string json_text(const Value& value) { return json_of(value).dump(); }
+
 }  // namespace tessera::options

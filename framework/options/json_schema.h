@@ -17,4 +17,7 @@ namespace tessera::options {
 /// between options or name a file that does not exist.
 std::string json_schema(const Facts& facts);
 
+/// `value` as JSON on one line. A scalar that reads as a number or a boolean becomes one; others become strings.
+std::string json_text(const Value& value);
+
 }  // namespace tessera::options

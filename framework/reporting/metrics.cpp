@@ -243,7 +243,8 @@ void MetricsFile::step(const StepRecord& r) {
   if (r.num_zeros) line.number("num_zeros", *r.num_zeros);
   if (r.params_norm) line.number("params_norm", *r.params_norm);
   if (r.tokens_per_sample) line.number("tokens_per_sample", *r.tokens_per_sample);
-  if (!write(line.close(), end_)) return;
+  row_ = line.close();
+  if (!write(row_, end_)) return;
   last_iteration_ = r.iteration;
   evaluated_ = {};
 }
@@ -263,7 +264,8 @@ void MetricsFile::evaluation(const EvaluationRecord& r) {
   line.number(loss_key, r.suffix, r.loss);
   const auto prefix = loss_key.substr(0, loss_key.size() - loss_word.size());
   for (const auto& metric : r.metrics) line.number(prefix, metric.name, r.suffix, metric.value);
-  if (!write(line.close(), joins ? end_ - static_cast<std::int64_t>(last_bytes.size()) : end_)) return;
+  row_ = line.close();
+  if (!write(row_, joins ? end_ - static_cast<std::int64_t>(last_bytes.size()) : end_)) return;
   if (!joins) evaluated_ = {};
   of_set = r.number + 1;
   last_iteration_ = r.iteration;

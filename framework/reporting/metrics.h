@@ -111,6 +111,9 @@ class MetricsFile {
   /// consumed_samples and these.
   void evaluation(const EvaluationRecord& record);
 
+  /// What the last call of step() or evaluation() wrote: a line, or the part that was added to one. For MetricsRow.
+  std::string_view row() const { return row_; }
+
   /// The first failure of a write; an empty string if there was none. Valid as long as this object.
   const char* complaint() const { return complaint_; }
 
@@ -120,6 +123,7 @@ class MetricsFile {
 
   int file_ = -1;
   std::vector<char> line_;                      // the object that is being built
+  std::string_view row_;                        // views it
   std::int64_t end_ = 0;                        // size in bytes of the complete lines
   std::int64_t last_iteration_ = -1;            // iteration of the last line
   std::array<std::int64_t, 3> evaluated_ = {};  // number of evaluations of each Set in the last line

@@ -6,11 +6,13 @@
 #include <cmath>
 #include <optional>
 
+#include "framework/base/clock.h"
 #include "framework/base/error.h"
 #include "framework/base/number_text.h"
 #include "framework/log/log.h"
 #include "framework/reporting/log_lines.h"
 #include "framework/reporting/progress_bar.h"
+#include "framework/reporting/prometheus.h"
 #include "framework/reporting/tensorboard.h"
 
 namespace tessera::reporting {
@@ -76,23 +78,45 @@ struct RunLog::Outputs {
   RunLogOptions o;
   MetricsFile metrics;
   std::optional<EventFile> events;
+  std::optional<WandbFile> wandb;
+  std::optional<PrometheusFile> prometheus;
   std::optional<ProgressBar> bar;
   log::LineLog lines;
   Interval interval = o.interval;
   LogLine line;
-  bool metrics_complained = false, events_complained = false;
+  bool metrics_complained = false, events_complained = false, wandb_complained = false, prometheus_complained = false;
 
   explicit Outputs(const RunLogOptions& options)
       : o(options),
-        metrics(options.folder + "/metrics.jsonl",
-                {options.resume_iteration, options.resume_evaluated, !options.resume_at_end}, options.routed_layers),
+        metrics(options.folder + "/metrics.jsonl", kept(options), options.routed_layers),
         lines(options.console) {
     const auto folder = o.folder + "/tensorboard";
     cut_event_files(folder, o.resume_iteration, o.resume_consumed_samples);
     log::set_log_file(o.folder + "/" + log_file_name);
     if (o.tensorboard) events.emplace(folder);
+    if (o.wandb) wandb.emplace(o.wandb_folder.empty() ? o.folder : o.wandb_folder, *o.wandb, kept(o), wall_time());
+    if (!o.prometheus_file.empty()) prometheus.emplace(o.prometheus_file, o.name);
     if (o.progress_bar && log::StatusLine::suits(o.console))
       bar.emplace(ProgressBar::Options{o.console, o.training_iters, o.gemm_flops_per_second});
+  }
+
+  static MetricsFile::Kept kept(const RunLogOptions& o) {
+    return {o.resume_iteration, o.resume_evaluated, !o.resume_at_end};
+  }
+
+  /// The row that was added to metrics.jsonl goes to the files of other programs.
+  void add_row(std::int64_t iteration, std::int64_t consumed_samples) {
+    if (!wandb && !prometheus) return;
+    const double now = wall_time();
+    if (wandb) wandb->add(iteration, consumed_samples, metrics.row(), now);
+    if (prometheus) prometheus->add(metrics.row(), now);
+  }
+
+  void complain() {
+    complain_once(metrics.complaint(), metrics_complained);
+    if (events) complain_once(events->complaint(), events_complained);
+    if (wandb) complain_once(wandb->complaint(), wandb_complained);
+    if (prometheus) complain_once(prometheus->complaint(), prometheus_complained);
   }
 
   /// The line in the making goes to the console, above the bar, and to the log file. `console` false: only to the file.
@@ -170,12 +194,14 @@ void RunLog::step(const StepRecord& step) {
   p.interval.add(step);
   const bool logged = step.iteration % p.o.log_interval == 0;
   if (p.events) p.add_events(step, logged);
-  if (logged) p.metrics.step(step);
+  if (logged) {
+    p.metrics.step(step);
+    p.add_row(step.iteration, step.consumed_samples);
+  }
   if (p.bar) p.bar->step(step);
   if (logged) p.print_step(step);
   if (logged) p.interval.clear();
-  p.complain_once(p.metrics.complaint(), p.metrics_complained);
-  if (p.events) p.complain_once(p.events->complaint(), p.events_complained);
+  p.complain();
 }
 
 void RunLog::evaluation_begins(EvaluationRecord::Set set, std::int64_t iterations, double expected_seconds) {
@@ -197,6 +223,7 @@ void RunLog::evaluation(const EvaluationRecord& evaluation) {
   auto& p = *outputs_;
   if (p.bar) p.bar->end_evaluation();
   p.metrics.evaluation(evaluation);
+  p.add_row(evaluation.iteration, evaluation.consumed_samples);
   if (p.events) {
     const double ppl = perplexity(evaluation.loss);
     const ValidationTag tag(evaluation.suffix, ""), ppl_tag(evaluation.suffix, " ppl");

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "framework/reporting/log_lines.h"
 #include "framework/reporting/log_style.h"
 #include "framework/reporting/metrics.h"
+#include "framework/reporting/wandb.h"
 
 namespace tessera::reporting {
 
@@ -26,15 +28,19 @@ struct RunLogOptions {
   bool resume_evaluated = true;              ///< false: the evaluation due after that step will be done again
   bool resume_at_end = false;                ///< the evaluations after the last step will be done again
   Interval interval = {};                    ///< what happened since the last console line
-  double gemm_flops_per_second = 0;  ///< FLOP/s of the machines' matrix product, measured at start; 0: not shown
-  std::size_t routed_layers = 0;     ///< length of StepRecord::routing
-  bool events_per_layer = false;     ///< also write the losses of each layer's router to TensorBoard
-  bool progress_bar = true;          ///< draw a bar if the console is a terminal
-  int console = 1;                   ///< file descriptor of the console
+  double gemm_flops_per_second = 0;    ///< FLOP/s of the machines' matrix product, measured at start; 0: not shown
+  std::size_t routed_layers = 0;       ///< length of StepRecord::routing
+  bool events_per_layer = false;       ///< also write the losses of each layer's router to TensorBoard
+  std::optional<WandbRun> wandb = {};  ///< absent: no file of Weights & Biases
+  std::string wandb_folder = {};       ///< the folder above wandb/; empty: `folder`
+  std::string prometheus_file = {};    ///< path of the file in Prometheus's format; empty: none
+  std::string name = {};               ///< of the run, for people
+  bool progress_bar = true;            ///< draw a bar if the console is a terminal
+  int console = 1;                     ///< file descriptor of the console
 };
 
 /// All reports of a run: a bar on a terminal or plain lines elsewhere, the log file, metrics.jsonl, TensorBoard event
-/// files. Call step() once per step, in order, and evaluation() after each evaluation. In steady state nothing is
+/// files, the files of Weights & Biases and Prometheus. Call step() once per step, in order, and evaluation() after each evaluation. In steady state nothing is
 /// allocated. A failed write is reported once on the console and does not throw.
 class RunLog {
  public:

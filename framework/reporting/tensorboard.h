@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "framework/reporting/protocol_buffer.h"
+
 namespace tessera::reporting {
 
 /// One point of a curve.
@@ -17,7 +19,7 @@ struct Scalar {
 /// tensorflow/core/util/event.proto, encoded by hand.
 ///
 /// Each call passes complete records to the operating system at once, so a killed process loses none. It does not
-/// allocate. A failed write does not throw; complaint() describes the first failure.
+/// allocate in steady state. A failed write does not throw; complaint() describes the first failure.
 class EventFile {
  public:
   /// Creates `folder` if necessary, and in it a new file whose name sorts after the existing ones. Throws IoError.
@@ -26,8 +28,10 @@ class EventFile {
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  /// Adds points at `step`: at most 32, with at most 2000 bytes of tags in total (else BugError).
+  /// Adds points at `step`.
   void add(std::int64_t step, std::span<const Scalar> points);
+  /// The same for points that were measured at `time`, in seconds since 1970.
+  void add(std::int64_t step, std::span<const Scalar> points, double time);
 
   /// The first failure of a write; an empty string if there was none. Valid as long as this object.
   const char* complaint() const { return complaint_; }
@@ -35,6 +39,7 @@ class EventFile {
  private:
   int file_ = -1;
   std::int64_t end_ = 0;  // size in bytes of the part that was written successfully
+  MessageWriter value_{256}, summary_{4096}, event_{4096}, record_{4096};
   char complaint_[256] = "";
 };
 

@@ -1,11 +1,24 @@
 #include "framework/base/clock.h"
 #include "framework/base/memory_limit.h"
+#include "framework/base/system_call.h"
 #include "framework/kernels/machine_limits.h"
 #include "framework/kernels/scratch.h"
 #include "framework/log/log.h"
+#include "framework/options/json_schema.h"
 #include "framework/training/trainer_class.h"
 
 namespace tessera::training {
+
+namespace {
+
+/// The groups of a recipe, as JSON.
+std::vector<std::pair<std::string, std::string>> config_of(const options::Value& recipe) {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& [group, value] : recipe.fields) all.emplace_back(group, options::json_text(value));
+  return all;
+}
+
+}  // namespace
 
 void Trainer::open_log() {
   log::set_log_level_from_recipe(o_.log_level);
@@ -22,6 +35,15 @@ reporting::RunLogOptions Trainer::log_options(const checkpoint::Progress& from) 
   options.tensorboard = o_.tensorboard;
   options.routed_layers = auxiliary_.routed_layers();
   options.events_per_layer = work_.auxiliary().extents().per_layer;
+  options.name = std::filesystem::path(o_.output_dir).lexically_normal().filename().string();
+  options.prometheus_file = o_.prometheus_file;
+  options.wandb_folder = o_.wandb_save_dir;
+  if (!o_.wandb_project.empty())
+    options.wandb = {.id = from.run,
+                     .project = o_.wandb_project,
+                     .name = o_.wandb_exp_name.empty() ? options.name : o_.wandb_exp_name,
+                     .host = host_name(),
+                     .config = config_of(setup_.documents.recipe)};
   options.resume_iteration = from.iteration;
   options.resume_consumed_samples = from.consumed_samples;
   // Of all ranks, as the operations of a step are.

@@ -75,6 +75,21 @@ void describe_logging(options::Schema<O>& s) {
       .no_flag("only Tessera has it");
   s.option("tensorboard", &O::tensorboard, "Write TensorBoard event files to output_dir/tensorboard.")
       .no_flag("flags for the folder of event files are ignored");
+  const auto for_wandb = [](const O& o) { return !o.wandb_project.empty(); };
+  const char* no_wandb = "`wandb_project` is empty";
+  s.option("wandb_project", &O::wandb_project,
+           "Project of Weights & Biases: write the run as an offline run, which `wandb sync` uploads; nothing is sent. "
+           "Empty: do not.");
+  s.option("wandb_exp_name", &O::wandb_exp_name,
+           "Name of the run in Weights & Biases; empty: the last part of `output_dir`.")
+      .matters_when(for_wandb, no_wandb);
+  s.option("wandb_save_dir", &O::wandb_save_dir,
+           "Folder in which the folder wandb/ with the offline run is made; empty: `output_dir`.")
+      .matters_when(for_wandb, no_wandb);
+  s.option("prometheus_file", &O::prometheus_file,
+           "File in Prometheus's text format with the newest metrics, replaced at every logged step: a name that ends "
+           "in .prom in the folder of node_exporter's textfile collector. Empty: none.")
+      .no_flag("only Tessera has it");
 }
 
 void describe_trained_layers(options::Schema<O>& s) {

@@ -70,6 +70,8 @@ struct TrainingOptions {
   reporting::LogStyle log_style = reporting::LogStyle::megatron;
   log::LogLevel log_level = log::LogLevel::info;
   bool tensorboard = true;
+  std::string wandb_project, wandb_exp_name, wandb_save_dir;  ///< empty: see describe()
+  std::string prometheus_file;
 
   bool check_for_nan_in_grad = true;
   bool check_for_spiky_loss = false;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "framework/base/files.h"
+#include "framework/base/system_call.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/parallel/pipeline_schedule.h"
 #include "framework/recipe/build.h"
@@ -127,7 +128,8 @@ class EveryOption : public InOwnFolder {
     const std::regex clocks(
         R"re("(step_seconds|tokens_per_second|data_wait_seconds|memory_bytes|activation_bytes|workspace_bytes)":[^,}]*)re");
     for (const auto& path : files()) {
-      sight[Seen::files] += std::regex_replace(path.string(), std::regex(R"(tfevents.*)"), "tfevents") + "\n";
+      sight[Seen::files] += std::regex_replace(path.string(), std::regex(R"((tfevents|offline-run-).*)"), "$1") + "\n";
+      if (path.extension() == ".wandb") sight[Seen::files] += end_of_name(read_file(path));
       if (path.filename() == "metrics.jsonl") sight[Seen::metrics] += std::regex_replace(read_file(path), clocks, "");
       if (path.extension() == ".safetensors") sight[Seen::weights] += read_file(path);
       if (path.filename() == "trace.json") sight[Seen::trace] += events_of(read_file(path));
@@ -151,6 +153,14 @@ class EveryOption : public InOwnFolder {
     }
     for (const auto& one : reading) all += one;
     return all;
+  }
+
+  /// The last letters of the run's name in a file of Weights & Biases: those before the field of the host.
+  static std::string end_of_name(const std::string& content) {
+    constexpr std::size_t letters = 4;
+    const auto host = host_name();
+    return content.substr(content.find("\x6a" + std::string(1, static_cast<char>(host.size())) + host) - letters,
+                          letters);
   }
 
   static std::vector<fs::path> files() {

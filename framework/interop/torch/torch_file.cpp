@@ -6,7 +6,7 @@
 
 #include "framework/base/memory_limit.h"
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/interop/torch/crc32.h"
+#include "framework/base/crc32.h"
 
 namespace tessera::torch {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "framework/interop/torch/crc32.h"
+#include "framework/base/crc32.h"
 
 namespace tessera::torch {
 namespace {

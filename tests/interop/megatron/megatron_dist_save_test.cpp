@@ -14,7 +14,6 @@
 #include "framework/interop/megatron/megatron_dist_checkpoint.h"
 #include "framework/interop/megatron/megatron_dist_format.h"
 #include "framework/interop/megatron/megatron_dist_names.h"
-#include "framework/interop/torch/crc32.h"
 #include "framework/interop/torch/torch_file.h"
 #include "framework/options/yaml.h"
 #include "tests/interop/megatron/floats.h"
@@ -440,18 +439,6 @@ TEST_F(MegatronDistSave, AnArchiveHasTheSizeThatWasForetold) {
     EXPECT_EQ(file.size(), archive.bytes());
     torch::TorchFile("a.pt").verify();
   }
-}
-
-TEST(Crc32, ProductsGiveWhatTablesGiveForEveryLengthAndPlace) {
-  std::mt19937 draw(std::random_device{}());
-  std::vector<std::byte> bytes(2000);
-  for (auto& byte : bytes) byte = static_cast<std::byte>(draw() & 255);
-  for (std::size_t first = 0; first < 20; ++first)
-    for (std::size_t size = 0; size < 700; ++size) {
-      const auto part = std::span(bytes).subspan(first, size);
-      const auto before = static_cast<std::uint32_t>(draw());
-      ASSERT_EQ(torch::crc32_ieee(part, before), torch::crc32_ieee_by_tables(part, before)) << first << " " << size;
-    }
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include "framework/base/json.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron_arguments.h"
-#include "framework/interop/torch/crc32.h"
 #include "framework/model/moe_options.h"
 #include "tests/interop/megatron/floats.h"
 #include "tests/interop/megatron/save.h"
@@ -236,13 +235,6 @@ TEST_F(MegatronTest, ArchivesCutShortAreRefused) {
   EXPECT_NO_THROW(torch::read_zip_directory(bytes, "x"));
   for (std::size_t size = 0; size < bytes.size(); size += 97)
     EXPECT_THROW(torch::read_zip_directory(bytes.first(size), "x"), ConfigError) << size;
-}
-
-TEST_F(MegatronTest, TheSumOfZipIsTheOneEverybodyUses) {
-  const std::string words = "123456789";
-  const auto bytes = std::as_bytes(std::span(words.data(), words.size()));
-  EXPECT_EQ(torch::crc32_ieee(bytes), 0xCBF43926U);
-  EXPECT_EQ(torch::crc32_ieee(bytes.subspan(2), torch::crc32_ieee(bytes.first(2))), 0xCBF43926U);
 }
 
 }  // namespace

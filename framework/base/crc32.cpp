@@ -1,9 +1,9 @@
-#include "framework/interop/torch/crc32.h"
+#include "framework/base/crc32.h"
 
 #include <array>
 #include <cstring>
 
-namespace tessera::torch {
+namespace tessera {
 namespace {
 
 constexpr std::uint32_t crc32_polynomial = 0xEDB88320;  // reflected: bit 31 - i is the coefficient of x^i
@@ -108,4 +108,4 @@ std::uint32_t crc32_ieee(std::span<const std::byte> bytes, std::uint32_t before)
   return crc32_ieee_by_tables(bytes, before);
 }
 
-}  // namespace tessera::torch
+}  // namespace tessera

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace tessera::reporting {
+
+/// A file in Prometheus's text format with the newest values of a run, for the textfile collector of node_exporter or
+/// any other reader. Each add() replaces it as a whole (a new file is renamed over it), so that no reader sees a part.
+/// A failed write does not throw; complaint() describes the first failure.
+class PrometheusFile {
+ public:
+  /// `path` should end in ".prom", which node_exporter demands. `run`: the value of the label `run`. Throws IoError if
+  /// the folder does not exist or the file cannot be created.
+  PrometheusFile(const std::string& path, const std::string& run);
+
+  /// Takes the values of `row`, a line of metrics.jsonl or a part of one (MetricsRow), over the earlier ones of the same
+  /// keys. A key KEY becomes the gauge tessera_KEY; a list has a label `layer`. `now`: seconds since 1970, the gauge
+  /// tessera_last_update_seconds.
+  void take(std::string_view row, double now);
+  /// Replaces the file.
+  void write();
+  void add(std::string_view row, double now) {
+    take(row, now);
+    write();
+  }
+
+  /// The first failure of a write; an empty string if there was none. Valid as long as this object.
+  const char* complaint() const { return complaint_; }
+
+ private:
+  void add_type();
+  void add_sample(std::string_view layer, std::string_view json);
+  bool replace();
+
+  std::string path_, beside_, label_, name_, content_;
+  std::map<std::string, std::string, std::less<>> values_;  ///< JSON by key
+  double now_ = 0;
+  char complaint_[256] = "";
+};
+
+}  // namespace tessera::reporting
