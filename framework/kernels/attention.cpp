@@ -28,6 +28,7 @@ void check(const AttentionExtents& e, const VisibleKeys& visible, const DropoutM
   expect_values("attention", "visible.first", visible.first.size(), e.B * e.T);
   expect_values("attention", "visible.last", visible.last.size(), e.B * e.T);
   expect_values("attention", "lse", lse, e.B * e.H * e.T);
+  if (!e.alibi.slopes.empty()) expect_values("attention", "alibi.slopes", e.alibi.slopes.size(), e.H);
   if (mask.rate != 0) expect_values("attention", "mask.sample_ids", mask.sample_ids.size(), e.B);
   if (!visible.among.empty()) expect_values("attention", "visible.among", visible.among.size(), e.B * e.T * e.S);
   for (std::size_t i = 0; i < visible.first.size(); ++i) {
@@ -128,6 +129,8 @@ void attention_forward_by(const TileKernels* pairs, Threads& threads, const Atte
   check_queries_and_keys(e, of.q.size(), of.o.size(), of.k.size(), of.v.size());
   const auto factors = {of.q.type, of.k.type, of.v.type};
   must(of.o.type == DType::float32 || earlier == Earlier::overwrite, "attention joins earlier results that are floats");
+  must(of.sinks.empty() || earlier == Earlier::overwrite, "sinks count once, in the first of several calls");
+  if (!of.sinks.empty()) expect_values("attention", "sinks", of.sinks.size(), e.H);
   const bool by_rows =
       e.T < row_at_a_time && earlier == Earlier::overwrite && all_floats(factors) && of.o.type == DType::float32;
   AttentionCall call{.e = e,
@@ -140,6 +143,7 @@ void attention_forward_by(const TileKernels* pairs, Threads& threads, const Atte
                      .d_o = {},
                      .out = of.o,
                      .lse_out = of.lse.data(),
+                     .sinks = of.sinks.empty() ? nullptr : of.sinks.data(),
                      .earlier = earlier};
   if (pairs != nullptr && can_multiply_pairs(e, factors)) call.pairs = pairs;
   const Scratch packed(packed_floats(call));

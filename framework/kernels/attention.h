@@ -30,6 +30,18 @@ struct HeadRows {
   std::int64_t head_stride = 0;  ///< distance between consecutive query heads of a group; not used for k and v
 };
 
+/// A bias of the scores that grows with the distance between query and key (ALiBi, arXiv:2108.12409): after the soft
+/// cap, head h adds factor * slopes[h] * (position of the key - position of the query). Token i of a sample has the
+/// position `first_query` + i or `first_key` + i. No gradient depends on it, and no array of biases is stored.
+struct Alibi {
+  std::span<const float> slopes = {};           ///< [H]; empty: no bias. Must outlive every copy of this struct
+  std::int64_t first_query = 0, first_key = 0;  ///< not 0: the call has a block of a sample's tokens, or new tokens
+  double factor = 1;
+  /// The slope, the position of the key, and their product are rounded to bfloat16, as in Falcon. The bias is then no
+  /// function of the distance alone: a key's position counts from the start of the sample.
+  bool rounded = false;
+};
+
 /// Shapes, memory layout and scaling of one attention call.
 struct AttentionExtents {
   std::int64_t B, T, S, H, G, D;
@@ -39,6 +51,7 @@ struct AttentionExtents {
   /// Number of tokens by which the elements of the dropout mask are numbered, if they are more than this call has: a
   /// block of the queries and keys of a sample (context parallelism), or a sample shorter than others. 0: T and S.
   std::int64_t whole_tokens = 0;
+  Alibi alibi = {};
 
   /// Extents of the dropout mask of one sample, [H, mask_rows, mask_columns].
   std::int64_t mask_rows() const { return whole_tokens > 0 ? whole_tokens : T; }
@@ -76,6 +89,9 @@ struct AttentionForward {
   Elements k, v;         ///< B * S token rows, laid out as e.k and e.v say
   MutableElements o;     ///< written: B * T token rows, laid out as e.o says
   std::span<float> lse;  ///< written: [B, H, T], log of the sum of exponentials of the scaled (and soft-capped) scores
+  /// [H], or empty. A sink is a score without key and value: it enlarges the sum of exponentials of its head, lse
+  /// included, and nothing else. For Earlier::overwrite; with Earlier::join, let lse begin with the sinks and o with 0.
+  std::span<const float> sinks = {};
 };
 
 /// o = dropout(softmax(scale * q k^T over the visible keys)) v, and lse, which the backward pass needs.
@@ -113,5 +129,18 @@ struct AttentionBackward {
 /// query blocks, in an order that depends on the extents only. Types and errors are those of attention_forward.
 void attention_backward(Threads& threads, const AttentionExtents& e, const VisibleKeys& visible,
                         const DropoutMask& mask, const AttentionBackward& of, Earlier earlier = Earlier::overwrite);
+
+/// Adds the gradient of the sinks of attention_forward to `dsinks`: of head h, the sum over samples and queries of
+/// -e^(sinks[h] - lse) times the product of the query's rows of o and d_o. attention_backward needs no sinks.
+///
+///   sinks, dsinks   [H]
+///   lse             [B, H, T], final result of the forward pass
+///   o, d_o          B * T token rows, laid out as e.o says; float32, bfloat16 or float16
+///
+/// Sums are fp32 within a row and double over the rows, in an order that depends on the extents only. Throws ShapeError
+/// if an operand has another size.
+void attention_sinks_backward(Threads& threads, const AttentionExtents& e, std::span<const float> sinks,
+                              const Elements& o, const Elements& d_o, std::span<const float> lse,
+                              std::span<float> dsinks);
 
 }  // namespace tessera::kernels

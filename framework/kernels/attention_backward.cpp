@@ -214,7 +214,7 @@ void BackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients
     KeysTimesColumns(block, v.at, v.row, o.size, o.d_columns, o.ds);
     const FloatRows k = RowsOf(call.k, row_of(e.k, at.b * e.S + key, at.g), e.k.row_stride, block.keys, o.size, o.rows);
     KeysTimesColumns(block, k.at, k.row, o.size, o.q_columns, o.p);
-    if (e.softcap != 0) Cap(block, e.softcap, o.p, o.slope);
+    ToScores(call, at, block, o.p, o.slope);
     SoftenAll(call, at, sight, block, o.lse, o.delta, o.slope, o.keep, o.p, o.ds);
     const auto row = static_cast<std::size_t>(key) * o.padded;
     AddToKeys(block, o, o.p, o.d_rows, to.dv + row);
@@ -276,7 +276,7 @@ void BackwardPairs(const AttentionCall& call, const QueryBlock& at, KeyGradients
     multiply_pairs(t, keys, columns.depth, pair_rows(t, call.v, row_of(e.v, at.b * e.S + key, at.g), e.v.row_stride),
                    columns, d_columns, ds, width, false);
     Scale(block, scale * log2_of_e, p);
-    if (e.softcap != 0) Cap(block, e.softcap, p, slope);
+    ToScores(call, at, block, p, slope);
     SoftenAll(call, at, sight, block, lse, delta, slope, keep, p, ds);
     ToPairsOfQueries(block, p, 1.0F, row_words, p_rows);
     ToPairsOfQueries(block, ds, scale, row_words, ds_rows);

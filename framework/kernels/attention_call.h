@@ -1,6 +1,9 @@
 #pragma once
 
+#include <limits>
+
 #include "framework/kernels/attention.h"
+#include "framework/tensor/dtype.h"
 
 namespace tessera::kernels {
 
@@ -23,6 +26,7 @@ struct AttentionCall {
   const float* lse = nullptr;
   MutableElements out{}, dq{}, dk{}, dv{};
   float* lse_out = nullptr;
+  const float* sinks = nullptr;
   Earlier earlier;
   const TileKernels* pairs = nullptr;  ///< if not null: q, k, v, d_o are bfloat16 and are multiplied by these
   const float* packed = nullptr;       ///< with `pairs`: PackedKeys of the values (forward) or the keys (backward)
@@ -53,6 +57,30 @@ inline QueryBlock query_block_of(const AttentionExtents& e, std::int64_t b, std:
           .first = first,
           .count = first + size < e.T ? size : e.T - first};
 }
+
+/// The sink of a head; -infinity, which changes no sum, if the call has none.
+inline float sink_of(const AttentionCall& call, std::int64_t head) {
+  return call.sinks == nullptr ? -std::numeric_limits<float>::infinity() : call.sinks[head];
+}
+
+/// The bias of one head, factor * (key(s) - query(t)) for query t and key s of the call. See Alibi.
+struct HeadBias {
+  const Alibi& alibi;
+  float slope, factor;
+
+  /// The bias is multiplied by `unit`.
+  HeadBias(const Alibi& of, std::int64_t head, double unit) : alibi(of) {
+    const float given = of.slopes[static_cast<std::size_t>(head)];
+    slope = of.rounded ? static_cast<float>(bfloat16(given)) : 1;
+    factor = static_cast<float>(of.factor * unit * (of.rounded ? 1 : given));
+  }
+  float query(std::int64_t t) const { return slope * static_cast<float>(alibi.first_query + t); }
+  float key(std::int64_t s) const {
+    const auto position = static_cast<float>(alibi.first_key + s);
+    if (!alibi.rounded) return position;
+    return static_cast<float>(bfloat16(slope * static_cast<float>(bfloat16(position))));
+  }
+};
 
 /// Gradients of the keys and values of one group: fp32, each [S, padded_channels(D)], dense. The rows are padded to
 /// whole vectors so that they can be updated without a tail loop.

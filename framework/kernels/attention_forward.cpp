@@ -33,6 +33,12 @@ struct Softmax {
     std::fill_n(most, width, nothing);
     std::fill_n(sum, width, 0.0F);
   }
+  /// The state of all queries after a score without key and value; -infinity: none.
+  HWY_INLINE void Sink(float score) {
+    if (score == -std::numeric_limits<float>::infinity()) return;
+    std::fill_n(most, width, score * log2_of_e);
+    std::fill_n(sum, width, 1.0F);
+  }
   /// The state of `count` queries after earlier calls. Their output is already divided by the sum, so the sum is 1.
   HWY_INLINE void Resume(const float* lse, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -113,7 +119,8 @@ HWY_INLINE void TakeIn(const Sight& sight, const KeyBlock& block, float* scores,
   }
 }
 
-/// Divides the outputs by the sums and writes o and lse. A query that saw no key has sum 0: output 0, lse -infinity.
+/// Divides the outputs by the sums and writes o and lse. A query that saw neither key nor sink has sum 0: output 0, lse
+/// -infinity.
 /// `rows` holds [width, size] floats and is used only for outputs that are not float32.
 HWY_INLINE void Finish(const AttentionCall& call, const QueryBlock& at, const Softmax& softmax, std::size_t size,
                        float* out, float* rows) {
@@ -144,6 +151,7 @@ HWY_INLINE bool Begin(const AttentionCall& call, const QueryBlock& at, const Sig
                       Softmax& softmax, float* out) {
   if (call.earlier == Earlier::overwrite) {
     std::fill_n(out, size * width, 0.0F);
+    softmax.Sink(sink_of(call, at.head));
     return true;
   }
   if (sight.begin >= sight.end) return false;
@@ -174,7 +182,7 @@ void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
     const KeyBlock block = Cut(sight, key);
     const FloatRows k = RowsOf(call.k, row_of(e.k, at.b * e.S + key, at.g), e.k.row_stride, block.keys, size, rows);
     KeysTimesColumns(block, k.at, k.row, size, columns, scores);
-    if (e.softcap != 0) Cap(block, e.softcap, scores, nullptr);
+    ToScores(call, at, block, scores, nullptr);
     TakeIn(sight, block, scores, softmax, size, out);
     if (drops) {
       Keep(call, at).Fill(block, keep);
@@ -212,7 +220,7 @@ void ForwardPairs(const AttentionCall& call, const QueryBlock& at) {
     multiply_pairs(t, keys, queries.depth, pair_rows(t, call.k, row_of(e.k, at.b * e.S + key, at.g), e.k.row_stride),
                    queries, q_panels, scores, width, false);
     Scale(block, static_cast<float>(e.scale * log2_of_e), scores);
-    if (e.softcap != 0) Cap(block, e.softcap, scores, nullptr);
+    ToScores(call, at, block, scores, nullptr);
     TakeIn(sight, block, scores, softmax, size, out);
     if (drops) {
       Keep(call, at).Fill(block, keep);

@@ -78,12 +78,23 @@ float Scores(const float* q, const float* k, std::size_t row, std::size_t size, 
   return most;
 }
 
-/// Soft-caps the scores, sets those that `among` hides (null: none) to -infinity, and returns the maximum.
-float CapAndHide(double cap, const std::uint8_t* among, std::size_t keys, float* p) {
-  if (cap != 0) {
-    const V most = hn::Set(D(), static_cast<float>(cap)), inverse = hn::Set(D(), static_cast<float>(1 / cap));
+/// Turns the scaled products p of the query with `keys` keys from `first` on into scores: soft cap, bias, and -infinity
+/// for keys that VisibleKeys::among hides. Returns the maximum.
+float Adjust(const AttentionCall& call, const QueryBlock& at, std::int64_t first, std::size_t keys, float* p) {
+  const auto& e = call.e;
+  if (e.softcap != 0) {
+    const V most = hn::Set(D(), static_cast<float>(e.softcap)),
+            inverse = hn::Set(D(), static_cast<float>(1 / e.softcap));
     range::Map(p, p, keys, [&](V v) HWY_ATTR { return hn::Mul(most, math::Tanh(D(), hn::Mul(v, inverse))); });
   }
+  if (!e.alibi.slopes.empty()) {
+    const HeadBias bias(e.alibi, at.head, 1);
+    const float query = bias.query(at.first);
+    for (std::size_t s = 0; s < keys; ++s)
+      p[s] += bias.factor * (bias.key(first + static_cast<std::int64_t>(s)) - query);
+  }
+  const auto* among =
+      call.visible.among.empty() ? nullptr : call.visible.among.data() + (at.b * e.T + at.first) * e.S + first;
   float most = -std::numeric_limits<float>::infinity();
   for (std::size_t s = 0; s < keys; ++s) {
     if (among != nullptr && among[s] == 0) p[s] = -std::numeric_limits<float>::infinity();
@@ -93,9 +104,9 @@ float CapAndHide(double cap, const std::uint8_t* among, std::size_t keys, float*
 }
 
 /// The result of a query without visible keys.
-void SeesNothing(std::size_t size, float* o, float& lse) {
+void SeesNothing(float sink, std::size_t size, float* o, float& lse) {
   std::fill_n(o, size, 0.0F);
-  lse = -std::numeric_limits<float>::infinity();
+  lse = sink;
 }
 
 /// p[s] = e^(p[s] - most); returns the sum, in double.
@@ -147,7 +158,8 @@ void AttentionForwardRow(const AttentionCall& call, const QueryBlock& at) {
   const auto size = static_cast<std::size_t>(e.D);
   float* o = floats_at(call.out, row_of(e.o, query, at.g, at.head_in_group));
   float& lse = call.lse_out[(at.b * e.H + at.head) * e.T + at.first];
-  if (last < first) return SeesNothing(size, o, lse);
+  const float sink = sink_of(call, at.head);
+  if (last < first) return SeesNothing(sink, size, o, lse);
   const auto keys = static_cast<std::size_t>(last - first + 1);
   const Scratch scores(keys);
   float* p = scores.data();
@@ -155,10 +167,10 @@ void AttentionForwardRow(const AttentionCall& call, const QueryBlock& at) {
   const float* k = floats_at(call.k, row_of(e.k, at.b * e.S + first, at.g));
   const float* v = floats_at(call.v, row_of(e.v, at.b * e.S + first, at.g));
   float most = Scores(q, k, static_cast<std::size_t>(e.k.row_stride), size, keys, static_cast<float>(e.scale), p);
-  const auto* among = call.visible.among.empty() ? nullptr : call.visible.among.data() + query * e.S + first;
-  if (e.softcap != 0 || among != nullptr) most = CapAndHide(e.softcap, among, keys, p);
-  if (most == -std::numeric_limits<float>::infinity()) return SeesNothing(size, o, lse);
-  const double sum = Powers(p, keys, most);
+  if (e.softcap != 0 || !call.visible.among.empty() || !e.alibi.slopes.empty()) most = Adjust(call, at, first, keys, p);
+  if (most == -std::numeric_limits<float>::infinity()) return SeesNothing(sink, size, o, lse);
+  most = std::max(most, sink);
+  const double sum = Powers(p, keys, most) + std::exp(static_cast<double>(sink) - most);
   double factor = 1 / sum;
   if (call.mask.rate != 0) {
     const auto start = static_cast<std::uint64_t>(call.mask.first_element +

@@ -327,6 +327,32 @@ HWY_INLINE void Cap(const KeyBlock& block, double cap, float* scores, float* slo
   }
 }
 
+/// Adds the bias of the call's Alibi to scores that are already multiplied by log2(e), in the visible range of the
+/// block.
+HWY_INLINE void AddBias(const AttentionCall& call, const QueryBlock& at, const KeyBlock& block, float* scores) {
+  const D d;
+  const HeadBias bias(call.e.alibi, at.head, 1.4426950408889634);
+  alignas(64) float queries[width];
+  for (std::size_t i = 0; i < width; ++i) queries[i] = bias.query(at.first + static_cast<std::int64_t>(i));
+  const V by = hn::Set(d, bias.factor);
+  for (std::size_t i = 0; i < block.keys; ++i) {
+    const V key = hn::Set(d, bias.key(block.first + static_cast<std::int64_t>(i)));
+    float* row = scores + i * width;
+    for (auto v = block.begin[i / strip]; v < block.end[i / strip]; ++v) {
+      const V distance = hn::Sub(key, hn::Load(d, queries + v * lanes));
+      hn::Store(hn::MulAdd(by, distance, hn::Load(d, row + v * lanes)), d, row + v * lanes);
+    }
+  }
+}
+
+/// Turns the products of queries and keys, multiplied by scale and log2(e), into scores: soft cap, then bias. The
+/// derivative of the soft cap goes to `slopes`, unless that is null.
+HWY_INLINE void ToScores(const AttentionCall& call, const QueryBlock& at, const KeyBlock& block, float* scores,
+                         float* slopes) {
+  if (call.e.softcap != 0) Cap(block, call.e.softcap, scores, slopes);
+  if (!call.e.alibi.slopes.empty()) AddBias(call, at, block, scores);
+}
+
 /// to[key][lane] *= by[key][lane] in the visible range of the block.
 HWY_INLINE void MultiplyBlock(const KeyBlock& block, const float* by, float* to) {
   const D d;

@@ -112,10 +112,10 @@ std::optional<WeightLayout> GptArchitecture::weight_layout() const {
 }
 
 void register_gpt(ModelRegistry& registry) {
-  registry.add(
-      "gpt", make_architecture,
-      "Decoder-only transformer: GPT-2, Llama, Qwen, Mistral, GPT-NeoX, Phi-3, Gemma; with a vision tower, Qwen2-VL.",
-      {"encoder_or_decoder"});
+  registry.add("gpt", make_architecture,
+               "Decoder-only transformer: GPT-2, Llama, Qwen, Mistral, GPT-NeoX, BLOOM, Falcon, Phi-3, Gemma; with a "
+               "vision tower, Qwen2-VL.",
+               {"encoder_or_decoder"});
 }
 
 }  // namespace tessera::model

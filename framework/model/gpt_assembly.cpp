@@ -4,6 +4,7 @@
 
 #include "framework/model/gpt_model.h"
 #include "framework/model/recomputed_layers.h"
+#include "framework/options/limits.h"
 
 namespace tessera::model {
 
@@ -28,7 +29,7 @@ GptModel::GptModel(const GptOptions& options, const ModelSettings& settings, con
       expert_(parts.expert),
       maker_(tensor_, parts.adapters),
       vocabulary_(parts.vocabulary),
-      positions_(o_.max_position_embeddings.value_or(settings.seq_length)),
+      positions_(o_.has_alibi() ? options::most_places : o_.max_position_embeddings.value_or(settings.seq_length)),
       seq_length_(settings.seq_length) {
   options::refuse("gpt", broken_rules(o_, settings.seq_length));
   options::refuse("gpt", broken_rules(o_, moe_));
@@ -69,6 +70,10 @@ void GptModel::declare_tables() {
   }
   if (chunk_.embedding) word_adapter_ = make_word_adapter(maker_.adapters(), vocabulary_, o_.hidden_size, tensor_);
   if (word_adapter_) contains(*word_adapter_);
+  if (chunk_.embedding && o_.embed_layernorm) {
+    embedding_norm_ = nn::make_norm(o_.norm(), "embedding.word_embeddings.norm", o_.hidden_size);
+    contains(*embedding_norm_);
+  }
   if (chunk_.embedding && o_.position_embedding_type == PositionEmbedding::learned_absolute)
     position_table_ = &declare("embedding.position_embeddings.weight", ParameterRole::position_embedding,
                                {positions_, o_.hidden_size}, o_.table_init(positions_));

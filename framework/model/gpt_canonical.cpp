@@ -131,6 +131,7 @@ std::optional<options::Value> GptArchitecture::canonical_options(const options::
     settle(whole, "no_rope_freq", LayerFrequency{.list = unrotated});
   if (o_.query_pre_attn_scalar == static_cast<double>(o_.channels()))
     whole.set("query_pre_attn_scalar", options::Value{});
+  if (!o_.has_alibi()) erase(whole, {"scale_alibi", "round_alibi"});
   settle(whole, "mtp_num_layers", o_.predictions());
   if (o_.score_head) settle(whole, "untie_embeddings_and_output_weights", false);  // there is none
   settle_attention(whole);

@@ -130,6 +130,17 @@ void describe_attention(options::Schema<O>& s) {
           "give sliding_window", {"sliding_window", "window_size"})
       .no_flag("from config.json of Hugging Face Transformers");
   s.option("qk_layernorm", &O::qk_layernorm, "Normalize queries and keys of each head before the rotary embedding.");
+  s.option("softmax_type", &O::softmax_type,
+           "Softmax of the attention scores. off-by-one: its denominator has a term more, 1; learnable: a term e^x for "
+           "each head, with the parameter x (attention sinks).")
+      .when_changed(options::Change::tensors)
+      .must(
+          "softmax_type", [](const O& o) { return o.softmax_type == nn::Sinks::none || !o.multi_latent_attention; },
+          [](const O& o) {
+            return text("softmax_type is ", options::OptionType<nn::Sinks>::write(o.softmax_type),
+                        ", which multi_latent_attention does not have");
+          },
+          "leave it out", {"multi_latent_attention"});
   s.option("query_pre_attn_scalar", &O::query_pre_attn_scalar,
            "Attention scores are divided by the square root of this.")
       .above(0)
@@ -198,6 +209,20 @@ void describe_norms(options::Schema<O>& s) {
            "that Tessera's options can describe are accepted, and these options must be set accordingly. null: none.")
       .when_changed(options::Change::silent);
   s.option("use_final_norm", &O::use_final_norm, "Normalize the output of the last layer.");
+  s.option("embed_layernorm", &O::embed_layernorm, "Normalize the word embeddings, before they are multiplied.")
+      .when_changed(options::Change::tensors)
+      .must(
+          "embed_layernorm",
+          [](const O& o) {
+            return !o.embed_layernorm ||
+                   (o.position_embedding_type != PositionEmbedding::learned_absolute && o.predictions() == 0);
+          },
+          [](const O& o) {
+            return text("embed_layernorm is true, but ", o.predictions() > 0
+                                                             ? "the model has multi-token prediction"
+                                                             : "position_embedding_type is learned_absolute");
+          },
+          "leave it out", {"position_embedding_type", "mtp_num_layers"});
   s.option("apply_residual_connection_post_norm", &O::apply_residual_connection_post_norm,
            "The residual connection starts after the norm instead of before it.")
       .alias("apply_residual_connection_post_layernorm")

@@ -46,8 +46,30 @@ void describe_mrope(options::Schema<O>& s) {
       .no_flag("only Tessera has it");
 }
 
+constexpr auto has_alibi = [](const O& o) { return o.has_alibi(); };
+constexpr const char* no_alibi = "`position_embedding_type` is not alibi";
+
+void describe_alibi(options::Schema<O>& s) {
+  s.option("scale_alibi", &O::scale_alibi,
+           "The bias of alibi is divided by the square root of `query_pre_attn_scalar`, as the scores are.")
+      .matters_when(has_alibi, no_alibi)
+      .must(
+          "alibi of latent attention", [](const O& o) { return !o.has_alibi() || !o.multi_latent_attention; },
+          [](const O&) {
+            return "position_embedding_type is alibi, but multi-latent attention has rotary embedding only";
+          },
+          "choose position_embedding_type rope", {"position_embedding_type", "multi_latent_attention"})
+      .no_flag("from config.json of Hugging Face Transformers");
+  s.option("round_alibi", &O::round_alibi,
+           "Slopes of alibi, positions of keys, and their products are rounded to bfloat16, as in Falcon. Positions "
+           "count from the start of the sample.")
+      .matters_when(has_alibi, no_alibi)
+      .no_flag("from config.json of Hugging Face Transformers");
+}
+
 void describe_positions_alone(options::Schema<O>& s) {
-  s.option("position_embedding_type", &O::position_embedding_type, "Type of position embedding.")
+  s.option("position_embedding_type", &O::position_embedding_type,
+           "Type of position embedding. alibi: a bias of the attention scores by distance, with a slope for each head.")
       .alias("use_rotary_embedding", {{"true", "rope"}, {"false", ""}})
       .alias("use_rotary_position_embeddings", {{"true", "rope"}, {"false", ""}});
   s.option("max_position_embeddings", &O::max_position_embeddings,
@@ -58,6 +80,7 @@ void describe_positions_alone(options::Schema<O>& s) {
       .at_most(options::most_places)
       .unit("tokens");
   describe_mrope(s);
+  describe_alibi(s);
   s.option("rotary_base", &O::rotary_base, "Base of the rotary embedding's frequencies (theta).")
       .above(0)
       .at_most(1e12)

@@ -56,6 +56,11 @@ autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int3
                                                  precision_.residual, o_.embedding_padding_token.value_or(-1))
                            : embedded_in_parts(tape, tokens, pass);
   if (word_adapter_) x = word_adapter_->add_to(std::move(x), tokens, pass, o_.embedding_padding_token);
+  if (embedding_norm_) {
+    tape.computes_in(precision_.residual);
+    x = embedding_norm_->forward(x);
+    tape.computes_in(precision_.compute);
+  }
   if (o_.embedding_factor() != 1) x = autograd::scaled(std::move(x), o_.embedding_factor());
   const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, site, o_.hidden_dropout_rate), o_.hidden_size);
   if (mask.rate > 0) x = autograd::dropout_add(std::move(x), {}, mask);

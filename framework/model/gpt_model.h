@@ -99,6 +99,7 @@ class GptModel final : public Model {
   nn::Parameter* words_ = nullptr;                   ///< of the embedding, and of an output layer tied to it
   std::unique_ptr<WordAdapter> word_adapter_;
   nn::Parameter* position_table_ = nullptr;
+  std::unique_ptr<nn::Norm> embedding_norm_;               ///< of the word embeddings; null: none
   std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers
   std::unique_ptr<nn::Norm> final_norm_;
   std::unique_ptr<nn::LinearLayer> output_;

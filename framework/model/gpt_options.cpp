@@ -171,7 +171,7 @@ std::vector<options::Finding> broken_rules(const GptOptions& o, const MoeOptions
 
 std::optional<options::Finding> broken_length(const GptOptions& o, std::int64_t seq_length) {
   const auto positions = o.max_position_embeddings.value_or(seq_length);
-  if (o.position_embedding_type == PositionEmbedding::none || seq_length <= positions) return std::nullopt;
+  if (!o.limits_positions() || seq_length <= positions) return std::nullopt;
   return options::Finding{.option = "max_position_embeddings",
                           .message = text("max_position_embeddings is ", positions, ", but seq_length is ", seq_length),
                           .advice = "give max_position_embeddings at least seq_length, or shorten the sequences",

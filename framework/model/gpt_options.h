@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "framework/model/moe_options.h"
+#include "framework/nn/attention_layer.h"
 #include "framework/nn/feed_forward.h"
 #include "framework/nn/rotary_embedding.h"
 #include "framework/options/schema.h"
@@ -44,15 +45,20 @@ inline options::Words<FeedForwardKind> words(FeedForwardKind) {
           {"fused_swiglu", Kind::swiglu}};
 }
 
+inline options::Words<Sinks> words(Sinks) {
+  return {{"vanilla", Sinks::none}, {"off-by-one", Sinks::zero}, {"learnable", Sinks::learnt}};
+}
+
 }  // namespace tessera::nn
 
 namespace tessera::model {
 
-enum class PositionEmbedding { learned_absolute, rope, mrope, none };
+enum class PositionEmbedding { learned_absolute, rope, mrope, alibi, none };
 inline options::Words<PositionEmbedding> words(PositionEmbedding) {
   return {{"learned_absolute", PositionEmbedding::learned_absolute},
           {"rope", PositionEmbedding::rope},
           {"mrope", PositionEmbedding::mrope},
+          {"alibi", PositionEmbedding::alibi},
           {"none", PositionEmbedding::none},
           {"absolute", PositionEmbedding::learned_absolute}};
 }
@@ -119,6 +125,8 @@ struct GptOptions {
   std::optional<std::int64_t> max_position_embeddings;
   std::optional<std::vector<std::int64_t>> mrope_section;
   bool mrope_tables_in_fp32 = false;
+  bool scale_alibi = false;
+  bool round_alibi = false;
   double rotary_base = 10000;
   double rotary_percent = 1;
   bool rotary_interleaved = false;
@@ -140,6 +148,7 @@ struct GptOptions {
   std::optional<std::int64_t> sliding_window;
   std::vector<LayerSight> layer_types;
   bool qk_layernorm = false;
+  nn::Sinks softmax_type = nn::Sinks::none;
   std::optional<double> query_pre_attn_scalar;
   std::optional<double> attention_logit_softcap;
   std::optional<double> output_logit_softcap;
@@ -151,6 +160,7 @@ struct GptOptions {
   double attn_post_norm_scale = 1;
   double ffn_post_norm_scale = 1;
   bool use_final_norm = true;
+  bool embed_layernorm = false;
   bool apply_residual_connection_post_norm = false;
   bool use_parallel_residual = false;
   bool shared_parallel_norm = false;
@@ -220,7 +230,12 @@ struct GptOptions {
   bool has_rotary() const { return multi_latent_attention || rotates(); }
   /// Whether position_embedding_type is a rotary embedding, of one or of three axes.
   bool rotates() const { return position_embedding_type == PositionEmbedding::rope || has_mrope(); }
+  bool has_alibi() const { return position_embedding_type == PositionEmbedding::alibi; }
   bool has_mrope() const { return position_embedding_type == PositionEmbedding::mrope; }
+  /// Whether the position embedding has a table, which limits the length of sequences.
+  bool limits_positions() const {
+    return has_rotary() || position_embedding_type == PositionEmbedding::learned_absolute;
+  }
   /// Whether mrope_section, which must be given, divides the rotary pairs of a head into three sections.
   bool sections_fit() const;
   /// Width of the fused projection of multi-latent attention (autograd::latent_heads), in elements per token.

@@ -26,6 +26,8 @@ nn::AttentionSizes attention_sizes(const GptOptions& o, std::int64_t layer, bool
   sizes.windowed = o.windowed(layer);
   sizes.recomputed = recomputed;
   if (o.qk_layernorm) sizes.head_norm = o.norm();
+  if (o.has_alibi()) sizes.alibi = {.factor = o.scale_alibi ? sizes.scale : 1, .rounded = o.round_alibi};
+  sizes.sinks = o.softmax_type;
   return sizes;
 }
 

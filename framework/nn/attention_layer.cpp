@@ -1,6 +1,8 @@
 #include "framework/nn/attention_layer.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "framework/autograd/ops/recompute.h"
 #include "framework/nn/key_value_cache.h"
@@ -32,8 +34,20 @@ std::vector<LinearPart> parts_of_projection(const AttentionSizes& s) {
 
 autograd::Var core_attention(const autograd::Var& qkv, const kernels::AttentionExtents& e,
                              const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask, std::int64_t layer,
-                             const Pass& pass) {
-  return pass.core ? pass.core->attend(qkv, e, visible, mask, layer, pass) : autograd::attention(qkv, e, visible, mask);
+                             const Pass& pass, const autograd::HeadSinks& sinks) {
+  return pass.core ? pass.core->attend(qkv, e, visible, mask, layer, pass, sinks)
+                   : autograd::attention(qkv, e, visible, mask, sinks);
+}
+
+std::vector<float> alibi_slopes(std::int64_t heads) {
+  const auto below = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
+  std::vector<float> slopes;
+  const auto add = [&](std::int64_t power, double of) {
+    slopes.push_back(static_cast<float>(std::exp2(-8.0 * static_cast<double>(power) / of)));
+  };
+  for (std::int64_t i = 1; i <= below; ++i) add(i, static_cast<double>(below));
+  for (std::int64_t i = 1; below + i <= heads; ++i) add(2 * i - 1, static_cast<double>(2 * below));
+  return slopes;
 }
 
 SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const AttentionSizes& s,
@@ -64,6 +78,11 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
       turning_heads_.push_back(offset);
       (h + 2 < in_group ? query_heads_ : key_heads_).push_back(offset);
     }
+  declare_sinks(tensor);
+  if (s.alibi) {
+    const auto all = alibi_slopes(s.heads);
+    slopes_.assign(all.begin() + here_.first_head, all.begin() + here_.first_head + here_.heads);
+  }
   if (!s.head_norm) return;
   for (auto* norm : {&query_norm_, &key_norm_}) {
     const std::string of = norm == &query_norm_ ? "q_layernorm." : "k_layernorm.";
@@ -74,6 +93,20 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
     norm->gain->share(GradientSharers::tensor);  // each rank computed the gradient of its own heads only
     if (norm->bias) norm->bias->share(GradientSharers::tensor);
   }
+}
+
+void SelfAttention::declare_sinks(const TensorRank& tensor) {
+  if (sizes_.sinks == Sinks::none) return;
+  if (sizes_.sinks == Sinks::learnt) {
+    sinks_.leaf = &declare("core_attention.softmax_offset", ParameterRole::bias, {sizes_.heads}, sizes_.init,
+                           tensor.part(0, sizes_.heads, "attention sinks"))
+                       .leaf;
+    return;
+  }
+  zeros_.assign(static_cast<std::size_t>(here_.heads), 0.0F);
+  fixed_ = std::make_unique<autograd::Leaf>();
+  fixed_->value = Tensor(std::span(zeros_), {here_.heads});
+  sinks_.leaf = fixed_.get();
 }
 
 /// Rows of linear_qkv on this rank: whole groups; or, with more ranks than groups, some query heads of one group and a
@@ -95,6 +128,8 @@ TensorCut SelfAttention::rows_here(const TensorRank& tensor) const {
 kernels::AttentionExtents SelfAttention::extents(const Pass& pass) const {
   const auto D = sizes_.channels, queries = here_.heads / here_.groups, group = (queries + 2) * D;
   const auto row = here_.groups * group;
+  auto alibi = sizes_.alibi.value_or(kernels::Alibi());
+  alibi.slopes = slopes_;
   return {.B = pass.B,
           .T = pass.T,
           .S = pass.T,
@@ -106,7 +141,8 @@ kernels::AttentionExtents SelfAttention::extents(const Pass& pass) const {
           .k = {row, queries * D, group},
           .v = {row, (queries + 1) * D, group},
           .o = {here_.heads * D, 0, queries * D, D},
-          .softcap = sizes_.softcap};
+          .softcap = sizes_.softcap,
+          .alibi = alibi};
 }
 
 autograd::Var SelfAttention::normalised(autograd::Var qkv) const {
@@ -123,7 +159,7 @@ autograd::Var SelfAttention::mixed(const autograd::Var& qkv, const Pass& pass) c
   mask.first_element = here_.first_head * pass.mask_tokens() * pass.mask_tokens();
   auto e = extents(pass);
   e.whole_tokens = pass.mask_tokens();
-  return core_attention(qkv, e, seen(pass), mask, layer_, pass);
+  return core_attention(qkv, e, seen(pass), mask, layer_, pass, sinks_);
 }
 
 autograd::Var SelfAttention::forward(const autograd::Var& x, const Pass& pass) const {
@@ -164,11 +200,14 @@ autograd::Var SelfAttention::cached(const autograd::Var& qkv, const Pass& pass) 
   copy_strided({pass.B, pass.T, e.G, e.D}, rows, in_row(e.v), values, behind);
   // The cache has room for more tokens than it holds; `seen` limits the keys to those that exist.
   e.S = cache.capacity();
+  e.alibi.first_query = cache.length();
   e.k = e.v = {cache.width(), 0, e.D};
   auto heads = tape.result({e.B, e.T, e.H * e.D}, false);
   auto lse = tape.make({e.B, e.H, e.T}, false);
-  kernels::attention_forward(tape.threads(), e, seen(pass), {},
-                             {.q = rows, .k = keys, .v = values, .o = tape.write(heads).span(), .lse = lse.floats()});
+  const auto sinks = sinks_.leaf ? tape.read(sinks_.leaf->value) : autograd::Floats(tape);
+  kernels::attention_forward(
+      tape.threads(), e, seen(pass), {},
+      {.q = rows, .k = keys, .v = values, .o = tape.write(heads).span(), .lse = lse.floats(), .sinks = sinks.span()});
   return heads;
 }
 

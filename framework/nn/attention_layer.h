@@ -9,20 +9,30 @@
 
 namespace tessera::nn {
 
+/// Terms of the softmax's denominator that belong to no key: e^0 of each head (softmax_type off-by-one), or e^sink of
+/// each head with a parameter (learnable).
+enum class Sinks { none, zero, learnt };
+
 /// Configuration of a self-attention layer of the unsharded model.
 struct AttentionSizes {
   /// hidden size; number of query heads; number of key/value groups; head dimension
   std::int64_t hidden = 0, heads = 0, groups = 0, channels = 0;
-  bool qkv_bias = false, out_bias = false;  ///< whether linear_qkv and linear_proj have a bias
-  double dropout = 0;                       ///< dropout rate of the attention probabilities, in [0, 1)
-  Init init = {}, out_init = {};            ///< initial distribution of linear_qkv and of linear_proj
-  double scale = 1;                         ///< factor of the scores; usually 1 / sqrt(channels)
-  double softcap = 0;                       ///< soft cap of the scores; 0: none
-  bool fused_parts = true;                  ///< queries, keys and values can have adapters of their own
-  bool windowed = false;                    ///< sliding-window attention: uses Pass::windowed instead of Pass::visible
-  bool recomputed = false;                  ///< recompute the attention core and linear_proj in the backward pass
-  std::optional<NormKind> head_norm = {};   ///< QK norm of each query and key head, before the rotary embedding
+  bool qkv_bias = false, out_bias = false;   ///< whether linear_qkv and linear_proj have a bias
+  double dropout = 0;                        ///< dropout rate of the attention probabilities, in [0, 1)
+  Init init = {}, out_init = {};             ///< initial distribution of linear_qkv and of linear_proj
+  double scale = 1;                          ///< factor of the scores; usually 1 / sqrt(channels)
+  double softcap = 0;                        ///< soft cap of the scores; 0: none
+  bool fused_parts = true;                   ///< queries, keys and values can have adapters of their own
+  bool windowed = false;                     ///< sliding-window attention: uses Pass::windowed instead of Pass::visible
+  bool recomputed = false;                   ///< recompute the attention core and linear_proj in the backward pass
+  std::optional<NormKind> head_norm = {};    ///< QK norm of each query and key head, before the rotary embedding
+  std::optional<kernels::Alibi> alibi = {};  ///< bias of the scores by distance, without the slopes; null: none
+  Sinks sinks = Sinks::none;
 };
+
+/// The slopes of ALiBi of `heads` heads (arXiv:2108.12409): a geometric sequence; if `heads` is no power of 2, that of
+/// the power of 2 below, then every other slope of the power of 2 above.
+std::vector<float> alibi_slopes(std::int64_t heads);
 
 /// The heads of one tensor-parallel rank: the query heads [first_head, first_head + heads) of the unsharded model, and
 /// `groups` key heads and value heads.
@@ -54,14 +64,15 @@ class AttentionCore {
   ///   mask      first_element is the index of this rank's first head in a sample's mask [heads, M, M], with M =
   ///             pass.mask_tokens()
   ///   layer     index of the layer in the whole model, from 0
+  ///   sinks     of the heads of `e`
   virtual autograd::Var attend(const autograd::Var& qkv, const kernels::AttentionExtents& e,
                                const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,
-                               std::int64_t layer, const Pass& pass) const = 0;
+                               std::int64_t layer, const Pass& pass, const autograd::HeadSinks& sinks) const = 0;
 };
 /// Runs the attention core: pass.core->attend(), or attention() (autograd/ops/attention.h) if pass.core is null.
 autograd::Var core_attention(const autograd::Var& qkv, const kernels::AttentionExtents& e,
                              const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask, std::int64_t layer,
-                             const Pass& pass);
+                             const Pass& pass, const autograd::HeadSinks& sinks = {});
 
 /// Self-attention with grouped query heads (multi-head if groups == heads).
 ///
@@ -69,8 +80,9 @@ autograd::Var core_attention(const autograd::Var& qkv, const kernels::AttentionE
 /// in Megatron-LM, so that tensor parallelism over groups divides the rows into ranges. With more tensor-parallel ranks
 /// than groups, several ranks divide the query heads of a group, and each has a copy of the group's key and value head.
 ///
-/// Parameters: linear_qkv.{weight,bias}, linear_proj.{weight,bias}, and with QK norm q_layernorm.{weight,bias} and
-/// k_layernorm.{weight,bias} [channels], shared by all heads.
+/// Parameters: linear_qkv.{weight,bias}, linear_proj.{weight,bias}, with QK norm q_layernorm.{weight,bias} and
+/// k_layernorm.{weight,bias} [channels], shared by all heads, and with learnt sinks core_attention.softmax_offset
+/// [heads].
 class SelfAttention final : public Attention {
  public:
   /// `layer` is the index of the layer in the whole model, from 0; it keys the dropout. `rotary` is not owned and must
@@ -92,6 +104,7 @@ class SelfAttention final : public Attention {
   autograd::Var cached(const autograd::Var& qkv, const Pass& pass) const;
 
   TensorCut rows_here(const TensorRank& tensor) const;
+  void declare_sinks(const TensorRank& tensor);
 
   AttentionSizes sizes_;
   HeadsOfRank here_;
@@ -110,6 +123,10 @@ class SelfAttention final : public Attention {
     }
   };
   HeadGain query_norm_, key_norm_;
+  std::vector<float> slopes_;              ///< of this rank's heads; empty: no ALiBi
+  std::vector<float> zeros_;               ///< the sinks of softmax_type off-by-one
+  std::unique_ptr<autograd::Leaf> fixed_;  ///< a view of zeros_, or null
+  autograd::HeadSinks sinks_;
 };
 
 }  // namespace tessera::nn

@@ -21,6 +21,7 @@ struct Work {
   kernels::DropoutMask mask;
   comm::Communicator group;
   BlockExchange exchange;
+  autograd::HeadSinks sinks;
   PairTap tap;
 
   int ranks() const { return group.size(); }
@@ -145,6 +146,8 @@ void each_pair(const Work& w, PairSight& sight, int owner, const Compute& comput
         pair.o = static_cast<std::size_t>(q_row * w.e.o.row_stride);
         pair.keys = static_cast<std::size_t>(k_row * w.packed_row());
         pair.lse = static_cast<std::size_t>(2 * b + queries) * pair.lse_count;
+        pair.e.alibi.first_query = query;
+        pair.e.alibi.first_key = key;
         pair.mask.first_element = w.mask.first_element + query * w.mask_tokens() + key;
         if (!w.mask.sample_ids.empty())
           pair.mask.sample_ids = w.mask.sample_ids.subspan(static_cast<std::size_t>(b), 1);
@@ -272,16 +275,54 @@ class BlockGradients {
   comm::Transfer coming_, leaving_;  // destroyed before the memory that they use
 };
 
+/// Calls chunk(first row in the arrays of rows, first element in lse, its elements) for each chunk of queries here.
+template <class Chunk>
+void each_chunk(const Work& w, const Chunk& chunk) {
+  const auto count = static_cast<std::size_t>(w.e.H * w.chunk());
+  for (std::int64_t b = 0; b < w.e.B; ++b)
+    for (std::int64_t queries = 0; queries < 2; ++queries)
+      chunk(b * w.e.T + queries * w.chunk(), static_cast<std::size_t>(2 * b + queries) * count, count);
+}
+
+/// lse [B, 2, H, T / 2] before any key is seen: the sinks, or -infinity.
+void begin_lse(autograd::Tape& tape, const Work& w, std::span<float> lse) {
+  kernels::fill(tape.threads(), -std::numeric_limits<float>::infinity(), lse);
+  if (!w.sinks.leaf) return;
+  const auto values = tape.read(w.sinks.leaf->value);
+  const auto sinks = w.sinks.part(values.span(), w.e.H);
+  const auto chunk = static_cast<std::size_t>(w.chunk());
+  each_chunk(w, [&](std::int64_t, std::size_t first, std::size_t) {
+    for (std::size_t h = 0; h < sinks.size(); ++h)
+      std::fill_n(lse.begin() + static_cast<std::ptrdiff_t>(first + h * chunk), chunk, sinks[h]);
+  });
+}
+
+void sinks_backward(autograd::Tape& tape, const Work& w, const kernels::Elements& o, const kernels::Elements& d_o,
+                    std::span<const float> lse) {
+  if (!w.sinks.trained()) return;
+  const auto values = tape.read(w.sinks.leaf->value);
+  const auto gradient = w.sinks.part(w.sinks.leaf->grad_to_add_to(tape.threads()), w.e.H);
+  each_chunk(w, [&](std::int64_t row, std::size_t first, std::size_t count) {
+    const auto at = static_cast<std::size_t>(row * w.e.o.row_stride);
+    kernels::attention_sinks_backward(tape.threads(), w.pair(), w.sinks.part(values.span(), w.e.H), from(o, at),
+                                      from(d_o, at), lse.subspan(first, count), gradient);
+  });
+}
+
 class BlockAttention final : public autograd::Node {
  public:
-  BlockAttention(autograd::VarId y, autograd::Var qkv, autograd::Var out, autograd::Var lse, const Work& work)
-      : y_(y), qkv_(std::move(qkv)), out_(std::move(out)), lse_(std::move(lse)), work_(work) {}
+  BlockAttention(autograd::VarId y, autograd::Var qkv, autograd::Var out, autograd::Var lse, const Work& work,
+                 autograd::LeafUse use)
+      : y_(y), qkv_(std::move(qkv)), out_(std::move(out)), lse_(std::move(lse)), work_(work), use_(use) {}
   void backward(autograd::Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto target = tape.grad_target(qkv_);
-    if (dy.empty() || target.tensor.empty()) return;
-    must(!target.add, "a fused projection has one attention");
+    if (dy.empty()) return;
     const kernels::Elements x = qkv_.value(), o = out_.value(), d_o = dy.tensor;
+    sinks_backward(tape, work_, o, d_o, lse_.floats());
+    tape.done(use_);
+    if (target.tensor.empty()) return;
+    must(!target.add, "a fused projection has one attention");
     const auto dx = tape.write(target);
     kernels::fill(tape.threads(), 0, dx);
     KeyBlocks blocks(tape, work_, qkv_.value());
@@ -317,24 +358,27 @@ class BlockAttention final : public autograd::Node {
   autograd::VarId y_;
   autograd::Var qkv_, out_, lse_;
   Work work_;
+  autograd::LeafUse use_;
 };
 
 }  // namespace
 
 autograd::Var block_attention(const autograd::Var& qkv, const kernels::AttentionExtents& e,
                               const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,
-                              const comm::Communicator& group, BlockExchange exchange, const PairTap& tap) {
+                              const comm::Communicator& group, BlockExchange exchange, const autograd::HeadSinks& sinks,
+                              const PairTap& tap) {
   auto& tape = qkv.tape();
-  const Work work{.e = e, .visible = visible, .mask = mask, .group = group, .exchange = exchange, .tap = tap};
+  const Work work{
+      .e = e, .visible = visible, .mask = mask, .group = group, .exchange = exchange, .sinks = sinks, .tap = tap};
   must(e.T == e.S && e.T % 2 == 0, "a rank has two equal chunks of each sample");
   must(static_cast<std::int64_t>(visible.first.size()) == e.B * work.whole(), "the mask is that of all ranks");
-  auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad());
+  auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad() || sinks.trained());
   auto lse = tape.make({e.B, 2, e.H, work.chunk()}, false);
   {
     const kernels::Elements x = qkv.value();
     const auto o = tape.write(y);
     kernels::fill(tape.threads(), 0, o);
-    kernels::fill(tape.threads(), -std::numeric_limits<float>::infinity(), lse.floats());
+    begin_lse(tape, work, lse.floats());
     KeyBlocks blocks(tape, work, qkv.value());
     PairSight sight(tape, work);
     blocks.each([&](int owner, const kernels::Elements& kv, const auto& progress) {
@@ -351,7 +395,8 @@ autograd::Var block_attention(const autograd::Var& qkv, const kernels::Attention
       each_pair(work, sight, owner, compute, progress);
     });
   }
-  if (y.wants_grad()) tape.record<BlockAttention>(y, qkv, y, std::move(lse), work);
+  if (y.wants_grad())
+    tape.record<BlockAttention>(y, qkv, y, std::move(lse), work, tape.use(sinks.trained() ? sinks.leaf : nullptr));
   return y;
 }
 

@@ -2,9 +2,8 @@
 
 #include <functional>
 
-#include "framework/autograd/tape.h"
+#include "framework/autograd/ops/attention.h"
 #include "framework/comm/communicator.h"
-#include "framework/kernels/attention.h"
 
 namespace tessera::parallel {
 
@@ -24,6 +23,7 @@ using PairTap = std::function<void(std::int64_t query, std::int64_t key)>;
 ///   qkv      [B, T, ..]: this rank's tokens, in the layout of the HeadRows of `e`; e.T = e.S = T, an even number
 ///   visible  [B * S] queries of all ranks, S = T * group.size(), with key indices over the whole sample
 ///   mask     first_element belongs to this rank's first head in samples of S tokens
+///   sinks    of the heads of `e`
 ///   result   [B, T, H D]
 ///
 /// The keys and values of each rank form a block of two chunks. Each pair of one of the two local query chunks and one
@@ -37,6 +37,7 @@ using PairTap = std::function<void(std::int64_t query, std::int64_t key)>;
 /// extents do not match.
 autograd::Var block_attention(const autograd::Var& qkv, const kernels::AttentionExtents& e,
                               const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask,
-                              const comm::Communicator& group, BlockExchange exchange, const PairTap& tap = {});
+                              const comm::Communicator& group, BlockExchange exchange,
+                              const autograd::HeadSinks& sinks = {}, const PairTap& tap = {});
 
 }  // namespace tessera::parallel

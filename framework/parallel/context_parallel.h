@@ -16,7 +16,7 @@ class ContextParallelAttention final : public nn::AttentionCore {
   /// another rank, and ShapeError if the heads cannot be divided among the ranks that exchange them.
   autograd::Var attend(const autograd::Var& qkv, const kernels::AttentionExtents& e,
                        const kernels::VisibleKeys& visible, const kernels::DropoutMask& mask, std::int64_t layer,
-                       const nn::Pass& pass) const override;
+                       const nn::Pass& pass, const autograd::HeadSinks& sinks) const override;
 
  private:
   ContextLayout layout_;

@@ -14,24 +14,23 @@ using namespace attention_cases;
 
 std::vector<float> rounded(DType type, const std::vector<float>& values) { return Typed(type, values).now(); }
 
-/// Inputs that are exact in `type`.
-Work work_of(const Case& c, DType type, bool even) {
-  Work work(c, even);
+/// Makes the inputs exact in `type`.
+void round_inputs(Work& work, DType type) {
   for (auto* values : {&work.q, &work.kv, &work.d_o}) *values = rounded(type, *values);
-  return work;
 }
 
 struct Results {
-  std::vector<float> o, lse, dq, dkv;
+  std::vector<float> o, lse, dq, dkv, dsinks;
 };
 
 Results run(const Work& w, DType type, const TileKernels* pairs, Threads& threads) {
   Typed q(type, w.q), kv(type, w.kv), d_o(type, w.d_o), o(type, std::vector<float>(w.d_o.size(), 77.0F));
   Typed dq(type, std::vector<float>(w.q.size(), 55.0F)), dkv(type, std::vector<float>(w.kv.size(), 55.0F));
   std::vector<float> lse(static_cast<std::size_t>(w.c.B * w.c.H * w.c.T), 77.0F);
-  attention_forward_by(pairs, threads, w.e, w.visible(), w.mask(),
-                       {.q = q.elements(), .k = kv.elements(), .v = kv.elements(), .o = o.elements(), .lse = lse},
-                       Earlier::overwrite);
+  attention_forward_by(
+      pairs, threads, w.e, w.visible(), w.mask(),
+      {.q = q.elements(), .k = kv.elements(), .v = kv.elements(), .o = o.elements(), .lse = lse, .sinks = w.sinks},
+      Earlier::overwrite);
   attention_backward_by(pairs, threads, w.e, w.visible(), w.mask(),
                         {.q = q.elements(),
                          .k = kv.elements(),
@@ -43,7 +42,9 @@ Results run(const Work& w, DType type, const TileKernels* pairs, Threads& thread
                          .dk = dkv.elements(),
                          .dv = dkv.elements()},
                         Earlier::overwrite);
-  return {o.now(), lse, dq.now(), dkv.now()};
+  std::vector<float> dsinks(w.sinks.size(), 0.5F);
+  if (w.c.sinks) attention_sinks_backward(threads, w.e, w.sinks, o.elements(), d_o.elements(), lse, dsinks);
+  return {o.now(), lse, dq.now(), dkv.now(), dsinks};
 }
 
 /// |got - expected| <= unit (terms + |expected|): every term and the result are rounded to within `unit`; and the fp32
@@ -66,18 +67,22 @@ void expect_within(const std::vector<float>& got, const Doubles& expected, const
 double unit_of(DType type) { return type == DType::bfloat16 ? 0x1p-8 : 0x1p-11; }
 
 void equals_the_plain_loop(const Case& c, DType type, bool even, const TileKernels* pairs) {
-  const Work work = work_of(c, type, even);
+  Work work(c, even);
+  round_inputs(work, type);
   const Plain plain(work);
   std::ostringstream story;
   story << c << (even ? ", even strides, " : ", odd strides, ") << name_of(type);
   Threads alone(1), two(2);
   const Results got = run(work, type, pairs, alone), again = run(work, type, pairs, two);
-  EXPECT_TRUE(same_bits(joined({got.o, got.lse, got.dq, got.dkv}), joined({again.o, again.lse, again.dq, again.dkv})))
+  EXPECT_TRUE(same_bits(joined({got.o, got.lse, got.dq, got.dkv, got.dsinks}),
+                        joined({again.o, again.lse, again.dq, again.dkv, again.dsinks})))
       << "one thread and two differ in bits: " << story.str();
   EXPECT_CLOSE(got.lse, plain.lse, 1e-6) << story.str();
   expect_within(got.o, plain.o, plain.sizes_of_o, unit_of(type), story.str() + ", o");
   expect_within(got.dq, plain.dq, plain.sizes_of_dq, unit_of(type), story.str() + ", dq");
   expect_within(got.dkv, plain.dkv, plain.sizes_of_dkv, unit_of(type), story.str() + ", dk and dv");
+  // Of each query at most |delta|, of which the rounding of o is a part: all of them together are some tens.
+  expect_within(got.dsinks, plain.dsinks, Doubles(plain.dsinks.size(), 30), unit_of(type), story.str() + ", sinks");
 }
 
 using Attention16Bit = ForEveryIsa;

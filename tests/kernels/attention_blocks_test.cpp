@@ -19,7 +19,7 @@ struct Blocks {
   AttentionExtents e{};
   std::vector<std::int64_t> cuts = {0}, ids = {11};
   std::vector<std::int32_t> first, last;
-  std::vector<float> qkv, d_o;
+  std::vector<float> qkv, d_o, slopes, sinks;
   double rate;
   Threads threads{2};
 
@@ -41,6 +41,12 @@ struct Blocks {
     e.o = {e.H * D, 0, heads * D, D};
     e.softcap = draw() % 3 == 0 ? 2.0 : 0.0;
     rate = draw() % 2 == 0 ? 0.2 : 0.0;
+    const bool biased = draw() % 2 == 0, sunk = draw() % 2 == 0;
+    for (std::int64_t h = 0; h < e.H; ++h) {
+      if (biased) slopes.push_back(0.2F / static_cast<float>(1 + h));
+      if (sunk) sinks.push_back(static_cast<float>(number(-2, 2)));
+    }
+    e.alibi = {slopes, 0, 0, 0.5, draw() % 2 == 0};
     while (cuts.back() < S) cuts.push_back(std::min(S, cuts.back() + number(1, 70)));
     const auto look = draw() % 4;  // all before, a window, documents, both ways; one query sees nothing
     for (std::int64_t t = 0; t < S; ++t) {
@@ -59,6 +65,14 @@ struct Blocks {
     return static_cast<std::size_t>(token * rows.row_stride);
   }
 
+  /// Begins lse, [H, queries] of each block, with the sinks.
+  void start(std::vector<float>& lse) const {
+    std::size_t at = 0;
+    for (std::size_t q = 0; q + 1 < cuts.size(); ++q)
+      for (const auto sink : sinks)
+        for (auto t = cuts[q]; t < cuts[q + 1]; ++t) lse[at++] = sink;
+  }
+
   /// Calls block(extents, visible, mask, query, key, lse) for all pairs of blocks, the keys in a drawn order.
   template <class Block>
   void each(std::vector<float>& lse, const Block& block) {
@@ -70,10 +84,12 @@ struct Blocks {
       auto one = e;
       one.T = cuts[q + 1] - cuts[q];
       one.whole_tokens = e.S;
+      one.alibi.first_query = cuts[q];
       const auto of_block = std::span(lse).subspan(lse_at, static_cast<std::size_t>(e.H * one.T));
       lse_at += of_block.size();
       for (const auto k : keys) {
         one.S = cuts[k + 1] - cuts[k];
+        one.alibi.first_key = cuts[k];
         std::vector<std::int32_t> from, to;
         for (auto t = cuts[q]; t < cuts[q + 1]; ++t) {
           const auto i = static_cast<std::size_t>(t);
@@ -123,11 +139,12 @@ void blocks_equal_one_call(unsigned seed, const Factors& factors) {
   Typed qkv(factors.type, w.qkv), d_o(factors.type, w.d_o);
   const auto x = qkv.now(), slope = d_o.now();  // as floats, exactly
   std::vector<float> o(w.d_o.size()), lse(rows), d(w.qkv.size());
-  attention_forward(w.threads, w.e, visible, w.mask(), {.q = x, .k = x, .v = x, .o = o, .lse = lse});
+  attention_forward(w.threads, w.e, visible, w.mask(), {.q = x, .k = x, .v = x, .o = o, .lse = lse, .sinks = w.sinks});
   attention_backward(w.threads, w.e, visible, w.mask(),
                      {.q = x, .k = x, .v = x, .o = o, .lse = lse, .d_o = slope, .dq = d, .dk = d, .dv = d});
 
   std::vector<float> blocks_o(o.size()), blocks_lse(rows, -std::numeric_limits<float>::infinity()), blocks_d(d.size());
+  w.start(blocks_lse);
   const auto from = [](const Elements& all, std::size_t first) { return all.part(first, all.size() - first); };
   w.each(blocks_lse, [&](const AttentionExtents& e, const VisibleKeys& seen, const DropoutMask& mask,
                          std::int64_t query, std::int64_t key, std::span<float> l) {

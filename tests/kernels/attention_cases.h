@@ -13,6 +13,9 @@ namespace tessera::kernels::attention_cases {
 
 using Doubles = std::vector<double>;
 
+/// A bias by distance, exact or rounded as in Falcon.
+enum class Bias { none, exact, rounded };
+
 /// Which keys a query sees.
 enum class See { all, causal, suffix, window, documents, ragged, both_ways, scattered };
 
@@ -22,11 +25,14 @@ struct Case {
   double rate = 0;
   std::int64_t first_element = 0;
   double softcap = 0;
+  Bias bias = Bias::none;
+  bool sinks = false;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << "B" << c.B << " T" << c.T << " S" << c.S << " H" << c.H << " G" << c.G << " D" << c.D << " see "
-             << static_cast<int>(c.see) << " rate " << c.rate;
+             << static_cast<int>(c.see) << " rate " << c.rate << " bias " << static_cast<int>(c.bias) << " sinks "
+             << c.sinks;
 }
 
 /// Inputs in a fused layout [rows, group: (heads of q), k, v] with gaps, o dense; T and S differ, so q has its own
@@ -37,7 +43,7 @@ struct Work {
   std::vector<std::int32_t> first, last;
   std::vector<std::uint8_t> among;
   std::vector<std::int64_t> ids;
-  std::vector<float> q, kv, d_o;
+  std::vector<float> q, kv, d_o, slopes, sinks;
 
   explicit Work(const Case& what, bool even = false) : c(what) {
     const auto heads = c.H / c.G;
@@ -52,6 +58,22 @@ struct Work {
     d_o = random_normal(static_cast<std::size_t>(c.B * c.T * c.H * c.D), 3);
     for (std::int64_t b = 0; b < c.B; ++b) ids.push_back(1000 + 7 * b);
     for (std::int64_t i = 0; i < c.B * c.T; ++i) look(i % c.T, i);
+    for (std::int64_t h = 0; h < c.H; ++h) {
+      if (c.bias != Bias::none) slopes.push_back(0.37F / static_cast<float>(1 + h));
+      if (c.sinks) sinks.push_back(1.5F - static_cast<float>(h));
+    }
+    if (c.bias != Bias::none) e.alibi = {slopes, 700 + c.S - c.T, 700, 0.6, c.bias == Bias::rounded};
+  }
+  Work(const Work&) = delete;  // e refers to the slopes
+
+  /// What the bias adds to the score of query t and key s.
+  double bias(std::int64_t head, std::int64_t t, std::int64_t s) const {
+    if (c.bias == Bias::none) return 0;
+    const float slope = slopes[static_cast<std::size_t>(head)];
+    const auto key = static_cast<double>(700 + s), query = static_cast<double>(700 + c.S - c.T + t);
+    if (c.bias == Bias::exact) return 0.6 * slope * (key - query);
+    const auto rounded = static_cast<float>(bfloat16(slope)), position = static_cast<float>(bfloat16(700.0F + s));
+    return 0.6 * (static_cast<float>(bfloat16(rounded * position)) - rounded * query);
   }
 
   void look(std::int64_t t, std::int64_t i) {
@@ -103,17 +125,20 @@ struct Work {
   std::vector<float> forward(Threads& threads, std::vector<float>& o, std::vector<float>& lse) const {
     o.assign(d_o.size(), 77.0F);
     lse.assign(static_cast<std::size_t>(c.B * c.H * c.T), 77.0F);
-    attention_forward(threads, e, visible(), mask(), {.q = q, .k = kv, .v = kv, .o = o, .lse = lse});
+    attention_forward(threads, e, visible(), mask(), {.q = q, .k = kv, .v = kv, .o = o, .lse = lse, .sinks = sinks});
     return joined({o, lse});
   }
 
-  /// dq, then dk and dv in the layout of kv; what lies between heads keeps the value it had.
+  /// dq, then dk and dv in the layout of kv, then those of the sinks, added to 0.5; what lies between heads keeps the
+  /// value it had.
   std::vector<float> backward(Threads& threads) const {
     std::vector<float> o, lse, dq(q.size(), 55.0F), dkv(kv.size(), 55.0F);
     forward(threads, o, lse);
     attention_backward(threads, e, visible(), mask(),
                        {.q = q, .k = kv, .v = kv, .o = o, .lse = lse, .d_o = d_o, .dq = dq, .dk = dkv, .dv = dkv});
-    return joined({dq, dkv});
+    std::vector<float> dsinks(sinks.size(), 0.5F);
+    if (c.sinks) attention_sinks_backward(threads, e, sinks, o, d_o, lse, dsinks);
+    return joined({dq, dkv, dsinks});
   }
 };
 
@@ -126,14 +151,17 @@ inline std::size_t at(const HeadRows& rows, std::int64_t row, std::int64_t group
 /// are the same sums of the absolute values of all terms: an error of every term of relative size u changes a result by
 /// u times that.
 struct Plain {
-  Doubles o, lse, dq, dkv, sizes_of_o, sizes_of_dq, sizes_of_dkv;
+  Doubles o, lse, dq, dkv, dsinks, sizes_of_o, sizes_of_dq, sizes_of_dkv;
 
-  explicit Plain(const Work& w) : Plain(w, Doubles(w.q.begin(), w.q.end()), Doubles(w.kv.begin(), w.kv.end())) {}
-  Plain(const Work& w, const Doubles& q, const Doubles& kv)
+  explicit Plain(const Work& w)
+      : Plain(w, Doubles(w.q.begin(), w.q.end()), Doubles(w.kv.begin(), w.kv.end()),
+              Doubles(w.sinks.begin(), w.sinks.end())) {}
+  Plain(const Work& w, const Doubles& q, const Doubles& kv, const Doubles& sinks)
       : o(w.d_o.size()),
         lse(static_cast<std::size_t>(w.c.B * w.c.H * w.c.T), -std::numeric_limits<double>::infinity()),
         dq(q.size(), 55.0),
         dkv(kv.size(), 55.0),
+        dsinks(sinks.size(), 0.5),
         sizes_of_o(o.size()),
         sizes_of_dq(q.size()),
         sizes_of_dkv(kv.size()) {
@@ -149,9 +177,11 @@ struct Plain {
       std::vector<std::int64_t> keys;
       for (std::int64_t s = 0; s < c.S; ++s)
         if (w.sees(row, s)) keys.push_back(s);
+      const auto sink = sinks.empty() ? -HUGE_VAL : sinks[static_cast<std::size_t>(head)];
+      lse[i] = sink;
       if (keys.empty()) continue;
       Doubles p, dp, slope;
-      double most = -HUGE_VAL, sum = 0, delta = 0;
+      double most = sink, sum = 0, delta = 0;
       for (const auto s : keys) {
         double dot = 0, dv_dot = 0;
         for (std::int64_t j = 0; j < size; ++j) {
@@ -159,14 +189,16 @@ struct Plain {
           dv_dot += w.d_o[o_at + j] * kv[at(w.e.v, b * c.S + s, g) + j];
         }
         const double capped = c.softcap == 0 ? 0 : std::tanh(dot * w.e.scale / c.softcap);
-        p.push_back(c.softcap == 0 ? dot * w.e.scale : c.softcap * capped);
+        p.push_back((c.softcap == 0 ? dot * w.e.scale : c.softcap * capped) + w.bias(head, t, s));
         slope.push_back(1 - capped * capped);
         dp.push_back(dv_dot * w.keep(b, head, t, s));
         most = std::max(most, p.back());
       }
       for (auto& x : p) sum += x = std::exp(x - most);
+      sum += std::exp(sink - most);
       lse[i] = most + std::log(sum);
       for (std::size_t k = 0; k < p.size(); ++k) delta += (p[k] /= sum) * dp[k];
+      if (!sinks.empty()) dsinks[static_cast<std::size_t>(head)] -= std::exp(sink - lse[i]) * delta;
       double size_of_delta = 0;
       for (std::size_t k = 0; k < p.size(); ++k)
         for (std::int64_t j = 0; j < size; ++j)
@@ -214,6 +246,16 @@ inline const std::vector<Case>& cases() {
       {2, 66, 66, 4, 2, 20, See::causal, 0, 0, 0.7},
       {1, 2, 50, 2, 1, 9, See::suffix, 0, 0, 1.5},
       {1, 70, 70, 2, 2, 10, See::scattered, 0, 0, 2},
+      {2, 97, 97, 4, 2, 12, See::causal, 0, 0, 0, Bias::exact},
+      {1, 90, 90, 3, 3, 8, See::window, 0, 0, 2, Bias::exact},
+      {1, 77, 77, 3, 1, 16, See::documents, 0, 0, 0, Bias::rounded},
+      {2, 3, 75, 4, 2, 20, See::suffix, 0, 0, 0, Bias::exact},
+      {1, 1, 131, 3, 1, 16, See::suffix, 0, 0, 0, Bias::rounded},
+      {2, 2, 40, 2, 2, 8, See::scattered, 0, 0, 2, Bias::exact, true},
+      {2, 85, 85, 4, 2, 12, See::causal, 0, 0, 0, Bias::none, true},
+      {2, 101, 140, 4, 2, 10, See::ragged, 0, 0, 0, Bias::none, true},
+      {2, 61, 75, 4, 2, 9, See::scattered, 0, 0, 0, Bias::exact, true},
+      {2, 3, 30, 2, 1, 70, See::ragged, 0, 0, 0, Bias::none, true},
   };
   return all;
 }
@@ -225,6 +267,7 @@ inline const std::vector<Case>& dropped() {
       {1, 60, 61, 2, 1, 32, See::causal, 0.5, 3},
       {2, 2, 45, 2, 1, 16, See::all, 0.4, 1},
       {1, 50, 60, 2, 2, 16, See::scattered, 0.3, 0, 3},
+      {2, 60, 60, 4, 2, 16, See::causal, 0.3, 0, 0, Bias::exact, true},
       {1, 50, 66, 2, 2, 16, See::all, 0.5, 17179869170},  // the first query passes the 2^32nd block
   };
   return all;

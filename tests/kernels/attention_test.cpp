@@ -19,6 +19,12 @@ void forward_equals_the_plain_loop(const Work& work, const std::vector<float>& g
   EXPECT_CLOSE(std::span<const float>(got).subspan(plain.o.size()), plain.lse, 1e-6) << work.c;
 }
 
+void gradients_equal_the_plain_loop(const Case& c, std::span<const float> got, const Plain& plain) {
+  EXPECT_CLOSE(got.first(plain.dq.size()), plain.dq, 1e-5) << c;
+  EXPECT_CLOSE(got.subspan(plain.dq.size(), plain.dkv.size()), plain.dkv, 1e-5) << c;
+  EXPECT_CLOSE(got.subspan(plain.dq.size() + plain.dkv.size()), plain.dsinks, 1e-5) << c;
+}
+
 TEST_P(Attention, ForwardEqualsThePlainLoop) {
   for (const auto& c : cases()) {
     const Work work(c);
@@ -34,8 +40,7 @@ TEST_P(Attention, BackwardEqualsThePlainLoop) {
     const Work work(c);
     const Plain plain(work);  // sums of some 200 terms of size up to 10, rounded one by one
     const auto got = on_any_threads([&](Threads& threads) { return work.backward(threads); });
-    EXPECT_CLOSE(std::span<const float>(got).first(plain.dq.size()), plain.dq, 1e-5) << c;
-    EXPECT_CLOSE(std::span<const float>(got).subspan(plain.dq.size()), plain.dkv, 1e-5) << c;
+    gradients_equal_the_plain_loop(c, got, plain);
   }
 }
 
@@ -48,19 +53,20 @@ TEST_P(Attention, DroppedProbabilitiesFollowTheirWords) {
                                     return work.forward(threads, o, lse);
                                   }));
     const auto got = on_any_threads([&](Threads& threads) { return work.backward(threads); });
-    EXPECT_CLOSE(std::span<const float>(got).first(plain.dq.size()), plain.dq, 1e-5) << c;
-    EXPECT_CLOSE(std::span<const float>(got).subspan(plain.dq.size()), plain.dkv, 1e-5) << c;
+    gradients_equal_the_plain_loop(c, got, plain);
   }
 }
 
 TEST_P(Attention, BackwardEqualsCentralDifferences) {
   for (const auto& c : {Case{1, 5, 5, 2, 1, 3, See::causal}, Case{1, 4, 6, 2, 2, 2, See::ragged, 0.3},
-                        Case{1, 5, 6, 2, 2, 2, See::scattered, 0.3, 0, 0.8}}) {
+                        Case{1, 5, 6, 2, 2, 2, See::scattered, 0.3, 0, 0.8},
+                        Case{1, 5, 5, 2, 1, 3, See::causal, 0, 0, 0, Bias::exact, true},
+                        Case{2, 6, 6, 2, 2, 2, See::causal, 0.3, 0, 0.8, Bias::rounded, true}}) {
     const Work work(c);
     Threads alone(1);
     const auto claimed = work.backward(alone);
-    auto loss = [&](const Doubles& q, const Doubles& kv) {
-      const Plain plain(work, q, kv);
+    auto loss = [&](const Doubles& q, const Doubles& kv, const Doubles& sinks) {
+      const Plain plain(work, q, kv, sinks);
       double sum = 0;
       for (std::size_t i = 0; i < plain.o.size(); ++i) sum += plain.o[i] * work.d_o[i];
       return sum;
@@ -73,8 +79,12 @@ TEST_P(Attention, BackwardEqualsCentralDifferences) {
       return out;
     };
     const Doubles q(work.q.begin(), work.q.end()), kv(work.kv.begin(), work.kv.end());
-    expect_gradient([&](const Doubles& x) { return loss(x, kv); }, q, part(0, q.size()), 1e-5, 5e-6);
-    expect_gradient([&](const Doubles& x) { return loss(q, x); }, kv, part(q.size(), kv.size()), 1e-5, 5e-6);
+    const Doubles sinks(work.sinks.begin(), work.sinks.end());
+    expect_gradient([&](const Doubles& x) { return loss(x, kv, sinks); }, q, part(0, q.size()), 1e-5, 5e-6);
+    expect_gradient([&](const Doubles& x) { return loss(q, x, sinks); }, kv, part(q.size(), kv.size()), 1e-5, 5e-6);
+    auto of_sinks = part(q.size() + kv.size(), sinks.size());
+    for (auto& g : of_sinks) g -= 0.5;  // what they were added to
+    expect_gradient([&](const Doubles& x) { return loss(q, kv, x); }, sinks, of_sinks, 1e-5, 5e-6);
   }
 }
 

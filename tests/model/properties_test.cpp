@@ -59,10 +59,13 @@ class Recipes {
     say("ffn_hidden_size", one({"8", "20", "33"}));
   }
   void positions() {
-    const auto type = one({"learned_absolute", "rope", "rope", "none"});
+    const auto type = one({"learned_absolute", "rope", "rope", "alibi", "none"});
     say("position_embedding_type", type);
     if (type != "learned_absolute") flip("scale_embeddings");
     if (type != "learned_absolute" && sometimes(3)) say("embedding_multiplier", "1.7");
+    if (type != "learned_absolute" && sometimes(3)) say("embed_layernorm", "true");
+    if (type == "alibi") flip("scale_alibi");
+    if (type == "alibi") flip("round_alibi");
     if (type != "rope") return;
     rotates_ = true;
     if (sometimes(4)) say("no_rope_freq", "1");
@@ -86,6 +89,7 @@ class Recipes {
       if (rotates_ && sometimes(2)) say("rope_local_base_freq", "30");
     }
     flip("qk_layernorm");
+    if (sometimes(2)) say("softmax_type", one({"learnable", "off-by-one"}));
     if (sometimes(4)) say("attention_logit_softcap", one({"0.5", "3"}));
     if (sometimes(4)) say("query_pre_attn_scalar", "7.5");
   }

@@ -52,6 +52,10 @@ FAMILIES = {
     "smollm3": dict(num_key_value_heads=2, no_rope_layers=[1, 0]),
     "glm4": dict(num_key_value_heads=2, head_dim=16),
     "stablelm": dict(num_key_value_heads=2, use_qkv_bias=True, use_parallel_residual=True),
+    "bloom": dict(hidden_size=48, n_layer=2, n_head=6, vocab_size=96),
+    "falcon": dict(ffn_hidden_size=80, num_kv_heads=2),
+    "falcon_new": dict(model_type="falcon", num_attention_heads=8, num_kv_heads=2, new_decoder_architecture=True, bias=True, tie_word_embeddings=False),
+    "falcon_rw": dict(model_type="falcon", num_attention_heads=12, hidden_size=48, alibi=True, multi_query=False, parallel_attn=False, bias=True),
     "mixtral": dict(num_key_value_heads=2, intermediate_size=24, num_local_experts=4, num_experts_per_tok=2, sliding_window=7),
     "qwen2_moe": dict(num_key_value_heads=2, num_hidden_layers=3, mlp_only_layers=[1], num_experts=6, num_experts_per_tok=2, norm_topk_prob=False,
                       moe_intermediate_size=16, shared_expert_intermediate_size=24),
@@ -69,14 +73,17 @@ FAMILIES = {
                                              beta_fast=32, beta_slow=1, original_max_position_embeddings=16)),
 }
 MTP_FACTOR = 0.1
-WITH_GRADIENTS = {"gemma2", "gemma3_text", "glm4", "granite", "smollm3", "stablelm"}  # beside those with experts
+WITH_GRADIENTS = {"bloom", "falcon", "falcon_new", "falcon_rw", "gemma2", "gemma3_text", "glm4", "granite", "smollm3", "stablelm"}  # beside those with experts
 
 
 def config_of(family):
-    own = FAMILIES[family]
-    sizes = {} if family == "gpt2" else SIZES
+    own = dict(FAMILIES[family])
+    model_type = own.pop("model_type", family)
+    sizes = {} if family in ("gpt2", "bloom") else SIZES
+    if model_type == "falcon":  # which has ffn_hidden_size
+        sizes = {key: value for key, value in SIZES.items() if key != "intermediate_size"}
     ids = dict(bos_token_id=0, eos_token_id=1, pad_token_id=None)
-    return transformers.AutoConfig.for_model(family, **{**sizes, **own, **ids})
+    return transformers.AutoConfig.for_model(model_type, **{**sizes, **own, **ids})
 
 
 def draw(model, generator):
@@ -220,6 +227,8 @@ def record(family, folder):
         generator = torch.Generator().manual_seed(seed)
         config = config_of(family)
         config._attn_implementation = config._experts_implementation = "eager"
+        if config.model_type == "falcon":  # whose eager attention adds the bias by distance twice
+            config._attn_implementation = "sdpa"
         model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
         predictions = getattr(config, "num_nextn_predict_layers", 0)
         mtp = MtpModel(model, predictions).float().eval() if predictions else None

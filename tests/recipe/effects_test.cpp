@@ -45,6 +45,8 @@ const std::vector<Effect> cases = {
     {m + "rotary_seq_len_interpolation_factor", "2", "3"},
     {m + "rope_local_base_freq", "100", "10", {m + "sliding_window=3"}},
     {m + "no_rope_freq", "2", "1"},
+    {m + "scale_alibi", "true", "false"},
+    {m + "round_alibi", "true", "false"},
     {m + "rope_scaling_type", "llama3", "none"},
     {m + "rope_scaling_factor", "4", "2", rope},
     {m + "rope_scaling_original_max_position_embeddings", "4", "20", rope},

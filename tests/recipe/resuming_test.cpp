@@ -84,7 +84,8 @@ TEST_F(Resuming, RefusesAnotherFunctionOfTheWeights) {
       {m + "window_size", "[3, 0]"},      {m + "normalization", "RMSNorm"},
       {m + "scale_embeddings", "true"},   {m + "output_logit_softcap", "30"},
       {m + "apply_layernorm_1p", "true"}, {m + "query_pre_attn_scalar", "9"},
-      {m + "residual_multiplier", "2"},   {m + "output_multiplier", "2"}};
+      {m + "residual_multiplier", "2"},   {m + "output_multiplier", "2"},
+      {m + "softmax_type", "off-by-one"}};
   for (const auto& [option, value] : changes) {
     const auto set = option + "=" + value;
     for (const auto& story : {resumed({set}), only_weights({set})}) {

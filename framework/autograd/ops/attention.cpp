@@ -29,18 +29,27 @@ class Rotary final : public Node {
 class Attention final : public Node {
  public:
   Attention(VarId y, Var qkv, Var out, Var lse, const kernels::AttentionExtents& e, const kernels::VisibleKeys& visible,
-            const kernels::DropoutMask& mask)
+            const kernels::DropoutMask& mask, const HeadSinks& sinks, LeafUse use)
       : y_(y),
         qkv_(std::move(qkv)),
         out_(std::move(out)),
         lse_(std::move(lse)),
         e_(e),
         visible_(visible),
-        mask_(mask) {}
+        mask_(mask),
+        sinks_(sinks),
+        use_(use) {}
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto target = tape.grad_target(qkv_);
-    if (dy.empty() || target.tensor.empty()) return;
+    if (dy.empty()) return;
+    if (sinks_.trained()) {
+      const auto values = tape.read(sinks_.leaf->value);
+      kernels::attention_sinks_backward(tape.threads(), e_, sinks_.part(values.span(), e_.H), out_.value(), dy.tensor,
+                                        lse_.floats(), sinks_.part(sinks_.leaf->grad_to_add_to(tape.threads()), e_.H));
+    }
+    tape.done(use_);
+    if (target.tensor.empty()) return;
     must(!target.add, "a fused projection has one attention");
     const Tensor x = qkv_.value(), dx = target.tensor;
     kernels::attention_backward(tape.threads(), e_, visible_, mask_,
@@ -61,6 +70,8 @@ class Attention final : public Node {
   kernels::AttentionExtents e_;
   kernels::VisibleKeys visible_;
   kernels::DropoutMask mask_;
+  HeadSinks sinks_;
+  LeafUse use_;
 };
 
 }  // namespace
@@ -79,15 +90,23 @@ Var rotary(Var x, const RotaryTables& tables, std::span<const std::int32_t> posi
   return y;
 }
 
+std::span<float> HeadSinks::part(std::span<float> all, std::int64_t heads) const {
+  return leaf ? all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(heads)) : std::span<float>();
+}
+
 Var attention(const Var& qkv, const kernels::AttentionExtents& e, const kernels::VisibleKeys& visible,
-              const kernels::DropoutMask& mask) {
+              const kernels::DropoutMask& mask, const HeadSinks& sinks) {
   auto& tape = qkv.tape();
-  auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad());
+  auto y = tape.result({e.B, e.T, e.H * e.D}, qkv.wants_grad() || sinks.trained());
   auto lse = tape.make({e.B, e.H, e.T}, false);
   const Tensor x = qkv.value();
-  kernels::attention_forward(tape.threads(), e, visible, mask,
-                             {.q = x, .k = x, .v = x, .o = y.value(), .lse = lse.floats()});
-  if (y.wants_grad()) tape.record<Attention>(y, qkv, y, std::move(lse), e, visible, mask);
+  const auto values = sinks.leaf ? tape.read(sinks.leaf->value) : Floats(tape);
+  kernels::attention_forward(
+      tape.threads(), e, visible, mask,
+      {.q = x, .k = x, .v = x, .o = y.value(), .lse = lse.floats(), .sinks = sinks.part(values.span(), e.H)});
+  if (y.wants_grad())
+    tape.record<Attention>(y, qkv, y, std::move(lse), e, visible, mask, sinks,
+                           tape.use(sinks.trained() ? sinks.leaf : nullptr));
   return y;
 }
 

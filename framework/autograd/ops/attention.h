@@ -22,6 +22,18 @@ struct RotaryTables {
 /// Keeps nothing: the backward pass rotates the gradient by the negative angle. Throws as kernels::rotary.
 Var rotary(Var x, const RotaryTables& tables, std::span<const std::int32_t> positions);
 
+/// The sinks of the heads of one attention (kernels::AttentionForward::sinks): the elements [first, first + e.H) of a
+/// parameter. leaf null: none.
+struct HeadSinks {
+  Leaf* leaf = nullptr;
+  std::int64_t first = 0;
+
+  /// Whether the backward pass computes a gradient of them.
+  bool trained() const { return leaf != nullptr && leaf->trained(); }
+  /// The part of `all`, the values or gradients of the parameter, that belongs to `heads` heads; empty without sinks.
+  std::span<float> part(std::span<float> all, std::int64_t heads) const;
+};
+
 /// Attention inside one fused QKV projection.
 ///
 ///   qkv      [B, T, (H + 2 G) D]   laid out as the HeadRows of `e` say
@@ -31,6 +43,6 @@ Var rotary(Var x, const RotaryTables& tables, std::span<const std::int32_t> posi
 /// of `mask` must stay unchanged until the backward pass is done. No other operation may use `qkv`: the backward pass
 /// throws BugError if it finds another gradient. Throws as attention_forward (kernels/attention.h).
 Var attention(const Var& qkv, const kernels::AttentionExtents& e, const kernels::VisibleKeys& visible,
-              const kernels::DropoutMask& mask);
+              const kernels::DropoutMask& mask, const HeadSinks& sinks = {});
 
 }  // namespace tessera::autograd

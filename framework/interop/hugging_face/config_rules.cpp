@@ -9,6 +9,7 @@
 
 #include "framework/base/json.h"
 #include "framework/interop/hugging_face/converted_config.h"
+#include "framework/interop/hugging_face/falcon_rules.h"
 #include "framework/interop/hugging_face/window_rules.h"
 #include "framework/model/moe_options.h"
 #include "framework/options/option_type.h"
@@ -271,7 +272,7 @@ struct Rule {
   void (*read)(ConvertedConfig&);
   void (*write)(ConvertedConfig&);
 };
-constexpr std::array<Rule, 16> all_rules = {
+constexpr std::array<Rule, 17> all_rules = {
     {{"experts_behind_dense_layers", read_dense_first, write_dense_first},
      {"experts_every_step", read_every_step, write_every_step},
      {"shared_experts", read_shared_experts, write_shared_experts},
@@ -287,6 +288,7 @@ constexpr std::array<Rule, 16> all_rules = {
      {"logits_scaling", read_logits_scaling, write_logits_scaling},
      {"no_rope_layers", read_no_rope_layers, write_no_rope_layers},
      {"periodic_windows", read_periodic_windows, write_listed_windows},
+     {"falcon_layers", read_falcon_layers, write_falcon_layers},
      {"common_window", read_common_window, write_common_window}}};
 
 std::vector<Rule> rules_of(const options::Value& family_table) {

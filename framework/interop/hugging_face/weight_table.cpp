@@ -50,9 +50,12 @@ bool has(const WeightRow& row, WeightStep step) { return std::ranges::find(row.s
 
 WeightRow row_of(const options::Value::Field& field, const std::function<double(const std::string& key)>& number) {
   WeightRow row{field.name, {}, {}};
+  const options::Value* sources = nullptr;
   for (const auto& [key, value] : field.value.fields) {
     if (key == "from")
       row.from = scalars(value);
+    else if (key == "from_when")
+      sources = &value;
     else if (key == "steps")
       for (const auto& step : scalars(value)) row.steps.push_back(step_named(step, value.origin));
     else if (key == "layers")
@@ -64,8 +67,13 @@ WeightRow row_of(const options::Value::Field& field, const std::function<double(
     else if (key != "when" && key != "unless")
       throw ConfigError(
           text(value.origin, ": no '", key,
-               "' in a row of weights; have from, steps, row_shape, layers, always_float32, when, unless"));
+               "' in a row of weights; have from, from_when, steps, row_shape, layers, always_float32, when, unless"));
   }
+  if (sources != nullptr)
+    if (const auto chosen = std::find_if(sources->fields.begin(), sources->fields.end(),
+                                         [&](const auto& one) { return number(one.name) != 0; });
+        chosen != sources->fields.end())
+      row.from = scalars(chosen->value);
   if (has(row, WeightStep::flatten) == row.row_shape.empty())
     throw ConfigError(text(field.value.origin, ": '", field.name, "' has one of the step flatten and 'row_shape'"));
   if (row.from.empty()) throw ConfigError(text(field.value.origin, ": '", field.name, "' has no 'from'"));

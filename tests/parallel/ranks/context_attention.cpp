@@ -28,6 +28,7 @@ struct Drawn {
   std::vector<std::int32_t> first, last;
   std::vector<std::uint8_t> among;
   std::vector<std::int64_t> ids;
+  std::vector<float> slopes, sinks;
   double rate = 0;
   std::int64_t first_element = 0;
 
@@ -53,7 +54,14 @@ struct Drawn {
     first_element = number(0, 2) * e.H * e.S * e.S;
     for (std::int64_t b = 0; b < e.B; ++b) ids.push_back(number(0, 100));
     see(draw() % 5, number(1, 40));
+    const bool biased = draw() % 2 == 0, sunk = draw() % 2 == 0;
+    for (std::int64_t h = 0; h < e.H; ++h) {
+      if (biased) slopes.push_back(0.3F / static_cast<float>(1 + h));
+      if (sunk) sinks.push_back(static_cast<float>(number(-2, 2)));
+    }
+    e.alibi = {slopes, 0, 0, 0.7, draw() % 2 == 0};
   }
+  Drawn(const Drawn&) = delete;  // e refers to the slopes
 
   /// Causal, a window, documents, a window to both sides, or a mask of its own.
   void see(unsigned kind, std::int64_t length) {
@@ -97,7 +105,7 @@ std::vector<float> rounded(std::vector<float> values, DType type) {
 
 /// The result, and the gradient of the projection, of an attention on one rank or on this one of several.
 struct Outcome {
-  std::vector<float> y, dx;
+  std::vector<float> y, dx, dsinks;
 };
 
 Outcome run(DType type, const Drawn& d, const kernels::AttentionExtents& e, std::vector<float> x,
@@ -119,8 +127,15 @@ Outcome run(DType type, const Drawn& d, const kernels::AttentionExtents& e, std:
     qkv = work.tape.input(stored, true);
     std::copy(x.begin(), x.end(), work.tape.write(qkv).span().begin());
   }
-  const auto y = nn::core_attention(qkv, e, d.visible(), d.mask(), 0, pass);
   Outcome out;
+  auto values = d.sinks;
+  autograd::Leaf sinks;
+  out.dsinks.assign(values.size(), 0);
+  if (!values.empty()) {
+    sinks.value = Tensor(std::span(values), {e.H});
+    sinks.bind_grad(Tensor(std::span(out.dsinks), {e.H}));
+  }
+  const auto y = nn::core_attention(qkv, e, d.visible(), d.mask(), 0, pass, {values.empty() ? nullptr : &sinks, 0});
   {
     const auto floats = work.tape.read(y);
     out.y.assign(floats.span().begin(), floats.span().end());
@@ -176,6 +191,9 @@ TEST_P(SharedSequence, AttentionGivesWhatOneRankComputes) {
     const float tolerance = type == DType::float32 ? 4e-6F : 0.012F;
     expect_within(shared.y, part(alone.y, out), tolerance, name + ", result");
     expect_within(shared.dx, part(alone.dx, row), tolerance, name + ", gradient");
+    auto dsinks = shared.dsinks;
+    groups.context.all_reduce(std::span(dsinks), "gradients of sinks");
+    expect_within(dsinks, alone.dsinks, 4 * tolerance, name + ", gradient of the sinks");
   }
 }
 
@@ -222,7 +240,7 @@ TEST(SharedBlocks, ThoseThatNobodySeesAreNotComputed) {
       Work work;
       auto x = made(here.B * here.T * here.q.row_stride, 1);
       const auto input = work.input(x, {here.B, here.T, here.q.row_stride});
-      const auto y = block_attention(input, here, d.visible(), d.mask(), group, exchange,
+      const auto y = block_attention(input, here, d.visible(), d.mask(), group, exchange, {},
                                      [&](std::int64_t query, std::int64_t key) { computed.emplace(query, key); });
       EXPECT_EQ(computed, expected) << name << ", forward pass";
       computed.clear();
