@@ -1,15 +1,17 @@
 #include "framework/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <set>
+#include <tuple>
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/blobs.h"
-#include "framework/checkpoint/copy_converted.h"
 #include "framework/checkpoint/frozen_base.h"
 #include "framework/checkpoint/manifest.h"
+#include "framework/checkpoint/range_stream.h"
 #include "framework/tensor/box.h"
 
 namespace tessera::checkpoint {
@@ -17,86 +19,47 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Size of the pieces that are read and checksummed, so that they stay in the processor's cache.
-constexpr std::size_t read_piece_bytes = std::size_t{1} << 20;
 constexpr std::size_t most_named_tensors = 5;
 
-std::uint32_t sum_of(const File& file, std::uint64_t offset, std::uint64_t bytes) {
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(read_piece_bytes, bytes)));
-  std::uint32_t sum = 0;
-  for (std::uint64_t done = 0; done < bytes; done += buffer.size()) {
-    const auto piece =
-        std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), bytes - done)));
-    file.read_at(offset + done, piece);
-    sum = crc32c(piece, sum);
+/// The parts of a checkpoint one after the other are a line that its readers divide into equal pieces. Where a reader
+/// begins and ends within a part, its position counts by bytes.
+struct PlaceOnLine {
+  std::size_t which, of;    ///< the reader, and the number of readers
+  std::size_t part, parts;  ///< the part, and the number of parts
+
+  /// Whether what lies at byte `at` of `all` bytes of the part is for the reader.
+  bool holds(std::uint64_t at, std::uint64_t all) const {
+    return (part * of + (all == 0 ? 0 : at * of / all)) / parts == which;
   }
-  return sum;
+};
+
+std::vector<NamedRange> ranges_in_order(const Manifest& manifest,
+                                        const std::function<bool(const std::string&)>& wanted) {
+  std::vector<NamedRange> all;
+  for (const auto& [name, tensor] : manifest.tensors)
+    if (wanted(name))
+      for (const auto& range : tensor.ranges) all.push_back({name, tensor.dtype, range});
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.range.file, a.range.byte_offset) < std::tie(b.range.file, b.range.byte_offset);
+  });
+  return all;
 }
 
-/// Reads a stored range row by row, each row once, and copies the requested part of it.
-class RangeReader {
- public:
-  RangeReader(const File& file, const Checkpoint::StoredRange& range, DType type)
-      : file_(file), range_(range), type_(type), box_(Box::of(range.offsets, range.extents)) {}
-
-  /// Reads directly into the memory of `into`, if the elements of the whole range are contiguous there.
-  std::uint32_t straight(const Tensor& into, const Box& into_box) const {
-    const auto size = size_of(type_);
-    auto target = into.raw().subspan(static_cast<std::size_t>(position_in(into_box, box_.begin)) * size,
-                                     static_cast<std::size_t>(range_.bytes));
-    std::uint32_t sum = 0;
-    for (std::uint64_t at = range_.byte_offset; !target.empty();) {
-      const auto piece = target.first(std::min(read_piece_bytes, target.size()));
-      file_.read_at(at, piece);
-      if (summing_) sum = crc32c(piece, sum);
-      at += piece.size();
-      target = target.subspan(piece.size());
-    }
-    return sum;
+void add_share(Checkpoint::Share& share, const Manifest& manifest, const PlaceOnLine& place,
+               const std::function<bool(const std::string&)>& wanted) {
+  const auto all = ranges_in_order(manifest, wanted);
+  std::uint64_t total = 0, before = 0;
+  for (const auto& range : all) total += range.range.bytes;
+  std::map<std::string, std::uint64_t> places;  // of files: those of their first ranges
+  for (const auto& range : all) {
+    const auto middle = before + range.range.bytes / 2;
+    places.emplace(range.range.file, middle);
+    if (place.holds(middle, total)) share.ranges.push_back(range);
+    before += range.range.bytes;
   }
-
-  /// Reads rows [first, first + count) of the range into a buffer, and copies `part` from it.
-  std::uint32_t through_buffer(const Box& part, std::int64_t first, std::int64_t count, const Tensor& into,
-                               const Box& into_box) const {
-    const auto row = box_.elements_of_row();
-    const auto row_bytes = static_cast<std::size_t>(row) * size_of(type_);
-    const auto step =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(read_piece_bytes / std::max<std::size_t>(row_bytes, 1)));
-    std::vector<std::byte> buffer(row_bytes * static_cast<std::size_t>(std::min(step, count)));
-    std::uint32_t sum = 0;
-    for (std::int64_t done = 0; done < count; done += step) {
-      Box rows = box_;
-      rows.begin[0] += first + done;
-      rows.extent[0] = std::min(step, count - done);
-      const auto piece = std::span(buffer).first(row_bytes * static_cast<std::size_t>(rows.extent[0]));
-      file_.read_at(range_.byte_offset + row_bytes * static_cast<std::size_t>(first + done), piece);
-      if (summing_) sum = crc32c(piece, sum);
-      if (const auto shared = intersection(part, rows))
-        copy_box(*shared, Tensor(piece, type_, Shape{rows.elements()}), rows, into, into_box);
-    }
-    return sum;
-  }
-
-  /// Copies the intersection of the range with `into_box`. With `check`, reads the whole range and compares its
-  /// checksum; returns whether it matches.
-  bool read(const Tensor& into, const Box& into_box, bool check) {
-    const auto part = intersection(box_, into_box);
-    if (!part) return true;
-    summing_ = check;
-    if (*part == box_ && into.dtype() == type_ && is_contiguous(box_, into_box))
-      return straight(into, into_box) == range_.crc || !check;
-    if (check) return through_buffer(*part, 0, box_.extent[0], into, into_box) == range_.crc;
-    through_buffer(*part, part->begin[0] - box_.begin[0], part->extent[0], into, into_box);
-    return true;
-  }
-
- private:
-  const File& file_;
-  const Checkpoint::StoredRange& range_;
-  DType type_;
-  Box box_;
-  bool summing_ = false;
-};
+  for (const auto& [name, file] : manifest.files)
+    if (place.holds(places[name], total)) share.headers.push_back({name, file.header_bytes, file.header_crc});
+}
 
 }  // namespace
 
@@ -104,6 +67,9 @@ struct Checkpoint::Content {
   fs::path folder;
   Manifest manifest;
   Blobs blobs;
+  std::mutex opening;
+  std::map<std::size_t, Manifest> parts;                 ///< that were opened, by their index
+  std::map<std::string, Manifest::TensorEntry> tensors;  ///< that were found in parts
   std::mutex mapping;
   std::map<std::string, std::weak_ptr<const MappedFile>> mapped;  ///< files that somebody has mapped
 
@@ -131,10 +97,35 @@ struct Checkpoint::Content {
     }
   }
 
-  const Manifest::TensorEntry& tensor(const std::string& name) const {
-    const auto found = manifest.tensors.find(name);
-    if (found == manifest.tensors.end()) throw ConfigError(text(folder.string(), ": has no tensor '", name, "'"));
-    return found->second;
+  /// The manifest of a part; the files that it names have their sizes. `opening` is locked.
+  const Manifest& part(std::size_t index) {
+    if (const auto known = parts.find(index); known != parts.end()) return known->second;
+    const auto named = std::next(manifest.parts.begin(), static_cast<std::ptrdiff_t>(index));
+    auto read = read_part(folder, named->first, named->second);
+    for (const auto& [name, file] : read.files) check_size(folder, name, file.bytes);
+    return parts.emplace(index, std::move(read)).first->second;
+  }
+
+  const Manifest::TensorEntry& find_in_parts(const std::string& name, const Manifest::IndexEntry& where) {
+    const std::lock_guard lock(opening);
+    if (const auto known = tensors.find(name); known != tensors.end()) return known->second;
+    Manifest::TensorEntry all{where.dtype, where.global_shape, {}};
+    for (const auto index : where.parts) {
+      const auto found = part(index).tensors.find(name);
+      if (found == part(index).tensors.end())
+        throw DamageError(text(folder.string(), ": tensor '", name, "' is not in the part that the index names"));
+      all.ranges.insert(all.ranges.end(), found->second.ranges.begin(), found->second.ranges.end());
+    }
+    if (const auto problem = coverage_problem(all); !problem.empty())
+      throw DamageError(text(folder.string(), ": tensor '", name, "': ", problem));
+    return tensors.emplace(name, std::move(all)).first->second;
+  }
+
+  const Manifest::TensorEntry& tensor(const std::string& name) {
+    if (const auto found = manifest.tensors.find(name); found != manifest.tensors.end()) return found->second;
+    const auto where = manifest.index.find(name);
+    if (where == manifest.index.end()) throw ConfigError(text(folder.string(), ": has no tensor '", name, "'"));
+    return find_in_parts(name, where->second);
   }
 };
 
@@ -143,26 +134,48 @@ Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
-Checkpoint Checkpoint::open(const fs::path& folder) {
+Checkpoint Checkpoint::open_index(const fs::path& folder) {
   if (!fs::is_directory(folder)) throw ConfigError(text(folder.string(), ": no such folder"));
   auto content = std::make_unique<Content>();
   content->folder = folder;
-  const auto manifest_path = folder / "manifest.json";
-  if (!fs::exists(manifest_path))
+  const auto path = folder / "manifest.json";
+  if (!fs::exists(path))
     throw DamageError(text(folder.string(), ": holds no manifest.json: no checkpoint, or a damaged one"));
-  content->manifest = read_whole_manifest(folder);
-  check_ranges(content->manifest, manifest_path.string());
+  auto& manifest = content->manifest = read_manifest(read_file(path), path.string());
+  if (manifest.index.empty()) {  // one writer, or several of an earlier version of the program
+    merge_parts(manifest, folder);
+    check_ranges(manifest, path.string());
+  }
   // The sizes alone: they tell a copy that was cut short at once. Checksums are compared as the elements are read.
-  for (const auto& [name, file] : content->manifest.files) check_size(folder, name, file.bytes);
-  content->blobs = read_blobs(folder, content->manifest);
+  for (const auto& [name, file] : manifest.files) check_size(folder, name, file.bytes);
+  content->blobs = read_blobs(folder, manifest);
   return Checkpoint(std::move(content));
+}
+
+Checkpoint Checkpoint::open(const fs::path& folder) {
+  auto checkpoint = open_index(folder);
+  auto& content = *checkpoint.content_;
+  if (content.manifest.index.empty()) return checkpoint;
+  content.manifest.index.clear();
+  merge_parts(content.manifest, folder);
+  check_ranges(content.manifest, (folder / "manifest.json").string());
+  for (const auto& [name, file] : content.manifest.files) check_size(folder, name, file.bytes);
+  return checkpoint;
 }
 
 const fs::path& Checkpoint::folder() const { return content_->folder; }
 std::int64_t Checkpoint::iteration() const { return content_->manifest.iteration; }
-bool Checkpoint::has(const std::string& name) const { return content_->manifest.tensors.count(name) != 0; }
-const Shape& Checkpoint::shape(const std::string& name) const { return content_->tensor(name).global_shape; }
-DType Checkpoint::dtype(const std::string& name) const { return content_->tensor(name).dtype; }
+bool Checkpoint::has(const std::string& name) const {
+  return content_->manifest.tensors.count(name) + content_->manifest.index.count(name) != 0;
+}
+const Shape& Checkpoint::shape(const std::string& name) const {
+  const auto found = content_->manifest.index.find(name);
+  return found != content_->manifest.index.end() ? found->second.global_shape : content_->tensor(name).global_shape;
+}
+DType Checkpoint::dtype(const std::string& name) const {
+  const auto found = content_->manifest.index.find(name);
+  return found != content_->manifest.index.end() ? found->second.dtype : content_->tensor(name).dtype;
+}
 const Blobs& Checkpoint::blobs() const { return content_->blobs; }
 const std::vector<Checkpoint::StoredRange>& Checkpoint::ranges(const std::string& name) const {
   return content_->tensor(name).ranges;
@@ -171,6 +184,7 @@ const std::vector<Checkpoint::StoredRange>& Checkpoint::ranges(const std::string
 std::vector<std::string> Checkpoint::names() const {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : content_->manifest.tensors) names.push_back(name);
+  for (const auto& [name, tensor] : content_->manifest.index) names.push_back(name);
   return names;
 }
 
@@ -271,31 +285,41 @@ void Checkpoint::read(const TensorRange& into, const ReadOptions& options) const
          "a tensor range lies in its tensor");
   const auto box = Box::of(into.offsets, into.tensor.shape());
   for (const auto& range : stored.ranges) {
-    const auto path = folder() / range.file;
-    bool right = false;
+    if (!intersection(Box::of(range.offsets, range.extents), box)) continue;
     try {
-      if (!intersection(Box::of(range.offsets, range.extents), box)) continue;
-      right = RangeReader(File::open(path), range, stored.dtype).read(into.tensor, box, options.check_crc);
+      read_range(File::open(folder() / range.file), {into.name, stored.dtype, range}, into, options.check_crc);
     } catch (const IoError& error) {
       throw DamageError(text(error.what(), " (tensor '", into.name, "')"));
     }
-    if (!right)
-      throw DamageError(text(path.string(), ": tensor '", into.name, "' at byte ", range.byte_offset,
-                             ": its CRC is not the one it was saved with"));
   }
 }
 
+Checkpoint::Share Checkpoint::share(std::size_t which, std::size_t of,
+                                    const std::function<bool(const std::string&)>& wanted) const {
+  Share out;
+  const auto& manifest = content_->manifest;
+  if (manifest.index.empty()) {
+    add_share(out, manifest, {which, of, 0, 1}, wanted);
+    return out;
+  }
+  const std::lock_guard lock(content_->opening);
+  const auto parts = manifest.parts.size();
+  for (auto part = which * parts / of; part <= (which * parts + parts - 1) / of; ++part)
+    add_share(out, content_->part(part), {which, of, part, parts}, wanted);
+  return out;
+}
+
 void Checkpoint::verify() const {
-  const auto complain = [&](const std::string& file, const std::string& what) {
-    throw DamageError(text((folder() / file).string(), ": ", what, ": its CRC is not the one it was saved with"));
-  };
+  const auto all = share(0, 1, [](const auto&) { return true; });
+  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(read_piece_bytes);
   try {
-    for (const auto& [name, file] : content_->manifest.files)
-      if (sum_of(File::open(folder() / name), 0, file.header_bytes) != file.header_crc) complain(name, "header");
-    for (const auto& [name, tensor] : content_->manifest.tensors)
-      for (const auto& range : tensor.ranges)
-        if (sum_of(File::open(folder() / range.file), range.byte_offset, range.bytes) != range.crc)
-          complain(range.file, text("tensor '", name, "' at byte ", range.byte_offset));
+    for (const auto& one : all.headers) header_must_match(File::open(folder() / one.file), one.bytes, one.crc);
+    for (const auto& range : all.ranges) {
+      const auto file = File::open(folder() / range.range.file);
+      RangeStream stream(file, range);
+      while (!stream.ended()) stream.read({buffer.get(), stream.bytes()}, true);
+      stream.must_match();
+    }
   } catch (const IoError& error) {
     throw DamageError(error.what());
   }

@@ -55,6 +55,8 @@ class DamageError : public Error {
 void save_checkpoint(const std::filesystem::path& root, const std::string& prefix, std::int64_t iteration,
                      std::span<const TensorRange> tensors, const Blobs& blobs);
 
+struct NamedRange;
+
 struct ReadOptions {
   bool check_crc = false;  ///< read each stored range that is needed completely, and verify its checksum
   bool convert = false;    ///< allow the stored element type to differ from the requested one, and convert
@@ -67,6 +69,10 @@ class Checkpoint {
   /// Throws DamageError if something is missing, truncated or altered; ConfigError if the folder does not exist or has
   /// a newer format version; IoError if the system refuses.
   static Checkpoint open(const std::filesystem::path& folder);
+  /// Opens a checkpoint folder as open() does, but reads only the index: the manifest of a writer is read, and its files
+  /// are looked for, when a tensor or a share() is read that the writer has a range of. Then the functions that read
+  /// throw DamageError about it. Checkpoints without an index are opened whole.
+  static Checkpoint open_index(const std::filesystem::path& folder);
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
@@ -116,7 +122,21 @@ class Checkpoint {
   };
   /// The stored ranges of a tensor. Throws ConfigError if there is no tensor `name`.
   const std::vector<StoredRange>& ranges(const std::string& name) const;
-  std::uint64_t bytes() const;  ///< size of all files together
+  std::uint64_t bytes() const;  ///< size of all files together, if open() opened it
+
+  /// A header of a file, which no tensor is in.
+  struct StoredHeader {
+    std::string file;
+    std::uint64_t bytes;
+    std::uint32_t crc;
+  };
+  struct Share {
+    std::vector<NamedRange> ranges;  ///< in the order in which they are in the files
+    std::vector<StoredHeader> headers;
+  };
+  /// The share of reader `which` when `of` readers read all tensors whose names are `wanted`: over all readers, each
+  /// stored range once, and about as many bytes each. Opens only the manifests of the writers in it. Throws DamageError.
+  Share share(std::size_t which, std::size_t of, const std::function<bool(const std::string&)>& wanted) const;
 
  private:
   struct Content;
@@ -145,6 +165,9 @@ using OnDamage =
 /// version is not damage: its ConfigError is thrown. Checkpoints for which `belongs` returns false are ignored.
 std::optional<Checkpoint> newest_good(const std::filesystem::path& root, const std::string& prefix, bool crc_check,
                                       const OnDamage& on_damage = {}, const BelongsToRun& belongs = {});
+/// The same with Checkpoint::open_index: the newest whose index is undamaged.
+std::optional<Checkpoint> newest_index(const std::filesystem::path& root, const std::string& prefix,
+                                       const OnDamage& on_damage = {}, const BelongsToRun& belongs = {});
 
 /// Deletes the run's checkpoints except the newest `keep_max` (0: keep all), and `_tmp` folders left by a crash.
 /// Checkpoints for which `belongs` returns false are kept. Call it only while no other process saves to `root`. Throws

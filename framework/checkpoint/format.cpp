@@ -135,11 +135,7 @@ std::vector<TensorRange> stored_ranges(const std::vector<WeightPart>& owned, con
 /// Before anything is written.
 void must_have_room(const ForeignSave& save, const Checkpoint& source) {
   std::error_code unknown;
-  std::uint64_t needed = 0;
-  for (const auto& name : source.names()) {
-    const auto fp32 = static_cast<std::uint64_t>(source.shape(name).elements()) * sizeof(float);
-    needed += is_optimizer_state(name) ? fp32 : fp32 / sizeof(float) * size_of(save.type);
-  }
+  const auto needed = bytes_of_save(save, source);
   auto folder = std::filesystem::absolute(save.root);
   while (!std::filesystem::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();
   const auto space = std::filesystem::space(folder, unknown);

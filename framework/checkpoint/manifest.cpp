@@ -53,12 +53,34 @@ std::map<std::string, Manifest::SmallFile> small_files_of(const Json& json) {
   return files;
 }
 
+Json json_of(const std::map<std::string, Manifest::IndexEntry>& index) {
+  Json json = Json::object();
+  for (const auto& [name, tensor] : index)
+    json[name] = {
+        {"dtype", safetensors_name(tensor.dtype)}, {"shape", list_of(tensor.global_shape)}, {"parts", tensor.parts}};
+  return json;
+}
+
+std::map<std::string, Manifest::IndexEntry> index_of(const Json& json, std::size_t parts) {
+  std::map<std::string, Manifest::IndexEntry> index;
+  for (const auto& [name, tensor] : json.items()) {
+    Manifest::IndexEntry entry{dtype_named(tensor.at("dtype").string()),
+                               Shape(tensor.at("shape").get<std::vector<std::int64_t>>()),
+                               tensor.at("parts").get<std::vector<std::size_t>>()};
+    if (!entry.parts.empty() && entry.parts.back() >= parts)
+      throw DamageError(text("tensor '", name, "' is in part ", entry.parts.back(), " of ", parts));
+    index.emplace(name, std::move(entry));
+  }
+  return index;
+}
+
 Manifest manifest_of(const Json& json) {
   Manifest manifest;
   manifest.iteration = json.at("iteration").get<std::int64_t>();
   manifest.blobs = small_files_of(json.at("blobs"));
   if (json.at("version") == parted_manifest_version) {
     manifest.parts = small_files_of(json.at("parts"));
+    if (const auto* index = json.find("index")) manifest.index = index_of(*index, manifest.parts.size());
     return manifest;
   }
   for (const auto& [name, file] : json.at("files").items())
@@ -85,16 +107,32 @@ bool overlap(const Checkpoint::StoredRange& a, const Checkpoint::StoredRange& b)
 
 }  // namespace
 
+namespace {
+
+void must_agree(const std::string& name, DType type, const Shape& shape, const Manifest::TensorEntry& other) {
+  if (type != other.dtype || shape != other.global_shape)
+    throw BugError(text("checkpoint: two writers disagree about '", name, "': ", name_of(type), " ", shape, " and ",
+                        name_of(other.dtype), " ", other.global_shape));
+}
+
+}  // namespace
+
 void Manifest::merge(const Manifest& other) {
   must(other.iteration == iteration, "every writer saves the same iteration");
   for (const auto& [name, file] : other.files)
     must(files.emplace(name, file).second, "every writer has files of its own");
   for (const auto& [name, tensor] : other.tensors) {
     auto& mine = tensors.try_emplace(name, TensorEntry{tensor.dtype, tensor.global_shape, {}}).first->second;
-    if (mine.dtype != tensor.dtype || mine.global_shape != tensor.global_shape)
-      throw BugError(text("checkpoint: two writers disagree about '", name, "': ", name_of(mine.dtype), " ",
-                          mine.global_shape, " and ", name_of(tensor.dtype), " ", tensor.global_shape));
+    must_agree(name, mine.dtype, mine.global_shape, tensor);
     mine.ranges.insert(mine.ranges.end(), tensor.ranges.begin(), tensor.ranges.end());
+  }
+}
+
+void Manifest::add_to_index(std::size_t part, const Manifest& of_part) {
+  for (const auto& [name, tensor] : of_part.tensors) {
+    auto& mine = index.try_emplace(name, IndexEntry{tensor.dtype, tensor.global_shape, {}}).first->second;
+    must_agree(name, mine.dtype, mine.global_shape, tensor);
+    mine.parts.push_back(part);
   }
 }
 
@@ -143,6 +181,7 @@ std::string write_manifest(const Manifest& manifest) {
   } else {
     json["version"] = parted_manifest_version;
     json["parts"] = json_of(manifest.parts);
+    json["index"] = json_of(manifest.index);
   }
   // The checksum of the text without this line. The reader generates that text again from the parsed keys, sorted.
   json = json.sorted();
@@ -170,12 +209,12 @@ Manifest read_manifest(const std::string& words, const std::string& speaker) {
   }
 }
 
-Manifest read_whole_manifest(const std::filesystem::path& folder) {
-  const auto path = folder / "manifest.json";
-  auto manifest = read_manifest(read_file(path), path.string());
-  for (const auto& [name, part] : manifest.parts)
-    manifest.merge(read_manifest(read_small_file(folder, name, part), (folder / name).string()));
-  return manifest;
+Manifest read_part(const std::filesystem::path& folder, const std::string& name, const Manifest::SmallFile& part) {
+  return read_manifest(read_small_file(folder, name, part), (folder / name).string());
+}
+
+void merge_parts(Manifest& manifest, const std::filesystem::path& folder) {
+  for (const auto& [name, part] : manifest.parts) manifest.merge(read_part(folder, name, part));
 }
 
 }  // namespace tessera::checkpoint

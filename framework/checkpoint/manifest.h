@@ -27,6 +27,12 @@ struct Manifest {
     std::uint64_t bytes = 0;
     std::uint32_t crc = 0;
   };
+  /// Where the ranges of a tensor are.
+  struct IndexEntry {
+    DType dtype;
+    Shape global_shape;
+    std::vector<std::size_t> parts;  ///< indices in `parts`, ascending
+  };
 
   std::int64_t iteration = 0;
   std::map<std::string, StoredFile> files;     ///< by file name
@@ -34,10 +40,15 @@ struct Manifest {
   std::map<std::string, SmallFile> blobs;      ///< by blob name
   /// The manifests of the writers by file name, if there are several writers; then `files` and `tensors` are in these.
   std::map<std::string, SmallFile> parts;
+  /// The tensors in `parts` by name; empty in checkpoints of earlier versions of the program.
+  std::map<std::string, IndexEntry> index;
 
   /// Adds the entries of another writer of the same checkpoint. Throws BugError if the two have different types or
   /// shapes of a tensor.
   void merge(const Manifest& other);
+  /// Adds the tensors of a part to the index. `part` is its index in `parts`, larger than those of all calls before.
+  /// Throws BugError as merge().
+  void add_to_index(std::size_t part, const Manifest& of_part);
 };
 
 /// Versions of the format: of a manifest without parts, and with them.
@@ -49,9 +60,10 @@ std::string write_manifest(const Manifest& manifest);
 /// Parses a text of write_manifest. Throws DamageError, beginning with `speaker`, if the text was altered; ConfigError
 /// if it has a newer version of the format.
 Manifest read_manifest(const std::string& words, const std::string& speaker);
-/// Reads the manifest of the checkpoint in `folder`, with the entries of its parts. Throws DamageError if it or a part
-/// is missing or was altered; ConfigError as read_manifest; IoError.
-Manifest read_whole_manifest(const std::filesystem::path& folder);
+/// Reads the manifest of one of several writers. Throws DamageError if it is missing or was altered; IoError.
+Manifest read_part(const std::filesystem::path& folder, const std::string& name, const Manifest::SmallFile& part);
+/// Adds the entries of all parts of the checkpoint in `folder` to its manifest. Throws as read_part.
+void merge_parts(Manifest& manifest, const std::filesystem::path& folder);
 
 /// Throws DamageError, beginning with `speaker`, if the ranges of a tensor do not cover it completely and without
 /// overlap, or a range is outside of its file.

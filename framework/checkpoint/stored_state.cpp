@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "framework/checkpoint/layout.h"
+
 namespace tessera::checkpoint {
 
 std::span<const std::byte> StoredState::bytes(std::size_t index, std::size_t first, std::span<std::byte> buffer) const {
@@ -20,6 +22,16 @@ std::span<const std::byte> StoredState::bytes(std::size_t index, std::size_t fir
   from_.read(range, {.check_crc = false, .convert = true});
   std::memcpy(buffer.data(), rows_.data() + (first - begin * row_bytes), buffer.size());
   return buffer;
+}
+
+std::uint64_t bytes_of_save(const ForeignSave& save, const Checkpoint& from) {
+  const bool masters = save.layout.distributed_optimizer || save.type != DType::float32;
+  const auto of_weight = size_of(save.type) + (masters ? sizeof(float) : 0);
+  std::uint64_t bytes = 0;
+  for (const auto& name : from.names())
+    bytes += static_cast<std::uint64_t>(from.shape(name).elements()) *
+             (is_optimizer_state(name) ? sizeof(float) : of_weight);
+  return bytes;
 }
 
 }  // namespace tessera::checkpoint

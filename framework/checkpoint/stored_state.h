@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
+#include "framework/checkpoint/format.h"
 #include "framework/checkpoint/state_snapshot.h"
 
 namespace tessera::checkpoint {
@@ -19,5 +21,9 @@ class StoredState final : public StateSnapshot {
   const Checkpoint& from_;
   mutable std::vector<std::byte> rows_;
 };
+
+/// The bytes of all tensors of `from` in the format of `save`: weights, optimizer state, and fp32 master weights
+/// where it has them.
+std::uint64_t bytes_of_save(const ForeignSave& save, const Checkpoint& from);
 
 }  // namespace tessera::checkpoint

@@ -97,6 +97,17 @@ WrittenPart write_part(const fs::path& folder, int writer, const Manifest& manif
   return {.writer = writer, .crc = crc32c(words), .bytes = words.size()};
 }
 
+/// What another writer has just written: where it is not here, the writers have no folder in common.
+Manifest read_written(const fs::path& folder, const std::string& name, const Manifest::SmallFile& part) {
+  try {
+    return read_part(folder, name, part);
+  } catch (const DamageError& error) {
+    throw IoError(text(error.what(),
+                       ", though its rank has written it; all ranks must save into the same folder: give "
+                       "training_config.output_dir a folder on a file system that all hosts share"));
+  }
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(fs::path root, const std::string& prefix, std::int64_t iteration, int writers)
@@ -134,6 +145,9 @@ Manifest CheckpointWriter::manifest_of(std::span<const WrittenPart> parts) const
   manifest.iteration = iteration_;
   for (const auto& part : parts)
     if (part.bytes > 0) manifest.parts[part_name(part.writer)] = {part.bytes, part.crc};
+  // One at a time: the index is small, but all parts together are not.
+  std::size_t number = 0;
+  for (const auto& [name, part] : manifest.parts) manifest.add_to_index(number++, read_written(tmp_, name, part));
   return manifest;
 }
 

@@ -8,50 +8,15 @@
 #include <string>
 
 #include "framework/base/error.h"
-#include "framework/base/random.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/tensor/box.h"
+#include "framework/training/box_message.h"
 
 namespace tessera::training {
 namespace {
 
 constexpr const char* delivering = "boxes of a checkpoint";
 constexpr std::size_t least_bytes_of_rank = std::size_t{32} << 10;
-
-void put(std::string& list, std::int64_t number) { list.append(reinterpret_cast<const char*>(&number), sizeof number); }
-
-std::int64_t next_number(std::span<const char>& list) {
-  std::int64_t number = 0;
-  std::memcpy(&number, list.data(), sizeof number);
-  list = list.subspan(sizeof number);
-  return number;
-}
-
-void put(std::string& list, const Box& box) {
-  for (const auto begin : box.begin) put(list, begin);
-  for (const auto extent : box.extent) put(list, extent);
-}
-
-Box next_box(std::span<const char>& list, std::size_t dims) {
-  Box box{std::vector<std::int64_t>(dims), std::vector<std::int64_t>(dims)};
-  for (auto& begin : box.begin) begin = next_number(list);
-  for (auto& extent : box.extent) extent = next_number(list);
-  return box;
-}
-
-Box box_of(const checkpoint::TensorRange& range) { return Box::of(range.offsets, range.tensor.shape()); }
-
-/// The names and boxes that a rank wants, as a message.
-std::string list_of_wanted(std::span<const checkpoint::TensorRange> wanted) {
-  std::string list;
-  for (const auto& range : wanted) {
-    const auto box = box_of(range);
-    put(list, static_cast<std::int64_t>(name_id(range.name)));
-    put(list, static_cast<std::int64_t>(box.extent.size()));
-    put(list, box);
-  }
-  return list;
-}
 
 /// A box that this rank has and another one wants.
 struct Piece {
@@ -112,18 +77,14 @@ class Outgoing {
 std::vector<Outgoing> pieces_for(std::span<const checkpoint::TensorRange> owned,
                                  const std::vector<std::string>& lists) {
   std::multimap<std::int64_t, const checkpoint::TensorRange*> by_name;
-  for (const auto& range : owned) by_name.emplace(static_cast<std::int64_t>(name_id(range.name)), &range);
+  for (const auto& range : owned) by_name.emplace(id_of(range.name), &range);
   std::vector<Outgoing> out(lists.size());
   for (std::size_t rank = 0; rank < lists.size(); ++rank) {
-    std::span<const char> list(lists[rank]);
-    for (std::int64_t want = 0; !list.empty(); ++want) {
-      const auto name = next_number(list), dims = next_number(list);
-      const auto box = next_box(list, static_cast<std::size_t>(dims));
-      const auto [first, last] = by_name.equal_range(name);
-      for (auto found = first; found != last; ++found)
+    for_each_wanted(lists[rank], [&](auto want, auto name, const Box& box) {
+      for (auto found = by_name.lower_bound(name); found != by_name.end() && found->first == name; ++found)
         if (auto common = intersection(box_of(*found->second), box))
           out[rank].add({want, found->second, std::move(*common)});
-    }
+    });
   }
   return out;
 }

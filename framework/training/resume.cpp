@@ -10,6 +10,7 @@
 #include "framework/nn/adapter.h"
 #include "framework/training/given_checkpoint.h"
 #include "framework/training/run_checkpoints.h"
+#include "framework/training/shared_loading.h"
 #include "framework/training/upcycling.h"
 #include "framework/worker/launch_link.h"
 
@@ -146,17 +147,21 @@ void drop_newly_trained(const checkpoint::OpenedCheckpoint& given, const RecipeC
     notes.emplace_back("the optimizer state of parameters that were frozen before begins at zero");
 }
 
-/// All of it: weights, optimizer, counters, as far as the options ask.
-checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, checkpoint::Progress progress,
-                                   TrainingSetup& setup, ModelState& state, Restored& out) {
+/// What is read of a checkpoint from which a run continues.
+struct Continuation {
+  checkpoint::Progress progress;
+  std::vector<checkpoint::TensorRange> wanted;  ///< weights and optimizer state that are to be read
+};
+
+/// All of it: weights, optimizer, counters, as far as the options ask. What is left to be read, the caller reads, and
+/// then calls finish_continuing().
+Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpoint::Progress progress,
+                              TrainingSetup& setup, ModelState& state, Restored& out) {
   const auto& o = setup.options;
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
   out.new_adapters = false;
   state.frozen().unmap();  // where the vocabulary has another padding, it is written
-  const auto read = [&](const std::vector<checkpoint::TensorRange>& ranges) {
-    for (const auto& range : ranges) given.read_box(range);
-  };
   refuse_dense(given, state.weight_ranges());
   auto changes = changes_since(setup, given);
   std::vector<checkpoint::TensorRange> weights, slots;
@@ -183,16 +188,23 @@ checkpoint::Progress continue_from(const checkpoint::OpenedCheckpoint& given, ch
   } else {
     map_frozen(given, state, weights, notes);
   }
-  read(weights);
-  read(slots);
+  weights.insert(weights.end(), slots.begin(), slots.end());
+  return {std::move(progress), std::move(weights)};
+}
+
+/// When everything has been read.
+void finish_continuing(const checkpoint::OpenedCheckpoint& given, checkpoint::Progress progress, TrainingSetup& setup,
+                       Restored& out) {
+  const auto& o = setup.options;
   if (o.no_load_optim)
     progress.updates = 0;
   else
     restore_rates(progress, given.folder(), setup);
   if (progress.numbers.good_steps == 0) progress.numbers.last_good = progress.iteration - 1;  // of another program
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
-  notes.push_back(text("resuming from ", given.folder().string(), " after iteration ", progress.iteration));
-  return progress;
+  out.notes.push_back(text("resuming from ", given.folder().string(), " after iteration ", progress.iteration));
+  out.progress = std::move(progress);
+  out.folder = given.folder();
 }
 
 /// The weights alone; all else starts from scratch.
@@ -227,25 +239,58 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   notes.push_back(text("starting from the weights of ", given.folder().string()));
 }
 
+/// Continue from a checkpoint that all ranks open. Returns what is damaged in it, the same on all ranks; else empty.
+std::string continue_together(const std::function<std::unique_ptr<checkpoint::OpenedCheckpoint>()>& open,
+                              TrainingSetup& setup, ModelState& state, Restored& out) {
+  const auto& world = setup.model.processes.world;
+  std::unique_ptr<checkpoint::OpenedCheckpoint> given;
+  Continuation next;
+  auto damage = damage_found(world, [&] {
+    given = open();
+    next = begin_continuing(*given, given->progress().value_or(checkpoint::Progress{}), setup, state, out);
+  });
+  if (damage.empty()) damage = load_together(world, *given, next.wanted, setup.options.crc_check);
+  if (damage.empty()) comm::together(world, "loading", [&] { finish_continuing(*given, next.progress, setup, out); });
+  return damage;
+}
+
+/// After a checkpoint was found to be damaged while it was read.
+void forget_what_was_read(ModelState& state) {
+  state.frozen().unmap();
+  for (const auto& range : state.optimizer_ranges()) std::ranges::fill(range.tensor.raw(), std::byte{0});
+}
+
 /// Go on from the run folder's own checkpoints, those of `run` first; false when it has none.
 bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run, Restored& out) {
   const auto& o = setup.options;
   const auto& world = setup.model.processes.world;
   if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr && format->find(o.output_dir)) {
+    const auto open = [&] { return format->open(*format->find(o.output_dir), setup.documents.mappings); };
+    const auto damage = continue_together(open, setup, state, out);
     comm::together(world, "loading", [&] {
-      const auto newest = format->open(*format->find(o.output_dir), setup.documents.mappings);
-      out.progress = continue_from(*newest, newest->progress().value_or(checkpoint::Progress{}), setup, state, out);
-      out.folder = newest->folder();
+      if (!damage.empty() && world.rank() == 0) throw checkpoint::DamageError(damage);
     });
     return true;
   }
-  const auto found = find_newest(world, o, run, out.notes);
-  comm::together(world, "loading", [&] {
-    if (!found.folder) return;
-    const checkpoint::NativeCheckpoint newest(checkpoint::Checkpoint::open(*found.folder), o.crc_check);
-    out.progress = continue_from(newest, newest.progress().value_or(checkpoint::Progress{}), setup, state, out);
-    out.folder = *found.folder;
-  });
+  FoundNewest found;
+  for (std::int64_t lost_at = -1;;) {
+    found = find_newest(world, o, run, out.notes);
+    found.lost_at = std::max(found.lost_at, lost_at);
+    if (!found.folder) break;
+    const auto open = [&] {
+      return std::make_unique<checkpoint::NativeCheckpoint>(checkpoint::Checkpoint::open_index(*found.folder),
+                                                            o.crc_check);
+    };
+    auto attempt = out;
+    const auto damage = continue_together(open, setup, state, attempt);
+    if (damage.empty()) {
+      out = std::move(attempt);
+      break;
+    }
+    lost_at = std::max(found.lost_at, open()->iteration());
+    set_damaged_aside(world, *found.folder, damage, out.notes);
+    forget_what_was_read(state);
+  }
   if (found.lost_at >= 0)
     out.notes.push_back(
         text("because of the damaged checkpoint, ", found.lost_at - out.progress.iteration, " steps are repeated"));
@@ -292,8 +337,9 @@ bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
     begin_with(*given, setup, state, out);
     return true;
   }
-  out.progress = continue_from(*given, *progress, setup, state, out);
-  out.folder = given->folder();
+  auto next = begin_continuing(*given, *progress, setup, state, out);
+  for (const auto& range : next.wanted) given->read_box(range);
+  finish_continuing(*given, std::move(next.progress), setup, out);
   out.continues = is_of_run_folder(o, place);
   return true;
 }

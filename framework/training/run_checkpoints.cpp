@@ -36,6 +36,11 @@ checkpoint::BelongsToRun own_checkpoints(const TrainingOptions& o, const std::st
   return own;
 }
 
+std::string told_aside(const std::filesystem::path& folder, const std::string& damage,
+                       const std::filesystem::path& aside) {
+  return text("checkpoint ", folder.string(), " is damaged: ", damage, "; set aside as ", aside.string());
+}
+
 }  // namespace
 
 std::filesystem::path checkpoint_folder(const TrainingOptions& options) {
@@ -94,17 +99,22 @@ FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& 
     const auto told = [&](const checkpoint::CheckpointInfo& info, const std::string& reason,
                           const std::filesystem::path& aside) {
       out.lost_at = std::max(out.lost_at, info.iteration);
-      notes.push_back(
-          text("checkpoint ", info.folder.string(), " is damaged: ", reason, "; set aside as ", aside.string()));
+      notes.push_back(told_aside(info.folder, reason, aside));
     };
     const auto own = own_checkpoints(options, recorded, notes);
-    if (const auto good =
-            checkpoint::newest_good(checkpoint_folder(options), options.prefix, options.crc_check, told, own))
+    if (const auto good = checkpoint::newest_index(checkpoint_folder(options), options.prefix, told, own))
       found = good->folder();
   });
   found = world.broadcast(found, 0, "the checkpoint to resume from");
   if (!found.empty()) out.folder = found;
   return out;
+}
+
+void set_damaged_aside(const comm::Communicator& world, const std::filesystem::path& folder, const std::string& damage,
+                       std::vector<std::string>& notes) {
+  comm::together(world, "a damaged checkpoint", [&] {
+    if (world.rank() == 0) notes.push_back(told_aside(folder, damage, checkpoint::set_aside(folder, damage)));
+  });
 }
 
 }  // namespace tessera::training

@@ -41,15 +41,19 @@ checkpoint::BelongsToRun saved_by(const std::string& run);
 /// it. Throws IoError if the new name is taken or renaming fails.
 void keep_other(const std::filesystem::path& checkpoint, const std::string& run);
 
-/// Result of the search for the newest good checkpoint of a run folder.
+/// Result of the search for the newest checkpoint of a run folder.
 struct FoundNewest {
   std::optional<std::filesystem::path> folder;  ///< absent: there is none
   std::int64_t lost_at = -1;                    ///< newest iteration whose checkpoint is damaged; -1: none
 };
-/// Finds the newest good checkpoint in Tessera's format of the run with id `recorded` (from run.json). If `recorded` is
-/// empty or has no checkpoints here: of the run that saved the newest one. Rank 0 searches and sets damaged checkpoints
-/// aside; its `notes` get messages about what was set aside or ignored. Collective.
+/// Finds the newest checkpoint in Tessera's format of the run with id `recorded` (from run.json) whose index is
+/// undamaged; what it holds is verified as it is read. If `recorded` is empty or has no checkpoints here: of the run
+/// that saved the newest one. Rank 0 searches and sets damaged checkpoints aside; its `notes` get messages about what
+/// was set aside or ignored. Collective.
 FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options, const std::string& recorded,
                         std::vector<std::string>& notes);
+/// Sets aside a checkpoint that find_newest() found, for the reason `damage`. Collective.
+void set_damaged_aside(const comm::Communicator& world, const std::filesystem::path& folder, const std::string& damage,
+                       std::vector<std::string>& notes);
 
 }  // namespace tessera::training

@@ -52,6 +52,7 @@ TEST_F(PartedTest, EachOfSeveralWritersHasAManifestAndTheMainOneListsThem) {
   const auto manifest = nlohmann::json::parse(read_file(folder / "manifest.json"));
   EXPECT_EQ(manifest["version"], 2);
   EXPECT_FALSE(manifest.contains("tensors") || manifest.contains("files"));
+  EXPECT_EQ(manifest["index"]["w"]["parts"], (std::vector<int>{0, 1}));
   EXPECT_EQ(manifest["parts"].size(), 2U);  // writer 1 had nothing to write
   EXPECT_EQ(manifest["parts"]["manifest_00002.json"]["bytes"], fs::file_size(folder / "manifest_00002.json"));
   const auto checkpoint = Checkpoint::open(folder);

@@ -95,6 +95,21 @@ class Layouts(harness.InOwnFolder):
                                  "iter_0000004/mp_rank_00/model_optim_rng.pt"])
         self.assertFalse((self.folder / "moving/before_conversion_tmp").exists())
 
+    def test_damage_that_one_rank_finds_while_it_loads_takes_all_to_the_checkpoint_before(self):
+        alone = self.run_on(1, "alone")
+        every = ["--set", "training_config.save_interval=1"]
+        for victim, ranks, options in (("optimizer_00003", 4, dict(tensor_model_parallel_size=2)), ("model_00001", 2, dict(pipeline_model_parallel_size=2)),
+                                       ("manifest_00002", 3, dict(pipeline_model_parallel_size=3)), ("optimizer_00001", 1, {})):
+            run = f"{victim}_{ranks}"
+            self.run_on(4, run, *every, "--set", "training_config.exit_interval=3", *cut(tensor_model_parallel_size=2, zero_level="z1"))
+            newest = self.checkpoints(run)[-1]
+            file = next(newest.glob(f"{victim}.*"))
+            data = bytearray(file.read_bytes())
+            data[len(data) * 2 // 3] ^= 4
+            file.write_bytes(data)
+            self.assertEqual(self.run_on(ranks, run, *every, *cut(**options)), alone, victim)
+            self.assertIn(file.name, (newest.parent / f"{newest.name}_damaged/why_damaged.txt").read_text())
+
     def test_a_checkpoint_goes_on_with_another_padding_of_the_vocabulary(self):
         # 51 tokens in rows that tensor parallel ranks share: 56 on one process, 64 on two.
         self.recipe("deep.yaml", training_iters=4, batch_size=1, dataset_config__global_batch_size=4, vocab_size=None,
