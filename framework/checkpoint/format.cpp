@@ -43,6 +43,12 @@ void NativeCheckpoint::must_fit_weights(std::span<const TensorRange> wanted, std
 
 void NativeCheckpoint::must_fit_optimizer(std::span<const TensorRange> wanted) const { checkpoint_.must_fit(wanted); }
 
+std::unique_ptr<OpenedCheckpoint> CheckpointFormat::open_described(const std::filesystem::path& folder,
+                                                                   const options::Mappings& mappings,
+                                                                   const options::Value&) const {
+  return open(folder, mappings);
+}
+
 std::optional<options::Value> CheckpointFormat::model_config(const std::filesystem::path&, const options::Mappings&,
                                                              std::vector<std::string>&) const {
   return std::nullopt;

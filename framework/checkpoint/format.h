@@ -149,6 +149,10 @@ class CheckpointFormat {
   /// Opens the checkpoint in `folder`, a result of `find`. Throws ConfigError, IoError.
   virtual std::unique_ptr<OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                  const options::Mappings& mappings) const = 0;
+  /// The same; `model` are the recipe groups of its model, for a checkpoint that does not describe it.
+  virtual std::unique_ptr<OpenedCheckpoint> open_described(const std::filesystem::path& folder,
+                                                           const options::Mappings& mappings,
+                                                           const options::Value& model) const;
 
   /// The recipe groups of the model (model_config, moe_config), as a tree, for a run that begins with these weights and
   /// whose recipe does not give these options. Nothing: the recipe must give them. Does not read weights. Adds what it

@@ -63,6 +63,17 @@ void check_output(const ConvertCheckpointFlags& flags) {
     throw ConfigError(text(folder.string(), ": exists and is not empty; give a new or an empty folder"));
 }
 
+/// The recipe of the model that --like names: of that file, or of a folder of Transformers; empty without it.
+options::Value model_like(const ConvertCheckpointFlags& flags, const CommandContext& context) {
+  if (flags.like.empty() || flags.from != "megatron") return {};
+  if (!fs::is_directory(flags.like)) return recipe::read_recipe(flags.like, flags.sets, context.registries).resolved;
+  std::vector<std::string> notes;
+  if (const auto* format = context.registries.formats.of(flags.like); format != nullptr)
+    if (auto described = format->model_config(flags.like, context.mappings(), notes)) return *std::move(described);
+  throw ConfigError(text("--like ", flags.like,
+                         ": is neither a recipe nor a folder of Hugging Face Transformers with a config.json"));
+}
+
 /// From another program: weights, optimizer state and progress where there are any, the recipe, and what is carried
 /// along.
 void import_checkpoint(const checkpoint::CheckpointFormat& format, const ConvertCheckpointFlags& flags,
@@ -72,7 +83,7 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
   if (!in)
     throw ConfigError(text(flags.in, ": has no checkpoint in the format of --from ", flags.from,
                            "; give the folder of one, or another --from"));
-  const auto source = format.open(*in, context.mappings());
+  const auto source = format.open_described(*in, context.mappings(), model_like(flags, context));
   if (auto* described = dynamic_cast<mindspeed_mm::MmCheckpoint*>(source.get()); described && !flags.like.empty())
     described->describe_by(flags.like, context.mappings());
   tell_notes(source->notes());
@@ -259,8 +270,8 @@ void refuse_options_of_megatron(const ConvertCheckpointFlags& flags) {
 }
 
 void refuse_like_elsewhere(const ConvertCheckpointFlags& flags) {
-  if (!flags.like.empty() && flags.from != "mindspeed-mm")
-    throw ConfigError(text("--like is for --from mindspeed-mm, not --from ", flags.from, "; leave it out"));
+  if (!flags.like.empty() && flags.from != "mindspeed-mm" && flags.from != "megatron")
+    throw ConfigError(text("--like is for --from mindspeed-mm or megatron, not --from ", flags.from, "; leave it out"));
 }
 
 /// Options that would have no effect.
@@ -347,7 +358,8 @@ void add_convert_checkpoint_command(Command& group, CommandContext& context) {
       ->positive();
   command->add_option("--like", flags->like,
                       "Folder of Hugging Face Transformers with the config.json of the model, for --from mindspeed-mm, "
-                      "whose checkpoints do not describe their model");
+                      "whose checkpoints do not describe their model; for --from megatron also a recipe, of a model "
+                      "whose files have no args");
   command
       ->add_option("--ckpt-format", flags->format,
                    "Megatron-LM's checkpoint format to write, for --to megatron: torch, or torch_dist, its distributed "

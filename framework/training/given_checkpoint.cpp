@@ -82,7 +82,7 @@ std::vector<checkpoint::TensorRange> without_score_head(const checkpoint::Weight
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place) {
   const auto& o = setup.options;
   if (const auto* format = setup.documents.formats.of(place))
-    return format->open(*format->find(place), setup.documents.mappings);
+    return format->open_described(*format->find(place), setup.documents.mappings, setup.documents.recipe);
   auto native = open_given(o, place);
   if (!native) return nullptr;
   const bool resumes = o.resume_training != Resume::never && native->blobs().count(checkpoint::progress_blob) != 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <set>
 
 #include "framework/base/files.h"
@@ -79,12 +80,22 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> MegatronFormat::open(const fs::pat
   return std::make_unique<MegatronCheckpoint>(folder, mappings);
 }
 
+std::unique_ptr<checkpoint::OpenedCheckpoint> MegatronFormat::open_described(const fs::path& folder,
+                                                                             const options::Mappings& mappings,
+                                                                             const options::Value& model) const {
+  return std::make_unique<MegatronCheckpoint>(folder, mappings, model);
+}
+
 void MegatronCheckpoint::refuse(const std::string& message) const {
   throw ConfigError(text(folder_.string(), ": ", message));
 }
 
-MegatronCheckpoint::MegatronCheckpoint(const fs::path& folder, const options::Mappings& mappings)
-    : folder_(megatron_iteration_folder(folder)), blobs_(checkpoint::read_blobs_beside(folder_)), mappings_(mappings) {
+MegatronCheckpoint::MegatronCheckpoint(const fs::path& folder, const options::Mappings& mappings,
+                                       const options::Value& model)
+    : folder_(megatron_iteration_folder(folder)),
+      blobs_(checkpoint::read_blobs_beside(folder_)),
+      mappings_(mappings),
+      model_(model) {
   if (fs::exists(folder_ / "metadata.json")) refuse("was saved with --ckpt-format torch_dist, not torch");
   const auto table = mappings_.table("weights/megatron.yaml");
   open_ranks(table);
@@ -128,7 +139,8 @@ MegatronCheckpoint::Folders MegatronCheckpoint::folders_by_place(const NamedFold
     const auto value = first.number(first.argument(name)).value_or(1);
     return value >= 1 && value < most_ranks ? static_cast<std::int64_t>(value) : 1;
   };
-  const auto tensors = said("tensor_model_parallel_size"), stages = said("pipeline_model_parallel_size");
+  const auto tensors = std::max(said("tensor_model_parallel_size"), said("model_parallel_size")),  // its name before
+      stages = said("pipeline_model_parallel_size");
   layout_.expert = said("expert_model_parallel_size");
   if (first.number(first.argument("num_experts")).value_or(0) > 0 &&
       first.number(first.argument("expert_tensor_parallel_size")))
@@ -189,6 +201,7 @@ void MegatronCheckpoint::open_ranks(const options::Value& table) {
   };
   layout_.data = std::max<std::int64_t>(1, number("data_parallel_size"));
   layout_.vocabulary = number("padded_vocab_size");
+  if (layout_.vocabulary == 0) layout_.vocabulary = layout_.tensor * ranks_[0]->rows_of_vocabulary();
   layout_.distributed_optimizer = fs::exists(folder_ / folders.begin()->second / "distrib_optim.pt");
 }
 
@@ -205,7 +218,8 @@ void MegatronCheckpoint::place_layers(const options::Value& table) {
       layout_.layers[static_cast<std::size_t>(stage)].push_back(own.layers(c));
       next += own.layers(c);
     }
-  const bool tied = ranks_[0]->saved().is_tied();
+  const bool tied = is_tied();
+  const auto heads = heads_of_rank();
   for (std::int64_t stage = 0; stage < layout_.stages(); ++stage)
     for (std::int64_t r = 0; r < layout_.ranks(); ++r) {
       auto& own = *ranks_[static_cast<std::size_t>(stage * layout_.ranks() + r)];
@@ -213,7 +227,9 @@ void MegatronCheckpoint::place_layers(const options::Value& table) {
       own.place({.stage = stage,
                  .first_layers = first[static_cast<std::size_t>(stage)],
                  .expert_rank = layout_.expert_rank(r),
-                 .tied = tied && layout_.stages() > 1});
+                 .stages = layout_.stages(),
+                 .tied = tied && layout_.stages() > 1,
+                 .heads = heads});
       note_holders(stage, r);
     }
   check_holders();
@@ -222,6 +238,23 @@ void MegatronCheckpoint::place_layers(const options::Value& table) {
       const auto names = names_of_chunk(stage, c, table);
       names_.insert(names_.end(), names.begin(), names.end());
     }
+}
+
+bool MegatronCheckpoint::is_tied() const {
+  const auto saved = ranks_[0]->saved();
+  if (saved.arguments() != nullptr) return saved.is_tied();
+  const auto* untied = model_.at("model_config.untie_embeddings_and_output_weights");
+  return untied != nullptr && untied->scalar == "false";
+}
+
+/// 0: not known.
+std::int64_t MegatronCheckpoint::heads_of_rank() const {
+  const auto saved = ranks_[0]->saved();
+  const auto* described = model_.at("model_config.num_attention_heads");
+  const auto heads = saved.arguments() != nullptr ? saved.count("num_attention_heads", 0)
+                     : described != nullptr       ? std::strtoll(described->scalar.c_str(), nullptr, 10)
+                                                  : 0;
+  return heads % layout_.tensor == 0 ? heads / layout_.tensor : 0;
 }
 
 /// The weights of a chunk that its ranks have, in the order of the modules.
@@ -337,6 +370,14 @@ std::optional<checkpoint::Progress> MegatronCheckpoint::progress() const {
   return first.saved().progress(first.updates(), first.saved().loss_scale(scaler));
 }
 
-options::Value MegatronCheckpoint::recipe() const { return ranks_[0]->saved().recipe(mappings_); }
+options::Value MegatronCheckpoint::recipe() const {
+  const auto saved = ranks_[0]->saved();
+  return saved.arguments() == nullptr && !model_.fields.empty() ? model_ : saved.recipe(mappings_);
+}
+
+std::vector<std::string> MegatronCheckpoint::notes() const {
+  if (ranks_[0]->saved().arguments() != nullptr || model_.fields.empty()) return {};
+  return {text(folder_.string(), ": its files have no 'args'; its model is that of the recipe given")};
+}
 
 }  // namespace tessera::megatron

@@ -24,6 +24,9 @@ class MegatronFormat final : public checkpoint::CheckpointFormat {
   std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const override;
   std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                      const options::Mappings& mappings) const override;
+  std::unique_ptr<checkpoint::OpenedCheckpoint> open_described(const std::filesystem::path& folder,
+                                                               const options::Mappings& mappings,
+                                                               const options::Value& model) const override;
 
   bool saves() const override { return true; }
   /// Refuses no-op layers, and expert-parallel ranks whose folders would have the same name.
@@ -55,8 +58,9 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
  public:
   /// `folder` is an argument of megatron_iteration_folder. Throws ConfigError, by name, for missing ranks, parts that
   /// do not belong to the model, other checkpoint formats of Megatron-LM, and optimizer state that cannot be assigned
-  /// to parameters by its groups.
-  MegatronCheckpoint(const std::filesystem::path& folder, const options::Mappings& mappings);
+  /// to parameters by its groups. `model`: the recipe of the model, for files without arguments; empty: not known.
+  MegatronCheckpoint(const std::filesystem::path& folder, const options::Mappings& mappings,
+                     const options::Value& model = {});
 
   const std::filesystem::path& folder() const override { return folder_; }
   std::vector<std::string> names() const override { return names_; }  ///< of weights
@@ -77,8 +81,10 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   void verify() const override;
   /// Throws ConfigError if a field of the saved schedule is missing.
   std::optional<checkpoint::Progress> progress() const override;
-  /// The recipe that the saved arguments describe, as far as mappings/arguments/megatron.yaml has rows for them.
+  /// The recipe that the saved arguments describe, as far as mappings/arguments/megatron.yaml has rows for them; without
+  /// arguments, the one that was given. Throws ConfigError if there is neither.
   options::Value recipe() const override;
+  std::vector<std::string> notes() const override;
   /// The layout of the ranks that saved the checkpoint.
   const checkpoint::CheckpointLayout& layout() const { return layout_; }
 
@@ -98,6 +104,8 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   void check_holders() const;
   std::vector<std::string> names_of_chunk(std::int64_t stage, std::size_t chunk, const options::Value& table) const;
   void know_parts();
+  bool is_tied() const;
+  std::int64_t heads_of_rank() const;
   const MegatronRank& rank(std::int64_t rank, std::int64_t stage) const {
     return *ranks_[static_cast<std::size_t>(stage * layout_.ranks() + rank)];
   }
@@ -108,6 +116,7 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   std::filesystem::path folder_;
   checkpoint::Blobs blobs_;
   options::Mappings mappings_;
+  options::Value model_;  ///< that was given
   checkpoint::CheckpointLayout layout_;
   std::vector<std::unique_ptr<MegatronRank>> ranks_;  ///< [stage][rank], rank below layout_.ranks()
   RankParts parts_;                                   ///< empty: there is one tensor-parallel rank

@@ -36,6 +36,23 @@ bool flag_of(const torch::PickleNode& group, const char* key) {
   return value != nullptr && value->kind == Kind::boolean && value->flag;
 }
 
+/// An optimizer with master weights has that of torch inside it.
+const torch::PickleNode& inner_optimizer(const torch::PickleNode& optimizer) {
+  for (const char* key : {"optimizer", "optimizer_state_dict"})  // the latter in old versions
+    if (const auto* nested = optimizer.find(key)) return *nested;
+  return optimizer;
+}
+
+/// In reverse order, without gaps; at the end it is padded for the ranks that share it. Source: Megatron-LM 23.06,
+/// model/distributed.py.
+std::vector<std::int64_t> packed_places(const std::vector<std::int64_t>& elements) {
+  std::vector<std::int64_t> places(elements.size() + 1, 0);
+  std::int64_t used = 0;
+  for (auto i = elements.size(); i-- > 0; used += elements[i]) places[i] = used;
+  places.back() = used;
+  return places;
+}
+
 }  // namespace
 
 /// linear_fc1 is [in, experts x out] there, linear_fc2 [experts x in, out]; as Megatron-LM views both, the experts lie
@@ -54,7 +71,7 @@ std::string MegatronRank::Weight::name_of(std::int64_t e) const {
 void MegatronRank::put(const Weight& weight, const std::string& beginning, const torch::TorchFile& file,
                        const torch::PickleNode& node, std::int64_t first) {
   if (weight.experts == 0) {
-    pieces_[beginning + weight.name] = {&file, &node, first, weight.shape};
+    pieces_[beginning + weight.name] = {&file, &node, first, weight.shape, false, weight.rows};
     return;
   }
   const auto kept = weight.kept();
@@ -85,14 +102,15 @@ void MegatronRank::refuse(const std::string& message) const {
 void MegatronRank::take_chunk(const torch::PickleNode& model, const options::Value& table) {
   if (model.kind != Kind::dict) refuse("its file holds no 'model'");
   auto& weights = chunks_.emplace_back();
-  for (std::size_t i = 0; i + 1 < model.items.size(); i += 2) {
-    const auto& theirs = model.items[i]->text;
-    const auto ours = our_name_of_megatron(theirs, table);
+  const auto version = number(root().find("checkpoint_version")).value_or(0);
+  for (const auto& [theirs, node] : tensors_by_name(model)) {
+    const auto ours = our_name_of_megatron(core_name_of_legacy(theirs, table), table);
     if (ours.empty()) continue;
-    if (!torch::TorchFile::is_tensor(*model.items[i + 1])) refuse(text("'", theirs, "' is not a tensor"));
+    if (!torch::TorchFile::is_tensor(*node)) refuse(text("'", theirs, "' is not a tensor"));
     if (checkpoint::layer_of(ours) > options::most_layers)
       refuse(text("'", theirs, "' is of a layer beyond ", options::most_layers, ", the most that a model may have"));
-    weights.push_back(weight_of(ours, *model.items[i + 1], table));
+    weights.push_back(weight_of(ours, *node, table));
+    weights.back().rows = fused_rows(theirs, version);
   }
 }
 
@@ -118,6 +136,21 @@ std::int64_t MegatronRank::experts_here() const {
   return static_cast<std::int64_t>(all) / static_cast<std::int64_t>(ranks);
 }
 
+void MegatronRank::must_know_heads(const Weight& weight) const {
+  if (weight.rows == FusedRows::by_head) return;
+  const auto version = number(root().find("checkpoint_version")).value_or(0);
+  if (saved().flag("group_query_attention"))
+    refuse(text("is of checkpoint_version ", version,
+                ", which knows no groups of queries, and its 'args' have group_query_attention"));
+  if (place_.heads < 1)
+    refuse(text("is of checkpoint_version ", version, ", whose rows of '", weight.name,
+                "' are ordered by the number of heads, and it does not give one: it has no 'args'; give the recipe of "
+                "its model (checkpoint convert --like RECIPE.yaml, or load_checkpoint in a run of it)"));
+  if (weight.shape[0] % (3 * place_.heads) != 0)
+    refuse(text("'", weight.name, "' is ", weight.shape, ", which is not that of queries, keys and values of ",
+                place_.heads, " heads of a tensor-parallel rank"));
+}
+
 /// In the files of ranks that divide the experts, each rank counts its own from 0.
 void MegatronRank::number_expert(Weight& weight, std::int64_t expert_rank) const {
   if (expert_rank == 0 || !megatron_is_of_expert(weight.name)) return;
@@ -136,12 +169,19 @@ std::int64_t MegatronRank::layers(std::size_t chunk) const {
   return count;
 }
 
+std::int64_t MegatronRank::rows_of_vocabulary() const {
+  for (const auto& weight : chunks_[0])
+    if (weight.name == table_name) return weight.shape[0];
+  return 0;
+}
+
 void MegatronRank::place(const MegatronPlace& place) {
   must(place.first_layers.size() == chunks_.size(), "every chunk of a rank is placed");
-  stage_ = place.stage;
+  place_ = place;
   for (std::size_t c = 0; c < chunks_.size(); ++c) {
-    const bool first_of_model = stage_ == 0 && c == 0;
+    const bool first_of_model = place_.stage == 0 && c == 0;
     for (auto& weight : chunks_[c]) {
+      must_know_heads(weight);
       number_expert(weight, place.expert_rank);
       weight.name = megatron_shifted(weight.name, place.first_layers[c]);
       weight.copy = !first_of_model && (weight.name == table_name || (place.tied && weight.name == head_name));
@@ -222,8 +262,7 @@ std::vector<const torch::PickleNode*> MegatronRank::optimizers() const {
 
 /// The groups of an optimizer among several say whether it is that of the experts.
 MegatronRank::Scope MegatronRank::scope_of(const torch::PickleNode& optimizer) const {
-  const auto* nested = optimizer.find("optimizer");
-  const auto* groups = (nested != nullptr ? *nested : optimizer).find("param_groups");
+  const auto* groups = inner_optimizer(optimizer).find("param_groups");
   if (groups == nullptr || groups->kind != Kind::list || groups->items.empty())
     refuse("one of its several optimizers has no groups, so its weights are not known");
   const bool experts = flag_of(*groups->items[0], "is_expert_parallel");
@@ -234,13 +273,28 @@ MegatronRank::Scope MegatronRank::scope_of(const torch::PickleNode& optimizer) c
 }
 
 void MegatronRank::take_optimizer(const torch::PickleNode& optimizer, Scope scope) {
-  const auto* nested = optimizer.find("optimizer");
-  const auto& inner = nested != nullptr ? *nested : optimizer;
+  const auto& inner = inner_optimizer(optimizer);
   const auto *groups = inner.find("param_groups"), *state = inner.find("state");
+  const auto* masters = optimizer.find("fp32_from_fp16_params");
+  if (masters == nullptr) masters = optimizer.find("fp32_from_fp16");  // its name in old versions
   if (groups == nullptr || groups->kind != Kind::list) return;
   for (const auto* group : groups->items)
     if (const auto step = number(group->find("step"))) updates_ = *step;
-  if (state != nullptr && !shared_) take_groups(*groups, *state, optimizer.find("fp32_from_fp16_params"), scope);
+  if (state != nullptr && !shared_) take_groups(*groups, *state, masters, scope);
+}
+
+/// Of each group whether its weights decay, 1 or 0. In old versions that is only to be seen from the weight decay itself;
+/// the first group is the one that decays.
+std::vector<std::optional<double>> MegatronRank::decay_of_groups(const torch::PickleNode& groups) const {
+  std::vector<std::optional<double>> all;
+  for (const auto* group : groups.items) {
+    all.push_back(number(group->find("wd_mult")));
+    if (all.back()) continue;
+    const bool set_apart = groups.items.size() > 1 && all.size() > 1;
+    if (group->find("weight_decay") != nullptr)
+      all.back() = number(group->find("weight_decay")) > 0 || !set_apart ? 1 : 0;
+  }
+  return all;
 }
 
 /// Weights in the order of the model go to the group that says the same of them, each to the next place in it.
@@ -250,17 +304,18 @@ void MegatronRank::take_groups(const torch::PickleNode& groups, const torch::Pic
   for (std::size_t i = 0; i + 1 < state.items.size(); i += 2) state_of[state.items[i]->integer] = state.items[i + 1];
   const bool decoupled = std::any_of(groups.items.begin(), groups.items.end(),
                                      [](const auto* group) { return flag_of(*group, "is_decoupled_lr"); });
+  const auto decay = decay_of_groups(groups);
   std::vector<std::size_t> used(groups.items.size(), 0);
   for (const auto* weight : weights()) {
     if (weight->buffer || !is_within(scope, *weight)) continue;
     const auto& name = weight->name;
     const double wd = decays(name, weight->shape.rank()) ? 1 : 0;
     std::size_t at = 0;
-    const auto fits = [&](const torch::PickleNode& group) {
-      return number(group.find("wd_mult")) == wd &&
-             flag_of(group, "is_decoupled_lr") == (decoupled && tables::has_vocabulary_rows(name));
+    const auto fits = [&](std::size_t group) {
+      return decay[group] == wd &&
+             flag_of(*groups.items[group], "is_decoupled_lr") == (decoupled && tables::has_vocabulary_rows(name));
     };
-    while (at < groups.items.size() && !fits(*groups.items[at])) ++at;
+    while (at < groups.items.size() && !fits(at)) ++at;
     const auto* ids = at < groups.items.size() ? groups.items[at]->find("params") : nullptr;
     if (ids == nullptr || used[at] >= ids->items.size())
       refuse(text("its optimizer has no parameter group for '", name, "' (wd_mult ", wd, ")"));
@@ -288,6 +343,7 @@ void MegatronRank::take_state(const torch::PickleNode& state, const Weight& weig
 /// There is a buffer for each chunk of the model that has weights of this optimizer.
 void MegatronRank::take_shared_optimizer(const torch::PickleNode& buffers, Scope scope) {
   std::vector<const torch::PickleNode*> given;
+  bool packed = false;
   for (std::size_t i = 0; i + 1 < buffers.items.size(); i += 2) {
     if (buffers.items[i]->kind != Kind::integer) continue;  // buckets_coalesced
     const auto& types = *buffers.items[i + 1];
@@ -295,39 +351,47 @@ void MegatronRank::take_shared_optimizer(const torch::PickleNode& buffers, Scope
       refuse(text(shared_file, " has other buffers than one for each chunk of the model"));
     if (number(types.items[1]->find("numel_unpadded")) == 0) continue;  // of a chunk without weights
     given.push_back(types.items[1]);
+    packed = types.items[0]->kind == Kind::global;  // the one type of gradients, not a pair
   }
   std::vector<std::size_t> chunks;
   for (std::size_t c = 0; c < chunks_.size(); ++c)
     if (!trained(c, scope).empty()) chunks.push_back(c);
   if (given.size() != chunks.size())
     refuse(text(shared_file, " has ", given.size(), " buffers for ", chunks.size(), " chunks of the model"));
-  for (std::size_t i = 0; i < chunks.size(); ++i) take_buffer(*given[i], chunks[i], scope);
+  for (std::size_t i = 0; i < chunks.size(); ++i) take_buffer(*given[i], chunks[i], scope, packed);
 }
 
 std::int64_t MegatronRank::bucket_size(std::size_t chunk) const {
   std::int64_t all = 0;
   for (const auto* weight : weights()) all += weight->buffer ? 0 : weight->shape.elements();
-  return saved().bucket_size(stage_ == 0 && chunk == 0, all);
+  return saved().bucket_size(place_.stage == 0 && chunk == 0, all);
 }
 
-void MegatronRank::take_buffer(const torch::PickleNode& buffer, std::size_t chunk, Scope scope) {
-  const auto stages = saved().count("pipeline_model_parallel_size", 1);
-  const bool tied = saved().is_tied(), predicts = saved().count("mtp_num_layers", 0) > 0;
+std::vector<std::int64_t> MegatronRank::places_in_buffer(const std::vector<const Weight*>& own,
+                                                         std::size_t chunk) const {
+  const bool predicts = saved().count("mtp_num_layers", 0) > 0;
   const auto shared = [&](const Weight& weight) {
-    return weight.copy || (tied && tables::has_vocabulary_rows(weight.name)) || (predicts && weight.name == table_name);
+    return weight.copy || (place_.tied && tables::has_vocabulary_rows(weight.name)) ||
+           (predicts && weight.name == table_name);
   };
-  const auto own = trained(chunk, scope);
   std::vector<MegatronFlat> flats;
-  for (const auto* weight : own) flats.push_back({weight->shape.elements(), stages > 1 && shared(*weight)});
-  const auto places = megatron_flat_places(flats, bucket_size(chunk));
+  for (const auto* weight : own) flats.push_back({weight->shape.elements(), place_.stages > 1 && shared(*weight)});
+  return megatron_flat_places(flats, bucket_size(chunk));
+}
+
+void MegatronRank::take_buffer(const torch::PickleNode& buffer, std::size_t chunk, Scope scope, bool packed) {
+  const auto own = trained(chunk, scope);
+  std::vector<std::int64_t> elements;
+  for (const auto* weight : own) elements.push_back(weight->shape.elements());
+  const auto places = packed ? packed_places(elements) : places_in_buffer(own, chunk);
   for (std::size_t i = 0; i + 1 < buffer.items.size(); i += 2) {
     const auto& slot = buffer.items[i]->text;
     if (!torch::TorchFile::is_tensor(*buffer.items[i + 1])) continue;
     const auto there = shared_->tensor(*buffer.items[i + 1], slot).elements();
-    if (there != places.back())
+    if (there != places.back() && !(packed && there > places.back()))
       refuse(text(shared_file, " has ", there, " elements of '", slot, "'; the model's layout makes ", places.back(),
                   " of them"));
-    for (std::size_t w = 0; w < flats.size(); ++w)
+    for (std::size_t w = 0; w < own.size(); ++w)
       if (!own[w]->copy)
         put(*own[w], slot == "param" ? "" : text(state_begin, slot, "."), *shared_, *buffer.items[i + 1], places[w]);
   }
@@ -370,9 +434,17 @@ Tensor MegatronRank::tensor(const std::string& name) const {
   const auto& own = piece(name);
   if (own.file == nullptr) return {std::span(zeros_), own.shape};
   const auto all = own.file->tensor(*own.node, text("tensor '", name, "'"));
-  if (own.first < 0) return all;
-  const auto kept = all.reshaped(Shape{all.elements()}).slice(own.first, own.shape.elements()).reshaped(own.shape);
+  const auto kept =
+      own.first < 0 ? all
+                    : all.reshaped(Shape{all.elements()}).slice(own.first, own.shape.elements()).reshaped(own.shape);
+  if (own.rows != FusedRows::by_head) return by_head(kept, own.rows);
   return own.turned ? turned(kept) : kept;
+}
+
+Tensor MegatronRank::by_head(const Tensor& kept, FusedRows rows) const {
+  turned_.resize(kept.bytes());
+  copy_by_head(kept, rows, place_.heads, turned_);
+  return {std::span(turned_), kept.dtype(), kept.shape()};
 }
 
 Tensor MegatronRank::turned(const Tensor& kept) const {

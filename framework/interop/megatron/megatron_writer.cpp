@@ -354,7 +354,8 @@ class Writer {
       for (const char* unsaid : {"foreach", "fused"}) fields[unsaid] = nullptr;
       fields["decoupled_weight_decay"] = true;
     }
-    if (content_.shared) fields["step"] = static_cast<double>(progress_.updates);
+    // Adam of Transformer Engine and Apex has it here, that of PyTorch with each weight or as common_step.
+    if (content_.shared || is_adam()) fields["step"] = static_cast<double>(progress_.updates);
     for (const auto& [name, value] : fields.items()) {
       key(name);
       json(value);

@@ -1,9 +1,7 @@
 // Checkpoints of Megatron-LM by many ranks: read whole whatever saved them, written for any layout.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <deque>
-#include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/copy_converted.h"
@@ -19,7 +17,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using LibraryJson = nlohmann::json;
 
 // Runs of Megatron-LM core_v0.12.1 itself; storages that nobody reads (of generators) are left out. sums.json was
 // computed from the files without this program: of each tensor its sum, and one weighted by place.
@@ -121,30 +118,19 @@ class MegatronRanks : public InOwnFolder {
 };
 
 TEST_F(MegatronRanks, WhatMegatronSavedOnManyRanksIsReadWhole) {
-  int tensors = 0;
+  std::size_t tensors = 0;
   for (const auto* run : {"llama_tp2", "gpt_pp2", "gpt_bf16_dp2_distributed_optimizer", "moe_ep2"}) {
     const megatron::MegatronCheckpoint source(recorded_ranks / run, mappings);
-    const auto sums = LibraryJson::parse(read_file(recorded_ranks / run / "sums.json"));
-    EXPECT_EQ(2 * source.names().size(), sums.size()) << run;
-    for (const auto& [name, expected] : sums.items()) {
-      ASSERT_TRUE(source.has(name)) << run << " " << name;
-      const auto values = floats(source, name);
-      double sum = 0, size = 0, placed = 0, placed_size = 0;
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        const auto weight = static_cast<double>(i * 2654435761U % 1000);
-        sum += values[i], size += std::abs(values[i]);
-        placed += values[i] * weight, placed_size += std::abs(values[i] * weight);
-      }
-      EXPECT_NEAR(sum, expected[0].get<double>(), 1e-12 * size) << run << " " << name;
-      EXPECT_NEAR(placed, expected[1].get<double>(), 1e-12 * placed_size) << run << " " << name;
-      ++tensors;
-    }
+    std::size_t sums = 0;
+    EXPECT_EQ(differing_sums(source, recorded_ranks / run / "sums.json", sums), "") << run;
+    EXPECT_EQ(2 * source.names().size(), sums) << run;
+    tensors += sums;
     const auto progress = source.progress().value_or(checkpoint::Progress{});
     EXPECT_EQ(progress.iteration, 10);
     EXPECT_EQ(progress.updates, 10);
     EXPECT_EQ(progress.consumed_samples, 80);
   }
-  EXPECT_EQ(tensors, 2 * (15 + 28 + 28 + 29));
+  EXPECT_EQ(tensors, 2U * (15 + 28 + 28 + 29));
 }
 
 TEST_F(MegatronRanks, TheLayoutThatSavedIsKnown) {
