@@ -44,6 +44,7 @@ def recipe(model, layout, run, **training):
         "model_config": {},
         "moe_config": {},
         "lora_config": {},
+        "preference_config": {},
         "parallel_config": {},
         "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3, "lr_decay_style": "constant"},
         "dataset_config": {"dataset_type": "mock", "batch_size": 1, "global_batch_size": 8, "data_cache_path": "cache"},
@@ -55,7 +56,7 @@ def recipe(model, layout, run, **training):
                 groups[key].update(value)
             elif key != "ranks":
                 groups[own][key] = value
-    return to_yaml({group: {k: str(v).lower() if isinstance(v, bool) else v for k, v in options.items()}
+    return to_yaml({group: {k: str(v).lower() if isinstance(v, bool) else v for k, v in options.items() if v is not None}
                     for group, options in groups.items()})
 
 
@@ -96,7 +97,9 @@ def tensors_of(checkpoint):
     return out
 
 
-class Parity(InOwnFolder):
+class OnLayouts(InOwnFolder):
+    """Runs of the table's models on its layouts, and on random ones."""
+
     def run_layout(self, name, layout, model, code=0, **training):
         ranks = layout.get("ranks", 1)
         self.write(f"{name}.yaml", recipe(model, layout, name, **training))
@@ -116,8 +119,9 @@ class Parity(InOwnFolder):
                 [line["validation_loss"] for line in lines if "validation_loss" in line] +
                 [line[key] for line in lines for key in sorted(line) if key.startswith("mtp_")])
 
-    def compare(self, names, model, kind):
+    def compare(self, names, model, kind, tolerance=None):
         """Run the layouts and hold each against one process with the same batch; tell how near they came."""
+        tolerance = tolerance or TOLERANCE[kind]
         training = {"bf16": "true"} if kind == "bf16" else {}
         alone, away, least = {}, {}, ""
         for name in names:
@@ -138,7 +142,7 @@ class Parity(InOwnFolder):
                     self.assertGreater(min(gaps), LEAST_GAP, f"{model} {same}: choose another seed in layouts.json")
                 self.assertLess(alone[key][STEPS - 1], (0.9 if IN_FULL else 0.99) * alone[key][0], "the run learns something")
             away[short] = farthest(self.curve(label), alone[key])
-            self.assertLess(away[short], TOLERANCE[kind], f"{label} {layout} against one process, {model} {kind}")
+            self.assertLess(away[short], tolerance, f"{label} {layout} against one process, {model} {kind}")
         each = ", ".join(f"{name} {value:.1e}" for name, value in away.items())
         print(f"{model} {kind}, {STEPS} steps: at most {max(away.values()):.1e} away ({each}){least}", flush=True)
 
@@ -148,6 +152,54 @@ class Parity(InOwnFolder):
         self.assertTrue(names)
         return names
 
+    def draw_layout(self, experts):
+        """A layout of up to eight ranks by a printed seed; with `experts`, over their axes too."""
+        seed = random.SystemRandom().randrange(1 << 32)
+        draw = random.Random(seed)
+        tensor, shared, stages, replicas = draw.choice([(t, c, p, d) for t in (1, 2, 4) for c in (1, 2, 4) for p in (1, 2, 4)
+                                                        for d in (1, 2, 4) if 1 < t * c * p * d <= 8])
+        layout = {"ranks": tensor * shared * stages * replicas, "context_parallel_size": shared, "tensor_model_parallel_size": tensor,
+                  "pipeline_model_parallel_size": stages,
+                  "training_config": {"use_distributed_optimizer": draw.random() < 0.5,
+                                      "overlap_grad_reduce": draw.random() < 0.5, "bucket_size": draw.randrange(5000, 50000)}}
+        if shared > 1:
+            layout["cp_comm_type"] = draw.choice(["p2p", "all_gather", "a2a"] + ["a2a+p2p"] * (shared == 4))
+            if layout["cp_comm_type"] == "a2a+p2p":
+                layout["hierarchical_context_parallel_sizes"] = "[2, 2]"
+        if replicas > 1 and all(layout["training_config"][key] for key in ("use_distributed_optimizer", "overlap_grad_reduce")):
+            layout["optimizer_config"] = {"overlap_param_gather": draw.random() < 0.5}
+        if tensor > 1:
+            layout["sequence_parallel"] = experts or draw.random() < 0.5  # experts and tensor parallelism need it
+        if stages > 1:
+            layout["use_tp_pp_dp_mapping"] = draw.random() < 0.5
+        if stages == 2 and draw.random() < 0.5:
+            layout["num_layers_per_virtual_pipeline_stage"] = 1
+        elif stages > 1:
+            cuts = sorted(draw.sample(range(1, 4), stages - 1))
+            layout["num_layer_list"] = str([b - a for a, b in zip([0] + cuts, cuts + [4])])
+        if experts:
+            ranks = tensor * shared * replicas
+            own, divided = draw.choice([(own, divided) for own in (1, 2, 4, 8) for divided in (1, 2, 4, 8) if ranks % (own * divided) == 0])
+            layout.update(expert_tensor_parallel_size=own, expert_model_parallel_size=divided)
+        print(f"seed {seed}: {layout}", flush=True)
+        return layout, draw
+
+    def go_on(self, names, model, **training):
+        """Each of the layouts, and one process, goes on from what each has saved."""
+        self.run_layout("one", {}, model, training_iters=10)
+        straight = self.curve("one")
+        for kind, saver in enumerate([{}] + [TABLE["layouts"][name] for name in names]):
+            saved = f"saved{kind}"
+            self.run_layout(saved, saver, model, training_iters=10, save_interval=5, exit_interval=5, **training)
+            for k, reader in enumerate([{}] + [TABLE["layouts"][name] for name in names]):
+                on = f"on{kind}_{k}"
+                self.run_layout(on, reader, model, training_iters=10, load_checkpoint=saved, **training)
+                losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
+                self.assertEqual(len(losses), 5)
+                self.assertLess(farthest(losses, straight[5:10]), TOLERANCE["fp32"], f"{saver} -> {reader}")
+
+
+class Parity(OnLayouts):
     def test_tensor_parallel_tied(self):
         self.compare(self.layouts("tp2", "tp4", "tp8"), "tied", "fp32")
 
@@ -189,75 +241,6 @@ class Parity(InOwnFolder):
 
     def test_exchanged_heads_and_rings_untied(self):
         self.compare(self.layouts("hybrid"), "untied", "fp32")
-
-    def test_adapters(self):
-        self.compare(["tp2", "tp4", "tp2_sp", "tp4_sp", "pp2", "pp2_vp2", "pp2_recompute", "dp2_zero", "ring_cp2", "ulysses_cp2"], "lora", "fp32")
-
-    def test_adapters_of_several_axes(self):
-        self.compare(["tp2_sp_pp2_dp2_zero", "tp2_pp2_vp2_dp2", "tp2_recompute_dp2", "ring_cp2_tp2_sp", "gather_cp2_tp2_sp"], "lora", "fp32")
-
-    def test_adapters_of_fused_layers_with_biases(self):
-        self.compare(["tp2", "tp8", "tp4_sp", "pp4", "dp2_zero"], "lora_fused", "fp32")
-
-    def test_adapters_of_latent_attention(self):
-        self.compare(["tp2", "tp4_sp", "pp2_vp2", "ring_cp2_tp2_sp"], "lora_latent", "fp32")
-
-    def test_adapters_in_bf16(self):
-        self.compare(["tp2_sp", "pp2", "dp2_zero", "tp2_sp_pp2_dp2_zero"], "lora", "bf16")
-
-    def test_adapters_of_the_embedding_and_the_output_layer(self):
-        self.compare(["tp2", "tp4_sp", "pp2_vp2", "dp2_zero", "ring_cp2_tp2_sp", "tp2_sp_pp2_dp2_zero"], "lora_vocabulary", "fp32")
-
-    def test_adapters_with_magnitudes(self):
-        self.compare(["tp2", "tp4_sp", "pp2_vp2", "pp2_recompute", "dp2_zero", "ring_cp2_tp2_sp", "tp2_sp_pp2_dp2_zero"], "dora", "fp32")
-
-    def test_adapters_with_magnitudes_of_fused_layers(self):
-        self.compare(["tp8", "tp4_sp", "pp4", "dp2_zero"], "dora_fused", "fp32")
-        self.compare(["tp2", "tp4_sp", "pp2_vp2"], "dora_latent", "fp32")
-
-    def test_adapters_with_magnitudes_in_bf16(self):
-        self.compare(["tp2_sp", "pp2", "dp2_zero"], "dora", "bf16")
-
-    def draw_adapters(self, draw):
-        """Options of adapters of random layers, beside an output layer that is trained. Scale of at most a quarter: B begins with
-        random values, and larger ones amplify rounding, also that of other sums of replicas, by orders of magnitude a step."""
-        layers = (draw.choice([["q_proj", "k_proj", "v_proj"], ["linear_qkv"]]) + draw.choice([["gate_proj", "up_proj"], ["linear_fc1"]]) +
-                  ["linear_proj", "linear_fc2"])
-        targets = draw.choice(["all-linear", *[str(draw.sample(layers, draw.randrange(1, len(layers)))).replace("'", "")] * 3])
-        of_root = draw.random() < 0.3
-        options = {"use_lora": True, "init_lora_weights": False, "modules_to_save": "[output_layer]", "target_modules": targets,
-                   "lora_rank": 16 if of_root else draw.randrange(4, 9), "lora_alpha": 1, "lora_dropout": draw.choice([0, 0.1, 0.5]),
-                   "use_rslora": of_root, "use_dora": draw.random() < 0.6}
-        print(f"adapters: {options}", flush=True)
-        return options
-
-    def of_drawn_adapters(self, more, training):
-        """Random adapters on a random layout, by the same printed seed."""
-        layout, draw = self.draw_layout(experts=False)
-        TABLE["models"]["drawn"] = {"like": "untied", "optimizer_config": {"learning_rate": 0.003},
-                                    "lora_config": {**self.draw_adapters(draw), **more}, "training_config": training}
-        self.compare([layout], "drawn", "fp32")
-
-    def test_random_adapters_on_a_random_layout(self):
-        self.of_drawn_adapters({}, {})
-
-    def test_random_adapters_beside_weights_in_four_bits_on_a_random_layout(self):
-        self.run_layout("base", {}, "untied", training_iters=1)
-        self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "hf", "base", "folder")
-        self.of_drawn_adapters({"qlora": True, "qlora_double_quant": random.SystemRandom().random() < 0.5},
-                               {"load_checkpoint": "folder", "resume_training": "false"})
-
-    def test_adapters_of_experts_and_routers(self):
-        self.compare(["ep2", "ep1_tp2_sp", "ep2_tp2_sp", "ep2_tp2_sp_etp1", "ep2_dp4_zero", "ep2_recompute"], "lora_experts", "fp32")
-
-    def test_adapters_of_experts_of_several_axes(self):
-        self.compare(["ep2_pp2_vp2", "ep1_tp2_sp_etp4", "ep2_dp4_etp2", "ep4_cp4_ulysses"], "lora_experts", "fp32")
-
-    def test_adapters_of_some_experts(self):
-        self.compare(["ep2", "ep4", "ep2_tp2_sp"], "lora_some_experts", "fp32")
-
-    def test_adapters_of_experts_in_bf16(self):
-        self.compare(["ep2", "ep2_tp2_sp"], "lora_experts", "bf16")
 
     def test_latent_attention_and_predictions_of_shared_sequences(self):
         self.compare(["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_pp2", "gather_cp2_dp2_zero"], "latent", "fp32")
@@ -326,38 +309,6 @@ class Parity(InOwnFolder):
         self.compare(names, "tied", "bf16")
         self.compare(names, "untied", "bf16")
 
-    def draw_layout(self, experts):
-        """A layout of up to eight ranks by a printed seed; with `experts`, over their axes too."""
-        seed = random.SystemRandom().randrange(1 << 32)
-        draw = random.Random(seed)
-        tensor, shared, stages, replicas = draw.choice([(t, c, p, d) for t in (1, 2, 4) for c in (1, 2, 4) for p in (1, 2, 4)
-                                                        for d in (1, 2, 4) if 1 < t * c * p * d <= 8])
-        layout = {"ranks": tensor * shared * stages * replicas, "context_parallel_size": shared, "tensor_model_parallel_size": tensor,
-                  "pipeline_model_parallel_size": stages,
-                  "training_config": {"use_distributed_optimizer": draw.random() < 0.5,
-                                      "overlap_grad_reduce": draw.random() < 0.5, "bucket_size": draw.randrange(5000, 50000)}}
-        if shared > 1:
-            layout["cp_comm_type"] = draw.choice(["p2p", "all_gather", "a2a"] + ["a2a+p2p"] * (shared == 4))
-            if layout["cp_comm_type"] == "a2a+p2p":
-                layout["hierarchical_context_parallel_sizes"] = "[2, 2]"
-        if replicas > 1 and all(layout["training_config"][key] for key in ("use_distributed_optimizer", "overlap_grad_reduce")):
-            layout["optimizer_config"] = {"overlap_param_gather": draw.random() < 0.5}
-        if tensor > 1:
-            layout["sequence_parallel"] = experts or draw.random() < 0.5  # experts and tensor parallelism need it
-        if stages > 1:
-            layout["use_tp_pp_dp_mapping"] = draw.random() < 0.5
-        if stages == 2 and draw.random() < 0.5:
-            layout["num_layers_per_virtual_pipeline_stage"] = 1
-        elif stages > 1:
-            cuts = sorted(draw.sample(range(1, 4), stages - 1))
-            layout["num_layer_list"] = str([b - a for a, b in zip([0] + cuts, cuts + [4])])
-        if experts:
-            ranks = tensor * shared * replicas
-            own, divided = draw.choice([(own, divided) for own in (1, 2, 4, 8) for divided in (1, 2, 4, 8) if ranks % (own * divided) == 0])
-            layout.update(expert_tensor_parallel_size=own, expert_model_parallel_size=divided)
-        print(f"seed {seed}: {layout}", flush=True)
-        return layout, draw
-
     def test_a_random_layout(self):
         layout, draw = self.draw_layout(experts=False)
         self.compare([layout], draw.choice(["tied", "untied", "latent", "latent_tied"]), "fp32")
@@ -390,9 +341,6 @@ class Parity(InOwnFolder):
 
     def test_layouts_of_experts_go_on_from_each_others_checkpoints(self):
         self.go_on(["ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep4_cp4_ulysses"], "shared_expert")
-
-    def test_adapters_of_experts_go_on_from_checkpoints_of_other_layouts(self):
-        self.go_on(["ep2_dp4_zero", "ep1_tp2_sp_etp4"], "lora_experts", save_frozen_parameters="true")
 
     def test_experts_go_on_from_files_of_megatron(self):
         """Saved in Megatron-LM's format by ranks that divide them in every way, and resumed by the next."""
@@ -433,20 +381,6 @@ class Parity(InOwnFolder):
             for tensor, data in one.items():
                 if not (name == "two" and tensor.startswith("optimizer.")):  # gradients are summed in another order
                     self.assertTrue(data == back[tensor], f"{tensor} of {name} {sets}")
-
-    def go_on(self, names, model, **training):
-        """Each of the layouts, and one process, goes on from what each has saved."""
-        self.run_layout("one", {}, model, training_iters=10)
-        straight = self.curve("one")
-        for kind, saver in enumerate([{}] + [TABLE["layouts"][name] for name in names]):
-            saved = f"saved{kind}"
-            self.run_layout(saved, saver, model, training_iters=10, save_interval=5, exit_interval=5, **training)
-            for k, reader in enumerate([{}] + [TABLE["layouts"][name] for name in names]):
-                on = f"on{kind}_{k}"
-                self.run_layout(on, reader, model, training_iters=10, load_checkpoint=saved, **training)
-                losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
-                self.assertEqual(len(losses), 5)
-                self.assertLess(farthest(losses, straight[5:10]), TOLERANCE["fp32"], f"{saver} -> {reader}")
 
     def test_latent_attention_and_predictions_go_on_from_every_checkpoint(self):
         """Saved by one layout in our format and in Megatron-LM's, resumed by another; resharded in between."""
