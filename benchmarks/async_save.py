@@ -22,10 +22,10 @@ import time
 STEPS, INTERVAL = 40, 10
 RECIPE = """training_config: {training_iters: %(steps)d, output_dir: run, log_interval: 1, eval_iters: 0, tensorboard: false, seed: 1,
                   use_distributed_optimizer: true, keep_checkpoint_max: 1}
-model_config: {num_layers: %(layers)d, hidden_size: %(width)d, num_attention_heads: 12, seq_length: 256, max_position_embeddings: 1024,
+model_config: {num_layers: %(layers)d, hidden_size: %(width)d, num_attention_heads: 12, seq_length: 128, max_position_embeddings: 1024,
                vocab_size: 50257, hidden_dropout_rate: 0, attention_dropout_rate: 0}
 optimizer_config: {optimizer_type: adamw, learning_rate: 1e-4}
-dataset_config: {dataset_type: mock, batch_size: 2, data_cache_path: cache}
+dataset_config: {dataset_type: mock, batch_size: 1, data_cache_path: cache}
 """
 MODES = {
     "none": [],

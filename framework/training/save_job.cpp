@@ -106,6 +106,9 @@ SaveJob::~SaveJob() {
 }
 
 std::filesystem::path SaveJob::finish() {
+  hurries_ = true;
+  const bool works = work_.valid() && work_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+  if (works && thread_ != 0) run_in_foreground(thread_);
   advance(true);
   if (failure_.rank < 0) return target_.files->folder();
   if (own_ && failure_.rank == world_.rank()) std::rethrow_exception(own_);
@@ -161,8 +164,8 @@ void SaveJob::fail(const std::string& message) {
 
 void SaveJob::start(std::function<void()> work) {
   try {
-    work_ = std::async(std::launch::async, [work = std::move(work), background = target_.background] {
-      if (background) run_in_background();
+    work_ = std::async(std::launch::async, [this, work = std::move(work)] {
+      if (target_.background && !hurries_.load()) thread_ = run_in_background();
       work();
     });
   } catch (const std::system_error& error) {  // no thread; the other ranks are told as of any failure

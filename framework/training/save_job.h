@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -117,7 +118,9 @@ class SaveJob {
   std::vector<Child> children_;
   Report sent_;
   comm::Transfer reported_, verdict_;
-  std::future<void> work_;  ///< last, so that its thread ends before what it uses
+  std::atomic<bool> hurries_ = false;  ///< someone waits for the end
+  std::atomic<int> thread_ = 0;        ///< the thread that runs at low priority; 0: none
+  std::future<void> work_;             ///< last, so that its thread ends before what it uses
 };
 
 }  // namespace tessera::training

@@ -1,7 +1,9 @@
 """Saving while training goes on: the files are those of a synchronous save, however many updates come before they are written; and what is
 killed, stopped or fails meanwhile costs no more than it does then."""
 
+import os
 import random
+import signal
 
 import faults_test
 import harness
@@ -95,7 +97,14 @@ class AsyncSave(Launching):
         rank = self.random.randrange(3)
         about = f"rank {rank}, seed {self.seed}"
         self.tsrun(*line_of("DP 3", "undisturbed"))
-        told = self.end_of(self.held("DP 3", "disturbed", *inject([f"{rank}:8:update:kill"])))
+        job = self.held("DP 3", "disturbed", *inject([f"{rank}:8:update:kill", "0:9:forward:stop:1"]))
+        log = self.folder / "disturbed/log/worker_0.log"
+        self.wait_until(lambda: log.exists() and "injected fault: rank 0, step 9, forward, stop" in log.read_text(), "the next start", 100, job)
+        self.assertEqual(list((self.folder / "disturbed/checkpoints").iterdir()), [], about)  # what was not finished is gone
+        pid = self.process_of(0, "tessera")
+        self.wait_until(lambda: self.is_stopped(pid), "the stop", 100, job)
+        os.kill(pid, signal.SIGCONT)
+        told = self.end_of(job)
         self.assertEqual(told.count("starting all workers again"), 1, f"{about}\n{told}")
         self.assertNotIn("network_iter_0000005", [path.name for path in self.checkpoints("disturbed")], about)
         self.assertEqual([path for path in (self.folder / "disturbed/checkpoints").iterdir() if path.name.endswith("_tmp")], [], about)
