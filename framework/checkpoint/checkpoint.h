@@ -169,6 +169,9 @@ std::optional<Checkpoint> newest_good(const std::filesystem::path& root, const s
 std::optional<Checkpoint> newest_index(const std::filesystem::path& root, const std::string& prefix,
                                        const OnDamage& on_damage = {}, const BelongsToRun& belongs = {});
 
+/// Deletes `_tmp` folders of checkpoints with this prefix, which are left by a process that ended while it saved. Call
+/// it only while no process saves to `root`. Throws IoError.
+void delete_unfinished(const std::filesystem::path& root, const std::string& prefix);
 /// Deletes the run's checkpoints except the newest `keep_max` (0: keep all), and `_tmp` folders left by a crash.
 /// Checkpoints for which `belongs` returns false are kept. Call it only while no other process saves to `root`. Throws
 /// IoError.

@@ -2,6 +2,7 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <string_view>
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/checkpoint.h"
@@ -10,6 +11,8 @@ namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view left_over = "_tmp";
 
 std::string joined(const std::string& prefix) {
   return prefix.empty() || prefix.back() == '_' || prefix.back() == '-' ? prefix : prefix + "_";
@@ -100,18 +103,21 @@ std::optional<Checkpoint> newest_index(const fs::path& root, const std::string& 
   return newest(root, prefix, Checkpoint::open_index, on_damage, belongs);
 }
 
-void prune(const fs::path& root, const std::string& prefix, int keep_max, const BelongsToRun& belongs) {
-  const std::string left_over = "_tmp";
+void delete_unfinished(const fs::path& root, const std::string& prefix) {
   for (const auto& path : list_folder(root)) {
     const auto name = path.filename().string();
     const auto cut = name.size() < left_over.size() ? 0 : name.size() - left_over.size();
     if (name.substr(cut) == left_over && iteration_in(name.substr(0, cut), prefix)) delete_all(path);
   }
+}
+
+void prune(const fs::path& root, const std::string& prefix, int keep_max, const BelongsToRun& belongs) {
+  delete_unfinished(root, prefix);
   if (keep_max <= 0) return;
   const auto found = list_own(root, prefix, belongs);
   for (std::size_t i = static_cast<std::size_t>(keep_max); i < found.size(); ++i) {
     // Renamed first, so that no half-deleted checkpoint has a final name if the process ends here.
-    const fs::path leaving = found[i].folder.string() + left_over;
+    const fs::path leaving = text(found[i].folder.string(), left_over);
     rename_or_exchange(found[i].folder, leaving);
     delete_all(leaving);
   }

@@ -28,6 +28,8 @@ class StateSnapshot {
   /// snapshot exists. Called by one thread at a time.
   /// This implementation gives the memory of the range's tensor.
   virtual std::span<const std::byte> bytes(std::size_t index, std::size_t first, std::span<std::byte> buffer) const;
+  /// Called when nothing will be read any more, by the thread that has read.
+  virtual void end_reading() const {}
 
  protected:
   explicit StateSnapshot(std::vector<TensorRange> ranges, Blobs blobs = {})

@@ -41,7 +41,7 @@ double active_share(const Recipe& recipe, const parallel::MeshSizes& sizes) {
 struct PartFigures {
   training::StateBytes bytes;
   training::KeptSections kept;
-  std::int64_t copy = 0;
+  std::int64_t copy = 0, saved = 0;
 };
 
 /// The sizes of the state of a stage on every data-parallel rank. Their shards differ by the remainders of the buckets;
@@ -50,7 +50,7 @@ std::vector<PartFigures> state_of_data_ranks(const std::vector<nn::Parameter*>& 
                                              const optim::Optimizer& optimizer, training::StateSharing sharing) {
   const auto figures = [&](const training::StateLayout& layout) {
     return PartFigures{layout.bytes(), training::kept_sections(layout, optimizer),
-                       static_cast<std::int64_t>(training::copy_file_bytes(layout, optimizer))};
+                       static_cast<std::int64_t>(training::copy_file_bytes(layout, optimizer)), layout.saved_bytes()};
   };
   const training::StateLayout first(parameters, &optimizer, sharing);
   std::vector<PartFigures> all(static_cast<std::size_t>(sharing.ranks), figures(first));
@@ -151,14 +151,16 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
     state.mapped = stage.mapped;
     std::vector kept = {dense.kept};
     std::array<std::int64_t, 2> copy = {dense.copy, 0};
+    auto saved = dense.saved;
     if (!stage.experts.empty()) {
       const auto& experts = stage.experts[static_cast<std::size_t>(mesh.expert_place_of(rank).data)];
       state += experts.bytes;
       kept.push_back(experts.kept);
       copy[1] = experts.copy;
+      saved += experts.saved;
     }
     out.ranks.push_back({place, stage.parameters, state,
-                         static_cast<std::int64_t>(training::state_file_bytes(stage.journal, kept)), copy});
+                         static_cast<std::int64_t>(training::state_file_bytes(stage.journal, kept)), saved, copy});
     parts.push_back(stage.experts.empty() ? 1 : 2);
   }
   out.shards = training::shards_of_run(mesh, recipe.data_parallel.use_distributed_optimizer, parts);

@@ -14,7 +14,8 @@ struct RankFigures {
   parallel::MeshPlace place;
   std::int64_t parameters = 0;      ///< elements of its shards of the parameters
   training::StateBytes state = {};  ///< bytes of weights (frozen ones too), main gradients and optimizer state
-  std::int64_t kept = 0;  ///< bytes of the state file that holds its state if resilience_config.policy is memory
+  std::int64_t kept = 0;   ///< bytes of the state file that holds its state if resilience_config.policy is memory
+  std::int64_t saved = 0;  ///< bytes of trained weights and optimizer state that it writes to a checkpoint
   std::array<std::int64_t, 2> copy = {};  ///< bytes of a copy of its shards on another rank: dense layers, experts
 };
 

@@ -118,6 +118,8 @@ MemoryNeed memory_of_stage(const Recipe& recipe, const LayoutFigures& layout, st
   need.mapped = rank->state.mapped;
   if (recipe.needs_reference()) add_reference(recipe, layout, *rank, need);
   need.parts.push_back({"data", whole(data_bytes(recipe, layout, stage))});
+  if (recipe.training.async_save && recipe.training.save_interval.value_or(0) > 0)
+    need.parts.push_back({"copies while saving (async_save)", rank->saved});
   return need;
 }
 

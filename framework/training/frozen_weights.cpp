@@ -223,7 +223,7 @@ std::vector<checkpoint::TensorRange> FrozenWeights::ranges(StateScope scope) {
     const auto& [parameter, saves] = entries_[i];
     std::vector<nn::ElementRange> wanted;
     if (scope == StateScope::held) wanted = {{0, parameter->elements()}};
-    if (scope == StateScope::owned && saves) wanted = parameter->owned();
+    if (scope != StateScope::held && saves) wanted = parameter->owned();
     if (wanted.empty()) continue;
     const auto elements = elements_of(i);
     for (const auto& range : wanted)

@@ -108,6 +108,10 @@ void ModelState::update(kernels::Threads& threads, std::span<optim::StepScalars>
   update_parts(&SharedState::update, threads, groups, group_of);
 }
 
+void ModelState::watch(const std::shared_ptr<checkpoint::OpenedState>& snapshot) {
+  for (const auto& part : parts_) part->watch(snapshot);
+}
+
 void ModelState::begin_update() {
   for (const auto& part : parts_) part->begin_update();
 }

@@ -50,6 +50,8 @@ class ModelState {
   void begin_update();
   void complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
                        std::span<const std::size_t> group_of);
+  /// See ShardedUpdate::watch. Frozen parameters do not change.
+  void watch(const std::shared_ptr<checkpoint::OpenedState>& snapshot);
   /// For the first part; see ShardedUpdate::call_halfway.
   void call_halfway(std::function<void()> call) { parts_.front()->call_halfway(std::move(call)); }
   /// Marks all gradients as stale (Leaf::make_grad_stale), and sets the padding between them to zero.

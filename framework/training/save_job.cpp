@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "framework/base/background_thread.h"
 #include "framework/checkpoint/coverage_sum.h"
 #include "framework/comm/together.h"
 
@@ -32,22 +33,40 @@ std::span<std::byte> bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
 }
 
+/// In our own format.
+class OurFiles final : public CheckpointFiles {
+ public:
+  OurFiles(const SaveTarget& target, int writers) : writer_(target.root, target.prefix, target.iteration, writers) {}
+  std::filesystem::path folder() const override { return writer_.folder(); }
+  void begin() override { writer_.begin(); }
+  checkpoint::WrittenPart write(int rank, const checkpoint::StateSnapshot& state) override {
+    return writer_.write(rank, state);
+  }
+  void commit(std::span<const checkpoint::WrittenPart> parts, const checkpoint::Blobs& blobs) override {
+    writer_.commit(parts, blobs);
+  }
+  void abandon() noexcept override { writer_.abandon(); }
+
+ private:
+  checkpoint::CheckpointWriter writer_;
+};
+
 }  // namespace
 
-SaveJob::SaveJob(const comm::Communicator& world, const SaveTarget& target,
+SaveJob::SaveJob(const comm::Communicator& world, SaveTarget target,
                  std::shared_ptr<const checkpoint::StateSnapshot> snapshot)
     : world_(world),
       snapshot_(std::move(snapshot)),
-      after_(target.after),
-      report_tag_(report_tag_of(target.iteration)),
-      writer_(target.root, target.prefix, target.iteration, world.size()) {
-  begin(target);
+      target_(std::move(target)),
+      report_tag_(report_tag_of(target_.iteration)) {
+  if (!target_.files) target_.files = std::make_unique<OurFiles>(target_, world_.size());
+  begin();
   listen();
-  start([this] { parts_ = {writer_.write(world_.rank(), *snapshot_)}; });
+  start([this] { write(); });
 }
 
 /// The only collectives of a job.
-void SaveJob::begin(const SaveTarget& target) {
+void SaveJob::begin() {
   if (world_.size() > 1) {  // of one rank, the writer itself compares
     const auto sums = world_.all_gather(checkpoint::coverage_sum(snapshot_->ranges()), saving);
     if (!checkpoint::cover_exactly(sums))
@@ -56,13 +75,13 @@ void SaveJob::begin(const SaveTarget& target) {
   try {
     comm::together(world_, saving, [&] {
       if (world_.rank() > 0) return;
-      if (target.before) target.before();
-      writer_.begin();
+      if (target_.before) target_.before();
+      target_.files->begin();
     });
   } catch (const comm::PeerFailed& failed) {
     throw IoError(failed.what());
   } catch (const Error&) {
-    if (world_.rank() == 0) writer_.abandon();
+    if (world_.rank() == 0) target_.files->abandon();
     throw;
   }
 }
@@ -80,18 +99,25 @@ void SaveJob::listen() {
 SaveJob::~SaveJob() {
   if (stage_ == Stage::ended || std::uncaught_exceptions() > 0) return;
   try {
-    if (stage_ < Stage::committing && failure_.rank < 0) fail("the save was given up");
+    give_up("the save was given up");
     advance(true);
   } catch (const std::exception&) {  // the other ranks are gone too; the next save deletes the temporary folder
   }
 }
 
 std::filesystem::path SaveJob::finish() {
+  hurries_ = true;
+  const bool works = work_.valid() && work_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+  if (works && thread_ != 0) run_in_foreground(thread_);
   advance(true);
-  if (failure_.rank < 0) return writer_.folder();
+  if (failure_.rank < 0) return target_.files->folder();
   if (own_ && failure_.rank == world_.rank()) std::rethrow_exception(own_);
   throw IoError(
       text("rank ", world_.world_ranks()[static_cast<std::size_t>(failure_.rank)], ": ", failure_.message.data()));
+}
+
+void SaveJob::give_up(const std::string& why) {
+  if (stage_ < Stage::committing && failure_.rank < 0) fail(why);
 }
 
 bool SaveJob::advance(bool wait) {
@@ -138,11 +164,24 @@ void SaveJob::fail(const std::string& message) {
 
 void SaveJob::start(std::function<void()> work) {
   try {
-    work_ = std::async(std::launch::async, std::move(work));
+    work_ = std::async(std::launch::async, [this, work = std::move(work)] {
+      if (target_.background && !hurries_.load()) thread_ = run_in_background();
+      work();
+    });
   } catch (const std::system_error& error) {  // no thread; the other ranks are told as of any failure
     work_ = std::async(std::launch::deferred,
                        [what = text("cannot start a thread that writes: ", error.what())] { throw IoError(what); });
   }
+}
+
+void SaveJob::write() {
+  try {
+    parts_ = {target_.files->write(world_.rank(), *snapshot_)};
+  } catch (...) {
+    snapshot_->end_reading();
+    throw;
+  }
+  snapshot_->end_reading();
 }
 
 /// Whether the thread has ended; what it threw is a failure of this rank.
@@ -177,7 +216,7 @@ void SaveJob::read(const Report& report) {
 void SaveJob::report() {
   if (world_.rank() == 0) {
     stage_ = Stage::committing;
-    return start([this] { commit(after_); });
+    return start([this] { commit(); });
   }
   const auto parts = std::as_bytes(std::span(parts_));
   sent_.resize(sizeof failure_ + parts.size());
@@ -189,13 +228,13 @@ void SaveJob::report() {
   stage_ = Stage::waiting;
 }
 
-void SaveJob::commit(const std::function<void()>& after) {
-  if (failure_.rank >= 0) return writer_.abandon();
+void SaveJob::commit() {
+  if (failure_.rank >= 0) return target_.files->abandon();
   try {
-    writer_.commit(parts_, snapshot_->blobs());
-    if (after) after();
+    target_.files->commit(parts_, snapshot_->blobs());
+    if (target_.after) target_.after();
   } catch (const Error&) {
-    writer_.abandon();
+    target_.files->abandon();
     throw;
   }
 }

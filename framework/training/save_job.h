@@ -1,12 +1,14 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,24 @@
 #include "framework/comm/communicator.h"
 
 namespace tessera::training {
+
+/// How the files of one checkpoint are written. begin, commit and abandon are called on rank 0 only.
+class CheckpointFiles {
+ public:
+  CheckpointFiles() = default;
+  CheckpointFiles(const CheckpointFiles&) = delete;
+  CheckpointFiles& operator=(const CheckpointFiles&) = delete;
+  virtual ~CheckpointFiles() = default;
+  virtual std::filesystem::path folder() const = 0;  ///< of the committed checkpoint
+  /// Creates a temporary folder.
+  virtual void begin() = 0;
+  /// Writes what `rank` saves. Called in another thread than the constructor.
+  virtual checkpoint::WrittenPart write(int rank, const checkpoint::StateSnapshot& state) = 0;
+  /// Makes what all ranks have written a checkpoint.
+  virtual void commit(std::span<const checkpoint::WrittenPart> parts, const checkpoint::Blobs& blobs) = 0;
+  /// Deletes the temporary folder.
+  virtual void abandon() noexcept = 0;
+};
 
 /// The checkpoint that a SaveJob saves.
 struct SaveTarget {
@@ -23,9 +43,12 @@ struct SaveTarget {
   /// Called on rank 0 before the temporary folder is created, and after the checkpoint has its name. What they throw is
   /// an error of the save.
   std::function<void()> before = {}, after = {};
+  /// Writes the checkpoint in another format than ours; then `root` and `prefix` are not used.
+  std::unique_ptr<CheckpointFiles> files = {};
+  bool background = false;  ///< the job's threads run at low priority (run_in_background)
 };
 
-/// Saves one checkpoint in our format, by all ranks of a group, while the calling threads may do other work. The
+/// Saves one checkpoint by all ranks of a group, while the calling threads may do other work. The
 /// constructor fixes what is saved and starts a thread that writes this rank's part. When all ranks have written, rank
 /// 0 commits the checkpoint; if one failed, nothing remains of it, and earlier checkpoints are unchanged.
 ///
@@ -36,7 +59,7 @@ class SaveJob {
  public:
   /// Collective. Throws IoError on all ranks if rank 0 cannot begin, and BugError if the snapshots of the ranks do not
   /// cover every tensor exactly once.
-  SaveJob(const comm::Communicator& world, const SaveTarget& target,
+  SaveJob(const comm::Communicator& world, SaveTarget target,
           std::shared_ptr<const checkpoint::StateSnapshot> snapshot);
   /// Waits until this rank has written. A job that has not ended by then fails on all ranks, which learn of it in
   /// poll() or finish(), unless all have written: then it may be committed.
@@ -51,6 +74,9 @@ class SaveJob {
   /// failed rank of the lowest number, and IoError with its message on the others. Throws CommError if a rank does not
   /// come to its end within the time-out of the World.
   std::filesystem::path finish();
+  /// Lets the job fail on all ranks, unless this rank's part is already reported as written: for a state that was found
+  /// to be wrong. Call it on all ranks, then finish().
+  void give_up(const std::string& why);
 
  private:
   /// Which rank failed, and why.
@@ -67,24 +93,24 @@ class SaveJob {
   };
   enum class Stage { writing, gathering, committing, waiting, telling, ended };
 
-  void begin(const SaveTarget& target);
+  void begin();
   void listen();
   bool advance(bool wait);
   bool step(bool wait);
   void fail(const std::string& message);
   void start(std::function<void()> work);
+  void write();
   bool has_worked(bool wait);
   bool has_gathered(bool wait);
   void read(const Report& report);
   void report();
-  void commit(const std::function<void()>& after);
+  void commit();
   void tell();
 
   comm::Communicator world_;
   std::shared_ptr<const checkpoint::StateSnapshot> snapshot_;
-  std::function<void()> after_;
+  SaveTarget target_;
   int report_tag_;  ///< of messages to the parent; the next is that of verdicts
-  checkpoint::CheckpointWriter writer_;
   Stage stage_ = Stage::writing;
   std::exception_ptr own_;  ///< what this rank failed with
   Failure failure_;         ///< of the ranks that this one knows of; of all, once the stage is telling
@@ -92,7 +118,9 @@ class SaveJob {
   std::vector<Child> children_;
   Report sent_;
   comm::Transfer reported_, verdict_;
-  std::future<void> work_;  ///< last, so that its thread ends before what it uses
+  std::atomic<bool> hurries_ = false;  ///< someone waits for the end
+  std::atomic<int> thread_ = 0;        ///< the thread that runs at low priority; 0: none
+  std::future<void> work_;             ///< last, so that its thread ends before what it uses
 };
 
 }  // namespace tessera::training

@@ -11,6 +11,7 @@
 #include "framework/base/links.h"
 #include "framework/checkpoint/format.h"
 #include "framework/checkpoint/frozen_base.h"
+#include "framework/checkpoint/opened_state.h"
 #include "framework/comm/together.h"
 #include "framework/nn/weight_parts.h"
 #include "framework/tensor/box.h"
@@ -30,21 +31,26 @@ std::vector<checkpoint::TensorRange> all_ranges(ModelState& state, StateScope sc
   return all;
 }
 
-/// What this rank saves, without a copy: for a save that ends before training goes on. Collective.
-std::shared_ptr<const checkpoint::StateSnapshot> live_state(const TrainingSetup& setup, ModelState& state,
-                                                            const checkpoint::Progress& progress) {
+/// What this rank saves.
+struct Saved {
+  std::vector<checkpoint::TensorRange> tensors;
+  checkpoint::Blobs blobs = {};
+};
+
+/// In our own format. Collective.
+Saved saved_by_us(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress) {
   const auto& o = setup.options;
   std::optional<checkpoint::FrozenBase> base;
   if (!o.save_frozen_parameters.value_or(true) && !setup.model.trained.all())
     base = {std::filesystem::absolute(o.load_checkpoint.value_or("")).string(),
             frozen_digest(setup.model.processes.world, state)};
-  auto tensors = base ? state.trained_ranges(StateScope::owned) : state.weight_ranges(StateScope::owned);
-  auto slots = state.optimizer_ranges(StateScope::owned);
-  std::move(slots.begin(), slots.end(), std::back_inserter(tensors));
-  auto blobs = setup.documents.files;
-  blobs[checkpoint::progress_blob] = checkpoint::write_progress(progress);
-  if (base) blobs[checkpoint::frozen_base_blob] = checkpoint::write_base(*base);
-  return std::make_shared<checkpoint::LiveState>(std::move(tensors), std::move(blobs));
+  Saved saved{base ? state.trained_ranges(StateScope::saved) : state.weight_ranges(StateScope::saved)};
+  auto slots = state.optimizer_ranges(StateScope::saved);
+  std::move(slots.begin(), slots.end(), std::back_inserter(saved.tensors));
+  saved.blobs = setup.documents.files;
+  saved.blobs[checkpoint::progress_blob] = checkpoint::write_progress(progress);
+  if (base) saved.blobs[checkpoint::frozen_base_blob] = checkpoint::write_base(*base);
+  return saved;
 }
 
 checkpoint::ForeignSave foreign_save(const TrainingSetup& setup, const checkpoint::Progress& progress) {
@@ -174,29 +180,6 @@ void save_by_ranks(const checkpoint::CheckpointFormat& format, const checkpoint:
   });
 }
 
-/// By all ranks, each what it owns.
-void save_owned(const checkpoint::CheckpointFormat& format, const checkpoint::ForeignSave& save,
-                const TrainingSetup& setup, ModelState& state, const std::function<void()>& before) {
-  const auto& world = setup.model.processes.world;
-  try {
-    attempt(world, [&] {
-      if (world.rank() > 0) return;
-      before();
-      format.begin(save);
-    });
-    attempt(world, [&] {
-      format.write_owned(save, weights_of_this_rank(setup.model), world.rank(),
-                         checkpoint::LiveState(all_ranges(state, StateScope::owned)));
-    });
-    attempt(world, [&] {
-      if (world.rank() == 0) format.finish(save);
-    });
-  } catch (const Error&) {
-    if (world.rank() == 0) format.abandon(save);
-    throw;
-  }
-}
-
 /// Throws IoError when a link would make the save write elsewhere.
 void check_links(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& written) {
   try {
@@ -206,52 +189,134 @@ void check_links(const std::filesystem::path& folder, const std::vector<std::fil
   }
 }
 
+/// Throws IoError when a link in the folder of a checkpoint in another program's format leads elsewhere.
+void check_links_of(const TrainingOptions& options, std::int64_t iteration) {
+  const auto folder = checkpoint_path(options, iteration);
+  auto written = list_folder(folder);
+  written.push_back(folder);
+  check_links(options.output_dir, written);
+}
+
+/// In a format of another program that every rank writes from what it owns.
+class ForeignFiles final : public CheckpointFiles {
+ public:
+  ForeignFiles(const checkpoint::CheckpointFormat& format, checkpoint::ForeignSave save,
+               checkpoint::RankWeights weights)
+      : format_(format), save_(std::move(save)), weights_(std::move(weights)) {}
+  std::filesystem::path folder() const override {
+    return save_.root / checkpoint::checkpoint_name("", save_.iteration);
+  }
+  void begin() override { format_.begin(save_); }
+  checkpoint::WrittenPart write(int rank, const checkpoint::StateSnapshot& state) override {
+    format_.write_owned(save_, weights_, rank, state);
+    return {.writer = rank};
+  }
+  void commit(std::span<const checkpoint::WrittenPart>, const checkpoint::Blobs&) override { format_.finish(save_); }
+  void abandon() noexcept override { format_.abandon(save_); }
+
+ private:
+  const checkpoint::CheckpointFormat& format_;
+  checkpoint::ForeignSave save_;
+  checkpoint::RankWeights weights_;
+};
+
+SaveTarget our_target(const TrainingSetup& setup, const checkpoint::Progress& progress) {
+  const auto& o = setup.options;
+  return {.root = checkpoint_folder(o),
+          .prefix = o.prefix,
+          .iteration = progress.iteration,
+          .before =
+              [&o, run = progress.run, iteration = progress.iteration] {
+                check_links(o.output_dir, {checkpoint_folder(o)});
+                keep_other(checkpoint_path(o, iteration), run);
+              },
+          .after =
+              [&o, run = progress.run] {
+                checkpoint::prune(checkpoint_folder(o), o.prefix, static_cast<int>(o.keep_checkpoint_max),
+                                  belongs_to(run));
+              }};
+}
+
+SaveTarget foreign_target(const checkpoint::CheckpointFormat& format, const TrainingSetup& setup,
+                          const checkpoint::Progress& progress) {
+  return {.root = {},
+          .prefix = {},
+          .iteration = progress.iteration,
+          .before = [&o = setup.options, iteration = progress.iteration] { check_links_of(o, iteration); },
+          .files =
+              std::make_unique<ForeignFiles>(format, foreign_save(setup, progress), weights_of_this_rank(setup.model))};
+}
+
+std::unique_ptr<SaveJob> begin_save(const TrainingSetup& setup, SaveTarget target,
+                                    std::shared_ptr<const checkpoint::StateSnapshot> snapshot) {
+  return std::make_unique<SaveJob>(setup.model.processes.world, std::move(target), std::move(snapshot));
+}
+
+/// By ranks that write their files from what they hold and from what others send.
+void save_held(const checkpoint::CheckpointFormat& format, const TrainingSetup& setup, ModelState& state,
+               const checkpoint::Progress& progress) {
+  const auto foreign = foreign_save(setup, progress);
+  const auto check = [&] { check_links_of(setup.options, progress.iteration); };
+  if (setup.model.processes.world.size() > 1) return save_by_ranks(format, foreign, setup, state, check);
+  check();
+  save_alone(format, foreign, setup, state);
+}
+
 }  // namespace
 
 void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& given) {
   const auto progress = with_rates(given, setup);
   const auto* format = saving_format(setup.options, setup.documents.formats);
   if (format == nullptr) {
-    begin_save(setup, live_state(setup, state, progress), progress)->finish();
-    return;
+    auto saved = saved_by_us(setup, state, progress);
+    auto snapshot = std::make_shared<checkpoint::LiveState>(std::move(saved.tensors), std::move(saved.blobs));
+    begin_save(setup, our_target(setup, progress), std::move(snapshot))->finish();
+  } else if (format->saves_owned()) {
+    begin_save(setup, foreign_target(*format, setup, progress),
+               std::make_shared<checkpoint::LiveState>(all_ranges(state, StateScope::saved)))
+        ->finish();
+  } else {
+    save_held(*format, setup, state, progress);
   }
-  const auto foreign = foreign_save(setup, progress);
-  const auto folder = checkpoint_path(setup.options, progress.iteration);
-  const auto check = [&] {
-    auto written = list_folder(folder);
-    written.push_back(folder);
-    check_links(foreign.root, written);
-  };
-  if (format->saves_owned()) return save_owned(*format, foreign, setup, state, check);
-  if (setup.model.processes.world.size() > 1) return save_by_ranks(*format, foreign, setup, state, check);
-  check();
-  save_alone(*format, foreign, setup, state);
 }
 
-std::unique_ptr<SaveJob> begin_save(const TrainingSetup& setup,
-                                    std::shared_ptr<const checkpoint::StateSnapshot> snapshot,
-                                    const checkpoint::Progress& progress) {
+bool saves_while_training(const TrainingSetup& setup) {
+  if (!setup.options.async_save) return false;
+  const auto* format = saving_format(setup.options, setup.documents.formats);
+  return format == nullptr || format->saves_owned();
+}
+
+std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& given) {
+  using Reading = checkpoint::OpenedState::Reading;
+  const auto progress = with_rates(given, setup);
+  const auto* format = saving_format(setup.options, setup.documents.formats);
+  auto saved = format == nullptr ? saved_by_us(setup, state, progress) : Saved{all_ranges(state, StateScope::saved)};
+  // Other formats store a weight twice, rounded and as fp32.
+  auto snapshot = std::make_shared<checkpoint::OpenedState>(std::move(saved.tensors), std::move(saved.blobs),
+                                                            format == nullptr ? Reading::once : Reading::any);
+  auto target = format == nullptr ? our_target(setup, progress) : foreign_target(*format, setup, progress);
+  target.background = true;
+  auto job = begin_save(setup, std::move(target), snapshot);
+  state.watch(snapshot);
+  return job;
+}
+
+void delete_unfinished(const TrainingSetup& setup) {
+  if (setup.model.processes.world.rank() > 0) return;
   const auto& o = setup.options;
-  const SaveTarget target{.root = checkpoint_folder(o),
-                          .prefix = o.prefix,
-                          .iteration = progress.iteration,
-                          .before =
-                              [&] {
-                                check_links(o.output_dir, {checkpoint_folder(o)});
-                                keep_other(checkpoint_path(o, progress.iteration), progress.run);
-                              },
-                          .after =
-                              [&o, run = progress.run] {
-                                checkpoint::prune(checkpoint_folder(o), o.prefix,
-                                                  static_cast<int>(o.keep_checkpoint_max), belongs_to(run));
-                              }};
-  return std::make_unique<SaveJob>(setup.model.processes.world, target, std::move(snapshot));
+  try {
+    if (saves_in_foreign_format(o))
+      checkpoint::delete_unfinished(o.output_dir, "");
+    else
+      checkpoint::delete_unfinished(checkpoint_folder(o), o.prefix);
+  } catch (const Error&) {  // the next save deletes them
+  }
 }
 
 std::filesystem::path save_weights(const comm::Communicator& world, const std::filesystem::path& root,
                                    std::int64_t iteration, ModelState& state, const checkpoint::Blobs& blobs) {
-  const SaveTarget target{.root = root, .prefix = "", .iteration = iteration};
-  return SaveJob(world, target, std::make_shared<checkpoint::LiveState>(state.weight_ranges(StateScope::owned), blobs))
+  return SaveJob(world, {.root = root, .prefix = "", .iteration = iteration},
+                 std::make_shared<checkpoint::LiveState>(state.weight_ranges(StateScope::saved), blobs))
       .finish();
 }
 

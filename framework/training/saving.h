@@ -15,11 +15,17 @@ namespace tessera::training {
 /// last good checkpoint is kept.
 void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress);
 
-/// Begins to save `snapshot` of this rank as a checkpoint in our own format, as save() does. `setup` must outlive the
-/// job. Collective. Throws as the constructor of SaveJob.
-std::unique_ptr<SaveJob> begin_save(const TrainingSetup& setup,
-                                    std::shared_ptr<const checkpoint::StateSnapshot> snapshot,
-                                    const checkpoint::Progress& progress);
+/// Whether a run saves while it trains: training_config.async_save, and a format that every rank writes from its own
+/// state.
+bool saves_while_training(const TrainingSetup& setup);
+/// Begins to save the present state as save() does, while training goes on: what an update of `state` is about to
+/// change is copied, unless it is written already (checkpoint::OpenedState). Nothing else may change the state before
+/// the job has ended. `setup` and `state` must outlive the job. Collective. Throws as the constructor of SaveJob.
+std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress);
+
+/// Deletes what saves that were killed have left in the run folder; only rank 0 does something. Throws nothing: the
+/// next save tries again.
+void delete_unfinished(const TrainingSetup& setup);
 
 /// Saves the weights of all ranks of `world` as one checkpoint <root>/iter_0000005 (for `iteration` 5), which every
 /// parallel layout can load, and returns its folder. Collective. Throws IoError on all ranks if writing fails on one;

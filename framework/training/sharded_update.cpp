@@ -99,6 +99,14 @@ bool ShardedUpdate::model_reads(const Piece& piece) const {
   return layout_.parameters().ranges()[shard_of(piece).parameter].parameter->type == DType::float32;
 }
 
+/// The undo log copies the same elements once more, 64 at a time and in the processor's cache, while they are updated:
+/// that copy outlives this process, and is of no use when the next block is updated.
+void ShardedUpdate::before_change(const optim::Block& block) {
+  if (!snapshot_) return;
+  snapshot_->before_change(std::as_bytes(block.master));
+  for (const auto& tensor : block.slots) snapshot_->before_change(std::as_bytes(tensor));
+}
+
 /// What an update found in a piece.
 void ShardedUpdate::check(std::size_t index, const resilience::StateSums::Sums& found) {
   sums_->note(sums_->compare(index, found, model_reads(plan_.pieces()[index])));
@@ -130,6 +138,7 @@ void ShardedUpdate::update(std::size_t index, const Scalars& scalars, int writer
   const auto& own = scalars.of(shard_of(piece));
   const auto& rule = own.balances ? static_cast<const optim::Optimizer&>(bias_rule) : optimizer_;
   const auto elements = block(piece);
+  if (!own.skip) before_change(elements);
   const auto change = [&](const optim::Block& rest, kernels::BlockUndo undo) {
     kernels::UpdateSums sums;
     if (sums_ != nullptr) undo.sums = &sums;
@@ -164,6 +173,7 @@ void ShardedUpdate::update_whole(kernels::Threads& threads, std::size_t index, c
   const auto& piece = plan_.pieces()[index];
   const auto shape = layout_.parameters().ranges()[shard_of(piece).parameter].parameter->shape();
   const auto elements = block(piece);
+  before_change(elements);
   const auto change = [&](bool interrupted) {
     if (sums_ != nullptr && !interrupted) check(index, resilience::StateSums::of(elements));
     optimizer_.update_whole(threads, scalars.of(shard_of(piece)), {elements, shape[0], shape[1]});

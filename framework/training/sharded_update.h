@@ -1,9 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "framework/checkpoint/opened_state.h"
 #include "framework/resilience/state_sums.h"
 #include "framework/resilience/undo_log.h"
 #include "framework/training/state_memory.h"
@@ -54,6 +57,9 @@ class ShardedUpdate {
   /// Compares the state with its checksums; Damage::none without checksums.
   resilience::Damage damage(kernels::Threads& threads);
 
+  /// Updates call snapshot->before_change() of all that they change, until another snapshot, or null, is given.
+  void watch(std::shared_ptr<checkpoint::OpenedState> snapshot) { snapshot_ = std::move(snapshot); }
+
   /// For tests: `call` is called in every step with an undo log, in the middle of the update of a block.
   void call_halfway(std::function<void()> call) { halfway_ = std::move(call); }
 
@@ -62,6 +68,7 @@ class ShardedUpdate {
   using Piece = UpdatePlan::Piece;
   const PlacedShard& shard_of(const Piece& piece) const { return layout_.shards()[piece.shard]; }
   optim::Block block(const Piece& piece);
+  void before_change(const optim::Block& block);
   void check(std::size_t index, const resilience::StateSums::Sums& found);
   bool model_reads(const Piece& piece) const;
   void update(std::size_t index, const Scalars& scalars, int writer);
@@ -73,6 +80,7 @@ class ShardedUpdate {
   resilience::UndoLog* undo_;
   resilience::StateSums* sums_;
   UpdatePlan plan_;
+  std::shared_ptr<checkpoint::OpenedState> snapshot_;  ///< null: nothing is being saved
   std::function<void()> halfway_;
 };
 

@@ -75,6 +75,10 @@ class SharedState {
   std::vector<std::span<float>> shard_elements();
   /// The main gradients of each shard.
   std::vector<std::span<float>> shard_gradients();
+  /// As ShardedUpdate::watch.
+  void watch(std::shared_ptr<checkpoint::OpenedState> snapshot) {
+    if (update_) update_->watch(std::move(snapshot));
+  }
   /// As ShardedUpdate::call_halfway.
   void call_halfway(std::function<void()> call);
 

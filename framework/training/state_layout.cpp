@@ -31,6 +31,7 @@ StateLayout::StateLayout(std::vector<nn::Parameter*> parameters, const optim::Op
   place_shards();
   size_arrays(optimizer != nullptr);
   join_owned();
+  deal_out();
 }
 
 /// The weights of shards that are not in `weights`, and the state of all shards, lie one after the other.
@@ -107,6 +108,23 @@ void StateLayout::join_owned() {
   }
 }
 
+/// Ranks without shards hold the same: rank r of n saves the r-th of n equal parts of all owned elements in their order.
+void StateLayout::deal_out() {
+  owned_before_ = {0};
+  for (const auto& range : parameters_.ranges()) {
+    auto all = owned_before_.back();
+    for (const auto& owned : range.parameter->owned()) all += owned.count;
+    owned_before_.push_back(all);
+  }
+}
+
+std::int64_t StateLayout::saved_bytes() const {
+  std::int64_t elements = 0;
+  for (const auto& shard : shards_)
+    for (const auto& range : elements_of(shard, StateScope::saved)) elements += range.count;
+  return elements * static_cast<std::int64_t>(sizeof(float) * (1 + state_tensors_.size()));
+}
+
 StateBytes StateLayout::bytes() const {
   const auto of = [&](StateArray which) { return static_cast<std::int64_t>(segment_.of(which).bytes); };
   return {of(StateArray::weights) + of(StateArray::rounded_weights) + of(StateArray::master_weights),
@@ -131,10 +149,17 @@ std::vector<nn::ElementRange> StateLayout::elements_of(const PlacedShard& shard,
   const auto& range = parameters_.ranges()[shard.parameter];
   const auto first = shard.elements.first - range.first, last = std::min(first + shard.elements.count, range.count);
   if (scope == StateScope::held) return {{first, last - first}};
-  if (!sharing_.shards() && sharing_.rank > 0) return {};
+  if (scope == StateScope::owned && !sharing_.shards() && sharing_.rank > 0) return {};
+  const bool deals = scope == StateScope::saved && !sharing_.shards();
+  auto dealt = deals ? owned_before_[shard.parameter] : 0;  // owned elements before those of the loop
   std::vector<nn::ElementRange> ranges;
   for (const auto& owned : range.parameter->owned()) {
-    const auto begin = std::max(first, owned.first), end = std::min(last, owned.first + owned.count);
+    auto begin = std::max(first, owned.first), end = std::min(last, owned.first + owned.count);
+    if (deals) {
+      begin = std::max(begin, owned.first + first_dealt(sharing_.rank) - dealt);
+      end = std::min(end, owned.first + first_dealt(sharing_.rank + 1) - dealt);
+      dealt += owned.count;
+    }
     if (begin < end) ranges.push_back({begin, end - begin});
   }
   return ranges;

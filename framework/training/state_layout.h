@@ -86,8 +86,9 @@ struct StateBox {
 
 /// Which elements a function returns.
 enum class StateScope {
-  held,  ///< all elements on this rank
-  owned  ///< elements assigned to this rank: over all ranks of the run, each element of the model exactly once
+  held,   ///< all elements on this rank
+  owned,  ///< elements assigned to this rank: over all ranks of the run, each element of the model exactly once
+  saved   ///< the same, where ranks that hold the same elements have equally many of them each
 };
 
 /// The layout of a model's state on one rank: shards, buckets, arrays, and the ranges that checkpoints and norms read.
@@ -138,6 +139,8 @@ class StateLayout {
 
   /// The fp32 weights as boxes, for checkpoints.
   std::vector<StateBox> weight_boxes(StateScope scope) const;
+  /// Bytes of the boxes that this rank saves of weights and state tensors.
+  std::int64_t saved_bytes() const;
   /// State tensor `tensor` as boxes.
   std::vector<StateBox> state_boxes(StateScope scope, std::size_t tensor) const;
 
@@ -145,6 +148,9 @@ class StateLayout {
   void place_shards();
   void size_arrays(bool trains);
   void join_owned();
+  void deal_out();
+  /// Number of owned elements that the ranks before `rank` save.
+  std::int64_t first_dealt(int rank) const { return owned_before_.back() * rank / sharing_.ranks; }
   std::vector<nn::ElementRange> elements_of(const PlacedShard& shard, StateScope scope) const;
   /// The boxes of the shards' elements. `first_of` returns the array and the index of a shard's first element.
   template <class FirstOf>
@@ -156,6 +162,7 @@ class StateLayout {
   std::vector<parallel::Bucket> buckets_;
   std::vector<PlacedShard> shards_;
   std::vector<std::size_t> weight_of_;
+  std::vector<std::int64_t> owned_before_;  ///< without shards: owned elements of the parameters before each, and all
   std::size_t weights_ = 0, masters_ = 0, updated_ = 0;  ///< elements of weights, master_weights and one state tensor
   StateSegment segment_;
   std::vector<StateRange> owned_gradients_, owned_weights_;

@@ -52,6 +52,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
   progress_.run = folder_.begin(restored_.continues, progress_.run,
                                 reporting::with_notes(setup_.documents.resolved_recipe, setup_.documents.notes),
                                 setup_.documents.same_recipe);
+  delete_unfinished(setup_);
   if (restored_.is_saved) saved_at_ = progress_.iteration;
   if (const auto& found = keeper_.found()) {
     const auto& position = found->position;
@@ -71,6 +72,9 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
     progress_.consumed_valid_samples =
         o_.eval_interval < 1 ? 0 : progress_.iteration / o_.eval_interval * o_.evaluation_steps() * samples_per_step();
   for (const auto& line : folder_.notes()) note(line);
+  if (o_.async_save && o_.save_interval.value_or(0) > 0 && !saves_while_training(setup_))
+    note(text("training waits for each checkpoint in spite of training_config.async_save: ckpt_format ",
+              *o_.ckpt_format, " is written from what ranks send to each other"));
   if (const auto& m = setup_.model; !m.trained.all())
     note(text(m.trained_parameters, " of ", m.parameters, " parameters are trained, the others are frozen"));
   for (const auto& line : keeper_.take_notes()) note(line);
@@ -304,7 +308,7 @@ bool Trainer::skip_iteration() {
 /// Megatron-LM saves before the batch grows.
 void Trainer::save_before_growth() {
   const auto micro_batches = setup_.data.batch_plan.at(progress_.consumed_samples).micro_batches;
-  if (o_.save_interval && micro_batches_ > 0 && micro_batches != micro_batches_) save_now();
+  if (o_.save_interval && micro_batches_ > 0 && micro_batches != micro_batches_) save_now(false);
   micro_batches_ = micro_batches;
 }
 
@@ -332,29 +336,6 @@ void Trainer::evaluate_at_end() {
   evaluator_.test(progress_, log_.get());
 }
 
-bool Trainer::save_now() {
-  if (saved_at_ == progress_.iteration) return true;
-  // What is damaged is not published. A rank that has hung since its step is found after the step's time-out, not after
-  // that of a checkpoint.
-  if (!state_was_sound() && saved_at_ == progress_.iteration) return true;
-  wait_longest();
-  faults_.reach(progress_.iteration, resilience::Phase::save);
-  try {
-    save(setup_, state_, progress_);
-    saved_at_ = progress_.iteration;
-    last_ = checkpoint_path(o_, saved_at_);
-    report_how_to_resume();
-    note(text("saved ", last_checkpoint()));
-    commit();
-    return true;
-  } catch (const IoError& error) {
-    save_problem_ = error.what();
-    note(text("could not save iteration ", progress_.iteration, ": ", error.what(), ". The last good checkpoint is ",
-              last_checkpoint(), "; training continues"));
-    return false;
-  }
-}
-
 /// State that only one host had is in danger until others have it again: it is saved before anything else. So are the
 /// findings with which a run has gone back to a checkpoint.
 void Trainer::save_after_loss() {
@@ -369,9 +350,10 @@ bool Trainer::save_is_due() const {
 
 /// What may be due after a step.
 void Trainer::after_step() {
+  poll_save();
   if (checks_.due(progress_.iteration) || evaluation_is_due()) state_was_sound();
   evaluate_if_due();
-  if (save_is_due()) save_now();
+  if (save_is_due()) save_now(false);
 }
 
 /// The launcher starts the processes no more: what they left in memory becomes a checkpoint.

@@ -12,6 +12,7 @@
 #include "framework/training/resume.h"
 #include "framework/training/run_stop.h"
 #include "framework/training/sample_quarantine.h"
+#include "framework/training/save_job.h"
 #include "framework/training/state_checks.h"
 #include "framework/training/state_keeper.h"
 #include "framework/training/step.h"
@@ -68,7 +69,13 @@ class Trainer {
   RunEnd save_and_end();
   void evaluate_if_due();
   void evaluate_at_end();
-  bool save_now();
+  bool save_now(bool wait = true);
+  void poll_save();
+  void finish_save();
+  void give_up_save();
+  void end_save();
+  void saved(std::int64_t iteration);
+  void could_not_save(std::int64_t iteration, const IoError& error);
   [[noreturn]] void stop_at(const JudgedStep& judged, const std::string& why = {});
   bool skip_iteration();
   void save_before_growth();
@@ -97,13 +104,16 @@ class Trainer {
   StragglerWatch stragglers_;
   RunStop stop_;
   PipelineBubble bubble_;
-  bool stepped_ = false;            ///< a step was made since the run began or was loaded
-  bool evaluation_done_ = true;     ///< the evaluation that may be due after the last step is done
-  double product_rate_ = 0;         ///< FLOP/s of a matrix product, sum over all ranks; 0: not measured
-  reporting::Interval interval_;    ///< since the last progress line, as in the log of rank 0
-  std::int64_t saved_at_ = -1;      ///< iteration of the run's newest checkpoint; -1: none
-  std::string save_problem_;        ///< why the last attempt to save failed
-  std::filesystem::path last_;      ///< checkpoint that was saved last, or from which the run resumed
+  bool stepped_ = false;                ///< a step was made since the run began or was loaded
+  bool evaluation_done_ = true;         ///< the evaluation that may be due after the last step is done
+  double product_rate_ = 0;             ///< FLOP/s of a matrix product, sum over all ranks; 0: not measured
+  reporting::Interval interval_;        ///< since the last progress line, as in the log of rank 0
+  std::int64_t saved_at_ = -1;          ///< iteration of the run's newest checkpoint; -1: none
+  std::string save_problem_;            ///< why the last attempt to save failed
+  std::filesystem::path last_;          ///< checkpoint that was saved last, or from which the run resumed
+  std::unique_ptr<SaveJob> open_save_;  ///< a save that goes on while the run trains; null: none
+  std::int64_t open_save_at_ = -1;      ///< its iteration
+  bool told_of_slow_saves_ = false;
   std::int64_t micro_batches_ = 0;  ///< micro-batches of the last step; 0: there was no step
 };
 

@@ -76,6 +76,7 @@ void Trainer::read_rejected() {
 bool Trainer::state_was_sound() {
   const auto found = checks_.check(progress_.iteration);
   for (const auto& line : found.notes) note(line);
+  if (!found.sound || found.repaired) give_up_save();
   if (found.sound) return !found.repaired;
   if (!can_go_back(setup_, progress_.run, progress_.iteration))
     throw Error(text("training: ", found.problem,
@@ -90,6 +91,7 @@ bool Trainer::state_was_sound() {
 /// are now. The position is recorded first, so processes that are started after a failure return to it too. Called
 /// between two steps, before keeper_.intend(). Collective.
 void Trainer::roll_back(std::int64_t back_to) {
+  finish_save();
   wait_longest();
   auto kept = position();
   kept.back_to = back_to;

@@ -214,6 +214,12 @@ void describe_saving(options::Schema<O>& s) {
       .at_least(0)
       .at_most(options::most_steps)
       .unit("steps");
+  s.option(
+       "async_save", &O::async_save,
+       "Save while training goes on: threads of low priority write the checkpoint, and an update copies what it is "
+       "about to change and is not written yet. Needs memory for that, at most as much as the rank saves. The files "
+       "are the same. With ckpt_format torch, at the end and before the run stops, saving is synchronous.")
+      .matters_when([](const O& o) { return o.save_interval.value_or(0) > 0; }, "`save_interval` is not given");
   s.option("exit_interval", &O::exit_interval,
            "Save and exit at the first iteration divisible by this, in steps; 0: never.")
       .at_least(0)

@@ -101,6 +101,7 @@ struct TrainingOptions {
   std::int64_t evaluation_steps() const { return eval_iters > 0 ? eval_iters : 0; }
 
   std::optional<std::int64_t> save_interval;
+  bool async_save = false;
   std::optional<std::int64_t> exit_interval;
   std::optional<std::int64_t> exit_duration_in_mins;
 

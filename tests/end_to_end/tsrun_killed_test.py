@@ -283,13 +283,14 @@ class KilledInASave(Launching):
         self.wait_until(lambda: re.search(r"State:\t[Tt]", pathlib.Path(f"/proc/{pid}/status").read_text()), "the stop")
         return pid
 
-    def calls_of_a_save(self, length):
-        """Their names and numbers, counted in the save after step 2 of an undisturbed run."""
-        job = self.start_tsrun(*line_of("DP 3", "undisturbed", *length, *inject(["0:2:save:stop", "0:3:forward:stop"])))
+    def calls_of_a_save(self, length, end, of_thread=lambda thread, process: True):
+        """Their names and numbers, counted from the save after step 2 of an undisturbed run to `end`."""
+        step, phase = end
+        job = self.start_tsrun(*line_of("DP 3", "undisturbed", *length, *inject(["0:2:save:stop", f"0:{step}:{phase}:stop"])))
         pid = self.stopped_rank("undisturbed", 2, "save")
         tracer = self.attach(pid, f"trace={','.join(self.CALLS)}")
         os.kill(pid, signal.SIGCONT)
-        pid = self.stopped_rank("undisturbed", 3, "forward")
+        pid = self.stopped_rank("undisturbed", step, phase)
         tracer.terminate()
         tracer.wait()
         os.kill(pid, signal.SIGCONT)
@@ -297,8 +298,9 @@ class KilledInASave(Launching):
         # strace counts the calls of each thread alone, so a number is reached if one thread makes that many.
         of_threads = collections.Counter(re.findall(r"^(\d+) +(\w+)\(", (self.folder / "calls").read_text(), re.M))
         counts = {}
-        for (_, name), count in sorted(of_threads.items()):
-            counts[name] = max(count, counts.get(name, 0))
+        for (thread, name), count in sorted(of_threads.items()):
+            if of_thread(int(thread), pid):
+                counts[name] = max(count, counts.get(name, 0))
         self.assertTrue({"rename", "fsync", "openat", "write"} <= counts.keys(), counts)
         return [(name, number) for name, count in counts.items() for number in range(1, count + 1)]
 
@@ -318,16 +320,23 @@ class KilledInASave(Launching):
             self.tessera("checkpoint", "verify", folder)
         self.assert_nothing_lost(run, about=f"{about}\n{told}")
 
-    def test_at_system_calls_of_a_save(self):
+    def killed_at_calls(self, *more, **counted):
         seed, at_once = random.randrange(10**9), 6
-        length = sets(training_iters=2 * at_once + 2, save_interval=2, eval_interval=0)
-        calls = random.Random(seed).sample(found := self.calls_of_a_save(length), len(found))
+        length = [*sets(training_iters=2 * at_once + 2, save_interval=2, eval_interval=0), *more]
+        calls = random.Random(seed).sample(found := self.calls_of_a_save(length, **counted), len(found))
         if os.environ.get("TESSERA_SAVE_KILLS") != "all":
             calls = calls[:at_once]
         for first in range(0, len(calls), at_once):
             batch = calls[first:first + at_once]
             self.killed_at(f"disturbed{first}", batch, length, f"seed {seed}: {batch}")
         self.assert_nothing_left()
+
+    def test_at_system_calls_of_a_save(self):
+        self.killed_at_calls(end=(3, "forward"))
+
+    def test_at_system_calls_of_the_threads_that_save_while_the_run_trains(self):
+        # The next save waits for the one before.
+        self.killed_at_calls("--set", "training_config.async_save=true", end=(4, "save"), of_thread=lambda thread, process: thread != process)
 
 
 if __name__ == "__main__":

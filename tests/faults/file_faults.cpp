@@ -1,11 +1,12 @@
 // Preloaded into a program (LD_PRELOAD): system calls on a file that go wrong, by the variables
-//   FILE_FAULT_RANK   the rank that has the fault (RANK of its environment)
+//   FILE_FAULT_RANK   the rank that has the fault (RANK of its environment); any: all of them
 //   FILE_FAULT_PATH   what the path of the file contains
 //   FILE_FAULT        unreadable FIRST END     reads of these bytes end with EIO
 //                     write NUMBER             this write to such files, counted from 1, ends with EIO
 //                     short NUMBER             from this write on, each writes one byte
 //                     lie NUMBER               this write says that it wrote, and leaves zeros
 //                     sync NUMBER              this fsync of such files ends with EIO
+//                     hold NUMBER              this write waits until there is a file with the name in FILE_FAULT_GO
 #include <dlfcn.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -28,8 +29,8 @@ struct Fault {
     const auto* words = std::getenv("FILE_FAULT");
     const auto *rank = std::getenv("RANK"), *wanted = std::getenv("FILE_FAULT_RANK"),
                *name = std::getenv("FILE_FAULT_PATH");
-    if (words == nullptr || rank == nullptr || wanted == nullptr || name == nullptr || std::strcmp(rank, wanted) != 0)
-      return;
+    if (words == nullptr || rank == nullptr || wanted == nullptr || name == nullptr) return;
+    if (std::strcmp(wanted, "any") != 0 && std::strcmp(rank, wanted) != 0) return;
     char read[32] = "";
     if (std::sscanf(words, "%31s %ld %ld", read, &first, &end) >= 2) kind = read, path = name;
   }
@@ -75,6 +76,8 @@ extern "C" ssize_t write(int descriptor, const void* from, size_t count) {
     return -1;
   }
   if (concerns("short", descriptor) && count > 1 && ++writes >= fault().first) return real(descriptor, from, 1);
+  if (concerns("hold", descriptor) && ++writes == fault().first)
+    while (access(std::getenv("FILE_FAULT_GO"), F_OK) != 0) usleep(1000);
   if (concerns("lie", descriptor) && ++writes == fault().first)
     return real(descriptor, std::vector<char>(count).data(), count);
   return real(descriptor, from, count);

@@ -41,6 +41,23 @@ class Memory : public InOwnFolder {
   }
 };
 
+TEST_F(Memory, OfASaveWhileTrainingIsACopyOfWhatTheRankSaves) {
+  const std::string name = "copies while saving (async_save)";
+  const auto copies = [&](int ranks, std::vector<std::string> sets) {
+    const auto recipe = read("params_dtype: bfloat16", sets);
+    const auto layout = layout_figures(recipe, ranks);
+    EXPECT_EQ(memory_of_stage(recipe, layout, 0).bytes() - part(memory_of_stage(recipe, layout, 0), name),
+              memory_of_stage(read("params_dtype: bfloat16"), layout, 0).bytes());
+    return part(memory_of_stage(recipe, layout, 0), name);
+  };
+  const std::string async = "training_config.async_save=true", interval = "training_config.save_interval=5";
+  EXPECT_EQ(copies(1, {interval}), 0);
+  EXPECT_EQ(copies(1, {async}), 0);
+  const auto all = 12 * layout_figures(read(""), 1).ranks[0].parameters;  // fp32 weights and two moments
+  EXPECT_EQ(copies(1, {async, interval}), all);
+  EXPECT_NEAR(static_cast<double>(copies(2, {async, interval})), static_cast<double>(all) / 2, 12);
+}
+
 /// The peak of a step is in the backward pass of the last layer, which has them again; the other layers do not.
 TEST_F(Memory, OfAStepIsLessByTheResultsOfRecomputedNormsAndActivations) {
   constexpr std::int64_t layers = 8, tokens = 3 * 24, norms = 2 * 32, activations = 96;

@@ -80,7 +80,7 @@ TEST_F(SaveJobTest, WhatComesBeforeAndAfterTheSaveCanRefuseIt) {
   const auto refuse = [] { throw IoError("not here"); };
   const auto save_with = [&](SaveTarget target) {
     target.root = "run";
-    return story_of([&] { SaveJob({}, target, state).finish(); });
+    return story_of([&] { SaveJob({}, std::move(target), state).finish(); });
   };
   EXPECT_EQ(save_with({.root = "", .prefix = "", .iteration = 1, .before = refuse}), "not here");
   EXPECT_FALSE(fs::exists("run"));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <map>
 #include <random>
 
@@ -237,6 +238,7 @@ TEST(StateLayout, BoxesThatRanksOwnAreEachOwnedElementOnceAndThoseHeldAllThatIsH
     for (const bool weights : {true, false}) {
       if (!weights && drawn.state_tensors.empty()) continue;
       const auto owned = times_in_boxes(drawn, StateScope::owned, weights);
+      ASSERT_EQ(times_in_boxes(drawn, StateScope::saved, weights), owned) << "seed " << seed;
       const auto held = times_in_boxes(drawn, StateScope::held, weights);
       for (std::size_t i = 0; i < drawn.parameters.size(); ++i) {
         const auto& p = drawn.parameters[i];
@@ -253,6 +255,27 @@ TEST(StateLayout, BoxesThatRanksOwnAreEachOwnedElementOnceAndThoseHeldAllThatIsH
         ASSERT_EQ(held[i], here) << "seed " << seed << ", parameter " << i;
       }
     }
+  }
+}
+
+TEST(StateLayout, RanksWithTheSameElementsSaveEquallyManyOfThem) {
+  for (unsigned seed = 0; seed < layouts; ++seed) {
+    Drawn drawn(seed);
+    std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = 0;
+    for (int rank = 0; rank < drawn.sharing.ranks; ++rank) {
+      const auto layout = drawn.layout(rank);
+      std::int64_t bytes = 0;
+      const auto add = [&](const std::vector<StateBox>& boxes) {
+        for (const auto& box : boxes) bytes += box.shape.elements() * static_cast<std::int64_t>(sizeof(float));
+      };
+      add(layout.weight_boxes(StateScope::saved));
+      for (std::size_t k = 0; k < drawn.state_tensors.size(); ++k) add(layout.state_boxes(StateScope::saved, k));
+      ASSERT_EQ(layout.saved_bytes(), bytes) << "seed " << seed;
+      least = std::min(least, bytes), most = std::max(most, bytes);
+    }
+    if (drawn.sharing.shards()) continue;  // each saves its shards
+    const auto one = static_cast<std::int64_t>(sizeof(float) * (1 + drawn.state_tensors.size()));
+    ASSERT_LE(most - least, one) << "seed " << seed;
   }
 }
 

@@ -1,0 +1,84 @@
+#include "framework/training/run_checkpoints.h"
+#include "framework/training/saving.h"
+#include "framework/training/trainer_class.h"
+
+namespace tessera::training {
+
+/// Saves the present state, unless that is done. `wait`: also if the run saves while it trains. Returns whether it is
+/// saved, or being saved.
+bool Trainer::save_now(bool wait) {
+  finish_save();
+  if (saved_at_ == progress_.iteration) return true;
+  // What is damaged is not published. A rank that has hung since its step is found after the step's time-out, not after
+  // that of a checkpoint.
+  if (!state_was_sound() && saved_at_ == progress_.iteration) return true;
+  wait_longest();
+  faults_.reach(progress_.iteration, resilience::Phase::save);
+  const auto iteration = progress_.iteration;
+  try {
+    if (!wait && saves_while_training(setup_)) {
+      open_save_ = open_save(setup_, state_, progress_);
+      open_save_at_ = iteration;
+    } else {
+      save(setup_, state_, progress_);
+      saved(iteration);
+      commit();
+    }
+    return true;
+  } catch (const IoError& error) {
+    could_not_save(iteration, error);
+    return false;
+  }
+}
+
+void Trainer::saved(std::int64_t iteration) {
+  saved_at_ = iteration;
+  last_ = checkpoint_path(o_, saved_at_);
+  report_how_to_resume();
+  note(text("saved ", last_checkpoint()));
+}
+
+void Trainer::could_not_save(std::int64_t iteration, const IoError& error) {
+  save_problem_ = error.what();
+  note(text("could not save iteration ", iteration, ": ", error.what(), ". The last good checkpoint is ",
+            last_checkpoint(), "; training continues"));
+}
+
+/// Lets a save that goes on make progress. Ranks learn of its end after different steps; what they do together does not
+/// depend on it, and the journal is told with the next step, as a position is one that all ranks have reached.
+void Trainer::poll_save() {
+  if (open_save_ && open_save_->poll()) end_save();
+}
+
+/// Waits for the end of a save that goes on. From here on all ranks have the same saved_at_.
+void Trainer::finish_save() {
+  if (!open_save_) return;
+  wait_longest();
+  if (!open_save_->poll() && progress_.iteration < o_.training_iters && !told_of_slow_saves_ && !stop_.asked()) {
+    told_of_slow_saves_ = true;
+    note(text("training waits for the checkpoint of iteration ", open_save_at_,
+              ", which is still being written; a longer save_interval avoids that"));
+  }
+  end_save();
+}
+
+/// The state was wrong while it was being written.
+void Trainer::give_up_save() {
+  if (!open_save_) return;
+  wait_longest();
+  open_save_->give_up("weights or optimizer state had changed in memory");
+  end_save();
+}
+
+void Trainer::end_save() {
+  const auto job = std::move(open_save_);
+  try {
+    job->finish();
+    saved(open_save_at_);
+  } catch (const IoError& error) {
+    could_not_save(open_save_at_, error);
+  }
+  state_.watch(nullptr);
+}
+
+}  // namespace tessera::training
