@@ -26,6 +26,7 @@ nn::AttentionSizes attention_sizes(const GptOptions& o, std::int64_t layer, bool
   sizes.windowed = o.windowed(layer);
   sizes.recomputed = recomputed;
   if (o.qk_layernorm) sizes.head_norm = o.norm();
+  sizes.norms_all_heads = o.qk_layernorm_all_heads;
   return sizes;
 }
 

@@ -130,6 +130,10 @@ TEST_P(ExpertFamily, HasTheGradientsOfTransformers) {
   for (const auto& [name, numbers] : recorded["gradients"].items()) {
     ASSERT_TRUE(gradients.count(name)) << name;
     const auto norm = numbers[0].get<double>();
+    if (norm < 1e-6) {  // zero but for rounding: biases of keys without rotary positions
+      EXPECT_LT(gradients.at(name)[0], 1e-6) << name;
+      continue;
+    }
     for (std::size_t i = 0; i < 3; ++i)
       EXPECT_NEAR(gradients.at(name)[i], numbers[i].get<double>(), tolerance * norm) << name << " " << i;
   }
@@ -139,7 +143,7 @@ TEST_P(ExpertFamily, GoesOutAsItCameIn) {
   const options::Mappings mappings(MAPPINGS_DIR);
   const hugging_face::HuggingFaceModel model(families / GetParam(), mappings);
   hugging_face::HuggingFaceExport how;
-  how.family = GetParam();
+  how.family = model_type_of(GetParam());
   EXPECT_TRUE(hugging_face::write_hugging_face("out", model.model_config(), model, how, mappings).empty());
   const checkpoint::SafetensorsReader before(families / GetParam()), after("out");
   EXPECT_EQ(before.names(), after.names());
@@ -158,7 +162,7 @@ TEST_P(ExpertFamily, ConfigGoesOutAsItCameIn) {
   const hugging_face::HuggingFaceModel model(families / GetParam(), mappings);
   const auto recipe = recipe::imported_recipe(model.recipe(), {}, {});
   const auto out = LibraryJson::parse(hugging_face::write_hugging_face_config(
-      hugging_face::whole_model_config(recipe, 96), GetParam(), DType::bfloat16, words, mappings));
+      hugging_face::whole_model_config(recipe, 96), model_type_of(GetParam()), DType::bfloat16, words, mappings));
   for (const auto& [key, value] : given.items()) {
     if (key == "transformers_version" || key == "rope_parameters" || value.is_null()) continue;
     // The same layers said by their numbers; what every layer looks at follows from use_sliding_window.
@@ -166,8 +170,8 @@ TEST_P(ExpertFamily, ConfigGoesOutAsItCameIn) {
     ASSERT_TRUE(out.contains(key)) << key;
     EXPECT_EQ(out[key], value) << key;
   }
-  for (const auto& [key, value] : given["rope_parameters"].items())
-    EXPECT_EQ(out["rope_parameters"][key], value) << key;
+  const auto rotary = given.value("rope_parameters", LibraryJson::object());
+  for (const auto& [key, value] : rotary.items()) EXPECT_EQ(out["rope_parameters"][key], value) << key;
   const auto again = hugging_face::parse_hugging_face_config(out.dump(), "out", mappings);
   const auto back = recipe::imported_recipe(hugging_face::recipe_with(again.model_config), {}, {});
   EXPECT_EQ(options_in(hugging_face::whole_model_config(back, 96)),
@@ -177,6 +181,7 @@ TEST_P(ExpertFamily, ConfigGoesOutAsItCameIn) {
 TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
   const options::Mappings mappings(MAPPINGS_DIR);
   const auto five = config_of(GetParam());
+  if (!five.contains("rope_parameters")) GTEST_SKIP() << "has no rotary positions";
   auto four = five;
   auto scaling = five["rope_parameters"];
   if (scaling.contains("full_attention")) {  // of each kind of layer
@@ -208,7 +213,8 @@ TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(All, ExpertFamily,
                          testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gemma2",
-                                         "gemma3_text", "glm4", "granite", "smollm3", "stablelm"),
+                                         "gemma3_text", "glm4", "granite", "smollm3", "stablelm", "olmo2", "phi",
+                                         "opt"),
                          [](const auto& family) { return std::string(family.param); });
 
 class ExpertConfig : public InOwnFolder {
