@@ -72,7 +72,7 @@ std::string problem_with(const WeightSource& source, const TensorRange& range) {
 }
 
 void fill_with_mean(const Tensor& all, std::int64_t given) {
-  const auto width = static_cast<std::size_t>(all.shape().width());
+  const auto width = static_cast<std::size_t>(all.shape().elements() / std::max<std::int64_t>(all.shape()[0], 1));
   std::vector<double> mean(width, 0.0);
   const auto values = all.floats();
   for (std::size_t i = 0; i < static_cast<std::size_t>(given) * width; ++i) mean[i % width] += values[i];
@@ -89,7 +89,7 @@ std::string read_padded(const WeightSource& source, const TensorRange& range) {
   source.read(range.name, all.slice(0, given));
   fill_with_mean(all, given);
   const auto box = Box::of(range.offsets, range.tensor.shape());
-  copy_box(box, all, Box::of({0, 0}, range.global_shape), range.tensor, box);
+  copy_box(box, all, Box::whole(range.global_shape), range.tensor, box);
   return text(range.name, ": ", given, " rows kept, ", rows - given, " rows of padding filled with their mean");
 }
 

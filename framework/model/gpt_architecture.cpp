@@ -57,7 +57,8 @@ parallel::CutExtents GptArchitecture::cut_extents(const IsWrong& wrong) const {
 }
 
 std::int64_t GptArchitecture::table_bytes() const {
-  const auto tables = o_.has_rotary() ? 1 + (o_.rope_local_base_freq ? 1 : 0) : 0;
+  const bool longer = o_.has_longrope() && positions() > o_.rotary_scaling(positions()).original;
+  const auto tables = o_.has_rotary() ? 1 + (o_.rope_local_base_freq ? 1 : 0) + (longer ? 1 : 0) : 0;
   return tables * nn::RotaryEmbedding::bytes(o_.rotated_channels(), positions());
 }
 
@@ -90,6 +91,8 @@ std::optional<options::Value> GptArchitecture::default_of(const std::string& opt
   if (option == in_model + "max_position_embeddings") return value(settings_.seq_length);
   if (option == in_model + "rope_scaling_original_max_position_embeddings")
     return value(o_.rotary_scaling(positions()).original);
+  if (option == in_model + "rope_scaling_attention_factor")
+    return options::OptionType<double>::write(o_.rotary_scaling(positions()).attention_factor);
   if (option == in_moe + "moe_ffn_hidden_size") return value(o_.inner());
   return std::nullopt;
 }

@@ -40,6 +40,11 @@ GptModel::GptModel(const GptOptions& options, const ModelSettings& settings, con
     throw ConfigError(
         "model_config.mtp_num_layers: multi-token prediction with residual connections of another data type than the "
         "computation is not implemented yet; leave fp32_residual_connection and residual_connection_dtype out");
+  if (!o_.use_pre_norm && precision_.residual != precision_.compute)
+    throw ConfigError(
+        "model_config.use_pre_norm is false: residual connections of another data type than the computation are not "
+        "implemented without norms before the layers; leave fp32_residual_connection and residual_connection_dtype "
+        "out");
   if (o_.has_mrope() && !context_.whole())
     throw ConfigError(
         "parallel_config.context_parallel_size: context parallelism of mrope is not implemented; leave it out");
@@ -76,7 +81,7 @@ void GptModel::declare_tables() {
   }
   if (chunk_.embedding && o_.position_embedding_type == PositionEmbedding::learned_absolute)
     position_table_ = &declare("embedding.position_embeddings.weight", ParameterRole::position_embedding,
-                               {positions_, o_.hidden_size}, o_.table_init(positions_));
+                               {positions_ + o_.position_embedding_offset, o_.hidden_size}, o_.table_init(positions_));
 }
 
 void GptModel::add_layers() {
@@ -85,6 +90,15 @@ void GptModel::add_layers() {
                     o_.rotary_interleaved || o_.multi_latent_attention ? kernels::RotaryLayout::interleaved
                                                                        : kernels::RotaryLayout::half,
                     positions_, o_.rotary_scaling(positions_));
+  if (o_.has_longrope()) {
+    const auto scaling = o_.rotary_scaling(positions_, positions_ + 1);
+    if (positions_ > scaling.original)
+      rotary_->add_longer(scaling.original,
+                          std::make_unique<nn::RotaryEmbedding>(
+                              o_.rotated_channels(), o_.rotary_base,
+                              o_.rotary_interleaved ? kernels::RotaryLayout::interleaved : kernels::RotaryLayout::half,
+                              positions_, scaling));
+  }
   if (o_.has_rotary() && o_.rope_local_base_freq)
     local_rotary_.emplace(o_.rotated_channels(), *o_.rope_local_base_freq,
                           o_.rotary_interleaved ? kernels::RotaryLayout::interleaved : kernels::RotaryLayout::half,
@@ -131,6 +145,9 @@ void GptModel::add_head() {
   if (o_.score_head)
     score_ = &declare("score.weight", ParameterRole::output_layer, {1, o_.hidden_size},
                       o_.weight_init(1, o_.hidden_size, false));
+  if (o_.output_layer_has_bias && !score_)
+    output_bias_ = &declare("output_layer.bias", ParameterRole::output_bias, {vocabulary_}, nn::Init::zeros(),
+                            tensor_.part(0, vocabulary_, "rows of the output layer"));
   if (tied() || score_) return;
   output_ = maker_.column_parallel("output_layer",
                                    {.in = o_.hidden_size,
@@ -187,8 +204,8 @@ TransformerLayer::Submodules GptModel::layer_parts(const std::string& name, std:
     return nn::make_norm(o_.norm(), text(name, ".", which), o_.hidden_size, gain);
   };
   TransformerLayer::Submodules parts;
-  parts.before_attention = norm("input_layernorm");
-  if (!o_.shared_parallel_norm) parts.before_feed_forward = norm("pre_mlp_layernorm");
+  if (o_.use_pre_norm) parts.before_attention = norm("input_layernorm");
+  if (o_.use_pre_norm && !o_.shared_parallel_norm) parts.before_feed_forward = norm("pre_mlp_layernorm");
   if (o_.use_sandwich_norm) {
     parts.after_attention = norm("post_self_attn_layernorm", o_.attn_post_norm_scale);
     parts.after_feed_forward = norm("post_mlp_layernorm", o_.ffn_post_norm_scale);

@@ -29,7 +29,7 @@ void GptArchitecture::settle_attention(options::Value& whole) const {
     settle(whole, "kv_channels", o_.channels());
     settle(whole, "group_query_attention", true);
     settle(whole, "num_query_groups", o_.groups());
-    if (o_.rope_scaling_type == nn::RotaryScaling::Kind::yarn)
+    if (o_.rope_scaling_type == nn::RotaryScaling::Kind::yarn || o_.has_longrope())
       settle(whole, "rope_scaling_attention_factor", o_.rotary_scaling(positions()).attention_factor);
     erase(whole, {"rope_scaling_mscale", "rope_scaling_mscale_all_dim"});
     if (o_.rope_scaling_type != nn::RotaryScaling::Kind::none)
@@ -114,6 +114,7 @@ std::optional<options::Value> GptArchitecture::canonical_options(const options::
   settle(whole, "out_proj_has_bias", o_.out_proj_bias());
   settle(whole, "mlp_has_bias", o_.mlp_bias());
   settle(whole, "gated_linear_unit", false);  // hidden_act says it
+  settle(whole, "embedding_dropout_rate", o_.embedding_dropout());
   const auto [left, right] = o_.window();
   settle(whole, "sliding_window", left < 0 ? std::optional<std::int64_t>() : left + 1);
   settle(whole, "window_size", std::array<std::int64_t, 2>{-1, right});

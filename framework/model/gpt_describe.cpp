@@ -141,6 +141,22 @@ void describe_attention(options::Schema<O>& s) {
                         ", which multi_latent_attention does not have");
           },
           "leave it out", {"multi_latent_attention"});
+  s.option("qk_layernorm_all_heads", &O::qk_layernorm_all_heads,
+           "With `qk_layernorm`: one RMSNorm over all query heads together, and one over all key heads, with a weight "
+           "for each of their dimensions.")
+      .when_changed(options::Change::tensors)
+      .matters_when([](const O& o) { return o.qk_layernorm; }, "`qk_layernorm` is false")
+      .must(
+          "norm of all heads",
+          [](const O& o) {
+            return !o.qk_layernorm_all_heads ||
+                   (o.normalization == nn::Normalization::rms_norm && !o.multi_latent_attention);
+          },
+          [](const O&) {
+            return "qk_layernorm_all_heads is for normalization RMSNorm, and not for multi-latent attention";
+          },
+          "leave it out, or choose RMSNorm", {"normalization", "multi_latent_attention"})
+      .no_flag("from config.json of Hugging Face Transformers");
   s.option("query_pre_attn_scalar", &O::query_pre_attn_scalar,
            "Attention scores are divided by the square root of this.")
       .above(0)
@@ -171,6 +187,23 @@ void describe_norms(options::Schema<O>& s) {
       .alias("layernorm_epsilon");
   s.option("apply_layernorm_1p", &O::apply_layernorm_1p, "Store norm weights minus one (zero-centered gamma).")
       .alias("layernorm_zero_centered_gamma");
+  s.option("use_pre_norm", &O::use_pre_norm,
+           "Normalize the inputs of attention and feed-forward network; false requires `use_sandwich_norm`.")
+      .when_changed(options::Change::tensors)
+      .must(
+          "norms of a layer",
+          [](const O& o) {
+            return o.use_pre_norm ||
+                   (o.use_sandwich_norm && !o.use_parallel_residual && !o.apply_residual_connection_post_norm);
+          },
+          [](const O& o) {
+            return o.use_sandwich_norm ? "use_pre_norm is false, but use_parallel_residual and "
+                                         "apply_residual_connection_post_norm need a norm before attention"
+                                       : "use_pre_norm and use_sandwich_norm are both false: layers have no norms";
+          },
+          "give use_sandwich_norm: true alone, or leave use_pre_norm out",
+          {"use_sandwich_norm", "use_parallel_residual", "apply_residual_connection_post_norm"})
+      .no_flag("from config.json of Hugging Face Transformers");
   s.option("use_sandwich_norm", &O::use_sandwich_norm,
            "Also normalize the outputs of attention and feed-forward network, before the residual addition.");
   s.option("attn_post_norm_scale", &O::attn_post_norm_scale, "Initial weight of the RMSNorm after attention.")
@@ -323,6 +356,10 @@ void describe_rest(options::Schema<O>& s) {
            "The output layer has its own weights instead of sharing the word embedding's.")
       .when_changed(options::Change::tensors)
       .matters_when([](const O& o) { return !o.score_head; }, "`score_head` is true");
+  s.option("output_layer_has_bias", &O::output_layer_has_bias, "Bias of the output layer, also of one that is tied.")
+      .when_changed(options::Change::tensors)
+      .alias("add_output_layer_bias")
+      .matters_when([](const O& o) { return !o.score_head; }, "`score_head` is true");
   s.option("use_visual_encoder", &O::use_visual_encoder,
            "Images and videos: a vision tower, whose options are in vision_config, gives features that replace the "
            "embeddings of placeholder tokens.")
@@ -357,6 +394,12 @@ void describe_rest(options::Schema<O>& s) {
       .at_least(0)
       .below(1)
       .alias("hidden_dropout");
+  s.option("embedding_dropout_rate", &O::embedding_dropout_rate, "Dropout probability after the embedding.")
+      .when_changed(options::Change::told)
+      .at_least(0)
+      .below(1)
+      .otherwise([](const O& o) { return o.embedding_dropout(); }, "`hidden_dropout_rate`")
+      .no_flag("from config.json of Hugging Face Transformers");
   s.option("attention_dropout_rate", &O::attention_dropout_rate, "Dropout probability of the attention probabilities.")
       .when_changed(options::Change::told)
       .at_least(0)

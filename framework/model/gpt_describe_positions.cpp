@@ -79,6 +79,15 @@ void describe_positions_alone(options::Schema<O>& s) {
       .at_least(1)
       .at_most(options::most_places)
       .unit("tokens");
+  s.option("position_embedding_offset", &O::position_embedding_offset,
+           "Rows of the learned position embedding in front of the row of position 0, which the table has in addition; "
+           "no token uses them. OPT has 2.")
+      .when_changed(options::Change::tensors)
+      .at_least(0)
+      .at_most(options::most_places)
+      .matters_when([](const O& o) { return o.position_embedding_type == PositionEmbedding::learned_absolute; },
+                    "`position_embedding_type` is not learned_absolute")
+      .no_flag("from weights of Hugging Face Transformers");
   describe_mrope(s);
   describe_alibi(s);
   s.option("rotary_base", &O::rotary_base, "Base of the rotary embedding's frequencies (theta).")
@@ -163,28 +172,76 @@ void describe_positions_alone(options::Schema<O>& s) {
 template <nn::RotaryScaling::Kind kind>
 constexpr auto scales_as = [](const O& o) { return has_rope(o) && o.rope_scaling_type == kind; };
 constexpr auto scales = [](const O& o) { return has_rope(o) && o.rope_scaling_type != nn::RotaryScaling::Kind::none; };
+constexpr auto as_longrope = scales_as<nn::RotaryScaling::Kind::longrope>;
+constexpr auto has_factor = [](const O& o) { return scales(o) && !as_longrope(o); };
 constexpr auto as_llama3 = scales_as<nn::RotaryScaling::Kind::llama3>;
 constexpr auto as_yarn = scales_as<nn::RotaryScaling::Kind::yarn>;
 constexpr auto has_betas = [](const O& o) { return o.multi_latent_attention || as_yarn(o); };
 constexpr auto has_original = [](const O& o) { return o.multi_latent_attention || scales(o); };
-constexpr auto has_amplitude = [](const O& o) { return !o.multi_latent_attention && as_yarn(o); };
+constexpr auto has_amplitude = [](const O& o) { return !o.multi_latent_attention && (as_yarn(o) || as_longrope(o)); };
 constexpr auto has_mscale = [](const O& o) {
   return as_yarn(o) && (o.multi_latent_attention || !o.rope_scaling_attention_factor);
 };
 constexpr const char* no_mscale = "`rope_scaling_type` is not yarn, or `rope_scaling_attention_factor` is given";
 constexpr const char *no_scaling = "`rope_scaling_type` is none", *no_llama3 = "`rope_scaling_type` is not llama3",
-                     *no_yarn = "`rope_scaling_type` is not yarn";
+                     *no_yarn = "`rope_scaling_type` is not yarn",
+                     *no_factor = "`rope_scaling_type` is none or longrope",
+                     *no_longrope = "`rope_scaling_type` is not longrope";
+
+/// Whether longrope, if it is chosen, has a number for each rotary pair.
+bool fits_pairs(const O& o, const std::optional<std::vector<double>>& divisors) {
+  return !as_longrope(o) || (divisors && static_cast<std::int64_t>(divisors->size()) == o.rotary_dim() / 2);
+}
+
+using Divisors = std::optional<std::vector<double>>;
+
+template <Divisors O::*member>
+std::string wrong_divisors(const char* name, const O& o) {
+  const auto& given = o.*member;
+  return text("rope_scaling_type is longrope, but ", name,
+              given ? text(" has ", given->size(), " numbers") : std::string(" is not given"), "; expected ",
+              o.rotary_dim() / 2, ": half of the rotary dimensions of a head");
+}
+
+template <Divisors O::*member, class Message>
+void describe_divisors(options::Schema<O>& s, const char* name, const char* meaning, const Message& message) {
+  s.option(name, member, meaning)
+      .above(0)
+      .at_most(options::most_factor)
+      .matters_when(as_longrope, no_longrope)
+      .must("longrope", [](const O& o) { return fits_pairs(o, o.*member); }, message,
+            "give a number for each pair of rotary dimensions",
+            {"rope_scaling_type", "position_embedding_type", "kv_channels", "num_attention_heads", "hidden_size",
+             "rotary_percent"});
+}
+
+void describe_longrope(options::Schema<O>& s) {
+  describe_divisors<&O::rope_scaling_short_factor>(
+      s, "rope_scaling_short_factor",
+      "longrope: what each frequency is divided by, if no position of a micro-batch reaches "
+      "`rope_scaling_original_max_position_embeddings`.",
+      [](const O& o) { return wrong_divisors<&O::rope_scaling_short_factor>("rope_scaling_short_factor", o); });
+  describe_divisors<&O::rope_scaling_long_factor>(
+      s, "rope_scaling_long_factor",
+      "longrope: what each frequency is divided by in micro-batches, and generated texts, with more positions than "
+      "`rope_scaling_original_max_position_embeddings`.",
+      [](const O& o) { return wrong_divisors<&O::rope_scaling_long_factor>("rope_scaling_long_factor", o); });
+}
 
 void describe_rope_scaling(options::Schema<O>& s) {
   s.option("rope_scaling_type", &O::rope_scaling_type,
            "Frequency scaling of the rotary embedding for longer sequences.")
       .alias("use_rope_scaling", {{"true", "llama3"}, {"false", ""}})
-      .matters_when(has_rope, no_rope);
+      .matters_when(has_rope, no_rope)
+      .must(
+          "longrope", [](const O& o) { return !as_longrope(o) || !(o.multi_latent_attention || o.has_mrope()); },
+          [](const O&) { return "rope_scaling_type longrope is for positions of one axis, without latent attention"; },
+          "choose another one", {"multi_latent_attention", "position_embedding_type"});
   s.option("rope_scaling_factor", &O::rope_scaling_factor,
            "Frequency scaling factor: low frequencies are divided by it.")
       .above(0)
       .at_most(options::most_factor)
-      .matters_when(scales, no_scaling);
+      .matters_when(has_factor, no_factor);
   s.option("rope_scaling_low_freq_factor", &O::rope_scaling_low_freq_factor,
            "llama3: frequencies with fewer full rotations than this within the original maximum sequence length are "
            "divided by the whole factor.")
@@ -206,7 +263,7 @@ void describe_rope_scaling(options::Schema<O>& s) {
       .matters_when(as_llama3, no_llama3);
   s.option("rope_scaling_original_max_position_embeddings", &O::rope_scaling_original_max_position_embeddings,
            "Maximum sequence length before scaling, in tokens.")
-      .otherwise("8192 for llama3, `max_position_embeddings` for yarn")
+      .otherwise("8192 for llama3, `max_position_embeddings` for yarn and longrope")
       .at_least(1)
       .at_most(options::most_places)
       .unit("tokens")
@@ -241,13 +298,15 @@ void describe_rope_scaling(options::Schema<O>& s) {
       .at_least(0)
       .at_most(options::most_factor)
       .matters_when(has_mscale, no_mscale);
-  s.option("rope_scaling_attention_factor", &O::rope_scaling_attention_factor, "yarn: factor of cosines and sines.")
+  s.option("rope_scaling_attention_factor", &O::rope_scaling_attention_factor,
+           "yarn, longrope: factor of cosines and sines.")
       .above(0)
       .at_most(options::most_factor)
-      .otherwise([](const O& o) { return o.rotary_scaling(1).attention_factor; },
-                 "from `rope_scaling_mscale` and `rope_scaling_mscale_all_dim`")
-      .matters_when(has_amplitude, "`rope_scaling_type` is not yarn, or `multi_latent_attention` is true")
-      .no_flag("from config.json of Hugging Face Transformers");
+      .otherwise(
+          "yarn: from `rope_scaling_mscale` and `rope_scaling_mscale_all_dim`; longrope: sqrt(1 + ln(s) / ln(o)), "
+          "with s = `max_position_embeddings` / o and o = `rope_scaling_original_max_position_embeddings`")
+      .matters_when(has_amplitude,
+                    "`rope_scaling_type` is neither yarn nor longrope, or `multi_latent_attention` is true");
 }
 
 }  // namespace
@@ -255,6 +314,7 @@ void describe_rope_scaling(options::Schema<O>& s) {
 void describe_positions(options::Schema<O>& s) {
   describe_positions_alone(s);
   describe_rope_scaling(s);
+  describe_longrope(s);
 }
 
 }  // namespace tessera::model

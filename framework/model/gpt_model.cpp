@@ -2,6 +2,7 @@
 
 #include "framework/model/gpt_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <new>
 
@@ -45,13 +46,25 @@ autograd::Var GptModel::embedded_in_parts(autograd::Tape& tape, std::span<const 
   if (!position_table_) return x;
   const auto here = x.shape()[1];
   const auto first = here == pass.T ? 0 : here * tensor_.rank;
-  return parallel::plus_positions(std::move(x), positions_here(tape, pass, first, here), position_table_->leaf);
+  return parallel::plus_positions(std::move(x), table_rows(tape, positions_here(tape, pass, first, here)),
+                                  position_table_->leaf);
+}
+
+/// The rows of the position table for `positions`; in memory of `tape` if they differ.
+std::span<const std::int32_t> GptModel::table_rows(autograd::Tape& tape,
+                                                   std::span<const std::int32_t> positions) const {
+  if (o_.position_embedding_offset == 0) return positions;
+  const auto rows = tape.keep_array<std::int32_t>(positions.size());
+  std::transform(positions.begin(), positions.end(), rows.begin(),
+                 [&](auto position) { return static_cast<std::int32_t>(position + o_.position_embedding_offset); });
+  return rows;
 }
 
 /// `site` keys the dropout.
 autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int32_t> tokens, const nn::Pass& pass,
                                  std::uint64_t site) const {
-  auto x = tensor_.whole() ? autograd::embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, pass.positions,
+  const auto rows = position_table_ ? table_rows(tape, pass.positions) : pass.positions;
+  auto x = tensor_.whole() ? autograd::embedding(tape, {pass.B, pass.T}, tokens, words_->leaf, rows,
                                                  position_table_ ? &position_table_->leaf : nullptr,
                                                  precision_.residual, o_.embedding_padding_token.value_or(-1))
                            : embedded_in_parts(tape, tokens, pass);
@@ -62,7 +75,7 @@ autograd::Var GptModel::embedded(autograd::Tape& tape, std::span<const std::int3
     tape.computes_in(precision_.compute);
   }
   if (o_.embedding_factor() != 1) x = autograd::scaled(std::move(x), o_.embedding_factor());
-  const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, site, o_.hidden_dropout_rate), o_.hidden_size);
+  const auto mask = pass.held.rows(pass.dropout(Purpose::hidden_dropout, site, o_.embedding_dropout()), o_.hidden_size);
   if (mask.rate > 0) x = autograd::dropout_add(std::move(x), {}, mask);
   return x;
 }
@@ -97,6 +110,8 @@ nn::Pass GptModel::pass_of(autograd::Tape& tape, const TokenBatch& batch, const 
   must(batch.position_axes() == 1 || o_.has_mrope(), "only mrope has positions of several axes");
   auto pass = training_pass(tape, batch, mode, o_.window());
   pass.longest = seq_length_;
+  if (o_.has_longrope() && !tape.threads().idle())
+    pass.reach = 1 + *std::max_element(batch.positions.begin(), batch.positions.end());
   if (!context_.whole()) {
     pass.T = pass.S / context_.ranks;
     pass.positions = held_tokens(tape, context_, pass.B, pass.S, batch.positions);
@@ -139,8 +154,11 @@ autograd::Var GptModel::before_head(autograd::Var h, const nn::Pass& pass) const
 
 /// Its ranks of a vocabulary-parallel head are kept until the tape is cleared.
 OutputLayer GptModel::output_layer(const autograd::Var& h, const nn::Pass& pass) const {
-  OutputLayer output{
-      .weight = head(), .type = precision_.logits, .softcap = o_.output_logit_softcap.value_or(0), .context = context_};
+  OutputLayer output{.weight = head(),
+                     .bias = head_bias(),
+                     .type = precision_.logits,
+                     .softcap = o_.output_logit_softcap.value_or(0),
+                     .context = context_};
   if (!tensor_.whole())
     output.sharers = new (h.tape().keep(sizeof(parallel::VocabParallelHead)).data())
         parallel::VocabParallelHead(parallel::tensor_group(pass, tensor_), vocabulary_);
@@ -184,7 +202,8 @@ void GptModel::predict_further(autograd::Tape& tape, autograd::Var h, const Toke
                                                  .seed = weight * seed,
                                                  .type = output.type,
                                                  .softcap = output.softcap,
-                                                 .sharers = output.sharers},
+                                                 .sharers = output.sharers,
+                                                 .bias = output.bias},
                                                 output.adapter);
     // The log averages over ranks, but each context-parallel rank has only a part of the sum: multiply by their number.
     const auto own = counted > 0 ? loss.total.sum * context_.ranks / counted : 0;
@@ -218,7 +237,7 @@ autograd::Var GptModel::logits(autograd::Tape& tape, const TokenBatch& batch, co
 autograd::Var GptModel::project(const autograd::Var& h, const nn::Pass& pass) const {
   if (score_) return autograd::linear(h, score_->leaf, nullptr);
   const auto before = before_head(h, pass);
-  auto logits = autograd::linear(before, head(), nullptr);
+  auto logits = autograd::linear(before, head(), head_bias());
   if (output_ && output_->adapters())
     logits = output_->adapters()->add_to(std::move(logits), before, pass, pass.gathered);
   if (!tensor_.whole())
@@ -238,7 +257,18 @@ autograd::Var GptModel::next_logits(autograd::Tape& tape, std::span<const std::i
   if (cache.length() + count > std::min(cache.capacity(), positions_))
     throw ShapeError(text("gpt: ", count, " tokens after ", cache.length(), " do not fit; the cache holds ",
                           cache.capacity(), " and the model has ", positions_, " positions"));
+  if (o_.has_longrope()) {
+    const auto original = o_.rotary_scaling(positions_).original, before = cache.length();
+    cache.remember(tokens, count);
+    // Behind the original maximum all keys have other frequencies: the earlier tokens are computed again.
+    if (before > 0 && before <= original && before + count > original) {
+      const auto all = cache.remembered();
+      cache.rewind();
+      return next_logits(tape, all, before + count, cache, nullptr);
+    }
+  }
   auto pass = generating_pass(tape, count, cache, o_.window());
+  pass.reach = cache.length() + count;
   if (given) pass.positions = given->positions;
   if (o_.has_mrope()) pass.angles = angles(tape, pass);
   const auto seen = given && vision_ ? vision_->see(tape, {}, *given, {}, 0, count) : VisionFront::Seen{};

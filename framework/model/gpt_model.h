@@ -59,6 +59,7 @@ class GptModel final : public Model {
   autograd::Var before_head(autograd::Var h, const nn::Pass& pass) const;
   std::int64_t tokens_between_layers(std::int64_t length) const;
   nn::TokenAngles angles(autograd::Tape& tape, const nn::Pass& pass) const;
+  std::span<const std::int32_t> table_rows(autograd::Tape& tape, std::span<const std::int32_t> positions) const;
   nn::Pass pass_of(autograd::Tape& tape, const TokenBatch& batch, const ForwardMode& mode) const;
   autograd::Var embedded(autograd::Tape& tape, std::span<const std::int32_t> tokens, const nn::Pass& pass,
                          std::uint64_t site = 0) const;
@@ -69,6 +70,7 @@ class GptModel final : public Model {
   autograd::Var hidden(autograd::Tape& tape, VisionFront::Seen seen, std::span<const std::int32_t> tokens,
                        const nn::Pass& pass) const;
   autograd::Leaf& head() const { return output_ ? output_->weight() : words_->leaf; }
+  autograd::Leaf* head_bias() const { return output_bias_ ? &output_bias_->leaf : nullptr; }
   OutputLayer output_layer(const autograd::Var& h, const nn::Pass& pass) const;
   void predict_further(autograd::Tape& tape, autograd::Var h, const TokenBatch& batch, const ForwardMode& mode,
                        const nn::Pass& pass) const;
@@ -103,6 +105,7 @@ class GptModel final : public Model {
   std::vector<std::unique_ptr<TransformerLayer>> layers_;  ///< of this chunk, without no-op layers
   std::unique_ptr<nn::Norm> final_norm_;
   std::unique_ptr<nn::LinearLayer> output_;
+  nn::Parameter* output_bias_ = nullptr;
   nn::Parameter* score_ = nullptr;                             ///< in place of the output layer
   std::vector<std::unique_ptr<PredictionLayer>> predictions_;  ///< of the chunk with the loss
 };

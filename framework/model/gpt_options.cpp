@@ -51,7 +51,11 @@ double GptOptions::latent_scale() const {
   return growth * growth / std::sqrt(static_cast<double>(qk_head_dim + qk_pos_emb_head_dim));
 }
 
-nn::RotaryScaling GptOptions::rotary_scaling(std::int64_t positions) const {
+double longrope_growth(double factor, std::int64_t original) {
+  return factor > 1 && original > 1 ? std::sqrt(1 + std::log(factor) / std::log(static_cast<double>(original))) : 1;
+}
+
+nn::RotaryScaling GptOptions::rotary_scaling(std::int64_t positions, std::int64_t length) const {
   if (multi_latent_attention && rope_scaling_type == nn::RotaryScaling::Kind::none) {
     nn::RotaryScaling latent;
     if (rope_type == LatentRope::rope) return latent;
@@ -74,8 +78,13 @@ nn::RotaryScaling GptOptions::rotary_scaling(std::int64_t positions) const {
   s.beta_slow = rope_scaling_beta_slow;
   s.attention_factor = yarn_growth(rope_scaling_factor, rope_scaling_mscale) /
                        yarn_growth(rope_scaling_factor, rope_scaling_mscale_all_dim);
-  if (!multi_latent_attention) s.attention_factor = rope_scaling_attention_factor.value_or(s.attention_factor);
   s.original = rope_scaling_original_max_position_embeddings.value_or(original);
+  if (has_longrope()) {
+    s.attention_factor = longrope_growth(static_cast<double>(positions) / static_cast<double>(s.original), s.original);
+    const auto& divisors = length > s.original ? rope_scaling_long_factor : rope_scaling_short_factor;
+    if (divisors) s.divisors = *divisors;
+  }
+  if (!multi_latent_attention) s.attention_factor = rope_scaling_attention_factor.value_or(s.attention_factor);
   s.positions_per_step = positions_per_step();
   return s;
 }

@@ -17,6 +17,7 @@ inline options::Words<RotaryScaling::Kind> words(RotaryScaling::Kind) {
   return {{"none", RotaryScaling::Kind::none},
           {"llama3", RotaryScaling::Kind::llama3},
           {"yarn", RotaryScaling::Kind::yarn},
+          {"longrope", RotaryScaling::Kind::longrope},
           {"default", RotaryScaling::Kind::none}};
 }
 inline options::Words<Normalization> words(Normalization) {
@@ -123,6 +124,7 @@ struct GptOptions {
 
   PositionEmbedding position_embedding_type = PositionEmbedding::learned_absolute;
   std::optional<std::int64_t> max_position_embeddings;
+  std::int64_t position_embedding_offset = 0;
   std::optional<std::vector<std::int64_t>> mrope_section;
   bool mrope_tables_in_fp32 = false;
   bool scale_alibi = false;
@@ -143,12 +145,15 @@ struct GptOptions {
   double rope_scaling_mscale = 1;
   double rope_scaling_mscale_all_dim = 0;
   std::optional<double> rope_scaling_attention_factor;
+  std::optional<std::vector<double>> rope_scaling_short_factor;
+  std::optional<std::vector<double>> rope_scaling_long_factor;
 
   std::array<std::int64_t, 2> window_size = {-1, 0};
   std::optional<std::int64_t> sliding_window;
   std::vector<LayerSight> layer_types;
   bool qk_layernorm = false;
   nn::Sinks softmax_type = nn::Sinks::none;
+  bool qk_layernorm_all_heads = false;
   std::optional<double> query_pre_attn_scalar;
   std::optional<double> attention_logit_softcap;
   std::optional<double> output_logit_softcap;
@@ -156,6 +161,7 @@ struct GptOptions {
   nn::Normalization normalization = nn::Normalization::layer_norm;
   double norm_epsilon = 1e-5;
   bool apply_layernorm_1p = false;
+  bool use_pre_norm = true;
   bool use_sandwich_norm = false;
   double attn_post_norm_scale = 1;
   double ffn_post_norm_scale = 1;
@@ -174,6 +180,7 @@ struct GptOptions {
   std::optional<bool> out_proj_has_bias;
   std::optional<bool> mlp_has_bias;
   bool untie_embeddings_and_output_weights = false;
+  bool output_layer_has_bias = false;
   bool use_visual_encoder = false;
   bool score_head = false;
   bool scale_embeddings = false;
@@ -183,6 +190,7 @@ struct GptOptions {
   std::optional<std::int64_t> embedding_padding_token;
 
   double hidden_dropout_rate = 0.1;
+  std::optional<double> embedding_dropout_rate;
   double attention_dropout_rate = 0.1;
   double init_method_std = 0.02;
   std::optional<double> embedding_init_method_std;
@@ -244,8 +252,11 @@ struct GptOptions {
   double latent_scale() const;
   /// Number of layers of multi-token prediction.
   std::int64_t predictions() const { return mtp_num_layers.value_or(0); }
-  /// RoPE frequency scaling for tables of `positions` positions.
-  nn::RotaryScaling rotary_scaling(std::int64_t positions) const;
+  /// RoPE frequency scaling for tables of `positions` positions, for sequences of up to `length` tokens, on which it
+  /// depends with longrope.
+  nn::RotaryScaling rotary_scaling(std::int64_t positions, std::int64_t length = 0) const;
+  /// Whether rotary embedding of sequences longer than the original maximum has other frequencies.
+  bool has_longrope() const { return has_rotary() && rope_scaling_type == nn::RotaryScaling::Kind::longrope; }
   /// Number of tokens to the left and to the right that a token sees in layers with sliding-window attention, itself
   /// excluded; left -1: all tokens.
   std::array<std::int64_t, 2> window() const;
@@ -253,6 +264,8 @@ struct GptOptions {
   bool windowed(std::int64_t layer) const;
   /// Whether `layer`, counted from 0, has rotary embedding, where the model has any.
   bool rotates(std::int64_t layer) const;
+  /// Dropout probability after the embedding.
+  double embedding_dropout() const { return embedding_dropout_rate.value_or(hidden_dropout_rate); }
   /// Factor of word embeddings.
   double embedding_factor() const;
   nn::NormKind norm() const { return {normalization, norm_epsilon, apply_layernorm_1p}; }
@@ -264,6 +277,8 @@ struct GptOptions {
   /// Whether selective recomputation includes `module`.
   bool recomputes(RecomputedModule module) const;
 };
+/// The factor of cosines and sines that longrope derives for sequences `factor` times as long as the original maximum.
+double longrope_growth(double factor, std::int64_t original);
 /// Declares the options.
 void describe(options::Schema<GptOptions>& s);
 /// Declare the options about position embedding, multi-latent attention, multi-token prediction and activation

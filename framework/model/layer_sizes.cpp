@@ -28,6 +28,7 @@ nn::AttentionSizes attention_sizes(const GptOptions& o, std::int64_t layer, bool
   if (o.qk_layernorm) sizes.head_norm = o.norm();
   if (o.has_alibi()) sizes.alibi = {.factor = o.scale_alibi ? sizes.scale : 1, .rounded = o.round_alibi};
   sizes.sinks = o.softmax_type;
+  sizes.norms_all_heads = o.qk_layernorm_all_heads;
   return sizes;
 }
 

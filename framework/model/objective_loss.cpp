@@ -88,7 +88,8 @@ autograd::VocabularyLoss objective_loss(const autograd::Var& h, const OutputLaye
                             .mask = here(batch.loss_mask),
                             .type = output.type,
                             .softcap = output.softcap,
-                            .sharers = output.sharers};
+                            .sharers = output.sharers,
+                            .bias = output.bias};
   if (mode.objective->weighs_tokens()) {
     const auto weights = mode.objective->weigh(tape, batch, mode.share);
     terms.seed = weights.seed;

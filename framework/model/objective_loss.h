@@ -7,6 +7,7 @@ namespace tessera::model {
 /// The output layer of a model, and how its ranks share it.
 struct OutputLayer {
   autograd::Leaf& weight;                                ///< [V, C]: this rank's rows
+  autograd::Leaf* bias = nullptr;                        ///< as in autograd::LossTerms
   DType type = DType::float32;                           ///< as in autograd::LossTerms
   double softcap = 0;                                    ///< as in autograd::LossTerms
   const autograd::VocabularySharers* sharers = nullptr;  ///< must outlive the backward pass; null: `weight` is whole

@@ -10,7 +10,7 @@ namespace tessera::model {
 TransformerLayer::TransformerLayer(const std::string& name, std::int64_t number, const LayerForm& form,
                                    Submodules parts)
     : nn::Module(name), number_(number), form_(form), parts_(std::move(parts)) {
-  contains(*parts_.before_attention);
+  if (parts_.before_attention) contains(*parts_.before_attention);
   contains(*parts_.attention);
   if (parts_.after_attention) contains(*parts_.after_attention);
   if (parts_.before_feed_forward) contains(*parts_.before_feed_forward);
@@ -28,8 +28,12 @@ autograd::Var TransformerLayer::forward(autograd::Var x, const nn::Pass& pass) c
 // need it or recomputes it.
 autograd::Var TransformerLayer::one_after_the_other(autograd::Var x, const nn::Pass& pass) const {
   auto& tape = x.tape();
-  const auto branch = [&](const nn::Norm& before, const auto& through, const nn::Norm* after, std::uint64_t which) {
-    auto normed = before.forward(x);
+  const auto branch = [&](const nn::Norm* before, const auto& through, const nn::Norm* after, std::uint64_t which) {
+    if (!before) {
+      x = join(through(x), x, after, which, pass);
+      return;
+    }
+    auto normed = before->forward(x);
     const autograd::VarId result = normed;
     auto out = through(normed);
     if (form_.residual_after_norm)
@@ -41,9 +45,10 @@ autograd::Var TransformerLayer::one_after_the_other(autograd::Var x, const nn::P
     if (form_.residual_after_norm) forget(tape, result);
   };
   branch(
-      *parts_.before_attention, [&](const auto& in) { return attend(in, pass); }, parts_.after_attention.get(), 1);
+      parts_.before_attention.get(), [&](const auto& in) { return attend(in, pass); }, parts_.after_attention.get(), 1);
   branch(
-      *parts_.before_feed_forward, [&](const auto& in) { return feed(in, pass); }, parts_.after_feed_forward.get(), 2);
+      parts_.before_feed_forward.get(), [&](const auto& in) { return feed(in, pass); }, parts_.after_feed_forward.get(),
+      2);
   return x;
 }
 

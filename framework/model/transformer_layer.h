@@ -22,9 +22,10 @@ struct LayerForm {
 /// [B, T, hidden]; with sequence parallelism, this rank's tokens only.
 class TransformerLayer final : public nn::Module {
  public:
-  /// The submodules; `attention`, `feed_forward` and `before_attention` are required.
+  /// The submodules; `attention` and `feed_forward` are required.
   struct Submodules {
-    /// `before_feed_forward` null: with LayerForm::parallel, both branches share the output of `before_attention`.
+    /// Null: the branch reads the residual itself; but with LayerForm::parallel and no `before_feed_forward`, both
+    /// branches share the output of `before_attention`.
     std::unique_ptr<nn::Norm> before_attention, before_feed_forward;
     std::unique_ptr<nn::Norm> after_attention, after_feed_forward;  ///< null: no norm after the branch
     std::unique_ptr<nn::Attention> attention;

@@ -66,7 +66,7 @@ bool is_of_adapter(std::string_view parameter) {
 }
 
 Adapters::Adapters(const std::string& layer, std::vector<AdapterForm> forms, const Parameter& w, const TensorCut& rows,
-                   const TensorCut& columns, SumOverColumns add_up)
+                   const TensorCut& columns, SumOverRanks add_up)
     : Module(layer),
       forms_(std::move(forms)),
       in_(w.global_shape[1]),
@@ -205,7 +205,7 @@ void Adapters::scale_rows_of(autograd::Tape& tape, std::span<float> w) const {
 
 std::unique_ptr<Adapters> make_adapters(const std::string& layer, const std::vector<AdapterForm>& forms,
                                         const Parameter& w, const TensorCut& rows, const TensorCut& columns,
-                                        SumOverColumns add_up) {
+                                        SumOverRanks add_up) {
   return forms.empty() ? nullptr : std::make_unique<Adapters>(layer, forms, w, rows, columns, std::move(add_up));
 }
 

@@ -67,7 +67,7 @@ class Adapters final : public Module {
   /// a layer have magnitudes, or none. The factors have the role of w, but A of an
   /// output layer, which has no rows of the vocabulary, is a matrix.
   Adapters(const std::string& layer, std::vector<AdapterForm> forms, const Parameter& w, const TensorCut& rows,
-           const TensorCut& columns, SumOverColumns add_up);
+           const TensorCut& columns, SumOverRanks add_up);
 
   /// The result of the layer with its adapters, x w^T + scale * dropout(x) A^T B^T + bias; x [.., in] is what the
   /// product with w reads, `bias` may be null. Under tensor parallelism, the result of a row-parallel layer is this
@@ -110,6 +110,6 @@ class Adapters final : public Module {
 /// Adapters of a layer with the weight `w`; null without forms. See Adapters.
 std::unique_ptr<Adapters> make_adapters(const std::string& layer, const std::vector<AdapterForm>& forms,
                                         const Parameter& w, const TensorCut& rows, const TensorCut& columns,
-                                        SumOverColumns add_up = {});
+                                        SumOverRanks add_up = {});
 
 }  // namespace tessera::nn

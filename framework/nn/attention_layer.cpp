@@ -83,13 +83,17 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t layer, const 
     const auto all = alibi_slopes(s.heads);
     slopes_.assign(all.begin() + here_.first_head, all.begin() + here_.first_head + here_.heads);
   }
-  if (!s.head_norm) return;
+  if (s.head_norm) s.norms_all_heads ? declare_whole_norms(maker) : declare_norms(maker);
+}
+
+void SelfAttention::declare_norms(const LayerMaker& maker) {
+  const auto& kind = *sizes_.head_norm;
   for (auto* norm : {&query_norm_, &key_norm_}) {
     const std::string of = norm == &query_norm_ ? "q_layernorm." : "k_layernorm.";
-    norm->gain = &declare(of + "weight", ParameterRole::norm_gain, {s.channels}, s.head_norm->gain());
-    if (s.head_norm->kind == Normalization::layer_norm)
-      norm->bias = &declare(of + "bias", ParameterRole::bias, {s.channels}, Init::zeros());
-    if (tensor.whole()) continue;
+    norm->gain = &declare(of + "weight", ParameterRole::norm_gain, {sizes_.channels}, kind.gain());
+    if (kind.kind == Normalization::layer_norm)
+      norm->bias = &declare(of + "bias", ParameterRole::bias, {sizes_.channels}, Init::zeros());
+    if (maker.tensor().whole()) continue;
     norm->gain->share(GradientSharers::tensor);  // each rank computed the gradient of its own heads only
     if (norm->bias) norm->bias->share(GradientSharers::tensor);
   }
@@ -107,6 +111,25 @@ void SelfAttention::declare_sinks(const TensorRank& tensor) {
   fixed_ = std::make_unique<autograd::Leaf>();
   fixed_->value = Tensor(std::span(zeros_), {here_.heads});
   sinks_.leaf = fixed_.get();
+}
+
+void SelfAttention::declare_whole_norms(const LayerMaker& maker) {
+  const auto& kind = *sizes_.head_norm;
+  must(kind.kind == Normalization::rms_norm, "a norm over all heads is an RMS norm");
+  const auto D = sizes_.channels;
+  TensorCut queries, keys;
+  if (!maker.tensor().whole()) {
+    const bool copied = sizes_.groups < maker.tensor().ranks;
+    const auto group = here_.first_head / (sizes_.heads / sizes_.groups);
+    queries.strips.push_back({here_.first_head * D, here_.heads * D, true});
+    keys.strips.push_back({group * D, here_.groups * D, owns_keys(), copied});
+  }
+  query_norm_.gain =
+      &declare("q_layernorm.weight", ParameterRole::norm_gain, {sizes_.heads * D}, kind.gain(), std::move(queries));
+  key_norm_.gain =
+      &declare("k_layernorm.weight", ParameterRole::norm_gain, {sizes_.groups * D}, kind.gain(), std::move(keys));
+  share_copied_rows(*key_norm_.gain);
+  add_up_ = maker.sum_over_ranks(name());
 }
 
 /// Rows of linear_qkv on this rank: whole groups; or, with more ranks than groups, some query heads of one group and a
@@ -145,8 +168,16 @@ kernels::AttentionExtents SelfAttention::extents(const Pass& pass) const {
           .alibi = alibi};
 }
 
-autograd::Var SelfAttention::normalised(autograd::Var qkv) const {
+autograd::Var SelfAttention::normalised_together(const autograd::Var& qkv, const Pass& pass) const {
+  autograd::WholeNormKind kind{sizes_.channels, sizes_.head_norm->eps, sizes_.head_norm->gain_offset()};
+  if (add_up_) kind.add_up = [this, groups = pass.groups](std::span<double> numbers) { add_up_(groups, numbers); };
+  return autograd::whole_norm(qkv, {query_heads_, sizes_.heads, true, &query_norm_.gain->leaf},
+                              {key_heads_, sizes_.groups, owns_keys(), &key_norm_.gain->leaf}, kind);
+}
+
+autograd::Var SelfAttention::normalised(autograd::Var qkv, const Pass& pass) const {
   if (!sizes_.head_norm) return qkv;
+  if (sizes_.norms_all_heads) return normalised_together(qkv, pass);
   const auto& kind = *sizes_.head_norm;
   return autograd::head_norm(qkv, query_norm_.of(query_heads_), key_norm_.of(key_heads_),
                              {sizes_.channels, kind.kind == Normalization::layer_norm, kind.eps, kind.gain_offset()});
@@ -163,14 +194,14 @@ autograd::Var SelfAttention::mixed(const autograd::Var& qkv, const Pass& pass) c
 }
 
 autograd::Var SelfAttention::forward(const autograd::Var& x, const Pass& pass) const {
-  auto projected = normalised(qkv_->forward(x, pass));
+  auto projected = normalised(qkv_->forward(x, pass), pass);
   if (!pass.angles.empty()) {
     const auto& a = pass.angles;
     projected =
         autograd::rotary(std::move(projected), {a.rotary_dim, a.layout, a.cosine, a.sine, turning_heads_}, a.rows);
   } else if (rotary_) {
-    projected =
-        autograd::rotary(std::move(projected), rotary_->tables(x.tape().threads(), turning_heads_), pass.positions);
+    projected = autograd::rotary(std::move(projected), rotary_->tables(x.tape().threads(), turning_heads_, pass.reach),
+                                 pass.positions);
   }
   if (pass.cache) return out_->forward(cached(projected, pass), pass);
   if (sizes_.recomputed)

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "framework/autograd/ops/head_norm.h"
+#include "framework/autograd/ops/whole_norm.h"
 #include "framework/nn/layers.h"
 #include "framework/nn/pass.h"
 #include "framework/nn/rotary_embedding.h"
@@ -25,7 +26,8 @@ struct AttentionSizes {
   bool fused_parts = true;                   ///< queries, keys and values can have adapters of their own
   bool windowed = false;                     ///< sliding-window attention: uses Pass::windowed instead of Pass::visible
   bool recomputed = false;                   ///< recompute the attention core and linear_proj in the backward pass
-  std::optional<NormKind> head_norm = {};    ///< QK norm of each query and key head, before the rotary embedding
+  std::optional<NormKind> head_norm = {};    ///< QK norm of queries and keys, before the rotary embedding
+  bool norms_all_heads = false;              ///< the QK norm, an RMS norm, is over all heads together, not over each
   std::optional<kernels::Alibi> alibi = {};  ///< bias of the scores by distance, without the slopes; null: none
   Sinks sinks = Sinks::none;
 };
@@ -81,7 +83,8 @@ autograd::Var core_attention(const autograd::Var& qkv, const kernels::AttentionE
 /// than groups, several ranks divide the query heads of a group, and each has a copy of the group's key and value head.
 ///
 /// Parameters: linear_qkv.{weight,bias}, linear_proj.{weight,bias}, with QK norm q_layernorm.{weight,bias} and
-/// k_layernorm.{weight,bias} [channels], shared by all heads, and with learnt sinks core_attention.softmax_offset
+/// k_layernorm.{weight,bias} [channels], shared by all heads, or with norms_all_heads [heads * channels] and
+/// [groups * channels], of which a rank has those of its heads; and with learnt sinks core_attention.softmax_offset
 /// [heads].
 class SelfAttention final : public Attention {
  public:
@@ -96,8 +99,11 @@ class SelfAttention final : public Attention {
   /// Layout of the fused projection on this rank.
   kernels::AttentionExtents extents(const Pass& pass) const;
   const kernels::VisibleKeys& seen(const Pass& pass) const { return sizes_.windowed ? pass.windowed : pass.visible; }
+  void declare_norms(const LayerMaker& maker);
+  void declare_whole_norms(const LayerMaker& maker);
   /// Applies the QK norm, if the layer has one.
-  autograd::Var normalised(autograd::Var qkv) const;
+  autograd::Var normalised(autograd::Var qkv, const Pass& pass) const;
+  autograd::Var normalised_together(const autograd::Var& qkv, const Pass& pass) const;
   /// The attention core applied to the fused projection.
   autograd::Var mixed(const autograd::Var& qkv, const Pass& pass) const;
   /// The attention core in generation, with the key/value cache.
@@ -105,6 +111,8 @@ class SelfAttention final : public Attention {
 
   TensorCut rows_here(const TensorRank& tensor) const;
   void declare_sinks(const TensorRank& tensor);
+  /// Whether this rank owns its key and value heads: with more ranks than groups the first of those that have a copy.
+  bool owns_keys() const { return here_.first_head % (sizes_.heads / sizes_.groups) == 0; }
 
   AttentionSizes sizes_;
   HeadsOfRank here_;
@@ -127,6 +135,7 @@ class SelfAttention final : public Attention {
   std::vector<float> zeros_;               ///< the sinks of softmax_type off-by-one
   std::unique_ptr<autograd::Leaf> fixed_;  ///< a view of zeros_, or null
   autograd::HeadSinks sinks_;
+  SumOverRanks add_up_;  ///< of norms_all_heads; empty: this rank has all heads
 };
 
 }  // namespace tessera::nn

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "framework/tensor/arena.h"
@@ -27,9 +29,25 @@ class KeyValueCache {
   std::int64_t width() const { return width_; }  ///< floats per token, in keys and also in values
   std::int64_t samples() const { return samples_; }
   void advance(std::int64_t tokens) { length_ += tokens; }  ///< to be called after all layers have stored the tokens
+  /// Notes tokens [samples, count], of a model that must be able to compute all of them again.
+  void remember(std::span<const std::int32_t> tokens, std::int64_t count) {
+    texts_.resize(static_cast<std::size_t>(samples_));
+    for (std::int64_t b = 0; b < samples_; ++b) {
+      const auto own = tokens.subspan(static_cast<std::size_t>(b * count), static_cast<std::size_t>(count));
+      auto& text = texts_[static_cast<std::size_t>(b)];
+      text.insert(text.end(), own.begin(), own.end());
+    }
+  }
+  /// All that was noted, [samples, tokens].
+  std::vector<std::int32_t> remembered() const {
+    std::vector<std::int32_t> all;
+    for (const auto& text : texts_) all.insert(all.end(), text.begin(), text.end());
+    return all;
+  }
   /// Empties the cache for another text.
   void rewind() {
     length_ = 0;
+    texts_.clear();
     shifts_.assign(shifts_.size(), 0);
   }
 
@@ -47,7 +65,8 @@ class KeyValueCache {
     return memory_.floats().subspan(static_cast<std::size_t>(index) * layer_floats_, layer_floats_);
   }
   std::int64_t samples_, capacity_, width_, arrays_, length_ = 0;
-  std::vector<std::int64_t> shifts_;  ///< [samples]
+  std::vector<std::int64_t> shifts_;              ///< [samples]
+  std::vector<std::vector<std::int32_t>> texts_;  ///< [samples] of remember()
   std::size_t layer_floats_;
   Storage memory_;
 };

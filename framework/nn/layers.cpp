@@ -120,6 +120,11 @@ std::unique_ptr<GatheredLinear> LayerMaker::gathered(const std::string& name, co
   return std::make_unique<WholeGatheredLinear>(name, with_adapters(name, sizes));
 }
 
+SumOverRanks LayerMaker::sum_over_ranks(const std::string&) const {
+  must(tensor_.whole(), "the layers of this maker are whole; sharded ones are made in parallel/");
+  return {};
+}
+
 LinearSizes LayerMaker::with_adapters(const std::string& name, LinearSizes sizes) const {
   if (adapters_ && (sizes.role == ParameterRole::matrix || sizes.role == ParameterRole::output_layer))
     sizes.adapters = adapters_->adapters_of(name, sizes.in, sizes.parts);

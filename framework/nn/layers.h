@@ -108,6 +108,8 @@ class LayerMaker {
   virtual std::unique_ptr<LinearLayer> row_parallel(const std::string& name, const LinearSizes& sizes) const;
   /// Creates a layer outside of pairs, whose rows are divided equally and whose outputs are gathered.
   virtual std::unique_ptr<GatheredLinear> gathered(const std::string& name, const LinearSizes& sizes) const;
+  /// What adds up numbers over the ranks of the layer `name`; empty: one rank has all of it.
+  virtual SumOverRanks sum_over_ranks(const std::string& name) const;
 
  protected:
   /// `sizes` of the layer `name` with its adapters.

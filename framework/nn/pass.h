@@ -47,6 +47,7 @@ struct Pass {
   HeldTokens held;                           ///< tokens of a sample that this rank has outside of attention
   HeldTokens gathered;                       ///< those that its tensor-parallel group has together: in linear layers
   std::span<const std::int32_t> positions;   ///< [B * T] position of each token, for position embeddings
+  std::int64_t reach = 0;                    ///< 1 + the highest position of the micro-batch; 0: nobody asks
   TokenAngles angles;                        ///< rotary embedding by token; empty: by `positions`
   kernels::VisibleKeys visible;              ///< attention mask, [B * S] queries
   kernels::VisibleKeys windowed;             ///< mask of layers with sliding-window attention, [B * S] queries

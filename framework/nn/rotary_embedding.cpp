@@ -40,6 +40,7 @@ std::vector<double> rotary_frequencies(std::int64_t rotary_dim, double base, con
     auto frequency = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
     if (scaling.kind == RotaryScaling::Kind::llama3) frequency = bent_as_llama3(frequency, scaling);
     if (scaling.kind == RotaryScaling::Kind::yarn) frequency = bent_as_yarn(frequency, i, rotary_dim, base, scaling);
+    if (scaling.kind == RotaryScaling::Kind::longrope) frequency /= scaling.divisors.at(static_cast<std::size_t>(i));
     all.push_back(frequency / scaling.positions_per_step);
   }
   return all;
@@ -52,7 +53,8 @@ RotaryEmbedding::RotaryEmbedding(std::int64_t rotary_dim, double base, kernels::
 void RotaryEmbedding::make(kernels::Threads& threads) const {
   const auto frequencies = rotary_frequencies(dim_, base_, scaling_);
   const auto pairs = frequencies.size();
-  const double by = scaling_.kind == RotaryScaling::Kind::yarn ? scaling_.attention_factor : 1;
+  const bool scales = scaling_.kind == RotaryScaling::Kind::yarn || scaling_.kind == RotaryScaling::Kind::longrope;
+  const double by = scales ? scaling_.attention_factor : 1;
   const auto positions = static_cast<std::size_t>(positions_);
   cosine_ = Storage(positions * pairs * sizeof(float));
   sine_ = Storage(positions * pairs * sizeof(float));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -17,12 +18,15 @@ namespace tessera::nn {
 ///            with more than beta_fast rotations stay unchanged, with a linear transition between them. Cosines and
 ///            sines are multiplied by attention_factor, which multiplies q k^T by its square. Source: Peng et al.,
 ///            arXiv:2309.00071
+///   longrope each frequency is divided by a number of its own, by other numbers in sequences longer than `original`.
+///            Cosines and sines are multiplied by attention_factor. Source: Ding et al., arXiv:2402.13753
 struct RotaryScaling {
-  enum class Kind { none, llama3, yarn } kind = Kind::none;
+  enum class Kind { none, llama3, yarn, longrope } kind = Kind::none;
   double factor = 1;
   double low = 1, high = 4;              ///< llama3: low_freq_factor, high_freq_factor
   double beta_fast = 32, beta_slow = 1;  ///< yarn: rotations over `original` positions
-  double attention_factor = 1;           ///< yarn: factor of cosines and sines
+  double attention_factor = 1;           ///< yarn, longrope: factor of cosines and sines
+  std::vector<double> divisors = {};     ///< longrope: of each frequency; as many as there are pairs
   std::int64_t original = 8192;          ///< maximum sequence length of pre-training, in tokens
   double positions_per_step = 1;         ///< linear position interpolation: positions are divided by this number
 };
@@ -40,9 +44,16 @@ class RotaryEmbedding {
   /// `positions`: maximum sequence length, in tokens.
   RotaryEmbedding(std::int64_t rotary_dim, double base, kernels::RotaryLayout layout, std::int64_t positions,
                   const RotaryScaling& scaling = {});
-  /// The tables, for heads that begin at `head_offsets` in a row. The first call computes them with `threads`; calls
+  /// Other tables for passes with more than `longest` positions, which tables() then gives.
+  void add_longer(std::int64_t longest, std::unique_ptr<const RotaryEmbedding> longer) {
+    longest_ = longest;
+    longer_ = std::move(longer);
+  }
+  /// The tables of a pass with `reach` positions, for heads that begin at `head_offsets` in a row. The first call computes them with `threads`; calls
   /// from several threads are safe. The result is valid as long as this object and the memory of `head_offsets`.
-  autograd::RotaryTables tables(kernels::Threads& threads, std::span<const std::int64_t> head_offsets) const {
+  autograd::RotaryTables tables(kernels::Threads& threads, std::span<const std::int64_t> head_offsets,
+                                std::int64_t reach = 0) const {
+    if (longer_ && reach > longest_) return longer_->tables(threads, head_offsets);
     std::call_once(made_, [&] { make(threads); });
     return {dim_, layout_, cosine_.floats(), sine_.floats(), head_offsets};
   }
@@ -58,6 +69,8 @@ class RotaryEmbedding {
   kernels::RotaryLayout layout_;
   std::int64_t positions_;
   RotaryScaling scaling_;
+  std::int64_t longest_ = 0;
+  std::unique_ptr<const RotaryEmbedding> longer_;  ///< null: none
   mutable std::once_flag made_;
   mutable Storage cosine_, sine_;  // [positions, dim / 2]
 };

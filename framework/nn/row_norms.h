@@ -12,8 +12,8 @@ struct ProcessGroups;
 
 namespace tessera::nn {
 
-/// Adds up numbers over the ranks that share the columns of a layer's weight. Collective.
-using SumOverColumns = std::function<void(const parallel::ProcessGroups* groups, std::span<double> numbers)>;
+/// Adds up numbers over the tensor-parallel ranks of a layer, in place. Collective.
+using SumOverRanks = std::function<void(const parallel::ProcessGroups* groups, std::span<double> numbers)>;
 
 /// The norms of the rows of W + s B A in a layer with adapters, without W + s B A. Remembers the squares of this rank's
 /// columns, those of a frozen W and those of the sum, as long as W, A and B are the same: then an accumulated
@@ -22,7 +22,7 @@ class RowNorms {
  public:
   /// `w`: the weight, or this rank's rows or columns of it; `add_up`: null if the rank has all columns. Both must
   /// outlive this object.
-  RowNorms(const autograd::Leaf& w, SumOverColumns add_up) : w_(w), add_up_(std::move(add_up)) {}
+  RowNorms(const autograd::Leaf& w, SumOverRanks add_up) : w_(w), add_up_(std::move(add_up)) {}
 
   /// The norms of this rank's rows, as floats. Collective if `add_up` is. The same memory is taken whether they are
   /// computed or remembered.
@@ -41,7 +41,7 @@ class RowNorms {
                    std::span<double> squares) const;
 
   const autograd::Leaf& w_;
-  SumOverColumns add_up_;
+  SumOverRanks add_up_;
   // Results that follow from the arguments: one thread records the passes of a model.
   mutable Content weight_, factors_;
   mutable std::vector<double> of_weight_, of_sum_;

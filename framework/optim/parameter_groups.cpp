@@ -84,7 +84,7 @@ ParameterGroup group_of(const ParameterGroupOptions& o, ParameterRole role, std:
     group.lr_mult *= rule.lr_mult;
     group.wd_mult *= rule.wd_mult;
   }
-  group.decoupled = o.decoupled_lr && has_vocabulary_rows(role);
+  group.decoupled = o.decoupled_lr && has_vocabulary_rows(role) && role != ParameterRole::output_bias;
   return group;
 }
 

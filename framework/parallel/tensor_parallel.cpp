@@ -62,8 +62,8 @@ autograd::Var ColumnParallelLinear::forward(const autograd::Var& x, kernels::Act
 
 namespace {
 
-/// Adds up what the ranks of a row-parallel layer compute from their columns.
-nn::SumOverColumns sum_over_columns(const nn::TensorRank& tensor, const std::string& layer) {
+/// Adds up what the ranks of a layer compute from their part of each row.
+nn::SumOverRanks sum_of_ranks(const nn::TensorRank& tensor, const std::string& layer) {
   if (tensor.whole()) return {};
   return [layer](const ProcessGroups* groups, std::span<double> numbers) {
     must(groups != nullptr, "the norms of a sharded layer are computed with the groups of this rank");
@@ -80,7 +80,7 @@ RowParallelLinear::RowParallelLinear(const std::string& name, const nn::LinearSi
       input_is_parallel_(input_is_parallel),
       weight_(declare("weight", s.role, {s.out, s.in}, s.init, tensor.part(1, s.in, "columns of a weight"))) {
   if (s.has_bias) bias_ = &declare("bias", ParameterRole::bias, {s.out}, nn::Init::zeros());
-  adapters_ = nn::make_adapters(name, s.adapters, weight_, {}, weight_.cut, sum_over_columns(tensor, name));
+  adapters_ = nn::make_adapters(name, s.adapters, weight_, {}, weight_.cut, sum_of_ranks(tensor, name));
   if (adapters_) contains(*adapters_);
 }
 
@@ -134,6 +134,10 @@ std::unique_ptr<nn::GatheredLinear> TensorParallelLayers::gathered(const std::st
                                                                    const nn::LinearSizes& sizes) const {
   if (tensor().whole()) return nn::LayerMaker::gathered(name, sizes);
   return std::make_unique<GatheredParallelLinear>(name, with_adapters(name, sizes), tensor());
+}
+
+nn::SumOverRanks TensorParallelLayers::sum_over_ranks(const std::string& name) const {
+  return sum_of_ranks(tensor(), name);
 }
 
 // The backward pass of the sharded embedding: tokens of other ranks' rows are skipped. The gradient that arrives has

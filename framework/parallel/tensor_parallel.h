@@ -94,6 +94,7 @@ class TensorParallelLayers final : public nn::LayerMaker {
                                                             nn::TensorCut rows) const override;
   std::unique_ptr<nn::LinearLayer> row_parallel(const std::string& name, const nn::LinearSizes& sizes) const override;
   std::unique_ptr<nn::GatheredLinear> gathered(const std::string& name, const nn::LinearSizes& sizes) const override;
+  nn::SumOverRanks sum_over_ranks(const std::string& name) const override;
 };
 
 /// Token embedding from a table that is sharded by rows.

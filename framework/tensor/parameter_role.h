@@ -14,19 +14,21 @@ enum class ParameterRole {
   expert_bias,  ///< [experts], added to a router's scores; updated from the load of the experts, not by the optimizer
   norm_gain,    ///< the gain of a norm, including QK norm
   bias,         ///< the bias of a linear layer or of a norm
+  output_bias,  ///< [vocabulary], the bias of the output layer
   magnitude     ///< the magnitudes of the outputs of a weight-decomposed adapter, always fp32
 };
 
 /// Whether weight decay applies to parameters of this role: to all but biases and norm gains, as in Megatron-LM, and
 /// magnitudes. Options can exempt further parameters by name: see group_of (optim/parameter_groups.h).
 constexpr bool decays(ParameterRole role) {
-  return role != ParameterRole::norm_gain && role != ParameterRole::bias && role != ParameterRole::expert_bias &&
-         role != ParameterRole::magnitude;
+  return role != ParameterRole::norm_gain && role != ParameterRole::bias && role != ParameterRole::output_bias &&
+         role != ParameterRole::expert_bias && role != ParameterRole::magnitude;
 }
 
 /// Whether each row of the parameter belongs to a token of the vocabulary, padding included.
 constexpr bool has_vocabulary_rows(ParameterRole role) {
-  return role == ParameterRole::word_embedding || role == ParameterRole::output_layer;
+  return role == ParameterRole::word_embedding || role == ParameterRole::output_layer ||
+         role == ParameterRole::output_bias;
 }
 
 }  // namespace tessera

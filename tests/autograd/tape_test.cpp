@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "framework/autograd/ops/activation.h"
@@ -15,6 +16,7 @@
 #include "framework/autograd/ops/router_noise.h"
 #include "framework/autograd/ops/row_gate.h"
 #include "framework/autograd/ops/vocabulary_loss.h"
+#include "framework/autograd/ops/whole_norm.h"
 #include "framework/kernels/type_conversion.h"
 #include "tests/autograd/ops_fixture.h"
 #include "tests/autograd/weight.h"
@@ -103,6 +105,123 @@ TEST_F(Ops, NormsOfHeadsGiveTheGradientsOfTheProjectionAndOfTheirGains) {
                        {keys, &k.leaf, centred ? &k_bias.leaf : nullptr}, {4, centred, 1e-2, 1.0F});
     });
   }
+}
+
+/// Of a rank that has all heads; tests/parallel/ranks has the others.
+TEST_F(Ops, NormsOverAllHeadsGiveTheGradientsOfTheProjectionAndOfTheirGains) {
+  const std::vector<std::int64_t> queries = {0, 4, 12}, keys = {8};  // what begins at 16 is left alone
+  Weight q({12}, 1), k({4}, 2);
+  check({2, 3, 19}, {&q, &k}, [&](Tape&, const Var& x) {
+    return whole_norm(x, {queries, 3, true, &q.leaf}, {keys, 1, true, &k.leaf}, {4, 1e-2, 1.0F});
+  });
+}
+
+/// Each head divided by the root of the mean square of all of its kind, not of its own.
+TEST_F(Ops, ANormOverAllHeadsHasTheMeanSquareOfAllHeads) {
+  const std::vector<std::int64_t> queries = {0, 4}, keys = {2};
+  Weight q({4}, 1), k({2}, 2);
+  std::vector<float> x = {3, 0, 1, 1, 0, 1, 7};
+  const auto y = whole_norm(tape.input(Tensor(std::span<float>(x), {1, 1, 7}), false), {queries, 2, true, &q.leaf},
+                            {keys, 1, true, &k.leaf}, {2, 0, 0});
+  const double all = std::sqrt(10.0 / 4);
+  for (const auto& [at, channel] : std::vector<std::pair<std::size_t, std::size_t>>{{0, 0}, {1, 1}, {4, 2}, {5, 3}})
+    EXPECT_NEAR(y.floats()[at], x[at] / all * static_cast<double>(q.value[channel]), 1e-6) << at;
+  EXPECT_NEAR(y.floats()[2], k.value[0], 1e-6);
+  EXPECT_EQ(y.floats()[6], 7);
+}
+
+/// Two ranks with one query head each and copies of the key head, of which the first counts: what they add up is what
+/// the other one noted in a run before.
+TEST_F(Ops, NormsOverAllHeadsAddUpWhatTheRanksHave) {
+  const std::vector<std::int64_t> both = {0, 2}, first = {0}, key_of_both = {4}, key = {2};
+  Weight q({4}, 1), k({2}, 2);
+  auto x = normal(3 * 8, 3), dy = normal(3 * 8, 4);
+  const auto run = [&](std::vector<float>& values, std::vector<float>& slopes, std::int64_t width,
+                       const WholeNorm& queries, const WholeNorm& keys,
+                       const std::function<void(std::span<double>)>& add_up) {
+    const auto in = tape.input(Tensor(std::span<float>(values), {1, 3, width}), true);
+    const auto y = whole_norm(in, queries, keys, {2, 1e-2, 0, add_up});
+    std::vector<float> all(y.floats().begin(), y.floats().end());
+    tape.seed(y, Tensor(std::span<float>(slopes), y.shape()));
+    tape.backward();
+    const auto dx = tape.take_grad(in);
+    all.insert(all.end(), dx.tensor.floats().begin(), dx.tensor.floats().end());
+    return all;
+  };
+  const auto whole = run(x, dy, 8, {both, 2, true, &q.leaf}, {key_of_both, 1, true, &k.leaf}, {});
+  tape.clear();
+  std::vector<std::vector<double>> noted[2];
+  std::vector<float> results[2];
+  std::vector<float> gains[2], key_gains(2);
+  for (const bool again : {false, true})
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      Weight own_q({2}, 1), own_k({2}, 2);
+      std::copy_n(q.value.begin() + static_cast<std::ptrdiff_t>(2 * rank), 2, own_q.value.begin());
+      std::vector<float> values, slopes;
+      for (std::size_t row = 0; row < 3; ++row)
+        for (const auto channel : {2 * rank, 2 * rank + 1, std::size_t{4}, std::size_t{5}, std::size_t{6}}) {
+          values.push_back(x[8 * row + channel]);
+          const bool shared = channel == 4 || channel == 5;  // each rank has a summand of its gradient
+          slopes.push_back(dy[8 * row + channel] * (!shared ? 1.F : rank == 0 ? 0.25F : 0.75F));
+        }
+      std::size_t call = 0;
+      const auto result = run(values, slopes, 5, {first, 2, true, &own_q.leaf}, {key, 1, rank == 0, &own_k.leaf},
+                              [&](std::span<double> n) {
+                                if (!again) noted[rank].emplace_back(n.begin(), n.end());
+                                for (std::size_t i = 0; again && i < n.size(); ++i) n[i] += noted[1 - rank][call][i];
+                                ++call;
+                              });
+      tape.clear();
+      results[rank] = result;
+      gains[rank] = own_q.grad;
+      for (std::size_t i = 0; again && i < 2; ++i) key_gains[i] += own_k.grad[i];
+    }
+  for (std::size_t row = 0; row < 3; ++row)
+    for (std::size_t c = 0; c < 2; ++c) {
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        EXPECT_NEAR(results[rank][5 * row + c], whole[8 * row + 2 * rank + c], 1e-6);
+        EXPECT_NEAR(results[rank][5 * row + 2 + c], whole[8 * row + 4 + c], 1e-6);
+        EXPECT_NEAR(results[rank][15 + 5 * row + c], whole[24 + 8 * row + 2 * rank + c], 1e-6);
+      }
+      EXPECT_NEAR(results[0][15 + 5 * row + 2 + c] + results[1][15 + 5 * row + 2 + c], whole[24 + 8 * row + 4 + c],
+                  1e-6);
+    }
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(gains[0][i], q.grad[i], 1e-6);
+    EXPECT_NEAR(gains[1][i], q.grad[2 + i], 1e-6);
+    EXPECT_NEAR(key_gains[i], k.grad[i], 1e-6);
+  }
+}
+
+/// As a channel of h that is 1, whose column of the weight is the bias.
+TEST_F(Ops, ABiasOfTheOutputLayerIsAddedToTheLogits) {
+  Weight w({5, 3}, 1), bias({5}, 2), wide({5, 4}, 3);
+  auto h = normal(6, 4), longer = std::vector<float>{h[0], h[1], h[2], 1, h[3], h[4], h[5], 1};
+  for (std::size_t v = 0; v < 5; ++v) {
+    for (std::size_t c = 0; c < 3; ++c) wide.value[4 * v + c] = w.value[3 * v + c];
+    wide.value[4 * v + 3] = bias.value[v];
+  }
+  const std::vector<std::int32_t> labels = {1, 4};
+  const std::vector<float> mask = {1, 0.5F};
+  const auto losses = [&](std::vector<float>& values, std::int64_t width, Leaf& weight, Leaf* added) {
+    const auto in = tape.input(Tensor(std::span<float>(values), {1, 2, width}), true);
+    const auto loss = vocabulary_loss(in, weight, {.labels = labels, .mask = mask, .softcap = 2, .bias = added});
+    tape.backward();
+    const std::vector<float> all(loss.token_loss.floats().begin(), loss.token_loss.floats().end());
+    return all;
+  };
+  const auto with_bias = losses(h, 3, w.leaf, &bias.leaf);
+  tape.clear();
+  const auto expected = losses(longer, 4, wide.leaf, nullptr);
+  tape.clear();
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_NEAR(with_bias[i], expected[i], 1e-6) << i;
+  for (std::size_t v = 0; v < 5; ++v) {
+    EXPECT_NEAR(bias.grad[v], wide.grad[4 * v + 3], 1e-6) << v;
+    EXPECT_NEAR(w.grad[3 * v], wide.grad[4 * v], 1e-6) << v;
+  }
+  Weight other({4}, 5);
+  const auto in = tape.input(Tensor(std::span<float>(h), {1, 2, 3}), true);
+  EXPECT_THROW(vocabulary_loss(in, w.leaf, {.labels = labels, .mask = mask, .bias = &other.leaf}), ShapeError);
 }
 
 TEST_F(Ops, WhatIsRecomputedGivesTheSameBitsAndKeepsItsInputAlone) {

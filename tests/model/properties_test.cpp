@@ -34,8 +34,10 @@ class Recipes {
     feed_forward();
     for (const auto* bias : {"qkv_has_bias", "out_proj_has_bias", "mlp_has_bias", "add_bias_linear"}) flip(bias);
     flip("untie_embeddings_and_output_weights");
+    flip("output_layer_has_bias");
     if (sometimes(4)) say("output_logit_softcap", one({"0.8", "5"}));
     say("hidden_dropout_rate", wanted.dropout && sometimes(2) ? "0.2" : "0");
+    if (wanted.dropout && sometimes(3)) say("embedding_dropout_rate", one({"0", "0.3"}));
     say("attention_dropout_rate", wanted.dropout && sometimes(2) ? "0.2" : "0");
     if (wanted.recomputes) recomputation();
     return words_;
@@ -66,6 +68,7 @@ class Recipes {
     if (type != "learned_absolute" && sometimes(3)) say("embed_layernorm", "true");
     if (type == "alibi") flip("scale_alibi");
     if (type == "alibi") flip("round_alibi");
+    if (type == "learned_absolute" && sometimes(2)) say("position_embedding_offset", "2");
     if (type != "rope") return;
     rotates_ = true;
     if (sometimes(4)) say("no_rope_freq", "1");
@@ -98,7 +101,9 @@ class Recipes {
     say("normalization", kind);
     say("norm_epsilon", "1e-3");
     flip("apply_layernorm_1p");
-    if (sometimes(3)) {
+    if (kind == "RMSNorm" && sometimes(2)) say("qk_layernorm_all_heads", "true");
+    const bool sandwich = sometimes(3);
+    if (sandwich) {
       say("use_sandwich_norm", "true");
       if (kind == "RMSNorm") say("attn_post_norm_scale", "0.3");
       if (kind == "RMSNorm") say("ffn_post_norm_scale", "0.6");
@@ -107,6 +112,7 @@ class Recipes {
     if (sometimes(3)) say("residual_multiplier", "0.6");
     if (sometimes(3)) say("output_multiplier", "1.4");
     const auto form = one({"plain", "plain", "parallel", "shared", "after"});
+    if (form == "plain" && sandwich) flip("use_pre_norm");
     if (form == "parallel" || form == "shared") say("use_parallel_residual", "true");
     if (form == "shared") say("shared_parallel_norm", "true");
     if (form == "after") say("apply_residual_connection_post_norm", "true");

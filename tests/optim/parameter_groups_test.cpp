@@ -34,6 +34,7 @@ TEST(ParameterGroups, AreMegatronsWithoutFurtherRules) {
     EXPECT_EQ(group_of(none, role, weight), ParameterGroup());
   EXPECT_EQ(group_of(none, ParameterRole::norm_gain, "decoder.final_layernorm.weight").wd_mult, 0);
   EXPECT_EQ(group_of(none, ParameterRole::bias, "decoder.layers.0.mlp.linear_fc1.bias").wd_mult, 0);
+  EXPECT_EQ(group_of(none, ParameterRole::output_bias, "output_layer.bias").wd_mult, 0);
 }
 
 TEST(ParameterGroups, RulesMultiplyAndEndsOfNamesSpare) {
@@ -65,6 +66,7 @@ TEST(ParameterGroups, TheWordEmbeddingAndTheOutputLayerMayHaveTheirOwnRate) {
   o.decoupled_lr = 1e-3;
   EXPECT_TRUE(group_of(o, ParameterRole::word_embedding, "embedding.word_embeddings.weight").decoupled);
   EXPECT_TRUE(group_of(o, ParameterRole::output_layer, "output_layer.weight").decoupled);
+  EXPECT_FALSE(group_of(o, ParameterRole::output_bias, "output_layer.bias").decoupled);
   EXPECT_FALSE(group_of(o, ParameterRole::position_embedding, "embedding.position_embeddings.weight").decoupled);
   EXPECT_FALSE(group_of(o, ParameterRole::matrix, weight).decoupled);
 }

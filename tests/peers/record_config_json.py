@@ -72,7 +72,16 @@ FAMILIES |= {
     "stablelm": {key: value for key, value in SIZES.items() if key != "rms_norm_eps"} | dict(
         layer_norm_eps=1e-5, use_qkv_bias=True, use_parallel_residual=True, partial_rotary_factor=0.5, hidden_dropout=0.0, qk_layernorm=False),
 }
-NO_ROPE = ("gpt2",)
+FAMILIES |= {
+    "olmo2": SIZES | dict(attention_bias=False),
+    "phi": {key: value for key, value in SIZES.items() if key != "rms_norm_eps"} | dict(
+        hidden_act="gelu_new", layer_norm_eps=1e-5, qk_layernorm=True, partial_rotary_factor=0.5, resid_pdrop=0.1, embd_pdrop=0.0),
+    "opt": dict(vocab_size=96, hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64,
+                activation_function="gelu", do_layer_norm_before=True, _remove_final_layer_norm=False, word_embed_proj_dim=32, dropout=0.1,
+                attention_dropout=0.0, layerdrop=0.0, init_std=0.02, enable_bias=True, layer_norm_elementwise_affine=True,
+                tie_word_embeddings=True, bos_token_id=0, eos_token_id=1, pad_token_id=3),
+}
+NO_ROPE = ("gpt2", "opt")
 # Tokens and what Python does, not the model.
 QUIET = {"bos_token_id", "eos_token_id", "pad_token_id", "return_dict", "use_cache", "transformers_version", "architectures", "dtype", "id2label",
          "label2id", "problem_type", "output_hidden_states", "chunk_size_feed_forward", "is_encoder_decoder", "classifier_dropout", "is_decoder",
@@ -91,6 +100,8 @@ OTHER = dict(attention_bias=True, mlp_bias=True, qkv_bias=False, head_dim=12, hi
              use_mrope=True, n_ctx=32, query_pre_attn_scalar=100, logit_scale=2.0,
              attention_multiplier=2.0, embedding_multiplier=2.0, residual_multiplier=2.0, logits_scaling=2.0, final_logit_softcapping=5.0,
              attn_logit_softcapping=5.0, use_qk_norm=True, clip_qkv=0.01, parallel_attn=True, no_rope_layers=[0, 0, 0], attention_out_bias=True,
+             do_layer_norm_before=False, _remove_final_layer_norm=True, word_embed_proj_dim=16, enable_bias=False, ffn_dim=40, layerdrop=0.1,
+             layer_norm_elementwise_affine=False, dropout=0.2,
              use_bias=True, bias=True, qk_layernorm=True, no_rope_layer_interval=3, use_qkv_bias=False, hidden_dropout=0.1)
 
 

@@ -56,6 +56,14 @@ FAMILIES = {
     "falcon": dict(ffn_hidden_size=80, num_kv_heads=2),
     "falcon_new": dict(model_type="falcon", num_attention_heads=8, num_kv_heads=2, new_decoder_architecture=True, bias=True, tie_word_embeddings=False),
     "falcon_rw": dict(model_type="falcon", num_attention_heads=12, hidden_size=48, alibi=True, multi_query=False, parallel_attn=False, bias=True),
+    "olmo2": dict(num_key_value_heads=2),
+    "phi": dict(num_key_value_heads=2, qk_layernorm=True),
+    "opt": dict(vocab_size=96, hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64, pad_token_id=3,
+                dropout=0.0),
+    # Sequences of 24 tokens have the long factors; answers begin with the short ones.
+    "phi3_longrope": dict(num_key_value_heads=2, original_max_position_embeddings=16,
+                          rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75, short_factor=[1.0, 1.5, 2.5],
+                                               long_factor=[1.5, 4.0, 9.0])),
     "mixtral": dict(num_key_value_heads=2, intermediate_size=24, num_local_experts=4, num_experts_per_tok=2, sliding_window=7),
     "qwen2_moe": dict(num_key_value_heads=2, num_hidden_layers=3, mlp_only_layers=[1], num_experts=6, num_experts_per_tok=2, norm_topk_prob=False,
                       moe_intermediate_size=16, shared_expert_intermediate_size=24),
@@ -73,17 +81,18 @@ FAMILIES = {
                                              beta_fast=32, beta_slow=1, original_max_position_embeddings=16)),
 }
 MTP_FACTOR = 0.1
-WITH_GRADIENTS = {"bloom", "falcon", "falcon_new", "falcon_rw", "gemma2", "gemma3_text", "glm4", "granite", "smollm3", "stablelm"}  # beside those with experts
+WITH_GRADIENTS = {"bloom", "falcon", "falcon_new", "falcon_rw", "gemma2", "gemma3_text", "glm4", "granite", "olmo2", "opt", "phi", "phi3_longrope", "smollm3",
+                  "stablelm"}  # beside those with experts
 
 
 def config_of(family):
     own = dict(FAMILIES[family])
-    model_type = own.pop("model_type", family)
-    sizes = {} if family in ("gpt2", "bloom") else SIZES
+    model_type = own.pop("model_type", family.removesuffix("_longrope"))
+    sizes = {} if family in ("gpt2", "bloom", "opt") else SIZES
     if model_type == "falcon":  # which has ffn_hidden_size
         sizes = {key: value for key, value in SIZES.items() if key != "intermediate_size"}
     ids = dict(bos_token_id=0, eos_token_id=1, pad_token_id=None)
-    return transformers.AutoConfig.for_model(model_type, **{**sizes, **own, **ids})
+    return transformers.AutoConfig.for_model(model_type, **{**sizes, **ids, **own})
 
 
 def draw(model, generator):
@@ -193,7 +202,8 @@ def record_gradients(model, mtp, tokens, folder):
     model.double(), mtp and mtp.double()
     losses, double = gradients(model, mtp, tokens)
     model.float(), mtp and mtp.float()
-    deviation = max(abs(a - b) / numbers[0] for name, numbers in double.items() if numbers[0] > 0 for a, b in zip(numbers, single[name]))
+    # Biases of keys have no gradient without rotary positions.
+    deviation = max(abs(a - b) / numbers[0] for name, numbers in double.items() if numbers[0] > 1e-6 for a, b in zip(numbers, single[name]))
     deviation = max(deviation, max(abs(a - b) / b for a, b in zip(single_losses, losses)))
     rounded = {name: [float(f"{x:.9g}") for x in numbers] for name, numbers in sorted(double.items())}
     (folder / "gradients.json").write_text(json.dumps({"losses": losses, "deviation": deviation, "gradients": rounded}).replace("], ", "],\n") + "\n")

@@ -30,6 +30,12 @@ inline const Lines rope = {m + "position_embedding_type=rope"};
 inline const Lines llama3 = {m + "position_embedding_type=rope", m + "rotary_base=10",
                              m + "rope_scaling_original_max_position_embeddings=12"};
 inline const Lines llama3_chosen = {llama3[0], llama3[1], llama3[2], m + "rope_scaling_type=llama3"};
+inline const Lines longrope = {llama3[0],
+                               llama3[1],
+                               m + "rope_scaling_type=longrope",
+                               m + "rope_scaling_original_max_position_embeddings=4",
+                               m + "rope_scaling_short_factor=[1.0, 1.5]",
+                               m + "rope_scaling_long_factor=[2.0, 5.0]"};
 inline const Lines yarn = {llama3[0], llama3[1], m + "kv_channels=16", m + "rope_scaling_type=yarn",
                            m + "rope_scaling_original_max_position_embeddings=100"};
 inline const Lines sandwich = {m + "normalization=RMSNorm", m + "use_sandwich_norm=true"};

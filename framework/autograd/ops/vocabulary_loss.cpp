@@ -35,21 +35,23 @@ struct Sloped {
   }
 };
 
-/// The gradients of h and u were computed in the forward pass; backward gives them, and reports those of w and b as
-/// complete.
+/// The gradients of h and u were computed in the forward pass; backward gives them, and reports those of w, b and the
+/// bias as complete.
 class VocabularyLossNode final : public Node {
  public:
-  VocabularyLossNode(Sloped h, Sloped u, LeafUse w, LeafUse b) : h_(std::move(h)), u_(std::move(u)), w_(w), b_(b) {}
+  VocabularyLossNode(Sloped h, Sloped u, LeafUse w, LeafUse b, LeafUse bias)
+      : h_(std::move(h)), u_(std::move(u)), w_(w), b_(b), bias_(bias) {}
   void backward(Tape& tape) override {
     h_.give(tape);
     u_.give(tape);
     tape.done(w_);
     if (b_) tape.done(b_);
+    if (bias_) tape.done(bias_);
   }
 
  private:
   Sloped h_, u_;
-  LeafUse w_, b_;
+  LeafUse w_, b_, bias_;
 };
 
 /// A range of token rows.
@@ -133,6 +135,7 @@ void pass_over_logits(Tape& tape, const LossPass& pass) {
   const auto type = pass.h.dtype();
   const auto chunk = std::min(rows, chunk_rows(vocabulary));
   const RoundedWeight weights(tape, w, type);
+  const auto bias = terms.bias ? tape.read(*terms.bias, type) : Floats(tape);
   const auto logits_memory = tape.scratch(static_cast<std::size_t>(chunk * vocabulary));
   const auto weight_memory = tape.scratch(static_cast<std::size_t>(chunk));
   const bool capped = terms.softcap != 0;
@@ -147,7 +150,7 @@ void pass_over_logits(Tape& tape, const LossPass& pass) {
     const auto weight = Tape::floats(weight_memory).first(gradient ? static_cast<std::size_t>(at.size()) : 0);
     for (std::size_t i = 0; i < weight.size(); ++i)
       weight[i] = static_cast<float>(terms.seed * pass.weights[static_cast<std::size_t>(at.begin) + i]);
-    kernels::linear_forward(threads, e, at_rows(pass.h, at, width), weights, {}, logits);
+    kernels::linear_forward(threads, e, at_rows(pass.h, at, width), weights, bias, logits);
     if (pass.b)
       kernels::linear_add(threads, {at.size(), pass.rank(), vocabulary}, at_rows(pass.u, at, pass.rank()),
                           pass.b->value, logits);
@@ -169,6 +172,8 @@ void pass_over_logits(Tape& tape, const LossPass& pass) {
       const auto dw = w.grad_target();
       kernels::linear_backward_weight(threads, e, slopes, at_rows(pass.h, at, width), dw.floats, dw.add);
     }
+    if (gradient && terms.bias && terms.bias->trained())
+      kernels::linear_backward_bias(threads, e.rows, e.out, slopes, terms.bias->grad_to_add_to(threads));
     if (!pass.dh.empty())
       kernels::linear_backward_input(threads, e, slopes, weights, at_rows(pass.dh, at, width), false);
     if (gradient && pass.b) give_adapter(tape, pass, at, slopes);
@@ -183,11 +188,16 @@ void check(const Tensor& h, const Leaf& w, const LossTerms& terms, std::size_t m
     throw ShapeError(text("vocabulary loss: h is ", h.shape(), " and the weight ", w.value.shape(),
                           ", but the adapter has u ", adapter.u.shape(), " and b ", adapter.b->value.shape(),
                           "; the extents do not fit together"));
+  if (terms.bias && terms.bias->value.shape() != Shape{w.value.shape()[0]})
+    throw ShapeError(text("vocabulary loss: the weight is ", w.value.shape(), ", but the bias ",
+                          terms.bias->value.shape(), "; expected one element for each row"));
   if (w.value.shape().width() != h.shape().width() || static_cast<std::int64_t>(terms.labels.size()) != rows ||
       static_cast<std::int64_t>(mask) != rows)
     throw ShapeError(text("vocabulary loss: h is ", h.shape(), ", the weight ", w.value.shape(), ", with ",
                           terms.labels.size(), " labels and ", mask, " mask values; expected one for each row"));
 }
+
+bool trains_bias(const LossTerms& terms) { return terms.bias && terms.bias->trained(); }
 
 /// Memory for the gradient of `h`; empty if none is wanted.
 Gradient gradient_of(Tape& tape, const Tensor& h, bool wanted) {
@@ -201,8 +211,8 @@ Gradient gradient_of(Tape& tape, const Tensor& h, bool wanted) {
 /// Keeps h and u, and computes the logits again when the gradients of the losses are known.
 class TokenLossesNode final : public Node {
  public:
-  TokenLossesNode(Var h, VarId losses, LeafUse w, const LossTerms& terms, Var u, LeafUse b)
-      : h_(std::move(h)), u_(std::move(u)), losses_(losses), w_(w), b_(b), terms_(terms) {}
+  TokenLossesNode(Var h, VarId losses, LeafUse w, const LossTerms& terms, Var u, LeafUse b, LeafUse bias)
+      : h_(std::move(h)), u_(std::move(u)), losses_(losses), w_(w), b_(b), bias_(bias), terms_(terms) {}
   void backward(Tape& tape) override {
     const auto seeds = tape.take_grad(losses_);
     if (!seeds.empty()) {
@@ -225,12 +235,13 @@ class TokenLossesNode final : public Node {
     }
     tape.done(w_);
     if (b_) tape.done(b_);
+    if (bias_) tape.done(bias_);
   }
 
  private:
   Var h_, u_;
   VarId losses_;
-  LeafUse w_, b_;
+  LeafUse w_, b_, bias_;
   LossTerms terms_;
 };
 
@@ -240,7 +251,7 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms, co
   auto& tape = h.tape();
   check(h.value(), w, terms, terms.mask.size(), adapter);
   const bool adapts = adapter.b != nullptr && (adapter.b->trained() || adapter.u.wants_grad());
-  const bool gradient = tape.records() && (h.wants_grad() || w.trained() || adapts);
+  const bool gradient = tape.records() && (h.wants_grad() || w.trained() || trains_bias(terms) || adapts);
   const auto u = adapter.b ? adapter.u.value() : Tensor();
   auto token_loss = tape.make({h.shape()[0], h.shape()[1]}, false);
   auto dh = gradient_of(tape, h.value(), gradient && h.wants_grad());
@@ -258,7 +269,7 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms, co
   if (gradient)
     tape.record<VocabularyLossNode>(Sloped{h, std::move(dh)},
                                     Sloped{adapter.b ? VarId(adapter.u) : VarId(), std::move(du)}, tape.use(&w),
-                                    tape.use(adapter.b));
+                                    tape.use(adapter.b), tape.use(terms.bias));
   return {sum_up(token_loss.floats(), terms), std::move(token_loss)};
 }
 
@@ -267,7 +278,7 @@ Var token_losses(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapt
   const auto rows = terms.labels.size();
   check(h.value(), w, terms, rows, adapter);
   const bool adapts = adapter.b != nullptr && (adapter.b->trained() || adapter.u.wants_grad());
-  const bool gradient = tape.records() && (h.wants_grad() || w.trained() || adapts);
+  const bool gradient = tape.records() && (h.wants_grad() || w.trained() || trains_bias(terms) || adapts);
   auto losses = tape.make({h.shape()[0], h.shape()[1]}, gradient);
   auto own = terms;
   own.seed = 1;
@@ -277,7 +288,8 @@ Var token_losses(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapt
                           .loss = losses.floats(),
                           .u = adapter.b ? adapter.u.value() : Tensor(),
                           .b = adapter.b});
-  if (gradient) tape.record<TokenLossesNode>(h, losses, tape.use(&w), own, adapter.u, tape.use(adapter.b));
+  if (gradient)
+    tape.record<TokenLossesNode>(h, losses, tape.use(&w), own, adapter.u, tape.use(adapter.b), tape.use(terms.bias));
   return losses;
 }
 

@@ -36,6 +36,7 @@ struct LossTerms {
   /// The ranks that w is sharded over; the gradient of h is then only this rank's summand. Null: w is whole.
   const VocabularySharers* sharers = nullptr;
   std::span<const float> weights = {};  ///< [B * T] weight of each token in the gradient; empty: the mask
+  Leaf* bias = nullptr;                 ///< [V], rows as those of w; added to the logits; null: none
 };
 
 /// A low-rank adapter of the output layer: the logits are h w^T + u b^T.
@@ -62,8 +63,8 @@ std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary);
 /// Works on chunks of token rows (logit_rows), so the [B T, V] logits never exist as a whole. If the tape records, the
 /// gradients of h and w, multiplied by `seed`, are computed in the forward pass, because the backward pass would have
 /// to compute the logits again; the gradient of w is reported complete during Tape::backward. Throws ShapeError if
-/// `labels` and `mask` do not have one element per row of h, w has another width than h, or the adapter's extents do
-/// not fit.
+/// `labels` and `mask` do not have one element per row of h, w has another width than h, or the extents of bias or
+/// adapter do not fit.
 VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapter& adapter = {});
 
 /// The losses of the tokens alone, for gradients that depend on them: [B, T] fp32, the same as

@@ -156,6 +156,9 @@ Settings freeze_extra(const Said& said) {
 
 Settings modules_to_save(const Said& said) { return {{l + "modules_to_save[]", said.own_word()}}; }
 
+Settings longrope_short(const Said& said) { return {{"model_config.rope_scaling_short_factor[]", said.own_word()}}; }
+Settings longrope_long(const Said& said) { return {{"model_config.rope_scaling_long_factor[]", said.own_word()}}; }
+
 /// LLaMA-Factory's gamma is beta times our ratio.
 Settings ratio_of(const Said& said, double gamma) {
   const auto beta = said.real("preference_config.simpo_beta", 0.1);
@@ -313,6 +316,8 @@ const std::vector<Rule>& rules() {
       {"lora_targets", lora_targets,
        "`lora_config.target_modules`: the names between commas; all: each linear layer of Llama's kind"},
       {"modules_to_save", modules_to_save, "`lora_config.modules_to_save`: the names between commas"},
+      {"longrope_short", longrope_short, "`model_config.rope_scaling_short_factor`: the numbers between commas"},
+      {"longrope_long", longrope_long, "`model_config.rope_scaling_long_factor`: the numbers between commas"},
       {"freeze_layers", freeze_layers,
        "`training_config.freeze_trainable_layers` with `--finetuning_type freeze`, else without effect"},
       {"freeze_modules", freeze_modules,

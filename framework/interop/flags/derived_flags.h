@@ -21,6 +21,7 @@ namespace tessera::flags {
 ///     lora_rank            also alpha, which is twice the rank unless it is given
 ///     lora_targets         "all" or names with commas
 ///     modules_to_save      names with commas
+///     longrope_short, longrope_long   numbers with commas
 ///     freeze_layers        only with the type of fine-tuning that freezes layers, as freeze_modules and freeze_extra
 ///     pref_loss            orpo and simpo are stages, the others losses of stage dpo
 ///     simpo_gamma          `value` / beta is the ratio of both

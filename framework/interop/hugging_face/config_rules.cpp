@@ -11,6 +11,7 @@
 #include "framework/interop/hugging_face/converted_config.h"
 #include "framework/interop/hugging_face/falcon_rules.h"
 #include "framework/interop/hugging_face/window_rules.h"
+#include "framework/model/gpt_options.h"
 #include "framework/model/moe_options.h"
 #include "framework/options/option_type.h"
 
@@ -267,12 +268,50 @@ void write_no_rope_layers(ConvertedConfig& c) {
   c.set("facts.no_rope_layers", words.dump());
 }
 
+/// An OPT whose embedding has another width than its layers projects it.
+void read_plain_embedding(ConvertedConfig& c) {
+  const auto width = c.integer("facts.embedding_width", 1, most_width),
+             hidden = c.integer("hidden_size", 1, most_width);
+  if (width && hidden && *width != *hidden)
+    c.problem(text("word_embed_proj_dim is ", *width, ", but hidden_size is ", *hidden,
+                   ": projections of the embedding are not supported"));
+}
+
+void write_plain_embedding(ConvertedConfig& c) { c.set("facts.embedding_width", c.find("hidden_size")->scalar); }
+
+void read_longrope(ConvertedConfig& c) {
+  constexpr const char* usual = "4096";
+  const auto* kind = c.find("rope_scaling_type");
+  const bool bent = c.says("rope_scaling_type", "longrope");
+  if (kind != nullptr && !bent && !c.says("rope_scaling_type", "none"))
+    c.problem(text("the rope_type of rotary positions is ", *kind, "; this family has default and longrope"));
+  if (!bent) return;
+  const auto* given = c.find("facts.longrope_original");
+  c.set("rope_scaling_original_max_position_embeddings", given == nullptr ? usual : given->scalar);
+  const auto original = c.integer("rope_scaling_original_max_position_embeddings", 1, options::most_places);
+  if (c.find("facts.longrope_factor") != nullptr && c.find("rope_scaling_attention_factor") == nullptr)
+    c.set("rope_scaling_attention_factor",
+          exact(model::longrope_growth(number(c, "facts.longrope_factor"), *original)));
+}
+
+/// The factor of cosines and sines is left out where Transformers derives the same.
+void write_longrope(ConvertedConfig& c) {
+  const auto positions = c.integer("max_position_embeddings", 1, options::most_places),
+             original = c.integer("rope_scaling_original_max_position_embeddings", 1, options::most_places);
+  if (!c.says("rope_scaling_type", "longrope") || !positions || !original) return;
+  c.set("facts.longrope_original", text(*original));
+  const auto derived =
+      model::longrope_growth(static_cast<double>(*positions) / static_cast<double>(*original), *original);
+  if (c.find("rope_scaling_attention_factor") != nullptr && number(c, "rope_scaling_attention_factor") == derived)
+    c.erase("rope_scaling_attention_factor");
+}
+
 struct Rule {
   const char* name;
   void (*read)(ConvertedConfig&);
   void (*write)(ConvertedConfig&);
 };
-constexpr std::array<Rule, 17> all_rules = {
+constexpr std::array<Rule, 19> all_rules = {
     {{"experts_behind_dense_layers", read_dense_first, write_dense_first},
      {"experts_every_step", read_every_step, write_every_step},
      {"shared_experts", read_shared_experts, write_shared_experts},
@@ -284,6 +323,8 @@ constexpr std::array<Rule, 17> all_rules = {
      {"upper_windows", read_upper_windows, write_layer_windows},
      {"alternate_windows", read_alternate_windows, write_layer_windows},
      {"plain_heads", plain_heads, plain_heads},
+     {"plain_embedding", read_plain_embedding, write_plain_embedding},
+     {"longrope", read_longrope, write_longrope},
      {"attention_multiplier", read_attention_multiplier, write_attention_multiplier},
      {"logits_scaling", read_logits_scaling, write_logits_scaling},
      {"no_rope_layers", read_no_rope_layers, write_no_rope_layers},

@@ -27,6 +27,9 @@ inline constexpr const char* of_classifier = "ForSequenceClassification";
 //   periodic_windows             window, window_period, layer_types <-> sliding_window, layer_types; without a list,
 //                                all layers but each window_period-th have the window
 //   plain_heads                  kv_channels is hidden_size / num_attention_heads in the family
+//   plain_embedding              embedding_width, which must be hidden_size
+//   longrope                     longrope_original, longrope_factor <-> the original maximum and, where it is not the
+//                                default, rope_scaling_attention_factor
 //   attention_multiplier         attention_multiplier <-> query_pre_attn_scalar, one over its square
 //   logits_scaling               logits_scaling <-> output_multiplier, its inverse
 //   no_rope_layers               no_rope_layers, no_rope_layer_interval <-> no_rope_freq

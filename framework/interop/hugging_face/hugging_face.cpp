@@ -258,10 +258,13 @@ void HuggingFaceModel::refuse_another_size() const {
   const auto& config = config_.model_config;
   const auto speaker = (folder_ / "config.json").string();
   const Shape expected{needed(config, speaker, "vocab_size"), needed(config, speaker, "hidden_size")};
-  for (const auto& row : table_.rows())
-    if (tables::has_vocabulary_rows(row.name) && shape(row.name) != expected)
+  for (const auto& row : table_.rows()) {
+    if (!tables::counts_tokens(row.name)) continue;
+    const bool matrix = tables::has_vocabulary_rows(row.name);
+    if (const auto wanted = matrix ? expected : Shape{expected[0]}; shape(row.name) != wanted)
       throw ConfigError(text(folder_.string(), ": tensor '", found(row.from.front()), "' is ", shape(row.name),
-                             "; config.json says ", expected, " (vocab_size, hidden_size)"));
+                             "; config.json says ", wanted, matrix ? " (vocab_size, hidden_size)" : " (vocab_size)"));
+  }
 }
 
 void HuggingFaceModel::refuse_copies_that_differ() const {

@@ -89,12 +89,13 @@ class Exporter {
   }
 
   bool is_padded(const std::string& name) const {
-    return tables::has_vocabulary_rows(name) && how_.vocabulary > 0 && weights_.shape(name)[0] > how_.vocabulary;
+    return tables::counts_tokens(name) && how_.vocabulary > 0 && weights_.shape(name)[0] > how_.vocabulary;
   }
   /// Of our tensor, without the padding of the vocabulary.
   Shape kept_shape(const std::string& name) const {
     const auto shape = weights_.shape(name);
-    return is_padded(name) ? Shape{how_.vocabulary, shape[1]} : shape;
+    if (!is_padded(name)) return shape;
+    return shape.rank() == 1 ? Shape{how_.vocabulary} : Shape{how_.vocabulary, shape[1]};
   }
 
   void plan() {

@@ -40,6 +40,19 @@ TEST(DerivedFlags, SharedExpertsAreAsWideAsThatManyExperts) {
   EXPECT_NE(convert({"--n-shared-experts", "x"}).problems.find("not a whole number"), std::string::npos);
 }
 
+TEST(DerivedFlags, FactorsOfLongropeAreNumbersBetweenCommas) {
+  const std::string m = "model_config.rope_scaling_";
+  const auto found = convert({"--rope-scaling-type", "longrope", "--long-factor", "1.0,2.5", "--short-factor", "1.0,1.5",
+                              "--long-mscale", "1.2", "--short-mscale", "1.2"});
+  EXPECT_EQ(found.problems, "");
+  EXPECT_EQ(found.at(m + "type"), "longrope");
+  EXPECT_EQ(found.at(m + "long_factor"), "[1.0, 2.5]");
+  EXPECT_EQ(found.at(m + "short_factor"), "[1.0, 1.5]");
+  EXPECT_EQ(found.at(m + "attention_factor"), "1.2");
+  EXPECT_NE(convert({"--long-mscale", "1.2", "--short-mscale", "1.3"}).problems.find("both must be the same"),
+            std::string::npos);
+}
+
 TEST(DerivedFlags, TheFirstLayersAreDense) {
   const std::string freq = "moe_config.moe_layer_freq";
   const auto at = [&](const Words& argv) { return convert(argv).at(freq); };

@@ -23,6 +23,7 @@ namespace {
 using LibraryJson = nlohmann::json;
 
 constexpr const char* absent = "<absent>";
+constexpr std::int64_t tokens_of_a_case = 24;
 
 /// A model as config.json describes it, or why it does not.
 struct Read {
@@ -45,9 +46,11 @@ std::map<std::string, std::string> flat(const options::Value& group, const std::
 }
 
 void add_rotary(Read& out, const model::GptOptions& gpt) {
-  const auto scaling = gpt.rotary_scaling(*gpt.max_position_embeddings);
+  using Kind = nn::RotaryScaling::Kind;
+  const auto scaling = gpt.rotary_scaling(*gpt.max_position_embeddings, tokens_of_a_case);
   out.frequencies = nn::rotary_frequencies(gpt.rotated_channels(), gpt.rotary_base, scaling);
-  out.frequencies.push_back(scaling.kind == nn::RotaryScaling::Kind::yarn ? scaling.attention_factor : 1);
+  const bool scales = scaling.kind == Kind::yarn || scaling.kind == Kind::longrope;
+  out.frequencies.push_back(scales ? scaling.attention_factor : 1);
 }
 
 Read read(LibraryJson config, const options::Mappings& mappings) {
@@ -135,7 +138,8 @@ const std::vector<std::string> reasons = {
     "are adjacent channels", "biases of latent attention", "experts have no biases", "equal and above 0",
     "windows in layers without rotary", "dropout behind the feed-forward", "same weights in every head",
     "hidden_size / num_attention_heads channels", "best two scores", "have epsilon", "follows from mscale",
-    "patterns are not supported",
+    "patterns are not supported", "projections of the embedding", "norms behind attention", "norms without weights",
+    "left out at random",
     // Keys that contradict each other, of which Transformers takes one; keys of other families, which it ignores.
     "and both mean", "no row of the tables", "use_sliding_window is not true",
     // Values that make no sense: a window without tokens, zero where Transformers takes its default, null for false; no
@@ -236,7 +240,7 @@ TEST_P(ConfigJson, KeysOfOtherFamiliesChangeNothingOrAreRefused) {
 INSTANTIATE_TEST_SUITE_P(All, ConfigJson,
                          testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "phi3", "gemma",
                                          "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gemma2",
-                                         "glm4", "granite", "smollm3", "stablelm"),
+                                         "glm4", "granite", "smollm3", "stablelm", "olmo2", "phi", "opt"),
                          [](const auto& family) { return std::string(family.param); });
 
 }  // namespace

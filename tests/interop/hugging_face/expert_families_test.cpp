@@ -130,6 +130,10 @@ TEST_P(ExpertFamily, HasTheGradientsOfTransformers) {
   for (const auto& [name, numbers] : recorded["gradients"].items()) {
     ASSERT_TRUE(gradients.count(name)) << name;
     const auto norm = numbers[0].get<double>();
+    if (norm < 1e-6) {  // zero but for rounding: biases of keys without rotary positions
+      EXPECT_LT(gradients.at(name)[0], 1e-6) << name;
+      continue;
+    }
     for (std::size_t i = 0; i < 3; ++i)
       EXPECT_NEAR(gradients.at(name)[i], numbers[i].get<double>(), tolerance * norm) << name << " " << i;
   }
@@ -178,7 +182,7 @@ TEST_P(ExpertFamily, ConfigGoesOutAsItCameIn) {
 TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
   const options::Mappings mappings(MAPPINGS_DIR);
   const auto five = config_of(GetParam());
-  if (!five.contains("rope_parameters")) GTEST_SKIP() << "has one spelling";
+  if (!five.contains("rope_parameters")) GTEST_SKIP() << "has no rotary positions";
   auto four = five;
   auto scaling = five["rope_parameters"];
   if (scaling.contains("full_attention")) {  // of each kind of layer
@@ -211,7 +215,7 @@ TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
 INSTANTIATE_TEST_SUITE_P(All, ExpertFamily,
                          testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gemma2",
                                          "gemma3_text", "glm4", "granite", "smollm3", "stablelm", "bloom", "falcon",
-                                         "falcon_new", "falcon_rw"),
+                                         "falcon_new", "falcon_rw", "olmo2", "phi", "opt"),
                          [](const auto& family) { return std::string(family.param); });
 
 class ExpertConfig : public InOwnFolder {

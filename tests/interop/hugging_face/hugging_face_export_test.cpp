@@ -200,6 +200,32 @@ TEST_F(HuggingFaceExportTest, RowsThatAreMissingFromTheVocabularyBecomeTheMeanAn
   EXPECT_TRUE(says(story, "refused, for 2 tokens would be lost")) << story;
 }
 
+TEST_F(HuggingFaceExportTest, TheBiasOfTheOutputLayerHasARowForEachToken) {
+  hugging_face::HuggingFaceExport how;
+  how.vocabulary = 90;
+  how.family = "phi";
+  const auto notes = write_again(families / "phi", "out", how);
+  ASSERT_EQ(notes.size(), 3U);
+  EXPECT_TRUE(says(notes[2], "output_layer.bias: rows 90 to 95 are padding and left out")) << notes[2];
+  const checkpoint::SafetensorsReader before(families / "phi"), after("out");
+  const auto x = before.tensor("lm_head.bias").raw(), y = after.tensor("lm_head.bias").raw();
+  ASSERT_EQ(after.shape("lm_head.bias"), Shape({90}));
+  EXPECT_TRUE(std::equal(y.begin(), y.end(), x.begin()));
+
+  const hugging_face::HuggingFaceModel model(families / "phi", mappings);
+  std::vector<float> values(99), given(96);
+  model.read("output_layer.bias", Tensor(std::span(given), Shape{96}));
+  const auto wanted =
+      checkpoint::whole("output_layer.bias", Tensor(std::span(values), Shape{99}), ParameterRole::output_bias);
+  EXPECT_TRUE(says(checkpoint::read_padded(model, wanted), "96 rows kept, 3 rows of padding filled with their mean"));
+  double mean = 0;
+  for (std::size_t i = 0; i < 96; ++i) {
+    EXPECT_EQ(values[i], given[i]) << i;
+    mean += given[i] / 96.0;
+  }
+  for (std::size_t i = 96; i < 99; ++i) EXPECT_NEAR(values[i], mean, 1e-6) << i;
+}
+
 TEST_F(HuggingFaceExportTest, WeightsThatAreNotWantedOrMissingAreNamed) {
   const hugging_face::HuggingFaceModel model(models / "gpt2/hf", mappings);
   std::vector<float> one(48);

@@ -401,7 +401,7 @@ TEST_F(HuggingFaceTest, EveryTableOfAFamilyNamesATableOfWeights) {
         .predictions = 1};
     EXPECT_NO_THROW(hugging_face::WeightTable(weights, layout, [](const auto&) { return true; })) << name;
   }
-  EXPECT_EQ(families, 24);
+  EXPECT_EQ(families, 27);
 }
 
 }  // namespace

@@ -260,7 +260,12 @@ nn::Pass causal_pass(const std::vector<std::int32_t>& from, const std::vector<st
   return pass;
 }
 
-TEST(GroupedHeads, OnMoreProcessesThanGroupsAttentionGivesThePlainOne) {
+class GroupedHeads : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Norms, GroupedHeads, testing::Bool());
+
+TEST_P(GroupedHeads, OnMoreProcessesThanGroupsAttentionGivesThePlainOne) {
+  auto sizes = grouped_heads();
+  sizes.norms_all_heads = GetParam();
   std::vector<std::int32_t> from(B * T, 0), to;
   for (int i = 0; i < B * T; ++i) to.push_back(i % static_cast<int>(T));
   auto pass = causal_pass(from, to);
@@ -269,9 +274,9 @@ TEST(GroupedHeads, OnMoreProcessesThanGroupsAttentionGivesThePlainOne) {
       const auto groups = initialize_model_parallel(world(), members, 1, 2);
       pass.groups = &groups;
       EXPECT_EQ(groups.head_copies.size(), members / 2);
-      Bench<nn::SelfAttention> whole("attention", 0, grouped_heads(), nullptr, nn::whole_layers());
+      Bench<nn::SelfAttention> whole("attention", 0, sizes, nullptr, nn::whole_layers());
       const TensorParallelLayers maker(groups.tensor_rank(sequence));
-      Bench<nn::SelfAttention> part("attention", 0, grouped_heads(), nullptr, maker);
+      Bench<nn::SelfAttention> part("attention", 0, sizes, nullptr, maker);
       const auto mine = [&](const std::vector<float>& all) {
         return sequence ? part_of(all, x_shape, 1, groups.tensor.rank(), members) : all;
       };

@@ -27,5 +27,30 @@ TEST_F(RunsOfRanks, WithBiasesByDistanceAndSinksHaveTheLossesOfOneRank) {
   expect_same(rounded, {{p + "tensor_model_parallel_size=4"}, {p + "context_parallel_size=4"}});
 }
 
+/// With four ranks each key head has a copy: its square counts once.
+TEST_F(RunsOfRanks, WithOneNormOverAllHeadsAndNormsBehindTheLayersHaveTheLossesOfOneRank) {
+  expect_same({m + "position_embedding_type=rope", m + "normalization=RMSNorm", m + "use_pre_norm=false",
+               m + "use_sandwich_norm=true", m + "qk_layernorm=true", m + "qk_layernorm_all_heads=true",
+               m + "group_query_attention=true", m + "num_query_groups=2", m + "add_bias_linear=false",
+               "training_config.use_distributed_optimizer=true"});
+}
+
+TEST_F(RunsOfRanks, WithParallelBranchesAndABiasOfTheOutputLayerHaveTheLossesOfOneRank) {
+  for (const std::string untied : {"true", "false"})
+    expect_same({m + "position_embedding_type=rope", m + "rotary_percent=0.5", m + "use_parallel_residual=true",
+                 m + "shared_parallel_norm=true", m + "output_layer_has_bias=true",
+                 m + "untie_embeddings_and_output_weights=" + untied, m + "embedding_dropout_rate=0.3"});
+}
+
+TEST_F(RunsOfRanks, WithPositionsBehindAnOffsetHaveTheLossesOfOneRank) {
+  expect_same({m + "position_embedding_offset=2", m + "hidden_act=relu", m + "embedding_padding_token=3"});
+}
+
+TEST_F(RunsOfRanks, WithLongropeHaveTheLossesOfOneRank) {
+  expect_same({m + "position_embedding_type=rope", m + "rope_scaling_type=longrope",
+               m + "rope_scaling_original_max_position_embeddings=9", m + "rope_scaling_short_factor=[1.0, 1.5]",
+               m + "rope_scaling_long_factor=[2.0, 5.0]"});
+}
+
 }  // namespace
 }  // namespace tessera::recipe
