@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cstdio>
 #include <string_view>
@@ -37,6 +38,27 @@ std::string checkpoint_name(const std::string& prefix, std::int64_t iteration) {
   std::array<char, 32> number{};
   std::snprintf(number.data(), number.size(), "iter_%07lld", static_cast<long long>(iteration));
   return joined(prefix) + number.data();
+}
+
+std::optional<std::int64_t> iteration_in_name(const fs::path& folder) {
+  const auto name = folder.filename().string();
+  const auto at = name.rfind("iter_");
+  return at == std::string::npos ? std::nullopt : iteration_in(name, name.substr(0, at));
+}
+
+std::optional<std::string> tracked_name(const fs::path& root) {
+  std::string words;
+  try {
+    const auto file = root / tracker_name("");
+    if (fs::is_regular_file(file)) words = read_file(file);
+  } catch (const IoError&) {
+    return std::nullopt;
+  }
+  while (!words.empty() && std::isspace(static_cast<unsigned char>(words.back())) != 0) words.pop_back();
+  if (words == "release") return words;
+  const bool counts = !words.empty() && words.size() < 12 &&
+                      std::all_of(words.begin(), words.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+  return counts ? std::optional(checkpoint_name("", std::stoll(words))) : std::nullopt;
 }
 
 std::string tracker_name(const std::string& prefix) { return joined(prefix) + "latest_checkpointed_iteration.txt"; }
@@ -115,12 +137,13 @@ void prune(const fs::path& root, const std::string& prefix, int keep_max, const 
   delete_unfinished(root, prefix);
   if (keep_max <= 0) return;
   const auto found = list_own(root, prefix, belongs);
-  for (std::size_t i = static_cast<std::size_t>(keep_max); i < found.size(); ++i) {
-    // Renamed first, so that no half-deleted checkpoint has a final name if the process ends here.
-    const fs::path leaving = text(found[i].folder.string(), left_over);
-    rename_or_exchange(found[i].folder, leaving);
-    delete_all(leaving);
-  }
+  for (std::size_t i = static_cast<std::size_t>(keep_max); i < found.size(); ++i) delete_checkpoint(found[i].folder);
+}
+
+void delete_checkpoint(const fs::path& folder) {
+  const fs::path leaving = text(folder.string(), left_over);
+  rename_or_exchange(folder, leaving);
+  delete_all(leaving);
 }
 
 }  // namespace tessera::checkpoint

@@ -61,6 +61,7 @@ checkpoint::ForeignSave foreign_save(const TrainingSetup& setup, const checkpoin
   save.recipe = setup.documents.recipe;
   save.type = setup.model.precision.params;
   save.files = setup.documents.files;
+  save.files[checkpoint::progress_blob] = checkpoint::write_progress(progress);  // what theirs has no place for
   save.mappings = setup.documents.mappings;
   const auto& sizes = setup.model.processes.mesh.sizes();
   save.layout = {.tensor = sizes.tensor,
@@ -165,19 +166,24 @@ void save_by_ranks(const checkpoint::CheckpointFormat& format, const checkpoint:
   const bool writes = place_among_experts(setup.model).data == 0;
   checkpoint::RankWeights own;
   NeededTensors needed;
-  attempt(world, [&] {
-    if (world.rank() == 0) before();
-    if (!writes) return;
-    own = weights_of_this_rank(setup.model);
-    needed = NeededTensors(own, *setup.optimization.optimizer, all_ranges(state, StateScope::held));
-  });
-  const auto tensors = all_delivered(world, needed, state);
-  attempt(world, [&] {
-    if (writes) format.write_rank(save, own, tensors);
-  });
-  attempt(world, [&] {
-    if (world.rank() == 0) format.finish(save);
-  });
+  try {
+    attempt(world, [&] {
+      if (world.rank() == 0) before(), format.begin(save);
+      if (!writes) return;
+      own = weights_of_this_rank(setup.model);
+      needed = NeededTensors(own, *setup.optimization.optimizer, all_ranges(state, StateScope::held));
+    });
+    const auto tensors = all_delivered(world, needed, state);
+    attempt(world, [&] {
+      if (writes) format.write_rank(save, own, tensors);
+    });
+    attempt(world, [&] {
+      if (world.rank() == 0) format.finish(save);
+    });
+  } catch (const Error&) {
+    if (world.rank() == 0) format.abandon(save);
+    throw;
+  }
 }
 
 /// Throws IoError when a link would make the save write elsewhere.
@@ -220,6 +226,13 @@ class ForeignFiles final : public CheckpointFiles {
   checkpoint::RankWeights weights_;
 };
 
+/// To be called when a save has ended. `setup` must outlive it.
+std::function<void()> deletion_of_old(const TrainingSetup& setup, const checkpoint::Progress& progress) {
+  return [&setup, run = progress.run] {
+    delete_old(setup.options, setup.documents.formats, setup.documents.mappings, run);
+  };
+}
+
 SaveTarget our_target(const TrainingSetup& setup, const checkpoint::Progress& progress) {
   const auto& o = setup.options;
   return {.root = checkpoint_folder(o),
@@ -230,11 +243,7 @@ SaveTarget our_target(const TrainingSetup& setup, const checkpoint::Progress& pr
                 check_links(o.output_dir, {checkpoint_folder(o)});
                 keep_other(checkpoint_path(o, iteration), run);
               },
-          .after =
-              [&o, run = progress.run] {
-                checkpoint::prune(checkpoint_folder(o), o.prefix, static_cast<int>(o.keep_checkpoint_max),
-                                  belongs_to(run));
-              }};
+          .after = deletion_of_old(setup, progress)};
 }
 
 SaveTarget foreign_target(const checkpoint::CheckpointFormat& format, const TrainingSetup& setup,
@@ -243,6 +252,7 @@ SaveTarget foreign_target(const checkpoint::CheckpointFormat& format, const Trai
           .prefix = {},
           .iteration = progress.iteration,
           .before = [&o = setup.options, iteration = progress.iteration] { check_links_of(o, iteration); },
+          .after = deletion_of_old(setup, progress),
           .files =
               std::make_unique<ForeignFiles>(format, foreign_save(setup, progress), weights_of_this_rank(setup.model))};
 }
@@ -257,9 +267,16 @@ void save_held(const checkpoint::CheckpointFormat& format, const TrainingSetup& 
                const checkpoint::Progress& progress) {
   const auto foreign = foreign_save(setup, progress);
   const auto check = [&] { check_links_of(setup.options, progress.iteration); };
-  if (setup.model.processes.world.size() > 1) return save_by_ranks(format, foreign, setup, state, check);
-  check();
-  save_alone(format, foreign, setup, state);
+  const auto& world = setup.model.processes.world;
+  if (world.size() > 1) {
+    save_by_ranks(format, foreign, setup, state, check);
+  } else {
+    check();
+    save_alone(format, foreign, setup, state);
+  }
+  attempt(world, [&] {
+    if (world.rank() == 0) deletion_of_old(setup, progress)();
+  });
 }
 
 }  // namespace
