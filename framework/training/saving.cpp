@@ -308,9 +308,18 @@ std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state
   const auto progress = with_rates(given, setup);
   const auto* format = saving_format(setup.options, setup.documents.formats);
   auto saved = format == nullptr ? saved_by_us(setup, state, progress) : Saved{all_ranges(state, StateScope::saved)};
-  // Other formats store a weight twice, rounded and as fp32.
-  auto snapshot = std::make_shared<checkpoint::OpenedState>(std::move(saved.tensors), std::move(saved.blobs),
-                                                            format == nullptr ? Reading::once : Reading::any);
+  std::shared_ptr<checkpoint::OpenedState> snapshot;
+  attempt(setup.model.processes.world, [&] {
+    try {
+      // Other formats store a weight twice, rounded and as fp32.
+      snapshot = std::make_shared<checkpoint::OpenedState>(std::move(saved.tensors), std::move(saved.blobs),
+                                                           format == nullptr ? Reading::once : Reading::any);
+    } catch (const BugError&) {
+      throw;
+    } catch (const Error& error) {  // no memory
+      throw IoError(error.what());
+    }
+  });
   auto target = format == nullptr ? our_target(setup, progress) : foreign_target(*format, setup, progress);
   target.background = true;
   auto job = begin_save(setup, std::move(target), snapshot);

@@ -20,6 +20,18 @@ void join(std::vector<StateRange>& all, const StateRange& next) {
 
 }  // namespace
 
+std::vector<nn::ElementRange> elements_between(const std::vector<nn::ElementRange>& ranges, std::int64_t first,
+                                               std::int64_t end) {
+  std::vector<nn::ElementRange> found;
+  std::int64_t before = 0;  // elements of the ranges before
+  for (const auto& range : ranges) {
+    const auto from = std::max<std::int64_t>(first - before, 0), to = std::min(end - before, range.count);
+    if (from < to) found.push_back({range.first + from, to - from});
+    before += range.count;
+  }
+  return found;
+}
+
 StateLayout::StateLayout(std::vector<nn::Parameter*> parameters, const optim::Optimizer* optimizer,
                          const StateSharing& sharing)
     : sharing_(sharing), parameters_(std::move(parameters)) {
@@ -150,16 +162,14 @@ std::vector<nn::ElementRange> StateLayout::elements_of(const PlacedShard& shard,
   const auto first = shard.elements.first - range.first, last = std::min(first + shard.elements.count, range.count);
   if (scope == StateScope::held) return {{first, last - first}};
   if (scope == StateScope::owned && !sharing_.shards() && sharing_.rank > 0) return {};
-  const bool deals = scope == StateScope::saved && !sharing_.shards();
-  auto dealt = deals ? owned_before_[shard.parameter] : 0;  // owned elements before those of the loop
+  auto owned = range.parameter->owned();
+  if (scope == StateScope::saved && !sharing_.shards()) {
+    const auto before = owned_before_[shard.parameter];
+    owned = elements_between(owned, first_dealt(sharing_.rank) - before, first_dealt(sharing_.rank + 1) - before);
+  }
   std::vector<nn::ElementRange> ranges;
-  for (const auto& owned : range.parameter->owned()) {
-    auto begin = std::max(first, owned.first), end = std::min(last, owned.first + owned.count);
-    if (deals) {
-      begin = std::max(begin, owned.first + first_dealt(sharing_.rank) - dealt);
-      end = std::min(end, owned.first + first_dealt(sharing_.rank + 1) - dealt);
-      dealt += owned.count;
-    }
+  for (const auto& part : owned) {
+    const auto begin = std::max(first, part.first), end = std::min(last, part.first + part.count);
     if (begin < end) ranges.push_back({begin, end - begin});
   }
   return ranges;

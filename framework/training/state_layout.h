@@ -91,6 +91,10 @@ enum class StateScope {
   saved   ///< the same, where ranks that hold the same elements have equally many of them each
 };
 
+/// Of the elements in `ranges`, counted from 0 in their order, those with numbers in [first, end).
+std::vector<nn::ElementRange> elements_between(const std::vector<nn::ElementRange>& ranges, std::int64_t first,
+                                               std::int64_t end);
+
 /// The layout of a model's state on one rank: shards, buckets, arrays, and the ranges that checkpoints and norms read.
 /// A pure function of the parameters, the optimizer's list of state tensors and the sharing; no memory, no
 /// communication. Source of the distributed optimizer: Rajbhandari et al., arXiv:1910.02054 (stage 1).

@@ -8,8 +8,9 @@
 
 namespace tessera::training {
 
-/// Ends the run with an error that names what is wrong.
+/// Ends the run with an error that names what is wrong. Collective.
 void Trainer::stop_at(const JudgedStep& judged, const std::string& why) {
+  finish_save();
   const auto found =
       judged.bad == BadNumbers::not_finite ? ": " + work_.first_not_finite(progress_.consumed_samples) : "";
   throw Error(text("training: iteration ", progress_.iteration + 1, ": ",
@@ -34,6 +35,7 @@ bool Trainer::accepts(const JudgedStep& judged) {
 
 /// Numbers were wrong in too many steps in a row: they are skipped from the newest checkpoint before them on.
 void Trainer::roll_back_behind_bad_steps(const JudgedStep& judged) {
+  finish_save();  // it may be the checkpoint to go back to
   const auto first = progress_.numbers.last_good + 1, last = progress_.iteration;
   auto& findings = progress_.findings;
   const auto row = text("The numbers of ", setup_.resilience.roll_back_after, " steps in a row were rejected");
@@ -91,7 +93,7 @@ bool Trainer::state_was_sound() {
 /// are now. The position is recorded first, so processes that are started after a failure return to it too. Called
 /// between two steps, before keeper_.intend(). Collective.
 void Trainer::roll_back(std::int64_t back_to) {
-  finish_save();
+  finish_save();  // nothing but an update may change the state before
   wait_longest();
   auto kept = position();
   kept.back_to = back_to;
