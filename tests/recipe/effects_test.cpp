@@ -91,6 +91,7 @@ const std::vector<Effect> cases = {
     {t + "hysteresis", "2", "4"},
     {t + "accumulate_allreduce_grads_in_fp32", "true", "false"},
     {t + "eval_interval", "1", "2", {t + "eval_iters=0"}},
+    {t + "async_save", "true", "false"},
     {"resilience_config.roll_back_after", "3", "4"},
     {t + "error_injection_rate", "3", "4", {t + "rerun_mode=disabled"}},
     {t + "error_injection_type", "persistent_error", "transient_error"},
