@@ -1,7 +1,8 @@
 """Megatron-LM's distributed checkpoints (ckpt_format torch_dist): what runs and the converter write holds the tensors of our own format, to the bit,
 as torch.distributed.checkpoint loads them.
 
-That needs torch: name a Python that has it in TESSERA_PEER_PYTHON; tests that ask it are skipped without it.
+That needs torch: name a Python that has it in TESSERA_PEER_PYTHON; tests that ask it are skipped without it. TESSERA_PEER_MEGATRON names folders with
+megatron-core for that Python, divided by colons, of any versions from 0.12: each loads what Tessera wrote for it.
 """
 
 import json
@@ -19,6 +20,7 @@ from layouts_test import MPIRUN, cut
 
 SOURCE = pathlib.Path(os.environ.get("TESSERA_SOURCE", pathlib.Path(__file__).parents[2]))
 PEER = os.environ.get("TESSERA_PEER_PYTHON")
+CORES = [pathlib.Path(path) for path in os.environ.get("TESSERA_PEER_MEGATRON", "").split(":") if path and PEER]
 NORMS = {"input_layernorm.": "self_attention.linear_qkv.layer_norm_", "pre_mlp_layernorm.": "mlp.linear_fc1.layer_norm_"}
 
 
@@ -133,6 +135,36 @@ class DistCheckpoint(harness.InOwnFolder):
         self.assert_same(native_tensors(self.folder / "ours412/checkpoints/iter_0000002"), theirs, "param")
         self.assertIn("fully_reshardable", common["optimizer"])
         self.assertIn("content_metadata", common["keys"])
+
+    def loaded_by_megatron(self, core, folder, native, *how):
+        done = subprocess.run([PEER, "-W", "ignore", str(SOURCE / "tests/peers/load_megatron_dist.py"), folder, native, *how], capture_output=True, text=True,
+                              cwd=self.folder, timeout=280, env={**os.environ, "PYTHONPATH": str(core), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"})
+        self.assertEqual(done.returncode, 0, f"{core} {how}: {done.stderr[-3000:]}")
+        found = re.search(r"megatron-core 0\.(\d+).*: (\d+) processes, (\d+) weights and (\d+) tensors of optimizer state are the same", done.stdout)
+        self.assertTrue(found, done.stdout)
+        self.assertGreater(int(found[3]), 20)
+        self.assertGreater(int(found[4]), 20)
+
+    @unittest.skipUnless(CORES, "no megatron-core; name folders with it in TESSERA_PEER_MEGATRON")
+    def test_megatron_core_loads_every_form(self):
+        dense = dict(tensor_model_parallel_size=2, pipeline_model_parallel_size=2)
+        experts = dict(expert_model_parallel_size=2)
+        self.run_on(1, "dense")
+        self.recipe("experts.yaml", training_iters=2, batch_size=1, dataset_config__global_batch_size=4, training_config__tensorboard="false",
+                    training_config__prefix="''", model_config__hidden_act="swiglu", model_config__num_experts=4, model_config__normalization="RMSNorm",
+                    model_config__position_embedding_type="rope", model_config__add_bias_linear="false", training_config__bf16="true",
+                    model_config__untie_embeddings_and_output_weights="true")
+        self.tessera("train", "experts.yaml", *sets(output_dir="experts"))
+        for core in CORES:
+            (version,) = [int(path.name.split(".")[1]) for path in core.glob("megatron_core-*.dist-info")]
+            later = ["--for", f"core_v0.{version}"] if version >= 15 else []
+            for run, layout, loaded in (("dense", dense, ["--tensor", "2", "--data", "2"]), ("experts", experts, ["--experts", "2", "--data", "2"])):
+                for distributed in False, True:
+                    folder = f"{run}_{version}_{distributed}"
+                    self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "megatron", "--ckpt-format", "torch_dist", *later, run, folder,
+                                 *sets(use_distributed_optimizer=str(distributed).lower()), *cut(**layout))
+                    (native,) = (self.folder / run / "checkpoints").glob("iter_0000002")
+                    self.loaded_by_megatron(core, f"{folder}/iter_0000002", native, "--optimizer", "distributed" if distributed else "plain", *loaded)
 
     def test_what_a_run_saves_is_converted_back_and_resumed(self):
         theirs = sets(ckpt_format="torch_dist", use_distributed_optimizer="true")

@@ -21,6 +21,7 @@ import numpy
 numpy.product = numpy.prod  # NumPy 2 has dropped it; flattened checkpoints of core_v0.12 call it
 import torch
 import torch._dynamo  # it makes tables of torch's functions, before any is replaced
+import torch.utils.cpp_extension
 
 warnings.filterwarnings("ignore")
 
@@ -37,6 +38,15 @@ def on_cpus():
                 kwargs["device"] = cpu
             return function(*args, **kwargs)
 
+    def no_compiler(*args, **more):
+        raise ImportError("there is no compiler for CUDA")
+
+    class Nothing:
+        def __init__(self, *args, **more):
+            pass
+
+    torch.utils.cpp_extension.load_inline = no_compiler
+    torch.cuda.Stream = torch.cuda.Event = Nothing
     torch.cuda.current_device = lambda: cpu
     torch.cuda.synchronize = torch.cuda.empty_cache = torch.cuda.set_device = lambda *args: None
     torch.Tensor.cuda = lambda self, *args, **more: self
@@ -150,7 +160,7 @@ def build_optimizer(args, model, config, distributed, fused):
 
     if fused:
         megatron.core.optimizer.distrib_optimizer.Adam = Adam
-        megatron.core.optimizer.Adam = Adam
+        megatron.core.optimizer.Adam, megatron.core.optimizer.USING_PYTORCH_OPTIMIZER = Adam, False
         megatron.core.optimizer.distrib_optimizer.HAVE_APEX_OR_TE = True
     wrapped = DistributedDataParallel(config=config, module=model, ddp_config=DistributedDataParallelConfig(use_distributed_optimizer=distributed,
                                                                                                            grad_reduce_in_fp32=True))

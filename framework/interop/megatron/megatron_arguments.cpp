@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <string>
 #include <utility>
 
 #include "framework/interop/tables/config_table.h"
@@ -44,6 +45,17 @@ void add_fixed_arguments(Json& args, const checkpoint::Progress& progress, DType
   if (progress.global_batch_size > 0) args["global_batch_size"] = progress.global_batch_size;
 }
 
+/// Megatron-LM compares these with its own when it loads, and fails if they are not there.
+void add_compared_arguments(Json& args, const options::Value& recipe) {
+  for (const auto& [name, option] :
+       {std::pair("tokenizer_type", "dataset_config.tokenizer_type"),
+        std::pair("make_vocab_size_divisible_by", "model_config.make_vocab_size_divisible_by")})
+    if (const auto* value = recipe.at(option); value != nullptr && !value->scalar.empty())
+      args[name] = name == std::string("tokenizer_type") ? Json(value->scalar) : read_json(value->scalar);
+  if (!args.contains("max_position_embeddings") && args.contains("seq_length"))
+    args["max_position_embeddings"] = Json(args["seq_length"]);
+}
+
 Json arguments_of(const options::Value& recipe, const options::Mappings& mappings) {
   return read_json(
       tables::write_by_table(recipe, mappings.table("arguments/megatron.yaml"), "checkpoint of Megatron-LM"));
@@ -54,6 +66,7 @@ Json arguments_of(const options::Value& recipe, const options::Mappings& mapping
 Json megatron_arguments(const checkpoint::ForeignSave& save) {
   auto args = arguments_of(save.recipe, save.mappings);
   add_fixed_arguments(args, save.progress, save.type, save.layout);
+  add_compared_arguments(args, save.recipe);
   return args;
 }
 
