@@ -20,5 +20,7 @@ class Stopwatch {
 
 /// The maximum of this process's resident memory so far, in bytes; 0 if unknown. No heap allocation.
 std::int64_t peak_resident_bytes();
+/// This process's resident memory now, without pages of files and shared memory, in bytes; 0 if unknown.
+std::int64_t private_resident_bytes();
 
 }  // namespace tessera
