@@ -1,6 +1,9 @@
 #include "framework/base/clock.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
 
 namespace tessera {
 
@@ -14,6 +17,12 @@ double Stopwatch::lap() {
 std::int64_t peak_resident_bytes() {
   rusage used{};
   return getrusage(RUSAGE_SELF, &used) == 0 ? std::int64_t{used.ru_maxrss} * 1024 : 0;
+}
+
+std::int64_t private_resident_bytes() {
+  std::ifstream file("/proc/self/statm");  // in pages: all, resident, of these shared, ...
+  std::int64_t all = 0, resident = 0, shared = 0;
+  return file >> all >> resident >> shared ? (resident - shared) * ::sysconf(_SC_PAGESIZE) : 0;
 }
 
 }  // namespace tessera

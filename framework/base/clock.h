@@ -20,6 +20,8 @@ class Stopwatch {
 
 /// The maximum of this process's resident memory so far, in bytes; 0 if unknown. No heap allocation.
 std::int64_t peak_resident_bytes();
+/// This process's resident memory now, without pages of files and shared memory, in bytes; 0 if unknown.
+std::int64_t private_resident_bytes();
 
 /// Seconds since 1970, as the system's clock says now.
 inline double wall_time() {

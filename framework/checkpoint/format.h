@@ -131,6 +131,7 @@ struct SavedRun {
 struct Quantisation {
   bool nested = false;          ///< maxima of blocks in 8 bits
   std::filesystem::path cache;  ///< the folder for what is written
+  bool writes = true;           ///< false: a folder that is not there is not written, and the given one is the result
   /// Receives a line before the work and after each file that is written; may be empty.
   std::function<void(const std::string&)> tell = {};
 };

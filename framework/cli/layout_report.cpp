@@ -169,7 +169,10 @@ std::string memory_report(const std::vector<recipe::MemoryNeed>& needs) {
   for (std::size_t stage = 0; stage < needs.size(); ++stage) {
     const auto& need = needs[stage];
     const auto who = several ? text("  stage ", stage, ": ") : std::string("  ");
-    if (need.mapped > 0) all += text(who, "weights mapped from files, not counted above: ", bytes(need.mapped), "\n");
+    if (need.in_files > 0)
+      all += text(who,
+                  "weights mapped from files, shared by the ranks of a host, not counted above: ", bytes(need.in_files),
+                  "\n");
     if (!need.not_foreseen.empty()) all += text(who, need.not_foreseen, "\n");
     if (const auto& [least, most] = need.activations_by_choices; most > 0)
       all += text(who, "activations ", bytes(least), " if all tokens choose experts of other ranks, ", bytes(most),

@@ -148,6 +148,10 @@ class Nf4Array final : public PackedArray {
   explicit Nf4Array(const Nf4Parts& parts) : parts_(parts) {}
   std::string_view storage_type() const override { return "nf4"; }
   std::int64_t size() const override { return parts_.size; }
+  std::int64_t bytes() const override {
+    return static_cast<std::int64_t>(parts_.codes.size_bytes() + parts_.maxima.size_bytes() +
+                                     parts_.nested_codes.size_bytes());
+  }
   void unpack(std::int64_t first, std::span<float> out) const override {
     const auto end = first + static_cast<std::int64_t>(out.size());
     float* to = out.data();

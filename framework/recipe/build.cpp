@@ -329,6 +329,11 @@ void begin_with_pretrained(training::TrainingSetup& setup, const checkpoint::Che
   setup.model.weights_alone = true;
 }
 
+checkpoint::Quantisation quantisation(const Recipe& recipe) {
+  return {.nested = recipe.lora.qlora_double_quant,
+          .cache = std::filesystem::path(recipe.training.output_dir) / "quantised"};
+}
+
 /// Where the base of a run with qlora is, in 4 bits. A checkpoint of ours that names such a base is returned itself.
 std::string quantised_base(const Recipe& recipe, const training::TrainingSetup& setup) {
   const std::filesystem::path given = *recipe.training.load_checkpoint;
@@ -342,20 +347,28 @@ std::string quantised_base(const Recipe& recipe, const training::TrainingSetup& 
                            "`tessera checkpoint convert --to hf`"));
   }
   std::vector<std::string> notes;
-  const auto base = format->quantised(*format->find(given),
-                                      {.nested = recipe.lora.qlora_double_quant,
-                                       .cache = std::filesystem::path(recipe.training.output_dir) / "quantised",
-                                       .tell = [](const std::string& line) { base_logger.info(line); }},
-                                      recipe.mappings, notes);
+  auto how = quantisation(recipe);
+  how.tell = [](const std::string& line) { base_logger.info(line); };
+  const auto base = format->quantised(*format->find(given), how, recipe.mappings, notes);
   for (const auto& note : notes) base_logger.info(note);
   return base.string();
+}
+
+/// The folder in 4 bits that qlora has made of `folder`, or else `folder`.
+std::filesystem::path quantised_before(const Recipe& recipe, const std::filesystem::path& folder) {
+  const auto* format = recipe.lora.qlora ? recipe.formats.of(folder) : nullptr;
+  if (format == nullptr) return folder;
+  std::vector<std::string> notes;
+  auto how = quantisation(recipe);
+  how.writes = false;
+  return format->quantised(*format->find(folder), how, recipe.mappings, notes);
 }
 
 }  // namespace
 
 std::unique_ptr<checkpoint::OpenedCheckpoint> mapped_source(const Recipe& recipe, const std::string& folder) {
   try {
-    auto opened = open_newest(folder, *recipe.registries);
+    auto opened = open_newest(quantised_before(recipe, folder).string(), *recipe.registries);
     if (const auto base = checkpoint::base_in(opened->blobs())) opened = open_newest(base->name, *recipe.registries);
     if (recipe.formats.of(opened->folder()) != nullptr) return opened;
     return std::make_unique<checkpoint::NativeCheckpoint>(checkpoint::Checkpoint::open(opened->folder()), false);

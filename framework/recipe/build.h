@@ -54,7 +54,8 @@ std::int64_t frozen_chunks(const Recipe& recipe, const parallel::LayerPlan& plan
 /// data-parallel ranks. Throws ConfigError if the split has fewer samples than one step.
 std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::int64_t replicas);
 /// The checkpoint in `folder`, or if that was saved without its frozen parameters its base, to ask which weights will
-/// be mapped: checksums are not verified. Null: there is none, or it cannot be read, which the run says.
+/// be mapped: checksums are not verified. With qlora the folder that an earlier run has made of it, if there is one.
+/// Null: there is none, or it cannot be read, which the run says.
 std::unique_ptr<checkpoint::OpenedCheckpoint> mapped_source(const Recipe& recipe, const std::string& folder);
 /// Size of all weights of `model`, in bytes: trained ones in fp32, frozen ones as they are stored.
 std::int64_t weight_bytes(model::Model& model);

@@ -106,8 +106,9 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
     std::int64_t parameters = 0;
     std::vector<PartFigures> state = {};    ///< of each data-parallel rank, of the dense layers
     std::vector<PartFigures> experts = {};  ///< of each rank with the same experts; empty: none are trained apart
-    std::int64_t frozen = 0, mapped = 0;    ///< bytes of frozen parameters, and of those that will be mapped
-    std::size_t journal = 0;                ///< bytes of that section of a state file
+    std::int64_t frozen = 0;                ///< bytes of frozen parameters
+    training::FrozenWeights::Mapped mapped = {};
+    std::size_t journal = 0;  ///< bytes of that section of a state file
   };
   const auto& given = recipe.training.load_checkpoint;
   const bool maps = given && recipe.may_freeze() && !recipe.moe.moe_use_upcycling;
@@ -133,7 +134,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
       for (const auto& chunk : chunks) flops += foreseen_flops(recipe, *chunk, samples);
     }
     stage.frozen = training::FrozenWeights::bytes_of(held);
-    if (source) stage.mapped = training::FrozenWeights::mappable_bytes(held, *source, !recipe.saves_frozen());
+    if (source) stage.mapped = training::FrozenWeights::mappable(held, *source, !recipe.saves_frozen());
     for (const auto* parameter : held)
       stage.parameters = checked_sum({{"parameters", stage.parameters}, {"more", parameter->elements()}});
     for (const auto& group : training::groups_of_parameters(held, sizes))
@@ -147,8 +148,8 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
     const auto& stage = stages[static_cast<std::size_t>(place.pipeline * blocks + block)];
     const auto& dense = stage.state[static_cast<std::size_t>(place.context + sizes.context * place.data)];
     auto state = dense.bytes;
-    state.weights += stage.frozen - stage.mapped;
-    state.mapped = stage.mapped;
+    state.weights += stage.frozen - stage.mapped.reserved;
+    state.mapped = stage.mapped.reserved, state.in_files = stage.mapped.in_files;
     std::vector kept = {dense.kept};
     std::array<std::int64_t, 2> copy = {dense.copy, 0};
     auto saved = dense.saved;

@@ -33,13 +33,14 @@ void add_reference(const Recipe& recipe, const LayoutFigures& layout, const Rank
                             parallel::context_layout(recipe.parallel, groups.context.rank()), groups.expert_rank());
   const auto folder = recipe.reference_folder();
   const auto source = folder ? mapped_source(recipe, *folder) : nullptr;
-  std::int64_t bytes = 0, mapped = 0;
+  auto& part = need.parts.emplace_back(MemoryNeed::Part{"reference model", 0});
   for (const auto& chunk : chunks) {
-    bytes += training::FrozenWeights::bytes_of(chunk->parameters());
-    if (source) mapped += training::FrozenWeights::mappable_bytes(chunk->parameters(), *source, true);
+    part.bytes += training::FrozenWeights::bytes_of(chunk->parameters());
+    if (!source) continue;
+    const auto mapped = training::FrozenWeights::mappable(chunk->parameters(), *source, true);
+    part.bytes -= mapped.reserved;
+    need.mapped += mapped.reserved, need.in_files += mapped.in_files;
   }
-  need.parts.push_back({"reference model", bytes - mapped});
-  need.mapped += mapped;
 }
 
 /// The sample indices, the batch that a step uses, and the batches that are read ahead.
@@ -115,7 +116,7 @@ MemoryNeed memory_of_stage(const Recipe& recipe, const LayoutFigures& layout, st
   }
   if (const auto bytes = recipe.architecture->table_bytes(); bytes > 0)
     need.parts.push_back({"position tables", bytes * static_cast<std::int64_t>(layout.plan.stage(stage).size())});
-  need.mapped = rank->state.mapped;
+  need.mapped = rank->state.mapped, need.in_files = rank->state.in_files;
   if (recipe.needs_reference()) add_reference(recipe, layout, *rank, need);
   need.parts.push_back({"data", whole(data_bytes(recipe, layout, stage))});
   if (recipe.training.async_save && recipe.training.save_interval.value_or(0) > 0)

@@ -16,9 +16,10 @@ struct MemoryNeed {
     std::int64_t bytes = 0;
   };
   std::vector<Part> parts;
-  /// Bytes of frozen weights that are read where they lie in files. They take no memory of the process: their pages
-  /// belong to the operating system's cache, and ranks of one host share them.
-  std::int64_t mapped = 0;
+  /// Bytes of frozen weights that are read where they lie in files: as the model would store them, and as they lie
+  /// there. They take no memory of the process: their pages belong to the operating system's cache, and ranks of one
+  /// host share them.
+  std::int64_t mapped = 0, in_files = 0;
   /// Whether the activations are known exactly. False if ranks share experts, because they depend on the tokens'
   /// routing, and if the rehearsal had to extrapolate; then `parts` assumes that tokens are spread evenly over the
   /// experts: some rank needs at least that.

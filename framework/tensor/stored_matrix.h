@@ -22,6 +22,7 @@ class PackedArray {
 
   virtual std::string_view storage_type() const = 0;  ///< "nf4"
   virtual std::int64_t size() const = 0;              ///< number of elements
+  virtual std::int64_t bytes() const = 0;             ///< of the codes and statistics
   /// out[i] = element first + i, for all i of `out`, in the calling thread.
   virtual void unpack(std::int64_t first, std::span<float> out) const = 0;
 };
@@ -46,6 +47,17 @@ struct StoredMatrix {
     std::int64_t all = 0;
     for (const auto& block : blocks) all += block.rows;
     return all;
+  }
+  /// Bytes that the elements take where they lie; of a packed array, its share.
+  std::int64_t bytes() const {
+    double all = 0;
+    for (const auto& block : blocks) {
+      const auto elements = static_cast<double>(block.rows) * static_cast<double>(width);
+      const auto& packed = block.packed;
+      all += elements * (packed ? static_cast<double>(packed->bytes()) / static_cast<double>(packed->size())
+                                : static_cast<double>(size_of(block.plain.dtype())));
+    }
+    return static_cast<std::int64_t>(all + 0.5);
   }
 };
 

@@ -129,6 +129,12 @@ std::optional<StoredMatrix> rows_in(const checkpoint::WeightSource& source, cons
   return all;
 }
 
+/// Counts a mapped parameter. `rows`: null if it lies in a file as the model reads it.
+void count_mapped(FrozenWeights::Mapped& all, const nn::Parameter& parameter, const StoredMatrix* rows) {
+  all.reserved += static_cast<std::int64_t>(padded_bytes(parameter));
+  all.in_files += rows ? rows->bytes() : static_cast<std::int64_t>(stored_bytes(parameter));
+}
+
 }  // namespace
 
 // Vectors come first: pages of their memory are then not among those of matrices, which stay untouched while they are
@@ -155,21 +161,25 @@ std::int64_t FrozenWeights::bytes_of(std::span<nn::Parameter* const> parameters)
   return static_cast<std::int64_t>(all);
 }
 
-std::int64_t FrozenWeights::mappable_bytes(std::span<nn::Parameter* const> parameters,
-                                           const checkpoint::WeightSource& source, bool rows) {
-  std::size_t all = 0;
-  for (const auto* parameter : parameters)
-    if (!parameter->trained && is_in(*parameter, source) &&
-        (dense_in(source, *parameter) || (rows && rows_in(source, *parameter))))
-      all += padded_bytes(*parameter);
-  return static_cast<std::int64_t>(all);
+FrozenWeights::Mapped FrozenWeights::mappable(std::span<nn::Parameter* const> parameters,
+                                              const checkpoint::WeightSource& source, bool rows) {
+  Mapped all;
+  for (const auto* parameter : parameters) {
+    if (parameter->trained || !is_in(*parameter, source)) continue;
+    if (dense_in(source, *parameter))
+      count_mapped(all, *parameter, nullptr);
+    else if (const auto stored = rows ? rows_in(source, *parameter) : std::nullopt)
+      count_mapped(all, *parameter, &*stored);
+  }
+  return all;
 }
 
-std::int64_t FrozenWeights::mapped_bytes() const {
-  std::size_t all = 0;
+FrozenWeights::Mapped FrozenWeights::mapped() const {
+  Mapped all;
   for (std::size_t i = 0; i < entries_.size(); ++i)
-    if (!files_[i].empty() && !copied_[i]) all += padded_bytes(*entries_[i].parameter);
-  return static_cast<std::int64_t>(all);
+    if (const auto& parameter = *entries_[i].parameter; !files_[i].empty() && !copied_[i])
+      count_mapped(all, parameter, parameter.leaf.stored.get());
+  return all;
 }
 
 std::vector<nn::Parameter*> FrozenWeights::parameters() const {

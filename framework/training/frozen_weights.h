@@ -37,12 +37,15 @@ class FrozenWeights {
   /// whose memory is only reserved, count alike.
   static std::int64_t bytes_of(std::span<nn::Parameter* const> parameters);
   std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.bytes().size()); }
-  /// Of bytes(), those of mapped parameters that `ranges` has not copied: their memory is reserved and not used.
-  std::int64_t mapped_bytes() const;
-  /// Of bytes_of(parameters), those of parameters that `map` would map; without `rows`, that it would map as the model
-  /// reads them.
-  static std::int64_t mappable_bytes(std::span<nn::Parameter* const> parameters, const checkpoint::WeightSource& source,
-                                     bool rows);
+  /// Bytes of mapped parameters.
+  struct Mapped {
+    std::int64_t reserved = 0;  ///< of bytes(): memory that is not used
+    std::int64_t in_files = 0;  ///< of this rank's elements where they lie
+  };
+  /// Of the parameters that are mapped and that `ranges` has not copied.
+  Mapped mapped() const;
+  /// Of those of `parameters` that `map` would map; without `rows`, that it would map as the model reads them.
+  static Mapped mappable(std::span<nn::Parameter* const> parameters, const checkpoint::WeightSource& source, bool rows);
   std::size_t count() const { return entries_.size(); }
   std::vector<nn::Parameter*> parameters() const;
 

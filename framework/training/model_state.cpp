@@ -129,7 +129,8 @@ void ModelState::clear_gradients() {
 }
 
 StateBytes ModelState::bytes() const {
-  StateBytes all{.weights = frozen_.bytes() - frozen_.mapped_bytes(), .mapped = frozen_.mapped_bytes()};
+  const auto mapped = frozen_.mapped();
+  StateBytes all{.weights = frozen_.bytes() - mapped.reserved, .mapped = mapped.reserved, .in_files = mapped.in_files};
   for (const auto& part : parts_) all += part->layout().bytes();
   return all;
 }

@@ -52,10 +52,13 @@ struct StateSegment {
 /// Bytes by purpose, without padding between arrays.
 struct StateBytes {
   std::int64_t weights = 0, gradients = 0, optimizer = 0;
-  std::int64_t mapped = 0;  ///< of frozen weights that are read where they lie in files: not in `weights`, nor in all()
+  /// Of frozen weights that are read where they lie in files, not in `weights`, nor in all(): memory that is reserved
+  /// for them and not used, and what they take in the files.
+  std::int64_t mapped = 0, in_files = 0;
   std::int64_t all() const { return weights + gradients + optimizer; }
   StateBytes& operator+=(const StateBytes& more) {
-    weights += more.weights, gradients += more.gradients, optimizer += more.optimizer, mapped += more.mapped;
+    weights += more.weights, gradients += more.gradients, optimizer += more.optimizer;
+    mapped += more.mapped, in_files += more.in_files;
     return *this;
   }
 };

@@ -102,12 +102,14 @@ void Trainer::report_memory() {
 std::string Trainer::memory_line() const {
   const auto words = [](std::int64_t bytes) { return in_binary_units(static_cast<double>(bytes)); };
   const auto all = memory();
-  const auto mapped = state_.bytes().mapped;
-  return text("weights ", words(all.weights - mapped), ", gradients ", words(all.gradients), ", optimizer state ",
+  const auto state = state_.bytes();
+  return text("weights ", words(state.weights), ", gradients ", words(all.gradients), ", optimizer state ",
               words(all.optimizer), ", activations ", words(all.activations), ", workspace ", words(all.workspace),
               all.messages > 0 ? text(", messages ", words(all.messages)) : "",
-              mapped > 0 ? text("; mapped from files ", words(mapped)) : "", "; peak of the process ",
-              words(peak_resident_bytes()));
+              state.in_files > 0 ? text("; mapped from files ", words(state.in_files),
+                                        ", the process without pages of files ", words(private_resident_bytes()))
+                                 : "",
+              "; peak of the process ", words(peak_resident_bytes()));
 }
 
 }  // namespace tessera::training

@@ -92,6 +92,7 @@ class Quarters final : public PackedArray {
   explicit Quarters(std::vector<float> values) : values_(std::move(values)) {}
   std::string_view storage_type() const override { return "quarters"; }
   std::int64_t size() const override { return static_cast<std::int64_t>(values_.size()); }
+  std::int64_t bytes() const override { return 4 * size(); }
   void unpack(std::int64_t first, std::span<float> to) const override {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = values_[static_cast<std::size_t>(first) + i] / 4;
   }

@@ -116,6 +116,8 @@ TEST(Nf4, MaximaInEightBitsAreNearAndTheirMeanIsExact) {
   const Quantised q(x);
   const auto doubly = unpacked(*q.array(true)), plain = unpacked(*q.array(false));
   EXPECT_EQ(q.nested.maxima.size(), 3U);
+  EXPECT_EQ(q.array(false)->bytes(), 64 * 600 / 2 + 4 * 600);
+  EXPECT_EQ(q.array(true)->bytes(), 64 * 600 / 2 + 600 + 4 * 3);
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(doubly[i], plain[i], 0.02);
   double sum = 0;
   for (const auto one : q.maxima) sum += one;

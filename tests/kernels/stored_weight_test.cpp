@@ -28,6 +28,7 @@ class Halves final : public PackedArray {
   explicit Halves(std::vector<float> values) : values_(std::move(values)) {}
   std::string_view storage_type() const override { return "halves"; }
   std::int64_t size() const override { return static_cast<std::int64_t>(values_.size()); }
+  std::int64_t bytes() const override { return 4 * size(); }
   void unpack(std::int64_t first, std::span<float> out) const override {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = values_[static_cast<std::size_t>(first) + i] / 2;
   }

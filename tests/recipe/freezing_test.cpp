@@ -474,6 +474,11 @@ TEST_F(Freezing, OfMappedWeightsTakesNoMemoryThatIsCounted) {
     }
     EXPECT_FALSE(mapped.empty());
     EXPECT_EQ(state.bytes().mapped, need.mapped);
+    std::int64_t elements = 0;  // in the file in bfloat16, whatever the model reads
+    for (const auto* parameter : state.frozen().parameters())
+      if (mapped.contains(parameter->name)) elements += parameter->elements();
+    EXPECT_EQ(need.in_files, more.empty() ? 0 : 2 * elements);
+    EXPECT_EQ(state.bytes().in_files, need.in_files);
     EXPECT_EQ(state.bytes().weights, part_of(need, "weights"));
     EXPECT_EQ(state.bytes().all() + state.bytes().mapped, whole.all());
     EXPECT_EQ(need.mapped > 0, !more.empty());

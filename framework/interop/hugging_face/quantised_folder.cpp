@@ -176,6 +176,7 @@ fs::path quantised_folder(const fs::path& folder, const checkpoint::Quantisation
   const auto out = how.cache / name;
   const auto wanted = description_of(folder, how.nested);
   const auto is_there = [&] { return fs::exists(out / source_file) && read_file(out / source_file) == wanted; };
+  if (!how.writes) return is_there() ? out : folder;
   make_folder(how.cache);
   const auto lock = BuildLock::take(how.cache / (name + ".lock"));
   if (is_there()) return out;

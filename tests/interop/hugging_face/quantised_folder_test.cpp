@@ -113,7 +113,14 @@ TEST_F(QuantisedFolder, IsMadeOnceForTheSameWeights) {
   for (const auto& entry : fs::directory_iterator("base")) fs::permissions(entry, fs::perms::owner_all);
   fs::create_directories("cache/base-nf4_tmp");  // of a process that was killed
   std::ofstream("cache/base-nf4_tmp/model-9.safetensors") << "half";
+  const auto there = [&](bool nested) {
+    return quantised_folder("base", {.nested = nested, .cache = "cache", .writes = false}, mappings_, notes_);
+  };
+  EXPECT_EQ(there(true), "base");
+  EXPECT_FALSE(fs::exists("cache/base-nf4"));
   const auto out = make("base/");
+  EXPECT_EQ(there(true), out);
+  EXPECT_EQ(there(false), "base");
   ASSERT_EQ(notes_.size(), 1U);
   EXPECT_TRUE(says(notes_[0], "21 matrices of base/ were quantised to nf4, in cache/base-nf4")) << notes_[0];
   ASSERT_EQ(told_.size(), 2U);
