@@ -212,7 +212,8 @@ class CheckpointFormat {
   virtual void abandon(const ForeignSave&) const noexcept {}
 
   // Saving: after begin, write_rank is called for every rank of the layout, in any process that has the rank's tensors.
-  // After all calls have returned, one process calls finish; if one threw, abandon. A format that cannot save throws ConfigError.
+  // After all calls have returned, one process calls finish; if one threw, abandon. A format that cannot save throws
+  // ConfigError.
 
   /// Writes the files of one rank. `tensors` cover all weights of `rank`, and the same elements of their optimizer
   /// state. Throws IoError; ConfigError if the layout does not fit.

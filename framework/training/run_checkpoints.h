@@ -72,9 +72,9 @@ struct FoundNewest {
 /// Finds the newest good checkpoint, in any format, of the run with id `recorded` (from run.json). If `recorded` is
 /// empty or has no checkpoints here: of the run that saved the newest one. Rank 0 searches and sets damaged checkpoints
 /// aside, except those of another program, which stay; its `notes` get messages about what was set aside or ignored.
-/// What a checkpoint of ours holds is verified as it is read, not here.
-/// `step`: only that of this iteration, if there are any; later ones are set aside. Throws ConfigError if there are only
-/// checkpoints of another program that cannot be read, or none of that iteration. Collective.
+/// What a checkpoint of ours holds is verified as it is read, not here. `step`: only that of this iteration, if there
+/// are any; later ones are set aside. Throws ConfigError if there are only checkpoints of another program that cannot be
+/// read, or none of that iteration. Collective.
 FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options,
                         const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
                         const std::string& recorded, std::vector<std::string>& notes,

@@ -95,6 +95,7 @@ std::vector<MappingsCase> cases() {
        other_depth,
        "num_hidden_layers"},
       {{"checkpoint", "inspect", "theirs"}, weights, renamed, twice, "is there twice"},
+      {{"checkpoint", "list", "theirs"}, weights, renamed, twice, "is there twice"},
       {{"checkpoint", "verify", "theirs"}, weights, renamed, twice, "is there twice"},
       {{"checkpoint", "convert", "--from", "megatron", "--to", "tessera", "theirs", "OUT"},
        weights,

@@ -1,6 +1,7 @@
 """From where a run continues, if its folder has checkpoints of several formats, damaged or unfinished ones, or a tracker file that is wrong."""
 
 import json
+import pathlib
 import re
 import shutil
 
@@ -220,6 +221,19 @@ class ResumeFormats(harness.InOwnFolder):
         self.assertEqual(self.losses(), self.losses("expected"))
         told = self.train("--set", "training_config.use_checkpoint_args=true", run="no", code=2)
         self.assertIn("use_checkpoint_args is true, but load_checkpoint is null", told)
+
+    def test_a_run_goes_back_to_a_checkpoint_of_any_format(self):
+        self.recipe(eval_interval=0, dataset_config__global_batch_size=8)
+        tsrun = pathlib.Path(harness.program()).parent / "tsrun"
+        for form in "safetensors", TORCH, DIST:
+            self.command(tsrun, "--worker_num", 2, harness.program(), "train", "tiny.yaml",
+                         *sets(output_dir=form, training_iters=12, save_interval=5, ckpt_format=form), "--set", "resilience_config.bad_step=skip",
+                         "--set", "resilience_config.inject_fault=[1:8:reduce:nan!, 1:9:reduce:nan!, 1:10:reduce:nan!]")
+            told = (self.folder / form / "tessera.log").read_text()
+            self.assertIn("iterations 8 to 10 are skipped, from the newest checkpoint before them on", told)
+            self.assertRegex(told, rf"resuming from {form}/\S*iter_0000005 after iteration 5")
+            self.assertEqual(self.metrics(form), self.metrics("safetensors"))
+        self.assertEqual(len(self.losses(TORCH)), 9)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ namespace tessera::megatron {
 /// "optimizer.<state>.<weight>"; for a weight with an fp32 master weight, they return the master weight.
 class MegatronDistCheckpoint final : public checkpoint::OpenedCheckpoint {
  public:
-  /// `folder`: a result of MegatronDistFormat::find. Throws ConfigError, naming file and key, for a save that did not end,
-  /// and as DcpFolder and DistWeights do.
+  /// `folder`: a result of MegatronDistFormat::find. Throws ConfigError, naming file and key, for a save that did not
+  /// end, and as DcpFolder and DistWeights do.
   MegatronDistCheckpoint(const std::filesystem::path& folder, const options::Mappings& mappings);
 
   const std::filesystem::path& folder() const override { return folder_; }

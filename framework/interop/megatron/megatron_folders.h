@@ -13,8 +13,8 @@ namespace tessera::megatron {
 /// The folder of weights without an iteration, which a converter wrote: as Megatron-LM does, a run begins with them.
 inline constexpr const char* release_folder = "release";
 
-/// What a folder is to a format of Megatron-LM: nothing if it is none of its checkpoints; else why its save did not come
-/// to its end, or "" if it did.
+/// What a folder is to a format of Megatron-LM: nothing if it is none of its checkpoints; else why its save did not
+/// come to its end, or "" if it did.
 using JudgeFolder = std::function<std::optional<std::string>(const std::filesystem::path&)>;
 
 /// The checkpoints of `format` in `root`, the folder of Megatron-LM's --save: its iter_* folders, newest first, and
@@ -34,8 +34,8 @@ std::filesystem::path unfinished_folder(const checkpoint::ForeignSave& save);
 void begin_folder(const checkpoint::ForeignSave& save);
 /// Deletes the unfinished folder, if there is one.
 void abandon_folder(const checkpoint::ForeignSave& save) noexcept;
-/// Renames the unfinished folder, whose files are on the disk, in place of one that has its name, and writes the tracker
-/// file. Returns the checkpoint's folder. Throws IoError.
+/// Renames the unfinished folder, whose files are on the disk, in place of one that has its name, and writes the
+/// tracker file. Returns the checkpoint's folder. Throws IoError.
 std::filesystem::path publish(const checkpoint::ForeignSave& save);
 
 }  // namespace tessera::megatron

@@ -1,4 +1,4 @@
-// Which of the folders in Megatron-LM's --save is a checkpoint, which one is loaded, and what is told of the tracker file.
+// Which of the folders in Megatron-LM's --save is a checkpoint, which one is loaded, and what is told of the tracker.
 #include <gtest/gtest.h>
 
 #include <filesystem>
