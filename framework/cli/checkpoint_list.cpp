@@ -111,7 +111,7 @@ std::string age_text(double seconds) {
   return seconds < 2 * day ? duration_text(seconds) : text(static_cast<std::int64_t>(seconds / day), " days");
 }
 
-void print_table(const std::vector<ListedCheckpoint>& all, const std::string& own) {
+void print_listed(const std::vector<ListedCheckpoint>& all, const std::string& own) {
   std::array<char, 160> line{};
   std::snprintf(line.data(), line.size(), "%9s  %-12s %9s  %-12s %-15s %s\n", "iteration", "format", "size", "age",
                 "state", "folder");
@@ -126,7 +126,7 @@ void print_table(const std::vector<ListedCheckpoint>& all, const std::string& ow
   }
 }
 
-void print_json(const std::vector<ListedCheckpoint>& all, const std::string& own) {
+void print_listed_json(const std::vector<ListedCheckpoint>& all, const std::string& own) {
   std::vector<Json> checkpoints;
   for (const auto& one : all)
     checkpoints.push_back({{"folder", one.folder.string()},
@@ -167,7 +167,7 @@ void add_checkpoint_list_command(Command& group, CommandContext& context) {
     const auto all = all_in(given->folder, context.registries);
     if (all.empty()) throw ConfigError(text(given->folder, ": holds no checkpoint; give a run folder"));
     const auto own = run_of_folder(given->folder);
-    given->json ? print_json(all, own) : print_table(all, own);
+    given->json ? print_listed_json(all, own) : print_listed(all, own);
   });
 }
 
