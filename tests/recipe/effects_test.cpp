@@ -48,7 +48,7 @@ const std::vector<Effect> cases = {
     {m + "scale_alibi", "true", "false"},
     {m + "round_alibi", "true", "false"},
     {m + "position_embedding_offset", "2", "3", rope},
-    {m + "qk_layernorm_all_heads", "true", "false"},
+    {m + "qk_layernorm_all_heads", "true", "false", {m + "normalization=RMSNorm"}},
     {m + "rope_scaling_short_factor", "[1.0, 2.0]", "[2.0, 4.0]", rope},
     {m + "rope_scaling_long_factor", "[1.0, 2.0]", "[2.0, 4.0]", rope},
     {m + "rope_scaling_type", "llama3", "none"},

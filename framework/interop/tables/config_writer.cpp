@@ -48,7 +48,8 @@ class ConfigWriter {
     if (row.find("ignored") != nullptr) return;
     const auto* to = row.find("to");
     if (to != nullptr && row.find("by") != nullptr) return write_branch(key, row, *to);
-    if (to != nullptr && row.find("read_only") == nullptr) return write_value(key, row, *to);
+    const auto* read_only = row.find("read_only");
+    if (to != nullptr && (read_only == nullptr || read_only->scalar != "true")) return write_value(key, row, *to);
     if (const auto* only = row.find("only"); only != nullptr && row.find("absent") != nullptr)
       set(json_, key, only->items.empty() ? Json() : json_of(only->items.front().scalar));
   }
