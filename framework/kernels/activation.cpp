@@ -158,38 +158,76 @@ void ActivateBackward(Activation act, const float* dy, const float* x, float* dx
   });
 }
 
-void Gate(Activation act, const float* gate, const float* up, float* y, std::size_t size) {
+/// A gate and up after clamp and offset.
+struct GateUp {
+  V gate, up;
+};
+
+HWY_INLINE GateUp Bounded(const GateForm& form, V g, V u) {
+  const D d;
+  const auto most = static_cast<float>(form.clamp);
+  if (form.clamp != 0) {
+    g = math::NotAbove(d, most, g);
+    u = math::NotBelow(d, -most, math::NotAbove(d, most, u));
+  }
+  return {g, hn::Add(u, hn::Set(d, static_cast<float>(form.offset)))};
+}
+
+void Gate(Activation act, const GateForm& form, const float* gate, const float* up, float* y, std::size_t size) {
+  if (!form.plain()) {
+    With(act, [&](auto of) HWY_ATTR {
+      range::Map(gate, up, y, size, [&form, of](V g, V u) HWY_ATTR {
+        const GateUp at = Bounded(form, g, u);
+        return hn::Mul(of.Value(at.gate), at.up);
+      });
+    });
+    return;
+  }
   With(act, [&](auto of) HWY_ATTR {
     range::Map(gate, up, y, size, [of](V g, V u) HWY_ATTR { return hn::Mul(of.Value(g), u); });
   });
 }
 
-struct GateUp {
-  V gate, up;
+template <class Of>
+struct PlainGate {
+  HWY_INLINE GateUp Slopes(V dy, V g, V u) const {
+    const Point at = Of::Both(g);
+    return {hn::Mul(hn::Mul(dy, u), at.slope), hn::Mul(dy, at.value)};
+  }
 };
 
 template <class Of>
-HWY_INLINE GateUp GateSlopes(V dy, V g, V u) {
-  const Point at = Of::Both(g);
-  return {hn::Mul(hn::Mul(dy, u), at.slope), hn::Mul(dy, at.value)};
-}
+struct BoundedGate {
+  const GateForm& form;
+
+  HWY_INLINE GateUp Slopes(V dy, V g, V u) const {
+    const D d;
+    const GateUp bounded = Bounded(form, g, u);
+    GateUp slopes = PlainGate<Of>().Slopes(dy, bounded.gate, bounded.up);
+    if (form.clamp == 0) return slopes;
+    const V most = hn::Set(d, static_cast<float>(form.clamp));
+    slopes.gate = hn::IfThenZeroElse(hn::Gt(g, most), slopes.gate);
+    slopes.up = hn::IfThenZeroElse(hn::Gt(hn::Abs(u), most), slopes.up);
+    return slopes;
+  }
+};
 
 /// Backward pass of one row or a part of it. The outputs may be the inputs, so both halves of a vector are computed
 /// before either is written.
-template <class Of>
-HWY_INLINE void GateRowBackward(const GateRow& row, std::size_t width, bool add) {
+template <class Gating>
+HWY_INLINE void GateRowBackward(const Gating& gating, const GateRow& row, std::size_t width, bool add) {
   const D d;
   std::size_t i = 0;
   for (; i + range::lanes <= width; i += range::lanes) {
-    auto to = GateSlopes<Of>(hn::LoadU(d, row.dy + i), hn::LoadU(d, row.gate + i), hn::LoadU(d, row.up + i));
+    auto to = gating.Slopes(hn::LoadU(d, row.dy + i), hn::LoadU(d, row.gate + i), hn::LoadU(d, row.up + i));
     if (add) to = {hn::Add(hn::LoadU(d, row.dgate + i), to.gate), hn::Add(hn::LoadU(d, row.dup + i), to.up)};
     hn::StoreU(to.gate, d, row.dgate + i);
     hn::StoreU(to.up, d, row.dup + i);
   }
   const auto rest = width - i;
   if (rest == 0) return;
-  auto to = GateSlopes<Of>(range::LoadTail(row.dy + i, rest), range::LoadTail(row.gate + i, rest),
-                           range::LoadTail(row.up + i, rest));
+  auto to = gating.Slopes(range::LoadTail(row.dy + i, rest), range::LoadTail(row.gate + i, rest),
+                          range::LoadTail(row.up + i, rest));
   if (add) {
     to = {hn::Add(range::LoadTail(row.dgate + i, rest), to.gate), hn::Add(range::LoadTail(row.dup + i, rest), to.up)};
   }
@@ -197,8 +235,13 @@ HWY_INLINE void GateRowBackward(const GateRow& row, std::size_t width, bool add)
   range::StoreTail(to.up, row.dup + i, rest);
 }
 
-void GateBackward(Activation act, const GateRow& row, std::size_t width, bool add) {
-  With(act, [&](auto of) HWY_ATTR { GateRowBackward<decltype(of)>(row, width, add); });
+void GateBackward(Activation act, const GateForm& form, const GateRow& row, std::size_t width, bool add) {
+  With(act, [&](auto of) HWY_ATTR {
+    if (form.plain())
+      GateRowBackward(PlainGate<decltype(of)>(), row, width, add);
+    else
+      GateRowBackward(BoundedGate<decltype(of)>{form}, row, width, add);
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -258,7 +301,7 @@ void activation_backward(Threads& threads, Activation act, const Elements& dy, c
 }
 
 void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& x,
-                   const MutableElements& y) {
+                   const MutableElements& y, const GateForm& form) {
   expect_values("gated activation", "x", x.size(), rows * 2 * width);
   expect_values("gated activation", "y", y.size(), rows * width);
   must(act != Activation::none, "an activation is asked for by name");
@@ -270,14 +313,14 @@ void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int
       in_windows(0, n, gate.in_place() && out.in_place(), [&](std::size_t begin, std::size_t count) {
         const auto at = 2 * n * r + begin;
         HWY_DYNAMIC_DISPATCH(Gate)
-        (act, gate.at(at, count), up.at(at + n, count), out.at(n * r + begin, count, false), count);
+        (act, form, gate.at(at, count), up.at(at + n, count), out.at(n * r + begin, count, false), count);
         out.store();
       });
   });
 }
 
 void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& dy,
-                    const Elements& x, const MutableElements& dx, bool add) {
+                    const Elements& x, const MutableElements& dx, bool add, const GateForm& form) {
   expect_values("gated activation", "x", x.size(), rows * 2 * width);
   expect_values("gated activation", "dx", dx.size(), rows * 2 * width);
   expect_values("gated activation", "dy", dy.size(), rows * width);
@@ -295,7 +338,7 @@ void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::in
                           .up = up.at(at + n, count),
                           .dgate = dgate.at(at, count, add),
                           .dup = dup.at(at + n, count, add)};
-        HWY_DYNAMIC_DISPATCH(GateBackward)(act, row, count, add);
+        HWY_DYNAMIC_DISPATCH(GateBackward)(act, form, row, count, add);
         dgate.store();
         dup.store();
       });

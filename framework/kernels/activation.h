@@ -35,22 +35,31 @@ void activation_forward(Threads& threads, Activation act, const Elements& x, con
 void activation_backward(Threads& threads, Activation act, const Elements& dy, const Elements& x,
                          const MutableElements& dx, bool add);
 
-/// Gated linear unit: y = act(gate) * up. With silu this is SwiGLU, with a gelu GeGLU.
+/// Bounds and offset of a gated linear unit (gpt-oss). The defaults change nothing.
+struct GateForm {
+  double clamp = 0;   ///< if not 0: the gate is at most this, and up is within +-this
+  double offset = 0;  ///< added to up, after the clamp
+
+  bool plain() const { return clamp == 0 && offset == 0; }
+};
+
+/// Gated linear unit: y = act(gate) * up, with the bounds and the offset of `form`. With silu this is SwiGLU, with a
+/// gelu GeGLU.
 ///
 ///   x   [rows, 2 * width]   each row is [gate | up], the order Megatron uses
 ///   y   [rows, width]
 ///
 /// Throws ShapeError if a size differs from these shapes, BugError for `none`. Source: Shazeer, arXiv:2002.05202.
 void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& x,
-                   const MutableElements& y);
+                   const MutableElements& y, const GateForm& form = {});
 
-/// Gradient of gated_forward with respect to x; overwrites dx, or is added to dx if `add`.
+/// Gradient of gated_forward with respect to x; overwrites dx, or is added to dx if `add`. It is 0 where a clamp holds.
 ///
 ///   dy      [rows, width]
 ///   x, dx   [rows, 2 * width]   x is the input of the forward pass; dx may be x if `add` is false
 ///
 /// Throws as gated_forward.
 void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& dy,
-                    const Elements& x, const MutableElements& dx, bool add);
+                    const Elements& x, const MutableElements& dx, bool add, const GateForm& form = {});
 
 }  // namespace tessera::kernels

@@ -1,6 +1,7 @@
 #include "framework/kernels/expert_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -188,9 +189,9 @@ namespace {
 
 /// act(x) of rows [first, first + rows) in fp32, in the calling thread: called inside a tile.
 void activate(Threads& threads, Activation act, bool gated, std::int64_t rows, std::int64_t width, const Elements& x,
-              std::span<float> y) {
+              std::span<float> y, const GateForm& form) {
   if (gated)
-    gated_forward(threads, act, rows, width, x, y);
+    gated_forward(threads, act, rows, width, x, y, form);
   else
     activation_forward(threads, act, x, y);
 }
@@ -198,7 +199,7 @@ void activate(Threads& threads, Activation act, bool gated, std::int64_t rows, s
 }  // namespace
 
 void weighted_activation_forward(Threads& threads, Activation act, bool gated, std::int64_t width, const Elements& x,
-                                 std::span<const float> weight, const MutableElements& y) {
+                                 std::span<const float> weight, const MutableElements& y, const GateForm& form) {
   const auto n = static_cast<std::size_t>(width), wide = gated ? 2 * n : n;
   expect_values("weighted activation", "x", x.size(), static_cast<std::int64_t>(weight.size() * wide));
   expect_values("weighted activation", "y", y.size(), static_cast<std::int64_t>(weight.size() * n));
@@ -206,7 +207,8 @@ void weighted_activation_forward(Threads& threads, Activation act, bool gated, s
     const auto count = last - first;
     const Scratch memory(count * n);
     const auto value = memory.floats();
-    activate(threads, act, gated, static_cast<std::int64_t>(count), width, x.part(first * wide, count * wide), value);
+    activate(threads, act, gated, static_cast<std::int64_t>(count), width, x.part(first * wide, count * wide), value,
+             form);
     for (auto r = first; r < last; ++r)
       for (auto& v : value.subspan((r - first) * n, n)) v *= weight[r];
     narrow_range(value, y.part(first * n, count * n));
@@ -215,7 +217,7 @@ void weighted_activation_forward(Threads& threads, Activation act, bool gated, s
 
 void weighted_activation_backward(Threads& threads, Activation act, bool gated, std::int64_t width, const Elements& dy,
                                   const Elements& x, std::span<const float> weight, const MutableElements& dx,
-                                  std::span<float> dweight) {
+                                  std::span<float> dweight, const GateForm& form) {
   const auto n = static_cast<std::size_t>(width), wide = gated ? 2 * n : n;
   expect_values("weighted activation", "x", x.size(), static_cast<std::int64_t>(weight.size() * wide));
   expect_values("weighted activation", "dx", dx.size(), static_cast<std::int64_t>(weight.size() * wide));
@@ -228,15 +230,64 @@ void weighted_activation_backward(Threads& threads, Activation act, bool gated, 
                d = widened(dy, first * n, count * n, memory.floats().subspan(count * n));
     const auto in = x.part(first * wide, count * wide);
     const auto out = dx.part(first * wide, count * wide);
-    activate(threads, act, gated, static_cast<std::int64_t>(count), width, in, value);
+    activate(threads, act, gated, static_cast<std::int64_t>(count), width, in, value, form);
     dot_rows(threads, width, value, d, dweight.subspan(first, count));
     for (auto r = first; r < last; ++r)
       for (auto& v : d.subspan((r - first) * n, n)) v *= weight[r];
     if (gated)
-      gated_backward(threads, act, static_cast<std::int64_t>(count), width, d, in, out, false);
+      gated_backward(threads, act, static_cast<std::int64_t>(count), width, d, in, out, false, form);
     else
       activation_backward(threads, act, d, in, out, false);
   });
+}
+
+void add_bias_rows(Threads& threads, std::span<const float> bias, double factor, std::span<const float> weight,
+                   const MutableElements& rows) {
+  const auto n = bias.size(), count = n == 0 ? 0 : rows.size() / n;
+  expect_values("biases of experts", "rows", rows.size(), static_cast<std::int64_t>(count * n));
+  if (!weight.empty()) expect_values("biases of experts", "weight", weight.size(), static_cast<std::int64_t>(count));
+  threads.parallel_for(count, rows_of_a_tile(static_cast<std::int64_t>(n)), [&](std::size_t first, std::size_t last) {
+    const Scratch memory(n);
+    for (auto r = first; r < last; ++r) {
+      const auto by = static_cast<float>(factor * (weight.empty() ? 1.0F : weight[r]));
+      const auto row = widened(rows.part(r * n, n), 0, n, memory.floats());
+      for (std::size_t i = 0; i < n; ++i) row[i] += by * bias[i];
+      narrow_range(row, rows.part(r * n, n));
+    }
+  });
+}
+
+void add_bias_rows_backward(Threads& threads, std::span<const float> bias, double factor, std::span<const float> weight,
+                            const Elements& drows, std::span<float> dbias, std::span<float> dweight) {
+  const auto n = bias.size(), count = n == 0 ? 0 : drows.size() / n;
+  expect_values("biases of experts", "drows", drows.size(), static_cast<std::int64_t>(count * n));
+  if (!dbias.empty()) expect_values("biases of experts", "dbias", dbias.size(), static_cast<std::int64_t>(n));
+  if (!dweight.empty()) expect_values("biases of experts", "dweight", dweight.size(), static_cast<std::int64_t>(count));
+  constexpr std::size_t columns = 256;
+  if (!dbias.empty())
+    threads.parallel_for((n + columns - 1) / columns, 1, [&](std::size_t first, std::size_t last) {
+      const Scratch memory(columns);
+      for (auto block = first; block < last; ++block) {
+        const auto begin = block * columns, width = std::min(columns, n - begin);
+        std::array<double, columns> sum{};
+        for (std::size_t r = 0; r < count; ++r) {
+          const auto row = widened(drows, r * n + begin, width, memory.floats());
+          const double by = weight.empty() ? 1.0 : static_cast<double>(weight[r]);
+          for (std::size_t i = 0; i < width; ++i) sum[i] += by * static_cast<double>(row[i]);
+        }
+        for (std::size_t i = 0; i < width; ++i) dbias[begin + i] += static_cast<float>(sum[i]);
+      }
+    });
+  if (!dweight.empty())
+    threads.parallel_for(count, rows_of_a_tile(static_cast<std::int64_t>(n)), [&](std::size_t first, std::size_t last) {
+      const Scratch memory(n);
+      for (auto r = first; r < last; ++r) {
+        const auto row = widened(drows, r * n, n, memory.floats());
+        double sum = 0;
+        for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(row[i]) * static_cast<double>(bias[i]);
+        dweight[r] += static_cast<float>(factor * sum);
+      }
+    });
 }
 
 }  // namespace tessera::kernels

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "framework/kernels/activation.h"
 #include "framework/kernels/elements.h"
 #include "framework/kernels/linear.h"
 #include "framework/kernels/threads.h"
@@ -68,13 +69,14 @@ void scale_rows(Threads& threads, std::int64_t width, std::span<const float> wei
 void dot_rows(Threads& threads, std::int64_t width, const Elements& a, const Elements& b, std::span<float> products);
 
 /// The activation of an expert, multiplied by the weight of each row: y[r] = weight[r] * act(x[r]), or
-/// y[r] = weight[r] * act(gate) * up if `gated`. Computed in fp32 and rounded once.
+/// y[r] = weight[r] * act(gate) * up with the bounds and the offset of `form` if `gated`. Computed in fp32 and rounded
+/// once.
 ///
 ///   x        [R, width], or [R, 2 * width] with rows [gate | up] if `gated`
 ///   weight   [R]
 ///   y        [R, width]
 void weighted_activation_forward(Threads& threads, Activation act, bool gated, std::int64_t width, const Elements& x,
-                                 std::span<const float> weight, const MutableElements& y);
+                                 std::span<const float> weight, const MutableElements& y, const GateForm& form = {});
 /// Gradients of weighted_activation_forward; overwrites dx and dweight.
 ///
 ///   dy        [R, width]
@@ -82,6 +84,23 @@ void weighted_activation_forward(Threads& threads, Activation act, bool gated, s
 ///   dweight   [R]
 void weighted_activation_backward(Threads& threads, Activation act, bool gated, std::int64_t width, const Elements& dy,
                                   const Elements& x, std::span<const float> weight, const MutableElements& dx,
-                                  std::span<float> dweight);
+                                  std::span<float> dweight, const GateForm& form = {});
+
+/// rows[r] += factor * weight[r] * bias, or with an empty `weight` rows[r] += factor * bias; rounded once.
+///
+///   bias     [width]
+///   weight   [R], or empty
+///   rows     [R, width]
+void add_bias_rows(Threads& threads, std::span<const float> bias, double factor, std::span<const float> weight,
+                   const MutableElements& rows);
+/// Gradients of add_bias_rows: dbias += sum over r of weight[r] * drows[r], not multiplied by `factor`, which is the
+/// part of the bias that each of several ranks adds; dweight[r] += factor * dot(drows[r], bias). Sums are in double, in
+/// ascending order of r.
+///
+///   drows     [R, width]
+///   dbias     [width], or empty: it is not wanted
+///   dweight   [R], or empty
+void add_bias_rows_backward(Threads& threads, std::span<const float> bias, double factor, std::span<const float> weight,
+                            const Elements& drows, std::span<float> dbias, std::span<float> dweight);
 
 }  // namespace tessera::kernels

@@ -173,7 +173,7 @@ void GptModel::share_copies() {
   for (auto* parameter : parameters()) {
     if (!parameter->cut.strips.empty()) continue;
     const bool tower = parameter->name.starts_with("vision_");
-    const bool expert = parameter->role == ParameterRole::expert;
+    const bool expert = is_of_expert(parameter->role);
     if ((expert ? expert_.tensor_rank : tensor_.rank) > 0)
       parameter->cut = nn::TensorCut::copy(parameter->global_shape[0]);
     if (!expert && !tower && tensor_.cuts_sequence() && parameter->shared.empty())

@@ -307,6 +307,24 @@ void describe_feed_forward(options::Schema<O>& s) {
       .matters_when([](const O& o) { return !o.swiglu.value_or(false); }, "`swiglu` is true")
       .matters_when([](const O& o) { return !nn::is_gated(o.hidden_act); }, "`hidden_act` is gated already")
       .no_flag("only recipes of MindSpeed-Core-MS have it");
+  s.option("activation_func_clamp_value", &O::activation_func_clamp_value,
+           "Bound of a gated feed-forward network: the gate is at most this, and the other factor is within +-this; "
+           "null: none.")
+      .above(0)
+      .at_most(options::most_factor)
+      .must(
+          "bounds of a gate", [](const O& o) { return o.gate().plain() || nn::is_gated(o.feed_forward()); },
+          [](const O& o) {
+            return text(o.activation_func_clamp_value ? "activation_func_clamp_value" : "glu_linear_offset",
+                        " is given, but hidden_act is ", options::OptionType<nn::FeedForwardKind>::write(o.hidden_act),
+                        ", which is not gated");
+          },
+          "leave it out, or give a gated hidden_act such as swiglu or quick_geglu",
+          {"glu_linear_offset", "hidden_act", "swiglu", "gated_linear_unit"});
+  s.option("glu_linear_offset", &O::glu_linear_offset,
+           "Added to the factor of a gated feed-forward network that has no activation.")
+      .at_least(-options::most_factor)
+      .at_most(options::most_factor);
   s.option("add_bias_linear", &O::add_bias_linear,
            "Linear layers have biases, unless `qkv_has_bias`, `out_proj_has_bias` or `mlp_has_bias` says otherwise.")
       .when_changed(options::Change::tensors)
@@ -320,7 +338,10 @@ void describe_feed_forward(options::Schema<O>& s) {
       .when_changed(options::Change::tensors)
       .alias("add_dense_bias")
       .otherwise([](const O& o) { return o.out_proj_bias(); }, "`add_bias_linear`");
-  s.option("mlp_has_bias", &O::mlp_has_bias, "Biases of the feed-forward network.")
+  s.option(
+       "mlp_has_bias", &O::mlp_has_bias,
+       "Biases of the feed-forward network. Of a mixture of experts: of the router and of every expert, only if this "
+       "is given.")
       .when_changed(options::Change::tensors)
       .otherwise([](const O& o) { return o.mlp_bias(); }, "`add_bias_linear`");
 }

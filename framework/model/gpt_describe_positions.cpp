@@ -287,6 +287,10 @@ void describe_rope_scaling(options::Schema<O>& s) {
                         ", which is above rope_scaling_beta_fast ", o.rope_scaling_beta_fast);
           },
           "give a beta_slow that is at most beta_fast", {"rope_scaling_beta_fast"});
+  s.option("yarn_correction_range_round_to_int", &O::yarn_correction_range_round_to_int,
+           "yarn: the pairs of dimensions between which scaling begins and ends are rounded to whole ones.")
+      .matters_when(has_betas, no_yarn)
+      .no_flag("Megatron-LM reads its flag with --position-embedding-type yarn only");
   s.option("rope_scaling_mscale", &O::rope_scaling_mscale,
            "Coefficient c of yarn: cosines and sines are multiplied by 0.1 c ln(`rope_scaling_factor`) + 1.")
       .at_least(0)

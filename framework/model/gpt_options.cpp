@@ -63,6 +63,7 @@ nn::RotaryScaling GptOptions::rotary_scaling(std::int64_t positions, std::int64_
     latent.factor = rotary_scaling_factor;
     latent.beta_fast = rope_scaling_beta_fast;
     latent.beta_slow = rope_scaling_beta_slow;
+    latent.rounds = yarn_correction_range_round_to_int;
     latent.attention_factor =
         yarn_growth(rotary_scaling_factor, mscale) / yarn_growth(rotary_scaling_factor, mscale_all_dim);
     latent.original = rope_scaling_original_max_position_embeddings.value_or(positions);
@@ -76,6 +77,7 @@ nn::RotaryScaling GptOptions::rotary_scaling(std::int64_t positions, std::int64_
   s.high = rope_scaling_high_freq_factor;
   s.beta_fast = rope_scaling_beta_fast;
   s.beta_slow = rope_scaling_beta_slow;
+  s.rounds = yarn_correction_range_round_to_int;
   s.attention_factor = yarn_growth(rope_scaling_factor, rope_scaling_mscale) /
                        yarn_growth(rope_scaling_factor, rope_scaling_mscale_all_dim);
   s.original = rope_scaling_original_max_position_embeddings.value_or(original);
@@ -146,10 +148,19 @@ std::vector<options::Finding> broken_rules(const GptOptions& o, const MoeOptions
     broken("moe_config.moe_layer_freq",
            text("moe_layer_freq lists ", list.size(), " layers, but num_layers is ", o.num_layers),
            "give one number for each layer", "moe_layer_freq");
-  if (o.mlp_bias())
+  if (o.mlp_bias() && !o.mlp_has_bias)
     broken("model_config.add_bias_linear",
-           text("num_experts is ", experts, ", but the feed-forward network has biases, which experts do not have"),
-           "give add_bias_linear: false, or mlp_has_bias: false", "MOE4");
+           text("num_experts is ", experts, ", but the feed-forward network has biases because of add_bias_linear"),
+           "give add_bias_linear: false; or mlp_has_bias: true for biases of experts and routers, or false", "MOE4");
+  const auto no_bias = [&](bool wrong, const char* option, const char* what) {
+    if (o.mlp_has_bias.value_or(false) && wrong)
+      broken(option, text("mlp_has_bias is true, but ", what), "leave one of them out", "biases of experts");
+  };
+  no_bias(moe.moe_shared_expert_intermediate_size.value_or(0) > 0, "moe_config.moe_shared_expert_intermediate_size",
+          "the shared expert has no biases");
+  no_bias(moe.moe_use_upcycling, "moe_config.moe_use_upcycling", "moe_use_upcycling copies no biases into experts");
+  no_bias(moe.moe_router_dtype == nn::RouterProduct::float64, "moe_config.moe_router_dtype",
+          "a router that computes in fp64 has no bias");
   const auto chosen = moe.moe_router_topk;
   if (chosen > experts)
     broken("moe_config.moe_router_topk", text("moe_router_topk is ", chosen, ", but there are ", experts, " experts"),

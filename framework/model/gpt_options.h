@@ -142,6 +142,7 @@ struct GptOptions {
   std::optional<std::int64_t> rope_scaling_original_max_position_embeddings;
   double rope_scaling_beta_fast = 32;
   double rope_scaling_beta_slow = 1;
+  bool yarn_correction_range_round_to_int = true;
   double rope_scaling_mscale = 1;
   double rope_scaling_mscale_all_dim = 0;
   std::optional<double> rope_scaling_attention_factor;
@@ -174,6 +175,8 @@ struct GptOptions {
   nn::FeedForwardKind hidden_act = nn::FeedForwardKind::gelu_tanh;
   std::optional<bool> swiglu;
   bool gated_linear_unit = false;
+  std::optional<double> activation_func_clamp_value;
+  double glu_linear_offset = 0;
 
   bool add_bias_linear = true;
   std::optional<bool> qkv_has_bias;
@@ -210,6 +213,8 @@ struct GptOptions {
 
   /// Kind of the feed-forward network, from hidden_act, gated_linear_unit and swiglu.
   nn::FeedForwardKind feed_forward() const;
+  /// Bounds and offset of a gated feed-forward network.
+  kernels::GateForm gate() const { return {activation_func_clamp_value.value_or(0), glu_linear_offset}; }
   /// Head dimension: kv_channels, by default hidden_size / num_attention_heads.
   std::int64_t channels() const {
     return kv_channels.value_or(num_attention_heads > 0 ? hidden_size / num_attention_heads : 0);

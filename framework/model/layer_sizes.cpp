@@ -54,6 +54,7 @@ nn::FeedForwardSizes feed_forward_sizes(const GptOptions& o) {
   return {.hidden = o.hidden_size,
           .inner = inner,
           .has_bias = o.mlp_bias(),
+          .gate = o.gate(),
           .init = o.weight_init(wide, o.hidden_size, false),
           .out_init = o.weight_init(o.hidden_size, inner, true)};
 }
@@ -72,6 +73,8 @@ nn::ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe) {
   sizes.jitter = moe.moe_input_jitter_eps.value_or(0);
   sizes.forces_balance = moe.moe_router_force_load_balancing;
   sizes.has_bias = moe.moe_router_enable_expert_bias;
+  sizes.router_bias = sizes.expert_bias = o.mlp_bias();
+  sizes.gate = o.gate();
   sizes.weights_on_input = moe.moe_apply_probs_on_input;
   sizes.shared_inner = moe.moe_shared_expert_intermediate_size.value_or(0);
   sizes.shared_gate = moe.moe_shared_expert_gate;

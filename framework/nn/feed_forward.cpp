@@ -13,7 +13,7 @@ namespace {
 class Mlp final : public FeedForward {
  public:
   Mlp(const std::string& name, kernels::Activation act, bool gated, const FeedForwardSizes& s, const LayerMaker& maker)
-      : FeedForward(name), act_(act), gated_(gated), recomputes_activation_(s.recomputes_activation) {
+      : FeedForward(name), act_(act), gate_(s.gate), gated_(gated), recomputes_activation_(s.recomputes_activation) {
     const int parts = gated ? 2 : 1;
     fc1_ = maker.column_parallel(inner("linear_fc1"),
                                  {.in = s.hidden,
@@ -29,7 +29,7 @@ class Mlp final : public FeedForward {
     contains(*fc2_);
   }
   autograd::Var forward(const autograd::Var& x, const Pass& pass) const override {
-    const auto activated = gated_ ? autograd::gated(fc1_->forward(x, pass), act_) : fc1_->forward(x, act_, pass);
+    const auto activated = gated_ ? autograd::gated(fc1_->forward(x, pass), act_, gate_) : fc1_->forward(x, act_, pass);
     auto y = fc2_->forward(activated, pass);
     if (recomputes_activation_) activated.tape().discard(activated);
     return y;
@@ -37,6 +37,7 @@ class Mlp final : public FeedForward {
 
  private:
   kernels::Activation act_;
+  kernels::GateForm gate_;
   bool gated_, recomputes_activation_;
   std::unique_ptr<ActivatedLinearLayer> fc1_;
   std::unique_ptr<LinearLayer> fc2_;

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "framework/kernels/activation.h"
 #include "framework/nn/layers.h"
 #include "framework/nn/pass.h"
 
@@ -44,6 +45,7 @@ struct FeedForwardSizes {
   std::int64_t hidden = 0, inner = 0;
   std::int64_t out = 0;                ///< outputs of linear_fc2; 0: `hidden`
   bool has_bias = false;               ///< whether linear_fc1 and linear_fc2 have a bias
+  kernels::GateForm gate = {};         ///< of a gated kind
   Init init = {}, out_init = {};       ///< initial distribution of linear_fc1 and of linear_fc2
   bool recomputes_activation = false;  ///< the result of the activation is not kept; the backward pass recomputes it
 };

@@ -16,6 +16,7 @@ MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name
                                    const ExpertSizes& s, const ExpertRank& rank, const LayerMaker& maker)
     : FeedForward(name), sizes_(s), layer_(layer), act_(activation_of(kind)), gated_(is_gated(kind)) {
   router_ = &declare("router.weight", ParameterRole::router, {s.rule.experts, s.hidden}, s.init);
+  if (s.router_bias) router_bias_ = &declare("router.bias", ParameterRole::bias, {s.rule.experts}, Init::zeros());
   if (s.has_bias) bias_ = &declare("router.expert_bias", ParameterRole::expert_bias, {s.rule.experts}, Init::zeros());
   router_adapters_ = adapters_of_router(maker.adapters());
   if (router_adapters_) contains(*router_adapters_);
@@ -26,6 +27,7 @@ MixtureOfExperts::MixtureOfExperts(FeedForwardKind kind, const std::string& name
   const FeedForwardSizes shared{.hidden = s.hidden,
                                 .inner = s.shared_inner,
                                 .has_bias = false,
+                                .gate = s.gate,
                                 .init = s.init,
                                 .out_init = s.out_init,
                                 .recomputes_activation = s.recomputes_activation};
@@ -48,6 +50,7 @@ void MixtureOfExperts::declare_experts(const ExpertRank& rank, const AdapterPlan
   const auto rows = rows_of_network(s.inner, parts, tensor);
   const auto columns = tensor.part(1, s.inner, "channels of an expert");
   first_expert_ = rank.first(s.rule.experts);
+  bias_part_ = 1.0 / rank.tensor_ranks;
   std::vector<const Parameter*> fc1, fc2;
   for (auto e = first_expert_; e < first_expert_ + rank.count(s.rule.experts); ++e) {
     const auto expert = text("experts.local_experts.", e, ".");
@@ -57,8 +60,14 @@ void MixtureOfExperts::declare_experts(const ExpertRank& rank, const AdapterPlan
       leaves.push_back(&w.leaf);
       weights.push_back(&w);
     };
+    const auto add_bias = [&](const char* which, std::int64_t out, const TensorCut& cut, auto& leaves) {
+      if (!s.expert_bias) return;
+      leaves.push_back(&declare(expert + which, ParameterRole::bias_of_expert, {out}, Init::zeros(), cut).leaf);
+    };
     add("linear_fc1.weight", {parts * s.inner, s.hidden}, s.init, rows, fc1_, fc1);
+    add_bias("linear_fc1.bias", parts * s.inner, rows, fc1_bias_);
     add("linear_fc2.weight", {s.hidden, s.inner}, s.out_init, columns, fc2_, fc2);
+    add_bias("linear_fc2.bias", s.hidden, {}, fc2_bias_);
   }
   if (!plan) return;
   const auto named = parts_of_network(s.inner, parts);
@@ -98,8 +107,9 @@ std::span<const autograd::ExpertAdapters> adapters_of_experts(autograd::Tape& ta
 
 autograd::ExpertLayers MixtureOfExperts::layers(const autograd::Var& x, const Pass& pass) const {
   auto& tape = x.tape();
-  autograd::ExpertLayers layers{{fc1_, adapters_of_experts(tape, pass, fc1_adapters_)},
-                                {fc2_, adapters_of_experts(tape, pass, fc2_adapters_)}};
+  autograd::ExpertLayers layers{{fc1_, adapters_of_experts(tape, pass, fc1_adapters_), fc1_bias_},
+                                {fc2_, adapters_of_experts(tape, pass, fc2_adapters_), fc2_bias_}};
+  layers.bias_part = bias_part_;
   layers.adapters_shared = adapters_shared_;
   if (!drops_ || !pass.training) return layers;
   const auto tokens = static_cast<std::size_t>(x.shape().rows()), each = tokens / static_cast<std::size_t>(pass.B);
@@ -145,7 +155,7 @@ autograd::Var MixtureOfExperts::logits(const autograd::Var& x, const Pass& pass)
     const auto type = tape.type();
     // The jittered input is fp32, and so is its product, as in Megatron-LM.
     if (jitters || sizes_.product == RouterProduct::float32) tape.computes_in(DType::float32);
-    out = autograd::linear(in, router_->leaf, nullptr);
+    out = autograd::linear(in, router_->leaf, router_bias_ ? &router_bias_->leaf : nullptr);
     tape.computes_in(type);
   }
   if (router_adapters_) out = router_adapters_->add_to(std::move(out), in, pass, pass.held);
@@ -189,7 +199,7 @@ autograd::Var MixtureOfExperts::mixed(const autograd::Var& x, const Pass& pass) 
   if (pass.tap) show_weights(choices, pass, x.shape());
   if (pass.log && pass.training && records)
     pass.log->add_routing(layer_, choices.aux_loss, choices.z_loss, choices.gap, choices.counts, choices.kept);
-  const autograd::ExpertNetwork network{act_, gated_, sizes_.weights_on_input};
+  const autograd::ExpertNetwork network{act_, gated_, sizes_.weights_on_input, sizes_.gate};
   autograd::ExpertTap tap;
   if (pass.tap && *pass.tap)
     tap = [&](std::size_t expert, const Tensor& output) {

@@ -24,6 +24,9 @@ struct ExpertSizes {
   double jitter = 0;  ///< in training, the router's input is multiplied by random factors in [1 - jitter, 1 + jitter]
   bool forces_balance = false;         ///< replace the logits by random numbers, which balances the load
   bool has_bias = false;               ///< the router has a bias that is added to the scores for the selection
+  bool router_bias = false;            ///< the router has a bias of its logits
+  bool expert_bias = false;            ///< linear_fc1 and linear_fc2 of each expert have a bias
+  kernels::GateForm gate = {};         ///< of a gated kind
   bool weights_on_input = false;       ///< weights of choices multiply the experts' input instead of their activation
   std::int64_t shared_inner = 0;       ///< hidden size of the shared expert, which processes every token; 0: none
   bool shared_gate = false;            ///< multiply the shared expert's output by sigmoid(x gate_weight^T)
@@ -32,16 +35,19 @@ struct ExpertSizes {
 };
 
 /// A mixture of experts: a router chooses for each token some of many feed-forward networks (experts). The output is
-/// the sum of the weighted outputs of the chosen experts, plus the output of the shared expert, if there is one. No
-/// linear layer has a bias.
+/// the sum of the weighted outputs of the chosen experts, plus the output of the shared expert, if there is one. The
+/// shared expert has no biases.
 ///
 /// A rank has the experts of its ExpertRank, the whole router, and its tensor-parallel part of the shared expert.
 /// Parameters, in this order, where E is the number of experts of the layer and e the index of an expert in the layer:
 ///
 ///   router.weight                                  [E, hidden]
+///   router.bias                                    [E], if router_bias
 ///   router.expert_bias                             [E], if has_bias
 ///   experts.local_experts.<e>.linear_fc1.weight    [inner, hidden], or [2 inner, hidden] if gated
+///   experts.local_experts.<e>.linear_fc1.bias      [inner], or [2 inner], if expert_bias
 ///   experts.local_experts.<e>.linear_fc2.weight    [hidden, inner]
+///   experts.local_experts.<e>.linear_fc2.bias      [hidden], if expert_bias
 ///   shared_experts.gate_weight                     [1, hidden], if shared_gate
 ///   shared_experts.linear_fc1.weight, shared_experts.linear_fc2.weight
 ///
@@ -94,9 +100,12 @@ class MixtureOfExperts final : public FeedForward {
   kernels::Activation act_;
   bool gated_;
   Parameter* router_;
+  Parameter* router_bias_ = nullptr;
   Parameter* bias_ = nullptr;
   std::int64_t first_expert_ = 0;           ///< index in the layer of this rank's first expert
   std::vector<autograd::Leaf*> fc1_, fc2_;  ///< weights of each expert of this rank
+  std::vector<autograd::Leaf*> fc1_bias_, fc2_bias_;
+  double bias_part_ = 1;  ///< see autograd::ExpertLayers
   std::unique_ptr<Adapters> router_adapters_;
   std::vector<std::unique_ptr<Adapters>> fc1_adapters_, fc2_adapters_;  ///< of each expert of this rank; null: none
   /// Ranks share experts of which some have adapters; some of these have dropout. Equal on all ranks.

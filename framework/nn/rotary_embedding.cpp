@@ -25,8 +25,9 @@ double pair_of(double turns, std::int64_t rotary_dim, double base, const RotaryS
 
 /// The frequency of one pair under yarn scaling. `+ 0.001` avoids a division by 0, as in the reference implementation.
 double bent_as_yarn(double frequency, std::int64_t pair, std::int64_t rotary_dim, double base, const RotaryScaling& s) {
-  const double first = std::max(std::floor(pair_of(s.beta_fast, rotary_dim, base, s)), 0.0);
-  double last = std::min(std::ceil(pair_of(s.beta_slow, rotary_dim, base, s)), static_cast<double>(rotary_dim - 1));
+  const double fast = pair_of(s.beta_fast, rotary_dim, base, s), slow = pair_of(s.beta_slow, rotary_dim, base, s);
+  const double first = std::max(s.rounds ? std::floor(fast) : fast, 0.0);
+  double last = std::min(s.rounds ? std::ceil(slow) : slow, static_cast<double>(rotary_dim - 1));
   if (last == first) last += 0.001;
   const double slowed = std::clamp((static_cast<double>(pair) - first) / (last - first), 0.0, 1.0);
   return frequency / s.factor * slowed + frequency * (1 - slowed);

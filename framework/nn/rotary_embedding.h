@@ -25,6 +25,7 @@ struct RotaryScaling {
   double factor = 1;
   double low = 1, high = 4;              ///< llama3: low_freq_factor, high_freq_factor
   double beta_fast = 32, beta_slow = 1;  ///< yarn: rotations over `original` positions
+  bool rounds = true;                    ///< yarn: the transition begins and ends at whole pairs
   double attention_factor = 1;           ///< yarn, longrope: factor of cosines and sines
   std::vector<double> divisors = {};     ///< longrope: of each frequency; as many as there are pairs
   std::int64_t original = 8192;          ///< maximum sequence length of pre-training, in tokens

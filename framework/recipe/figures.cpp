@@ -37,7 +37,7 @@ void count(const Recipe& recipe, model::Model& model, Figures& out) {
   std::int64_t of_experts = 0;
   for (const auto* parameter : model.parameters()) {
     if (parameter->role == ParameterRole::expert_bias) continue;
-    if (parameter->role == ParameterRole::expert) of_experts += parameter->elements();  // less than the sum below
+    if (is_of_expert(parameter->role)) of_experts += parameter->elements();  // less than the sum below
     const auto part = part_of(parameter->name);
     auto& parts = out.parameters_by_part;
     const auto same = std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.first == part; });

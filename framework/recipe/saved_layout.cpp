@@ -18,7 +18,7 @@ nn::ExpertRank expert_rank(const checkpoint::CheckpointLayout& layout, std::int6
 
 /// Whether rank `rank` is the first rank that holds its shard of `parameter`.
 bool saves(const checkpoint::CheckpointLayout& layout, std::int64_t rank, const nn::Parameter& parameter) {
-  return rank < (parameter.role == ParameterRole::expert ? layout.sharers_of_expert() * layout.expert : layout.tensor);
+  return rank < (is_of_expert(parameter.role) ? layout.sharers_of_expert() * layout.expert : layout.tensor);
 }
 
 /// Calls `visit(stage, rank, chunks)` for these ranks of every stage.

@@ -10,19 +10,27 @@ enum class ParameterRole {
   output_layer,        ///< [vocabulary, hidden], not tied to the embedding
   matrix,              ///< [out, in], the weight of a linear layer within the model
   expert,              ///< [out, in], the weight of a linear layer of one expert of a mixture of experts
-  router,       ///< [experts, hidden], the weight of a router; or [1, hidden], the weight of the shared expert's gate
-  expert_bias,  ///< [experts], added to a router's scores; updated from the load of the experts, not by the optimizer
-  norm_gain,    ///< the gain of a norm, including QK norm
-  bias,         ///< the bias of a linear layer or of a norm
-  output_bias,  ///< [vocabulary], the bias of the output layer
-  magnitude     ///< the magnitudes of the outputs of a weight-decomposed adapter, always fp32
+  router,         ///< [experts, hidden], the weight of a router; or [1, hidden], the weight of the shared expert's gate
+  expert_bias,    ///< [experts], added to a router's scores; updated from the load of the experts, not by the optimizer
+  norm_gain,      ///< the gain of a norm, including QK norm
+  bias,           ///< the bias of a linear layer or of a norm
+  output_bias,    ///< [vocabulary], the bias of the output layer
+  magnitude,      ///< the magnitudes of the outputs of a weight-decomposed adapter, always fp32
+  bias_of_expert  ///< the bias of a linear layer of one expert of a mixture of experts
 };
 
 /// Whether weight decay applies to parameters of this role: to all but biases and norm gains, as in Megatron-LM, and
 /// magnitudes. Options can exempt further parameters by name: see group_of (optim/parameter_groups.h).
 constexpr bool decays(ParameterRole role) {
   return role != ParameterRole::norm_gain && role != ParameterRole::bias && role != ParameterRole::output_bias &&
-         role != ParameterRole::expert_bias && role != ParameterRole::magnitude;
+         role != ParameterRole::expert_bias && role != ParameterRole::magnitude &&
+         role != ParameterRole::bias_of_expert;
+}
+
+/// Whether the parameter belongs to one expert of a mixture of experts, so that ranks which share the experts have
+/// different ones.
+constexpr bool is_of_expert(ParameterRole role) {
+  return role == ParameterRole::expert || role == ParameterRole::bias_of_expert;
 }
 
 /// Whether each row of the parameter belongs to a token of the vocabulary, padding included.

@@ -177,8 +177,7 @@ std::vector<SharedParameters> groups_of_parameters(std::vector<nn::Parameter*> p
   if (sizes.experts_like_dense()) return {{std::move(parameters), false}};
   std::vector<SharedParameters> all(2);
   all[1].experts = true;
-  for (auto* parameter : parameters)
-    all[parameter->role == ParameterRole::expert ? 1 : 0].parameters.push_back(parameter);
+  for (auto* parameter : parameters) all[is_of_expert(parameter->role) ? 1 : 0].parameters.push_back(parameter);
   if (all[1].parameters.empty()) all.pop_back();
   return all;
 }
@@ -186,7 +185,7 @@ std::vector<SharedParameters> groups_of_parameters(std::vector<nn::Parameter*> p
 FrozenWeights frozen_weights(std::span<nn::Parameter* const> parameters, const parallel::ProcessGroups& processes) {
   const bool alike = processes.mesh.sizes().experts_like_dense();
   return FrozenWeights(entries_of(parameters, [&](const nn::Parameter& parameter) {
-    const bool expert = !alike && parameter.role == ParameterRole::expert;
+    const bool expert = !alike && is_of_expert(parameter.role);
     return expert ? processes.expert_data : processes.data;
   }));
 }

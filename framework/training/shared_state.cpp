@@ -10,7 +10,7 @@ std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elemen
 
 /// Whether every tensor-parallel rank has the whole parameter.
 bool is_unsharded(const nn::Parameter& parameter) {
-  return parameter.role != ParameterRole::expert && parameter.shape() == parameter.global_shape;
+  return !is_of_expert(parameter.role) && parameter.shape() == parameter.global_shape;
 }
 
 }  // namespace

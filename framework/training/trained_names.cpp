@@ -79,7 +79,7 @@ void freeze(std::span<nn::Parameter* const> parameters, const TrainedNames& name
   for (auto* parameter : parameters) {
     parameter->trained = names.trains(parameter->name);
     if (parameter->trained) parameter->frozen_elements = held_here(*parameter, names.frozen_rows(parameter->name));
-    if (parameter->role != ParameterRole::expert) continue;
+    if (!is_of_expert(parameter->role)) continue;
     const auto around = around_number(parameter->name);
     const auto [layer, is_new] = layers.emplace(around, false);
     for (std::int64_t e = 0; is_new && e < experts && !layer->second; ++e)

@@ -53,7 +53,7 @@ std::vector<float> sweep() {
 
 class Activations : public ForEveryIsa {
  protected:
-  static void expect_gated_equals_the_plain_loop(Activation act, std::int64_t width);
+  static void expect_gated_equals_the_plain_loop(Activation act, std::int64_t width, const GateForm& form);
 };
 FOR_EVERY_ISA(Activations);
 
@@ -121,26 +121,27 @@ TEST_P(Activations, BackwardEqualsCentralDifferences) {
   }
 }
 
-void Activations::expect_gated_equals_the_plain_loop(Activation act, std::int64_t width) {
+void Activations::expect_gated_equals_the_plain_loop(Activation act, std::int64_t width, const GateForm& form) {
   const std::int64_t rows = 131;
   const auto n = static_cast<std::size_t>(width), size = static_cast<std::size_t>(rows) * n;
   const auto x = random_normal(2 * size, 4, 0, 3), dy = random_normal(size, 5), old = random_normal(2 * size, 6);
   Doubles expected(size), gradient(2 * size), sum(2 * size);
   for (std::size_t i = 0; i < size; ++i) {
     const auto gate = i / n * 2 * n + i % n, up = gate + n;
-    const double at = value(act, x[gate]);
-    expected[i] = at * x[up];
-    gradient[gate] = dy[i] * slope(act, x[gate]) * x[up];
-    gradient[up] = dy[i] * at;
+    const double most = form.clamp == 0 ? HUGE_VAL : form.clamp, g = std::min<double>(x[gate], most),
+                 u = std::clamp<double>(x[up], -most, most) + form.offset, at = value(act, g);
+    expected[i] = at * u;
+    gradient[gate] = x[gate] > most ? 0 : dy[i] * slope(act, g) * u;
+    gradient[up] = std::abs(x[up]) > most ? 0 : dy[i] * at;
     sum[gate] = old[gate] + gradient[gate];
     sum[up] = old[up] + gradient[up];
   }
   const auto all = on_any_threads([&](Threads& threads) {
     std::vector<float> y(size), dx(2 * size), in_place = x, added = old;
-    gated_forward(threads, act, rows, width, x, y);
-    gated_backward(threads, act, rows, width, dy, x, dx, false);
-    gated_backward(threads, act, rows, width, dy, in_place, in_place, false);
-    gated_backward(threads, act, rows, width, dy, x, added, true);
+    gated_forward(threads, act, rows, width, x, y, form);
+    gated_backward(threads, act, rows, width, dy, x, dx, false, form);
+    gated_backward(threads, act, rows, width, dy, in_place, in_place, false, form);
+    gated_backward(threads, act, rows, width, dy, x, added, true, form);
     EXPECT_TRUE(same_bits(dx, in_place));
     return joined({y, dx, added});
   });
@@ -152,7 +153,9 @@ void Activations::expect_gated_equals_the_plain_loop(Activation act, std::int64_
 
 TEST_P(Activations, GatedAndItsBackwardEqualThePlainLoop) {
   for (const auto act : every_activation)
-    for (const std::int64_t width : {1, 5, 37, 130}) expect_gated_equals_the_plain_loop(act, width);
+    for (const std::int64_t width : {1, 5, 37, 130})
+      for (const GateForm form : {GateForm{}, GateForm{2.5, 1}, GateForm{0, -0.5}})
+        expect_gated_equals_the_plain_loop(act, width, form);
 }
 
 TEST(Activation, SpansThatDoNotFitAreRefused) {

@@ -173,5 +173,30 @@ TEST_F(ExpertRows, WeightedActivationsAndTheirGradients) {
   }
 }
 
+TEST_F(ExpertRows, BiasesAndTheirGradients) {
+  for (const bool weighted : {false, true}) {
+    const std::int64_t rows = upto(40), width = upto(600);
+    const auto n = static_cast<std::size_t>(width);
+    const double factor = 0.5;
+    const auto bias = draw(width), before = draw(rows * width), drows = draw(rows * width), old = draw(width);
+    const auto weight = weighted ? draw(rows) : std::vector<float>();
+    auto y = before, dbias = old;
+    std::vector<float> dweight(weight.size(), 0.25F);
+    add_bias_rows(threads, bias, factor, weight, y);
+    add_bias_rows_backward(threads, bias, factor, weight, drows, dbias, dweight);
+    std::vector<double> expected(y.size()), expected_dbias(old.begin(), old.end()),
+        expected_dweight(weight.size(), 0.25);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const double by = weighted ? weight[i / n] : 1;
+      expected[i] = before[i] + factor * by * bias[i % n];
+      expected_dbias[i % n] += by * drows[i];
+      if (weighted) expected_dweight[i / n] += factor * drows[i] * bias[i % n];
+    }
+    EXPECT_CLOSE(y, expected, 1e-6);
+    EXPECT_CLOSE(dbias, expected_dbias, 1e-5);
+    EXPECT_CLOSE(dweight, expected_dweight, 1e-5);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::kernels

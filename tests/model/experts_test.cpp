@@ -353,7 +353,7 @@ TEST(Experts, WrongOptionsAreRefusedEachWithItsSentence) {
   const std::vector<std::pair<std::string, std::string>> all = {
       {"num_experts:2 moe_router_topk:3", "moe_router_topk is 3, but there are 2 experts"},
       {"num_experts:4 moe_router_topk:1", "the softmax over one expert is always 1"},
-      {"num_experts:4 mlp_has_bias:true", "has biases, which experts do not have"},
+      {"num_experts:4 mlp_has_bias:true moe_shared_expert_intermediate_size:8", "the shared expert has no biases"},
       {"num_experts:4 moe_layer_freq:[1,0,1]", "moe_layer_freq lists 3 layers, but num_layers is 2"},
       {"num_experts:4 moe_router_group_topk:1", "but moe_router_num_groups is missing"},
       {"num_experts:4 moe_router_group_topk:1 moe_router_num_groups:3", "which does not divide the 4 experts"},

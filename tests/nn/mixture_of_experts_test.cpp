@@ -3,6 +3,7 @@
 #include "framework/nn/mixture_of_experts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 
@@ -119,14 +120,16 @@ AddAdapters adapters_in(const Numbers& n, std::int64_t inner, bool gated, bool d
 
 /// The output of a feed-forward network for one token.
 std::vector<double> network_of(const Numbers& n, const std::string& name, const std::vector<double>& x, bool gated,
-                               std::size_t token, const AddAdapters& add) {
+                               std::size_t token, const AddAdapters& add, const kernels::GateForm& form = {}) {
   const auto rows = n.at(name + ".linear_fc1.weight").size() / static_cast<std::size_t>(hidden);
   auto h = linear_of(n, name + ".linear_fc1", x, rows);
   if (add) add(name + ".linear_fc1", token, x, h);
   std::vector<double> a(gated ? rows / 2 : rows);
+  const double most = form.clamp == 0 ? HUGE_VAL : form.clamp;
   for (std::size_t i = 0; i < a.size(); ++i)
-    a[i] =
-        gated ? act_of(kernels::Activation::silu, h[i]) * h[a.size() + i] : act_of(kernels::Activation::gelu_erf, h[i]);
+    a[i] = gated ? act_of(kernels::Activation::silu, std::min(h[i], most)) *
+                       (std::clamp(h[a.size() + i], -most, most) + form.offset)
+                 : act_of(kernels::Activation::gelu_erf, h[i]);
   auto y = linear_of(n, name + ".linear_fc2", a, hidden);
   if (add) add(name + ".linear_fc2", token, a, y);
   return y;
@@ -150,7 +153,7 @@ std::vector<double> experts_of(const Numbers& n, const ExpertSizes& s, bool gate
       if (s.weights_on_input)
         for (auto& value : in) value *= weights[e];
       const auto name = text("mlp.experts.local_experts.", e);
-      add(network_of(n, name, in, gated, t, adapters), s.weights_on_input ? 1 : weights[e]);
+      add(network_of(n, name, in, gated, t, adapters, s.gate), s.weights_on_input ? 1 : weights[e]);
     }
     if (s.shared_inner == 0) continue;
     double gate = 1;
@@ -237,6 +240,24 @@ TEST_F(MixtureOfExpertsTest, OnlyTheBestGroupsOfExpertsAreChosenFrom) {
 TEST_F(MixtureOfExpertsTest, WeightsMultiplyTheInputOfExperts) {
   auto s = sizes({.experts = 3, .topk = 1, .score = Score::sigmoid});
   s.weights_on_input = true;
+  check_layer(s);
+}
+
+TEST_F(MixtureOfExpertsTest, BiasesOfExpertsHaveTheWeightsOfTheirChoices) {
+  for (const bool gated : {true, false})
+    for (const bool on_input : {false, true}) {
+      SCOPED_TRACE(text(gated ? "gated" : "not gated", on_input ? ", weights on the input" : ""));
+      auto s = sizes({.experts = 4, .topk = on_input ? 1 : 2, .score = on_input ? Score::sigmoid : Score::softmax});
+      s.weights_on_input = on_input;
+      s.router_bias = s.expert_bias = true;
+      check_layer(s, gated);
+      if (!on_input) check_with_adapters(s, gated, true);
+    }
+}
+
+TEST_F(MixtureOfExpertsTest, GatesOfExpertsHaveBoundsAndAnOffset) {
+  auto s = sizes({.experts = 4, .topk = 2});
+  s.gate = {0.8, 1};
   check_layer(s);
 }
 

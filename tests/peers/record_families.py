@@ -65,6 +65,10 @@ FAMILIES = {
                           rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75, short_factor=[1.0, 1.5, 2.5],
                                                long_factor=[1.5, 4.0, 9.0])),
     "mixtral": dict(num_key_value_heads=2, intermediate_size=24, num_local_experts=4, num_experts_per_tok=2, sliding_window=7),
+    "gpt_oss": dict(num_key_value_heads=2, head_dim=16, num_hidden_layers=3, sliding_window=5, intermediate_size=24, num_local_experts=4,
+                    num_experts_per_tok=2, swiglu_limit=0.6,
+                    rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=8.0, beta_slow=1.0, truncate=False,
+                                         original_max_position_embeddings=16)),
     "qwen2_moe": dict(num_key_value_heads=2, num_hidden_layers=3, mlp_only_layers=[1], num_experts=6, num_experts_per_tok=2, norm_topk_prob=False,
                       moe_intermediate_size=16, shared_expert_intermediate_size=24),
     "qwen3_moe": dict(num_key_value_heads=2, head_dim=16, num_hidden_layers=3, decoder_sparse_step=2, num_experts=8, num_experts_per_tok=3,
@@ -170,7 +174,9 @@ def in_checkpoint(model, mtp, value):
             if model.config.model_type == "mixtral":
                 name, names = name.replace(".mlp.", ".block_sparse_moe."), ("w1", "w3", "w2")
             tensor = value(parameter)
-            if name.endswith("experts.gate_up_proj"):
+            if model.config.model_type == "gpt_oss" and ".experts." in name:  # one tensor for all experts
+                out |= {f"{name}[{e}]": one for e, one in enumerate(tensor)}
+            elif name.endswith("experts.gate_up_proj"):
                 for e, both in enumerate(tensor):
                     for which, half in zip(names, both.chunk(2)):
                         out[f"{name[:-len('gate_up_proj')]}{e}.{which}.weight"] = half

@@ -58,6 +58,7 @@ const std::vector<Effect> cases = {
     {m + "rope_scaling_high_freq_factor", "3", "8", rope},
     {m + "rope_scaling_beta_fast", "2", "8", rope},
     {m + "rope_scaling_beta_slow", "2", "4", rope},
+    {m + "yarn_correction_range_round_to_int", "false", "true", rope},
     {m + "rope_scaling_attention_factor", "2", "4", rope},
     {m + "rope_scaling_mscale", "2", "4", rope},
     {m + "rope_scaling_mscale_all_dim", "2", "4", rope},

@@ -11,23 +11,25 @@ namespace {
 // used for the objective, or no input wants a gradient.
 class Gated final : public Node, public Restorable {
  public:
-  Gated(VarId y, Var x, kernels::Activation act) : y_(y), x_(std::move(x)), act_(act) {}
+  Gated(VarId y, Var x, kernels::Activation act, const kernels::GateForm& form)
+      : y_(y), x_(std::move(x)), act_(act), form_(form) {}
   void restore(Tape& tape) override {
     kernels::gated_forward(tape.threads(), act_, x_.shape().rows(), x_.shape().width() / 2, x_.value(),
-                           tape.renewed(y_));
+                           tape.renewed(y_), form_);
   }
   void backward(Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto dx = tape.grad_target(x_);
     if (dy.empty() || dx.tensor.empty()) return;
     kernels::gated_backward(tape.threads(), act_, x_.shape().rows(), x_.shape().width() / 2, dy.tensor, x_.value(),
-                            dx.tensor, dx.add);
+                            dx.tensor, dx.add, form_);
   }
 
  private:
   VarId y_;
   Var x_;
   kernels::Activation act_;
+  kernels::GateForm form_;
 };
 
 class Activated final : public Node, public Restorable {
@@ -89,15 +91,15 @@ class Softcapped final : public Node {
 
 }  // namespace
 
-Var gated(const Var& x, kernels::Activation act) {
+Var gated(const Var& x, kernels::Activation act, const kernels::GateForm& form) {
   auto& tape = x.tape();
   const auto width = x.shape().width();
   if (width % 2 != 0)
     throw ShapeError(
         text("gated activation: x is ", x.shape(), "; its last extent holds gate and up, so it must be even"));
   auto y = tape.result(x.shape().with_width(width / 2), x.wants_grad());
-  kernels::gated_forward(tape.threads(), act, x.shape().rows(), width / 2, x.value(), y.value());
-  if (y.wants_grad()) tape.restored_by(y, tape.record<Gated>(y, x, act));
+  kernels::gated_forward(tape.threads(), act, x.shape().rows(), width / 2, x.value(), y.value(), form);
+  if (y.wants_grad()) tape.restored_by(y, tape.record<Gated>(y, x, act, form));
   return y;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "framework/autograd/tape.h"
+#include "framework/kernels/activation.h"
 #include "framework/kernels/linear.h"
 
 namespace tessera::autograd {
@@ -15,7 +16,7 @@ namespace tessera::autograd {
 ///
 /// y is in the tape's compute type. Keeps x for the backward pass; y can be discarded (Tape::discard). Throws
 /// ShapeError if the last extent of x is odd.
-Var gated(const Var& x, kernels::Activation act);
+Var gated(const Var& x, kernels::Activation act, const kernels::GateForm& form = {});
 
 /// y = act(x), for any act except `none`, in the tape's compute type. Keeps x for the backward pass; y can be discarded
 /// (Tape::discard).

@@ -4,121 +4,12 @@
 #include <array>
 #include <optional>
 
+#include "framework/autograd/ops/experts_rows.h"
 #include "framework/kernels/activation.h"
 #include "framework/kernels/vector.h"
 
 namespace tessera::autograd {
 namespace {
-
-/// Memory of one operation as a dense matrix.
-class Matrix {
- public:
-  Matrix(Tape& tape, DType type, std::int64_t rows, std::int64_t width)
-      : memory_(tape.scratch(type, static_cast<std::size_t>(rows * width))),
-        tensor_(memory_.bytes(), type, {rows, width}) {}
-  const Tensor& tensor() const { return tensor_; }
-  operator kernels::Elements() const { return tensor_; }  // NOLINT(google-explicit-constructor): passed to kernels
-  operator kernels::MutableElements() const { return tensor_; }  // NOLINT(google-explicit-constructor)
-  std::span<float> floats() const { return tensor_.floats(); }
-
- private:
-  Memory memory_;
-  Tensor tensor_;
-};
-
-constexpr std::size_t choices_of_a_tile = 4096;
-
-/// The rows of this rank's tokens, as kernels/expert_rows.h defines them. In memory of the tape.
-struct TokenRows {
-  std::span<std::int64_t> first_row;
-  std::span<std::int32_t> token_of_row, row_of_choice;
-  std::span<float> weight;  ///< [R] weight of each row
-  std::int64_t topk = 1;
-
-  std::int64_t count() const { return first_row.back(); }
-};
-
-TokenRows rows_of(Tape& tape, const ExpertChoices& choices) {
-  TokenRows rows{.first_row = tape.keep_array<std::int64_t>(static_cast<std::size_t>(choices.experts) + 1),
-                 .token_of_row = tape.keep_array<std::int32_t>(choices.chosen.size()),
-                 .row_of_choice = tape.keep_array<std::int32_t>(choices.chosen.size()),
-                 .weight = tape.keep_array<float>(choices.chosen.size()),
-                 .topk = choices.topk};
-  if (choices.assumed)
-    choices.assumed->sort(static_cast<std::int64_t>(choices.chosen.size()) / choices.topk, choices.topk,
-                          choices.most_rows, rows.first_row);
-  else
-    kernels::sort_choices(choices.topk, choices.chosen, rows.first_row, rows.token_of_row, rows.row_of_choice);
-  const auto R = static_cast<std::size_t>(rows.count());
-  rows.token_of_row = rows.token_of_row.first(R);
-  rows.weight = rows.weight.first(R);
-  const auto weights = choices.weights.floats();
-  tape.threads().parallel_for(rows.row_of_choice.size(), choices_of_a_tile, [&](std::size_t first, std::size_t last) {
-    for (auto i = first; i < last; ++i)
-      if (rows.row_of_choice[i] >= 0) rows.weight[static_cast<std::size_t>(rows.row_of_choice[i])] = weights[i];
-  });
-  return rows;
-}
-
-/// The rows of this rank's tokens and the rows of its experts. Without an exchange both are the same rows.
-struct Rows {
-  TokenRows tokens;
-  const RowExchange* exchange = nullptr;
-  std::span<const std::int64_t> first_row;
-  std::span<const float> weight;
-  std::span<const std::int64_t> sample_of_row = {}, token_of_row = {};  ///< see ExpertLayers; empty: not needed
-
-  std::int64_t count() const { return first_row.back(); }
-
-  /// rows[r] = the row of x of the token that row r belongs to; `rows` has the type of x.
-  void gather(Tape& tape, std::int64_t width, const Tensor& x, const Matrix& rows) const {
-    if (!exchange) return kernels::gather_rows(tape.threads(), width, tokens.token_of_row, x, rows);
-    const Matrix own(tape, x.dtype(), tokens.count(), width);
-    kernels::gather_rows(tape.threads(), width, tokens.token_of_row, x, own);
-    exchange->to_experts(tape, width, own, rows);
-  }
-  /// y[t] = sum of the rows of token t, or y[t] += the sum if `add`.
-  void sum(Tape& tape, std::int64_t width, const Matrix& rows, const kernels::MutableElements& y, bool add) const {
-    const auto K = tokens.topk;
-    if (!exchange) return kernels::sum_rows(tape.threads(), K, width, tokens.row_of_choice, rows.floats(), y, add);
-    const Matrix own(tape, DType::float32, tokens.count(), width);
-    exchange->to_tokens(tape, width, rows.floats(), own.floats());
-    kernels::sum_rows(tape.threads(), K, width, tokens.row_of_choice, own.floats(), y, add);
-  }
-  /// choices[i] = the value of the row of choice i in `rows` [R, 1]; 0 for a dropped choice.
-  void sum_choices(Tape& tape, const Matrix& rows, std::span<float> choices) const {
-    const Matrix own(tape, DType::float32, exchange ? tokens.count() : 0, 1);
-    if (exchange) exchange->to_tokens(tape, 1, rows.floats(), own.floats());
-    const auto values = exchange ? own.floats() : rows.floats();
-    tape.threads().parallel_for(choices.size(), choices_of_a_tile, [&](std::size_t first, std::size_t last) {
-      for (auto i = first; i < last; ++i)
-        choices[i] = tokens.row_of_choice[i] < 0 ? 0.0F : values[static_cast<std::size_t>(tokens.row_of_choice[i])];
-    });
-  }
-};
-
-Rows with_exchange(Tape& tape, const TokenRows& tokens, const ExpertRanks* ranks) {
-  if (!ranks) return {tokens, nullptr, tokens.first_row, tokens.weight};
-  const auto& exchange = ranks->exchange(tape, tokens.first_row);
-  Rows rows{tokens, &exchange, exchange.first_row(), {}};
-  const auto weight = tape.keep_array<float>(static_cast<std::size_t>(rows.count()));
-  exchange.to_experts(tape, 1, std::span<const float>(tokens.weight), weight);
-  rows.weight = weight;
-  return rows;
-}
-
-/// The number of the token that each row of this rank's experts belongs to, from those of this rank's tokens.
-std::span<const std::int64_t> numbers_of_rows(Tape& tape, const Rows& rows, std::span<const std::int64_t> of_tokens) {
-  const auto& tokens = rows.tokens.token_of_row;
-  const auto own = tape.keep_array<std::int64_t>(tokens.size());
-  tape.threads().parallel_for(tokens.size(), choices_of_a_tile, [&](std::size_t first, std::size_t last) {
-    for (auto r = first; r < last; ++r) own[r] = of_tokens[static_cast<std::size_t>(tokens[r])];
-  });
-  if (!rows.exchange) return own;
-  const auto here = tape.keep_array<std::int64_t>(static_cast<std::size_t>(rows.count()));
-  rows.exchange->to_experts(tape, 1, Tensor(own, {rows.tokens.count()}), Tensor(here, {rows.count()}));
-  return here;
-}
 
 /// Extents of the layers of an expert, the same for all experts.
 struct Sizes {
@@ -227,7 +118,8 @@ bool trains(const ExpertLayer& layer) { return trains_weights(layer) || trains_a
 /// Whether some of the ranks that share the experts train weights of this kind: equal on all of them.
 bool is_trained_somewhere(const ExpertLayer& layer) {
   const auto is = [](const Leaf* leaf) { return leaf->trained() || leaf->trained_elsewhere; };
-  return std::any_of(layer.weights.begin(), layer.weights.end(), is);
+  return std::any_of(layer.weights.begin(), layer.weights.end(), is) ||
+         std::any_of(layer.biases.begin(), layer.biases.end(), is);
 }
 
 /// Whether the backward pass reads the input of the experts.
@@ -271,6 +163,33 @@ void backward_adapters(Tape& tape, const Rows& rows, const ExpertLayer& layer, c
                [&](const LowRankLayer& adapters, const ExpertRange& range) {
                  low_rank_backward(tape, adapters, range.of(dy), rows_of(x, range), rows_of(dx, range));
                });
+}
+
+/// y += factor * the biases of a layer, multiplied by the weights of the rows unless `weight` is empty.
+void add_biases(Tape& tape, const Rows& rows, const ExpertLayer& layer, double factor, std::span<const float> weight,
+                const kernels::MutableElements& y, std::int64_t width) {
+  if (layer.biases.empty()) return;
+  for_experts(rows, [&](std::size_t e, const ExpertRange& range) {
+    const auto own = weight.empty()
+                         ? weight
+                         : weight.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.count));
+    kernels::add_bias_rows(tape.threads(), tape.read(layer.biases[e]->value), factor, own, range.of(y, width));
+  });
+}
+
+/// Adds to the gradients of the biases, and to `dweight`, unless it is empty, those of the weights of the rows.
+void backward_biases(Tape& tape, const Rows& rows, const ExpertLayer& layer, double factor,
+                     std::span<const float> weight, const kernels::Elements& dy, std::int64_t width,
+                     std::span<float> dweight) {
+  if (layer.biases.empty()) return;
+  for_experts(rows, [&](std::size_t e, const ExpertRange& range) {
+    const auto first = static_cast<std::size_t>(range.first), count = static_cast<std::size_t>(range.count);
+    auto& leaf = *layer.biases[e];
+    kernels::add_bias_rows_backward(tape.threads(), tape.read(leaf.value), factor,
+                                    weight.empty() ? weight : weight.subspan(first, count), range.of(dy, width),
+                                    leaf.trained() ? leaf.grad_to_add_to(tape.threads()) : std::span<float>(),
+                                    dweight.empty() ? dweight : dweight.subspan(first, count));
+  });
 }
 
 class ExpertsNode final : public Node {
@@ -326,7 +245,7 @@ class ExpertsNode final : public Node {
       const Matrix value(tape, type_, trained ? rows_.count() : 0, sizes_.inner);
       if (trained) {
         kernels::weighted_activation_forward(threads, network_.act, network_.gated, sizes_.inner, before_.value(),
-                                             factor, value);
+                                             factor, value, network_.form);
         backward_weight(tape, rows_, sizes_.inner, sizes_.hidden, dout, value, weight);
       }
       times_weights(tape, rows_, kernels::LinearProduct::backward_input, sizes_.inner, sizes_.hidden, dout, weight,
@@ -334,7 +253,11 @@ class ExpertsNode final : public Node {
       backward_adapters(tape, rows_, layers_.fc2, dout.tensor(), value.tensor(), dvalue.tensor());
     }
     kernels::weighted_activation_backward(threads, network_.act, network_.gated, sizes_.inner, dvalue, before_.value(),
-                                          factor, dbefore, dweight);
+                                          factor, dbefore, dweight, network_.form);
+    const bool weighted = !network_.weights_on_input;
+    backward_biases(tape, rows_, layers_.fc2, layers_.bias_part, weighted ? rows_.weight : std::span<const float>(),
+                    dout, sizes_.hidden, weighted ? dweight : std::span<float>());
+    backward_biases(tape, rows_, layers_.fc1, 1, {}, dbefore, sizes_.wide, {});
   }
 
   /// Computes the gradients of fc1, of x, and, if the weights of choices multiply the expert's input, of these weights
@@ -423,10 +346,12 @@ Sizes sizes_of(const Var& x, const ExpertChoices& choices, const ExpertLayers& l
 std::span<const LeafUse> uses(Tape& tape, const ExpertLayers& layers) {
   std::size_t factors = 0;
   for (const auto* layer : {&layers.fc1, &layers.fc2}) for_factors(*layer, [&](const auto&) { factors += 2; });
-  const auto all = tape.keep_array<LeafUse>(layers.fc1.weights.size() + layers.fc2.weights.size() + factors);
+  const auto all = tape.keep_array<LeafUse>(layers.fc1.weights.size() + layers.fc2.weights.size() + factors +
+                                            layers.fc1.biases.size() + layers.fc2.biases.size());
   auto next = all.begin();
   for (const auto* layer : {&layers.fc1, &layers.fc2}) {
     for (auto* leaf : layer->weights) *next++ = tape.use(leaf);
+    for (auto* leaf : layer->biases) *next++ = tape.use(leaf);
     for_factors(*layer, [&](const LowRankFactors& one) {
       *next++ = tape.use(one.a);
       *next++ = tape.use(one.b);
@@ -466,21 +391,24 @@ Var experts(const Var& x, const ExpertChoices& choices, const ExpertLayers& laye
         tape, rows, kernels::LinearProduct::forward, sizes.hidden, sizes.wide, in,
         [&](std::size_t e) -> Leaf& { return *layers.fc1.weights[e]; }, type, before.value());
     add_adapters(tape, rows, layers.fc1, in.tensor(), before.value());
+    add_biases(tape, rows, layers.fc1, 1, {}, before.value(), sizes.wide);
   }
   const Matrix value(tape, type, rows.count(), sizes.inner), out(tape, DType::float32, rows.count(), sizes.hidden);
   if (network.weights_on_input) {
     if (network.gated)
-      kernels::gated_forward(threads, network.act, rows.count(), sizes.inner, before.value(), value);
+      kernels::gated_forward(threads, network.act, rows.count(), sizes.inner, before.value(), value, network.form);
     else
       kernels::activation_forward(threads, network.act, before.value(), value);
   } else {
     kernels::weighted_activation_forward(threads, network.act, network.gated, sizes.inner, before.value(), rows.weight,
-                                         value);
+                                         value, network.form);
   }
   times_weights(
       tape, rows, kernels::LinearProduct::forward, sizes.inner, sizes.hidden, value,
       [&](std::size_t e) -> Leaf& { return *layers.fc2.weights[e]; }, type, out);
   add_adapters(tape, rows, layers.fc2, value.tensor(), out.tensor());
+  add_biases(tape, rows, layers.fc2, layers.bias_part,
+             network.weights_on_input ? std::span<const float>() : rows.weight, out, sizes.hidden);
   if (tap)
     for_experts(rows,
                 [&](std::size_t e, const ExpertRange& range) { tap(e, out.tensor().slice(range.first, range.count)); });

@@ -5,6 +5,7 @@
 #include "framework/autograd/ops/low_rank.h"
 #include "framework/autograd/ops/router.h"
 #include "framework/autograd/tape.h"
+#include "framework/kernels/activation.h"
 #include "framework/kernels/linear.h"
 
 namespace tessera::autograd {
@@ -14,6 +15,7 @@ struct ExpertNetwork {
   kernels::Activation act = kernels::Activation::silu;
   bool gated = true;              ///< gated linear unit: fc1 has the rows [gate; up]
   bool weights_on_input = false;  ///< the weight of a choice multiplies the expert's input instead of its activation
+  kernels::GateForm form = {};    ///< of a gated linear unit
 };
 
 /// The adapters of one layer of an expert.
@@ -27,6 +29,7 @@ struct ExpertAdapters {
 struct ExpertLayer {
   std::span<Leaf* const> weights;                 ///< of each expert
   std::span<const ExpertAdapters> adapters = {};  ///< of each expert; empty: none has any
+  std::span<Leaf* const> biases = {};             ///< of each expert, [out]; empty: none has any
 };
 
 /// The layers of the experts of this rank.
@@ -37,6 +40,9 @@ struct ExpertLayers {
   /// Whether one of several ranks may train adapters of its experts, so that all take part in the backward pass: equal
   /// on all of them.
   bool adapters_shared = false;
+  /// The part of the biases of fc2 that this rank adds: 1 / n if n ranks have parts of each expert, whose results are
+  /// added. Each of them computes the whole gradient of these biases.
+  double bias_part = 1;
 };
 
 /// Observes the output of one expert, [rows of the expert, h] fp32, which includes the weights of the choices. `expert`
@@ -79,7 +85,8 @@ class ExpertRanks {
 };
 
 /// Computes a mixture of experts: y[t] = sum over the choices of token t of fc2_e (w act(fc1_e x[t])), where e is the
-/// chosen expert and w the weight of the choice. If all choices of a token were dropped, its y is 0.
+/// chosen expert and w the weight of the choice. If all choices of a token were dropped, its y is 0. A bias of fc1 is
+/// added to its result; one of fc2 is multiplied by w, unless the weights of choices multiply the experts' input.
 ///
 ///   x          [.., h]   kept for the backward pass, if fc1 or an adapter of it is trained or weights_on_input
 ///   fc1[e]     [F, h], or [2 F, h] for a gated network

@@ -306,12 +306,21 @@ void write_longrope(ConvertedConfig& c) {
     c.erase("rope_scaling_attention_factor");
 }
 
+/// Transformers 5 takes a yarn of its own where the file says nothing about positions, Transformers 4 may take none.
+void read_rope_is_given(ConvertedConfig& c) {
+  const auto* type = c.find("rope_scaling_type");
+  if (type == nullptr || type->origin.source.ends_with(".yaml"))  // the default of a table
+    c.problem("has neither rope_parameters nor rope_scaling, which this family needs; write the model's own");
+}
+
+void write_rope_is_given(ConvertedConfig&) {}
+
 struct Rule {
   const char* name;
   void (*read)(ConvertedConfig&);
   void (*write)(ConvertedConfig&);
 };
-constexpr std::array<Rule, 19> all_rules = {
+constexpr std::array<Rule, 20> all_rules = {
     {{"experts_behind_dense_layers", read_dense_first, write_dense_first},
      {"experts_every_step", read_every_step, write_every_step},
      {"shared_experts", read_shared_experts, write_shared_experts},
@@ -329,6 +338,7 @@ constexpr std::array<Rule, 19> all_rules = {
      {"logits_scaling", read_logits_scaling, write_logits_scaling},
      {"no_rope_layers", read_no_rope_layers, write_no_rope_layers},
      {"periodic_windows", read_periodic_windows, write_listed_windows},
+     {"rope_is_given", read_rope_is_given, write_rope_is_given},
      {"falcon_layers", read_falcon_layers, write_falcon_layers},
      {"common_window", read_common_window, write_common_window}}};
 

@@ -295,11 +295,21 @@ const WeightRow& HuggingFaceModel::row(const std::string& name) const {
   return table_.rows()[at->second];
 }
 
+/// Of one of the experts in the tensor `name` of the files, which has the shape `whole`.
+Shape HuggingFaceModel::shape_of_expert(const WeightRow& row, const std::string& name, const Shape& whole) const {
+  const auto experts = number(config_.model_config, "num_experts", 0);
+  if (whole.rank() < 2 || whole[0] != experts)
+    throw ConfigError(text(folder_.string(), ": tensor '", name, "' is ", whole, "; expected the ", experts,
+                           " experts of '", row.name, "' as its first extent"));
+  return Shape(std::vector<std::int64_t>(whole.dims().begin() + 1, whole.dims().end()));
+}
+
 std::vector<Shape> HuggingFaceModel::part_shapes(const WeightRow& row) const {
   std::vector<Shape> shapes;
   for (const auto& name : row.from) {
     const auto* weight = packed(name);
-    shapes.push_back(weight != nullptr ? weight->shape : files_.shape(found(name)));
+    const auto whole = weight != nullptr ? weight->shape : files_.shape(found(name));
+    shapes.push_back(row.expert ? shape_of_expert(row, found(name), whole) : whole);
   }
   return shapes;
 }
@@ -333,7 +343,7 @@ void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
   auto target = std::span(joined);
   for (std::size_t i = 0; i < wanted.from.size(); ++i) {
     const auto bytes = static_cast<std::size_t>(shapes[i].elements()) * size;
-    read_part(wanted.from[i], Tensor(target.first(bytes), type, shapes[i]));
+    read_part(wanted, i, Tensor(target.first(bytes), type, shapes[i]));
     target = target.subspan(bytes);
   }
   files_.require_intact();
@@ -341,7 +351,8 @@ void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
   checkpoint::copy_converted(Tensor(std::span(ours), type, whole_shape), into);
 }
 
-void HuggingFaceModel::read_part(const std::string& part, const Tensor& into) const {
+void HuggingFaceModel::read_part(const WeightRow& row, std::size_t number, const Tensor& into) const {
+  const auto& part = row.from[number];
   const auto speaker = text(folder_.string(), ": tensor '", found(part), "'");
   if (const auto* weight = packed(part)) {
     std::vector<float> values(static_cast<std::size_t>(weight->array->size()));
@@ -350,14 +361,16 @@ void HuggingFaceModel::read_part(const std::string& part, const Tensor& into) co
     checkpoint::must_be_finite(all, speaker);
     return checkpoint::copy_converted(all, into);
   }
-  const auto elements = files_.tensor(found(part));
+  const auto whole = files_.tensor(found(part));
+  const auto elements = row.expert ? whole.slice(*row.expert, 1).reshaped(into.shape()) : whole;
   checkpoint::must_be_finite(elements, speaker);
   checkpoint::copy_converted(elements, into);
 }
 
 std::optional<checkpoint::MappedTensor> HuggingFaceModel::map(const checkpoint::TensorRange& range) const {
   const auto& wanted = row(range.name);
-  if (wanted.from.size() != 1 || !wanted.steps.empty() || packed(wanted.from.front()) != nullptr) return std::nullopt;
+  if (wanted.from.size() != 1 || !wanted.steps.empty() || wanted.expert || packed(wanted.from.front()) != nullptr)
+    return std::nullopt;
   const auto whole = files_.mapped(found(wanted.from.front()));
   if (whole.tensor.shape() != range.global_shape) return std::nullopt;
   auto mapped = checkpoint::part_of(whole, Box::whole(range.global_shape), Box::of(range.offsets, range.tensor.shape()),
@@ -423,7 +436,9 @@ std::vector<HuggingFaceModel::Theirs> HuggingFaceModel::theirs(const std::string
     std::vector<float> part(static_cast<std::size_t>(shapes[i].elements()));
     std::memcpy(part.data(), at, part.size() * sizeof(float));
     at += part.size() * sizeof(float);
-    out.push_back({found(wanted.from[i]), shapes[i], std::move(part)});
+    auto own = found(wanted.from[i]);
+    if (wanted.expert) own += text("[", *wanted.expert, "]");
+    out.push_back({std::move(own), shapes[i], std::move(part)});
   }
   return out;
 }

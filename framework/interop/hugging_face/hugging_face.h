@@ -127,7 +127,8 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   void verify() const override;  ///< Throws ConfigError: the files have no checksums.
 
   /// Converts `elements` of the weight `name` in our layout (the weight, its gradient) to the tensors of the files:
-  /// their names, shapes and order. The inverse of `read`.
+  /// their names, shapes and order. The inverse of `read`. An expert's part of a tensor of all experts has its number
+  /// behind the name: "experts.down_proj[3]".
   struct Theirs {
     std::string name;
     Shape shape;
@@ -141,7 +142,8 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   std::vector<Shape> part_shapes(const WeightRow& row) const;
   const PackedWeight* packed(const std::string& part) const { return packed_.find(found(part)); }
   DType type_of_part(const std::string& part) const;
-  void read_part(const std::string& part, const Tensor& into) const;
+  Shape shape_of_expert(const WeightRow& row, const std::string& name, const Shape& whole) const;
+  void read_part(const WeightRow& row, std::size_t number, const Tensor& into) const;
   bool append_part(StoredMatrix& matrix, const std::string& part, const RowsOfPart& rows, std::int64_t column) const;
   void refuse_missing_and_left_over() const;
   void refuse_other_types() const;

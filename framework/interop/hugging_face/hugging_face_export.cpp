@@ -35,6 +35,7 @@ struct Piece {
   std::size_t row, part;
   Shape shape;
   DType dtype;
+  std::vector<std::size_t> experts = {};  ///< the rows of all experts that it has, one behind the other; empty: one row
   std::uint64_t bytes() const { return static_cast<std::uint64_t>(shape.elements()) * size_of(dtype); }
 };
 
@@ -106,10 +107,25 @@ class Exporter {
         notes_.push_back(text(row.name, ": rows ", how_.vocabulary, " to ", weights_.shape(row.name)[0] - 1,
                               " are padding and left out"));
       const auto shapes = part_shapes_of(row, kept_shape(row.name));
+      if (row.expert) {
+        if (*row.expert == 0) place(of_experts(row, i, shapes.at(0)));
+        continue;
+      }
       for (std::size_t part = 0; part < shapes.size(); ++part)
         place({row.from[part], i, part, shapes[part], type(row)});
     }
     plan_copies();
+  }
+
+  /// The tensor of all experts that begins with row `first`, of the first expert: its rows are in the order of experts.
+  Piece of_experts(const WeightRow& row, std::size_t first, const Shape& shape) const {
+    Piece piece{row.from.at(0), first, 0, {}, type(row)};
+    for (auto i = first; i < table_.rows().size(); ++i)
+      if (table_.rows()[i].expert && table_.rows()[i].from == row.from) piece.experts.push_back(i);
+    std::vector<std::int64_t> dims = {static_cast<std::int64_t>(piece.experts.size())};
+    dims.insert(dims.end(), shape.dims().begin(), shape.dims().end());
+    piece.shape = Shape(dims);
+    return piece;
   }
 
   void plan_copies() {
@@ -156,6 +172,15 @@ class Exporter {
     std::deque<std::vector<std::byte>> memory;
     std::map<std::string, Tensor> tensors;
     for (const auto& piece : pieces) {
+      if (!piece.experts.empty()) {
+        auto& own = memory.emplace_back();
+        for (const auto row : piece.experts) {
+          const auto one = converted(row);
+          own.insert(own.end(), one.begin(), one.end());
+        }
+        tensors.emplace(piece.name, Tensor(std::span(own), piece.dtype, piece.shape));
+        continue;
+      }
       if (piece.row != held_row_ || held_.empty()) {
         held_ = converted(piece.row);
         held_row_ = piece.row;

@@ -31,6 +31,7 @@ bool is_linear(const std::string& ours) {
 PeftNames::PeftNames(WeightTable table) : table_(std::move(table)) {
   for (const auto& row : table_.rows()) {
     rows_.emplace(row.name, &row);
+    if (row.expert) continue;  // PEFT has no adapters of one expert in a tensor of all
     for (std::size_t i = 0; i < row.from.size(); ++i) parameters_.emplace(spelled(row.from[i]), std::pair(&row, i));
     if (!ends_in(row.name, weight_end) || !is_linear(row.name)) continue;
     const auto layer = row.name.substr(0, row.name.size() - weight_end.size());

@@ -36,7 +36,9 @@ WeightStep step_named(const std::string& name, const options::Origin& at) {
   if (name == "transpose") return WeightStep::transpose;
   if (name == "group_qkv") return WeightStep::group_qkv;
   if (name == "flatten") return WeightStep::flatten;
-  throw ConfigError(text(at, ": no step '", name, "'; have transpose, group_qkv, flatten"));
+  if (name == "expert") return WeightStep::expert;
+  if (name == "interleaved") return WeightStep::interleaved;
+  throw ConfigError(text(at, ": no step '", name, "'; have transpose, group_qkv, expert, interleaved, flatten"));
 }
 
 /// Whether the row of a table is for layers with experts ("experts"), for the others ("dense") or for all of them.
@@ -137,6 +139,17 @@ Bytes regrouped(const Bytes& from, const model::HeadLayout& heads, bool to_group
   return out;
 }
 
+/// Rows [gate 0, up 0, gate 1, ...] to [gate; up], or back.
+Bytes deinterleaved(const Bytes& from, std::size_t rows, bool to_ours) {
+  Bytes out(from.size());
+  const auto width = rows == 0 ? 0 : from.size() / rows;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto apart = row % 2 * (rows / 2) + row / 2;
+    std::memcpy(out.data() + (to_ours ? apart : row) * width, from.data() + (to_ours ? row : apart) * width, width);
+  }
+  return out;
+}
+
 Shape joined(const WeightRow& row, const std::vector<Shape>& parts) {
   must(parts.size() == row.from.size() && !parts.empty(), "each part of a weight has a shape");
   std::vector<std::int64_t> dims(parts[0].dims().begin(), parts[0].dims().end());
@@ -152,6 +165,11 @@ Shape joined(const WeightRow& row, const std::vector<Shape>& parts) {
 
 Shape after(const WeightRow& row, WeightStep step, const Shape& shape) {
   const auto& heads = row.heads;
+  if (step == WeightStep::interleaved) {
+    if (shape.rank() == 0 || shape[0] % 2 != 0)
+      throw ShapeError(text(row.name, " has shape ", shape, "; expected an even number of rows, of gate and up"));
+    return shape;
+  }
   if (step == WeightStep::transpose) {
     if (shape.rank() != 2) throw ShapeError(text(row.name, ": ", shape, " cannot be transposed"));
     return Shape{shape[1], shape[0]};
@@ -182,6 +200,7 @@ Shape before(const WeightRow& row, WeightStep step, const Shape& shape) {
 
 Bytes moved(const WeightRow& row, WeightStep step, Bytes elements, std::size_t size, const Shape& from, bool to_ours) {
   if (step == WeightStep::flatten) return elements;
+  if (step == WeightStep::interleaved) return deinterleaved(elements, static_cast<std::size_t>(from[0]), to_ours);
   return step == WeightStep::transpose ? transposed(elements, size, from[0], from[1])
                                        : regrouped(elements, row.heads, to_ours);
 }
@@ -217,6 +236,7 @@ void WeightTable::add_tensors(const options::Value& tensors, const model::Weight
     for (std::int64_t expert = 0; expert < model.experts && !of_expert.empty(); ++expert)
       for (const auto& row : of_expert) {
         layer_rows_.push_back(numbered(row, expert_mark, expert, expert));
+        if (std::erase(layer_rows_.back().steps, WeightStep::expert) > 0) layer_rows_.back().expert = expert;
         layer_rows_.back().of_experts = true;
       }
     of_expert.clear();
@@ -340,7 +360,7 @@ std::vector<Shape> part_shapes_of(const WeightRow& row, const Shape& ours) {
 
 std::optional<std::vector<RowsOfPart>> rows_in_parts(const WeightRow& row, const std::vector<Shape>& parts,
                                                      std::int64_t first, std::int64_t count) {
-  if (has(row, WeightStep::transpose)) return std::nullopt;
+  if (has(row, WeightStep::transpose) || has(row, WeightStep::interleaved) || row.expert) return std::nullopt;
   const bool grouped = has(row, WeightStep::group_qkv);
   std::vector<RowsOfPart> all;
   for (auto ours = first; ours < first + count; ++ours) {

@@ -15,9 +15,11 @@ namespace tessera::hugging_face {
 
 /// A change of layout between their tensor and ours.
 enum class WeightStep {
-  transpose,  ///< [in, out] <-> [out, in]
-  group_qkv,  ///< rows [all queries; all keys; all values] <-> [group][its queries, its key, its value][channel]
-  flatten     ///< [rows, a, b, ...] <-> [rows, a x b x ...]; WeightRow::row_shape has a, b, ...
+  transpose,    ///< [in, out] <-> [out, in]
+  group_qkv,    ///< rows [all queries; all keys; all values] <-> [group][its queries, its key, its value][channel]
+  expert,       ///< [experts, a, b, ...] -> [a, b, ...]: the part of the row's expert; first of the steps of a row
+  interleaved,  ///< rows [gate 0, up 0, gate 1, ...] <-> [all of gate; all of up]
+  flatten       ///< [rows, a, b, ...] <-> [rows, a x b x ...]; WeightRow::row_shape has a, b, ...
 };
 
 /// One of our tensors and its sources: the rows of the tensors `from` concatenated, then `steps` applied.
@@ -29,6 +31,9 @@ struct WeightRow {
   bool always_float32 = false;               ///< always written as float32, independent of the type of other weights
   model::HeadLayout heads = {};              ///< of the tower of the tensor's layer, for group_qkv
   std::vector<std::int64_t> row_shape = {};  ///< extents of a row in the file, for flatten
+  /// With the step expert: its index among the experts. The parts are then that index of the first extent of the
+  /// tensors `from`, and the functions below see their shapes without it.
+  std::optional<std::int64_t> expert = std::nullopt;
 };
 
 /// A tensor of the files that is a copy of another one, unless a row uses it.

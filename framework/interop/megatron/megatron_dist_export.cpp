@@ -182,8 +182,7 @@ class OwnedItems {
   }
 
   void add_state(const std::string& slot, const WeightPart& held, const std::vector<Part>& parts) {
-    const auto optimizer =
-        chained_ ? text("chained_", held.role == ParameterRole::expert ? 1 : 0, ".optimizer") : "optimizer";
+    const auto optimizer = chained_ ? text("chained_", is_of_expert(held.role) ? 1 : 0, ".optimizer") : "optimizer";
     const auto prefix = text(optimizer, ".state.", slot, ".");
     const auto blocks = Blocks::of(held, keys_.is_gated(held.name));
     for (const auto& part : parts)
@@ -253,7 +252,7 @@ Json note_of(const checkpoint::ForeignSave& save, const checkpoint::RankWeights&
   for (const auto& chunk : rank.chunks)
     for (const auto& part : chunk)
       if (part.role != ParameterRole::expert_bias)
-        ++counts[save.layout.expert > 1 && part.role == ParameterRole::expert ? 1 : 0][decays(part.role) ? 0 : 1];
+        ++counts[save.layout.expert > 1 && is_of_expert(part.role) ? 1 : 0][decays(part.role) ? 0 : 1];
   return {{"slots", std::vector<std::string>(slots.begin(), slots.end())},
           {"weights", {{counts[0][0], counts[0][1]}, {counts[1][0], counts[1][1]}}}};
 }

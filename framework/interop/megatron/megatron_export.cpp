@@ -97,7 +97,7 @@ class RankContent {
     weight.name = theirs;
     weight.tensor = joined(part.name, part, out);
     weight.decays = decays(part.role);
-    weight.of_expert = part.role == ParameterRole::expert;
+    weight.of_expert = is_of_expert(part.role);
     weight.buffer = part.role == ParameterRole::expert_bias;
     if (weight.buffer) return weight;
     for (const auto& slot : slots_) weight.slots.push_back(joined(optimizer_mark + slot + "." + part.name, part, out));

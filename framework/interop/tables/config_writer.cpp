@@ -67,7 +67,11 @@ class ConfigWriter {
         word == nullptr ? nullptr : to.find(word->is_string() ? word->get<std::string>() : word->dump());
     if (option == nullptr) return;
     const auto* value = find(ours_, option->scalar);
-    if (said(value)) set(json_, key, json_of(value->scalar));
+    if (said(value) && !is_unwritten(row, *value)) set(json_, key, json_of(value->scalar));
+  }
+  static bool is_unwritten(const options::Value& row, const options::Value& value) {
+    const auto* none = row.find("unwritten");
+    return none != nullptr && none->scalar == value.scalar;
   }
   static const Json* at(const Json& json, const std::string& path) {
     const auto dot = path.find('.');
@@ -90,7 +94,7 @@ class ConfigWriter {
       if (row.find("absent") != nullptr) set(json_, key, Json());
       return;
     }
-    if (const auto* none = row.find("unwritten"); none != nullptr && none->scalar == value->scalar) return;
+    if (is_unwritten(row, *value)) return;
     const auto* words = row.find("words");
     if (words == nullptr) return set(json_, key, number_of(json_of(value->scalar), row));
     for (const auto& [theirs, ours] : words->fields)

@@ -215,7 +215,7 @@ TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
 INSTANTIATE_TEST_SUITE_P(All, ExpertFamily,
                          testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gemma2",
                                          "gemma3_text", "glm4", "granite", "smollm3", "stablelm", "bloom", "falcon",
-                                         "falcon_new", "falcon_rw", "olmo2", "phi", "opt", "phi3_longrope"),
+                                         "falcon_new", "falcon_rw", "olmo2", "phi", "opt", "phi3_longrope", "gpt_oss"),
                          [](const auto& family) { return std::string(family.param); });
 
 class ExpertConfig : public InOwnFolder {

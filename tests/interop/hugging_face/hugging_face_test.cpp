@@ -76,7 +76,7 @@ TEST_F(HuggingFaceTest, WhatThisProgramHasNothingForIsRefusedByName) {
   };
   EXPECT_NE(refused("llama", [](LibraryJson& c) { c["model_type"] = "mamba"; })
                 .find("model_type mamba is not supported; supported are bloom, deepseek_v2, deepseek_v3, falcon, "
-                      "gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granite"),
+                      "gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, granite"),
             std::string::npos);
   EXPECT_NE(
       refused("llama", [](LibraryJson& c) { c["model_type"] = "common"; }).find("model_type common is not supported"),
@@ -401,7 +401,7 @@ TEST_F(HuggingFaceTest, EveryTableOfAFamilyNamesATableOfWeights) {
         .predictions = 1};
     EXPECT_NO_THROW(hugging_face::WeightTable(weights, layout, [](const auto&) { return true; })) << name;
   }
-  EXPECT_EQ(families, 27);
+  EXPECT_EQ(families, 28);
 }
 
 }  // namespace

@@ -15,11 +15,11 @@ TEST_F(RunsOfRanks, WithPositionsOfTheLayersOwnAndFactorsHaveTheLossesOfOneRank)
 TEST_F(RunsOfRanks, WithBiasesByDistanceAndSinksHaveTheLossesOfOneRank) {
   const Lines model = {m + "position_embedding_type=alibi", m + "softmax_type=learnable", m + "embed_layernorm=true",
                        m + "sliding_window=7", m + "layer_types=[sliding_attention, full_attention]"};
-  expect_same(model, {{p + "tensor_model_parallel_size=4"},
-                      {p + "tensor_model_parallel_size=2", p + "use_sequence_parallel=true",
-                       p + "pipeline_model_parallel_size=2"},
-                      {p + "context_parallel_size=4", p + "zero_level=z1"},
-                      {p + "context_parallel_size=2", p + "cp_comm_type=a2a", p + "tensor_model_parallel_size=2"}});
+  expect_same(model,
+              {{p + "tensor_model_parallel_size=4"},
+               {p + "tensor_model_parallel_size=2", p + "sequence_parallel=true", p + "pipeline_model_parallel_size=2"},
+               {p + "context_parallel_size=4", p + "zero_level=z1"},
+               {p + "context_parallel_size=2", p + "cp_comm_type=a2a", p + "tensor_model_parallel_size=2"}});
   Lines rounded = model;
   for (const char* line : {"round_alibi=true", "scale_alibi=true", "group_query_attention=true", "num_query_groups=2",
                            "recompute_granularity=selective"})
@@ -50,6 +50,19 @@ TEST_F(RunsOfRanks, WithLongropeHaveTheLossesOfOneRank) {
   expect_same({m + "position_embedding_type=rope", m + "rope_scaling_type=longrope",
                m + "rope_scaling_original_max_position_embeddings=9", m + "rope_scaling_short_factor=[1.0, 1.5]",
                m + "rope_scaling_long_factor=[2.0, 5.0]"});
+}
+
+TEST_F(RunsOfRanks, WithBiasesAndBoundsOfExpertsHaveTheLossesOfOneRank) {
+  expect_same_on(
+      {{},
+       {p + "expert_model_parallel_size=4"},
+       {p + "tensor_model_parallel_size=2", p + "sequence_parallel=true", p + "expert_model_parallel_size=2"},
+       {p + "tensor_model_parallel_size=2", p + "sequence_parallel=true", p + "expert_tensor_parallel_size=1",
+        p + "expert_model_parallel_size=4"},
+       {p + "pipeline_model_parallel_size=2", p + "expert_model_parallel_size=2", p + "zero_level=z1"}},
+      {m + "num_experts=4", m + "add_bias_linear=false", m + "mlp_has_bias=true", m + "hidden_act=quick_geglu",
+       m + "activation_func_clamp_value=1.5", m + "glu_linear_offset=1", m + "softmax_type=learnable",
+       m + "ffn_hidden_size=16", "moe_config.moe_router_load_balancing_type=none"});
 }
 
 }  // namespace
