@@ -18,6 +18,7 @@
 #include "tests/own_folder.h"
 #include "tests/pairs_of_rows.h"
 #include "tests/recipe/every_option_cases.h"
+#include "tests/recipe/every_option_exempt.h"
 #include "tests/recipe/small_run.h"
 #include "tests/recipe/text_format.h"
 #include "tests/story.h"
