@@ -6,6 +6,7 @@
 GPT-2 124M with AdamW (1.5 GB of state), 2 data-parallel ranks with a distributed optimizer, a save every 10 steps. Runs without saves, with synchronous
 and with asynchronous ones come in turn. Prints medians and spreads of
   stall          time in which training stands still: from the line of a step that is saved to the next line, less the step's own time
+                 and what is between other steps
   added          time that a save adds to the run, over runs without saves: stalls, and steps that are slower while the threads write
   memory         peak of a rank beyond that of runs without saves"""
 
@@ -54,7 +55,9 @@ def run(programs, folder, mode):
     if job.returncode != 0 or len(arrivals) < STEPS:
         raise SystemExit(f"a run failed ({mode}): {folder}/run/tessera.log")
     own = [json.loads(line)["step_seconds"] for line in metrics.read_text().splitlines()]
-    stalls = [arrivals[at] - arrivals[at - 1] - own[at] for at in range(INTERVAL, STEPS, INTERVAL)]
+    gaps = [arrivals[at] - arrivals[at - 1] - own[at] for at in range(3, STEPS)]
+    usual = statistics.median(gaps)
+    stalls = [gaps[at - 3] - usual for at in range(INTERVAL, STEPS, INTERVAL)]
     peak = re.search(r"peak of the process ([\d.]+) (\w+)", (folder / "run/tessera.log").read_text())
     return arrivals[STEPS - 1] - arrivals[2], sum(stalls) / len(stalls), mebibytes(peak.groups())
 

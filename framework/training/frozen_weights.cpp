@@ -211,15 +211,14 @@ void FrozenWeights::unmap() {
 void FrozenWeights::initialise(kernels::Threads& threads, std::uint64_t seed) {
   unmap();
   std::vector<float> values;
-  for (const auto& entry : entries_) {
-    const auto* parameter = entry.parameter;
+  for (const auto& [parameter, saves] : entries_) {
     values.resize(static_cast<std::size_t>(parameter->elements()));
     nn::FlatParameters::initialise(threads, seed, *parameter, values);
     kernels::narrow(threads, values, parameter->leaf.value);
   }
 }
 
-Tensor FrozenWeights::values_of(std::size_t entry) {
+Tensor FrozenWeights::elements_of(std::size_t entry) {
   const auto& leaf = entries_[entry].parameter->leaf;
   if (!leaf.stored) return leaf.value;
   auto copy = memory_of(entry);
@@ -228,24 +227,15 @@ Tensor FrozenWeights::values_of(std::size_t entry) {
   return copy;
 }
 
-/// What is stored in blocks of rows is not dealt out: each rank would need memory for all of it.
-std::vector<nn::ElementRange> FrozenWeights::elements_of(const Entry& entry, StateScope scope) {
-  if (scope == StateScope::held) return {{0, entry.parameter->elements()}};
-  auto owned = entry.parameter->owned();
-  if (scope == StateScope::owned || entry.parameter->leaf.stored)
-    return entry.first() ? std::move(owned) : std::vector<nn::ElementRange>();
-  std::int64_t all = 0;
-  for (const auto& range : owned) all += range.count;
-  return elements_between(owned, all * entry.sharer / entry.sharers, all * (entry.sharer + 1) / entry.sharers);
-}
-
 std::vector<checkpoint::TensorRange> FrozenWeights::ranges(StateScope scope) {
   std::vector<checkpoint::TensorRange> all;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const auto* parameter = entries_[i].parameter;
-    const auto wanted = elements_of(entries_[i], scope);
+    const auto& [parameter, saves] = entries_[i];
+    std::vector<nn::ElementRange> wanted;
+    if (scope == StateScope::held) wanted = {{0, parameter->elements()}};
+    if (scope != StateScope::held && saves) wanted = parameter->owned();
     if (wanted.empty()) continue;
-    const auto elements = values_of(i);
+    const auto elements = elements_of(i);
     for (const auto& range : wanted)
       for (const auto& box : nn::boxes_of(*parameter, range)) all.push_back(range_of(*parameter, box, elements));
   }
@@ -274,8 +264,7 @@ std::set<std::string> FrozenWeights::map(const checkpoint::WeightSource& source)
 }
 
 void FrozenWeights::must_be_finite(const std::filesystem::path& folder) {
-  for (const auto& entry : entries_) {
-    const auto* parameter = entry.parameter;
+  for (const auto& [parameter, saves] : entries_) {
     const auto speaker = text(folder.string(), ": tensor '", parameter->name, "'");
     const auto& leaf = parameter->leaf;
     if (!leaf.stored) {
@@ -298,9 +287,11 @@ void FrozenWeights::require_intact() const {
 std::uint64_t FrozenWeights::digest() {
   if (!digest_) {
     digest_ = 0;
-    for (const auto& entry : entries_)
-      for (const auto& elements : elements_of(entry, StateScope::owned))
-        for (const auto& box : nn::boxes_of(*entry.parameter, elements)) *digest_ += digest_of(*entry.parameter, box);
+    for (const auto& [parameter, saves] : entries_) {
+      if (!saves) continue;
+      for (const auto& elements : parameter->owned())
+        for (const auto& box : nn::boxes_of(*parameter, elements)) *digest_ += digest_of(*parameter, box);
+    }
   }
   return *digest_;
 }

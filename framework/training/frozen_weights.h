@@ -26,8 +26,7 @@ class FrozenWeights {
  public:
   struct Entry {
     nn::Parameter* parameter;
-    int sharer = 0, sharers = 1;  ///< this rank among those with the same parameter, and their number
-    bool first() const { return sharer == 0; }
+    bool saves = true;  ///< this rank saves the elements that it owns: the first of the ranks with equal parameters
   };
   FrozenWeights() = default;
   /// Binds the parameters, which must outlive this object, to new memory of zeros.
@@ -73,8 +72,7 @@ class FrozenWeights {
   void bind(std::size_t entry);
   Tensor memory_of(std::size_t entry) const;
   /// The elements of an entry, copied if they are stored in blocks of rows.
-  Tensor values_of(std::size_t entry);
-  static std::vector<nn::ElementRange> elements_of(const Entry& entry, StateScope scope);
+  Tensor elements_of(std::size_t entry);
 
   std::vector<Entry> entries_;
   std::vector<std::size_t> places_;  ///< of each entry, its first byte in memory_

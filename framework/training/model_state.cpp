@@ -20,14 +20,11 @@ std::vector<std::unique_ptr<SharedState>> one_part(std::unique_ptr<SharedState> 
   return parts;
 }
 
-/// The frozen ones of `parameters`; `sharers(parameter)`: the ranks that have the same.
-template <class Sharers>
-std::vector<FrozenWeights::Entry> entries_of(std::span<nn::Parameter* const> parameters, const Sharers& sharers) {
+/// The frozen ones of `parameters`; `saves(parameter)`: whether this rank saves what it owns of it.
+template <class Saves>
+std::vector<FrozenWeights::Entry> entries_of(std::span<nn::Parameter* const> parameters, const Saves& saves) {
   std::vector<FrozenWeights::Entry> all;
-  for (auto* parameter : select(parameters, false)) {
-    const auto group = sharers(*parameter);
-    all.push_back({parameter, group.rank(), group.size()});
-  }
+  for (auto* parameter : select(parameters, false)) all.push_back({parameter, saves(*parameter)});
   return all;
 }
 
@@ -50,7 +47,7 @@ ModelState::ModelState(StateLayout layout, StateMemory memory, const optim::Opti
 
 ModelState::ModelState(model::Model& model, const optim::Optimizer* optimizer)
     : ModelState(one_part(std::make_unique<SharedState>(select(model.parameters(), true), optimizer)),
-                 FrozenWeights(entries_of(model.parameters(), [](const auto&) { return comm::Communicator(); }))) {}
+                 FrozenWeights(entries_of(model.parameters(), [](const auto&) { return true; }))) {}
 
 SharedState& ModelState::only() const {
   must(parts_.size() == 1, "a state of one part");
@@ -186,7 +183,7 @@ FrozenWeights frozen_weights(std::span<nn::Parameter* const> parameters, const p
   const bool alike = processes.mesh.sizes().experts_like_dense();
   return FrozenWeights(entries_of(parameters, [&](const nn::Parameter& parameter) {
     const bool expert = !alike && is_of_expert(parameter.role);
-    return expert ? processes.expert_data : processes.data;
+    return (expert ? processes.expert_data : processes.data).rank() == 0;
   }));
 }
 

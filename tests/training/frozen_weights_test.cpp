@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <numeric>
 #include <random>
 
 #include "framework/checkpoint/checkpoint.h"
@@ -110,7 +109,7 @@ TEST(FrozenWeights, HaveADigestThatDoesNotDependOnTheLayout) {
     const auto type = random() % 2 == 0 ? DType::bfloat16 : DType::float32;
     const auto digest = [&](nn::TensorCut cut, bool saves = true, const std::string& name = "w") {
       auto parameter = frozen(name, shape, type, std::move(cut));
-      FrozenWeights weights({{&parameter, saves ? 0 : 1, 2}});
+      FrozenWeights weights({{&parameter, saves}});
       weights.initialise(threads, 3);
       return weights.digest();
     };
@@ -129,35 +128,6 @@ TEST(FrozenWeights, HaveADigestThatDoesNotDependOnTheLayout) {
     EXPECT_EQ(columns, whole);
     EXPECT_EQ(strips, whole);
     EXPECT_NE(digest({}, true, "v"), whole);  // other values, and another name
-  }
-}
-
-TEST(FrozenWeights, RanksThatShareThemSaveEquallyManyElementsAndEachOnce) {
-  const auto seed = drawn_seed();
-  SCOPED_TRACE(text("seed ", seed));
-  std::mt19937 random(seed);
-  for (int drawn = 0; drawn < 50; ++drawn) {
-    const int sharers = 1 + static_cast<int>(random() % 5);
-    const Shape shape{2 * (1 + static_cast<std::int64_t>(random() % 9)), 1 + static_cast<std::int64_t>(random() % 9)};
-    const auto cut = random() % 2 == 0 ? nn::TensorCut{} : nn::TensorCut::even(0, shape[0], 1, 2);
-    std::vector<int> times(static_cast<std::size_t>(shape.elements()));
-    std::int64_t least = shape.elements(), most = 0, owned = 0;
-    for (int sharer = 0; sharer < sharers; ++sharer) {
-      auto parameter = frozen("w", shape, DType::bfloat16, cut);
-      FrozenWeights weights({{&parameter, sharer, sharers}});
-      std::int64_t own = 0;
-      for (const auto& range : weights.ranges(StateScope::saved)) {
-        own += range.tensor.elements();
-        for (std::int64_t row = 0; row < range.tensor.shape()[0]; ++row)
-          for (std::int64_t column = 0; column < range.tensor.shape()[1]; ++column)
-            ++times.at(static_cast<std::size_t>((range.offsets[0] + row) * shape[1] + range.offsets[1] + column));
-      }
-      least = std::min(least, own), most = std::max(most, own);
-      owned = parameter.elements();
-    }
-    EXPECT_LE(most - least, 1);
-    EXPECT_EQ(std::count(times.begin(), times.end(), 1), owned);
-    EXPECT_EQ(std::accumulate(times.begin(), times.end(), std::int64_t{0}), owned);
   }
 }
 
