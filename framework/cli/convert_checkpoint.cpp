@@ -34,7 +34,8 @@ namespace fs = std::filesystem;
 struct ConvertCheckpointFlags {
   std::string from, to, in, out, like, format = "torch", version;
   FolderFlags folder;
-  std::vector<std::string> sets, ignored_keys;
+  std::vector<std::string> sets, targets, ignored_keys;
+  bool quiet = false;  ///< say nothing of what was written
 };
 
 /// The weights to be saved, under Tessera's names, and their memory.
@@ -109,6 +110,7 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
   if (progress) blobs[checkpoint::progress_blob] = checkpoint::write_progress(*progress);
   const auto iteration = source->iteration();
   checkpoint::save_checkpoint(flags.out, "", iteration, all.ranges, blobs);
+  if (flags.quiet) return;
   if (!saved.tokenizer)
     std::cout << "note: no tokenizer is saved with it, so generate takes --prompt-tokens: " << saved.no_tokenizer
               << "\n";
@@ -298,10 +300,48 @@ const checkpoint::CheckpointFormat* format_of(const checkpoint::CheckpointFormat
   return nullptr;
 }
 
+void convert(const ConvertCheckpointFlags& flags, const CommandContext& context);
+
+/// A folder that is deleted at the end.
+struct Temporary {
+  fs::path folder;
+  explicit Temporary(fs::path path) : folder(std::move(path)) {}
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+  ~Temporary() {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+  }
+};
+
+/// From one other program's format to another, or to another layout of the same: through a checkpoint of ours beside
+/// OUT, which has all that they have.
+void convert_through_ours(const ConvertCheckpointFlags& flags, const CommandContext& context) {
+  check_output(flags);
+  auto place = fs::path(flags.out).lexically_normal();
+  if (place.filename().empty()) place = place.parent_path();
+  place += ".between";
+  if (fs::exists(place))
+    throw ConfigError(text(place.string(), ": is there already, and is needed for the conversion; move or delete it"));
+  const Temporary between(place);
+  auto first = flags, second = flags;
+  first.to = "tessera", first.out = place.string(), first.quiet = true;
+  first.folder = {};
+  std::erase_if(first.sets, [](const auto& set) { return set.rfind("parallel_config.", 0) == 0; });
+  first.format = ConvertCheckpointFlags().format, first.version.clear();
+  second.from = "tessera", second.in = place.string();
+  second.like.clear();
+  convert(first, context);
+  convert(second, context);
+}
+
 void convert(const ConvertCheckpointFlags& flags, const CommandContext& context) {
   refuse_options_of_hf(flags);
   refuse_like_elsewhere(flags);
   refuse_options_of_megatron(flags);
+  if (!flags.targets.empty() && flags.to != "megatron" && !flags.quiet)
+    throw ConfigError(text("--target-... is for --to megatron, not --to ", flags.to,
+                           ", whose files do not depend on the layout of ranks; leave it out"));
   if (flags.to == "tessera")
     if (const auto* format = format_of(context.registries.formats, flags))
       return import_checkpoint(*format, flags, context);
@@ -312,12 +352,14 @@ void convert(const ConvertCheckpointFlags& flags, const CommandContext& context)
   if (flags.from == "tessera" && flags.to == "peft") return export_peft(flags, context);
   if (flags.from == "tessera" && flags.to == "megatron") return export_megatron(flags, context);
   if (flags.from == "tessera" && flags.to == "mindspeed-mm") return export_mindspeed_mm(flags, context);
+  if (flags.from != "tessera" && flags.to != "peft" && (flags.from != flags.to || flags.to == "megatron"))
+    return convert_through_ours(flags, context);
   if (flags.from == flags.to)
     throw ConfigError(text("--from ", flags.from, " --to ", flags.to,
                            ": the formats are the same, so there is nothing to convert; copy the folder, or cut it for "
                            "other ranks with `tessera checkpoint reshard`"));
   throw ConfigError(text("--from ", flags.from, " --to ", flags.to,
-                         ": one of the two must be tessera; convert to tessera first, then to the other format"));
+                         ": adapters are written from a run of Tessera; give its folder, and --from tessera"));
 }
 
 }  // namespace
@@ -370,9 +412,11 @@ void add_convert_checkpoint_command(Command& group, CommandContext& context) {
       "Version of Megatron-LM that will read it, core_v0.17, for --ckpt-format torch_dist. The state of "
       "the distributed optimizer is flattened before core_v0.15; default: core_v0.12");
   add_set_arguments(*command, flags->sets);
+  add_target_arguments(*command, flags->targets);
   add_ignore_key_argument(*command, flags->ignored_keys);
   command->callback([flags, &context] {
     context.ignore_keys(flags->ignored_keys);
+    flags->sets.insert(flags->sets.end(), flags->targets.begin(), flags->targets.end());
     convert(*flags, context);
   });
 }

@@ -43,6 +43,18 @@ void add_set_arguments(Command& command, std::vector<std::string>& sets) {
       ->one_value_each();
 }
 
+void add_target_arguments(Command& command, std::vector<std::string>& sets) {
+  for (const std::string kind : {"tensor", "pipeline", "expert"}) {
+    const auto option = text("parallel_config.", kind, "_model_parallel_size");
+    command
+        .add_option(
+            text("--target-", kind, "-parallel-size"),
+            [&sets, option](const std::string& value) { sets.push_back(text(option, "=", value)); },
+            text("The same as --set ", option, "=N, in the words of Megatron-LM's tools/checkpoint/convert.py"))
+        ->type_name("N");
+  }
+}
+
 void add_ignore_key_argument(Command& command, std::vector<std::string>& keys) {
   command
       .add_option(

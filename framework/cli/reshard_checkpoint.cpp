@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 struct ReshardCheckpointFlags {
   std::string in, out;
-  std::vector<std::string> sets;
+  std::vector<std::string> sets, targets;
 };
 
 void reshard_by(const ReshardCheckpointFlags& flags, const CommandContext& context) {
@@ -57,7 +57,11 @@ void add_reshard_command(Command& group, CommandContext& context) {
   command->add_option("IN", flags->in, "A checkpoint, or a run folder: its newest checkpoint")->required();
   command->add_option("OUT", flags->out, "A new folder")->required();
   add_set_arguments(*command, flags->sets);
-  command->callback([flags, &context] { reshard_by(*flags, context); });
+  add_target_arguments(*command, flags->targets);
+  command->callback([flags, &context] {
+    flags->sets.insert(flags->sets.end(), flags->targets.begin(), flags->targets.end());
+    reshard_by(*flags, context);
+  });
 }
 
 }  // namespace tessera::cli

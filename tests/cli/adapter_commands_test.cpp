@@ -207,7 +207,7 @@ TEST_F(AdapterCommands, OnlyAdaptersAreWrittenForPeft) {
   expect_refused({"checkpoint", "convert", "--from", "tessera", "--to", "peft", llama_base, "folder"},
                  "has no adapters");
   expect_refused({"checkpoint", "convert", "--from", "hf", "--to", "peft", llama_base, "folder"},
-                 "one of the two must be tessera");
+                 "adapters are written from a run of Tessera");
   train(run_on_llama("lora_rank: 2, target_modules: [q_proj]", 1e-2));
   expect_refused({"checkpoint", "convert", "--from", "tessera", "--to", "hf", "run", "folder"},
                  "`tessera merge` writes");

@@ -9,7 +9,9 @@ import json
 import math
 import os
 import pathlib
+import random
 import re
+import shutil
 import struct
 import subprocess
 import unittest
@@ -179,6 +181,58 @@ class DistCheckpoint(harness.InOwnFolder):
         self.tessera("checkpoint", "convert", "--from", "megatron", "--to", "tessera", "theirs", "later")
         (later,) = self.folder.glob("later/**/iter_0000004")
         self.assertEqual(native_tensors(later), native_tensors(self.folder / "ours/checkpoints/iter_0000004"))
+
+    def test_walks_through_formats_and_layouts_give_every_byte_back(self):
+        """TESSERA_WALKS says how many; TESSERA_WALK_SEED repeats one."""
+        self.run_on(1, "start")
+        (start,) = self.folder.glob("start/checkpoints/iter_0000002")
+        expected = native_tensors(start)
+        walks, given = int(os.environ.get("TESSERA_WALKS", 2)), os.environ.get("TESSERA_WALK_SEED")
+        for _ in range(1 if given else walks):
+            seed = int(given or random.SystemRandom().randrange(10**9))
+            with self.subTest(seed=seed):
+                self.walk(random.Random(seed), expected)
+
+    def walk(self, draw, expected):
+        program, folder, told = "tessera", "start", []
+        for number in range(draw.choice([2, 3])):
+            form = draw.choice(["tessera", "torch", "torch_dist", "torch_dist --for core_v0.17"])
+            tensor, stages, distributed = draw.choice([1, 2, 4]), draw.choice([1, 2]), draw.choice(["false", "true"])
+            target = f"walk{number}"
+            shutil.rmtree(self.folder / target, ignore_errors=True)
+            layout = ["--target-tensor-parallel-size", tensor, "--target-pipeline-parallel-size", stages] + sets(use_distributed_optimizer=distributed)
+            told.append(f"{program} -> {form} {tensor} x {stages} {distributed}")
+            if form == "tessera" and program == "tessera":
+                self.tessera("checkpoint", "reshard", folder, target, *layout)
+            elif form == "tessera":
+                self.tessera("checkpoint", "convert", "--from", program, "--to", "tessera", folder, target)
+            else:
+                self.tessera("checkpoint", "convert", "--from", program, "--to", "megatron", "--ckpt-format", *form.split(), folder, target, *layout)
+            program, folder = "tessera" if form == "tessera" else "megatron", target
+        if program != "tessera":
+            shutil.rmtree(self.folder / "end", ignore_errors=True)
+            self.tessera("checkpoint", "convert", "--from", program, "--to", "tessera", folder, "end")
+            folder = "end"
+        (last,) = self.folder.glob(f"{folder}/**/iter_0000002")
+        self.assertEqual(native_tensors(last), expected, told)
+        self.assertEqual(list(self.folder.glob("*.between")), [])
+
+    def test_what_goes_through_other_formats_is_what_goes_directly(self):
+        convert = ["checkpoint", "convert", "--from"]
+        two = ["--target-tensor-parallel-size", 2]
+        self.run_on(1, "start")
+        self.tessera(*convert, "tessera", "--to", "megatron", "--ckpt-format", "torch_dist", "start", "dist", "--target-pipeline-parallel-size", 2)
+        self.tessera(*convert, "megatron", "--to", "megatron", "--ckpt-format", "torch", "dist", "through", *two, "--target-pipeline-parallel-size", 1)
+        self.tessera(*convert, "tessera", "--to", "megatron", "start", "directly", *two)
+        files = sorted(path.relative_to(self.folder / "directly") for path in self.folder.glob("directly/iter_0000002/mp_rank*/*.pt"))
+        self.assertEqual(len(files), 2)
+        for path in files:
+            self.assertEqual((self.folder / "through" / path).read_bytes(), (self.folder / "directly" / path).read_bytes(), path)
+        told = self.tessera(*convert, "megatron", "--to", "tessera", "dist", "out", *two, code=2)
+        self.assertIn("--target-... is for --to megatron, not --to tessera", told)
+        self.write("other.between/file", "")
+        told = self.tessera(*convert, "megatron", "--to", "megatron", "dist", "other", code=2)
+        self.assertIn("other.between: is there already", told)
 
     def test_options_of_the_format_without_it_are_refused(self):
         convert = ["checkpoint", "convert", "--from", "tessera", "--to"]

@@ -180,8 +180,8 @@ class Weights(harness.InOwnFolder):
         self.assertEqual(self.losses("whole_on"), self.losses("etp2_on"))
 
     def test_what_cannot_be_converted_is_one_clear_line(self):
-        told = self.convert(MEGATRON, "out", out_of="megatron", into="hf", code=2)
-        self.assertIn("one of the two must be tessera", told)
+        told = self.convert(MEGATRON, "out", out_of="megatron", into="peft", code=2)
+        self.assertIn("adapters are written from a run of Tessera", told)
         self.write("odd/config.json", '{"model_type": "mamba"}')
         self.assertIn("model_type mamba is not supported", self.convert("odd", "out", code=2))
         self.assertIn("generate: give one of", self.tessera("generate", code=2))

@@ -178,6 +178,28 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
   EXPECT_EQ(layouts, 96);
 }
 
+TEST_F(MegatronRanks, WhatMegatronLooksForIsThere) {
+  const Form form;
+  auto settings = recipe(form);
+  settings.set("dataset_config.tokenizer_type", options::Value::of("NullTokenizer", options::Origin{"test", 1, "", 1}));
+  settings.set("model_config.make_vocab_size_divisible_by", options::Value::of("8", options::Origin{"test", 1, "", 1}));
+  fs::remove_all("run");
+  const auto folder =
+      save_megatron("run", {.iteration = 7, .updates = 6}, model(form), settings, DType::float32, mappings, {});
+  const torch::TorchFile file(folder / "mp_rank_00" / "model_optim_rng.pt");
+  const auto& groups = *file.root().find("optimizer")->find("param_groups");
+  ASSERT_EQ(groups.items.size(), 2U);
+  for (const auto* group : groups.items) {  // Transformer Engine's Adam has no other place for it
+    ASSERT_NE(group->find("step"), nullptr);
+    EXPECT_EQ(group->find("step")->real, 6);
+  }
+  const megatron::MegatronSaved saved(file, file.root());  // what it compares if it has a vocabulary file
+  ASSERT_NE(saved.argument("tokenizer_type"), nullptr);
+  EXPECT_EQ(saved.argument("tokenizer_type")->text, "NullTokenizer");
+  EXPECT_EQ(saved.count("make_vocab_size_divisible_by", 0), 8);
+  EXPECT_EQ(saved.count("max_position_embeddings", 0), 5);
+}
+
 TEST_F(MegatronRanks, ValuesAndOrderSurviveEveryLayout) {
   for (const auto& form : {Form{true, false}, Form{false, true}, Form{.gated = true, .groups = 2}}) {
     const auto all = model(form);
