@@ -15,7 +15,8 @@ namespace {
 
 /// load_checkpoint may name one checkpoint or a folder of them; what a conversion wrote has no prefix. Nothing where
 /// the run's own folder has none yet and may start from scratch.
-std::optional<checkpoint::Checkpoint> open_given(const TrainingOptions& o, const std::filesystem::path& given) {
+std::optional<checkpoint::Checkpoint> open_given(const TrainingOptions& o, const std::filesystem::path& given,
+                                                 const std::string& option) {
   if (std::filesystem::exists(given / "manifest.json")) return checkpoint::Checkpoint::open(given);
   for (const auto& prefix : {o.prefix, std::string()})
     for (const auto& folder : {given, given / "checkpoints"}) {
@@ -24,8 +25,8 @@ std::optional<checkpoint::Checkpoint> open_given(const TrainingOptions& o, const
     }
   const auto place = [](const std::filesystem::path& folder) { return std::filesystem::weakly_canonical(folder / ""); };
   if (!o.exit_on_missing_checkpoint && place(given) == place(o.output_dir)) return std::nullopt;
-  throw ConfigError(text("training_config.load_checkpoint: no checkpoint named ",
-                         checkpoint::checkpoint_name(o.prefix, 0), " or later under ", given.string(),
+  throw ConfigError(text(option, ": no checkpoint named ", checkpoint::checkpoint_name(o.prefix, 0), " or later under ",
+                         given.string(),
                          "; give a checkpoint folder, or a folder that holds some (see training_config.prefix)"));
 }
 
@@ -79,11 +80,12 @@ std::vector<checkpoint::TensorRange> without_score_head(const checkpoint::Weight
 }
 
 /// What load_checkpoint names, of any format; null where the run's own folder has none yet.
-std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place) {
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place,
+                                                       const std::string& option) {
   const auto& o = setup.options;
   if (const auto* format = setup.documents.formats.of(place))
     return format->open(*format->find(place), setup.documents.mappings);
-  auto native = open_given(o, place);
+  auto native = open_given(o, place, option);
   if (!native) return nullptr;
   const bool resumes = o.resume_training != Resume::never && native->blobs().count(checkpoint::progress_blob) != 0;
   return std::make_unique<checkpoint::NativeCheckpoint>(*std::move(native), !resumes || o.crc_check);

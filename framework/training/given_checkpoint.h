@@ -13,8 +13,10 @@
 namespace tessera::training {
 
 /// Opens the checkpoint that training_config.load_checkpoint denotes, in any format: `place` is one, or a folder of
-/// them. Null: there is none, and the run's own folder may be without. Throws ConfigError if there must be one.
-std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place);
+/// them. Null: there is none, and the run's own folder may be without. Throws ConfigError, naming `option`, if there
+/// must be one.
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place,
+                                                       const std::string& option = "training_config.load_checkpoint");
 
 /// `ranges` without adapters if `given` has none: a base model, beside which they begin with their initial values.
 std::vector<checkpoint::TensorRange> without_new_adapters(const checkpoint::WeightSource& given,

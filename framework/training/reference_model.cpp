@@ -44,6 +44,13 @@ void check_vocabulary(const checkpoint::WeightSource& source, const std::vector<
   }
 }
 
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_reference(const TrainingSetup& setup,
+                                                             const std::filesystem::path& place) {
+  if (auto source = open_any(setup, place, "preference_config.ref_model")) return source;
+  throw ConfigError(text("the reference model: ", place.string(),
+                         " has no checkpoint; give preference_config.ref_model the folder of one"));
+}
+
 }  // namespace
 
 ReferenceModel::ReferenceModel(std::vector<std::unique_ptr<model::Model>> chunks,
@@ -58,10 +65,7 @@ ReferenceModel::ReferenceModel(std::vector<std::unique_ptr<model::Model>> chunks
 
 std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
   const auto place = iteration_ ? of_iteration(setup, folder_, *iteration_) : folder_;
-  const auto source = open_any(setup, place);
-  if (!source)
-    throw ConfigError(text("the reference model: ", place.string(),
-                           " has no checkpoint; give preference_config.ref_model the folder of one"));
+  const auto source = open_reference(setup, place);
   auto ranges = frozen_.ranges(StateScope::held);
   check_vocabulary(*source, ranges, setup.model.tokens);
   auto all = setup.model.all_weights;
