@@ -97,7 +97,6 @@ AdaptedModel open_foreign(const fs::path& folder, const std::optional<fs::path>&
   AdaptedModel out;
   out.folder = folder;
   out.base_name = description.base;
-  out.notes = description.notes;
   out.base =
       open_base(base_of(folder, given, description.base), text(folder.string(), ": its base is needed"), registries);
   if (saved_recipe(*out.base, registries).recipe.lora.use_lora)
@@ -105,7 +104,9 @@ AdaptedModel open_foreign(const fs::path& folder, const std::optional<fs::path>&
                            ": has adapters itself, so it cannot be the base of another; write a folder with its "
                            "adapters merged, by `tessera merge`"));
   out.recipe = saved_recipe(*out.base, registries, description.sets, tree_of(description)).recipe;
-  out.trained = reader.open(folder, out.recipe, *out.base).weights;
+  auto opened = reader.open(folder, out.recipe, *out.base);
+  out.notes = std::move(opened.description.notes);
+  out.trained = std::move(opened.weights);
   return out;
 }
 

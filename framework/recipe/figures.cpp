@@ -55,11 +55,17 @@ void count(const Recipe& recipe, model::Model& model, Figures& out) {
 
 constexpr std::int64_t quickly_ordered = 2000000;  // maximum entries of the document and sample indices
 
+/// What follows the prefixes that dataset_config names, of the token files that a sample is read from.
+std::vector<std::string> streams(const Recipe& recipe) {
+  if (recipe.dataset.type != "instruction") return {""};
+  if (recipe.rows_per_sample() == 1) return {"_packed_input_ids_document"};
+  return {"_packed_chosen_input_ids_document", "_packed_rejected_input_ids_document"};
+}
+
 /// The .bin/.idx pairs that dataset_config names: its options whose names end in data_path. Data that is text has none.
 std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
   if (recipe.dataset.type == "sft") return {};
   const std::string suffix = "data_path";
-  const std::string stream = recipe.dataset.type == "instruction" ? "_packed_input_ids_document" : "";
   std::vector<Figures::DataFile> all;
   for (const auto& [name, value] : recipe.resolved.at("dataset_config")->fields) {
     gpt::DataPath path;
@@ -68,8 +74,11 @@ std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
     for (const auto& part : path.parts) {
       double weight = 0;
       if (options::OptionType<double>::read(options::Value::of(part, {}), weight)) continue;
-      const indexed::IndexedDataset data(part + stream);
-      all.push_back({part, data.tokens(), data.documents()});
+      auto& file = all.emplace_back(Figures::DataFile{part, 0, 0});
+      for (const auto& stream : streams(recipe)) {
+        const indexed::IndexedDataset data(part + stream);
+        file.tokens += data.tokens(), file.documents = data.documents();
+      }
     }
   }
   return all;

@@ -47,8 +47,8 @@ void must_be_as_declared(const Recipe& recipe, const data::DataSplits& splits) {
 void must_train(const data::DataSplits& data) {
   if (!data.train)
     throw ConfigError(
-        "dataset_config: there is no training data; give data_path or train_data_path, or a split whose first weight "
-        "is above 0");
+        "dataset_config: there is no training data; give data_path or train_data_path with samples, or a split whose "
+        "first weight is above 0. `tessera data preprocess` leaves out rows that reach its --seq-length");
 }
 
 std::unique_ptr<data::Sampler> order_of(const Recipe& recipe, const data::Dataset* data, std::int64_t replicas) {

@@ -36,10 +36,10 @@ std::vector<checkpoint::FoundCheckpoint> checkpoints_at(const TrainingSetup& set
 }
 
 /// Nothing where the run's own folder has none yet and may start from scratch.
-void refuse_missing(const TrainingOptions& o, const std::filesystem::path& given) {
+void refuse_missing(const TrainingOptions& o, const std::filesystem::path& given, const std::string& option) {
   if (!o.exit_on_missing_checkpoint && is_same_folder(given, o.output_dir)) return;
-  throw ConfigError(text("training_config.load_checkpoint: no checkpoint named ",
-                         checkpoint::checkpoint_name(o.prefix, 0), " or later under ", given.string(),
+  throw ConfigError(text(option, ": no checkpoint named ", checkpoint::checkpoint_name(o.prefix, 0), " or later under ",
+                         given.string(),
                          "; give a checkpoint folder, or a folder that holds some (see training_config.prefix)"));
 }
 
@@ -123,10 +123,10 @@ bool is_same_folder(const std::filesystem::path& place, const std::filesystem::p
 
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place,
                                                        std::vector<std::string>& notes,
-                                                       std::optional<std::int64_t> step) {
+                                                       std::optional<std::int64_t> step, const std::string& option) {
   auto all = checkpoints_at(setup, place);
   if (all.empty()) {
-    refuse_missing(setup.options, place);
+    refuse_missing(setup.options, place, option);
     return nullptr;
   }
   if (step) all = of_step(std::move(all), *step, place.string());

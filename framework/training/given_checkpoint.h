@@ -17,10 +17,11 @@ namespace tessera::training {
 /// Opens the checkpoint that training_config.load_checkpoint denotes, in any format: `place` is one, or a folder of
 /// them, of which the newest is taken; see checkpoint::sort_newest_first. If that of another program cannot be opened,
 /// the next one is, and `notes` say so. `step`: of those, the one of this iteration. Null: there is none, and the run's
-/// own folder may be without. Throws ConfigError if there must be one, or none has the iteration `step`.
+/// own folder may be without. Throws ConfigError, naming `option`, if there must be one, or none has the iteration `step`.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place,
                                                        std::vector<std::string>& notes,
-                                                       std::optional<std::int64_t> step = {});
+                                                       std::optional<std::int64_t> step = {},
+                                                       const std::string& option = "training_config.load_checkpoint");
 /// Of `all`, those of the iteration `step`. Throws ConfigError, naming those that are in `place`, if there is none.
 std::vector<checkpoint::FoundCheckpoint> of_step(std::vector<checkpoint::FoundCheckpoint> all, std::int64_t step,
                                                  const std::string& place);

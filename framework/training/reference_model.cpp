@@ -44,6 +44,14 @@ void check_vocabulary(const checkpoint::WeightSource& source, const std::vector<
   }
 }
 
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_reference(const TrainingSetup& setup,
+                                                             const std::filesystem::path& place,
+                                                             std::vector<std::string>& notes) {
+  if (auto source = open_any(setup, place, notes, std::nullopt, "preference_config.ref_model")) return source;
+  throw ConfigError(text("the reference model: ", place.string(),
+                         " has no checkpoint; give preference_config.ref_model the folder of one"));
+}
+
 }  // namespace
 
 ReferenceModel::ReferenceModel(std::vector<std::unique_ptr<model::Model>> chunks,
@@ -59,10 +67,7 @@ ReferenceModel::ReferenceModel(std::vector<std::unique_ptr<model::Model>> chunks
 std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
   const auto place = iteration_ ? of_iteration(setup, folder_, *iteration_) : folder_;
   std::vector<std::string> notes;
-  const auto source = open_any(setup, place, notes);
-  if (!source)
-    throw ConfigError(text("the reference model: ", place.string(),
-                           " has no checkpoint; give preference_config.ref_model the folder of one"));
+  const auto source = open_reference(setup, place, notes);
   auto ranges = frozen_.ranges(StateScope::held);
   check_vocabulary(*source, ranges, setup.model.tokens);
   auto all = setup.model.all_weights;

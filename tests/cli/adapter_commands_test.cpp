@@ -112,6 +112,19 @@ TEST_F(AdapterCommands, MergingNeedsItsBase) {
   expect_refused({"merge", adapter_of_qv, "full", "--base", llama_base}, "exists and is not empty");
 }
 
+TEST_F(AdapterCommands, AnAdapterThatChangesNothingIsTold) {
+  train(run_on_llama("lora_rank: 2, target_modules: [o_proj]", 0));  // B stays zero
+  must_run({"checkpoint", "convert", "--from", "tessera", "--to", "peft", "run", "still"});
+  const std::string expected = "still: a factor of every layer is zero, so the model computes what its base does";
+  for (const auto& words : {std::vector<std::string>{"merge", "still", "out", "--base", llama_base},
+                            {"generate", llama_base, "--prompt-tokens", "1 2", "--adapter", "a=still"}}) {
+    const auto outcome = must_run(words);
+    EXPECT_NE((outcome.out + outcome.err).find(expected), std::string::npos) << outcome.out << outcome.err;
+  }
+  const auto outcome = must_run({"merge", adapter_of_qv, "merged", "--base", llama_base});
+  EXPECT_EQ((outcome.out + outcome.err).find("is zero"), std::string::npos);
+}
+
 TEST_F(AdapterCommands, RoundingToSixteenBitsIsSaid) {
   const auto said = must_run({"merge", adapter_of_qv, "out", "--base", llama_base, "--dtype", "bfloat16"});
   EXPECT_NE(said.out.find("which is the rounding of the weights"), std::string::npos) << said.out;

@@ -136,6 +136,9 @@ class FineTuningLayouts(parity_test.OnLayouts):
         self.write_answers()
         self.make_base("preferences_base")
         self.all_axes("preferences")
+        told = self.tessera("check", "preferences_fp32_alone0.yaml")
+        self.assertIn("memory of a rank", told)
+        self.assertRegex(told, r"pairs +[\d ]+ tokens.* 400 ")
 
     def test_rewards(self):
         self.write_answers()

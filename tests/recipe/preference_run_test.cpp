@@ -240,6 +240,7 @@ TEST_F(PreferenceRun, RefusesWhatCannotBeJudged) {
   expect(dpo + Lines{"preference_config.ref_model=base", "preference_config.refer_model_iter=99"},
          "base has no checkpoint of iteration 99");
   train("large", {m + "vocab_size=72", t + "seed=5"});
+  expect(dpo + Lines{"preference_config.ref_model=nowhere"}, "preference_config.ref_model: no checkpoint named");
   expect(dpo + Lines{"preference_config.ref_model=large"}, "has a vocabulary of 72 rows, but the model has 64");
   train("small", pairs + Lines{m + "vocab_size=60", t + "stage=orpo"});
   expect(dpo + Lines{"preference_config.ref_model=small"}, "has a vocabulary of 60 rows, but the model has 64");

@@ -266,9 +266,11 @@ void PeftAdapter::refuse_zeros() const {
 }
 
 bool PeftAdapter::changes_nothing() const {
-  return std::all_of(tensors_.begin(), tensors_.end(), [](const auto& one) {
+  return std::all_of(tensors_.begin(), tensors_.end(), [this](const auto& one) {
     if (has_end(one.first, factor_a)) return true;
-    return has_end(one.first, factor_b) && only_zeros(one.second.tensor());
+    if (!has_end(one.first, factor_b)) return false;
+    const auto layer = one.first.substr(0, one.first.size() - factor_b.size());
+    return only_zeros(one.second.tensor()) || only_zeros(tensors_.at(layer + factor_a).tensor());
   });
 }
 

@@ -36,7 +36,7 @@ class PeftAdapter final : public checkpoint::WeightSource {
   const PeftConfig& config() const { return config_; }
   /// The names of the folder's tensors that are copies of the base, and were ignored.
   const std::vector<std::string>& ignored() const { return ignored_; }
-  /// Whether every factor B is zero: the model computes what its base does.
+  /// Whether it has factors only, of which one of each layer is zero: the model computes what its base does.
   bool changes_nothing() const;
 
   const std::filesystem::path& folder() const override { return folder_; }

@@ -161,7 +161,12 @@ recipe::OpenedAdapter PeftReader::open(const fs::path& folder, const recipe::Rec
                                        const checkpoint::OpenedCheckpoint& base) const {
   auto adapter =
       std::make_unique<PeftAdapter>(folder, names_of_run(recipe, base), shapes_of(recipe, base), recipe.mappings);
-  return {describe(folder, recipe.mappings), std::move(adapter)};
+  auto description = describe(folder, recipe.mappings);
+  if (adapter->changes_nothing())
+    description.notes.push_back(text(folder.string(),
+                                     ": a factor of every layer is zero, so the model computes what its base does; was "
+                                     "the adapter saved before its first step?"));
+  return {std::move(description), std::move(adapter)};
 }
 
 }  // namespace tessera::hugging_face

@@ -203,6 +203,24 @@ TEST_F(PeftTest, DamagedAdaptersAreRefusedByName) {
   EXPECT_NE(story_of([&] { (void)opened(folder, "llama"); }).find("adapter_model.safetensors"), std::string::npos);
 }
 
+TEST_F(PeftTest, AnAdapterWithAFactorOfZerosInEveryLayerChangesNothing) {
+  const auto zeros_of = [&](const std::vector<std::string>& ends) {
+    return [ends](auto& tensors) {
+      for (auto& [name, tensor] : tensors)
+        for (const auto& end : ends)
+          if (name.ends_with(end)) std::fill(tensor.raw().begin(), tensor.raw().end(), std::byte{0});
+    };
+  };
+  const auto changes = [&](const std::string& name, const std::vector<std::string>& ends) {
+    return !opened(changed(name, zeros_of(ends)), base_of(name)).changes_nothing();
+  };
+  EXPECT_TRUE(changes("llama_qv", {}));
+  EXPECT_TRUE(changes("llama_qv", {"q_proj.lora_B.weight"}));
+  EXPECT_FALSE(changes("llama_qv", {"lora_B.weight"}));
+  EXPECT_FALSE(changes("llama_qv", {"q_proj.lora_B.weight", "v_proj.lora_A.weight"}));
+  EXPECT_TRUE(changes("qwen2_tied_vocabulary", {"lora_B.weight"})) << "it has modules that were trained whole";
+}
+
 TEST_F(PeftTest, LogitsDifferByPartsOfTheLargest) {
   EXPECT_EQ(difference({1, -4}, {1, -3}), 0.25);
   EXPECT_EQ(difference({0.25F, 0}, {0, 0}), 0.25) << "of 1, where all are smaller";
