@@ -157,7 +157,10 @@ inline const std::vector<Case> cases = {
     {m + "rope_local_base_freq", "10", Seen::metrics, rope + Lines{m + "sliding_window=3"}},
     {m + "no_rope_freq", "1", Seen::metrics, rope},
     {m + "scale_alibi", "true", Seen::metrics, {m + "position_embedding_type=alibi"}},
-    {m + "round_alibi", "true", Seen::metrics, {m + "position_embedding_type=alibi"}},
+    {m + "round_alibi",
+     "true",
+     Seen::metrics,  // of slopes that are no powers of 2
+     {m + "position_embedding_type=alibi", m + "num_attention_heads=12", m + "kv_channels=4"}},
     {m + "params_dtype", "bfloat16", Seen::metrics},
     {m + "compute_dtype", "bfloat16", Seen::metrics},
     {m + "embedding_init_dtype", "bfloat16", Seen::metrics},
