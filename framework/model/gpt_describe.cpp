@@ -133,7 +133,6 @@ void describe_attention(options::Schema<O>& s) {
   s.option("softmax_type", &O::softmax_type,
            "Softmax of the attention scores. off-by-one: its denominator has a term more, 1; learnable: a term e^x for "
            "each head, with the parameter x (attention sinks).")
-      .when_changed(options::Change::tensors)
       .must(
           "softmax_type", [](const O& o) { return o.softmax_type == nn::Sinks::none || !o.multi_latent_attention; },
           [](const O& o) {

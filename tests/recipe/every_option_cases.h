@@ -169,7 +169,10 @@ inline const std::vector<Case> cases = {
     {m + "rope_local_base_freq", "10", Seen::metrics, rope + Lines{m + "sliding_window=3"}},
     {m + "no_rope_freq", "1", Seen::metrics, rope},
     {m + "scale_alibi", "true", Seen::metrics, {m + "position_embedding_type=alibi"}},
-    {m + "round_alibi", "true", Seen::metrics, {m + "position_embedding_type=alibi"}},
+    {m + "round_alibi",
+     "true",
+     Seen::metrics,  // of slopes that are no powers of 2
+     {m + "position_embedding_type=alibi", m + "num_attention_heads=12", m + "kv_channels=4"}},
     {m + "position_embedding_offset", "2", Seen::weights},
     {m + "rope_scaling_short_factor", "[1.0, 3.0]", Seen::metrics,
      longrope + Lines{m + "rope_scaling_original_max_position_embeddings=100", m + "max_position_embeddings=100"}},

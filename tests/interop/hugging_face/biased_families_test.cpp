@@ -1,5 +1,8 @@
 // config.json of Falcon's three generations of layers, of BLOOM and of gpt-oss.
+#include <gtest/gtest.h>
+
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "framework/interop/hugging_face/family.h"
 #include "framework/interop/hugging_face/hugging_face_export.h"
@@ -37,7 +40,7 @@ TEST(Falcon, HeadsAndNormsAreThoseOfItsGeneration) {
   const auto expect = [](const char* words, const LibraryJson& change) {
     EXPECT_EQ(layers_of(with("falcon", change)), words) << change;
   };
-  const LibraryJson newer = {{"new_decoder_architecture", true}};
+  const auto newer = LibraryJson::object({{"new_decoder_architecture", true}});
   expect("1 true true rope", LibraryJson::object());
   expect("1 true true rope", {{"num_kv_heads", nullptr}});
   expect("4 true true rope", {{"multi_query", false}, {"num_kv_heads", nullptr}});
@@ -67,11 +70,12 @@ TEST(Falcon, WhatTransformersCannotComputeIsRefusedByName) {
 TEST(Falcon, GenerationsGoOutAsTheyMean) {
   const options::Mappings mappings(MAPPINGS_DIR);
   for (const LibraryJson& change :
-       {LibraryJson{{"multi_query", true}}, LibraryJson{{"multi_query", false}, {"num_kv_heads", 4}},
-        LibraryJson{{"new_decoder_architecture", true}},
-        LibraryJson{{"new_decoder_architecture", true}, {"num_ln_in_parallel_attn", 1}},
-        LibraryJson{{"parallel_attn", false}, {"alibi", true}},
-        LibraryJson{{"parallel_attn", false}, {"multi_query", false}, {"num_kv_heads", 4}, {"bias", true}}}) {
+       {LibraryJson::object({{"multi_query", true}}),
+        LibraryJson::object({{"multi_query", false}, {"num_kv_heads", 4}}),
+        LibraryJson::object({{"new_decoder_architecture", true}}),
+        LibraryJson::object({{"new_decoder_architecture", true}, {"num_ln_in_parallel_attn", 1}}),
+        LibraryJson::object({{"parallel_attn", false}, {"alibi", true}}),
+        LibraryJson::object({{"parallel_attn", false}, {"multi_query", false}, {"num_kv_heads", 4}, {"bias", true}})}) {
     const auto config = with("falcon", change);
     const auto read = hugging_face::parse_hugging_face_config(config.dump(), "config.json", mappings);
     const auto recipe = recipe::imported_recipe(hugging_face::recipe_with(read.model_config), {}, {});
