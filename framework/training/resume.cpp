@@ -100,22 +100,6 @@ void refuse_other_stride(const std::filesystem::path& folder, const checkpoint::
                          consumed, ", or training_config.new_dataset: true to read the data from its beginning"));
 }
 
-/// Fill what has another padding of the vocabulary there than here. Returns all else.
-std::vector<checkpoint::TensorRange> read_other_paddings(const checkpoint::WeightSource& source,
-                                                         const std::vector<checkpoint::TensorRange>& ranges,
-                                                         std::int64_t tokens, std::vector<std::string>& notes) {
-  std::vector<checkpoint::TensorRange> others;
-  for (const auto& range : ranges) {
-    if (!checkpoint::differs_in_padding(source, range, tokens)) {
-      others.push_back(range);
-      continue;
-    }
-    auto note = checkpoint::read_other_padding(source, range);
-    if (notes.empty() || notes.back() != note) notes.push_back(std::move(note));  // once for all boxes of a tensor
-  }
-  return others;
-}
-
 /// What plays no part in the numbers of the run is not worth a refusal: lengths of a decay that is none.
 schedule::ScheduleState without_idle_fields(schedule::ScheduleState saved, const schedule::ScheduleState& ours) {
   if (saved.lr_decay_style == "constant" && ours.lr_decay_style == "constant") {
