@@ -166,9 +166,6 @@ using OnDamage =
 /// version is not damage: its ConfigError is thrown. Checkpoints for which `belongs` returns false are ignored.
 std::optional<Checkpoint> newest_good(const std::filesystem::path& root, const std::string& prefix, bool crc_check,
                                       const OnDamage& on_damage = {}, const BelongsToRun& belongs = {});
-/// The same with Checkpoint::open_index: the newest whose index is undamaged.
-std::optional<Checkpoint> newest_index(const std::filesystem::path& root, const std::string& prefix,
-                                       const OnDamage& on_damage = {}, const BelongsToRun& belongs = {});
 
 /// Deletes the run's checkpoints except the newest `keep_max` (0: keep all), and `_tmp` folders left by a crash.
 /// Checkpoints for which `belongs` returns false are kept. Call it only while no other process saves to `root`. Throws
@@ -176,11 +173,19 @@ std::optional<Checkpoint> newest_index(const std::filesystem::path& root, const 
 void prune(const std::filesystem::path& root, const std::string& prefix, int keep_max,
            const BelongsToRun& belongs = {});
 
+/// Deletes the checkpoint in `folder`: no half-deleted one has a final name at any time. Throws IoError.
+void delete_checkpoint(const std::filesystem::path& folder);
+
 /// "iter_0000100", or with a prefix "network_iter_0000100" (the '_' is added when the prefix does not end in '_' or
 /// '-').
 std::string checkpoint_name(const std::string& prefix, std::int64_t iteration);
+/// The iteration in the name of a folder, as checkpoint_name writes it with any prefix; nothing for other names.
+std::optional<std::int64_t> iteration_in_name(const std::filesystem::path& folder);
 /// "latest_checkpointed_iteration.txt", with the prefix in front as in checkpoint_name: the tracker file with the
-/// newest iteration, for people and other programs. Tessera does not read it.
+/// newest iteration, for people and other programs. Of our own checkpoints it is not read.
 std::string tracker_name(const std::string& prefix);
+/// The name of the folder that the tracker file (without prefix) in `root` names, "iter_0000100" or "release"; nothing
+/// if there is no tracker file or it says something else.
+std::optional<std::string> tracked_name(const std::filesystem::path& root);
 
 }  // namespace tessera::checkpoint

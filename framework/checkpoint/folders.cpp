@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cstdio>
 
@@ -36,6 +37,27 @@ std::string checkpoint_name(const std::string& prefix, std::int64_t iteration) {
   return joined(prefix) + number.data();
 }
 
+std::optional<std::int64_t> iteration_in_name(const fs::path& folder) {
+  const auto name = folder.filename().string();
+  const auto at = name.rfind("iter_");
+  return at == std::string::npos ? std::nullopt : iteration_in(name, name.substr(0, at));
+}
+
+std::optional<std::string> tracked_name(const fs::path& root) {
+  std::string words;
+  try {
+    const auto file = root / tracker_name("");
+    if (fs::is_regular_file(file)) words = read_file(file);
+  } catch (const IoError&) {
+    return std::nullopt;
+  }
+  while (!words.empty() && std::isspace(static_cast<unsigned char>(words.back())) != 0) words.pop_back();
+  if (words == "release") return words;
+  const bool counts = !words.empty() && words.size() < 12 &&
+                      std::all_of(words.begin(), words.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+  return counts ? std::optional(checkpoint_name("", std::stoll(words))) : std::nullopt;
+}
+
 std::string tracker_name(const std::string& prefix) { return joined(prefix) + "latest_checkpointed_iteration.txt"; }
 
 std::vector<CheckpointInfo> list_checkpoints(const fs::path& root, const std::string& prefix) {
@@ -69,35 +91,21 @@ std::vector<CheckpointInfo> list_own(const fs::path& root, const std::string& pr
   return found;
 }
 
-std::optional<Checkpoint> newest(const fs::path& root, const std::string& prefix,
-                                 const std::function<Checkpoint(const fs::path&)>& open, const OnDamage& on_damage,
-                                 const BelongsToRun& belongs) {
+}  // namespace
+
+std::optional<Checkpoint> newest_good(const fs::path& root, const std::string& prefix, bool crc_check,
+                                      const OnDamage& on_damage, const BelongsToRun& belongs) {
   for (const auto& info : list_own(root, prefix, belongs)) {
     try {
-      return open(info.folder);
+      auto checkpoint = Checkpoint::open(info.folder);
+      if (crc_check) checkpoint.verify();
+      return checkpoint;
     } catch (const DamageError& error) {
       const auto aside = set_aside(info.folder, error.what());
       if (on_damage) on_damage(info, error.what(), aside);
     }
   }
   return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<Checkpoint> newest_good(const fs::path& root, const std::string& prefix, bool crc_check,
-                                      const OnDamage& on_damage, const BelongsToRun& belongs) {
-  const auto open = [&](const fs::path& folder) {
-    auto checkpoint = Checkpoint::open(folder);
-    if (crc_check) checkpoint.verify();
-    return checkpoint;
-  };
-  return newest(root, prefix, open, on_damage, belongs);
-}
-
-std::optional<Checkpoint> newest_index(const fs::path& root, const std::string& prefix, const OnDamage& on_damage,
-                                       const BelongsToRun& belongs) {
-  return newest(root, prefix, Checkpoint::open_index, on_damage, belongs);
 }
 
 void prune(const fs::path& root, const std::string& prefix, int keep_max, const BelongsToRun& belongs) {
@@ -109,12 +117,13 @@ void prune(const fs::path& root, const std::string& prefix, int keep_max, const 
   }
   if (keep_max <= 0) return;
   const auto found = list_own(root, prefix, belongs);
-  for (std::size_t i = static_cast<std::size_t>(keep_max); i < found.size(); ++i) {
-    // Renamed first, so that no half-deleted checkpoint has a final name if the process ends here.
-    const fs::path leaving = found[i].folder.string() + left_over;
-    rename_or_exchange(found[i].folder, leaving);
-    delete_all(leaving);
-  }
+  for (std::size_t i = static_cast<std::size_t>(keep_max); i < found.size(); ++i) delete_checkpoint(found[i].folder);
+}
+
+void delete_checkpoint(const fs::path& folder) {
+  const fs::path leaving = folder.string() + "_tmp";
+  rename_or_exchange(folder, leaving);
+  delete_all(leaving);
 }
 
 }  // namespace tessera::checkpoint

@@ -1,13 +1,21 @@
 #include "framework/checkpoint/format.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "framework/checkpoint/stored_state.h"
 
 namespace tessera::checkpoint {
+
+std::optional<Progress> progress_in(const Blobs& blobs, const std::filesystem::path& folder) {
+  const auto found = blobs.find(progress_blob);
+  if (found == blobs.end()) return std::nullopt;
+  return read_progress(found->second, (folder / progress_blob).string());
+}
 
 void OpenedCheckpoint::must_fit_weights(std::span<const TensorRange> wanted, std::span<const TensorRange> all) const {
   must_fit(*this, all.empty() ? wanted : all);
@@ -26,11 +34,7 @@ std::vector<std::string> NativeCheckpoint::optimizer_names() const {
   return names;
 }
 
-std::optional<Progress> NativeCheckpoint::progress() const {
-  const auto found = blobs().find(progress_blob);
-  if (found == blobs().end()) return std::nullopt;
-  return read_progress(found->second, (folder() / progress_blob).string());
-}
+std::optional<Progress> NativeCheckpoint::progress() const { return progress_in(blobs(), folder()); }
 
 options::Value NativeCheckpoint::recipe() const {
   throw ConfigError(
@@ -42,6 +46,12 @@ void NativeCheckpoint::must_fit_weights(std::span<const TensorRange> wanted, std
 }
 
 void NativeCheckpoint::must_fit_optimizer(std::span<const TensorRange> wanted) const { checkpoint_.must_fit(wanted); }
+
+std::vector<FoundCheckpoint> CheckpointFormat::list(const std::filesystem::path& folder) const {
+  const auto found = find(folder);
+  if (!found || *found == folder) return {};
+  return {{.folder = *found, .iteration = iteration_in_name(*found).value_or(0), .format = this}};
+}
 
 std::optional<options::Value> CheckpointFormat::model_config(const std::filesystem::path&, const options::Mappings&,
                                                              std::vector<std::string>&) const {
@@ -106,8 +116,14 @@ void must_be_of_one_model(std::span<const RankWeights> ranks, std::span<const Te
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, std::span<const TensorRange> tensors) {
   must_be_of_one_model(ranks, tensors);
-  for (const auto& rank : ranks) format.write_rank(save, rank, tensors);
-  return format.finish(save);
+  try {
+    format.begin(save);
+    for (const auto& rank : ranks) format.write_rank(save, rank, tensors);
+    return format.finish(save);
+  } catch (...) {
+    format.abandon(save);
+    throw;
+  }
 }
 
 namespace {
@@ -168,6 +184,15 @@ std::filesystem::path save_owned_ranks(const CheckpointFormat& format, const For
     format.abandon(save);
     throw;
   }
+}
+
+std::vector<FoundCheckpoint> CheckpointFormats::list(const std::filesystem::path& folder) const {
+  std::vector<FoundCheckpoint> listed;
+  for (const auto& format : all_)
+    for (auto& found : format->list(folder))
+      if (std::none_of(listed.begin(), listed.end(), [&](const auto& other) { return other.folder == found.folder; }))
+        listed.push_back(std::move(found));
+  return listed;
 }
 
 const CheckpointFormat* CheckpointFormats::of(const std::filesystem::path& folder) const {

@@ -29,6 +29,10 @@ inline constexpr const char* native_format = "safetensors";
 /// Name of the resolved recipe in run folders and checkpoints.
 inline constexpr const char* recipe_blob = "resolved.yaml";
 
+/// The progress that a run of ours saved as one of `blobs`; nothing if there is none. Throws DamageError, naming
+/// `folder`.
+std::optional<Progress> progress_in(const Blobs& blobs, const std::filesystem::path& folder);
+
 /// An opened checkpoint: its index is read, the elements are still on disk. `has`, `shape`, `dtype`, `read` and
 /// `read_box` also accept optimizer state, as "optimizer.<state>.<weight>"; `names` lists only the weights. Reading is
 /// thread-safe.
@@ -131,6 +135,17 @@ struct Quantisation {
   std::function<void(const std::string&)> tell = {};
 };
 
+class CheckpointFormat;
+
+/// A checkpoint found by the names of folders and files; its content was not read.
+struct FoundCheckpoint {
+  std::filesystem::path folder;
+  std::int64_t iteration = 0;
+  /// Another program's format; null: our own. Owned by the CheckpointFormats.
+  const CheckpointFormat* format = nullptr;
+  std::string unfinished = {};  ///< why its save did not come to its end, for people; empty: it did
+};
+
 /// A checkpoint format of another program.
 class CheckpointFormat {
  public:
@@ -143,9 +158,12 @@ class CheckpointFormat {
   virtual std::string name() const = 0;
   /// Name in `tessera checkpoint convert --from`, "megatron".
   virtual std::string program() const = 0;
-  /// Finds the checkpoint that `folder` denotes: `folder` itself, or the newest checkpoint in it. Nothing if there is
-  /// none.
+  /// Finds the checkpoint that `folder` denotes: `folder` itself, or one in it: that which the tracker file names, if
+  /// it is whole, else the newest whole one, else the newest. Nothing if there is none.
   virtual std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const = 0;
+  /// All checkpoints of this format in `folder`, newest first, those included whose save did not come to its end. Files
+  /// are found, not read.
+  virtual std::vector<FoundCheckpoint> list(const std::filesystem::path& folder) const;
   /// Opens the checkpoint in `folder`, a result of `find`. Throws ConfigError, IoError.
   virtual std::unique_ptr<OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                  const options::Mappings& mappings) const = 0;
@@ -179,7 +197,7 @@ class CheckpointFormat {
   /// Whether every rank of a run saves the elements that it owns (begin, write_owned, finish); else, the ranks that
   /// together hold every weight save what they hold (write_rank, finish).
   virtual bool saves_owned() const { return false; }
-  /// Called in one process before write_owned. Throws IoError.
+  /// Called in one process before all others write. Throws IoError.
   virtual void begin(const ForeignSave&) const {}
   /// Writes what the rank with the weights `rank` owns, of weights and optimizer state: over all calls, each element
   /// once. `writer` is a number that no other call has. Throws IoError.
@@ -188,8 +206,8 @@ class CheckpointFormat {
   /// Deletes what an unfinished save has written. Called in one process, if a call threw.
   virtual void abandon(const ForeignSave&) const noexcept {}
 
-  // Saving: write_rank is called for every rank of the layout, in any process that has the rank's tensors. After all
-  // calls have returned, one process calls finish. A format that cannot save throws ConfigError.
+  // Saving: after begin, write_rank is called for every rank of the layout, in any process that has the rank's tensors.
+  // After all calls have returned, one process calls finish; if one threw, abandon. A format that cannot save throws ConfigError.
 
   /// Writes the files of one rank. `tensors` cover all weights of `rank`, and the same elements of their optimizer
   /// state. Throws IoError; ConfigError if the layout does not fit.
@@ -216,6 +234,8 @@ class CheckpointFormats {
  public:
   void add(std::shared_ptr<const CheckpointFormat> format) { all_.push_back(std::move(format)); }
   const std::vector<std::shared_ptr<const CheckpointFormat>>& all() const { return all_; }
+  /// The checkpoints of all formats in `folder`, those of a format newest first; each is of one format.
+  std::vector<FoundCheckpoint> list(const std::filesystem::path& folder) const;
   /// The format of the checkpoint that `folder` is or contains; null if it is of no registered format, such as a folder
   /// with a checkpoint in our own format. Owned by this object.
   const CheckpointFormat* of(const std::filesystem::path& folder) const;

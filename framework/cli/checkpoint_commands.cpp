@@ -1,13 +1,12 @@
 #include "framework/cli/checkpoint_commands.h"
 
-#include <array>
-#include <cstdio>
 #include <iostream>
 #include <memory>
 
 #include "framework/base/clock.h"
 #include "framework/base/number_text.h"
 #include "framework/checkpoint/find.h"
+#include "framework/cli/checkpoint_list.h"
 #include "framework/cli/convert_checkpoint.h"
 #include "framework/cli/mm_convert.h"
 #include "framework/cli/recipe_arguments.h"
@@ -22,18 +21,6 @@ const log::Logger checkpoint_commands_logger("checkpoint");
 namespace fs = std::filesystem;
 
 constexpr int no_usable_checkpoint = 24;
-
-/// "1.43 MB"
-std::string size_text(std::uint64_t bytes) {
-  constexpr std::array<const char*, 5> units = {"bytes", "kB", "MB", "GB", "TB"};
-  if (bytes < 1000) return text(bytes, " bytes");
-  auto size = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; size >= 1000 && unit + 1 < units.size(); ++unit) size /= 1000;
-  std::array<char, 32> words{};
-  std::snprintf(words.data(), words.size(), "%.3g %s", size, units[unit]);
-  return words.data();
-}
 
 struct Sum {
   std::size_t tensors = 0;
@@ -129,7 +116,7 @@ void telling_damage(CommandContext& context, const std::function<void()>& work) 
 }  // namespace
 
 void add_checkpoint_commands(Command& app, CommandContext& context) {
-  auto* group = app.add_subcommand("checkpoint", "Inspect, verify, convert and reshard checkpoints");
+  auto* group = app.add_subcommand("checkpoint", "List, inspect, verify, convert and reshard checkpoints");
   group->require_subcommand();
   struct Given {
     std::string folder;
@@ -153,6 +140,7 @@ void add_checkpoint_commands(Command& app, CommandContext& context) {
     context.ignore_keys(given->ignored_keys);
     telling_damage(context, [&] { verify(given->folder, context.registries); });
   });
+  add_checkpoint_list_command(*group, context);
   add_convert_checkpoint_command(*group, context);
   add_reshard_command(*group, context);
   add_mm_convert_command(*group, context);

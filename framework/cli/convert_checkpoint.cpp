@@ -309,13 +309,12 @@ void refuse_options_of_hf(const ConvertCheckpointFlags& flags) {
 /// the program has no format.
 const checkpoint::CheckpointFormat* format_of(const checkpoint::CheckpointFormats& formats,
                                               const ConvertCheckpointFlags& flags) {
-  const checkpoint::CheckpointFormat* first = nullptr;
-  for (const auto& format : formats.all()) {
-    if (format->program() != flags.from) continue;
-    if (format->find(flags.in)) return format.get();
-    if (first == nullptr) first = format.get();
-  }
-  return first;
+  if (fs::is_directory(flags.in))
+    for (const auto& found : checkpoint::find_any(flags.in, formats))
+      if (found.format != nullptr && found.format->program() == flags.from) return found.format;
+  for (const auto& format : formats.all())
+    if (format->program() == flags.from) return format.get();
+  return nullptr;
 }
 
 void convert(const ConvertCheckpointFlags& flags, const CommandContext& context) {

@@ -8,6 +8,7 @@
 
 #include "framework/base/checked.h"
 #include "framework/base/random.h"
+#include "framework/checkpoint/find.h"
 #include "framework/checkpoint/frozen_base.h"
 #include "framework/log/log.h"
 #include "framework/model/feature_cache.h"
@@ -314,12 +315,27 @@ namespace {
 
 const log::Logger base_logger("base");
 
+/// As Megatron-LM does, a run begins with the weights of pretrained_checkpoint while load_checkpoint holds nothing.
+void begin_with_pretrained(training::TrainingSetup& setup, const checkpoint::CheckpointFormats& formats) {
+  auto& o = setup.options;
+  const auto holds_some = [&](const std::string& folder) {
+    return formats.of(folder) != nullptr || !checkpoint::find_any(folder, formats).empty();
+  };
+  if (!o.pretrained_checkpoint || (o.load_checkpoint && holds_some(*o.load_checkpoint))) return;
+  if (!holds_some(*o.pretrained_checkpoint))
+    throw ConfigError(text("training_config.pretrained_checkpoint: ", *o.pretrained_checkpoint,
+                           " holds no checkpoint; give the folder of one, or leave it out"));
+  o.load_checkpoint = o.pretrained_checkpoint;
+  setup.model.weights_alone = true;
+}
+
 /// Where the base of a run with qlora is, in 4 bits. A checkpoint of ours that names such a base is returned itself.
 std::string quantised_base(const Recipe& recipe, const training::TrainingSetup& setup) {
   const std::filesystem::path given = *recipe.training.load_checkpoint;
   const auto* format = recipe.formats.of(given);
   if (format == nullptr) {
-    const auto own = training::open_any(setup, given);
+    std::vector<std::string> told_by_training;
+    const auto own = training::open_any(setup, given, told_by_training);
     if (own && checkpoint::base_in(own->blobs())) return given.string();
     throw ConfigError(text("lora_config.qlora: ", given.string(),
                            " is no folder of Hugging Face Transformers, whose weights can be quantised; export it with "
@@ -391,6 +407,7 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   setup.documents.formats = recipe.formats;
   setup.documents.mappings = recipe.mappings;
   if (recipe.lora.qlora) setup.options.load_checkpoint = quantised_base(recipe, setup);
+  begin_with_pretrained(setup, recipe.formats);
   setup.model.processes = processes;
   auto& optimization = setup.optimization;
   optimization.groups = recipe.groups;

@@ -1,5 +1,9 @@
 #include "framework/recipe/imported_recipe.h"
 
+#include <optional>
+#include <utility>
+
+#include "framework/checkpoint/find.h"
 #include "framework/options/yaml.h"
 
 namespace tessera::recipe {
@@ -27,6 +31,56 @@ options::Mappings ignoring_keys(options::Mappings mappings, const options::Value
   return mappings;
 }
 
+/// The recipe that the newest checkpoint in `folder` has or describes; nothing if there is no checkpoint.
+std::optional<options::Value> described_in(const std::string& folder, const Registries& registries) {
+  const auto all = checkpoint::find_any(folder, registries.formats);
+  if (all.empty()) return std::nullopt;
+  const auto opened = checkpoint::open_checkpoint(all.front(), registries.mappings);
+  const auto own = opened->blobs().find(checkpoint::recipe_blob);
+  return own == opened->blobs().end() ? opened->recipe() : options::parse_yaml(own->second, checkpoint::recipe_blob);
+}
+
+void set_origin(options::Value& value, const options::Origin& origin) {
+  value.origin = origin;
+  for (auto& item : value.items) set_origin(item, origin);
+  for (auto& [name, field] : value.fields) set_origin(field, origin);
+}
+
+/// The values of `described` at the paths of `list`; where `over`, also in place of those of `tree`.
+void take_values(options::Value& tree, const options::Value& described, const options::Value* list, bool over,
+                 const options::Origin& origin) {
+  if (list == nullptr) return;
+  for (const auto& path : list->items) {
+    const auto* value = described.at(path.scalar);
+    if (value == nullptr || value->kind == options::Value::Kind::none || value->scalar == "null") continue;
+    if (!over && tree.at(path.scalar) != nullptr) continue;
+    auto taken = *value;
+    set_origin(taken, origin);
+    tree.set(path.scalar, std::move(taken));
+  }
+}
+
+/// With use_checkpoint_args: the options of mappings/arguments/from_checkpoint.yaml.
+void take_checkpoint_arguments(options::Value& tree, const Registries& registries, options::Report& report) {
+  const auto* asked = tree.at("training_config.use_checkpoint_args");
+  const auto* given = tree.at("training_config.load_checkpoint");
+  if (asked == nullptr || asked->scalar != "true" || given == nullptr) return;
+  const auto origin = asked->origin;
+  const auto folder = given->scalar;
+  try {
+    const auto described = described_in(folder, registries);
+    if (!described)
+      return report.note(origin, text("use_checkpoint_args: there is no checkpoint in ", folder,
+                                      ", so the options are those of the recipe"));
+    const auto table = registries.mappings.table("arguments/from_checkpoint.yaml");
+    take_values(tree, *described, table.find("always"), true, origin);
+    take_values(tree, *described, table.find("missing"), false, origin);
+    report.note(origin, text("options of the model are those of the checkpoint in ", folder, " (use_checkpoint_args)"));
+  } catch (const Error& error) {
+    report.problem(origin, "training_config.use_checkpoint_args", error.what());
+  }
+}
+
 }  // namespace
 
 Recipe imported_recipe(options::Value tree, const std::vector<std::string>& sets, const Registries& registries) {
@@ -46,6 +100,7 @@ Recipe imported_recipe(options::Value tree, const std::vector<std::string>& sets
 }
 
 void lay_on_given_model(options::Value& tree, const Registries& registries, options::Report& report) {
+  take_checkpoint_arguments(tree, registries, report);
   const auto* given = tree.at("training_config.load_checkpoint");
   if (given == nullptr || given->kind != options::Value::Kind::scalar) return;
   const auto* format = registries.formats.of(given->scalar);

@@ -1,11 +1,14 @@
 #include "framework/training/given_checkpoint.h"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
+#include "framework/checkpoint/find.h"
 #include "framework/comm/together.h"
 #include "framework/nn/adapter.h"
 #include "framework/training/upcycling.h"
@@ -13,20 +16,40 @@
 namespace tessera::training {
 namespace {
 
-/// load_checkpoint may name one checkpoint or a folder of them; what a conversion wrote has no prefix. Nothing where
-/// the run's own folder has none yet and may start from scratch.
-std::optional<checkpoint::Checkpoint> open_given(const TrainingOptions& o, const std::filesystem::path& given) {
-  if (std::filesystem::exists(given / "manifest.json")) return checkpoint::Checkpoint::open(given);
-  for (const auto& prefix : {o.prefix, std::string()})
-    for (const auto& folder : {given, given / "checkpoints"}) {
-      const auto found = checkpoint::list_checkpoints(folder, prefix);
-      if (!found.empty()) return checkpoint::Checkpoint::open(found.front().folder);
-    }
-  const auto place = [](const std::filesystem::path& folder) { return std::filesystem::weakly_canonical(folder / ""); };
-  if (!o.exit_on_missing_checkpoint && place(given) == place(o.output_dir)) return std::nullopt;
+/// What load_checkpoint may name: one checkpoint, or a folder of them; what a conversion wrote has no prefix.
+std::vector<checkpoint::FoundCheckpoint> checkpoints_at(const TrainingSetup& setup,
+                                                        const std::filesystem::path& given) {
+  const auto& formats = setup.documents.formats;
+  const auto named = checkpoint::iteration_in_name(std::filesystem::absolute(given)).value_or(0);
+  if (std::filesystem::exists(given / "manifest.json")) return {{given, named}};
+  if (const auto* format = formats.of(given); format != nullptr && format->find(given) == given)
+    return {{given, named, format}};
+  std::vector<checkpoint::FoundCheckpoint> all;
+  for (const auto& prefix : {setup.options.prefix, std::string()})
+    for (const auto& folder : {given, given / "checkpoints"})
+      if (all.empty())
+        for (const auto& [path, iteration] : checkpoint::list_checkpoints(folder, prefix))
+          if (folder != given || formats.of(path) == nullptr) all.push_back({path, iteration});
+  for (auto& found : formats.list(given)) all.push_back(std::move(found));
+  checkpoint::sort_newest_first(all, given);
+  return all;
+}
+
+/// Nothing where the run's own folder has none yet and may start from scratch.
+void refuse_missing(const TrainingOptions& o, const std::filesystem::path& given) {
+  if (!o.exit_on_missing_checkpoint && is_same_folder(given, o.output_dir)) return;
   throw ConfigError(text("training_config.load_checkpoint: no checkpoint named ",
                          checkpoint::checkpoint_name(o.prefix, 0), " or later under ", given.string(),
                          "; give a checkpoint folder, or a folder that holds some (see training_config.prefix)"));
+}
+
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_given(const checkpoint::FoundCheckpoint& found,
+                                                         const TrainingSetup& setup) {
+  if (found.format != nullptr) return found.format->open(found.folder, setup.documents.mappings);
+  auto native = checkpoint::Checkpoint::open(found.folder);
+  const auto& o = setup.options;
+  const bool resumes = o.resume_training != Resume::never && native.blobs().count(checkpoint::progress_blob) != 0;
+  return std::make_unique<checkpoint::NativeCheckpoint>(std::move(native), !resumes || o.crc_check);
 }
 
 /// The folder with the frozen parameters that `given` was saved without.
@@ -36,7 +59,8 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_base(const checkpoint::Opened
   const auto& named = setup.options.load_checkpoint;
   for (const auto& place : {named.value_or(base.name), base.name}) {
     try {
-      auto opened = open_any(setup, place);
+      std::vector<std::string> not_told;
+      auto opened = open_any(setup, place, not_told);
       if (opened && opened->folder() != given.folder()) return opened;
     } catch (const ConfigError& error) {
       if (place == base.name)
@@ -78,15 +102,47 @@ std::vector<checkpoint::TensorRange> without_score_head(const checkpoint::Weight
   return weights;
 }
 
-/// What load_checkpoint names, of any format; null where the run's own folder has none yet.
-std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place) {
-  const auto& o = setup.options;
-  if (const auto* format = setup.documents.formats.of(place))
-    return format->open(*format->find(place), setup.documents.mappings);
-  auto native = open_given(o, place);
-  if (!native) return nullptr;
-  const bool resumes = o.resume_training != Resume::never && native->blobs().count(checkpoint::progress_blob) != 0;
-  return std::make_unique<checkpoint::NativeCheckpoint>(*std::move(native), !resumes || o.crc_check);
+std::vector<checkpoint::FoundCheckpoint> of_step(std::vector<checkpoint::FoundCheckpoint> all, std::int64_t step,
+                                                 const std::string& place) {
+  std::string there;
+  for (const auto& found : all)
+    if (found.unfinished.empty()) there += text(there.empty() ? "" : ", ", found.iteration);
+  std::erase_if(all, [&](const auto& found) { return found.iteration != step || !found.unfinished.empty(); });
+  if (all.empty())
+    throw ConfigError(
+        text("training_config.ckpt_step is ", step, ", but ", place, " has no checkpoint of that iteration; ",
+             there.empty() ? "it has none" : text("it has those of ", there), "; give another, or leave it out"));
+  return all;
+}
+
+bool is_same_folder(const std::filesystem::path& place, const std::filesystem::path& other) {
+  const auto real = [](const std::filesystem::path& folder) { return std::filesystem::weakly_canonical(folder / ""); };
+  return real(place) == real(other);
+}
+
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place,
+                                                       std::vector<std::string>& notes,
+                                                       std::optional<std::int64_t> step) {
+  auto all = checkpoints_at(setup, place);
+  if (all.empty()) {
+    refuse_missing(setup.options, place);
+    return nullptr;
+  }
+  if (step) all = of_step(std::move(all), *step, place.string());
+  std::exception_ptr newest;
+  for (const auto& found : all) {
+    try {
+      auto opened = open_given(found, setup);
+      if (auto note = step ? "" : checkpoint::about_tracker(place, all, found); !note.empty())
+        notes.push_back(std::move(note));
+      return opened;
+    } catch (const Error& error) {
+      if (found.format == nullptr || dynamic_cast<const IoError*>(&error) != nullptr) throw;
+      if (!newest) newest = std::current_exception();
+      notes.push_back(text("checkpoint ", found.folder.string(), " cannot be read: ", error.what()));
+    }
+  }
+  std::rethrow_exception(newest);
 }
 
 std::vector<checkpoint::TensorRange> without_new_adapters(const checkpoint::WeightSource& given,
@@ -194,6 +250,25 @@ void check_base(const comm::Communicator& world, ModelState& state, const checkp
                              "; the ones that were found there or in training_config.load_checkpoint are others; give "
                              "load_checkpoint the folder that has the weights with which the run began"));
   });
+}
+
+void refuse_left_over(const checkpoint::OpenedCheckpoint& saved, const std::vector<checkpoint::TensorRange>& all) {
+  std::set<std::string> known;
+  for (const auto& range : all) known.insert(range.name);
+  for (const auto& name : saved.names())
+    if (known.count(name) == 0)
+      throw ConfigError(text(saved.folder().string(), ": is a checkpoint of another model: it has ", name,
+                             ", but the model here has no such weight; give the recipe of this checkpoint"));
+}
+
+void must_have_state(const checkpoint::OpenedCheckpoint& given, const checkpoint::Progress& progress) {
+  if (!given.optimizer_names().empty()) return;
+  throw ConfigError(
+      text(given.folder().string(),
+           ": was saved without optimizer state; give training_config.no_load_optim: true to continue "
+           "after iteration ",
+           progress.iteration,
+           " with optimizer state of zero, or resume_training: false to begin a new run with its weights"));
 }
 
 }  // namespace tessera::training

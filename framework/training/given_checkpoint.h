@@ -2,9 +2,11 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "framework/checkpoint/find.h"
 #include "framework/checkpoint/format.h"
 #include "framework/checkpoint/frozen_base.h"
 #include "framework/training/model_state.h"
@@ -13,8 +15,17 @@
 namespace tessera::training {
 
 /// Opens the checkpoint that training_config.load_checkpoint denotes, in any format: `place` is one, or a folder of
-/// them. Null: there is none, and the run's own folder may be without. Throws ConfigError if there must be one.
-std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place);
+/// them, of which the newest is taken; see checkpoint::sort_newest_first. If that of another program cannot be opened,
+/// the next one is, and `notes` say so. `step`: of the iteration ckpt_step. Null: there is none, and the run's own folder may be without. Throws
+/// ConfigError if there must be one.
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place,
+                                                       std::vector<std::string>& notes,
+                                                       std::optional<std::int64_t> step = {});
+/// Of `all`, those of the iteration `step`. Throws ConfigError, naming those that are in `place`, if there is none.
+std::vector<checkpoint::FoundCheckpoint> of_step(std::vector<checkpoint::FoundCheckpoint> all, std::int64_t step,
+                                                 const std::string& place);
+/// Whether `place` is the folder `other`, by any path.
+bool is_same_folder(const std::filesystem::path& place, const std::filesystem::path& other);
 
 /// `ranges` without adapters if `given` has none: a base model, beside which they begin with their initial values.
 std::vector<checkpoint::TensorRange> without_new_adapters(const checkpoint::WeightSource& given,
@@ -57,5 +68,11 @@ std::uint64_t sum_over_ranks(const comm::Communicator& world, std::uint64_t own,
 std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state);
 /// Throws ConfigError on all ranks if the frozen parameters are not those of `base`. Collective.
 void check_base(const comm::Communicator& world, ModelState& state, const checkpoint::FrozenBase& base);
+
+/// Throws ConfigError if the checkpoint has a weight that has no place in the model, whose weights are `all`: then it is
+/// of a larger one.
+void refuse_left_over(const checkpoint::OpenedCheckpoint& saved, const std::vector<checkpoint::TensorRange>& all);
+/// Throws ConfigError for a checkpoint of weights alone, which does not continue a run by itself.
+void must_have_state(const checkpoint::OpenedCheckpoint& given, const checkpoint::Progress& progress);
 
 }  // namespace tessera::training

@@ -33,6 +33,7 @@ struct ModelSetup {
   /// Opens lora_config.adapter for the base model that load_checkpoint names; null: adapters are new.
   std::function<std::unique_ptr<checkpoint::WeightSource>(const checkpoint::OpenedCheckpoint& base)> open_adapter;
   bool caches_reference = false;  ///< preference_config.cache_reference
+  bool weights_alone = false;     ///< of load_checkpoint, which is pretrained_checkpoint, only the weights are loaded
   bool upcycles = false;    ///< load_checkpoint is a dense model whose feed-forward networks are copied into experts
   std::int64_t tokens = 0;  ///< rows of the vocabulary without padding; 0: unknown
 

@@ -58,7 +58,8 @@ ReferenceModel::ReferenceModel(std::vector<std::unique_ptr<model::Model>> chunks
 
 std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
   const auto place = iteration_ ? of_iteration(setup, folder_, *iteration_) : folder_;
-  const auto source = open_any(setup, place);
+  std::vector<std::string> notes;
+  const auto source = open_any(setup, place, notes);
   if (!source)
     throw ConfigError(text("the reference model: ", place.string(),
                            " has no checkpoint; give preference_config.ref_model the folder of one"));
@@ -69,7 +70,8 @@ std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
   const auto mapped = frozen_.map(*source);
   std::erase_if(ranges, [&](const auto& range) { return mapped.contains(range.name); });
   std::erase_if(all, [](const auto& range) { return nn::is_of_adapter(range.name); });  // the reference has none
-  auto notes = load_weights(*source, ranges, all, false);
+  const auto more = load_weights(*source, ranges, all, false);
+  notes.insert(notes.end(), more.begin(), more.end());
   frozen_.must_be_finite(source->folder());
   notes.push_back(text("the reference model is that of ", source->folder().string(), "; ", mapped.size(),
                        " of its parameters are mapped"));

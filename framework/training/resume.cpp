@@ -57,16 +57,6 @@ void judge_changes(const checkpoint::OpenedCheckpoint& saved, const RecipeChange
   std::move(lines.begin(), lines.end(), std::back_inserter(notes));
 }
 
-/// Every weight of the checkpoint has a place in the model: else it is of a larger one.
-void refuse_left_over(const checkpoint::OpenedCheckpoint& saved, const std::vector<checkpoint::TensorRange>& all) {
-  std::set<std::string> known;
-  for (const auto& range : all) known.insert(range.name);
-  for (const auto& name : saved.names())
-    if (known.count(name) == 0)
-      throw ConfigError(text(saved.folder().string(), ": is a checkpoint of another model: it has ", name,
-                             ", but the model here has no such weight; give the recipe of this checkpoint"));
-}
-
 /// The order of the training samples, as far as it follows from batch size and ranks. A global batch size that is known
 /// counts instead of the options that give it.
 void add_order_changes(const checkpoint::Progress& saved, const TrainingSetup& setup,
@@ -157,6 +147,7 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
     if (o.no_load_optim) return;
     slots = state.optimizer_ranges();
     drop_newly_trained(given, changes, slots, notes);
+    if (!slots.empty()) must_have_state(given, progress);
     slots = read_other_paddings(given, slots, setup.model.tokens, notes);
     given.must_fit_optimizer(slots);
   });
@@ -224,13 +215,13 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
 }
 
 /// Continue from a checkpoint that all ranks open. Returns what is damaged in it, the same on all ranks; else empty.
-std::string continue_together(const std::function<std::unique_ptr<checkpoint::OpenedCheckpoint>()>& open,
-                              TrainingSetup& setup, ModelState& state, Restored& out) {
+std::string continue_together(const checkpoint::FoundCheckpoint& found, TrainingSetup& setup, ModelState& state,
+                              Restored& out) {
   const auto& world = setup.model.processes.world;
   std::unique_ptr<checkpoint::OpenedCheckpoint> given;
   Continuation next;
   auto damage = damage_found(world, [&] {
-    given = open();
+    given = open_index_of(found, setup.options, setup.documents.mappings);
     next = begin_continuing(*given, given->progress().value_or(checkpoint::Progress{}), setup, state, out);
   });
   if (damage.empty()) damage = load_together(world, *given, next.wanted, setup.options.crc_check);
@@ -244,59 +235,68 @@ void forget_what_was_read(ModelState& state) {
   for (const auto& range : state.optimizer_ranges()) std::ranges::fill(range.tensor.raw(), std::byte{0});
 }
 
-/// Go on from the run folder's own checkpoints, those of `run` first; false when it has none.
-bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run, Restored& out) {
+/// A checkpoint in another format than that in which the run saves continues it as well.
+void tell_format(const TrainingSetup& setup, const checkpoint::FoundCheckpoint& found,
+                 std::vector<std::string>& notes) {
+  const auto* ours = saving_format(setup.options, setup.documents.formats);
+  if (found.format == ours) return;
+  const auto name = [](const auto* format) { return format == nullptr ? checkpoint::native_format : format->name(); };
+  notes.push_back(text(found.folder.string(), " is of format ", name(found.format), "; the run saves in ", name(ours),
+                       " (ckpt_format)"));
+}
+
+/// Go on from the run folder's own checkpoints, those of `run` first; false when it has none. `step`: from that of this
+/// iteration.
+bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run, Restored& out,
+                std::optional<std::int64_t> step = {}) {
   const auto& o = setup.options;
+  const auto& documents = setup.documents;
   const auto& world = setup.model.processes.world;
-  if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr && format->find(o.output_dir)) {
-    const auto open = [&] { return format->open(*format->find(o.output_dir), setup.documents.mappings); };
-    const auto damage = continue_together(open, setup, state, out);
-    comm::together(world, "loading", [&] {
-      if (!damage.empty() && world.rank() == 0) throw checkpoint::DamageError(damage);
-    });
-    return true;
-  }
   FoundNewest found;
   for (std::int64_t lost_at = -1;;) {
-    found = find_newest(world, o, run, out.notes);
+    found = find_newest(world, o, documents.formats, documents.mappings, run, out.notes, step);
     found.lost_at = std::max(found.lost_at, lost_at);
-    if (!found.folder) break;
-    const auto open = [&] {
-      return std::make_unique<checkpoint::NativeCheckpoint>(checkpoint::Checkpoint::open_index(*found.folder),
-                                                            o.crc_check);
-    };
+    if (!found.checkpoint) break;
     auto attempt = out;
-    const auto damage = continue_together(open, setup, state, attempt);
+    tell_format(setup, *found.checkpoint, attempt.notes);
+    const auto damage = continue_together(*found.checkpoint, setup, state, attempt);
     if (damage.empty()) {
       out = std::move(attempt);
       break;
     }
-    lost_at = std::max(found.lost_at, open()->iteration());
-    set_damaged_aside(world, *found.folder, damage, out.notes);
+    lost_at = std::max(found.lost_at, found.checkpoint->iteration);
+    set_damaged_aside(world, *found.checkpoint, damage, out.notes);
     forget_what_was_read(state);
   }
   if (found.lost_at >= 0)
     out.notes.push_back(
         text("because of the damaged checkpoint, ", found.lost_at - out.progress.iteration, " steps are repeated"));
-  if (!found.folder && o.resume_training == Resume::always && !o.load_checkpoint)
+  if (!found.checkpoint && o.resume_training == Resume::always && !o.load_checkpoint)
     throw ConfigError(text("training_config.resume_training is true, but ",
                            checkpoint_path(o, 0).parent_path().string(),
                            " holds no usable checkpoint; give auto to start from scratch, or load_checkpoint"));
-  return found.folder.has_value();
+  return found.checkpoint.has_value();
+}
+
+/// The checkpoints of the run, newest first.
+std::vector<checkpoint::FoundCheckpoint> finished_of(const std::string& run, const TrainingSetup& setup) {
+  auto all = checkpoints_of_folder(setup.options, setup.documents.formats);
+  const auto belongs = belongs_to(run);
+  std::erase_if(all, [&](const auto& found) { return !found.unfinished.empty() || !belongs(found.folder); });
+  return all;
 }
 
 /// Checkpoints of the run after iteration `last` are not to be loaded any more.
 void set_aside_after(std::int64_t last, const TrainingSetup& setup, const std::string& run,
                      std::vector<std::string>& notes) {
-  const auto& o = setup.options;
   const auto& world = setup.model.processes.world;
   comm::together(world, "going back to a checkpoint", [&] {
     if (world.rank() > 0) return;
-    for (const auto& info : checkpoint::list_checkpoints(checkpoint_folder(o), o.prefix)) {
-      if (info.iteration <= last || !belongs_to(run)(info.folder)) continue;
+    for (const auto& found : finished_of(run, setup)) {
+      if (found.iteration <= last) continue;
       const auto aside =
-          checkpoint::set_aside(info.folder, text("the run went back to iteration ", last, " or before"));
-      notes.push_back(text("set aside ", info.folder.string(), " as ", aside.string()));
+          checkpoint::set_aside(found.folder, text("the run went back to iteration ", last, " or before"));
+      notes.push_back(text("set aside ", found.folder.string(), " as ", aside.string()));
     }
   });
 }
@@ -304,7 +304,7 @@ void set_aside_after(std::int64_t last, const TrainingSetup& setup, const std::s
 /// Begin with, or continue from, what load_checkpoint names, which is at `place`. Returns whether there is one.
 bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::path& place, Restored& out) {
   const auto& o = setup.options;
-  const auto given = open_any(setup, place);
+  const auto given = open_any(setup, place, out.notes, setup.model.weights_alone ? std::nullopt : o.ckpt_step);
   if (!given) {
     out.notes.push_back(text("no checkpoint in ", place.string(), " yet: starting from scratch"));
     return false;
@@ -315,7 +315,8 @@ bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
     throw ConfigError(text("training_config.load_checkpoint: ", given->folder().string(),
                            " has adapters itself, and lora_config.adapter names others; leave adapter out, or give "
                            "load_checkpoint the model without adapters"));
-  const bool resumes = o.resume_training != Resume::never && !setup.model.upcycles && !is_base;
+  const bool resumes =
+      o.resume_training != Resume::never && !setup.model.weights_alone && !setup.model.upcycles && !is_base;
   const auto progress = resumes ? given->progress() : std::nullopt;
   if (!progress) {
     begin_with(*given, setup, state, out);
@@ -328,23 +329,18 @@ bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
   return true;
 }
 
-/// The newest checkpoint of the run with that id in its folder, in the run's format, and its iteration; -1: there is
-/// none.
+/// The newest checkpoint of the run with that id in its folder, and its iteration; -1: there is none. One in another
+/// program's format may be without id: what was there before this run began was set aside.
 std::pair<std::int64_t, std::filesystem::path> newest_in_folder(const TrainingSetup& setup, const std::string& run) {
-  const auto& o = setup.options;
-  if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr) {
+  for (const auto& found : finished_of(run, setup)) {
+    if (found.format == nullptr && !saved_by(run)(found.folder)) continue;
     try {
-      const auto found = format->find(o.output_dir);
-      const auto progress = found ? format->open(*found, setup.documents.mappings)->progress() : std::nullopt;
-      // It does not say which run saved it: what was there before this run began was set aside.
-      if (progress) return {progress->iteration, *found};
+      if (found.format != nullptr && !found.format->open(found.folder, setup.documents.mappings)->progress()) continue;
+      return {found.iteration, found.folder};
     } catch (const Error&) {
       // Nobody can continue from a damaged one.
     }
-    return {-1, {}};
   }
-  for (const auto& info : checkpoint::list_checkpoints(checkpoint_folder(o), o.prefix))
-    if (saved_by(run)(info.folder)) return {info.iteration, info.folder};
   return {-1, {}};
 }
 
@@ -363,6 +359,14 @@ void refuse_newer_checkpoint(std::int64_t step, const std::string& run, const Tr
                            job, "`. To continue from the state, move all checkpoints after iteration ", step,
                            " out of the run folder. Then give the same command again"));
   });
+}
+
+/// The iteration to which the recipe says that the run goes back. A restart has gone back already.
+std::optional<std::int64_t> step_to_resume(const TrainingSetup& setup, const RunFolder* folder) {
+  const auto& o = setup.options;
+  const bool is_own =
+      setup.model.weights_alone || !o.load_checkpoint || is_same_folder(*o.load_checkpoint, o.output_dir);
+  return is_own && (folder == nullptr || !folder->is_restart()) ? o.ckpt_step : std::nullopt;
 }
 
 }  // namespace
@@ -400,9 +404,10 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
   Restored out;
   out.progress.seed = static_cast<std::uint64_t>(o.seed);
   const bool resumes = folder != nullptr ? folder->resumes() : o.resume_training != Resume::never;
-  if (resumes && resume_own(setup, state, folder != nullptr ? folder->found().run : "", out)) {
+  if (resumes &&
+      resume_own(setup, state, folder != nullptr ? folder->found().run : "", out, step_to_resume(setup, folder))) {
     out.continues = true;
-    out.is_saved = std::filesystem::exists(checkpoint_path(o, out.progress.iteration));
+    out.is_saved = out.folder == checkpoint_path(o, out.progress.iteration);
     state.weights_changed();
     if (out.base) check_base(setup.model.processes.world, state, *out.base);
     return out;
@@ -436,31 +441,28 @@ std::vector<std::string> restore_frozen(const TrainingSetup& setup, ModelState& 
   comm::together(setup.model.processes.world, "loading", [&] {
     const auto own = saved_at < 0 ? std::filesystem::path() : checkpoint_path(o, saved_at);
     if (!own.empty() && std::filesystem::exists(own)) {
-      const checkpoint::NativeCheckpoint saved(checkpoint::Checkpoint::open(own), o.crc_check);
-      notes = load_frozen(saved, setup, state, base);
+      const auto* format = saving_format(o, setup.documents.formats);
+      const auto saved = open_found({own, saved_at, format}, o, setup.documents.mappings);
+      notes = load_frozen(*saved, setup, state, base);
       return;
     }
-    const auto given = o.load_checkpoint ? open_any(setup, folder.given_checkpoint()) : nullptr;
+    const auto given = o.load_checkpoint ? open_any(setup, folder.given_checkpoint(), notes, o.ckpt_step) : nullptr;
     if (!given || setup.model.upcycles) state.frozen().initialise(threads, static_cast<std::uint64_t>(o.seed));
-    if (given) notes = load_frozen(*given, setup, state, base);
+    if (!given) return;
+    const auto more = load_frozen(*given, setup, state, base);
+    notes.insert(notes.end(), more.begin(), more.end());
   });
   if (base) check_base(setup.model.processes.world, state, *base);
   return notes;
 }
 
 bool can_go_back(const TrainingSetup& setup, const std::string& run, std::int64_t back_to) {
-  const auto& o = setup.options;
   const auto& world = setup.model.processes.world;
   std::string found;
   comm::together(world, "going back to a checkpoint", [&] {
     if (world.rank() > 0) return;
-    for (const auto& info : checkpoint::list_checkpoints(checkpoint_folder(o), o.prefix))
-      if (info.iteration <= back_to && belongs_to(run)(info.folder)) found = "yes";
-    if (const auto* format = saving_format(o, setup.documents.formats); format != nullptr)
-      if (const auto newest = format->find(o.output_dir)) {
-        const auto progress = format->open(*newest, setup.documents.mappings)->progress();
-        if (progress && progress->iteration <= back_to) found = "yes";
-      }
+    for (const auto& checkpoint : finished_of(run, setup))
+      if (checkpoint.iteration <= back_to) found = "yes";
   });
   return !world.broadcast(found, 0, "going back to a checkpoint").empty();
 }
@@ -480,8 +482,8 @@ Restored restore_back(TrainingSetup& setup, ModelState& state, const checkpoint:
   out.progress.run = kept.run;
   out.progress.data_start = kept.data_start;
   // With what the run has found out since, it is not what was saved.
-  out.is_saved = out.progress.findings == kept.findings &&
-                 std::filesystem::exists(checkpoint_path(setup.options, out.progress.iteration));
+  out.is_saved =
+      out.progress.findings == kept.findings && out.folder == checkpoint_path(setup.options, out.progress.iteration);
   out.progress.findings = kept.findings;
   return out;
 }

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "framework/checkpoint/find.h"
 #include "framework/checkpoint/format.h"
 #include "framework/comm/communicator.h"
 #include "framework/training/training_options.h"
@@ -33,7 +35,7 @@ const checkpoint::CheckpointFormat* saving_format(const TrainingOptions& options
 /// a path does not exist.
 bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::path& checkpoint);
 
-/// Accepts checkpoints of the run with id `run`, and those without an id.
+/// Accepts checkpoints of the run with id `run`, in any format, and those without an id.
 checkpoint::BelongsToRun belongs_to(const std::string& run);
 /// Accepts only checkpoints of the run with id `run`.
 checkpoint::BelongsToRun saved_by(const std::string& run);
@@ -41,19 +43,43 @@ checkpoint::BelongsToRun saved_by(const std::string& run);
 /// it. Throws IoError if the new name is taken or renaming fails.
 void keep_other(const std::filesystem::path& checkpoint, const std::string& run);
 
-/// Result of the search for the newest checkpoint of a run folder.
+/// All checkpoints in the run folder, of any run, of our format and of those in which a run can save, newest first and
+/// unfinished ones last; of one iteration, first that in the format of the run.
+std::vector<checkpoint::FoundCheckpoint> checkpoints_of_folder(const TrainingOptions& options,
+                                                               const checkpoint::CheckpointFormats& formats);
+/// Opens one of these, or, of our format, its index alone. Throws DamageError, ConfigError, IoError.
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_found(const checkpoint::FoundCheckpoint& found,
+                                                         const TrainingOptions& options,
+                                                         const options::Mappings& mappings);
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_index_of(const checkpoint::FoundCheckpoint& found,
+                                                            const TrainingOptions& options,
+                                                            const options::Mappings& mappings);
+
+/// Deletes the checkpoints of the run with id `run`, of all formats, that the options do not keep, and what a killed
+/// process left of a save. Kept are the newest keep_checkpoint_max; of older ones those of a multiple of
+/// save_retain_interval; always symbolic links, load_checkpoint, what another program saved, and the newest that can be
+/// opened. Call it in one process, while none saves to the folder. Throws IoError.
+void delete_old(const TrainingOptions& options, const checkpoint::CheckpointFormats& formats,
+                const options::Mappings& mappings, const std::string& run);
+
+/// Result of the search for the newest good checkpoint of a run folder.
 struct FoundNewest {
-  std::optional<std::filesystem::path> folder;  ///< absent: there is none
-  std::int64_t lost_at = -1;                    ///< newest iteration whose checkpoint is damaged; -1: none
+  std::optional<checkpoint::FoundCheckpoint> checkpoint;  ///< absent: there is none
+  std::int64_t lost_at = -1;                              ///< newest iteration whose checkpoint is damaged; -1: none
 };
-/// Finds the newest checkpoint in Tessera's format of the run with id `recorded` (from run.json) whose index is
-/// undamaged; what it holds is verified as it is read. If `recorded` is empty or has no checkpoints here: of the run
-/// that saved the newest one. Rank 0 searches and sets damaged checkpoints aside; its `notes` get messages about what
-/// was set aside or ignored. Collective.
-FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options, const std::string& recorded,
-                        std::vector<std::string>& notes);
-/// Sets aside a checkpoint that find_newest() found, for the reason `damage`. Collective.
-void set_damaged_aside(const comm::Communicator& world, const std::filesystem::path& folder, const std::string& damage,
-                       std::vector<std::string>& notes);
+/// Finds the newest good checkpoint, in any format, of the run with id `recorded` (from run.json). If `recorded` is
+/// empty or has no checkpoints here: of the run that saved the newest one. Of our own format, only the index is judged,
+/// unless `step` is given: what the checkpoint holds is verified as it is read. Rank 0 searches and sets damaged
+/// checkpoints aside, except those of another program, which stay; its `notes` get messages about what was set aside or ignored.
+/// `step`: only that of this iteration, if there are any; later ones are set aside. Throws ConfigError if there are only
+/// checkpoints of another program that cannot be read, or none of that iteration. Collective.
+FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options,
+                        const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
+                        const std::string& recorded, std::vector<std::string>& notes,
+                        std::optional<std::int64_t> step = {});
+/// Sets aside a checkpoint that find_newest() found, for the reason `damage`, with a message in the `notes` of rank 0.
+/// If it is of another program, throws that reason instead. Collective.
+void set_damaged_aside(const comm::Communicator& world, const checkpoint::FoundCheckpoint& found,
+                       const std::string& damage, std::vector<std::string>& notes);
 
 }  // namespace tessera::training

@@ -55,6 +55,7 @@ checkpoint::ForeignSave foreign_save(const TrainingSetup& setup, const checkpoin
   save.recipe = setup.documents.recipe;
   save.type = setup.model.precision.params;
   save.files = setup.documents.files;
+  save.files[checkpoint::progress_blob] = checkpoint::write_progress(progress);  // what theirs has no place for
   save.mappings = setup.documents.mappings;
   const auto& sizes = setup.model.processes.mesh.sizes();
   save.layout = {.tensor = sizes.tensor,
@@ -159,19 +160,24 @@ void save_by_ranks(const checkpoint::CheckpointFormat& format, const checkpoint:
   const bool writes = place_among_experts(setup.model).data == 0;
   checkpoint::RankWeights own;
   NeededTensors needed;
-  attempt(world, [&] {
-    if (world.rank() == 0) before();
-    if (!writes) return;
-    own = weights_of_this_rank(setup.model);
-    needed = NeededTensors(own, *setup.optimization.optimizer, all_ranges(state, StateScope::held));
-  });
-  const auto tensors = all_delivered(world, needed, state);
-  attempt(world, [&] {
-    if (writes) format.write_rank(save, own, tensors);
-  });
-  attempt(world, [&] {
-    if (world.rank() == 0) format.finish(save);
-  });
+  try {
+    attempt(world, [&] {
+      if (world.rank() == 0) before(), format.begin(save);
+      if (!writes) return;
+      own = weights_of_this_rank(setup.model);
+      needed = NeededTensors(own, *setup.optimization.optimizer, all_ranges(state, StateScope::held));
+    });
+    const auto tensors = all_delivered(world, needed, state);
+    attempt(world, [&] {
+      if (writes) format.write_rank(save, own, tensors);
+    });
+    attempt(world, [&] {
+      if (world.rank() == 0) format.finish(save);
+    });
+  } catch (const Error&) {
+    if (world.rank() == 0) format.abandon(save);
+    throw;
+  }
 }
 
 /// By all ranks, each what it owns.
@@ -222,10 +228,18 @@ void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progr
     written.push_back(folder);
     check_links(foreign.root, written);
   };
-  if (format->saves_owned()) return save_owned(*format, foreign, setup, state, check);
-  if (setup.model.processes.world.size() > 1) return save_by_ranks(*format, foreign, setup, state, check);
-  check();
-  save_alone(*format, foreign, setup, state);
+  if (format->saves_owned()) {
+    save_owned(*format, foreign, setup, state, check);
+  } else if (setup.model.processes.world.size() > 1) {
+    save_by_ranks(*format, foreign, setup, state, check);
+  } else {
+    check();
+    save_alone(*format, foreign, setup, state);
+  }
+  attempt(setup.model.processes.world, [&] {
+    if (setup.model.processes.world.rank() == 0)
+      delete_old(setup.options, setup.documents.formats, setup.documents.mappings, progress.run);
+  });
 }
 
 std::unique_ptr<SaveJob> begin_save(const TrainingSetup& setup,
@@ -241,9 +255,8 @@ std::unique_ptr<SaveJob> begin_save(const TrainingSetup& setup,
                                 keep_other(checkpoint_path(o, progress.iteration), progress.run);
                               },
                           .after =
-                              [&o, run = progress.run] {
-                                checkpoint::prune(checkpoint_folder(o), o.prefix,
-                                                  static_cast<int>(o.keep_checkpoint_max), belongs_to(run));
+                              [&setup, run = progress.run] {
+                                delete_old(setup.options, setup.documents.formats, setup.documents.mappings, run);
                               }};
   return std::make_unique<SaveJob>(setup.model.processes.world, target, std::move(snapshot));
 }

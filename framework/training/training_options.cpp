@@ -224,6 +224,16 @@ void describe_resuming(options::Schema<O>& s) {
            "Folder of the checkpoint to start from if output_dir has none to resume from: checkpoints of Tessera or "
            "Megatron-LM, or a Hugging Face Transformers model; null: only checkpoints in output_dir are used.")
       .alias("load");
+  s.option("ckpt_step", &O::ckpt_step,
+           "Iteration of the checkpoint to load instead of the newest, of those in `load_checkpoint`; if that is null "
+           "or `output_dir`, the run goes back to that iteration, and later checkpoints are set aside. Restarts within "
+           "one job take the newest.")
+      .at_least(0)
+      .at_most(options::most_steps)
+      .matters_when(loads, no_load);
+  s.option("pretrained_checkpoint", &O::pretrained_checkpoint,
+           "Folder of the checkpoint with whose weights a new run begins if `load_checkpoint` is null or holds no "
+           "checkpoint yet; null: none.");
   s.option("ignore_config_keys", &O::ignore_config_keys,
            "Keys of the config.json of a Hugging Face Transformers model in `load_checkpoint` that are read as if they "
            "were not there.")
@@ -235,11 +245,22 @@ void describe_resuming(options::Schema<O>& s) {
 }
 
 void describe_checkpoints(options::Schema<O>& s) {
+  s.option("use_checkpoint_args", &O::use_checkpoint_args,
+           "Take options of the model from the checkpoint in `load_checkpoint`, as Megatron-LM does: activation, norm, "
+           "biases, position embedding, dropout, query groups and experts even where this recipe gives others; sizes "
+           "where it gives none. The tokenizer is that of this recipe.")
+      .must(
+          "arguments of a checkpoint", [](const O& o) { return !o.use_checkpoint_args || o.load_checkpoint; },
+          [](const O&) { return std::string("use_checkpoint_args is true, but load_checkpoint is null"); },
+          "give load_checkpoint, or leave use_checkpoint_args out", {"load_checkpoint"});
   s.option(
       "ckpt_format", &O::ckpt_format,
       "Checkpoint format to write: safetensors (or null) is Tessera's, torch and torch_dist (distributed) are those "
       "of Megatron-LM's `--ckpt-format`. All can be loaded.");
-  s.option("prefix", &O::prefix, "Prefix of checkpoint names, which are in output_dir/checkpoints.")
+  s.option(
+       "prefix", &O::prefix,
+       "Prefix of the names of checkpoints in Tessera's format, which are in output_dir/checkpoints; those of other "
+       "formats have none.")
       .alias("ckpt_prefix")
       .must(
           "part of a file name", [](const O& o) { return is_part_of_file_name(o.prefix); },
@@ -249,9 +270,15 @@ void describe_checkpoints(options::Schema<O>& s) {
       .alias("resume_crc_check")
       .matters_when(loads, no_load);
   s.option("keep_checkpoint_max", &O::keep_checkpoint_max,
-           "Maximum number of checkpoints of this run to keep; the oldest is deleted first.")
+           "Maximum number of checkpoints of this run to keep, of all formats; the oldest is deleted first.")
       .above(0)
       .at_most(1000000000);
+  s.option("save_retain_interval", &O::save_retain_interval,
+           "Checkpoints of iterations that are multiples of this are kept beside the newest `keep_checkpoint_max`; "
+           "null: none.")
+      .above(0)
+      .at_most(options::most_steps)
+      .unit("steps");
   s.option("no_load_optim", &O::no_load_optim, "Do not load the optimizer state of the checkpoint; it starts at zero.")
       .matters_when(loads, no_load);
   s.option("no_load_rng", &O::no_load_rng, "Do not load the random seed of the checkpoint; use `seed` of this recipe.")

@@ -105,15 +105,19 @@ struct TrainingOptions {
   bool new_dataset = false;
   Resume resume_training = Resume::when_possible;
   std::optional<std::string> load_checkpoint;
+  std::optional<std::int64_t> ckpt_step;
+  std::optional<std::string> pretrained_checkpoint;
   std::vector<std::string> ignore_config_keys;
   /// Whether the run may start from a checkpoint.
-  bool may_load() const { return resume_training != Resume::never || load_checkpoint; }
+  bool may_load() const { return resume_training != Resume::never || load_checkpoint || pretrained_checkpoint; }
   bool exit_on_missing_checkpoint = false;
+  bool use_checkpoint_args = false;
   /// Absent: Tessera's format. Other formats are registered by the program.
   std::optional<std::string> ckpt_format;
   std::string prefix = "network";
   bool crc_check = true;
   std::int64_t keep_checkpoint_max = 5;
+  std::optional<std::int64_t> save_retain_interval;
   bool no_load_optim = false;
   bool no_load_rng = false;
   std::vector<std::string> allow_changes;  ///< "group.option"

@@ -293,7 +293,7 @@ class Links(RunFolder):
             self.assertIn(f"run/{name}: is a symbolic link to {self.outside}/{target}, which leads out of run", told)
             self.assertEqual(self.content("outside"), self.before)
 
-    def test_a_checkpoint_that_is_one_is_set_aside_and_pruned_as_a_link(self):
+    def test_a_checkpoint_that_is_one_is_set_aside_as_a_link_and_never_pruned(self):
         self.link("checkpoints/network_iter_0000099", "folder")
         told = self.train(training_iters=2)
         self.assertIn("network_iter_0000099_damaged", told)
@@ -304,7 +304,8 @@ class Links(RunFolder):
         self.before = self.content("outside")
         self.link("checkpoints/network_iter_0000004", "run/checkpoints/network_iter_0000004")
         self.train(*constant, training_iters=8, save_interval=1, keep_checkpoint_max=2)
-        self.assertEqual(self.names(), ["network_iter_0000007", "network_iter_0000008"])
+        self.assertEqual(self.names(), ["network_iter_0000004", "network_iter_0000007", "network_iter_0000008"])
+        self.assertTrue((self.folder / "run/checkpoints/network_iter_0000004").is_symlink())
 
     def test_leftovers_that_are_links_are_replaced(self):
         for name in ("resolved.yaml_tmp", "metrics.jsonl_tmp", "run.json_tmp", "checkpoints/network_latest_checkpointed_iteration.txt",

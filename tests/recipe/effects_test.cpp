@@ -91,6 +91,7 @@ const std::vector<Effect> cases = {
     {t + "delay_grad_reduce", "true", "false"},
     {t + "no_load_optim", "true", "false", anew},
     {t + "no_load_rng", "true", "false", anew},
+    {t + "ckpt_step", "2", "3", anew},
     {t + "allow_changes", "[model_config.norm_epsilon]", "[]", anew},
     {t + "ignore_config_keys", "[clever]", "[]"},
     {t + "crc_check", "true", "false", anew},

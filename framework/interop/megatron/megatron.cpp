@@ -8,6 +8,7 @@
 #include "framework/checkpoint/blobs.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron_files.h"
+#include "framework/interop/megatron/megatron_folders.h"
 #include "framework/options/yaml.h"
 
 namespace tessera::megatron {
@@ -15,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* tracker = "latest_checkpointed_iteration.txt";
 constexpr double most_ranks = 100000;  // of one kind: five digits
 
 std::vector<std::string> ranks_in(const fs::path& folder) {
@@ -41,37 +41,31 @@ std::vector<std::int64_t> numbers_in(const std::string& name) {
   return numbers;
 }
 
-std::string trimmed(std::string words) {
-  while (!words.empty() && std::isspace(static_cast<unsigned char>(words.back())) != 0) words.pop_back();
-  return words;
-}
-
 }  // namespace
 
 fs::path megatron_iteration_folder(const fs::path& folder) {
-  if (!ranks_in(folder).empty()) return folder;
-  if (!fs::exists(folder / tracker))
-    throw ConfigError(
-        text(folder.string(), ": is not a Megatron-LM checkpoint: it has neither ", tracker,
-             " nor a folder mp_rank_*; give the folder of Megatron-LM's --save, or one of its iter_* folders"));
-  const auto words = trimmed(read_file(folder / tracker));
-  if (words == "release") return folder / words;
-  const bool counts = !words.empty() && words.size() < 12 &&
-                      std::all_of(words.begin(), words.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-  if (!counts) throw ConfigError(text((folder / tracker).string(), ": says '", words, "'; an iteration was expected"));
-  return folder / checkpoint::checkpoint_name("", std::stoll(words));
+  if (const auto found = MegatronFormat().find(folder)) return *found;
+  const auto tracker = folder / checkpoint::tracker_name("");
+  if (fs::exists(tracker) && !checkpoint::tracked_name(folder))
+    throw ConfigError(text(tracker.string(), ": says '", read_file(tracker), "'; an iteration was expected"));
+  throw ConfigError(text(folder.string(),
+                         ": is not a Megatron-LM checkpoint: it has neither a folder iter_* of one nor a folder "
+                         "mp_rank_*; give the folder of Megatron-LM's --save, or one of its iter_* folders"));
 }
 
 std::optional<fs::path> MegatronFormat::find(const fs::path& folder) const {
   if (!fs::is_directory(folder) || fs::exists(folder / "manifest.json")) return std::nullopt;
-  if (!ranks_in(folder).empty()) return folder;
-  if (!fs::exists(folder / tracker)) return std::nullopt;
-  try {
-    const auto newest = megatron_iteration_folder(folder);
-    return ranks_in(newest).empty() ? std::nullopt : std::optional(newest);
-  } catch (const ConfigError&) {
-    return std::nullopt;
-  }
+  return ranks_in(folder).empty() ? chosen_iteration(folder, list(folder)) : std::optional(folder);
+}
+
+std::vector<checkpoint::FoundCheckpoint> MegatronFormat::list(const fs::path& folder) const {
+  return iterations_in(folder, *this, [](const fs::path& iteration) -> std::optional<std::string> {
+    const auto ranks = ranks_in(iteration);
+    if (ranks.empty() || fs::exists(iteration / "manifest.json")) return std::nullopt;
+    for (const auto& rank : ranks)
+      if (!fs::exists(iteration / rank / weights_file)) return text(rank, " has no ", weights_file);
+    return "";
+  });
 }
 
 std::unique_ptr<checkpoint::OpenedCheckpoint> MegatronFormat::open(const fs::path& folder,
@@ -331,6 +325,8 @@ std::string MegatronCheckpoint::description() const {
 }
 
 std::optional<checkpoint::Progress> MegatronCheckpoint::progress() const {
+  if (folder_.filename() == release_folder) return std::nullopt;
+  if (auto own = checkpoint::progress_in(blobs_, folder_)) return own;
   const auto& first = *ranks_[0];
   const auto optimizers = first.optimizers();
   const auto* scaler = optimizers.empty() ? nullptr : optimizers[0]->find("grad_scaler");

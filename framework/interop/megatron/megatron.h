@@ -22,6 +22,7 @@ class MegatronFormat final : public checkpoint::CheckpointFormat {
   std::string name() const override { return "torch"; }
   std::string program() const override { return "megatron"; }
   std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const override;
+  std::vector<checkpoint::FoundCheckpoint> list(const std::filesystem::path& folder) const override;
   std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                      const options::Mappings& mappings) const override;
 
@@ -32,13 +33,14 @@ class MegatronFormat final : public checkpoint::CheckpointFormat {
   /// generators are not ours). Weights in fp32 and "optimizer.<state>.<weight>" are written to
   /// mp_rank_*/model_optim_rng.pt of each rank; with a 16-bit `type`, the weights in that type, and the given fp32
   /// weights as their master weights. `finish` writes latest_checkpointed_iteration.txt.
+  void begin(const checkpoint::ForeignSave& save) const override;
   void write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
                   std::span<const checkpoint::TensorRange> tensors) const override;
   std::filesystem::path finish(const checkpoint::ForeignSave& save) const override;
+  void abandon(const checkpoint::ForeignSave& save) const noexcept override;
 };
 
-/// The iteration folder that `folder` denotes: `folder` itself, or the one that its tracker
-/// latest_checkpointed_iteration.txt names. Throws ConfigError if there is none.
+/// The result of MegatronFormat::find. Throws ConfigError if there is none.
 std::filesystem::path megatron_iteration_folder(const std::filesystem::path& folder);
 
 /// A checkpoint of Megatron-LM, --ckpt-format torch: iter_*/mp_rank_*/model_optim_rng.pt of any number of
@@ -75,7 +77,8 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   std::uint64_t bytes() const override;
   /// Reads everything and verifies every checksum. Throws DamageError naming the file.
   void verify() const override;
-  /// Throws ConfigError if a field of the saved schedule is missing.
+  /// Nothing for weights alone, a folder named `release`. Throws ConfigError if a field of the saved schedule is
+  /// missing.
   std::optional<checkpoint::Progress> progress() const override;
   /// The recipe that the saved arguments describe, as far as mappings/arguments/megatron.yaml has rows for them.
   options::Value recipe() const override;

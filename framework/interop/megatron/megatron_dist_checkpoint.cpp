@@ -10,6 +10,7 @@
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_dist_buffers.h"
 #include "framework/interop/megatron/megatron_dist_format.h"
+#include "framework/interop/megatron/megatron_folders.h"
 #include "framework/options/yaml.h"
 
 namespace tessera::megatron {
@@ -101,18 +102,20 @@ bool ends_with_text(const std::string& words, const std::string& end) {
 
 }  // namespace
 
-std::optional<fs::path> find_dist_checkpoint(const fs::path& folder) {
+std::optional<fs::path> MegatronDistFormat::find(const fs::path& folder) const {
   if (is_dist_folder(folder)) return folder;
   if (!fs::is_directory(folder) || fs::exists(folder / "manifest.json")) return std::nullopt;
-  try {
-    const auto newest = megatron_iteration_folder(folder);
-    return is_dist_folder(newest) ? std::optional(newest) : std::nullopt;
-  } catch (const ConfigError&) {
-    return std::nullopt;
-  }
+  return chosen_iteration(folder, list(folder));
 }
 
-std::optional<fs::path> MegatronDistFormat::find(const fs::path& folder) const { return find_dist_checkpoint(folder); }
+std::vector<checkpoint::FoundCheckpoint> MegatronDistFormat::list(const fs::path& folder) const {
+  return iterations_in(folder, *this, [](const fs::path& iteration) -> std::optional<std::string> {
+    if (!is_dist_folder(iteration)) return std::nullopt;
+    for (const char* name : {end_mark_file, torch::dcp_index_file})
+      if (!fs::exists(iteration / name)) return text("it has no ", name);
+    return "";
+  });
+}
 
 std::unique_ptr<checkpoint::OpenedCheckpoint> MegatronDistFormat::open(const fs::path& folder,
                                                                        const options::Mappings& mappings) const {
@@ -185,6 +188,8 @@ void MegatronDistCheckpoint::verify() const {
 }
 
 std::optional<checkpoint::Progress> MegatronDistCheckpoint::progress() const {
+  if (folder_.filename() == release_folder) return std::nullopt;
+  if (auto own = checkpoint::progress_in(blobs_, folder_)) return own;
   double updates = -1;
   std::optional<checkpoint::LossScaleState> scale;
   for (const auto* optimizer : optimizers_in(saved_.root())) {

@@ -14,10 +14,6 @@
 
 namespace tessera::megatron {
 
-/// The distributed checkpoint that `folder` denotes: `folder` itself, or the one that its tracker
-/// latest_checkpointed_iteration.txt names; also if it was not saved to its end. Nothing if there is none.
-std::optional<std::filesystem::path> find_dist_checkpoint(const std::filesystem::path& folder);
-
 /// A checkpoint of Megatron-LM, --ckpt-format torch_dist, of any number of ranks of any kind: which ranks saved it
 /// makes no difference, except for optimizer state that is stored in buffers (megatron_dist_buffers.h). Read as data,
 /// without executing code, in place: files are mapped, and only the boxes that are asked for are read.
@@ -26,7 +22,7 @@ std::optional<std::filesystem::path> find_dist_checkpoint(const std::filesystem:
 /// "optimizer.<state>.<weight>"; for a weight with an fp32 master weight, they return the master weight.
 class MegatronDistCheckpoint final : public checkpoint::OpenedCheckpoint {
  public:
-  /// `folder`: a result of find_dist_checkpoint. Throws ConfigError, naming file and key, for a save that did not end,
+  /// `folder`: a result of MegatronDistFormat::find. Throws ConfigError, naming file and key, for a save that did not end,
   /// and as DcpFolder and DistWeights do.
   MegatronDistCheckpoint(const std::filesystem::path& folder, const options::Mappings& mappings);
 

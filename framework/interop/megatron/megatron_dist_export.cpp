@@ -13,6 +13,7 @@
 #include "framework/interop/megatron/megatron_dist_format.h"
 #include "framework/interop/megatron/megatron_dist_names.h"
 #include "framework/interop/megatron/megatron_files.h"
+#include "framework/interop/megatron/megatron_folders.h"
 #include "framework/interop/megatron/megatron_writer.h"
 #include "framework/tensor/box.h"
 
@@ -278,10 +279,6 @@ MegatronCommon common_of(const std::vector<Json>& notes, const Form& form) {
   return common;
 }
 
-fs::path unfinished(const checkpoint::ForeignSave& save) {
-  return save.root / (checkpoint::checkpoint_name("", save.iteration) + "_tmp");
-}
-
 Json arguments_for(const checkpoint::ForeignSave& save, bool has_state) {
   auto args = megatron_arguments(save);
   args["ckpt_format"] = "torch_dist";
@@ -304,23 +301,20 @@ std::vector<options::Finding> MegatronDistFormat::refusals(const checkpoint::Sav
            .rule = "noop layers"}};
 }
 
-void MegatronDistFormat::begin(const checkpoint::ForeignSave& save) const {
-  delete_all(unfinished(save));  // what a killed process left
-  make_folder(unfinished(save));
-}
+void MegatronDistFormat::begin(const checkpoint::ForeignSave& save) const { begin_folder(save); }
 
 void MegatronDistFormat::write_owned(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
                                      std::int64_t writer, const checkpoint::StateSnapshot& owned) const {
   const auto table = save.mappings.table("weights/megatron.yaml");
   const DistKeys keys(megatron_arguments(save), table);
   const auto form = form_of(save);
-  write_dcp_items(unfinished(save), writer, OwnedItems(save, keys, form, rank, owned).all(),
+  write_dcp_items(unfinished_folder(save), writer, OwnedItems(save, keys, form, rank, owned).all(),
                   note_of(save, rank, owned));
 }
 
 /// metadata.json is what makes the folder a checkpoint for Megatron-LM: it comes when all else is on the disk.
 fs::path MegatronDistFormat::finish(const checkpoint::ForeignSave& save) const {
-  const auto tmp = unfinished(save), folder = save.root / checkpoint::checkpoint_name("", save.iteration);
+  const auto tmp = unfinished_folder(save);
   const DcpParts parts(tmp);
   const auto common = common_of(parts.notes(), form_of(save));
   write_megatron_common(tmp / "common.pt", save.iteration, common, save.progress,
@@ -332,16 +326,9 @@ fs::path MegatronDistFormat::finish(const checkpoint::ForeignSave& save) const {
                    {"common_backend", "torch"},
                    {"common_backend_version", 1}};
   write_file_atomic(tmp / "metadata.json", about.dump());
-  rename_or_exchange(tmp, folder);
-  sync_folder(save.root);
-  abandon(save);  // what an exchange left under the old name
-  write_file_atomic(save.root / checkpoint::tracker_name(""), std::to_string(save.iteration));
-  return folder;
+  return publish(save);
 }
 
-void MegatronDistFormat::abandon(const checkpoint::ForeignSave& save) const noexcept {
-  std::error_code ignored;
-  fs::remove_all(unfinished(save), ignored);
-}
+void MegatronDistFormat::abandon(const checkpoint::ForeignSave& save) const noexcept { abandon_folder(save); }
 
 }  // namespace tessera::megatron

@@ -23,6 +23,7 @@ class MegatronDistFormat final : public checkpoint::CheckpointFormat {
   std::string name() const override { return "torch_dist"; }
   std::string program() const override { return "megatron"; }
   std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const override;
+  std::vector<checkpoint::FoundCheckpoint> list(const std::filesystem::path& folder) const override;
   std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                      const options::Mappings& mappings) const override;
 

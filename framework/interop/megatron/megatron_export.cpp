@@ -11,6 +11,7 @@
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_arguments.h"
 #include "framework/interop/megatron/megatron_files.h"
+#include "framework/interop/megatron/megatron_folders.h"
 #include "framework/interop/megatron/megatron_writer.h"
 
 namespace tessera::megatron {
@@ -217,26 +218,29 @@ std::vector<options::Finding> MegatronFormat::refusals(const checkpoint::SavedRu
 void MegatronFormat::write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
                                 std::span<const checkpoint::TensorRange> tensors) const {
   const auto& layout = save.layout;
-  if (!pairs_name_ranks(layout))
-    throw ConfigError(text("checkpoint of Megatron-LM: ", why_not_named(layout), "; ", how_named));
   const auto table = save.mappings.table("weights/megatron.yaml");
   const auto args = megatron_arguments(save);
   const auto* predictions = args.find("mtp_num_layers");
   const bool copied = !args.value("untie_embeddings_and_output_weights", false) ||
                       (predictions != nullptr && predictions->is_number() && predictions->get<double>() > 0);
-  const auto folder =
-      save.root / checkpoint::checkpoint_name("", save.iteration) / megatron_rank_folder(layout, rank.rank, rank.stage);
+  const auto folder = unfinished_folder(save) / megatron_rank_folder(layout, rank.rank, rank.stage);
   make_folder(folder);
   write_megatron_rank(folder, save.iteration, RankContent(tensors, table, layout, copied).of(rank), save.progress, args,
                       save.type);
   sync_folder(folder);
 }
 
-fs::path MegatronFormat::finish(const checkpoint::ForeignSave& save) const {
-  const auto folder = save.root / checkpoint::checkpoint_name("", save.iteration);
-  checkpoint::write_blobs_beside(folder, save.iteration, save.files);
-  write_file_atomic(save.root / checkpoint::tracker_name(""), std::to_string(save.iteration));
-  return folder;
+void MegatronFormat::begin(const checkpoint::ForeignSave& save) const {
+  if (!pairs_name_ranks(save.layout))
+    throw ConfigError(text("checkpoint of Megatron-LM: ", why_not_named(save.layout), "; ", how_named));
+  begin_folder(save);
 }
+
+fs::path MegatronFormat::finish(const checkpoint::ForeignSave& save) const {
+  checkpoint::write_blobs_beside(unfinished_folder(save), save.iteration, save.files);
+  return publish(save);
+}
+
+void MegatronFormat::abandon(const checkpoint::ForeignSave& save) const noexcept { abandon_folder(save); }
 
 }  // namespace tessera::megatron

@@ -14,17 +14,26 @@ namespace fs = std::filesystem;
 
 constexpr const char* names_table = "weights/mindspeed_mm.yaml";
 
+bool is_of_mm(const fs::path& ranks) {
+  try {
+    return has_tensors_of(ranks, MmTable(options::Mappings().table(names_table)));
+  } catch (const Error&) {
+    return false;  // the reader of Megatron-LM's checkpoints says what is wrong
+  }
+}
+
 }  // namespace
 
 std::optional<fs::path> MmFormat::find(const fs::path& folder) const {
   const auto ranks = megatron::MegatronFormat().find(folder);
-  if (!ranks) return std::nullopt;
-  try {
-    const MmTable table(options::Mappings().table(names_table));
-    return has_tensors_of(*ranks, table) ? ranks : std::nullopt;
-  } catch (const Error&) {
-    return std::nullopt;  // the reader of Megatron-LM's checkpoints says what is wrong
-  }
+  return ranks && is_of_mm(*ranks) ? ranks : std::nullopt;
+}
+
+std::vector<checkpoint::FoundCheckpoint> MmFormat::list(const fs::path& folder) const {
+  auto all = megatron::MegatronFormat().list(folder);
+  std::erase_if(all, [](const auto& found) { return !is_of_mm(found.folder); });
+  for (auto& found : all) found.format = this;
+  return all;
 }
 
 std::unique_ptr<checkpoint::OpenedCheckpoint> MmFormat::open(const fs::path& folder,

@@ -23,6 +23,7 @@ class MmFormat final : public checkpoint::CheckpointFormat {
   /// The folder of the iteration that the tracker file names, or `folder` itself, if its first rank has tensors of a
   /// Qwen2-VL of MindSpeed-MM.
   std::optional<std::filesystem::path> find(const std::filesystem::path& folder) const override;
+  std::vector<checkpoint::FoundCheckpoint> list(const std::filesystem::path& folder) const override;
   std::unique_ptr<checkpoint::OpenedCheckpoint> open(const std::filesystem::path& folder,
                                                      const options::Mappings& mappings) const override;
 };
