@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <set>
 
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
