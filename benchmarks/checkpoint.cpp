@@ -3,8 +3,8 @@
 //   mpirun -n 2 bench_checkpoint FOLDER [--pairs 9] [--no-dd]
 //
 // FOLDER is on the file system that is measured; benchmarks/checkpoint.py starts it on several, and the same beside
-// other programs. The state is that of GPT-2 124M with AdamW, 1.5 GB, of which each rank has an equal part. Each line is
-// JSON: a name, and for each repetition seconds of the slowest rank ("wall") and of all processors ("processor");
+// other programs. The state is that of GPT-2 124M with AdamW, 1.5 GB, of which each rank has an equal part. Each line
+// is JSON: a name, and for each repetition seconds of the slowest rank ("wall") and of all processors ("processor");
 // "extra" is the memory that the slowest rank needed beyond the state, in MiB.
 #include <unistd.h>
 

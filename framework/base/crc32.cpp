@@ -1,7 +1,8 @@
 #include "framework/base/crc32.h"
 
 #include <array>
-#include <cstring>
+
+#include "framework/base/crc_folding.h"
 
 namespace tessera {
 namespace {
@@ -44,55 +45,7 @@ std::uint32_t after(std::span<const std::byte> bytes, std::uint32_t sum) {
   return sum;
 }
 
-#if defined(__x86_64__)
-
-/// x^power modulo the polynomial, as the instruction takes it: the product of two reflected operands is one bit short.
-constexpr long long crc32_factor(int power) {
-  std::uint32_t value = 0x80000000;
-  for (int i = 0; i < power; ++i) value = times_x(value);
-  return static_cast<long long>(value) << 1;
-}
-
-constexpr std::size_t fold_bytes = 16, lanes = 4;
-
-using Block = long long __attribute__((vector_size(fold_bytes)));  ///< a polynomial of degree 127
-
-__attribute__((target("pclmul"))) Block folded(Block sum, Block factors, Block next) {
-  return __builtin_ia32_pclmulqdq128(sum, factors, 0x00) ^ __builtin_ia32_pclmulqdq128(sum, factors, 0x11) ^ next;
-}
-
-Block block_at(const std::byte* at) {
-  Block block;
-  std::memcpy(&block, at, sizeof block);
-  return block;
-}
-
-/// Blocks of 16 bytes are polynomials; one that lies n bits before another is added to it after multiplication by x^n
-/// modulo the polynomial, its two halves by x^(n + 64) and x^n. Four lanes hide the latency of the instruction. The
-/// block that remains has the same remainder as all of them, which the tables give. Source: V. Gopal et al., "Fast CRC
-/// Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009. `bytes` has at least 64.
-__attribute__((target("pclmul"))) std::uint32_t after_by_products(std::span<const std::byte> bytes, std::uint32_t sum) {
-  const auto* at = bytes.data();
-  auto left = bytes.size() - lanes * fold_bytes;
-  Block a = block_at(at) ^ Block { static_cast<long long>(sum), 0 };
-  Block b = block_at(at + 16), c = block_at(at + 32), d = block_at(at + 48);
-  at += lanes * fold_bytes;
-  const Block far = {crc32_factor(4 * 128 + 32), crc32_factor(4 * 128 - 32)};
-  const Block near = {crc32_factor(128 + 32), crc32_factor(128 - 32)};
-  for (; left >= lanes * fold_bytes; left -= lanes * fold_bytes, at += lanes * fold_bytes) {
-    a = folded(a, far, block_at(at));
-    b = folded(b, far, block_at(at + 16));
-    c = folded(c, far, block_at(at + 32));
-    d = folded(d, far, block_at(at + 48));
-  }
-  a = folded(folded(folded(a, near, b), near, c), near, d);
-  for (; left >= fold_bytes; left -= fold_bytes, at += fold_bytes) a = folded(a, near, block_at(at));
-  std::array<std::byte, fold_bytes> rest;
-  std::memcpy(rest.data(), &a, rest.size());
-  return after({at, left}, after(rest, 0));
-}
-
-#endif
+constexpr auto crc32_folding = crc_folding(crc32_polynomial);
 
 }  // namespace
 
@@ -101,11 +54,9 @@ std::uint32_t crc32_ieee_by_tables(std::span<const std::byte> bytes, std::uint32
 }
 
 std::uint32_t crc32_ieee(std::span<const std::byte> bytes, std::uint32_t before) {
-#if defined(__x86_64__)
-  static const bool multiplies = __builtin_cpu_supports("pclmul") != 0;
-  if (multiplies && bytes.size() >= lanes * fold_bytes) return ~after_by_products(bytes, ~before);
-#endif
-  return crc32_ieee_by_tables(bytes, before);
+  if (!folds_crc() || bytes.size() < least_folded_bytes) return crc32_ieee_by_tables(bytes, before);
+  const auto folded = fold_crc(bytes, ~before, crc32_folding);
+  return ~after(folded.rest, after(folded.block, 0));
 }
 
 }  // namespace tessera

@@ -7,10 +7,13 @@
 #include <nmmintrin.h>
 #endif
 
+#include "framework/base/crc_folding.h"
+
 namespace tessera {
 namespace {
 
 constexpr std::uint32_t polynomial = 0x82f63b78;  // reflected
+constexpr auto folding = crc_folding(polynomial);
 
 // A CRC is linear over bits, so the effect of appending zero bytes is a 32 x 32 bit matrix, given by its columns.
 using Columns = std::array<std::uint32_t, 32>;
@@ -122,11 +125,17 @@ std::uint32_t crc32c_by_table(std::span<const std::byte> bytes, std::uint32_t be
   return ~sum;
 }
 
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
+std::uint32_t crc32c_by_lanes(std::span<const std::byte> bytes, std::uint32_t before) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("sse4.2")) return by_instruction(bytes, before);
 #endif
   return crc32c_by_table(bytes, before);
+}
+
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
+  if (bytes.size() < least_wide_folded_bytes || !folds_crc_wide()) return crc32c_by_lanes(bytes, before);
+  const auto folded = fold_crc(bytes, ~before, folding);
+  return crc32c_by_lanes(folded.rest, crc32c_by_lanes(folded.block, ~std::uint32_t{0}));
 }
 
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t before) {

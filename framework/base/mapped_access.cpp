@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/mapped_pages.h"
+
 namespace tessera {
 
 /// Records stay in a list for good, because the signal handler walks it without a lock; free ones have no range.
@@ -30,6 +32,7 @@ thread_local sigjmp_buf* return_point = nullptr;  ///< of this thread's current 
 struct sigaction former_action {};                ///< of SIGBUS
 std::atomic<Record*> records = nullptr;
 std::uintptr_t page_bytes = 0;
+std::atomic<int> sparing = 0;  ///< objects of SparesMappedPages
 
 /// Called by the signal handler: system calls and atomics only.
 bool replace_lost_pages(std::uintptr_t address) {
@@ -92,15 +95,27 @@ Record* take_record() {
 
 /// A record with lost pages is kept, for take_unreported_loss().
 void give_back(Record* record) {
-  record->end = 0;
-  record->begin = 0;
-  if (record->lost_pages) return;
   auto& free = free_records();
   const std::lock_guard lock(free.mutex);
-  free.records.push_back(record);
+  record->end = 0;
+  record->begin = 0;
+  if (!record->lost_pages) free.records.push_back(record);
 }
 
 }  // namespace
+
+SparesMappedPages::SparesMappedPages() { ++sparing; }
+SparesMappedPages::~SparesMappedPages() { --sparing; }
+
+void mapped_pages_used() {
+  if (sparing == 0) return;
+  // While the lock is held, no range ends, so that none of them is unmapped and mapped by somebody else.
+  const std::lock_guard lock(free_records().mutex);
+  for (auto* record = records.load(); record != nullptr; record = record->next) {
+    const auto begin = record->begin.load(), end = record->end.load();
+    if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  }
+}
 
 bool access_mapped(void (*access)(const void* argument), const void* argument) {
   install();

@@ -69,9 +69,9 @@ class Checkpoint {
   /// Throws DamageError if something is missing, truncated or altered; ConfigError if the folder does not exist or has
   /// a newer format version; IoError if the system refuses.
   static Checkpoint open(const std::filesystem::path& folder);
-  /// Opens a checkpoint folder as open() does, but reads only the index: the manifest of a writer is read, and its files
-  /// are looked for, when a tensor or a share() is read that the writer has a range of. Then the functions that read
-  /// throw DamageError about it. Checkpoints without an index are opened whole.
+  /// Opens a checkpoint folder as open() does, but reads only the index: the manifest of a writer is read, and its
+  /// files are looked for, when a tensor or a share() is read that the writer has a range of. Then the functions that
+  /// read throw DamageError about it. Checkpoints without an index are opened whole.
   static Checkpoint open_index(const std::filesystem::path& folder);
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
@@ -135,7 +135,8 @@ class Checkpoint {
     std::vector<StoredHeader> headers;
   };
   /// The share of reader `which` when `of` readers read all tensors whose names are `wanted`: over all readers, each
-  /// stored range once, and about as many bytes each. Opens only the manifests of the writers in it. Throws DamageError.
+  /// stored range once, and about as many bytes each. Opens only the manifests of the writers in it. Throws
+  /// DamageError.
   Share share(std::size_t which, std::size_t of, const std::function<bool(const std::string&)>& wanted) const;
 
  private:
@@ -165,9 +166,6 @@ using OnDamage =
 /// version is not damage: its ConfigError is thrown. Checkpoints for which `belongs` returns false are ignored.
 std::optional<Checkpoint> newest_good(const std::filesystem::path& root, const std::string& prefix, bool crc_check,
                                       const OnDamage& on_damage = {}, const BelongsToRun& belongs = {});
-/// The same with Checkpoint::open_index: the newest whose index is undamaged.
-std::optional<Checkpoint> newest_index(const std::filesystem::path& root, const std::string& prefix,
-                                       const OnDamage& on_damage = {}, const BelongsToRun& belongs = {});
 
 /// Deletes `_tmp` folders of checkpoints with this prefix, which are left by a process that ended while it saved. Call
 /// it only while no process saves to `root`. Throws IoError.

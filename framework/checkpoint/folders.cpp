@@ -94,35 +94,21 @@ std::vector<CheckpointInfo> list_own(const fs::path& root, const std::string& pr
   return found;
 }
 
-std::optional<Checkpoint> newest(const fs::path& root, const std::string& prefix,
-                                 const std::function<Checkpoint(const fs::path&)>& open, const OnDamage& on_damage,
-                                 const BelongsToRun& belongs) {
+}  // namespace
+
+std::optional<Checkpoint> newest_good(const fs::path& root, const std::string& prefix, bool crc_check,
+                                      const OnDamage& on_damage, const BelongsToRun& belongs) {
   for (const auto& info : list_own(root, prefix, belongs)) {
     try {
-      return open(info.folder);
+      auto checkpoint = Checkpoint::open(info.folder);
+      if (crc_check) checkpoint.verify();
+      return checkpoint;
     } catch (const DamageError& error) {
       const auto aside = set_aside(info.folder, error.what());
       if (on_damage) on_damage(info, error.what(), aside);
     }
   }
   return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<Checkpoint> newest_good(const fs::path& root, const std::string& prefix, bool crc_check,
-                                      const OnDamage& on_damage, const BelongsToRun& belongs) {
-  const auto open = [&](const fs::path& folder) {
-    auto checkpoint = Checkpoint::open(folder);
-    if (crc_check) checkpoint.verify();
-    return checkpoint;
-  };
-  return newest(root, prefix, open, on_damage, belongs);
-}
-
-std::optional<Checkpoint> newest_index(const fs::path& root, const std::string& prefix, const OnDamage& on_damage,
-                                       const BelongsToRun& belongs) {
-  return newest(root, prefix, Checkpoint::open_index, on_damage, belongs);
 }
 
 void delete_unfinished(const fs::path& root, const std::string& prefix) {

@@ -1,10 +1,11 @@
 #include "framework/checkpoint/reshard.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <set>
 
+#include "framework/checkpoint/filled_state.h"
+#include "framework/checkpoint/layout.h"
 #include "framework/checkpoint/weight_source.h"
 #include "framework/checkpoint/writer.h"
 
@@ -23,17 +24,17 @@ class Resharder {
       if (wanted.count(name) == 0) refuse(text(name, " is in it, but not in the model of the new layout"));
   }
 
-  /// Writes the part of one writer, with a memory buffer of its own.
+  /// Writes the part of one writer.
   WrittenPart write(CheckpointWriter& writer, std::size_t number) const {
-    std::deque<std::vector<std::byte>> memory;
     std::vector<TensorRange> ranges;
     for (const auto& saved : how_.writers[number])
       for (const auto& box : saved.boxes) {
-        ranges.push_back(filled(saved, box, saved.name, memory));
+        ranges.push_back(range_of(saved, box, saved.name));
         if (const auto states = states_.find(saved.name); states != states_.end())
-          for (const auto& state : states->second) ranges.push_back(filled(saved, box, state, memory));
+          for (const auto& state : states->second) ranges.push_back(range_of(saved, box, state));
       }
-    return writer.write(static_cast<int>(number), LiveState(std::move(ranges)));
+    return writer.write(static_cast<int>(number),
+                        FilledState(std::move(ranges), [this](const auto& into) { fill(into); }));
   }
 
  private:
@@ -57,35 +58,30 @@ class Resharder {
                              saved.global_shape[0], " rows would lose some of them"));
   }
 
-  /// Reads the same box of the weight or of a tensor of its optimizer state.
-  TensorRange filled(const WeightPart& saved, const Box& box, const std::string& name,
-                     std::deque<std::vector<std::byte>>& memory) const {
-    const auto type = from_.dtype(name);
-    const Shape extent(box.extent);
-    auto& bytes = memory.emplace_back(static_cast<std::size_t>(extent.elements()) * size_of(type));
-    TensorRange range{.name = name,
-                      .global_shape = saved.global_shape,
-                      .offsets = box.begin,
-                      .tensor = Tensor(std::span(bytes), type, extent),
-                      .role = saved.role};
-    const auto there = from_.shape(name);
-    const bool state = name != saved.name;
-    if (there == saved.global_shape) {
-      // Verifies checksums: damaged data must not be saved again with a valid checksum.
-      from_.read(range, {true, false});
-      return range;
-    }
-    const auto rows = std::min(there[0] - range.offsets[0], extent[0]);  // that the checkpoint has
-    if (!state && rows < extent[0])
+  /// A box of the weight, or the same of a tensor of its optimizer state.
+  TensorRange range_of(const WeightPart& saved, const Box& box, const std::string& name) const {
+    return {.name = name,
+            .global_shape = saved.global_shape,
+            .offsets = box.begin,
+            .tensor = Tensor::without_elements(from_.dtype(name), Shape(box.extent)),
+            .role = saved.role};
+  }
+
+  void fill(const TensorRange& range) const {
+    const auto there = from_.shape(range.name);
+    // Verifies checksums: damaged data must not be saved again with a valid checksum.
+    if (there == range.global_shape) return from_.read(range, {true, false});
+    const auto extent = range.tensor.shape()[0];
+    const auto rows = std::min(there[0] - range.offsets[0], extent);  // that the checkpoint has
+    if (!is_optimizer_state(range.name) && rows < extent)
       read_padded(weights_, range);
     else if (rows > 0)  // new optimizer state stays zero
-      from_.read({.name = name,
+      from_.read({.name = range.name,
                   .global_shape = there,
                   .offsets = range.offsets,
                   .tensor = range.tensor.slice(0, rows),
-                  .role = saved.role},
+                  .role = range.role},
                  {true, false});
-    return range;
   }
 
   const Checkpoint& from_;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "framework/base/json.h"
+#include "framework/base/mapped_pages.h"
 #include "framework/base/memory_limit.h"
 
 namespace tessera::checkpoint {
@@ -13,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t longest_header = 100'000'000;  // the limit that the format's own library sets
-constexpr std::size_t alignment_of_library = 8;
+constexpr std::size_t alignment_of_library = 8, alignment_of_ours = 64;
 
 /// Size of a tensor of shape `dims` and type `type`, in bytes; nothing if it does not fit into 64 bits.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& dims, DType type) {
@@ -237,15 +238,44 @@ void write_safetensors(const fs::path& path, const std::map<std::string, Tensor>
   write_file_atomic(path, pieces);
 }
 
-void write_safetensors_as_library(const fs::path& path, std::vector<std::pair<std::string, SafetensorsEntry>> tensors,
-                                  const std::map<std::string, std::string>& metadata,
-                                  const std::function<std::span<const std::byte>(const std::string& name)>& elements) {
+namespace {
+
+using Entries = std::vector<std::pair<std::string, SafetensorsEntry>>;
+using Elements = std::function<std::span<const std::byte>(const std::string& name)>;
+
+void write_new(const fs::path& path, Entries tensors, const std::map<std::string, std::string>& metadata,
+               std::size_t alignment, const Elements& elements) {
   lay_out(tensors);
   auto file = File::create(path);
-  file.write(write_safetensors_header(tensors, metadata, alignment_of_library));
-  for (const auto& [name, entry] : tensors) file.write(elements(name));
+  file.write(write_safetensors_header(tensors, metadata, alignment));
+  for (const auto& [name, entry] : tensors) {
+    file.write(elements(name));
+    mapped_pages_used();
+  }
   file.sync();
   file.close();
+}
+
+}  // namespace
+
+void write_safetensors(const fs::path& path, Entries tensors, const std::map<std::string, std::string>& metadata,
+                       const Elements& elements) {
+  const fs::path unfinished = path.string() + "_tmp";
+  try {
+    write_new(unfinished, std::move(tensors), metadata, alignment_of_ours, elements);
+    rename_or_exchange(unfinished, path);
+    sync_folder(path.parent_path());
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(unfinished, ignored);
+    throw;
+  }
+  delete_all(unfinished);  // what was there before
+}
+
+void write_safetensors_as_library(const fs::path& path, Entries tensors,
+                                  const std::map<std::string, std::string>& metadata, const Elements& elements) {
+  write_new(path, std::move(tensors), metadata, alignment_of_library, elements);
 }
 
 }  // namespace tessera::checkpoint

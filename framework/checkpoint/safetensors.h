@@ -90,6 +90,12 @@ class SafetensorsReader {
 void write_safetensors(const std::filesystem::path& path, const std::map<std::string, Tensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
+/// The same, tensor by tensor: `elements` gives those of one of the tensors, which stay valid until its next call.
+/// `tensors` need no positions.
+void write_safetensors(const std::filesystem::path& path, std::vector<std::pair<std::string, SafetensorsEntry>> tensors,
+                       const std::map<std::string, std::string>& metadata,
+                       const std::function<std::span<const std::byte>(const std::string& name)>& elements);
+
 /// Writes a new file, tensor by tensor, byte for byte as the format's own library does; `elements` gives those of one
 /// of the tensors, which stay valid until its next call. `tensors` need no positions. Throws IoError.
 void write_safetensors_as_library(const std::filesystem::path& path,

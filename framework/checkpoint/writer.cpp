@@ -97,14 +97,16 @@ WrittenPart write_part(const fs::path& folder, int writer, const Manifest& manif
   return {.writer = writer, .crc = crc32c(words), .bytes = words.size()};
 }
 
+constexpr const char* same_folder =
+    "; all ranks must save into the same folder: give training_config.output_dir a folder on a file system that all "
+    "hosts share";
+
 /// What another writer has just written: where it is not here, the writers have no folder in common.
 Manifest read_written(const fs::path& folder, const std::string& name, const Manifest::SmallFile& part) {
   try {
     return read_part(folder, name, part);
   } catch (const DamageError& error) {
-    throw IoError(text(error.what(),
-                       ", though its rank has written it; all ranks must save into the same folder: give "
-                       "training_config.output_dir a folder on a file system that all hosts share"));
+    throw IoError(text(error.what(), ", though its rank has written it", same_folder));
   }
 }
 
@@ -123,6 +125,8 @@ void CheckpointWriter::begin() const {
 }
 
 WrittenPart CheckpointWriter::write(int writer, const StateSnapshot& state) {
+  if (!fs::is_directory(tmp_))
+    throw IoError(text(tmp_.string(), ": is not here, though the first rank has made it", same_folder));
   std::vector<std::size_t> model, optimizer;
   for (std::size_t i = 0; i < state.ranges().size(); ++i) {
     const auto& range = state.ranges()[i];
@@ -176,10 +180,15 @@ void CheckpointWriter::abandon() const noexcept {
 
 void save_checkpoint(const fs::path& root, const std::string& prefix, std::int64_t iteration,
                      std::span<const TensorRange> tensors, const Blobs& blobs) {
+  save_checkpoint(root, prefix, iteration, LiveState({tensors.begin(), tensors.end()}), blobs);
+}
+
+void save_checkpoint(const fs::path& root, const std::string& prefix, std::int64_t iteration,
+                     const StateSnapshot& state, const Blobs& blobs) {
   CheckpointWriter writer(root, prefix, iteration);
   try {
     writer.begin();
-    const auto part = writer.write(0, LiveState({tensors.begin(), tensors.end()}));
+    const auto part = writer.write(0, state);
     writer.commit(std::span(&part, 1), blobs);
   } catch (Error& error) {
     writer.abandon();

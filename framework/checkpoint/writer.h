@@ -49,4 +49,8 @@ class CheckpointWriter {
   Manifest own_;     ///< their entries
 };
 
+/// save_checkpoint() of what a snapshot has, by one process.
+void save_checkpoint(const std::filesystem::path& root, const std::string& prefix, std::int64_t iteration,
+                     const StateSnapshot& state, const Blobs& blobs);
+
 }  // namespace tessera::checkpoint

@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "framework/base/files.h"
-#include "framework/base/memory_limit.h"
+#include "framework/base/mapped_pages.h"
+#include "framework/checkpoint/filled_state.h"
 #include "framework/checkpoint/find.h"
+#include "framework/checkpoint/layout.h"
+#include "framework/checkpoint/writer.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/cli/transformers_folder.h"
 #include "framework/interop/hugging_face/family.h"
@@ -38,22 +41,42 @@ struct ConvertCheckpointFlags {
   bool quiet = false;  ///< say nothing of what was written
 };
 
-/// The weights to be saved, under Tessera's names, and their memory.
-struct Weights {
-  std::vector<std::vector<std::byte>> memory;
+/// What is to be saved of another program's checkpoint: weights under Tessera's names, and optimizer state.
+std::vector<checkpoint::TensorRange> ranges_of(model::Model& model, const checkpoint::OpenedCheckpoint& source,
+                                               std::optional<DType> type) {
   std::vector<checkpoint::TensorRange> ranges;
-};
-
-Weights room_for(model::Model& model, const checkpoint::WeightSource& source, std::optional<DType> type) {
-  Weights out;
-  require_memory("the model", recipe::weight_bytes(model));
   for (const auto* parameter : model.parameters()) {
     const auto own = type.value_or(source.has(parameter->name) ? source.dtype(parameter->name) : DType::float32);
-    auto& memory = out.memory.emplace_back(static_cast<std::size_t>(parameter->elements()) * size_of(own));
-    out.ranges.push_back(
-        checkpoint::whole(parameter->name, Tensor{std::span(memory), own, parameter->global_shape}, parameter->role));
+    ranges.push_back(
+        checkpoint::whole(parameter->name, Tensor::without_elements(own, parameter->global_shape), parameter->role));
   }
-  return out;
+  checkpoint::must_fit(source, ranges);
+  for (const auto& name : source.optimizer_names())
+    ranges.push_back(checkpoint::whole(name, Tensor::without_elements(DType::float32, source.shape(name))));
+  return ranges;
+}
+
+/// Saves them, one at a time in memory. Nothing remains if one cannot be read.
+void save_one_by_one(const checkpoint::OpenedCheckpoint& source, const std::vector<checkpoint::TensorRange>& ranges,
+                     const checkpoint::Blobs& blobs, const fs::path& out) {
+  std::vector<std::string> notes;
+  const auto read = [&](const checkpoint::TensorRange& into) {
+    if (source.shape(into.name) != into.global_shape)
+      notes.push_back(checkpoint::read_padded(source, into));
+    else if (checkpoint::is_optimizer_state(into.name))
+      source.read(into.name, into.tensor);
+    else
+      source.read_box(into);
+  };
+  const bool is_new = !fs::exists(out);
+  try {
+    checkpoint::save_checkpoint(out, "", source.iteration(), checkpoint::FilledState(ranges, read), blobs);
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (is_new) fs::remove(out, ignored);
+    throw;
+  }
+  tell_notes(notes);
 }
 
 /// Before anything is written.
@@ -92,15 +115,8 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
   const auto progress = source->progress();
   const auto model = recipe::build_model(saved.recipe, progress ? saved.tokenizer.get() : nullptr);
   // A checkpoint that a run can resume from has its weights in fp32, the type of the master weights.
-  auto all = room_for(*model, *source,
-                      progress ? wanted_type(flags.folder).value_or(DType::float32) : wanted_type(flags.folder));
-  tell_notes(checkpoint::load_all(*source, all.ranges));
-  for (const auto& name : source->optimizer_names()) {
-    const auto shape = source->shape(name);
-    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
-    all.ranges.push_back(checkpoint::whole(name, Tensor{std::span(memory), DType::float32, shape}));
-    source->read(name, all.ranges.back().tensor);
-  }
+  const auto type = progress ? wanted_type(flags.folder).value_or(DType::float32) : wanted_type(flags.folder);
+  const auto ranges = ranges_of(*model, *source, type);
   auto blobs = source->blobs();
   const bool saved_by_us = blobs.count(checkpoint::recipe_blob) != 0;
   blobs[checkpoint::recipe_blob] = saved_by_us
@@ -109,14 +125,14 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
   if (saved.tokenizer && !saved_by_us) blobs.merge(recipe::tokenizer_blobs(*saved.tokenizer));
   if (progress) blobs[checkpoint::progress_blob] = checkpoint::write_progress(*progress);
   const auto iteration = source->iteration();
-  checkpoint::save_checkpoint(flags.out, "", iteration, all.ranges, blobs);
+  save_one_by_one(*source, ranges, blobs, flags.out);
   if (flags.quiet) return;
   if (!saved.tokenizer)
     std::cout << "note: no tokenizer is saved with it, so generate takes --prompt-tokens: " << saved.no_tokenizer
               << "\n";
   std::cout << (fs::path(flags.out) / checkpoint::checkpoint_name("", iteration)).string() << ": "
-            << source->description() << ", " << (progress ? text("iteration ", iteration, ", ") : "")
-            << all.ranges.size() << " tensors\n";
+            << source->description() << ", " << (progress ? text("iteration ", iteration, ", ") : "") << ranges.size()
+            << " tensors\n";
 }
 
 /// Throws ConfigError for a checkpoint that has no whole weights of a model without adapters.
@@ -157,14 +173,28 @@ void export_peft(const ConvertCheckpointFlags& flags, const CommandContext& cont
             << " tensors of ours\n";
 }
 
-/// Every tensor of the checkpoint.
-Weights whole_in_fp32(const checkpoint::Checkpoint& checkpoint) {
-  Weights all;
+/// All tensors of a checkpoint in fp32.
+struct WholeTensors {
+  std::vector<checkpoint::TensorRange> ranges;
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<checkpoint::MappedTensor> mapped;
+};
+
+/// Those that lie in a file one after the other are mapped: they need no memory before they are used.
+WholeTensors whole_in_fp32(const checkpoint::Checkpoint& checkpoint) {
+  WholeTensors all;
   for (const auto& name : checkpoint.names()) {
     const auto& shape = checkpoint.shape(name);
-    auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
-    all.ranges.push_back(checkpoint::whole(name, Tensor{std::span(memory), DType::float32, shape}));
-    checkpoint.read(all.ranges.back(), {true, true});
+    auto range = checkpoint::whole(name, Tensor::without_elements(DType::float32, shape));
+    if (const auto mapped = checkpoint.map(range, true)) {
+      range.tensor = all.mapped.emplace_back(*mapped).tensor;
+    } else {
+      auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
+      range.tensor = Tensor{std::span(memory), DType::float32, shape};
+      checkpoint.read(range, {true, true});
+    }
+    all.ranges.push_back(range);
+    mapped_pages_used();
   }
   return all;
 }
@@ -336,6 +366,7 @@ void convert_through_ours(const ConvertCheckpointFlags& flags, const CommandCont
 }
 
 void convert(const ConvertCheckpointFlags& flags, const CommandContext& context) {
+  const SparesMappedPages sparing;
   refuse_options_of_hf(flags);
   refuse_like_elsewhere(flags);
   refuse_options_of_megatron(flags);

@@ -253,4 +253,23 @@ void check_base(const comm::Communicator& world, ModelState& state, const checkp
   });
 }
 
+void refuse_left_over(const checkpoint::OpenedCheckpoint& saved, const std::vector<checkpoint::TensorRange>& all) {
+  std::set<std::string> known;
+  for (const auto& range : all) known.insert(range.name);
+  for (const auto& name : saved.names())
+    if (known.count(name) == 0)
+      throw ConfigError(text(saved.folder().string(), ": is a checkpoint of another model: it has ", name,
+                             ", but the model here has no such weight; give the recipe of this checkpoint"));
+}
+
+void must_have_state(const checkpoint::OpenedCheckpoint& given, const checkpoint::Progress& progress) {
+  if (!given.optimizer_names().empty()) return;
+  throw ConfigError(
+      text(given.folder().string(),
+           ": was saved without optimizer state; give training_config.no_load_optim: true to continue "
+           "after iteration ",
+           progress.iteration,
+           " with optimizer state of zero, or resume_training: false to begin a new run with its weights"));
+}
+
 }  // namespace tessera::training

@@ -70,4 +70,10 @@ std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state);
 /// Throws ConfigError on all ranks if the frozen parameters are not those of `base`. Collective.
 void check_base(const comm::Communicator& world, ModelState& state, const checkpoint::FrozenBase& base);
 
+/// Throws ConfigError if the checkpoint has a weight that has no place in the model, whose weights are `all`: then it is
+/// of a larger one.
+void refuse_left_over(const checkpoint::OpenedCheckpoint& saved, const std::vector<checkpoint::TensorRange>& all);
+/// Throws ConfigError for a checkpoint of weights alone, which does not continue a run by itself.
+void must_have_state(const checkpoint::OpenedCheckpoint& given, const checkpoint::Progress& progress);
+
 }  // namespace tessera::training

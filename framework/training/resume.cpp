@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <set>
 
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
@@ -57,16 +56,6 @@ void judge_changes(const checkpoint::OpenedCheckpoint& saved, const RecipeChange
   std::move(lines.begin(), lines.end(), std::back_inserter(notes));
 }
 
-/// Every weight of the checkpoint has a place in the model: else it is of a larger one.
-void refuse_left_over(const checkpoint::OpenedCheckpoint& saved, const std::vector<checkpoint::TensorRange>& all) {
-  std::set<std::string> known;
-  for (const auto& range : all) known.insert(range.name);
-  for (const auto& name : saved.names())
-    if (known.count(name) == 0)
-      throw ConfigError(text(saved.folder().string(), ": is a checkpoint of another model: it has ", name,
-                             ", but the model here has no such weight; give the recipe of this checkpoint"));
-}
-
 /// The order of the training samples, as far as it follows from batch size and ranks. A global batch size that is known
 /// counts instead of the options that give it.
 void add_order_changes(const checkpoint::Progress& saved, const TrainingSetup& setup,
@@ -100,22 +89,6 @@ void refuse_other_stride(const std::filesystem::path& folder, const checkpoint::
                          consumed, ", or training_config.new_dataset: true to read the data from its beginning"));
 }
 
-/// Fill what has another padding of the vocabulary there than here. Returns all else.
-std::vector<checkpoint::TensorRange> read_other_paddings(const checkpoint::WeightSource& source,
-                                                         const std::vector<checkpoint::TensorRange>& ranges,
-                                                         std::int64_t tokens, std::vector<std::string>& notes) {
-  std::vector<checkpoint::TensorRange> others;
-  for (const auto& range : ranges) {
-    if (!checkpoint::differs_in_padding(source, range, tokens)) {
-      others.push_back(range);
-      continue;
-    }
-    auto note = checkpoint::read_other_padding(source, range);
-    if (notes.empty() || notes.back() != note) notes.push_back(std::move(note));  // once for all boxes of a tensor
-  }
-  return others;
-}
-
 /// What plays no part in the numbers of the run is not worth a refusal: lengths of a decay that is none.
 schedule::ScheduleState without_idle_fields(schedule::ScheduleState saved, const schedule::ScheduleState& ours) {
   if (saved.lr_decay_style == "constant" && ours.lr_decay_style == "constant") {
@@ -145,17 +118,6 @@ void drop_newly_trained(const checkpoint::OpenedCheckpoint& given, const RecipeC
   if (std::none_of(changes.all.begin(), changes.all.end(), of_freezing)) return;
   if (std::erase_if(slots, [&](const auto& range) { return !given.has(range.name); }) > 0)
     notes.emplace_back("the optimizer state of parameters that were frozen before begins at zero");
-}
-
-/// A checkpoint of weights alone does not continue a run by itself.
-void must_have_state(const checkpoint::OpenedCheckpoint& given, const checkpoint::Progress& progress) {
-  if (!given.optimizer_names().empty()) return;
-  throw ConfigError(
-      text(given.folder().string(),
-           ": was saved without optimizer state; give training_config.no_load_optim: true to continue "
-           "after iteration ",
-           progress.iteration,
-           " with optimizer state of zero, or resume_training: false to begin a new run with its weights"));
 }
 
 /// What is read of a checkpoint from which a run continues.
@@ -252,13 +214,13 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
 }
 
 /// Continue from a checkpoint that all ranks open. Returns what is damaged in it, the same on all ranks; else empty.
-std::string continue_together(const std::function<std::unique_ptr<checkpoint::OpenedCheckpoint>()>& open,
-                              TrainingSetup& setup, ModelState& state, Restored& out) {
+std::string continue_together(const checkpoint::FoundCheckpoint& found, TrainingSetup& setup, ModelState& state,
+                              Restored& out) {
   const auto& world = setup.model.processes.world;
   std::unique_ptr<checkpoint::OpenedCheckpoint> given;
   Continuation next;
   auto damage = damage_found(world, [&] {
-    given = open();
+    given = open_index_of(found, setup.options, setup.documents.mappings);
     next = begin_continuing(*given, given->progress().value_or(checkpoint::Progress{}), setup, state, out);
   });
   if (damage.empty()) damage = load_together(world, *given, next.wanted, setup.options.crc_check);
@@ -294,17 +256,15 @@ bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run,
     found = find_newest(world, o, documents.formats, documents.mappings, run, out.notes, step);
     found.lost_at = std::max(found.lost_at, lost_at);
     if (!found.checkpoint) break;
-    const auto& newest = *found.checkpoint;
     auto attempt = out;
-    tell_format(setup, newest, attempt.notes);
-    const auto damage =
-        continue_together([&] { return open_index(newest, o, documents.mappings); }, setup, state, attempt);
+    tell_format(setup, *found.checkpoint, attempt.notes);
+    const auto damage = continue_together(*found.checkpoint, setup, state, attempt);
     if (damage.empty()) {
       out = std::move(attempt);
       break;
     }
-    lost_at = std::max(found.lost_at, newest.iteration);
-    set_damaged_aside(world, newest.folder, damage, out.notes);
+    lost_at = std::max(found.lost_at, found.checkpoint->iteration);
+    set_damaged_aside(world, *found.checkpoint, damage, out.notes);
     forget_what_was_read(state);
   }
   if (found.lost_at >= 0)

@@ -31,16 +31,16 @@ AllFound own_checkpoints(const TrainingOptions& o, AllFound all, const std::stri
   return all;
 }
 
-std::string told_aside(const std::filesystem::path& folder, const std::string& damage,
-                       const std::filesystem::path& aside) {
-  return text("checkpoint ", folder.string(), " is damaged: ", damage, "; set aside as ", aside.string());
-}
-
-/// Throws if it cannot be continued from. What a checkpoint of ours holds is verified as it is read.
-void judge(const checkpoint::FoundCheckpoint& found, const TrainingOptions& o, const options::Mappings& mappings) {
+/// Throws if it cannot be continued from. `index`: of our own format, judges the index alone.
+void judge(const checkpoint::FoundCheckpoint& found, const TrainingOptions& o, const options::Mappings& mappings,
+           bool index) {
+  if (index && found.format == nullptr) {
+    open_index_of(found, o, mappings);
+    return;
+  }
   try {
-    const auto opened = open_index(found, o, mappings);
-    if (o.crc_check && found.format != nullptr) opened->verify();
+    const auto opened = open_found(found, o, mappings);
+    if (o.crc_check) opened->verify();
   } catch (const ConfigError& error) {
     // What a run of ours saved was whole; of our own format this is a newer version.
     if (found.format == nullptr || run_of(found.folder).empty()) throw;
@@ -65,11 +65,16 @@ bool can_be_opened(const checkpoint::FoundCheckpoint& found, const TrainingOptio
   }
 }
 
+std::string told_aside(const std::filesystem::path& folder, const std::string& damage,
+                       const std::filesystem::path& aside) {
+  return text("checkpoint ", folder.string(), " is damaged: ", damage, "; set aside as ", aside.string());
+}
+
 /// Looks for the newest of `own` that is good.
 class Search {
  public:
-  Search(const TrainingOptions& o, const options::Mappings& mappings, std::vector<std::string>& notes)
-      : o_(o), mappings_(mappings), notes_(notes) {}
+  Search(const TrainingOptions& o, const options::Mappings& mappings, std::vector<std::string>& notes, bool index)
+      : o_(o), mappings_(mappings), notes_(notes), index_(index) {}
 
   FoundNewest newest_of(const AllFound& own) {
     const auto good = std::find_if(own.begin(), own.end(), [&](const auto& found) { return is_good(found); });
@@ -90,12 +95,11 @@ class Search {
   bool is_good(const checkpoint::FoundCheckpoint& found) {
     if (!found.unfinished.empty()) return false;
     try {
-      judge(found, o_, mappings_);
+      judge(found, o_, mappings_, index_);
       return true;
     } catch (const checkpoint::DamageError& error) {
       lost(found);
-      const auto aside = checkpoint::set_aside(found.folder, error.what());
-      notes_.push_back(told_aside(found.folder, error.what(), aside));
+      notes_.push_back(told_aside(found.folder, error.what(), checkpoint::set_aside(found.folder, error.what())));
     } catch (const ConfigError& error) {
       if (found.format == nullptr) throw;
       lost(found);
@@ -109,6 +113,7 @@ class Search {
   const TrainingOptions& o_;
   const options::Mappings& mappings_;
   std::vector<std::string>& notes_;
+  bool index_;
   FoundNewest out_;
   std::exception_ptr unread_;  ///< why the newest of another program cannot be read
 };
@@ -205,10 +210,10 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_found(const checkpoint::Found
   return std::make_unique<checkpoint::NativeCheckpoint>(checkpoint::Checkpoint::open(found.folder), options.crc_check);
 }
 
-std::unique_ptr<checkpoint::OpenedCheckpoint> open_index(const checkpoint::FoundCheckpoint& found,
-                                                         const TrainingOptions& options,
-                                                         const options::Mappings& mappings) {
-  if (found.format != nullptr) return found.format->open(found.folder, mappings);
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_index_of(const checkpoint::FoundCheckpoint& found,
+                                                            const TrainingOptions& options,
+                                                            const options::Mappings& mappings) {
+  if (found.format != nullptr) return open_found(found, options, mappings);
   return std::make_unique<checkpoint::NativeCheckpoint>(checkpoint::Checkpoint::open_index(found.folder),
                                                         options.crc_check);
 }
@@ -243,11 +248,11 @@ FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& 
     if (world.rank() > 0) return;
     const auto own = own_checkpoints(options, checkpoints_of_folder(options, formats), recorded, notes);
     if (step && !own.empty()) {
-      out = Search(options, mappings, notes).newest_of(of_step(own, *step, options.output_dir));
+      out = Search(options, mappings, notes, false).newest_of(of_step(own, *step, options.output_dir));
       if (out.checkpoint) set_aside_later(own, *step, notes);
       return;
     }
-    out = Search(options, mappings, notes).newest_of(own);
+    out = Search(options, mappings, notes, true).newest_of(own);
     if (!out.checkpoint || out.checkpoint->format == nullptr) return;
     if (const auto note = checkpoint::about_tracker(options.output_dir, own, *out.checkpoint); !note.empty())
       notes.push_back(note);
@@ -256,13 +261,12 @@ FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& 
   return out;
 }
 
-void set_damaged_aside(const comm::Communicator& world, const std::filesystem::path& folder, const std::string& damage,
-                       std::vector<std::string>& notes) {
+void set_damaged_aside(const comm::Communicator& world, const checkpoint::FoundCheckpoint& found,
+                       const std::string& damage, std::vector<std::string>& notes) {
   comm::together(world, "a damaged checkpoint", [&] {
     if (world.rank() > 0) return;
-    if (run_of(folder).empty() && !std::filesystem::exists(folder / "manifest.json"))
-      throw checkpoint::DamageError(damage);
-    notes.push_back(told_aside(folder, damage, checkpoint::set_aside(folder, damage)));
+    if (found.format != nullptr) throw checkpoint::DamageError(damage);
+    notes.push_back(told_aside(found.folder, damage, checkpoint::set_aside(found.folder, damage)));
   });
 }
 

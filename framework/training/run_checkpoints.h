@@ -47,15 +47,13 @@ void keep_other(const std::filesystem::path& checkpoint, const std::string& run)
 /// unfinished ones last; of one iteration, first that in the format of the run.
 std::vector<checkpoint::FoundCheckpoint> checkpoints_of_folder(const TrainingOptions& options,
                                                                const checkpoint::CheckpointFormats& formats);
-/// Opens one of these. Throws DamageError, ConfigError, IoError.
+/// Opens one of these, or, of our format, its index alone. Throws DamageError, ConfigError, IoError.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_found(const checkpoint::FoundCheckpoint& found,
                                                          const TrainingOptions& options,
                                                          const options::Mappings& mappings);
-
-/// The same without the parts of an index that are only needed to read; of other programs, open_found().
-std::unique_ptr<checkpoint::OpenedCheckpoint> open_index(const checkpoint::FoundCheckpoint& found,
-                                                         const TrainingOptions& options,
-                                                         const options::Mappings& mappings);
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_index_of(const checkpoint::FoundCheckpoint& found,
+                                                            const TrainingOptions& options,
+                                                            const options::Mappings& mappings);
 
 /// Deletes the checkpoints of the run with id `run`, of all formats, that the options do not keep, and what a killed
 /// process left of a save. Kept are the newest keep_checkpoint_max; of older ones those of a multiple of
@@ -70,19 +68,19 @@ struct FoundNewest {
   std::int64_t lost_at = -1;                              ///< newest iteration whose checkpoint is damaged; -1: none
 };
 /// Finds the newest good checkpoint, in any format, of the run with id `recorded` (from run.json). If `recorded` is
-/// empty or has no checkpoints here: of the run that saved the newest one. Rank 0 searches and sets damaged checkpoints
-/// aside, except those of another program, which stay; its `notes` get messages about what was set aside or ignored.
-/// What a checkpoint of ours holds is verified as it is read, not here. `step`: only that of this iteration, if there
-/// are any; later ones are set aside. Throws ConfigError if there are only checkpoints of another program that cannot be
-/// read, or none of that iteration. Collective.
+/// empty or has no checkpoints here: of the run that saved the newest one. Of our own format, only the index is judged,
+/// unless `step` is given: what the checkpoint holds is verified as it is read. Rank 0 searches and sets damaged
+/// checkpoints aside, except those of another program, which stay; its `notes` get messages about what was set aside or
+/// ignored.
+/// `step`: only that of this iteration, if there are any; later ones are set aside. Throws ConfigError if there are only
+/// checkpoints of another program that cannot be read, or none of that iteration. Collective.
 FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options,
                         const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
                         const std::string& recorded, std::vector<std::string>& notes,
                         std::optional<std::int64_t> step = {});
-/// Sets aside a checkpoint that find_newest() found, for the reason `damage`; one that another program saved stays as
-/// it is. Throws DamageError for that. Collective.
-void set_damaged_aside(const comm::Communicator& world, const std::filesystem::path& folder, const std::string& damage,
-                       std::vector<std::string>& notes);
-
+/// Sets aside a checkpoint that find_newest() found, for the reason `damage`, with a message in the `notes` of rank 0.
+/// If it is of another program, throws that reason instead. Collective.
+void set_damaged_aside(const comm::Communicator& world, const checkpoint::FoundCheckpoint& found,
+                       const std::string& damage, std::vector<std::string>& notes);
 
 }  // namespace tessera::training

@@ -270,4 +270,19 @@ std::string load_together(const comm::Communicator& world, const checkpoint::Ope
   });
 }
 
+std::vector<checkpoint::TensorRange> read_other_paddings(const checkpoint::WeightSource& source,
+                                                         const std::vector<checkpoint::TensorRange>& ranges,
+                                                         std::int64_t tokens, std::vector<std::string>& notes) {
+  std::vector<checkpoint::TensorRange> others;
+  for (const auto& range : ranges) {
+    if (!checkpoint::differs_in_padding(source, range, tokens)) {
+      others.push_back(range);
+      continue;
+    }
+    auto note = checkpoint::read_other_padding(source, range);
+    if (notes.empty() || notes.back() != note) notes.push_back(std::move(note));  // once for all boxes of a tensor
+  }
+  return others;
+}
+
 }  // namespace tessera::training

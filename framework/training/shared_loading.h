@@ -51,6 +51,12 @@ std::string load_shared(const comm::Communicator& world, const checkpoint::Check
 std::string load_together(const comm::Communicator& world, const checkpoint::OpenedCheckpoint& from,
                           std::span<const checkpoint::TensorRange> wanted, bool check_crc);
 
+/// Fills those of `ranges` whose vocabulary has another padding in `source` than here, on this rank alone. Returns all
+/// others. `tokens` as for checkpoint::differs_in_padding; `notes` get what was done.
+std::vector<checkpoint::TensorRange> read_other_paddings(const checkpoint::WeightSource& source,
+                                                         const std::vector<checkpoint::TensorRange>& ranges,
+                                                         std::int64_t tokens, std::vector<std::string>& notes);
+
 /// Calls `work` on every rank; returns the same on all ranks: empty, or the message of the DamageError that it threw on
 /// the lowest rank. Throws other errors as comm::together does. Collective.
 std::string damage_found(const comm::Communicator& world, const std::function<void()>& work);

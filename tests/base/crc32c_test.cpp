@@ -29,7 +29,17 @@ TEST(Crc32c, InstructionAndTableAgreeAtEveryLengthAndOffset) {
     for (std::size_t offset = 0; offset < 9; ++offset) {
       const auto part = std::span(bytes).subspan(offset, length);
       EXPECT_EQ(crc32c(part), crc32c_by_table(part)) << length << " bytes from " << offset;
+      EXPECT_EQ(crc32c_by_lanes(part), crc32c_by_table(part)) << length << " bytes from " << offset;
     }
+}
+
+TEST(Crc32c, ProductsGiveWhatTheTableGivesForEveryRestAndBeginning) {
+  const auto bytes = some_bytes(2000);
+  for (std::size_t length = 480; length < 1100; ++length) {
+    const auto part = std::span(bytes).subspan(length % 64, length);
+    const auto before = static_cast<std::uint32_t>(length * 2654435761U);
+    ASSERT_EQ(crc32c(part, before), crc32c_by_table(part, before)) << length;
+  }
 }
 
 TEST(Crc32c, ASumInPiecesIsTheSumOfTheWhole) {

@@ -8,11 +8,14 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <thread>
 #include <vector>
 
 #include "framework/base/files.h"
+#include "framework/base/mapped_pages.h"
 #include "tests/own_folder.h"
 #include "tests/sanitized.h"
 
@@ -111,6 +114,27 @@ TEST_F(MappedAccess, OutsideOfItTheSignalEndsTheProcess) {
   std::filesystem::resize_file("file", 0);
   EXPECT_EXIT(std::exit(sum_of({static_cast<const std::byte*>(memory), 8192}) < 0 ? 1 : 0), ended, "");
   EXPECT_EXIT(access_mapped([] { raise(SIGBUS); }), ended, "");
+}
+
+/// Memory of mapped files that counts as this process's, in KiB.
+std::int64_t resident_file_kibibytes() {
+  std::ifstream file("/proc/self/status");
+  const std::string words{std::istreambuf_iterator<char>(file), {}};
+  return std::stoll(words.substr(words.find("RssFile:") + 8));
+}
+
+TEST_F(MappedAccess, PagesAreGivenBackOnlyWhileSomebodySparesThemAndComeBackUnchanged) {
+  constexpr std::int64_t mebibytes = 32;
+  write("file", std::string(mebibytes << 20, 'x'));
+  const MappedFile mapped("file");
+  const auto none = resident_file_kibibytes(), sum = sum_of(mapped.bytes());
+  mapped_pages_used();
+  EXPECT_GT(resident_file_kibibytes(), none + (mebibytes - 4) * 1024);
+  const SparesMappedPages sparing;
+  mapped_pages_used();
+  EXPECT_LT(resident_file_kibibytes(), none + 4 * 1024);
+  EXPECT_EQ(sum_of(mapped.bytes()), sum);
+  EXPECT_NO_THROW(mapped.require_intact());
 }
 
 }  // namespace

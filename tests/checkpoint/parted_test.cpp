@@ -107,6 +107,19 @@ TEST_F(PartedTest, AMissingPartAndThatOfAnotherSaveAreNamed) {
   EXPECT_EQ(newest_good("run", "", true)->iteration(), 4);
 }
 
+TEST_F(PartedTest, WritersWithoutACommonFolderAreToldSo) {
+  CheckpointWriter writer("run", "", 3, 2);
+  const auto write = [&](int number) { return writer.write(number, LiveState(rows(3 * number, 3))); };
+  const char* shared = "give training_config.output_dir a folder on a file system that all hosts share";
+  const auto without = story_of([&] { write(1); });
+  EXPECT_TRUE(says(without, "iter_0000003_tmp: is not here") && says(without, shared)) << without;
+  writer.begin();
+  const std::vector<WrittenPart> parts = {write(0), write(1)};
+  fs::remove("run/iter_0000003_tmp/manifest_00001.json");  // it is on the disk of the other host
+  const auto alone = story_of([&] { writer.commit(parts, {}); });
+  EXPECT_TRUE(says(alone, "manifest_00001.json: is missing, though its rank") && says(alone, shared)) << alone;
+}
+
 TEST_F(PartedTest, RangesOfSeveralWritersThatLeaveAHoleAreNotCommitted) {
   EXPECT_TRUE(says(story_of([&] { save({2, 3}); }), "its ranges cover 20 of 24 elements"));
   EXPECT_FALSE(fs::exists(folder));

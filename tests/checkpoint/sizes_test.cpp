@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "framework/base/files.h"
+#include "framework/checkpoint/filled_state.h"
 #include "framework/checkpoint/manifest.h"
 #include "framework/checkpoint/range_stream.h"
 #include "framework/checkpoint/stored_state.h"
@@ -139,6 +140,33 @@ TEST_F(SizesTest, SharesOfReadersHoldEachRangeOnceAndAboutAsManyBytes) {
     const auto some = checkpoint.share(0, 1, [](const auto& name) { return name == "t5" || name == "t6"; });
     EXPECT_EQ(some.ranges.size(), 2U);
   }
+}
+
+TEST_F(SizesTest, ElementsThatAreMadeWhenTheyAreSavedAreMadeOnceAndOneRangeAtATime) {
+  const Shape shape{3, 500'000};  // six pieces
+  std::vector<TensorRange> ranges;
+  for (const char* name : {"a", "b", "optimizer.m.a"})
+    ranges.push_back(whole(name, Tensor::without_elements(DType::float32, shape)));
+  std::vector<std::string> made;
+  const FilledState state(ranges, [&](const TensorRange& into) {
+    made.push_back(into.name);
+    for (const auto zero : into.tensor.floats()) ASSERT_EQ(zero, 0);
+    std::iota(into.tensor.floats().begin(), into.tensor.floats().end(), static_cast<float>(into.name.size()));
+  });
+  save_checkpoint("run", "", 1, state, {});
+  EXPECT_EQ(made, (std::vector<std::string>{"a", "b", "optimizer.m.a"}));
+  const auto checkpoint = Checkpoint::open("run/iter_0000001");
+  for (const auto& range : ranges) {
+    auto back = numbers(shape, 0);
+    const auto expected = numbers(shape, static_cast<float>(range.name.size()));
+    checkpoint.read(whole(range.name, back.tensor()), {.check_crc = true});
+    EXPECT_EQ(back.elements, expected.elements) << range.name;
+  }
+  const FilledState broken(ranges, [](const TensorRange& into) {
+    if (into.name == "b") throw ConfigError("not finite");
+  });
+  EXPECT_THROW(save_checkpoint("run", "", 2, broken, {}), ConfigError);
+  EXPECT_FALSE(fs::exists("run/iter_0000002") || fs::exists("run/iter_0000002_tmp"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """What `tessera check` foresees of the memory of a run, beside what the run then counts."""
 
 import json
+import os
 import re
 import subprocess
 
@@ -40,6 +41,29 @@ KEYS = ("weight_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes",
 
 
 class Memory(harness.InOwnFolder):
+    def peak(self, *words):
+        """MiB that `tessera checkpoint` needed at most."""
+        process = subprocess.Popen([harness.program(), "checkpoint", *map(str, words)], cwd=self.folder, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0, words)
+        return used.ru_maxrss / 1024
+
+    def test_conversions_have_one_tensor_at_a_time_in_memory(self):
+        # 200 MB, of which the largest tensor has 6.
+        self.recipe("deep.yaml", training_iters=1, num_layers=24, hidden_size=240, vocab_size=6144, seq_length=8, max_position_embeddings=8,
+                    dataset_config__batch_size=1, training_config__tensorboard="false")
+        self.tessera("train", "deep.yaml")
+        source = self.checkpoints()[-1]
+        idle = self.peak("inspect", source)
+        ways = ("torch", "torch_dist")
+        for name, words in {"reshard": ("reshard", source),
+                            **{way: ("convert", "--from", "tessera", "--to", "megatron", "--ckpt-format", way, source) for way in ways},
+                            "torch_dist back": ("convert", "--from", "megatron", "--to", "tessera", "torch_dist"),
+                            "hf": ("convert", "--from", "tessera", "--to", "hf", source),
+                            "hf back": ("convert", "--from", "hf", "--to", "tessera", "hf")}.items():
+            self.assertLess(self.peak(*words, name) - idle, 48, name)
+
     def foreseen(self, *more):
         """Of each stage: kind -> bytes."""
         told = self.tessera("check", "tiny.yaml", "--ranks", "2", *more)

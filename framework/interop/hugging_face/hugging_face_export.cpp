@@ -168,32 +168,44 @@ class Exporter {
     return to_theirs(row, std::move(ours), size_of(written), part_shapes_of(row, kept));
   }
 
-  void write_shard(const fs::path& path, const std::vector<Piece>& pieces) {
-    std::deque<std::vector<std::byte>> memory;
-    std::map<std::string, Tensor> tensors;
-    for (const auto& piece : pieces) {
-      if (!piece.experts.empty()) {
-        auto& own = memory.emplace_back();
-        for (const auto row : piece.experts) {
-          const auto one = converted(row);
-          own.insert(own.end(), one.begin(), one.end());
-        }
-        tensors.emplace(piece.name, Tensor(std::span(own), piece.dtype, piece.shape));
-        continue;
-      }
-      if (piece.row != held_row_ || held_.empty()) {
-        held_ = converted(piece.row);
-        held_row_ = piece.row;
-      }
-      const auto shapes = part_shapes_of(table_.rows()[piece.row], kept_shape(table_.rows()[piece.row].name));
-      std::size_t before = 0;
-      for (std::size_t i = 0; i < piece.part; ++i)
-        before += static_cast<std::size_t>(shapes[i].elements()) * size_of(piece.dtype);
-      const auto begin = held_.begin() + static_cast<std::ptrdiff_t>(before);
-      auto& own = memory.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(piece.bytes()));
-      tensors.emplace(piece.name, Tensor(std::span(own), piece.dtype, piece.shape));
+  /// The last two tensors that were converted stay in memory: between parts of one there may be another.
+  const std::vector<std::byte>& held(std::size_t row) {
+    const auto found = std::find_if(held_.begin(), held_.end(), [&](const auto& one) { return one.first == row; });
+    if (found != held_.end()) return found->second;
+    if (held_.size() > 1) held_.pop_front();
+    auto elements = converted(row);
+    return held_.emplace_back(row, std::move(elements)).second;
+  }
+
+  /// The rows of all experts that a piece has, one behind the other; until the next call.
+  std::span<const std::byte> of_all_experts(const Piece& piece) {
+    joined_.clear();
+    for (const auto row : piece.experts) {
+      const auto one = converted(row);
+      joined_.insert(joined_.end(), one.begin(), one.end());
     }
-    checkpoint::write_safetensors(path, tensors, {{"format", "pt"}});
+    return joined_;
+  }
+
+  std::span<const std::byte> elements_of(const Piece& piece) {
+    if (!piece.experts.empty()) return of_all_experts(piece);
+    const auto& row = table_.rows()[piece.row];
+    const auto shapes = part_shapes_of(row, kept_shape(row.name));
+    std::size_t before = 0;
+    for (std::size_t i = 0; i < piece.part; ++i)
+      before += static_cast<std::size_t>(shapes[i].elements()) * size_of(piece.dtype);
+    return std::span(held(piece.row)).subspan(before, piece.bytes());
+  }
+
+  void write_shard(const fs::path& path, const std::vector<Piece>& pieces) {
+    std::vector<std::pair<std::string, checkpoint::SafetensorsEntry>> entries;
+    std::map<std::string, const Piece*> by_name;
+    for (const auto& piece : pieces) {
+      entries.push_back({piece.name, {piece.dtype, piece.shape, 0, 0}});
+      by_name.emplace(piece.name, &piece);
+    }
+    checkpoint::write_safetensors(path, std::move(entries), {{"format", "pt"}},
+                                  [&](const std::string& name) { return elements_of(*by_name.at(name)); });
   }
 
   const checkpoint::WeightSource& weights_;
@@ -202,8 +214,8 @@ class Exporter {
   std::vector<std::vector<Piece>> shards_;
   std::uint64_t filled_ = 0;  ///< bytes of the last of them
   std::vector<std::string> notes_;
-  std::vector<std::byte> held_;  ///< the last tensor of ours that was converted
-  std::size_t held_row_ = 0;
+  std::deque<std::pair<std::size_t, std::vector<std::byte>>> held_;  ///< converted tensors of ours, by row
+  std::vector<std::byte> joined_;
 };
 
 /// The class of Transformers; with a score head the classifier of the family, with one label.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "framework/base/mapped_pages.h"
 #include "framework/base/memory_limit.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/base/crc32.h"
@@ -255,8 +256,10 @@ void TorchFileWriter::tensor(DType dtype, const Shape& shape, ArchiveWriter::Str
 void TorchFileWriter::put(ArchiveWriter& archive, const std::string& folder) const {
   archive.add(folder + pickle_name, pickle.finish());
   archive.add(folder + "byteorder", "little");
-  for (std::size_t i = 0; i < storages_.size(); ++i)
+  for (std::size_t i = 0; i < storages_.size(); ++i) {
     archive.add(text(folder, "data/", i), storages_[i].bytes, storages_[i].elements);
+    mapped_pages_used();
+  }
   archive.add(folder + "version", "3\n");
 }
 
