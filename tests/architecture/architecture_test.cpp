@@ -97,6 +97,7 @@ TEST(Architecture, EverySourceIsRegistered) {
 const std::set<std::string> result_writers = {"framework/base/standard_output.cpp",
                                               "framework/cli/check.cpp",
                                               "framework/cli/checkpoint_commands.cpp",
+                                              "framework/cli/checkpoint_list.cpp",
                                               "framework/cli/completion.cpp",
                                               "framework/cli/convert.cpp",
                                               "framework/cli/convert_checkpoint.cpp",
