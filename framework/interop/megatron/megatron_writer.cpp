@@ -87,9 +87,10 @@ class Writer {
     }
     if (common.describes_itself) {
       key("content_metadata");
-      json({{"distrib_optim_sharding_type", common.sharding.empty() ? Json(nullptr) : Json(common.sharding)},
-            {"singleton_local_shards", false},
-            {"chained_optim_avoid_prefix", true}});
+      Json content{{"singleton_local_shards", false}, {"chained_optim_avoid_prefix", true}};
+      // Its presence alone, also of None, makes Megatron-LM ask for keys with the number of an optimizer.
+      if (!common.sharding.empty()) content["distrib_optim_sharding_type"] = Json(common.sharding);
+      json(content);
     }
     end(path);
   }
