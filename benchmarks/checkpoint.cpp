@@ -16,6 +16,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "benchmarks/report.h"
@@ -131,8 +132,8 @@ class Bench {
   }
 
   void save() {
-    const training::SaveTarget target{.root = folder_, .prefix = "", .iteration = 1};
-    training::SaveJob(all(), target, std::make_shared<checkpoint::LiveState>(state_.ranges())).finish();
+    training::SaveTarget target{.root = folder_, .prefix = "", .iteration = 1};
+    training::SaveJob(all(), std::move(target), std::make_shared<checkpoint::LiveState>(state_.ranges())).finish();
   }
   void load() {
     const auto from = checkpoint::Checkpoint::open_index(folder_ / "iter_0000001");

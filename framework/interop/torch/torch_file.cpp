@@ -4,10 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#include "framework/base/crc32.h"
 #include "framework/base/mapped_pages.h"
 #include "framework/base/memory_limit.h"
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/base/crc32.h"
 
 namespace tessera::torch {
 namespace {

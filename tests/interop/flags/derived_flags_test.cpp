@@ -42,8 +42,8 @@ TEST(DerivedFlags, SharedExpertsAreAsWideAsThatManyExperts) {
 
 TEST(DerivedFlags, FactorsOfLongropeAreNumbersBetweenCommas) {
   const std::string m = "model_config.rope_scaling_";
-  const auto found = convert({"--rope-scaling-type", "longrope", "--long-factor", "1.0,2.5", "--short-factor", "1.0,1.5",
-                              "--long-mscale", "1.2", "--short-mscale", "1.2"});
+  const auto found = convert({"--rope-scaling-type", "longrope", "--long-factor", "1.0,2.5", "--short-factor",
+                              "1.0,1.5", "--long-mscale", "1.2", "--short-mscale", "1.2"});
   EXPECT_EQ(found.problems, "");
   EXPECT_EQ(found.at(m + "type"), "longrope");
   EXPECT_EQ(found.at(m + "long_factor"), "[1.0, 2.5]");
