@@ -2,10 +2,6 @@
 
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace tessera {
 
 // Blocks of 16 bytes are polynomials; one that lies n bits before another is added to it after multiplication by x^n
@@ -59,25 +55,36 @@ __attribute__((target("pclmul"))) FoldedCrc fold_narrow(std::span<const std::byt
   return with_rest(folded(folded(folded(a, near, b), near, c), near, d), bytes, near);
 }
 
+using Wide = long long __attribute__((vector_size(64)));  ///< four blocks
+
 #define TESSERA_WIDE_CRC __attribute__((target("avx512f,vpclmulqdq,pclmul")))
+// The compilers' names of the instruction: kernels/ alone includes their headers.
+#if defined(__clang__)
+#define TESSERA_WIDE_PRODUCT __builtin_ia32_pclmulqdq512
+#else
+#define TESSERA_WIDE_PRODUCT __builtin_ia32_vpclmulqdq_v8di
+#endif
 
-TESSERA_WIDE_CRC inline __m512i wide_at(const std::byte* at) { return _mm512_loadu_si512(at); }
-
-/// The same factors for each of four blocks.
-TESSERA_WIDE_CRC inline __m512i wide_of(const CrcFolding::Factors& f) {
-  return _mm512_set_epi64(f[1], f[0], f[1], f[0], f[1], f[0], f[1], f[0]);
+TESSERA_WIDE_CRC inline Wide wide_at(const std::byte* at) {
+  Wide wide;
+  std::memcpy(&wide, at, sizeof wide);
+  return wide;
 }
 
-TESSERA_WIDE_CRC inline __m512i folded_wide(__m512i sum, __m512i factors, __m512i next) {
-  const auto low = _mm512_clmulepi64_epi128(sum, factors, 0x00), high = _mm512_clmulepi64_epi128(sum, factors, 0x11);
-  return _mm512_xor_si512(_mm512_xor_si512(low, high), next);
+/// The same factors for each of four blocks.
+TESSERA_WIDE_CRC inline Wide wide_of(const CrcFolding::Factors& f) {
+  return Wide{f[0], f[1], f[0], f[1], f[0], f[1], f[0], f[1]};
+}
+
+TESSERA_WIDE_CRC inline Wide folded_wide(Wide sum, Wide factors, Wide next) {
+  return TESSERA_WIDE_PRODUCT(sum, factors, 0x00) ^ TESSERA_WIDE_PRODUCT(sum, factors, 0x11) ^ next;
 }
 
 /// Four lanes of 64 bytes.
 TESSERA_WIDE_CRC FoldedCrc fold_wide(std::span<const std::byte> bytes, std::uint32_t sum, const CrcFolding& folding) {
   const auto* at = bytes.data();
-  auto a = _mm512_xor_si512(wide_at(at), _mm512_set_epi64(0, 0, 0, 0, 0, 0, 0, static_cast<long long>(sum)));
-  auto b = wide_at(at + 64), c = wide_at(at + 128), d = wide_at(at + 192);
+  Wide a = wide_at(at) ^ Wide { static_cast<long long>(sum) };
+  Wide b = wide_at(at + 64), c = wide_at(at + 128), d = wide_at(at + 192);
   const auto far = wide_of(folding.by_2048), middle = wide_of(folding.by_512);
   for (bytes = bytes.subspan(256); bytes.size() >= 256; bytes = bytes.subspan(256)) {
     at = bytes.data();
@@ -88,7 +95,7 @@ TESSERA_WIDE_CRC FoldedCrc fold_wide(std::span<const std::byte> bytes, std::uint
   }
   a = folded_wide(folded_wide(folded_wide(a, middle, b), middle, c), middle, d);
   std::array<std::byte, 64> four;
-  _mm512_storeu_si512(four.data(), a);
+  std::memcpy(four.data(), &a, sizeof a);
   const auto near = block_of(folding.by_128);
   auto last = block_at(four.data());
   for (const std::size_t next : {16, 32, 48}) last = folded(last, near, block_at(four.data() + next));
@@ -96,6 +103,7 @@ TESSERA_WIDE_CRC FoldedCrc fold_wide(std::span<const std::byte> bytes, std::uint
 }
 
 #undef TESSERA_WIDE_CRC
+#undef TESSERA_WIDE_PRODUCT
 
 }  // namespace
 

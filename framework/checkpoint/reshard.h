@@ -17,8 +17,9 @@ struct Resharding {
 /// Writes `from` as <root>/<checkpoint_name(prefix, its iteration)>, divided as `how.writers` says. Elements do not
 /// change, except for the padding of the vocabulary if `how` has another number of rows: added rows are the mean of the
 /// existing rows, and zero in the optimizer state; only padding rows are removed. Holds the part of one writer of
-/// one tensor in memory at a time. Throws ConfigError if the weights of `how` differ from those of the checkpoint in name or shape,
-/// or if rows of tokens would be removed; DamageError; IoError. After an error, no new checkpoint exists.
+/// one tensor in memory at a time. Throws ConfigError if the weights of `how` differ from those of the checkpoint in
+/// name or shape, or if rows of tokens would be removed; DamageError; IoError. After an error, no new checkpoint
+/// exists.
 void reshard(const Checkpoint& from, const std::filesystem::path& root, const std::string& prefix,
              const Resharding& how);
 

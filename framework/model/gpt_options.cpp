@@ -150,7 +150,7 @@ std::vector<options::Finding> broken_rules(const GptOptions& o, const MoeOptions
            "give one number for each layer", "moe_layer_freq");
   if (o.mlp_bias() && !o.mlp_has_bias)
     broken("model_config.add_bias_linear",
-           text("num_experts is ", experts, ", but the feed-forward network has biases because of add_bias_linear"),
+           text("num_experts is ", experts, ", but the feed-forward network has biases"),
            "give add_bias_linear: false; or mlp_has_bias: true for biases of experts and routers, or false", "MOE4");
   const auto no_bias = [&](bool wrong, const char* option, const char* what) {
     if (o.mlp_has_bias.value_or(false) && wrong)

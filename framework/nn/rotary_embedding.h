@@ -50,8 +50,9 @@ class RotaryEmbedding {
     longest_ = longest;
     longer_ = std::move(longer);
   }
-  /// The tables of a pass with `reach` positions, for heads that begin at `head_offsets` in a row. The first call computes them with `threads`; calls
-  /// from several threads are safe. The result is valid as long as this object and the memory of `head_offsets`.
+  /// The tables of a pass with `reach` positions, for heads that begin at `head_offsets` in a row. The first call
+  /// computes them with `threads`; calls from several threads are safe. The result is valid as long as this object and
+  /// the memory of `head_offsets`.
   autograd::RotaryTables tables(kernels::Threads& threads, std::span<const std::int64_t> head_offsets,
                                 std::int64_t reach = 0) const {
     if (longer_ && reach > longest_) return longer_->tables(threads, head_offsets);

@@ -16,9 +16,9 @@ class PrometheusFile {
   /// the folder does not exist or the file cannot be created.
   PrometheusFile(const std::string& path, const std::string& run);
 
-  /// Takes the values of `row`, a line of metrics.jsonl or a part of one (MetricsRow), over the earlier ones of the same
-  /// keys. A key KEY becomes the gauge tessera_KEY; a list has a label `layer`. `now`: seconds since 1970, the gauge
-  /// tessera_last_update_seconds.
+  /// Takes the values of `row`, a line of metrics.jsonl or a part of one (MetricsRow), over the earlier ones of the
+  /// same keys. A key KEY becomes the gauge tessera_KEY; a list has a label `layer`. `now`: seconds since 1970, the
+  /// gauge tessera_last_update_seconds.
   void take(std::string_view row, double now);
   /// Replaces the file.
   void write();

@@ -17,7 +17,8 @@ namespace tessera::training {
 /// Opens the checkpoint that training_config.load_checkpoint denotes, in any format: `place` is one, or a folder of
 /// them, of which the newest is taken; see checkpoint::sort_newest_first. If that of another program cannot be opened,
 /// the next one is, and `notes` say so. `step`: of those, the one of this iteration. Null: there is none, and the run's
-/// own folder may be without. Throws ConfigError, naming `option`, if there must be one, or none has the iteration `step`.
+/// own folder may be without. Throws ConfigError, naming `option`, if there must be one, or none has the iteration
+/// `step`.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setup, const std::filesystem::path& place,
                                                        std::vector<std::string>& notes,
                                                        std::optional<std::int64_t> step = {},
@@ -70,8 +71,8 @@ std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state);
 /// Throws ConfigError on all ranks if the frozen parameters are not those of `base`. Collective.
 void check_base(const comm::Communicator& world, ModelState& state, const checkpoint::FrozenBase& base);
 
-/// Throws ConfigError if the checkpoint has a weight that has no place in the model, whose weights are `all`: then it is
-/// of a larger one.
+/// Throws ConfigError if the checkpoint has a weight that has no place in the model, whose weights are `all`: then it
+/// is of a larger one.
 void refuse_left_over(const checkpoint::OpenedCheckpoint& saved, const std::vector<checkpoint::TensorRange>& all);
 /// Throws ConfigError for a checkpoint of weights alone, which does not continue a run by itself.
 void must_have_state(const checkpoint::OpenedCheckpoint& given, const checkpoint::Progress& progress);

@@ -72,8 +72,8 @@ struct FoundNewest {
 /// unless `step` is given: what the checkpoint holds is verified as it is read. Rank 0 searches and sets damaged
 /// checkpoints aside, except those of another program, which stay; its `notes` get messages about what was set aside or
 /// ignored.
-/// `step`: only that of this iteration, if there are any; later ones are set aside. Throws ConfigError if there are only
-/// checkpoints of another program that cannot be read, or none of that iteration. Collective.
+/// `step`: only that of this iteration, if there are any; later ones are set aside. Throws ConfigError if there are
+/// only checkpoints of another program that cannot be read, or none of that iteration. Collective.
 FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options,
                         const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
                         const std::string& recorded, std::vector<std::string>& notes,

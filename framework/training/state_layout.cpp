@@ -120,7 +120,8 @@ void StateLayout::join_owned() {
   }
 }
 
-/// Ranks without shards hold the same: rank r of n saves the r-th of n equal parts of all owned elements in their order.
+/// Ranks without shards hold the same: rank r of n saves the r-th of n equal parts of all owned elements in their
+/// order.
 void StateLayout::deal_out() {
   owned_before_ = {0};
   for (const auto& range : parameters_.ranges()) {

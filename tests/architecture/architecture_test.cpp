@@ -114,6 +114,7 @@ const std::set<std::string> result_writers = {"framework/base/standard_output.cp
                                               "framework/cli/doctor.cpp",
                                               "framework/cli/eval.cpp",
                                               "framework/cli/explain.cpp",
+                                              "framework/cli/export.cpp",
                                               "framework/cli/generate.cpp",
                                               "framework/cli/layout_report.cpp",
                                               "framework/cli/manual.cpp",

@@ -38,9 +38,10 @@ const std::string weights = "weights/megatron.yaml", renamed = "renamed:",
 const std::string llama = "models/llama.yaml", depth = "num_hidden_layers:", other_depth = "depth:";
 
 /// Commands that read no table of mappings/.
-const Words read_none = {"checkpoint reshard", "data checksum",      "data inspect",   "data merge", "data render-chat",
-                         "data to-jsonl",      "data llava-to-mllm", "data train-bpe", "doctor",     "man",
-                         "state clean",        "state finish",       "state probe",    "state save"};
+const Words read_none = {"checkpoint reshard", "data checksum", "data inspect",  "data merge",
+                         "data render-chat",   "export",        "data to-jsonl", "data llava-to-mllm",
+                         "data train-bpe",     "doctor",        "man",           "state clean",
+                         "state finish",       "state probe",   "state save"};
 
 const std::string mm = TESTS_DATA "/mindspeed_mm/checkpoints/";
 

@@ -1,5 +1,5 @@
-// Parts that families of Hugging Face Transformers need: longrope, offsets of positions, norms over all heads, biases of
-// the output layer.
+// Parts that families of Hugging Face Transformers need: longrope, offsets of positions, norms over all heads, biases
+// of the output layer.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -242,6 +242,8 @@ const std::vector<Effect> cases = {
     {"dataset_config.reset_attention_mask", "true", "false", pairs},
     {"dataset_config.neat_pack", "true", "false", pairs},
     {"dataset_config.cut_max_seqlen", "true", "false", pairs},
+    {"training_config.wandb_exp_name", "one", "other"},
+    {"training_config.wandb_save_dir", "one", "other"},
     {"dataset_config.prompt_type", "glm4", "qwen", pairs},
 };
 

@@ -153,8 +153,8 @@ class LoadingAtScale : public InOwnFolder {
     }
   }
 
-  /// Opens the checkpoint and plans as `rank` of `layout`; returns the bytes that it will read. In a process of its own,
-  /// which may use 200 MiB.
+  /// Opens the checkpoint and plans as `rank` of `layout`; returns the bytes that it will read. In a process of its
+  /// own, which may use 200 MiB.
   double planned(const Layout& layout, std::int64_t rank) const {
     std::vector<std::string> lists;  // come from the other ranks
     for (std::int64_t other = 0; other < layout.ranks(); ++other) lists.push_back(list_of_rank(layout, other));

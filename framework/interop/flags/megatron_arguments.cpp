@@ -17,8 +17,8 @@ std::string item_type(const std::string& type) {
 
 /// A value of the option type `type` ("int or null") as JSON.
 Json typed(const options::Value& value, const std::string& type) {
-  if (value.kind == options::Value::Kind::none || (value.kind == options::Value::Kind::scalar && value.scalar.empty()))
-    return nullptr;
+  const bool empty = value.kind == options::Value::Kind::scalar && value.scalar.empty();
+  if (value.kind == options::Value::Kind::none || (empty && type != "text")) return nullptr;
   if (value.kind == options::Value::Kind::list) {
     auto all = Json::array();
     for (const auto& item : value.items) all.push_back(typed(item, item_type(type)));

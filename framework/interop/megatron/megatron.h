@@ -84,8 +84,8 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   /// Nothing for weights alone, a folder named `release`. Throws ConfigError if a field of the saved schedule is
   /// missing.
   std::optional<checkpoint::Progress> progress() const override;
-  /// The recipe that the saved arguments describe, as far as mappings/arguments/megatron.yaml has rows for them; without
-  /// arguments, the one that was given. Throws ConfigError if there is neither.
+  /// The recipe that the saved arguments describe, as far as mappings/arguments/megatron.yaml has rows for them;
+  /// without arguments, the one that was given. Throws ConfigError if there is neither.
   options::Value recipe() const override;
   std::vector<std::string> notes() const override;
   /// The layout of the ranks that saved the checkpoint.

@@ -283,8 +283,8 @@ void MegatronRank::take_optimizer(const torch::PickleNode& optimizer, Scope scop
   if (state != nullptr && !shared_) take_groups(*groups, *state, masters, scope);
 }
 
-/// Of each group whether its weights decay, 1 or 0. In old versions that is only to be seen from the weight decay itself;
-/// the first group is the one that decays.
+/// Of each group whether its weights decay, 1 or 0. In old versions that is only to be seen from the weight decay
+/// itself; the first group is the one that decays.
 std::vector<std::optional<double>> MegatronRank::decay_of_groups(const torch::PickleNode& groups) const {
   std::vector<std::optional<double>> all;
   for (const auto* group : groups.items) {

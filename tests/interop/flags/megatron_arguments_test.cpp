@@ -268,8 +268,8 @@ TEST(MegatronRules, OfARecipeNameTheFlagsOfTheCommandLine) {
                   "--kv-channels"});
   EXPECT_EQ(
       told({"--num-experts", "2"}),
-      Lines{"run.sh:17: --num-experts is 2, but the feed-forward network has biases, which experts do not have; give "
-            "--disable-bias-linear, or mlp_has_bias: false"});
+      Lines{"run.sh:17: --num-experts is 2, but the feed-forward network has biases; give --disable-bias-linear; or "
+            "mlp_has_bias: true for biases of experts and routers, or false"});
   EXPECT_EQ(told({"--multi-latent-attention", "--rotary-interleaved", "--no-rope-fusion"}),
             Lines{"run.sh:17: --multi-latent-attention and --rotary-interleaved are mutually exclusive; leave "
                   "--rotary-interleaved out"});
