@@ -44,7 +44,7 @@ enum RecordField : unsigned {
   header = 21,
   info = 200
 };
-constexpr unsigned item_field = 1, item_key = 1, item_nested_key = 2, item_value = 16;
+constexpr unsigned item_field = 1, item_nested_key = 2, item_value = 16;
 constexpr std::string_view step_key = "iteration";
 
 std::uint32_t sum_of(Fragment type, std::string_view data) {

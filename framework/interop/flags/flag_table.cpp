@@ -55,6 +55,7 @@ FlagRow read_row(const std::string& flag, const options::Value& row) {
   out.dest = word("dest").empty() ? dest_of(flag) : word("dest");
   out.to = word("to");
   out.absent = word("absent");
+  out.empty_text = row.find("absent") != nullptr && out.absent.empty();
   out.theirs = word("theirs");
   if (row.find("ignored"))
     out.kind = FlagRow::Kind::ignored, out.why = word("ignored");

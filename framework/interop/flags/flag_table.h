@@ -34,8 +34,9 @@ struct FlagRow {
   std::string fixed;  ///< Kind::fixed: the value that the bare flag sets
   std::vector<std::pair<std::string, std::string>> words;          ///< Kind::words: their word -> ours
   std::vector<std::pair<std::string, std::string>> refused_words;  ///< Kind::words: their word -> why it is refused
-  std::string absent;  ///< our value if the flag is not given: the other program's default
-  std::string theirs;  ///< Kind::words: the other program's default, if `absent` deliberately means something else
+  std::string absent;       ///< our value if the flag is not given: the other program's default
+  bool empty_text = false;  ///< `absent` is given as an empty text, which its argument is then; else null
+  std::string theirs;       ///< Kind::words: the other program's default, if `absent` deliberately means something else
   /// Further options and values that the flag sets; a flag that sets such an option itself takes precedence, wherever
   /// it is.
   std::vector<std::pair<std::string, std::string>> also;

@@ -17,8 +17,8 @@ std::string item_type(const std::string& type) {
 
 /// A value of the option type `type` ("int or null") as JSON.
 Json typed(const options::Value& value, const std::string& type) {
-  const bool empty = value.kind == options::Value::Kind::scalar && value.scalar.empty();
-  if (value.kind == options::Value::Kind::none || (empty && type != "text")) return nullptr;
+  if (value.kind == options::Value::Kind::none || (value.kind == options::Value::Kind::scalar && value.scalar.empty()))
+    return nullptr;
   if (value.kind == options::Value::Kind::list) {
     auto all = Json::array();
     for (const auto& item : value.items) all.push_back(typed(item, item_type(type)));
@@ -61,6 +61,7 @@ class Backwards {
     const auto value = value_of(row);
     if (row.kind == FlagRow::Kind::fixed) return switched(row, same_argument(value, options::Value::of(row.fixed, {})));
     if (row.kind == FlagRow::Kind::words) return their_word(row, value);
+    if (row.empty_text && value.kind == options::Value::Kind::scalar && value.scalar.empty()) return "";
     if (row.takes == FlagRow::Takes::many && value.kind == options::Value::Kind::scalar)
       return Json::array({typed(value, type)});
     return typed(value, type);
