@@ -54,7 +54,8 @@ class Weights(harness.InOwnFolder):
                 theirs.update(tensors_of(path))
             self.assertEqual(theirs, tensors_of(FAMILIES / family / "model.safetensors"), family)
             config = json.loads((self.folder / f"{family}.theirs/config.json").read_text())
-            self.assertEqual(config["model_type"], family)
+            given = json.loads((FAMILIES / family / "config.json").read_text())
+            self.assertEqual(config["model_type"], given["model_type"], family)
 
     def test_greedy_tokens_of_a_folder_and_of_what_was_converted_are_those_of_transformers(self):
         for family in ("qwen3", "gemma"):
