@@ -34,7 +34,7 @@ def items(of):
     return {item.nested_key[0]: json.loads(item.value_json) for item in of}
 
 
-out = {"numbers": [], "history": [], "summary": {}, "config": [], "exit": None, "run": None, "metrics": []}
+out = {"numbers": [], "history": [], "summary": {}, "config": [], "exit": [], "run": None, "metrics": []}
 for record in records(open(sys.argv[1], "rb").read()):
     out["numbers"].append(record.num)
     kind = record.WhichOneof("record_type")
@@ -51,5 +51,5 @@ for record in records(open(sys.argv[1], "rb").read()):
     elif kind == "metric":
         out["metrics"].append([record.metric.name, record.metric.glob_name, record.metric.step_metric])
     elif kind == "exit":
-        out["exit"] = record.exit.exit_code
+        out["exit"].append(record.exit.exit_code)
 print(json.dumps(out))

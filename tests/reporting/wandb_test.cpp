@@ -74,7 +74,7 @@ TEST_F(WandbTest, ItsOwnMessagesSayWhatWasWritten) {
       R"( "loss": 8, "skipped": false, "least_load": [0.5, null]})");
   EXPECT_EQ(read["history"][1], expected);
   EXPECT_EQ(read["summary"]["loss"], 7);
-  EXPECT_EQ(read["exit"], 0);
+  EXPECT_EQ(read["exit"], nlohmann::json{0});
   for (std::size_t i = 0; i < read["numbers"].size(); ++i) EXPECT_EQ(read["numbers"][i], i + 1);
 }
 
@@ -113,6 +113,39 @@ TEST_F(WandbTest, RecordsLieOverTheEndsOfBlocks) {
   for (int i = 0; i < rows; ++i) EXPECT_EQ(read["history"][static_cast<std::size_t>(i)]["iteration"], i + 1);
 }
 
+/// Number of whole records in frames of LevelDB's log format; -1 if a byte is not in its place.
+int records_of(std::string_view content) {
+  constexpr std::size_t block = 32768, head = 7;
+  int records = 0;
+  for (std::size_t at = head; at < content.size();) {
+    const auto left = block - at % block;
+    if (left < head) {
+      if (content.substr(at, left).find_first_not_of('\0') != std::string_view::npos) return -1;
+      at += left;
+      continue;
+    }
+    const auto size = static_cast<std::size_t>(static_cast<unsigned char>(content[at + 4])) |
+                      static_cast<std::size_t>(static_cast<unsigned char>(content[at + 5])) << 8U;
+    const auto type = content[at + 6];
+    if (head + size > left || at + head + size > content.size() || type < 1 || type > 4) return -1;
+    records += type == 1 || type == 4 ? 1 : 0;
+    at += head + size;
+  }
+  return records;
+}
+
+/// A first row of every length around that of a block, so that each number of bytes is left at the end of one.
+TEST_F(WandbTest, NoHeadLiesOverTheEndOfABlock) {
+  for (std::size_t letters = 31900; letters < 32700; ++letters) {
+    std::filesystem::remove_all("w/wandb");
+    {
+      WandbFile file("w", about(), {}, 5);
+      file.add(1, 8, "{\"" + std::string(letters, 'k') + "\": 1}\n", 6);
+    }
+    ASSERT_EQ(records_of(read_file(path())), 7) << letters;
+  }
+}
+
 TEST_F(WandbTest, ARunHasOneHistoryOverAllItsStarts) {
   write_steps(1, 5);
   write_steps(4, 9, {.iteration = 3});
@@ -126,7 +159,7 @@ TEST_F(WandbTest, ARunHasOneHistoryOverAllItsStarts) {
     EXPECT_EQ(row["_step"], i);
     EXPECT_EQ(row["_runtime"], i) << "since the first start";
   }
-  EXPECT_EQ(read["exit"], 0);
+  EXPECT_EQ(read["exit"], nlohmann::json{0});
   for (std::size_t i = 0; i < read["numbers"].size(); ++i) EXPECT_EQ(read["numbers"][i], i + 1);
 }
 
