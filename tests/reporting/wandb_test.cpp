@@ -134,8 +134,8 @@ int records_of(std::string_view content) {
   return records;
 }
 
-/// A first row of every length around that of two blocks, so that each number of bytes is left at the end of one, before
-/// a record that is longer than a block.
+/// A first row of every length around that of two blocks, so that each number of bytes is left at the end of one,
+/// before a record that is longer than a block.
 TEST_F(WandbTest, NoHeadLiesOverTheEndOfABlock) {
   for (std::size_t letters = 64600; letters < 65500; ++letters) {
     std::filesystem::remove_all("w/wandb");
