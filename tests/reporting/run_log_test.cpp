@@ -226,7 +226,10 @@ TEST_F(RunLogTest, AllocatesNothingInSteadyState) {
   const auto before_probe = allocations.load();
   ::operator delete(::operator new(8));
   if (allocations == before_probe) GTEST_SKIP() << "another source of this program counts allocations";
-  RunLog log(options());
+  auto o = options();
+  o.wandb = WandbRun{.id = "1a", .project = "models", .name = "run", .host = "here", .config = {}};
+  o.prometheus_file = "run.prom";
+  RunLog log(o);
   log.step(step(1));
   log.evaluation({1, 8, 4.5});
   const auto before = allocations.load();
@@ -234,6 +237,10 @@ TEST_F(RunLogTest, AllocatesNothingInSteadyState) {
   log.evaluation({10, 80, 4.5});
   log.note("still nothing");
   EXPECT_EQ(allocations, before);
+  EXPECT_NE(read_file("run.prom").find("tessera_iteration{run=\"\"} 10\n"), std::string::npos) << read_file("run.prom");
+  const auto folders = list_folder("wandb");
+  ASSERT_EQ(folders.size(), 1U);
+  EXPECT_NE(read_file(folders[0] / "run-1a.wandb").find("validation_loss"), std::string::npos);
 }
 
 }  // namespace
