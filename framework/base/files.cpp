@@ -1,6 +1,7 @@
 #include "framework/base/files.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -11,10 +12,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <utility>
 
+#include "framework/base/folder_use.h"
 #include "framework/base/memory_limit.h"
 #include "framework/base/system_call.h"
 
@@ -315,6 +319,40 @@ FolderLock::~FolderLock() {
   if (::ftruncate(descriptor_, 0) != 0) {  // only the text; closing the descriptor releases the lock
   }
   ::close(descriptor_);
+}
+
+namespace {
+
+/// Whether /proc/locks has a lock of flock() on the file. Without that list: whether the process exists.
+bool is_locked(const struct ::stat& file, ::pid_t owner) {
+  std::ifstream locks("/proc/locks");
+  if (!locks) return ::kill(owner, 0) == 0 || errno == EPERM;
+  // "1: FLOCK  ADVISORY  WRITE 1234 00:2f:5678 0 EOF": only the inode, since some file systems give stat() another
+  // device. The process is 0 where it belongs to another name space.
+  for (std::string line, number, kind, mode, access, process, place; std::getline(locks, line);) {
+    std::istringstream words(line);
+    words >> number >> kind >> mode >> access >> process >> place;
+    if (kind == "FLOCK" && place.substr(place.rfind(':') + 1) == std::to_string(file.st_ino)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+FolderUse folder_use(const fs::path& folder) {
+  const int descriptor = ::open((folder / "in_use").c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return {};
+  struct ::stat file = {};
+  const bool is_file = ::fstat(descriptor, &file) == 0 && S_ISREG(file.st_mode);
+  const auto owner = is_file ? owner_of(descriptor) : "";
+  ::close(descriptor);
+  std::istringstream words(owner);
+  std::string process, on, host;
+  ::pid_t number = 0;
+  if (!(words >> process >> number >> on) || process != "process" || on != "on" || number <= 0) return {};
+  std::getline(words >> std::ws, host);
+  if (host != host_name()) return {FolderUse::State::unknown, owner};
+  return {is_locked(file, number) ? FolderUse::State::held : FolderUse::State::left, owner};
 }
 
 bool is_part_of_file_name(std::string_view part) {
