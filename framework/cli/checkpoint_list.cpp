@@ -22,18 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What `list` says about one folder.
-struct ListedCheckpoint {
-  fs::path folder;
-  std::int64_t iteration = 0;
-  std::string format = {};  ///< empty: not known
-  std::string state = {};   ///< whole, unfinished, damaged, set aside
-  std::string reason = {};  ///< why it is not whole
-  std::string run = {};     ///< id of the run that saved it; empty: not known
-  std::uint64_t bytes = 0;
-  double age = 0;  ///< seconds since its newest file was written
-};
-
 /// Size and age of all files.
 void measure(ListedCheckpoint& listed) {
   auto newest = fs::file_time_type::min();
@@ -88,16 +76,6 @@ void add_others(const fs::path& root, std::vector<ListedCheckpoint>& all) {
     }
 }
 
-std::vector<ListedCheckpoint> all_in(const fs::path& folder, const recipe::Registries& registries) {
-  if (!fs::is_directory(folder)) throw ConfigError(text(folder.string(), ": no such folder"));
-  std::vector<ListedCheckpoint> all;
-  for (const auto& found : checkpoint::find_any(folder, registries.formats))
-    all.push_back(described(found, registries.mappings));
-  for (const auto& root : {folder, folder / "checkpoints"}) add_others(root, all);
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.iteration > b.iteration; });
-  return all;
-}
-
 /// The run of run.json, which a run folder has.
 std::string run_of_folder(const fs::path& folder) {
   const auto file = folder / "run.json";
@@ -142,6 +120,16 @@ void print_listed_json(const std::vector<ListedCheckpoint>& all, const std::stri
 
 }  // namespace
 
+std::vector<ListedCheckpoint> checkpoints_in(const fs::path& folder, const recipe::Registries& registries) {
+  if (!fs::is_directory(folder)) throw ConfigError(text(folder.string(), ": no such folder"));
+  std::vector<ListedCheckpoint> all;
+  for (const auto& found : checkpoint::find_any(folder, registries.formats))
+    all.push_back(described(found, registries.mappings));
+  for (const auto& root : {folder, folder / "checkpoints"}) add_others(root, all);
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.iteration > b.iteration; });
+  return all;
+}
+
 std::string size_text(std::uint64_t bytes) {
   constexpr std::array<const char*, 5> units = {"bytes", "kB", "MB", "GB", "TB"};
   if (bytes < 1000) return text(bytes, " bytes");
@@ -164,7 +152,7 @@ void add_checkpoint_list_command(Command& group, CommandContext& context) {
   command->add_option("FOLDER", given->folder, "A run folder, or another folder of checkpoints")->required();
   command->add_flag("--json", given->json, "Print one JSON object");
   command->callback([given, &context] {
-    const auto all = all_in(given->folder, context.registries);
+    const auto all = checkpoints_in(given->folder, context.registries);
     if (all.empty()) throw ConfigError(text(given->folder, ": holds no checkpoint; give a run folder"));
     const auto own = run_of_folder(given->folder);
     given->json ? print_listed_json(all, own) : print_listed(all, own);

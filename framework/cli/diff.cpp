@@ -32,19 +32,19 @@ Side read_side(const std::string& given, const std::vector<std::string>& sets, c
 }
 
 /// The effective value of an option: its value, or its derived default if it is null.
-options::Value effective(const Side& side, const std::string& key) {
-  const auto* value = side.recipe.resolved.at(key);
+options::Value effective(const recipe::Recipe& side, const std::string& key) {
+  const auto* value = side.resolved.at(key);
   if (value == nullptr) return {};
-  const auto instead = side.recipe.derived(key);
+  const auto instead = side.derived(key);
   return instead && !instead->value.empty() ? options::Value::of(instead->value, value->origin) : *value;
 }
 
-std::string words(const Side& side, const std::string& key) {
-  const auto* value = side.recipe.resolved.at(key);
+std::string words(const recipe::Recipe& side, const std::string& key) {
+  const auto* value = side.resolved.at(key);
   if (value == nullptr) return "not an option here";
   if (value->wrong) return text("wrong, see the mistake  (", value->origin, ")");
   const auto shown = text(*value);
-  const auto instead = side.recipe.derived(key);
+  const auto instead = side.derived(key);
   const auto taken = instead && !instead->value.empty() ? text(" = ", instead->value, ", ", instead->how) : "";
   return text(shown.empty() ? "''" : shown, taken, "  (", value->origin.layer == 0 ? "default" : text(value->origin),
               ")");
@@ -61,19 +61,18 @@ void keys_of(const options::Value& group, const std::string& path, std::vector<s
   }
 }
 
-/// The differences in a group; empty if there are none.
-std::string differences(const std::string& group, const Side& a, const Side& b) {
+/// The differences in a group.
+void add_differences(const std::string& group, const recipe::Recipe& a, const recipe::Recipe& b,
+                     std::vector<OptionDifference>& all) {
   std::vector<std::string> keys;
   for (const auto* side : {&a, &b})
-    if (const auto* options = side->recipe.resolved.find(group)) keys_of(*options, group, keys);
-  std::string all;
+    if (const auto* options = side->resolved.find(group)) keys_of(*options, group, keys);
   for (const auto& key : keys) {
-    const auto *one = a.recipe.resolved.at(key), *other = b.recipe.resolved.at(key);
+    const auto *one = a.resolved.at(key), *other = b.resolved.at(key);
     const bool both = one != nullptr && other != nullptr && !one->wrong && !other->wrong;
     if (both && options::same(effective(a, key), effective(b, key))) continue;
-    all += text("  ", key.substr(group.size() + 1), "\n    - ", words(a, key), "\n    + ", words(b, key), "\n");
+    all.push_back({group, key.substr(group.size() + 1), words(a, key), words(b, key)});
   }
-  return all.empty() ? "" : group + "\n" + all;
 }
 
 struct DiffArguments {
@@ -85,14 +84,25 @@ struct DiffArguments {
 void diff(const DiffArguments& arguments, CommandContext& context) {
   const auto a = read_side(arguments.a, arguments.sets_a, arguments.foreign, context),
              b = read_side(arguments.b, arguments.sets_b, arguments.foreign, context);
-  std::string all;
-  for (const auto& [group, facts] : a.recipe.facts) all += differences(group, a, b);
+  const auto all = option_differences(a.recipe, b.recipe);
   if (all.empty()) return;
-  std::cout << "- " << a.name << "\n+ " << b.name << "\n" << all;
+  std::cout << "- " << a.name << "\n+ " << b.name << "\n";
+  std::string group;
+  for (const auto& one : all) {
+    if (one.group != group) std::cout << one.group << "\n";
+    group = one.group;
+    std::cout << "  " << one.name << "\n    - " << one.one << "\n    + " << one.other << "\n";
+  }
   context.exit_code = something_differs;
 }
 
 }  // namespace
+
+std::vector<OptionDifference> option_differences(const recipe::Recipe& one, const recipe::Recipe& other) {
+  std::vector<OptionDifference> all;
+  for (const auto& [group, facts] : one.facts) add_differences(group, one, other, all);
+  return all;
+}
 
 void add_diff_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("diff", "Compare two recipes or runs; exit code 1 if they differ");

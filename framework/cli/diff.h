@@ -1,6 +1,10 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "framework/cli/command.h"
+#include "framework/recipe/recipe.h"
 
 namespace tessera::cli {
 
@@ -8,5 +12,12 @@ namespace tessera::cli {
 /// compared by their effective value, whether given or default; an option that is null, by its derived default. As for
 /// `diff`, the exit code is 0 if nothing differs, 1 if something differs, 2 if A or B cannot be read.
 void add_diff_commands(Command& app, CommandContext& context);
+
+/// An option whose effective value differs, with both values and their origins.
+struct OptionDifference {
+  std::string group, name;  ///< "optimizer_config", "learning_rate"
+  std::string one, other;
+};
+std::vector<OptionDifference> option_differences(const recipe::Recipe& one, const recipe::Recipe& other);
 
 }  // namespace tessera::cli

@@ -21,6 +21,7 @@
 #include "framework/cli/manual.h"
 #include "framework/cli/merge.h"
 #include "framework/cli/options.h"
+#include "framework/cli/report.h"
 #include "framework/cli/state.h"
 #include "framework/cli/train.h"
 #include "framework/comm/together.h"
@@ -51,6 +52,7 @@ void add_commands(Command& app, CommandContext& context) {
   add_explain_commands(app, context);
   add_diff_commands(app, context);
   add_export_commands(app, context);
+  add_report_commands(app, context);
   add_doctor_commands(app, context);
   add_data_commands(app, context);
   add_checkpoint_commands(app, context);

@@ -1,10 +1,20 @@
 # cmake -DFOLDER=mappings -DNAME=embedded_mappings -DOUT=mappings.cpp -P embed.cmake: every .yaml below FOLDER as text in a C++ source,
-# given by a function NAME.
+# given by a function NAME of tessera::options. -DPATTERNS="*.css *.js": other files. -DNAMESPACE=report -DHEADER=framework/report/page_files.h:
+# of another component, whose header declares the function.
 # As bytes, because a compiler need not take a literal longer than 64 KiB.
-file(GLOB_RECURSE files RELATIVE ${FOLDER} ${FOLDER}/*.yaml)
+if(NOT DEFINED PATTERNS)
+  set(PATTERNS "*.yaml")
+endif()
+if(NOT DEFINED NAMESPACE)
+  set(NAMESPACE options)
+  set(HEADER framework/options/embedded.h)
+endif()
+string(REPLACE " " ";" PATTERNS "${PATTERNS}")
+list(TRANSFORM PATTERNS PREPEND "${FOLDER}/")
+file(GLOB_RECURSE files RELATIVE ${FOLDER} ${PATTERNS})
 list(SORT files)
 set(list "")
-set(code "#include \"framework/options/embedded.h\"\n\nnamespace tessera::options {\nnamespace {\n\n")
+set(code "#include \"${HEADER}\"\n\nnamespace tessera::${NAMESPACE} {\nnamespace {\n\n")
 set(number 0)
 foreach(file ${files})
   file(READ ${FOLDER}/${file} hex HEX)
@@ -16,6 +26,6 @@ foreach(file ${files})
   string(APPEND list "    {\"${file}\", {text_${number}, ${bytes}}},\n")
   math(EXPR number "${number} + 1")
 endforeach()
-string(APPEND code "\nconstexpr EmbeddedFile files[] = {\n${list}};\n\n}  // namespace\n\n"
-  "std::span<const EmbeddedFile> ${NAME}() { return files; }\n\n}  // namespace tessera::options\n")
+string(APPEND code "\nconstexpr tessera::options::EmbeddedFile files[] = {\n${list}};\n\n}  // namespace\n\n"
+  "std::span<const tessera::options::EmbeddedFile> ${NAME}() { return files; }\n\n}  // namespace tessera::${NAMESPACE}\n")
 file(WRITE ${OUT} "${code}")

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "framework/cli/command.h"
+#include "framework/report/page.h"
+
+namespace tessera::cli {
+
+/// `tessera report`: runs as one HTML page.
+void add_report_commands(Command& app, CommandContext& context);
+
+/// What the page of `runs`, which are refreshed, shows: beside what their folders tell, the layout by their recipes,
+/// the differences of these, and their checkpoints. What cannot be computed is said in the page. `runs` must outlive
+/// the result.
+report::Page page_of(const std::vector<const runs::RunReader*>& runs, const CommandContext& context);
+
+}  // namespace tessera::cli

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "framework/runs/run_reader.h"
+
+namespace tessera::report {
+
+/// One chart of the page: some keys of metrics.jsonl over the iterations.
+struct ChartSpec {
+  std::string id;     ///< "chart-3": unique in the page, of our own characters
+  std::string title;  ///< "Loss"
+  std::string unit;   ///< "tokens/s"; empty: none
+  std::vector<std::string> keys;
+};
+
+/// The charts for the keys that the runs have: known keys by subject, each unknown key in a chart of its own.
+std::vector<ChartSpec> charts_of(const std::vector<const runs::RunReader*>& runs);
+
+/// A curve of a chart.
+struct ChartLine {
+  std::string label;  ///< the key, after the run's letter if there are several runs
+  const runs::Curve* curve;
+  std::size_t style;  ///< number of the colour, the dash pattern and the marker: classes s0 to s7 of page.css
+};
+inline constexpr std::size_t line_styles = 8;
+
+/// A vertical line of an event.
+struct ChartMark {
+  std::int64_t iteration;
+  std::string kind;  ///< any characters
+};
+
+/// The chart as SVG for readers without the script, which draws it again: each line through the first, least, greatest
+/// and last point of columns, with a cross on the upper edge where values are missing.
+std::string chart_svg(const ChartSpec& chart, const std::vector<ChartLine>& lines, const std::vector<ChartMark>& marks);
+/// The legend, and the values as a table in <details>, in at most 40 rows.
+std::string chart_legend(const std::vector<ChartLine>& lines);
+std::string chart_table(const ChartSpec& chart, const std::vector<ChartLine>& lines);
+
+/// A curve for the script: [[x, y], ...] for columns of one point; of others [first x, y, least x, y, greatest x, y,
+/// last x, y, count, missing]. Values that are not finite are null.
+std::string curve_json(const runs::Curve& curve, std::size_t most_columns);
+
+/// "1 234 567" and "3.142e-05": at most 6 significant digits.
+std::string shown(double value);
+
+}  // namespace tessera::report

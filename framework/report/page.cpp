@@ -1,0 +1,153 @@
+#include "framework/report/page.h"
+
+#include <algorithm>
+
+#include "framework/base/error.h"
+#include "framework/base/json.h"
+#include "framework/report/chart.h"
+#include "framework/report/html.h"
+#include "framework/report/page_files.h"
+#include "framework/report/sections.h"
+
+namespace tessera::report {
+namespace {
+
+// So that the data of all curves has about 1.6 MB: a column of several points takes about 110 bytes.
+constexpr std::size_t data_bytes = 1'600'000, column_bytes = 110, fewest_columns = 16, most_columns = 1000;
+constexpr std::size_t most_lines = 32, most_marks = 200;
+
+std::string_view page_file(std::string_view name) {
+  for (const auto& file : page_files())
+    if (file.name == name) return file.text;
+  throw BugError(text("the page's file ", name, " is not in the program"));
+}
+
+std::vector<const runs::RunReader*> readers(const Page& page) {
+  std::vector<const runs::RunReader*> all;
+  for (const auto& run : page.runs) all.push_back(run.reader);
+  return all;
+}
+
+std::vector<ChartLine> lines_of(const ChartSpec& chart, const Page& page) {
+  std::vector<ChartLine> lines;
+  for (std::size_t i = 0; i < page.runs.size(); ++i)
+    for (const auto& key : chart.keys)
+      if (const auto* curve = page.runs[i].reader->curve(key); curve != nullptr && lines.size() < most_lines)
+        lines.push_back(
+            {page.runs.size() > 1 ? text(run_letter(i), " ", key) : key, curve, lines.size() % line_styles});
+  return lines;
+}
+
+std::vector<ChartMark> marks_of(const Page& page) {
+  std::vector<ChartMark> marks;
+  for (const auto& run : page.runs)
+    for (const auto& event : run.reader->events().all())
+      if (event.kind != "note" && event.kind != "saved" && marks.size() < most_marks)
+        marks.push_back({event.iteration, event.kind});
+  return marks;
+}
+
+std::string figures(const Page& page, const std::vector<ChartSpec>& charts) {
+  std::string all;
+  const auto marks = marks_of(page);
+  for (const auto& chart : charts) {
+    const auto lines = lines_of(chart, page);
+    const auto title = chart.unit.empty() ? chart.title : text(chart.title, ", ", chart.unit);
+    all += "<figure class=\"chart\" id=\"" + chart.id + "\"><figcaption>" + escaped(title) +
+           "</figcaption>\n<div class=\"plot\">" + chart_svg(chart, lines, marks) + "</div>\n" + chart_legend(lines) +
+           chart_table(chart, lines) + "</figure>\n";
+  }
+  return section("curves", "Curves", all.empty() ? "<p>There are no metrics yet.</p>" : all);
+}
+
+std::size_t columns_for(const Page& page) {
+  std::size_t curves = 0;
+  for (const auto& run : page.runs)
+    for (const auto& series : run.reader->series()) curves += series.curve.count() > 0 ? 1 : 0;
+  return std::clamp(data_bytes / column_bytes / std::max<std::size_t>(curves + page.runs.size(), 1), fewest_columns,
+                    most_columns);
+}
+
+std::string events_json(const runs::RunReader& run) {
+  std::string all = "[";
+  std::size_t count = 0;
+  for (const auto& event : run.events().all()) {
+    if (event.kind == "note" || count == most_marks) continue;
+    all += text(count++ > 0 ? "," : "", "[", event.iteration, ",", json_quoted(event.kind), ",",
+                json_quoted(told(event).substr(0, 300)), "]");
+  }
+  return all + "]";
+}
+
+/// What page.js draws: see the description there.
+std::string data_of(const Page& page, const std::vector<ChartSpec>& charts) {
+  const auto columns = columns_for(page);
+  std::string all = "{\"runs\":[";
+  for (std::size_t i = 0; i < page.runs.size(); ++i) {
+    const auto& run = *page.runs[i].reader;
+    all += text(i > 0 ? "," : "", "{\"name\":", json_quoted(run.name()), ",\"letter\":", json_quoted(run_letter(i)),
+                ",\"curves\":{");
+    std::string curves;
+    for (const auto& chart : charts)
+      for (const auto& key : chart.keys)
+        if (const auto* curve = run.curve(key); curve != nullptr)
+          curves += text(curves.empty() ? "" : ",", json_quoted(key), ":", curve_json(*curve, columns));
+    all += curves + "},\"axes\":{";
+    const std::pair<const char*, runs::RunAxis> axes[] = {
+        {"samples", runs::RunAxis::samples}, {"tokens", runs::RunAxis::tokens}, {"seconds", runs::RunAxis::seconds}};
+    std::string known;
+    for (const auto& [name, axis] : axes)
+      if (const auto* curve = run.axis(axis); curve != nullptr)
+        known +=
+            text(known.empty() ? "" : ",", "\"", name, "\":", curve_json(*curve, std::min<std::size_t>(columns, 300)));
+    all += known + "},\"events\":" + events_json(run) + "}";
+  }
+  all += "],\"charts\":[";
+  for (std::size_t i = 0; i < charts.size(); ++i) {
+    const auto& chart = charts[i];
+    all += text(i > 0 ? "," : "", "{\"id\":", json_quoted(chart.id), ",\"title\":", json_quoted(chart.title),
+                ",\"unit\":", json_quoted(chart.unit), ",\"keys\":[");
+    for (std::size_t k = 0; k < chart.keys.size(); ++k) all += (k > 0 ? "," : "") + json_quoted(chart.keys[k]);
+    all += "]}";
+  }
+  return all + "]}";
+}
+
+std::string head(const Page& page, std::string_view style, std::string_view script) {
+  std::string names;
+  for (const auto& run : page.runs) names += text(names.empty() ? "" : ", ", run.reader->name());
+  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src " +
+         policy_hash(style) + "; script-src " + policy_hash(script) +
+         "; base-uri 'none'; form-action 'none'\">\n"
+         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+         "<meta name=\"referrer\" content=\"no-referrer\">\n<title>" +
+         escaped(names + " - run report") + "</title>\n<style>" + std::string(style) + "</style></head>\n";
+}
+
+}  // namespace
+
+std::string page_html(const Page& page) {
+  const auto style = page_file("page.css"), script = page_file("page.js");
+  const auto charts = charts_of(readers(page));
+  const auto sections = runs_section(page) + figures(page, charts) + events_section(page) + memory_section(page) +
+                        experts_section(page) + timeline_section(page) + layout_section(page) +
+                        differences_section(page) + checkpoints_section(page) + recipe_section(page);
+  std::string links;
+  const std::pair<const char*, const char*> all_sections[] = {
+      {"runs", "Run"},      {"curves", "Curves"},           {"events", "Events"},
+      {"memory", "Memory"}, {"experts", "Experts"},         {"timeline", "Time of a step"},
+      {"layout", "Layout"}, {"differences", "Differences"}, {"checkpoints", "Checkpoints"},
+      {"recipe", "Recipe"}};
+  for (const auto& [id, name] : all_sections)
+    if (sections.find(text("<section id=\"", id, "\"")) != std::string::npos)
+      links += text("<a href=\"#", id, "\">", name, "</a> ");
+  return head(page, style, script) + "<body>\n<header><h1>Run report</h1><nav aria-label=\"Sections\">" + links +
+         "</nav></header>\n<div id=\"controls\"></div>\n<main>\n" + sections + "</main>\n<footer>" +
+         escaped("Made by " + page.version + ".") +
+         "</footer>\n<div id=\"said\" class=\"hidden\" aria-live=\"polite\"></div>\n"
+         "<script type=\"application/json\" id=\"data\">" +
+         in_script(data_of(page, charts)) + "</script>\n<script>" + std::string(script) + "</script>\n</body></html>\n";
+}
+
+}  // namespace tessera::report

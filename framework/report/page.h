@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/parallel/pipeline_schedule.h"
+#include "framework/runs/run_reader.h"
+
+namespace tessera::report {
+
+/// A checkpoint of a run, as `tessera checkpoint list` tells it.
+struct PageCheckpoint {
+  std::int64_t iteration = 0;
+  std::string folder, format, state, reason;
+  std::uint64_t bytes = 0;
+};
+
+/// How ranks of a run are laid out, computed from its recipe.
+struct PageLayout {
+  std::string words;                                ///< the layout's report, in lines
+  std::optional<parallel::PipelineShape> pipeline;  ///< of one step; nothing for a single stage
+  std::vector<std::vector<double>> costs;           ///< [stage][chunk]: time of a forward pass, in any unit
+};
+
+/// An option that has not the same value in the first run and another.
+struct PageDifference {
+  std::string option;  ///< "optimizer_config.learning_rate"
+  std::size_t run;     ///< number of the other run in the page
+  std::string one, other;
+};
+
+struct PageRun {
+  const runs::RunReader* reader = nullptr;  ///< refreshed
+  std::vector<PageCheckpoint> checkpoints;
+  std::optional<PageLayout> layout;
+  std::string no_layout;  ///< why there is no layout; empty: not said
+  std::string command;    ///< the line that repeats the run
+};
+
+/// What a report shows. Texts may hold any characters.
+struct Page {
+  std::vector<PageRun> runs;
+  std::vector<PageDifference> differences;
+  std::string no_differences;  ///< why they could not be computed
+  double now = 0;              ///< seconds since 1970
+  std::string version;         ///< of the program
+};
+
+/// The page: one HTML document that needs no other file and makes no request, which its content policy enforces. It can
+/// be read without script. Of a run of any length it has below 3 MB. Throws IoError for a trace that cannot be read.
+std::string page_html(const Page& page);
+
+/// The letter of a run in a page with several: A, B, ..., Z, 26, 27, ...
+std::string run_letter(std::size_t run);
+
+}  // namespace tessera::report

@@ -1,0 +1,467 @@
+// Draws the charts of a report again, so that they can be zoomed, walked by keyboard, smoothed and compared. The data, in the element
+// "data": {runs: [{name, letter, curves: {KEY: CURVE}, axes: {samples|tokens|seconds: CURVE}, events: [[iteration, kind, text]]}],
+// charts: [{id, title, unit, keys}]}. A CURVE is a list of columns: [x, y] is one point; [first x, y, least x, y, greatest x, y,
+// last x, y, count, missing] are several. A value that is not finite is null.
+"use strict";
+(function () {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const said = document.getElementById("said");
+  const W = 720, H = 280, L = 70, R = 12, T = 18, B = 30;  // as in chart.cpp
+  const styles = 8, markers = ["●", "■", "▲", "◆", "✚", "✖", "▼", "○"];
+  const settings = {axis: "steps", log: false, smooth: 0, difference: false, hidden: new Set()};
+  const charts = [];
+
+  const make = (name, attributes, text) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const key in attributes) node.setAttribute(key, attributes[key]);
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+  const element = (name, attributes, text) => {
+    const node = document.createElement(name);
+    for (const key in attributes) node.setAttribute(key, attributes[key]);
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+  const shortNumber = (value) => Number(value.toPrecision(6)).toString();
+
+  function unpack(curve) {
+    return curve.map((c) => c.length === 2
+      ? {x: c[0], y: c[1], x1: c[0], y1: c[1], low: c[1], lowX: c[0], high: c[1], highX: c[0], count: 1,
+         missing: c[1] === null ? 1 : 0}
+      : {x: c[0], y: c[1], lowX: c[2], low: c[3], highX: c[4], high: c[5], x1: c[6], y1: c[7], count: c[8], missing: c[9]});
+  }
+  for (const run of data.runs) {
+    for (const key in run.curves) run.curves[key] = unpack(run.curves[key]);
+    for (const key in run.axes) run.axes[key] = unpack(run.axes[key]);
+  }
+
+  // The column of an ordered list that holds x, or the last one before it; -1 if all are after it.
+  function columnAt(columns, x) {
+    let low = 0, high = columns.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (columns[middle].x <= x) low = middle + 1; else high = middle;
+    }
+    return low - 1;
+  }
+  // A value between the ends of columns.
+  function interpolated(columns, x) {
+    const at = columnAt(columns, x);
+    if (at < 0) return columns[0].y;
+    const c = columns[at], next = columns[at + 1];
+    const [x0, y0, x1, y1] = x <= c.x1 || !next ? [c.x, c.y, c.x1, c.y1] : [c.x1, c.y1, next.x, next.y];
+    if (x1 <= x0 || x >= x1) return y1;
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
+  }
+  function placeOf(run, x) {
+    if (settings.axis === "steps") return x;
+    const axis = run.axes[settings.axis];
+    return axis && axis.length ? interpolated(axis, x) : x;
+  }
+
+  // The curve less that of the first run at the same iterations.
+  function lessFirst(columns, first) {
+    const all = [];
+    for (const c of columns) {
+      const at = columnAt(first, c.x1), other = first[at];
+      if (!other || c.x1 > first[first.length - 1].x1) continue;
+      const one = c.y1, base = interpolated(first, c.x1);
+      const y = one === null || other.y1 === null ? null : one - base;
+      all.push({x: c.x1, y: y, x1: c.x1, y1: y, low: y, lowX: c.x1, high: y, highX: c.x1, count: 1, missing: y === null ? 1 : 0});
+    }
+    return all;
+  }
+  // Exponential moving average over iterations, corrected at the begin.
+  function smoothed(columns, weight) {
+    let sum = 0, norm = 0;
+    return columns.map((c) => {
+      if (c.y1 === null) return c;
+      sum = weight * sum + (1 - weight) * c.y1;
+      norm = weight * norm + (1 - weight);
+      const y = sum / norm;
+      return {x: c.x1, y: y, x1: c.x1, y1: y, low: y, lowX: c.x1, high: y, highX: c.x1, count: 1, missing: 0};
+    });
+  }
+
+  function seriesOf(spec) {
+    const all = [];
+    let style = 0;
+    for (const run of data.runs) {
+      for (const key of spec.keys) {
+        if (!run.curves[key]) continue;
+        const number = style++ % styles;
+        if (settings.hidden.has(run.letter)) continue;
+        let columns = run.curves[key];
+        if (settings.difference && data.runs.length > 1) {
+          if (run === data.runs[0] || !data.runs[0].curves[key]) continue;
+          columns = lessFirst(columns, data.runs[0].curves[key]);
+        }
+        const label = data.runs.length > 1 ? run.letter + " " + key : key;
+        all.push({run: run, key: key, label: label, style: number, columns: columns,
+                  smooth: settings.smooth > 0 ? smoothed(columns, settings.smooth) : null});
+      }
+    }
+    return all;
+  }
+
+  function ticks(low, high, about) {
+    const rough = (high - low) / about, power = Math.pow(10, Math.floor(Math.log10(rough))), part = rough / power;
+    const step = power * (part <= 1.5 ? 1 : part <= 3.5 ? 2 : part <= 7.5 ? 5 : 10), all = [];
+    for (let n = Math.ceil(low / step); n * step <= high && all.length < 30; ++n) all.push(n * step);
+    return all;
+  }
+  function logTicks(low, high) {
+    const all = [], span = Math.log10(high / low);
+    for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)) && all.length < 40; ++e)
+      for (const m of span < 2.5 ? [1, 2, 5] : [1]) {
+        const value = m * Math.pow(10, e);
+        if (value >= low && value <= high) all.push(value);
+      }
+    if (all.length > 8) return all.filter((value, i) => i % Math.ceil(all.length / 8) === 0);
+    return all.length > 1 ? all : ticks(low, high, 4);
+  }
+
+  function rangesOf(chart, series) {
+    const range = {x0: Infinity, x1: -Infinity, y0: Infinity, y1: -Infinity};
+    for (const one of series)
+      for (const c of one.columns) {
+        const a = placeOf(one.run, c.x), b = placeOf(one.run, c.x1);
+        range.x0 = Math.min(range.x0, a);
+        range.x1 = Math.max(range.x1, b);
+        if (chart.zoom && (b < chart.zoom[0] || a > chart.zoom[1])) continue;
+        for (const y of [c.low, c.high])
+          if (y !== null && (!settings.log || y > 0)) {
+            range.y0 = Math.min(range.y0, y);
+            range.y1 = Math.max(range.y1, y);
+          }
+      }
+    if (!(range.x0 <= range.x1)) [range.x0, range.x1] = [0, 1];
+    chart.whole = [range.x0, range.x1 > range.x0 ? range.x1 : range.x0 + 1];
+    [range.x0, range.x1] = chart.zoom || chart.whole;
+    if (!(range.y0 <= range.y1)) [range.y0, range.y1] = settings.log ? [1, 10] : [0, 1];
+    if (settings.log) {
+      if (range.y1 <= range.y0 * 1.001) { range.y0 /= 2; range.y1 *= 2; }
+      const margin = Math.pow(range.y1 / range.y0, 0.05);
+      range.y0 /= margin;
+      range.y1 *= margin;
+    } else {
+      let margin = range.y1 / 20 - range.y0 / 20;
+      if (!(margin > Math.abs(range.y1) * 1e-12)) margin = Math.max(Math.abs(range.y1) / 10, 1e-12);
+      range.y0 = Math.max(range.y0 - margin, -8e307);
+      range.y1 = Math.min(range.y1 + margin, 8e307);
+    }
+    range.x = (value) => L + (value - range.x0) / (range.x1 - range.x0) * (W - L - R);
+    range.y = (value) => settings.log
+      ? H - B - Math.log(value / range.y0) / Math.log(range.y1 / range.y0) * (H - T - B)
+      : H - B - (value - range.y0) / (range.y1 - range.y0) * (H - T - B);
+    range.back = (pixel) => range.x0 + (pixel - L) / (W - L - R) * (range.x1 - range.x0);
+    return range;
+  }
+
+  function pathOf(one, columns, range) {
+    let path = "", open = false, gaps = "";
+    const drawable = (y) => y !== null && (!settings.log || y > 0);
+    const add = (x, y) => {
+      if (!drawable(y)) return;
+      path += (open ? "L" : "M") + range.x(placeOf(one.run, x)).toFixed(1) + " " + range.y(y).toFixed(1);
+      open = true;
+    };
+    for (const c of columns) {
+      if (c.missing > 0) {
+        const x = range.x(placeOf(one.run, c.x));
+        gaps += "M" + (x - 3).toFixed(1) + " " + (T - 3) + "l6 6m0 -6l-6 6";
+      }
+      if (c.low === null) { open = false; continue; }
+      add(c.x, c.y);
+      if (c.count > 1) {
+        const low = [c.lowX, c.low], high = [c.highX, c.high];
+        for (const [x, y] of c.lowX <= c.highX ? [low, high] : [high, low]) add(x, y);
+        add(c.x1, c.y1);
+      }
+    }
+    return [path, gaps];
+  }
+
+  function drawAxes(chart, svg, range) {
+    const group = make("g", {"aria-hidden": "true"});
+    for (const value of settings.log ? logTicks(range.y0, range.y1) : ticks(range.y0, range.y1, 5)) {
+      const y = range.y(value).toFixed(1);
+      group.append(make("path", {class: "grid", d: "M" + L + " " + y + "H" + (W - R)}),
+                   make("text", {class: "tick end", x: L - 6, y: y, dy: 4}, shortNumber(value)));
+    }
+    const narrow = chart.plot.clientWidth < 420;
+    for (const value of ticks(range.x0, range.x1, narrow ? 3 : 6))
+      group.append(make("text", {class: "tick middle", x: range.x(value).toFixed(1), y: H - 10}, shortNumber(value)));
+    group.append(make("path", {class: "axis", d: "M" + L + " " + T + "V" + (H - B) + "H" + (W - R)}));
+    svg.append(group);
+  }
+
+  function drawEvents(svg, range) {
+    for (const run of data.runs) {
+      if (settings.hidden.has(run.letter)) continue;
+      for (const [iteration, kind, words] of run.events) {
+        const x = placeOf(run, iteration);
+        if (kind === "saved" || x < range.x0 || x > range.x1) continue;
+        const bad = kind === "failed" || kind === "save_failed";
+        const mark = make("path", {class: bad ? "mark bad" : "mark plain", d: "M" + range.x(x).toFixed(1) + " " + T + "V" + (H - B)});
+        mark.append(make("title", {}, kind + " at " + iteration + (words ? ": " + words : "")));
+        svg.append(mark);
+      }
+    }
+  }
+
+  function draw(chart) {
+    const svg = make("svg", {viewBox: "0 0 " + W + " " + H, "aria-hidden": "true"});
+    const series = chart.series = seriesOf(chart.spec), range = chart.range = rangesOf(chart, series);
+    drawAxes(chart, svg, range);
+    const clip = chart.spec.id + "-clip", area = make("g", {"clip-path": "url(#" + clip + ")"});
+    const shape = make("clipPath", {id: clip});
+    shape.append(make("rect", {x: L - 4, y: 0, width: W - L - R + 8, height: H - B + 4}));
+    svg.append(shape);
+    drawEvents(area, range);
+    for (const one of series) {
+      const [raw, gaps] = pathOf(one, one.columns, range);
+      area.append(make("path", {class: "line s" + one.style + (one.smooth ? " raw" : ""), d: raw}));
+      if (one.smooth) area.append(make("path", {class: "line s" + one.style, d: pathOf(one, one.smooth, range)[0]}));
+      if (gaps) area.append(make("path", {class: "gap s" + one.style, d: gaps}));
+      drawMarkers(area, one, range);
+    }
+    svg.append(area);
+    chart.plot.querySelector("svg").replaceWith(svg);
+    chart.svg = svg;
+    drawCursor(chart);
+  }
+
+  // A marker on each of few points, else on some of many, so that lines are told apart without colour.
+  function drawMarkers(area, one, range) {
+    const seen = one.columns.filter((c) => {
+      const x = placeOf(one.run, c.x1);
+      return c.y1 !== null && (!settings.log || c.y1 > 0) && x >= range.x0 && x <= range.x1;
+    });
+    const every = seen.length <= 30 ? 1 : Math.ceil(seen.length / 8);
+    for (let i = every === 1 ? 0 : (one.style * 3) % every; i < seen.length; i += every)
+      area.append(make("text", {class: "tick middle dots s" + one.style, "stroke-width": 0, x: range.x(placeOf(one.run, seen[i].x1)).toFixed(1),
+                                y: (range.y(seen[i].y1) + 3.5).toFixed(1)}, markers[one.style]));
+  }
+
+  // What a column says: the exact value of one point, else its extremes.
+  function words(c) {
+    if (c.count === 1) return c.y1 === null ? "not finite" : String(c.y1);
+    if (c.low === null) return "not finite (" + c.count + " steps)";
+    return String(c.low) + " to " + String(c.high) + ", last " + (c.y1 === null ? "not finite" : String(c.y1)) +
+      (c.missing ? ", " + c.missing + " not finite" : "");
+  }
+  function nearest(one, place) {
+    let best = -1, distance = Infinity;
+    one.columns.forEach((c, i) => {
+      const a = placeOf(one.run, c.x), b = placeOf(one.run, c.x1);
+      const d = place < a ? a - place : place > b ? place - b : 0;
+      if (d < distance) [best, distance] = [i, d];
+    });
+    return best;
+  }
+  const stepsOf = (c) => c.x === c.x1 ? "iteration " + c.x : "iterations " + c.x + " to " + c.x1;
+
+  // The cursor: {line, point} of the series that is walked.
+  function drawCursor(chart) {
+    for (const old of chart.svg.querySelectorAll(".cursor")) old.remove();
+    const at = chart.cursor, one = at && chart.series[at.line], c = one && one.columns[at.point];
+    if (!c) { chart.tip.hidden = true; return; }
+    const place = placeOf(one.run, c.x1), x = chart.range.x(place);
+    chart.svg.append(make("path", {class: "cursor", d: "M" + x + " " + T + "V" + (H - B)}));
+    if (c.y1 !== null && (!settings.log || c.y1 > 0))
+      chart.svg.append(make("circle", {class: "cursor", cx: x, cy: chart.range.y(c.y1), r: 5}));
+    const lines = [settings.axis === "steps" ? stepsOf(c) : stepsOf(c) + ", " + settings.axis + " " + shortNumber(place)];
+    for (const other of chart.series) {
+      const column = other === one ? c : other.columns[nearest(other, place)];
+      if (!column) continue;
+      const exact = column.x === c.x && column.x1 === c.x1 ? "" : " (" + stepsOf(column) + ")";
+      const average = other.smooth ? other.smooth[other.columns.indexOf(column)] : null;
+      lines.push(markers[other.style] + " " + other.label + ": " + words(column) + exact +
+                 (average && average.y1 !== null ? ", smoothed " + shortNumber(average.y1) : ""));
+    }
+    chart.tip.replaceChildren(...lines.map((line) => element("div", {}, line)));
+    chart.tip.hidden = false;
+    const share = x / W, wide = chart.plot.clientWidth;
+    chart.tip.style.top = "0px";
+    if (share < 0.5) {
+      chart.tip.style.left = Math.round(share * wide + 10) + "px";
+      chart.tip.style.right = "";
+    } else {
+      chart.tip.style.left = "";
+      chart.tip.style.right = Math.round((1 - share) * wide + 10) + "px";
+    }
+    if (wide < 420) { chart.tip.style.left = chart.tip.style.right = "0px"; chart.tip.style.top = "100%"; }
+  }
+  function announce(chart) {
+    const one = chart.series[chart.cursor.line], c = one.columns[chart.cursor.point];
+    said.textContent = one.label + ", " + stepsOf(c) + ": " + words(c);
+  }
+
+  function zoomTo(chart, low, high) {
+    const [w0, w1] = chart.whole, least = (w1 - w0) / 1e6;
+    low = Math.max(low, w0);
+    high = Math.min(high, w1);
+    if (high - low < least) return;
+    chart.zoom = low <= w0 && high >= w1 ? null : [low, high];
+    draw(chart);
+    said.textContent = chart.zoom ? "from " + shortNumber(low) + " to " + shortNumber(high) : "whole range";
+  }
+  function zoomBy(chart, factor) {
+    const {x0, x1} = chart.range, one = chart.cursor && chart.series[chart.cursor.line];
+    const c = one && one.columns[chart.cursor.point];
+    const place = c ? placeOf(one.run, c.x1) : (x0 + x1) / 2, middle = place >= x0 && place <= x1 ? place : (x0 + x1) / 2;
+    const half = (x1 - x0) * factor / 2;
+    zoomTo(chart, middle - half, middle + half);
+  }
+
+  function walk(chart, key) {
+    if (!chart.series.length) return;
+    const at = chart.cursor || {line: 0, point: -1};
+    if (at.line >= chart.series.length) at.line = 0;
+    const line = chart.series[at.line], last = line.columns.length - 1;
+    if (key === "ArrowRight") at.point = Math.min(at.point + 1, last);
+    if (key === "ArrowLeft") at.point = at.point < 0 ? last : Math.max(at.point - 1, 0);
+    if (key === "PageDown") at.point = Math.min(Math.max(at.point, 0) + 10, last);
+    if (key === "PageUp") at.point = Math.max(at.point - 10, 0);
+    if (key === "Home") at.point = 0;
+    if (key === "End") at.point = last;
+    if (key === "ArrowDown" || key === "ArrowUp") {
+      const c = line.columns[Math.max(at.point, 0)], count = chart.series.length;
+      at.line = (at.line + (key === "ArrowDown" ? 1 : count - 1)) % count;
+      at.point = nearest(chart.series[at.line], c ? placeOf(line.run, c.x1) : 0);
+    }
+    chart.cursor = at;
+    const c = chart.series[at.line].columns[at.point], place = c && placeOf(chart.series[at.line].run, c.x1);
+    if (chart.zoom && c && (place < chart.zoom[0] || place > chart.zoom[1])) {
+      const half = (chart.zoom[1] - chart.zoom[0]) / 2;
+      chart.zoom = [Math.max(place - half, chart.whole[0]), Math.min(place + half, chart.whole[1])];
+      draw(chart);
+    } else {
+      drawCursor(chart);
+    }
+    if (c) announce(chart);
+  }
+
+  function onKey(chart, event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const walks = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
+    if (walks.includes(event.key)) walk(chart, event.key);
+    else if (event.key === "+" || event.key === "=") zoomBy(chart, 0.5);
+    else if (event.key === "-") zoomBy(chart, 2);
+    else if (event.key === "0") zoomTo(chart, -Infinity, Infinity);
+    else if (event.key === "l") setLog(!settings.log);
+    else if (event.key === "Escape") { chart.cursor = null; drawCursor(chart); }
+    else return;
+    event.preventDefault();
+  }
+
+  function onPointer(chart) {
+    let from = null, box = null;
+    const unit = (event) => {
+      const place = chart.svg.getBoundingClientRect();
+      return (event.clientX - place.left) / place.width * W;
+    };
+    chart.plot.addEventListener("pointermove", (event) => {
+      const x = unit(event);
+      if (from !== null) {
+        if (!box) chart.svg.append(box = make("rect", {class: "zoom", y: T, height: H - B - T}));
+        box.setAttribute("x", Math.min(from, x));
+        box.setAttribute("width", Math.abs(x - from));
+        return;
+      }
+      if (!chart.series.length) return;
+      const place = chart.range.back(x), line = chart.cursor ? Math.min(chart.cursor.line, chart.series.length - 1) : 0;
+      chart.cursor = {line: line, point: nearest(chart.series[line], place)};
+      drawCursor(chart);
+    });
+    chart.plot.addEventListener("pointerdown", (event) => { if (event.button === 0 && event.pointerType !== "touch") from = unit(event); });
+    window.addEventListener("pointerup", (event) => {
+      if (from === null) return;
+      const begin = from, end = unit(event);
+      from = box = null;
+      for (const old of chart.svg.querySelectorAll(".zoom")) old.remove();
+      if (Math.abs(end - begin) < 8) return;
+      zoomTo(chart, chart.range.back(Math.min(begin, end)), chart.range.back(Math.max(begin, end)));
+    });
+    chart.plot.addEventListener("dblclick", () => zoomTo(chart, -Infinity, Infinity));
+    chart.plot.addEventListener("pointerleave", () => {
+      if (document.activeElement !== chart.plot) { chart.cursor = null; drawCursor(chart); }
+    });
+  }
+
+  function drawAll() { for (const chart of charts) draw(chart); }
+  let logBox = null;
+  function setLog(on) {
+    settings.log = logBox.checked = on;
+    said.textContent = on ? "logarithmic scale" : "linear scale";
+    drawAll();
+  }
+
+  function addControl(label, node, change) {
+    const outer = element("label", {});
+    outer.append(node.type === "checkbox" ? node : label + " ", node.type === "checkbox" ? label : node);
+    node.addEventListener(node.type === "range" ? "input" : "change", () => change(node));
+    document.getElementById("controls").append(outer);
+    return node;
+  }
+  function addControls() {
+    const axis = element("select", {});
+    for (const name of ["steps", "samples", "tokens", "seconds"])
+      if (name === "steps" || data.runs.some((run) => run.axes[name])) axis.append(element("option", {value: name}, name));
+    addControl("Axis", axis, (node) => {
+      settings.axis = node.value;
+      for (const chart of charts) chart.zoom = null;
+      drawAll();
+    });
+    logBox = addControl("logarithmic (l)", element("input", {type: "checkbox"}), (node) => setLog(node.checked));
+    addControl("Smoothing", element("input", {type: "range", min: "0", max: "0.99", step: "0.01", value: "0"}), (node) => {
+      settings.smooth = Number(node.value);
+      drawAll();
+    });
+    if (data.runs.length > 1) {
+      addControl("less run A", element("input", {type: "checkbox"}), (node) => {
+        settings.difference = node.checked;
+        drawAll();
+      });
+      for (const run of data.runs) {
+        const box = element("input", {type: "checkbox"});
+        box.checked = true;
+        addControl(run.letter + ": " + run.name, box, (node) => {
+          if (node.checked) settings.hidden.delete(run.letter); else settings.hidden.add(run.letter);
+          drawAll();
+        });
+      }
+    }
+    const theme = element("select", {});
+    for (const name of ["system", "light", "dark"]) theme.append(element("option", {value: name}, name));
+    addControl("Colours", theme, (node) => {
+      if (node.value === "system") document.documentElement.removeAttribute("data-theme");
+      else document.documentElement.dataset.theme = node.value;
+    });
+    document.getElementById("controls").classList.add("ready");
+  }
+
+  function begin(spec) {
+    const figure = document.getElementById(spec.id), plot = figure.querySelector(".plot");
+    const tip = element("div", {class: "tip", "aria-hidden": "true"});
+    tip.hidden = true;
+    plot.append(tip);
+    plot.tabIndex = 0;
+    plot.setAttribute("role", "application");
+    plot.setAttribute("aria-label", spec.title + ". Arrow keys walk the points and the curves, plus and minus zoom, 0 shows all, " +
+                      "l switches the logarithmic scale. The values are in the table below.");
+    const chart = {spec: spec, plot: plot, tip: tip, zoom: null, cursor: null, svg: plot.querySelector("svg")};
+    charts.push(chart);
+    plot.addEventListener("keydown", (event) => onKey(chart, event));
+    plot.addEventListener("blur", () => { chart.cursor = null; drawCursor(chart); });
+    onPointer(chart);
+    figure.querySelectorAll(".legend li").forEach((item, i) =>
+      item.prepend(element("i", {class: "shape", "aria-hidden": "true"}, markers[i % styles])));
+    draw(chart);
+  }
+
+  addControls();
+  for (const spec of data.charts) begin(spec);
+})();

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include "framework/report/page.h"
+
+// Parts of the page, as HTML; empty if there is nothing to show.
+namespace tessera::report {
+
+/// What the runs are: name, id, state, hosts, sizes, and the line that repeats each.
+std::string runs_section(const Page& page);
+std::string events_section(const Page& page);
+/// Foreseen memory beside the measured peak, by purpose.
+std::string memory_section(const Page& page);
+/// Loads of experts over layers and iterations.
+std::string experts_section(const Page& page);
+/// The time of a step: by the trace of the profiler if the run has one, else by its metrics.
+std::string timeline_section(const Page& page);
+std::string layout_section(const Page& page);
+std::string recipe_section(const Page& page);
+std::string differences_section(const Page& page);
+std::string checkpoints_section(const Page& page);
+
+/// What stands before a part that belongs to one run: nothing if there is only one.
+std::string run_heading(const Page& page, std::size_t run);
+
+}  // namespace tessera::report
