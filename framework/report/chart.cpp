@@ -18,7 +18,7 @@ namespace {
 using runs::Curve;
 
 // Of the drawing, in units of its view box, which page.js has, too.
-constexpr double height = 280, left = 70, right = 12, top = 18, bottom = 30;
+constexpr double height = 280, left = 70, right = 26, top = 18, bottom = 30;
 constexpr std::size_t drawn_columns = 240, table_rows = 40, most_charts = 60;
 
 struct Subject {
@@ -97,6 +97,8 @@ Frame frame_of(const std::vector<ChartLine>& lines) {
   return frame;
 }
 
+std::string style_class(std::size_t style) { return text("s", style % 8, " t", style / 8); }
+
 std::string line_svg(const ChartLine& line, const Frame& frame) {
   const auto curve = line.curve->thinned(drawn_columns);
   std::string points, gaps, dots;
@@ -126,7 +128,7 @@ std::string line_svg(const ChartLine& line, const Frame& frame) {
       dots += "<circle r=\"2.5\" cx=\"" + coordinate(frame.x(static_cast<double>(column.last.x))) + "\" cy=\"" +
               coordinate(frame.y(column.last.y)) + "\"/>";
   }
-  const auto style = text("s", line.style);
+  const auto style = style_class(line.style);
   std::string all = "<path class=\"line " + style + "\" d=\"" + points + "\"/>";
   if (!dots.empty()) all += "<g class=\"dots " + style + "\">" + dots + "</g>";
   if (!gaps.empty()) all += "<path class=\"gap " + style + "\" d=\"" + gaps + "\"/>";
@@ -204,7 +206,7 @@ std::string chart_svg(const ChartSpec& chart, const std::vector<ChartLine>& line
 std::string chart_legend(const std::vector<ChartLine>& lines) {
   std::string all = "<ul class=\"legend\">";
   for (const auto& line : lines)
-    all += text("<li><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><path class=\"line s", line.style,
+    all += text("<li><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><path class=\"line ", style_class(line.style),
                 "\" d=\"M1 5H33\"/></svg> ") +
            escaped(line.label) +
            (line.curve->missing() > 0 ? escaped(text(" (", line.curve->missing(), " not finite)")) : "") + "</li>";

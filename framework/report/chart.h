@@ -23,9 +23,9 @@ std::vector<ChartSpec> charts_of(const std::vector<const runs::RunReader*>& runs
 struct ChartLine {
   std::string label;  ///< the key, after the run's letter if there are several runs
   const runs::Curve* curve;
-  std::size_t style;  ///< number of the colour, the dash pattern and the marker: classes s0 to s7 of page.css
+  std::size_t style;  ///< below line_styles: colour and dash pattern (s0 to s7 of page.css), width (t0, t1)
 };
-inline constexpr std::size_t line_styles = 8;
+inline constexpr std::size_t line_styles = 16;
 
 /// A vertical line of an event.
 struct ChartMark {

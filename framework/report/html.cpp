@@ -95,7 +95,7 @@ std::string policy_hash(std::string_view content) {
 }
 
 std::string scrolled(std::string_view name, std::string_view content) {
-  return "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" + escaped(name) + "\">" +
+  return "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"" + escaped(name) + "\">" +
          std::string(content) + "</div>\n";
 }
 

@@ -143,8 +143,9 @@ std::string page_html(const Page& page) {
     if (sections.find(text("<section id=\"", id, "\"")) != std::string::npos)
       links += text("<a href=\"#", id, "\">", name, "</a> ");
   return head(page, style, script) + "<body>\n<header><h1>Run report</h1><nav aria-label=\"Sections\">" + links +
-         "</nav></header>\n<div id=\"controls\"></div>\n<main>\n" + sections + "</main>\n<footer>" +
-         escaped("Made by " + page.version + ".") +
+         "</nav></header>\n<div id=\"controls\" role=\"region\" aria-label=\"Settings of the "
+         "charts\"></div>\n<main>\n" +
+         sections + "</main>\n<footer>" + escaped("Made by " + page.version + ".") +
          "</footer>\n<div id=\"said\" class=\"hidden\" aria-live=\"polite\"></div>\n"
          "<script type=\"application/json\" id=\"data\">" +
          in_script(data_of(page, charts)) + "</script>\n<script>" + std::string(script) + "</script>\n</body></html>\n";

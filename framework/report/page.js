@@ -6,8 +6,9 @@
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
   const said = document.getElementById("said");
-  const W = 720, H = 280, L = 70, R = 12, T = 18, B = 30;  // as in chart.cpp
-  const styles = 8, markers = ["●", "■", "▲", "◆", "✚", "✖", "▼", "○"];
+  const W = 720, H = 280, L = 70, R = 26, T = 18, B = 30;  // as in chart.cpp
+  const styles = 16, markers = ["●", "■", "▲", "◆", "✚", "✖", "▼", "★", "○", "□", "△", "◇", "⊕", "⊗", "▽", "☆"];
+  const styleClass = (number) => "s" + number % 8 + " t" + Math.floor(number / 8);
   const settings = {axis: "steps", log: false, smooth: 0, difference: false, hidden: new Set()};
   const charts = [];
 
@@ -222,9 +223,9 @@
     drawEvents(area, range);
     for (const one of series) {
       const [raw, gaps] = pathOf(one, one.columns, range);
-      area.append(make("path", {class: "line s" + one.style + (one.smooth ? " raw" : ""), d: raw}));
-      if (one.smooth) area.append(make("path", {class: "line s" + one.style, d: pathOf(one, one.smooth, range)[0]}));
-      if (gaps) area.append(make("path", {class: "gap s" + one.style, d: gaps}));
+      area.append(make("path", {class: "line " + styleClass(one.style) + (one.smooth ? " raw" : ""), d: raw}));
+      if (one.smooth) area.append(make("path", {class: "line " + styleClass(one.style), d: pathOf(one, one.smooth, range)[0]}));
+      if (gaps) area.append(make("path", {class: "gap " + styleClass(one.style), d: gaps}));
       drawMarkers(area, one, range);
     }
     svg.append(area);
@@ -241,8 +242,9 @@
     });
     const every = seen.length <= 30 ? 1 : Math.ceil(seen.length / 8);
     for (let i = every === 1 ? 0 : (one.style * 3) % every; i < seen.length; i += every)
-      area.append(make("text", {class: "tick middle dots s" + one.style, "stroke-width": 0, x: range.x(placeOf(one.run, seen[i].x1)).toFixed(1),
-                                y: (range.y(seen[i].y1) + 3.5).toFixed(1)}, markers[one.style]));
+      area.append(make("text", {class: "tick middle dots " + styleClass(one.style), "stroke-width": 0,
+                                x: range.x(placeOf(one.run, seen[i].x1)).toFixed(1), y: (range.y(seen[i].y1) + 3.5).toFixed(1)},
+                       markers[one.style]));
   }
 
   // What a column says: the exact value of one point, else its extremes.

@@ -46,7 +46,8 @@ std::string hosts_words(const runs::RunReader& run) {
     const auto* ranks = hosts->at(i).find("ranks");
     all += all.empty() ? "" : ", ";
     all += name != nullptr && name->is_string() ? name->string() : "unnamed";
-    if (ranks != nullptr && ranks->is_number()) all += text(" (", shown(ranks->number()), " ranks)");
+    if (ranks != nullptr && ranks->is_number())
+      all += text(" (", shown(ranks->number()), ranks->number() == 1 ? " rank)" : " ranks)");
   }
   if (hosts->size() > listed_hosts) all += text(" and ", hosts->size() - listed_hosts, " more");
   return all;
