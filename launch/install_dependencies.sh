@@ -12,12 +12,12 @@ build_packages=(
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libopenblas-dev libhwy-dev
   libopenmpi-dev openmpi-bin libhwloc-dev libssl-dev libsentencepiece-dev
   zlib1g-dev libzstd-dev liblzma-dev libsnappy-dev
-  libpng-dev libjpeg62-turbo-dev libwebp-dev
+  libpng-dev libjpeg62-turbo-dev libwebp-dev libcpp-httplib-dev
 )
 run_packages=(bible-kjv bzip2 xz-utils)
 test_packages=(
   libgtest-dev python3-venv python3-yaml clang clang-format clang-tidy
-  iproute2 strace valgrind slurm-wlm slurm-wlm-basic-plugins munge
+  iproute2 strace tmux valgrind slurm-wlm slurm-wlm-basic-plugins munge
 )
 
 list_only=false

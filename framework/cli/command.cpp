@@ -142,6 +142,11 @@ CommandOption* CommandOption::show_default() {
   option_->capture_default_str();
   return this;
 }
+CommandOption* CommandOption::optional_value() {
+  option_->expected(0, 1);
+  return this;
+}
+
 CommandOption* CommandOption::one_value_each() {
   option_->allow_extra_args(false);
   return this;

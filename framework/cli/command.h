@@ -29,6 +29,8 @@ class CommandOption {
   CommandOption* type_name(const std::string& name);
   /// Shows the variable's current value as the default.
   CommandOption* show_default();
+  /// The value may be left out; it is then an empty text.
+  CommandOption* optional_value();
   /// For a list: each use of the option takes one value, so that a positional argument may follow.
   CommandOption* one_value_each();
   /// For a list: one word holds several values, separated by `sign`.

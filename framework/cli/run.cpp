@@ -24,6 +24,7 @@
 #include "framework/cli/report.h"
 #include "framework/cli/state.h"
 #include "framework/cli/train.h"
+#include "framework/cli/watch.h"
 #include "framework/comm/together.h"
 #include "framework/interop/flags/spec_rule.h"
 #include "framework/interop/formats/formats.h"
@@ -53,6 +54,7 @@ void add_commands(Command& app, CommandContext& context) {
   add_diff_commands(app, context);
   add_export_commands(app, context);
   add_report_commands(app, context);
+  add_watch_commands(app, context);
   add_doctor_commands(app, context);
   add_data_commands(app, context);
   add_checkpoint_commands(app, context);

@@ -51,6 +51,7 @@ const std::vector<Owned>& owned_headers() {
       {std::regex("(zlib|lzma|zstd|zstd_errors)\\.h"), {"files", "parquet"}},
       {std::regex("snappy.*"), {"parquet"}},
       {std::regex("(png|jpeglib|jerror)\\.h|webp/.*"), {"images"}},
+      {std::regex("httplib\\.h"), {"watch"}},
       {std::regex("sentencepiece.*"), {"tokenizers"}},
       {std::regex("nlohmann/.*|simdjson.*"), {"tests"}},
       {std::regex("hwloc.*|openssl/.*"), {}}};  // launch/ uses them

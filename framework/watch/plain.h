@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "framework/runs/run_reader.h"
+
+namespace tessera::watch {
+
+/// A run as lines of text, one for each logged step, event and change of state, for pipes and screen readers.
+class PlainReport {
+ public:
+  /// `label` begins each line; empty: none.
+  PlainReport(const std::filesystem::path& folder, std::string label);
+  /// The lines about what happened since the last call, each with its line break and safe to print; of the first call
+  /// those of the last `most` steps. Throws IoError.
+  std::string news(double now, std::size_t most);
+  /// Whether the run has ended, so that nothing more is expected; of a run that died only after half a minute, because
+  /// tsrun may start it anew.
+  bool over(double now) const;
+  const runs::RunReader& run() const { return run_; }
+
+ private:
+  void take_row(std::string_view line, std::size_t known, std::deque<std::string>& rows) const;
+
+  runs::RunReader run_;
+  runs::AppendedLines rows_;
+  std::string label_, state_;
+  std::int64_t events_ = 0;
+};
+
+}  // namespace tessera::watch

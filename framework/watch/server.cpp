@@ -1,0 +1,136 @@
+#include "framework/watch/server.h"
+
+#include <httplib.h>
+#include <pthread.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <csignal>
+#include <mutex>
+#include <thread>
+
+#include "framework/base/error.h"
+
+namespace tessera::watch {
+namespace {
+
+constexpr int refresh_seconds = 15;
+
+std::string random_token() {
+  std::array<unsigned char, 16> bytes = {};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw IoError("the system gives no random bytes for the token of the server");
+  std::string token;
+  for (const auto byte : bytes) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    token += digits[byte >> 4U];
+    token += digits[byte & 15U];
+  }
+  return token;
+}
+
+/// Takes the same time for each wrong token.
+bool same(const std::string& one, const std::string& other) {
+  if (one.size() != other.size()) return false;
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < one.size(); ++i)
+    difference |= static_cast<unsigned>(static_cast<unsigned char>(one[i]) ^ static_cast<unsigned char>(other[i]));
+  return difference == 0;
+}
+
+void answer(httplib::Response& response, int status, const std::string& words) {
+  response.status = status;
+  response.set_content(words + "\n", "text/plain; charset=utf-8");
+}
+
+}  // namespace
+
+struct PageServer::Parts {
+  httplib::Server server;
+  int port = 0;
+  std::string token = random_token();
+  std::mutex one_at_a_time;
+  sigset_t ending = {};
+
+  /// Whether the request may be answered with the page; else the answer says why not.
+  bool allowed(const httplib::Request& request, httplib::Response& response) const {
+    const auto is_own = [this](const std::string& host) {
+      return host == text("127.0.0.1:", port) || host == text("localhost:", port);
+    };
+    if (request.method != "GET" && request.method != "HEAD") {
+      response.set_header("Allow", "GET, HEAD");
+      answer(response, 405, text(request.method, " is not allowed: this server is read only; use GET or HEAD"));
+    } else if (request.get_header_value_count("Host") != 1 || !is_own(request.get_header_value("Host"))) {
+      answer(response, 403, "the header Host names another server; use the address that tessera watch printed");
+    } else if (request.has_header("Origin") && (request.get_header_value("Origin").rfind("http://", 0) != 0 ||
+                                                !is_own(request.get_header_value("Origin").substr(7)))) {
+      answer(response, 403, "the header Origin names another site; only pages of this server may ask it");
+    } else if (!same(request.get_param_value("token"), token)) {
+      answer(response, 403, "the token is missing or wrong; use the whole address that tessera watch printed");
+    } else if (request.path != "/") {
+      answer(response, 404, "there is only the page /");
+    } else {
+      return true;
+    }
+    return false;
+  }
+};
+
+PageServer::PageServer(int port) : parts_(std::make_unique<Parts>()) {
+  auto& server = parts_->server;
+  // Not the library's SO_REUSEPORT, with which a second server on the same port is no error.
+  server.set_socket_options([](socket_t socket) {
+    const int yes = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  });
+  server.set_payload_max_length(1024);
+  server.set_keep_alive_timeout(2);
+  parts_->port =
+      port == 0 ? server.bind_to_any_port("127.0.0.1") : (server.bind_to_port("127.0.0.1", port) ? port : -1);
+  if (parts_->port <= 0)
+    throw ConfigError(text("--serve ", port,
+                           ": this port of 127.0.0.1 is in use, or this user may not use it; give another "
+                           "port, or none for a free one"));
+  // Threads inherit this: only serve() receives these signals.
+  sigemptyset(&parts_->ending);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&parts_->ending, number);
+  ::pthread_sigmask(SIG_BLOCK, &parts_->ending, nullptr);
+}
+
+PageServer::~PageServer() { ::pthread_sigmask(SIG_UNBLOCK, &parts_->ending, nullptr); }
+
+std::string PageServer::address() const { return text("http://127.0.0.1:", parts_->port, "/?token=", parts_->token); }
+
+int PageServer::serve(const std::function<ServedPage()>& page) {
+  auto& parts = *parts_;
+  parts.server.set_default_headers({{"Cache-Control", "no-store"},
+                                    {"X-Content-Type-Options", "nosniff"},
+                                    {"Referrer-Policy", "no-referrer"},
+                                    {"X-Frame-Options", "DENY"},
+                                    {"Cross-Origin-Resource-Policy", "same-origin"},
+                                    {"Content-Security-Policy",
+                                     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+                                     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}});
+  parts.server.set_pre_routing_handler([&](const httplib::Request& request, httplib::Response& response) {
+    if (!parts.allowed(request, response)) return httplib::Server::HandlerResponse::Handled;
+    try {
+      const std::lock_guard lock(parts.one_at_a_time);
+      const auto served = page();
+      if (served.live) response.set_header("Refresh", std::to_string(refresh_seconds));
+      response.status = 200;
+      response.set_content(served.html, "text/html; charset=utf-8");
+    } catch (const std::exception& error) {
+      answer(response, 500, error.what());
+    }
+    return httplib::Server::HandlerResponse::Handled;
+  });
+  std::thread listener([&parts] { parts.server.listen_after_bind(); });
+  int number = 0;
+  while (sigwait(&parts.ending, &number) != 0) continue;
+  parts.server.stop();
+  listener.join();
+  return number;
+}
+
+}  // namespace tessera::watch
