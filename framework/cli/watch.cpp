@@ -23,7 +23,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr std::size_t most_runs = 26, most_found = 8, log_lines = 6, first_lines = 20;
+constexpr std::size_t most_runs = 26, most_found = 8, log_lines = 20, first_lines = 20;
 constexpr int largest_port = 65535;
 
 struct WatchArguments {

@@ -12,6 +12,7 @@
 namespace tessera::watch {
 namespace {
 
+constexpr std::size_t most_marks = 20;
 constexpr int label_columns = 9, least_chart_columns = 12, least_chart_rows = 4;
 
 struct Range {
@@ -89,11 +90,7 @@ void put_mark(Screen& screen, const Area& plot, const Axes& axes, const ChartLin
 }
 
 void draw_one(Screen& screen, const Area& plot, const Axes& axes, const ChartLine& line) {
-  const auto& columns = line.curve->columns();
-  if (line.points) {
-    for (const auto& column : columns) put_mark(screen, plot, axes, line, column.last);
-    return;
-  }
+  if (line.points && line.curve->columns().size() <= most_marks) return;
   Braille canvas(plot.columns, plot.rows);
   draw_line(canvas, axes, *line.curve);
   for (int row = 0; row < plot.rows; ++row)
@@ -104,8 +101,9 @@ void draw_one(Screen& screen, const Area& plot, const Axes& axes, const ChartLin
 
 void put_marks(Screen& screen, const Area& plot, const Axes& axes, const ChartLine& line) {
   const auto& columns = line.curve->columns();
-  if (columns.empty() || line.points) return;
-  put_mark(screen, plot, axes, line, columns[columns.size() / 2].last);
+  if (columns.empty()) return;
+  const auto step = line.points ? (columns.size() + most_marks - 1) / most_marks : (columns.size() + 1) / 2;
+  for (auto i = step - 1; i < columns.size(); i += step) put_mark(screen, plot, axes, line, columns[i].last);
   put_mark(screen, plot, axes, line, columns.back().last);
 }
 
@@ -127,7 +125,7 @@ void draw_chart(Screen& screen, const Area& area, const Chart& chart) {
     return;
   }
   for (const auto& line : chart.lines) draw_one(screen, plot, axes, line);
-  if (chart.lines.size() > 1)
+  if (chart.lines.size() > 1 || chart.lines.front().points)
     for (const auto& line : chart.lines) put_marks(screen, plot, axes, line);
   screen.put(plot.row, area.column, short_number(axes.high()), {}, plot.column);
   screen.put(plot.row + plot.rows - 1, area.column, short_number(axes.low()), {}, plot.column);

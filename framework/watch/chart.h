@@ -18,7 +18,7 @@ struct Area {
 struct ChartLine {
   const runs::Curve* curve = nullptr;
   std::string mark;     ///< one character, at its newest point and along the curve: tells curves apart without color
-  bool points = false;  ///< the mark at each point, no line: for few points, such as evaluations
+  bool points = false;  ///< for evaluations: of few points only their marks, of many a line and marks
   Style style;
 };
 

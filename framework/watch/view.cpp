@@ -77,6 +77,13 @@ std::string rank_words(const runs::RunReader& run) {
 
 View::View(std::vector<const runs::RunReader*> runs) : runs_(std::move(runs)) {}
 
+void View::set_log(std::vector<std::string> lines) {
+  log_ = std::move(lines);
+  // Rules and empty lines would take the place of others.
+  const auto is_rule = [](const std::string& line) { return line.find_first_not_of(" -\r") == std::string::npos; };
+  log_.erase(std::remove_if(log_.begin(), log_.end(), is_rule), log_.end());
+}
+
 /// The keys that can be drawn: the usual ones, then what the rows of a run have besides.
 std::vector<std::string> View::charts() const {
   std::vector<std::string> all(first_charts.begin(), first_charts.end());
@@ -212,13 +219,13 @@ void View::draw_memory(Screen& screen, int row, int column) const {
   for (const auto& [key, label] : memory_kinds)
     if (const double bytes = newest(selected(), key); bytes > 0) parts.emplace_back(bytes, label);
   std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  screen.put(row, column, text("memory of rank 0: ", short_number(std::round(all / mib)), " MiB"), {0, true});
+  screen.put(row, column, text("memory of rank 0: ", short_number(all / mib), " MiB"), {0, true});
   const int width = std::max(4, screen.columns() - column - 22);
   for (int i = 0; i < detail_rows - 1 && i < static_cast<int>(parts.size()); ++i) {
     const auto& part = parts[static_cast<std::size_t>(i)];
     screen.put(row + 1 + i, column, part.second);
     screen.put(row + 1 + i, column + 12, bar(part.first / all, width));
-    screen.put(row + 1 + i, column + 13 + width, short_number(std::round(part.first / mib)));
+    screen.put(row + 1 + i, column + 13 + width, short_number(part.first / mib));
   }
 }
 

@@ -21,8 +21,8 @@ class View {
   void draw(Screen& screen, double now) const;
   /// Takes a key; false if it asks to quit.
   bool take(Key key);
-  /// Also read the last lines of the selected run's log.
-  void set_log(std::vector<std::string> lines) { log_ = std::move(lines); }
+  /// Sets the last lines of the selected run's log.
+  void set_log(std::vector<std::string> lines);
   const runs::RunReader& selected() const { return *runs_[run_]; }
 
  private:
