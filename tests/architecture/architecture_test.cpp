@@ -121,6 +121,7 @@ const std::set<std::string> result_writers = {"framework/base/standard_output.cp
                                               "framework/cli/merge.cpp",
                                               "framework/cli/mm_convert.cpp",
                                               "framework/cli/options.cpp",
+                                              "framework/cli/report.cpp",
                                               "framework/cli/reshard_checkpoint.cpp",
                                               "framework/cli/state.cpp",
                                               "framework/cli/train.cpp",
