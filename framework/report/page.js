@@ -148,7 +148,7 @@
       range.y1 *= margin;
     } else {
       let margin = range.y1 / 20 - range.y0 / 20;
-      if (!(margin > Math.abs(range.y1) * 1e-12)) margin = Math.max(Math.abs(range.y1) / 10, 1e-12);
+      if (!(margin > Math.abs(range.y1) * 1e-12)) margin = range.y1 === 0 ? 1 : Math.abs(range.y1) / 10;
       range.y0 = Math.max(range.y0 - margin, -8e307);
       range.y1 = Math.min(range.y1 + margin, 8e307);
     }
