@@ -90,7 +90,7 @@ Frame frame_of(const std::vector<ChartLine>& lines) {
     }
   if (!(frame.x1 > frame.x0)) frame.x1 = frame.x0 + 1;
   auto margin = frame.y1 / 20 - frame.y0 / 20;
-  if (!(margin > std::abs(frame.y1) * 1e-12)) margin = std::max(std::abs(frame.y1) / 10, 1e-12);
+  if (!(margin > std::abs(frame.y1) * 1e-12)) margin = frame.y1 == 0 ? 1 : std::abs(frame.y1) / 10;
   // Values up to 1e308 are drawn, too.
   frame.y0 = std::max(frame.y0 - margin, -8e307);
   frame.y1 = std::min(frame.y1 + margin, 8e307);

@@ -148,7 +148,7 @@
       range.y1 *= margin;
     } else {
       let margin = range.y1 / 20 - range.y0 / 20;
-      if (!(margin > Math.abs(range.y1) * 1e-12)) margin = Math.max(Math.abs(range.y1) / 10, 1e-12);
+      if (!(margin > Math.abs(range.y1) * 1e-12)) margin = range.y1 === 0 ? 1 : Math.abs(range.y1) / 10;
       range.y0 = Math.max(range.y0 - margin, -8e307);
       range.y1 = Math.min(range.y1 + margin, 8e307);
     }
@@ -254,11 +254,14 @@
     return String(c.low) + " to " + String(c.high) + ", last " + (c.y1 === null ? "not finite" : String(c.y1)) +
       (c.missing ? ", " + c.missing + " not finite" : "");
   }
+  function distanceTo(one, c, place) {
+    const a = placeOf(one.run, c.x), b = placeOf(one.run, c.x1);
+    return place < a ? a - place : place > b ? place - b : 0;
+  }
   function nearest(one, place) {
     let best = -1, distance = Infinity;
     one.columns.forEach((c, i) => {
-      const a = placeOf(one.run, c.x), b = placeOf(one.run, c.x1);
-      const d = place < a ? a - place : place > b ? place - b : 0;
+      const d = distanceTo(one, c, place);
       if (d < distance) [best, distance] = [i, d];
     });
     return best;
@@ -277,9 +280,10 @@
     const lines = [settings.axis === "steps" ? stepsOf(c) : stepsOf(c) + ", " + settings.axis + " " + shortNumber(place)];
     for (const other of chart.series) {
       const column = other === one ? c : other.columns[nearest(other, place)];
-      if (!column) continue;
+      // Of a curve that has nothing near, such as the loss at the end, nothing is said.
+      if (!column || (other !== one && distanceTo(other, column, place) > (chart.range.x1 - chart.range.x0) / 10)) continue;
       const exact = column.x === c.x && column.x1 === c.x1 ? "" : " (" + stepsOf(column) + ")";
-      const average = other.smooth ? other.smooth[other.columns.indexOf(column)] : null;
+      const average = other.smooth && other.columns.length > 2 ? other.smooth[other.columns.indexOf(column)] : null;
       lines.push(markers[other.style] + " " + other.label + ": " + words(column) + exact +
                  (average && average.y1 !== null ? ", smoothed " + shortNumber(average.y1) : ""));
     }

@@ -98,6 +98,7 @@ std::vector<MappingsCase> cases() {
       {{"checkpoint", "inspect", "theirs"}, weights, renamed, twice, "is there twice"},
       {{"checkpoint", "list", "theirs"}, weights, renamed, twice, "is there twice"},
       {{"checkpoint", "verify", "theirs"}, weights, renamed, twice, "is there twice"},
+      {{"report", "reported", "-o", "OUT"}, weights, renamed, twice, "is there twice"},
       {{"checkpoint", "convert", "--from", "megatron", "--to", "tessera", "theirs", "OUT"},
        weights,
        renamed,
@@ -155,6 +156,9 @@ class MappingsFolder : public InOwnFolder, public testing::WithParamInterface<Ma
           "optimizer_config: {learning_rate: 1e-3}\n");
     fs::create_directory_symlink(TESTS_DATA "/megatron", "theirs");
     fs::create_directory("given");
+    fs::create_directory("reported");
+    fs::copy_file("run.yaml", "reported/resolved.yaml");
+    fs::create_directory_symlink(TESTS_DATA "/megatron/iter_0000005", "reported/iter_0000005");
     for (const auto* file : {"config.json", "model.safetensors"})
       fs::copy_file(fs::path(TESTS_DATA "/families/llama") / file, fs::path("given") / file);
     if (std::count(GetParam().command.begin(), GetParam().command.end(), "ours") == 0) return;
@@ -185,6 +189,7 @@ class MappingsFolder : public InOwnFolder, public testing::WithParamInterface<Ma
     const auto outcome = run_program(command);
     auto all = outcome.out + outcome.err;
     if (!fs::exists(folder)) return all;
+    if (fs::is_regular_file(folder)) return all + read_file(folder);
     for (const auto& entry : fs::recursive_directory_iterator(folder))
       if (entry.is_regular_file()) all += read_file(entry.path());
     return all;

@@ -148,6 +148,17 @@ TEST_F(RunReaderTest, BeginsAgainWhenAResumeCutTheFile) {
   EXPECT_EQ(reader.rows(), 0);
 }
 
+TEST_F(RunReaderTest, TellsAnotherRowFromOneThatWasContinued) {
+  write("metrics.jsonl", "{\"iteration\": 1, \"loss\": 3}\n");
+  RunReader reader(".");
+  reader.refresh();
+  write("metrics.jsonl", "{\"iteration\": 1, \"loss\": 9, \"grad_norm\": 2}\n");
+  reader.refresh();
+  EXPECT_EQ(reader.curve("loss")->newest()->y, 9);
+  EXPECT_EQ(reader.curve("loss")->count(), 1U);
+  EXPECT_EQ(reader.rows(), 1);
+}
+
 TEST_F(RunReaderTest, CountsWhatIsDamagedOrTooMuch) {
   append("metrics.jsonl", row(1, 4) + "{\"loss\": 3}\n{\"iteration\": -1}\n{\"iteration\": 1.5}\nnot JSON\n\n");
   append("metrics.jsonl", "{\"iteration\": 2, \"x\": [" + std::string(3 << 20, '1') + "]}\n" + row(3, 2));
