@@ -48,11 +48,12 @@ double newest(const runs::RunReader& run, std::string_view key) {
   return point ? point->y : std::nan("");
 }
 
-std::string progress_words(const runs::RunReader& run) {
+std::string progress_words(const runs::RunReader& run, double now) {
   const auto last = std::max<std::int64_t>(run.last_iteration(), 0), all = run.iterations();
   auto words = text("iteration ", last);
   if (all > 0) words += text(" of ", all);
-  if (const auto left = seconds_left(run)) words += text(", ", duration_text(*left), " left");
+  const bool goes_on = run.status(now).state == runs::RunStatus::State::running;
+  if (const auto left = seconds_left(run); left && goes_on) words += text(", ", duration_text(*left), " left");
   return words;
 }
 
@@ -156,7 +157,7 @@ int View::draw_head(Screen& screen, double now) const {
       shown += bytes;
     }
   }
-  auto progress = progress_words(run);
+  auto progress = progress_words(run, now);
   if (const auto back = went_back_words(run); !back.empty()) progress += text(", ", back);
   if (run.damaged() > 0) progress += text(", ", run.damaged(), " damaged lines");
   if (run.iterations() > 0) {
