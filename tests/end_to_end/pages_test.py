@@ -28,6 +28,7 @@ ELSEWHERE = {
     ("qwen2vl.md", "sh"): "of a model of 2 billion parameters; qwen2vl_test.py runs data, conversion and training on a small one",
     ("tutorial_tensor_parallel.md", "cpp"): "tutorial_test.py", ("tutorial_tensor_parallel.md", "cmake"): "tutorial_test.py",
     ("tutorial_tensor_parallel.md", "sh"): "tutorial_test.py",
+    ("watch.md", "sh"): "watch_test.py",
 }
 
 # What stands for the program: training is short and logs every step. The file `iterations` has the steps of the next calls, a line each.

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import pathlib
 import pty
 import re
 import select
@@ -168,6 +169,20 @@ class WatchInLines(WatchFolder):
 
 
 class WatchServes(WatchFolder):
+    def test_the_commands_of_the_page_of_documentation_run(self):
+        page = (pathlib.Path(os.environ["TESSERA_SOURCE"]) / "docs/watch.md").read_text()
+        commands = [line.split("#")[0].split() for line in re.search("```sh\n(.*?)```", page, re.DOTALL)[1].splitlines()]
+        (self.folder / "runs").mkdir()
+        for name in ("runs/a", "runs/b"):
+            self.make_run(name, events=({"event": "finished", "iteration": 9},))
+        for words in commands:
+            self.assertEqual(words[:2], ["tessera", "watch"])
+            if "--serve" in words:
+                self.serve("0", *words[words.index("--serve") + 2:])  # not the page's port, which may be in use here
+            else:
+                self.assertIn("state: finished", self.tessera(*words[1:]))
+        self.assertEqual(len(commands), 3)
+
     def serve(self, *words):
         process = self.start("watch", "--serve", *words)
         self.addCleanup(process.communicate)
