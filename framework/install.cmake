@@ -40,7 +40,7 @@ if(TARGET tessera)
   install(TARGETS tessera tsrun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tessera)
   set(pages ${PROJECT_BINARY_DIR}/pages)
   install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")\nset(pages \"${pages}\")\nset(version \"${PROJECT_VERSION}\")\n\
-set(tessera \"$<TARGET_FILE:tessera>\")\nset(tsrun \"$<TARGET_FILE:tsrun>\")\n\
+set(program_tessera \"$<TARGET_FILE:tessera>\")\nset(program_tsrun \"$<TARGET_FILE:tsrun>\")\n\
 include(\"${PROJECT_SOURCE_DIR}/launch/package/pages.cmake\")" COMPONENT tessera)
   install(DIRECTORY ${pages}/ DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT tessera)
 endif()

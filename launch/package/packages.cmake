@@ -19,12 +19,12 @@ set(CPACK_TESSERA_FOLDER ${CMAKE_CURRENT_LIST_DIR})
 set(CPACK_TESSERA_PACKAGE_VERSION ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})
 
 set(CPACK_COMPONENT_TESSERA_DESCRIPTION "trains large language models from a recipe
- Tessera trains models of the GPT family on CPUs, on one or many hosts, from a
- YAML recipe. It reads data, launch scripts and checkpoints of Megatron-LM and
- of Transformers, and resumes with bit-identical results.
- .
- This package contains the programs tessera and tsrun, their manual pages and
- completion, and recipes of published models.")
+Tessera trains models of the GPT family on CPUs, on one or many hosts, from a
+YAML recipe. It reads data, launch scripts and checkpoints of Megatron-LM and
+of Transformers, and resumes with bit-identical results.
+
+This package contains the programs tessera and tsrun, their manual pages and
+completion, and recipes of published models.")
 set(CPACK_DEBIAN_TESSERA_PACKAGE_NAME tessera)
 set(CPACK_DEBIAN_TESSERA_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TESSERA_PACKAGE_SHLIBDEPS ON)
@@ -37,18 +37,18 @@ execute_process(COMMAND ${PROJECT_SOURCE_DIR}/launch/install_dependencies.sh --l
 string(REGEX MATCHALL "[a-z0-9.+-]+-dev" libraries "${libraries}")
 string(JOIN ", " libraries ${libraries})
 set(CPACK_COMPONENT_DEV_DESCRIPTION "headers and libraries of Tessera
- Tessera trains language models from a recipe. With the headers, static
- libraries and the CMake package in this package you build a program that is
- tessera with your own model, optimizer, schedule or dataset.")
+Tessera trains language models from a recipe. With the headers, static
+libraries and the CMake package in this package you build a program that is
+tessera with your own model, optimizer, schedule or dataset.")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libtessera-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "pkg-config, ${libraries}")
 set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "cmake, g++, tessera-doc")
 
 set(CPACK_COMPONENT_DOC_DESCRIPTION "documentation of Tessera
- Tessera trains language models from a recipe. This package contains its
- documentation: the first hour, recipes and all options, data, parallelism,
- converting from other programs, and how to add a model of one's own.")
+Tessera trains language models from a recipe. This package contains its
+documentation: the first hour, recipes and all options, data, parallelism,
+converting from other programs, and how to add a model of one's own.")
 set(CPACK_DEBIAN_DOC_PACKAGE_NAME tessera-doc)
 set(CPACK_DEBIAN_DOC_PACKAGE_SECTION doc)
 set(CPACK_DEBIAN_DOC_PACKAGE_ARCHITECTURE all)
