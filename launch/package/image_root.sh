@@ -6,14 +6,14 @@ here=$(dirname "$0")
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 apt-get -q update
 apt-get -q -y --no-install-recommends install "$here"/tessera_*.deb openssh-server openssh-client
-useradd --create-home --shell /bin/bash --uid 1000 --user-group tessera
+useradd --create-home --home-dir /var/lib/tessera --shell /bin/bash --uid 1000 --user-group tessera
 
 # Without root the server cannot use port 22. Its host key is the key of the job, which the operator mounts at sshAuthMountPath; the keys that
 # the installation has made would be the same in every container. The operator's files are links, which StrictModes refuses.
 rm -f /etc/ssh/ssh_host_*
 cat >/etc/ssh/sshd_config.d/tessera.conf <<END
 Port 2222
-HostKey /home/tessera/.ssh/id_rsa
+HostKey /var/lib/tessera/.ssh/id_rsa
 PidFile none
 UsePAM no
 StrictModes no

@@ -69,8 +69,8 @@ def write(root, target, version, date):
         archive.add(f"blobs/sha256/{digest}", size, layer)
         config = archive.add_json(None, {
             **platform_of, "created": created,
-            "config": {"User": "tessera", "WorkingDir": "/home/tessera", "Cmd": ["tessera", "--help"], "Labels": labels,
-                       "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/home/tessera"]},
+            "config": {"User": "tessera", "WorkingDir": "/var/lib/tessera", "Cmd": ["tessera", "--help"], "Labels": labels,
+                       "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/var/lib/tessera"]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{diff}"]},
             "history": [{"created": created, "created_by": "launch/package.sh --oci"}]})
         manifest = archive.add_json(None, {

@@ -123,10 +123,10 @@ class KubernetesJob(unittest.TestCase):
         folder = self.job()["spec"]["sshAuthMountPath"]
         image = (LAUNCH / "package/image_root.sh").read_text()
         self.assertIn(f"HostKey {folder}/id_rsa\n", image)
-        user = re.search(r"useradd --create-home .* --uid (\d+) .* (\w+)$", image, re.MULTILINE)
-        self.assertEqual(folder, f"/home/{user[2]}/.ssh")
+        user = re.search(r"useradd --create-home --home-dir (\S+) .*--uid (\d+) ", image)
+        self.assertEqual(folder, f"{user[1]}/.ssh")
         for role, replicas in self.job()["spec"]["mpiReplicaSpecs"].items():
-            self.assertEqual(replicas["template"]["spec"]["securityContext"]["fsGroup"], int(user[1]), role)
+            self.assertEqual(replicas["template"]["spec"]["securityContext"]["fsGroup"], int(user[2]), role)
 
     def test_planted_typos_are_named(self):
         def planted(change):

@@ -226,7 +226,7 @@ class Packages(unittest.TestCase):
         page = (SOURCE / "docs/extending.md").read_text()
         for name, words in re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
             (example / name).write_text(words)
-        told = self.run_in(root, "cd /root/example; cmake -S . -B build -G Ninja; cmake --build build; build/mine check mine.yaml; build/mine train mine.yaml")
+        told = self.run_in(root, "cd ~/example; cmake -S . -B build -G Ninja; cmake --build build; build/mine check mine.yaml; build/mine train mine.yaml")
         self.assertIn("iteration", told)
 
     def test_the_packages_have_the_same_bytes_when_they_are_made_again(self):
