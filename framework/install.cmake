@@ -38,9 +38,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DATADI
 # Manual pages and completion are what the installed programs themselves print, so they are written at the installation.
 if(TARGET tessera)
   install(TARGETS tessera tsrun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tessera)
-  set(pages ${PROJECT_BINARY_DIR}/pages)
-  install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")\nset(pages \"${pages}\")\nset(version \"${PROJECT_VERSION}\")\n\
+  install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")\nset(version \"${PROJECT_VERSION}\")\nset(share \"${CMAKE_INSTALL_DATADIR}\")\n\
 set(program_tessera \"$<TARGET_FILE:tessera>\")\nset(program_tsrun \"$<TARGET_FILE:tsrun>\")\n\
 include(\"${PROJECT_SOURCE_DIR}/launch/package/pages.cmake\")" COMPONENT tessera)
-  install(DIRECTORY ${pages}/ DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT tessera)
 endif()

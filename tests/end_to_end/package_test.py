@@ -1,5 +1,6 @@
 """What `cmake --install` installs; the packages and the image of launch/package.sh, in a bare Debian 12 (label package: launch/test.sh --label package)."""
 
+import functools
 import gzip
 import hashlib
 import io
@@ -26,7 +27,7 @@ KINDS = [r"bin/(tessera|tsrun)", r"lib/([^/]+/)?tessera/tsrun_loopback\.so", r"l
          r"share/tessera/(configs|mappings)/.+\.(yaml|md|jinja|json|txt)", r"share/tessera/version", r"share/man/man1/(tessera(-\w+)?|tsrun)\.1\.gz",
          r"share/man/man5/tessera-recipe\.5\.gz", r"share/bash-completion/completions/(tessera|tsrun)",
          r"share/zsh/vendor-completions/_(tessera|tsrun)", r"share/fish/vendor_completions\.d/(tessera|tsrun)\.fish",
-         r"share/doc/(tessera|libtessera-dev|tessera-doc)/copyright", r"share/doc/tessera-doc/.+\.(md|json|svg|png|html|css|js)"]
+         r"share/doc/(tessera|libtessera-dev|tessera-doc)/copyright", r"share/doc/tessera-doc/.+\.(md|json|yml|svg|png|html|css|js)"]
 
 
 def files_below(folder):
@@ -34,13 +35,10 @@ def files_below(folder):
 
 
 class Installation(harness.InOwnFolder):
-    @classmethod
-    def setUpClass(cls):
-        cls.prefix = pathlib.Path(tempfile.mkdtemp(prefix="tessera.")) / "prefix"
-        cls.addClassCleanup(shutil.rmtree, cls.prefix.parent, ignore_errors=True)
-        done = subprocess.run(["cmake", "--install", os.environ["TESSERA_BUILD"], "--prefix", cls.prefix], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=280)
-        assert done.returncode == 0, done.stdout[-6000:]
+    @functools.cached_property
+    def prefix(self):
+        self.command("cmake", "--install", os.environ["TESSERA_BUILD"], "--prefix", self.folder / "prefix")
+        return self.folder / "prefix"
 
     def page(self, name):
         return gzip.decompress((self.prefix / "share/man" / name).read_bytes()).decode()
