@@ -1,4 +1,5 @@
 # The files that `cmake --install` installs, and the package that find_package(tessera) finds: one target, tessera::tessera, with all components.
+# Components of the installation, each a Debian package (launch/package/packages.cmake): tessera, dev, doc.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -20,16 +21,24 @@ foreach(component ${components})
   endif()
   target_include_directories(${component} INTERFACE $<INSTALL_INTERFACE:${header_folder}>)
 endforeach()
-install(TARGETS all_components ${components} EXPORT tessera ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(EXPORT tessera NAMESPACE tessera:: FILE tesseraTargets.cmake DESTINATION ${package_folder})
+install(TARGETS all_components ${components} EXPORT tessera
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera COMPONENT dev)
+install(EXPORT tessera NAMESPACE tessera:: FILE tesseraTargets.cmake DESTINATION ${package_folder} COMPONENT dev)
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tesseraConfig.cmake.in ${PROJECT_BINARY_DIR}/tesseraConfig.cmake
   INSTALL_DESTINATION ${package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/tesseraConfig.cmake ${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake DESTINATION ${package_folder})
+install(FILES ${PROJECT_BINARY_DIR}/tesseraConfig.cmake ${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake
+  DESTINATION ${package_folder} COMPONENT dev)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/framework DESTINATION ${header_folder} COMPONENT dev FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/mappings ${PROJECT_SOURCE_DIR}/configs
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera COMPONENT tessera)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/tessera-doc COMPONENT doc)
 
+# Manual pages and completion are what the installed programs themselves print, so they are written at the installation.
 if(TARGET tessera)
-  install(TARGETS tessera tsrun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS tessera tsrun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tessera)
+  install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")\nset(version \"${PROJECT_VERSION}\")\nset(share \"${CMAKE_INSTALL_DATADIR}\")\n\
+set(program_tessera \"$<TARGET_FILE:tessera>\")\nset(program_tsrun \"$<TARGET_FILE:tsrun>\")\n\
+include(\"${PROJECT_SOURCE_DIR}/launch/package/pages.cmake\")" COMPONENT tessera)
 endif()
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/framework DESTINATION ${header_folder} FILES_MATCHING PATTERN "*.h")
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/mappings ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the packages of Debian 12 (bookworm) that Tessera needs. This script is the only list of them.
 #
-#   launch/install_dependencies.sh [--list] [GROUP ...]     groups: build run test (default: all three)
+#   launch/install_dependencies.sh [--list] [GROUP ...]     groups: build run test package (default: the first three)
 #
 # Prints nothing and changes nothing if all packages are installed; otherwise it needs root and a network.
 # Why each package is needed: docs/dependencies.md.
@@ -19,15 +19,16 @@ test_packages=(
   libgtest-dev python3-venv python3-yaml clang clang-format clang-tidy
   iproute2 strace tmux valgrind slurm-wlm slurm-wlm-basic-plugins munge
 )
+package_packages=(dpkg-dev python3 lintian mmdebstrap)
 
 list_only=false
 groups=()
 for word in "$@"; do
   case "$word" in
     --list) list_only=true ;;
-    build | run | test) groups+=("$word") ;;
+    build | run | test | package) groups+=("$word") ;;
     *)
-      echo "install_dependencies: '$word' is neither --list nor a group; groups are build, run and test" >&2
+      echo "install_dependencies: '$word' is neither --list nor a group; groups are build, run, test and package" >&2
       exit 2
       ;;
   esac

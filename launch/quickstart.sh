@@ -9,6 +9,7 @@
 #   --threads N    computing threads (default: one per core)
 #   --output DIR   folder for corpus, tokenizer and run (default: quickstart)
 #
+# An installed tessera of the version and commit of this source tree is used instead of building (docs/installing.md).
 # Finished parts are not repeated, so an interrupted quickstart continues where it stopped.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
@@ -30,7 +31,6 @@ done
 mkdir -p "$output"
 output=$(realpath "$output")
 data=$output/data run=$output/run logs=$output/logs
-tessera=$PWD/build/release/framework/tessera
 export TESSERA_QUICKSTART=$output
 
 # once NAME FILE COMMAND ...: runs the command unless FILE exists; the command creates FILE at its end
@@ -83,10 +83,31 @@ yardsticks() {
   mv "$data/yardsticks.part" "$data/yardsticks"
 }
 
+# Prints the path of an installed tessera of the version and, where both are recorded, the commit of this source tree; fails without one.
+installed_tessera() {
+  local program record version commit='' tree=''
+  program=$(type -P tessera) || return 1
+  program=$(realpath "$program")
+  version=$(sed -n 's/^project(tessera VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+  [[ $("$program" --version 2>/dev/null) == "tessera $version" ]] || return 1
+  record=$(dirname "$program")/../share/tessera/version
+  [[ ! -f $record ]] || read -r version commit <"$record" || return 1
+  if tree=$(git rev-parse HEAD 2>/dev/null) && [[ -n $(git status --porcelain 2>/dev/null) ]]; then tree+=-modified; fi
+  [[ -z $commit || -z $tree || $commit == "$tree" && $commit != *-modified ]] || return 1
+  printf '%s' "$program"
+}
+
 say "installing what is missing"
-launch/install_dependencies.sh build run
-installed=$SECONDS
-build release tessera tsrun || stop "the build failed"
+if tessera=$(installed_tessera); then
+  launch/install_dependencies.sh run
+  installed=$SECONDS
+  say "using the installed $tessera, which is of the version of this source tree: nothing is built"
+else
+  launch/install_dependencies.sh build run
+  installed=$SECONDS
+  build release tessera tsrun || stop "the build failed"
+  tessera=$PWD/build/release/framework/tessera
+fi
 once corpus "$data/train.txt" make_corpus
 once tokenizer "$data/bpe" train_tokenizer
 once "token ids" "$data/train.idx" preprocess

@@ -11,13 +11,14 @@
 #   --since COMMIT  with --sanitize: what changed since COMMIT
 #   --slow          slow tests in full: layouts of ranks train 50 steps instead of 10
 #   --golden DIR    also run every recorded case below DIR (or set the environment variable TESSERA_GOLDEN)
-#   --label NAME    only tests with this label: unit, ranks, architecture, end_to_end, golden, smoke, slow, threads (only in the preset tsan)
+#   --label NAME    only tests with this label: unit, ranks, architecture, end_to_end, golden, smoke, slow, threads (only in the preset tsan),
+#                   package: makes packages and an image (launch/package.sh --oci) and tests them in a bare Debian (root and a network only)
 #   --preset NAME   CMake preset to build: release (default), debug, asan-ubsan, tsan, clang. tsan builds and runs only the tests with the
 #                   label threads, under ThreadSanitizer: log, comm, thread pool, reading ahead, pipeline, gradient reduction
 #   --no-install    do not install missing Debian and Python packages
 #
 # TESSERA_PEER_PYTHON names a Python with torch and transformers (some gigabytes, never installed by this script): tests that check Tessera's
-# files with these programs run with it, and are skipped without it.
+# files with these programs run with it, and are skipped without it. TESSERA_PACKAGES, set by --label package, names the folder of the packages.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
@@ -77,7 +78,7 @@ if $install; then part packages install_all; fi
 # Only the targets of the selected tests are built. The smoke tests are Python programs: they need only the executables.
 labels=$label
 case "$label" in
-  smoke) targets=(tessera tsrun) ;;
+  smoke | package) targets=(tessera tsrun) ;;
   unit) targets=(unit_tests) labels='unit\..*' ;;
   threads) targets=(threads_tests) ;;
   *) targets=() ;;
@@ -89,6 +90,14 @@ if $chosen; then
   labels="unit\.($(IFS='|' && echo "${targets[*]}"))"
 fi
 part build build "$preset" "${targets[@]}" || { echo "0 passed, 1 failed"; exit 1; }
+
+# Only their label selects the tests of packages: they install hundreds of Debian packages.
+others=(--label-exclude '^package$')
+if [[ $label == package ]]; then
+  others=()
+  part packaging launch/package.sh --oci || { echo "0 passed, 1 failed"; exit 1; }
+  export TESSERA_PACKAGES=$PWD/build/packages
+fi
 
 passed=0 failed=0 skipped=0
 # count FILE: adds the attributes of a JUnit <testsuite> to the totals
@@ -107,7 +116,7 @@ report=$PWD/build/$preset/tests.xml
 rm -f "$report"
 status=0
 part tests env -u TESSERA_GOLDEN ctest --test-dir "build/$preset" --parallel "$cores" --output-on-failure --no-tests=error \
-  --exclude-regex '^golden\.given$' --output-junit "$report" ${labels:+--label-regex "^$labels\$"} || status=$?
+  --exclude-regex '^golden\.given$' "${others[@]}" --output-junit "$report" ${labels:+--label-regex "^$labels\$"} || status=$?
 if [[ -f $report ]]; then count "$report"; else failed=1; fi
 slowest() { grep -o '<testcase name="[^"]*"[^>]* time="[0-9.]*"' "$1" | sed 's/^<testcase name="\([^"]*\)".* time="\([0-9.]*\)"/\2 \1/' | sort -rg | awk 'NR <= 10'; }
 ((status == 0 || failed > 0)) || failed=1

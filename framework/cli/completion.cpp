@@ -167,6 +167,7 @@ constexpr const char* bash = R"sh(_tessera() {
 complete -F _tessera tessera
 )sh";
 
+// In a folder of fpath the whole script is the body of the function _tessera, which zsh calls to complete.
 constexpr const char* zsh = R"sh(_tessera() {
   local path_=tessera option= places=0 given word current=$words[CURRENT]
   for word in ${words[2,CURRENT-1]}; do
@@ -203,7 +204,11 @@ constexpr const char* zsh = R"sh(_tessera() {
     [[ $path_ == tessera ]] || _files
   fi
 }
-(( $+functions[compdef] )) && compdef _tessera tessera
+if [[ $funcstack[1] == _tessera ]]; then
+  _tessera "$@"
+elif (( $+functions[compdef] )); then
+  compdef _tessera tessera
+fi
 )sh";
 
 constexpr const char* fish = R"sh(function __tessera_path

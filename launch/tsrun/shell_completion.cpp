@@ -83,6 +83,10 @@ constexpr const char* bash = R"sh(_tsrun() {
   return 0
 }
 _tsrun_program() {
+  # bash-completion loads a program's completion when it is first completed.
+  if [[ $(type -t "_$1") != function && $(type -t _completion_loader) == function ]]; then
+    _completion_loader "$1"
+  fi
   if [[ $(type -t "_$1") == function ]]; then
     "_$1"
   else
@@ -92,6 +96,7 @@ _tsrun_program() {
 complete -F _tsrun tsrun
 )sh";
 
+// In a folder of fpath the whole script is the body of the function _tsrun, which zsh calls to complete.
 constexpr const char* zsh = R"sh(_tsrun() {
   local word kind previous=$words[CURRENT-1] current=$words[CURRENT] names=$_tsrun_options takes=0 at=1
   for word in ${words[2,CURRENT-1]}; do
@@ -122,7 +127,11 @@ constexpr const char* zsh = R"sh(_tsrun() {
     (*) compadd -- ${=kind#words} ;;
   esac
 }
-(( $+functions[compdef] )) && compdef _tsrun tsrun
+if [[ $funcstack[1] == _tsrun ]]; then
+  _tsrun "$@"
+elif (( $+functions[compdef] )); then
+  compdef _tsrun tsrun
+fi
 )sh";
 
 constexpr const char* fish = R"sh(function __tsrun_program

@@ -59,6 +59,30 @@ class Quickstart(harness.InOwnFolder):
         for name in ("corpus", "tokenizer", "token ids", "yardsticks", "length of the run", "training", "evaluation"):
             self.assertIn(f"== {name}: done before (out/", again)
 
+    def test_an_installed_program_of_the_same_version_and_commit_is_used_instead_of_a_build(self):
+        shutil.copy(SOURCE / "CMakeLists.txt", self.folder)
+        self.write("bin/cmake", "#!/bin/sh\nexit 1\n").chmod(0o755)
+        version = self.tessera("--version").split()[1]
+        # Version of the installed program, content of its share/tessera/version, commit and changes of the source tree; whether it is used.
+        for told, record, commit, changes, used in ((version, None, "c1", "", True), (version, f"{version} c1", "c1", "", True), (version, version, "c1", "", True),
+                                                    (version, f"{version} c1", "", "", True), (version, f"{version} c1", "c2", "", False),
+                                                    (version, f"{version} c1", "c1", " M x", False), (version, f"{version} c1-modified", "c1", " M x", False),
+                                                    ("9.9", None, "c1", "", False)):
+            shutil.rmtree(self.folder / "out", ignore_errors=True)
+            shutil.rmtree(self.folder / "share", ignore_errors=True)
+            # Any other command fails, so that the script ends at the tokenizer.
+            self.write("bin/tessera", f'#!/bin/sh\n[ "$1" = --version ] && echo "tessera {told}"\n').chmod(0o755)
+            self.write("bin/git", f'#!/bin/sh\ncase "$1" in rev-parse) echo {commit}; [ -n "{commit}" ] ;; *) echo "{changes}" ;; esac\n').chmod(0o755)
+            if record:
+                self.write("share/tessera/version", record + "\n")
+            done = subprocess.run(["launch/quickstart.sh", "--output", "out"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  env={**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"})
+            self.assertEqual(done.returncode, 1, done.stdout)
+            with self.subTest(told=told, record=record, commit=commit, changes=changes):
+                self.assertEqual(f"using the installed {self.folder / 'bin/tessera'}" in done.stdout, used, done.stdout)
+                self.assertEqual("the build failed" in done.stdout, not used, done.stdout)
+                self.assertEqual("failed: " in done.stdout and "train-bpe" in done.stdout, used, done.stdout)
+
 
 class FineTuning(harness.InOwnFolder):
     COLORS = ("red", "blue", "green", "black")

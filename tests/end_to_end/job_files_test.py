@@ -119,6 +119,15 @@ class KubernetesJob(unittest.TestCase):
         for container in (workers, launcher):
             self.assertTrue(any(recipe.startswith(mount["mountPath"]) for mount in container["volumeMounts"]))
 
+    def test_the_keys_are_mounted_where_the_server_of_the_image_reads_them(self):
+        folder = self.job()["spec"]["sshAuthMountPath"]
+        image = (LAUNCH / "package/image_root.sh").read_text()
+        self.assertIn(f"HostKey {folder}/id_rsa\n", image)
+        user = re.search(r"useradd --create-home --home-dir (\S+) .*--uid (\d+) ", image)
+        self.assertEqual(folder, f"{user[1]}/.ssh")
+        for role, replicas in self.job()["spec"]["mpiReplicaSpecs"].items():
+            self.assertEqual(replicas["template"]["spec"]["securityContext"]["fsGroup"], int(user[2]), role)
+
     def test_planted_typos_are_named(self):
         def planted(change):
             job = copy.deepcopy(self.job())

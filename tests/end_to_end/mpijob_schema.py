@@ -22,7 +22,8 @@ VOLUME = closed(
 POD = closed(
     ("spec",), metadata=closed(labels=dict, annotations=dict),
     spec=closed(("containers",), containers=[CONTAINER], initContainers=[CONTAINER], volumes=[VOLUME], nodeSelector=dict,
-                serviceAccountName=TEXT, hostNetwork=TRUTH, terminationGracePeriodSeconds=WHOLE))
+                serviceAccountName=TEXT,
+                securityContext=closed(fsGroup=WHOLE, runAsUser=WHOLE, runAsGroup=WHOLE, runAsNonRoot=TRUTH), hostNetwork=TRUTH, terminationGracePeriodSeconds=WHOLE))
 
 REPLICAS = closed(("replicas", "template"), replicas=WHOLE, restartPolicy={"Always", "Never", "OnFailure", "ExitCode"}, template=POD)
 

@@ -25,6 +25,7 @@ ELSEWHERE = {
     ("converting.md", "yaml"): "convert_test.py compares these recipes",
     ("extending.md", "cpp"): "extending_test.py", ("extending.md", "cmake"): "extending_test.py",
     ("extending.md", "sh"): "extending_test.py", ("extending.md", "yaml"): "extending_test.py",
+    ("installing.md", "sh"): "package_test.py installs packages and folder; extending_test.py",
     ("qwen2vl.md", "sh"): "of a model of 2 billion parameters; qwen2vl_test.py runs data, conversion and training on a small one",
     ("tutorial_tensor_parallel.md", "cpp"): "tutorial_test.py", ("tutorial_tensor_parallel.md", "cmake"): "tutorial_test.py",
     ("tutorial_tensor_parallel.md", "sh"): "tutorial_test.py",

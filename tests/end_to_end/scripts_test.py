@@ -47,6 +47,14 @@ class Scripts(harness.InOwnFolder):
         self.assertIn("connection timed out\ninstall_dependencies: 'apt-get update' failed", told)
         self.assertEqual(["Error-Mode=any" in call for call in calls], [True, True, False])
 
+    def test_wrong_words_for_packages_are_told_before_anything_is_built(self):
+        shutil.copytree(LAUNCH, self.folder / "launch")
+        for words, told in ((["--rpm"], "no option '--rpm'"), (["--output"], "--output needs a value"), (["--site", "nowhere"], "there is no folder")):
+            done = subprocess.run(["launch/package.sh", *words], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(told, done.stdout)
+        self.assertFalse((self.folder / "build").exists())
+
     def test_a_build_says_how_far_it_is(self):
         words = f"source {LAUNCH}/common.sh; cd {self.folder}; "
         ninja = r"printf '[%d/4] Building CXX object\n' 0 1 2 3 4 | counted log"
