@@ -31,8 +31,8 @@ else
   rm -rf "$output"
 fi
 if [[ -n $tessera ]]; then
-  tessera=$(cd "$started" && command -v "$tessera") || stop "--tessera: there is no such program; give its path" 2
-  tessera=$(cd "$started" && realpath "$tessera")
+  named=$tessera
+  tessera=$(cd "$started" && realpath "$(command -v "$named")" 2>/dev/null) || stop "--tessera: there is no program '$named'; give its path" 2
 fi
 
 if $install; then launch/install_dependencies.sh docs; fi

@@ -4,7 +4,7 @@ run made in small. docs/gallery/gallery.json says which recipes share a page, an
 
     docs/gallery/make.py --tessera PROGRAM --output DIR
 
---output DIR   folder of the pages, which is created: index.md, NAME.md, NAME.html (the report) and pages.json ([[title, file], ...])
+--output DIR   folder of the pages, which is created: index.md, NAME.md, NAME_report.html and pages.json ([[title, file], ...])
 
 It runs `tessera check`, `diff`, `train` and `report` in a temporary folder. Python 3 alone, and the data of launch/fine_tuning_data.sh.
 """
@@ -115,7 +115,7 @@ def parameters_of(told):
     weights = re.search(r"^  weights +(.*?) \(", told, re.MULTILINE)[1]
     together = re.search(r"^memory of.*\n.*\n(.*)$", told, re.MULTILINE)[1].split("  ")[-1].strip()
     sequence = re.search(r"^  sequence +([\d ]+) tokens", told, re.MULTILINE)[1].strip()
-    return "".join(parts), [number, sequence, weights, together]
+    return "".join(parts), [figure.replace(" ", "\N{NO-BREAK SPACE}") for figure in (number, sequence, weights, together)]
 
 
 def losses(run):
@@ -150,9 +150,9 @@ def describe_run(runner, page, output):
              "```sh\n" + " \\\n  ".join(re.sub(r" (--set)", r"\n\1", " ".join(command)).split("\n")) + "\n```\n",
              f"The training loss was {points[0][1]:.4g} at iteration {points[0][0]} and {points[-1][1]:.4g} at iteration {points[-1][0]}.\n"]
     if runner.has_report():
-        runner.tessera("report", run, "-o", output / f"{page['name']}.html")
-        lines.append(f"[Open the report of this run]({page['name']}.html), which `tessera report` wrote.\n")
-        lines.append(f'<iframe class="report" src="{page["name"]}.html" title="Report of the run in small" loading="lazy"></iframe>\n')
+        runner.tessera("report", run, "-o", output / f"{page['name']}_report.html")
+        lines.append(f"[Open the report of this run]({page['name']}_report.html), which `tessera report` wrote.\n")
+        lines.append(f'<iframe class="report" src="{page["name"]}_report.html" title="Report of the run in small" loading="lazy"></iframe>\n')
     else:
         lines.append(drawing(points))
     return "\n".join(lines)
@@ -170,7 +170,7 @@ def describe(runner, page, output):
         found[recipe] = differences(runner, recipe, checks)
     head = ["recipe", "parameters", "sequence, in tokens", "weights", "memory of training on one rank"]
     text = [f"# {page['title']}\n", table(head, rows), page.get("remark", "") + "\n"]
-    text.append("## Differences from the defaults\n")
+    text.append("## Differences from the defaults\n\nAn option without a default is required, or its default depends on another option.\n")
     names = [pathlib.Path(recipe).stem for recipe in page["recipes"]]
     keys = list(dict.fromkeys(key for options in found.values() for key in options))
     defaults = {key: next(options[key][1] for options in found.values() if key in options) for key in keys}
