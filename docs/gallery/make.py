@@ -150,7 +150,7 @@ def describe_run(runner, page, output):
              "```sh\n" + " \\\n  ".join(re.sub(r" (--set)", r"\n\1", " ".join(command)).split("\n")) + "\n```\n",
              f"The training loss was {points[0][1]:.4g} at iteration {points[0][0]} and {points[-1][1]:.4g} at iteration {points[-1][0]}.\n"]
     if runner.has_report():
-        runner.tessera("report", run, "-o", output / f"{page['name']}_report.html")
+        runner.tessera("report", run.relative_to(runner.folder), "-o", output / f"{page['name']}_report.html")
         lines.append(f"[Open the report of this run]({page['name']}_report.html), which `tessera report` wrote.\n")
         lines.append(f'<iframe class="report" src="{page["name"]}_report.html" title="Report of the run in small" loading="lazy"></iframe>\n')
     else:
