@@ -14,8 +14,20 @@ import sys
 DOCS = pathlib.Path(__file__).resolve().parents[1]
 
 
+# HTML that pages may hold. Any other `<word>` outside code is text, such as the name of a token in a description of an option.
+MARKUP = ("a", "br", "details", "iframe", "img", "sub", "summary", "sup")
+
+
+def with_text_escaped(text):
+    """The page with `<` written as an entity where it begins no markup."""
+    def escaped(match):
+        return match[0] if match["tag"] is None or match["tag"] in MARKUP else "&lt;" + match[0][1:]
+    return re.sub(r"^```.*?^```$|^    [^\n]*$|`[^`\n]+`|</?(?P<tag>[A-Za-z]\w*)", escaped, text, flags=re.MULTILINE | re.DOTALL)
+
+
 def adapted(text):
     """A page as Python-Markdown takes it: info strings of code blocks in its form, and no links to files outside docs/."""
+    text = with_text_escaped(text)
     text = re.sub(r"^```(\w+) file=(\S+)$", r'```\1 title="\2"', text, flags=re.MULTILINE)
     return re.sub(r"\[([^\]\n]*)\]\(\.\./[^)\n]*\)", r"\1", text)
 

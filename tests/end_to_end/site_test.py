@@ -86,6 +86,8 @@ class Site(harness.InOwnFolder):
         gallery = "".join(path.read_text() for path in (site / "gallery").glob("*.html"))
         for recipe in (SOURCE / "configs").rglob("*.yaml"):
             self.assertIn(f"<code>{recipe.relative_to(SOURCE)}</code>", gallery)
+        options = (site / "options.html").read_text()
+        self.assertIn("&lt;extra_id_0&gt;", options)  # of a description; as a tag it would not be shown
         told = json.loads((site / "search" / "search_index.json").read_text())
         self.assertTrue(any("llama2_7b" in entry["text"] for entry in told["docs"]))
         self.assertIn("__search", (site / "search" / "from_disk.js").read_text())
