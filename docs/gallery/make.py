@@ -50,7 +50,7 @@ class Runner:
         return self.run(self.program, *words, accepted=accepted)
 
     def has_report(self):
-        return re.search(r"^ +report ", self.tessera("--help"), re.MULTILINE) is not None
+        return re.search(r"^  report ", self.tessera("--help"), re.MULTILINE) is not None
 
     def default_of(self, group, key):
         """The default of an option as text; "" if it has none."""
