@@ -33,7 +33,8 @@ install(FILES ${PROJECT_BINARY_DIR}/tesseraConfig.cmake ${PROJECT_BINARY_DIR}/te
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/framework DESTINATION ${header_folder} COMPONENT dev FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/mappings ${PROJECT_SOURCE_DIR}/configs
   DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera COMPONENT tessera)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/tessera-doc COMPONENT doc)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/tessera-doc COMPONENT doc
+  PATTERN "gallery" EXCLUDE PATTERN "theme" EXCLUDE PATTERN "site.css" EXCLUDE PATTERN "mkdocs.yml" EXCLUDE)  # of launch/site.sh
 
 # Manual pages and completion are what the installed programs themselves print, so they are written at the installation.
 if(TARGET tessera)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the packages of Debian 12 (bookworm) that Tessera needs. This script is the only list of them.
 #
-#   launch/install_dependencies.sh [--list] [GROUP ...]     groups: build run test package (default: the first three)
+#   launch/install_dependencies.sh [--list] [GROUP ...]     groups: build run test package docs (default: the first three)
 #
 # Prints nothing and changes nothing if all packages are installed; otherwise it needs root and a network.
 # Why each package is needed: docs/dependencies.md.
@@ -20,15 +20,16 @@ test_packages=(
   iproute2 strace tmux valgrind slurm-wlm slurm-wlm-basic-plugins munge
 )
 package_packages=(dpkg-dev python3 lintian mmdebstrap)
+docs_packages=(python3 mkdocs mkdocs-material)
 
 list_only=false
 groups=()
 for word in "$@"; do
   case "$word" in
     --list) list_only=true ;;
-    build | run | test | package) groups+=("$word") ;;
+    build | run | test | package | docs) groups+=("$word") ;;
     *)
-      echo "install_dependencies: '$word' is neither --list nor a group; groups are build, run, test and package" >&2
+      echo "install_dependencies: '$word' is neither --list nor a group; groups are build, run, test, package and docs" >&2
       exit 2
       ;;
   esac

@@ -12,7 +12,8 @@
 #   --slow          slow tests in full: layouts of ranks train 50 steps instead of 10
 #   --golden DIR    also run every recorded case below DIR (or set the environment variable TESSERA_GOLDEN)
 #   --label NAME    only tests with this label: unit, ranks, architecture, end_to_end, golden, smoke, slow, threads (only in the preset tsan),
-#                   package: makes packages and an image (launch/package.sh --oci) and tests them in a bare Debian (root and a network only)
+#                   package: makes packages and an image (launch/package.sh --oci) and tests them in a bare Debian (root and a network only),
+#                   site: installs mkdocs, builds the documentation site and tests it (without mkdocs, the whole suite skips this test)
 #   --preset NAME   CMake preset to build: release (default), debug, asan-ubsan, tsan, clang. tsan builds and runs only the tests with the
 #                   label threads, under ThreadSanitizer: log, comm, thread pool, reading ahead, pipeline, gradient reduction
 #   --no-install    do not install missing Debian and Python packages
@@ -72,13 +73,14 @@ part() {
 
 install_all() {
   launch/install_dependencies.sh || return
+  [[ $label != site ]] || launch/install_dependencies.sh docs || return
   [[ $label == unit || $label == threads ]] || provide_python_clients
 }
 if $install; then part packages install_all; fi
 # Only the targets of the selected tests are built. The smoke tests are Python programs: they need only the executables.
 labels=$label
 case "$label" in
-  smoke | package) targets=(tessera tsrun) ;;
+  smoke | package | site) targets=(tessera tsrun) ;;
   unit) targets=(unit_tests) labels='unit\..*' ;;
   threads) targets=(threads_tests) ;;
   *) targets=() ;;

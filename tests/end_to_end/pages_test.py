@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import unittest
 
 import harness
 from harness import program
@@ -25,6 +26,7 @@ ELSEWHERE = {
     ("converting.md", "yaml"): "convert_test.py compares these recipes",
     ("extending.md", "cpp"): "extending_test.py", ("extending.md", "cmake"): "extending_test.py",
     ("extending.md", "sh"): "extending_test.py", ("extending.md", "yaml"): "extending_test.py",
+    ("index.md", "sh"): "package_test.py installs the package and trains this recipe, on two ranks too",
     ("installing.md", "sh"): "package_test.py installs packages and folder; extending_test.py",
     ("qwen2vl.md", "sh"): "of a model of 2 billion parameters; qwen2vl_test.py runs data, conversion and training on a small one",
     ("tutorial_tensor_parallel.md", "cpp"): "tutorial_test.py", ("tutorial_tensor_parallel.md", "cmake"): "tutorial_test.py",
@@ -158,6 +160,14 @@ def help_of(*command):
     return done.stdout if done.returncode == 0 else None
 
 
+# Keys in the form of an option that are none, and why.
+OTHER_KEYS = {
+    ("converting.md", "model_config.llm"): "of a file of another program",
+    ("extending.md", "model_config.neighbour"): "of the extension that the page writes",
+    ("first_hour.md", "optimizer_config.lerning_rate"): "the mistake that the page shows",
+}
+
+
 class Commands(harness.InOwnFolder):
     """Options of the commands that pages show, also of commands that no test can run, exist."""
 
@@ -176,10 +186,16 @@ class Commands(harness.InOwnFolder):
                 option = word.split("=")[0]
                 if not re.search(rf"(?<![\w-]){option}(?![\w-])", help_of(*command)):
                     missing.append(f"{pathlib.Path(command[0]).name} {' '.join(command[1:])}: {option}")
-            elif len(command) < 3 and re.fullmatch(r"[a-z][a-z-]+", word) and command[0] == program():
-                if re.search(rf"^ +{word} ", help_of(*command), re.MULTILINE):
+            elif len(command) < 3 and re.fullmatch(r"[a-z][a-z-]+", word) and command[0] == program() and "\nSubcommands:" in help_of(*command):
+                if re.search(rf"^ +{word} ", help_of(*command).split("\nSubcommands:")[1], re.MULTILINE):
                     command.append(word)
+                else:
+                    missing.append(f"{pathlib.Path(command[0]).name} {' '.join(command[1:])}: no command {word}")
         return missing
+
+    def test_unknown_words_of_a_command_are_found(self):
+        self.assertEqual([bool(self.unknown(words.split())) for words in ("tessera nowhere", "tessera data nowhere x", "tessera train a.yaml --nowhere 3")], [True] * 3)
+        self.assertEqual(self.unknown("tsrun --worker_num 2 tessera data show a.yaml --step 3".split()), [])
 
     def test_options_of_shown_commands_exist(self):
         seen, missing = 0, []
@@ -194,6 +210,60 @@ class Commands(harness.InOwnFolder):
                 seen += 1
         self.assertEqual(missing, [])
         self.assertGreater(seen, 100)
+
+    def test_options_of_recipes_that_pages_name_exist(self):
+        options = set(self.command(program(), "options", "--names").split())
+        groups = {name.split(".")[0] for name in options}
+        seen, missing = 0, []
+        for page in PAGES:
+            if page.name in ("flags.md", "options.md"):
+                continue  # generated, and they name the keys of other programs
+            for group, key in re.findall(r"(?<![\w.])(\w+_config)\.(\w+)", page.read_text()):
+                name = f"{group}.{key}"
+                if group in groups and key not in ("json", "yaml", "key") and (page.name, name) not in OTHER_KEYS:
+                    seen += 1
+                    missing += [f"{page.name}: {name}"] if name not in options else []
+        self.assertEqual(missing, [])
+        self.assertGreater(seen, 50)
+
+
+def anchors(text):
+    """The names that GitHub gives the headings of a page, and those that the page itself gives."""
+    found = set(re.findall(r"<\w+ (?:id|name)=\"([^\"]+)\"", text))
+    for heading in re.findall(r"^#+ +(.+?) *$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE):
+        heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        name = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        number = 0
+        while (name if number == 0 else f"{name}-{number}") in found:
+            number += 1
+        found.add(name if number == 0 else f"{name}-{number}")
+    return found
+
+
+def dead_links(page, text):
+    """Relative links of a page to files or headings that do not exist."""
+    dead = []
+    prose = re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+    for address in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"[a-z]+:", address):
+            continue
+        path, _, name = address.partition("#")
+        target = (page.parent / path) if path else page
+        if not target.exists():
+            dead.append(f"{page.name}: {address}: no such file")
+        elif name and name not in anchors(target.read_text() if path else text):
+            dead.append(f"{page.name}: {address}: no such heading")
+    return dead
+
+
+class Links(unittest.TestCase):
+    def test_every_relative_link_goes_to_a_file_and_a_heading(self):
+        self.assertEqual([words for page in PAGES for words in dead_links(page, page.read_text())], [])
+
+    def test_a_dead_link_is_found(self):
+        page = SOURCE / "docs" / "index.md"
+        self.assertEqual(dead_links(page, "# A\n[a](#a) [b](#b) [c](nowhere.md) [d](data.md#nowhere) [e](https://example.org/x#y) `[f](f.md)`"),
+                         ["index.md: #b: no such heading", "index.md: nowhere.md: no such file", "index.md: data.md#nowhere: no such heading"])
 
 
 if __name__ == "__main__":
