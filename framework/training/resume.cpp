@@ -10,6 +10,7 @@
 #include "framework/training/given_checkpoint.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/shared_loading.h"
+#include "framework/training/strictness.h"
 #include "framework/training/upcycling.h"
 #include "framework/worker/launch_link.h"
 
@@ -120,6 +121,15 @@ void drop_newly_trained(const checkpoint::OpenedCheckpoint& given, const RecipeC
     notes.emplace_back("the optimizer state of parameters that were frozen before begins at zero");
 }
 
+void must_have_seed(const checkpoint::OpenedCheckpoint& given, const checkpoint::Progress& progress,
+                    const TrainingOptions& o) {
+  if (progress.has_seed || o.no_load_rng) return;
+  throw ConfigError(text(given.folder().string(),
+                         ": was saved without random seed (training_config.no_save_rng); give "
+                         "training_config.no_load_rng: true to continue with training_config.seed, or resume_training: "
+                         "false to begin a new run with its weights"));
+}
+
 /// What is read of a checkpoint from which a run continues.
 struct Continuation {
   checkpoint::Progress progress;
@@ -134,19 +144,26 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
   out.new_adapters = false;
+  must_have_seed(given, progress, o);
   state.frozen().unmap();  // where the vocabulary has another padding, it is written
   refuse_dense(given, state.weight_ranges());
   auto changes = changes_since(setup, given);
   std::vector<checkpoint::TensorRange> weights, slots;
   naming_options(changes, [&] {
-    const auto all = left_out ? state.trained_ranges() : state.weight_ranges();
+    auto all = left_out ? state.trained_ranges() : state.weight_ranges();
+    auto known = setup.model.all_weights;
+    if (o.dist_ckpt_strictness != Strictness::raise_all) {
+      known = as_far_as_strict(given, known.empty() ? all : known, o, notes);
+      leave_out_lacking(given, o, all);
+    }
     weights = read_other_paddings(given, all, setup.model.tokens, notes);
-    given.must_fit_weights(weights, setup.model.all_weights);
-    refuse_left_over(given, setup.model.all_weights.empty() ? all : setup.model.all_weights);
+    given.must_fit_weights(weights, known);
+    refuse_left_over(given, known.empty() ? all : known);
     if (o.no_load_optim) return;
     slots = state.optimizer_ranges();
     drop_newly_trained(given, changes, slots, notes);
     if (!slots.empty()) must_have_state(given, progress);
+    leave_out_lacking(given, o, slots);
     slots = read_other_paddings(given, slots, setup.model.tokens, notes);
     given.must_fit_optimizer(slots);
   });
@@ -176,6 +193,7 @@ void finish_continuing(const checkpoint::OpenedCheckpoint& given, checkpoint::Pr
     restore_rates(progress, given.folder(), setup);
   if (progress.numbers.good_steps == 0) progress.numbers.last_good = progress.iteration - 1;  // of another program
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
+  progress.has_seed = true;
   out.notes.push_back(text("resuming from ", given.folder().string(), " after iteration ", progress.iteration));
   out.progress = std::move(progress);
   out.folder = given.folder();
@@ -191,12 +209,15 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   refuse_packed(given, state.trained_ranges(), setup.model.upcycles);
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
-  const auto all = setup.model.all_weights.empty() ? ranges : without_new_adapters(given, setup.model.all_weights);
+  auto all = setup.model.all_weights.empty() ? ranges : without_new_adapters(given, setup.model.all_weights);
+  if (setup.options.dist_ckpt_strictness != Strictness::raise_all && !setup.model.upcycles)
+    all = as_far_as_strict(given, std::move(all), setup.options, notes);
   if (!setup.model.upcycles && !left_out)
     naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, false)); });
   judge_changes(given, since, {.progress = false, .optimizer_state = false}, setup.options, notes);
   auto changes = load_frozen(given, setup, state, out.base);
-  const auto trained = without_new_adapters(given, state.trained_ranges());
+  auto trained = without_new_adapters(given, state.trained_ranges());
+  if (!setup.model.upcycles) leave_out_lacking(given, setup.options, trained);
   auto more = load_weights(given, trained, left_out ? trained : all, setup.model.upcycles);
   std::move(more.begin(), more.end(), std::back_inserter(changes));
   if (setup.model.upcycles)
@@ -403,6 +424,7 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
   Restored out;
   out.progress.seed = static_cast<std::uint64_t>(o.seed);
   const bool resumes = folder != nullptr ? folder->resumes() : o.resume_training != Resume::never;
+  if (resumes && o.may_lack_tensors()) state.initialise_trained(threads, out.progress.seed);
   if (resumes &&
       resume_own(setup, state, folder != nullptr ? folder->found().run : "", out, step_to_resume(setup, folder))) {
     out.continues = true;
