@@ -31,8 +31,8 @@ options::Mappings ignoring_keys(options::Mappings mappings, const options::Value
   return mappings;
 }
 
-/// The recipe that the newest checkpoint in `folder` has or describes, with the parallel sizes of the run that saved it;
-/// nothing if there is no checkpoint.
+/// The recipe that the newest checkpoint in `folder` has or describes, with the parallel sizes of the run that saved
+/// it; nothing if there is no checkpoint.
 std::optional<options::Value> described_in(const std::string& folder, const Registries& registries) {
   const auto all = checkpoint::find_any(folder, registries.formats);
   if (all.empty()) return std::nullopt;

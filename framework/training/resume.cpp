@@ -75,21 +75,6 @@ void add_order_changes(const checkpoint::Progress& saved, const TrainingSetup& s
   add("samples of a micro-batch on all data-parallel ranks", now.order_stride, saved.order_stride);
 }
 
-/// As in Megatron-LM, an order that depends on the samples of a micro-batch can begin only after a multiple of them.
-void refuse_other_stride(const std::filesystem::path& folder, const checkpoint::Progress& progress,
-                         const TrainingSetup& setup) {
-  const auto stride = setup.data.train_order ? setup.data.train_order->stride() : 0;
-  const auto consumed = progress.consumed_samples - progress.data_start;
-  if (setup.options.new_dataset || stride == 0 || consumed % stride == 0) return;
-  throw ConfigError(text(folder.string(), ": the run has consumed ", consumed,
-                         " samples, and with this dataset_config.dataloader_type "
-                         "it can continue only after a multiple of ",
-                         stride,
-                         ", the samples of a micro-batch on all data-parallel ranks; give a dataset_config.batch_size "
-                         "and a number of ranks whose product divides ",
-                         consumed, ", or training_config.new_dataset: true to read the data from its beginning"));
-}
-
 /// What plays no part in the numbers of the run is not worth a refusal: lengths of a decay that is none.
 schedule::ScheduleState without_idle_fields(schedule::ScheduleState saved, const schedule::ScheduleState& ours) {
   if (saved.lr_decay_style == "constant" && ours.lr_decay_style == "constant") {
@@ -119,15 +104,6 @@ void drop_newly_trained(const checkpoint::OpenedCheckpoint& given, const RecipeC
   if (std::none_of(changes.all.begin(), changes.all.end(), of_freezing)) return;
   if (std::erase_if(slots, [&](const auto& range) { return !given.has(range.name); }) > 0)
     notes.emplace_back("the optimizer state of parameters that were frozen before begins at zero");
-}
-
-void must_have_seed(const checkpoint::OpenedCheckpoint& given, const checkpoint::Progress& progress,
-                    const TrainingOptions& o) {
-  if (progress.has_seed || o.no_load_rng) return;
-  throw ConfigError(text(given.folder().string(),
-                         ": was saved without random seed (training_config.no_save_rng); give "
-                         "training_config.no_load_rng: true to continue with training_config.seed, or resume_training: "
-                         "false to begin a new run with its weights"));
 }
 
 /// What is read of a checkpoint from which a run continues.

@@ -65,7 +65,8 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_index_of(const checkpoint::Fo
 /// Deletes the checkpoints of the run with id `run`, of all formats, that the options do not keep, and what a killed
 /// process left of a save. Kept are the newest keep_checkpoint_max; of older ones those of a multiple of
 /// save_retain_interval; always symbolic links, load_checkpoint, what another program saved, and the newest that can be
-/// opened. Of non-persistent ones, the newest that can be opened and what is newer. Call it in one process, while none saves to the folder. Throws IoError.
+/// opened. Of non-persistent ones, the newest that can be opened and what is newer. Call it in one process, while none
+/// saves to the folder. Throws IoError.
 void delete_old(const TrainingOptions& options, const checkpoint::CheckpointFormats& formats,
                 const options::Mappings& mappings, const std::string& run);
 

@@ -94,7 +94,8 @@ std::vector<std::string> folder_tokenizer_sets(const std::filesystem::path& fold
 std::vector<std::int32_t> end_tokens(const std::filesystem::path& folder);
 
 /// A folder with config.json and *.safetensors, as `save_pretrained` writes it, accessed with our names and layouts; or
-/// with config.json and what torch.distributed.checkpoint saved of several processes. Opening reads only headers. Weights may be in a storage type of packed_weights.h.
+/// with config.json and what torch.distributed.checkpoint saved of several processes. Opening reads only headers.
+/// Weights may be in a storage type of packed_weights.h.
 class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
  public:
   /// Opens the folder. A model whose files have no layers of multi-token prediction has none, whatever config.json

@@ -128,9 +128,9 @@ void MegatronDistCheckpoint::refuse(const std::string& message) const {
   throw ConfigError(text(folder_.string(), ": ", message));
 }
 
-/// Refuses experts of --moe-use-legacy-grouped-gemm: weights that are stored as one tensor of all experts, and flattened
-/// optimizer state, have an order of their own, which depends on the ranks that saved them. Source: Megatron-LM core,
-/// GroupedMLP.sharded_state_dict.
+/// Refuses experts of --moe-use-legacy-grouped-gemm: weights that are stored as one tensor of all experts, and
+/// flattened optimizer state, have an order of their own, which depends on the ranks that saved them. Source:
+/// Megatron-LM core, GroupedMLP.sharded_state_dict.
 const torch::DcpFolder& MegatronDistCheckpoint::files_of_known_order() const {
   const bool is_legacy = saved_.flag("moe_use_legacy_grouped_gemm");
   const auto ends = [](const std::string& key, std::string_view end) {
