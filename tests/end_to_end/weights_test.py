@@ -196,6 +196,17 @@ class Weights(harness.InOwnFolder):
             self.assertEqual(self.losses(form + ".run"), self.losses("whole.run"))
         self.tessera("checkpoint", "verify", "plain")
 
+    @unittest.skipUnless(PEER, "TESSERA_PEER_PYTHON names no Python with torch")
+    def test_what_this_torch_saves_by_processes_is_read(self):
+        done = subprocess.run([PEER, str(SOURCE / "tests/peers/record_dcp.py"), "saved"], cwd=self.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=280)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for form in "plain", "parts":
+            shutil.copy(self.folder / "saved/whole/config.json", self.folder / "saved" / form)
+            self.convert("saved/" + form, form + ".ours")
+            self.convert(form + ".ours", form + ".theirs", out_of="tessera", into="hf")
+            self.assertEqual(tensors_of(self.folder / (form + ".theirs") / "model.safetensors"), tensors_of(self.folder / "saved/whole/model.safetensors"))
+
     def test_what_cannot_be_converted_is_one_clear_line(self):
         told = self.convert(MEGATRON, "out", out_of="megatron", into="peft", code=2)
         self.assertIn("adapters are written from a run of Tessera", told)

@@ -37,7 +37,7 @@ EMPTY = LAYER + "self_attn.k_proj.weight"  # four rows in parts of two: the thir
 
 def whole():
     generator = torch.Generator().manual_seed(3)
-    return {name: torch.randint(-999, 999, shape, generator=generator).float() / 8 for name, (shape, axis) in TENSORS.items()}
+    return {name: torch.randint(-999, 999, shape, generator=generator).float() / 4096 for name, (shape, axis) in TENSORS.items()}
 
 
 def save(rank, ranks, out):
