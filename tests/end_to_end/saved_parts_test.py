@@ -69,6 +69,8 @@ class SavedParts(harness.InOwnFolder):
                         self.assertIn(f"saved {place}/network_iter_000000{iteration}", told)
                     self.assertEqual(self.iterations(place), [9])
                     self.assertEqual(self.iterations(self.checkpoint(4, form, run).parent), [4, 8, 9])
+                    listed = json.loads(self.tessera("checkpoint", "list", run, "--json"))["checkpoints"]
+                    self.assertEqual([one["iteration"] for one in listed], [9, 8, 4] if dest else [9, 9, 8, 4])
                     shutil.rmtree(self.checkpoint(9, form, run))
                     told = self.train(**options)
                     self.assertIn(f"resuming from {place}/network_iter_0000009 after iteration 9", told)
