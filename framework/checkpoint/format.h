@@ -50,6 +50,9 @@ class OpenedCheckpoint : public WeightSource {
   /// The recipe groups that describe the checkpoint's model; used if `blobs` has no resolved recipe. Throws ConfigError
   /// if the checkpoint describes no model.
   virtual options::Value recipe() const = 0;
+  /// Options of parallel_config with the sizes of the run that saved the checkpoint, "parallel_config.option"; those
+  /// that are not known are left out. Used if `blobs` has no resolved recipe.
+  virtual std::map<std::string, std::int64_t> parallel_sizes() const { return {}; }
   /// The options that select the tokenizer saved with the checkpoint, "dataset_config.option=value"; empty: there is
   /// none.
   virtual std::vector<std::string> tokenizer_options() const { return {}; }
@@ -112,10 +115,11 @@ struct ForeignSave {
   std::filesystem::path root;  ///< the folder of the checkpoint is <root>/<checkpoint_name("", iteration)>
   std::int64_t iteration = 0;
   Progress progress;
-  options::Value recipe;        ///< resolved
-  DType type = DType::float32;  ///< of the weights; if it has 16 bits, their fp32 master weights are saved too
-  CheckpointLayout layout;      ///< the ranks that save; RankWeights says which weights each rank has
-  Blobs files = {};             ///< saved beside the tensors: the resolved recipe, tokenizer files
+  options::Value recipe;           ///< resolved
+  DType type = DType::float32;     ///< of the weights; if it has 16 bits, their fp32 master weights are saved too
+  bool without_optimizer = false;  ///< neither optimizer state nor fp32 master weights are saved
+  CheckpointLayout layout;         ///< the ranks that save; RankWeights says which weights each rank has
+  Blobs files = {};                ///< saved beside the tensors: the resolved recipe, tokenizer files
   options::Mappings mappings = {};
   int version = 0;  ///< minor version of the program that will read it; 0: any, which the format chooses
 };

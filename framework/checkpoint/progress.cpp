@@ -77,9 +77,9 @@ std::string write_progress(const Progress& progress) {
                {"data_start", progress.data_start},
                {"global_batch_size", progress.global_batch_size},
                {"order_stride", progress.order_stride},
-               {"seed", progress.seed},
                {"sample_chain", progress.sample_chain},
                {"run", progress.run}};
+  if (progress.has_seed) json["seed"] = progress.seed;
   if (!progress.quarantine.empty()) json["quarantine"] = progress.quarantine;
   if (progress.schedule) json["schedule"] = json_of(*progress.schedule);
   if (progress.loss_scale)
@@ -105,7 +105,8 @@ Progress read_progress(const std::string& words, const std::string& speaker) {
     out.data_start = json.value("data_start", std::int64_t{0});
     out.global_batch_size = json.value("global_batch_size", std::int64_t{0});
     out.order_stride = json.value("order_stride", std::int64_t{0});
-    json.at("seed").get_to(out.seed);
+    out.has_seed = json.contains("seed");
+    if (out.has_seed) json.at("seed").get_to(out.seed);
     out.sample_chain = json.value("sample_chain", std::uint32_t{0});
     out.quarantine = json.value("quarantine", out.quarantine);
     out.run = json.value("run", "");

@@ -64,6 +64,7 @@ struct Progress {
   std::int64_t global_batch_size = 0;  ///< samples of a step after the ramp-up; 0: unknown
   std::int64_t order_stride = 0;       ///< data::Sampler::stride() of the training samples; 0: none, or unknown
   std::uint64_t seed = 0;              ///< seed of dropout
+  bool has_seed = true;                ///< false: the checkpoint was saved without it
   std::uint32_t sample_chain = 0;      ///< checksum of the samples of all steps, see docs/metrics.md
   std::map<std::string, std::vector<std::int64_t>> quarantine = {};  ///< indices of bad samples, by split
   std::string run = {};  ///< id of the run; empty: unknown, as in checkpoints of other programs

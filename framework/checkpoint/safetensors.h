@@ -14,6 +14,7 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/mapped_tensor.h"
+#include "framework/checkpoint/named_tensors.h"
 #include "framework/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -49,27 +50,26 @@ std::string write_safetensors_header(const std::vector<std::pair<std::string, Sa
 void lay_out(std::vector<std::pair<std::string, SafetensorsEntry>>& entries);
 
 /// Reads tensors from one or several memory-mapped safetensors files, without copying. Pages are loaded when accessed.
-class SafetensorsReader {
+class SafetensorsReader final : public NamedTensors {
  public:
   /// `path` is a .safetensors file, a `*.safetensors.index.json`, or a folder with model.safetensors or
   /// model.safetensors.index.json. Throws ConfigError if it is none of these or is damaged; IoError if a file cannot be
   /// read.
   explicit SafetensorsReader(const std::filesystem::path& path);
 
-  std::vector<std::string> names() const;  ///< sorted
-  bool has(const std::string& name) const { return tensors_.count(name) != 0; }
+  std::vector<std::string> names() const override;
+  bool has(const std::string& name) const override { return tensors_.count(name) != 0; }
   /// The tensor `name`: read-only memory of the mapped file, not necessarily aligned; valid as long as this reader.
   /// Throws ConfigError if there is no such tensor, IoError if a file of this reader lost pages.
   Tensor tensor(const std::string& name) const;
   /// The same with its file, which keeps the memory valid without this reader.
   MappedTensor mapped(const std::string& name) const;
-  DType dtype(const std::string& name) const { return tensor(name).dtype(); }
-  /// Throws ConfigError if there is no such tensor.
-  const Shape& shape(const std::string& name) const;
+  WholeTensor whole(const std::string& name) const override { return {tensor(name)}; }
+  std::optional<MappedTensor> mapped_whole(const std::string& name) const override { return mapped(name); }
+  DType dtype(const std::string& name) const override { return tensor(name).dtype(); }
+  const Shape& shape(const std::string& name) const override;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// Throws IoError if elements that were read may be wrong, because a file was truncated or its disk failed. Call this
-  /// before they are used.
-  void require_intact() const;
+  void require_intact() const override;
 
  private:
   struct TensorInFile {

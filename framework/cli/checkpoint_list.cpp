@@ -16,6 +16,7 @@
 #include "framework/base/json.h"
 #include "framework/base/number_text.h"
 #include "framework/checkpoint/find.h"
+#include "framework/training/run_checkpoints.h"
 
 namespace tessera::cli {
 namespace {
@@ -123,9 +124,12 @@ void print_listed_json(const std::vector<ListedCheckpoint>& all, const std::stri
 std::vector<ListedCheckpoint> checkpoints_in(const fs::path& folder, const recipe::Registries& registries) {
   if (!fs::is_directory(folder)) throw ConfigError(text(folder.string(), ": no such folder"));
   std::vector<ListedCheckpoint> all;
-  for (const auto& found : checkpoint::find_any(folder, registries.formats))
-    all.push_back(described(found, registries.mappings));
-  for (const auto& root : {folder, folder / "checkpoints"}) add_others(root, all);
+  const auto non_persistent = folder / training::non_persistent_name;
+  for (const auto& place : {folder, non_persistent})
+    if (fs::is_directory(place))
+      for (const auto& found : checkpoint::find_any(place, registries.formats))
+        all.push_back(described(found, registries.mappings));
+  for (const auto& root : {folder, folder / "checkpoints", non_persistent}) add_others(root, all);
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.iteration > b.iteration; });
   return all;
 }

@@ -31,13 +31,18 @@ options::Mappings ignoring_keys(options::Mappings mappings, const options::Value
   return mappings;
 }
 
-/// The recipe that the newest checkpoint in `folder` has or describes; nothing if there is no checkpoint.
+/// The recipe that the newest checkpoint in `folder` has or describes, with the parallel sizes of the run that saved
+/// it; nothing if there is no checkpoint.
 std::optional<options::Value> described_in(const std::string& folder, const Registries& registries) {
   const auto all = checkpoint::find_any(folder, registries.formats);
   if (all.empty()) return std::nullopt;
   const auto opened = checkpoint::open_checkpoint(all.front(), registries.mappings);
   const auto own = opened->blobs().find(checkpoint::recipe_blob);
-  return own == opened->blobs().end() ? opened->recipe() : options::parse_yaml(own->second, checkpoint::recipe_blob);
+  if (own != opened->blobs().end()) return options::parse_yaml(own->second, checkpoint::recipe_blob);
+  auto described = opened->recipe();
+  for (const auto& [option, size] : opened->parallel_sizes())
+    described.set(option, options::Value::of(text(size), described.origin));
+  return described;
 }
 
 void set_origin(options::Value& value, const options::Origin& origin) {
@@ -75,7 +80,11 @@ void take_checkpoint_arguments(options::Value& tree, const Registries& registrie
     const auto table = registries.mappings.table("arguments/from_checkpoint.yaml");
     take_values(tree, *described, table.find("always"), true, origin);
     take_values(tree, *described, table.find("missing"), false, origin);
-    report.note(origin, text("options of the model are those of the checkpoint in ", folder, " (use_checkpoint_args)"));
+    const auto* sizes = tree.at("training_config.use_mp_args_from_checkpoint_args");
+    const bool takes_sizes = sizes != nullptr && sizes->scalar == "true";
+    if (takes_sizes) take_values(tree, *described, table.find("parallel"), true, sizes->origin);
+    report.note(origin, text(takes_sizes ? "options of the model and parallel sizes" : "options of the model",
+                             " are those of the checkpoint in ", folder, " (use_checkpoint_args)"));
   } catch (const Error& error) {
     report.problem(origin, "training_config.use_checkpoint_args", error.what());
   }

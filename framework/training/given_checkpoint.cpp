@@ -272,4 +272,27 @@ void must_have_state(const checkpoint::OpenedCheckpoint& given, const checkpoint
            " with optimizer state of zero, or resume_training: false to begin a new run with its weights"));
 }
 
+void must_have_seed(const checkpoint::OpenedCheckpoint& given, const checkpoint::Progress& progress,
+                    const TrainingOptions& o) {
+  if (progress.has_seed || o.no_load_rng) return;
+  throw ConfigError(text(given.folder().string(),
+                         ": was saved without random seed (training_config.no_save_rng); give "
+                         "training_config.no_load_rng: true to continue with training_config.seed, or resume_training: "
+                         "false to begin a new run with its weights"));
+}
+
+void refuse_other_stride(const std::filesystem::path& folder, const checkpoint::Progress& progress,
+                         const TrainingSetup& setup) {
+  const auto stride = setup.data.train_order ? setup.data.train_order->stride() : 0;
+  const auto consumed = progress.consumed_samples - progress.data_start;
+  if (setup.options.new_dataset || stride == 0 || consumed % stride == 0) return;
+  throw ConfigError(text(folder.string(), ": the run has consumed ", consumed,
+                         " samples, and with this dataset_config.dataloader_type "
+                         "it can continue only after a multiple of ",
+                         stride,
+                         ", the samples of a micro-batch on all data-parallel ranks; give a dataset_config.batch_size "
+                         "and a number of ranks whose product divides ",
+                         consumed, ", or training_config.new_dataset: true to read the data from its beginning"));
+}
+
 }  // namespace tessera::training

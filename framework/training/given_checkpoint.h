@@ -76,5 +76,12 @@ void check_base(const comm::Communicator& world, ModelState& state, const checkp
 void refuse_left_over(const checkpoint::OpenedCheckpoint& saved, const std::vector<checkpoint::TensorRange>& all);
 /// Throws ConfigError for a checkpoint of weights alone, which does not continue a run by itself.
 void must_have_state(const checkpoint::OpenedCheckpoint& given, const checkpoint::Progress& progress);
+/// Throws ConfigError for a checkpoint without the random seed, unless no_load_rng is given.
+void must_have_seed(const checkpoint::OpenedCheckpoint& given, const checkpoint::Progress& progress,
+                    const TrainingOptions& o);
+/// Throws ConfigError if the samples of the training data come in an order that depends on those of a micro-batch, and
+/// the run cannot continue in it after `progress`: as in Megatron-LM, only after a multiple of them.
+void refuse_other_stride(const std::filesystem::path& folder, const checkpoint::Progress& progress,
+                         const TrainingSetup& setup);
 
 }  // namespace tessera::training

@@ -10,6 +10,7 @@
 #include "framework/training/given_checkpoint.h"
 #include "framework/training/run_checkpoints.h"
 #include "framework/training/shared_loading.h"
+#include "framework/training/strictness.h"
 #include "framework/training/upcycling.h"
 #include "framework/worker/launch_link.h"
 
@@ -74,21 +75,6 @@ void add_order_changes(const checkpoint::Progress& saved, const TrainingSetup& s
   add("samples of a micro-batch on all data-parallel ranks", now.order_stride, saved.order_stride);
 }
 
-/// As in Megatron-LM, an order that depends on the samples of a micro-batch can begin only after a multiple of them.
-void refuse_other_stride(const std::filesystem::path& folder, const checkpoint::Progress& progress,
-                         const TrainingSetup& setup) {
-  const auto stride = setup.data.train_order ? setup.data.train_order->stride() : 0;
-  const auto consumed = progress.consumed_samples - progress.data_start;
-  if (setup.options.new_dataset || stride == 0 || consumed % stride == 0) return;
-  throw ConfigError(text(folder.string(), ": the run has consumed ", consumed,
-                         " samples, and with this dataset_config.dataloader_type "
-                         "it can continue only after a multiple of ",
-                         stride,
-                         ", the samples of a micro-batch on all data-parallel ranks; give a dataset_config.batch_size "
-                         "and a number of ranks whose product divides ",
-                         consumed, ", or training_config.new_dataset: true to read the data from its beginning"));
-}
-
 /// What plays no part in the numbers of the run is not worth a refusal: lengths of a decay that is none.
 schedule::ScheduleState without_idle_fields(schedule::ScheduleState saved, const schedule::ScheduleState& ours) {
   if (saved.lr_decay_style == "constant" && ours.lr_decay_style == "constant") {
@@ -134,19 +120,26 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
   out.new_adapters = false;
+  must_have_seed(given, progress, o);
   state.frozen().unmap();  // where the vocabulary has another padding, it is written
   refuse_dense(given, state.weight_ranges());
   auto changes = changes_since(setup, given);
   std::vector<checkpoint::TensorRange> weights, slots;
   naming_options(changes, [&] {
-    const auto all = left_out ? state.trained_ranges() : state.weight_ranges();
+    auto all = left_out ? state.trained_ranges() : state.weight_ranges();
+    auto known = setup.model.all_weights;
+    if (o.dist_ckpt_strictness != Strictness::raise_all) {
+      known = as_far_as_strict(given, known.empty() ? all : known, o, notes);
+      leave_out_lacking(given, o, all);
+    }
     weights = read_other_paddings(given, all, setup.model.tokens, notes);
-    given.must_fit_weights(weights, setup.model.all_weights);
-    refuse_left_over(given, setup.model.all_weights.empty() ? all : setup.model.all_weights);
+    given.must_fit_weights(weights, known);
+    refuse_left_over(given, known.empty() ? all : known);
     if (o.no_load_optim) return;
     slots = state.optimizer_ranges();
     drop_newly_trained(given, changes, slots, notes);
     if (!slots.empty()) must_have_state(given, progress);
+    leave_out_lacking(given, o, slots);
     slots = read_other_paddings(given, slots, setup.model.tokens, notes);
     given.must_fit_optimizer(slots);
   });
@@ -176,6 +169,7 @@ void finish_continuing(const checkpoint::OpenedCheckpoint& given, checkpoint::Pr
     restore_rates(progress, given.folder(), setup);
   if (progress.numbers.good_steps == 0) progress.numbers.last_good = progress.iteration - 1;  // of another program
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
+  progress.has_seed = true;
   out.notes.push_back(text("resuming from ", given.folder().string(), " after iteration ", progress.iteration));
   out.progress = std::move(progress);
   out.folder = given.folder();
@@ -191,12 +185,15 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   refuse_packed(given, state.trained_ranges(), setup.model.upcycles);
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
-  const auto all = setup.model.all_weights.empty() ? ranges : without_new_adapters(given, setup.model.all_weights);
+  auto all = setup.model.all_weights.empty() ? ranges : without_new_adapters(given, setup.model.all_weights);
+  if (setup.options.dist_ckpt_strictness != Strictness::raise_all && !setup.model.upcycles)
+    all = as_far_as_strict(given, std::move(all), setup.options, notes);
   if (!setup.model.upcycles && !left_out)
     naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, false)); });
   judge_changes(given, since, {.progress = false, .optimizer_state = false}, setup.options, notes);
   auto changes = load_frozen(given, setup, state, out.base);
-  const auto trained = without_new_adapters(given, state.trained_ranges());
+  auto trained = without_new_adapters(given, state.trained_ranges());
+  if (!setup.model.upcycles) leave_out_lacking(given, setup.options, trained);
   auto more = load_weights(given, trained, left_out ? trained : all, setup.model.upcycles);
   std::move(more.begin(), more.end(), std::back_inserter(changes));
   if (setup.model.upcycles)
@@ -403,6 +400,7 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
   Restored out;
   out.progress.seed = static_cast<std::uint64_t>(o.seed);
   const bool resumes = folder != nullptr ? folder->resumes() : o.resume_training != Resume::never;
+  if (resumes && o.may_lack_tensors()) state.initialise_trained(threads, out.progress.seed);
   if (resumes &&
       resume_own(setup, state, folder != nullptr ? folder->found().run : "", out, step_to_resume(setup, folder))) {
     out.continues = true;

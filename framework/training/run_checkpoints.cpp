@@ -15,16 +15,24 @@ namespace {
 using checkpoint::run_of;
 using AllFound = std::vector<checkpoint::FoundCheckpoint>;
 
+bool is_non_persistent(const TrainingOptions& o, const checkpoint::FoundCheckpoint& found) {
+  return found.format == nullptr && found.folder.parent_path() == non_persistent_folder(o);
+}
+
 /// Of `all`, those of the run that run.json names, `recorded`; where it names none, or one without checkpoints here, of
-/// the run that saved the newest.
+/// the run that saved the newest. A folder elsewhere decides nothing: other runs may have used it.
 AllFound own_checkpoints(const TrainingOptions& o, AllFound all, const std::string& recorded,
                          std::vector<std::string>& notes) {
-  const auto count = [&](const checkpoint::BelongsToRun& belongs) {
-    return std::count_if(all.begin(), all.end(), [&](const auto& found) { return belongs(found.folder); });
+  const auto lies_here = [&](const auto& found) { return is_in_run_folder(o, found.folder); };
+  const auto belongs = [&](const auto& found, const std::string& run) {
+    return lies_here(found) ? belongs_to(run)(found.folder) : saved_by(run)(found.folder);
   };
-  auto own = belongs_to(recorded);
-  if (!all.empty() && (recorded.empty() || count(own) == 0)) own = belongs_to(run_of(all.front().folder));
-  const auto others = std::erase_if(all, [&](const auto& found) { return !own(found.folder); });
+  const auto is_recorded = [&](const auto& found) { return belongs(found, recorded); };
+  auto run = recorded;
+  const auto newest = std::find_if(all.begin(), all.end(), lies_here);
+  if (newest != all.end() && (recorded.empty() || std::none_of(all.begin(), all.end(), is_recorded)))
+    run = run_of(newest->folder);
+  const auto others = std::erase_if(all, [&](const auto& found) { return !belongs(found, run); });
   if (others > 0)
     notes.push_back(text("ignored ", others, others == 1 ? " checkpoint" : " checkpoints", " of another run in ",
                          all.empty() || all.front().format == nullptr ? checkpoint_folder(o).string() : o.output_dir));
@@ -126,6 +134,22 @@ void set_aside_later(const AllFound& own, std::int64_t step, std::vector<std::st
   }
 }
 
+/// Deletes those of `own`, newest first, that are neither among the newest `count`, nor retained, nor needed because no
+/// newer one can be opened.
+void delete_old_of(const AllFound& own, std::int64_t count, const TrainingOptions& o,
+                   const options::Mappings& mappings) {
+  bool has_good = false;  // among those that are kept
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const auto& found = own[i];
+    const bool kept = i < static_cast<std::size_t>(count) || is_retained(found, o);
+    if (!kept && has_good) {
+      checkpoint::delete_checkpoint(found.folder);
+      continue;
+    }
+    has_good = has_good || can_be_opened(found, o, mappings);
+  }
+}
+
 /// As text for messages, and back.
 std::string written(const FoundNewest& found) {
   if (!found.checkpoint) return "";
@@ -148,6 +172,17 @@ std::filesystem::path checkpoint_folder(const TrainingOptions& options) {
   return std::filesystem::path(options.output_dir) / "checkpoints";
 }
 
+std::filesystem::path non_persistent_folder(const TrainingOptions& options) {
+  if (options.non_persistent_global_ckpt_dir) return *options.non_persistent_global_ckpt_dir;
+  return std::filesystem::path(options.output_dir) / non_persistent_name;
+}
+
+bool is_in_run_folder(const TrainingOptions& options, const std::filesystem::path& path) {
+  const auto root = std::filesystem::absolute(options.output_dir).lexically_normal() / "";
+  const auto inside = std::filesystem::absolute(path).lexically_normal().lexically_relative(root);
+  return !inside.empty() && *inside.begin() != "..";
+}
+
 bool saves_in_foreign_format(const TrainingOptions& options) {
   return options.ckpt_format && *options.ckpt_format != checkpoint::native_format;
 }
@@ -167,7 +202,8 @@ bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::pat
   const auto real = std::filesystem::canonical(checkpoint);
   const std::filesystem::path folder = options.output_dir;
   const bool is_iteration = real.filename().string().rfind("iter_", 0) == 0;
-  return lies_within(checkpoint_folder(options), real) || std::filesystem::equivalent(real, folder) ||
+  return lies_within(checkpoint_folder(options), real) || lies_within(non_persistent_folder(options), real) ||
+         std::filesystem::equivalent(real, folder) ||
          (is_iteration && std::filesystem::equivalent(real.parent_path(), folder));
 }
 
@@ -199,6 +235,8 @@ AllFound checkpoints_of_folder(const TrainingOptions& o, const checkpoint::Check
     if (found.format->saves() && checkpoint::iteration_in_name(found.folder)) all.push_back(std::move(found));
   const auto* own = saving_format(o, formats);
   std::stable_partition(all.begin(), all.end(), [&](const auto& found) { return found.format == own; });
+  for (const auto& [folder, iteration] : checkpoint::list_checkpoints(non_persistent_folder(o), o.prefix))
+    all.push_back({folder, iteration});
   checkpoint::sort_newest_first(all, {});
   return all;
 }
@@ -222,21 +260,16 @@ void delete_old(const TrainingOptions& o, const checkpoint::CheckpointFormats& f
                 const options::Mappings& mappings, const std::string& run) {
   checkpoint::prune(checkpoint_folder(o), o.prefix, 0);
   if (saves_in_foreign_format(o)) checkpoint::prune(o.output_dir, "", 0);
+  if (o.saves_non_persistent()) checkpoint::prune(non_persistent_folder(o), o.prefix, 0);
   auto own = checkpoints_of_folder(o, formats);
   std::erase_if(own, [&](const auto& found) {
     const auto belongs = found.format == nullptr ? belongs_to(run) : saved_by(run);
     return !found.unfinished.empty() || !belongs(found.folder);
   });
-  bool has_good = false;  // among those that are kept
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    const auto& found = own[i];
-    const bool kept = i < static_cast<std::size_t>(o.keep_checkpoint_max) || is_retained(found, o);
-    if (!kept && has_good) {
-      checkpoint::delete_checkpoint(found.folder);
-      continue;
-    }
-    has_good = has_good || can_be_opened(found, o, mappings);
-  }
+  const auto rest =
+      std::stable_partition(own.begin(), own.end(), [&](const auto& found) { return !is_non_persistent(o, found); });
+  delete_old_of(AllFound(own.begin(), rest), o.keep_checkpoint_max, o, mappings);
+  delete_old_of(AllFound(rest, own.end()), 1, o, mappings);
 }
 
 FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options,

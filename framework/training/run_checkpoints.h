@@ -20,8 +20,15 @@ namespace tessera::training {
 /// crash can have left it.
 inline constexpr const char* before_conversion = "before_conversion_tmp";
 
+/// Folder of non-persistent checkpoints in the run folder.
+inline constexpr const char* non_persistent_name = "non_persistent";
+
 /// Folder of the run's own checkpoints.
 std::filesystem::path checkpoint_folder(const TrainingOptions& options);
+/// Folder of the run's non-persistent checkpoints.
+std::filesystem::path non_persistent_folder(const TrainingOptions& options);
+/// Whether a path begins with that of the run folder; links are not followed.
+bool is_in_run_folder(const TrainingOptions& options, const std::filesystem::path& path);
 /// Whether the run saves in another program's format, directly in output_dir.
 bool saves_in_foreign_format(const TrainingOptions& options);
 /// Path of the checkpoint of `iteration` that save() writes, in the run's format.
@@ -44,7 +51,7 @@ checkpoint::BelongsToRun saved_by(const std::string& run);
 void keep_other(const std::filesystem::path& checkpoint, const std::string& run);
 
 /// All checkpoints in the run folder, of any run, of our format and of those in which a run can save, newest first and
-/// unfinished ones last; of one iteration, first that in the format of the run.
+/// unfinished ones last; of one iteration, first that in the format of the run, and last the non-persistent one.
 std::vector<checkpoint::FoundCheckpoint> checkpoints_of_folder(const TrainingOptions& options,
                                                                const checkpoint::CheckpointFormats& formats);
 /// Opens one of these, or, of our format, its index alone. Throws DamageError, ConfigError, IoError.
@@ -58,7 +65,8 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_index_of(const checkpoint::Fo
 /// Deletes the checkpoints of the run with id `run`, of all formats, that the options do not keep, and what a killed
 /// process left of a save. Kept are the newest keep_checkpoint_max; of older ones those of a multiple of
 /// save_retain_interval; always symbolic links, load_checkpoint, what another program saved, and the newest that can be
-/// opened. Call it in one process, while none saves to the folder. Throws IoError.
+/// opened. Of non-persistent ones, the newest that can be opened and what is newer. Call it in one process, while none
+/// saves to the folder. Throws IoError.
 void delete_old(const TrainingOptions& options, const checkpoint::CheckpointFormats& formats,
                 const options::Mappings& mappings, const std::string& run);
 

@@ -16,6 +16,7 @@
 #include "framework/base/links.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/comm/together.h"
+#include "framework/reporting/progress_file.h"
 #include "framework/reporting/run_log.h"
 #include "framework/reporting/tensorboard.h"
 #include "framework/training/run_checkpoints.h"
@@ -29,9 +30,9 @@ namespace fs = std::filesystem;
 
 constexpr const char *record_file = "run.json", *journal_file = "setting_aside.json";
 /// Written by every run, whatever its format of checkpoints. log/ is tsrun's.
-constexpr std::array<const char*, 8> own_names = {
-    "checkpoints",   "metrics.jsonl", "tensorboard",     reporting::log_file_name,
-    "resolved.yaml", record_file,     before_conversion, quarantine_file_name};
+constexpr std::array<const char*, 10> own_names = {
+    "checkpoints",   "metrics.jsonl", "tensorboard",     reporting::log_file_name, reporting::progress_file_name,
+    "resolved.yaml", record_file,     before_conversion, quarantine_file_name,     non_persistent_name};
 
 bool is_there(const fs::path& path) {
   std::error_code absent;
@@ -195,7 +196,9 @@ void write_record(const fs::path& folder, const RunRecord& record) {
 
 /// Whether a run left checkpoints, damaged ones included.
 bool holds_checkpoints(const fs::path& folder, const checkpoint::CheckpointFormats& formats) {
-  const auto found = list_folder(folder / "checkpoints");
+  auto found = list_folder(folder / "checkpoints");
+  const auto more = list_folder(folder / non_persistent_name);
+  found.insert(found.end(), more.begin(), more.end());
   return !foreign_iterations(folder, formats).empty() ||
          std::any_of(found.begin(), found.end(), [](const auto& path) { return names_checkpoint(path.filename()); });
 }

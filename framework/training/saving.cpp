@@ -23,12 +23,23 @@
 namespace tessera::training {
 namespace {
 
-/// Weights and optimizer state.
-std::vector<checkpoint::TensorRange> all_ranges(ModelState& state, StateScope scope) {
-  auto all = state.weight_ranges(scope);
+void add_optimizer_state(const TrainingOptions& o, ModelState& state, StateScope scope,
+                         std::vector<checkpoint::TensorRange>& all) {
+  if (o.no_save_optim) return;
   auto slots = state.optimizer_ranges(scope);
   std::move(slots.begin(), slots.end(), std::back_inserter(all));
+}
+
+/// Weights and, as far as it is saved, optimizer state.
+std::vector<checkpoint::TensorRange> all_ranges(const TrainingSetup& setup, ModelState& state, StateScope scope) {
+  auto all = state.weight_ranges(scope);
+  add_optimizer_state(setup.options, state, scope, all);
   return all;
+}
+
+/// The format of another program in which a checkpoint is saved; null: Tessera's.
+const checkpoint::CheckpointFormat* format_of(const TrainingSetup& setup, SaveKind kind) {
+  return kind == SaveKind::non_persistent ? nullptr : saving_format(setup.options, setup.documents.formats);
 }
 
 /// What this rank saves.
@@ -45,12 +56,17 @@ Saved saved_by_us(const TrainingSetup& setup, ModelState& state, const checkpoin
     base = {std::filesystem::absolute(o.load_checkpoint.value_or("")).string(),
             frozen_digest(setup.model.processes.world, state)};
   Saved saved{base ? state.trained_ranges(StateScope::saved) : state.weight_ranges(StateScope::saved)};
-  auto slots = state.optimizer_ranges(StateScope::saved);
-  std::move(slots.begin(), slots.end(), std::back_inserter(saved.tensors));
+  add_optimizer_state(o, state, StateScope::saved, saved.tensors);
   saved.blobs = setup.documents.files;
   saved.blobs[checkpoint::progress_blob] = checkpoint::write_progress(progress);
   if (base) saved.blobs[checkpoint::frozen_base_blob] = checkpoint::write_base(*base);
   return saved;
+}
+
+checkpoint::Progress as_saved(const checkpoint::Progress& given, const TrainingSetup& setup) {
+  auto progress = with_rates(given, setup);
+  progress.has_seed = !setup.options.no_save_rng;
+  return progress;
 }
 
 checkpoint::ForeignSave foreign_save(const TrainingSetup& setup, const checkpoint::Progress& progress) {
@@ -60,6 +76,7 @@ checkpoint::ForeignSave foreign_save(const TrainingSetup& setup, const checkpoin
   save.progress = progress;
   save.recipe = setup.documents.recipe;
   save.type = setup.model.precision.params;
+  save.without_optimizer = setup.options.no_save_optim;
   save.files = setup.documents.files;
   save.files[checkpoint::progress_blob] = checkpoint::write_progress(progress);  // what theirs has no place for
   save.mappings = setup.documents.mappings;
@@ -94,7 +111,7 @@ checkpoint::RankWeights weights_of_this_rank(const ModelSetup& model) {
 void save_alone(const checkpoint::CheckpointFormat& format, const checkpoint::ForeignSave& save,
                 const TrainingSetup& setup, ModelState& state) {
   const auto own = weights_of_this_rank(setup.model);
-  checkpoint::save_all_ranks(format, save, {&own, 1}, all_ranges(state, StateScope::held));
+  checkpoint::save_all_ranks(format, save, {&own, 1}, all_ranges(setup, state, StateScope::held));
 }
 
 /// A step of saving that can fail on some ranks: then it throws IoError on all.
@@ -110,7 +127,8 @@ void attempt(const comm::Communicator& world, const std::function<void()>& work)
 class NeededTensors {
  public:
   NeededTensors() = default;
-  NeededTensors(const checkpoint::RankWeights& own, const optim::Optimizer& optimizer,
+  /// `slots`: names of the optimizer state that is saved.
+  NeededTensors(const checkpoint::RankWeights& own, const std::vector<std::string>& slots,
                 const std::vector<checkpoint::TensorRange>& all_held) {
     std::multimap<std::string, const checkpoint::TensorRange*> by_name;
     for (const auto& range : all_held) by_name.emplace(range.name, &range);
@@ -118,7 +136,7 @@ class NeededTensors {
       for (const auto& part : chunk)
         for (const auto& box : part.boxes) {
           need(part.name, part, box, by_name);
-          for (const auto& slot : optimizer.slots()) need(text("optimizer.", slot, ".", part.name), part, box, by_name);
+          for (const auto& slot : slots) need(text("optimizer.", slot, ".", part.name), part, box, by_name);
         }
   }
 
@@ -146,9 +164,10 @@ class NeededTensors {
 
 /// Gets the tensors that this rank does not hold from the ranks that own them: shards of the optimizer state, and fp32
 /// weights of shards. Collective.
-std::vector<checkpoint::TensorRange> all_delivered(const comm::Communicator& world, const NeededTensors& needed,
+std::vector<checkpoint::TensorRange> all_delivered(const TrainingSetup& setup, const NeededTensors& needed,
                                                    ModelState& state) {
-  const auto filled = deliver_boxes(world, all_ranges(state, StateScope::owned), needed.wanted);
+  const auto filled =
+      deliver_boxes(setup.model.processes.world, all_ranges(setup, state, StateScope::owned), needed.wanted);
   auto all = needed.held;
   for (std::size_t i = 0; i < filled.size(); ++i) {
     const auto& range = needed.wanted[i];
@@ -171,9 +190,10 @@ void save_by_ranks(const checkpoint::CheckpointFormat& format, const checkpoint:
       if (world.rank() == 0) before(), format.begin(save);
       if (!writes) return;
       own = weights_of_this_rank(setup.model);
-      needed = NeededTensors(own, *setup.optimization.optimizer, all_ranges(state, StateScope::held));
+      const auto slots = save.without_optimizer ? std::vector<std::string>() : setup.optimization.optimizer->slots();
+      needed = NeededTensors(own, slots, all_ranges(setup, state, StateScope::held));
     });
-    const auto tensors = all_delivered(world, needed, state);
+    const auto tensors = all_delivered(setup, needed, state);
     attempt(world, [&] {
       if (writes) format.write_rank(save, own, tensors);
     });
@@ -233,15 +253,16 @@ std::function<void()> deletion_of_old(const TrainingSetup& setup, const checkpoi
   };
 }
 
-SaveTarget our_target(const TrainingSetup& setup, const checkpoint::Progress& progress) {
+SaveTarget our_target(const TrainingSetup& setup, const checkpoint::Progress& progress, SaveKind kind) {
   const auto& o = setup.options;
-  return {.root = checkpoint_folder(o),
+  const auto root = kind == SaveKind::persistent ? checkpoint_folder(o) : non_persistent_folder(o);
+  return {.root = root,
           .prefix = o.prefix,
           .iteration = progress.iteration,
           .before =
-              [&o, run = progress.run, iteration = progress.iteration] {
-                check_links(o.output_dir, {checkpoint_folder(o)});
-                keep_other(checkpoint_path(o, iteration), run);
+              [&o, root, run = progress.run, iteration = progress.iteration] {
+                if (is_in_run_folder(o, root)) check_links(o.output_dir, {root});
+                keep_other(root / checkpoint::checkpoint_name(o.prefix, iteration), run);
               },
           .after = deletion_of_old(setup, progress)};
 }
@@ -281,33 +302,35 @@ void save_held(const checkpoint::CheckpointFormat& format, const TrainingSetup& 
 
 }  // namespace
 
-void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& given) {
-  const auto progress = with_rates(given, setup);
-  const auto* format = saving_format(setup.options, setup.documents.formats);
+void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& given, SaveKind kind) {
+  const auto progress = as_saved(given, setup);
+  const auto* format = format_of(setup, kind);
   if (format == nullptr) {
     auto saved = saved_by_us(setup, state, progress);
     auto snapshot = std::make_shared<checkpoint::LiveState>(std::move(saved.tensors), std::move(saved.blobs));
-    begin_save(setup, our_target(setup, progress), std::move(snapshot))->finish();
+    begin_save(setup, our_target(setup, progress, kind), std::move(snapshot))->finish();
   } else if (format->saves_owned()) {
     begin_save(setup, foreign_target(*format, setup, progress),
-               std::make_shared<checkpoint::LiveState>(all_ranges(state, StateScope::saved)))
+               std::make_shared<checkpoint::LiveState>(all_ranges(setup, state, StateScope::saved)))
         ->finish();
   } else {
     save_held(*format, setup, state, progress);
   }
 }
 
-bool saves_while_training(const TrainingSetup& setup) {
+bool saves_while_training(const TrainingSetup& setup, SaveKind kind) {
   if (!setup.options.async_save) return false;
-  const auto* format = saving_format(setup.options, setup.documents.formats);
+  const auto* format = format_of(setup, kind);
   return format == nullptr || format->saves_owned();
 }
 
-std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& given) {
+std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& given,
+                                   SaveKind kind) {
   using Reading = checkpoint::OpenedState::Reading;
-  const auto progress = with_rates(given, setup);
-  const auto* format = saving_format(setup.options, setup.documents.formats);
-  auto saved = format == nullptr ? saved_by_us(setup, state, progress) : Saved{all_ranges(state, StateScope::saved)};
+  const auto progress = as_saved(given, setup);
+  const auto* format = format_of(setup, kind);
+  auto saved =
+      format == nullptr ? saved_by_us(setup, state, progress) : Saved{all_ranges(setup, state, StateScope::saved)};
   std::shared_ptr<checkpoint::OpenedState> snapshot;
   attempt(setup.model.processes.world, [&] {
     try {
@@ -320,7 +343,7 @@ std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state
       throw IoError(error.what());
     }
   });
-  auto target = format == nullptr ? our_target(setup, progress) : foreign_target(*format, setup, progress);
+  auto target = format == nullptr ? our_target(setup, progress, kind) : foreign_target(*format, setup, progress);
   target.background = true;
   auto job = begin_save(setup, std::move(target), snapshot);
   state.watch(snapshot);
@@ -335,6 +358,7 @@ void delete_unfinished(const TrainingSetup& setup) {
       checkpoint::delete_unfinished(o.output_dir, "");
     else
       checkpoint::delete_unfinished(checkpoint_folder(o), o.prefix);
+    if (o.saves_non_persistent()) checkpoint::delete_unfinished(non_persistent_folder(o), o.prefix);
   } catch (const Error&) {  // the next save deletes them
   }
 }

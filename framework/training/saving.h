@@ -10,18 +10,26 @@
 
 namespace tessera::training {
 
+/// What a checkpoint of a run is for.
+enum class SaveKind {
+  persistent,      ///< in the run's format, kept as keep_checkpoint_max and save_retain_interval say
+  non_persistent,  ///< in our format, in non_persistent_folder(); only the newest is kept
+};
+
 /// Saves a checkpoint in the run's format and deletes old checkpoints of this run (`progress.run`). If a checkpoint of
 /// another run has the same name, it is renamed. Collective. Throws IoError on all ranks if writing fails on one; the
 /// last good checkpoint is kept.
-void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress);
+void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress,
+          SaveKind kind = SaveKind::persistent);
 
 /// Whether a run saves while it trains: training_config.async_save, and a format that every rank writes from its own
 /// state.
-bool saves_while_training(const TrainingSetup& setup);
+bool saves_while_training(const TrainingSetup& setup, SaveKind kind = SaveKind::persistent);
 /// Begins to save the present state as save() does, while training goes on: what an update of `state` is about to
 /// change is copied, unless it is written already (checkpoint::OpenedState). Nothing else may change the state before
 /// the job has ended. `setup` and `state` must outlive the job. Collective. Throws as the constructor of SaveJob.
-std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress);
+std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress,
+                                   SaveKind kind = SaveKind::persistent);
 
 /// Deletes what saves that were killed have left in the run folder; only rank 0 does something. Throws nothing: the
 /// next save tries again.

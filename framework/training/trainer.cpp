@@ -284,6 +284,7 @@ void Trainer::complete_step(const StepIntent& intent, double seconds) {
   record.memory = memory();
   evaluator_.expect(record.step_seconds * static_cast<double>(samples_per_step()) / static_cast<double>(samples));
   if (log_) log_->step(record);
+  if (progress_file_) progress_file_->add(record.flops);
   interval_.add(record);
   if (record.iteration % o_.log_interval == 0) interval_.clear();
   stepped_ = true;
@@ -348,12 +349,20 @@ bool Trainer::save_is_due() const {
          progress_.iteration < o_.training_iters;
 }
 
+bool Trainer::non_persistent_save_is_due() const {
+  return o_.saves_non_persistent() && progress_.iteration % *o_.non_persistent_save_interval == 0 &&
+         progress_.iteration < o_.training_iters;
+}
+
 /// What may be due after a step.
 void Trainer::after_step() {
   poll_save();
   if (checks_.due(progress_.iteration) || evaluation_is_due()) state_was_sound();
   evaluate_if_due();
-  if (save_is_due()) save_now(false);
+  if (save_is_due())
+    save_now(false);
+  else if (non_persistent_save_is_due())
+    save_now(false, SaveKind::non_persistent);
 }
 
 /// The launcher starts the processes no more: what they left in memory becomes a checkpoint.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "framework/kernels/threads.h"
+#include "framework/reporting/progress_file.h"
 #include "framework/reporting/run_log.h"
 #include "framework/resilience/faults.h"
 #include "framework/training/auxiliary_report.h"
@@ -13,6 +14,7 @@
 #include "framework/training/run_stop.h"
 #include "framework/training/sample_quarantine.h"
 #include "framework/training/save_job.h"
+#include "framework/training/saving.h"
 #include "framework/training/state_checks.h"
 #include "framework/training/state_keeper.h"
 #include "framework/training/step.h"
@@ -40,6 +42,8 @@ class Trainer {
   void commit();
   reporting::RunLogOptions log_options(const checkpoint::Progress& from);
   void open_log();
+  void open_progress_file();
+  void report_saved(std::int64_t iteration);
   void note(const std::string& line) {
     if (log_) log_->note(line);
   }
@@ -62,6 +66,7 @@ class Trainer {
   bool state_was_sound();
   bool evaluation_is_due() const;
   bool save_is_due() const;
+  bool non_persistent_save_is_due() const;
   void train_on(std::string& why);
   void complete_step(const StepIntent& intent, double seconds);
   void watch_stragglers(double seconds, double waited);
@@ -69,12 +74,12 @@ class Trainer {
   RunEnd save_and_end();
   void evaluate_if_due();
   void evaluate_at_end();
-  bool save_now(bool wait = true);
+  bool save_now(bool wait = true, SaveKind kind = SaveKind::persistent);
   void poll_save();
   void finish_save();
   void give_up_save();
   void end_save();
-  void saved(std::int64_t iteration);
+  void saved(std::int64_t iteration, SaveKind kind);
   void could_not_save(std::int64_t iteration, const IoError& error);
   [[noreturn]] void stop_at(const JudgedStep& judged, const std::string& why = {});
   bool skip_iteration();
@@ -97,7 +102,8 @@ class Trainer {
   TrainingStep work_;
   Evaluator evaluator_;
   AuxiliaryReport auxiliary_;
-  std::unique_ptr<reporting::RunLog> log_;  ///< only on rank 0; else null
+  std::unique_ptr<reporting::RunLog> log_;                  ///< only on rank 0; else null
+  std::unique_ptr<reporting::ProgressFile> progress_file_;  ///< only on rank 0 with log_progress; else null
   worker::LaunchLink launcher_;
   resilience::Faults faults_;
   StepTimeOut step_time_out_;
@@ -113,6 +119,8 @@ class Trainer {
   std::filesystem::path last_;          ///< checkpoint that was saved last, or from which the run resumed
   std::unique_ptr<SaveJob> open_save_;  ///< a save that goes on while the run trains; null: none
   std::int64_t open_save_at_ = -1;      ///< its iteration
+  SaveKind open_save_kind_ = SaveKind::persistent;
+  bool has_non_persistent_ = false;  ///< this start of the run has saved a non-persistent checkpoint
   bool told_of_slow_saves_ = false;
   std::int64_t micro_batches_ = 0;  ///< micro-batches of the last step; 0: there was no step
 };

@@ -24,6 +24,30 @@ void Trainer::open_log() {
   log::set_log_level_from_recipe(o_.log_level);
   if (world_.rank() > 0) return;
   log_ = std::make_unique<reporting::RunLog>(log_options(progress_));
+  if (o_.log_progress) open_progress_file();
+}
+
+void Trainer::open_progress_file() {
+  reporting::ProgressFile::Options options{.path = std::filesystem::path(o_.output_dir) / reporting::progress_file_name,
+                                           .job = {},
+                                           .processes = world_.size(),
+                                           .resume_iteration = progress_.iteration};
+  const std::string slurm = "slurm ";
+  for (const auto& [job, start] : worker::job_starts())
+    if (job.rfind(slurm, 0) == 0) options.job = job.substr(slurm.size());
+  progress_file_ = std::make_unique<reporting::ProgressFile>(std::move(options));
+}
+
+void Trainer::report_saved(std::int64_t iteration) {
+  if (!progress_file_) return;
+  const auto& data = *setup_.data.splits->train;
+  try {
+    progress_file_->saved(iteration,
+                          static_cast<double>(progress_.consumed_samples * data.rows_per_sample() * data.seq_length()));
+  } catch (const IoError& error) {
+    note(error.what());
+    progress_file_.reset();
+  }
 }
 
 reporting::RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
@@ -60,7 +84,7 @@ reporting::RunLogOptions Trainer::log_options(const checkpoint::Progress& from) 
 
 /// The launcher prints it if the run is ended from outside.
 void Trainer::report_how_to_resume() const {
-  if (world_.rank() == 0) launcher_.how_to_resume(how_to_resume(o_, saved_at_ >= 0));
+  if (world_.rank() == 0) launcher_.how_to_resume(how_to_resume(o_, saved_at_ >= 0 || has_non_persistent_));
 }
 
 /// The launcher names this rank's position if it fails.

@@ -6,7 +6,7 @@ namespace tessera::training {
 
 /// Saves the present state, unless that is done. `wait`: also if the run saves while it trains. Returns whether it is
 /// saved, or being saved.
-bool Trainer::save_now(bool wait) {
+bool Trainer::save_now(bool wait, SaveKind kind) {
   finish_save();
   if (saved_at_ == progress_.iteration) return true;
   // What is damaged is not published. A rank that has hung since its step is found after the step's time-out, not after
@@ -16,12 +16,13 @@ bool Trainer::save_now(bool wait) {
   faults_.reach(progress_.iteration, resilience::Phase::save);
   const auto iteration = progress_.iteration;
   try {
-    if (!wait && saves_while_training(setup_)) {
-      open_save_ = open_save(setup_, state_, progress_);
+    if (!wait && saves_while_training(setup_, kind)) {
+      open_save_ = open_save(setup_, state_, progress_, kind);
       open_save_at_ = iteration;
+      open_save_kind_ = kind;
     } else {
-      save(setup_, state_, progress_);
-      saved(iteration);
+      save(setup_, state_, progress_, kind);
+      saved(iteration, kind);
       commit();
     }
     return true;
@@ -31,11 +32,17 @@ bool Trainer::save_now(bool wait) {
   }
 }
 
-void Trainer::saved(std::int64_t iteration) {
-  saved_at_ = iteration;
-  last_ = checkpoint_path(o_, saved_at_);
+void Trainer::saved(std::int64_t iteration, SaveKind kind) {
+  if (kind == SaveKind::persistent) {
+    saved_at_ = iteration;
+    last_ = checkpoint_path(o_, saved_at_);
+  } else {
+    has_non_persistent_ = true;
+    last_ = non_persistent_folder(o_) / checkpoint::checkpoint_name(o_.prefix, iteration);
+  }
   report_how_to_resume();
   note(text("saved ", last_checkpoint()));
+  report_saved(iteration);
 }
 
 void Trainer::could_not_save(std::int64_t iteration, const IoError& error) {
@@ -74,7 +81,7 @@ void Trainer::end_save() {
   const auto job = std::move(open_save_);
   try {
     job->finish();
-    saved(open_save_at_);
+    saved(open_save_at_, open_save_kind_);
   } catch (const IoError& error) {
     could_not_save(open_save_at_, error);
   }

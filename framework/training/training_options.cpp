@@ -86,6 +86,10 @@ void describe_logging(options::Schema<O>& s) {
   s.option("wandb_save_dir", &O::wandb_save_dir,
            "Folder in which the folder wandb/ with the offline run is made; empty: `output_dir`.")
       .matters_when(for_wandb, no_wandb);
+  s.option(
+      "log_progress", &O::log_progress,
+      "Append a line for each start and each saved checkpoint to progress.txt in output_dir, in Megatron-LM's form: "
+      "throughput, floating-point operations and tokens so far.");
   s.option("prometheus_file", &O::prometheus_file,
            "File in Prometheus's text format with the newest metrics, replaced at every logged step: a name that ends "
            "in .prom in the folder of node_exporter's textfile collector. Empty: none.")
@@ -220,6 +224,11 @@ void describe_saving(options::Schema<O>& s) {
        "about to change and is not written yet. Needs memory for that, at most as much as the rank saves. The files "
        "are the same. With ckpt_format torch, at the end and before the run stops, saving is synchronous.")
       .matters_when([](const O& o) { return o.save_interval.value_or(0) > 0; }, "`save_interval` is not given");
+  s.option("no_save_optim", &O::no_save_optim,
+           "Save checkpoints without optimizer state, and in formats of other programs without fp32 weights beside "
+           "those of 16 bits. A run continues from them only with no_load_optim.");
+  s.option("no_save_rng", &O::no_save_rng,
+           "Save checkpoints without the random seed. A run continues from them only with no_load_rng.");
   s.option("exit_interval", &O::exit_interval,
            "Save and exit at the first iteration divisible by this, in steps; 0: never.")
       .at_least(0)
@@ -230,6 +239,34 @@ void describe_saving(options::Schema<O>& s) {
       .at_least(0)
       .at_most(options::most_minutes)
       .unit("minutes");
+}
+
+void describe_non_persistent(options::Schema<O>& s) {
+  constexpr auto saves = [](const O& o) { return o.saves_non_persistent(); };
+  constexpr const char* no_interval = "`non_persistent_save_interval` is not given";
+  s.option(
+       "non_persistent_save_interval", &O::non_persistent_save_interval,
+       "Interval of non-persistent checkpoints, in steps; null or 0: none. They are saved between those of "
+       "`save_interval`, in Tessera's format whatever `ckpt_format` is; only the newest is kept. A run resumes from "
+       "the newer of both kinds.")
+      .at_least(0)
+      .at_most(options::most_steps)
+      .unit("steps")
+      .must(
+          "non-persistent checkpoints",
+          [](const O& o) { return !o.saves_non_persistent() || o.non_persistent_ckpt_type.has_value(); },
+          [](const O&) {
+            return std::string("non_persistent_save_interval is given, but non_persistent_ckpt_type is null");
+          },
+          "give non_persistent_ckpt_type: global, or leave non_persistent_save_interval out",
+          {"non_persistent_ckpt_type"});
+  s.option("non_persistent_ckpt_type", &O::non_persistent_ckpt_type,
+           "Where non-persistent checkpoints are: global (one folder that all hosts share); null: there are none. "
+           "Megatron-LM's local, a folder on each host, is not supported: the state in memory of tsrun serves that.")
+      .matters_when(saves, no_interval);
+  s.option("non_persistent_global_ckpt_dir", &O::non_persistent_global_ckpt_dir,
+           "Folder of non-persistent checkpoints, for one run; null: non_persistent in output_dir.")
+      .matters_when(saves, no_interval);
 }
 
 void describe_resuming(options::Schema<O>& s) {
@@ -274,6 +311,10 @@ void describe_checkpoints(options::Schema<O>& s) {
           "arguments of a checkpoint", [](const O& o) { return !o.use_checkpoint_args || o.load_checkpoint; },
           [](const O&) { return std::string("use_checkpoint_args is true, but load_checkpoint is null"); },
           "give load_checkpoint, or leave use_checkpoint_args out", {"load_checkpoint"});
+  s.option("use_mp_args_from_checkpoint_args", &O::use_mp_args_from_checkpoint_args,
+           "With `use_checkpoint_args`, also take the sizes of tensor, pipeline and expert parallelism and the number "
+           "of virtual stages from the checkpoint, even where this recipe gives others.")
+      .matters_when([](const O& o) { return o.use_checkpoint_args; }, "`use_checkpoint_args` is false");
   s.option(
       "ckpt_format", &O::ckpt_format,
       "Checkpoint format to write: safetensors (or null) is Tessera's, torch and torch_dist (distributed) are those "
@@ -300,6 +341,13 @@ void describe_checkpoints(options::Schema<O>& s) {
       .above(0)
       .at_most(options::most_steps)
       .unit("steps");
+  s.option(
+       "dist_ckpt_strictness", &O::dist_ckpt_strictness,
+       "What happens if tensors of the run are not in the checkpoint, or the reverse. raise_all: both are errors; "
+       "raise_unexpected, assume_ok_unexpected: only what the checkpoint lacks is an error; log_unexpected, "
+       "return_unexpected: what it lacks keeps its initial values and is logged; log_all, return_all: also what only "
+       "the checkpoint has is logged; ignore_all: neither is logged. For trained parameters, of any format.")
+      .matters_when(loads, no_load);
   s.option("no_load_optim", &O::no_load_optim, "Do not load the optimizer state of the checkpoint; it starts at zero.")
       .matters_when(loads, no_load);
   s.option("no_load_rng", &O::no_load_rng, "Do not load the random seed of the checkpoint; use `seed` of this recipe.")
@@ -336,6 +384,7 @@ void describe(options::Schema<TrainingOptions>& s) {
   describe_checks(s);
   describe_evaluation(s);
   describe_saving(s);
+  describe_non_persistent(s);
   describe_resuming(s);
   describe_checkpoints(s);
   describe_resources(s);

@@ -58,6 +58,35 @@ inline options::Words<InjectedError> words(InjectedError) {
           {"correct_result", InjectedError::correct_result}};
 }
 
+/// Where checkpoints between those of save_interval are saved.
+enum class NonPersistent {
+  global,  ///< in one folder that all hosts share
+};
+inline options::Words<NonPersistent> words(NonPersistent) { return {{"global", NonPersistent::global}}; }
+
+/// What happens if the names of tensors in a checkpoint and in the run differ: words of Megatron-LM's StrictHandling.
+/// There, "unexpected" is what the run has and the checkpoint has not, and "missing" the reverse.
+enum class Strictness {
+  assume_ok_unexpected,
+  log_unexpected,
+  log_all,
+  raise_unexpected,
+  raise_all,
+  return_unexpected,
+  return_all,
+  ignore_all
+};
+inline options::Words<Strictness> words(Strictness) {
+  return {{"assume_ok_unexpected", Strictness::assume_ok_unexpected},
+          {"log_unexpected", Strictness::log_unexpected},
+          {"log_all", Strictness::log_all},
+          {"raise_unexpected", Strictness::raise_unexpected},
+          {"raise_all", Strictness::raise_all},
+          {"return_unexpected", Strictness::return_unexpected},
+          {"return_all", Strictness::return_all},
+          {"ignore_all", Strictness::ignore_all}};
+}
+
 /// Options of training_config: length, seed, reports, checkpoints. describe() documents each option.
 struct TrainingOptions {
   std::optional<std::string> stage;  ///< the words that describe() lists
@@ -72,6 +101,7 @@ struct TrainingOptions {
   bool tensorboard = true;
   std::string wandb_project, wandb_exp_name, wandb_save_dir;  ///< empty: see describe()
   std::string prometheus_file;
+  bool log_progress = false;
 
   bool check_for_nan_in_grad = true;
   bool check_for_spiky_loss = false;
@@ -102,6 +132,12 @@ struct TrainingOptions {
 
   std::optional<std::int64_t> save_interval;
   bool async_save = false;
+  std::optional<std::int64_t> non_persistent_save_interval;
+  std::optional<NonPersistent> non_persistent_ckpt_type;
+  std::optional<std::string> non_persistent_global_ckpt_dir;
+  bool saves_non_persistent() const { return non_persistent_save_interval.value_or(0) > 0; }
+  bool no_save_optim = false;
+  bool no_save_rng = false;
   std::optional<std::int64_t> exit_interval;
   std::optional<std::int64_t> exit_duration_in_mins;
 
@@ -115,12 +151,19 @@ struct TrainingOptions {
   bool may_load() const { return resume_training != Resume::never || load_checkpoint || pretrained_checkpoint; }
   bool exit_on_missing_checkpoint = false;
   bool use_checkpoint_args = false;
+  bool use_mp_args_from_checkpoint_args = false;
   /// Absent: Tessera's format. Other formats are registered by the program.
   std::optional<std::string> ckpt_format;
   std::string prefix = "network";
   bool crc_check = true;
   std::int64_t keep_checkpoint_max = 5;
   std::optional<std::int64_t> save_retain_interval;
+  Strictness dist_ckpt_strictness = Strictness::raise_all;
+  /// Whether a checkpoint may lack tensors of the run.
+  bool may_lack_tensors() const {
+    return dist_ckpt_strictness != Strictness::raise_all && dist_ckpt_strictness != Strictness::raise_unexpected &&
+           dist_ckpt_strictness != Strictness::assume_ok_unexpected;
+  }
   bool no_load_optim = false;
   bool no_load_rng = false;
   std::vector<std::string> allow_changes;  ///< "group.option"

@@ -59,6 +59,7 @@ class Memory(harness.InOwnFolder):
         ways = ("torch", "torch_dist")
         for name, words in {"reshard": ("reshard", source),
                             **{way: ("convert", "--from", "tessera", "--to", "megatron", "--ckpt-format", way, source) for way in ways},
+                            "torch back": ("convert", "--from", "megatron", "--to", "tessera", "torch"),
                             "torch_dist back": ("convert", "--from", "megatron", "--to", "tessera", "torch_dist"),
                             "hf": ("convert", "--from", "tessera", "--to", "hf", source),
                             "hf back": ("convert", "--from", "hf", "--to", "tessera", "hf")}.items():

@@ -180,6 +180,33 @@ class Weights(harness.InOwnFolder):
                          "--set", f"training_config.load_checkpoint={run}")
         self.assertEqual(self.losses("whole_on"), self.losses("etp2_on"))
 
+    def test_what_processes_of_torch_saved_is_converted_and_trained_as_the_whole_folder(self):
+        self.recipe(**dict.fromkeys(("num_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "vocab_size")))
+        for form in "whole", "plain", "parts":
+            shutil.copytree(SOURCE / "tests/data/torch_dcp" / form, self.folder / form)
+            if form != "whole":
+                told = self.tessera("checkpoint", "inspect", form, code=2)
+                self.assertIn("copy the config.json of the model into the folder" if form == "plain" else "holds no checkpoint", told)
+                shutil.copy(self.folder / "whole/config.json", self.folder / form)
+            self.assertIn("llama", self.tessera("checkpoint", "inspect", form))
+            self.convert(form, form + ".ours")
+            self.convert(form + ".ours", form + ".theirs", out_of="tessera", into="hf")
+            self.assertEqual(tensors_of(self.folder / (form + ".theirs") / "model.safetensors"), tensors_of(self.folder / "whole/model.safetensors"))
+            self.tessera("train", "tiny.yaml", *sets(output_dir=form + ".run", load_checkpoint=form, resume_training="false", training_iters=2))
+            self.assertEqual(self.losses(form + ".run"), self.losses("whole.run"))
+        self.tessera("checkpoint", "verify", "plain")
+
+    @unittest.skipUnless(PEER, "TESSERA_PEER_PYTHON names no Python with torch")
+    def test_what_this_torch_saves_by_processes_is_read(self):
+        done = subprocess.run([PEER, str(SOURCE / "tests/peers/record_dcp.py"), "saved"], cwd=self.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=280)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for form in "plain", "parts":
+            shutil.copy(self.folder / "saved/whole/config.json", self.folder / "saved" / form)
+            self.convert("saved/" + form, form + ".ours")
+            self.convert(form + ".ours", form + ".theirs", out_of="tessera", into="hf")
+            self.assertEqual(tensors_of(self.folder / (form + ".theirs") / "model.safetensors"), tensors_of(self.folder / "saved/whole/model.safetensors"))
+
     def test_what_cannot_be_converted_is_one_clear_line(self):
         told = self.convert(MEGATRON, "out", out_of="megatron", into="peft", code=2)
         self.assertIn("adapters are written from a run of Tessera", told)

@@ -22,11 +22,12 @@ class RunCheckpoints : public InOwnFolder {
  protected:
   RunCheckpoints() { options.output_dir = "run"; }
 
-  void save(std::int64_t iteration, const std::string& run = "ours") const {
+  void save(std::int64_t iteration, const std::string& run = "ours",
+            const std::string& root = "run/checkpoints") const {
     std::vector<float> weight(12);
     checkpoint::Progress progress;
     progress.run = run;
-    checkpoint::save_checkpoint("run/checkpoints", options.prefix, iteration,
+    checkpoint::save_checkpoint(root, options.prefix, iteration,
                                 std::vector{checkpoint::whole("weight", Tensor(std::span(weight), Shape{3, 4}))},
                                 {{checkpoint::progress_blob, checkpoint::write_progress(progress)}});
   }
@@ -55,6 +56,31 @@ TEST_F(RunCheckpoints, TheNewestAreKeptAndOfOlderOnesMultiples) {
   fs::create_directories("run/checkpoints/network_iter_0000010_tmp");
   EXPECT_EQ(kept(), (Iterations{9, 8, 6, 3}));
   EXPECT_FALSE(fs::exists("run/checkpoints/network_iter_0000010_tmp"));
+}
+
+TEST_F(RunCheckpoints, OfNonPersistentOnesTheNewestIsKeptAndTheyCountApart) {
+  const auto newest = [&] {
+    delete_old(options, {}, {}, "ours");
+    Iterations out;
+    for (const auto& found : checkpoints_of_folder(options, {})) out.push_back(found.iteration);
+    return out;
+  };
+  options.keep_checkpoint_max = 2;
+  options.non_persistent_save_interval = 1;
+  for (const std::string& folder : {std::string(), std::string("elsewhere")}) {
+    const auto root = folder.empty() ? "run/non_persistent" : folder;
+    if (!folder.empty()) options.non_persistent_global_ckpt_dir = folder;
+    for (std::int64_t i = 1; i <= 3; ++i) save(i);
+    for (std::int64_t i = 1; i <= 5; ++i) save(i, i == 2 ? "theirs" : "ours", root);
+    EXPECT_EQ(newest(), (Iterations{5, 3, 2, 2})) << root;  // that of another run stays
+    EXPECT_EQ(checkpoints_of_folder(options, {})[0].folder, non_persistent_folder(options) / "network_iter_0000005");
+    write(root + "/network_iter_0000005/manifest.json", "{}");
+    for (const std::int64_t i : {3, 4}) save(i, "ours", root);
+    EXPECT_EQ(newest(), (Iterations{5, 4, 3, 2, 2})) << root;  // the newest that can be opened, too
+    save(6, "ours", root);
+    EXPECT_EQ(newest(), (Iterations{6, 3, 2, 2})) << root;
+    EXPECT_EQ(is_in_run_folder(options, checkpoints_of_folder(options, {})[0].folder), folder.empty());
+  }
 }
 
 TEST_F(RunCheckpoints, TheNewestThatCanBeOpenedIsKept) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "framework/autograd/ops/heads_grad.h"
 #include "framework/kernels/heads.h"
 #include "framework/kernels/norm.h"
 #include "framework/kernels/vector.h"
@@ -101,19 +102,9 @@ class HeadNormNode final : public Node {
   HeadNormNode(VarId y, Var x, Part queries, Part keys, const HeadNormKind& kind)
       : y_(y), x_(std::move(x)), parts_{std::move(queries), std::move(keys)}, kind_(kind) {}
   void backward(Tape& tape) override {
-    const auto dy = tape.take_grad(y_);
-    if (dy.empty()) return;
-    auto target = tape.grad_target(x_);
-    must(!target.add, "only the norm of its heads looks at a projection");
-    // The kernels that compute the gradients of the gains also write dx; if x is frozen, dx is scratch memory.
-    Memory nobodys;
-    if (target.tensor.empty()) {
-      nobodys = tape.scratch(static_cast<std::size_t>(x_.shape().elements()));
-      target.tensor = Tensor(nobodys.bytes(), DType::float32, x_.shape());
-    }
-    const auto x = tape.read(x_), d = tape.read(dy.tensor), dx = tape.write(target);
-    kernels::copy(tape.threads(), d, dx);
-    for (const auto& part : parts_) normalise_backward(tape, extents(x_.shape(), kind_), part, kind_, x, d, dx);
+    backward_of_heads(tape, y_, x_, [&](std::span<const float> x, std::span<const float> dy, std::span<float> dx) {
+      for (const auto& part : parts_) normalise_backward(tape, extents(x_.shape(), kind_), part, kind_, x, dy, dx);
+    });
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "framework/autograd/ops/heads_grad.h"
 #include "framework/kernels/heads.h"
 #include "framework/kernels/part_norm.h"
 #include "framework/kernels/vector.h"
@@ -74,20 +75,10 @@ class WholeNormNode final : public Node {
   WholeNormNode(VarId y, Var x, BothNormed parts, WholeNormKind kind)
       : y_(y), x_(std::move(x)), parts_(std::move(parts)), kind_(std::move(kind)) {}
   void backward(Tape& tape) override {
-    const auto dy = tape.take_grad(y_);
-    if (dy.empty()) return;
-    auto target = tape.grad_target(x_);
-    must(!target.add, "only the norm of its heads looks at a projection");
-    // If x is frozen, dx is scratch memory: the gradients of the gains come from the same kernel.
-    Memory nobodys;
-    if (target.tensor.empty()) {
-      nobodys = tape.scratch(static_cast<std::size_t>(x_.shape().elements()));
-      target.tensor = Tensor(nobodys.bytes(), DType::float32, x_.shape());
-    }
-    const auto x = tape.read(x_), d = tape.read(dy.tensor), dx = tape.write(target);
-    kernels::copy(tape.threads(), d, dx);
-    normalise_backward(tape, x, d, dx);
-    for (const auto& part : parts_) tape.done(part.gain);
+    backward_of_heads(tape, y_, x_, [&](std::span<const float> x, std::span<const float> dy, std::span<float> dx) {
+      normalise_backward(tape, x, dy, dx);
+      for (const auto& part : parts_) tape.done(part.gain);
+    });
   }
 
  private:

@@ -185,7 +185,7 @@ WeightTable weight_table(const std::string& name, const options::Value& model_co
           [&](const std::string& key) { return value_of(model_config, key); }};
 }
 
-void drop_absent_predictions(HuggingFaceConfig& config, const checkpoint::SafetensorsReader& files,
+void drop_absent_predictions(HuggingFaceConfig& config, const checkpoint::NamedTensors& files,
                              const options::Mappings& mappings, const std::string& speaker) {
   if (!holds(config.model_config, "mtp_num_layers")) return;
   const auto table = weight_table(config.weights_table, config.model_config, mappings, speaker);
@@ -196,12 +196,21 @@ void drop_absent_predictions(HuggingFaceConfig& config, const checkpoint::Safete
   if (!there) config.model_config.set("mtp_num_layers", options::Value::of("0", {speaker, 0, "", 1}));
 }
 
+namespace {
+
+PackedWeights packed_of(const checkpoint::NamedTensors& files) {
+  const auto* plain = dynamic_cast<const checkpoint::SafetensorsReader*>(&files);
+  return plain == nullptr ? PackedWeights() : PackedWeights(*plain);
+}
+
+}  // namespace
+
 HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappings& mappings)
     : folder_(folder),
       carried_(HuggingFaceFormat().carried_files(folder)),
       config_(read_hugging_face_config(folder / "config.json", mappings)),
-      files_(folder),
-      packed_(files_),
+      files_(open_model_tensors(folder, config_, mappings)),
+      packed_(packed_of(*files_)),
       table_(table_of_files(mappings)) {
   table_.take_transposed([this](const auto& part) { return packed(part) != nullptr; });
   for (std::size_t i = 0; i < table_.rows().size(); ++i) rows_.emplace(table_.rows()[i].name, i);
@@ -214,13 +223,13 @@ HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappin
 
 WeightTable HuggingFaceModel::table_of_files(const options::Mappings& mappings) {
   const auto speaker = (folder_ / "config.json").string();
-  drop_absent_predictions(config_, files_, mappings, speaker);
+  drop_absent_predictions(config_, *files_, mappings, speaker);
   return weight_table(config_.weights_table, config_.model_config, mappings, speaker);
 }
 
 std::string HuggingFaceModel::found(const std::string& name) const {
   for (auto& spelled : table_.names_in_files(name))
-    if (files_.has(spelled)) return spelled;
+    if (files_->has(spelled)) return spelled;
   return "";
 }
 
@@ -235,7 +244,7 @@ void HuggingFaceModel::refuse_missing_and_left_over() const {
       else
         taken.insert(file_name);
     }
-  for (const auto& name : files_.names())
+  for (const auto& name : files_->names())
     if (taken.count(name) == 0 && !packed_.has_part(name) && !table_.ignores(name)) left_over.push_back(name);
   if (missing.empty() && left_over.empty()) return;
   throw ConfigError(text(folder_.string(), ": the tensors are not those of the model that config.json describes",
@@ -275,7 +284,8 @@ void HuggingFaceModel::refuse_copies_that_differ() const {
       return std::find(row.from.begin(), row.from.end(), copy.name) != row.from.end();
     });
     if (taken || packed_.find(there) != nullptr || packed_.find(original) != nullptr) continue;
-    const auto a = files_.tensor(there), b = files_.tensor(original);
+    const auto own = files_->whole(there), other = files_->whole(original);
+    const auto &a = own.tensor, &b = other.tensor;
     if (a.dtype() != b.dtype() || a.shape() != b.shape() || std::memcmp(a.raw().data(), b.raw().data(), a.bytes()) != 0)
       throw ConfigError(text(folder_.string(), ": tensor '", there, "' differs from '", original,
                              copy.written ? "', of which it must be a copy"
@@ -308,7 +318,7 @@ std::vector<Shape> HuggingFaceModel::part_shapes(const WeightRow& row) const {
   std::vector<Shape> shapes;
   for (const auto& name : row.from) {
     const auto* weight = packed(name);
-    const auto whole = weight != nullptr ? weight->shape : files_.shape(found(name));
+    const auto whole = weight != nullptr ? weight->shape : files_->shape(found(name));
     shapes.push_back(row.expert ? shape_of_expert(row, found(name), whole) : whole);
   }
   return shapes;
@@ -316,7 +326,7 @@ std::vector<Shape> HuggingFaceModel::part_shapes(const WeightRow& row) const {
 
 DType HuggingFaceModel::type_of_part(const std::string& part) const {
   const auto* weight = packed(part);
-  return weight != nullptr ? weight->type : files_.dtype(found(part));
+  return weight != nullptr ? weight->type : files_->dtype(found(part));
 }
 
 Shape HuggingFaceModel::shape(const std::string& name) const {
@@ -346,7 +356,7 @@ void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
     read_part(wanted, i, Tensor(target.first(bytes), type, shapes[i]));
     target = target.subspan(bytes);
   }
-  files_.require_intact();
+  files_->require_intact();
   auto ours = to_ours(wanted, std::move(joined), size, shapes);
   checkpoint::copy_converted(Tensor(std::span(ours), type, whole_shape), into);
 }
@@ -361,7 +371,8 @@ void HuggingFaceModel::read_part(const WeightRow& row, std::size_t number, const
     checkpoint::must_be_finite(all, speaker);
     return checkpoint::copy_converted(all, into);
   }
-  const auto whole = files_.tensor(found(part));
+  const auto stored = files_->whole(found(part));
+  const auto& whole = stored.tensor;
   const auto elements = row.expert ? whole.slice(*row.expert, 1).reshaped(into.shape()) : whole;
   checkpoint::must_be_finite(elements, speaker);
   checkpoint::copy_converted(elements, into);
@@ -371,11 +382,12 @@ std::optional<checkpoint::MappedTensor> HuggingFaceModel::map(const checkpoint::
   const auto& wanted = row(range.name);
   if (wanted.from.size() != 1 || !wanted.steps.empty() || wanted.expert || packed(wanted.from.front()) != nullptr)
     return std::nullopt;
-  const auto whole = files_.mapped(found(wanted.from.front()));
-  if (whole.tensor.shape() != range.global_shape) return std::nullopt;
-  auto mapped = checkpoint::part_of(whole, Box::whole(range.global_shape), Box::of(range.offsets, range.tensor.shape()),
-                                    range.tensor.dtype(), range.tensor.shape());
-  files_.require_intact();
+  const auto whole = files_->mapped_whole(found(wanted.from.front()));
+  if (!whole || whole->tensor.shape() != range.global_shape) return std::nullopt;
+  auto mapped =
+      checkpoint::part_of(*whole, Box::whole(range.global_shape), Box::of(range.offsets, range.tensor.shape()),
+                          range.tensor.dtype(), range.tensor.shape());
+  files_->require_intact();
   return mapped;
 }
 
@@ -383,11 +395,12 @@ bool HuggingFaceModel::append_part(StoredMatrix& matrix, const std::string& part
                                    std::int64_t column) const {
   const auto* weight = packed(part);
   if (weight == nullptr) {
-    auto whole = files_.mapped(found(part));
-    const auto& shape = whole.tensor.shape();
-    whole.tensor =
-        whole.tensor.reshaped({shape[0], shape.elements() / shape[0]});  // the row of a filter is flat in ours
-    return append_rows(matrix, whole, rows.row, rows.rows, column);
+    auto whole = files_->mapped_whole(found(part));
+    if (!whole) return false;
+    const auto& shape = whole->tensor.shape();
+    whole->tensor =
+        whole->tensor.reshaped({shape[0], shape.elements() / shape[0]});  // the row of a filter is flat in ours
+    return append_rows(matrix, *whole, rows.row, rows.rows, column);
   }
   const auto width = weight->shape[1];
   matrix.blocks.push_back(
@@ -407,7 +420,7 @@ std::optional<StoredMatrix> HuggingFaceModel::stored(const checkpoint::TensorRan
   StoredMatrix out{.width = extent[1], .blocks = {}, .files = {}};
   for (const auto& piece : *pieces)
     if (!append_part(out, wanted.from[piece.part], piece, range.offsets[1])) return std::nullopt;
-  files_.require_intact();
+  files_->require_intact();
   return out;
 }
 

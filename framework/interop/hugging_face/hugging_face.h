@@ -54,8 +54,14 @@ WeightTable weight_table(const std::string& name, const options::Value& model_co
 
 /// Transformers drops the layers of multi-token prediction from the files but keeps their number in config.json. If
 /// `files` has none of their tensors, removes these layers from `config`.
-void drop_absent_predictions(HuggingFaceConfig& config, const checkpoint::SafetensorsReader& files,
+void drop_absent_predictions(HuggingFaceConfig& config, const checkpoint::NamedTensors& files,
                              const options::Mappings& mappings, const std::string& speaker);
+
+/// The tensors in `folder`, a model that `config` describes. Of a state dict of torch.distributed.checkpoint that has
+/// the model's below some key, these.
+std::unique_ptr<const checkpoint::NamedTensors> open_model_tensors(const std::filesystem::path& folder,
+                                                                   const HuggingFaceConfig& config,
+                                                                   const options::Mappings& mappings);
 
 /// The format of folders written by save_pretrained of Transformers: config.json and *.safetensors.
 class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
@@ -87,8 +93,9 @@ std::vector<std::string> folder_tokenizer_sets(const std::filesystem::path& fold
 /// folder of Transformers or among the files that a checkpoint of ours carries (blobs/hf.*). Empty if neither says so.
 std::vector<std::int32_t> end_tokens(const std::filesystem::path& folder);
 
-/// A folder with config.json and *.safetensors, as `save_pretrained` writes it, accessed with our names and layouts.
-/// Opening reads only headers. Weights may be in a storage type of packed_weights.h.
+/// A folder with config.json and *.safetensors, as `save_pretrained` writes it, accessed with our names and layouts; or
+/// with config.json and what torch.distributed.checkpoint saved of several processes. Opening reads only headers.
+/// Weights may be in a storage type of packed_weights.h.
 class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
  public:
   /// Opens the folder. A model whose files have no layers of multi-token prediction has none, whatever config.json
@@ -122,9 +129,9 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   options::Value recipe() const override { return recipe_with(config_.model_config); }
   std::vector<std::string> tokenizer_options() const override { return folder_tokenizer_sets(folder_); }
   std::vector<std::string> notes() const override { return config_.notes; }
-  std::string description() const override { return "Hugging Face Transformers, " + config_.family; }
+  std::string description() const override;
   std::uint64_t bytes() const override;
-  void verify() const override;  ///< Throws ConfigError: the files have no checksums.
+  void verify() const override;  ///< Throws DamageError; ConfigError if the files have no checksums.
 
   /// Converts `elements` of the weight `name` in our layout (the weight, its gradient) to the tensors of the files:
   /// their names, shapes and order. The inverse of `read`. An expert's part of a tensor of all experts has its number
@@ -153,7 +160,7 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   std::filesystem::path folder_;
   checkpoint::Blobs carried_;
   HuggingFaceConfig config_;
-  checkpoint::SafetensorsReader files_;
+  std::unique_ptr<const checkpoint::NamedTensors> files_;
   PackedWeights packed_;
   WeightTable table_;
   std::map<std::string, std::size_t> rows_;  ///< our name -> row of the table

@@ -5,6 +5,7 @@
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/torch/tensor_folder.h"
 #include "framework/recipe/merge_record.h"
 
 namespace tessera::hugging_face {
@@ -44,7 +45,40 @@ options::Value groups_of_model(options::Value model_config) {
   return tree;
 }
 
+/// What stands before the names of the model in the keys of `files`, "model."; of several, before which most rows of
+/// `table` find their tensors, and of these the shortest.
+std::string prefix_in(const checkpoint::NamedTensors& files, const WeightTable& table) {
+  std::vector<std::string> spelled, prefixes = {""};
+  for (const auto& row : table.rows())
+    for (const auto& from : row.from)
+      for (auto& name : table.names_in_files(from)) spelled.push_back(std::move(name));
+  const auto all = files.names();
+  for (std::size_t i = 0; i < std::min<std::size_t>(spelled.size(), 4); ++i)
+    for (const auto& key : all) {
+      const auto end = "." + spelled[i];
+      if (key.size() > end.size() && key.compare(key.size() - end.size(), end.size(), end) == 0)
+        prefixes.push_back(key.substr(0, key.size() - spelled[i].size()));
+    }
+  const auto found = [&](const std::string& prefix) {
+    return std::count_if(spelled.begin(), spelled.end(), [&](const auto& name) { return files.has(prefix + name); });
+  };
+  std::sort(prefixes.begin(), prefixes.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  return *std::max_element(prefixes.begin(), prefixes.end(),
+                           [&](const auto& a, const auto& b) { return found(a) < found(b); });
+}
+
 }  // namespace
+
+std::unique_ptr<const checkpoint::NamedTensors> open_model_tensors(const fs::path& folder,
+                                                                   const HuggingFaceConfig& config,
+                                                                   const options::Mappings& mappings) {
+  auto files = torch::open_tensor_folder(folder);
+  if (auto* of_processes = dynamic_cast<torch::DcpTensors*>(files.get())) {
+    const auto table = weight_table(config.weights_table, config.model_config, mappings, folder.string());
+    if (const auto prefix = prefix_in(*files, table); !prefix.empty()) of_processes->take_below(prefix);
+  }
+  return files;
+}
 
 std::optional<fs::path> HuggingFaceFormat::find(const fs::path& folder) const {
   return fs::exists(folder / "config.json") && !fs::exists(folder / "manifest.json") ? std::optional(folder)
@@ -68,7 +102,7 @@ std::optional<options::Value> HuggingFaceFormat::model_config(const fs::path& fo
   auto config = read_hugging_face_config(file, mappings);
   notes.insert(notes.end(), config.notes.begin(), config.notes.end());
   if (const auto* further = config.model_config.find("mtp_num_layers"); further != nullptr && further->scalar != "0")
-    drop_absent_predictions(config, checkpoint::SafetensorsReader(folder), mappings, file.string());
+    drop_absent_predictions(config, *open_model_tensors(folder, config, mappings), mappings, file.string());
   return groups_of_model(std::move(config.model_config));
 }
 
@@ -122,7 +156,13 @@ std::uint64_t HuggingFaceModel::bytes() const {
   return all;
 }
 
+std::string HuggingFaceModel::description() const {
+  const auto form = files_->form();
+  return text("Hugging Face Transformers, ", config_.family, form.empty() ? "" : ", ", form);
+}
+
 void HuggingFaceModel::verify() const {
+  if (files_->verify()) return;
   throw ConfigError(text(folder_.string(),
                          ": files of Hugging Face Transformers have no checksums, so nothing can be compared; `tessera "
                          "checkpoint inspect` reads their headers"));

@@ -87,6 +87,7 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   /// The recipe that the saved arguments describe, as far as mappings/arguments/megatron.yaml has rows for them;
   /// without arguments, the one that was given. Throws ConfigError if there is neither.
   options::Value recipe() const override;
+  std::map<std::string, std::int64_t> parallel_sizes() const override { return ranks_[0]->saved().parallel_sizes(); }
   std::vector<std::string> notes() const override;
   /// The layout of the ranks that saved the checkpoint.
   const checkpoint::CheckpointLayout& layout() const { return layout_; }

@@ -36,10 +36,12 @@ const fs::path& whole_folder(const fs::path& folder) {
   const auto mark = folder / end_mark_file;
   if (!fs::exists(mark) && fs::exists(folder / torch::dcp_index_file) && !fs::exists(folder / common_file) &&
       !torch::DcpFolder(folder).index().paths.empty())
-    throw ConfigError(text(folder.string(),
-                           ": is a checkpoint of torch.distributed.checkpoint itself, which does not say what model "
-                           "its tensors are of; only Megatron-LM's are read: convert it with "
-                           "torch.distributed.checkpoint.format_utils.dcp_to_torch_save"));
+    throw ConfigError(
+        text(folder.string(),
+             ": is a checkpoint of torch.distributed.checkpoint itself, which does not say what model "
+             "its tensors are of; copy the config.json of the model into the folder, for tensors with the "
+             "names of Hugging Face Transformers, or convert it with "
+             "torch.distributed.checkpoint.format_utils.dcp_to_torch_save"));
   if (!fs::exists(mark))
     throw ConfigError(text(folder.string(), ": is a distributed checkpoint without ", end_mark_file,
                            ", which Megatron-LM writes last: the save was interrupted; give an earlier iteration"));
@@ -126,6 +128,27 @@ void MegatronDistCheckpoint::refuse(const std::string& message) const {
   throw ConfigError(text(folder_.string(), ": ", message));
 }
 
+/// Refuses experts of --moe-use-legacy-grouped-gemm: weights that are stored as one tensor of all experts, and
+/// flattened optimizer state, have an order of their own, which depends on the ranks that saved them. Source:
+/// Megatron-LM core, GroupedMLP.sharded_state_dict.
+const torch::DcpFolder& MegatronDistCheckpoint::files_of_known_order() const {
+  const bool is_legacy = saved_.flag("moe_use_legacy_grouped_gemm");
+  const auto ends = [](const std::string& key, std::string_view end) {
+    return key.size() >= end.size() && key.compare(key.size() - end.size(), end.size(), end) == 0;
+  };
+  for (const auto& tensor : files_.index().tensors) {
+    if (tensor.key.find(".mlp.experts.") == std::string::npos) continue;
+    const bool is_joined = ends(tensor.key, ".weight1") || ends(tensor.key, ".weight2");
+    if (!is_joined && !(is_legacy && tensor.flattened_from.rank() > 0)) continue;
+    refuse(
+        text("'", tensor.key, "' is ", is_joined ? "a tensor of all experts of a layer" : "flattened state of experts",
+             " in the order of --moe-use-legacy-grouped-gemm, which is not read; let Megatron-LM load it and save it "
+             "without that flag",
+             is_joined ? ", or with --ckpt-format torch" : ", or with --no-save-optim, or with --ckpt-format torch"));
+  }
+  return files_;
+}
+
 std::unique_ptr<torch::TorchFile> MegatronDistCheckpoint::open_common() const {
   if (fs::exists(folder_ / common_file)) {
     auto common = std::make_unique<torch::TorchFile>(folder_ / common_file);
@@ -145,7 +168,7 @@ MegatronDistCheckpoint::MegatronDistCheckpoint(const fs::path& folder, const opt
       files_(folder_),
       common_(open_common()),
       saved_(*common_, DcpFolder::content(*common_)),
-      weights_(files_, table_, folder_.string()) {
+      weights_(files_of_known_order(), table_, folder_.string()) {
   if (has_buffers(files_.index())) {
     const auto own = blobs_.find(checkpoint::recipe_blob);
     const auto described = own == blobs_.end() ? recipe() : options::parse_yaml(own->second, checkpoint::recipe_blob);

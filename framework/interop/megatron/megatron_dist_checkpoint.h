@@ -43,9 +43,11 @@ class MegatronDistCheckpoint final : public checkpoint::OpenedCheckpoint {
   void verify() const override;
   std::optional<checkpoint::Progress> progress() const override;
   options::Value recipe() const override { return saved_.recipe(mappings_); }
+  std::map<std::string, std::int64_t> parallel_sizes() const override { return saved_.parallel_sizes(); }
 
  private:
   std::unique_ptr<torch::TorchFile> open_common() const;
+  const torch::DcpFolder& files_of_known_order() const;
   [[noreturn]] void refuse(const std::string& message) const;
 
   std::filesystem::path folder_;

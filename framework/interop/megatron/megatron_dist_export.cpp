@@ -136,7 +136,7 @@ Form form_of(const checkpoint::ForeignSave& save) {
   const bool distributed = save.layout.distributed_optimizer;
   form.later = save.version >= first_version_with_reshardable_state;
   form.flattened = distributed && !form.later;
-  form.masters = distributed || save.type != DType::float32;
+  form.masters = (distributed || save.type != DType::float32) && !save.without_optimizer;
   if (distributed) form.sharding = form.later ? "fully_reshardable" : "fully_sharded_model_space";
   return form;
 }

@@ -139,6 +139,14 @@ checkpoint::Progress MegatronSaved::progress(double updates,
   return out;
 }
 
+std::map<std::string, std::int64_t> MegatronSaved::parallel_sizes() const {
+  std::map<std::string, std::int64_t> sizes;
+  for (const char* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
+                           "virtual_pipeline_model_parallel_size", "expert_model_parallel_size"})
+    if (const auto size = count(name, 0); size > 0) sizes[text("parallel_config.", name)] = size;
+  return sizes;
+}
+
 std::optional<checkpoint::LossScaleState> MegatronSaved::loss_scale(const torch::PickleNode* scaler) const {
   if (scaler == nullptr || scaler->find("scale") == nullptr) return std::nullopt;
   const auto whole_number = [&](const char* name) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -44,6 +45,8 @@ class MegatronSaved {
   /// The recipe that the arguments describe, as far as mappings/arguments/megatron.yaml has rows for them. Throws
   /// ConfigError if they were not saved.
   options::Value recipe(const options::Mappings& mappings) const;
+  /// As checkpoint::OpenedCheckpoint::parallel_sizes().
+  std::map<std::string, std::int64_t> parallel_sizes() const;
 
  private:
   const torch::TorchFile* file_;

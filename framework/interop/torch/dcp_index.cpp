@@ -8,6 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/interop/torch/packed_pickle.h"
+#include "framework/interop/torch/pickle.h"
 #include "framework/tensor/box.h"
 
 namespace tessera::torch {
@@ -18,7 +19,7 @@ using ValueKind = PackedValue::Kind;
 
 /// What a .metadata may name. Naming is all that happens: nothing here is looked up, imported or called.
 bool is_of_index(const std::string& global) {
-  static constexpr std::array<std::string_view, 33> known = {
+  static constexpr std::array<std::string_view, 23> known = {
       "torch.distributed.checkpoint.metadata Metadata",
       "torch.distributed.checkpoint.metadata TensorStorageMetadata",
       "torch.distributed.checkpoint.metadata TensorProperties",
@@ -41,18 +42,8 @@ bool is_of_index(const std::string& global) {
       "torch.serialization _get_layout",
       "pathlib PosixPath",
       "pathlib PurePosixPath",
-      "collections OrderedDict",
-      "torch float32",
-      "torch float64",
-      "torch float16",
-      "torch bfloat16",
-      "torch int64",
-      "torch int32",
-      "torch int16",
-      "torch int8",
-      "torch uint8",
-      "torch bool"};
-  return global.rfind("torch float8_", 0) == 0 || std::find(known.begin(), known.end(), global) != known.end();
+      "collections OrderedDict"};
+  return is_element_type(global) || std::find(known.begin(), known.end(), global) != known.end();
 }
 
 struct NamedType {

@@ -7,12 +7,102 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/interop/torch/packed_pickle_ops.h"
+#include "framework/interop/torch/pickle_ops.h"
 
 namespace tessera::torch {
 
-using packed::Op;
-using packed::Packed;
+namespace packed {
+
+/// A range of bytes.
+struct ByteRange {
+  std::size_t begin = 0, end = 0;
+  bool contains(std::size_t at) const { return at >= begin && at < end; }
+};
+
+/// What a first pass finds out: the values that are recalled, so that no others are kept for that; and the instructions
+/// that make the value of one key. Its stack has the first instruction of each value.
+class Survey {
+ public:
+  Survey(PickleOps ops, std::string_view left_out) : ops_(ops), left_out_(left_out) {
+    for (auto op = ops_.next(); op.code != '.'; op = ops_.next()) {
+      if (op.code == 'h' || op.code == 'j') note_recalled(op.number);
+      if (!move(op)) stack_.push_back(op);
+    }
+  }
+  bool recalled(std::uint64_t number) const { return number < recalled_.size() && recalled_[number]; }
+  ByteRange left_out() const { return found_; }
+
+ private:
+  void note_recalled(std::uint64_t number) {
+    if (number >= ops_.bytes()) ops_.refuse("it recalls value ", number, ", which was never kept");
+    if (number >= recalled_.size()) recalled_.resize(static_cast<std::size_t>(number) + 1);
+    recalled_[static_cast<std::size_t>(number)] = true;
+  }
+  void pop(std::size_t count) {
+    if (count > stack_.size()) ops_.refuse("its stack has too few values");
+    stack_.resize(stack_.size() - count);
+  }
+  /// Does what the instruction does with the stack, unless it pushes a new value: then false.
+  bool move(const PickleOp& op) {
+    switch (op.code) {
+      case 0x80:
+      case 0x95:
+      case 0x94:
+      case 'q':
+      case 'r':
+      case 0x85:
+        return true;
+      case '(':
+        marks_.push_back(stack_.size());
+        return true;
+      case 't':
+        pop_to_mark(op, true);
+        return true;
+      case 'u':
+      case 'e':
+        pop_to_mark(op, false);
+        return true;
+      case 0x86:
+      case 0x93:
+      case 'R':
+      case 0x81:
+      case 'b':
+      case 'a':
+        pop(1);
+        return true;
+      case 0x87:
+      case 's':
+        pop(2);
+        return true;
+      default:
+        return false;
+    }
+  }
+  void pop_to_mark(const PickleOp& op, bool into_one) {
+    if (marks_.empty() || marks_.back() > stack_.size()) ops_.refuse("byte ", op.at, " takes items without a mark");
+    const auto begin = marks_.back();
+    if (op.code == 'u' && marks_.size() == 1 && !left_out_.empty()) look_for_key(begin, op.at);
+    const auto first = begin < stack_.size() ? stack_[begin] : op;
+    stack_.resize(begin);
+    marks_.pop_back();
+    if (into_one) stack_.push_back(first);
+  }
+  void look_for_key(std::size_t begin, std::size_t end) {
+    for (auto i = begin; i + 1 < stack_.size(); i += 2)
+      if (stack_[i].text == left_out_) found_ = {stack_[i + 1].at, i + 2 < stack_.size() ? stack_[i + 2].at : end};
+  }
+
+  PickleOps ops_;
+  std::string_view left_out_;
+  std::vector<PickleOp> stack_;
+  std::vector<std::size_t> marks_;
+  std::vector<bool> recalled_;
+  ByteRange found_;
+};
+
+}  // namespace packed
+
+using Packed = PackedValue;
 
 const PackedValue* PackedPickle::Tuples::add(std::span<const Value> items) {
   constexpr std::size_t block = 4096;
@@ -78,7 +168,7 @@ class PackedReader {
     return begin;
   }
 
-  bool plain(const Op& op) {
+  bool plain(const PickleOp& op) {
     switch (op.code) {
       case 0x80:
         if (op.number > 5) ops_.refuse("protocol ", op.number, "; at most 5 is read");
@@ -95,9 +185,12 @@ class PackedReader {
       case 'J':
         push(Kind::integer, static_cast<std::int32_t>(op.number));
         return true;
+      case 0x8A:
+        if (op.text.size() > 8) ops_.refuse("a number of ", op.text.size(), " bytes");
+        push(Kind::integer, static_cast<std::int64_t>(op.number));
+        return true;
       case 'K':
       case 'M':
-      case 0x8A:
         push(Kind::integer, static_cast<std::int64_t>(op.number));
         return true;
       case 'G':
@@ -150,7 +243,7 @@ class PackedReader {
     stack_.resize(begin);
   }
 
-  bool container(const Op& op) {
+  bool container(const PickleOp& op) {
     switch (op.code) {
       case '(':
         marks_.push_back(stack_.size());
@@ -194,7 +287,7 @@ class PackedReader {
   void keep(std::uint64_t number) {
     if (survey_.recalled(number)) memo_[number] = top();
   }
-  bool memory(const Op& op) {
+  bool memory(const PickleOp& op) {
     switch (op.code) {
       case 'q':
       case 'r':
@@ -215,7 +308,7 @@ class PackedReader {
     }
   }
 
-  void object(const Op& op) {
+  void object(const PickleOp& op) {
     if (op.code == 'c') {
       std::string name(op.text);
       std::replace(name.begin(), name.end(), '\n', ' ');
@@ -225,6 +318,8 @@ class PackedReader {
       push_global(text(PackedPickle::words(module), " ", PackedPickle::words(name)));
     } else if (op.code == 'b') {
       give_state(pop());
+    } else if (op.code == 'Q') {
+      ops_.refuse("byte ", op.at, " names something outside of it");
     } else {
       const auto arguments = pop();
       call(pop(), arguments);
@@ -257,7 +352,7 @@ class PackedReader {
       ops_.refuse("a state is given to something that is not an object");
   }
 
-  packed::Ops ops_;
+  PickleOps ops_;
   PackedPickle& into_;
   const std::function<bool(const std::string&)>& allowed_;
   packed::Survey survey_;

@@ -5,8 +5,10 @@
 #include <bit>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "framework/base/error.h"
+#include "framework/interop/torch/pickle_ops.h"
 
 namespace tessera::torch {
 namespace {
@@ -56,31 +58,29 @@ const std::set<std::string>& known_globals() {
                                               "torch ShortStorage",
                                               "torch CharStorage",
                                               "torch ByteStorage",
-                                              "torch BoolStorage",
-                                              "torch float32",
-                                              "torch float64",
-                                              "torch float16",
-                                              "torch bfloat16",
-                                              "torch int64",
-                                              "torch int32",
-                                              "torch int16",
-                                              "torch int8",
-                                              "torch uint8",
-                                              "torch bool",
-                                              "torch float8_e4m3fn",
-                                              "torch float8_e5m2"};
+                                              "torch BoolStorage"};
   return known;
 }
 
 /// Enumerations in the arguments of a run: megatron.core.transformer.enums AttnBackend, signal Signals, ...
 bool is_known(const std::string& global) {
-  if (known_globals().count(global) != 0) return true;
+  if (known_globals().count(global) != 0 || is_element_type(global)) return true;
   for (const char* module : {"megatron.", "signal ", "torch.nn.init ", "torch.nn.functional "})
     if (global.rfind(module, 0) == 0) return true;
   return false;
 }
 
 }  // namespace
+
+bool is_element_type(std::string_view global) {
+  constexpr std::string_view torch = "torch ", of_one_byte = "float8_";
+  constexpr std::array<std::string_view, 10> types = {"float32", "float64", "float16", "bfloat16", "int64",
+                                                      "int32",   "int16",   "int8",    "uint8",    "bool"};
+  if (global.substr(0, torch.size()) != torch) return false;
+  global.remove_prefix(torch.size());
+  return global.substr(0, of_one_byte.size()) == of_one_byte ||
+         std::find(types.begin(), types.end(), global) != types.end();
+}
 
 const Node* Node::find(std::string_view key) const {
   if (kind != Kind::dict) return nullptr;
@@ -94,15 +94,11 @@ class PickleReader {
  public:
   PickleReader(std::span<const std::byte> bytes, const std::string& speaker, const std::vector<std::string>& also,
                Pickle& into)
-      : bytes_(bytes), speaker_(speaker), also_(also), into_(into) {}
+      : ops_(bytes, speaker), also_(also), into_(into) {}
 
   const Node* run() {
-    for (;;) {
-      const auto code = static_cast<unsigned char>(number(1));
-      if (code == '.') break;
-      if (!plain(code) && !container(code) && !memory(code) && !object(code))
-        refuse("opcode 0x", hex(code), " at byte ", at_ - 1, " is not among those that make data");
-    }
+    for (op_ = ops_.next(); op_.code != '.'; op_ = ops_.next())
+      if (!plain() && !container() && !memory()) object();
     if (stack_.size() != 1) refuse("it ends with ", stack_.size(), " values; one was expected");
     return stack_.back();
   }
@@ -110,37 +106,7 @@ class PickleReader {
  private:
   template <class... Words>
   [[noreturn]] void refuse(const Words&... message) const {
-    throw ConfigError(text(speaker_, ": as a pickle: ", message...));
-  }
-  static std::string hex(unsigned value) {
-    constexpr const char* digits = "0123456789abcdef";
-    return {digits[value >> 4 & 15], digits[value & 15]};
-  }
-
-  // --- Bytes
-  std::span<const std::byte> take(std::uint64_t count) {
-    if (count > bytes_.size() - at_) refuse("it ends at byte ", bytes_.size(), " in the middle of a value");
-    const auto out = bytes_.subspan(at_, static_cast<std::size_t>(count));
-    at_ += static_cast<std::size_t>(count);
-    return out;
-  }
-  std::uint64_t number(std::size_t size) {
-    std::uint64_t out = 0;
-    const auto bytes = take(size);
-    for (std::size_t i = size; i-- > 0;) out = out << 8 | std::to_integer<std::uint64_t>(bytes[i]);
-    return out;
-  }
-  std::string words(std::uint64_t count) {
-    const auto bytes = take(count);
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
-  std::string line() {
-    std::string out;
-    for (char c = 0; (c = static_cast<char>(number(1))) != '\n';) {
-      out += c;
-      if (out.size() > 1000) refuse("a name of more than 1000 bytes");
-    }
-    return out;
+    ops_.refuse(message...);
   }
 
   // --- The stack
@@ -152,18 +118,18 @@ class PickleReader {
     return node;
   }
   Node* pop() {
-    if (stack_.size() <= lowest()) refuse("byte ", at_, " takes a value, but the stack has none");
+    if (stack_.size() <= lowest()) refuse("byte ", op_.at, " takes a value, but the stack has none");
     auto* node = stack_.back();
     stack_.pop_back();
     return node;
   }
   Node* top() {
-    if (stack_.size() <= lowest()) refuse("byte ", at_, " takes a value, but the stack has none");
+    if (stack_.size() <= lowest()) refuse("byte ", op_.at, " takes a value, but the stack has none");
     return stack_.back();
   }
   std::size_t lowest() const { return marks_.empty() ? 0 : marks_.back(); }
   std::vector<const Node*> pop_to_mark() {
-    if (marks_.empty()) refuse("byte ", at_, " takes the items above a mark, but no mark is on the stack");
+    if (marks_.empty()) refuse("byte ", op_.at, " takes the items above a mark, but no mark is on the stack");
     std::vector<const Node*> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
     stack_.resize(marks_.back());
     marks_.pop_back();
@@ -176,16 +142,14 @@ class PickleReader {
   }
 
   // --- Opcodes, by what they do
-  void push_text(std::uint64_t count) { push(Kind::words).text = words(count); }
   void push_integer(std::int64_t value) { push(Kind::integer).integer = value; }
 
-  bool plain(unsigned char code) {
-    switch (code) {
+  bool plain() {
+    switch (op_.code) {
       case 0x80:  // PROTO
-        if (const auto protocol = number(1); protocol > 5) refuse("protocol ", protocol, "; at most 5 is read");
+        if (op_.number > 5) refuse("protocol ", op_.number, "; at most 5 is read");
         return true;
       case 0x95:  // FRAME
-        number(8);
         return true;
       case 'N':
         push(Kind::none);
@@ -197,54 +161,38 @@ class PickleReader {
         push(Kind::boolean);
         return true;
       case 'J':
-        push_integer(static_cast<std::int32_t>(number(4)));
+        push_integer(static_cast<std::int32_t>(op_.number));
         return true;
       case 'K':
-        push_integer(static_cast<std::int64_t>(number(1)));
-        return true;
       case 'M':
-        push_integer(static_cast<std::int64_t>(number(2)));
-        return true;
-      case 0x8A:
-        push_long(number(1));
+      case 0x8A:  // of numbers of more than 8 bytes the lower half: random states, not sizes
+        push_integer(static_cast<std::int64_t>(op_.number));
         return true;
       case 'G':
         push_real();
         return true;
       case 'X':
       case 'B':
-        push_text(number(4));
-        return true;
       case 0x8C:
       case 'C':
-        push_text(number(1));
-        return true;
       case 0x8D:
       case 0x8E:
-        push_text(number(8));
+        push(Kind::words).text = op_.text;
         return true;
       default:
         return false;
     }
   }
 
-  void push_long(std::uint64_t count) {
-    const auto bytes = take(count);
-    if (count > 16) refuse("a number of ", count, " bytes");
-    std::uint64_t out = count > 0 && (std::to_integer<unsigned>(bytes.back()) & 0x80U) != 0 ? ~std::uint64_t{0} : 0;
-    for (std::size_t i = std::min<std::size_t>(bytes.size(), 8); i-- > 0;)
-      out = out << 8 | std::to_integer<std::uint64_t>(bytes[i]);
-    push_integer(static_cast<std::int64_t>(out));  // of wider ones the lower half: random states, not sizes
-  }
-
+  /// Eight bytes, the highest first.
   void push_real() {
     std::uint64_t bits = 0;
-    for (const auto byte : take(8)) bits = bits << 8 | std::to_integer<std::uint64_t>(byte);
+    for (int i = 0; i < 8; ++i) bits = bits << 8 | (op_.number >> (8 * i) & 255);
     push(Kind::real).real = std::bit_cast<double>(bits);
   }
 
-  bool container(unsigned char code) {
-    switch (code) {
+  bool container() {
+    switch (op_.code) {
       case '(':
         marks_.push_back(stack_.size());
         return true;
@@ -265,7 +213,7 @@ class PickleReader {
       case 0x85:
       case 0x86:
       case 0x87: {
-        auto items = pop_many(static_cast<std::size_t>(code - 0x84));
+        auto items = pop_many(op_.code - 0x84U);
         push(Kind::tuple).items = std::move(items);
         return true;
       }
@@ -288,7 +236,7 @@ class PickleReader {
 
   void add_to(const std::vector<const Node*>& items, Kind kind) {
     auto* node = top();
-    if (kind == Kind::dict && items.size() % 2 != 0) refuse("a key without a value before byte ", at_);
+    if (kind == Kind::dict && items.size() % 2 != 0) refuse("a key without a value before byte ", op_.at);
     // An OrderedDict is a call whose items are set afterwards: from here on it is a dict.
     if (node->kind == Kind::call && kind == Kind::dict) {
       const auto& callee = *node->items.front();
@@ -296,26 +244,22 @@ class PickleReader {
       node->kind = Kind::dict;
       node->items.clear();
     }
-    if (node->kind != kind) refuse("byte ", at_, " adds to something that is not a list or dict of that kind");
+    if (node->kind != kind) refuse("byte ", op_.at, " adds to something that is not a list or dict of that kind");
     node->items.insert(node->items.end(), items.begin(), items.end());
   }
 
-  bool memory(unsigned char code) {
-    switch (code) {
+  bool memory() {
+    switch (op_.code) {
       case 'q':
-        memo_[number(1)] = top();
-        return true;
       case 'r':
-        memo_[number(4)] = top();
+        memo_[op_.number] = top();
         return true;
       case 0x94:
         memo_[memo_.size()] = top();
         return true;
       case 'h':
-        recall(number(1));
-        return true;
       case 'j':
-        recall(number(4));
+        recall(op_.number);
         return true;
       default:
         return false;
@@ -323,46 +267,45 @@ class PickleReader {
   }
   void recall(std::uint64_t index) {
     const auto found = memo_.find(index);
-    if (found == memo_.end()) refuse("byte ", at_, " recalls value ", index, ", which was never kept");
+    if (found == memo_.end()) refuse("byte ", op_.at, " recalls value ", index, ", which was never kept");
     stack_.push_back(found->second);
     if (stack_.size() > most_nodes) refuse("more than ", most_nodes, " values");
   }
 
-  bool object(unsigned char code) {
-    switch (code) {
+  void object() {
+    switch (op_.code) {
       case 'c': {
-        const auto module = line();
-        push_global(module + " " + line());
-        return true;
+        std::string name(op_.text);
+        std::replace(name.begin(), name.end(), '\n', ' ');
+        return push_global(std::move(name));
       }
       case 0x93: {
         const auto parts = pop_many(2);
-        push_global(parts[0]->text + " " + parts[1]->text);
-        return true;
+        return push_global(parts[0]->text + " " + parts[1]->text);
       }
       case 'R':
       case 0x81: {
         auto items = pop_many(2);
-        if (items[0]->kind != Kind::global) refuse("byte ", at_, " calls something that has no name");
-        if (items[1]->kind != Kind::tuple) refuse("byte ", at_, " calls ", items[0]->text, " without a tuple");
+        if (items[0]->kind != Kind::global) refuse("byte ", op_.at, " calls something that has no name");
+        if (items[1]->kind != Kind::tuple) refuse("byte ", op_.at, " calls ", items[0]->text, " without a tuple");
         push(Kind::call).items = std::move(items);
-        return true;
+        return;
       }
       case 'b': {
         const auto* state = pop();
         auto* node = top();
-        if (node->kind == Kind::dict) return true;  // attributes of an OrderedDict: `_metadata` of a state dict
-        if (node->kind != Kind::call) refuse("byte ", at_, " gives a state to something that is not an object");
+        if (node->kind == Kind::dict) return;  // attributes of an OrderedDict: `_metadata` of a state dict
+        if (node->kind != Kind::call) refuse("byte ", op_.at, " gives a state to something that is not an object");
         node->items.push_back(state);
-        return true;
+        return;
       }
       case 'Q': {
         const auto* id = pop();
         push(Kind::persistent).items = {id};
-        return true;
+        return;
       }
       default:
-        return false;
+        must(false, "every opcode that PickleOps gives is known here");
     }
   }
   void push_global(std::string name) {
@@ -372,11 +315,10 @@ class PickleReader {
     push(Kind::global).text = std::move(name);
   }
 
-  std::span<const std::byte> bytes_;
-  const std::string& speaker_;
+  PickleOps ops_;
   const std::vector<std::string>& also_;
   Pickle& into_;
-  std::size_t at_ = 0;
+  PickleOp op_;  ///< the present one
   std::vector<Node*> stack_;
   std::vector<std::size_t> marks_;
   std::map<std::uint64_t, Node*> memo_;

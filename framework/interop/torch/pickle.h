@@ -9,6 +9,9 @@
 
 namespace tessera::torch {
 
+/// Whether a global, "module name", is an element type: "torch float32".
+bool is_element_type(std::string_view global);
+
 /// A value of a Python pickle, read as data. Nothing is executed: a call is represented by the function and its
 /// arguments.
 struct PickleNode {

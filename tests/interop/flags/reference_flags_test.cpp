@@ -117,6 +117,7 @@ TEST(FlagsOfMegatron, OneThatIsNotGivenHasTheirDefault) {
 TEST(FlagsOfMegatron, AWordIsOneOfTheirsAndOneWithoutCounterpartIsKnown) {
   const std::map<std::string, std::set<std::string>> left_out = {
       {"--ckpt-format", {"zarr", "torch_dcp", "fsdp_dtensor"}},
+      {"--non-persistent-ckpt-type", {"local", "in_memory"}},
       {"--dataloader-type", {"external"}},
       {"--optimizer", {"muon", "dist_muon", "soap", "adaptive_muon"}},
       {"--transformer-impl", {"inference_optimized"}}};

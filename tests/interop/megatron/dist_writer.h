@@ -37,7 +37,8 @@ class DistWriter {
   std::string root = "torch.distributed.checkpoint.metadata Metadata";
   std::string stray_global = {};  ///< in planner_data
   std::string common_iteration = "10";
-  std::int64_t plans = 0;  ///< entries of all_local_plans
+  std::string true_argument = {};  ///< of the run, in common.pt
+  std::int64_t plans = 0;          ///< entries of all_local_plans
 
   Chunk& add(const std::string& key, const std::vector<std::int64_t>& size, const std::vector<std::int64_t>& offsets,
              std::vector<float> elements, const std::vector<std::int64_t>& extents,
@@ -63,6 +64,17 @@ class DistWriter {
     common.pickle.mark();
     common.pickle.text("iteration");
     common.pickle.integer(std::stoll(common_iteration));
+    if (!true_argument.empty()) {
+      common.pickle.text("args");
+      common.pickle.global("argparse", "Namespace");
+      common.pickle.empty_tuple();
+      common.pickle.make();
+      common.pickle.empty_dict();
+      common.pickle.text(true_argument);
+      common.pickle.boolean(true);
+      common.pickle.set_item();
+      common.pickle.state();
+    }
     common.pickle.set_items();
     common.write("common.pt");
     write_file_atomic(".metadata", index());

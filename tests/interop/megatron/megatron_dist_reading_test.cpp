@@ -97,6 +97,19 @@ TEST_F(DistCheckpoint, LayersAndExpertsOfTheirOwnTensorsAreReadAsWell) {
             counted(2, 12));
 }
 
+TEST_F(DistCheckpoint, ExpertsOfTheLegacyGroupedFormAreRefusedByName) {
+  const std::string state = "chained_1.optimizer.state.exp_avg.decoder.layers.mlp.experts.experts.linear_fc2.weight";
+  DistWriter joined;
+  joined.add("decoder.layers.mlp.experts.weight1", {2, 4, 6}, {0, 0, 0}, counted(48), {2, 4, 6});
+  EXPECT_TRUE(says(refusal(joined), "'decoder.layers.mlp.experts.weight1' is a tensor of all experts of a layer"));
+  DistWriter flattened;
+  flattened.add(state, {1, 2, 1, 1, 2}, {0, 0, 0, 0, 0}, counted(4), {1, 2, 1, 1, 2}, {1, 2, 1, 2});
+  EXPECT_EQ(refusal(flattened), "");
+  flattened.true_argument = "moe_use_legacy_grouped_gemm";
+  EXPECT_TRUE(says(refusal(flattened), "'" + state + "' is flattened state of experts")) << refusal();
+  EXPECT_TRUE(says(refusal(), "--moe-use-legacy-grouped-gemm, which is not read; let Megatron-LM load it"));
+}
+
 /// A flattened tensor, of blocks that are cut into slices at random places, is the tensor it was.
 TEST_F(DistCheckpoint, FlattenedStateIsPutTogetherForEveryCut) {
   const auto seed = std::random_device{}();

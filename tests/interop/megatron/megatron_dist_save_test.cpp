@@ -17,6 +17,7 @@
 #include "framework/interop/torch/torch_file.h"
 #include "framework/options/yaml.h"
 #include "tests/interop/megatron/floats.h"
+#include "tests/interop/megatron/random_layouts.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -26,34 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Numbers = std::vector<std::int64_t>;
-
-/// A model in numbers that a test draws.
-struct DistForm {
-  int experts = 0, predictions = 0;
-  bool tied = false, gated = true, biases = false, shared_expert = false, bias_of_router = false, latent = false;
-  std::string kinds = "1";  ///< moe_layer_freq
-};
-
-options::Value recipe_of(const DistForm& form) {
-  return options::parse_yaml(
-      text("model_config: {num_layers: 4, hidden_size: 8, num_attention_heads: 4, ffn_hidden_size: 16, seq_length: 5, "
-           "max_position_embeddings: 5, vocab_size: 16, position_embedding_type: rope, normalization: ",
-           form.biases ? "LayerNorm, add_bias_linear: true" : "RMSNorm, add_bias_linear: false", ", hidden_act: ",
-           form.gated ? "swiglu" : "gelu", ", untie_embeddings_and_output_weights: ", form.tied ? "false" : "true",
-           form.experts > 0 ? text(", num_experts: ", form.experts) : "",
-           form.predictions > 0 ? text(", mtp_num_layers: ", form.predictions) : "",
-           form.latent ? ", multi_latent_attention: true, kv_lora_rank: 6, qk_head_dim: 3, qk_pos_emb_head_dim: 2, "
-                         "v_head_dim: 5, q_lora_rank: 4, qk_layernorm: true"
-                       : "",
-           "}\n",
-           form.experts == 0
-               ? ""
-               : text("moe_config: {moe_ffn_hidden_size: 12, moe_layer_freq: ", form.kinds,
-                      form.bias_of_router ? ", moe_router_score_function: sigmoid, moe_router_enable_expert_bias: true"
-                                          : "",
-                      form.shared_expert ? ", moe_shared_expert_intermediate_size: 8" : "", "}\n")),
-      "test");
-}
 
 struct WholeTensor {
   DType type = DType::float32;
@@ -157,7 +130,7 @@ class MegatronDistSave : public InOwnFolder {
   options::Value table = mappings.table("weights/megatron.yaml");
   const megatron::MegatronDistFormat format;
 
-  std::map<std::string, checkpoint::TensorRange> model(const DistForm& form) {
+  std::map<std::string, checkpoint::TensorRange> model(const DrawnModel& form) {
     std::map<std::string, checkpoint::TensorRange> all;
     for (const auto& rank : ranks_of(recipe_of(form), {}))
       for (const auto& part : rank.chunks[0])
@@ -295,43 +268,19 @@ class MegatronDistSave : public InOwnFolder {
 };
 
 TEST_F(MegatronDistSave, RandomLayoutsOfRandomModelsStoreEachElementOnce) {
-  const char* given = std::getenv("TESSERA_TEST_SEED");
-  const auto seed = given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
-  std::mt19937 draw(seed);
-  const auto one_of = [&](const auto& values) {
-    return values[std::uniform_int_distribution<std::size_t>(0, values.size() - 1)(draw)];
-  };
-  const auto chance = [&] { return one_of(std::vector{false, true}); };
+  Draw draw;
   for (int i = 0; i < 20; ++i) {
-    const auto experts = one_of(std::vector{0, 4, 8});
-    const DistForm form{.experts = experts,
-                        .predictions = one_of(std::vector{0, 0, 1}),
-                        .tied = chance(),
-                        .gated = chance(),
-                        .biases = experts == 0 && chance(),
-                        .shared_expert = chance(),
-                        .bias_of_router = chance(),
-                        .latent = chance(),
-                        .kinds = one_of(std::vector<std::string>{"1", "2", "[0, 1, 1, 1]", "[1, 0, 0, 1]"})};
-    const std::vector<std::vector<std::vector<std::int64_t>>> cuts = {
-        {}, {{3}, {1}}, {{1, 1}, {1, 1}}, {{1, 2}, {1, 0}}};
-    const std::vector<std::int64_t> sizes = {1, 2, 4};
-    const auto tensor = one_of(sizes);
-    const checkpoint::CheckpointLayout layout{.tensor = tensor,
-                                              .data = 4,
-                                              .layers = one_of(cuts),
-                                              .distributed_optimizer = chance(),
-                                              .expert = form.experts > 0 ? one_of(sizes) : 1,
-                                              .expert_tensor = form.experts > 0 ? one_of(sizes) : tensor};
+    const auto form = draw.model(draw.one_of(std::vector{0, 4, 8}));
+    const auto layout = draw.layout(form);
     auto about = megatron_save("run", {.iteration = 7, .updates = 6}, recipe_of(form),
-                               chance() ? DType::bfloat16 : DType::float32, mappings, layout);
-    about.version = one_of(std::vector{0, 12, 17});
+                               draw.chance() ? DType::bfloat16 : DType::float32, mappings, layout);
+    about.version = draw.one_of(std::vector{0, 12, 17});
     const auto what =
-        text("TESSERA_TEST_SEED=", seed, ", case ", i, ": tp ", layout.tensor, " ep ", layout.expert, " etp ",
-             layout.expert_tensor, " stages ", layout.stages(), " distributed ", layout.distributed_optimizer,
-             " version ", about.version, "\n", options::write_yaml(recipe_of(form)));
+        text(draw.about(), ", case ", i, ": tp ", layout.tensor, " ep ", layout.expert, " etp ", layout.expert_tensor,
+             " stages ", layout.stages(), " distributed ", layout.distributed_optimizer, " version ", about.version,
+             "\n", options::write_yaml(recipe_of(form)));
     const auto all = model(form);
-    const auto folder = save(about, all, draw);
+    const auto folder = save(about, all, draw.generator());
     ASSERT_EQ(differences(folder, about, all), "") << what;
     ASSERT_FALSE(fs::exists("run/iter_0000007_tmp")) << what;
     const megatron::MegatronDistCheckpoint source(folder, mappings);
@@ -379,7 +328,7 @@ TEST_F(MegatronDistSave, KeysAreThoseOfMegatron) {
 
 TEST_F(MegatronDistSave, AnUnfinishedSaveLeavesTheLastCheckpoint) {
   std::mt19937 draw(1);
-  const DistForm form;
+  const DrawnModel form;
   const auto all = model(form);
   const auto about = megatron_save("run", {.iteration = 7, .updates = 6}, recipe_of(form), DType::float32, mappings);
   const auto folder = save(about, all, draw);

@@ -11,6 +11,7 @@
 #include "framework/interop/torch/torch_file.h"
 #include "framework/options/yaml.h"
 #include "tests/interop/megatron/floats.h"
+#include "tests/interop/megatron/random_layouts.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -21,29 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using Kind = torch::PickleNode::Kind;
 
-/// A model with experts, in numbers that a test draws.
-struct ExpertForm {
-  int layers = 3, experts = 4, predictions = 0;
-  bool tied = false, gated = true, shared_expert = false, bias = false, latent = false;
-  std::string kinds = "[0, 1, 1]";  ///< moe_layer_freq
-};
-
-options::Value recipe_of(const ExpertForm& form) {
-  return options::parse_yaml(
-      text("model_config: {num_layers: ", form.layers,
-           ", hidden_size: 8, num_attention_heads: 4, num_experts: ", form.experts,
-           ", ffn_hidden_size: 16, seq_length: 5, max_position_embeddings: 5, vocab_size: 16, position_embedding_type: "
-           "rope, normalization: RMSNorm, add_bias_linear: false, hidden_act: ",
-           form.gated ? "swiglu" : "gelu", ", untie_embeddings_and_output_weights: ", form.tied ? "false" : "true",
-           form.predictions > 0 ? text(", mtp_num_layers: ", form.predictions) : "",
-           form.latent ? ", multi_latent_attention: true, kv_lora_rank: 6, qk_head_dim: 3, qk_pos_emb_head_dim: 2, "
-                         "v_head_dim: 5, q_lora_rank: 4, qk_layernorm: true"
-                       : "",
-           "}\nmoe_config: {moe_ffn_hidden_size: 12, moe_layer_freq: ", form.kinds,
-           form.bias ? ", moe_router_score_function: sigmoid, moe_router_enable_expert_bias: true" : "",
-           form.shared_expert ? ", moe_shared_expert_intermediate_size: 8" : "", "}\n"),
-      "test");
-}
+const DrawnModel three_layers{.layers = 3, .experts = 4, .kinds = "[0, 1, 1]"};
 
 class MegatronExpertRanks : public InOwnFolder {
  protected:
@@ -53,7 +32,7 @@ class MegatronExpertRanks : public InOwnFolder {
 
   /// Every weight of the model and its optimizer state, each element a number of its own; the state of biases of
   /// routers is zero.
-  std::vector<checkpoint::TensorRange> model(const ExpertForm& form) {
+  std::vector<checkpoint::TensorRange> model(const DrawnModel& form) {
     std::vector<checkpoint::TensorRange> all;
     for (const auto& rank : ranks_of(recipe_of(form), {}))
       for (const auto& part : rank.chunks[0])
@@ -67,7 +46,7 @@ class MegatronExpertRanks : public InOwnFolder {
     return all;
   }
 
-  fs::path save(const ExpertForm& form, std::span<const checkpoint::TensorRange> tensors,
+  fs::path save(const DrawnModel& form, std::span<const checkpoint::TensorRange> tensors,
                 const checkpoint::CheckpointLayout& layout, DType type = DType::float32) {
     fs::remove_all("run");
     return save_megatron("run", {.iteration = 7, .updates = 6}, tensors, recipe_of(form), type, mappings, layout);
@@ -134,7 +113,7 @@ struct Saved {
 };
 
 TEST_F(MegatronExpertRanks, EachRankSavesItsExpertsCountedFromZero) {
-  const ExpertForm form;
+  const auto& form = three_layers;
   const auto all = model(form);
   const auto folder = save(form, all, {.tensor = 1, .expert = 2});
   EXPECT_EQ(ranks_in(folder), (std::set<std::string>{"mp_rank_00_000", "mp_rank_00_001"}));
@@ -164,7 +143,7 @@ TEST_F(MegatronExpertRanks, EachRankSavesItsExpertsCountedFromZero) {
 
 /// As Megatron-LM's ChainedOptimizer: first the dense weights, then the experts; each numbers its own weights.
 TEST_F(MegatronExpertRanks, DenseWeightsAndExpertsHaveAnOptimizerEach) {
-  const ExpertForm form;
+  const auto& form = three_layers;
   const auto all = model(form);
   for (const auto type : {DType::float32, DType::bfloat16}) {
     const auto folder = save(form, all, {.tensor = 1, .expert = 2}, type);
@@ -196,7 +175,7 @@ TEST_F(MegatronExpertRanks, DenseWeightsAndExpertsHaveAnOptimizerEach) {
 /// Rank 0 of the data-parallel ranks saves their state: of dense weights all expert-parallel ranks are such, of an
 /// expert those that have the same one.
 TEST_F(MegatronExpertRanks, SharedStateOfDenseWeightsIsInTheFilesOfTheFirstRanksAlone) {
-  const ExpertForm form;
+  const auto& form = three_layers;
   const auto all = model(form);
   const auto folder = save(
       form, all, {.tensor = 2, .layers = {{1}, {2}}, .distributed_optimizer = true, .expert = 4, .expert_tensor = 1});
@@ -226,35 +205,13 @@ TEST_F(MegatronExpertRanks, SharedStateOfDenseWeightsIsInTheFilesOfTheFirstRanks
 }
 
 TEST_F(MegatronExpertRanks, RandomLayoutsOfRandomModelsReadBackToTheSameTensors) {
-  const char* given = std::getenv("TESSERA_TEST_SEED");
-  const auto seed = given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
-  std::mt19937 draw(seed);
-  const auto one_of = [&](const auto& values) {
-    return values[std::uniform_int_distribution<std::size_t>(0, values.size() - 1)(draw)];
-  };
-  const auto chance = [&] { return one_of(std::vector{false, true}); };
-  const std::vector<std::int64_t> sizes = {1, 2, 4};
+  Draw draw;
   int divided = 0, refused = 0;
   for (int i = 0; i < 60; ++i) {
-    ExpertForm form{.layers = 4,
-                    .experts = one_of(std::vector{4, 8}),
-                    .predictions = one_of(std::vector{0, 0, 1}),
-                    .tied = chance(),
-                    .gated = chance(),
-                    .shared_expert = chance(),
-                    .bias = chance(),
-                    .latent = chance(),
-                    .kinds = one_of(std::vector<std::string>{"1", "2", "[0, 1, 1, 1]", "[1, 0, 0, 1]"})};
-    const std::vector<std::vector<std::vector<std::int64_t>>> cuts = {
-        {}, {{3}, {1}}, {{1, 1}, {1, 1}}, {{1, 2}, {1, 0}}};
-    const checkpoint::CheckpointLayout layout{.tensor = one_of(sizes),
-                                              .data = 4,
-                                              .layers = one_of(cuts),
-                                              .distributed_optimizer = chance(),
-                                              .expert = one_of(sizes),
-                                              .expert_tensor = one_of(sizes)};
-    const auto what = text("TESSERA_TEST_SEED=", seed, ", layout ", i, ": ", describe(layout), "\n",
-                           options::write_yaml(recipe_of(form)));
+    const auto form = draw.model(draw.one_of(std::vector{4, 8}));
+    const auto layout = draw.layout(form);
+    const auto what =
+        text(draw.about(), ", layout ", i, ": ", describe(layout), "\n", options::write_yaml(recipe_of(form)));
     const auto all = model(form);
     if (!megatron::MegatronFormat().refusals({.layout = layout, .has_experts = true}).empty()) {
       const auto story = story_of([&] { save(form, all, layout); });
@@ -265,7 +222,7 @@ TEST_F(MegatronExpertRanks, RandomLayoutsOfRandomModelsReadBackToTheSameTensors)
     }
     save(form, all, {});
     const auto order = megatron::MegatronCheckpoint("run", mappings).names();
-    const auto folder = save(form, all, layout, chance() ? DType::bfloat16 : DType::float32);
+    const auto folder = save(form, all, layout, draw.chance() ? DType::bfloat16 : DType::float32);
     ASSERT_EQ(static_cast<std::int64_t>(ranks_in(folder).size()), layout.ranks() * layout.stages()) << what;
     ASSERT_EQ(differences(all), "") << what;
     const megatron::MegatronCheckpoint source("run", mappings);
@@ -275,12 +232,12 @@ TEST_F(MegatronExpertRanks, RandomLayoutsOfRandomModelsReadBackToTheSameTensors)
     EXPECT_EQ(source.layout().sharers_of_expert(), layout.expert_tensor) << what;
     divided += layout.expert > 1 ? 1 : 0;
   }
-  EXPECT_GT(divided, 5) << seed;
-  EXPECT_GT(refused, 5) << seed;
+  EXPECT_GT(divided, 5) << draw.about();
+  EXPECT_GT(refused, 5) << draw.about();
 }
 
 TEST_F(MegatronExpertRanks, WhatIsMissingOrOfAnotherLayoutIsNamed) {
-  const ExpertForm form;
+  const auto& form = three_layers;
   const auto all = model(form);
   const auto read = [&] { return story_of([&] { megatron::MegatronCheckpoint("run", mappings); }); };
   const checkpoint::CheckpointLayout layout{

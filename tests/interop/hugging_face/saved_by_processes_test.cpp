@@ -1,0 +1,134 @@
+// A model of Transformers whose tensors several processes of torch.distributed.checkpoint have saved: plain, and as
+// safetensors of each process. Written by tests/peers/record_dcp.py with torch.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "framework/base/files.h"
+#include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/torch/tensor_folder.h"
+#include "tests/own_folder.h"
+#include "tests/story.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path recorded = TESTS_DATA "/torch_dcp";
+const std::string second = "parts/shard-00002-model-00001-of-00001.safetensors";
+
+class SavedByProcesses : public InOwnFolder {
+ protected:
+  SavedByProcesses() {
+    for (const char* form : {"whole", "plain", "parts"}) {
+      fs::copy(recorded / form, form);
+      if (form != std::string("whole")) fs::copy_file("whole/config.json", fs::path(form) / "config.json");
+    }
+  }
+  hugging_face::HuggingFaceModel open(const std::string& folder) const { return {folder, mappings}; }
+  std::string story(const std::string& folder) const {
+    return story_of([&] { open(folder); });
+  }
+  static std::vector<float> floats(const hugging_face::HuggingFaceModel& model, const std::string& name) {
+    std::vector<float> out(static_cast<std::size_t>(model.shape(name).elements()));
+    model.read(name, out);
+    return out;
+  }
+  /// The same bytes in place of others of the same number.
+  static void replace(const std::string& file, const std::string& words, const std::string& others) {
+    auto content = read_file(file);
+    const auto at = content.find(words);
+    ASSERT_NE(at, std::string::npos);
+    content.replace(at, words.size(), others);
+    std::ofstream(file, std::ios::binary) << content;
+  }
+
+  options::Mappings mappings{MAPPINGS_DIR};
+};
+
+TEST_F(SavedByProcesses, EveryTensorIsWhatTheProcessesHadTogether) {
+  const auto whole = open("whole");
+  for (const char* form : {"plain", "parts"}) {
+    const auto model = open(form);
+    EXPECT_EQ(model.names(), whole.names());
+    for (const auto& name : whole.names()) {
+      ASSERT_EQ(model.shape(name), whole.shape(name)) << form << " " << name;
+      EXPECT_EQ(floats(model, name), floats(whole, name)) << form << " " << name;
+    }
+    EXPECT_TRUE(says(model.description(), "llama, of ")) << model.description();
+  }
+}
+
+TEST_F(SavedByProcesses, ABoxIsReadAndOnlyWholeFilesAreMapped) {
+  const std::string table = "embedding.word_embeddings.weight", norm = "decoder.final_layernorm.weight";
+  const auto whole = open("whole");
+  for (const char* form : {"plain", "parts"}) {
+    const auto model = open(form);
+    std::vector<float> box(6), expected(6);
+    model.read_box({.name = table, .global_shape = {13, 8}, .offsets = {4, 3}, .tensor = {std::span(box), {2, 3}}});
+    whole.read_box(
+        {.name = table, .global_shape = {13, 8}, .offsets = {4, 3}, .tensor = {std::span(expected), {2, 3}}});
+    EXPECT_EQ(box, expected);
+    std::vector<float> memory(13 * 8);
+    const checkpoint::TensorRange all{
+        .name = table, .global_shape = {13, 8}, .offsets = {0, 0}, .tensor = {std::span(memory), {13, 8}}};
+    EXPECT_FALSE(model.map(all)) << form;
+    EXPECT_FALSE(model.stored(all)) << form;
+  }
+  std::vector<float> memory(8);
+  EXPECT_TRUE(open("parts").map(
+      {.name = norm, .global_shape = {8}, .offsets = {0}, .tensor = {std::span(memory), {8}}}));  // one process has it
+}
+
+TEST_F(SavedByProcesses, ChecksumsAreVerifiedWhereThereAreSome) {
+  open("plain").verify();
+  EXPECT_TRUE(says(story_of([&] { open("parts").verify(); }), "have no checksums"));
+  const auto row = floats(open("whole"), "embedding.word_embeddings.weight");
+  auto content = read_file("plain/__1_0.distcp");
+  const auto at = content.find(std::string(reinterpret_cast<const char*>(row.data() + 5 * 8), 32));
+  ASSERT_NE(at, std::string::npos);  // row 5 is the first of the second process
+  content[at + 9] = static_cast<char>(content[at + 9] ^ 1);
+  std::ofstream("plain/__1_0.distcp", std::ios::binary) << content;
+  EXPECT_TRUE(says(story_of([&] { open("plain").verify(); }), "__1_0.distcp"));
+  EXPECT_TRUE(says(story_of([&] { floats(open("plain"), "embedding.word_embeddings.weight"); }), "__1_0.distcp"));
+}
+
+TEST_F(SavedByProcesses, FilesOfAProcessThatAreMissingAreNamed) {
+  fs::remove(second);
+  EXPECT_TRUE(says(story("parts"), "a file shard-2-... was expected before shard-00003")) << story("parts");
+  fs::remove("parts/shard-00003-model-00001-of-00001.safetensors");
+  EXPECT_TRUE(says(story("parts"), "parts: tensor 'lm_head.weight'") ||
+              says(story("parts"), "parts: tensor 'model.embed_tokens.weight'") || says(story("parts"), "missing"))
+      << story("parts");
+  fs::remove("plain/__2_0.distcp");
+  EXPECT_TRUE(says(story("plain"), "__2_0.distcp")) << story("plain");
+}
+
+TEST_F(SavedByProcesses, PartsThatDoNotFitTogetherAreNamed) {
+  const std::string begins = R"(\"model.embed_tokens.weight\": {\"saved_offsets\": [)";
+  replace(second, begins + "5", begins + "4");
+  EXPECT_TRUE(says(story("parts"), "tensor 'model.embed_tokens.weight': two ranges overlap")) << story("parts");
+  replace(second, begins + "4", begins + "6");
+  EXPECT_TRUE(says(story("parts"), "tensor 'model.embed_tokens.weight': ")) << story("parts");
+  replace(second, begins + "6, 0", begins + "-6,0");
+  EXPECT_TRUE(says(story("parts"), "DCP_SHARDING_INFO of tensor 'model.embed_tokens.weight' is")) << story("parts");
+  replace(second, "DCP_SHARDING_INFO", "DCP_SHARDING_INFx");
+  EXPECT_TRUE(says(story("parts"), "its metadata have no DCP_SHARDING_INFO")) << story("parts");
+}
+
+TEST_F(SavedByProcesses, TheStateDictOfTheModelMayLieBelowAnyKey) {
+  torch::DcpTensors tensors("plain");
+  EXPECT_TRUE(tensors.has("model.lm_head.weight"));
+  EXPECT_TRUE(tensors.has("optimizer.exp_avg.model.layers.0.self_attn.k_proj.weight"));
+  tensors.take_below("model.");
+  EXPECT_TRUE(tensors.has("lm_head.weight"));
+  EXPECT_EQ(tensors.names().size(), 12U);
+  EXPECT_TRUE(says(story_of([&] { tensors.whole("model.lm_head.weight"); }), "has no tensor 'model.lm_head.weight'"));
+}
+
+}  // namespace
+}  // namespace tessera
