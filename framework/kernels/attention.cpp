@@ -64,6 +64,45 @@ void pack_keys(Threads& threads, AttentionCall& call, const Elements& x, const H
   call.packed = memory;
 }
 
+/// Whether the keys and values of a call are widened once for all blocks of queries that read them, instead of once for
+/// each: 16-bit operands that are not multiplied as pairs, of which many blocks read the same keys. With fewer blocks the
+/// rows that a block widens are still in the L1 cache when it multiplies them, and reading them from further away costs
+/// more than is saved.
+bool widens_keys(const AttentionCall& call) {
+  constexpr std::int64_t many_blocks = 8;
+  const auto& e = call.e;
+  return call.pairs == nullptr && call.k.type != DType::float32 && call.v.type != DType::float32 &&
+         e.H / e.G * e.T > many_blocks * query_block;
+}
+
+/// Floats of the keys and values that widen_keys writes.
+std::size_t widened_floats(const AttentionCall& call) {
+  return widens_keys(call) ? static_cast<std::size_t>(2 * call.e.G * call.e.B * call.e.S * call.e.D) : 0;
+}
+
+/// If widens_keys: writes keys and values as floats to `memory`, dense [G, B * S, D] each, and lets the call read them.
+void widen_keys(Threads& threads, AttentionCall& call, float* memory) {
+  if (!widens_keys(call)) return;
+  const auto& e = call.e;
+  const auto rows = e.B * e.S, half = e.G * rows * e.D;
+  const auto size = static_cast<std::size_t>(e.D);
+  const HeadRows dense{.row_stride = e.D, .offset = 0, .group_stride = rows * e.D};
+  constexpr std::int64_t piece = 64;
+  const auto pieces = (rows + piece - 1) / piece;
+  threads.parallel_for(static_cast<std::size_t>(e.G * pieces), 1, [&](std::size_t tile, std::size_t) {
+    const auto g = static_cast<std::int64_t>(tile) / pieces, first = static_cast<std::int64_t>(tile) % pieces * piece;
+    for (auto row = first; row < std::min(rows, first + piece); ++row) {
+      float* to = memory + row_of(dense, row, g);
+      widen_range(call.k.part(static_cast<std::size_t>(row_of(e.k, row, g)), size), {to, size});
+      widen_range(call.v.part(static_cast<std::size_t>(row_of(e.v, row, g)), size), {to + half, size});
+    }
+  });
+  const std::span<const float> all(memory, static_cast<std::size_t>(2 * half));
+  call.k = all.first(static_cast<std::size_t>(half));
+  call.v = all.last(static_cast<std::size_t>(half));
+  call.k_rows = call.v_rows = dense;
+}
+
 /// Number of parts into which the query blocks of a key/value group are divided in the backward pass, so that several
 /// threads have work even if there are few groups. Each part has its own sums of dk and dv, which costs memory, hence
 /// no more than needed for 8 tasks. Depends on the extents only.
@@ -141,6 +180,8 @@ void attention_forward_by(const TileKernels* pairs, Threads& threads, const Atte
                      .v = of.v,
                      .o = {},
                      .d_o = {},
+                     .k_rows = e.k,
+                     .v_rows = e.v,
                      .out = of.o,
                      .lse_out = of.lse.data(),
                      .sinks = of.sinks.empty() ? nullptr : of.sinks.data(),
@@ -148,6 +189,8 @@ void attention_forward_by(const TileKernels* pairs, Threads& threads, const Atte
   if (pairs != nullptr && can_multiply_pairs(e, factors)) call.pairs = pairs;
   const Scratch packed(packed_floats(call));
   pack_keys(threads, call, call.v, e.v, packed.data());
+  const Scratch widened(widened_floats(call));
+  widen_keys(threads, call, widened.data());
   const std::int64_t size = by_rows ? 1 : query_block, blocks = (e.T + size - 1) / size;
   threads.parallel_for(static_cast<std::size_t>(e.B * e.H * blocks), 1, [&](std::size_t tile, std::size_t) {
     const auto i = static_cast<std::int64_t>(tile), head = i / blocks;
@@ -174,6 +217,8 @@ void attention_backward_by(const TileKernels* pairs, Threads& threads, const Att
                      .v = of.v,
                      .o = of.o,
                      .d_o = of.d_o,
+                     .k_rows = e.k,
+                     .v_rows = e.v,
                      .lse = of.lse.data(),
                      .dq = of.dq,
                      .dk = of.dk,
@@ -182,6 +227,8 @@ void attention_backward_by(const TileKernels* pairs, Threads& threads, const Att
   if (pairs != nullptr && can_multiply_pairs(e, factors)) call.pairs = pairs;
   const Scratch packed(packed_floats(call));
   pack_keys(threads, call, call.k, e.k, packed.data());
+  const Scratch widened(widened_floats(call));
+  widen_keys(threads, call, widened.data());
   // All query blocks of a group add to the same dk and dv. One part per group needs no memory beyond the thread's own
   // scratch; several parts are summed in order in a second loop.
   const auto parts = parts_of(e), run = e.S * padded_channels(e.D), groups = e.B * e.G;

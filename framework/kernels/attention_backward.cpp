@@ -210,9 +210,11 @@ void BackwardBlock(const AttentionCall& call, const QueryBlock& at, KeyGradients
   Pack(call, at, o);
   for (auto key = sight.begin; key < sight.end; key += key_block) {
     const KeyBlock block = Cut(sight, key);
-    const FloatRows v = RowsOf(call.v, row_of(e.v, at.b * e.S + key, at.g), e.v.row_stride, block.keys, o.size, o.rows);
+    const FloatRows v =
+        RowsOf(call.v, row_of(call.v_rows, at.b * e.S + key, at.g), call.v_rows.row_stride, block.keys, o.size, o.rows);
     KeysTimesColumns(block, v.at, v.row, o.size, o.d_columns, o.ds);
-    const FloatRows k = RowsOf(call.k, row_of(e.k, at.b * e.S + key, at.g), e.k.row_stride, block.keys, o.size, o.rows);
+    const FloatRows k =
+        RowsOf(call.k, row_of(call.k_rows, at.b * e.S + key, at.g), call.k_rows.row_stride, block.keys, o.size, o.rows);
     KeysTimesColumns(block, k.at, k.row, o.size, o.q_columns, o.p);
     ToScores(call, at, block, o.p, o.slope);
     SoftenAll(call, at, sight, block, o.lse, o.delta, o.slope, o.keep, o.p, o.ds);

@@ -23,6 +23,7 @@ struct AttentionCall {
   const VisibleKeys& visible;
   const DropoutMask& mask;
   Elements q, k, v, o, d_o;
+  HeadRows k_rows, v_rows;  ///< where the heads of k and v lie; e.k and e.v unless the call reads a copy of them
   const float* lse = nullptr;
   MutableElements out{}, dq{}, dk{}, dv{};
   float* lse_out = nullptr;

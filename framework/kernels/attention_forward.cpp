@@ -180,7 +180,8 @@ void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
   if (!Begin(call, at, sight, size, softmax, out)) return;
   for (auto key = sight.begin; key < sight.end; key += key_block) {
     const KeyBlock block = Cut(sight, key);
-    const FloatRows k = RowsOf(call.k, row_of(e.k, at.b * e.S + key, at.g), e.k.row_stride, block.keys, size, rows);
+    const FloatRows k =
+        RowsOf(call.k, row_of(call.k_rows, at.b * e.S + key, at.g), call.k_rows.row_stride, block.keys, size, rows);
     KeysTimesColumns(block, k.at, k.row, size, columns, scores);
     ToScores(call, at, block, scores, nullptr);
     TakeIn(sight, block, scores, softmax, size, out);
@@ -188,7 +189,8 @@ void ForwardBlock(const AttentionCall& call, const QueryBlock& at) {
       Keep(call, at).Fill(block, keep);
       MultiplyBlock(block, keep, scores);
     }
-    const FloatRows v = RowsOf(call.v, row_of(e.v, at.b * e.S + key, at.g), e.v.row_stride, block.keys, size, rows);
+    const FloatRows v =
+        RowsOf(call.v, row_of(call.v_rows, at.b * e.S + key, at.g), call.v_rows.row_stride, block.keys, size, rows);
     AddWeightedKeys(block, v.at, v.row, size, scores, out);
   }
   Finish(call, at, softmax, size, out, rows);

@@ -96,6 +96,16 @@ TEST_P(Attention16Bit, EqualsThePlainLoop) {
     }
 }
 
+// 12 query blocks of a group: keys and values are widened for all of them together where pairs are not multiplied.
+TEST_P(Attention16Bit, EqualsThePlainLoopWhereManyBlocksReadTheSameKeys) {
+  for (const auto type : {DType::bfloat16, DType::float16})
+    for (const bool even : {false, true})
+      for (const auto see : {See::causal, See::documents}) {
+        equals_the_plain_loop({2, 70, 75, 12, 2, 10, see}, type, even, nullptr);
+        equals_the_plain_loop({1, 400, 400, 2, 2, 8, see, 0.1}, type, even, nullptr);
+      }
+}
+
 TEST_P(Attention16Bit, ANaNInAVisibleKeyReachesTheOutput) {
   Work work({1, 70, 70, 1, 1, 8, See::causal}, true);
   work.kv[at(work.e.k, 30, 0) + 2] = NAN;

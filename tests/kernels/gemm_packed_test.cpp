@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/reference.h"
+#include "tests/kernels/typed.h"
 
 namespace tessera::kernels {
 namespace {
@@ -77,6 +78,38 @@ TEST_P(PackedProduct, OfManyColumnsAndManyRowsIsComputedInPieces) {
   for (const std::int64_t M : {700, 1100, 1601})
     for (const bool b_is_flipped : {false, true})
       for (const bool add : {false, true}) expect_plain_loop(M, N, 9, b_is_flipped, add, 1);
+}
+
+// 16-bit rows with k innermost: each task widens its own if only one float may be packed; else all threads widen them
+// together, here in one piece or in two.
+TEST_P(PackedProduct, OfSixteenBitRowsHasTheSameBitsWhoeverWidensThem) {
+  for (const auto type : {DType::bfloat16, DType::float16})
+    for (const std::int64_t M : {70, 1100})
+      for (const auto result : {DType::float32, type}) {
+        const auto N = tiles().cols * tiles().panels + 3, K = tiles().depth + 37;
+        Typed a(type, random_normal(static_cast<std::size_t>(M * K), 1));
+        Typed b(type, random_normal(static_cast<std::size_t>(N * K), 2));
+        const auto bias = random_normal(static_cast<std::size_t>(N), 3);
+        const auto product = [&](std::int64_t packed_floats) {
+          return on_any_threads([&](Threads& threads) {
+            Typed c(result, std::vector<float>(static_cast<std::size_t>(M * N))), y = c, sum = y;
+            MatrixProduct p{M, N, K, {a.elements(), K, 1}, {b.elements(), K, 1}, c.elements()};
+            p.bias = bias.data();
+            p.act = Activation::gelu_tanh;
+            p.y = y.elements();
+            multiply_packed(threads, tiles(), p, packed_floats);
+            MatrixProduct added{M, N, K, p.a, p.b, sum.elements()};
+            added.add = true;
+            multiply_packed(threads, tiles(), added, packed_floats);
+            return joined({c.now(), y.now(), sum.now()});
+          });
+        };
+        const auto alone = product(1);
+        for (const auto rows : {600, 1200}) {
+          const auto together = product(rows * (K + 32));
+          EXPECT_TRUE(same_bits(alone, together)) << M << " rows of " << name_of(type) << ", " << rows << " at a time";
+        }
+      }
 }
 
 }  // namespace
