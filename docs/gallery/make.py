@@ -221,8 +221,8 @@ def main():
         runner.make_quickstart()
         for page in pages:
             print(f"gallery: {page['title']}", file=sys.stderr, flush=True)
-            rows += [[f"[{page['title']}]({page['name']}.md)", *row] for row in describe(runner, page, output)]
-    head = ["page", "recipe", "parameters", "sequence, in tokens", "weights", "memory of training on one rank"]
+            rows += [[f"[{recipe}]({page['name']}.md)", *figures] for recipe, *figures in describe(runner, page, output)]
+    head = ["recipe", "parameters", "sequence, in tokens", "weights", "memory of training on one rank"]
     (output / "index.md").write_text(
         "# Gallery\n\nEach recipe of `configs/`, with what `tessera check` says of it and the report of a run made in small when these pages were built. "
         "Memory is what one rank needs at its peak with the recipe's batch size.\n\n" + table(head, rows))

@@ -25,9 +25,22 @@ def with_text_escaped(text):
     return re.sub(r"^```.*?^```$|^    [^\n]*$|`[^`\n]+`|</?(?P<tag>[A-Za-z]\w*)", escaped, text, flags=re.MULTILINE | re.DOTALL)
 
 
+def with_meaning_second(text):
+    """The page with the last column of wide tables, if it is `meaning`, as the second one: a reader sees it without scrolling."""
+    lines, inside = text.split("\n"), False
+    for at, line in enumerate(lines):
+        cells = re.split(r"(?<!\\)\|", line)[1:-1]
+        head = not inside and len(cells) > 4 and cells[-1].strip() == "meaning"
+        inside = line.startswith("|") and (inside or head)
+        if inside:
+            meaning = ' <span class="meaning">meaning</span> ' if head else cells[-1]
+            lines[at] = "|" + "|".join([cells[0], meaning, *cells[1:-1]]) + "|"
+    return "\n".join(lines)
+
+
 def adapted(text):
-    """A page as Python-Markdown takes it: info strings of code blocks in its form, and no links to files outside docs/."""
-    text = with_text_escaped(text)
+    """A page as Python-Markdown takes it: info strings of code blocks in its form, and no links to files outside docs/. Tables as they fit."""
+    text = with_meaning_second(with_text_escaped(text))
     text = re.sub(r"^```(\w+) file=(\S+)$", r'```\1 title="\2"', text, flags=re.MULTILINE)
     return re.sub(r"\[([^\]\n]*)\]\(\.\./[^)\n]*\)", r"\1", text)
 

@@ -88,6 +88,9 @@ class Site(harness.InOwnFolder):
             self.assertIn(f"<code>{recipe.relative_to(SOURCE)}</code>", gallery)
         options = (site / "options.html").read_text()
         self.assertIn("&lt;extra_id_0&gt;", options)  # of a description; as a tag it would not be shown
+        rows = [re.findall(r"<t[hd]>(.*?)</t[hd]>", row, re.DOTALL) for row in re.findall(r"<tr>(.*?)</tr>", options, re.DOTALL)]
+        self.assertEqual([re.sub("<.*?>", "", cell) for cell in rows[0]][:3], ["option", "meaning", "only for"])
+        self.assertIn(["<code>dataset_type</code>", "Dataset type."], [row[:2] for row in rows])
         told = json.loads((site / "search" / "search_index.json").read_text())
         self.assertTrue(any("llama2_7b" in entry["text"] for entry in told["docs"]))
         self.assertIn("__search", (site / "search" / "from_disk.js").read_text())
