@@ -1,8 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "framework/base/clock.h"
+#include "framework/base/json.h"
 #include "framework/kernels/threads.h"
 #include "framework/reporting/run_log.h"
 #include "framework/resilience/faults.h"
@@ -31,6 +34,8 @@ class Trainer {
  public:
   Trainer(TrainingSetup setup, const StopSignal& stop);
   RunEnd run();
+  /// An error ends the run.
+  void failed(const std::string& message);
 
  private:
   Restored restored_state();
@@ -40,9 +45,12 @@ class Trainer {
   void commit();
   reporting::RunLogOptions log_options(const checkpoint::Progress& from);
   void open_log();
-  void note(const std::string& line) {
-    if (log_) log_->note(line);
-  }
+  void note(const std::string& line) { tell(line, "note", {{"message", line}, {"level", "info"}}); }
+  void tell(const std::string& line, std::string_view event, const Json& facts);
+  void tell_start();
+  Json run_facts();
+  void measure_products();
+  RunEnd run_to_end();
   void report_position();
   void report_how_to_resume() const;
   void wait_at_most(double seconds, const std::string& phase) const;
@@ -56,14 +64,15 @@ class Trainer {
   void report_memory();
   std::string memory_line() const;
   bool accepts(const JudgedStep& judged);
-  void roll_back(std::int64_t back_to);
+  void roll_back(std::int64_t back_to, const std::string& reason);
   void read_rejected();
   void roll_back_behind_bad_steps(const JudgedStep& judged);
   bool state_was_sound();
   bool evaluation_is_due() const;
   bool save_is_due() const;
   void train_on(std::string& why);
-  void complete_step(const StepIntent& intent, double seconds);
+  void complete_step(const StepIntent& intent, double seconds, std::optional<double> waited = {});
+  void add_speed(reporting::StepRecord& record, std::optional<double> waited);
   void watch_stragglers(double seconds, double waited);
   void after_step();
   RunEnd save_and_end();
@@ -114,6 +123,7 @@ class Trainer {
   std::unique_ptr<SaveJob> open_save_;  ///< a save that goes on while the run trains; null: none
   std::int64_t open_save_at_ = -1;      ///< its iteration
   bool told_of_slow_saves_ = false;
+  Stopwatch save_began_;            ///< when the save that is told next began
   std::int64_t micro_batches_ = 0;  ///< micro-batches of the last step; 0: there was no step
 };
 
