@@ -135,7 +135,8 @@ class Command {
 /// A callback that returns normally but needs an exit code other than 0 sets `exit_code`.
 struct CommandContext {
   recipe::Registries registries;
-  StandardOutput& output;  ///< of the program; commands write to std::cout
+  StandardOutput& output;               ///< of the program; commands write to std::cout
+  std::vector<std::string> words = {};  ///< the command line, from the name of the program on
   int exit_code = 0;
 
   const options::Mappings& mappings() const { return registries.mappings; }

@@ -88,7 +88,7 @@ int report(const std::string& message, int code) {
 
 int run_command(int argc, char** argv, recipe::Registries registries, StandardOutput& output) {
   try {
-    CommandContext context{std::move(registries), output};
+    CommandContext context{std::move(registries), output, {argv, argv + argc}};
     formats::add_all_formats(context.registries.formats);
     context.registries.adapters = std::make_shared<hugging_face::PeftReader>();
     context.registries.rules.push_back(flags::check_spec);

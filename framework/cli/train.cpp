@@ -7,11 +7,13 @@
 #include <optional>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/memory_limit.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/comm/together.h"
 #include "framework/log/log.h"
 #include "framework/recipe/build.h"
+#include "framework/recipe/figures.h"
 #include "framework/recipe/memory.h"
 #include "framework/recipe/saved_model.h"
 #include "framework/reporting/run_notes.h"
@@ -37,16 +39,28 @@ std::vector<std::string> news(const TrainFlags& flags, const options::Report& re
                               flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
 }
 
+/// The foreseen memory of a rank, with the names that metrics.jsonl and run.json have.
+Json memory_of(int rank, const recipe::MemoryNeed& need) {
+  Json all = {{"rank", rank}};
+  for (const auto& part : need.parts) all.put(part.name == "optimizer state" ? "optimizer" : part.name, part.bytes);
+  return all;
+}
+
 /// Throws ConfigError when the run needs more memory than this process, or all ranks of this host together, may have.
-void check_memory(const std::string& file, const recipe::Recipe& recipe, const parallel::ProcessGroups& processes,
+/// Returns the foreseen memory of each rank.
+Json check_memory(const std::string& file, const recipe::Recipe& recipe, const parallel::ProcessGroups& processes,
                   const comm::World& world) {
   const auto layout = recipe::layout_figures(recipe, world.size());
   const auto need = recipe::memory_of_stage(recipe, layout, processes.place.pipeline);
   const auto own = process_memory_limit(), host = host_memory_limit();
   double sum = 0;
-  for (const auto& words : world.all().all_gather(text(world.host(), " ", need.bytes()), "memory of the ranks"))
-    if (const auto blank = words.rfind(' '); words.substr(0, blank) == world.host())
-      sum += static_cast<double>(std::stoll(words.substr(blank + 1)));
+  const Json told = {{"host", world.host()}, {"bytes", need.bytes()}, {"memory", memory_of(world.rank(), need)}};
+  Json foreseen = Json::array();
+  for (const auto& words : world.all().all_gather(told.dump(), "memory of the ranks")) {
+    const auto other = read_json(words);
+    if (other.at("host").string() == world.host()) sum += other.at("bytes").number();
+    foreseen.push_back(other.at("memory"));
+  }
   const auto advice = "; make the model, batch_size or seq_length smaller, or use more ranks or larger machines";
   if (static_cast<double>(need.bytes()) > static_cast<double>(own.bytes))
     throw ConfigError(text(file, ": rank ", world.rank(), " needs ", recipe::text_of(need), "; it may have ",
@@ -56,6 +70,20 @@ void check_memory(const std::string& file, const recipe::Recipe& recipe, const p
                            in_binary_units(sum), " together; they may have ",
                            in_binary_units(static_cast<double>(host.bytes)), " (", host.source, "). Rank ",
                            world.rank(), " needs ", recipe::text_of(need), advice));
+  return foreseen;
+}
+
+/// What run.json tells of a run before it is built (RunDocuments::facts).
+Json facts_of(const recipe::Recipe& recipe, const CommandContext& context, Json foreseen_memory) {
+  Json data = Json::array();
+  for (const auto& file : recipe::data_files(recipe))
+    data.push_back({{"path", std::filesystem::absolute(file.prefix).lexically_normal().string()},
+                    {"tokens", file.tokens},
+                    {"documents", file.documents}});
+  return {{"command", context.words},
+          {"version", TESSERA_VERSION},
+          {"data", std::move(data)},
+          {"foreseen_memory", std::move(foreseen_memory)}};
 }
 
 /// A closed pipe (`| head`) or a file at the size limit (ulimit -f) makes a write fail, but does not end the run:
@@ -97,11 +125,15 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
     if (full > world.size()) recipe::keep_global_batch(recipe, full);
     processes = recipe::arrange(recipe, world);
   });
+  Json foreseen_memory;
   comm::together(world.all(), "memory of the hosts",
-                 [&] { check_memory(flags.arguments.file, recipe, processes, world); });
+                 [&] { foreseen_memory = check_memory(flags.arguments.file, recipe, processes, world); });
   auto data = recipe::open_data(recipe, processes);
   comm::together(world.all(), "building the run", [&] { setup = recipe::build(recipe, processes, std::move(data)); });
   setup.documents.notes = report.notes();
+  comm::together(world.all(), "describing the run", [&] {
+    if (first) setup.documents.facts = facts_of(recipe, context, std::move(foreseen_memory));
+  });
   const auto end = training::train(std::move(setup), stop);
   if (first) print_end(end.last_line);
   context.exit_code = end.exit_code;

@@ -62,28 +62,6 @@ std::vector<std::string> streams(const Recipe& recipe) {
   return {"_packed_chosen_input_ids_document", "_packed_rejected_input_ids_document"};
 }
 
-/// The .bin/.idx pairs that dataset_config names: its options whose names end in data_path. Data that is text has none.
-std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
-  if (recipe.dataset.type == "sft") return {};
-  const std::string suffix = "data_path";
-  std::vector<Figures::DataFile> all;
-  for (const auto& [name, value] : recipe.resolved.at("dataset_config")->fields) {
-    gpt::DataPath path;
-    if (name.size() < suffix.size() || name.substr(name.size() - suffix.size()) != suffix) continue;
-    if (!options::OptionType<gpt::DataPath>::read(value, path)) continue;
-    for (const auto& part : path.parts) {
-      double weight = 0;
-      if (options::OptionType<double>::read(options::Value::of(part, {}), weight)) continue;
-      auto& file = all.emplace_back(Figures::DataFile{part, 0, 0});
-      for (const auto& stream : streams(recipe)) {
-        const indexed::IndexedDataset data(part + stream);
-        file.tokens += data.tokens(), file.documents = data.documents();
-      }
-    }
-  }
-  return all;
-}
-
 /// Whether making the orders of `data` is quick; their length follows from the number of passes over it.
 bool quick(const Figures& figures) {
   if (figures.data.empty()) return false;  // not read from files: nothing is known of it
@@ -106,6 +84,27 @@ void set_length(const Recipe& recipe, std::int64_t steps, Figures& out) {
 std::int64_t samples(const std::unique_ptr<data::Dataset>& split) { return split ? split->samples() : 0; }
 
 }  // namespace
+
+std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
+  if (recipe.dataset.type == "sft") return {};
+  const std::string suffix = "data_path";
+  std::vector<Figures::DataFile> all;
+  for (const auto& [name, value] : recipe.resolved.at("dataset_config")->fields) {
+    gpt::DataPath path;
+    if (name.size() < suffix.size() || name.substr(name.size() - suffix.size()) != suffix) continue;
+    if (!options::OptionType<gpt::DataPath>::read(value, path)) continue;
+    for (const auto& part : path.parts) {
+      double weight = 0;
+      if (options::OptionType<double>::read(options::Value::of(part, {}), weight)) continue;
+      auto& file = all.emplace_back(Figures::DataFile{part, 0, 0});
+      for (const auto& stream : streams(recipe)) {
+        const indexed::IndexedDataset data(part + stream);
+        file.tokens += data.tokens(), file.documents = data.documents();
+      }
+    }
+  }
+  return all;
+}
 
 Figures figures(const Recipe& recipe, std::int64_t ranks) {
   const auto tokenizer = recipe.tokenizer.make();

@@ -36,6 +36,10 @@ struct Figures {
   std::int64_t train_samples = 0, valid_samples = 0, test_samples = 0;
 };
 
+/// The .bin/.idx pairs that dataset_config names: its options whose names end in data_path. Data that is text has none.
+/// Reads the headers of the files.
+std::vector<Figures::DataFile> data_files(const Recipe& recipe);
+
 /// Computes the figures. Makes the model without memory for weights; reads tokenizer files and the headers of data
 /// files. Samples are counted only if that is quick. A step is that of `ranks` data-parallel ranks together; the memory
 /// figures are of one process that holds the whole model. Throws ConfigError if a file is missing or damaged.

@@ -232,7 +232,15 @@ void MetricsFile::step(const StepRecord& r) {
   line.number("sample_chain", static_cast<std::int64_t>(r.sample_chain));
   line.number("step_seconds", r.step_seconds);
   line.number("tokens_per_second", r.tokens_per_second);
+  if (r.consumed_tokens > 0) line.number("consumed_tokens", r.consumed_tokens);
+  if (r.flops_utilization) line.number("model_flops_utilization", *r.flops_utilization);
   line.number("data_wait_seconds", r.data_wait_seconds);
+  if (r.exposed_communication_seconds) line.number("exposed_communication_seconds", *r.exposed_communication_seconds);
+  if (r.rank_times) {
+    line.number("fastest_rank_seconds", r.rank_times->fastest_seconds);
+    line.number("slowest_rank_seconds", r.rank_times->slowest_seconds);
+    line.number("slowest_rank", r.rank_times->slowest);
+  }
   line.number("memory_bytes", r.memory.all());
   line.number("weight_bytes", r.memory.weights);
   line.number("gradient_bytes", r.memory.gradients);

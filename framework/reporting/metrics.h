@@ -35,6 +35,12 @@ struct MemoryRecord {
   std::int64_t all() const { return weights + gradients + optimizer + activations + workspace + messages; }
 };
 
+/// How fast ranks compute: medians over a window of steps, without the time in which a rank waits for others.
+struct RankTimes {
+  double fastest_seconds = 0, slowest_seconds = 0;  ///< of a step
+  std::int64_t slowest = 0;                         ///< the rank
+};
+
 /// The record of one training step for all reports: a plain value, filled by the training loop. JSON cannot express
 /// values that are not finite; they are written as null.
 struct StepRecord {
@@ -49,12 +55,18 @@ struct StepRecord {
   double weight_decay = 0;                        ///< used in this step
   std::optional<double> decoupled_learning_rate;  ///< of the next step; absent: decoupled_lr is not set
   double loss_scale = 1;
-  bool skipped = false;                        ///< no weight changed, because of an overflow
-  std::uint32_t sample_chain = 0;              ///< checksum over the samples of all steps, see docs/metrics.md
-  double step_seconds = 0;                     ///< wall time from the request for the batch to the end of the update
-  double tokens_per_second = 0;                ///< throughput of this step
-  double flops = 0;                            ///< floating-point operations of the model in this step; 0: unknown
-  double data_wait_seconds = 0;                ///< part of step_seconds in which the step waited for data
+  bool skipped = false;              ///< no weight changed, because of an overflow
+  std::uint32_t sample_chain = 0;    ///< checksum over the samples of all steps, see docs/metrics.md
+  double step_seconds = 0;           ///< wall time from the request for the batch to the end of the update
+  double tokens_per_second = 0;      ///< throughput of this step
+  std::int64_t consumed_tokens = 0;  ///< of consumed_samples, at the full sequence length; 0: unknown
+  double flops = 0;                  ///< floating-point operations of the model in this step; 0: unknown
+  double data_wait_seconds = 0;      ///< part of step_seconds in which the step waited for data
+  /// flops per second relative to the measured speed of matrix products of all ranks; absent: one of them is unknown.
+  std::optional<double> flops_utilization;
+  /// Part of step_seconds in which this rank waited for other ranks; absent: there are none.
+  std::optional<double> exposed_communication_seconds;
+  std::optional<RankTimes> rank_times;         ///< absent: not known since the last record
   MemoryRecord memory = {};                    ///< of this rank
   std::optional<double> num_zeros;             ///< gradients that are exactly zero; absent: not counted
   std::optional<double> params_norm;           ///< L2 norm of the weights; absent: not computed

@@ -84,7 +84,8 @@ struct RunLog::Outputs {
   log::LineLog lines;
   Interval interval = o.interval;
   LogLine line;
-  bool metrics_complained = false, events_complained = false, wandb_complained = false, prometheus_complained = false;
+  bool metrics_complained = false, events_complained = false, wandb_complained = false, prometheus_complained = false,
+       happenings_complained = false;
 
   explicit Outputs(const RunLogOptions& options)
       : o(options),
@@ -125,8 +126,8 @@ struct RunLog::Outputs {
     line.clear();
   }
 
-  void complain_once(const char* words, bool& done) {
-    if (done || words[0] == 0) return;
+  void complain_once(std::string_view words, bool& done) {
+    if (done || words.empty()) return;
     done = true;
     line.put("{}\n", words);
     print();
@@ -240,6 +241,11 @@ void RunLog::note(std::string_view text) {
   std::string line(text);
   if (line.empty() || line.back() != '\n') line += '\n';
   outputs_->lines.write(line);
+}
+
+void RunLog::event(std::string_view kind, std::int64_t iteration, const Json& facts) {
+  auto& p = *outputs_;
+  p.complain_once(append_event(p.o.folder, kind, iteration, facts), p.happenings_complained);
 }
 
 }  // namespace tessera::reporting

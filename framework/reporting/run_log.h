@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "framework/base/run_event.h"
 #include "framework/reporting/log_lines.h"
 #include "framework/reporting/log_style.h"
 #include "framework/reporting/metrics.h"
@@ -39,8 +40,8 @@ struct RunLogOptions {
   int console = 1;                     ///< file descriptor of the console
 };
 
-/// All reports of a run: a bar on a terminal or plain lines elsewhere, the log file, metrics.jsonl, TensorBoard event
-/// files, the files of Weights & Biases and Prometheus. Call step() once per step, in order, and evaluation() after
+/// All reports of a run: a bar on a terminal or plain lines elsewhere, the log file, metrics.jsonl, events.jsonl,
+/// TensorBoard event files, the files of Weights & Biases and Prometheus. Call step() once per step, in order, and evaluation() after
 /// each evaluation. In steady state nothing is allocated. A failed write is reported once on the console and does not
 /// throw.
 class RunLog {
@@ -59,6 +60,8 @@ class RunLog {
   const Interval& interval() const;
   /// Writes text of one or several lines to the console, above the bar.
   void note(std::string_view text);
+  /// Appends an event to events.jsonl of the run folder (append_event).
+  void event(std::string_view kind, std::int64_t iteration, const Json& facts);
 
  private:
   struct Outputs;

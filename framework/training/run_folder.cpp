@@ -14,6 +14,7 @@
 
 #include "framework/base/json.h"
 #include "framework/base/links.h"
+#include "framework/base/run_event.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/comm/together.h"
 #include "framework/reporting/progress_file.h"
@@ -30,9 +31,17 @@ namespace fs = std::filesystem;
 
 constexpr const char *record_file = "run.json", *journal_file = "setting_aside.json";
 /// Written by every run, whatever its format of checkpoints. log/ is tsrun's.
-constexpr std::array<const char*, 10> own_names = {
-    "checkpoints",   "metrics.jsonl", "tensorboard",     reporting::log_file_name, reporting::progress_file_name,
-    "resolved.yaml", record_file,     before_conversion, quarantine_file_name,     non_persistent_name};
+constexpr std::array<const char*, 11> own_names = {"checkpoints",
+                                                   "metrics.jsonl",
+                                                   events_file_name,
+                                                   "tensorboard",
+                                                   reporting::log_file_name,
+                                                   reporting::progress_file_name,
+                                                   "resolved.yaml",
+                                                   record_file,
+                                                   before_conversion,
+                                                   quarantine_file_name,
+                                                   non_persistent_name};
 
 bool is_there(const fs::path& path) {
   std::error_code absent;
@@ -143,6 +152,7 @@ std::string new_run_id() {
 
 Json json_of(const RunRecord& record) {
   Json json = {{"run", record.run}, {"jobs", record.jobs}};
+  if (record.facts.is_object()) json.update(record.facts);
   if (!record.moved_to.empty()) json["load_checkpoint"] = {{"given", record.load_checkpoint}, {"now", record.moved_to}};
   return json;
 }
@@ -349,12 +359,14 @@ void RunFolder::write_unless_restarted(bool same_run, const std::function<void()
 }
 
 std::string RunFolder::take_over(bool continues, const std::string& checkpoint_run, const std::string& recipe,
-                                 const std::function<bool(const std::string& resolved)>& same_recipe) {
+                                 const std::function<bool(const std::string& resolved)>& same_recipe,
+                                 const Json& facts) {
   const bool same_run = continues || is_same_run(same_recipe);
   RunRecord record;
   record.run = continues && !checkpoint_run.empty() ? checkpoint_run : same_run ? found_.run : "";
   if (record.run.empty()) record.run = new_run_id();
   record.jobs = worker::job_starts();
+  record.facts = facts;
   fs::path given, source;
   if (options_.load_checkpoint) {
     given = source = *options_.load_checkpoint;
@@ -380,10 +392,10 @@ std::string RunFolder::take_over(bool continues, const std::string& checkpoint_r
 }
 
 std::string RunFolder::begin(bool continues, const std::string& checkpoint_run, const std::string& recipe,
-                             const std::function<bool(const std::string& resolved)>& same_recipe) {
+                             const std::function<bool(const std::string& resolved)>& same_recipe, const Json& facts) {
   std::string run;
   comm::together(world_, "the run folder", [&] {
-    if (world_.rank() == 0) run = take_over(continues, checkpoint_run, recipe, same_recipe);
+    if (world_.rank() == 0) run = take_over(continues, checkpoint_run, recipe, same_recipe, facts);
   });
   return world_.broadcast(run, 0, "the run's id");
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/checkpoint/format.h"
 #include "framework/comm/communicator.h"
 #include "framework/training/training_options.h"
@@ -20,11 +21,12 @@ struct RunRecord {
   std::map<std::string, std::int64_t> jobs;  ///< worker::job_starts() of the start that wrote this
   /// load_checkpoint as given to that start, and its path after it was set aside; empty: it was not set aside.
   std::string load_checkpoint, moved_to;
+  Json facts = {};  ///< what else is written of the run, for people and programs (docs/metrics.md); never read here
 };
 
 /// The run folder of a run: locked by rank 0 against other processes, and known to all ranks. Files of another run in
 /// it are never overwritten: they are first set aside, moved by renaming into the new folder `<output_dir>.<n>` with
-/// the lowest free n. This applies to checkpoints/, metrics.jsonl, tensorboard/, resolved.yaml, run.json, log/ (unless
+/// the lowest free n. This applies to checkpoints/, metrics.jsonl, events.jsonl, tensorboard/, resolved.yaml, run.json, log/ (unless
 /// the output of this process goes there), and the iter_* folders and tracker of other programs' formats; all other
 /// files stay. A process that is interrupted leaves setting_aside.json, and the next start completes the move.
 class RunFolder {
@@ -49,16 +51,16 @@ class RunFolder {
   /// writes run.json, and returns the id of the run. `continues`: a checkpoint of the folder was resumed from;
   /// `checkpoint_run`: the id of the run in that checkpoint. `recipe`: the new content of resolved.yaml. `same_recipe`:
   /// whether a text of resolved.yaml describes the same recipe; a run that has saved nothing then starts again in the
-  /// same folder. Collective.
+  /// same folder. `facts`: RunRecord::facts. Collective.
   std::string begin(bool continues, const std::string& checkpoint_run, const std::string& recipe,
-                    const std::function<bool(const std::string& resolved)>& same_recipe);
+                    const std::function<bool(const std::string& resolved)>& same_recipe, const Json& facts = {});
 
   /// Messages for the log.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   std::string take_over(bool continues, const std::string& checkpoint_run, const std::string& recipe,
-                        const std::function<bool(const std::string& resolved)>& same_recipe);
+                        const std::function<bool(const std::string& resolved)>& same_recipe, const Json& facts);
   void write_unless_restarted(bool same_run, const std::function<void()>& write);
   bool is_same_run(const std::function<bool(const std::string& resolved)>& same_recipe) const;
   std::filesystem::path place_after(const std::filesystem::path& source, const std::filesystem::path& to,

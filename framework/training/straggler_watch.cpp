@@ -55,6 +55,9 @@ std::vector<std::string> StragglerWatch::close(const std::vector<std::string>& a
     stages[window.stage].push_back(window.computing);
     slowest = std::max(slowest, window.step);
   }
+  const auto [fastest, last] = std::minmax_element(
+      windows.begin(), windows.end(), [](const Window& a, const Window& b) { return a.computing < b.computing; });
+  rank_times_ = {fastest->computing, last->computing, last - windows.begin()};
   std::vector<std::string> lines;
   for (std::size_t r = 0; r < windows.size(); ++r) {
     const auto& window = windows[r];

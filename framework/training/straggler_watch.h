@@ -1,9 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "framework/reporting/metrics.h"
 
 namespace tessera::training {
 
@@ -37,6 +41,8 @@ class StragglerWatch {
   /// Evaluates a window and begins the next one. `all`: window() of all ranks, indexed by rank, equal on all ranks.
   /// Returns lines for the log: one for each rank that has become slow or no longer is.
   std::vector<std::string> close(const std::vector<std::string>& all);
+  /// The times of the last window, once after each close().
+  std::optional<reporting::RankTimes> take_rank_times() { return std::exchange(rank_times_, std::nullopt); }
 
  private:
   double ratio_;
@@ -46,6 +52,7 @@ class StragglerWatch {
   std::size_t length_ = first_window;
   std::vector<int> slow_windows_;  ///< for each rank: number of consecutive slow windows
   std::set<int> reported_;
+  std::optional<reporting::RankTimes> rank_times_;
 };
 
 }  // namespace tessera::training

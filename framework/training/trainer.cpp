@@ -51,7 +51,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       stop_(o_, stop, world_) {
   progress_.run = folder_.begin(restored_.continues, progress_.run,
                                 reporting::with_notes(setup_.documents.resolved_recipe, setup_.documents.notes),
-                                setup_.documents.same_recipe);
+                                setup_.documents.same_recipe, run_facts());
   delete_unfinished(setup_);
   if (restored_.is_saved) saved_at_ = progress_.iteration;
   if (const auto& found = keeper_.found()) {
@@ -65,6 +65,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
   }
   comm::together(world_, "the reports", [&] { open_log(); });
   last_ = restored_.folder;
+  tell_start();
   if (o_.new_dataset && !keeper_.found() && !restored_.went_back) progress_.data_start = progress_.consumed_samples;
   if (progress_.data_start > 0)
     setup_.data.train_order = data::starting_at(std::move(setup_.data.train_order), progress_.data_start);
@@ -246,7 +247,7 @@ bool Trainer::step() {
     keeper_.update_copies(threads_, intent);
   }
   faults_.reach(number, Phase::report);
-  complete_step(intent, watch.seconds());
+  complete_step(intent, watch.seconds(), world_.waited_seconds() - waited_before);
   step_time_out_.add(watch.seconds(), samples);
   watch_stragglers(watch.seconds(), world_.waited_seconds() - waited_before);
   faults_.reach(number, Phase::gather);
@@ -260,7 +261,8 @@ void Trainer::watch_stragglers(double seconds, double waited) {
 }
 
 /// All of a step that follows its update: counters, rates, and what is reported.
-void Trainer::complete_step(const StepIntent& intent, double seconds) {
+/// `waited`: seconds of the step in which this rank waited for others; absent: unknown.
+void Trainer::complete_step(const StepIntent& intent, double seconds, std::optional<double> waited) {
   const auto samples = setup_.data.batch_plan.at(progress_.consumed_samples).samples;
   auto record = begun_record(setup_, intent, seconds, samples);
   if (!intent.rejected) setup_.optimization.loss_scaler.update(intent.skipped);
@@ -282,6 +284,7 @@ void Trainer::complete_step(const StepIntent& intent, double seconds) {
   if (intent.changes_weights()) progress_.sample_chain = intent.outcome.samples.after(progress_.sample_chain);
   complete_record(record, setup_, progress_);
   record.memory = memory();
+  if (record.iteration % o_.log_interval == 0) add_speed(record, waited);
   evaluator_.expect(record.step_seconds * static_cast<double>(samples_per_step()) / static_cast<double>(samples));
   if (log_) log_->step(record);
   if (progress_file_) progress_file_->add(record.flops);
@@ -303,6 +306,11 @@ bool Trainer::skip_iteration() {
   progress_.iteration += 1;
   progress_.consumed_samples += samples;
   progress_.skipped_samples += samples;
+  if (log_)
+    log_->event("skipped", progress_.iteration,
+                {{"first", progress_.iteration},
+                 {"last", progress_.iteration},
+                 {"reason", "iterations_to_skip, or numbers that were rejected"}});
   return true;
 }
 
@@ -393,7 +401,7 @@ void Trainer::train_on(std::string& why) {
   if (stop_.asked()) why = stop_.reason(progress_.iteration);
 }
 
-RunEnd Trainer::run() {
+RunEnd Trainer::run_to_end() {
   kernels::forget_workspace();  // of measurements at the start
   if (launcher_.hands_over() && stepped_) after_step();
   if (launcher_.wants_checkpoint() || launcher_.hands_over()) return save_and_end();
@@ -423,9 +431,24 @@ RunEnd Trainer::run() {
   if (!saved)
     return {worker::nothing_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_, "; ",
                                         last_.empty() ? "there is no checkpoint" : "the last is " + folder)};
-  if (done) return {0, text("done: ", progress_.iteration, " iterations, ", folder)};
+  if (done) {
+    if (log_) log_->event("finished", progress_.iteration, Json::object());
+    return {0, text("done: ", progress_.iteration, " iterations, ", folder)};
+  }
+  if (log_) log_->event("stopped", progress_.iteration, {{"reason", why}, {"path", folder}});
   return {0, text(why, " after iteration ", progress_.iteration, " of ", o_.training_iters, ", saved ", folder, "; ",
                   how_to_resume(o_, true))};
+}
+
+RunEnd Trainer::run() {
+  try {
+    auto end = run_to_end();
+    if (end.exit_code != 0) failed(end.last_line);
+    return end;
+  } catch (const std::exception& error) {
+    failed(error.what());
+    throw;
+  }
 }
 
 RunEnd train(TrainingSetup setup, const StopSignal& stop) { return Trainer(std::move(setup), stop).run(); }

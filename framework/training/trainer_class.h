@@ -1,8 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "framework/base/clock.h"
+#include "framework/base/json.h"
 #include "framework/kernels/threads.h"
 #include "framework/reporting/progress_file.h"
 #include "framework/reporting/run_log.h"
@@ -33,6 +36,8 @@ class Trainer {
  public:
   Trainer(TrainingSetup setup, const StopSignal& stop);
   RunEnd run();
+  /// An error ends the run.
+  void failed(const std::string& message);
 
  private:
   Restored restored_state();
@@ -44,9 +49,12 @@ class Trainer {
   void open_log();
   void open_progress_file();
   void report_saved(std::int64_t iteration);
-  void note(const std::string& line) {
-    if (log_) log_->note(line);
-  }
+  void note(const std::string& line) { tell(line, "note", {{"message", line}, {"level", "info"}}); }
+  void tell(const std::string& line, std::string_view event, const Json& facts);
+  void tell_start();
+  Json run_facts();
+  void measure_products();
+  RunEnd run_to_end();
   void report_position();
   void report_how_to_resume() const;
   void wait_at_most(double seconds, const std::string& phase) const;
@@ -60,7 +68,7 @@ class Trainer {
   void report_memory();
   std::string memory_line() const;
   bool accepts(const JudgedStep& judged);
-  void roll_back(std::int64_t back_to);
+  void roll_back(std::int64_t back_to, const std::string& reason);
   void read_rejected();
   void roll_back_behind_bad_steps(const JudgedStep& judged);
   bool state_was_sound();
@@ -68,7 +76,8 @@ class Trainer {
   bool save_is_due() const;
   bool non_persistent_save_is_due() const;
   void train_on(std::string& why);
-  void complete_step(const StepIntent& intent, double seconds);
+  void complete_step(const StepIntent& intent, double seconds, std::optional<double> waited = {});
+  void add_speed(reporting::StepRecord& record, std::optional<double> waited);
   void watch_stragglers(double seconds, double waited);
   void after_step();
   RunEnd save_and_end();
@@ -122,6 +131,7 @@ class Trainer {
   SaveKind open_save_kind_ = SaveKind::persistent;
   bool has_non_persistent_ = false;  ///< this start of the run has saved a non-persistent checkpoint
   bool told_of_slow_saves_ = false;
+  Stopwatch save_began_;            ///< when the save that is told next began
   std::int64_t micro_batches_ = 0;  ///< micro-batches of the last step; 0: there was no step
 };
 

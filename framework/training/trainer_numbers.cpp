@@ -29,7 +29,11 @@ bool Trainer::accepts(const JudgedStep& judged) {
       text("iteration ", progress_.iteration + 1, ": ", words_of(judged.bad, judged.outcome, progress_.numbers));
   const bool skips = setup_.resilience.bad_step == resilience::BadStep::skip;
   if (!skips && (judged.bad == BadNumbers::not_finite || o_.rerun_mode == RerunMode::disabled)) stop_at(judged);
-  note(words + (skips ? ". No weight is changed" : ". Training continues"));
+  if (skips)
+    tell(words + ". No weight is changed", "skipped",
+         {{"first", progress_.iteration + 1}, {"last", progress_.iteration + 1}, {"reason", words}});
+  else
+    note(words + ". Training continues");
   return !skips;
 }
 
@@ -48,7 +52,7 @@ void Trainer::roll_back_behind_bad_steps(const JudgedStep& judged) {
   findings.roll_back_end = last;
   note(text(row, ": iterations ", first + 1, " to ", last + 1,
             " are skipped, from the newest checkpoint before them on"));
-  roll_back(first);
+  roll_back(first, row);
 }
 
 /// Adds the iterations of result_rejected_tracker_filename that are still to come to those that are skipped.
@@ -85,14 +89,15 @@ bool Trainer::state_was_sound() {
                      ". Nothing of it was saved, and there is no checkpoint to go back to: test the ",
                      "memory of these hosts, and start again with training_config.save_interval"));
   note(found.problem + ": the run goes back to its newest checkpoint");
-  roll_back(progress_.iteration);
+  roll_back(progress_.iteration, found.problem);
   return false;
 }
 
 /// Returns the run to its newest checkpoint that is not after iteration `back_to`; findings and open files stay as they
 /// are now. The position is recorded first, so processes that are started after a failure return to it too. Called
 /// between two steps, before keeper_.intend(). Collective.
-void Trainer::roll_back(std::int64_t back_to) {
+void Trainer::roll_back(std::int64_t back_to, const std::string& reason) {
+  const auto reached = progress_.iteration;
   finish_save();  // nothing but an update may change the state before
   wait_longest();
   auto kept = position();
@@ -111,6 +116,7 @@ void Trainer::roll_back(std::int64_t back_to) {
   interval_.clear();
   log_.reset();
   comm::together(world_, "the reports", [&] { open_log(); });
+  if (log_) log_->event("went_back", reached, {{"to", progress_.iteration}, {"reason", reason}});
   checks_.seal();
   keeper_.begin(progress_.iteration, position(), state_, threads_);
   if (keeper_.keeps()) launcher_.holds(progress_.iteration);

@@ -1,6 +1,11 @@
+#include <algorithm>
+
 #include "framework/base/clock.h"
+#include "framework/base/cpu_limit.h"
 #include "framework/base/memory_limit.h"
+#include "framework/base/sha256.h"
 #include "framework/base/system_call.h"
+#include "framework/kernels/cpu.h"
 #include "framework/kernels/machine_limits.h"
 #include "framework/kernels/scratch.h"
 #include "framework/log/log.h"
@@ -18,7 +23,99 @@ std::vector<std::pair<std::string, std::string>> config_of(const options::Value&
   return all;
 }
 
+/// Of each host of the run, in the order of its first rank.
+Json hosts_of(const comm::Communicator& world) {
+  const Json own = {{"name", host_name()}, {"cores", usable_core_count()}, {"memory_bytes", host_memory_limit().bytes}};
+  Json hosts = Json::array();
+  for (const auto& words : world.all_gather(own.dump(), "the hosts of the run")) {
+    auto host = parse_json(words);
+    const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const Json& one) {
+      return one.at("name").string() == host.at("name").string();
+    });
+    if (known == hosts.end()) {
+      host.put("ranks", 1);
+      hosts.push_back(std::move(host));
+    } else {
+      known->put("ranks", known->at("ranks").get<std::int64_t>() + 1);
+    }
+  }
+  return hosts;
+}
+
+Json layout_of(const parallel::MeshSizes& mesh, std::int64_t chunks) {
+  return {{"data_parallel", mesh.data},
+          {"tensor_parallel", mesh.tensor},
+          {"context_parallel", mesh.context},
+          {"pipeline_parallel", mesh.pipeline},
+          {"virtual_pipeline", chunks},
+          {"expert_parallel", mesh.expert},
+          {"expert_tensor_parallel", mesh.sharers_of_expert()}};
+}
+
 }  // namespace
+
+/// A line on the console and in the log, and an event of the run.
+void Trainer::tell(const std::string& line, std::string_view event, const Json& facts) {
+  if (!log_) return;
+  log_->note(line);
+  log_->event(event, progress_.iteration, facts);
+}
+
+void Trainer::tell_start() {
+  if (!log_) return;
+  const auto& facts = setup_.documents.facts;
+  Json event = {{"run", progress_.run}, {"start", worker::start_of_job() + 1}, {"ranks", world_.size()}};
+  for (const char* name : {"hosts", "version", "command"})
+    if (const auto* fact = facts.find(name)) event.put(name, name == std::string_view("hosts") ? fact->size() : *fact);
+  if (keeper_.found())
+    event.put("resumed_from", "memory");
+  else if (restored_.continues)
+    event.put("resumed_from", restored_.folder.string());
+  log_->event("start", progress_.iteration, event);
+}
+
+/// RunRecord::facts. Collective.
+Json Trainer::run_facts() {
+  auto& facts = setup_.documents.facts;
+  const auto& model = setup_.model;
+  facts.put("hosts", hosts_of(world_));
+  if (world_.rank() > 0) return facts;
+  if (const auto& found = keeper_.found()) product_rate_ = found->position.product_rate;
+  measure_products();
+  facts.update({{"started", wall_time()},
+                {"cpu", kernels::processor_name()},
+                {"instruction_set", kernels::name_of(kernels::chosen_isa())},
+                {"ranks", world_.size()},
+                {"threads", threads_.count()},
+                {"layout", layout_of(model.processes.mesh.sizes(), model.plan.chunks())},
+                {"recipe_hash", sha256(setup_.documents.resolved_recipe)},
+                {"gemm_flops_per_second", product_rate_}});
+  if (model.parameters > 0)
+    facts.update({{"parameters", model.parameters}, {"trained_parameters", model.trained_parameters}});
+  return facts;
+}
+
+/// Of all ranks, as the operations of a step are.
+void Trainer::measure_products() {
+  if (product_rate_ == 0)
+    product_rate_ = kernels::product_rate(threads_, setup_.model.precision.compute, 0.05) * world_.size();
+}
+
+/// The part of a logged record that tells how fast the step was, and what it waited for.
+void Trainer::add_speed(reporting::StepRecord& record, std::optional<double> waited) {
+  const auto& data = *setup_.data.splits->train;
+  record.consumed_tokens = record.consumed_samples * data.rows_per_sample() * data.seq_length();
+  if (product_rate_ > 0 && record.flops > 0 && record.step_seconds > 0)
+    record.flops_utilization = record.flops / record.step_seconds / product_rate_;
+  if (world_.size() == 1) return;
+  record.exposed_communication_seconds = waited;
+  record.rank_times = stragglers_.take_rank_times();
+}
+
+/// Under tsrun the launcher tells which rank failed, and why.
+void Trainer::failed(const std::string& message) {
+  if (log_ && !launcher_.present()) log_->event("failed", progress_.iteration, {{"message", message}});
+}
 
 void Trainer::open_log() {
   log::set_log_level_from_recipe(o_.log_level);
@@ -70,9 +167,7 @@ reporting::RunLogOptions Trainer::log_options(const checkpoint::Progress& from) 
                      .config = config_of(setup_.documents.recipe)};
   options.resume_iteration = from.iteration;
   options.resume_consumed_samples = from.consumed_samples;
-  // Of all ranks, as the operations of a step are.
-  if (product_rate_ == 0)
-    product_rate_ = kernels::product_rate(threads_, setup_.model.precision.compute, 0.05) * world_.size();
+  measure_products();
   options.gemm_flops_per_second = product_rate_;
   if (const auto& found = keeper_.found()) {
     options.resume_evaluated = found->position.evaluated;

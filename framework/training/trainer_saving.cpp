@@ -3,6 +3,19 @@
 #include "framework/training/trainer_class.h"
 
 namespace tessera::training {
+namespace {
+
+/// Sizes of all files of a checkpoint, which may be one file; 0 if they cannot be read.
+std::int64_t bytes_in(const std::filesystem::path& checkpoint) {
+  std::error_code unreadable;
+  std::int64_t all = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(checkpoint, unreadable))
+    if (const auto size = entry.file_size(unreadable); entry.is_regular_file(unreadable) && !unreadable)
+      all += static_cast<std::int64_t>(size);
+  return all;
+}
+
+}  // namespace
 
 /// Saves the present state, unless that is done. `wait`: also if the run saves while it trains. Returns whether it is
 /// saved, or being saved.
@@ -15,6 +28,7 @@ bool Trainer::save_now(bool wait, SaveKind kind) {
   wait_longest();
   faults_.reach(progress_.iteration, resilience::Phase::save);
   const auto iteration = progress_.iteration;
+  save_began_ = Stopwatch();
   try {
     if (!wait && saves_while_training(setup_, kind)) {
       open_save_ = open_save(setup_, state_, progress_, kind);
@@ -41,14 +55,20 @@ void Trainer::saved(std::int64_t iteration, SaveKind kind) {
     last_ = non_persistent_folder(o_) / checkpoint::checkpoint_name(o_.prefix, iteration);
   }
   report_how_to_resume();
-  note(text("saved ", last_checkpoint()));
+  tell(text("saved ", last_checkpoint()), "saved",
+       {{"path", last_checkpoint()},
+        {"format", kind == SaveKind::persistent ? o_.ckpt_format.value_or("tessera") : "tessera"},
+        {"bytes", log_ ? bytes_in(last_) : 0},
+        {"seconds", save_began_.seconds()},
+        {"async", iteration == open_save_at_}});
   report_saved(iteration);
 }
 
 void Trainer::could_not_save(std::int64_t iteration, const IoError& error) {
   save_problem_ = error.what();
-  note(text("could not save iteration ", iteration, ": ", error.what(), ". The last good checkpoint is ",
-            last_checkpoint(), "; training continues"));
+  tell(text("could not save iteration ", iteration, ": ", error.what(), ". The last good checkpoint is ",
+            last_checkpoint(), "; training continues"),
+       "save_failed", {{"path", checkpoint_path(o_, iteration).string()}, {"message", error.what()}});
 }
 
 /// Lets a save that goes on make progress. Ranks learn of its end after different steps; what they do together does not

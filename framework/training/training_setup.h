@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/base/json.h"
 #include "framework/checkpoint/format.h"
 #include "framework/options/mappings.h"
 #include "framework/resilience/resilience_options.h"
@@ -24,6 +25,9 @@ struct RunDocuments {
   std::vector<std::string> notes;
   checkpoint::Blobs files;  ///< saved in every checkpoint: the resolved recipe and the tokenizer's files
   options::Value recipe;    ///< the resolved recipe, for checkpoint formats that describe it
+  /// What run.json tells of the run and only its caller knows: command, version, layout, data, foreseen memory. See
+  /// docs/metrics.md.
+  Json facts = Json::object();
 
   checkpoint::CheckpointFormats formats;  ///< other programs' checkpoint formats
   options::Mappings mappings;             ///< other programs' names of weights and arguments

@@ -25,6 +25,8 @@ struct Outcome {
   std::vector<std::size_t> lost_hosts;  ///< indices into Job::hosts of the hosts that were lost, ascending
   bool host_lost = false;               ///< a host was lost and no other host can take over its ranks
   bool regroups = false;                ///< stopped so that another number of workers resumes
+  int rank = -1;                        ///< of the worker that is the root cause; -1: unknown, or no worker is
+  std::string host;                     ///< where that worker was
   bool asked = false;                   ///< a signal asked the job to stop: no other start trains
   std::vector<int> possible;  ///< numbers of workers with which the program can resume; empty: it reported none
 };

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "framework/base/run_event.h"
 #include "framework/worker/launch_link.h"
 #include "launch/tsrun/descriptors.h"
 #include "launch/tsrun/placement.h"
@@ -89,6 +90,7 @@ class Leader {
         continue;
       }
       const auto decision = restarts.decide(outcome, real_now());
+      tell_failure(outcome);
       if (decision != Restarts::Decision::restart) {
         give_up(outcome, decision, restarts);
         break;
@@ -116,6 +118,7 @@ class Leader {
                          : outcome.held == 0 ? " from their state in memory"
                                              : ""),
                     log::LogLevel::warning);
+      tell("restart", outcome, {{"attempt", restarts.done()}, {"ranks", job_.workers}, {"reason", outcome.cause}});
       outcome = start_all("");
     }
     const bool cut_short = outcome.kind == Outcome::Kind::stopped && outcome.code != 0;
@@ -234,6 +237,31 @@ class Leader {
     return whole;
   }
 
+  /// Appends an event to the run folder, if the program trains and this start has taken the folder over: it has then told
+  /// how to resume.
+  void tell(const char* event, const Outcome& outcome, const Json& facts) {
+    if (run_folder_.empty() || outcome.resume.empty()) return;
+    const auto problem = append_event(
+        run_folder_, event, outcome.held >= 0 ? std::optional<std::int64_t>(outcome.held) : std::nullopt, facts);
+    if (!problem.empty()) reporter_.note(problem);
+  }
+
+  void tell_failure(const Outcome& outcome) {
+    Json facts = {{"message", outcome.words}};
+    if (outcome.rank >= 0) facts.update({{"rank", outcome.rank}, {"host", outcome.host}});
+    tell("failed", outcome, facts);
+  }
+
+  /// The folder of the program's run; empty if it has none. A recipe that cannot be read is reported by the workers.
+  std::filesystem::path find_run_folder() const {
+    const auto& options = job_.options;
+    try {
+      return run_folder_of(options.program);
+    } catch (const ConfigError&) {
+      return {};
+    }
+  }
+
   void gather() {
     const auto sizes = sizes_of(job_.options);
     const auto listed = listed_hosts(job_.options, sizes.local, sizes.total);
@@ -243,6 +271,7 @@ class Leader {
     const auto own = describe_this_host(job_.options, own_address);
     job_.machine = own.machine;
     job_.log_dir = own.log_dir;
+    run_folder_ = find_run_folder();
     if (sizes.one_host || !listed.empty())
       if (!own.problem.empty()) throw ConfigError(own.problem);
     int total = sizes.total;
@@ -373,6 +402,7 @@ class Leader {
   Reporter reporter_;
   Agents agents_{job_, sockets_, reporter_, words_};
   Placement placement_{job_, sockets_, agents_, reporter_};
+  std::filesystem::path run_folder_;
   bool adopted_ = false;  ///< continues from the state of an earlier job
   bool kept_ = false;     ///< the state stays in memory after the end
   int starts_ = 0;        ///< number of starts of the workers so far

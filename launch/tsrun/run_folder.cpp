@@ -47,13 +47,18 @@ bool trains(const std::vector<std::string>& program) {
 
 }  // namespace
 
-std::filesystem::path default_log_folder(const std::vector<std::string>& program) {
-  if (!trains(program)) return "log";
+std::filesystem::path run_folder_of(const std::vector<std::string>& program) {
+  if (!trains(program)) return {};
   auto question = program;
   question.emplace_back("--print-output-dir");
   const auto [words, code] = output_of(question);
   if (code != 0) throw ConfigError(words.substr(0, words.find_last_not_of('\n') + 1));
-  const std::filesystem::path folder = last_line(words);
+  return last_line(words);
+}
+
+std::filesystem::path default_log_folder(const std::vector<std::string>& program) {
+  const auto folder = run_folder_of(program);
+  if (folder.empty()) return "log";
   must_stay_within(folder, folder / "log");
   return folder / "log";
 }

@@ -6,9 +6,12 @@
 
 namespace tessera::tsrun {
 
-/// Default folder for logs. If the command line is `tessera train RECIPE ...`: log/ in its run folder, found by running
-/// the program with --print-output-dir; else ./log. Throws ConfigError with tessera's message if it cannot read the
-/// recipe, and if a symbolic link leads out of the run folder.
+/// The run folder of the command line `tessera train RECIPE ...`, found by running the program with --print-output-dir;
+/// empty for other programs. Throws ConfigError with tessera's message if it cannot read the recipe.
+std::filesystem::path run_folder_of(const std::vector<std::string>& program);
+
+/// Default folder for logs. If the command line is `tessera train RECIPE ...`: log/ in its run folder; else ./log. Throws ConfigError
+/// as run_folder_of, and if a symbolic link leads out of the run folder.
 std::filesystem::path default_log_folder(const std::vector<std::string>& program);
 
 }  // namespace tessera::tsrun

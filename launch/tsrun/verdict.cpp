@@ -94,6 +94,7 @@ Outcome Attempt::verdict() {
     outcome.cause = trouble_;
   else if (cause != nullptr)
     outcome.cause = text("rank ", cause->rank, ' ', how_it_ended(*cause));
+  if (outcome.kind == Outcome::Kind::failed && cause != nullptr) outcome.rank = cause->rank, outcome.host = cause->host;
   return outcome;
 }
 
