@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
 #include "framework/kernels/gemm_stored.h"
+#include "framework/kernels/panels_ahead.h"
 #include "framework/kernels/scratch.h"
 #include "framework/kernels/task_grid.h"
 
@@ -73,13 +74,6 @@ struct Strips {
   }
 };
 
-std::int64_t words_in(const TileKernels& t, std::int64_t elements) { return ceil_div(elements, t.elements); }
-
-/// Elements of k in `steps` words from word k on; the last word of a product may have fewer than the others.
-std::int64_t elements_in(const TileKernels& t, const MatrixProduct& p, std::int64_t k, std::int64_t steps) {
-  return std::min(steps * t.elements, p.K - k * t.elements);
-}
-
 /// Packs `steps` words, from word k on, of rows [first, last) of a; k is its outer index.
 void pack_strips(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
                  std::int64_t steps, std::int64_t apart, float* to) {
@@ -99,43 +93,6 @@ void pack_panels(const TileKernels& t, const MatrixProduct& p, std::int64_t firs
   else
     packing.across(at, p.b.along, elements_in(t, p, k, steps), last - first, apart, to);
 }
-
-/// Columns [first, last) of b in words [k, k + steps), which a task will pack: a task fetches them into the cache bit
-/// by bit while it multiplies, so that packing does not wait for memory. Packing without it took 6 % of a step of GPT-2
-/// 124M with 256 tokens in fp32 (Zen 4).
-class PanelsAhead {
- public:
-  PanelsAhead() = default;
-  PanelsAhead(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
-              std::int64_t steps) {
-    const std::int64_t elements = elements_in(t, p, k, steps), cols = last - first;
-    const bool inner = p.b.along == 1;
-    const auto from = rows_in_place(p.b, first, cols, k * t.elements, elements);
-    if (from.at == nullptr) return;
-    const auto size = static_cast<std::int64_t>(size_of(from.type));
-    at_ = from.at;
-    row_end_ = (inner ? elements : cols) * size;
-    stride_ = from.stride * size;
-    rows_ = inner ? cols : elements;
-  }
-  /// Number of cache lines that are left to fetch, about.
-  std::int64_t lines() const { return rows_ * ceil_div(row_end_, line); }
-  void fetch(std::int64_t lines) {
-    for (; lines > 0 && rows_ > 0; --lines) {
-      __builtin_prefetch(at_ + in_row_, 0, 2);
-      in_row_ += line;
-      if (in_row_ < row_end_) continue;
-      in_row_ = 0;
-      at_ += stride_;
-      --rows_;
-    }
-  }
-
- private:
-  static constexpr std::int64_t line = 64;
-  const std::byte* at_ = nullptr;
-  std::int64_t rows_ = 0, in_row_ = 0, row_end_ = 0, stride_ = 0;  ///< strides in bytes
-};
 
 /// Operands that the tasks of one product share. What is null, each task packs for itself, one block of k at a time.
 struct Shared {

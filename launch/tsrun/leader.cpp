@@ -253,11 +253,12 @@ class Leader {
   }
 
   /// The folder of the program's run; empty if it has none. A recipe that cannot be read is reported by the workers.
-  std::filesystem::path find_run_folder() const {
-    const auto& options = job_.options;
+  std::filesystem::path find_run_folder(const HostInfo& own) const {
+    if (!trains(own.program)) return {};
+    if (job_.options.log_dir.empty()) return std::filesystem::path(own.log_dir).parent_path();  // default_log_folder
     try {
-      return run_folder_of(options.program);
-    } catch (const ConfigError&) {
+      return run_folder_of(own.program);
+    } catch (const Error&) {
       return {};
     }
   }
@@ -271,7 +272,7 @@ class Leader {
     const auto own = describe_this_host(job_.options, own_address);
     job_.machine = own.machine;
     job_.log_dir = own.log_dir;
-    run_folder_ = find_run_folder();
+    run_folder_ = find_run_folder(own);
     if (sizes.one_host || !listed.empty())
       if (!own.problem.empty()) throw ConfigError(own.problem);
     int total = sizes.total;

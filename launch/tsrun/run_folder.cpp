@@ -40,12 +40,12 @@ std::string last_line(const std::string& words) {
   return words.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? 0 : begin + 1));
 }
 
+}  // namespace
+
 bool trains(const std::vector<std::string>& program) {
   return program.size() > 2 && std::filesystem::path(program[0]).filename() == "tessera" &&
          std::find(program.begin(), program.end(), "train") != program.end();
 }
-
-}  // namespace
 
 std::filesystem::path run_folder_of(const std::vector<std::string>& program) {
   if (!trains(program)) return {};

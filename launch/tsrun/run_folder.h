@@ -6,6 +6,8 @@
 
 namespace tessera::tsrun {
 
+/// Whether it is a command line `tessera train RECIPE ...`.
+bool trains(const std::vector<std::string>& program);
 /// The run folder of the command line `tessera train RECIPE ...`, found by running the program with --print-output-dir;
 /// empty for other programs. Throws ConfigError with tessera's message if it cannot read the recipe.
 std::filesystem::path run_folder_of(const std::vector<std::string>& program);

@@ -1,0 +1,115 @@
+"""events.jsonl and run.json: what a run folder tells of a run that was stopped, resumed, killed, restarted, set aside."""
+
+import json
+import os
+import signal
+
+from harness import sets
+from launching import Launching
+
+
+class Events(Launching):
+    def events(self, run="run"):
+        return [json.loads(line) for line in (self.folder / run / "events.jsonl").read_text().splitlines()]
+
+    def kinds(self, run="run"):
+        return [event["event"] for event in self.events(run) if event["event"] != "note"]
+
+    def train(self, *more, code=0, **options):
+        return self.tessera("train", "tiny.yaml", *sets(**options), *more, code=code)
+
+    def test_a_run_that_is_stopped_and_resumed_twice_tells_it(self):
+        for stop in 4, 8:
+            self.train(output_dir="run", training_iters=10, exit_interval=stop)
+        self.train(output_dir="run", training_iters=10)
+        self.assertEqual(self.kinds(), ["start", "saved", "stopped"] * 2 + ["start", "saved", "finished"])
+        starts = [event for event in self.events() if event["event"] == "start"]
+        self.assertEqual([event["iteration"] for event in starts], [0, 4, 8])
+        self.assertNotIn("resumed_from", starts[0])
+        self.assertEqual([event["resumed_from"] for event in starts[1:]],
+                         [f"run/checkpoints/network_iter_000000{done}" for done in (4, 8)])
+        self.assertEqual(len({event["run"] for event in starts}), 1)
+        stopped = [event for event in self.events() if event["event"] == "stopped"]
+        self.assertEqual([event["reason"] for event in stopped], ["stopped by exit_interval 4", "stopped by exit_interval 8"])
+        for event in self.events():
+            if event["event"] != "saved":
+                continue
+            files = [path for path in (self.folder / event["path"]).rglob("*") if path.is_file()]
+            self.assertEqual(event["bytes"], sum(path.stat().st_size for path in files))
+            self.assertEqual((event["format"], event["async"]), ("tessera", False))
+        times = [event["time"] for event in self.events()]
+        self.assertEqual(times, sorted(times))
+
+    def test_run_json_tells_command_layout_and_foreseen_memory(self):
+        self.tsrun("--worker_num=2", "tessera", "train", "tiny.yaml", "--set", "parallel_config.tensor_model_parallel_size=2",
+                   *sets(output_dir="run", training_iters=4))
+        run = json.loads((self.folder / "run/run.json").read_text())
+        self.assertEqual(run["command"][1:3], ["train", "tiny.yaml"])
+        self.assertEqual((run["ranks"], run["layout"]["tensor_parallel"], run["layout"]["data_parallel"]), (2, 2, 1))
+        self.assertEqual(sum(host["ranks"] for host in run["hosts"]), 2)
+        last = self.metrics("run")[-1]
+        own = run["foreseen_memory"][0]
+        self.assertEqual([memory["rank"] for memory in run["foreseen_memory"]], [0, 1])
+        for key in "weights", "gradients", "optimizer", "activations", "workspace":
+            self.assertEqual(own[key], last[key.removesuffix("s") + "_bytes" if key != "workspace" else "workspace_bytes"], key)
+        self.assertGreater(run["gemm_flops_per_second"], 0)
+
+    def test_rows_tell_tokens_and_speed_and_a_resumed_run_goes_on_counting(self):
+        self.train(output_dir="run", training_iters=10, exit_interval=5)
+        self.train(output_dir="run", training_iters=10)
+        self.train(output_dir="straight", training_iters=10)
+        tokens = [[row["consumed_tokens"] for row in self.metrics(run) if "loss" in row] for run in ("run", "straight")]
+        self.assertEqual(*tokens)
+        self.assertEqual(len(set(b - a for a, b in zip(tokens[0], tokens[0][1:]))), 1)
+        for row in self.metrics("run"):
+            if "loss" in row:
+                self.assertGreater(row["model_flops_utilization"], 0)
+                self.assertNotIn("exposed_communication_seconds", row)
+        self.tsrun("--worker_num=2", "tessera", "train", "tiny.yaml", *sets(output_dir="two", training_iters=40, batch_size=4))
+        rows = [row for row in self.metrics("two") if "loss" in row]
+        self.assertTrue(all(0 <= row["exposed_communication_seconds"] <= row["step_seconds"] for row in rows))
+        windows = [row for row in rows if "slowest_rank" in row]
+        self.assertTrue(windows)
+        for row in windows:
+            self.assertLessEqual(row["fastest_rank_seconds"], row["slowest_rank_seconds"])
+            self.assertIn(row["slowest_rank"], (0, 1))
+
+    def test_a_killed_rank_and_the_restart_are_told_by_the_launcher(self):
+        for more in (), ("--log_dir=elsewhere",):
+            run = "killed" + str(len(more))
+            job = self.start_tsrun("--worker_num=2", "--max_restarts=2", *more, "tessera", "train", "tiny.yaml",
+                                   *sets(output_dir=run, training_iters=60, save_interval=5, batch_size=4),
+                                   "--set", "resilience_config.inject_fault=[1:13:reduce:kill]")
+            self.end_of(job)
+            kinds = self.kinds(run)
+            self.assertEqual([kind for kind in kinds if kind != "saved"], ["start", "failed", "restart", "start", "finished"])
+            failed = next(event for event in self.events(run) if event["event"] == "failed")
+            self.assertEqual(failed["rank"], 1)
+            self.assertIn("signal 9", failed["message"])
+            again = [event for event in self.events(run) if event["event"] in ("restart", "start")][1:]
+            self.assertEqual((again[0]["attempt"], again[0]["ranks"]), (1, 2))
+            self.assertEqual((again[1]["start"], again[1]["resumed_from"]), (2, "memory"))
+
+    def test_a_signal_and_an_error_end_a_run_with_their_reason(self):
+        job = self.start("train", "tiny.yaml", *sets(output_dir="run", training_iters=1000000, eval_interval=1000000))
+        self.wait_until(lambda: self.steps_logged("run") >= 3, "3 steps", job=job)
+        job.send_signal(signal.SIGTERM)
+        self.end_of(job)
+        self.assertEqual(self.kinds()[-1], "stopped")
+        self.assertRegex(self.events()[-1]["reason"], "SIGTERM|signal")
+        self.train("--set", "optimizer_config.min_lr=1e30", "--set", "optimizer_config.lr_warmup_iters=0", output_dir="diverged", training_iters=200, learning_rate="1e30",
+                   code=1)
+        self.assertEqual(self.kinds("diverged")[-1], "failed")
+        self.assertRegex(self.events("diverged")[-1]["message"], r"training: iteration \d+")
+
+    def test_events_are_set_aside_with_their_run_and_a_folder_of_others_stays_as_it_is(self):
+        self.train(output_dir="run", training_iters=3)
+        before = self.events()
+        self.train(output_dir="run", training_iters=3, resume_training="false", seed=7)
+        self.assertEqual(self.events("run.1"), before)
+        self.assertEqual(self.kinds(), ["start", "saved", "finished"])
+        os.remove(self.folder / "run/events.jsonl")
+        os.symlink(self.folder / "outside", self.folder / "run/events.jsonl")
+        told = self.train(output_dir="run", training_iters=5, code=2)
+        self.assertIn("events.jsonl", told)
+        self.assertFalse((self.folder / "outside").exists())
