@@ -121,8 +121,8 @@ void measure(kernels::Threads& threads, const AttentionShape& s, double peak) {
       const auto rate = [&](double seconds) { return operations / seconds / 1e9; };
       std::printf(
           "  B%ld T%-5ld %-22s %-9s %8.3f ms  %7.1f GF/s (%.1f..%.1f), %3.0f %% of peak, %.2f of float32's speed\n",
-          static_cast<long>(s.B), static_cast<long>(s.T), what, name_of(types[i]).data(), t.median * 1e3, rate(t.median),
-          rate(t.high), rate(t.low), 100 * rate(t.median) / peak, timings[0].median / t.median);
+          static_cast<long>(s.B), static_cast<long>(s.T), what, name_of(types[i]).data(), t.median * 1e3,
+          rate(t.median), rate(t.high), rate(t.low), 100 * rate(t.median) / peak, timings[0].median / t.median);
     }
   };
   lines("forward", forward, [&](Work& work) { work.forward(threads); });

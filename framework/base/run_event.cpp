@@ -1,6 +1,7 @@
 #include "framework/base/run_event.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,6 +41,12 @@ std::string line_of(Json event) {
   return line + "\n";
 }
 
+/// Waits at most a tenth of a second for other writers, so that none of them is in the middle of a line. The lock ends
+/// with the descriptor. A writer that is paused for longer does not hold up the others.
+void lock_briefly(int file) {
+  for (int i = 0; i < 100 && ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; ++i) ::usleep(1000);
+}
+
 /// Whether the file ends within a line: of a process that was killed, or of a full disk.
 bool ends_within_line(int file) {
   const auto size = ::lseek(file, 0, SEEK_END);
@@ -58,6 +65,7 @@ std::string append_event(const std::filesystem::path& folder, std::string_view k
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (file < 0) return text(path.string(), ": cannot be opened: ", std::strerror(errno), "; events are lost");
   std::string line = line_of(std::move(event));
+  lock_briefly(file);
   if (ends_within_line(file)) line.insert(line.begin(), '\n');
   const auto done = ::write(file, line.data(), line.size());
   const auto problem = done < 0 ? std::strerror(errno) : "no space left";

@@ -16,9 +16,10 @@ inline constexpr const char* events_file_name = "events.jsonl";
 /// Maximum length of a line, with its line break. Texts of longer events are cut and end with "...".
 inline constexpr std::size_t longest_event = std::size_t{16} << 10;
 
-/// Appends {"time": now, "event": kind, "iteration": iteration, ...facts} to `folder`/events.jsonl in one write, so that
-/// lines of several processes do not mix; after an incomplete line, on a new one. `iteration`: steps completed; absent:
-/// unknown. Does not throw, because a run matters more than its log. Returns why nothing was written; empty if it was.
+/// Appends {"time": now, "event": kind, "iteration": iteration, ...facts} to `folder`/events.jsonl in one write, so
+/// that lines of several processes do not mix; after an incomplete line, on a new one. `iteration`: steps completed;
+/// absent: unknown. Does not throw, because a run matters more than its log. Returns why nothing was written; empty if
+/// it was.
 std::string append_event(const std::filesystem::path& folder, std::string_view kind,
                          std::optional<std::int64_t> iteration, const Json& facts = Json::object());
 

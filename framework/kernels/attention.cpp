@@ -65,9 +65,9 @@ void pack_keys(Threads& threads, AttentionCall& call, const Elements& x, const H
 }
 
 /// Whether the keys and values of a call are widened once for all blocks of queries that read them, instead of once for
-/// each: 16-bit operands that are not multiplied as pairs, of which many blocks read the same keys. With fewer blocks the
-/// rows that a block widens are still in the L1 cache when it multiplies them, and reading them from further away costs
-/// more than is saved.
+/// each: 16-bit operands that are not multiplied as pairs, of which many blocks read the same keys. With fewer blocks
+/// the rows that a block widens are still in the L1 cache when it multiplies them, and reading them from further away
+/// costs more than is saved.
 bool widens_keys(const AttentionCall& call) {
   constexpr std::int64_t many_blocks = 8;
   const auto& e = call.e;

@@ -41,9 +41,9 @@ struct RunLogOptions {
 };
 
 /// All reports of a run: a bar on a terminal or plain lines elsewhere, the log file, metrics.jsonl, events.jsonl,
-/// TensorBoard event files, the files of Weights & Biases and Prometheus. Call step() once per step, in order, and evaluation() after
-/// each evaluation. In steady state nothing is allocated. A failed write is reported once on the console and does not
-/// throw.
+/// TensorBoard event files, the files of Weights & Biases and Prometheus. Call step() once per step, in order, and
+/// evaluation() after each evaluation. In steady state nothing is allocated. A failed write is reported once on the
+/// console and does not throw.
 class RunLog {
  public:
   /// Throws IoError if a file cannot be created.

@@ -26,9 +26,10 @@ struct RunRecord {
 
 /// The run folder of a run: locked by rank 0 against other processes, and known to all ranks. Files of another run in
 /// it are never overwritten: they are first set aside, moved by renaming into the new folder `<output_dir>.<n>` with
-/// the lowest free n. This applies to checkpoints/, metrics.jsonl, events.jsonl, tensorboard/, resolved.yaml, run.json, log/ (unless
-/// the output of this process goes there), and the iter_* folders and tracker of other programs' formats; all other
-/// files stay. A process that is interrupted leaves setting_aside.json, and the next start completes the move.
+/// the lowest free n. This applies to checkpoints/, metrics.jsonl, events.jsonl, tensorboard/, resolved.yaml, run.json,
+/// log/ (unless the output of this process goes there), and the iter_* folders and tracker of other programs' formats;
+/// all other files stay. A process that is interrupted leaves setting_aside.json, and the next start completes the
+/// move.
 class RunFolder {
  public:
   /// Collective. Throws ConfigError if the folder cannot be written, another process uses it, a symbolic link in it

@@ -237,8 +237,8 @@ class Leader {
     return whole;
   }
 
-  /// Appends an event to the run folder, if the program trains and this start has taken the folder over: it has then told
-  /// how to resume.
+  /// Appends an event to the run folder, if the program trains and this start has taken the folder over: it has then
+  /// told how to resume.
   void tell(const char* event, const Outcome& outcome, const Json& facts) {
     if (run_folder_.empty() || outcome.resume.empty()) return;
     const auto problem = append_event(

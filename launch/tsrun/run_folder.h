@@ -12,8 +12,8 @@ bool trains(const std::vector<std::string>& program);
 /// empty for other programs. Throws ConfigError with tessera's message if it cannot read the recipe.
 std::filesystem::path run_folder_of(const std::vector<std::string>& program);
 
-/// Default folder for logs. If the command line is `tessera train RECIPE ...`: log/ in its run folder; else ./log. Throws ConfigError
-/// as run_folder_of, and if a symbolic link leads out of the run folder.
+/// Default folder for logs. If the command line is `tessera train RECIPE ...`: log/ in its run folder; else ./log.
+/// Throws ConfigError as run_folder_of, and if a symbolic link leads out of the run folder.
 std::filesystem::path default_log_folder(const std::vector<std::string>& program);
 
 }  // namespace tessera::tsrun

@@ -41,7 +41,7 @@ const std::string llama = "models/llama.yaml", depth = "num_hidden_layers:", oth
 const Words read_none = {"checkpoint reshard", "data checksum", "data inspect",  "data merge",
                          "data render-chat",   "export",        "data to-jsonl", "data llava-to-mllm",
                          "data train-bpe",     "doctor",        "man",           "state clean",
-                         "state finish",       "state probe",   "state save"};
+                         "state finish",       "state probe",   "state save",    "watch"};
 
 const std::string mm = TESTS_DATA "/mindspeed_mm/checkpoints/";
 

@@ -127,7 +127,7 @@ class EveryOption : public InOwnFolder {
         "");
     sight[Seen::outcome] = console.find("refused") == std::string::npos ? "ran" : "refused";
     const std::regex clocks(
-        R"re("(step_seconds|tokens_per_second|data_wait_seconds|memory_bytes|activation_bytes|workspace_bytes)":[^,}]*)re");
+        R"re("(step_seconds|tokens_per_second|model_flops_utilization|data_wait_seconds|memory_bytes|activation_bytes|workspace_bytes)":[^,}]*)re");
     for (const auto& path : files()) {
       sight[Seen::files] += std::regex_replace(path.string(), std::regex(R"((tfevents|offline-run-).*)"), "$1") + "\n";
       if (path.extension() == ".wandb") sight[Seen::files] += end_of_name(read_file(path));
