@@ -97,10 +97,11 @@ class Backwards {
       for (const auto& item : value.items) all.push_back(their_word(row, item));
       return all;
     }
-    for (const auto& [theirs, ours] : row.words)
-      if (same_argument(value, options::Value::of(ours, {}))) return theirs;
     // What nobody gave is what the flag's absence means.
     const bool usual = !row.absent.empty() && same_argument(value, options::Value::of(row.absent, {}));
+    if (usual && !row.theirs.empty() && value.origin.layer == 0) return row.theirs;
+    for (const auto& [theirs, ours] : row.words)
+      if (same_argument(value, options::Value::of(ours, {}))) return theirs;
     if (usual && !row.theirs.empty()) return row.theirs;
     if (value.origin.layer > 0 && !usual)
       report_.problem(value.origin, row.option(),
