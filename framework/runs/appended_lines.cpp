@@ -42,6 +42,11 @@ struct AppendedLines::Opened {
     if (count < 0) refuse();
     return static_cast<std::size_t>(count);
   }
+  /// Whether the byte before `offset` is a line break.
+  bool ends_line(std::uint64_t offset) const {
+    char last = 0;
+    return read(offset - 1, &last, 1) == 1 && last == '\n';
+  }
   [[noreturn]] void refuse() const { throw IoError(text(path.string(), ": cannot be read: ", std::strerror(errno))); }
 
   const std::filesystem::path& path;
@@ -124,6 +129,12 @@ void AppendedLines::read_from_end(const Opened& opened, const Visitor& visitor) 
     buffer.resize(used + opened.read(begin + skipped + used, buffer.data() + used, block_bytes));
     size_ = begin + skipped + buffer.size();
     if (buffer.size() == used) return;
+    // What follows the last line was read after that line was looked at. If the line was continued meanwhile, the bytes
+    // here are the rest of it: the next refresh finds that.
+    if (used == 0 && begin > 0 && skipped == 0 && !opened.ends_line(begin)) {
+      size_ = 0;
+      return;
+    }
     std::size_t line = 0;
     for (;;) {
       const auto* found =

@@ -4,8 +4,10 @@
 #include <pthread.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <mutex>
 #include <thread>
@@ -125,7 +127,13 @@ int PageServer::serve(const std::function<ServedPage()>& page) {
     }
     return httplib::Server::HandlerResponse::Handled;
   });
-  std::thread listener([&parts] { parts.server.listen_after_bind(); });
+  std::atomic<bool> ended = false;
+  std::thread listener([&] {
+    parts.server.listen_after_bind();
+    ended = true;
+  });
+  // stop() does nothing before the server runs.
+  while (!parts.server.is_running() && !ended) ::usleep(1000);
   int number = 0;
   while (sigwait(&parts.ending, &number) != 0) continue;
   parts.server.stop();

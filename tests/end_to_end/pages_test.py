@@ -133,9 +133,11 @@ done""")
         self.make_quickstart()
         for words in [words for _, words in blocks(SOURCE / "docs" / "experts.md", "sh")]:
             self.shell(words)
-        (example,) = blocks(SOURCE / "docs" / "metrics.md", "json")
+        example, event = blocks(SOURCE / "docs" / "metrics.md", "json")
         lines = [json.loads(line) for line in (self.folder / "quickstart/run/metrics.jsonl").read_text().splitlines()]
         self.assertEqual(sorted(json.loads(example[1])), sorted(next(line for line in lines if "validation_loss" in line)))
+        happened = [json.loads(line) for line in (self.folder / "quickstart/run/events.jsonl").read_text().splitlines()]
+        self.assertEqual(sorted(json.loads(event[1])), sorted(next(one for one in happened if one["event"] == "saved")))
         os.symlink("quickstart/run", self.folder / "output")
         (reader,) = blocks(SOURCE / "docs" / "metrics.md", "python")
         self.assertEqual(self.command("python3", "-c", reader[1] + "\nprint(len(losses))"), "4\n")
