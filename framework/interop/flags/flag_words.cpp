@@ -26,13 +26,13 @@ bool stands_for(const FlagRow& row, const std::string& value) {
   return row.kind == FlagRow::Kind::fixed && !value.empty() && row.fixed == value;
 }
 
+}  // namespace
+
 bool was_not_given(const options::Origin& at) {
   const std::string ending = " not given";
   return at.layer == 0 || (at.source.size() > ending.size() &&
                            at.source.compare(at.source.size() - ending.size(), ending.size(), ending) == 0);
 }
-
-}  // namespace
 
 FlagWords::FlagWords(const FlagTable& table, const std::vector<GivenFlag>& given) {
   for (const auto& row : table.rows()) {

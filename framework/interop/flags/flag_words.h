@@ -9,6 +9,9 @@
 
 namespace tessera::flags {
 
+/// Whether a value is a default: of a recipe, or because a flag is not given.
+bool was_not_given(const options::Origin& at);
+
 /// Messages about options, in terms of the flags of a command line: the table of the flags tells which flag sets which
 /// option, so that a rule of recipes can be reported to the author of a script.
 class FlagWords {

@@ -3,6 +3,7 @@
 #include "framework/base/error.h"
 #include "framework/base/json.h"
 #include "framework/interop/flags/argument_rules.h"
+#include "framework/interop/flags/flag_words.h"
 
 namespace tessera::flags {
 namespace {
@@ -99,7 +100,7 @@ class Backwards {
     }
     // What nobody gave is what the flag's absence means.
     const bool usual = !row.absent.empty() && same_argument(value, options::Value::of(row.absent, {}));
-    if (usual && !row.theirs.empty() && value.origin.layer == 0) return row.theirs;
+    if (usual && !row.theirs.empty() && was_not_given(value.origin)) return row.theirs;
     for (const auto& [theirs, ours] : row.words)
       if (same_argument(value, options::Value::of(ours, {}))) return theirs;
     if (usual && !row.theirs.empty()) return row.theirs;
