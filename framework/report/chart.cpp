@@ -135,13 +135,23 @@ std::string line_svg(const ChartLine& line, const Frame& frame) {
   return all + "\n";
 }
 
+/// Of a value beside the y axis: at most eight characters, as page.js writes it.
+std::string tick_text(double value) {
+  char digits[40];
+  std::snprintf(digits, sizeof digits, std::abs(value) >= 1e6 ? "%.3g" : "%.6g", value);
+  std::string words = digits;
+  for (const std::string_view useless : {"+", "e0"})
+    if (const auto at = words.find(useless); at != std::string::npos && at > 0) words.erase(at + useless.size() - 1, 1);
+  return words;
+}
+
 std::string axes_svg(const Frame& frame) {
   std::string all;
   for (const double value : ticks(frame.y0, frame.y1, 5)) {
     const auto y = coordinate(frame.y(value));
     all += "<path class=\"grid\" d=\"M" + coordinate(left) + " " + y + "H" + coordinate(drawing_width - right) +
            "\"/><text class=\"tick end\" x=\"" + coordinate(left - 6) + "\" y=\"" + y + "\" dy=\"4\">" +
-           escaped(shown(value)) + "</text>";
+           escaped(tick_text(value)) + "</text>";
   }
   for (const double value : ticks(frame.x0, frame.x1, 6))
     all += "<text class=\"tick middle\" x=\"" + coordinate(frame.x(value)) + "\" y=\"" + coordinate(height - 10) +

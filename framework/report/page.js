@@ -25,6 +25,11 @@
     return node;
   };
   const shortNumber = (value) => Number(value.toPrecision(6)).toString();
+  // At most eight characters, the room beside a chart.
+  const tickText = (value) => {
+    const size = Math.abs(value);
+    return size >= 1e6 || (size > 0 && size < 1e-4) ? Number(value.toPrecision(3)).toExponential().replace("e+", "e") : shortNumber(value);
+  };
 
   function unpack(curve) {
     return curve.map((c) => c.length === 2
@@ -189,7 +194,7 @@
     for (const value of settings.log ? logTicks(range.y0, range.y1) : ticks(range.y0, range.y1, 5)) {
       const y = range.y(value).toFixed(1);
       group.append(make("path", {class: "grid", d: "M" + L + " " + y + "H" + (W - R)}),
-                   make("text", {class: "tick end", x: L - 6, y: y, dy: 4}, shortNumber(value)));
+                   make("text", {class: "tick end", x: L - 6, y: y, dy: 4}, tickText(value)));
     }
     const narrow = chart.plot.clientWidth < 420;
     for (const value of ticks(range.x0, range.x1, narrow ? 3 : 6))
