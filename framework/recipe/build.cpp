@@ -268,13 +268,18 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, con
     };
   setup.trained = trained_names(recipe);
   setup.frozen_chunks = frozen_chunks(recipe, setup.plan);
-  if (processes.world.size() == 1 && setup.trained.all()) return;
-  const auto whole = build_model(recipe, tokenizer);
-  for (const auto* parameter : whole->parameters()) {
-    setup.parameters += parameter->elements();
-    setup.trained_parameters += training::trained_elements(*parameter);
+  const auto count = [&setup](model::Model& part) {
+    for (const auto* parameter : part.parameters()) {
+      setup.parameters += parameter->elements();
+      setup.trained_parameters += training::trained_elements(*parameter);
+    }
+  };
+  if (processes.world.size() == 1) {
+    for (const auto& chunk : setup.chunks) count(*chunk);
+    return;
   }
-  if (processes.world.size() == 1) return;
+  const auto whole = build_model(recipe, tokenizer);
+  count(*whole);
   for (const auto* parameter : whole->parameters())
     setup.all_weights.push_back({.name = parameter->name,
                                  .global_shape = parameter->global_shape,

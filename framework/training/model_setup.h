@@ -24,7 +24,7 @@ struct ModelSetup {
   std::vector<std::unique_ptr<model::Model>> chunks;  ///< of this rank's pipeline stage
   model::Precision precision;
   TrainedNames trained;                                 ///< decides Parameter::trained of all chunks
-  std::int64_t parameters = 0, trained_parameters = 0;  ///< elements of the whole model; 0: all are trained
+  std::int64_t parameters = 0, trained_parameters = 0;  ///< elements of the whole model
   /// Number of chunks at the beginning of the model, in the order of the forward pass, without trained parameters.
   std::int64_t frozen_chunks = 0;
   /// Names and shapes of all weights of the model; empty: this rank has the whole model.

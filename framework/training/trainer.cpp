@@ -380,6 +380,7 @@ RunEnd Trainer::save_and_end() {
                                         last_checkpoint(), " is the newest checkpoint")};
   if (!save_now())
     return {worker::nothing_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_)};
+  tell_end("stopped", "the launcher starts the run no more with this state, which is saved");
   return {0, text("saved ", last_checkpoint(), " after iteration ", progress_.iteration, " of ", o_.training_iters,
                   "; ", how_to_resume(o_, true))};
 }
@@ -405,7 +406,10 @@ RunEnd Trainer::run_to_end() {
   kernels::forget_workspace();  // of measurements at the start
   if (launcher_.hands_over() && stepped_) after_step();
   if (launcher_.wants_checkpoint() || launcher_.hands_over()) return save_and_end();
-  if (launcher_.only_finishes()) return {0, text("the state after iteration ", progress_.iteration, " is complete")};
+  if (launcher_.only_finishes()) {
+    tell_end("stopped", "the launcher asked for the last step to be completed");
+    return {0, text("the state after iteration ", progress_.iteration, " is complete")};
+  }
   const bool done_before = progress_.iteration >= o_.training_iters && !stepped_;
   stop_.agree();
   std::string why;
@@ -432,10 +436,10 @@ RunEnd Trainer::run_to_end() {
     return {worker::nothing_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_, "; ",
                                         last_.empty() ? "there is no checkpoint" : "the last is " + folder)};
   if (done) {
-    if (log_) log_->event("finished", progress_.iteration, Json::object());
+    tell_end("finished", "");
     return {0, text("done: ", progress_.iteration, " iterations, ", folder)};
   }
-  if (log_) log_->event("stopped", progress_.iteration, {{"reason", why}, {"path", folder}});
+  tell_end("stopped", why);
   return {0, text(why, " after iteration ", progress_.iteration, " of ", o_.training_iters, ", saved ", folder, "; ",
                   how_to_resume(o_, true))};
 }
@@ -443,10 +447,10 @@ RunEnd Trainer::run_to_end() {
 RunEnd Trainer::run() {
   try {
     auto end = run_to_end();
-    if (end.exit_code != 0) failed(end.last_line);
+    if (end.exit_code != 0) tell_end("failed", end.last_line);
     return end;
   } catch (const std::exception& error) {
-    failed(error.what());
+    if (!launcher_.present()) tell_end("failed", error.what());  // it tells which rank failed, and why
     throw;
   }
 }

@@ -36,8 +36,6 @@ class Trainer {
  public:
   Trainer(TrainingSetup setup, const StopSignal& stop);
   RunEnd run();
-  /// An error ends the run.
-  void failed(const std::string& message);
 
  private:
   Restored restored_state();
@@ -52,6 +50,7 @@ class Trainer {
   void note(const std::string& line) { tell(line, "note", {{"message", line}, {"level", "info"}}); }
   void tell(const std::string& line, std::string_view event, const Json& facts);
   void tell_start();
+  void tell_end(std::string_view event, const std::string& words);
   Json run_facts();
   void measure_products();
   RunEnd run_to_end();

@@ -89,9 +89,9 @@ Json Trainer::run_facts() {
                 {"threads", threads_.count()},
                 {"layout", layout_of(model.processes.mesh.sizes(), model.plan.chunks())},
                 {"recipe_hash", sha256(setup_.documents.resolved_recipe)},
+                {"parameters", model.parameters},
+                {"trained_parameters", model.trained_parameters},
                 {"gemm_flops_per_second", product_rate_}});
-  if (model.parameters > 0)
-    facts.update({{"parameters", model.parameters}, {"trained_parameters", model.trained_parameters}});
   return facts;
 }
 
@@ -112,9 +112,12 @@ void Trainer::add_speed(reporting::StepRecord& record, std::optional<double> wai
   record.rank_times = stragglers_.take_rank_times();
 }
 
-/// Under tsrun the launcher tells which rank failed, and why.
-void Trainer::failed(const std::string& message) {
-  if (log_ && !launcher_.present()) log_->event("failed", progress_.iteration, {{"message", message}});
+/// The last event of this start: "finished", "stopped" or "failed".
+void Trainer::tell_end(std::string_view event, const std::string& words) {
+  if (!log_) return;
+  Json facts = Json::object();
+  if (!words.empty()) facts.put(event == "failed" ? "message" : "reason", words);
+  log_->event(event, progress_.iteration, facts);
 }
 
 void Trainer::open_log() {

@@ -67,7 +67,9 @@ class Leader {
     const auto start = [&](const char* order) {
       folders.clear();
       folders.record_start(starts_);
-      return Attempt(job_, folders, starts_++, order, sockets_, reporter_, logs).run();
+      auto outcome = Attempt(job_, folders, starts_++, order, sockets_, reporter_, logs).run();
+      tell_failure(outcome);
+      return outcome;
     };
     Restarts restarts(job_.options.max_restarts, adopted_ ? 0 : -1, job_.options.restart_window);
     std::vector<int> possible;  // Outcome::possible
@@ -90,7 +92,6 @@ class Leader {
         continue;
       }
       const auto decision = restarts.decide(outcome, real_now());
-      tell_failure(outcome);
       if (decision != Restarts::Decision::restart) {
         give_up(outcome, decision, restarts);
         break;
@@ -247,6 +248,7 @@ class Leader {
   }
 
   void tell_failure(const Outcome& outcome) {
+    if (outcome.kind != Outcome::Kind::failed) return;
     Json facts = {{"message", outcome.words}};
     if (outcome.rank >= 0) facts.update({{"rank", outcome.rank}, {"host", outcome.host}});
     tell("failed", outcome, facts);

@@ -52,6 +52,11 @@ class Events(Launching):
         self.assertEqual(run["command"][1:3], ["train", "tiny.yaml"])
         self.assertEqual((run["ranks"], run["layout"]["tensor_parallel"], run["layout"]["data_parallel"]), (2, 2, 1))
         self.assertEqual(sum(host["ranks"] for host in run["hosts"]), 2)
+        self.train(output_dir="alone", training_iters=1)
+        alone = json.loads((self.folder / "alone/run.json").read_text())
+        self.assertGreater(run["parameters"], 0)
+        for key in "parameters", "trained_parameters":
+            self.assertEqual(alone[key], run["parameters"])
         last = self.rows("run")[-1]
         own = run["foreseen_memory"][0]
         self.assertEqual([memory["rank"] for memory in run["foreseen_memory"]], [0, 1])
@@ -93,6 +98,17 @@ class Events(Launching):
             again = [event for event in self.events(run) if event["event"] in ("restart", "start")][1:]
             self.assertEqual((again[0]["attempt"], again[0]["ranks"]), (1, 2))
             self.assertEqual((again[1]["start"], again[1]["resumed_from"]), (2, "memory"))
+
+    def test_a_run_without_a_restart_left_tells_the_failure_and_that_its_state_is_saved(self):
+        job = self.start_tsrun("--worker_num=2", "--max_restarts=0", "tessera", "train", "tiny.yaml",
+                               *sets(output_dir="run", training_iters=60, batch_size=4),
+                               "--set", "resilience_config.inject_fault=[1:13:reduce:kill]")
+        job.communicate(timeout=200)
+        self.assertNotEqual(job.returncode, 0)
+        self.assertEqual(self.kinds(), ["start", "failed", "start", "saved", "stopped"])
+        self.assertEqual(self.events()[-1]["iteration"], 12)
+        told = self.tessera("watch", "--plain", "run")
+        self.assertIn("stopped", told.splitlines()[-1])
 
     def test_a_signal_and_an_error_end_a_run_with_their_reason(self):
         job = self.start("train", "tiny.yaml", *sets(output_dir="run", training_iters=1000000, eval_interval=1000000))

@@ -126,6 +126,28 @@ TEST_F(RunReaderTest, AddsAnEvaluationThatContinuesTheLastObject) {
   EXPECT_EQ(reader.damaged(), 0);
 }
 
+// The run goes on while the reader is at work: the last line is continued again after it was looked at.
+TEST_F(RunReaderTest, ReadsNoRestOfALineThatIsContinuedMeanwhile) {
+  const std::string step = "{\"iteration\": 1, \"loss\": 2", one = step + ", \"a\": 3", two = one + ", \"b\": 4";
+  const auto write = [](const std::string& lines) { std::ofstream("run.jsonl", std::ios::trunc) << lines; };
+  AppendedLines lines("run.jsonl", 1000);
+  std::vector<std::string> seen;
+  const auto refresh = [&](const std::function<void()>& meanwhile) {
+    return lines.refresh({[] { FAIL() << "the file was not replaced"; },
+                          [&](std::string_view line, std::size_t known) {
+                            seen.push_back(text(known > 0 ? "+" : "", line.substr(known)));
+                            meanwhile();
+                          }});
+  };
+  write(step + "}\n");
+  EXPECT_TRUE(refresh([] {}));
+  write(one + "}\n");
+  EXPECT_TRUE(refresh([&] { write(two + "}\n{\"iteration\": 2}\n"); }));
+  EXPECT_TRUE(refresh([] {}));
+  EXPECT_FALSE(refresh([] {}));
+  EXPECT_EQ(seen, (std::vector<std::string>{step + "}", "+, \"a\": 3}", "+, \"b\": 4}", "{\"iteration\": 2}"}));
+}
+
 TEST_F(RunReaderTest, BeginsAgainWhenAResumeCutTheFile) {
   write("metrics.jsonl", row(1, 4) + row(2, 3) + row(3, 2));
   RunReader reader(".");
