@@ -326,8 +326,8 @@ void multiply_flipped(Threads& threads, const TileKernels& t, const MatrixProduc
 
 /// For a 16-bit `a` with k innermost of which several tasks read the same rows: all threads together widen it, as many
 /// rows at a time as take `packed_floats` floats, and the tasks read floats. Each task would else widen its rows for
-/// itself, which took 5 % of a step of GPT-2 124M in bfloat16 (AVX2, 1024 tokens). If so few rows fit that b would be
-/// packed often, the tasks do that.
+/// itself, which was 5 % of the samples of a profile (a bfloat16 step of GPT-2 124M with 1024 tokens, AVX2). If so few
+/// rows fit that b would be packed often, the tasks do that.
 void multiply_widened(Threads& threads, const TileKernels& t, const MatrixProduct& p, std::int64_t packed_floats) {
   constexpr std::int64_t fewest = 512, piece = 16;
   const std::int64_t stride = round_up(p.K, 16) + 16;  // as `apart` of multiply_flipped
