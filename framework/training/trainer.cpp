@@ -380,7 +380,7 @@ RunEnd Trainer::save_and_end() {
                                         last_checkpoint(), " is the newest checkpoint")};
   if (!save_now())
     return {worker::nothing_saved, text("iteration ", progress_.iteration, " could not be saved: ", save_problem_)};
-  tell_end("stopped", "the launcher starts the run no more with this state, which is saved");
+  tell_end("stopped", "the launcher does not start the run again; its state is saved");
   return {0, text("saved ", last_checkpoint(), " after iteration ", progress_.iteration, " of ", o_.training_iters,
                   "; ", how_to_resume(o_, true))};
 }
