@@ -30,7 +30,11 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tesseraConfig.cmake.in $
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tesseraConfig.cmake ${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake
   DESTINATION ${package_folder} COMPONENT dev)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/framework DESTINATION ${header_folder} COMPONENT dev FILES_MATCHING PATTERN "*.h")
+include(${CMAKE_CURRENT_LIST_DIR}/public_headers.cmake)
+foreach(header ${installed_headers})
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${CMAKE_CURRENT_LIST_DIR}/${header} DESTINATION ${header_folder}/framework/${folder} COMPONENT dev)
+endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/mappings ${PROJECT_SOURCE_DIR}/configs
   DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera COMPONENT tessera)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/tessera-doc COMPONENT doc

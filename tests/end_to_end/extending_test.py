@@ -1,10 +1,19 @@
-"""The example of docs/extending.md, built from the page against an installed Tessera, trains."""
+"""The example of docs/extending.md, built from the page against an installed Tessera, trains; the public headers are what is installed."""
 
+import concurrent.futures
 import os
 import pathlib
 import re
+import subprocess
 
 import harness
+
+SOURCE = pathlib.Path(os.environ["TESSERA_SOURCE"])
+PUBLIC = re.findall(r"[\w/]+\.h", re.sub("#.*", "", (SOURCE / "framework/public_headers.cmake").read_text().split("set(installed_headers")[0]))
+
+
+def included(header):
+    return re.findall(r'^#include "(framework/[^"]+)"', header.read_text(), re.MULTILINE)
 
 
 class Extending(harness.InOwnFolder):
@@ -12,7 +21,7 @@ class Extending(harness.InOwnFolder):
         self.command("cmake", "--install", os.environ["TESSERA_BUILD"], "--prefix", self.folder / "prefix")
         self.command(self.folder / "prefix" / "bin" / "tessera", "--help")
 
-        page = (pathlib.Path(os.environ["TESSERA_SOURCE"]) / "docs" / "extending.md").read_text()
+        page = (SOURCE / "docs/extending.md").read_text()
         files = re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
         self.assertEqual([name for name, _ in files], ["mine.cpp", "CMakeLists.txt", "mine.yaml"])
         for name, words in files:
@@ -28,6 +37,49 @@ class Extending(harness.InOwnFolder):
         self.command(mine, "train", "mine.yaml")
         losses = self.losses()
         self.assertLess(losses[-1], 0.5 * losses[0], losses)
+
+    def test_each_public_header_compiles_alone_with_what_is_installed(self):
+        self.command("cmake", "--install", os.environ["TESSERA_BUILD"], "--component", "dev", "--prefix", self.folder / "prefix")
+        headers = self.folder / "prefix/include/tessera"
+
+        needed, reached = [f"framework/{header}" for header in PUBLIC], set()
+        while needed:
+            header = needed.pop()
+            if header not in reached:
+                reached.add(header)
+                needed += included(headers / header)
+                others = re.findall(r"^#include <(.*[/.].*)>", (headers / header).read_text(), re.MULTILINE)
+                self.assertEqual(others, [], f"{header} includes more than the standard library")
+        self.assertEqual({str(path.relative_to(headers)) for path in headers.rglob("*.h")}, reached)
+
+        # A file whose first line includes a header compiles it alone, too.
+        alone, begun = [], set()
+        for header in sorted((f"framework/{header}" for header in PUBLIC), key=lambda header: -len(included(headers / header))):
+            if header not in begun:
+                alone.append(header)
+            while header and header not in begun:
+                begun.add(header)
+                header = self.first_include(headers / header)
+
+        def complaint(header):
+            return subprocess.run([os.environ["TESSERA_COMPILER"], "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{headers}",
+                                   "-x", "c++", "-"], input=f'#include "{header}"\n', text=True, stderr=subprocess.PIPE, timeout=300).stderr
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for header, words in zip(alone, pool.map(complaint, alone)):
+                self.assertEqual(words, "", header)
+
+    def first_include(self, header):
+        first = re.search(r'^#include ["<](.*)[">]', header.read_text(), re.MULTILINE)
+        return first[1] if first and first[1].startswith("framework/") else None
+
+    def test_pages_show_public_headers_only(self):
+        for page in (SOURCE / "docs").glob("*.md"):
+            for header in re.findall(r'#include "framework/([^"]+)"', page.read_text()):
+                self.assertIn(header, PUBLIC, page.name)
+        table = (SOURCE / "docs/extending.md").read_text().split("## The public headers")[1]
+        named = [folder + name + ".h" for folder, names in re.findall(r"`([a-z/]+/)\{?([\w,]+)\}?\.h`", table) for name in names.split(",")]
+        self.assertEqual(sorted(named), sorted(PUBLIC))
 
 
 if __name__ == "__main__":
