@@ -23,8 +23,8 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/state_snapshot.h"
 #include "framework/comm/world.h"
-#include "framework/training/save_job.h"
-#include "framework/training/shared_loading.h"
+#include "framework/training/saving/save_job.h"
+#include "framework/training/saving/shared_loading.h"
 
 namespace tessera {
 namespace {

@@ -16,7 +16,7 @@
 #include "framework/model/generation.h"
 #include "framework/nn/key_value_cache.h"
 #include "framework/recipe/build.h"
-#include "framework/training/model_state.h"
+#include "framework/training/state/model_state.h"
 
 namespace tessera {
 namespace {

@@ -12,7 +12,7 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/recipe.h"
 #include "framework/tensor/batch.h"
-#include "framework/training/model_state.h"
+#include "framework/training/state/model_state.h"
 
 // The model of the benchmarks that run a whole model: GPT-2 124M without dropout, and random tokens.
 

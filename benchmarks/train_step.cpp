@@ -21,7 +21,7 @@
 #include "framework/kernels/vector.h"
 #include "framework/optim/clipping.h"
 #include "framework/recipe/build.h"
-#include "framework/training/gradient_sync.h"
+#include "framework/training/step/gradient_sync.h"
 
 namespace tessera {
 namespace {

@@ -15,7 +15,7 @@ set(public_headers
   optim/optimizer.h schedule/schedule.h data/dataset.h data/sampler.h tokenizers/tokenizer.h
   # Processes, tensor parallelism and weights, for a program with a training loop of its own
   comm/communicator.h parallel/model_parallel.h parallel/process_groups.h parallel/tensor_data.h parallel/tensor_parallel_ops.h
-  training/gradient_sync.h training/saving.h checkpoint/weight_source.h)
+  training/step/gradient_sync.h training/saving/saving.h checkpoint/weight_source.h)
 
 set(installed_headers ${public_headers})
 set(to_read ${public_headers})

@@ -17,7 +17,7 @@
 #include "framework/options/limits.h"
 #include "framework/recipe/figures.h"
 #include "framework/recipe/rehearsal.h"
-#include "framework/training/state_plan.h"
+#include "framework/training/guards/state_plan.h"
 
 namespace tessera::cli {
 namespace {

@@ -16,7 +16,7 @@
 #include "framework/base/json.h"
 #include "framework/base/number_text.h"
 #include "framework/checkpoint/find.h"
-#include "framework/training/run_checkpoints.h"
+#include "framework/training/saving/run_checkpoints.h"
 
 namespace tessera::cli {
 namespace {

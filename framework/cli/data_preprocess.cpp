@@ -10,7 +10,7 @@
 #include "framework/cli/recipe_arguments.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/log/log.h"
-#include "framework/training/stop_signal.h"
+#include "framework/training/guards/stop_signal.h"
 #include "framework/worker/stop_signals.h"
 
 namespace tessera::cli {

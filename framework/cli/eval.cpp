@@ -16,7 +16,7 @@
 #include "framework/files/input_file.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/saved_model.h"
-#include "framework/training/score.h"
+#include "framework/training/reports/score.h"
 
 namespace tessera::cli {
 namespace {

@@ -17,7 +17,7 @@
 #include "framework/recipe/memory.h"
 #include "framework/recipe/saved_model.h"
 #include "framework/reporting/run_notes.h"
-#include "framework/training/trainer.h"
+#include "framework/training/loop/trainer.h"
 #include "framework/worker/launch_link.h"
 #include "framework/worker/thread_stacks.h"
 

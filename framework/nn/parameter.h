@@ -64,7 +64,7 @@ enum class GradientSharers {
 };
 
 /// A weight of a model: its name, shape, part on this rank, and views of its memory. A parameter owns no memory; the
-/// owner of the memory sets the views (training/shared_state.h, training/frozen_weights.h).
+/// owner of the memory sets the views (training/state/shared_state.h, training/state/frozen_weights.h).
 struct Parameter {
   std::string name;  ///< full name, the same on every parallel layout: "decoder.layers.0.mlp.linear_fc1.weight"
   ParameterRole role = ParameterRole::matrix;

@@ -9,7 +9,7 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/merge_record.h"
 #include "framework/recipe/peft_adapter.h"
-#include "framework/training/given_checkpoint.h"
+#include "framework/training/setup/given_checkpoint.h"
 
 namespace tessera::recipe {
 namespace {

@@ -20,9 +20,9 @@
 #include "framework/recipe/peft_adapter.h"
 #include "framework/recipe/recipe_changes.h"
 #include "framework/recipe/saved_model.h"
-#include "framework/training/given_checkpoint.h"
-#include "framework/training/model_state.h"
-#include "framework/training/run_checkpoints.h"
+#include "framework/training/saving/run_checkpoints.h"
+#include "framework/training/setup/given_checkpoint.h"
+#include "framework/training/state/model_state.h"
 
 namespace tessera::recipe {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "framework/comm/world.h"
 #include "framework/recipe/open_data.h"
-#include "framework/training/training_setup.h"
+#include "framework/training/setup/training_setup.h"
 
 namespace tessera::recipe {
 

@@ -8,8 +8,8 @@
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/rehearsal.h"
-#include "framework/training/model_state.h"
-#include "framework/training/trained_names.h"
+#include "framework/training/state/model_state.h"
+#include "framework/training/state/trained_names.h"
 
 namespace tessera::recipe {
 namespace {

@@ -13,7 +13,7 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/rules.h"
 #include "framework/recipe/trained_layers.h"
-#include "framework/training/trained_names.h"
+#include "framework/training/state/trained_names.h"
 
 namespace tessera::recipe {
 namespace {

@@ -6,8 +6,8 @@
 #include "framework/comm/group_buffer.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/rehearsal.h"
-#include "framework/training/state_copies.h"
-#include "framework/training/state_plan.h"
+#include "framework/training/guards/state_copies.h"
+#include "framework/training/guards/state_plan.h"
 
 namespace tessera::recipe {
 namespace {

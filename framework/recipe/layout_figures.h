@@ -5,7 +5,7 @@
 #include "framework/parallel/mesh.h"
 #include "framework/recipe/recipe.h"
 #include "framework/resilience/coverage.h"
-#include "framework/training/model_state.h"
+#include "framework/training/state/model_state.h"
 
 namespace tessera::recipe {
 

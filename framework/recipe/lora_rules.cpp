@@ -11,7 +11,7 @@
 #include "framework/recipe/freezing.h"
 #include "framework/recipe/rules.h"
 #include "framework/recipe/saved_adapter.h"
-#include "framework/training/lora_plan.h"
+#include "framework/training/state/lora_plan.h"
 
 namespace tessera::recipe {
 namespace {

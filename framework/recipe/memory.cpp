@@ -10,7 +10,7 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/open_data.h"
 #include "framework/recipe/rehearsal.h"
-#include "framework/training/frozen_weights.h"
+#include "framework/training/state/frozen_weights.h"
 
 namespace tessera::recipe {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "framework/training/lora_plan.h"
+#include "framework/training/state/lora_plan.h"
 
 namespace tessera::recipe {
 

@@ -3,7 +3,7 @@
 #include "framework/data/no_tokens.h"
 #include "framework/parallel/process_groups.h"
 #include "framework/recipe/recipe.h"
-#include "framework/training/run_data.h"
+#include "framework/training/setup/run_data.h"
 
 namespace tessera::multimodal {
 struct MllmOptions;

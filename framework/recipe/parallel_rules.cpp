@@ -6,7 +6,7 @@
 #include "framework/parallel/context_options.h"
 #include "framework/parallel/layer_shares.h"
 #include "framework/recipe/rules.h"
-#include "framework/training/run_checkpoints.h"
+#include "framework/training/saving/run_checkpoints.h"
 
 namespace tessera::recipe {
 namespace {

@@ -20,10 +20,10 @@
 #include "framework/resilience/resilience_options.h"
 #include "framework/schedule/batch_plan.h"
 #include "framework/schedule/optimizer_schedule.h"
-#include "framework/training/lora_plan.h"
-#include "framework/training/loss_scale.h"
-#include "framework/training/profile_options.h"
-#include "framework/training/training_options.h"
+#include "framework/training/options/profile_options.h"
+#include "framework/training/options/training_options.h"
+#include "framework/training/setup/loss_scale.h"
+#include "framework/training/state/lora_plan.h"
 
 namespace tessera::recipe {
 

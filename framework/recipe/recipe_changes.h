@@ -5,7 +5,7 @@
 
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/recipe/recipe.h"
-#include "framework/training/option_changes.h"
+#include "framework/training/options/option_changes.h"
 
 namespace tessera::recipe {
 

@@ -9,7 +9,7 @@
 #include "framework/model/vision_items.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
-#include "framework/training/pipeline.h"
+#include "framework/training/step/pipeline.h"
 
 namespace tessera::recipe {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "framework/checkpoint/find.h"
 #include "framework/recipe/recipe.h"
-#include "framework/training/model_state.h"
+#include "framework/training/state/model_state.h"
 
 namespace tessera::recipe {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "framework/options/report.h"
-#include "framework/training/lora_plan.h"
-#include "framework/training/training_options.h"
+#include "framework/training/options/training_options.h"
+#include "framework/training/state/lora_plan.h"
 
 namespace tessera::recipe {
 

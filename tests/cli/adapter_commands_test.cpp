@@ -14,7 +14,7 @@
 #include "framework/checkpoint/safetensors.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
-#include "framework/training/trainer.h"
+#include "framework/training/loop/trainer.h"
 #include "tests/cli/run_program.h"
 #include "tests/golden/registries.h"
 #include "tests/own_folder.h"

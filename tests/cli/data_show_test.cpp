@@ -9,7 +9,7 @@
 #include "framework/cli/run.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
-#include "framework/training/trainer.h"
+#include "framework/training/loop/trainer.h"
 #include "tests/cli/recorder.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"

@@ -13,8 +13,8 @@
 #include "framework/interop/hugging_face/peft_names.h"
 #include "framework/kernels/threads.h"
 #include "framework/recipe/recipe.h"
-#include "framework/training/model_state.h"
-#include "framework/training/training_setup.h"
+#include "framework/training/setup/training_setup.h"
+#include "framework/training/state/model_state.h"
 
 namespace tessera::golden {
 

@@ -14,10 +14,10 @@
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/formats/formats.h"
 #include "framework/recipe/build.h"
-#include "framework/training/resume.h"
-#include "framework/training/run_checkpoints.h"
-#include "framework/training/step.h"
-#include "framework/training/trainer.h"
+#include "framework/training/loop/trainer.h"
+#include "framework/training/saving/resume.h"
+#include "framework/training/saving/run_checkpoints.h"
+#include "framework/training/step/step.h"
 #include "tests/golden/data_cases.h"
 
 namespace tessera::golden {

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <vector>
 
-#include "framework/training/loss_scale.h"
+#include "framework/training/setup/loss_scale.h"
 #include "tests/golden/schedule_flags.h"
 
 namespace tessera {

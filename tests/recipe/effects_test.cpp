@@ -12,7 +12,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/describe.h"
-#include "framework/training/trainer.h"
+#include "framework/training/loop/trainer.h"
 #include "tests/own_folder.h"
 #include "tests/pairs_of_rows.h"
 #include "tests/recipe/groups.h"

@@ -13,7 +13,7 @@
 #include "framework/parallel/pipeline_schedule.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/layout_figures.h"
-#include "framework/training/trainer.h"
+#include "framework/training/loop/trainer.h"
 #include "tests/images_of_rows.h"
 #include "tests/own_folder.h"
 #include "tests/pairs_of_rows.h"

@@ -7,7 +7,7 @@
 #include "framework/nn/bound_parameters.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
-#include "framework/training/step.h"
+#include "framework/training/step/step.h"
 #include "tests/own_folder.h"
 #include "tests/recipe/two_towers_recipe.h"
 

@@ -8,7 +8,7 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/layout_figures.h"
 #include "framework/recipe/memory.h"
-#include "framework/training/trainer.h"
+#include "framework/training/loop/trainer.h"
 #include "tests/own_folder.h"
 #include "tests/pairs_of_rows.h"
 #include "tests/recipe/groups.h"

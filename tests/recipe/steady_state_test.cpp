@@ -9,7 +9,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/reporting/run_log.h"
-#include "framework/training/step.h"
+#include "framework/training/step/step.h"
 #include "tests/console_file.h"
 #include "tests/own_folder.h"
 

@@ -10,7 +10,7 @@
 
 #include "framework/model/model.h"
 #include "framework/recipe/build.h"
-#include "framework/training/trained_names.h"
+#include "framework/training/state/trained_names.h"
 #include "tests/own_folder.h"
 #include "tests/recipe/groups.h"
 #include "tests/recipe/small_run.h"

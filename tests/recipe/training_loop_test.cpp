@@ -7,7 +7,7 @@
 #include "framework/base/files.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
-#include "framework/training/trainer.h"
+#include "framework/training/loop/trainer.h"
 #include "tests/own_folder.h"
 #include "tests/recipe/groups.h"
 #include "tests/story.h"

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "framework/options/choose.h"
-#include "framework/training/pipeline.h"
+#include "framework/training/step/pipeline.h"
 #include "tests/story.h"
 #include "tests/training/mailboxes.h"
 #include "tests/training/stand_in_model.h"

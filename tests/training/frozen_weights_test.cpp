@@ -1,5 +1,5 @@
 // Frozen parameters by themselves: which they are, where their elements are, and their digest.
-#include "framework/training/frozen_weights.h"
+#include "framework/training/state/frozen_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/kernels/type_conversion.h"
 #include "framework/nn/flat_parameters.h"
-#include "framework/training/model_state.h"
-#include "framework/training/trained_names.h"
+#include "framework/training/state/model_state.h"
+#include "framework/training/state/trained_names.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 #include "tests/training/stand_in_model.h"

@@ -1,5 +1,5 @@
 // When buckets of gradients are reduced: random backward passes with a reducer that notices what it gets.
-#include "framework/training/gradient_sync.h"
+#include "framework/training/step/gradient_sync.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <random>
 
-#include "framework/training/shared_state.h"
+#include "framework/training/state/shared_state.h"
 #include "tests/optim/made.h"
 #include "tests/sanitized.h"
 #include "tests/training/stand_in_model.h"

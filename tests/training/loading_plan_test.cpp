@@ -13,8 +13,8 @@
 #include "framework/checkpoint/layout.h"
 #include "framework/checkpoint/manifest.h"
 #include "framework/checkpoint/writer.h"
-#include "framework/training/box_message.h"
-#include "framework/training/shared_loading.h"
+#include "framework/training/saving/box_message.h"
+#include "framework/training/saving/shared_loading.h"
 #include "tests/own_folder.h"
 #include "tests/sanitized.h"
 

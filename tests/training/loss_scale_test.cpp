@@ -1,4 +1,4 @@
-#include "framework/training/loss_scale.h"
+#include "framework/training/setup/loss_scale.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The state of a model in memory: what the model reads follows the fp32 weights, in memory of whoever owns it.
-#include "framework/training/model_state.h"
+#include "framework/training/state/model_state.h"
 
 #include <gtest/gtest.h>
 

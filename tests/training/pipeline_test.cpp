@@ -1,6 +1,6 @@
 // The pipeline by itself: all stages in this process, a thread each, with chunks whose values are known exactly,
 // batches that are known, and a channel of mailboxes. Everything a stage does is recorded.
-#include "framework/training/pipeline.h"
+#include "framework/training/step/pipeline.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Summary and trace of spans whose times are known.
-#include "framework/training/profiler.h"
+#include "framework/training/reports/profiler.h"
 
 #include <gtest/gtest.h>
 

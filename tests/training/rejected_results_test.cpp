@@ -1,4 +1,4 @@
-#include "framework/training/rejected_results.h"
+#include "framework/training/guards/rejected_results.h"
 
 #include <gtest/gtest.h>
 

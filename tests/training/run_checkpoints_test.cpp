@@ -1,5 +1,5 @@
 // Which checkpoints of a run are kept.
-#include "framework/training/run_checkpoints.h"
+#include "framework/training/saving/run_checkpoints.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/checkpoint/progress.h"
-#include "framework/training/given_checkpoint.h"
+#include "framework/training/setup/given_checkpoint.h"
 #include "tests/own_folder.h"
 
 namespace tessera::training {

@@ -1,5 +1,5 @@
 // A save by one rank while the state changes. By several ranks: ranks/saving.cpp.
-#include "framework/training/save_job.h"
+#include "framework/training/saving/save_job.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "framework/training/score.h"
+#include "framework/training/reports/score.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Copies of shards on other ranks: the same update of a copy gives the same bits. Random models, whose seed is printed.
-#include "framework/training/state_copies.h"
+#include "framework/training/guards/state_copies.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "framework/training/state_plan.h"
+#include "framework/training/guards/state_plan.h"
 #include "tests/optim/made.h"
 #include "tests/training/stand_in_model.h"
 

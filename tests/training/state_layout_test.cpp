@@ -1,5 +1,5 @@
 // What lies where in the state: random layouts, whose seed is printed when one fails.
-#include "framework/training/state_layout.h"
+#include "framework/training/state/state_layout.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "framework/training/step_numbers.h"
+#include "framework/training/guards/step_numbers.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "framework/training/step_repeat.h"
+#include "framework/training/guards/step_repeat.h"
 
 namespace tessera::training {
 namespace {

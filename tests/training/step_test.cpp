@@ -1,5 +1,5 @@
 // A training step by itself, with a model whose losses and gradients are known.
-#include "framework/training/step.h"
+#include "framework/training/step/step.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "framework/training/step_time_out.h"
+#include "framework/training/guards/step_time_out.h"
 
 #include <gtest/gtest.h>
 

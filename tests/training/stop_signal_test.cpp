@@ -1,4 +1,4 @@
-#include "framework/training/stop_signal.h"
+#include "framework/training/guards/stop_signal.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "framework/training/straggler_watch.h"
+#include "framework/training/guards/straggler_watch.h"
 
 #include <gtest/gtest.h>
 

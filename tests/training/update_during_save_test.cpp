@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "framework/checkpoint/opened_state.h"
-#include "framework/training/model_state.h"
+#include "framework/training/state/model_state.h"
 #include "tests/optim/made.h"
 #include "tests/training/stand_in_model.h"
 

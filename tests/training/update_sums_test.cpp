@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "framework/training/shared_state.h"
+#include "framework/training/state/shared_state.h"
 #include "tests/optim/made.h"
 #include "tests/training/stand_in_model.h"
 

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "framework/recipe/build.h"
-#include "framework/training/trainer.h"
+#include "framework/training/loop/trainer.h"
 #include "tests/cli/recorder.h"
 #include "tests/ranks/ranks.h"
 

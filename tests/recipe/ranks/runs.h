@@ -14,8 +14,8 @@
 #include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
 #include "framework/recipe/open_data.h"
-#include "framework/training/step.h"
-#include "framework/training/trainer.h"
+#include "framework/training/loop/trainer.h"
+#include "framework/training/step/step.h"
 #include "tests/ranks/ranks.h"
 #include "tests/recipe/small_run.h"
 

@@ -1,5 +1,5 @@
 // Boxes of tensors that other ranks own, as the files of another program's format need them.
-#include "framework/training/box_exchange.h"
+#include "framework/training/saving/box_exchange.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/writer.h"
-#include "framework/training/shared_loading.h"
+#include "framework/training/saving/shared_loading.h"
 #include "tests/ranks/ranks.h"
 #include "tests/story.h"
 

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "framework/base/files.h"
-#include "framework/training/save_job.h"
+#include "framework/training/saving/save_job.h"
 #include "tests/ranks/ranks.h"
 #include "tests/story.h"
 #include "tests/training/held_state.h"

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "framework/checkpoint/copy_converted.h"
-#include "framework/training/model_state.h"
-#include "framework/training/stage_channel.h"
+#include "framework/training/state/model_state.h"
+#include "framework/training/step/stage_channel.h"
 #include "tests/ranks/ranks.h"
 #include "tests/training/stand_in_model.h"
 

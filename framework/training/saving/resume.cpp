@@ -1,0 +1,494 @@
+#include "framework/training/saving/resume.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
+#include "framework/base/links.h"
+#include "framework/comm/together.h"
+#include "framework/nn/adapter.h"
+#include "framework/training/saving/run_checkpoints.h"
+#include "framework/training/saving/shared_loading.h"
+#include "framework/training/saving/strictness.h"
+#include "framework/training/setup/given_checkpoint.h"
+#include "framework/training/setup/upcycling.h"
+#include "framework/worker/launch_link.h"
+
+namespace tessera::training {
+namespace {
+
+/// The options whose values differ between the recipe of a checkpoint and that of the run; `reason`: why they cannot be
+/// compared, else empty.
+struct RecipeChanges {
+  std::vector<OptionChange> all;
+  std::string reason;
+};
+
+RecipeChanges changes_since(const TrainingSetup& setup, const checkpoint::OpenedCheckpoint& saved) {
+  if (!setup.documents.changes_since) return {};
+  try {
+    const bool has_recipe = saved.blobs().count(checkpoint::recipe_blob) != 0;
+    const auto described = has_recipe ? options::Value{} : saved.recipe();
+    if (auto found = setup.documents.changes_since(saved.blobs(), has_recipe ? nullptr : &described))
+      return {*std::move(found), ""};
+    return {{}, text(saved.folder().string(), ": its recipe cannot be read")};
+  } catch (const ConfigError& error) {
+    return {{}, error.what()};
+  }
+}
+
+/// Calls `load`. If it fails because tensors do not fit, the error names the options that differ from the checkpoint.
+void naming_options(const RecipeChanges& changes, const std::function<void()>& load) {
+  try {
+    load();
+  } catch (const ConfigError& error) {
+    const auto lines = lines_about_tensors(changes.all);
+    if (lines.empty()) throw;
+    throw ConfigError(text(error.what(), "\nthe recipe differs from that of the checkpoint:", lines));
+  }
+}
+
+/// Refuses a checkpoint whose weights or state mean something else here; else says what has changed.
+void judge_changes(const checkpoint::OpenedCheckpoint& saved, const RecipeChanges& changes, const TakenOver& taken,
+                   const TrainingOptions& o, std::vector<std::string>& notes) {
+  if (!changes.reason.empty())
+    notes.push_back(text("it is not known what has changed since the checkpoint was saved: ", changes.reason));
+  auto lines = accept_changes(saved.folder().string(), changes.all, taken, o);
+  std::move(lines.begin(), lines.end(), std::back_inserter(notes));
+}
+
+/// The order of the training samples, as far as it follows from batch size and ranks. A global batch size that is known
+/// counts instead of the options that give it.
+void add_order_changes(const checkpoint::Progress& saved, const TrainingSetup& setup,
+                       std::vector<OptionChange>& changes) {
+  const std::string global = "dataset_config.global_batch_size";
+  const auto now = with_rates({}, setup);
+  if (saved.global_batch_size > 0)
+    std::erase_if(changes, [&](const auto& change) {
+      return change.option == global || change.option == "dataset_config.micro_batch_num";
+    });
+  const auto add = [&](const std::string& what, std::int64_t value, std::int64_t before) {
+    if (value > 0 && before > 0 && value != before)
+      changes.push_back({what, text(value), text(before), options::Change::order});
+  };
+  add(global, now.global_batch_size, saved.global_batch_size);
+  add("samples of a micro-batch on all data-parallel ranks", now.order_stride, saved.order_stride);
+}
+
+/// What plays no part in the numbers of the run is not worth a refusal: lengths of a decay that is none.
+schedule::ScheduleState without_idle_fields(schedule::ScheduleState saved, const schedule::ScheduleState& ours) {
+  if (saved.lr_decay_style == "constant" && ours.lr_decay_style == "constant") {
+    saved.min_lr = ours.min_lr;
+    saved.lr_decay_steps = ours.lr_decay_steps;
+  }
+  if (saved.wd_incr_style == "constant" && ours.wd_incr_style == "constant") saved.wd_incr_steps = ours.wd_incr_steps;
+  return saved;
+}
+
+void restore_rates(const checkpoint::Progress& progress, const std::filesystem::path& folder, TrainingSetup& setup) {
+  try {
+    restore_rates(progress, setup);
+  } catch (ConfigError& error) {
+    error.during("resuming from " + folder.string());
+    throw;
+  }
+}
+
+/// Without the state of parameters that the checkpoint's run froze: it begins at zero.
+void drop_newly_trained(const checkpoint::OpenedCheckpoint& given, const RecipeChanges& changes,
+                        std::vector<checkpoint::TensorRange>& slots, std::vector<std::string>& notes) {
+  const auto of_freezing = [](const OptionChange& change) {
+    return std::ranges::any_of(options_of_freezing,
+                               [&](const char* name) { return change.option == text("training_config.", name); });
+  };
+  if (std::none_of(changes.all.begin(), changes.all.end(), of_freezing)) return;
+  if (std::erase_if(slots, [&](const auto& range) { return !given.has(range.name); }) > 0)
+    notes.emplace_back("the optimizer state of parameters that were frozen before begins at zero");
+}
+
+/// What is read of a checkpoint from which a run continues.
+struct Continuation {
+  checkpoint::Progress progress;
+  std::vector<checkpoint::TensorRange> wanted;  ///< weights and optimizer state that are to be read
+};
+
+/// All of it: weights, optimizer, counters, as far as the options ask. What is left to be read, the caller reads, and
+/// then calls finish_continuing().
+Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpoint::Progress progress,
+                              TrainingSetup& setup, ModelState& state, Restored& out) {
+  const auto& o = setup.options;
+  auto& notes = out.notes;
+  const bool left_out = checkpoint::base_in(given.blobs()).has_value();
+  out.new_adapters = false;
+  must_have_seed(given, progress, o);
+  state.frozen().unmap();  // where the vocabulary has another padding, it is written
+  refuse_dense(given, state.weight_ranges());
+  auto changes = changes_since(setup, given);
+  std::vector<checkpoint::TensorRange> weights, slots;
+  naming_options(changes, [&] {
+    auto all = left_out ? state.trained_ranges() : state.weight_ranges();
+    auto known = setup.model.all_weights;
+    if (o.dist_ckpt_strictness != Strictness::raise_all) {
+      known = as_far_as_strict(given, known.empty() ? all : known, o, notes);
+      leave_out_lacking(given, o, all);
+    }
+    weights = read_other_paddings(given, all, setup.model.tokens, notes);
+    given.must_fit_weights(weights, known);
+    refuse_left_over(given, known.empty() ? all : known);
+    if (o.no_load_optim) return;
+    slots = state.optimizer_ranges();
+    drop_newly_trained(given, changes, slots, notes);
+    if (!slots.empty()) must_have_state(given, progress);
+    leave_out_lacking(given, o, slots);
+    slots = read_other_paddings(given, slots, setup.model.tokens, notes);
+    given.must_fit_optimizer(slots);
+  });
+  add_order_changes(progress, setup, changes.all);
+  judge_changes(given, changes,
+                {.optimizer_state = !o.no_load_optim,
+                 .own_schedule = setup.optimization.schedule_resume.override_opt_param_scheduler},
+                o, notes);
+  refuse_other_stride(given.folder(), progress, setup);
+  if (left_out) {
+    auto more = load_frozen(given, setup, state, out.base);
+    std::move(more.begin(), more.end(), std::back_inserter(notes));
+  } else {
+    map_frozen(given, state, weights, notes);
+  }
+  weights.insert(weights.end(), slots.begin(), slots.end());
+  return {std::move(progress), std::move(weights)};
+}
+
+/// When everything has been read.
+void finish_continuing(const checkpoint::OpenedCheckpoint& given, checkpoint::Progress progress, TrainingSetup& setup,
+                       Restored& out) {
+  const auto& o = setup.options;
+  if (o.no_load_optim)
+    progress.updates = 0;
+  else
+    restore_rates(progress, given.folder(), setup);
+  if (progress.numbers.good_steps == 0) progress.numbers.last_good = progress.iteration - 1;  // of another program
+  if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
+  progress.has_seed = true;
+  out.notes.push_back(text("resuming from ", given.folder().string(), " after iteration ", progress.iteration));
+  out.progress = std::move(progress);
+  out.folder = given.folder();
+}
+
+/// The weights alone; all else starts from scratch.
+void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup, ModelState& state, Restored& out) {
+  auto& notes = out.notes;
+  const bool left_out = checkpoint::base_in(given.blobs()).has_value();
+  const auto ranges = without_new_adapters(given, left_out ? state.trained_ranges() : state.weight_ranges());
+  out.new_adapters = !setup.model.open_adapter && std::none_of(ranges.begin(), ranges.end(),
+                                                               [](const auto& r) { return nn::is_of_adapter(r.name); });
+  refuse_packed(given, state.trained_ranges(), setup.model.upcycles);
+  if (!setup.model.upcycles) refuse_dense(given, ranges);
+  const auto since = changes_since(setup, given);
+  auto all = setup.model.all_weights.empty() ? ranges : without_new_adapters(given, setup.model.all_weights);
+  if (setup.options.dist_ckpt_strictness != Strictness::raise_all && !setup.model.upcycles)
+    all = as_far_as_strict(given, std::move(all), setup.options, notes);
+  if (!setup.model.upcycles && !left_out)
+    naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, false)); });
+  judge_changes(given, since, {.progress = false, .optimizer_state = false}, setup.options, notes);
+  auto changes = load_frozen(given, setup, state, out.base);
+  auto trained = without_new_adapters(given, state.trained_ranges());
+  if (!setup.model.upcycles) leave_out_lacking(given, setup.options, trained);
+  auto more = load_weights(given, trained, left_out ? trained : all, setup.model.upcycles);
+  std::move(more.begin(), more.end(), std::back_inserter(changes));
+  if (setup.model.upcycles)
+    changes.emplace_back(
+        "every expert begins with the feed-forward network of its layer; routers keep their initial "
+        "weights");
+  if (setup.model.open_adapter) {
+    more = load_adapter(*setup.model.open_adapter(given), setup.model, state);
+    std::move(more.begin(), more.end(), std::back_inserter(changes));
+  }
+  for (const auto& range : trained)
+    checkpoint::must_be_finite(range.tensor, text(given.folder().string(), ": tensor '", range.name, "'"));
+  notes.insert(notes.end(), changes.begin(), changes.end());
+  notes.push_back(text("starting from the weights of ", given.folder().string()));
+}
+
+/// Continue from a checkpoint that all ranks open. Returns what is damaged in it, the same on all ranks; else empty.
+std::string continue_together(const checkpoint::FoundCheckpoint& found, TrainingSetup& setup, ModelState& state,
+                              Restored& out) {
+  const auto& world = setup.model.processes.world;
+  std::unique_ptr<checkpoint::OpenedCheckpoint> given;
+  Continuation next;
+  auto damage = damage_found(world, [&] {
+    given = open_index_of(found, setup.options, setup.documents.mappings);
+    next = begin_continuing(*given, given->progress().value_or(checkpoint::Progress{}), setup, state, out);
+  });
+  if (damage.empty()) damage = load_together(world, *given, next.wanted, setup.options.crc_check);
+  if (damage.empty()) comm::together(world, "loading", [&] { finish_continuing(*given, next.progress, setup, out); });
+  return damage;
+}
+
+/// After a checkpoint was found to be damaged while it was read.
+void forget_what_was_read(ModelState& state) {
+  state.frozen().unmap();
+  for (const auto& range : state.optimizer_ranges()) std::ranges::fill(range.tensor.raw(), std::byte{0});
+}
+
+/// A checkpoint in another format than that in which the run saves continues it as well.
+void tell_format(const TrainingSetup& setup, const checkpoint::FoundCheckpoint& found,
+                 std::vector<std::string>& notes) {
+  const auto* ours = saving_format(setup.options, setup.documents.formats);
+  if (found.format == ours) return;
+  const auto name = [](const auto* format) { return format == nullptr ? checkpoint::native_format : format->name(); };
+  notes.push_back(text(found.folder.string(), " is of format ", name(found.format), "; the run saves in ", name(ours),
+                       " (ckpt_format)"));
+}
+
+/// Go on from the run folder's own checkpoints, those of `run` first; false when it has none. `step`: from that of this
+/// iteration.
+bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run, Restored& out,
+                std::optional<std::int64_t> step = {}) {
+  const auto& o = setup.options;
+  const auto& documents = setup.documents;
+  const auto& world = setup.model.processes.world;
+  FoundNewest found;
+  for (std::int64_t lost_at = -1;;) {
+    found = find_newest(world, o, documents.formats, documents.mappings, run, out.notes, step);
+    found.lost_at = std::max(found.lost_at, lost_at);
+    if (!found.checkpoint) break;
+    auto attempt = out;
+    tell_format(setup, *found.checkpoint, attempt.notes);
+    const auto damage = continue_together(*found.checkpoint, setup, state, attempt);
+    if (damage.empty()) {
+      out = std::move(attempt);
+      break;
+    }
+    lost_at = std::max(found.lost_at, found.checkpoint->iteration);
+    set_damaged_aside(world, *found.checkpoint, damage, out.notes);
+    forget_what_was_read(state);
+  }
+  if (found.lost_at >= 0)
+    out.notes.push_back(
+        text("because of the damaged checkpoint, ", found.lost_at - out.progress.iteration, " steps are repeated"));
+  if (!found.checkpoint && o.resume_training == Resume::always && !o.load_checkpoint)
+    throw ConfigError(text("training_config.resume_training is true, but ",
+                           checkpoint_path(o, 0).parent_path().string(),
+                           " holds no usable checkpoint; give auto to start from scratch, or load_checkpoint"));
+  return found.checkpoint.has_value();
+}
+
+/// The checkpoints of the run, newest first.
+std::vector<checkpoint::FoundCheckpoint> finished_of(const std::string& run, const TrainingSetup& setup) {
+  auto all = checkpoints_of_folder(setup.options, setup.documents.formats);
+  const auto belongs = belongs_to(run);
+  std::erase_if(all, [&](const auto& found) { return !found.unfinished.empty() || !belongs(found.folder); });
+  return all;
+}
+
+/// Checkpoints of the run after iteration `last` are not to be loaded any more.
+void set_aside_after(std::int64_t last, const TrainingSetup& setup, const std::string& run,
+                     std::vector<std::string>& notes) {
+  const auto& world = setup.model.processes.world;
+  comm::together(world, "going back to a checkpoint", [&] {
+    if (world.rank() > 0) return;
+    for (const auto& found : finished_of(run, setup)) {
+      if (found.iteration <= last) continue;
+      const auto aside =
+          checkpoint::set_aside(found.folder, text("the run went back to iteration ", last, " or before"));
+      notes.push_back(text("set aside ", found.folder.string(), " as ", aside.string()));
+    }
+  });
+}
+
+/// Begin with, or continue from, what load_checkpoint names, which is at `place`. Returns whether there is one.
+bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::path& place, Restored& out) {
+  const auto& o = setup.options;
+  const auto given = open_any(setup, place, out.notes, setup.model.weights_alone ? std::nullopt : o.ckpt_step);
+  if (!given) {
+    out.notes.push_back(text("no checkpoint in ", place.string(), " yet: starting from scratch"));
+    return false;
+  }
+  const auto all = setup.model.all_weights.empty() ? state.trained_ranges() : setup.model.all_weights;
+  const bool is_base = without_new_adapters(*given, all).size() < all.size();
+  if (setup.model.open_adapter && !is_base)
+    throw ConfigError(text("training_config.load_checkpoint: ", given->folder().string(),
+                           " has adapters itself, and lora_config.adapter names others; leave adapter out, or give "
+                           "load_checkpoint the model without adapters"));
+  const bool resumes =
+      o.resume_training != Resume::never && !setup.model.weights_alone && !setup.model.upcycles && !is_base;
+  const auto progress = resumes ? given->progress() : std::nullopt;
+  if (!progress) {
+    begin_with(*given, setup, state, out);
+    return true;
+  }
+  auto next = begin_continuing(*given, *progress, setup, state, out);
+  for (const auto& range : next.wanted) given->read_box(range);
+  finish_continuing(*given, std::move(next.progress), setup, out);
+  out.continues = is_of_run_folder(o, place);
+  return true;
+}
+
+/// The newest checkpoint of the run with that id in its folder, and its iteration; -1: there is none. One in another
+/// program's format may be without id: what was there before this run began was set aside.
+std::pair<std::int64_t, std::filesystem::path> newest_in_folder(const TrainingSetup& setup, const std::string& run) {
+  for (const auto& found : finished_of(run, setup)) {
+    if (found.format == nullptr && !saved_by(run)(found.folder)) continue;
+    try {
+      if (found.format != nullptr && !found.format->open(found.folder, setup.documents.mappings)->progress()) continue;
+      return {found.iteration, found.folder};
+    } catch (const Error&) {
+      // Nobody can continue from a damaged one.
+    }
+  }
+  return {-1, {}};
+}
+
+/// A run saves no checkpoint of a later iteration than that of its state, and sets those aside after which it goes
+/// back. So one that is there was saved by a run that somebody continued without this state.
+void refuse_newer_checkpoint(std::int64_t step, const std::string& run, const TrainingSetup& setup) {
+  comm::together(setup.model.processes.world, "the state in memory", [&] {
+    if (setup.model.processes.world.rank() > 0) return;
+    const auto [iteration, folder] = newest_in_folder(setup, run);
+    if (iteration <= step) return;
+    const auto job = worker::id_of_job();
+    throw ConfigError(text("the state in memory of job ", job, " is after iteration ", step, ", but the checkpoint ",
+                           folder.string(), " is after iteration ", iteration,
+                           ": the run was continued without this state. Neither is changed. To continue from the "
+                           "checkpoint, delete the state on each host: `tessera state clean ",
+                           job, "`. To continue from the state, move all checkpoints after iteration ", step,
+                           " out of the run folder. Then give the same command again"));
+  });
+}
+
+/// The iteration to which the recipe says that the run goes back. A restart has gone back already.
+std::optional<std::int64_t> step_to_resume(const TrainingSetup& setup, const RunFolder* folder) {
+  const auto& o = setup.options;
+  const bool is_own =
+      setup.model.weights_alone || !o.load_checkpoint || is_same_folder(*o.load_checkpoint, o.output_dir);
+  return is_own && (folder == nullptr || !folder->is_restart()) ? o.ckpt_step : std::nullopt;
+}
+
+}  // namespace
+
+checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup) {
+  progress.schedule = setup.optimization.schedule->state();
+  progress.global_batch_size = setup.data.batch_plan.full().samples;
+  progress.order_stride = setup.data.train_order ? setup.data.train_order->stride() : 0;
+  if (setup.optimization.loss_scaler.dynamic()) progress.loss_scale = setup.optimization.loss_scaler.state();
+  return progress;
+}
+
+void restore_rates(const checkpoint::Progress& progress, TrainingSetup& setup) {
+  auto& schedule = *setup.optimization.schedule;
+  if (progress.schedule)
+    schedule.restore(without_idle_fields(*progress.schedule, schedule.state()), setup.optimization.schedule_resume);
+  else
+    schedule.advance(progress.consumed_samples);
+  if (progress.loss_scale) setup.optimization.loss_scaler.restore(*progress.loss_scale);
+}
+
+Restored restore_position(std::int64_t step, const RunPosition& position, TrainingSetup& setup) {
+  refuse_newer_checkpoint(step, position.progress.run, setup);
+  Restored out;
+  out.progress = position.progress;
+  restore_rates(out.progress, setup);
+  out.continues = true;
+  if (position.saved_at >= 0) out.folder = checkpoint_path(setup.options, position.saved_at);
+  out.notes.push_back(text("continuing after iteration ", step, " with the state in memory: no step is lost"));
+  return out;
+}
+
+Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder* folder) {
+  const auto& o = setup.options;
+  Restored out;
+  out.progress.seed = static_cast<std::uint64_t>(o.seed);
+  const bool resumes = folder != nullptr ? folder->resumes() : o.resume_training != Resume::never;
+  if (resumes && o.may_lack_tensors()) state.initialise_trained(threads, out.progress.seed);
+  if (resumes &&
+      resume_own(setup, state, folder != nullptr ? folder->found().run : "", out, step_to_resume(setup, folder))) {
+    out.continues = true;
+    out.is_saved = out.folder == checkpoint_path(o, out.progress.iteration);
+    state.weights_changed();
+    if (out.base) check_base(setup.model.processes.world, state, *out.base);
+    return out;
+  }
+  const auto seed = static_cast<std::uint64_t>(o.seed);
+  state.initialise_trained(threads, seed);
+  // The memory of frozen parameters that will be mapped is not touched.
+  const bool fills_later = o.load_checkpoint && !setup.model.upcycles;
+  if (!fills_later) state.frozen().initialise(threads, seed);
+  if (!o.load_checkpoint) {
+    state.derive_initial(threads, &setup.model.processes);
+    return out;
+  }
+  comm::together(setup.model.processes.world, "loading", [&] {
+    const std::filesystem::path given = *o.load_checkpoint;
+    const bool filled = load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, out);
+    if (fills_later && !filled) state.frozen().initialise(threads, seed);
+  });
+  state.weights_changed();
+  if (out.new_adapters) state.derive_initial(threads, &setup.model.processes);
+  if (out.base) check_base(setup.model.processes.world, state, *out.base);
+  return out;
+}
+
+std::vector<std::string> restore_frozen(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
+                                        std::int64_t saved_at, const RunFolder& folder) {
+  std::vector<std::string> notes;
+  if (setup.model.trained.all()) return notes;
+  const auto& o = setup.options;
+  std::optional<checkpoint::FrozenBase> base;
+  comm::together(setup.model.processes.world, "loading", [&] {
+    const auto own = saved_at < 0 ? std::filesystem::path() : checkpoint_path(o, saved_at);
+    if (!own.empty() && std::filesystem::exists(own)) {
+      const auto* format = saving_format(o, setup.documents.formats);
+      const auto saved = open_found({own, saved_at, format}, o, setup.documents.mappings);
+      notes = load_frozen(*saved, setup, state, base);
+      return;
+    }
+    const auto given = o.load_checkpoint ? open_any(setup, folder.given_checkpoint(), notes, o.ckpt_step) : nullptr;
+    if (!given || setup.model.upcycles) state.frozen().initialise(threads, static_cast<std::uint64_t>(o.seed));
+    if (!given) return;
+    const auto more = load_frozen(*given, setup, state, base);
+    notes.insert(notes.end(), more.begin(), more.end());
+  });
+  if (base) check_base(setup.model.processes.world, state, *base);
+  return notes;
+}
+
+bool can_go_back(const TrainingSetup& setup, const std::string& run, std::int64_t back_to) {
+  const auto& world = setup.model.processes.world;
+  std::string found;
+  comm::together(world, "going back to a checkpoint", [&] {
+    if (world.rank() > 0) return;
+    for (const auto& checkpoint : finished_of(run, setup))
+      if (checkpoint.iteration <= back_to) found = "yes";
+  });
+  return !world.broadcast(found, 0, "going back to a checkpoint").empty();
+}
+
+Restored restore_back(TrainingSetup& setup, ModelState& state, const checkpoint::Progress& kept, std::int64_t back_to) {
+  Restored out;
+  set_aside_after(back_to, setup, kept.run, out.notes);
+  state.weights_needed();
+  for (const auto& part : state.parts())
+    for (const auto& elements : part->shard_elements()) std::fill(elements.begin(), elements.end(), 0.0F);
+  if (!resume_own(setup, state, kept.run, out) || out.progress.iteration > back_to)
+    throw Error(text("the run has no checkpoint of iteration ", std::min(back_to, kept.iteration),
+                     " or before to go back to. Give training_config.save_interval"));
+  state.weights_changed();
+  out.continues = true;
+  out.went_back = true;
+  out.progress.run = kept.run;
+  out.progress.data_start = kept.data_start;
+  // With what the run has found out since, it is not what was saved.
+  out.is_saved =
+      out.progress.findings == kept.findings && out.folder == checkpoint_path(setup.options, out.progress.iteration);
+  out.progress.findings = kept.findings;
+  return out;
+}
+
+std::string how_to_resume(const TrainingOptions& options, bool saved) {
+  if (!saved) return "no checkpoint was saved: the same command starts from the beginning";
+  if (options.resume_training != Resume::never) return "the same command resumes from the newest checkpoint";
+  return "to resume, add --set training_config.resume_training=true: the same command alone starts a new run";
+}
+
+}  // namespace tessera::training

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/checkpoint/frozen_base.h"
+#include "framework/checkpoint/progress.h"
+#include "framework/training/saving/run_folder.h"
+#include "framework/training/setup/training_setup.h"
+#include "framework/training/state/model_state.h"
+#include "framework/training/step/run_position.h"
+
+namespace tessera::training {
+
+/// From where a run continues, and messages about it.
+struct Restored {
+  checkpoint::Progress progress;
+  /// The checkpoint from which it resumes; empty: it starts from scratch.
+  std::filesystem::path folder = {};
+  std::vector<std::string> notes = {};  ///< messages for the log
+  bool continues = false;               ///< it continues the run of the run folder's checkpoints; false: a new run
+  bool is_saved = false;                ///< checkpoint_path() of this iteration has this state
+  bool went_back = false;               ///< the run had been further and returned to a checkpoint; see restore_back()
+  /// The base of the frozen parameters, if the checkpoint was saved without them.
+  std::optional<checkpoint::FrozenBase> base = {};
+  bool new_adapters = true;  ///< no adapters were read: those of the model begin with their initial values
+};
+
+/// Whether the run folder has a checkpoint of the run with id `run` of iteration `back_to` or earlier; damaged ones
+/// count. Collective.
+bool can_go_back(const TrainingSetup& setup, const std::string& run, std::int64_t back_to);
+
+/// Returns a running run to its newest good checkpoint of iteration `back_to` or earlier; later checkpoints are set
+/// aside. `kept`: the present progress, from which findings, id of the run and start of its data are kept. Collective.
+/// Throws Error if there is no such checkpoint.
+Restored restore_back(TrainingSetup& setup, ModelState& state, const checkpoint::Progress& kept, std::int64_t back_to);
+
+/// Brings `state`, and the schedule and loss scaler of `setup`, to the point from which the run continues. Sources, in
+/// this order, as training_config says: the newest good checkpoint of the run folder; load_checkpoint (everything, or
+/// only the weights if resume_training is false); initial weights. Checkpoints of another run in the run folder are
+/// ignored as long as there are checkpoints of this run. `folder`: says which run it is and whether this start resumes;
+/// null: only training_config decides. Damaged checkpoints are set aside; the notes name them and the number of steps
+/// to repeat. Throws ConfigError if a checkpoint was asked for and none is usable, if it belongs to another model (the
+/// message names the first tensors that differ), or if its schedule differs and no option says which one is valid. With
+/// no_load_optim the optimizer state, schedule and loss scale start from the beginning. Collective.
+Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder* folder = nullptr);
+
+/// Sets the schedule and loss scaler of `setup` to `position`, which earlier processes left in memory. `step`: the step
+/// on which the ranks have agreed. Throws ConfigError as restore_rates(), and if the run folder has a newer checkpoint.
+/// Collective.
+Restored restore_position(std::int64_t step, const RunPosition& position, TrainingSetup& setup);
+/// Fills the frozen parameters, which the memory of earlier processes does not have: from the run's checkpoint of
+/// iteration `saved_at` (-1: none), else from load_checkpoint, else with initial weights. Returns notes. Throws
+/// ConfigError if none can be read. Collective.
+std::vector<std::string> restore_frozen(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
+                                        std::int64_t saved_at, const RunFolder& folder);
+
+/// Returns `progress` with the present schedule and, if it is dynamic, the present loss scale.
+checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup);
+/// Sets schedule and loss scale to those of `progress`. Checkpoints of the first version have neither; then the
+/// schedule advances to their number of samples. Throws ConfigError if the schedule differs and no option says which
+/// one is valid.
+void restore_rates(const checkpoint::Progress& progress, TrainingSetup& setup);
+
+/// Returns a sentence for the user: how to resume a run that ends now. `saved`: whether it has a checkpoint.
+std::string how_to_resume(const TrainingOptions& options, bool saved);
+
+}  // namespace tessera::training

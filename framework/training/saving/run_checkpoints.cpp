@@ -1,0 +1,306 @@
+#include "framework/training/saving/run_checkpoints.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "framework/base/files.h"
+#include "framework/base/links.h"
+#include "framework/comm/together.h"
+#include "framework/training/setup/given_checkpoint.h"
+
+namespace tessera::training {
+namespace {
+
+using checkpoint::run_of;
+using AllFound = std::vector<checkpoint::FoundCheckpoint>;
+
+bool is_non_persistent(const TrainingOptions& o, const checkpoint::FoundCheckpoint& found) {
+  return found.format == nullptr && found.folder.parent_path() == non_persistent_folder(o);
+}
+
+/// Of `all`, those of the run that run.json names, `recorded`; where it names none, or one without checkpoints here, of
+/// the run that saved the newest. A folder elsewhere decides nothing: other runs may have used it.
+AllFound own_checkpoints(const TrainingOptions& o, AllFound all, const std::string& recorded,
+                         std::vector<std::string>& notes) {
+  const auto lies_here = [&](const auto& found) { return is_in_run_folder(o, found.folder); };
+  const auto belongs = [&](const auto& found, const std::string& run) {
+    return lies_here(found) ? belongs_to(run)(found.folder) : saved_by(run)(found.folder);
+  };
+  const auto is_recorded = [&](const auto& found) { return belongs(found, recorded); };
+  auto run = recorded;
+  const auto newest = std::find_if(all.begin(), all.end(), lies_here);
+  if (newest != all.end() && (recorded.empty() || std::none_of(all.begin(), all.end(), is_recorded)))
+    run = run_of(newest->folder);
+  const auto others = std::erase_if(all, [&](const auto& found) { return !belongs(found, run); });
+  if (others > 0)
+    notes.push_back(text("ignored ", others, others == 1 ? " checkpoint" : " checkpoints", " of another run in ",
+                         all.empty() || all.front().format == nullptr ? checkpoint_folder(o).string() : o.output_dir));
+  return all;
+}
+
+/// Throws if it cannot be continued from. `index`: of our own format, judges the index alone.
+void judge(const checkpoint::FoundCheckpoint& found, const TrainingOptions& o, const options::Mappings& mappings,
+           bool index) {
+  if (index && found.format == nullptr) {
+    open_index_of(found, o, mappings);
+    return;
+  }
+  try {
+    const auto opened = open_found(found, o, mappings);
+    if (o.crc_check) opened->verify();
+  } catch (const ConfigError& error) {
+    // What a run of ours saved was whole; of our own format this is a newer version.
+    if (found.format == nullptr || run_of(found.folder).empty()) throw;
+    throw checkpoint::DamageError(error.what());
+  }
+}
+
+bool is_retained(const checkpoint::FoundCheckpoint& found, const TrainingOptions& o) {
+  if (o.save_retain_interval && found.iteration % *o.save_retain_interval == 0) return true;
+  if (std::filesystem::is_symlink(found.folder)) return true;
+  return o.load_checkpoint && std::filesystem::exists(*o.load_checkpoint) &&
+         lies_within(found.folder, *o.load_checkpoint);
+}
+
+bool can_be_opened(const checkpoint::FoundCheckpoint& found, const TrainingOptions& o,
+                   const options::Mappings& mappings) {
+  try {
+    open_found(found, o, mappings);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::string told_aside(const std::filesystem::path& folder, const std::string& damage,
+                       const std::filesystem::path& aside) {
+  return text("checkpoint ", folder.string(), " is damaged: ", damage, "; set aside as ", aside.string());
+}
+
+/// Looks for the newest of `own` that is good.
+class Search {
+ public:
+  Search(const TrainingOptions& o, const options::Mappings& mappings, std::vector<std::string>& notes, bool index)
+      : o_(o), mappings_(mappings), notes_(notes), index_(index) {}
+
+  FoundNewest newest_of(const AllFound& own) {
+    const auto good = std::find_if(own.begin(), own.end(), [&](const auto& found) { return is_good(found); });
+    if (good != own.end()) out_.checkpoint = *good;
+    tell_unfinished(own, good == own.end() ? -1 : good->iteration);
+    if (!out_.checkpoint && unread_) std::rethrow_exception(unread_);
+    return out_;
+  }
+
+ private:
+  /// Of those after iteration `last`.
+  void tell_unfinished(const AllFound& own, std::int64_t last) {
+    for (const auto& found : own)
+      if (!found.unfinished.empty() && found.iteration > last)
+        notes_.push_back(
+            text("ignored ", found.folder.string(), ", whose save did not come to its end: ", found.unfinished));
+  }
+  bool is_good(const checkpoint::FoundCheckpoint& found) {
+    if (!found.unfinished.empty()) return false;
+    try {
+      judge(found, o_, mappings_, index_);
+      return true;
+    } catch (const checkpoint::DamageError& error) {
+      lost(found);
+      notes_.push_back(told_aside(found.folder, error.what(), checkpoint::set_aside(found.folder, error.what())));
+    } catch (const ConfigError& error) {
+      if (found.format == nullptr) throw;
+      lost(found);
+      notes_.push_back(text("checkpoint ", found.folder.string(), " cannot be read: ", error.what()));
+      if (!unread_) unread_ = std::current_exception();
+    }
+    return false;
+  }
+  void lost(const checkpoint::FoundCheckpoint& found) { out_.lost_at = std::max(out_.lost_at, found.iteration); }
+
+  const TrainingOptions& o_;
+  const options::Mappings& mappings_;
+  std::vector<std::string>& notes_;
+  bool index_;
+  FoundNewest out_;
+  std::exception_ptr unread_;  ///< why the newest of another program cannot be read
+};
+
+void set_aside_later(const AllFound& own, std::int64_t step, std::vector<std::string>& notes) {
+  for (const auto& found : own) {
+    if (found.iteration <= step) continue;
+    const auto aside = checkpoint::set_aside(found.folder, text("the run went back to iteration ", step));
+    notes.push_back(text("set aside ", found.folder.string(), " as ", aside.string()));
+  }
+}
+
+/// Deletes those of `own`, newest first, that are neither among the newest `count`, nor retained, nor needed because no
+/// newer one can be opened.
+void delete_old_of(const AllFound& own, std::int64_t count, const TrainingOptions& o,
+                   const options::Mappings& mappings) {
+  bool has_good = false;  // among those that are kept
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const auto& found = own[i];
+    const bool kept = i < static_cast<std::size_t>(count) || is_retained(found, o);
+    if (!kept && has_good) {
+      checkpoint::delete_checkpoint(found.folder);
+      continue;
+    }
+    has_good = has_good || can_be_opened(found, o, mappings);
+  }
+}
+
+/// As text for messages, and back.
+std::string written(const FoundNewest& found) {
+  if (!found.checkpoint) return "";
+  const auto& [folder, iteration, format, unfinished] = *found.checkpoint;
+  return text(format == nullptr ? "" : format->name(), "\n", iteration, "\n", folder.string());
+}
+std::optional<checkpoint::FoundCheckpoint> read_found(const std::string& words,
+                                                      const checkpoint::CheckpointFormats& formats) {
+  if (words.empty()) return std::nullopt;
+  const auto first = words.find('\n'), second = words.find('\n', first + 1);
+  const auto format = words.substr(0, first);
+  return checkpoint::FoundCheckpoint{.folder = words.substr(second + 1),
+                                     .iteration = std::stoll(words.substr(first + 1, second - first - 1)),
+                                     .format = format.empty() ? nullptr : &formats.named(format)};
+}
+
+}  // namespace
+
+std::filesystem::path checkpoint_folder(const TrainingOptions& options) {
+  return std::filesystem::path(options.output_dir) / "checkpoints";
+}
+
+std::filesystem::path non_persistent_folder(const TrainingOptions& options) {
+  if (options.non_persistent_global_ckpt_dir) return *options.non_persistent_global_ckpt_dir;
+  return std::filesystem::path(options.output_dir) / non_persistent_name;
+}
+
+bool is_in_run_folder(const TrainingOptions& options, const std::filesystem::path& path) {
+  const auto root = std::filesystem::absolute(options.output_dir).lexically_normal() / "";
+  const auto inside = std::filesystem::absolute(path).lexically_normal().lexically_relative(root);
+  return !inside.empty() && *inside.begin() != "..";
+}
+
+bool saves_in_foreign_format(const TrainingOptions& options) {
+  return options.ckpt_format && *options.ckpt_format != checkpoint::native_format;
+}
+
+std::filesystem::path checkpoint_path(const TrainingOptions& options, std::int64_t iteration) {
+  if (saves_in_foreign_format(options))
+    return std::filesystem::path(options.output_dir) / checkpoint::checkpoint_name("", iteration);
+  return checkpoint_folder(options) / checkpoint::checkpoint_name(options.prefix, iteration);
+}
+
+const checkpoint::CheckpointFormat* saving_format(const TrainingOptions& options,
+                                                  const checkpoint::CheckpointFormats& formats) {
+  return saves_in_foreign_format(options) ? &formats.named(*options.ckpt_format) : nullptr;
+}
+
+bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::path& checkpoint) {
+  const auto real = std::filesystem::canonical(checkpoint);
+  const std::filesystem::path folder = options.output_dir;
+  const bool is_iteration = real.filename().string().rfind("iter_", 0) == 0;
+  return lies_within(checkpoint_folder(options), real) || lies_within(non_persistent_folder(options), real) ||
+         std::filesystem::equivalent(real, folder) ||
+         (is_iteration && std::filesystem::equivalent(real.parent_path(), folder));
+}
+
+checkpoint::BelongsToRun belongs_to(const std::string& run) {
+  return [run](const std::filesystem::path& checkpoint) {
+    const auto theirs = run_of(checkpoint);
+    return theirs.empty() || theirs == run;
+  };
+}
+
+checkpoint::BelongsToRun saved_by(const std::string& run) {
+  return [run](const std::filesystem::path& checkpoint) { return !run.empty() && run_of(checkpoint) == run; };
+}
+
+void keep_other(const std::filesystem::path& checkpoint, const std::string& run) {
+  const auto theirs = std::filesystem::exists(checkpoint) ? run_of(checkpoint) : "";
+  if (theirs.empty() || theirs == run) return;
+  const std::filesystem::path kept = checkpoint.string() + "_of_run_" + theirs;
+  if (std::filesystem::exists(kept))
+    throw IoError(text(checkpoint.string(), ": belongs to another run, and its new name is taken: ", kept.string()));
+  rename_or_exchange(checkpoint, kept);
+}
+
+AllFound checkpoints_of_folder(const TrainingOptions& o, const checkpoint::CheckpointFormats& formats) {
+  AllFound all;
+  for (const auto& [folder, iteration] : checkpoint::list_checkpoints(checkpoint_folder(o), o.prefix))
+    all.push_back({folder, iteration});
+  for (auto& found : formats.list(o.output_dir))
+    if (found.format->saves() && checkpoint::iteration_in_name(found.folder)) all.push_back(std::move(found));
+  const auto* own = saving_format(o, formats);
+  std::stable_partition(all.begin(), all.end(), [&](const auto& found) { return found.format == own; });
+  for (const auto& [folder, iteration] : checkpoint::list_checkpoints(non_persistent_folder(o), o.prefix))
+    all.push_back({folder, iteration});
+  checkpoint::sort_newest_first(all, {});
+  return all;
+}
+
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_found(const checkpoint::FoundCheckpoint& found,
+                                                         const TrainingOptions& options,
+                                                         const options::Mappings& mappings) {
+  if (found.format != nullptr) return found.format->open(found.folder, mappings);
+  return std::make_unique<checkpoint::NativeCheckpoint>(checkpoint::Checkpoint::open(found.folder), options.crc_check);
+}
+
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_index_of(const checkpoint::FoundCheckpoint& found,
+                                                            const TrainingOptions& options,
+                                                            const options::Mappings& mappings) {
+  if (found.format != nullptr) return open_found(found, options, mappings);
+  return std::make_unique<checkpoint::NativeCheckpoint>(checkpoint::Checkpoint::open_index(found.folder),
+                                                        options.crc_check);
+}
+
+void delete_old(const TrainingOptions& o, const checkpoint::CheckpointFormats& formats,
+                const options::Mappings& mappings, const std::string& run) {
+  checkpoint::prune(checkpoint_folder(o), o.prefix, 0);
+  if (saves_in_foreign_format(o)) checkpoint::prune(o.output_dir, "", 0);
+  if (o.saves_non_persistent()) checkpoint::prune(non_persistent_folder(o), o.prefix, 0);
+  auto own = checkpoints_of_folder(o, formats);
+  std::erase_if(own, [&](const auto& found) {
+    const auto belongs = found.format == nullptr ? belongs_to(run) : saved_by(run);
+    return !found.unfinished.empty() || !belongs(found.folder);
+  });
+  const auto rest =
+      std::stable_partition(own.begin(), own.end(), [&](const auto& found) { return !is_non_persistent(o, found); });
+  delete_old_of(AllFound(own.begin(), rest), o.keep_checkpoint_max, o, mappings);
+  delete_old_of(AllFound(rest, own.end()), 1, o, mappings);
+}
+
+FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options,
+                        const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
+                        const std::string& recorded, std::vector<std::string>& notes,
+                        std::optional<std::int64_t> step) {
+  FoundNewest out;
+  comm::together(world, "the search for checkpoints", [&] {
+    if (world.rank() > 0) return;
+    const auto own = own_checkpoints(options, checkpoints_of_folder(options, formats), recorded, notes);
+    if (step && !own.empty()) {
+      out = Search(options, mappings, notes, false).newest_of(of_step(own, *step, options.output_dir));
+      if (out.checkpoint) set_aside_later(own, *step, notes);
+      return;
+    }
+    out = Search(options, mappings, notes, true).newest_of(own);
+    if (!out.checkpoint || out.checkpoint->format == nullptr) return;
+    if (const auto note = checkpoint::about_tracker(options.output_dir, own, *out.checkpoint); !note.empty())
+      notes.push_back(note);
+  });
+  out.checkpoint = read_found(world.broadcast(written(out), 0, "the checkpoint to resume from"), formats);
+  return out;
+}
+
+void set_damaged_aside(const comm::Communicator& world, const checkpoint::FoundCheckpoint& found,
+                       const std::string& damage, std::vector<std::string>& notes) {
+  comm::together(world, "a damaged checkpoint", [&] {
+    if (world.rank() > 0) return;
+    if (found.format != nullptr) throw checkpoint::DamageError(damage);
+    notes.push_back(told_aside(found.folder, damage, checkpoint::set_aside(found.folder, damage)));
+  });
+}
+
+}  // namespace tessera::training

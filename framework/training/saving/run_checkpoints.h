@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/checkpoint/find.h"
+#include "framework/checkpoint/format.h"
+#include "framework/comm/communicator.h"
+#include "framework/training/options/training_options.h"
+
+// The checkpoints in a run folder: their paths, and to which run they belong.
+
+namespace tessera::training {
+
+/// Folder in the run folder in which earlier versions saved a checkpoint before they converted it to another format; a
+/// crash can have left it.
+inline constexpr const char* before_conversion = "before_conversion_tmp";
+
+/// Folder of non-persistent checkpoints in the run folder.
+inline constexpr const char* non_persistent_name = "non_persistent";
+
+/// Folder of the run's own checkpoints.
+std::filesystem::path checkpoint_folder(const TrainingOptions& options);
+/// Folder of the run's non-persistent checkpoints.
+std::filesystem::path non_persistent_folder(const TrainingOptions& options);
+/// Whether a path begins with that of the run folder; links are not followed.
+bool is_in_run_folder(const TrainingOptions& options, const std::filesystem::path& path);
+/// Whether the run saves in another program's format, directly in output_dir.
+bool saves_in_foreign_format(const TrainingOptions& options);
+/// Path of the checkpoint of `iteration` that save() writes, in the run's format.
+std::filesystem::path checkpoint_path(const TrainingOptions& options, std::int64_t iteration);
+/// The format of another program in which the run saves; null: Tessera's format. Throws ConfigError if it is not
+/// registered.
+const checkpoint::CheckpointFormat* saving_format(const TrainingOptions& options,
+                                                  const checkpoint::CheckpointFormats& formats);
+
+/// Whether a checkpoint was saved by the run of output_dir, in any format. Throws std::filesystem::filesystem_error if
+/// a path does not exist.
+bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::path& checkpoint);
+
+/// Accepts checkpoints of the run with id `run`, in any format, and those without an id.
+checkpoint::BelongsToRun belongs_to(const std::string& run);
+/// Accepts only checkpoints of the run with id `run`.
+checkpoint::BelongsToRun saved_by(const std::string& run);
+/// Renames a checkpoint that belongs to another run than `run`, so that a new one with the same name does not replace
+/// it. Throws IoError if the new name is taken or renaming fails.
+void keep_other(const std::filesystem::path& checkpoint, const std::string& run);
+
+/// All checkpoints in the run folder, of any run, of our format and of those in which a run can save, newest first and
+/// unfinished ones last; of one iteration, first that in the format of the run, and last the non-persistent one.
+std::vector<checkpoint::FoundCheckpoint> checkpoints_of_folder(const TrainingOptions& options,
+                                                               const checkpoint::CheckpointFormats& formats);
+/// Opens one of these, or, of our format, its index alone. Throws DamageError, ConfigError, IoError.
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_found(const checkpoint::FoundCheckpoint& found,
+                                                         const TrainingOptions& options,
+                                                         const options::Mappings& mappings);
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_index_of(const checkpoint::FoundCheckpoint& found,
+                                                            const TrainingOptions& options,
+                                                            const options::Mappings& mappings);
+
+/// Deletes the checkpoints of the run with id `run`, of all formats, that the options do not keep, and what a killed
+/// process left of a save. Kept are the newest keep_checkpoint_max; of older ones those of a multiple of
+/// save_retain_interval; always symbolic links, load_checkpoint, what another program saved, and the newest that can be
+/// opened. Of non-persistent ones, the newest that can be opened and what is newer. Call it in one process, while none
+/// saves to the folder. Throws IoError.
+void delete_old(const TrainingOptions& options, const checkpoint::CheckpointFormats& formats,
+                const options::Mappings& mappings, const std::string& run);
+
+/// Result of the search for the newest good checkpoint of a run folder.
+struct FoundNewest {
+  std::optional<checkpoint::FoundCheckpoint> checkpoint;  ///< absent: there is none
+  std::int64_t lost_at = -1;                              ///< newest iteration whose checkpoint is damaged; -1: none
+};
+/// Finds the newest good checkpoint, in any format, of the run with id `recorded` (from run.json). If `recorded` is
+/// empty or has no checkpoints here: of the run that saved the newest one. Of our own format, only the index is judged,
+/// unless `step` is given: what the checkpoint holds is verified as it is read. Rank 0 searches and sets damaged
+/// checkpoints aside, except those of another program, which stay; its `notes` get messages about what was set aside or
+/// ignored.
+/// `step`: only that of this iteration, if there are any; later ones are set aside. Throws ConfigError if there are
+/// only checkpoints of another program that cannot be read, or none of that iteration. Collective.
+FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options,
+                        const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
+                        const std::string& recorded, std::vector<std::string>& notes,
+                        std::optional<std::int64_t> step = {});
+/// Sets aside a checkpoint that find_newest() found, for the reason `damage`, with a message in the `notes` of rank 0.
+/// If it is of another program, throws that reason instead. Collective.
+void set_damaged_aside(const comm::Communicator& world, const checkpoint::FoundCheckpoint& found,
+                       const std::string& damage, std::vector<std::string>& notes);
+
+}  // namespace tessera::training

@@ -1,0 +1,248 @@
+#include "framework/training/saving/save_job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "framework/base/background_thread.h"
+#include "framework/checkpoint/coverage_sum.h"
+#include "framework/comm/together.h"
+
+namespace tessera::training {
+namespace {
+
+constexpr const char* saving = "saving";
+
+/// Jobs of different iterations have different tags.
+int report_tag_of(std::int64_t iteration) { return (1 << 21) + 2 * static_cast<int>(iteration % (1 << 20)); }
+
+/// Number of ranks in the subtree of `rank`, itself included, in a binary tree over `ranks` ranks.
+std::size_t ranks_below(std::int64_t rank, int ranks) {
+  return rank >= ranks ? 0 : 1 + ranks_below(2 * rank + 1, ranks) + ranks_below(2 * rank + 2, ranks);
+}
+
+bool is_done(comm::Transfer& transfer, bool wait) {
+  if (wait) transfer.wait();
+  return transfer.done();
+}
+
+template <class T>
+std::span<std::byte> bytes_of(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
+/// In our own format.
+class OurFiles final : public CheckpointFiles {
+ public:
+  OurFiles(const SaveTarget& target, int writers) : writer_(target.root, target.prefix, target.iteration, writers) {}
+  std::filesystem::path folder() const override { return writer_.folder(); }
+  void begin() override { writer_.begin(); }
+  checkpoint::WrittenPart write(int rank, const checkpoint::StateSnapshot& state) override {
+    return writer_.write(rank, state);
+  }
+  void commit(std::span<const checkpoint::WrittenPart> parts, const checkpoint::Blobs& blobs) override {
+    writer_.commit(parts, blobs);
+  }
+  void abandon() noexcept override { writer_.abandon(); }
+
+ private:
+  checkpoint::CheckpointWriter writer_;
+};
+
+}  // namespace
+
+SaveJob::SaveJob(const comm::Communicator& world, SaveTarget target,
+                 std::shared_ptr<const checkpoint::StateSnapshot> snapshot)
+    : world_(world),
+      snapshot_(std::move(snapshot)),
+      target_(std::move(target)),
+      report_tag_(report_tag_of(target_.iteration)) {
+  if (!target_.files) target_.files = std::make_unique<OurFiles>(target_, world_.size());
+  begin();
+  listen();
+  start([this] { write(); });
+}
+
+/// The only collectives of a job.
+void SaveJob::begin() {
+  if (world_.size() > 1) {  // of one rank, the writer itself compares
+    const auto sums = world_.all_gather(checkpoint::coverage_sum(snapshot_->ranges()), saving);
+    if (!checkpoint::cover_exactly(sums))
+      checkpoint::must_cover(world_.all_gather(checkpoint::list_of_ranges(snapshot_->ranges()), saving));
+  }
+  try {
+    comm::together(world_, saving, [&] {
+      if (world_.rank() > 0) return;
+      if (target_.before) target_.before();
+      target_.files->begin();
+    });
+  } catch (const comm::PeerFailed& failed) {
+    throw IoError(failed.what());
+  } catch (const Error&) {
+    if (world_.rank() == 0) target_.files->abandon();
+    throw;
+  }
+}
+
+/// Begins to receive what the neighbours in the tree will send.
+void SaveJob::listen() {
+  for (const int rank : {2 * world_.rank() + 1, 2 * world_.rank() + 2}) {
+    if (rank >= world_.size()) continue;
+    const auto bytes = sizeof(Failure) + ranks_below(rank, world_.size()) * sizeof(checkpoint::WrittenPart);
+    auto& child = children_.emplace_back(Child{rank, Report(bytes), {}, {}});
+    child.coming = world_.receive(child.report, rank, report_tag_, saving);
+  }
+}
+
+SaveJob::~SaveJob() {
+  if (stage_ == Stage::ended || std::uncaught_exceptions() > 0) return;
+  try {
+    give_up("the save was given up");
+    advance(true);
+  } catch (const std::exception&) {  // the other ranks are gone too; the next save deletes the temporary folder
+  }
+}
+
+std::filesystem::path SaveJob::finish() {
+  hurries_ = true;
+  const bool works = work_.valid() && work_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+  if (works && thread_ != 0) run_in_foreground(thread_);
+  advance(true);
+  if (failure_.rank < 0) return target_.files->folder();
+  if (own_ && failure_.rank == world_.rank()) std::rethrow_exception(own_);
+  throw IoError(
+      text("rank ", world_.world_ranks()[static_cast<std::size_t>(failure_.rank)], ": ", failure_.message.data()));
+}
+
+void SaveJob::give_up(const std::string& why) {
+  if (stage_ < Stage::committing && failure_.rank < 0) fail(why);
+}
+
+bool SaveJob::advance(bool wait) {
+  while (stage_ != Stage::ended)
+    if (!step(wait)) return false;
+  return true;
+}
+
+/// Ends the present stage if that is possible without waiting, or with `wait` in any case.
+bool SaveJob::step(bool wait) {
+  switch (stage_) {
+    case Stage::writing:
+      if (!has_worked(wait)) return false;
+      stage_ = Stage::gathering;
+      return true;
+    case Stage::gathering:
+      if (!has_gathered(wait)) return false;
+      report();
+      return true;
+    case Stage::committing:
+      if (!has_worked(wait)) return false;
+      tell();
+      return true;
+    case Stage::waiting:
+      if (!is_done(reported_, wait) || !is_done(verdict_, wait)) return false;
+      tell();
+      return true;
+    case Stage::telling:
+      for (auto& child : children_)
+        if (!is_done(child.verdict, wait)) return false;
+      stage_ = Stage::ended;
+      return true;
+    case Stage::ended:
+      break;
+  }
+  return true;
+}
+
+void SaveJob::fail(const std::string& message) {
+  failure_.rank = world_.rank();
+  failure_.message = {};
+  message.copy(failure_.message.data(), failure_.message.size() - 1);
+}
+
+void SaveJob::start(std::function<void()> work) {
+  try {
+    work_ = std::async(std::launch::async, [this, work = std::move(work)] {
+      if (target_.background && !hurries_.load()) thread_ = run_in_background();
+      work();
+    });
+  } catch (const std::system_error& error) {  // no thread; the other ranks are told as of any failure
+    work_ = std::async(std::launch::deferred,
+                       [what = text("cannot start a thread that writes: ", error.what())] { throw IoError(what); });
+  }
+}
+
+void SaveJob::write() {
+  try {
+    parts_ = {target_.files->write(world_.rank(), *snapshot_)};
+  } catch (...) {
+    snapshot_->end_reading();
+    throw;
+  }
+  snapshot_->end_reading();
+}
+
+/// Whether the thread has ended; what it threw is a failure of this rank.
+bool SaveJob::has_worked(bool wait) {
+  if (!wait && work_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout) return false;
+  try {
+    work_.get();
+  } catch (const std::exception& error) {
+    own_ = std::current_exception();
+    fail(error.what());
+  }
+  if (parts_.empty()) parts_.resize(1);
+  return true;
+}
+
+bool SaveJob::has_gathered(bool wait) {
+  for (auto& child : children_)
+    if (!is_done(child.coming, wait)) return false;
+  for (const auto& child : children_) read(child.report);
+  return true;
+}
+
+void SaveJob::read(const Report& report) {
+  Failure theirs;
+  std::memcpy(&theirs, report.data(), sizeof theirs);
+  if (theirs.rank >= 0 && (failure_.rank < 0 || theirs.rank < failure_.rank)) failure_ = theirs;
+  for (auto at = sizeof theirs; at < report.size(); at += sizeof(checkpoint::WrittenPart))
+    std::memcpy(&parts_.emplace_back(), report.data() + at, sizeof(checkpoint::WrittenPart));
+}
+
+/// All ranks of this subtree have written: on to the parent, or to the commit.
+void SaveJob::report() {
+  if (world_.rank() == 0) {
+    stage_ = Stage::committing;
+    return start([this] { commit(); });
+  }
+  const auto parts = std::as_bytes(std::span(parts_));
+  sent_.resize(sizeof failure_ + parts.size());
+  std::memcpy(sent_.data(), &failure_, sizeof failure_);
+  std::memcpy(sent_.data() + sizeof failure_, parts.data(), parts.size());
+  const int parent = (world_.rank() - 1) / 2;
+  reported_ = world_.send(sent_, parent, report_tag_, saving);
+  verdict_ = world_.receive(bytes_of(failure_), parent, report_tag_ + 1, saving);
+  stage_ = Stage::waiting;
+}
+
+void SaveJob::commit() {
+  if (failure_.rank >= 0) return target_.files->abandon();
+  try {
+    target_.files->commit(parts_, snapshot_->blobs());
+    if (target_.after) target_.after();
+  } catch (const Error&) {
+    target_.files->abandon();
+    throw;
+  }
+}
+
+/// Passes the verdict on.
+void SaveJob::tell() {
+  stage_ = Stage::telling;
+  for (auto& child : children_) child.verdict = world_.send(bytes_of(failure_), child.rank, report_tag_ + 1, saving);
+}
+
+}  // namespace tessera::training

@@ -1,0 +1,86 @@
+#include "framework/training/setup/reference_model.h"
+
+#include <utility>
+
+#include "framework/nn/adapter.h"
+#include "framework/training/setup/given_checkpoint.h"
+#include "framework/training/setup/training_setup.h"
+#include "framework/training/state/model_state.h"
+
+namespace tessera::training {
+namespace {
+
+std::vector<nn::Parameter*> parameters_of_all(const std::vector<std::unique_ptr<model::Model>>& chunks) {
+  std::vector<nn::Parameter*> all;
+  for (const auto& chunk : chunks)
+    for (auto* parameter : chunk->parameters()) all.push_back(parameter);
+  return all;
+}
+
+/// The checkpoint of an iteration in `folder`, which can be a run folder or a folder of checkpoints.
+std::filesystem::path of_iteration(const TrainingSetup& setup, const std::filesystem::path& folder,
+                                   std::int64_t iteration) {
+  for (const auto& prefix : {setup.options.prefix, std::string()})
+    for (const auto& root : {folder, folder / "checkpoints"}) {
+      auto place = root / checkpoint::checkpoint_name(prefix, iteration);
+      if (std::filesystem::exists(place)) return place;
+    }
+  throw ConfigError(text("preference_config.refer_model_iter: ", folder.string(), " has no checkpoint of iteration ",
+                         iteration, "; give one that is there, or leave refer_model_iter out"));
+}
+
+/// A vocabulary may differ in padding only.
+void check_vocabulary(const checkpoint::WeightSource& source, const std::vector<checkpoint::TensorRange>& ranges,
+                      std::int64_t tokens) {
+  for (const auto& range : ranges) {
+    const bool of_vocabulary = range.role == ParameterRole::word_embedding || range.role == ParameterRole::output_layer;
+    if (!of_vocabulary || !source.has(range.name)) continue;
+    const auto own = range.global_shape[0], theirs = source.shape(range.name)[0];
+    if (own != theirs && !(tokens > 0 && checkpoint::differs_in_padding(source, range, tokens) && theirs >= tokens))
+      throw ConfigError(text("the reference model ", source.folder().string(), " has a vocabulary of ", theirs,
+                             " rows, but the model has ", own,
+                             "; its log-probabilities would be those of other tokens; give a reference with the same "
+                             "tokenizer"));
+  }
+}
+
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_reference(const TrainingSetup& setup,
+                                                             const std::filesystem::path& place,
+                                                             std::vector<std::string>& notes) {
+  if (auto source = open_any(setup, place, notes, std::nullopt, "preference_config.ref_model")) return source;
+  throw ConfigError(text("the reference model: ", place.string(),
+                         " has no checkpoint; give preference_config.ref_model the folder of one"));
+}
+
+}  // namespace
+
+ReferenceModel::ReferenceModel(std::vector<std::unique_ptr<model::Model>> chunks,
+                               const parallel::ProcessGroups& processes, std::filesystem::path folder,
+                               std::optional<std::int64_t> iteration)
+    : chunks_(std::move(chunks)),
+      frozen_(frozen_weights(parameters_of_all(chunks_), processes)),
+      folder_(std::move(folder)),
+      iteration_(iteration) {
+  for (const auto& chunk : chunks_) views_.push_back(chunk.get());
+}
+
+std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
+  const auto place = iteration_ ? of_iteration(setup, folder_, *iteration_) : folder_;
+  std::vector<std::string> notes;
+  const auto source = open_reference(setup, place, notes);
+  auto ranges = frozen_.ranges(StateScope::held);
+  check_vocabulary(*source, ranges, setup.model.tokens);
+  auto all = setup.model.all_weights;
+  if (all.empty()) all = ranges;
+  const auto mapped = frozen_.map(*source);
+  std::erase_if(ranges, [&](const auto& range) { return mapped.contains(range.name); });
+  std::erase_if(all, [](const auto& range) { return nn::is_of_adapter(range.name); });  // the reference has none
+  const auto more = load_weights(*source, ranges, all, false);
+  notes.insert(notes.end(), more.begin(), more.end());
+  frozen_.must_be_finite(source->folder());
+  notes.push_back(text("the reference model is that of ", source->folder().string(), "; ", mapped.size(),
+                       " of its parameters are mapped"));
+  return notes;
+}
+
+}  // namespace tessera::training

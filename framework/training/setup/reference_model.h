@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/model/model.h"
+#include "framework/parallel/process_groups.h"
+#include "framework/training/state/frozen_weights.h"
+
+namespace tessera::training {
+
+struct TrainingSetup;
+
+/// The reference model of a run with preferences: chunks like those that this rank trains, with frozen weights of a
+/// checkpoint. Nothing of it is saved.
+class ReferenceModel {
+ public:
+  /// All parameters of `chunks` are frozen (training::freeze). `iteration`: which checkpoint in `folder`; none: the
+  /// newest.
+  ReferenceModel(std::vector<std::unique_ptr<model::Model>> chunks, const parallel::ProcessGroups& processes,
+                 std::filesystem::path folder, std::optional<std::int64_t> iteration);
+
+  /// Maps the weights that a file has as this rank needs them, reads the others. Returns notes. Throws ConfigError if
+  /// there is no such checkpoint, or its weights do not fit, in particular if its vocabulary is another one.
+  std::vector<std::string> load(const TrainingSetup& setup);
+  const std::vector<const model::Model*>& chunks() const { return views_; }
+  /// Throws IoError if a page of a mapped file could not be read.
+  void require_intact() const { frozen_.require_intact(); }
+  /// See FrozenWeights::digest.
+  std::uint64_t digest() { return frozen_.digest(); }
+
+ private:
+  std::vector<std::unique_ptr<model::Model>> chunks_;
+  std::vector<const model::Model*> views_;
+  FrozenWeights frozen_;
+  std::filesystem::path folder_;
+  std::optional<std::int64_t> iteration_;
+};
+
+}  // namespace tessera::training

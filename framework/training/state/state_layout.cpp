@@ -1,0 +1,210 @@
+#include "framework/training/state/state_layout.h"
+
+#include <algorithm>
+
+#include "framework/base/checked.h"
+
+namespace tessera::training {
+namespace {
+
+std::size_t unsigned_count(std::int64_t elements) { return static_cast<std::size_t>(elements); }
+
+/// Appends a range; one that continues the last is joined with it.
+void join(std::vector<StateRange>& all, const StateRange& next) {
+  if (next.count == 0) return;
+  if (!all.empty() && all.back().array == next.array && all.back().first + all.back().count == next.first)
+    all.back().count += next.count;
+  else
+    all.push_back(next);
+}
+
+}  // namespace
+
+std::vector<nn::ElementRange> elements_between(const std::vector<nn::ElementRange>& ranges, std::int64_t first,
+                                               std::int64_t end) {
+  std::vector<nn::ElementRange> found;
+  std::int64_t before = 0;  // elements of the ranges before
+  for (const auto& range : ranges) {
+    const auto from = std::max<std::int64_t>(first - before, 0), to = std::min(end - before, range.count);
+    if (from < to) found.push_back({range.first + from, to - from});
+    before += range.count;
+  }
+  return found;
+}
+
+StateLayout::StateLayout(std::vector<nn::Parameter*> parameters, const optim::Optimizer* optimizer,
+                         const StateSharing& sharing)
+    : sharing_(sharing), parameters_(std::move(parameters)) {
+  for (const auto& range : parameters_.ranges())
+    must(range.parameter->trained, "frozen parameters have no gradient and no optimizer state");
+  if (optimizer) state_tensors_ = optimizer->slots();
+  must(state_tensors_.size() <= optim::most_slots, "an optimizer has no more state tensors than a block can name");
+  buckets_ = parallel::make_buckets(parameters_, sharing.bucket_elements);
+  place_shards();
+  size_arrays(optimizer != nullptr);
+  join_owned();
+  deal_out();
+}
+
+/// The weights of shards that are not in `weights`, and the state of all shards, lie one after the other.
+void StateLayout::place_shards() {
+  const auto in_weights = [&](std::size_t parameter) {
+    return !sharing_.shards() || parameters_.ranges()[parameter].parameter->type == DType::float32;
+  };
+  for (std::size_t i = 0; i < parameters_.ranges().size(); ++i) {
+    weight_of_.push_back(weights_);
+    if (in_weights(i)) weights_ += unsigned_count(parameters_.ranges()[i].padded());
+  }
+  const auto shards = sharing_.shards() ? parallel::shards_of(parameters_, buckets_, sharing_.rank, sharing_.ranks)
+                                        : parallel::whole_parameters(parameters_);
+  for (const auto& shard : shards) {
+    PlacedShard placed{.parameter = shard.parameter,
+                       .elements = shard.elements,
+                       .weights_in = in_weights(shard.parameter) ? StateArray::weights : StateArray::master_weights,
+                       .weight = masters_,
+                       .state = updated_};
+    if (placed.weights_in == StateArray::weights)
+      placed.weight = weight_of_[shard.parameter] +
+                      unsigned_count(shard.elements.first - parameters_.ranges()[shard.parameter].first);
+    else
+      masters_ += unsigned_count(shard.elements.count);
+    updated_ += unsigned_count(shard.elements.count);
+    shards_.push_back(placed);
+  }
+}
+
+/// Arrays that are not exchanged come first: one rank's own memory may hold these alone.
+void StateLayout::size_arrays(bool trains) {
+  const auto bytes = [](const char* name, std::size_t elements, std::size_t tensors = 1) {
+    return unsigned_count(checked_product({{name, static_cast<std::int64_t>(elements)},
+                                           {"state tensors", static_cast<std::int64_t>(tensors)},
+                                           {"bytes of each", sizeof(float)}}));
+  };
+  const auto all = unsigned_count(parameters_.elements());
+  auto& arrays = segment_.arrays;
+  const auto set = [&](StateArray which, std::size_t count, bool exchanged) {
+    arrays[static_cast<std::size_t>(which)] = {0, count, exchanged && count > 0};
+  };
+  set(StateArray::weights, bytes("weights", weights_), sharing_.shards());
+  set(StateArray::gradients, trains ? bytes("gradients", all) : 0, sharing_.ranks > 1);
+  set(StateArray::rounded_weights, parameters_.has_16_bit() ? bytes("weights", all) / 2 : 0, sharing_.shards());
+  set(StateArray::master_weights, bytes("weights", masters_), false);
+  set(StateArray::optimizer_state, bytes("elements of optimizer state", updated_, state_tensors_.size()), false);
+  for (const bool exchanged : {false, true}) {
+    for (auto& array : arrays) {
+      if (array.exchanged != exchanged) continue;
+      if (exchanged) segment_.bytes += StateSegment::alignment;
+      array.offset = segment_.bytes;
+      segment_.bytes += (array.bytes + StateSegment::alignment - 1) / StateSegment::alignment * StateSegment::alignment;
+    }
+    if (!exchanged) segment_.own_bytes = segment_.bytes;
+  }
+}
+
+void StateLayout::join_owned() {
+  for (const auto& shard : shards_) {
+    const auto& range = parameters_.ranges()[shard.parameter];
+    if (range.parameter->role == ParameterRole::expert_bias) continue;
+    const auto first = shard.elements.first - range.first, end = first + shard.elements.count;  // in the parameter
+    for (auto own : elements_of(shard, StateScope::owned)) {
+      if (own.first + own.count == range.count) {  // the padding behind it too, so that neighbours join
+        owned_padding_ += end - range.count;
+        own.count = end - own.first;
+      }
+      if (segment_.of(StateArray::gradients).bytes > 0)
+        join(owned_gradients_,
+             {StateArray::gradients, unsigned_count(range.first + own.first), unsigned_count(own.count)});
+      join(owned_weights_,
+           {shard.weights_in, shard.weight + unsigned_count(own.first - first), unsigned_count(own.count)});
+    }
+  }
+}
+
+/// Ranks without shards hold the same: rank r of n saves the r-th of n equal parts of all owned elements in their
+/// order.
+void StateLayout::deal_out() {
+  owned_before_ = {0};
+  for (const auto& range : parameters_.ranges()) {
+    auto all = owned_before_.back();
+    for (const auto& owned : range.parameter->owned()) all += owned.count;
+    owned_before_.push_back(all);
+  }
+}
+
+std::int64_t StateLayout::saved_bytes() const {
+  std::int64_t elements = 0;
+  for (const auto& shard : shards_)
+    for (const auto& range : elements_of(shard, StateScope::saved)) elements += range.count;
+  return elements * static_cast<std::int64_t>(sizeof(float) * (1 + state_tensors_.size()));
+}
+
+StateBytes StateLayout::bytes() const {
+  const auto of = [&](StateArray which) { return static_cast<std::int64_t>(segment_.of(which).bytes); };
+  return {of(StateArray::weights) + of(StateArray::rounded_weights) + of(StateArray::master_weights),
+          of(StateArray::gradients), of(StateArray::optimizer_state)};
+}
+
+StateRange StateLayout::state_of(const PlacedShard& shard, std::size_t tensor) const {
+  return {StateArray::optimizer_state, tensor * updated_ + shard.state, unsigned_count(shard.elements.count)};
+}
+
+StateLayout::GatherRange StateLayout::gathered(const parallel::Bucket& bucket) const {
+  const bool plain = bucket.type == DType::float32;
+  const auto bytes = plain ? sizeof(float) : 2;
+  const auto first = plain ? weight_of_[bucket.first_parameter] : unsigned_count(bucket.elements.first);
+  return {plain ? StateArray::weights : StateArray::rounded_weights,
+          {first * bytes, unsigned_count(bucket.elements.count) * bytes},
+          bytes};
+}
+
+/// Counted in the parameter, without padding.
+std::vector<nn::ElementRange> StateLayout::elements_of(const PlacedShard& shard, StateScope scope) const {
+  const auto& range = parameters_.ranges()[shard.parameter];
+  const auto first = shard.elements.first - range.first, last = std::min(first + shard.elements.count, range.count);
+  if (scope == StateScope::held) return {{first, last - first}};
+  if (scope == StateScope::owned && !sharing_.shards() && sharing_.rank > 0) return {};
+  auto owned = range.parameter->owned();
+  if (scope == StateScope::saved && !sharing_.shards()) {
+    const auto before = owned_before_[shard.parameter];
+    owned = elements_between(owned, first_dealt(sharing_.rank) - before, first_dealt(sharing_.rank + 1) - before);
+  }
+  std::vector<nn::ElementRange> ranges;
+  for (const auto& part : owned) {
+    const auto begin = std::max(first, part.first), end = std::min(last, part.first + part.count);
+    if (begin < end) ranges.push_back({begin, end - begin});
+  }
+  return ranges;
+}
+
+template <class FirstOf>
+std::vector<StateBox> StateLayout::boxes(StateScope scope, const FirstOf& first_of) const {
+  std::vector<StateBox> out;
+  for (const auto& shard : shards_) {
+    const auto& range = parameters_.ranges()[shard.parameter];
+    const auto in_parameter = shard.elements.first - range.first;
+    const auto [array, first] = first_of(shard);
+    for (const auto& elements : elements_of(shard, scope)) {
+      if (elements.count <= 0) continue;  // padding alone
+      for (auto& box : nn::boxes_of(*range.parameter, elements))
+        out.push_back({.parameter = shard.parameter,
+                       .offsets = std::move(box.offsets),
+                       .shape = box.shape,
+                       .array = array,
+                       .first = first + unsigned_count(box.first - in_parameter)});
+    }
+  }
+  return out;
+}
+
+std::vector<StateBox> StateLayout::weight_boxes(StateScope scope) const {
+  return boxes(scope, [](const PlacedShard& shard) { return std::pair(shard.weights_in, shard.weight); });
+}
+
+std::vector<StateBox> StateLayout::state_boxes(StateScope scope, std::size_t tensor) const {
+  return boxes(scope, [&](const PlacedShard& shard) {
+    const auto range = state_of(shard, tensor);
+    return std::pair(range.array, range.first);
+  });
+}
+
+}  // namespace tessera::training
