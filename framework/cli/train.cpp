@@ -103,7 +103,7 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
   outlive_failed_writes();
   std::optional<worker::ThreadStacks> stacks;
   if (worker::LaunchLink().present()) stacks.emplace();
-  const training::StopSignal stop;  // installed before any long work, so that a signal never loses work
+  training::StopSignal stop;  // installed before any long work, so that a signal never loses work
   const comm::World world;
   log::set_log_rank(world.rank(), world.size());
   const bool first = world.rank() == 0;
@@ -137,6 +137,7 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
   const auto end = training::train(std::move(setup), stop);
   if (first) print_end(end.last_line);
   context.exit_code = end.exit_code;
+  stop.keep_until_exit(end.exit_code);
   if (end.exit_code == 0)
     worker::LaunchLink().done();
   else
