@@ -64,6 +64,36 @@ class Events(Launching):
             self.assertEqual(own[key], last[{"activations": "activation", "weights": "weight", "gradients": "gradient"}.get(key, key) + "_bytes"], key)
         self.assertGreater(run["gemm_flops_per_second"], 0)
 
+    def test_run_json_tells_the_measured_memory_of_every_rank(self):
+        two_stages = ("--set", "parallel_config.pipeline_model_parallel_size=2", "--set", "dataset_config.micro_batch_num=2")
+        steps = {"training_iters": 1000000, "eval_interval": 1000000, "batch_size": 2}
+        job = self.start_tsrun("--worker_num=2", "tessera", "train", "tiny.yaml", *sets(output_dir="run", **steps), *two_stages)
+        metrics = self.folder / "run/metrics.jsonl"
+        self.wait_until(lambda: metrics.exists() and "rank_seconds" in metrics.read_text(), "the times of ranks", job=job)
+        read = lambda run: json.loads((self.folder / run / "run.json").read_text())
+        running = read("run")  # a run that is killed after its first window has told its memory
+        job.send_signal(signal.SIGTERM)
+        self.end_of(job)
+        ended = read("run")
+        self.assertEqual({key: ended[key] for key in running if key != "measured_memory"},
+                         {key: running[key] for key in running if key != "measured_memory"})
+        names = "weights", "gradients", "optimizer", "activations", "workspace"
+        for run in running, ended:
+            self.assertEqual([memory["rank"] for memory in run["measured_memory"]], [0, 1])
+            for measured, foreseen in zip(run["measured_memory"], run["foreseen_memory"]):
+                self.assertEqual({name: measured[name] for name in names}, {name: foreseen[name] for name in names})
+                self.assertGreater(measured["process_peak"], sum(measured[name] for name in names))
+        self.assertNotEqual(*[memory["weights"] for memory in ended["measured_memory"]])
+        for row in self.rows("run"):
+            if "rank_seconds" in row:
+                self.assertEqual(len(row["rank_seconds"]), 2)
+                self.assertEqual((min(row["rank_seconds"]), max(row["rank_seconds"])), (row["fastest_rank_seconds"], row["slowest_rank_seconds"]))
+                self.assertEqual(row["rank_seconds"][row["slowest_rank"]], row["slowest_rank_seconds"])
+        self.train(output_dir="alone", training_iters=3)
+        alone, last = read("alone")["measured_memory"], self.rows("alone")[-1]
+        self.assertEqual([(memory["rank"], memory["weights"], memory["activations"]) for memory in alone],
+                         [(0, last["weight_bytes"], last["activation_bytes"])])
+
     def test_rows_tell_tokens_and_speed_and_a_resumed_run_goes_on_counting(self):
         self.train(output_dir="run", training_iters=10, exit_interval=5)
         self.train(output_dir="run", training_iters=10)
