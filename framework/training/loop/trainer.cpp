@@ -453,7 +453,7 @@ RunEnd Trainer::run_to_end() {
 RunEnd Trainer::run() {
   try {
     auto end = run_to_end();
-    if (end.exit_code != 0) tell_end("failed", end.last_line);
+    if (end.exit_code != 0 && !launcher_.present()) tell_end("failed", end.last_line);
     return end;
   } catch (const std::exception& error) {
     if (!launcher_.present()) tell_end("failed", error.what());  // it tells which rank failed, and why
