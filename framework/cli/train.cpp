@@ -6,6 +6,7 @@
 #include <iostream>
 #include <optional>
 
+#include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/base/memory_limit.h"
@@ -73,16 +74,38 @@ Json check_memory(const std::string& file, const recipe::Recipe& recipe, const p
   return foreseen;
 }
 
+/// Adds who gave each option that nobody left at its default: {"training_config.seed": "run.yaml:7"}.
+void add_origins(const options::Value& group, const std::string& path, Json& all) {
+  for (const auto& [name, value] : group.fields) {
+    const auto place = path.empty() ? name : text(path, ".", name);
+    if (value.kind == options::Value::Kind::group)
+      add_origins(value, place, all);
+    else if (value.origin.layer > 0)
+      all.put(place, text(value.origin));
+  }
+}
+
+/// A .bin/.idx pair, with what tells whether its content is the same as in another run.
+Json fact_of(const recipe::Recipe& recipe, const recipe::Figures::DataFile& file) {
+  const auto identity = recipe::identity_of(recipe, file);
+  Json fact = {{"path", std::filesystem::absolute(file.prefix).lexically_normal().string()},
+               {"tokens", file.tokens},
+               {"documents", file.documents},
+               {"bin_bytes", identity.data_bytes}};
+  if (identity.index_sum) fact.put("index_crc32c", crc_text(*identity.index_sum));
+  return fact;
+}
+
 /// What run.json tells of a run before it is built (RunDocuments::facts).
 Json facts_of(const recipe::Recipe& recipe, const CommandContext& context, Json foreseen_memory) {
-  Json data = Json::array();
-  for (const auto& file : recipe::data_files(recipe))
-    data.push_back({{"path", std::filesystem::absolute(file.prefix).lexically_normal().string()},
-                    {"tokens", file.tokens},
-                    {"documents", file.documents}});
+  Json data = Json::array(), origins = Json::object();
+  for (const auto& file : recipe::data_files(recipe)) data.push_back(fact_of(recipe, file));
+  add_origins(recipe.resolved, "", origins);
   return {{"command", context.words},
           {"version", TESSERA_VERSION},
           {"data", std::move(data)},
+          {"origins", std::move(origins)},
+          {"flops_per_token", recipe::flops_per_token(recipe)},
           {"foreseen_memory", std::move(foreseen_memory)}};
 }
 
@@ -103,7 +126,7 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
   outlive_failed_writes();
   std::optional<worker::ThreadStacks> stacks;
   if (worker::LaunchLink().present()) stacks.emplace();
-  const training::StopSignal stop;  // installed before any long work, so that a signal never loses work
+  training::StopSignal stop;  // installed before any long work, so that a signal never loses work
   const comm::World world;
   log::set_log_rank(world.rank(), world.size());
   const bool first = world.rank() == 0;
@@ -137,6 +160,7 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
   const auto end = training::train(std::move(setup), stop);
   if (first) print_end(end.last_line);
   context.exit_code = end.exit_code;
+  stop.keep_until_exit(end.exit_code);
   if (end.exit_code == 0)
     worker::LaunchLink().done();
   else

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 
 #include "framework/base/checked.h"
+#include "framework/base/crc32c.h"
+#include "framework/base/files.h"
 #include "framework/gpt/data_path.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
@@ -104,6 +107,30 @@ std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
     }
   }
   return all;
+}
+
+DataIdentity identity_of(const Recipe& recipe, const Figures::DataFile& file) {
+  DataIdentity out;
+  std::int64_t length = 0;
+  for (const auto& stream : streams(recipe)) {
+    out.data_bytes += static_cast<std::int64_t>(std::filesystem::file_size(file.prefix + stream + ".bin"));
+    length += static_cast<std::int64_t>(std::filesystem::file_size(file.prefix + stream + ".idx"));
+  }
+  if (length > longest_summed_index) return out;
+  std::uint32_t sum = 0;
+  for (const auto& stream : streams(recipe)) {
+    const MappedFile index(file.prefix + stream + ".idx");
+    sum = crc32c(index.bytes(), sum);
+    index.require_intact();
+  }
+  out.index_sum = sum;
+  return out;
+}
+
+double flops_per_token(const Recipe& recipe) {
+  const auto tokenizer = recipe.tokenizer.make();
+  const auto model = build_model(recipe, tokenizer.get());
+  return foreseen_flops(recipe, *model, 1) / static_cast<double>(recipe.rows_per_sample() * recipe.size.seq_length);
 }
 
 Figures figures(const Recipe& recipe, std::int64_t ranks) {

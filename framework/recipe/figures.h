@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,20 @@ struct Figures {
 /// The .bin/.idx pairs that dataset_config names: its options whose names end in data_path. Data that is text has none.
 /// Reads the headers of the files.
 std::vector<Figures::DataFile> data_files(const Recipe& recipe);
+
+/// What tells whether the content of `file`, one of data_files(), is the same as in another run.
+struct DataIdentity {
+  std::int64_t data_bytes = 0;  ///< size of its .bin files
+  /// CRC-32C of its .idx files, which have the length of every document; absent if they are longer than
+  /// longest_summed_index: reading them would hold up the start of the run.
+  std::optional<std::uint32_t> index_sum;
+};
+inline constexpr std::int64_t longest_summed_index = std::int64_t{1} << 30;
+DataIdentity identity_of(const Recipe& recipe, const Figures::DataFile& file);
+
+/// Floating-point operations of the model for a token (Model::flops), each sample with foreseen_image(). Makes the
+/// model without memory for weights.
+double flops_per_token(const Recipe& recipe);
 
 /// Computes the figures. Makes the model without memory for weights; reads tokenizer files and the headers of data
 /// files. Samples are counted only if that is quick. A step is that of `ranks` data-parallel ranks together; the memory

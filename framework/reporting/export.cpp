@@ -131,7 +131,7 @@ Exported export_tensorboard(const std::string& metrics, const std::string& folde
         continue;
       }
       each_item(row.json, [&](std::size_t index, std::string_view item) {
-        values.emplace_back(text(row.key, "_layer_", index), *number_of(item));
+        values.emplace_back(text(row.key, "_", owner_of_items(row.key), "_", index), *number_of(item));
       });
     }
     points.clear();

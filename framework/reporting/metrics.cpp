@@ -21,8 +21,9 @@ constexpr std::string_view last_bytes = "}\n";  // of every line
 constexpr std::string_view first_key = "{\"iteration\": ";
 
 // Bytes of an object: numbers of at most 24 letters and their names, also of many validation sets; the names of the
-// arrays over layers, and in each array a number and a separator for each layer.
-constexpr std::size_t plain_bytes = std::size_t{1} << 16, routing_bytes = 512, bytes_of_layer = 6 * 26;
+// arrays over layers, and in each array a number and a separator for each layer; the same for the array over ranks.
+constexpr std::size_t plain_bytes = std::size_t{1} << 16, routing_bytes = 512, bytes_of_item = 26,
+                      arrays_of_routing = 6;
 
 /// One JSON object on one line, assembled in memory of the caller, which is long enough.
 class Object {
@@ -62,6 +63,15 @@ class Object {
         add(value(layers[i]));
       else
         add("null");
+    }
+    add("]");
+  }
+  void array(std::string_view key, std::span<const double> values) {
+    name(key);
+    add("[");
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) add(", ");
+      add(values[i]);
     }
     add("]");
   }
@@ -184,8 +194,9 @@ KeptLines kept_lines(std::string_view content, const MetricsFile::Kept& keep) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path, const Kept& keep, std::size_t routed_layers)
-    : line_(plain_bytes + (routed_layers > 0 ? routing_bytes + routed_layers * bytes_of_layer : 0)) {
+MetricsFile::MetricsFile(const std::string& path, const Kept& keep, std::size_t routed_layers, std::size_t ranks)
+    : line_(plain_bytes + (routed_layers > 0 ? routing_bytes : 0) +
+            (arrays_of_routing * routed_layers + ranks) * bytes_of_item) {
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (file_ < 0) throw IoError(text("cannot write ", path, ": ", std::strerror(errno)));
   const auto content = read_file(path);
@@ -240,6 +251,7 @@ void MetricsFile::step(const StepRecord& r) {
     line.number("fastest_rank_seconds", r.rank_times->fastest_seconds);
     line.number("slowest_rank_seconds", r.rank_times->slowest_seconds);
     line.number("slowest_rank", r.rank_times->slowest);
+    line.array("rank_seconds", r.rank_times->seconds);
   }
   line.number("memory_bytes", r.memory.all());
   line.number("weight_bytes", r.memory.weights);

@@ -39,6 +39,7 @@ struct MemoryRecord {
 struct RankTimes {
   double fastest_seconds = 0, slowest_seconds = 0;  ///< of a step
   std::int64_t slowest = 0;                         ///< the rank
+  std::span<const double> seconds = {};             ///< of a step, of each rank
 };
 
 /// The record of one training step for all reports: a plain value, filled by the training loop. JSON cannot express
@@ -110,8 +111,8 @@ class MetricsFile {
     bool validation = true, final_evaluations = true;
   };
   /// Opens or creates `path`. Removes what is not kept, and incomplete lines. `routed_layers`: length of
-  /// StepRecord::routing. Throws IoError if the file cannot be written.
-  MetricsFile(const std::string& path, const Kept& kept, std::size_t routed_layers = 0);
+  /// StepRecord::routing; `ranks`: that of RankTimes::seconds. Throws IoError if the file cannot be written.
+  MetricsFile(const std::string& path, const Kept& kept, std::size_t routed_layers = 0, std::size_t ranks = 0);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;

@@ -80,6 +80,8 @@ std::optional<double> number_of(std::string_view json) {
   return value;
 }
 
+std::string_view owner_of_items(std::string_view key) { return key.substr(0, 5) == "rank_" ? "rank" : "layer"; }
+
 MetricsReader::MetricsReader(const std::string& path) : path_(path), file_(path, std::ios::binary) {
   if (!file_) throw IoError(text("cannot read ", path, ": ", std::strerror(errno)));
 }

@@ -35,6 +35,8 @@ class MetricsRow {
 
 /// The number that a value of metrics.jsonl stands for: null is NaN, true 1, false 0. Nothing for lists.
 std::optional<double> number_of(std::string_view json);
+/// What the items of the list `key` belong to, and their index counts: "rank" if it begins with "rank_", else "layer".
+std::string_view owner_of_items(std::string_view key);
 /// Calls visit(index, item) for each item of a list, "[0.5, null]".
 template <class Visit>
 void each_item(std::string_view list, const Visit& visit) {

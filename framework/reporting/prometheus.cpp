@@ -57,20 +57,20 @@ void PrometheusFile::write() {
     for (const char c : key) name_ += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
     add_type();
     if (json.front() != '[') {
-      add_sample("", json);
+      add_sample(json);
       continue;
     }
     each_item(json, [&](std::size_t index, std::string_view item) {
-      char layer[24];
-      const auto* end = std::to_chars(layer, layer + sizeof layer, index).ptr;
-      add_sample({layer, static_cast<std::size_t>(end - layer)}, item);
+      char digits[24];
+      const auto* end = std::to_chars(digits, digits + sizeof digits, index).ptr;
+      add_sample(item, owner_of_items(key), {digits, static_cast<std::size_t>(end - digits)});
     });
   }
   char time[32];
   const auto* end = std::to_chars(time, time + sizeof time, now_, std::chars_format::fixed, 3).ptr;
   name_ = "tessera_last_update_seconds";
   add_type();
-  add_sample("", {time, static_cast<std::size_t>(end - time)});
+  add_sample({time, static_cast<std::size_t>(end - time)});
   if (replace() || complaint_[0] != 0) return;
   std::snprintf(complaint_, sizeof complaint_, "%.150s: could not be written (%s); training continues", path_.c_str(),
                 std::strerror(errno));
@@ -78,9 +78,9 @@ void PrometheusFile::write() {
 
 void PrometheusFile::add_type() { content_.append("# TYPE ").append(name_).append(" gauge\n"); }
 
-void PrometheusFile::add_sample(std::string_view layer, std::string_view json) {
+void PrometheusFile::add_sample(std::string_view json, std::string_view owner, std::string_view index) {
   content_.append(name_).append("{run=\"").append(label_);
-  if (!layer.empty()) content_.append("\",layer=\"").append(layer);
+  if (!owner.empty()) content_.append("\",").append(owner).append("=\"").append(index);
   content_.append("\"} ").append(value_text(json)).append("\n");
 }
 

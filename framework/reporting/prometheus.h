@@ -17,8 +17,8 @@ class PrometheusFile {
   PrometheusFile(const std::string& path, const std::string& run);
 
   /// Takes the values of `row`, a line of metrics.jsonl or a part of one (MetricsRow), over the earlier ones of the
-  /// same keys. A key KEY becomes the gauge tessera_KEY; a list has a label `layer`. `now`: seconds since 1970, the
-  /// gauge tessera_last_update_seconds.
+  /// same keys. A key KEY becomes the gauge tessera_KEY; a list has a label `layer` or `rank` (owner_of_items). `now`:
+  /// seconds since 1970, the gauge tessera_last_update_seconds.
   void take(std::string_view row, double now);
   /// Replaces the file.
   void write();
@@ -32,7 +32,7 @@ class PrometheusFile {
 
  private:
   void add_type();
-  void add_sample(std::string_view layer, std::string_view json);
+  void add_sample(std::string_view json, std::string_view owner = {}, std::string_view index = {});
   bool replace();
 
   std::string path_, beside_, label_, name_, content_;

@@ -89,7 +89,7 @@ struct RunLog::Outputs {
 
   explicit Outputs(const RunLogOptions& options)
       : o(options),
-        metrics(options.folder + "/metrics.jsonl", kept(options), options.routed_layers),
+        metrics(options.folder + "/metrics.jsonl", kept(options), options.routed_layers, options.ranks),
         lines(options.console) {
     const auto folder = o.folder + "/tensorboard";
     cut_event_files(folder, o.resume_iteration, o.resume_consumed_samples);

@@ -31,6 +31,7 @@ struct RunLogOptions {
   Interval interval = {};                    ///< what happened since the last console line
   double gemm_flops_per_second = 0;    ///< FLOP/s of the machines' matrix product, measured at start; 0: not shown
   std::size_t routed_layers = 0;       ///< length of StepRecord::routing
+  std::size_t ranks = 0;               ///< length of RankTimes::seconds
   bool events_per_layer = false;       ///< also write the losses of each layer's router to TensorBoard
   std::optional<WandbRun> wandb = {};  ///< absent: no file of Weights & Biases
   std::string wandb_folder = {};       ///< the folder above wandb/; empty: `folder`

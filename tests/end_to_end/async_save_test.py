@@ -7,10 +7,10 @@ import signal
 
 import faults_test
 import harness
-from bad_samples_test import compile_file_faults, file_fault
+from bad_samples_test import file_fault
 from faults_test import inject, line_of
 from harness import sets
-from launching import Launching
+from launching import Launching, compile_preloaded
 
 ASYNC = ["--set", "training_config.async_save=true"]
 WAITS = "training waits for the checkpoint of iteration 5, which is still being written"
@@ -25,7 +25,7 @@ class AsyncSave(Launching):
         super().setUp()
         self.seed = random.randrange(10**9)
         self.random = random.Random(self.seed)
-        self.library = compile_file_faults(self.folder)
+        self.library = compile_preloaded(self.folder, "file_faults")
 
     def held(self, configuration, run, *more, rank="any", place="iter_0000005_tmp/", at=None):
         at = at or self.random.randrange(1, 8)

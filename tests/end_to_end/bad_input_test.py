@@ -1,6 +1,7 @@
 """Bad input ends in one clear error, exit code 2, and nothing lost."""
 
 import gzip
+import json
 import os
 import re
 import resource
@@ -219,6 +220,22 @@ class BadData(harness.InOwnFolder):
     def test_good_data_trains(self):
         self.train("good")
         self.assertEqual(len(self.losses()), 3)
+
+    def test_run_json_has_a_checksum_of_the_index_and_the_size_of_the_tokens(self):
+        self.plant("other", [0] * 4000, documents=20)
+        found = []
+        for name in "good", "other":
+            self.train(name, output_dir=name + "_run")
+            data, = json.loads((self.folder / (name + "_run") / "run.json").read_text())["data"]
+            self.assertEqual((data["path"], data["tokens"], data["bin_bytes"]), (str(self.folder / name), 4000, 8000))
+            sum_of_index = 0xffffffff
+            for byte in (self.folder / (name + ".idx")).read_bytes():
+                sum_of_index ^= byte
+                for _ in range(8):
+                    sum_of_index = sum_of_index >> 1 ^ (0x82f63b78 if sum_of_index & 1 else 0)  # CRC-32C
+            self.assertEqual(data["index_crc32c"], f"{sum_of_index ^ 0xffffffff:08x}")
+            found.append(data["index_crc32c"])
+        self.assertNotEqual(*found)
 
     def test_truncated_bin(self):
         path = self.folder / "good.bin"

@@ -3,7 +3,6 @@ data that was given their list from the beginning."""
 
 import json
 import os
-import pathlib
 import random
 import signal
 import struct
@@ -11,19 +10,10 @@ import struct
 import faults_test
 import harness
 from faults_test import inject
-from launching import Launching
+from launching import Launching, compile_preloaded
 
 TRAIN_ITERS = faults_test.STEPS
 DOCUMENTS, LENGTH, VOCABULARY = 150, 60, 64
-
-
-def compile_file_faults(folder):
-    """tests/faults/file_faults.cpp, which a program preloads."""
-    source = pathlib.Path(os.environ["TESSERA_SOURCE"]) / "tests" / "faults" / "file_faults.cpp"
-    library = folder / "file_faults.so"
-    done = os.system(f"{os.environ['TESSERA_COMPILER']} -std=c++20 -O1 -shared -fPIC '{source}' -o '{library}' -ldl")
-    assert done == 0, "file_faults.cpp does not compile"
-    return library
 
 
 def file_fault(library, rank, path, words):
@@ -104,7 +94,7 @@ class BadSamples(Launching):
     def test_one_rank_cannot_read_part_of_the_file(self):
         more = ["--set", "dataset_config.mmap_bin_files=false"]
         rank, first = self.random.choice([0, 1, 2, 3]), self.random.randrange(0, int(DOCUMENTS * .6) * LENGTH * 2)
-        fault = file_fault(compile_file_faults(self.folder), rank, "data.bin", f"unreadable {first} {first + 900}")
+        fault = file_fault(compile_preloaded(self.folder, "file_faults"), rank, "data.bin", f"unreadable {first} {first + 900}")
         self.tsrun(*self.line("TP 2, PP 2", "damaged", *more), environment=fault)
         found = self.quarantine("damaged")
         self.assertEqual({one["rank"] for one in found}, {rank})

@@ -4,8 +4,9 @@ import json
 import os
 import signal
 
+from bad_samples_test import file_fault
 from harness import sets
-from launching import Launching
+from launching import Launching, compile_preloaded
 
 
 class Events(Launching):
@@ -63,6 +64,55 @@ class Events(Launching):
         for key in "weights", "gradients", "optimizer", "activations", "workspace":
             self.assertEqual(own[key], last[{"activations": "activation", "weights": "weight", "gradients": "gradient"}.get(key, key) + "_bytes"], key)
         self.assertGreater(run["gemm_flops_per_second"], 0)
+
+    def test_run_json_tells_who_gave_an_option_and_the_operations_of_a_token(self):
+        self.train(output_dir="run", training_iters=2)
+        run, last = json.loads((self.folder / "run/run.json").read_text()), self.rows()[-1]
+        self.assertEqual(run["origins"]["training_config.training_iters"], "--set training_config.training_iters")
+        self.assertRegex(run["origins"]["model_config.hidden_size"], r"^tiny\.yaml:\d+$")
+        self.assertNotIn("training_config.log_level", run["origins"])
+        self.assertEqual(run["data"], [])
+        flops = last["model_flops_utilization"] * run["gemm_flops_per_second"] * last["step_seconds"]
+        tokens = last["tokens_per_second"] * last["step_seconds"]
+        self.assertAlmostEqual(run["flops_per_token"] / (flops / tokens), 1, places=9)
+
+    def test_a_run_that_cannot_be_saved_under_tsrun_tells_its_failure_once(self):
+        fault = file_fault(compile_preloaded(self.folder, "file_faults"), "any", "network_iter", "write 1")
+        self.tsrun("--worker_num=2", "--max_restarts=0", "tessera", "train", "tiny.yaml", *sets(output_dir="run", training_iters=5, batch_size=4),
+                   "--set", "resilience_config.policy=off", environment=fault, code=22)
+        self.assertEqual(self.kinds(), ["start", "save_failed", "failed"])
+        self.assertIn("could not be saved", self.events()[-1]["message"])
+        self.assertEqual(self.events()[-1]["rank"], 0)
+
+    def test_run_json_tells_the_measured_memory_of_every_rank(self):
+        two_stages = ("--set", "parallel_config.pipeline_model_parallel_size=2", "--set", "dataset_config.micro_batch_num=2")
+        steps = {"training_iters": 1000000, "eval_interval": 1000000, "batch_size": 2}
+        job = self.start_tsrun("--worker_num=2", "tessera", "train", "tiny.yaml", *sets(output_dir="run", **steps), *two_stages)
+        metrics = self.folder / "run/metrics.jsonl"
+        self.wait_until(lambda: metrics.exists() and "rank_seconds" in metrics.read_text(), "the times of ranks", job=job)
+        read = lambda run: json.loads((self.folder / run / "run.json").read_text())
+        running = read("run")  # a run that is killed after its first window has told its memory
+        job.send_signal(signal.SIGTERM)
+        self.end_of(job)
+        ended = read("run")
+        self.assertEqual({key: ended[key] for key in running if key != "measured_memory"},
+                         {key: running[key] for key in running if key != "measured_memory"})
+        names = "weights", "gradients", "optimizer", "activations", "workspace"
+        for run in running, ended:
+            self.assertEqual([memory["rank"] for memory in run["measured_memory"]], [0, 1])
+            for measured, foreseen in zip(run["measured_memory"], run["foreseen_memory"]):
+                self.assertEqual({name: measured[name] for name in names}, {name: foreseen[name] for name in names})
+                self.assertGreater(measured["process_peak"], sum(measured[name] for name in names))
+        self.assertNotEqual(*[memory["weights"] for memory in ended["measured_memory"]])
+        for row in self.rows("run"):
+            if "rank_seconds" in row:
+                self.assertEqual(len(row["rank_seconds"]), 2)
+                self.assertEqual((min(row["rank_seconds"]), max(row["rank_seconds"])), (row["fastest_rank_seconds"], row["slowest_rank_seconds"]))
+                self.assertEqual(row["rank_seconds"][row["slowest_rank"]], row["slowest_rank_seconds"])
+        self.train(output_dir="alone", training_iters=3)
+        alone, last = read("alone")["measured_memory"], self.rows("alone")[-1]
+        self.assertEqual([(memory["rank"], memory["weights"], memory["activations"]) for memory in alone],
+                         [(0, last["weight_bytes"], last["activation_bytes"])])
 
     def test_rows_tell_tokens_and_speed_and_a_resumed_run_goes_on_counting(self):
         self.train(output_dir="run", training_iters=10, exit_interval=5)

@@ -5,10 +5,10 @@ import random
 
 import faults_test
 import harness
-from bad_samples_test import compile_file_faults, file_fault
+from bad_samples_test import file_fault
 from faults_test import line_of
 from harness import sets
-from launching import Launching
+from launching import Launching, compile_preloaded
 
 ON = "bf16, distributed optimizer"  # where each rank writes a file of weights and one of optimizer state
 
@@ -20,7 +20,7 @@ class FailingDisk(Launching):
         super().setUp()
         self.seed = random.randrange(10**9)
         self.random = random.Random(self.seed)
-        self.library = compile_file_faults(self.folder)
+        self.library = compile_preloaded(self.folder, "file_faults")
         self.tsrun(*line_of(ON, "undisturbed"))
 
     def test_errors_and_short_writes_while_saving(self):

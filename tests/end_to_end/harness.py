@@ -15,7 +15,7 @@ import unittest
 # Metrics that a clock or the machine decides. Everything else must repeat to the bit.
 CLOCKS = {"step_seconds", "tokens_per_second", "data_wait_seconds", "memory_bytes", "activation_bytes", "workspace_bytes",
           "message_bytes", "model_flops_utilization", "exposed_communication_seconds", "fastest_rank_seconds", "slowest_rank_seconds",
-          "slowest_rank"}
+          "slowest_rank", "rank_seconds"}
 
 # resolved.yaml repeats the command's own words (the run folder, where to stop), and the manifest has its checksum.
 WORDS_OF_THE_COMMAND = {"resolved.yaml", "manifest.json"}

@@ -9,7 +9,7 @@ import time
 import harness
 import launch_hosts_test
 from harness import sets
-from launching import Launching
+from launching import Launching, compile_preloaded
 
 # fp32 sums in another order: a loss differs by rounding only. 20 steps of this tiny model stay far below it.
 TOLERANCE = 1e-5
@@ -32,6 +32,17 @@ def train(*more, **changes):
 
 
 class LaunchTrain(Launching):
+    def test_a_request_to_stop_that_arrives_after_the_end_leaves_a_success(self):
+        """A supervisor under load passes it on late: the other ranks have made this one stop already."""
+        library = compile_preloaded(self.folder, "late_signal")
+        job = self.start_tsrun("--worker_num=2", *train(output_dir="run", training_iters=1000000, eval_interval=1000000, batch_size=4),
+                               environment={"LD_PRELOAD": str(library), "LATE_SIGNAL_RANK": "1"})
+        self.wait_until(lambda: self.steps_logged("run") >= 3, "3 steps", job=job)
+        job.send_signal(signal.SIGTERM)
+        self.end_of(job)
+        self.tsrun("--worker_num=2", *train(output_dir="short", training_iters=3, batch_size=4),
+                   environment={"LD_PRELOAD": str(library), "LATE_SIGNAL_RANK": "0"})
+
     def assert_same_losses(self, run, other):
         one, two = self.losses(run), self.losses(other)
         self.assertEqual(len(one), len(two))

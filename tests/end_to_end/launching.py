@@ -24,6 +24,15 @@ def worker():
     return pathlib.Path(os.environ["TESSERA_BUILD"]) / "tests" / "launch_worker"
 
 
+def compile_preloaded(folder, name):
+    """tests/faults/NAME.cpp as a library for LD_PRELOAD."""
+    source = pathlib.Path(os.environ["TESSERA_SOURCE"]) / "tests" / "faults" / f"{name}.cpp"
+    library = folder / f"{name}.so"
+    done = os.system(f"{os.environ['TESSERA_COMPILER']} -std=c++20 -O1 -shared -fPIC '{source}' -o '{library}' -ldl")
+    assert done == 0, f"{source} does not compile"
+    return library
+
+
 # The handshake of launch/tsrun/handshake.h, once more: both sides. NO_SECRET is what those prove who have none.
 NO_SECRET = "no secret"
 

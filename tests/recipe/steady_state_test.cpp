@@ -9,6 +9,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/build.h"
 #include "framework/reporting/run_log.h"
+#include "framework/training/guards/straggler_watch.h"
 #include "framework/training/step/step.h"
 #include "tests/console_file.h"
 #include "tests/own_folder.h"
@@ -131,6 +132,21 @@ TEST_F(SteadyState, AShapeNoLargerThanOneSeenBeforeTakesNothing) {
   EXPECT_EQ(allocations_of([&] { pass(recording, 3, 17); }), 0);
   EXPECT_EQ(allocations_of([&] { pass(looking, 1, 24); }), 0);
   EXPECT_EQ(allocations_of([&] { pass(recording, 4, 24); }), 0);
+}
+
+TEST_F(SteadyState, WindowsOfTheTimesOfRanksTakeNothing) {
+  training::StragglerWatch watch(1.4, 3, 0, "host");
+  int windows = 0;
+  EXPECT_EQ(allocations_of([&] {
+              for (int i = 0; i < 20000; ++i) {
+                if (!watch.add(.001, .0005)) continue;
+                const auto own = watch.window({});
+                for (auto& window : watch.all_windows()) window = own;
+                if (watch.close().empty()) ++windows;
+              }
+            }),
+            0);
+  EXPECT_GE(windows, 3);
 }
 
 TEST_F(SteadyState, TheReportsOfAStepTakeNothing) {

@@ -119,6 +119,20 @@ TEST_F(ExportTest, PrometheusKeepsAValueThatARowDoesNotHave) {
   EXPECT_STREQ(file.complaint(), "");
 }
 
+TEST_F(ExportTest, ItemsOfAListBelongToLayersOrRanks) {
+  const std::string line = "{\"iteration\": 1, \"least_load\": [0.5], \"rank_seconds\": [0.25, 0.75]}\n";
+  write("metrics.jsonl", line);
+  export_tensorboard("metrics.jsonl", "events");
+  const auto bytes = read_file(list_folder("events").at(0));
+  for (const char* tag : {"least_load_layer_0", "rank_seconds_rank_1"})
+    EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
+  PrometheusFile("run.prom", "r").add(line, 10);
+  const auto content = read_file("run.prom");
+  for (const char* sample :
+       {"tessera_least_load{run=\"r\",layer=\"0\"} 0.5\n", "tessera_rank_seconds{run=\"r\",rank=\"1\"} 0.75\n"})
+    EXPECT_NE(content.find(sample), std::string::npos) << content;
+}
+
 TEST_F(ExportTest, AFolderThatIsMissingIsNamed) {
   try {
     PrometheusFile("nowhere/run.prom", "r");

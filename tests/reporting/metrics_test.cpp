@@ -102,6 +102,19 @@ TEST_F(MetricsFileTest, ALineHasTheRoutingOfEachLayer) {
   EXPECT_TRUE(line["smallest_router_gap"][1].is_null());
 }
 
+TEST_F(MetricsFileTest, ALineHasTheTimesOfEachRank) {
+  std::vector<double> seconds(10000, -1.0 / 3 * 1e-300);  // the longest numbers
+  seconds[1] = 0.25;
+  MetricsFile file("metrics.jsonl", {0}, 0, seconds.size());
+  auto step = record(1);
+  step.rank_times = {.fastest_seconds = 0.25, .slowest_seconds = 0.5, .slowest = 3, .seconds = seconds};
+  file.step(step);
+  file.step(record(2));
+  EXPECT_EQ(lines().at(0)["rank_seconds"].get<std::vector<double>>(), seconds);
+  EXPECT_EQ(lines()[0]["slowest_rank"], 3);
+  EXPECT_FALSE(lines().at(1).contains("rank_seconds"));
+}
+
 TEST_F(MetricsFileTest, WhatIsNotFiniteBecomesNull) {
   MetricsFile file("metrics.jsonl", {0});
   auto bad = record(1);

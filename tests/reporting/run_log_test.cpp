@@ -222,6 +222,44 @@ TEST_F(RunLogTest, AFailedWriteIsToldOnceAndEndsNothing) {
   EXPECT_EQ(said.find(complaint), said.rfind(complaint));
 }
 
+TEST_F(RunLogTest, AFullDiskCostsLinesOfEachFileAndIsToldOnceForEach) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  auto o = options();
+  o.console = ends[1];
+  o.wandb = WandbRun{.id = "1a", .project = "models", .name = "run", .host = "here", .config = {}};
+  o.prometheus_file = "run.prom";
+  RunLog log(o);
+  log.step(step(1));
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{16, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);  // to this process a full disk
+  for (int i = 2; i <= 4; ++i) {
+    log.step(step(i));
+    log.evaluation({i, 8 * i, 4.5});
+    log.event("note", i, {{"message", "nothing fits"}});
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  log.step(step(5));
+  log.event("finished", 5, Json::object());
+  char words[16384];
+  const std::string said(words, static_cast<std::size_t>(::read(ends[0], words, sizeof words)));
+  close(ends[0]);
+  close(ends[1]);
+  for (const char* complaint :
+       {"metrics.jsonl: a line could not be written", "wandb: a record could not be written", "run.prom: could not be",
+        "events.jsonl: cannot be written", "tensorboard: an event could not be written"}) {
+    EXPECT_NE(said.find(complaint), std::string::npos) << complaint << "\n" << said;
+    EXPECT_EQ(said.find(complaint), said.rfind(complaint)) << said;
+  }
+  EXPECT_EQ(lines_of("metrics.jsonl"), 2U);
+  EXPECT_NE(read_file("run.prom").find("tessera_iteration{run=\"\"} 5\n"), std::string::npos);
+  EXPECT_NE(read_file("events.jsonl").find("\"event\":\"finished\""), std::string::npos);
+}
+
 TEST_F(RunLogTest, AllocatesNothingInSteadyState) {
   const auto before_probe = allocations.load();
   ::operator delete(::operator new(8));

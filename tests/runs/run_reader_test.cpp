@@ -270,7 +270,8 @@ TEST_F(RunReaderTest, ReadsDamagedFilesInPiecesAsAtOnce) {
   for (int round = 0; round < 60; ++round) {
     std::string all;
     for (int i = 1; i < 60; ++i)
-      all += text("{\"iteration\": ", i, ", \"loss\": ", i * 0.5, ", \"load\": [0.5, null], \"flag\": true}\n");
+      all += text("{\"iteration\": ", i, ", \"loss\": ", i * 0.5,
+                  ", \"load\": [0.5, null], \"rank_seconds\": [0.25, 1e-3], \"flag\": true}\n");
     static constexpr std::string_view bytes = "{}[]\",:\\\n\0 -1e9.null\xff";
     for (std::size_t damage = random() % 40; damage > 0; --damage)
       all[random() % all.size()] = bytes[random() % bytes.size()];

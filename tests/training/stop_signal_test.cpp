@@ -40,6 +40,46 @@ TEST(StopSignalDeathTest, TheSecondSignalEndsTheProcessAtOnce) {
       testing::ExitedWithCode(128 + SIGINT), "");
 }
 
+TEST(StopSignalDeathTest, ALateRequestAfterTheEndOfTheRunLeavesItsExitCode) {
+  for (const bool asked_before : {false, true})
+    EXPECT_EXIT(
+        {
+          {
+            StopSignal stop;
+            if (asked_before) std::raise(SIGTERM);
+            stop.keep_until_exit(22);
+          }
+          std::raise(SIGTERM);
+          std::_Exit(22);
+        },
+        testing::ExitedWithCode(22), "");
+}
+
+TEST(StopSignalDeathTest, TheSecondSignalAfterTheEndOfTheRunEndsTheProcessWithItsExitCode) {
+  EXPECT_EXIT(
+      {
+        StopSignal stop;
+        std::raise(SIGTERM);
+        stop.keep_until_exit(0);
+        for (const int number : {SIGHUP, SIGUSR1, SIGHUP, SIGINT}) std::raise(number);
+        std::_Exit(7);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(StopSignalDeathTest, AnotherRunOfTheProcessIsAskedAnew) {
+  EXPECT_EXIT(
+      {
+        StopSignal().keep_until_exit(0);
+        const StopSignal stop;
+        std::raise(SIGTERM);
+        if (!stop.asked()) std::_Exit(7);
+        std::raise(SIGTERM);
+        std::_Exit(7);
+      },
+      testing::ExitedWithCode(128 + SIGTERM), "");
+}
+
 TEST(StopSignal, EverySignalOfATerminalOrASchedulerAsks) {
   for (const int number : worker::stop_signals) {
     const StopSignal stop;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "tests/story.h"
@@ -23,10 +24,12 @@ class Ranks {
     for (std::size_t r = 0; r < ranks_.size(); ++r) due += ranks_[r].add(slowest, slowest - computing[r]) ? 1 : 0;
     if (due == 0) return {};
     EXPECT_EQ(due, ranks_.size()) << "the window ends at different steps";
-    std::vector<std::string> all, first;
-    for (const auto& rank : ranks_) all.push_back(rank.window());
+    std::vector<StragglerWatch::Window> all;
+    std::vector<std::string> first;
+    for (auto& rank : ranks_) all.push_back(rank.window({.process_peak = static_cast<std::int64_t>(all.size())}));
     for (auto& rank : ranks_) {
-      const auto lines = rank.close(all);
+      std::copy(all.begin(), all.end(), rank.all_windows().begin());
+      const auto lines = rank.close();
       if (&rank == &ranks_.front()) first = lines;
       EXPECT_EQ(lines, first);
     }
@@ -90,6 +93,33 @@ TEST(StragglerWatchTest, AWindowHasAboutFiveSecondsOfSteps) {
     for (; ranks.windows == 1; ++count) ranks.step({seconds, seconds});
     EXPECT_EQ(count, steps) << seconds;
   }
+}
+
+TEST(StragglerWatchTest, TellsTheMedianTimeOfEachRankOnceAfterAWindow) {
+  StragglerWatch watch(1.4, 3, 0, "a host whose name is as long as the standard lets it be, and longer");
+  for (int i = 0; i < StragglerWatch::first_window; ++i)
+    EXPECT_EQ(watch.add(.5, .3), i + 1 == StragglerWatch::first_window);
+  const auto own = watch.window({.used = {.weights = 7}, .process_peak = 9});
+  EXPECT_DOUBLE_EQ(own.computing, .2);
+  EXPECT_DOUBLE_EQ(own.step, .5);
+  EXPECT_EQ(own.memory.used.weights, 7);
+  EXPECT_EQ(own.memory.process_peak, 9);
+  EXPECT_EQ(std::string(own.host.data()), "a host whose name is as long as the standard lets it be, and lo");
+  auto slow = own, fast = own;
+  slow.computing = .4;
+  fast.computing = .1;
+  watch.all_windows()[0] = own;
+  watch.all_windows()[1] = slow;
+  watch.all_windows()[2] = fast;
+  EXPECT_FALSE(watch.take_rank_times());
+  watch.close();
+  const auto times = watch.take_rank_times();
+  ASSERT_TRUE(times);
+  EXPECT_EQ(std::vector(times->seconds.begin(), times->seconds.end()), (std::vector{own.computing, .4, .1}));
+  EXPECT_EQ(times->slowest, 1);
+  EXPECT_EQ(times->fastest_seconds, .1);
+  EXPECT_EQ(times->slowest_seconds, .4);
+  EXPECT_FALSE(watch.take_rank_times());
 }
 
 TEST(StragglerWatchTest, NothingIsCollectedForRatioZeroAndForOneRank) {

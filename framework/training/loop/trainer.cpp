@@ -48,6 +48,7 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& stop)
       faults_(setup_.resilience.inject_fault, world_.rank(), worker::full_world(world_.size()), worker::start_of_job()),
       step_time_out_(setup_.resilience.step_time_out, longest_wait()),
       stragglers_(setup_.resilience.straggler_ratio, world_.size(), setup_.model.processes.place.pipeline, host_name()),
+      measured_memory_(world_.size()),
       stop_(o_, stop, world_) {
   progress_.run = folder_.begin(restored_.continues, progress_.run,
                                 reporting::with_notes(setup_.documents.resolved_recipe, setup_.documents.notes),
@@ -256,8 +257,13 @@ bool Trainer::step() {
 
 void Trainer::watch_stragglers(double seconds, double waited) {
   if (!stragglers_.add(seconds, waited)) return;
-  for (const auto& line : stragglers_.close(world_.all_gather(stragglers_.window(), "the computing time of ranks")))
-    note(line);
+  const auto& own = stragglers_.window(rank_memory());
+  const auto all = stragglers_.all_windows();
+  world_.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(all), "times and memory of ranks");
+  for (const auto& line : stragglers_.close()) note(line);
+  bool grew = false;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) grew = measured_memory_.add(rank, all[rank].memory) || grew;
+  if (grew) write_measured_memory();
 }
 
 /// All of a step that follows its update: counters, rates, and what is reported.
@@ -447,7 +453,7 @@ RunEnd Trainer::run_to_end() {
 RunEnd Trainer::run() {
   try {
     auto end = run_to_end();
-    if (end.exit_code != 0) tell_end("failed", end.last_line);
+    if (end.exit_code != 0 && !launcher_.present()) tell_end("failed", end.last_line);
     return end;
   } catch (const std::exception& error) {
     if (!launcher_.present()) tell_end("failed", error.what());  // it tells which rank failed, and why

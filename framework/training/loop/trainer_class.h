@@ -10,6 +10,7 @@
 #include "framework/reporting/progress_file.h"
 #include "framework/reporting/run_log.h"
 #include "framework/resilience/faults.h"
+#include "framework/training/guards/rank_memory.h"
 #include "framework/training/guards/run_stop.h"
 #include "framework/training/guards/state_checks.h"
 #include "framework/training/guards/state_keeper.h"
@@ -64,7 +65,9 @@ class Trainer {
   bool step();
   void report_profile(bool last);
   reporting::MemoryRecord memory() const;
+  RankMemory rank_memory() const;
   void report_memory();
+  void write_measured_memory();
   std::string memory_line() const;
   bool accepts(const JudgedStep& judged);
   void roll_back(std::int64_t back_to, const std::string& reason);
@@ -116,6 +119,7 @@ class Trainer {
   resilience::Faults faults_;
   StepTimeOut step_time_out_;
   StragglerWatch stragglers_;
+  MeasuredMemory measured_memory_;
   RunStop stop_;
   PipelineBubble bubble_;
   bool stepped_ = false;                ///< a step was made since the run began or was loaded
@@ -129,7 +133,7 @@ class Trainer {
   std::int64_t open_save_at_ = -1;      ///< its iteration
   SaveKind open_save_kind_ = SaveKind::persistent;
   bool has_non_persistent_ = false;  ///< this start of the run has saved a non-persistent checkpoint
-  bool told_of_slow_saves_ = false;
+  bool told_of_slow_saves_ = false, told_of_run_record_ = false;
   Stopwatch save_began_;            ///< when the save that is told next began
   std::int64_t micro_batches_ = 0;  ///< micro-batches of the last step; 0: there was no step
 };

@@ -158,6 +158,7 @@ reporting::RunLogOptions Trainer::log_options(const checkpoint::Progress& from) 
   options.log_style = o_.log_style;
   options.tensorboard = o_.tensorboard;
   options.routed_layers = auxiliary_.routed_layers();
+  options.ranks = static_cast<std::size_t>(world_.size());
   options.events_per_layer = work_.auxiliary().extents().per_layer;
   options.name = std::filesystem::path(o_.output_dir).lexically_normal().filename().string();
   options.prometheus_file = o_.prometheus_file;
@@ -209,8 +210,26 @@ reporting::MemoryRecord Trainer::memory() const {
           .messages = static_cast<std::int64_t>(world_.message_bytes())};
 }
 
+RankMemory Trainer::rank_memory() const { return {.used = memory(), .process_peak = peak_resident_bytes()}; }
+
+/// Into run.json. That it cannot be written costs the record of the run, not the run.
+void Trainer::write_measured_memory() {
+  if (world_.rank() > 0 || told_of_run_record_) return;
+  try {
+    folder_.add_fact("measured_memory", measured_memory_.json());
+  } catch (const IoError& error) {
+    told_of_run_record_ = true;
+    note(text(error.what(), "; run.json does not tell the memory of the ranks"));
+  }
+}
+
 /// Collective: tells what the memory of this rank was used for, and with several stages of the first rank of each.
 void Trainer::report_memory() {
+  const auto own = rank_memory();
+  std::vector<RankMemory> ranks(static_cast<std::size_t>(world_.size()));
+  world_.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(ranks)), "memory of the ranks");
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) measured_memory_.add(rank, ranks[rank]);
+  write_measured_memory();
   const auto& mesh = setup_.model.processes.mesh;
   const auto all = world_.all_gather(memory_line(), "the memory of the ranks");
   if (mesh.sizes().pipeline == 1) return note("memory of this rank: " + all[0]);

@@ -375,9 +375,9 @@ std::string RunFolder::take_over(bool continues, const std::string& checkpoint_r
     if (!continues) source = given_checkpoint();
   }
   const auto with_source = [&](const fs::path& now) {
-    auto out = record;
-    if (now != given) out.load_checkpoint = given.string(), out.moved_to = fs::absolute(now).string();
-    return out;
+    own_ = record;
+    if (now != given) own_.load_checkpoint = given.string(), own_.moved_to = fs::absolute(now).string();
+    return own_;
   };
   if (!same_run && holds_results(folder_, formats_)) {
     const auto aside = set_run_aside(folder_, formats_, [&](const fs::path& to, const std::vector<fs::path>& moving) {
@@ -398,6 +398,11 @@ std::string RunFolder::begin(bool continues, const std::string& checkpoint_run, 
     if (world_.rank() == 0) run = take_over(continues, checkpoint_run, recipe, same_recipe, facts);
   });
   return world_.broadcast(run, 0, "the run's id");
+}
+
+void RunFolder::add_fact(const std::string& name, Json fact) {
+  own_.facts.put(name, std::move(fact));
+  write_record(folder_, own_);
 }
 
 }  // namespace tessera::training

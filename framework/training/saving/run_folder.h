@@ -56,6 +56,10 @@ class RunFolder {
   std::string begin(bool continues, const std::string& checkpoint_run, const std::string& recipe,
                     const std::function<bool(const std::string& resolved)>& same_recipe, const Json& facts = {});
 
+  /// Writes run.json anew with another fact (RunRecord::facts), which replaces one of the same name. Only on rank 0,
+  /// after begin(). Throws IoError.
+  void add_fact(const std::string& name, Json fact);
+
   /// Messages for the log.
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -72,8 +76,8 @@ class RunFolder {
   const checkpoint::CheckpointFormats& formats_;
   std::filesystem::path folder_;
   std::optional<FolderLock>
-      lock_;  ///< held by rank 0, which writes all files except the other ranks' parts of checkpoints
-  RunRecord found_;
+      lock_;               ///< held by rank 0, which writes all files except the other ranks' parts of checkpoints
+  RunRecord found_, own_;  ///< own_: what this start wrote; only on rank 0
   bool is_restart_ = false;
   std::vector<std::string> notes_;
 };
