@@ -19,16 +19,6 @@ constexpr std::size_t listed_events = 400, listed_hosts = 64, listed_ranks = 64,
 
 using Cells = std::vector<std::string>;
 
-std::string date_text(double seconds) {
-  if (!(seconds > 0) || seconds > 2.5e11) return "";
-  const auto time = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  if (gmtime_r(&time, &parts) == nullptr) return "";
-  std::array<char, 40> words{};
-  std::strftime(words.data(), words.size(), "%Y-%m-%d %H:%M:%S UTC", &parts);
-  return words.data();
-}
-
 /// A member of run.json as text; empty if it is absent or not a text or a number.
 std::string record_words(const runs::RunReader& run, std::string_view name) {
   const auto* found = run.record().find(name);
@@ -87,6 +77,16 @@ std::string read_words(const runs::RunReader& run) {
 }
 
 }  // namespace
+
+std::string date_text(double seconds) {
+  if (!(seconds > 0) || seconds > 2.2e11) return "";
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  if (gmtime_r(&time, &parts) == nullptr) return "";
+  std::array<char, 40> words{};
+  std::strftime(words.data(), words.size(), "%Y-%m-%d %H:%M:%S UTC", &parts);
+  return words.data();
+}
 
 std::string run_letter(std::size_t run) {
   return run < 26 ? std::string(1, static_cast<char>('A' + run)) : std::to_string(run);

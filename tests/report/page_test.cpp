@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
+#include <set>
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
@@ -107,6 +108,41 @@ TEST_F(ReportPage, ShowsHostileTextsAsTexts) {
   EXPECT_EQ(ends, 2U);
   EXPECT_NE(html.find("&lt;/script&gt;&lt;img src=x onerror=&quot;alert(&#39;1&#39;)&quot;&gt;"), std::string::npos);
   EXPECT_EQ(data()["runs"][0]["curves"]["</script><img src=x>"][0][1].number(), 1);
+}
+
+TEST(Chart, TellsManyLinesApartWithoutColour) {
+  std::set<std::string> looks;
+  for (std::size_t line = 0; line < 256; ++line)
+    EXPECT_TRUE(looks.insert(text(line_class(line), line_marker(line))).second) << line;
+}
+
+TEST_F(ReportPage, KeepsTheNameOfAChartWhenOthersAppear) {
+  std::filesystem::create_directory("run");
+  write("run/metrics.jsonl", "{\"iteration\": 1, \"grad_norm\": 2, \"b/ü\": 1}\n");
+  add_run("run");
+  const auto ids = [this] {
+    std::set<std::string> all;
+    for (const auto& chart : charts_of({readers_.back().get()})) all.insert(chart.id);
+    return all;
+  };
+  EXPECT_EQ(ids(), (std::set<std::string>{"chart-grad_5fnorm", "chart-b_2f_c3_bc"}));
+  write("run/metrics.jsonl", "{\"iteration\": 1, \"loss\": 1, \"a\": 1, \"grad_norm\": 2, \"b/ü\": 1, \"b_2fü\": 1}\n");
+  add_run("run");
+  EXPECT_EQ(ids(), (std::set<std::string>{"chart-loss", "chart-grad_5fnorm", "chart-a", "chart-b_2f_c3_bc",
+                                          "chart-b_5f2f_c3_bc"}));
+}
+
+TEST_F(ReportPage, AServedPageMayAskItsServerAndAFileMayNot) {
+  std::filesystem::create_directory("run");
+  write("run/metrics.jsonl", "{\"iteration\": 1, \"loss\": 2.5}\n");
+  add_run("run");
+  EXPECT_EQ(page_html(page_).find("connect-src"), std::string::npos);
+  page_.refresh_seconds = 5;
+  page_.now = 86400;
+  const auto html = page_html(page_);
+  EXPECT_NE(html.find("; connect-src 'self'; base-uri"), std::string::npos);
+  EXPECT_NE(html.find("data-seconds=\"5\">Read at 1970-01-02 00:00:00 UTC.<"), std::string::npos);
+  EXPECT_NE(html.find("<noscript><meta http-equiv=\"refresh\" content=\"15\"></noscript>"), std::string::npos);
 }
 
 TEST_F(ReportPage, NamesNoOtherFileAndItsPolicyPermitsNone) {
