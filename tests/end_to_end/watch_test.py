@@ -78,7 +78,7 @@ class WatchInATerminal(WatchFolder):
         self.tmux("send-keys", "?")
         self.wait_for("iteration 10")
         self.tmux("send-keys", "l")
-        self.wait_for("loss 0.5556, log scale")
+        self.wait_for("loss 0.5, log scale")
         self.tmux("send-keys", "-l", "/grad")
         self.wait_for("curves with: grad_")
         self.tmux("send-keys", "Enter")
