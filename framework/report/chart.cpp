@@ -103,7 +103,7 @@ Frame frame_of(const std::vector<ChartLine>& lines) {
 
 std::string line_svg(const ChartLine& line, const Frame& frame) {
   const auto curve = line.curve->thinned(drawn_columns);
-  const auto style = line_class(line.number);
+  const auto style = line_class(line.look);
   std::string points, gaps, dots;
   bool open = false;
   const auto add = [&](const Curve::Point& point) {
@@ -130,7 +130,7 @@ std::string line_svg(const ChartLine& line, const Frame& frame) {
     if (few && std::isfinite(column.last.y))
       dots += "<text class=\"tick middle dots " + style + "\" x=\"" +
               coordinate(frame.x(static_cast<double>(column.last.x))) + "\" y=\"" +
-              coordinate(frame.y(column.last.y) + 3.5) + "\">" + std::string(line_marker(line.number)) + "</text>";
+              coordinate(frame.y(column.last.y) + 3.5) + "\">" + std::string(line_marker(line.marker)) + "</text>";
   }
   std::string all = "<path class=\"line " + style + "\" d=\"" + points + "\"/>";
   all += dots;
@@ -183,11 +183,9 @@ std::string range_text(const Curve::Column& column) {
 
 }  // namespace
 
-std::string line_class(std::size_t number) { return text("s", number % dashes, " t", number / dashes % 2); }
+std::string line_class(std::size_t look) { return text("s", look % dashes, " t", look / dashes % 2); }
 
-std::string_view line_marker(std::size_t number) {
-  return markers[(number + number / markers.size()) % markers.size()];
-}
+std::string_view line_marker(std::size_t marker) { return markers[marker % markers.size()]; }
 
 std::string shown(double value) {
   if (!std::isfinite(value)) return "not finite";
@@ -238,8 +236,8 @@ std::string chart_svg(const ChartSpec& chart, const std::vector<ChartLine>& line
 std::string chart_legend(const std::vector<ChartLine>& lines) {
   std::string all = "<ul class=\"legend\">";
   for (const auto& line : lines)
-    all += text("<li><i class=\"shape\" aria-hidden=\"true\">", line_marker(line.number),
-                "</i><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><path class=\"line ", line_class(line.number),
+    all += text("<li><i class=\"shape\" aria-hidden=\"true\">", line_marker(line.marker),
+                "</i><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><path class=\"line ", line_class(line.look),
                 "\" d=\"M1 5H33\"/></svg> ") +
            escaped(line.label) +
            (line.curve->missing() > 0 ? escaped(text(" (", line.curve->missing(), " not finite)")) : "") + "</li>";

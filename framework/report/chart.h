@@ -24,13 +24,14 @@ std::vector<ChartSpec> charts_of(const std::vector<const runs::RunReader*>& runs
 struct ChartLine {
   std::string label;  ///< the key, after the run's letter if there are several runs
   const runs::Curve* curve;
-  std::size_t number;  ///< in the chart: decides how it looks
+  std::size_t look = 0;    ///< see line_class
+  std::size_t marker = 0;  ///< see line_marker
 };
 
-/// How a line looks: classes of page.css for colour and dash pattern (s0 to s7) and width (t0, t1).
-std::string line_class(std::size_t number);
-/// The character on the points of a line. Of 256 lines no two have the same class and the same marker.
-std::string_view line_marker(std::size_t number);
+/// Classes of page.css for colour and dash pattern (s0 to s7) and width (t0, t1): of 16 consecutive numbers all differ.
+std::string line_class(std::size_t look);
+/// The character on the points of a line; of 16 consecutive numbers all differ.
+std::string_view line_marker(std::size_t marker);
 
 /// A vertical line of an event.
 struct ChartMark {

@@ -38,11 +38,16 @@ struct KeyedLine {
 };
 
 std::vector<KeyedLine> lines_of(const ChartSpec& chart, const Page& page) {
+  const bool several = page.runs.size() > 1;
   std::vector<KeyedLine> lines;
   for (std::size_t i = 0; i < page.runs.size(); ++i)
-    for (const auto& key : chart.keys)
-      if (const auto* curve = page.runs[i].reader->curve(key); curve != nullptr)
-        lines.push_back({{page.runs.size() > 1 ? text(run_letter(i), " ", key) : key, curve, lines.size()}, i, key});
+    for (std::size_t k = 0; k < chart.keys.size(); ++k) {
+      const auto& key = chart.keys[k];
+      const auto* curve = page.runs[i].reader->curve(key);
+      if (curve == nullptr) continue;
+      const auto [look, marker] = several ? look_among_runs(i, k) : look_among_keys(k);
+      lines.push_back({{several ? text(run_letter(i), " ", key) : key, curve, look, marker}, i, key});
+    }
   return lines;
 }
 
@@ -98,7 +103,7 @@ std::string lines_json(const ChartSpec& chart, const Page& page) {
   std::string all = "[";
   for (const auto& [line, run, key] : lines_of(chart, page))
     all += text(all.size() > 1 ? ",[" : "[", run, ",", json_quoted(key), ",", json_quoted(line.label), ",",
-                json_quoted(line_class(line.number)), ",", json_quoted(line_marker(line.number)), "]");
+                json_quoted(line_class(line.look)), ",", json_quoted(line_marker(line.marker)), "]");
   return all + "]";
 }
 
@@ -158,6 +163,9 @@ std::string live_words(const Page& page) {
 }
 
 }  // namespace
+
+LineLook look_among_runs(std::size_t run, std::size_t key) { return {run, run + key + run / 16 * 8}; }
+LineLook look_among_keys(std::size_t key) { return {key, key + key / 16}; }
 
 std::string page_html(const Page& page) {
   const auto style = std::string(page_file("page.css"));

@@ -112,8 +112,13 @@ TEST_F(ReportPage, ShowsHostileTextsAsTexts) {
 
 TEST(Chart, TellsManyLinesApartWithoutColour) {
   std::set<std::string> looks;
-  for (std::size_t line = 0; line < 256; ++line)
-    EXPECT_TRUE(looks.insert(text(line_class(line), line_marker(line))).second) << line;
+  const auto is_new = [&looks](LineLook look) {
+    return looks.insert(text(line_class(look.look), line_marker(look.marker))).second;
+  };
+  for (std::size_t key = 0; key < 256; ++key) EXPECT_TRUE(is_new(look_among_keys(key))) << key;
+  looks.clear();
+  for (std::size_t run = 0; run < 26; ++run)
+    for (std::size_t key = 0; key < 8; ++key) EXPECT_TRUE(is_new(look_among_runs(run, key))) << run << " " << key;
 }
 
 TEST_F(ReportPage, KeepsTheNameOfAChartWhenOthersAppear) {
@@ -178,9 +183,10 @@ TEST_F(ReportPage, HasEveryPartOfARun) {
   std::filesystem::create_directories("run/profile/rank_0");
   write("run/metrics.jsonl",
         "{\"iteration\": 1, \"consumed_samples\": 8, \"loss\": 2.5, \"rewards/margins\": 0.5, \"weight_bytes\": 1024, "
-        "\"step_seconds\": 0.5, \"most_load\": [1.5, null]}\n");
+        "\"step_seconds\": 0.5, \"most_load\": [1.5, null], \"rank_seconds\": [0.5, 0.25]}\n");
   write("run/events.jsonl", "{\"event\": \"finished\", \"iteration\": 1, \"time\": 86400}\n");
-  write("run/run.json", R"({"foreseen_memory": [{"rank": 0, "weights": 2048}]})");
+  write("run/run.json", R"({"foreseen_memory": [{"rank": 0, "weights": 2048}, {"weights": 4096}],
+    "measured_memory": [{"weights": 1000, "process_peak": 7000000}, {"weights": 1001, "process_peak": 7000001}]})");
   write("run/resolved.yaml", "training_config:\n  seed: 1  # default\n  training_iters: 1  # --set x\n");
   write("run/profile/rank_0/trace.json",
         R"({"traceEvents": [{"name": "step", "cat": "phase", "ph": "X", "pid": 0, "tid": 0, "ts": 5, "dur": 1000},
@@ -194,7 +200,8 @@ TEST_F(ReportPage, HasEveryPartOfARun) {
     EXPECT_NE(html.find(text("<section id=\"", part, "\"")), std::string::npos) << part;
   for (const char* words :
        {"finished", "1970-01-02 00:00:00 UTC", "<td>2048</td><td>1024</td>", "layer 0, iteration 1: 1.5",
-        "forward pass: 0.4 ms", "backward pass of micro-batch 7", "training_iters: 1", "Rewards"})
+        "<td>4096</td>", "<td>1001</td>", "<td>7000001</td>", "rank 1, iteration 1: 0.25", "forward pass: 0.4 ms",
+        "backward pass of micro-batch 7", "training_iters: 1", "Rewards"})
     EXPECT_NE(html.find(words), std::string::npos) << words;
   EXPECT_EQ(html.find("id=\"differences\""), std::string::npos);
   const auto all = data();
