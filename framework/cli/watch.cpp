@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t most_runs = 26, most_found = 8, log_lines = 20, first_lines = 20;
 constexpr int largest_port = 65535;
-constexpr double refresh_seconds = 5;
+constexpr double refresh_seconds = 10;
 
 struct WatchArguments {
   std::vector<std::string> runs;

@@ -163,7 +163,8 @@ std::string axes_svg(const Frame& frame) {
          coordinate(height - bottom) + "H" + coordinate(drawing_width - right) + "\"/>\n";
 }
 
-/// A letter or digit stays itself, another byte becomes _ and its two hexadecimal digits: different keys stay different.
+/// A letter or digit stays itself, another byte becomes _ and its two hexadecimal digits: different keys stay
+/// different.
 std::string chart_id(std::string_view key) {
   std::string id = "chart-";
   for (const char sign : key) {

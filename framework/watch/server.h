@@ -19,8 +19,9 @@ class PageServer {
 
   /// "http://127.0.0.1:PORT/?token=..."; the token has 128 random bits.
   std::string address() const;
-  /// Blocks. `page` gives HTML, which may ask this server for itself again and for nothing else. It is called by one thread at a time; what it throws is the text of an answer with status 500. All
-  /// other threads of the process must have been started after this object was made. Returns the signal.
+  /// Blocks. `page` gives HTML, which may ask this server for itself again and for nothing else. It is called by one
+  /// thread at a time; what it throws is the text of an answer with status 500. All other threads of the process must
+  /// have been started after this object was made. Returns the signal.
   int serve(const std::function<std::string()>& page);
 
  private:
