@@ -215,8 +215,8 @@ int View::draw_runs(Screen& screen, int row, double now) const {
     column = screen.put(row, column, text(run_mark(i), " "), {style_of(i).color, true});
     column = screen.put(row, column, run.name(), {}, column + screen.columns() / 3);
     screen.put(row, column + 1,
-               text(" loss ", short_number(newest(run, "loss")), "  iteration ", run.last_iteration(), "  ",
-                    state_words(run.status(now), now)));
+               text(" loss ", short_number(newest(run, "loss")), "  iteration ",
+                    std::max<std::int64_t>(run.last_iteration(), 0), "  ", state_words(run.status(now), now)));
   }
   return row;
 }

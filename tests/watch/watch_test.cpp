@@ -150,6 +150,17 @@ TEST(Chart, ShowsASpikeOfOneOfAMillionPoints) {
   EXPECT_EQ(screen.line(10).substr(0, 1), "1");
 }
 
+TEST(Chart, ALongTitleLeavesABlankBeforeTheNextChart) {
+  runs::Curve curve;
+  curve.add(1, 1.0);
+  Screen screen(40, 6);
+  Chart chart;
+  chart.title = "a title that has thirty letters";
+  chart.lines.push_back({&curve, "A", false, {}});
+  for (const int column : {0, 20}) draw_chart(screen, {0, column, 6, 20}, chart);
+  EXPECT_EQ(screen.line(0), "a title that has th a title that has th");
+}
+
 TEST(Chart, DrawsExtremeAndMissingValues) {
   runs::Curve curve;
   curve.add(1, 1e308);
@@ -241,9 +252,11 @@ TEST_F(WatchTest, ShowsARunIn80x24) {
 }
 
 TEST_F(WatchTest, TellsRunsApartByLetterAndSaysTheSelectedOne) {
-  const auto one = run("one", 40, ""), two = run("two", 20, "");
-  View view({one.get(), two.get()});
+  const auto one = run("one", 40, ""), two = run("two", 20, ""), none = run("none", 0, "");
+  View view({one.get(), two.get(), none.get()});
   EXPECT_NE(shown(view, 80, 24).find("> A one"), std::string::npos);
+  EXPECT_NE(shown(view, 80, 24).find("C none  loss nan  iteration 0  not begun"), std::string::npos)
+      << shown(view, 80, 24);
   view.take({Key::down});
   const auto words = shown(view, 80, 24);
   EXPECT_NE(words.find("> B two"), std::string::npos) << words;
