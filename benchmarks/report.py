@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -44,14 +45,20 @@ def write_run(folder, steps):
 
 
 def measure(words):
-    """Wall time in seconds, processor time in seconds and peak memory in bytes of a program."""
+    """Wall time in seconds, processor time in seconds, peak memory in bytes of a program; and, of the latter, without pages of files (programs and
+    libraries), which other processes share."""
     began = time.monotonic()
     process = subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
+    own, ended = 0, 0
+    while not ended:
+        found = re.search(r"RssAnon:\s+(\d+) kB", pathlib.Path(f"/proc/{process.pid}/status").read_text())
+        own = max(own, int(found[1]) * 1024 if found else 0)
+        ended, status, used = os.wait4(process.pid, os.WNOHANG)
+        time.sleep(0.002)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         sys.exit(f"{words[0]} failed with exit code {process.returncode}")
-    return time.monotonic() - began, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+    return time.monotonic() - began, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, own
 
 
 def main():
@@ -77,11 +84,12 @@ def main():
             theirs.append(measure([args.python, "-c", LOADER, folder / "events", args.keep]))
         size = (folder / "page.html").stat().st_size
     for name, runs in (("tessera report", ours), ("tensorboard", theirs)):
-        seconds, processor, memory = (statistics.median(column) for column in zip(*runs))
-        print(f"{name}: {seconds:.2f} s, processor {processor:.2f} s, peak memory {memory / 1e6:.0f} MB")
+        seconds, processor, memory, own = (statistics.median(column) for column in zip(*runs))
+        print(f"{name}: {seconds:.2f} s, processor {processor:.2f} s, peak memory {memory / 1e6:.0f} MB, of its own {own / 1e6:.1f} MB")
     print(f"ratios (tensorboard / tessera): wall time {statistics.median(b[0] / a[0] for a, b in zip(ours, theirs)):.1f}, "
           f"processor time {statistics.median(b[1] / a[1] for a, b in zip(ours, theirs)):.1f}, "
-          f"memory {statistics.median(b[2] / a[2] for a, b in zip(ours, theirs)):.1f}; page of {size / 1e6:.2f} MB")
+          f"memory {statistics.median(b[2] / a[2] for a, b in zip(ours, theirs)):.1f}, of its own "
+          f"{statistics.median(b[3] / a[3] for a, b in zip(ours, theirs)):.1f}; page of {size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

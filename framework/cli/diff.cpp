@@ -6,6 +6,7 @@
 #include "framework/cli/recipe_arguments.h"
 #include "framework/log/log.h"
 #include "framework/options/same.h"
+#include "framework/recipe/describe.h"
 #include "framework/recipe/recipe.h"
 
 namespace tessera::cli {
@@ -61,6 +62,18 @@ void keys_of(const options::Value& group, const std::string& path, std::vector<s
   }
 }
 
+/// Whether nothing is to be told of an option: it does not exist here, or nobody gave it and it has no effect or no
+/// counterpart. Two types of a dataset, for example, have many options of their own.
+bool is_silent(const recipe::Recipe& side, const std::string& key, const options::Value* value, bool alone) {
+  if (value == nullptr) return true;
+  if (value->origin.layer != 0 || value->wrong) return false;
+  try {
+    return alone || !recipe::has_effect(side, key);
+  } catch (const ConfigError&) {  // of a recipe with mistakes it is not known
+    return false;
+  }
+}
+
 /// The differences in a group.
 void add_differences(const std::string& group, const recipe::Recipe& a, const recipe::Recipe& b,
                      std::vector<OptionDifference>& all) {
@@ -71,6 +84,7 @@ void add_differences(const std::string& group, const recipe::Recipe& a, const re
     const auto *one = a.resolved.at(key), *other = b.resolved.at(key);
     const bool both = one != nullptr && other != nullptr && !one->wrong && !other->wrong;
     if (both && options::same(effective(a, key), effective(b, key))) continue;
+    if (is_silent(a, key, one, other == nullptr) && is_silent(b, key, other, one == nullptr)) continue;
     all.push_back({group, key.substr(group.size() + 1), words(a, key), words(b, key)});
   }
 }

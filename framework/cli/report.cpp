@@ -120,9 +120,10 @@ void make_report(const ReportArguments& arguments, const CommandContext& context
     readers.back()->refresh();
     const auto& run = *readers.back();
     if (run.rows() == 0 && run.events().all().empty() && run.resolved().empty())
-      throw ConfigError(text(folder,
-                             ": has no metrics.jsonl, events.jsonl or resolved.yaml; give the run folder "
-                             "(training_config.output_dir) of a run"));
+      throw ConfigError(
+          text(folder,
+               ": has no metrics.jsonl, events.jsonl or resolved.yaml that can be read; give the run folder "
+               "(training_config.output_dir) of a run"));
     if (run.damaged() > 0)
       report_logger.warning(text(folder, ": ", run.damaged(), " lines of metrics.jsonl are damaged and were left out"));
   }

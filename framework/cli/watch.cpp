@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::size_t most_runs = 26, most_found = 8, log_lines = 20, first_lines = 20;
 constexpr int largest_port = 65535;
+constexpr double refresh_seconds = 10;
 
 struct WatchArguments {
   std::vector<std::string> runs;
@@ -128,7 +129,9 @@ void watch_in_browser(const WatchArguments& arguments, const CommandContext& con
       // All others may go on: a run that stopped or died can be resumed.
       live = live || reader->status(wall_time()).state != runs::RunStatus::State::finished;
     }
-    return watch::ServedPage{report::page_html(page_of(pointers(readers), context)), live};
+    auto page = page_of(pointers(readers), context);
+    page.refresh_seconds = live ? refresh_seconds : 0;
+    return report::page_html(page);
   });
   if (number != SIGINT) std::raise(number);
 }

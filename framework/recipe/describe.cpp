@@ -228,6 +228,10 @@ const char* why_without_effect(const Recipe& recipe, const std::string& option) 
   return nullptr;
 }
 
+bool has_effect(const Recipe& recipe, const std::string& option) {
+  return recipe.idle_in_groups.count(option) == 0 && why_without_effect(recipe, option) == nullptr;
+}
+
 RecipeSchema::Declared& RecipeSchema::Declared::otherwise(options::Derived (*derive)(const Recipe&),
                                                           std::string words) {
   schema_.entries_.push_back({.option = option_, .words = std::move(words), .derive = derive});

@@ -48,6 +48,9 @@ class RecipeSchema {
 /// Why an option has no effect in the recipe, by declarations that depend on other groups: those here, and
 /// OptionFacts::needs. Null: it has an effect, as far as these say.
 const char* why_without_effect(const Recipe& recipe, const std::string& option);
+/// Whether the option has an effect in the recipe, by all declarations. May throw ConfigError for a recipe with
+/// mistakes.
+bool has_effect(const Recipe& recipe, const std::string& option);
 
 /// Declares all entries.
 void describe(RecipeSchema& s);

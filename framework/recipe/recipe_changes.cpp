@@ -38,10 +38,6 @@ std::optional<Saved> saved_recipe_of(const Recipe& own, const checkpoint::Blobs&
   return std::nullopt;
 }
 
-bool has_effect(const Recipe& recipe, const std::string& option) {
-  return recipe.idle_in_groups.count(option) == 0 && why_without_effect(recipe, option) == nullptr;
-}
-
 /// Whether the schema's options are read in this recipe.
 bool is_chosen(const Recipe& recipe, const std::string& group, const options::SchemaFacts& schema) {
   if (schema.key.empty()) return true;

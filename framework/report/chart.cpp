@@ -1,6 +1,8 @@
 #include "framework/report/chart.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -19,7 +21,9 @@ using runs::Curve;
 
 // Of the drawing, in units of its view box, which page.js has, too.
 constexpr double height = 280, left = 70, right = 26, top = 18, bottom = 30;
-constexpr std::size_t drawn_columns = 240, table_rows = 40, most_charts = 60;
+constexpr std::size_t drawn_columns = 240, table_rows = 40, most_charts = 60, dashes = 8;
+constexpr std::array<std::string_view, 16> markers = {"●", "■", "▲", "◆", "✚", "✖", "▼", "★",
+                                                      "○", "□", "△", "◇", "⊕", "⊗", "▽", "☆"};
 
 struct Subject {
   const char *title, *unit;
@@ -97,10 +101,9 @@ Frame frame_of(const std::vector<ChartLine>& lines) {
   return frame;
 }
 
-std::string style_class(std::size_t style) { return text("s", style % 8, " t", style / 8); }
-
 std::string line_svg(const ChartLine& line, const Frame& frame) {
   const auto curve = line.curve->thinned(drawn_columns);
+  const auto style = line_class(line.look);
   std::string points, gaps, dots;
   bool open = false;
   const auto add = [&](const Curve::Point& point) {
@@ -125,12 +128,12 @@ std::string line_svg(const ChartLine& line, const Frame& frame) {
       add(column.last);
     }
     if (few && std::isfinite(column.last.y))
-      dots += "<circle r=\"2.5\" cx=\"" + coordinate(frame.x(static_cast<double>(column.last.x))) + "\" cy=\"" +
-              coordinate(frame.y(column.last.y)) + "\"/>";
+      dots += "<text class=\"tick middle dots " + style + "\" x=\"" +
+              coordinate(frame.x(static_cast<double>(column.last.x))) + "\" y=\"" +
+              coordinate(frame.y(column.last.y) + 3.5) + "\">" + std::string(line_marker(line.marker)) + "</text>";
   }
-  const auto style = style_class(line.style);
   std::string all = "<path class=\"line " + style + "\" d=\"" + points + "\"/>";
-  if (!dots.empty()) all += "<g class=\"dots " + style + "\">" + dots + "</g>";
+  all += dots;
   if (!gaps.empty()) all += "<path class=\"gap " + style + "\" d=\"" + gaps + "\"/>";
   return all + "\n";
 }
@@ -160,11 +163,30 @@ std::string axes_svg(const Frame& frame) {
          coordinate(height - bottom) + "H" + coordinate(drawing_width - right) + "\"/>\n";
 }
 
+/// A letter or digit stays itself, another byte becomes _ and its two hexadecimal digits: different keys stay
+/// different.
+std::string chart_id(std::string_view key) {
+  std::string id = "chart-";
+  for (const char sign : key) {
+    const auto byte = static_cast<unsigned char>(sign);
+    constexpr std::string_view digits = "0123456789abcdef";
+    if (byte < 128 && std::isalnum(byte) != 0)
+      id += sign;
+    else
+      id += {'_', digits[byte >> 4U], digits[byte & 15U]};
+  }
+  return id;
+}
+
 std::string range_text(const Curve::Column& column) {
   return column.first.x == column.last.x ? text(column.first.x) : text(column.first.x, " to ", column.last.x);
 }
 
 }  // namespace
+
+std::string line_class(std::size_t look) { return text("s", look % dashes, " t", look / dashes % 2); }
+
+std::string_view line_marker(std::size_t marker) { return markers[marker % markers.size()]; }
 
 std::string shown(double value) {
   if (!std::isfinite(value)) return "not finite";
@@ -184,15 +206,14 @@ std::vector<ChartSpec> charts_of(const std::vector<const runs::RunReader*>& runs
   std::set<std::string> taken = {"iteration", "consumed_samples", "consumed_tokens", "sample_chain"};
   std::vector<ChartSpec> charts;
   for (const auto& subject : subjects()) {
-    ChartSpec chart{"", subject.title, subject.unit, {}};
+    ChartSpec chart{chart_id(subject.keys.front()), subject.title, subject.unit, {}};
     for (const auto* pattern : subject.keys)
       for (const auto& key : keys)
         if (fits(key, pattern) && taken.insert(key).second) chart.keys.push_back(key);
     if (!chart.keys.empty()) charts.push_back(std::move(chart));
   }
   for (const auto& key : keys)
-    if (charts.size() < most_charts && taken.insert(key).second) charts.push_back({"", key, "", {key}});
-  for (std::size_t i = 0; i < charts.size(); ++i) charts[i].id = text("chart-", i);
+    if (charts.size() < most_charts && taken.insert(key).second) charts.push_back({chart_id(key), key, "", {key}});
   return charts;
 }
 
@@ -216,7 +237,8 @@ std::string chart_svg(const ChartSpec& chart, const std::vector<ChartLine>& line
 std::string chart_legend(const std::vector<ChartLine>& lines) {
   std::string all = "<ul class=\"legend\">";
   for (const auto& line : lines)
-    all += text("<li><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><path class=\"line ", style_class(line.style),
+    all += text("<li><i class=\"shape\" aria-hidden=\"true\">", line_marker(line.marker),
+                "</i><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><path class=\"line ", line_class(line.look),
                 "\" d=\"M1 5H33\"/></svg> ") +
            escaped(line.label) +
            (line.curve->missing() > 0 ? escaped(text(" (", line.curve->missing(), " not finite)")) : "") + "</li>";

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/runs/run_reader.h"
@@ -10,7 +11,7 @@ namespace tessera::report {
 
 /// One chart of the page: some keys of metrics.jsonl over the iterations.
 struct ChartSpec {
-  std::string id;     ///< "chart-3": unique in the page, of our own characters
+  std::string id;     ///< "chart-loss": unique in the page, the same for the same subject or key, of our own characters
   std::string title;  ///< "Loss"
   std::string unit;   ///< "tokens/s"; empty: none
   std::vector<std::string> keys;
@@ -23,9 +24,14 @@ std::vector<ChartSpec> charts_of(const std::vector<const runs::RunReader*>& runs
 struct ChartLine {
   std::string label;  ///< the key, after the run's letter if there are several runs
   const runs::Curve* curve;
-  std::size_t style;  ///< below line_styles: colour and dash pattern (s0 to s7 of page.css), width (t0, t1)
+  std::size_t look = 0;    ///< see line_class
+  std::size_t marker = 0;  ///< see line_marker
 };
-inline constexpr std::size_t line_styles = 16;
+
+/// Classes of page.css for colour and dash pattern (s0 to s7) and width (t0, t1): of 16 consecutive numbers all differ.
+std::string line_class(std::size_t look);
+/// The character on the points of a line; of 16 consecutive numbers all differ.
+std::string_view line_marker(std::size_t marker);
 
 /// A vertical line of an event.
 struct ChartMark {

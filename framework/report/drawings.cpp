@@ -39,8 +39,8 @@ std::string label(double x, double y, const std::string& words, const char* kind
          escaped(words) + "</text>";
 }
 
-/// Layers from the top, iterations from the left, darker for greater values.
-std::string heat_map(const runs::RunSeries& series, const std::string& title) {
+/// Items (`what`: "layer", "rank") from the top, iterations from the left, darker for greater values.
+std::string heat_map(const runs::RunSeries& series, const std::string& title, const std::string& what) {
   double low = 0, high = 0;
   std::int64_t end = 1;
   bool any = false;
@@ -56,11 +56,11 @@ std::string heat_map(const runs::RunSeries& series, const std::string& title) {
   const double row = std::clamp(240.0 / static_cast<double>(series.items.size()), 2.0, 18.0), left = 60;
   const double unit = (drawing_width - left - 4) / static_cast<double>(end + 1);
   std::string cells, rows;
-  for (std::size_t layer = 0; layer < std::min(series.items.size(), most_cells / 2); ++layer) {
-    const auto& item = series.items[layer];
+  for (std::size_t number = 0; number < std::min(series.items.size(), most_cells / 2); ++number) {
+    const auto& item = series.items[number];
     if (!item.has_finite()) continue;
-    const double y = 4 + row * static_cast<double>(layer);
-    if (row >= 10 || layer % 8 == 0) cells += label(4, y + 9, text("layer ", layer));
+    const double y = 4 + row * static_cast<double>(number);
+    if (row >= 10 || number % 8 == 0) cells += label(4, y + 9, text(what, " ", number));
     const auto thin = item.thinned(steps);
     for (std::size_t c = 0; c < thin.columns().size(); ++c) {
       const auto& column = thin.columns()[c];
@@ -71,19 +71,19 @@ std::string heat_map(const runs::RunSeries& series, const std::string& title) {
       cells += rectangle(text("heat h", std::clamp(level, 0, heat_levels - 1)),
                          left + unit * static_cast<double>(column.first.x), y,
                          std::max(unit * static_cast<double>(next - column.first.x), .3), row - .5,
-                         text("layer ", layer, ", iteration ", column.first.x, ": ", shown(column.greatest.y)));
+                         text(what, " ", number, ", iteration ", column.first.x, ": ", shown(column.greatest.y)));
     }
-    rows += table_row(std::vector<std::string>{text(layer), shown(item.least()->y), shown(item.greatest()->y),
+    rows += table_row(std::vector<std::string>{text(number), shown(item.least()->y), shown(item.greatest()->y),
                                                shown(item.newest()->y)});
   }
   const double height = 8 + row * static_cast<double>(std::min(series.items.size(), most_cells / 2));
   return "<h4>" + escaped(title) + "</h4><p>" +
          escaped(text("Lightest ", shown(low), ", darkest ", shown(high), "; iterations 0 to ", end,
                       " from left to right.")) +
-         "</p>" + svg(height, title + " over layers and iterations; the table has the extremes of each layer", cells) +
+         "</p>" + svg(height, title + text(" over iterations; the table has the extremes of each ", what), cells) +
          "<details><summary>" + escaped(title) + " as a table</summary>" +
          scrolled(title, "<table><thead>" +
-                             table_row(std::vector<std::string>{"layer", "least", "greatest", "last"}, "th") +
+                             table_row(std::vector<std::string>{what, "least", "greatest", "last"}, "th") +
                              "</thead><tbody>" + rows + "</tbody></table>") +
          "</details>\n";
 }
@@ -257,7 +257,7 @@ std::string experts_section(const Page& page) {
                                                         {"dropped_share", "Fraction of dropped choices"}};
     for (const auto& [key, title] : keys)
       if (const auto* series = page.runs[i].reader->find(key); series != nullptr && !series->items.empty())
-        maps += heat_map(*series, title);
+        maps += heat_map(*series, title, "layer");
     if (!maps.empty()) all += run_heading(page, i) + maps;
   }
   return all.empty() ? "" : section("experts", "Experts", all);
@@ -265,8 +265,12 @@ std::string experts_section(const Page& page) {
 
 std::string timeline_section(const Page& page) {
   std::string all;
-  for (std::size_t i = 0; i < page.runs.size(); ++i)
-    if (const auto drawn = timeline_of(*page.runs[i].reader); !drawn.empty()) all += run_heading(page, i) + drawn;
+  for (std::size_t i = 0; i < page.runs.size(); ++i) {
+    auto drawn = timeline_of(*page.runs[i].reader);
+    if (const auto* ranks = page.runs[i].reader->find("rank_seconds"); ranks != nullptr && ranks->items.size() > 1)
+      drawn += heat_map(*ranks, "Median time of a step on each rank, in seconds, without waiting", "rank");
+    if (!drawn.empty()) all += run_heading(page, i) + drawn;
+  }
   return all.empty() ? "" : section("timeline", "Time of a step", all);
 }
 

@@ -1,6 +1,8 @@
 #include "framework/report/page.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
@@ -14,7 +16,7 @@ namespace {
 
 // So that the data of all curves has about 1.6 MB: a column of several points takes about 110 bytes.
 constexpr std::size_t data_bytes = 1'600'000, column_bytes = 110, fewest_columns = 16, most_columns = 1000;
-constexpr std::size_t most_lines = 32, most_marks = 200;
+constexpr std::size_t drawn_lines = 32, most_marks = 200;
 
 std::string_view page_file(std::string_view name) {
   for (const auto& file : page_files())
@@ -28,13 +30,24 @@ std::vector<const runs::RunReader*> readers(const Page& page) {
   return all;
 }
 
-std::vector<ChartLine> lines_of(const ChartSpec& chart, const Page& page) {
-  std::vector<ChartLine> lines;
+/// A line, and where its curve comes from.
+struct KeyedLine {
+  ChartLine line;
+  std::size_t run;
+  std::string key;
+};
+
+std::vector<KeyedLine> lines_of(const ChartSpec& chart, const Page& page) {
+  const bool several = page.runs.size() > 1;
+  std::vector<KeyedLine> lines;
   for (std::size_t i = 0; i < page.runs.size(); ++i)
-    for (const auto& key : chart.keys)
-      if (const auto* curve = page.runs[i].reader->curve(key); curve != nullptr && lines.size() < most_lines)
-        lines.push_back(
-            {page.runs.size() > 1 ? text(run_letter(i), " ", key) : key, curve, lines.size() % line_styles});
+    for (std::size_t k = 0; k < chart.keys.size(); ++k) {
+      const auto& key = chart.keys[k];
+      const auto* curve = page.runs[i].reader->curve(key);
+      if (curve == nullptr) continue;
+      const auto [look, marker] = several ? look_among_runs(i, k) : look_among_keys(k);
+      lines.push_back({{several ? text(run_letter(i), " ", key) : key, curve, look, marker}, i, key});
+    }
   return lines;
 }
 
@@ -51,10 +64,17 @@ std::string figures(const Page& page, const std::vector<ChartSpec>& charts) {
   std::string all;
   const auto marks = marks_of(page);
   for (const auto& chart : charts) {
-    const auto lines = lines_of(chart, page);
+    std::vector<ChartLine> lines;
+    for (auto& keyed : lines_of(chart, page)) lines.push_back(std::move(keyed.line));
     const auto title = chart.unit.empty() ? chart.title : text(chart.title, ", ", chart.unit);
+    auto legend = chart_legend(lines);
+    if (lines.size() > drawn_lines) {
+      legend += text("<p>The table, and without script the drawing, has the first ", drawn_lines, " of ", lines.size(),
+                     " curves.</p>\n");
+      lines.resize(drawn_lines);
+    }
     all += "<figure class=\"chart\" id=\"" + chart.id + "\"><figcaption>" + escaped(title) +
-           "</figcaption>\n<div class=\"plot\">" + chart_svg(chart, lines, marks) + "</div>\n" + chart_legend(lines) +
+           "</figcaption>\n<div class=\"plot\">" + chart_svg(chart, lines, marks) + "</div>\n" + legend +
            chart_table(chart, lines) + "</figure>\n";
   }
   return section("curves", "Curves", all.empty() ? "<p>There are no metrics yet.</p>" : all);
@@ -76,6 +96,14 @@ std::string events_json(const runs::RunReader& run) {
     all += text(count++ > 0 ? "," : "", "[", event.iteration, ",", json_quoted(event.kind), ",",
                 json_quoted(told(event).substr(0, 300)), "]");
   }
+  return all + "]";
+}
+
+std::string lines_json(const ChartSpec& chart, const Page& page) {
+  std::string all = "[";
+  for (const auto& [line, run, key] : lines_of(chart, page))
+    all += text(all.size() > 1 ? ",[" : "[", run, ",", json_quoted(key), ",", json_quoted(line.label), ",",
+                json_quoted(line_class(line.look)), ",", json_quoted(line_marker(line.marker)), "]");
   return all + "]";
 }
 
@@ -106,29 +134,43 @@ std::string data_of(const Page& page, const std::vector<ChartSpec>& charts) {
   for (std::size_t i = 0; i < charts.size(); ++i) {
     const auto& chart = charts[i];
     all += text(i > 0 ? "," : "", "{\"id\":", json_quoted(chart.id), ",\"title\":", json_quoted(chart.title),
-                ",\"unit\":", json_quoted(chart.unit), ",\"keys\":[");
-    for (std::size_t k = 0; k < chart.keys.size(); ++k) all += (k > 0 ? "," : "") + json_quoted(chart.keys[k]);
-    all += "]}";
+                ",\"unit\":", json_quoted(chart.unit), ",\"lines\":", lines_json(chart, page), "}");
   }
   return all + "]}";
 }
 
 std::string head(const Page& page, std::string_view style, std::string_view script) {
-  std::string names;
+  std::string names, again;
+  if (page.refresh_seconds > 0)  // for browsers without script; others run live.js
+    again = text("<noscript><meta http-equiv=\"refresh\" content=\"", std::ceil(3 * page.refresh_seconds),
+                 "\"></noscript>\n");
   for (const auto& run : page.runs) names += text(names.empty() ? "" : ", ", run.reader->name());
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src " +
          policy_hash(style) + "; script-src " + policy_hash(script) +
+         (page.refresh_seconds > 0 ? "; connect-src 'self'" : "") +
          "; base-uri 'none'; form-action 'none'\">\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-         "<meta name=\"referrer\" content=\"no-referrer\">\n<title>" +
-         escaped(names + " - run report") + "</title>\n<style>" + std::string(style) + "</style></head>\n";
+         "<meta name=\"referrer\" content=\"no-referrer\">\n" +
+         again + "<title>" + escaped(names + " - run report") + "</title>\n<style>" + std::string(style) +
+         "</style></head>\n";
+}
+
+/// Of a served page: where live.js tells when the page was read, and how a browser without script reads it again.
+std::string live_words(const Page& page) {
+  if (!(page.refresh_seconds > 0)) return "";
+  return text("<p id=\"live\" data-seconds=\"", page.refresh_seconds, "\">Read at ", date_text(page.now), ".</p>");
 }
 
 }  // namespace
 
+LineLook look_among_runs(std::size_t run, std::size_t key) { return {run, run + key + run / 16 * 8}; }
+LineLook look_among_keys(std::size_t key) { return {key, key + key / 16}; }
+
 std::string page_html(const Page& page) {
-  const auto style = page_file("page.css"), script = page_file("page.js");
+  const auto style = std::string(page_file("page.css"));
+  auto script = std::string(page_file("page.js"));
+  if (page.refresh_seconds > 0) script += page_file("live.js");
   const auto charts = charts_of(readers(page));
   const auto sections = runs_section(page) + figures(page, charts) + events_section(page) + memory_section(page) +
                         experts_section(page) + timeline_section(page) + layout_section(page) +
@@ -142,13 +184,20 @@ std::string page_html(const Page& page) {
   for (const auto& [id, name] : all_sections)
     if (sections.find(text("<section id=\"", id, "\"")) != std::string::npos)
       links += text("<a href=\"#", id, "\">", name, "</a> ");
-  return head(page, style, script) + "<body>\n<header><h1>Run report</h1><nav aria-label=\"Sections\">" + links +
-         "</nav></header>\n<div id=\"controls\" role=\"region\" aria-label=\"Settings of the "
-         "charts\"></div>\n<main>\n" +
-         sections + "</main>\n<footer>" + escaped("Made by " + page.version + ".") +
-         "</footer>\n<div id=\"said\" class=\"hidden\" aria-live=\"polite\"></div>\n"
-         "<script type=\"application/json\" id=\"data\">" +
-         in_script(data_of(page, charts)) + "</script>\n<script>" + std::string(script) + "</script>\n</body></html>\n";
+  // The large parts are copied once: they are most of what this command needs beside the curves.
+  auto html = head(page, style, script) + "<body>\n<header><h1>Run report</h1><nav aria-label=\"Sections\">" + links +
+              "</nav>" + live_words(page) +
+              "</header>\n<div id=\"controls\" role=\"region\" aria-label=\"Settings of the "
+              "charts\"></div>\n<main>\n";
+  const auto data = in_script(data_of(page, charts));
+  html.reserve(html.size() + sections.size() + data.size() + script.size() + 1000);
+  html += sections;
+  html += "</main>\n<footer>" + escaped("Made by " + page.version + ".") +
+          "</footer>\n<div id=\"said\" class=\"hidden\" aria-live=\"polite\"></div>\n"
+          "<script type=\"application/json\" id=\"data\">";
+  html += data;
+  html += "</script>\n<script>" + script + "</script>\n</body></html>\n";
+  return html;
 }
 
 }  // namespace tessera::report

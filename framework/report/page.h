@@ -45,12 +45,24 @@ struct Page {
   std::vector<PageDifference> differences;
   std::string no_differences;  ///< why they could not be computed
   double now = 0;              ///< seconds since 1970
+  double refresh_seconds = 0;  ///< after which a served page reads itself again; 0: a file, which makes no request
   std::string version;         ///< of the program
 };
 
-/// The page: one HTML document that needs no other file and makes no request, which its content policy enforces. It can
-/// be read without script. Of a run of any length it has below 3 MB. Throws IoError for a trace that cannot be read.
+/// The page: one HTML document that needs no other file and makes no request, which its content policy enforces; with
+/// `refresh_seconds` it asks its own server for itself, and nothing else. It can be read without script. Of a run of
+/// any length it has below 3 MB. Throws IoError for a trace that cannot be read.
 std::string page_html(const Page& page);
+
+/// How a line of a chart looks, as in ChartLine.
+struct LineLook {
+  std::size_t look, marker;
+};
+/// In a page of several runs, of the key with this number of a chart: each run has its colour and dash pattern in all
+/// charts. Of 26 runs with 8 keys, no two lines have the same class and marker.
+LineLook look_among_runs(std::size_t run, std::size_t key);
+/// In a page of one run. Of 256 keys, no two have the same class and marker.
+LineLook look_among_keys(std::size_t key);
 
 /// The letter of a run in a page with several: A, B, ..., Z, 26, 27, ...
 std::string run_letter(std::size_t run);

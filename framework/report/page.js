@@ -1,29 +1,23 @@
 // Draws the charts of a report again, so that they can be zoomed, walked by keyboard, smoothed and compared. The data, in the element
 // "data": {runs: [{name, letter, curves: {KEY: CURVE}, axes: {samples|tokens|seconds: CURVE}, events: [[iteration, kind, text]]}],
-// charts: [{id, title, unit, keys}]}. A CURVE is a list of columns: [x, y] is one point; [first x, y, least x, y, greatest x, y,
+// charts: [{id, title, unit, lines: [[number of the run, key, label, classes, marker]]}]}. A CURVE is a list of columns: [x, y] is one point; [first x, y, least x, y, greatest x, y,
 // last x, y, count, missing] are several. A value that is not finite is null.
 "use strict";
-(function () {
-  const data = JSON.parse(document.getElementById("data").textContent);
+const report = (function () {
+  const read = (page) => JSON.parse(page.getElementById("data").textContent);
+  let data = read(document);
   const said = document.getElementById("said");
   const W = 720, H = 280, L = 70, R = 26, T = 18, B = 30;  // as in chart.cpp
-  const styles = 16, markers = ["●", "■", "▲", "◆", "✚", "✖", "▼", "★", "○", "□", "△", "◇", "⊕", "⊗", "▽", "☆"];
-  const styleClass = (number) => "s" + number % 8 + " t" + Math.floor(number / 8);
   const settings = {axis: "steps", log: false, smooth: 0, difference: false, hidden: new Set()};
-  const charts = [];
+  let charts = [];
 
-  const make = (name, attributes, text) => {
-    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  const fill = (node, attributes, text) => {
     for (const key in attributes) node.setAttribute(key, attributes[key]);
     if (text !== undefined) node.textContent = text;
     return node;
   };
-  const element = (name, attributes, text) => {
-    const node = document.createElement(name);
-    for (const key in attributes) node.setAttribute(key, attributes[key]);
-    if (text !== undefined) node.textContent = text;
-    return node;
-  };
+  const make = (name, attributes, text) => fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, text);
+  const element = (name, attributes, text) => fill(document.createElement(name), attributes, text);
   const shortNumber = (value) => Number(value.toPrecision(6)).toString();
   // At most eight characters, the room beside a chart.
   const tickText = (value) => {
@@ -37,9 +31,11 @@
          missing: c[1] === null ? 1 : 0}
       : {x: c[0], y: c[1], lowX: c[2], low: c[3], highX: c[4], high: c[5], x1: c[6], y1: c[7], count: c[8], missing: c[9]});
   }
-  for (const run of data.runs) {
-    for (const key in run.curves) run.curves[key] = unpack(run.curves[key]);
-    for (const key in run.axes) run.axes[key] = unpack(run.axes[key]);
+  function unpackAll() {
+    for (const run of data.runs) {
+      for (const key in run.curves) run.curves[key] = unpack(run.curves[key]);
+      for (const key in run.axes) run.axes[key] = unpack(run.axes[key]);
+    }
   }
 
   // The column of an ordered list that holds x, or the last one before it; -1 if all are after it.
@@ -92,21 +88,16 @@
 
   function seriesOf(spec) {
     const all = [];
-    let style = 0;
-    for (const run of data.runs) {
-      for (const key of spec.keys) {
-        if (!run.curves[key]) continue;
-        const number = style++ % styles;
-        if (settings.hidden.has(run.letter)) continue;
-        let columns = run.curves[key];
-        if (settings.difference && data.runs.length > 1) {
-          if (run === data.runs[0] || !data.runs[0].curves[key]) continue;
-          columns = lessFirst(columns, data.runs[0].curves[key]);
-        }
-        const label = data.runs.length > 1 ? run.letter + " " + key : key;
-        all.push({run: run, key: key, label: label, style: number, columns: columns,
-                  smooth: settings.smooth > 0 ? smoothed(columns, settings.smooth) : null});
+    for (const [of, key, label, look, marker] of spec.lines) {
+      const run = data.runs[of];
+      if (settings.hidden.has(run.letter)) continue;
+      let columns = run.curves[key];
+      if (settings.difference && data.runs.length > 1) {
+        if (of === 0 || !data.runs[0].curves[key]) continue;
+        columns = lessFirst(columns, data.runs[0].curves[key]);
       }
+      all.push({run: run, label: label, look: look, marker: marker, columns: columns,
+                smooth: settings.smooth > 0 ? smoothed(columns, settings.smooth) : null});
     }
     return all;
   }
@@ -226,12 +217,12 @@
     shape.append(make("rect", {x: L - 4, y: 0, width: W - L - R + 8, height: H - B + 4}));
     svg.append(shape);
     drawEvents(area, range);
-    for (const one of series) {
+    for (const [number, one] of series.entries()) {
       const [raw, gaps] = pathOf(one, one.columns, range);
-      area.append(make("path", {class: "line " + styleClass(one.style) + (one.smooth ? " raw" : ""), d: raw}));
-      if (one.smooth) area.append(make("path", {class: "line " + styleClass(one.style), d: pathOf(one, one.smooth, range)[0]}));
-      if (gaps) area.append(make("path", {class: "gap " + styleClass(one.style), d: gaps}));
-      drawMarkers(area, one, range);
+      area.append(make("path", {class: "line " + one.look + (one.smooth ? " raw" : ""), d: raw}));
+      if (one.smooth) area.append(make("path", {class: "line " + one.look, d: pathOf(one, one.smooth, range)[0]}));
+      if (gaps) area.append(make("path", {class: "gap " + one.look, d: gaps}));
+      drawMarkers(area, one, number, range);
     }
     svg.append(area);
     chart.plot.querySelector("svg").replaceWith(svg);
@@ -240,16 +231,16 @@
   }
 
   // A marker on each of few points, else on some of many, so that lines are told apart without colour.
-  function drawMarkers(area, one, range) {
+  function drawMarkers(area, one, number, range) {
     const seen = one.columns.filter((c) => {
       const x = placeOf(one.run, c.x1);
       return c.y1 !== null && (!settings.log || c.y1 > 0) && x >= range.x0 && x <= range.x1;
     });
     const every = seen.length <= 30 ? 1 : Math.ceil(seen.length / 8);
-    for (let i = every === 1 ? 0 : (one.style * 3) % every; i < seen.length; i += every)
-      area.append(make("text", {class: "tick middle dots " + styleClass(one.style), "stroke-width": 0,
+    for (let i = every === 1 ? 0 : (number * 3) % every; i < seen.length; i += every)
+      area.append(make("text", {class: "tick middle dots " + one.look,
                                 x: range.x(placeOf(one.run, seen[i].x1)).toFixed(1), y: (range.y(seen[i].y1) + 3.5).toFixed(1)},
-                       markers[one.style]));
+                       one.marker));
   }
 
   // What a column says: the exact value of one point, else its extremes.
@@ -289,7 +280,7 @@
       if (!column || (other !== one && distanceTo(other, column, place) > (chart.range.x1 - chart.range.x0) / 10)) continue;
       const exact = column.x === c.x && column.x1 === c.x1 ? "" : " (" + stepsOf(column) + ")";
       const average = other.smooth && other.columns.length > 2 ? other.smooth[other.columns.indexOf(column)] : null;
-      lines.push(markers[other.style] + " " + other.label + ": " + words(column) + exact +
+      lines.push(other.marker + " " + other.label + ": " + words(column) + exact +
                  (average && average.y1 !== null ? ", smoothed " + shortNumber(average.y1) : ""));
     }
     chart.tip.replaceChildren(...lines.map((line) => element("div", {}, line)));
@@ -377,7 +368,7 @@
     chart.plot.addEventListener("pointermove", (event) => {
       const x = unit(event);
       if (from !== null) {
-        if (!box) chart.svg.append(box = make("rect", {class: "zoom", y: T, height: H - B - T}));
+        if (!box || !box.isConnected) chart.svg.append(box = make("rect", {class: "zoom", y: T, height: H - B - T}));
         box.setAttribute("x", Math.min(from, x));
         box.setAttribute("width", Math.abs(x - from));
         return;
@@ -403,7 +394,7 @@
   }
 
   function drawAll() { for (const chart of charts) draw(chart); }
-  let logBox = null;
+  let logBox = null, axisBox = null;
   function setLog(on) {
     settings.log = logBox.checked = on;
     said.textContent = on ? "logarithmic scale" : "linear scale";
@@ -417,15 +408,20 @@
     document.getElementById("controls").append(outer);
     return node;
   }
-  function addControls() {
-    const axis = element("select", {});
+  // The axes that the runs have.
+  function fillAxes() {
     for (const name of ["steps", "samples", "tokens", "seconds"])
-      if (name === "steps" || data.runs.some((run) => run.axes[name])) axis.append(element("option", {value: name}, name));
+      if (name === "steps" || data.runs.some((run) => run.axes[name]))
+        if (![...axisBox.options].some((known) => known.value === name)) axisBox.append(element("option", {value: name}, name));
+  }
+  function addControls() {
+    const axis = axisBox = element("select", {});
     addControl("Axis", axis, (node) => {
       settings.axis = node.value;
       for (const chart of charts) chart.zoom = null;
       drawAll();
     });
+    fillAxes();
     logBox = addControl("logarithmic (l)", element("input", {type: "checkbox"}), (node) => setLog(node.checked));
     addControl("Smoothing", element("input", {type: "range", min: "0", max: "0.99", step: "0.01", value: "0"}), (node) => {
       settings.smooth = Number(node.value);
@@ -468,11 +464,36 @@
     plot.addEventListener("keydown", (event) => onKey(chart, event));
     plot.addEventListener("blur", () => { chart.cursor = null; drawCursor(chart); });
     onPointer(chart);
-    figure.querySelectorAll(".legend li").forEach((item, i) =>
-      item.prepend(element("i", {class: "shape", "aria-hidden": "true"}, markers[i % styles])));
     draw(chart);
   }
 
+  // Draws the data of `page`, a later page of the same runs; what the reader chose stays. Its figures are in the document already.
+  function update(page) {
+    const points = charts.map((chart) => {
+      const one = chart.cursor && chart.series[chart.cursor.line], c = one && one.columns[chart.cursor.point];
+      return c && {label: one.label, x: c.x1};
+    });
+    data = read(page);
+    unpackAll();
+    fillAxes();
+    const specs = new Map(data.charts.map((spec) => [spec.id, spec])), known = new Set();
+    charts.forEach((chart, i) => {
+      chart.spec = specs.get(chart.spec.id);
+      if (!chart.spec) return;
+      known.add(chart.spec.id);
+      chart.cursor = null;
+      draw(chart);
+      const line = points[i] ? chart.series.findIndex((one) => one.label === points[i].label) : -1;
+      if (line < 0) return;
+      chart.cursor = {line: line, point: nearest(chart.series[line], placeOf(chart.series[line].run, points[i].x))};
+      drawCursor(chart);
+    });
+    charts = charts.filter((chart) => chart.spec);
+    for (const spec of data.charts) if (!known.has(spec.id)) begin(spec);
+  }
+
+  unpackAll();
   addControls();
   for (const spec of data.charts) begin(spec);
+  return {update: update, say: (words) => { said.textContent = words; }};
 })();

@@ -19,16 +19,6 @@ constexpr std::size_t listed_events = 400, listed_hosts = 64, listed_ranks = 64,
 
 using Cells = std::vector<std::string>;
 
-std::string date_text(double seconds) {
-  if (!(seconds > 0) || seconds > 2.5e11) return "";
-  const auto time = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  if (gmtime_r(&time, &parts) == nullptr) return "";
-  std::array<char, 40> words{};
-  std::strftime(words.data(), words.size(), "%Y-%m-%d %H:%M:%S UTC", &parts);
-  return words.data();
-}
-
 /// A member of run.json as text; empty if it is absent or not a text or a number.
 std::string record_words(const runs::RunReader& run, std::string_view name) {
   const auto* found = run.record().find(name);
@@ -86,7 +76,90 @@ std::string read_words(const runs::RunReader& run) {
   return words;
 }
 
+std::vector<std::pair<const char*, std::string>> facts_of(const PageRun& shown_run, double now) {
+  const auto& run = *shown_run.reader;
+  auto iterations = text(std::max<std::int64_t>(run.last_iteration(), 0));
+  if (run.iterations() > 0) iterations += text(" of ", run.iterations());
+  const auto* started = run.record().find("started");
+  return {{"run", run.name()},
+          {"folder", run.folder().string()},
+          {"id", run.record_text("run")},
+          {"state", state_words(run, now)},
+          {"iterations", iterations},
+          {"last values", last_values(run)},
+          {"started", started != nullptr && started->is_number() ? date_text(started->number()) : ""},
+          {"hosts", hosts_words(run)},
+          {"CPU", record_words(run, "cpu")},
+          {"instruction set", record_words(run, "instruction_set")},
+          {"ranks", record_words(run, "ranks")},
+          {"threads of a rank", record_words(run, "threads")},
+          {"layout", layout_words(run)},
+          {"parameters", record_words(run, "parameters")},
+          {"trained parameters", record_words(run, "trained_parameters")},
+          {"FLOPs per token", record_words(run, "flops_per_token")},
+          {"program", run.record_text("version")},
+          {"recipe hash", run.record_text("recipe_hash")},
+          {"read", read_words(run)}};
+}
+
+/// Purposes of memory: their name, the key in the records of run.json, and that of metrics.jsonl (of rank 0).
+constexpr std::array<std::array<const char*, 3>, 6> memory_kinds = {
+    {{"weights", "weights", "weight_bytes"},
+     {"gradients", "gradients", "gradient_bytes"},
+     {"optimizer state", "optimizer", "optimizer_bytes"},
+     {"activations", "activations", "activation_bytes"},
+     {"workspace", "workspace", "workspace_bytes"},
+     {"messages", "messages", "message_bytes"}}};
+
+/// The bytes of a rank in foreseen_memory or measured_memory of run.json; empty if they are not known.
+std::string rank_bytes(const Json* list, std::size_t rank, const char* key) {
+  if (list == nullptr || !list->is_array() || rank >= list->size()) return "";
+  const auto* value = list->at(rank).find(key);
+  return value != nullptr && value->is_number() ? shown(value->number()) : "";
+}
+
+std::string memory_of_ranks(const std::string& caption, const Json* list) {
+  if (list == nullptr || !list->is_array() || list->size() < 2) return "";
+  const bool process = !rank_bytes(list, 0, "process_peak").empty();
+  Cells head = {"rank"};
+  for (const auto& kind : memory_kinds) head.emplace_back(kind[0]);
+  if (process) head.emplace_back("peak of the process");
+  auto table = "<table><caption>" + escaped(caption) + "</caption><thead>" + table_row(head, "th") + "</thead><tbody>";
+  for (std::size_t rank = 0; rank < std::min(list->size(), listed_ranks); ++rank) {
+    Cells cells = {text(rank)};
+    for (const auto& kind : memory_kinds) cells.push_back(rank_bytes(list, rank, kind[1]));
+    if (process) cells.push_back(rank_bytes(list, rank, "process_peak"));
+    table += table_row(cells);
+  }
+  return table + "</tbody></table>";
+}
+
+std::string memory_of_rank_0(const runs::RunReader& run, const Json* foreseen, const Json* measured) {
+  std::string rows;
+  for (const auto& [name, record, key] : memory_kinds) {
+    const auto* curve = run.curve(key);
+    const auto most =
+        curve != nullptr && curve->has_finite() ? shown(curve->greatest()->y) : rank_bytes(measured, 0, record);
+    if (!most.empty() || !rank_bytes(foreseen, 0, record).empty())
+      rows += table_row(Cells{name, rank_bytes(foreseen, 0, record), most});
+  }
+  if (rows.empty()) return "";
+  return "<table><caption>Rank 0, in bytes</caption><thead>" +
+         table_row(Cells{"purpose", "foreseen", "greatest measured"}, "th") + "</thead><tbody>" + rows +
+         "</tbody></table>";
+}
+
 }  // namespace
+
+std::string date_text(double seconds) {
+  if (!(seconds > 0) || seconds > 2.2e11) return "";
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  if (gmtime_r(&time, &parts) == nullptr) return "";
+  std::array<char, 40> words{};
+  std::strftime(words.data(), words.size(), "%Y-%m-%d %H:%M:%S UTC", &parts);
+  return words.data();
+}
 
 std::string run_letter(std::size_t run) {
   return run < 26 ? std::string(1, static_cast<char>('A' + run)) : std::to_string(run);
@@ -98,42 +171,32 @@ std::string run_heading(const Page& page, std::size_t run) {
 }
 
 std::string runs_section(const Page& page) {
-  std::string all;
+  const bool several = page.runs.size() > 1;
+  // One table, so that runs are compared line by line.
+  std::vector<std::pair<const char*, Cells>> rows;
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
-    const auto& run = *page.runs[i].reader;
-    auto iterations = text(std::max<std::int64_t>(run.last_iteration(), 0));
-    if (run.iterations() > 0) iterations += text(" of ", run.iterations());
-    const auto* started = run.record().find("started");
-    const std::vector<std::pair<const char*, std::string>> facts = {
-        {"run", page.runs.size() > 1 ? text(run_letter(i), ": ", run.name()) : run.name()},
-        {"folder", run.folder().string()},
-        {"id", run.record_text("run")},
-        {"state", state_words(run, page.now)},
-        {"iterations", iterations},
-        {"last values", last_values(run)},
-        {"started", started != nullptr && started->is_number() ? date_text(started->number()) : ""},
-        {"hosts", hosts_words(run)},
-        {"CPU", record_words(run, "cpu")},
-        {"instruction set", record_words(run, "instruction_set")},
-        {"ranks", record_words(run, "ranks")},
-        {"threads of a rank", record_words(run, "threads")},
-        {"layout", layout_words(run)},
-        {"parameters", record_words(run, "parameters")},
-        {"trained parameters", record_words(run, "trained_parameters")},
-        {"FLOPs per token", record_words(run, "flops_per_token")},
-        {"program", run.record_text("version")},
-        {"recipe hash", run.record_text("recipe_hash")},
-        {"read", read_words(run)}};
-    std::string rows;
-    for (const auto& [name, value] : facts)
-      if (!value.empty())
-        rows += "<tr><th scope=\"row\">" + escaped(name) + "</th><td>" + escaped(value) + "</td></tr>\n";
-    all += run_heading(page, i) + scrolled("Facts of run " + run.name(), "<table class=\"facts\">" + rows + "</table>");
-    if (!page.runs[i].command.empty())
-      all += "<p>This line repeats the run:</p>" +
-             scrolled("Command of run " + run.name(), "<pre>" + escaped(page.runs[i].command) + "</pre>");
+    const auto facts = facts_of(page.runs[i], page.now);
+    rows.resize(facts.size(), {"", Cells(page.runs.size())});
+    for (std::size_t f = 0; f < facts.size(); ++f) {
+      rows[f].first = facts[f].first;
+      rows[f].second[i] = (several && f == 0 ? run_letter(i) + ": " : "") + facts[f].second;
+    }
   }
-  return section("runs", page.runs.size() > 1 ? "Runs" : "Run", all);
+  std::string table;
+  for (const auto& [name, cells] : rows) {
+    if (std::all_of(cells.begin(), cells.end(), [](const auto& cell) { return cell.empty(); })) continue;
+    table += "<tr><th scope=\"row\">" + escaped(name) + "</th>";
+    for (const auto& cell : cells) table += "<td>" + escaped(cell) + "</td>";
+    table += "</tr>\n";
+  }
+  auto all =
+      scrolled(several ? "Facts of the runs" : "Facts of the run", "<table class=\"facts\">" + table + "</table>");
+  for (std::size_t i = 0; i < page.runs.size(); ++i)
+    if (!page.runs[i].command.empty())
+      all +=
+          "<p>This line repeats " + (several ? "run " + run_letter(i) : "the run") + ":</p>" +
+          scrolled("Command of run " + page.runs[i].reader->name(), "<pre>" + escaped(page.runs[i].command) + "</pre>");
+  return section("runs", several ? "Runs" : "Run", all);
 }
 
 std::string events_section(const Page& page) {
@@ -158,45 +221,14 @@ std::string events_section(const Page& page) {
 }
 
 std::string memory_section(const Page& page) {
-  constexpr std::array<std::array<const char*, 3>, 6> kinds = {{{"weights", "weights", "weight_bytes"},
-                                                                {"gradients", "gradients", "gradient_bytes"},
-                                                                {"optimizer state", "optimizer", "optimizer_bytes"},
-                                                                {"activations", "activations", "activation_bytes"},
-                                                                {"workspace", "workspace", "workspace_bytes"},
-                                                                {"messages", "messages", "message_bytes"}}};
   std::string all;
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     const auto& run = *page.runs[i].reader;
-    const auto* foreseen = run.record().find("foreseen_memory");
-    const auto of_rank = [foreseen](std::size_t rank, const char* key) -> std::string {
-      if (foreseen == nullptr || !foreseen->is_array() || rank >= foreseen->size()) return "";
-      const auto* value = foreseen->at(rank).find(key);
-      return value != nullptr && value->is_number() ? shown(value->number()) : "";
-    };
-    std::string rows;
-    for (const auto& [name, record, key] : kinds) {
-      const auto* curve = run.curve(key);
-      const auto measured = curve != nullptr && curve->has_finite() ? shown(curve->greatest()->y) : "";
-      if (!measured.empty() || !of_rank(0, record).empty())
-        rows += table_row(Cells{name, of_rank(0, record), measured});
-    }
-    if (rows.empty()) continue;
-    auto tables = "<table><caption>Rank 0, in bytes</caption><thead>" +
-                  table_row(Cells{"purpose", "foreseen", "greatest measured"}, "th") + "</thead><tbody>" + rows +
-                  "</tbody></table>";
-    if (foreseen != nullptr && foreseen->is_array() && foreseen->size() > 1) {
-      Cells head = {"rank"};
-      for (const auto& kind : kinds) head.emplace_back(kind[0]);
-      tables += "<table><caption>Foreseen of each rank, in bytes</caption><thead>" + table_row(head, "th") +
-                "</thead><tbody>";
-      for (std::size_t rank = 0; rank < std::min(foreseen->size(), listed_ranks); ++rank) {
-        Cells cells = {text(rank)};
-        for (const auto& kind : kinds) cells.push_back(of_rank(rank, kind[1]));
-        tables += table_row(cells);
-      }
-      tables += "</tbody></table>";
-    }
-    all += run_heading(page, i) + scrolled("Memory of run " + run.name(), tables);
+    const auto *foreseen = run.record().find("foreseen_memory"), *measured = run.record().find("measured_memory");
+    const auto tables = memory_of_rank_0(run, foreseen, measured) +
+                        memory_of_ranks("Foreseen of each rank, in bytes", foreseen) +
+                        memory_of_ranks("Greatest measured of each rank, in bytes", measured);
+    if (!tables.empty()) all += run_heading(page, i) + scrolled("Memory of run " + run.name(), tables);
   }
   return all.empty() ? "" : section("memory", "Memory: foreseen and measured", all);
 }

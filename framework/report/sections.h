@@ -21,6 +21,9 @@ std::string recipe_section(const Page& page);
 std::string differences_section(const Page& page);
 std::string checkpoints_section(const Page& page);
 
+/// "2026-01-31 23:59:59 UTC"; empty for a time before 1970 or after the year 9000.
+std::string date_text(double seconds);
+
 /// What stands before a part that belongs to one run: nothing if there is only one.
 std::string run_heading(const Page& page, std::size_t run);
 

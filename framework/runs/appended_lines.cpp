@@ -15,7 +15,7 @@
 namespace tessera::runs {
 namespace {
 
-constexpr std::size_t block_bytes = std::size_t{1} << 20;
+constexpr std::size_t block_bytes = std::size_t{1} << 18;
 
 }  // namespace
 

@@ -45,6 +45,9 @@ void Curve::add(std::int64_t x, double y) {
     if (index == last) return put(columns_.back(), newest_);
     if (index < last) return insert(x, y);
   }
+  // A vector doubles: for one column more than most_ it would take twice the memory.
+  if (columns_.size() == columns_.capacity())
+    columns_.reserve(std::min(std::max<std::size_t>(2 * columns_.size(), 16), most_ + 1));
   put(columns_.emplace_back(), newest_);
   while (columns_.size() > most_) merge_neighbours();
 }

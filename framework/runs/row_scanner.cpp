@@ -6,6 +6,8 @@
 #include <limits>
 #include <system_error>
 
+#include "framework/base/json.h"
+
 namespace tessera::runs {
 namespace {
 
@@ -98,6 +100,7 @@ RowScanner::Read RowScanner::read_value() {
     return true;
   };
   if (*at_ == '"') return read_text();
+  if (*at_ == '{' || *at_ == '[') return read_nested();
   if (word("null"))
     value = std::numeric_limits<double>::quiet_NaN();
   else if (word("true"))
@@ -115,6 +118,22 @@ RowScanner::Read RowScanner::read_text() {
   if (at_ == end_) return Read::wrong;
   ++at_;
   return Read::ignored;
+}
+
+RowScanner::Read RowScanner::read_nested() {
+  const auto* begin = at_;
+  for (int open = 0; at_ < end_; ++at_) {
+    if (*at_ == '"') {
+      if (read_text() == Read::wrong) return Read::wrong;
+      --at_;
+    }
+    open += *at_ == '{' || *at_ == '[' ? 1 : *at_ == '}' || *at_ == ']' ? -1 : 0;
+    if (open > 0) continue;
+    ++at_;
+    const auto json = parse_json({begin, static_cast<std::size_t>(at_ - begin)});
+    return json.is_object() || json.is_array() ? Read::ignored : Read::wrong;
+  }
+  return Read::wrong;
 }
 
 }  // namespace tessera::runs

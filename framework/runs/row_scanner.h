@@ -6,8 +6,8 @@
 namespace tessera::runs {
 
 /// A faster MetricsRow (reporting/metrics_row.h) for files of millions of rows: reads each number once, and hands it
-/// over with its key. Takes one line of JSON with an object of numbers, true, false, null, texts (ignored), and lists
-/// of these.
+/// over with its key. Takes one line of JSON with an object of numbers, true, false, null, and lists of these. Texts,
+/// and objects and lists in a value, which a newer version may write, are passed over.
 class RowScanner {
  public:
   /// `line`: an object, or the members that were added to one: ", \"validation_loss\": 2.5}".
@@ -29,6 +29,7 @@ class RowScanner {
   bool next_key();
   Read read_value();
   Read read_text();
+  Read read_nested();
   void skip_blanks();
   bool take(char sign);
 

@@ -116,7 +116,7 @@ void draw_chart(Screen& screen, const Area& area, const Chart& chart) {
   std::uint64_t missing = 0;
   for (const auto& line : chart.lines) missing += line.curve->missing();
   if (missing > 0) title += text(" (", missing, " not finite)");
-  screen.put(area.row, area.column, title, {0, true}, end);
+  screen.put(area.row, area.column, title, {0, true}, end - 1);  // a blank before the next chart
   if (area.columns < least_chart_columns || area.rows < least_chart_rows) return;
   const Area plot{area.row + 1, area.column + label_columns, area.rows - 2, area.columns - label_columns - 1};
   const Axes axes(chart, Braille(plot.columns, plot.rows));

@@ -17,8 +17,6 @@
 namespace tessera::watch {
 namespace {
 
-constexpr int refresh_seconds = 15;
-
 std::string random_token() {
   std::array<unsigned char, 16> bytes = {};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
@@ -104,24 +102,23 @@ PageServer::~PageServer() { ::pthread_sigmask(SIG_UNBLOCK, &parts_->ending, null
 
 std::string PageServer::address() const { return text("http://127.0.0.1:", parts_->port, "/?token=", parts_->token); }
 
-int PageServer::serve(const std::function<ServedPage()>& page) {
+int PageServer::serve(const std::function<std::string()>& page) {
   auto& parts = *parts_;
-  parts.server.set_default_headers({{"Cache-Control", "no-store"},
-                                    {"X-Content-Type-Options", "nosniff"},
-                                    {"Referrer-Policy", "no-referrer"},
-                                    {"X-Frame-Options", "DENY"},
-                                    {"Cross-Origin-Resource-Policy", "same-origin"},
-                                    {"Content-Security-Policy",
-                                     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-                                     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}});
+  parts.server.set_default_headers(
+      {{"Cache-Control", "no-store"},
+       {"X-Content-Type-Options", "nosniff"},
+       {"Referrer-Policy", "no-referrer"},
+       {"X-Frame-Options", "DENY"},
+       {"Cross-Origin-Resource-Policy", "same-origin"},
+       {"Content-Security-Policy",
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}});
   parts.server.set_pre_routing_handler([&](const httplib::Request& request, httplib::Response& response) {
     if (!parts.allowed(request, response)) return httplib::Server::HandlerResponse::Handled;
     try {
       const std::lock_guard lock(parts.one_at_a_time);
-      const auto served = page();
-      if (served.live) response.set_header("Refresh", std::to_string(refresh_seconds));
+      response.set_content(page(), "text/html; charset=utf-8");
       response.status = 200;
-      response.set_content(served.html, "text/html; charset=utf-8");
     } catch (const std::exception& error) {
       answer(response, 500, error.what());
     }

@@ -6,12 +6,6 @@
 
 namespace tessera::watch {
 
-/// What a browser may get.
-struct ServedPage {
-  std::string html;
-  bool live = false;  ///< whether a run may go on, so that the browser should load the page again
-};
-
 /// Serves one page on the loopback interface until SIGINT, SIGTERM or SIGHUP comes. Answers GET and HEAD of "/" only if
 /// the address has the token, and if the headers Host and Origin name this server: no page of another site, also one
 /// whose name was made to point to this host, can read the runs.
@@ -25,9 +19,10 @@ class PageServer {
 
   /// "http://127.0.0.1:PORT/?token=..."; the token has 128 random bits.
   std::string address() const;
-  /// Blocks. `page` is called by one thread at a time; what it throws is the text of an answer with status 500. All
-  /// other threads of the process must have been started after this object was made. Returns the signal.
-  int serve(const std::function<ServedPage()>& page);
+  /// Blocks. `page` gives HTML, which may ask this server for itself again and for nothing else. It is called by one
+  /// thread at a time; what it throws is the text of an answer with status 500. All other threads of the process must
+  /// have been started after this object was made. Returns the signal.
+  int serve(const std::function<std::string()>& page);
 
  private:
   struct Parts;

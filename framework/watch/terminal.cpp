@@ -8,14 +8,17 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <string_view>
 #include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/system_call.h"
+#include "framework/base/utf8.h"
 #include "framework/log/log.h"
 
 namespace tessera::watch {
@@ -31,7 +34,7 @@ struct termios mode_before;  // only written while no handler is installed
 volatile std::sig_atomic_t received = 0;
 
 extern "C" void on_ending_signal(int number) { received = number; }
-extern "C" void on_resize(int) {}  // interrupts poll()
+extern "C" void on_resize(int) {}  // interrupts ppoll()
 /// Restores the terminal, then the default action of the signal ends the program.
 extern "C" void on_fatal_signal(int number) {
   write_all(STDOUT_FILENO, end_screen);
@@ -48,9 +51,19 @@ void handle(int number, void (*handler)(int)) {
 
 }  // namespace
 
-std::optional<Key> take_key(std::string& bytes) {
+std::optional<KeyPress> take_key(std::string& bytes) {
   if (bytes.empty()) return std::nullopt;
-  constexpr std::array<std::pair<std::string_view, Key>, 24> keys = {{{"\x1b[A", Key::up},
+  const auto take = [&bytes](std::size_t length, Key key) {
+    KeyPress press{key};
+    const auto step = utf8_step(bytes, 0);
+    if (step.valid && step.code >= ' ' && (step.code < 0x7F || step.code >= 0xA0)) {
+      length = step.length;
+      press.text = bytes.substr(0, length);
+    }
+    bytes.erase(0, length);
+    return press;
+  };
+  constexpr std::array<std::pair<std::string_view, Key>, 27> keys = {{{"\x1b[A", Key::up},
                                                                       {"\x1b[B", Key::down},
                                                                       {"\x1b[C", Key::next_chart},
                                                                       {"\x1b[D", Key::previous_chart},
@@ -73,20 +86,21 @@ std::optional<Key> take_key(std::string& bytes) {
                                                                       {"\n", Key::one_chart},
                                                                       {" ", Key::one_chart},
                                                                       {"j", Key::down},
-                                                                      {"k", Key::up}}};
+                                                                      {"k", Key::up},
+                                                                      {"/", Key::filter},
+                                                                      {"\x7f", Key::erase},
+                                                                      {"\b", Key::erase}}};
   for (const auto& entry : keys)
-    if (std::string_view(bytes).substr(0, entry.first.size()) == entry.first) {
-      bytes.erase(0, entry.first.size());
-      return entry.second;
-    }
+    if (std::string_view(bytes).substr(0, entry.first.size()) == entry.first)
+      return take(entry.first.size(), entry.second);
+  if (bytes == "\x1b") return take(1, Key::escape);
   std::size_t length = 1;
   if (bytes.size() > 1 && bytes[0] == '\x1b' && (bytes[1] == '[' || bytes[1] == 'O')) {  // another sequence
     length = 2;
     while (length < bytes.size() && (bytes[length] < '@' || bytes[length] > '~')) ++length;
     if (length < bytes.size()) ++length;
   }
-  bytes.erase(0, length);
-  return Key::other;
+  return take(length, Key::other);
 }
 
 bool Terminal::suits() { return ::isatty(STDIN_FILENO) == 1 && log::StatusLine::suits(STDOUT_FILENO); }
@@ -96,17 +110,25 @@ Terminal::Terminal() {
   colors_ = no_color == nullptr || *no_color == 0;
   if (::tcgetattr(STDIN_FILENO, &mode_before) != 0)
     throw IoError(text("the terminal: its mode cannot be read: ", std::strerror(errno), "; use --plain"));
-  received = 0;
-  for (const int number : ending_signals) handle(number, on_ending_signal);
-  for (const int number : fatal_signals) handle(number, on_fatal_signal);
-  handle(SIGWINCH, on_resize);
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (const int number : ending_signals) sigaddset(&handled, number);
+  sigaddset(&handled, SIGWINCH);
+  ::pthread_sigmask(SIG_BLOCK, &handled, &mask_before_);
   auto mode = mode_before;
   mode.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
   mode.c_cc[VMIN] = 0;
   mode.c_cc[VTIME] = 0;
   mode.c_cc[VSUSP] = _POSIX_VDISABLE;  // a stopped program would leave the terminal in this mode
-  if (::tcsetattr(STDIN_FILENO, TCSANOW, &mode) != 0)
-    throw IoError(text("the terminal: its mode cannot be set: ", std::strerror(errno), "; use --plain"));
+  if (::tcsetattr(STDIN_FILENO, TCSANOW, &mode) != 0) {
+    const int reason = errno;
+    ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+    throw IoError(text("the terminal: its mode cannot be set: ", std::strerror(reason), "; use --plain"));
+  }
+  received = 0;
+  for (const int number : ending_signals) handle(number, on_ending_signal);
+  for (const int number : fatal_signals) handle(number, on_fatal_signal);
+  handle(SIGWINCH, on_resize);
   write_all(STDOUT_FILENO, begin_screen);
 }
 
@@ -116,6 +138,7 @@ Terminal::~Terminal() {
   for (const int number : ending_signals) handle(number, SIG_DFL);
   for (const int number : fatal_signals) handle(number, SIG_DFL);
   handle(SIGWINCH, SIG_DFL);
+  ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
 Screen Terminal::blank_screen() {
@@ -130,11 +153,14 @@ void Terminal::show(const Screen& screen) {
   shown_ = screen;
 }
 
-std::optional<Key> Terminal::key(double seconds) {
+std::optional<KeyPress> Terminal::key(double seconds) {
   if (auto known = take_key(bytes_)) return known;
   if (ended_by() != 0) return std::nullopt;
   struct pollfd input = {STDIN_FILENO, POLLIN, 0};
-  if (::poll(&input, 1, static_cast<int>(seconds * 1000)) <= 0) return std::nullopt;
+  const auto whole = std::floor(seconds);
+  const struct timespec most = {static_cast<std::time_t>(whole), static_cast<long>((seconds - whole) * 1e9)};
+  // Signals come here or not at all: with poll() one that came before it would be noticed only after the wait.
+  if (::ppoll(&input, 1, &most, &mask_before_) <= 0) return std::nullopt;
   std::array<char, 256> buffer = {};
   const auto count = ::read(STDIN_FILENO, buffer.data(), buffer.size());
   if (count <= 0) {

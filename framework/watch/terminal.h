@@ -1,5 +1,7 @@
 #pragma once
 
+#include <signal.h>
+
 #include <optional>
 #include <string>
 
@@ -8,10 +10,32 @@
 namespace tessera::watch {
 
 /// The keys of `tessera watch`.
-enum class Key { other, quit, help, next_chart, previous_chart, up, down, logarithmic, closer, wider, all, one_chart };
+enum class Key {
+  other,
+  quit,
+  help,
+  next_chart,
+  previous_chart,
+  up,
+  down,
+  logarithmic,
+  closer,
+  wider,
+  all,
+  one_chart,
+  filter,
+  escape,
+  erase
+};
+
+/// A key that was pressed.
+struct KeyPress {
+  Key key = Key::other;
+  std::string text = {};  ///< the character in UTF-8, if it can be part of a text
+};
 
 /// Takes the first key off `bytes`, which a terminal sent. Nothing if `bytes` is empty.
-std::optional<Key> take_key(std::string& bytes);
+std::optional<KeyPress> take_key(std::string& bytes);
 
 /// The terminal at descriptors 0 and 1 in raw mode, with its second screen. It is restored by the destructor, and when
 /// a signal ends the program. At most one object may exist at a time.
@@ -30,12 +54,13 @@ class Terminal {
   /// Writes what differs from the last screen shown.
   void show(const Screen& screen);
   /// The next key; nothing after `seconds`, or when the size changed, a signal came or the terminal was closed.
-  std::optional<Key> key(double seconds);
+  std::optional<KeyPress> key(double seconds);
   /// The signal that asks the program to end (SIGINT, SIGTERM, SIGHUP); 0: none came. A terminal that was closed counts
   /// as SIGHUP.
   int ended_by() const;
 
  private:
+  sigset_t mask_before_ = {};  ///< of signals; the handled ones are delivered only while key() waits
   bool colors_;
   bool closed_ = false;
   std::string bytes_;  ///< received and not used yet

@@ -9,6 +9,7 @@
 #include "framework/base/error.h"
 #include "framework/base/number_text.h"
 #include "framework/base/visible_text.h"
+#include "framework/unicode/unicode_normal.h"
 #include "framework/watch/chart.h"
 #include "framework/watch/state_words.h"
 
@@ -16,6 +17,7 @@ namespace tessera::watch {
 namespace {
 
 constexpr int least_columns = 40, least_rows = 10, detail_rows = 6, most_listed = 4;
+constexpr std::size_t longest_filter = 64;
 constexpr std::array<std::string_view, 4> first_charts = {"loss", "grad_norm", "learning_rate", "tokens_per_second"};
 constexpr std::array<std::pair<const char*, const char*>, 6> memory_kinds = {{{"weight_bytes", "weights"},
                                                                               {"gradient_bytes", "gradients"},
@@ -30,9 +32,9 @@ constexpr std::array<std::pair<const char*, const char*>, 9> help_lines = {
      {"up, down", "choose the run"},
      {"Enter", "one chart or four"},
      {"l", "log scale"},
-     {"+", "fewer of the last steps"},
-     {"-", "more of the last steps"},
-     {"0", "all steps"}}};
+     {"+, -, 0", "fewer, more, all steps"},
+     {"/", "filter curves by name"},
+     {"Esc", "show all curves"}}};
 
 Style style_of(std::size_t run) { return {static_cast<std::uint8_t>(std::array<int, 6>{6, 3, 5, 2, 4, 1}[run % 6])}; }
 
@@ -85,22 +87,46 @@ void View::set_log(std::vector<std::string> lines) {
   log_.erase(std::remove_if(log_.begin(), log_.end(), is_rule), log_.end());
 }
 
-/// The keys that can be drawn: the usual ones, then what the rows of a run have besides.
+/// The keys that can be drawn: the usual ones, then what the rows of a run have besides; of these, those that pass the
+/// filter. Losses of validation are in the chart of the loss, but can be asked for.
 std::vector<std::string> View::charts() const {
   std::vector<std::string> all(first_charts.begin(), first_charts.end());
   for (const auto* run : runs_)
     for (const auto& series : run->series())
-      if (series.curve.count() > 0 && series.key != "iteration" && series.key != "validation_loss" &&
+      if (series.curve.count() > 0 && series.key != "iteration" &&
+          (series.key != "validation_loss" || !filter_.empty()) &&
           std::find(all.begin(), all.end(), series.key) == all.end())
         all.push_back(series.key);
+  const auto part = unicode::lower_each(filter_);
+  all.erase(std::remove_if(
+                all.begin(), all.end(),
+                [&part](const std::string& key) { return unicode::lower_each(key).find(part) == std::string::npos; }),
+            all.end());
   return all;
 }
 
-bool View::take(Key key) {
-  const auto count = charts().size();
+/// While the filter is typed; false: the key has its ordinary effect.
+bool View::take_typed(const KeyPress& press) {
+  if (!press.text.empty()) {
+    if (filter_.size() + press.text.size() <= longest_filter) filter_ += press.text;
+  } else if (press.key == Key::erase) {
+    while (!filter_.empty() && (static_cast<unsigned char>(filter_.back()) & 0xC0U) == 0x80U) filter_.pop_back();
+    if (!filter_.empty()) filter_.pop_back();
+  } else if (press.key == Key::one_chart) {
+    typing_ = false;
+  } else {
+    return false;
+  }
+  chart_ = 0;
+  return true;
+}
+
+bool View::take(const KeyPress& press) {
+  if (typing_ && take_typed(press)) return true;
+  const auto count = std::max<std::size_t>(charts().size(), 1);
   const bool was_help = std::exchange(help_, false);
   const auto newest_step = std::max<std::int64_t>(selected().last_iteration(), 1);
-  switch (key) {
+  switch (press.key) {
     case Key::quit:
       return false;
     case Key::help:
@@ -133,6 +159,15 @@ bool View::take(Key key) {
     case Key::one_chart:
       one_chart_ = !one_chart_;
       break;
+    case Key::filter:
+      typing_ = true;
+      break;
+    case Key::escape:
+      typing_ = false;
+      filter_.clear();
+      chart_ = 0;
+      break;
+    case Key::erase:
     case Key::other:
       break;
   }
@@ -180,18 +215,23 @@ int View::draw_runs(Screen& screen, int row, double now) const {
     column = screen.put(row, column, text(run_mark(i), " "), {style_of(i).color, true});
     column = screen.put(row, column, run.name(), {}, column + screen.columns() / 3);
     screen.put(row, column + 1,
-               text(" loss ", short_number(newest(run, "loss")), "  iteration ", run.last_iteration(), "  ",
-                    state_words(run.status(now), now)));
+               text(" loss ", short_number(newest(run, "loss")), "  iteration ",
+                    std::max<std::int64_t>(run.last_iteration(), 0), "  ", state_words(run.status(now), now)));
   }
   return row;
 }
 
 void View::draw_charts(Screen& screen, int row, int end) const {
   const auto all = charts();
+  if (all.empty()) {
+    screen.put(row, 0, text("no curve has \"", filter_, "\" in its name; Esc shows all"), {0, true});
+    return;
+  }
   const int rows = end - row;
-  const bool grid = !one_chart_ && rows >= 10 && screen.columns() >= 60;
-  const int height = grid ? rows / 2 : rows, width = grid ? screen.columns() / 2 : screen.columns();
-  for (int i = 0; i < (grid ? 4 : 1); ++i) {
+  const bool grid = !one_chart_ && all.size() > 1 && rows >= 10 && screen.columns() >= 60;
+  const int shown = grid ? std::min(static_cast<int>(all.size()), 4) : 1;
+  const int height = shown > 2 ? rows / 2 : rows, width = grid ? screen.columns() / 2 : screen.columns();
+  for (int i = 0; i < shown; ++i) {
     const auto& key = all[(chart_ + static_cast<std::size_t>(i)) % all.size()];
     Chart chart{key, {}, logarithmic_, last_steps_};
     const auto add = [&chart, this](std::size_t run, std::string_view of, bool points) {
@@ -248,8 +288,16 @@ void View::draw_help(Screen& screen) const {
   screen.put(0, 0, "Keys of tessera watch", {0, true});
   for (int i = 0; i < static_cast<int>(help_lines.size()); ++i) {
     screen.put(i + 1, 1, help_lines[static_cast<std::size_t>(i)].first);
-    screen.put(i + 1, 19, help_lines[static_cast<std::size_t>(i)].second);
+    screen.put(i + 1, 18, help_lines[static_cast<std::size_t>(i)].second);
   }
+}
+
+std::string View::hint_words() const {
+  if (typing_) return text("curves with: ", filter_, "_   Enter keep   Esc all curves");
+  auto words = filter_.empty() ? std::string() : text("curves with: ", filter_, "   Esc all curves   ");
+  words += "? keys   q quit   Tab chart   / filter   l log scale   +/- steps";
+  if (runs_.size() > 1) words += "   up/down run";
+  return words;
 }
 
 void View::draw(Screen& screen, double now) const {
@@ -266,9 +314,7 @@ void View::draw(Screen& screen, double now) const {
   const int details = screen.rows() >= 18 ? hints - detail_rows : hints;
   draw_charts(screen, row, details);
   if (details < hints) draw_details(screen, details);
-  auto words = std::string("? keys   q quit   Tab chart   l log scale   +/- last steps");
-  if (runs_.size() > 1) words += "   up/down run";
-  screen.put(hints, 0, words);
+  screen.put(hints, 0, hint_words());
 }
 
 }  // namespace tessera::watch

@@ -19,14 +19,16 @@ class View {
   /// Draws all on a blank screen. Below 40 x 10 cells it says only that the terminal is too small, and the state.
   /// `now`: seconds since 1970.
   void draw(Screen& screen, double now) const;
-  /// Takes a key; false if it asks to quit.
-  bool take(Key key);
+  /// Takes a key; false if it asks to quit. While the filter is typed, characters belong to it.
+  bool take(const KeyPress& press);
   /// Sets the last lines of the selected run's log.
   void set_log(std::vector<std::string> lines);
   const runs::RunReader& selected() const { return *runs_[run_]; }
 
  private:
   std::vector<std::string> charts() const;
+  bool take_typed(const KeyPress& press);
+  std::string hint_words() const;
   int draw_head(Screen& screen, double now) const;
   int draw_runs(Screen& screen, int row, double now) const;
   void draw_charts(Screen& screen, int row, int end) const;
@@ -36,7 +38,8 @@ class View {
 
   std::vector<const runs::RunReader*> runs_;
   std::size_t run_ = 0, chart_ = 0;
-  bool help_ = false, logarithmic_ = false, one_chart_ = false;
+  bool help_ = false, logarithmic_ = false, one_chart_ = false, typing_ = false;
+  std::string filter_;  ///< part of the names of the curves that are shown
   std::int64_t last_steps_ = 0;
   std::vector<std::string> log_;
 };

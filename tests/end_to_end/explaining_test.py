@@ -55,12 +55,26 @@ class Differences(InOwnFolder):
         self.assertIn("  betas\n    - [0.9, 0.95]  (a.yaml:3)\n    + not an option here\n", told)
         self.assertNotIn("ffn_hidden_size", told)  # 128 is what null comes to
         self.assertNotIn("learning_rate", told)
+        self.assertNotIn("decoupled_", told)  # adamw alone has it, and nobody gave it
         self.assertEqual(self.tessera("diff", "a.yaml", "a.yaml"), "")
         self.assertIn("seed", self.tessera("diff", "a.yaml", "a.yaml", "--set-b", "training_config.seed=8", code=1))
         for nowhere in ("nowhere.yaml", "nowhere"):  # a recipe, and a script
             self.assertNotIn("- a.yaml", self.tessera("diff", "a.yaml", nowhere, code=2))
         self.assertIn("    + wrong, see the mistake  (--set training_config.seed)",
                       self.tessera("diff", "a.yaml", "a.yaml", "--set-b", "training_config.seed=x", code=1))
+
+    def test_options_that_nobody_gave_and_that_have_no_effect_are_left_out(self):
+        self.write("a.yaml", "base: tiny.yaml\n")
+        self.write("b.yaml", "base: tiny.yaml\ndataset_config: {dataset_type: instruction, data_path: x, cut_max_seqlen: true}\nmodel_config: {hidden_size: 64}\n")
+        told = self.tessera("diff", "a.yaml", "b.yaml", code=1)
+        self.assertRegex(told, r"dataset_type\n    - mock .*\n    \+ instruction ")
+        self.assertRegex(told, r"cut_max_seqlen\n    - not an option here\n    \+ true ")
+        self.assertRegex(told, r"hidden_size\n    - 32 .*\n    \+ 64 ")
+        for name in ("no_shuffle", "eod_mask_loss", "moe_ffn_hidden_size"):
+            self.assertNotIn(name, told)
+        told = self.tessera("diff", "a.yaml", "b.yaml", "--set-a", "dataset_config.eod_mask_loss=false", code=1)
+        self.assertRegex(told, r"eod_mask_loss\n    - false  \(--set .*\n    \+ not an option here")
+        self.tessera("diff", "a.yaml", "a.yaml", "--set-b", "parallel_config.pipeline_model_parallel_size=9", code=1)
 
     def test_a_run_is_compared_by_what_it_kept(self):
         self.tessera("train", "tiny.yaml", "--set", "training_config.training_iters=1", "--set", "training_config.eval_iters=0")

@@ -147,6 +147,28 @@ done""")
         self.assertIn("assistant: 6", self.shell(block[1]))
         self.assertEqual(len(self.losses()), 4)
 
+    def test_indented_commands(self):
+        """Those whose words are no placeholders, as the pages have them."""
+        self.make_quickstart()
+        for name in ("output", "run_a", "run_b", "run_c"):
+            os.symlink("quickstart/run", self.folder / name)
+        self.write("corpus.txt", (self.folder / "quickstart/data/train.txt").read_text())
+        self.write("corpus.jsonl", "".join(json.dumps({"text": line}) + "\n" for line in (self.folder / "corpus.txt").read_text().splitlines()))
+        for name in ("run.yaml", "recipe.yaml"):
+            self.write(name, "base: configs/quickstart.yaml\ntraining_config: {output_dir: another}\n")
+        seen = 0
+        for page, pattern in (("report.md", "report"), ("data.md", "data (?:train-bpe|preprocess|inspect|merge part|checksum|show run)"), ("profiling.md", "train"),
+                              ("converting.md", "convert recipe.yaml")):
+            text = re.sub(r" \\\n +", " ", (SOURCE / "docs" / page).read_text())
+            for words in re.findall(rf"^    (tessera (?:{pattern}).*)$", text, re.MULTILINE):
+                if "part_0" in words:
+                    for part, ending in ((part, ending) for part in ("part_0", "part_1") for ending in ("bin", "idx")):
+                        shutil.copy(self.folder / f"my_text_document.{ending}", self.folder / f"{part}_text_document.{ending}")
+                if not re.search(r"\.\.\.|\[|alpaca", words):
+                    self.shell(words + " --allow-refused" if " convert " in words else words)
+                    seen += 1
+        self.assertGreaterEqual(seen, 11)
+
     def test_every_block_is_run_somewhere(self):
         here = {("first_hour.md", "sh"), ("first_hour.md", "yaml"), ("experts.md", "sh"), ("metrics.md", "json"), ("metrics.md", "python"),
                 ("data.md", "sh")}
@@ -261,6 +283,12 @@ def dead_links(page, text):
 class Links(unittest.TestCase):
     def test_every_relative_link_goes_to_a_file_and_a_heading(self):
         self.assertEqual([words for page in PAGES for words in dead_links(page, page.read_text())], [])
+
+    def test_no_text_is_taken_for_an_html_tag(self):
+        for page in PAGES:
+            prose = re.sub(r"^```.*?^```$|^    [^\n]*$|`+[^`\n]*`+", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+            tags = [tag for tag in re.findall(r"<[A-Za-z/!?][^>\n]*>", prose) if not re.match(r'<a id="[^"]*">|</a>|<!-- (script [^>]*|end) -->', tag)]
+            self.assertEqual(tags, [], page.name)
 
     def test_a_dead_link_is_found(self):
         page = SOURCE / "docs" / "index.md"

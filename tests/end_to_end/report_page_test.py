@@ -104,7 +104,7 @@ class ReportInABrowser(InOwnFolder):
         bare = told["without script"]
         self.assertFalse(bare["controls"])
         self.assertGreater(bare["lines"], 20)
-        for words in ("Run report", HOSTILE, "optimizer_config.learning_rate", "layout of 1 ranks", "This line repeats the run:"):
+        for words in ("Run report", HOSTILE, "optimizer_config.learning_rate", "layout of 1 ranks", "This line repeats run A:"):
             self.assertIn(words, bare["text"])
 
     def check_values(self, told):

@@ -11,10 +11,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import termios
 
 import harness
 from harness import InOwnFolder, program
+
+HERE = pathlib.Path(__file__).resolve().parent
+PYTHON = os.environ.get("TESSERA_TEST_PYTHON") or sys.executable
 
 
 def row(iteration, **more):
@@ -74,7 +78,13 @@ class WatchInATerminal(WatchFolder):
         self.tmux("send-keys", "?")
         self.wait_for("iteration 10")
         self.tmux("send-keys", "l")
-        self.wait_for("log scale")
+        self.wait_for("loss 0.5, log scale")
+        self.tmux("send-keys", "-l", "/grad")
+        self.wait_for("curves with: grad_")
+        self.tmux("send-keys", "Enter")
+        self.assertNotIn("tokens_per_second", self.wait_for("curves with: grad "))
+        self.tmux("send-keys", "Escape")
+        self.wait_for("tokens_per_second")
         self.tmux("resize-window", "-x", "40", "-y", "10")
         self.wait_until(lambda: max(map(len, self.screen().splitlines())) <= 40 and "iteration 10" in self.screen(), "40 x 10", 60)
         self.tmux("resize-window", "-x", "10", "-y", "10")
@@ -168,7 +178,47 @@ class WatchInLines(WatchFolder):
         self.assertEqual(re.findall(r"iteration (\d+)  loss", out), [str(i) for i in range(1, 7)], out)
 
 
-class WatchServes(WatchFolder):
+class WatchServer(WatchFolder):
+    def serve(self, *words):
+        process = self.start("watch", "--serve", *words)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)  # the last added is called first
+        line = process.stdout.readline()
+        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/\?token=[0-9a-f]{32})\n", line)
+        self.assertTrue(found, line)
+        return process, int(found[1]), found[2]
+
+
+class WatchInABrowser(WatchServer):
+    def test_the_served_page_takes_over_what_is_new_and_keeps_zoom_focus_scroll_and_selection(self):
+        folder = self.make_run(rows=40, events=({"event": "start", "iteration": 0},))
+        process, port, path = self.serve("run")
+        done = subprocess.run([PYTHON, "-B", HERE / "live_browser.py", f"http://127.0.0.1:{port}{path}", folder, str(process.pid)],
+                              capture_output=True, text=True, timeout=280)
+        if done.returncode == 77:
+            self.skipTest("no chromium, chromium-driver, or Python with selenium and axe-playwright-python; name one in TESSERA_TEST_PYTHON")
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        told = json.loads(done.stdout)
+        before, after = told["before"], told["after"]
+        for name in ("ticks", "tip", "focus", "scroll", "open", "log", "scrolled", "selected"):
+            self.assertEqual(after[name], before[name], name)
+        self.assertTrue(after["zoomed"].startswith(before["zoomed"]), "new points alone are added")
+        self.assertEqual(before["tip"], ["iteration 4", "● loss: 1.25"])
+        self.assertTrue(before["focus"] and before["log"] and before["selected"])
+        self.assertEqual(before["open"], ["Values of Loss as a table"])
+        self.assertGreater(min(before["scroll"], before["scrolled"]), 0)
+        self.assertEqual((before["iterations"], after["iterations"]), ("iterations40", "iterations60"))
+        self.assertEqual(set(after["charts"]) - set(before["charts"]), {"new_key"})
+        self.assertRegex(before["live"], "^Live: last read at ")
+        self.assertEqual(told["end"], "loss, iteration 60: " + str(5.0 / 60))
+        self.assertEqual((told["images"], told["axe"], told["console"]), (0, [], []))
+        self.assertGreater(len(told["requests"]), 2)
+        self.assertEqual(set(told["requests"]), {f"http://127.0.0.1:{port}{path}"})
+        for words in told["gone"]:
+            self.assertIn("Not read again: the command that serves this page does not answer", words)
+
+
+class WatchServes(WatchServer):
     def test_the_commands_of_the_page_of_documentation_run(self):
         page = (pathlib.Path(os.environ["TESSERA_SOURCE"]) / "docs/watch.md").read_text()
         commands = [line.split("#")[0].split() for line in re.search("```sh\n(.*?)```", page, re.DOTALL)[1].splitlines()]
@@ -182,15 +232,6 @@ class WatchServes(WatchFolder):
             else:
                 self.assertIn("state: finished", self.tessera(*words[1:]))
         self.assertEqual(len(commands), 3)
-
-    def serve(self, *words):
-        process = self.start("watch", "--serve", *words)
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)  # the last added is called first
-        line = process.stdout.readline()
-        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/\?token=[0-9a-f]{32})\n", line)
-        self.assertTrue(found, line)
-        return process, int(found[1]), found[2]
 
     def ask(self, port, path, method="GET", headers=None, body=None):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=100)
@@ -231,15 +272,20 @@ class WatchServes(WatchFolder):
         with self.assertRaises(ConnectionRefusedError):
             self.ask(port, path)
 
-    def test_a_live_run_is_read_again_and_its_page_asks_to_be_loaded_again(self):
+    def test_the_page_of_a_live_run_reads_itself_again_and_that_of_a_finished_one_does_not(self):
         folder = self.make_run()
         _, port, path = self.serve("run")
-        answer, page = self.ask(port, path)
-        self.assertIsNotNone(answer.headers["Refresh"])
+        page = self.ask(port, path)[1]
+        self.assertIn('<p id="live"', page)
+        self.assertRegex(page, "default-src 'none'[^\"]*connect-src 'self'")
         with (folder / "metrics.jsonl").open("a") as file:
             file.write(row(10, loss=123.456))
         self.assertNotIn("123.456", page)
         self.assertIn("123.456", self.ask(port, path)[1])
+        (folder / "events.jsonl").write_text(json.dumps({"time": 1000.0, "event": "finished", "iteration": 10}) + "\n")
+        page = self.ask(port, path)[1]
+        self.assertNotIn('<p id="live"', page)
+        self.assertNotRegex(page, "default-src 'none'[^\"]*connect-src")
 
     def test_a_port_in_use_is_one_clear_message(self):
         self.make_run()

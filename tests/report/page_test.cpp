@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
+#include <set>
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
@@ -109,6 +110,46 @@ TEST_F(ReportPage, ShowsHostileTextsAsTexts) {
   EXPECT_EQ(data()["runs"][0]["curves"]["</script><img src=x>"][0][1].number(), 1);
 }
 
+TEST(Chart, TellsManyLinesApartWithoutColour) {
+  std::set<std::string> looks;
+  const auto is_new = [&looks](LineLook look) {
+    return looks.insert(text(line_class(look.look), line_marker(look.marker))).second;
+  };
+  for (std::size_t key = 0; key < 256; ++key) EXPECT_TRUE(is_new(look_among_keys(key))) << key;
+  looks.clear();
+  for (std::size_t run = 0; run < 26; ++run)
+    for (std::size_t key = 0; key < 8; ++key) EXPECT_TRUE(is_new(look_among_runs(run, key))) << run << " " << key;
+}
+
+TEST_F(ReportPage, KeepsTheNameOfAChartWhenOthersAppear) {
+  std::filesystem::create_directory("run");
+  write("run/metrics.jsonl", "{\"iteration\": 1, \"grad_norm\": 2, \"b/ü\": 1}\n");
+  add_run("run");
+  const auto ids = [this] {
+    std::set<std::string> all;
+    for (const auto& chart : charts_of({readers_.back().get()})) all.insert(chart.id);
+    return all;
+  };
+  EXPECT_EQ(ids(), (std::set<std::string>{"chart-grad_5fnorm", "chart-b_2f_c3_bc"}));
+  write("run/metrics.jsonl", "{\"iteration\": 1, \"loss\": 1, \"a\": 1, \"grad_norm\": 2, \"b/ü\": 1, \"b_2fü\": 1}\n");
+  add_run("run");
+  EXPECT_EQ(ids(), (std::set<std::string>{"chart-loss", "chart-grad_5fnorm", "chart-a", "chart-b_2f_c3_bc",
+                                          "chart-b_5f2f_c3_bc"}));
+}
+
+TEST_F(ReportPage, AServedPageMayAskItsServerAndAFileMayNot) {
+  std::filesystem::create_directory("run");
+  write("run/metrics.jsonl", "{\"iteration\": 1, \"loss\": 2.5}\n");
+  add_run("run");
+  EXPECT_EQ(page_html(page_).find("connect-src"), std::string::npos);
+  page_.refresh_seconds = 5;
+  page_.now = 86400;
+  const auto html = page_html(page_);
+  EXPECT_NE(html.find("; connect-src 'self'; base-uri"), std::string::npos);
+  EXPECT_NE(html.find("data-seconds=\"5\">Read at 1970-01-02 00:00:00 UTC.<"), std::string::npos);
+  EXPECT_NE(html.find("<noscript><meta http-equiv=\"refresh\" content=\"15\"></noscript>"), std::string::npos);
+}
+
 TEST_F(ReportPage, NamesNoOtherFileAndItsPolicyPermitsNone) {
   std::filesystem::create_directory("run");
   write("run/metrics.jsonl", "{\"iteration\": 1, \"loss\": 2.5}\n");
@@ -142,9 +183,10 @@ TEST_F(ReportPage, HasEveryPartOfARun) {
   std::filesystem::create_directories("run/profile/rank_0");
   write("run/metrics.jsonl",
         "{\"iteration\": 1, \"consumed_samples\": 8, \"loss\": 2.5, \"rewards/margins\": 0.5, \"weight_bytes\": 1024, "
-        "\"step_seconds\": 0.5, \"most_load\": [1.5, null]}\n");
+        "\"step_seconds\": 0.5, \"most_load\": [1.5, null], \"rank_seconds\": [0.5, 0.25]}\n");
   write("run/events.jsonl", "{\"event\": \"finished\", \"iteration\": 1, \"time\": 86400}\n");
-  write("run/run.json", R"({"foreseen_memory": [{"rank": 0, "weights": 2048}]})");
+  write("run/run.json", R"({"foreseen_memory": [{"rank": 0, "weights": 2048}, {"weights": 4096}],
+    "measured_memory": [{"weights": 1000, "process_peak": 7000000}, {"weights": 1001, "process_peak": 7000001}]})");
   write("run/resolved.yaml", "training_config:\n  seed: 1  # default\n  training_iters: 1  # --set x\n");
   write("run/profile/rank_0/trace.json",
         R"({"traceEvents": [{"name": "step", "cat": "phase", "ph": "X", "pid": 0, "tid": 0, "ts": 5, "dur": 1000},
@@ -158,7 +200,8 @@ TEST_F(ReportPage, HasEveryPartOfARun) {
     EXPECT_NE(html.find(text("<section id=\"", part, "\"")), std::string::npos) << part;
   for (const char* words :
        {"finished", "1970-01-02 00:00:00 UTC", "<td>2048</td><td>1024</td>", "layer 0, iteration 1: 1.5",
-        "forward pass: 0.4 ms", "backward pass of micro-batch 7", "training_iters: 1", "Rewards"})
+        "<td>4096</td>", "<td>1001</td>", "<td>7000001</td>", "rank 1, iteration 1: 0.25", "forward pass: 0.4 ms",
+        "backward pass of micro-batch 7", "training_iters: 1", "Rewards"})
     EXPECT_NE(html.find(words), std::string::npos) << words;
   EXPECT_EQ(html.find("id=\"differences\""), std::string::npos);
   const auto all = data();

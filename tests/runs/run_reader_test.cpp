@@ -52,6 +52,10 @@ TEST(RowScanner, GivesEveryNumber) {
   EXPECT_EQ(values("{}"), "");
 }
 
+TEST(RowScanner, PassesOverWhatANewerVersionMayWrite) {
+  EXPECT_EQ(values(R"({"a": {"b": [1, {"c": "}\"]"}]}, "d": 4, "e": [[1, 2], 5, {}], "f": 6})"), "d=4;e[1]=5;f=6;");
+}
+
 TEST(RowScanner, EndsAtATextThatIsNoRow) {
   for (const char* line : {"{\"a\": 1",
                            "{\"a\": 1,",
@@ -59,10 +63,13 @@ TEST(RowScanner, EndsAtATextThatIsNoRow) {
                            "{\"a\"",
                            "{\"a\": nan}",
                            "{\"a\": -inf}",
-                           "{\"a\": {}}",
+                           "{\"a\": {]}",
+                           "{\"a\": {\"b\": x}}",
+                           "{\"a\": {\"b\": \"}",
                            "{\"a\": [1, x]}",
                            "{\"a\": [1",
-                           "{\"a\": [[1]]}",
+                           "{\"a\": [[1}]}",
+                           "{\"a\": [[1]}",
                            "{a: 1}",
                            "[1]",
                            "{\"a\": 1}x",

@@ -150,6 +150,17 @@ TEST(Chart, ShowsASpikeOfOneOfAMillionPoints) {
   EXPECT_EQ(screen.line(10).substr(0, 1), "1");
 }
 
+TEST(Chart, ALongTitleLeavesABlankBeforeTheNextChart) {
+  runs::Curve curve;
+  curve.add(1, 1.0);
+  Screen screen(40, 6);
+  Chart chart;
+  chart.title = "a title that has thirty letters";
+  chart.lines.push_back({&curve, "A", false, {}});
+  for (const int column : {0, 20}) draw_chart(screen, {0, column, 6, 20}, chart);
+  EXPECT_EQ(screen.line(0), "a title that has th a title that has th");
+}
+
 TEST(Chart, DrawsExtremeAndMissingValues) {
   runs::Curve curve;
   curve.add(1, 1e308);
@@ -168,11 +179,16 @@ TEST(Chart, DrawsExtremeAndMissingValues) {
 }
 
 TEST(Keys, AreTakenOneByOneAlsoUnknownSequences) {
-  std::string bytes = "\x1b[C\x1b[15~q?";
-  EXPECT_EQ(take_key(bytes), Key::next_chart);
-  EXPECT_EQ(take_key(bytes), Key::other);
-  EXPECT_EQ(take_key(bytes), Key::quit);
-  EXPECT_EQ(take_key(bytes), Key::help);
+  std::string bytes = "\x1b[C\x1b[15~q?/\x7f\r\xC3\xBC\x1b";
+  const std::vector<std::pair<Key, std::string>> expected = {
+      {Key::next_chart, ""}, {Key::other, ""},     {Key::quit, "q"},         {Key::help, "?"}, {Key::filter, "/"},
+      {Key::erase, ""},      {Key::one_chart, ""}, {Key::other, "\xC3\xBC"}, {Key::escape, ""}};
+  for (const auto& [key, typed] : expected) {
+    const auto press = take_key(bytes);
+    ASSERT_TRUE(press);
+    EXPECT_EQ(press->key, key);
+    EXPECT_EQ(press->text, typed);
+  }
   EXPECT_FALSE(take_key(bytes));
 }
 
@@ -218,8 +234,8 @@ TEST_F(WatchTest, FitsEverySizeAndIsSafe) {
     const auto words = all_lines(screen);
     ASSERT_FALSE(has_control(words)) << words;
     // All keys but quit.
-    const auto key = static_cast<Key>(random() % (static_cast<unsigned>(Key::one_chart) + 1));
-    if (key != Key::quit) view.take(key);
+    const auto key = static_cast<Key>(random() % (static_cast<unsigned>(Key::erase) + 1));
+    if (key != Key::quit) view.take({key, random() % 3 == 0 ? "o" : ""});
   }
 }
 
@@ -236,15 +252,49 @@ TEST_F(WatchTest, ShowsARunIn80x24) {
 }
 
 TEST_F(WatchTest, TellsRunsApartByLetterAndSaysTheSelectedOne) {
-  const auto one = run("one", 40, ""), two = run("two", 20, "");
-  View view({one.get(), two.get()});
+  const auto one = run("one", 40, ""), two = run("two", 20, ""), none = run("none", 0, "");
+  View view({one.get(), two.get(), none.get()});
   EXPECT_NE(shown(view, 80, 24).find("> A one"), std::string::npos);
-  view.take(Key::down);
+  EXPECT_NE(shown(view, 80, 24).find("C none  loss nan  iteration 0  not begun"), std::string::npos)
+      << shown(view, 80, 24);
+  view.take({Key::down});
   const auto words = shown(view, 80, 24);
   EXPECT_NE(words.find("> B two"), std::string::npos) << words;
   EXPECT_EQ(words.substr(0, 5), "B two");
-  view.take(Key::help);
+  view.take({Key::help});
   EXPECT_NE(shown(view, 80, 24).find("quit"), std::string::npos);
+}
+
+TEST_F(WatchTest, ShowsOnlyCurvesWhoseNameHasTheTypedText) {
+  const auto one = run("one", 40, "");
+  View view({one.get()});
+  const auto type = [&view](std::string words) {
+    while (const auto press = take_key(words)) EXPECT_TRUE(view.take(*press));
+    return shown(view, 80, 24);
+  };
+  auto words = type("/BYTEq");
+  EXPECT_NE(words.find("no curve has \"BYTEq\" in its name"), std::string::npos) << words;
+  words = type("\x7fS");
+  EXPECT_NE(words.find("curves with: BYTES_"), std::string::npos) << words;
+  for (const char* key : {"memory_bytes 4194304", "weight_bytes", "optimizer_bytes"})
+    EXPECT_NE(words.find(key), std::string::npos) << key << "\n" << words;
+  EXPECT_EQ(words.find("grad_norm"), std::string::npos) << words;
+  words = type("\rl");
+  EXPECT_NE(words.find("weight_bytes 3145728, log scale"), std::string::npos) << "keys work again:\n" << words;
+  words = type("/\x1b");
+  EXPECT_NE(words.find("grad_norm"), std::string::npos) << words;
+  EXPECT_NE(type("?").find("filter curves by name"), std::string::npos);
+}
+
+TEST_F(WatchTest, ShowsAllKeysAlsoInTheSmallestTerminal) {
+  const auto one = run("one", 1, "");
+  View view({one.get()});
+  view.take({Key::help});
+  const auto words = shown(view, 40, 10);
+  for (const char* part :
+       {"quit", "show or hide the keys", "choose the first chart", "choose the run", "one chart or four", "log scale",
+        "fewer, more, all steps", "filter curves by name", "show all curves"})
+    EXPECT_NE(words.find(part), std::string::npos) << part << "\n" << words;
 }
 
 TEST_F(WatchTest, SaysWhenTheTerminalIsTooSmall) {

@@ -5,6 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/interop/flags/derived_flags.h"
+#include "framework/interop/flags/options_page.h"
 
 namespace tessera::flags {
 namespace {
@@ -27,7 +28,7 @@ std::string code(const std::string& words) { return words.empty() ? "``" : "`" +
 /// Bars would end a cell.
 std::string cell(const std::string& words) {
   std::string out;
-  for (const auto c : words) {
+  for (const auto c : without_tags(words)) {
     if (c == '|') out += '\\';
     out += c;
   }

@@ -1,6 +1,7 @@
 #include "framework/interop/flags/options_page.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "framework/base/error.h"
 
@@ -60,8 +61,8 @@ std::string table_row(const std::string& group, const Row& row, const FlagTable&
   for (const auto& flag : flags_to(flags, group + "." + option.name)) from.push_back("`" + flag + "`");
   const auto unit = option.unit.empty() ? "" : ", " + option.unit;
   return text("| `", option.name, "` | ", row.types, " | ", option.type, unit, " | ", default_of(option), " | ",
-              joined(option.limits), " | ", joined(names), " | ", joined(from), " | ", option.doc, no_effect(option),
-              " |\n");
+              joined(option.limits), " | ", joined(names), " | ", joined(from), " | ", without_tags(option.doc),
+              no_effect(option), " |\n");
 }
 
 std::string planned_line(const std::string& group, const options::OptionFacts& option) {
@@ -70,11 +71,24 @@ std::string planned_line(const std::string& group, const options::OptionFacts& o
   std::string taken;
   for (const auto& value : option.neutral)
     taken += (taken.empty() ? "`" : " or `") + (value.empty() ? "''" : value) + "`";
-  return text("- `", group, ".", option.name, "`: accepts only ", taken, ". ", option.doc,
+  return text("- `", group, ".", option.name, "`: accepts only ", taken, ". ", without_tags(option.doc),
               names.empty() ? "" : " Also read: " + joined(names) + ".", "\n");
 }
 
 }  // namespace
+
+std::string without_tags(std::string_view words) {
+  std::string out;
+  bool code = false;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == '`') code = !code;
+    const char next = i + 1 < words.size() ? words[i + 1] : ' ';
+    const bool tag = words[i] == '<' &&
+                     (next == '/' || next == '!' || next == '?' || std::isalpha(static_cast<unsigned char>(next)) != 0);
+    out += tag && !code ? "&lt;" : std::string(1, words[i]);
+  }
+  return out;
+}
 
 std::vector<std::string> flags_to(const FlagTable& flags, const std::string& key) {
   std::vector<std::string> all;

@@ -208,6 +208,11 @@ TEST(Flags, OfRecomputationAreReadAsMegatronAndMindSpeedMeanThem) {
                usual.enable_recompute_layers_per_pp_rank);
 }
 
+TEST(Docs, WhatLooksLikeATagIsEscapedOutsideOfCode) {
+  EXPECT_EQ(flags::without_tags("<unk>, </s> and <!--, `<s>` stays; 1 < 2 <= 3"),
+            "&lt;unk>, &lt;/s> and &lt;!--, `<s>` stays; 1 < 2 <= 3");
+}
+
 TEST(Docs, ThePageOfAllOptionsIsCurrent) {
   std::ifstream file(DOCS_DIR "/options.md");
   const std::string page(std::istreambuf_iterator<char>(file), {});
