@@ -173,6 +173,7 @@ std::filesystem::path checkpoint_folder(const TrainingOptions& options) {
 }
 
 std::filesystem::path non_persistent_folder(const TrainingOptions& options) {
+  if (options.non_persistent_ckpt_type == NonPersistent::local) return *options.non_persistent_local_ckpt_dir;
   if (options.non_persistent_global_ckpt_dir) return *options.non_persistent_global_ckpt_dir;
   return std::filesystem::path(options.output_dir) / non_persistent_name;
 }

@@ -137,6 +137,14 @@ bool SaveJob::step(bool wait) {
       if (!has_gathered(wait)) return false;
       report();
       return true;
+    case Stage::approving:
+      if (target_.needs_approval && !approved_ && failure_.rank < 0) {
+        must(!wait, "a save that needs approval is approved or given up before somebody waits for its end");
+        return false;
+      }
+      stage_ = Stage::committing;
+      start([this] { commit(); });
+      return true;
     case Stage::committing:
       if (!has_worked(wait)) return false;
       tell();
@@ -215,8 +223,8 @@ void SaveJob::read(const Report& report) {
 /// All ranks of this subtree have written: on to the parent, or to the commit.
 void SaveJob::report() {
   if (world_.rank() == 0) {
-    stage_ = Stage::committing;
-    return start([this] { commit(); });
+    stage_ = Stage::approving;
+    return;
   }
   const auto parts = std::as_bytes(std::span(parts_));
   sent_.resize(sizeof failure_ + parts.size());

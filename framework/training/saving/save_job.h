@@ -45,7 +45,8 @@ struct SaveTarget {
   std::function<void()> before = {}, after = {};
   /// Writes the checkpoint in another format than ours; then `root` and `prefix` are not used.
   std::unique_ptr<CheckpointFiles> files = {};
-  bool background = false;  ///< the job's threads run at low priority (run_in_background)
+  bool needs_approval = false;  ///< nothing is committed before SaveJob::approve()
+  bool background = false;      ///< the job's threads run at low priority (run_in_background)
 };
 
 /// Saves one checkpoint by all ranks of a group, while the calling threads may do other work. The
@@ -74,6 +75,9 @@ class SaveJob {
   /// failed rank of the lowest number, and IoError with its message on the others. Throws CommError if a rank does not
   /// come to its end within the time-out of the World.
   std::filesystem::path finish();
+  /// Allows to commit what was saved, if the target needs that: the state was found to be right. Call it on all ranks,
+  /// before finish().
+  void approve() { approved_ = true; }
   /// Lets the job fail on all ranks, unless this rank's part is already reported as written: for a state that was found
   /// to be wrong. Call it on all ranks, then finish().
   void give_up(const std::string& why);
@@ -91,7 +95,7 @@ class SaveJob {
     Report report;
     comm::Transfer coming, verdict;
   };
-  enum class Stage { writing, gathering, committing, waiting, telling, ended };
+  enum class Stage { writing, gathering, approving, committing, waiting, telling, ended };
 
   void begin();
   void listen();
@@ -112,6 +116,7 @@ class SaveJob {
   SaveTarget target_;
   int report_tag_;  ///< of messages to the parent; the next is that of verdicts
   Stage stage_ = Stage::writing;
+  bool approved_ = false;
   std::exception_ptr own_;  ///< what this rank failed with
   Failure failure_;         ///< of the ranks that this one knows of; of all, once the stage is telling
   std::vector<checkpoint::WrittenPart> parts_;

@@ -329,6 +329,7 @@ std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state
   using Reading = checkpoint::OpenedState::Reading;
   const auto progress = as_saved(given, setup);
   const auto* format = format_of(setup, kind);
+  state.weights_needed();  // what other ranks send changes the state without an update of this rank
   auto saved =
       format == nullptr ? saved_by_us(setup, state, progress) : Saved{all_ranges(setup, state, StateScope::saved)};
   std::shared_ptr<checkpoint::OpenedState> snapshot;
@@ -345,6 +346,7 @@ std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state
   });
   auto target = format == nullptr ? our_target(setup, progress, kind) : foreign_target(*format, setup, progress);
   target.background = true;
+  target.needs_approval = true;
   auto job = begin_save(setup, std::move(target), snapshot);
   state.watch(snapshot);
   return job;

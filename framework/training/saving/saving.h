@@ -27,7 +27,7 @@ void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progr
 bool saves_while_training(const TrainingSetup& setup, SaveKind kind = SaveKind::persistent);
 /// Begins to save the present state as save() does, while training goes on: what an update of `state` is about to
 /// change is copied, unless it is written already (checkpoint::OpenedState). Nothing else may change the state before
-/// the job has ended. `setup` and `state` must outlive the job. Collective. Throws as the constructor of SaveJob.
+/// the job has ended. It commits nothing before SaveJob::approve(). `setup` and `state` must outlive the job. Collective. Throws as the constructor of SaveJob.
 std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress,
                                    SaveKind kind = SaveKind::persistent);
 

@@ -64,6 +64,8 @@ class SharedState {
   resilience::Damage damage(kernels::Threads& threads);
   /// The most serious damage that updates found since seal().
   resilience::Damage noted_damage() const { return sums_ ? sums_->noted() : resilience::Damage::none; }
+  /// StateSums::stored_checksum(); 0 without checksums.
+  std::uint32_t stored_checksum() const { return sums_ ? sums_->stored_checksum() : 0; }
   /// Memory that is equal on all data-parallel ranks: the weights that the model reads.
   std::vector<std::span<const std::byte>> model_weights() const;
   /// Memory that is equal on all tensor-parallel ranks: weights that are not sharded over them, for example norms, and,
