@@ -112,7 +112,7 @@ std::string about_missing(const std::string& packed, const std::vector<bool>& fo
     if (host != index.manifest.hosts.end()) hosts.insert(host->second);
   }
   return text(missing, " of ", found.size(), found.size() == 1 ? " part" : " parts",
-              hosts.empty() ? "" : ", which were saved on " + joined({hosts.begin(), hosts.end()}));
+              hosts.empty() ? "" : ", which were saved on " + tessera::joined(hosts));
 }
 
 }  // namespace tessera::checkpoint

@@ -18,6 +18,7 @@
 #include "framework/training/saving/box_exchange.h"
 #include "framework/training/saving/resume.h"
 #include "framework/training/saving/run_checkpoints.h"
+#include "framework/training/saving/run_hosts.h"
 #include "framework/training/setup/given_checkpoint.h"
 
 namespace tessera::training {
@@ -249,6 +250,7 @@ class ForeignFiles final : public CheckpointFiles {
 /// To be called when a save has ended. `setup` must outlive it.
 std::function<void()> deletion_of_old(const TrainingSetup& setup, const checkpoint::Progress& progress) {
   return [&setup, run = progress.run] {
+    if (setup.model.processes.world.rank() > 0) return delete_old_of_host(setup.options, setup.documents.mappings, run);
     delete_old(setup.options, setup.documents.formats, setup.documents.mappings, run);
   };
 }
@@ -353,7 +355,8 @@ std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state
 }
 
 void delete_unfinished(const TrainingSetup& setup) {
-  if (setup.model.processes.world.rank() > 0) return;
+  const auto& world = setup.model.processes.world;
+  if (!hosts_of(world).is_first(world.rank())) return;
   const auto& o = setup.options;
   try {
     if (saves_in_foreign_format(o))
