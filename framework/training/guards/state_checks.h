@@ -32,8 +32,8 @@ class StateChecks {
   /// used. Collective; the same result on all ranks.
   Result check(std::int64_t step);
   /// Whether updates of all ranks have stored equal checksums of state that must be equal, and have found no damage. It
-  /// reads no state that several data-parallel ranks share: that memory still has what was stored is known when the next
-  /// update has verified it. False: check() says what is wrong, or check_updates is off. Collective.
+  /// reads no state that several data-parallel ranks share: that memory still has what was stored is known when the
+  /// next update has verified it. False: check() says what is wrong, or check_updates is off. Collective.
   bool updates_agree();
   /// Stores the checksums of the present state, after it was restored.
   void seal();

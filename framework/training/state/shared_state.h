@@ -47,6 +47,8 @@ class SharedState {
   /// Updates the weights that the model reads after the fp32 weights were written through weight_ranges(). Collective
   /// over the data-parallel ranks.
   void weights_changed();
+  /// Gives the fp32 weights of this rank's shards the values of the 16-bit weights that the model reads.
+  void round_main_weights();
   /// Waits for the weights that other ranks have updated. Call it before the model reads weights again.
   void weights_needed();
 
