@@ -331,7 +331,10 @@ void SaveJob::tell() {
 /// Rank 0 has committed the checkpoint, or the job has failed. Nobody is told of an error here: the next start of the
 /// run does what was left undone.
 void SaveJob::commit_on_host() noexcept {
-  if (failure_.rank >= 0) return target_.files->abandon();
+  if (failure_.rank >= 0) {
+    target_.files->abandon();
+    return;
+  }
   try {
     target_.files->commit(parts_, snapshot_->blobs());
     if (target_.after) target_.after();
