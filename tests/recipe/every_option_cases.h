@@ -142,7 +142,7 @@ inline const std::vector<Case> cases = {
      {t + "non_persistent_ckpt_type=global", t + "non_persistent_save_interval=2"}},
     {t + "non_persistent_local_ckpt_dir",
      "elsewhere",
-     Seen::files,
+     Seen::outcome,
      {t + "non_persistent_ckpt_type=local", t + "non_persistent_save_interval=2"}},
     {t + "no_save_optim", "true", Seen::files},
     {t + "exit_interval", "4", Seen::metrics},
