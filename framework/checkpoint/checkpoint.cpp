@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -101,6 +102,7 @@ struct Checkpoint::Content {
   const Manifest& part(std::size_t index) {
     if (const auto known = parts.find(index); known != parts.end()) return known->second;
     const auto named = std::next(manifest.parts.begin(), static_cast<std::ptrdiff_t>(index));
+    if (const auto why = about_other_host(manifest, folder, named->first); !why.empty()) throw ConfigError(why);
     auto read = read_part(folder, named->first, named->second);
     for (const auto& [name, file] : read.files) check_size(folder, name, file.bytes);
     return parts.emplace(index, std::move(read)).first->second;
@@ -302,11 +304,27 @@ Checkpoint::Share Checkpoint::share(std::size_t which, std::size_t of,
     add_share(out, manifest, {which, of, 0, 1}, wanted);
     return out;
   }
+  std::vector<std::size_t> all(manifest.parts.size());
+  std::iota(all.begin(), all.end(), 0);
+  return share(which, of, all, wanted);
+}
+
+Checkpoint::Share Checkpoint::share(std::size_t which, std::size_t of, const std::vector<std::size_t>& parts,
+                                    const std::function<bool(const std::string&)>& wanted) const {
+  Share out;
   const std::lock_guard lock(content_->opening);
-  const auto parts = manifest.parts.size();
-  for (auto part = which * parts / of; part <= (which * parts + parts - 1) / of; ++part)
-    add_share(out, content_->part(part), {which, of, part, parts}, wanted);
+  const auto count = parts.size();
+  for (auto at = which * count / of; at < count && at <= (which * count + count - 1) / of; ++at)
+    add_share(out, content_->part(parts[at]), {which, of, at, count}, wanted);
   return out;
+}
+
+bool Checkpoint::is_divided() const { return !content_->manifest.hosts.empty(); }
+
+std::vector<bool> Checkpoint::parts_here() const {
+  std::vector<bool> here;
+  for (const auto& [name, part] : content_->manifest.parts) here.push_back(fs::exists(folder() / name));
+  return here;
 }
 
 void Checkpoint::verify() const {

@@ -138,6 +138,13 @@ class Checkpoint {
   /// stored range once, and about as many bytes each. Opens only the manifests of the writers in it. Throws
   /// DamageError.
   Share share(std::size_t which, std::size_t of, const std::function<bool(const std::string&)>& wanted) const;
+  /// The same of the parts with these indices alone, in a checkpoint that is divided over hosts.
+  Share share(std::size_t which, std::size_t of, const std::vector<std::size_t>& parts,
+              const std::function<bool(const std::string&)>& wanted) const;
+  /// Whether its parts are in folders of several hosts (host_parts.h), so that this folder may have only some of them.
+  bool is_divided() const;
+  /// Of each part, whether its manifest is in this folder.
+  std::vector<bool> parts_here() const;
 
  private:
   struct Content;

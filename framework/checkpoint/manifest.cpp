@@ -80,6 +80,8 @@ Manifest manifest_of(const Json& json) {
   manifest.blobs = small_files_of(json.at("blobs"));
   if (json.at("version") == parted_manifest_version) {
     manifest.parts = small_files_of(json.at("parts"));
+    if (const auto* hosts = json.find("hosts"))
+      for (const auto& [name, host] : hosts->items()) manifest.hosts[name] = host.string();
     if (const auto* index = json.find("index")) manifest.index = index_of(*index, manifest.parts.size());
     return manifest;
   }
@@ -182,6 +184,7 @@ std::string write_manifest(const Manifest& manifest) {
     json["version"] = parted_manifest_version;
     json["parts"] = json_of(manifest.parts);
     json["index"] = json_of(manifest.index);
+    for (const auto& [name, host] : manifest.hosts) json["hosts"][name] = host;
   }
   // The checksum of the text without this line. The reader generates that text again from the parsed keys, sorted.
   json = json.sorted();
@@ -213,8 +216,18 @@ Manifest read_part(const std::filesystem::path& folder, const std::string& name,
   return read_manifest(read_small_file(folder, name, part), (folder / name).string());
 }
 
+std::string about_other_host(const Manifest& manifest, const std::filesystem::path& folder, const std::string& name) {
+  const auto host = manifest.hosts.find(name);
+  if (host == manifest.hosts.end() || std::filesystem::exists(folder / name)) return "";
+  return text(folder.string(), ": ", name, " is not here: it was saved on host ", host->second,
+              ", in a folder of its own. Copy the files of this checkpoint from all hosts into one folder");
+}
+
 void merge_parts(Manifest& manifest, const std::filesystem::path& folder) {
-  for (const auto& [name, part] : manifest.parts) manifest.merge(read_part(folder, name, part));
+  for (const auto& [name, part] : manifest.parts) {
+    if (const auto why = about_other_host(manifest, folder, name); !why.empty()) throw DamageError(why);
+    manifest.merge(read_part(folder, name, part));
+  }
 }
 
 }  // namespace tessera::checkpoint

@@ -40,6 +40,8 @@ struct Manifest {
   std::map<std::string, SmallFile> blobs;      ///< by blob name
   /// The manifests of the writers by file name, if there are several writers; then `files` and `tensors` are in these.
   std::map<std::string, SmallFile> parts;
+  /// The hosts that have the parts, by file name, if each host has a folder of its own (host_parts.h); else empty.
+  std::map<std::string, std::string> hosts;
   /// The tensors in `parts` by name; empty in checkpoints of earlier versions of the program.
   std::map<std::string, IndexEntry> index;
 
@@ -62,6 +64,8 @@ std::string write_manifest(const Manifest& manifest);
 Manifest read_manifest(const std::string& words, const std::string& speaker);
 /// Reads the manifest of one of several writers. Throws DamageError if it is missing or was altered; IoError.
 Manifest read_part(const std::filesystem::path& folder, const std::string& name, const Manifest::SmallFile& part);
+/// If the part `name` is not in `folder` because another host has it: a sentence that says so; else empty.
+std::string about_other_host(const Manifest& manifest, const std::filesystem::path& folder, const std::string& name);
 /// Adds the entries of all parts of the checkpoint in `folder` to its manifest. Throws as read_part.
 void merge_parts(Manifest& manifest, const std::filesystem::path& folder);
 

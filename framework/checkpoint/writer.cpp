@@ -121,7 +121,10 @@ CheckpointWriter::CheckpointWriter(fs::path root, const std::string& prefix, std
 
 void CheckpointWriter::begin() const {
   delete_all(tmp_);  // what a killed process left; it has no manifest, so it is not a checkpoint
-  make_folder(tmp_);
+  make_folder(root_);
+  std::error_code error;
+  fs::create_directory(tmp_, error);  // not synced, for which a run would wait: commit() syncs the final name
+  if (error) throw IoError(text(tmp_.string(), ": cannot be made: ", error.message()));
 }
 
 WrittenPart CheckpointWriter::write(int writer, const StateSnapshot& state) {
@@ -147,12 +150,25 @@ Manifest CheckpointWriter::manifest_of(std::span<const WrittenPart> parts) const
   if (writers_ == 1) return own_;
   Manifest manifest;
   manifest.iteration = iteration_;
-  for (const auto& part : parts)
-    if (part.bytes > 0) manifest.parts[part_name(part.writer)] = {part.bytes, part.crc};
+  std::map<std::string, std::size_t> writers;
+  for (const auto& part : parts) {
+    if (part.bytes == 0) continue;
+    const auto name = part_name(part.writer);
+    const auto writer = writers[name] = static_cast<std::size_t>(part.writer);
+    manifest.parts[name] = {part.bytes, part.crc};
+    if (!hosts_.empty()) manifest.hosts[name] = hosts_[writer];
+  }
   // One at a time: the index is small, but all parts together are not.
   std::size_t number = 0;
-  for (const auto& [name, part] : manifest.parts) manifest.add_to_index(number++, read_written(tmp_, name, part));
+  for (const auto& [name, part] : manifest.parts)
+    manifest.add_to_index(number++, lists_.empty() ? read_written(tmp_, name, part)
+                                                   : read_manifest(lists_[writers[name]], "the ranges of a writer"));
   return manifest;
+}
+
+void CheckpointWriter::divide(std::vector<std::string> hosts, std::vector<std::string> lists) {
+  hosts_ = std::move(hosts);
+  lists_ = std::move(lists);
 }
 
 void CheckpointWriter::commit(std::span<const WrittenPart> parts, const Blobs& blobs) const {

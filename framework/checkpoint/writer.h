@@ -33,10 +33,15 @@ class CheckpointWriter {
   /// BugError if the ranges do not cover a tensor exactly once; but not if other objects wrote some of the parts: then
   /// the caller has checked that (cover_exactly()).
   void commit(std::span<const WrittenPart> parts, const Blobs& blobs) const;
+  /// Before commit(), if the processes write into folders of several hosts that have none in common: names of the
+  /// hosts, and list_of_ranges(), of each writer. Then one process of each host calls begin() and commit(), which write
+  /// the same index.
+  void divide(std::vector<std::string> hosts, std::vector<std::string> lists);
   /// Deletes everything that was written. Errors are ignored.
   void abandon() const noexcept;
 
   const std::filesystem::path& folder() const { return folder_; }
+  const std::filesystem::path& unfinished() const { return tmp_; }  ///< its name before commit()
 
  private:
   Manifest manifest_of(std::span<const WrittenPart> parts) const;
@@ -45,8 +50,9 @@ class CheckpointWriter {
   std::string prefix_;
   std::int64_t iteration_;
   int writers_;
-  int written_ = 0;  ///< parts that this object has written
-  Manifest own_;     ///< their entries
+  int written_ = 0;                         ///< parts that this object has written
+  Manifest own_;                            ///< their entries
+  std::vector<std::string> hosts_, lists_;  ///< of each writer; empty: all have one folder
 };
 
 /// save_checkpoint() of what a snapshot has, by one process.

@@ -18,6 +18,7 @@
 #include "framework/recipe/memory.h"
 #include "framework/recipe/saved_model.h"
 #include "framework/reporting/run_notes.h"
+#include "framework/training/loop/format_conversion.h"
 #include "framework/training/loop/trainer.h"
 #include "framework/worker/launch_link.h"
 #include "framework/worker/thread_stacks.h"
@@ -157,7 +158,8 @@ void train_recipe(const TrainFlags& flags, CommandContext& context) {
   comm::together(world.all(), "describing the run", [&] {
     if (first) setup.documents.facts = facts_of(recipe, context, std::move(foreseen_memory));
   });
-  const auto end = training::train(std::move(setup), stop);
+  const auto end = recipe.training.ckpt_convert_format ? training::convert_checkpoint(std::move(setup))
+                                                       : training::train(std::move(setup), stop);
   if (first) print_end(end.last_line);
   context.exit_code = end.exit_code;
   stop.keep_until_exit(end.exit_code);

@@ -124,25 +124,24 @@ void check_built(const Recipe& r, options::Report& report) {
   missing(!r.parallel.select_comm_recompute.empty(), "select_comm_recompute");
 }
 
-/// The format that the run saves in is registered, and can hold what the run saves.
-void check_checkpoint_format(const Recipe& r, options::Report& report) {
-  if (!training::saves_in_foreign_format(r.training) || r.formats.all().empty()) return;  // `build` refuses the latter
-  const std::string option = "training_config.ckpt_format";
-  const auto* format = r.formats.find(*r.training.ckpt_format);
+/// The format `name`, which `option` gives, is registered, and can hold what the run saves.
+void check_checkpoint_format(const Recipe& r, const std::optional<std::string>& name, const std::string& option,
+                             options::Report& report) {
+  if (!name || *name == checkpoint::native_format || r.formats.all().empty()) return;  // `build` refuses the latter
+  const auto* format = r.formats.find(*name);
   if (format == nullptr || !format->saves()) {
     std::string names = checkpoint::native_format;
     for (const auto& known : r.formats.all())
       if (known->saves()) names += ", " + known->name();
-    return tell(r, report, "checkpoint format", {option},
-                text("ckpt_format is '", *r.training.ckpt_format, "'; a run can save in: ", names),
-                "give one of these, or leave it out");
+    return tell(r, report, "checkpoint format", {"training_config." + option},
+                text(option, " is '", *name, "'; a run can save in: ", names), "give one of these, or leave it out");
   }
   const checkpoint::SavedRun run{.layout = {.tensor = r.parallel.tensor_model_parallel_size,
                                             .expert = r.parallel.expert_model_parallel_size,
                                             .expert_tensor = r.parallel.sharers_of_expert()},
                                  .has_experts = r.experts() > 0,
                                  .has_noop_layers = !r.parallel.noop_layers.ids.empty()};
-  tell_all(r, report, format->refusals(run), {option});
+  tell_all(r, report, format->refusals(run), {"training_config." + option});
 }
 
 void check_micro_batches(const Recipe& r, std::int64_t ranks, options::Report& report) {
@@ -227,7 +226,10 @@ void check_parallel(const Recipe& r, options::Report& report) {
   check_optimizer(r, report);
   check_number_of_ranks(r, report);
   if (report.good()) check_built(r, report);
-  if (report.good()) check_checkpoint_format(r, report);
+  if (report.good()) {
+    check_checkpoint_format(r, r.training.ckpt_format, "ckpt_format", report);
+    check_checkpoint_format(r, r.training.ckpt_convert_format, "ckpt_convert_format", report);
+  }
   if (report.good() && r.batch.micro_batch_num)
     check_micro_batches(r, r.parallel.data_parallel_size.value_or(1), report);
 }

@@ -1,5 +1,9 @@
 #include "framework/resilience/state_sums.h"
 
+#include <array>
+
+#include "framework/base/crc32c.h"
+
 namespace tessera::resilience {
 
 StateSums::Sums StateSums::of(const optim::Block& block) {
@@ -30,6 +34,15 @@ Damage StateSums::compare(std::size_t piece, const Sums& found, bool read) const
   const bool weights = kept.weights.load(std::memory_order_relaxed) != found.weights;
   if (weights && read) return Damage::weights;
   return weights || kept.state.load(std::memory_order_relaxed) != found.state ? Damage::state : Damage::none;
+}
+
+std::uint32_t StateSums::stored_checksum() const {
+  std::uint32_t all = 0;
+  for (const auto& pair : pairs_) {
+    const std::array both = {pair.weights.load(std::memory_order_acquire), pair.state.load(std::memory_order_acquire)};
+    all = crc32c(std::as_bytes(std::span(both)), all);
+  }
+  return all;
 }
 
 void StateSums::note(Damage damage) {

@@ -42,6 +42,8 @@ class StateSums {
   /// Compares a piece, whose checksums now are `found`, with the stored ones. `read`: the model reads these weights,
   /// not a rounded copy of them.
   Damage compare(std::size_t piece, const Sums& found, bool read) const;
+  /// CRC-32C of all stored checksums. Equal state, in the same pieces, has equal ones.
+  std::uint32_t stored_checksum() const;
   /// Records that an update is about to change a piece with this damage. A later process that takes over the section
   /// sees it, too. Thread-safe.
   void note(Damage damage);

@@ -54,6 +54,22 @@ class Repaired(Flips):
         seed = random.randrange(10**9)
         self.check(EVERY_STEP, flips(random.Random(seed), 3, (3, 8, 15), ["report", "gather"]), 3, f"seed {seed}")
 
+    def test_what_changes_before_a_save_that_goes_on_is_never_a_checkpoint(self):
+        """The update after it finds the change; until then the checkpoint, which has the changed bit, does not get its name."""
+        rank = random.randrange(3)
+        line = lambda run, *more: [f"--worker_num={3}", "--tail_worker_log=9", "tessera", "train", "tiny.yaml",
+                                   *sets(training_iters=STEPS, eval_interval=4, save_interval=5, output_dir=run, async_save="true"), *BF16,
+                                   *NOT_COMPARED, *more]
+        self.tsrun(*line("undisturbed"))
+        faults = [f"{rank}:5:gather:flip"]
+        told = self.tsrun(*line("disturbed", *inject(faults)))
+        about = f"rank {rank}\n{told}"
+        self.assert_repaired(faults, about=about)
+        self.assertRegex(self.log_of("disturbed"), "could not save iteration 5: .*weights or optimizer state had changed in memory", about)
+        self.assertEqual([path.name for path in self.checkpoints("undisturbed")][:2], ["network_iter_0000005", "network_iter_0000010"])
+        self.assertEqual([path.name for path in self.checkpoints("disturbed")][:1], ["network_iter_0000010"], about)
+        self.assert_nothing_lost("disturbed", about=about)
+
     def test_what_only_the_optimizer_reads_at_any_time(self):
         """In 16 bits no gradient is computed with it. It is found by the next update, in the step after; a checkpoint that is due in between
         has nothing of it."""

@@ -110,7 +110,67 @@ class SavedParts(harness.InOwnFolder):
         told = self.train(non_persistent_save_interval=3, code=2)
         self.assertIn("non_persistent_save_interval is given, but non_persistent_ckpt_type is null", told)
         told = self.train(non_persistent_save_interval=3, non_persistent_ckpt_type="local", code=2)
-        self.assertIn("non_persistent_ckpt_type", told)
+        self.assertIn("non_persistent_ckpt_type is local, but non_persistent_local_ckpt_dir is null", told)
+
+    def test_the_newest_local_one_is_kept_and_loaded_on_one_host_too(self):
+        options = dict(save_interval=4, non_persistent_save_interval=3, non_persistent_ckpt_type="local", non_persistent_local_ckpt_dir="here/disk")
+        self.train(run="straight")
+        self.train(**options, exit_interval=7)
+        self.assertEqual(self.iterations("here/disk"), [6])
+        shutil.rmtree(self.checkpoint(7, "safetensors"))
+        told = self.train(**options)
+        self.assertIn("resuming from here/disk/network_iter_0000006 after iteration 6", told)
+        self.assertEqual(self.losses("run"), self.losses("straight"))
+
+    def test_a_conversion_by_the_flags_of_megatron_trains_nothing_and_changes_nothing(self):
+        self.train(run="straight")
+        self.train(exit_interval=4)
+        before = {path: path.read_bytes() for path in (self.folder / "run").rglob("*") if path.is_file()}
+        for form in FORMATS:
+            with self.subTest(form):
+                options = dict(load_checkpoint="run", ckpt_convert_format=form, ckpt_convert_save="converted")
+                told = self.train(run="unused", **options)
+                place = "converted/safetensors/checkpoints/network_" if form == "safetensors" else f"converted/{form}/"
+                self.assertIn(f"saved {place}iter_0000004 from run; nothing was trained", told)
+                self.assertFalse((self.folder / "unused").exists())
+                self.train(run="from_" + form, load_checkpoint="converted/" + form, ckpt_format=form)
+                self.assertEqual(self.losses("from_" + form), self.losses("straight")[4:])
+                told = self.train(run="unused", code=2, **options)
+                self.assertIn(f"{place}iter_0000004 is there already", told)
+        self.assertEqual(before, {path: path.read_bytes() for path in (self.folder / "run").rglob("*") if path.is_file()})
+        options = dict(ckpt_convert_format="torch", ckpt_convert_save="other")
+        self.assertIn("no checkpoint named", self.train(load_checkpoint="nothing", code=2, **options))
+        self.assertIn("load_checkpoint is null", self.train(code=2, **options))
+        self.assertIn("a run can save in", self.train(load_checkpoint="run", code=2, **dict(options, ckpt_convert_format="zarr")))
+        self.assertFalse((self.folder / "other").exists())
+
+    def test_a_run_begins_at_another_iteration_than_its_checkpoint(self):
+        self.train(run="first", exit_interval=4)
+        options = dict(load_checkpoint="first", override_ckpt_iteration=2)
+        told = self.train(**options, exit_interval=6)
+        self.assertIn("the run begins after iteration 2 and 8 samples, instead of 4 and 16", told)
+        steps = self.metrics("run")
+        self.assertEqual([step["iteration"] for step in steps if "loss" in step], [3, 4, 5, 6])
+        self.assertEqual([step["consumed_samples"] for step in steps if "loss" in step], [12, 16, 20, 24])
+        self.train(run="continued", load_checkpoint="first")
+        rate = lambda run: next(step["learning_rate"] for step in self.metrics(run) if "loss" in step)
+        self.assertEqual(rate("run"), rate("continued"))  # the schedule is that of the checkpoint
+        self.assertIn("resuming from run/checkpoints/network_iter_0000006 after iteration 6", self.train(**options))
+        self.assertIn("but load_checkpoint is output_dir", self.train(load_checkpoint="run", override_ckpt_iteration=2, code=2))
+
+    def test_main_weights_without_optimizer_state_are_rounded_only_by_request(self):
+        self.train(run="first", exit_interval=4)
+        still = ["--set", "optimizer_config.learning_rate=0", "--set", "optimizer_config.min_lr=0", "--set",
+                 "optimizer_config.override_opt_param_scheduler=true"]
+        rounded = {}
+        for word in "null", "true", "false":
+            self.train(*still, run="of_" + word, load_checkpoint="first", bf16="true", no_load_optim="true", load_main_params_from_ckpt=word, exit_interval=5)
+            data = (self.checkpoint(5, "safetensors", "of_" + word) / "model_00000.safetensors").read_bytes()
+            size = int.from_bytes(data[:8], "little")
+            elements = data[8 + size:]
+            rounded[word] = all(elements[at:at + 2] == b"\0\0" for at in range(0, len(elements), 4))
+        self.assertEqual(rounded, {"null": False, "true": False, "false": True})
+        self.assertIn("but no_load_optim is false", self.train(load_main_params_from_ckpt="true", code=2))
 
     def test_async_save_writes_the_same_non_persistent_checkpoints(self):
         options = dict(non_persistent_save_interval=3, non_persistent_ckpt_type="global", exit_interval=4)

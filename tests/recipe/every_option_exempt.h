@@ -19,6 +19,8 @@ inline const std::map<std::string, std::string> exempt = {
     {t + "exit_duration_in_mins", "a minute is the least, too long for a test"},
     {t + "async_save", "the promise is that nothing changes; tests/end_to_end/async_save_test.py holds it"},
     {t + "no_save_rng", "progress.json alone differs; tests/end_to_end/saved_parts_test.py has its effect"},
+    {t + "ckpt_convert_format", "nothing is trained; tests/end_to_end/saved_parts_test.py holds it"},
+    {t + "ckpt_convert_save", "nothing is trained; tests/end_to_end/saved_parts_test.py holds it"},
     {t + "num_threads", "the promise is that nothing changes; tests/end_to_end holds it"},
     {m + "model_type", "there is one type so far"},
     {lora + "qlora", "it needs a model of Transformers; tests/end_to_end/four_bits_test.py has its effect"},

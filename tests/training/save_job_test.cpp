@@ -75,6 +75,26 @@ TEST_F(SaveJobTest, AJobThatIsDroppedCommitsNothing) {
   EXPECT_FALSE(fs::exists("run/iter_0000003") || fs::exists("run/iter_0000003_tmp"));
 }
 
+TEST_F(SaveJobTest, WhatNeedsApprovalIsCommittedAfterItAndNotWithoutIt) {
+  const auto state = std::make_shared<checkpoint::CopiedState>(ranges());
+  const auto begin_for_approval = [&](std::int64_t iteration) {
+    SaveTarget target{.root = "run", .prefix = "", .iteration = iteration, .needs_approval = true};
+    return std::make_unique<SaveJob>(comm::Communicator(), std::move(target), state);
+  };
+  auto job = begin_for_approval(4);
+  while (!fs::exists("run/iter_0000004_tmp/optimizer_00000.safetensors")) std::this_thread::yield();
+  for (int i = 0; i < 1000; ++i) ASSERT_FALSE(job->poll());
+  EXPECT_FALSE(fs::exists("run/iter_0000004"));
+  job->approve();
+  EXPECT_EQ(job->finish(), "run/iter_0000004");
+  job = begin_for_approval(5);
+  job->give_up("the state was wrong");
+  EXPECT_EQ(story_of([&] { job->finish(); }), "rank 0: the state was wrong");
+  begin_for_approval(6);
+  EXPECT_EQ(checkpoint::newest_good("run", "", true)->iteration(), 4);
+  EXPECT_FALSE(fs::exists("run/iter_0000005_tmp") || fs::exists("run/iter_0000006_tmp"));
+}
+
 TEST_F(SaveJobTest, WhatComesBeforeAndAfterTheSaveCanRefuseIt) {
   const auto state = std::make_shared<checkpoint::CopiedState>(ranges());
   const auto refuse = [] { throw IoError("not here"); };

@@ -78,7 +78,7 @@ const std::vector<std::string>& rules_of_recipes_and_megatron() {
   static const std::vector<std::string> all = {"M4",    "M6",   "M7",   "M8",   "M18",  "M22",   "REC2",  "REC3",
                                                "REC5",  "REC8", "MOE3", "MOE4", "MOE8", "MOE9",  "MOE10", "MOE11",
                                                "MOE12", "PAR1", "PAR4", "PAR6", "PAR7", "PAR16", "B2",    "B3",
-                                               "B5",    "B6",   "O1",   "O2",   "MP1",  "MP6"};
+                                               "B5",    "B6",   "O1",   "O2",   "MP1",  "MP6",   "C1",    "C7"};
   return all;
 }
 

@@ -86,17 +86,10 @@ std::vector<MegatronRule> optimizer() {
 }
 
 std::vector<MegatronRule> checkpoints() {
-  return {
-      rule("C1", {"--non-persistent-ckpt-type", "--non-persistent-local-ckpt-dir"},
-           "--non-persistent-ckpt-type must be global, or local with --non-persistent-local-ckpt-dir", "leave it out",
-           [](const A& a) {
-             const auto type = a.word("--non-persistent-ckpt-type");
-             return type == "in_memory" || (type == "local" && !a.has("--non-persistent-local-ckpt-dir"));
-           }),
-      needs("C3", "--save", {"--save-interval"}),
-      needs("C7", "--ckpt-convert-format", {"--ckpt-convert-save", "--load"}),
-      needs("C14", "--moe-use-upcycling", {"--save"}),
-      excludes("DET1", "--deterministic-mode", {"--use-flash-attn", "--cross-entropy-loss-fusion"})};
+  return {rule("C1", {"--non-persistent-ckpt-type"}, "--non-persistent-ckpt-type must be global or local",
+               "leave it out", [](const A& a) { return a.word("--non-persistent-ckpt-type") == "in_memory"; }),
+          needs("C3", "--save", {"--save-interval"}), needs("C14", "--moe-use-upcycling", {"--save"}),
+          excludes("DET1", "--deterministic-mode", {"--use-flash-attn", "--cross-entropy-loss-fusion"})};
 }
 
 }  // namespace

@@ -76,34 +76,36 @@ void StateChecks::seal() {
     for (const auto shard : copies->held_shards()) copies->copy_of(shard).seal(threads_);
 }
 
-std::string StateChecks::own_entries() {
+std::string StateChecks::own_entries(bool stored) {
   std::vector<Entry> entries;
   const auto& shards = keeper_.shards();
   const auto parts = state_.parts();
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    if (!std::binary_search(shards[i].ranks.begin(), shards[i].ranks.end(), world_.rank())) continue;
-    auto& own = *parts[shards[i].part];
-    entries.push_back({Entry::Kind::own, static_cast<std::uint32_t>(i), checksum_of_shard(threads_, own),
-                       own.damage(threads_), own.noted_damage()});
-  }
+  const auto add = [&](Entry::Kind kind, std::size_t number, SharedState& state) {
+    entries.push_back({kind, static_cast<std::uint32_t>(number),
+                       stored ? state.stored_checksum() : checksum_of_shard(threads_, state),
+                       stored ? Damage::none : state.damage(threads_), state.noted_damage()});
+  };
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    if (std::binary_search(shards[i].ranks.begin(), shards[i].ranks.end(), world_.rank()))
+      add(Entry::Kind::own, i, *parts[shards[i].part]);
   if (auto* copies = keeper_.copies())
     for (const auto shard : copies->held_shards()) {
-      auto& copy = copies->copy_of(shard);
-      entries.push_back({Entry::Kind::copy, static_cast<std::uint32_t>(shard), checksum_of_shard(threads_, copy),
-                         of_copy(copy.damage(threads_)), of_copy(copy.noted_damage())});
+      add(Entry::Kind::copy, shard, copies->copy_of(shard));
+      entries.back().found = of_copy(entries.back().found), entries.back().noted = of_copy(entries.back().noted);
     }
   for (std::size_t part = 0; part < parts.size(); ++part)
     entries.push_back({Entry::Kind::weights, static_cast<std::uint32_t>(part),
-                       checksum_of(threads_, parts[part]->model_weights()), Damage::none, Damage::none});
-  entries.push_back({Entry::Kind::unsharded, 0, checksum_of(threads_, parts.front()->unsharded_elements()),
+                       stored ? 0 : checksum_of(threads_, parts[part]->model_weights()), Damage::none, Damage::none});
+  const bool shares = setup_.model.processes.mesh.sizes().tensor > 1;
+  entries.push_back({Entry::Kind::unsharded, 0, shares ? checksum_of(threads_, parts.front()->unsharded_elements()) : 0,
                      Damage::none, Damage::none});
   return {reinterpret_cast<const char*>(entries.data()), entries.size() * sizeof(Entry)};
 }
 
-/// Fills shards_ and alike_ from what all ranks say.
-resilience::StateVerdict StateChecks::verdict() {
-  state_.weights_needed();  // the other ranks' shards are here
-  const auto words = world_.all_gather(own_entries(), "the check of the state");
+/// Fills shards_ and alike_ from what all ranks say. `stored`: from the checksums that updates have stored.
+resilience::StateVerdict StateChecks::verdict(bool stored) {
+  if (!stored) state_.weights_needed();  // the other ranks' shards are here
+  const auto words = world_.all_gather(own_entries(stored), "the check of the state");
   const auto ranks = words.size();
   shards_.assign(keeper_.shards().size(), {});
   std::vector<int> parts(ranks);
@@ -184,6 +186,8 @@ void StateChecks::name_those_who_were_wrong(std::int64_t step, std::vector<std::
   else
     notes.push_back(text("iteration ", step, " was computed again: the state of ", joined(names), " was wrong"));
 }
+
+bool StateChecks::updates_agree() { return setup_.resilience.check_updates && verdict(true).sound(); }
 
 StateChecks::Result StateChecks::check(std::int64_t step) {
   Result result;

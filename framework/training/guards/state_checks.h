@@ -31,13 +31,17 @@ class StateChecks {
   /// update, and none has begun another update. If anything was wrong, gradients computed since the update must not be
   /// used. Collective; the same result on all ranks.
   Result check(std::int64_t step);
+  /// Whether updates of all ranks have stored equal checksums of state that must be equal, and have found no damage. It
+  /// reads no state that several data-parallel ranks share: that memory still has what was stored is known when the
+  /// next update has verified it. False: check() says what is wrong, or check_updates is off. Collective.
+  bool updates_agree();
   /// Stores the checksums of the present state, after it was restored.
   void seal();
 
  private:
   using Checksums = std::vector<std::vector<resilience::HolderState>>;  ///< [shard][holder]
-  resilience::StateVerdict verdict();
-  std::string own_entries();
+  resilience::StateVerdict verdict(bool stored = false);
+  std::string own_entries(bool stored);
   void repair(const resilience::StateVerdict& verdict);
   SharedState& state_at(std::size_t shard, const resilience::Holder& holder);
   std::vector<std::string> names_of(const std::vector<int>& ranks) const;

@@ -228,6 +228,8 @@ bool Trainer::step() {
                             .large_gradients = o_.check_for_large_grads};
   const bool wrong = first.damaged || judge(first, progress_.numbers, checks) != BadNumbers::none;
   if (wrong && !state_was_sound()) return false;
+  // An update after the beginning of the save has verified what was saved, on all ranks.
+  if (progress_.updates > open_save_updates_) approve_save();
   const auto judged = judge_step(work_, world_, first, progress_, checks, o_.rerun_mode);
   const bool accepted = accepts(judged);
   if (!accepted && progress_.numbers.bad_in_row + 1 >= setup_.resilience.roll_back_after) {

@@ -90,6 +90,8 @@ class Trainer {
   void finish_save();
   void give_up_save();
   void end_save();
+  void approve_save();
+  void verify_save();
   void saved(std::int64_t iteration, SaveKind kind);
   void could_not_save(std::int64_t iteration, const IoError& error);
   [[noreturn]] void stop_at(const JudgedStep& judged, const std::string& why = {});
@@ -132,7 +134,9 @@ class Trainer {
   std::unique_ptr<SaveJob> open_save_;  ///< a save that goes on while the run trains; null: none
   std::int64_t open_save_at_ = -1;      ///< its iteration
   SaveKind open_save_kind_ = SaveKind::persistent;
-  bool has_non_persistent_ = false;  ///< this start of the run has saved a non-persistent checkpoint
+  std::int64_t open_save_updates_ = 0;  ///< updates before it began
+  bool open_save_approved_ = false;     ///< its state is known to be sound
+  bool has_non_persistent_ = false;     ///< this start of the run has saved a non-persistent checkpoint
   bool told_of_slow_saves_ = false, told_of_run_record_ = false;
   Stopwatch save_began_;            ///< when the save that is told next began
   std::int64_t micro_batches_ = 0;  ///< micro-batches of the last step; 0: there was no step

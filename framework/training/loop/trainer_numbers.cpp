@@ -82,7 +82,10 @@ void Trainer::read_rejected() {
 bool Trainer::state_was_sound() {
   const auto found = checks_.check(progress_.iteration);
   for (const auto& line : found.notes) note(line);
-  if (!found.sound || found.repaired) give_up_save();
+  if (!found.sound || found.repaired)
+    give_up_save();
+  else
+    approve_save();
   if (found.sound) return !found.repaired;
   if (!can_go_back(setup_, progress_.run, progress_.iteration))
     throw Error(text("training: ", found.problem,

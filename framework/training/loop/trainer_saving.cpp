@@ -22,18 +22,23 @@ std::int64_t bytes_in(const std::filesystem::path& checkpoint) {
 bool Trainer::save_now(bool wait, SaveKind kind) {
   finish_save();
   if (saved_at_ == progress_.iteration) return true;
-  // What is damaged is not published. A rank that has hung since its step is found after the step's time-out, not after
-  // that of a checkpoint.
-  if (!state_was_sound() && saved_at_ == progress_.iteration) return true;
+  const bool opens = !wait && saves_while_training(setup_, kind);
+  // What is damaged is not published: the state is checked now or, where updates check it, by the next one. A rank that
+  // has hung since its step is found after the step's time-out, not after that of a checkpoint.
+  const bool is_checked_later = opens && checks_.updates_agree();
+  if (!is_checked_later && !state_was_sound() && saved_at_ == progress_.iteration) return true;
   wait_longest();
   faults_.reach(progress_.iteration, resilience::Phase::save);
   const auto iteration = progress_.iteration;
   save_began_ = Stopwatch();
   try {
-    if (!wait && saves_while_training(setup_, kind)) {
+    if (opens) {
       open_save_ = open_save(setup_, state_, progress_, kind);
       open_save_at_ = iteration;
       open_save_kind_ = kind;
+      open_save_updates_ = progress_.updates;
+      open_save_approved_ = false;
+      if (!is_checked_later) approve_save();
     } else {
       save(setup_, state_, progress_, kind);
       saved(iteration, kind);
@@ -80,6 +85,8 @@ void Trainer::poll_save() {
 /// Waits for the end of a save that goes on. From here on all ranks have the same saved_at_.
 void Trainer::finish_save() {
   if (!open_save_) return;
+  verify_save();
+  if (!open_save_) return;
   wait_longest();
   if (!open_save_->poll() && progress_.iteration < o_.training_iters && !told_of_slow_saves_ && !stop_.asked()) {
     told_of_slow_saves_ = true;
@@ -87,6 +94,24 @@ void Trainer::finish_save() {
               ", which is still being written; a longer save_interval avoids that"));
   }
   end_save();
+}
+
+/// The state that a save that goes on had at its beginning is known to be sound.
+void Trainer::approve_save() {
+  if (!open_save_ || open_save_approved_) return;
+  open_save_->approve();
+  open_save_approved_ = true;
+}
+
+/// Checks now what the next update would have checked. Who uses the state next learns of damage by itself.
+void Trainer::verify_save() {
+  if (open_save_approved_) return;
+  const auto found = checks_.check(progress_.iteration);
+  for (const auto& line : found.notes) note(line);
+  if (found.sound && !found.repaired)
+    approve_save();
+  else
+    give_up_save();
 }
 
 /// The state was wrong while it was being written.

@@ -258,15 +258,31 @@ void describe_non_persistent(options::Schema<O>& s) {
           [](const O&) {
             return std::string("non_persistent_save_interval is given, but non_persistent_ckpt_type is null");
           },
-          "give non_persistent_ckpt_type: global, or leave non_persistent_save_interval out",
+          "give non_persistent_ckpt_type: global or local, or leave non_persistent_save_interval out",
           {"non_persistent_ckpt_type"});
   s.option("non_persistent_ckpt_type", &O::non_persistent_ckpt_type,
-           "Where non-persistent checkpoints are: global (one folder that all hosts share); null: there are none. "
-           "Megatron-LM's local, a folder on each host, is not supported: the state in memory of tsrun serves that.")
-      .matters_when(saves, no_interval);
+           "Where non-persistent checkpoints are: global (one folder that all hosts share), local (a folder on each "
+           "host, with what its ranks save); null: there are none.")
+      .matters_when(saves, no_interval)
+      .must(
+          "C1",
+          [](const O& o) {
+            return o.non_persistent_ckpt_type != NonPersistent::local || o.non_persistent_local_ckpt_dir;
+          },
+          [](const O&) {
+            return std::string("non_persistent_ckpt_type is local, but non_persistent_local_ckpt_dir is null");
+          },
+          "give non_persistent_local_ckpt_dir a folder on a disk of each host", {"non_persistent_local_ckpt_dir"});
   s.option("non_persistent_global_ckpt_dir", &O::non_persistent_global_ckpt_dir,
            "Folder of non-persistent checkpoints, for one run; null: non_persistent in output_dir.")
-      .matters_when(saves, no_interval);
+      .matters_when(
+          [](const O& o) { return o.saves_non_persistent() && o.non_persistent_ckpt_type == NonPersistent::global; },
+          "`non_persistent_ckpt_type` is not global, or `non_persistent_save_interval` is not given");
+  s.option("non_persistent_local_ckpt_dir", &O::non_persistent_local_ckpt_dir,
+           "Folder on each host of non-persistent checkpoints of type local, for one run.")
+      .matters_when(
+          [](const O& o) { return o.saves_non_persistent() && o.non_persistent_ckpt_type == NonPersistent::local; },
+          "`non_persistent_ckpt_type` is not local, or `non_persistent_save_interval` is not given");
 }
 
 void describe_resuming(options::Schema<O>& s) {
@@ -292,6 +308,28 @@ void describe_resuming(options::Schema<O>& s) {
   s.option("pretrained_checkpoint", &O::pretrained_checkpoint,
            "Folder of the checkpoint with whose weights a new run begins if `load_checkpoint` is null or holds no "
            "checkpoint yet; null: none.");
+  s.option(
+       "override_ckpt_iteration", &O::override_ckpt_iteration,
+       "Iteration at which a run begins that continues the checkpoint in `load_checkpoint`, instead of the "
+       "checkpoint's own: training data is read from the sample of that iteration on. Weights, optimizer state and "
+       "schedule are the checkpoint's. Afterwards the run resumes from its own checkpoints. null: the checkpoint's.")
+      .at_least(0)
+      .at_most(options::most_steps)
+      .must(
+          "iteration of a checkpoint that is loaded",
+          [](const O& o) {
+            return !o.override_ckpt_iteration ||
+                   (o.load_checkpoint && *o.load_checkpoint != o.output_dir && o.resume_training != Resume::never);
+          },
+          [](const O& o) {
+            const char* why = !o.load_checkpoint                   ? "load_checkpoint is null"
+                              : *o.load_checkpoint == o.output_dir ? "load_checkpoint is output_dir"
+                                                                   : "resume_training is false";
+            return text("override_ckpt_iteration is ", *o.override_ckpt_iteration, ", but ", why);
+          },
+          "give load_checkpoint a folder other than output_dir, and leave resume_training out; or leave "
+          "override_ckpt_iteration out",
+          {"load_checkpoint"});
   s.option("ignore_config_keys", &O::ignore_config_keys,
            "Keys of the config.json of a Hugging Face Transformers model in `load_checkpoint` that are read as if they "
            "were not there.")
@@ -319,6 +357,23 @@ void describe_checkpoints(options::Schema<O>& s) {
       "ckpt_format", &O::ckpt_format,
       "Checkpoint format to write: safetensors (or null) is Tessera's, torch and torch_dist (distributed) are those "
       "of Megatron-LM's `--ckpt-format`. All can be loaded.");
+  s.option(
+       "ckpt_convert_format", &O::ckpt_convert_format,
+       "Format into which the checkpoint in `load_checkpoint` is converted, as in `ckpt_format`: it is loaded, saved "
+       "in the folder of that name in `ckpt_convert_save`, and the run ends without training; null: no conversion.")
+      .must(
+          "C7",
+          [](const O& o) {
+            return !o.ckpt_convert_format || (o.ckpt_convert_save && (o.load_checkpoint || o.pretrained_checkpoint));
+          },
+          [](const O& o) {
+            return text("ckpt_convert_format is ", *o.ckpt_convert_format, ", but ",
+                        o.ckpt_convert_save ? "load_checkpoint" : "ckpt_convert_save", " is null");
+          },
+          "give load_checkpoint and ckpt_convert_save, or leave ckpt_convert_format out",
+          {"ckpt_convert_save", "load_checkpoint"});
+  s.option("ckpt_convert_save", &O::ckpt_convert_save, "Folder for the converted checkpoint.")
+      .matters_when([](const O& o) { return o.ckpt_convert_format.has_value(); }, "`ckpt_convert_format` is null");
   s.option(
        "prefix", &O::prefix,
        "Prefix of the names of checkpoints in Tessera's format, which are in output_dir/checkpoints; those of other "
@@ -352,6 +407,16 @@ void describe_checkpoints(options::Schema<O>& s) {
       .matters_when(loads, no_load);
   s.option("no_load_rng", &O::no_load_rng, "Do not load the random seed of the checkpoint; use `seed` of this recipe.")
       .matters_when(loads, no_load);
+  s.option("load_main_params_from_ckpt", &O::load_main_params_from_ckpt,
+           "With `no_load_optim` or `resume_training: false`, and weights of 16 bits: the fp32 main weights begin with "
+           "the values of the checkpoint (null or true), or with these rounded to 16 bits as the model reads them "
+           "(false), as in Megatron-LM without the flag.")
+      .matters_when(loads, no_load)
+      .must(
+          "main weights without optimizer state",
+          [](const O& o) { return !o.load_main_params_from_ckpt.value_or(false) || o.no_load_optim; },
+          [](const O&) { return std::string("load_main_params_from_ckpt is true, but no_load_optim is false"); },
+          "give no_load_optim: true, or leave load_main_params_from_ckpt out", {"no_load_optim"});
   s.option("allow_changes", &O::allow_changes,
            "Options whose values may differ from those that the loaded checkpoint was saved with although a change is "
            "refused, because the weights or the optimizer state then mean something else; as group.option, for example "

@@ -61,8 +61,11 @@ inline options::Words<InjectedError> words(InjectedError) {
 /// Where checkpoints between those of save_interval are saved.
 enum class NonPersistent {
   global,  ///< in one folder that all hosts share
+  local    ///< in a folder on each host
 };
-inline options::Words<NonPersistent> words(NonPersistent) { return {{"global", NonPersistent::global}}; }
+inline options::Words<NonPersistent> words(NonPersistent) {
+  return {{"global", NonPersistent::global}, {"local", NonPersistent::local}};
+}
 
 /// What happens if the names of tensors in a checkpoint and in the run differ: words of Megatron-LM's StrictHandling.
 /// There, "unexpected" is what the run has and the checkpoint has not, and "missing" the reverse.
@@ -134,7 +137,7 @@ struct TrainingOptions {
   bool async_save = false;
   std::optional<std::int64_t> non_persistent_save_interval;
   std::optional<NonPersistent> non_persistent_ckpt_type;
-  std::optional<std::string> non_persistent_global_ckpt_dir;
+  std::optional<std::string> non_persistent_global_ckpt_dir, non_persistent_local_ckpt_dir;
   bool saves_non_persistent() const { return non_persistent_save_interval.value_or(0) > 0; }
   bool no_save_optim = false;
   bool no_save_rng = false;
@@ -146,6 +149,7 @@ struct TrainingOptions {
   std::optional<std::string> load_checkpoint;
   std::optional<std::int64_t> ckpt_step;
   std::optional<std::string> pretrained_checkpoint;
+  std::optional<std::int64_t> override_ckpt_iteration;
   std::vector<std::string> ignore_config_keys;
   /// Whether the run may start from a checkpoint.
   bool may_load() const { return resume_training != Resume::never || load_checkpoint || pretrained_checkpoint; }
@@ -154,6 +158,7 @@ struct TrainingOptions {
   bool use_mp_args_from_checkpoint_args = false;
   /// Absent: Tessera's format. Other formats are registered by the program.
   std::optional<std::string> ckpt_format;
+  std::optional<std::string> ckpt_convert_format, ckpt_convert_save;
   std::string prefix = "network";
   bool crc_check = true;
   std::int64_t keep_checkpoint_max = 5;
@@ -166,6 +171,7 @@ struct TrainingOptions {
   }
   bool no_load_optim = false;
   bool no_load_rng = false;
+  std::optional<bool> load_main_params_from_ckpt;
   std::vector<std::string> allow_changes;  ///< "group.option"
 
   std::optional<std::int64_t> num_threads;

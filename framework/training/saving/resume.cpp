@@ -297,6 +297,25 @@ void set_aside_after(std::int64_t last, const TrainingSetup& setup, const std::s
   });
 }
 
+/// The run begins at another iteration than that of the checkpoint. The training data follows; weights, optimizer and
+/// schedule stay what they are. Source: Megatron-LM, --override-ckpt-iteration.
+void override_iteration(checkpoint::Progress& progress, const TrainingSetup& setup, std::vector<std::string>& notes) {
+  const auto iteration = *setup.options.override_ckpt_iteration;
+  const auto samples = iteration * setup.data.batch_plan.full().samples;
+  notes.push_back(text("override_ckpt_iteration: the run begins after iteration ", iteration, " and ", samples,
+                       " samples, instead of ", progress.iteration, " and ", progress.consumed_samples));
+  progress.iteration = iteration;
+  progress.consumed_samples = samples;
+  progress.skipped_samples = 0;
+  if (progress.data_start > samples) progress.data_start = 0;
+  progress.sample_chain = 0;
+  progress.findings = {};
+  progress.numbers.last_good = iteration - 1;
+  progress.numbers.bad_in_row = 0;
+  if (progress.schedule && setup.optimization.schedule_resume.override_opt_param_scheduler)
+    progress.schedule->num_steps = samples;
+}
+
 /// Begin with, or continue from, what load_checkpoint names, which is at `place`. Returns whether there is one.
 bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::path& place, Restored& out) {
   const auto& o = setup.options;
@@ -320,6 +339,7 @@ bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
   }
   auto next = begin_continuing(*given, *progress, setup, state, out);
   for (const auto& range : next.wanted) given->read_box(range);
+  if (o.override_ckpt_iteration) override_iteration(next.progress, setup, out.notes);
   finish_continuing(*given, std::move(next.progress), setup, out);
   out.continues = is_of_run_folder(o, place);
   return true;
@@ -365,6 +385,13 @@ std::optional<std::int64_t> step_to_resume(const TrainingSetup& setup, const Run
   return is_own && (folder == nullptr || !folder->is_restart()) ? o.ckpt_step : std::nullopt;
 }
 
+/// After the weights were loaded. Source: Megatron-LM, reload_model_params.
+void weights_loaded(const Restored& from, const TrainingOptions& o, ModelState& state) {
+  state.weights_changed();
+  const bool without_optimizer = from.folder.empty() || o.no_load_optim;
+  if (without_optimizer && !o.load_main_params_from_ckpt.value_or(true)) state.round_main_weights();
+}
+
 }  // namespace
 
 checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup) {
@@ -405,7 +432,7 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
       resume_own(setup, state, folder != nullptr ? folder->found().run : "", out, step_to_resume(setup, folder))) {
     out.continues = true;
     out.is_saved = out.folder == checkpoint_path(o, out.progress.iteration);
-    state.weights_changed();
+    weights_loaded(out, o, state);
     if (out.base) check_base(setup.model.processes.world, state, *out.base);
     return out;
   }
@@ -423,7 +450,7 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
     const bool filled = load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, out);
     if (fills_later && !filled) state.frozen().initialise(threads, seed);
   });
-  state.weights_changed();
+  weights_loaded(out, o, state);
   if (out.new_adapters) state.derive_initial(threads, &setup.model.processes);
   if (out.base) check_base(setup.model.processes.world, state, *out.base);
   return out;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "framework/base/files.h"
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
+#include "framework/training/saving/divided_checkpoints.h"
 #include "framework/training/setup/given_checkpoint.h"
 
 namespace tessera::training {
@@ -56,6 +58,19 @@ void judge(const checkpoint::FoundCheckpoint& found, const TrainingOptions& o, c
   }
 }
 
+/// Whether other hosts have some of its files. Throws as Checkpoint::open_index.
+bool is_divided(const checkpoint::FoundCheckpoint& found) {
+  return found.format == nullptr && checkpoint::Checkpoint::open_index(found.folder).is_divided();
+}
+
+bool is_surely_divided(const checkpoint::FoundCheckpoint& found) {
+  try {
+    return is_divided(found);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 bool is_retained(const checkpoint::FoundCheckpoint& found, const TrainingOptions& o) {
   if (o.save_retain_interval && found.iteration % *o.save_retain_interval == 0) return true;
   if (std::filesystem::is_symlink(found.folder)) return true;
@@ -66,6 +81,7 @@ bool is_retained(const checkpoint::FoundCheckpoint& found, const TrainingOptions
 bool can_be_opened(const checkpoint::FoundCheckpoint& found, const TrainingOptions& o,
                    const options::Mappings& mappings) {
   try {
+    if (is_divided(found)) return true;
     open_found(found, o, mappings);
     return true;
   } catch (const Error&) {
@@ -150,6 +166,46 @@ void delete_old_of(const AllFound& own, std::int64_t count, const TrainingOption
   }
 }
 
+/// What the hosts have in folders of their own.
+struct FoundOfHosts {
+  std::set<std::filesystem::path> roots;  ///< these folders
+  FoundNewest newest;                     ///< the newest in them
+};
+
+FoundOfHosts newest_of_hosts(const comm::Communicator& world, const TrainingOptions& o, const std::string& recorded,
+                             std::vector<std::string>& notes, std::optional<std::int64_t> step) {
+  FoundOfHosts out;
+  const auto hosts = hosts_of(world);
+  for (const auto& root : {checkpoint_folder(o), non_persistent_folder(o)}) {
+    const bool lies_here = is_in_run_folder(o, root);
+    const auto belongs = [&](const std::string& run) {
+      return run == recorded || (lies_here && (run.empty() || recorded.empty()));
+    };
+    const auto found = newest_divided(world, hosts, {root, o.prefix, belongs}, step, notes);
+    if (found.is_divided) out.roots.insert(root);
+    out.newest.lost_at = std::max(out.newest.lost_at, found.lost_at);
+    if (found.checkpoint && (!out.newest.checkpoint || found.checkpoint->iteration > out.newest.checkpoint->iteration))
+      out.newest.checkpoint = {found.checkpoint->folder, found.checkpoint->iteration};
+  }
+  if (out.newest.checkpoint && out.newest.lost_at <= out.newest.checkpoint->iteration) out.newest.lost_at = -1;
+  return out;
+}
+
+/// Those after iteration `step` in folders of hosts.
+void set_aside_later_of_hosts(const comm::Communicator& world, const TrainingOptions& o, std::int64_t step,
+                              const std::set<std::filesystem::path>& roots) {
+  const auto hosts = hosts_of(world);
+  comm::together(world, "later checkpoints", [&] {
+    if (!hosts.is_first(world.rank())) return;
+    std::vector<std::string> notes;
+    AllFound later;
+    for (const auto& root : roots)
+      for (const auto& [folder, iteration] : checkpoint::list_checkpoints(root, o.prefix))
+        if (is_surely_divided({folder, iteration})) later.push_back({folder, iteration});
+    set_aside_later(later, step, notes);
+  });
+}
+
 /// As text for messages, and back.
 std::string written(const FoundNewest& found) {
   if (!found.checkpoint) return "";
@@ -173,6 +229,7 @@ std::filesystem::path checkpoint_folder(const TrainingOptions& options) {
 }
 
 std::filesystem::path non_persistent_folder(const TrainingOptions& options) {
+  if (options.non_persistent_ckpt_type == NonPersistent::local) return *options.non_persistent_local_ckpt_dir;
   if (options.non_persistent_global_ckpt_dir) return *options.non_persistent_global_ckpt_dir;
   return std::filesystem::path(options.output_dir) / non_persistent_name;
 }
@@ -272,14 +329,34 @@ void delete_old(const TrainingOptions& o, const checkpoint::CheckpointFormats& f
   delete_old_of(AllFound(rest, own.end()), 1, o, mappings);
 }
 
+void delete_old_of_host(const TrainingOptions& o, const options::Mappings& mappings, const std::string& run) {
+  const auto delete_in = [&](const std::filesystem::path& root, std::int64_t count) {
+    AllFound own;
+    for (const auto& [folder, iteration] : checkpoint::list_checkpoints(root, o.prefix)) {
+      const checkpoint::FoundCheckpoint found{folder, iteration};
+      if (saved_by(run)(folder) && can_be_opened(found, o, mappings) && is_divided(found)) own.push_back(found);
+    }
+    delete_old_of(own, count, o, mappings);
+  };
+  delete_in(checkpoint_folder(o), o.keep_checkpoint_max);
+  if (o.saves_non_persistent()) delete_in(non_persistent_folder(o), 1);
+}
+
 FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options,
                         const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
                         const std::string& recorded, std::vector<std::string>& notes,
                         std::optional<std::int64_t> step) {
+  const auto of_hosts = newest_of_hosts(world, options, recorded, notes, step);
   FoundNewest out;
   comm::together(world, "the search for checkpoints", [&] {
     if (world.rank() > 0) return;
-    const auto own = own_checkpoints(options, checkpoints_of_folder(options, formats), recorded, notes);
+    auto own = own_checkpoints(options, checkpoints_of_folder(options, formats), recorded, notes);
+    std::erase_if(own, [&](const auto& found) { return of_hosts.roots.contains(found.folder.parent_path()); });
+    if (of_hosts.newest.checkpoint) {
+      const auto least = of_hosts.newest.checkpoint->iteration;
+      std::erase_if(own, [&](const auto& found) { return found.iteration < least; });
+    }
+    if (step && of_hosts.newest.checkpoint) return;
     if (step && !own.empty()) {
       out = Search(options, mappings, notes, false).newest_of(of_step(own, *step, options.output_dir));
       if (out.checkpoint) set_aside_later(own, *step, notes);
@@ -291,14 +368,25 @@ FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& 
       notes.push_back(note);
   });
   out.checkpoint = read_found(world.broadcast(written(out), 0, "the checkpoint to resume from"), formats);
+  if (!out.checkpoint) {
+    out.checkpoint = of_hosts.newest.checkpoint;
+    if (out.checkpoint && step) set_aside_later_of_hosts(world, options, *step, of_hosts.roots);
+  }
+  out.lost_at = std::max(out.lost_at, of_hosts.newest.lost_at);
   return out;
 }
 
 void set_damaged_aside(const comm::Communicator& world, const checkpoint::FoundCheckpoint& found,
                        const std::string& damage, std::vector<std::string>& notes) {
   comm::together(world, "a damaged checkpoint", [&] {
-    if (world.rank() > 0) return;
     if (found.format != nullptr) throw checkpoint::DamageError(damage);
+  });
+  // Before the first rank renames it, which all hosts see if they have the folder in common.
+  const bool has_own = hosts_of(world).is_first(world.rank()) && world.rank() > 0 && is_surely_divided(found);
+  world.barrier("a damaged checkpoint");
+  comm::together(world, "a damaged checkpoint", [&] {
+    if (has_own) checkpoint::set_aside(found.folder, damage);
+    if (world.rank() > 0) return;
     notes.push_back(told_aside(found.folder, damage, checkpoint::set_aside(found.folder, damage)));
   });
 }

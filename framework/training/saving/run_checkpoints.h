@@ -70,6 +70,9 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_index_of(const checkpoint::Fo
 void delete_old(const TrainingOptions& options, const checkpoint::CheckpointFormats& formats,
                 const options::Mappings& mappings, const std::string& run);
 
+/// The same on a host with folders of its own, of checkpoints that are divided over hosts (divided_checkpoints.h).
+void delete_old_of_host(const TrainingOptions& options, const options::Mappings& mappings, const std::string& run);
+
 /// Result of the search for the newest good checkpoint of a run folder.
 struct FoundNewest {
   std::optional<checkpoint::FoundCheckpoint> checkpoint;  ///< absent: there is none
@@ -81,7 +84,8 @@ struct FoundNewest {
 /// checkpoints aside, except those of another program, which stay; its `notes` get messages about what was set aside or
 /// ignored.
 /// `step`: only that of this iteration, if there are any; later ones are set aside. Throws ConfigError if there are
-/// only checkpoints of another program that cannot be read, or none of that iteration. Collective.
+/// only checkpoints of another program that cannot be read, or none of that iteration. Where the hosts have folders of
+/// their own, the newest that they have whole together. Collective.
 FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options,
                         const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
                         const std::string& recorded, std::vector<std::string>& notes,

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <random>
 #include <system_error>
 #include <utility>
 
 #include "framework/base/background_thread.h"
+#include "framework/base/files.h"
 #include "framework/checkpoint/coverage_sum.h"
 #include "framework/comm/together.h"
+#include "framework/training/saving/run_hosts.h"
 
 namespace tessera::training {
 namespace {
@@ -28,9 +31,16 @@ bool is_done(comm::Transfer& transfer, bool wait) {
   return transfer.done();
 }
 
-template <class T>
-std::span<std::byte> bytes_of(T& value) {
-  return std::as_writable_bytes(std::span(&value, 1));
+/// A file in a folder, by which ranks find out whether they have the folder in common.
+constexpr const char* token_name = "token_of_folder";
+
+bool has_token(const std::filesystem::path& folder, const std::string& words) {
+  try {
+    const auto file = folder / token_name;
+    return std::filesystem::exists(file) && read_file(file) == words;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 /// In our own format.
@@ -46,6 +56,10 @@ class OurFiles final : public CheckpointFiles {
     writer_.commit(parts, blobs);
   }
   void abandon() noexcept override { writer_.abandon(); }
+  std::filesystem::path divisible() const override { return writer_.unfinished(); }
+  void divide(std::vector<std::string> hosts, std::vector<std::string> lists) override {
+    writer_.divide(std::move(hosts), std::move(lists));
+  }
 
  private:
   checkpoint::CheckpointWriter writer_;
@@ -58,7 +72,8 @@ SaveJob::SaveJob(const comm::Communicator& world, SaveTarget target,
     : world_(world),
       snapshot_(std::move(snapshot)),
       target_(std::move(target)),
-      report_tag_(report_tag_of(target_.iteration)) {
+      report_tag_(report_tag_of(target_.iteration)),
+      leads_(world.rank() == 0) {
   if (!target_.files) target_.files = std::make_unique<OurFiles>(target_, world_.size());
   begin();
   listen();
@@ -74,16 +89,53 @@ void SaveJob::begin() {
   }
   try {
     comm::together(world_, saving, [&] {
-      if (world_.rank() > 0) return;
-      if (target_.before) target_.before();
-      target_.files->begin();
+      if (leads_) begin_in_folder();
     });
+    find_folders();
   } catch (const comm::PeerFailed& failed) {
+    if (leads_) target_.files->abandon();
     throw IoError(failed.what());
   } catch (const Error&) {
-    if (world_.rank() == 0) target_.files->abandon();
+    if (leads_) target_.files->abandon();
     throw;
   }
+}
+
+void SaveJob::begin_in_folder() {
+  if (target_.before) target_.before();
+  target_.files->begin();
+}
+
+/// Which hosts have a folder in common; of those that do, the first rank of one leads.
+void SaveJob::find_folders() {
+  const auto folder = target_.files->divisible();
+  if (world_.size() == 1 || folder.empty()) return;
+  const auto hosts = hosts_of(world_);
+  if (!hosts.several()) return;
+  const auto first_ranks = hosts.first_ranks();
+  std::vector<bool> known(first_ranks.size(), false);
+  for (std::size_t host = 0; host < first_ranks.size(); ++host) {
+    if (known[host]) continue;
+    const int leader = first_ranks[host];
+    std::string words;
+    comm::together(world_, saving, [&] {
+      if (world_.rank() != leader) return;
+      leads_ = true;
+      if (leader > 0) begin_in_folder();
+      words = text(std::random_device()(), ' ', std::random_device()());
+      write_file_atomic(folder / token_name, words);
+    });
+    words = world_.broadcast(words, leader, saving);
+    const auto found = world_.all_gather(has_token(folder, words) ? "1" : "", saving);
+    for (std::size_t other = host; other < first_ranks.size(); ++other)
+      if (other == host || !found[static_cast<std::size_t>(first_ranks[other])].empty()) known[other] = true;
+    divided_ = divided_ || leader > 0;
+  }
+  comm::together(world_, saving, [&] {
+    if (leads_) delete_all(folder / token_name);
+  });
+  if (divided_)
+    target_.files->divide(hosts.names, world_.all_gather(checkpoint::list_of_ranges(snapshot_->ranges()), saving));
 }
 
 /// Begins to receive what the neighbours in the tree will send.
@@ -137,17 +189,34 @@ bool SaveJob::step(bool wait) {
       if (!has_gathered(wait)) return false;
       report();
       return true;
+    case Stage::approving:
+      if (target_.needs_approval && !approved_ && failure_.rank < 0) {
+        must(!wait, "a save that needs approval is approved or given up before somebody waits for its end");
+        return false;
+      }
+      stage_ = Stage::committing;
+      start([this] { commit(); });
+      return true;
     case Stage::committing:
       if (!has_worked(wait)) return false;
       tell();
       return true;
     case Stage::waiting:
       if (!is_done(reported_, wait) || !is_done(verdict_, wait)) return false;
+      read_verdict();
       tell();
       return true;
     case Stage::telling:
       for (auto& child : children_)
         if (!is_done(child.verdict, wait)) return false;
+      stage_ = Stage::ended;
+      if (world_.rank() == 0 || !leads_) return true;
+      stage_ = Stage::finishing;
+      start([this] { commit_on_host(); });
+      return true;
+    case Stage::finishing:
+      if (!wait && work_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout) return false;
+      work_.wait();
       stage_ = Stage::ended;
       return true;
     case Stage::ended:
@@ -215,8 +284,8 @@ void SaveJob::read(const Report& report) {
 /// All ranks of this subtree have written: on to the parent, or to the commit.
 void SaveJob::report() {
   if (world_.rank() == 0) {
-    stage_ = Stage::committing;
-    return start([this] { commit(); });
+    stage_ = Stage::approving;
+    return;
   }
   const auto parts = std::as_bytes(std::span(parts_));
   sent_.resize(sizeof failure_ + parts.size());
@@ -224,7 +293,9 @@ void SaveJob::report() {
   std::memcpy(sent_.data() + sizeof failure_, parts.data(), parts.size());
   const int parent = (world_.rank() - 1) / 2;
   reported_ = world_.send(sent_, parent, report_tag_, saving);
-  verdict_ = world_.receive(bytes_of(failure_), parent, report_tag_ + 1, saving);
+  told_.resize(sizeof failure_ +
+               (divided_ ? static_cast<std::size_t>(world_.size()) * sizeof(checkpoint::WrittenPart) : 0));
+  verdict_ = world_.receive(told_, parent, report_tag_ + 1, saving);
   stage_ = Stage::waiting;
 }
 
@@ -239,10 +310,36 @@ void SaveJob::commit() {
   }
 }
 
+/// From the parent: whether the job failed and, if it is divided, the parts of all ranks.
+void SaveJob::read_verdict() {
+  std::memcpy(&failure_, told_.data(), sizeof failure_);
+  if (!divided_) return;
+  parts_.resize(static_cast<std::size_t>(world_.size()));
+  std::memcpy(parts_.data(), told_.data() + sizeof failure_, parts_.size() * sizeof(checkpoint::WrittenPart));
+}
+
 /// Passes the verdict on.
 void SaveJob::tell() {
   stage_ = Stage::telling;
-  for (auto& child : children_) child.verdict = world_.send(bytes_of(failure_), child.rank, report_tag_ + 1, saving);
+  const auto parts = std::as_bytes(std::span(parts_));
+  told_.resize(sizeof failure_ + (divided_ ? parts.size() : 0));
+  std::memcpy(told_.data(), &failure_, sizeof failure_);
+  if (divided_) std::memcpy(told_.data() + sizeof failure_, parts.data(), parts.size());
+  for (auto& child : children_) child.verdict = world_.send(told_, child.rank, report_tag_ + 1, saving);
+}
+
+/// Rank 0 has committed the checkpoint, or the job has failed. Nobody is told of an error here: the next start of the
+/// run does what was left undone.
+void SaveJob::commit_on_host() noexcept {
+  if (failure_.rank >= 0) {
+    target_.files->abandon();
+    return;
+  }
+  try {
+    target_.files->commit(parts_, snapshot_->blobs());
+    if (target_.after) target_.after();
+  } catch (const std::exception&) {  // the files stay
+  }
 }
 
 }  // namespace tessera::training

@@ -17,7 +17,8 @@
 
 namespace tessera::training {
 
-/// How the files of one checkpoint are written. begin, commit and abandon are called on rank 0 only.
+/// How the files of one checkpoint are written. begin, commit and abandon are called on rank 0 only; if the checkpoint
+/// is divided over hosts, on one rank of each host that has a folder of its own.
 class CheckpointFiles {
  public:
   CheckpointFiles() = default;
@@ -33,6 +34,10 @@ class CheckpointFiles {
   virtual void commit(std::span<const checkpoint::WrittenPart> parts, const checkpoint::Blobs& blobs) = 0;
   /// Deletes the temporary folder.
   virtual void abandon() noexcept = 0;
+  /// The temporary folder, if the checkpoint can be divided over hosts; else empty.
+  virtual std::filesystem::path divisible() const { return {}; }
+  /// As CheckpointWriter::divide.
+  virtual void divide(std::vector<std::string>, std::vector<std::string>) {}
 };
 
 /// The checkpoint that a SaveJob saves.
@@ -40,21 +45,27 @@ struct SaveTarget {
   std::filesystem::path root;  ///< the checkpoint's folder is <root>/<checkpoint_name(prefix, iteration)>
   std::string prefix;
   std::int64_t iteration = 0;
-  /// Called on rank 0 before the temporary folder is created, and after the checkpoint has its name. What they throw is
-  /// an error of the save.
+  /// Called where CheckpointFiles::begin is, before the temporary folder is created, and after the checkpoint has its
+  /// name. What they throw is an error of the save.
   std::function<void()> before = {}, after = {};
   /// Writes the checkpoint in another format than ours; then `root` and `prefix` are not used.
   std::unique_ptr<CheckpointFiles> files = {};
-  bool background = false;  ///< the job's threads run at low priority (run_in_background)
+  bool needs_approval = false;  ///< nothing is committed before SaveJob::approve()
+  bool background = false;      ///< the job's threads run at low priority (run_in_background)
 };
 
-/// Saves one checkpoint by all ranks of a group, while the calling threads may do other work. The
-/// constructor fixes what is saved and starts a thread that writes this rank's part. When all ranks have written, rank
-/// 0 commits the checkpoint; if one failed, nothing remains of it, and earlier checkpoints are unchanged.
+/// Saves one checkpoint by all ranks of a group, while the calling threads may do other work. The constructor fixes
+/// what is saved and starts a thread that writes this rank's part. When all ranks have written, rank 0 commits the
+/// checkpoint; if one failed, nothing remains of it, and earlier checkpoints are unchanged.
 ///
 /// The ranks exchange short messages along a binary tree, only in poll() and finish(), and no collectives after the
 /// constructor: other operations of the group may come in between. All ranks must begin the same jobs in the same
 /// order. Several jobs may be in flight if their iterations differ; all ranks must finish() them in the same order.
+///
+/// Where the hosts of the ranks have no folder in common, which a file in the temporary folder finds out, a checkpoint
+/// in our format is divided: the folder of each host gets the files of its ranks and the index. The checkpoint exists
+/// when rank 0 has committed it; a host that stops before it has done the same has all its files in `<name>_tmp`, from
+/// which the next start of the run takes them (divided_checkpoints.h).
 class SaveJob {
  public:
   /// Collective. Throws IoError on all ranks if rank 0 cannot begin, and BugError if the snapshots of the ranks do not
@@ -74,6 +85,9 @@ class SaveJob {
   /// failed rank of the lowest number, and IoError with its message on the others. Throws CommError if a rank does not
   /// come to its end within the time-out of the World.
   std::filesystem::path finish();
+  /// Allows to commit what was saved, if the target needs that: the state was found to be right. Call it on all ranks,
+  /// before finish().
+  void approve() { approved_ = true; }
   /// Lets the job fail on all ranks, unless this rank's part is already reported as written: for a state that was found
   /// to be wrong. Call it on all ranks, then finish().
   void give_up(const std::string& why);
@@ -91,10 +105,14 @@ class SaveJob {
     Report report;
     comm::Transfer coming, verdict;
   };
-  enum class Stage { writing, gathering, committing, waiting, telling, ended };
+  enum class Stage { writing, gathering, approving, committing, waiting, telling, finishing, ended };
 
   void begin();
+  void find_folders();
+  void begin_in_folder();
   void listen();
+  void read_verdict();
+  void commit_on_host() noexcept;
   bool advance(bool wait);
   bool step(bool wait);
   void fail(const std::string& message);
@@ -112,11 +130,14 @@ class SaveJob {
   SaveTarget target_;
   int report_tag_;  ///< of messages to the parent; the next is that of verdicts
   Stage stage_ = Stage::writing;
+  bool approved_ = false;
   std::exception_ptr own_;  ///< what this rank failed with
   Failure failure_;         ///< of the ranks that this one knows of; of all, once the stage is telling
   std::vector<checkpoint::WrittenPart> parts_;
   std::vector<Child> children_;
-  Report sent_;
+  bool leads_;            ///< this rank begins and commits
+  bool divided_ = false;  ///< hosts have folders of their own
+  Report sent_, told_;    ///< told_: a Failure and, if divided, the parts of all ranks
   comm::Transfer reported_, verdict_;
   std::atomic<bool> hurries_ = false;  ///< someone waits for the end
   std::atomic<int> thread_ = 0;        ///< the thread that runs at low priority; 0: none

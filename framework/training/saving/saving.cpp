@@ -18,6 +18,7 @@
 #include "framework/training/saving/box_exchange.h"
 #include "framework/training/saving/resume.h"
 #include "framework/training/saving/run_checkpoints.h"
+#include "framework/training/saving/run_hosts.h"
 #include "framework/training/setup/given_checkpoint.h"
 
 namespace tessera::training {
@@ -249,6 +250,7 @@ class ForeignFiles final : public CheckpointFiles {
 /// To be called when a save has ended. `setup` must outlive it.
 std::function<void()> deletion_of_old(const TrainingSetup& setup, const checkpoint::Progress& progress) {
   return [&setup, run = progress.run] {
+    if (setup.model.processes.world.rank() > 0) return delete_old_of_host(setup.options, setup.documents.mappings, run);
     delete_old(setup.options, setup.documents.formats, setup.documents.mappings, run);
   };
 }
@@ -329,6 +331,7 @@ std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state
   using Reading = checkpoint::OpenedState::Reading;
   const auto progress = as_saved(given, setup);
   const auto* format = format_of(setup, kind);
+  state.weights_needed();  // what other ranks send changes the state without an update of this rank
   auto saved =
       format == nullptr ? saved_by_us(setup, state, progress) : Saved{all_ranges(setup, state, StateScope::saved)};
   std::shared_ptr<checkpoint::OpenedState> snapshot;
@@ -345,13 +348,15 @@ std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state
   });
   auto target = format == nullptr ? our_target(setup, progress, kind) : foreign_target(*format, setup, progress);
   target.background = true;
+  target.needs_approval = true;
   auto job = begin_save(setup, std::move(target), snapshot);
   state.watch(snapshot);
   return job;
 }
 
 void delete_unfinished(const TrainingSetup& setup) {
-  if (setup.model.processes.world.rank() > 0) return;
+  const auto& world = setup.model.processes.world;
+  if (!hosts_of(world).is_first(world.rank())) return;
   const auto& o = setup.options;
   try {
     if (saves_in_foreign_format(o))

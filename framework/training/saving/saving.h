@@ -27,12 +27,13 @@ void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progr
 bool saves_while_training(const TrainingSetup& setup, SaveKind kind = SaveKind::persistent);
 /// Begins to save the present state as save() does, while training goes on: what an update of `state` is about to
 /// change is copied, unless it is written already (checkpoint::OpenedState). Nothing else may change the state before
-/// the job has ended. `setup` and `state` must outlive the job. Collective. Throws as the constructor of SaveJob.
+/// the job has ended. It commits nothing before SaveJob::approve(). `setup` and `state` must outlive the job.
+/// Collective. Throws as the constructor of SaveJob.
 std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress,
                                    SaveKind kind = SaveKind::persistent);
 
-/// Deletes what saves that were killed have left in the run folder; only rank 0 does something. Throws nothing: the
-/// next save tries again.
+/// Deletes what saves that were killed have left in the run folder, on each host. Throws nothing: the next save tries
+/// again. Collective.
 void delete_unfinished(const TrainingSetup& setup);
 
 /// Saves the weights of all ranks of `world` as one checkpoint <root>/iter_0000005 (for `iteration` 5), which every

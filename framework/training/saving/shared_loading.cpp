@@ -10,6 +10,7 @@
 #include "framework/base/files.h"
 #include "framework/comm/together.h"
 #include "framework/training/saving/box_message.h"
+#include "framework/training/saving/divided_checkpoints.h"
 
 namespace tessera::training {
 namespace {
@@ -86,12 +87,26 @@ class SharedLoading {
 
   void begin() {
     const auto lists = world_.all_gather(list_of_wanted(wanted_), loading);
+    const auto here = parts_of_ranks();
     attempt([&] {
-      plan_ = plan_loading(from_, lists, static_cast<std::size_t>(world_.rank()));
+      plan_ = plan_loading(from_, lists, static_cast<std::size_t>(world_.rank()), here);
       if (!check_crc_) return;
       for (const auto& header : plan_.share.headers)
         checkpoint::header_must_match(open(header.file), header.bytes, header.crc);
     });
+  }
+
+  /// Of a checkpoint that is divided over hosts, the parts that each rank finds; else empty.
+  std::vector<std::vector<bool>> parts_of_ranks() const {
+    std::vector<std::vector<bool>> all;
+    if (!from_.is_divided()) return all;
+    std::string own;
+    for (const bool part : from_.parts_here()) own += part ? '1' : '0';
+    for (const auto& parts : world_.all_gather(own, loading)) {
+      auto& here = all.emplace_back();
+      for (const char part : parts) here.push_back(part == '1');
+    }
+    return all;
   }
 
   const File& open(const std::string& name) {
@@ -225,11 +240,18 @@ std::uint64_t LoadingPlan::bytes() const {
   return all;
 }
 
-LoadingPlan plan_loading(const checkpoint::Checkpoint& from, const std::vector<std::string>& lists, std::size_t rank) {
+LoadingPlan plan_loading(const checkpoint::Checkpoint& from, const std::vector<std::string>& lists, std::size_t rank,
+                         const std::vector<std::vector<bool>>& here) {
   std::unordered_set<std::int64_t> anybody;
   for (const auto& list : lists) for_each_wanted(list, [&](auto, auto tensor, const Box&) { anybody.insert(tensor); });
   LoadingPlan plan;
-  plan.share = from.share(rank, lists.size(), [&](const std::string& name) { return anybody.count(id_of(name)) != 0; });
+  const auto is_wanted = [&](const std::string& name) { return anybody.count(id_of(name)) != 0; };
+  if (here.empty()) {
+    plan.share = from.share(rank, lists.size(), is_wanted);
+  } else {
+    const auto own = parts_to_read(here, rank);
+    plan.share = from.share(own.which, own.of, own.parts, is_wanted);
+  }
   for (const auto& range : plan.share.ranges) plan.wants[id_of(range.name)];
   for (std::size_t other = 0; other < lists.size(); ++other)
     for_each_wanted(lists[other], [&](auto index, auto tensor, const Box& box) {

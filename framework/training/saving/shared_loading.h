@@ -32,8 +32,10 @@ struct LoadingPlan {
 
   std::uint64_t bytes() const;  ///< of the stored ranges that it reads
 };
-/// The plan of rank `rank`. `lists`: what each rank wants, as list_of_wanted() (box_message.h). Throws DamageError.
-LoadingPlan plan_loading(const checkpoint::Checkpoint& from, const std::vector<std::string>& lists, std::size_t rank);
+/// The plan of rank `rank`. `lists`: what each rank wants, as list_of_wanted() (box_message.h). `here`: if the
+/// checkpoint is divided over hosts, Checkpoint::parts_here() of each rank. Throws DamageError.
+LoadingPlan plan_loading(const checkpoint::Checkpoint& from, const std::vector<std::string>& lists, std::size_t rank,
+                         const std::vector<std::vector<bool>>& here = {});
 
 /// Fills the boxes `wanted` of each rank from a checkpoint that all ranks have opened. Together the ranks read each
 /// stored range of the tensors that some rank wants once: each reads its Checkpoint::share(), with `check_crc` verifies

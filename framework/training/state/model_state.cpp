@@ -84,6 +84,10 @@ void ModelState::derive_initial(kernels::Threads& threads, const parallel::Proce
   if (any) weights_changed();
 }
 
+void ModelState::round_main_weights() {
+  for (const auto& part : parts_) part->round_main_weights();
+}
+
 void ModelState::weights_changed() {
   for (const auto& part : parts_) part->weights_changed();
 }

@@ -41,6 +41,8 @@ class ModelState {
   /// Collective, as weights_changed().
   void derive_initial(kernels::Threads& threads, const parallel::ProcessGroups* groups);
   void weights_changed();
+  /// As SharedState::round_main_weights, of trained parameters.
+  void round_main_weights();
   /// Also throws as FrozenWeights::require_intact.
   void weights_needed();
   /// `group_of` has one entry for each parameter of all parts, in order.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "framework/kernels/type_conversion.h"
+
 namespace tessera::training {
 namespace {
 
@@ -102,6 +104,19 @@ void SharedState::weights_changed() {
   for (const auto& shard : layout_.shards()) round_weights(layout_, memory_, shard, 0, size(shard.elements.count));
   gather_.begin();
   gather_.finish();
+}
+
+void SharedState::round_main_weights() {
+  for (const auto& shard : layout_.shards()) {
+    const auto& range = layout_.parameters().ranges()[shard.parameter];
+    if (range.parameter->type == DType::float32) continue;
+    const auto first = shard.elements.first - range.first;
+    const auto count = std::min(shard.elements.count, range.count - first);
+    if (count <= 0) continue;
+    const auto raw = memory_.bytes(StateArray::rounded_weights).subspan(2 * size(range.first + first));
+    kernels::widen_range(Tensor(raw, range.parameter->type, {count}),
+                         memory_.floats({shard.weights_in, shard.weight, size(count)}));
+  }
 }
 
 void SharedState::weights_needed() { gather_.finish(); }

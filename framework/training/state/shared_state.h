@@ -47,6 +47,8 @@ class SharedState {
   /// Updates the weights that the model reads after the fp32 weights were written through weight_ranges(). Collective
   /// over the data-parallel ranks.
   void weights_changed();
+  /// Gives the fp32 weights of this rank's shards the values of the 16-bit weights that the model reads.
+  void round_main_weights();
   /// Waits for the weights that other ranks have updated. Call it before the model reads weights again.
   void weights_needed();
 
@@ -64,6 +66,8 @@ class SharedState {
   resilience::Damage damage(kernels::Threads& threads);
   /// The most serious damage that updates found since seal().
   resilience::Damage noted_damage() const { return sums_ ? sums_->noted() : resilience::Damage::none; }
+  /// StateSums::stored_checksum(); 0 without checksums.
+  std::uint32_t stored_checksum() const { return sums_ ? sums_->stored_checksum() : 0; }
   /// Memory that is equal on all data-parallel ranks: the weights that the model reads.
   std::vector<std::span<const std::byte>> model_weights() const;
   /// Memory that is equal on all tensor-parallel ranks: weights that are not sharded over them, for example norms, and,
