@@ -36,8 +36,8 @@ struct MllmCounts {
 class MllmRows {
  public:
   /// `workers`: threads that encode. `skip_unreadable`: a record with an image that cannot be read is dropped; else it
-  /// stays, and reading it throws data::BadSampleError; with packing, it is refused. `encoder` cuts rows to the capacity
-  /// of `packing`. Throws ConfigError, beginning with file:line, for the first record that cannot be used.
+  /// stays, and reading it throws data::BadSampleError; with packing, it is refused. `encoder` cuts rows to the
+  /// capacity of `packing`. Throws ConfigError, beginning with file:line, for the first record that cannot be used.
   MllmRows(std::shared_ptr<const RecordFiles> files, std::shared_ptr<const RowEncoder> encoder, std::int64_t workers,
            bool skip_unreadable, const Packing& packing = {});
 
