@@ -17,9 +17,9 @@ struct Packing {
   bool is_on() const { return capacity > 0; }
 };
 
-/// Divides rows of `lengths` tokens, each at most `capacity`, into packed rows by LLaMA-Factory's greedy algorithm: each
-/// takes the longest remaining row that fits, the last one of several of that length, until none fits. Returns the
-/// indices of the rows of each, in their order within it.
+/// Divides rows of `lengths` tokens, each at most `capacity`, into packed rows by LLaMA-Factory's greedy algorithm:
+/// each takes the longest remaining row that fits, the last one of several of that length, until none fits. Returns
+/// the indices of the rows of each, in their order within it.
 std::vector<std::vector<std::size_t>> packed_rows(std::span<const std::int64_t> lengths, std::int64_t capacity);
 
 /// The number of the batch in which each of `records` records is packed; not decreasing.
