@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """A training step of Qwen2-VL: `tessera train` beside PyTorch with Transformers, on the same picture files, in turns.
 
-    vision_step.py TESSERA [--rounds N] [--steps N] [--dtype float32|bfloat16] [--freeze-tower] [--layers N] [--threads N]
+    vision_step.py TESSERA [--rounds N] [--steps N] [--dtype float32|bfloat16] [--freeze-tower] [--layers N] [--threads N] [--processor-time]
 
 Needs a Python with torch, transformers 5 and Pillow. The model has the widths of Qwen2-VL-2B and --layers layers in each tower, with a vocabulary
 of 16384; each step is one conversation about one picture of 640 x 480 with about 128 tokens of text. Both read the same folder of weights and
 the same pictures; a step is the forward pass, the loss, the backward pass, clipping and AdamW, of ours with the decoding of the picture.
-Prints the median step of the last three quarters of the steps of each round, the ratio, and the peak memory of both processes."""
+Prints the median step of the last three quarters of the steps of each round, the ratio, and the peak memory of both processes. With
+--processor-time, which other programs on the machine disturb less, each of both runs twice, with all steps and with two, and a step is the
+difference of the processor times divided by that of the steps, with the decoding of the picture on both sides."""
 import argparse
 import json
 import os
@@ -75,10 +77,22 @@ def of_ours(folder, args):
 
 
 def of_torch(folder, args):
-    words = [sys.executable, __file__, args.tessera, "--as-torch", str(folder)] + sys.argv[2:]
+    words = [sys.executable, __file__, args.tessera, "--as-torch", str(folder)] + sys.argv[2:] + ["--steps", str(args.steps)]
     environment = dict(os.environ, OMP_NUM_THREADS=str(args.threads), GLIBC_TUNABLES="glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:"
                        "glibc.malloc.trim_threshold=68719476736:glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1")
     return json.loads(subprocess.run(words, check=True, capture_output=True, text=True, env=environment).stdout.splitlines()[-1])
+
+
+def processor_seconds(run, folder, args):
+    """Of one step, and what the run with all steps returned."""
+    spent = []
+    for steps in (args.steps, 2):
+        shorter = argparse.Namespace(**{**vars(args), "steps": steps})
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        got = run(folder, shorter)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, got))
+    return (spent[0][0] - spent[1][0]) / (args.steps - 2), spent[0][1]
 
 
 def as_torch(folder, args):
@@ -99,7 +113,7 @@ def as_torch(folder, args):
     records = json.loads((folder / "data/records.json").read_text())
     start, image, end = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"
     times = []
-    for record in records:
+    for record in records[:args.steps]:
         pixels = processor(images=[Image.open(folder / "data" / record["images"][0]).convert("RGB")], return_tensors="pt")
         count = int(pixels["image_grid_thw"].prod()) // 4
         user, answer = (message["content"] for message in record["messages"])
@@ -128,6 +142,7 @@ def main():
         parser.add_argument("--" + name, type=int, default=default)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--freeze-tower", action="store_true")
+    parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("--as-torch", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.tessera = os.path.abspath(args.tessera)
@@ -139,10 +154,15 @@ def main():
         prepare(folder, args)
         ratios = []
         for _ in range(args.rounds):
-            steps, wait, memory, _ = of_ours(folder, args)
-            theirs = of_torch(folder, args)
-            ratios.append(middle(theirs["steps"]) / middle(steps))
-            print(f"{middle(steps):.3f} s a step (data wait {100 * wait:.2f} %, peak {memory}), PyTorch {theirs['torch']} {middle(theirs['steps']):.3f} s "
+            if args.processor_time:
+                own, (_, wait, memory, _) = processor_seconds(of_ours, folder, args)
+                other, theirs = processor_seconds(of_torch, folder, args)
+            else:
+                steps, wait, memory, _ = of_ours(folder, args)
+                theirs = of_torch(folder, args)
+                own, other = middle(steps), middle(theirs["steps"])
+            ratios.append(other / own)
+            print(f"{own:.3f} s a step (data wait {100 * wait:.2f} %, peak {memory}), PyTorch {theirs['torch']} {other:.3f} s "
                   f"(peak {theirs['memory']:.0f} MiB): {ratios[-1]:.2f} x; {theirs['tokens']} tokens", flush=True)
         print(f"{statistics.median(ratios):.2f} x")
 

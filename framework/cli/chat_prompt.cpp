@@ -11,27 +11,42 @@ namespace tessera::cli {
 namespace {
 
 constexpr const char* expected_messages =
-    "expected a JSON list of messages, [{\"role\": \"user\", \"content\": \"...\"}, ...], or an object with such a "
-    "list "
-    "as \"messages\"";
+    "expected a JSON list of messages, [{\"role\": \"user\", \"content\": \"...\"}, ...], an object with such a list "
+    "as "
+    "\"messages\", or a list of such lists or objects";
 
-void check_message(const std::string& file, std::size_t number, const Json& message) {
+void check_message(const std::string& where, std::size_t number, const Json& message) {
   const auto has_text = [&](const char* key) { return message.contains(key) && message[key].is_string(); };
   // The content may be a list of parts, or missing beside tool_calls: the template decides.
   if (!message.is_object() || !has_text("role"))
-    throw ConfigError(
-        text(file, ": message ", number + 1, " has no \"role\": ", shortened(message.dump()), "; ", expected_messages));
+    throw ConfigError(text(where, ": message ", number + 1, " has no \"role\": ", shortened(message.dump()), "; ",
+                           expected_messages));
+}
+
+Json checked_conversation(const std::string& where, const Json& given) {
+  auto messages = given.is_object() && given.contains("messages") ? Json(given["messages"]) : given;
+  if (!messages.is_array() || messages.empty())
+    throw ConfigError(text(where, ": has no messages; ", expected_messages));
+  for (std::size_t i = 0; i < messages.size(); ++i) check_message(where, i, messages[i]);
+  return messages;
+}
+
+bool has_several(const Json& json) {
+  return json.is_array() && !json.empty() &&
+         (json[std::size_t{0}].is_array() ||
+          (json[std::size_t{0}].is_object() && json[std::size_t{0}].contains("messages")));
 }
 
 }  // namespace
 
-Json conversation_in(const std::string& file) {
-  auto json = parse_json(files::read_input(file, "file of --messages"));
-  if (json.is_object() && json.contains("messages")) json = Json(json["messages"]);
-  if (!json.is_array() || json.empty())
-    throw ConfigError(text(file, json.is_discarded() ? ": is not JSON; " : ": has no messages; ", expected_messages));
-  for (std::size_t i = 0; i < json.size(); ++i) check_message(file, i, json[i]);
-  return json;
+std::vector<Json> conversations_in(const std::string& file) {
+  const auto json = parse_json(files::read_input(file, "file of --messages"));
+  if (json.is_discarded()) throw ConfigError(text(file, ": is not JSON; ", expected_messages));
+  if (!has_several(json)) return {checked_conversation(file, json)};
+  std::vector<Json> all;
+  for (std::size_t i = 0; i < json.size(); ++i)
+    all.push_back(checked_conversation(text(file, ": conversation ", i + 1), json[i]));
+  return all;
 }
 
 Json conversation_of(const std::string& words) { return Json::array({{{"role", "user"}, {"content", words}}}); }

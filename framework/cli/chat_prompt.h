@@ -9,9 +9,10 @@
 
 namespace tessera::cli {
 
-/// The conversation in `file`: a JSON list of messages, {"role": "user", "content": "..."}, or an object with such a
-/// list as "messages". Throws ConfigError if the file cannot be read or is neither.
-Json conversation_in(const std::string& file);
+/// The conversations in `file`: a JSON list of messages, {"role": "user", "content": "..."}, an object with such a list
+/// as "messages", or a list of such lists or objects. Never empty. Throws ConfigError if the file cannot be read or is
+/// none of these.
+std::vector<Json> conversations_in(const std::string& file);
 /// A conversation of one message of the user.
 Json conversation_of(const std::string& words);
 

@@ -55,15 +55,24 @@ void tell_end(const model::Model& model, std::size_t prompt, std::int64_t made, 
 
 bool chats(const GenerateFlags& flags) { return flags.chat || !flags.messages.empty() || !flags.images.empty(); }
 
-/// The conversation to answer. Read before the model is loaded.
-VisualConversation conversation(const GenerateFlags& flags) {
-  if (!flags.messages.empty())
-    return with_images(conversation_in(flags.messages), flags.images,
-                       std::filesystem::path(flags.messages).parent_path());
+/// The conversations to answer. Read before the model is loaded.
+std::vector<VisualConversation> conversations_of(const GenerateFlags& flags) {
+  if (!flags.messages.empty()) {
+    const auto given = conversations_in(flags.messages);
+    if (given.size() > 1 && !flags.images.empty())
+      throw ConfigError(text("generate: ", flags.messages, " has ", given.size(),
+                             " conversations, so --image does not say which one an image belongs to; name the file in "
+                             "the conversation: {\"type\": \"image\", \"image\": \"",
+                             flags.images[0], "\"}"));
+    std::vector<VisualConversation> all;
+    for (const auto& messages : given)
+      all.push_back(with_images(messages, flags.images, std::filesystem::path(flags.messages).parent_path()));
+    return all;
+  }
   if (flags.prompt.empty())
     throw ConfigError(text("generate: ", flags.images.empty() ? "--chat" : "--image",
                            " has nothing to answer; give --prompt TEXT, a user's message, or --messages FILE"));
-  return with_images(conversation_of(flags.prompt), flags.images, ".");
+  return {with_images(conversation_of(flags.prompt), flags.images, ".")};
 }
 
 /// The conversation with its images and videos, as the model reads them; null: it has none.
@@ -155,7 +164,7 @@ void generate(GenerateFlags flags, const CommandContext& context) {
   const auto folder = folder_of(flags);
   std::vector<VisualConversation> conversations;
   if (flags.config.empty())
-    conversations.push_back(chats(flags) ? conversation(flags) : VisualConversation{});
+    conversations = chats(flags) ? conversations_of(flags) : std::vector<VisualConversation>(1);
   else
     for (const auto& prompt : settings.prompts)
       conversations.push_back(with_images(conversation_of(prompt), settings.images, "."));
@@ -192,7 +201,8 @@ void add_generate_commands(Command& app, CommandContext& context) {
                         "the answer is printed");
   auto* messages = command->add_option(
       "--messages", flags->messages,
-      "JSON file with a conversation to answer, [{\"role\": \"user\", \"content\": \"...\"}, ...]; as --chat");
+      "JSON file with a conversation to answer, [{\"role\": \"user\", \"content\": \"...\"}, ...], or with a list of "
+      "them, which are answered one after the other; as --chat");
   messages->type_name("FILE")->excludes(prompt)->excludes(tokens);
   chat->excludes(tokens);
   auto* images = command->add_option(

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/error.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/mindspeed_mm/mm_convert.h"
 #include "framework/options/yaml.h"
@@ -13,10 +14,11 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int first_flag_layer = 100;  // above the file of --config
+constexpr int first_flag_layer = 100;             // above the file of --config
+constexpr const char* not_printed = "not given";  // --print_config takes a value or none
 
 struct MmConvertFlags {
-  std::string config, release, print;
+  std::string config, release, print = not_printed;
   std::vector<std::pair<std::string, options::Value>> values;  ///< path in the tree, and what the flag gives
   std::vector<std::string> ignored_keys;
 };
@@ -59,8 +61,9 @@ void add_command_of(Command& converter, mindspeed_mm::MmCommand kind, const char
   command->add_option("--config", flags->config, "YAML file with the options, in the group cfg")->type_name("FILE");
   command
       ->add_option("--print_config", flags->print,
-                   "Print a file for --config with all options and their defaults, and end; =comments")
-      ->one_of({"comments"});
+                   "Print a file for --config with all options and their defaults, and end; as =comments")
+      ->suggest({"comments"})
+      ->optional_value();
   command->add_option("--mm-version", flags->release, "Release of MindSpeed-MM whose folder is read or written")
       ->show_default()
       ->one_of(releases);
@@ -68,7 +71,9 @@ void add_command_of(Command& converter, mindspeed_mm::MmCommand kind, const char
   add_ignore_key_argument(*command, flags->ignored_keys);
   command->callback([flags, kind, &context] {
     context.ignore_keys(flags->ignored_keys);
-    if (!flags->print.empty()) {
+    if (flags->print != not_printed) {
+      if (!flags->print.empty() && flags->print != "comments")
+        throw ConfigError(text("--print_config is '", flags->print, "', expected comments or no value"));
       std::cout << mindspeed_mm::template_of(kind);
       return;
     }

@@ -22,7 +22,7 @@ class MllmMaker {
       tell(text("there are ", files->records(), " records, fewer than the ", *most, " of max_samples: all are taken"));
     must_have_columns(*files, encoder_->names());
     auto rows = std::make_shared<MllmRows>(files, encoder_, options_.preprocessing_num_workers,
-                                           options_.skip_unreadable_images);
+                                           options_.skip_unreadable_images, packing_of(options_, parts_.seq_length));
     report(rows->counts());
     if (rows->samples() == 0)
       throw ConfigError(text(list, ": no record is left of ", files->records(), "; the first one that was dropped is ",

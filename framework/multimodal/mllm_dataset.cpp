@@ -80,10 +80,31 @@ void MllmDataset::write_tokens(const EncodedRow& row, const SampleView& out) con
               rows_->encoder().pad());
   std::transform(out.labels.begin(), out.labels.end(), out.loss_mask.begin(),
                  [](std::int32_t label) { return label == -1 ? 0.0F : 1.0F; });
+  write_places(row, out);
+}
+
+// Positions of each record begin at 0, as if it were alone.
+void MllmDataset::write_places(const EncodedRow& row, const SampleView& out) const {
+  const auto width = out.tokens.size(), length = row.input_ids.size();
+  std::fill(out.positions.begin(), out.positions.end(), 1);  // of padding
   std::fill(out.document_start.begin(), out.document_start.end(), 0);
-  std::vector<std::int32_t> mask(out.tokens.size(), 0);
-  std::fill_n(mask.begin(), length, 1);
-  data::write_visual_positions({out.tokens, mask, row.grids}, rows_->encoder().visual(), out.positions);
+  std::vector<std::int32_t> own;
+  for (std::size_t i = 0; i < row.starts.size(); ++i) {
+    const auto begin = row.starts[i];
+    const auto end = i + 1 < row.starts.size() ? row.starts[i + 1] : EncodedRow::Start{length, row.grids.size()};
+    const auto count = end.token - begin.token;
+    own.resize(3 * count);
+    data::write_visual_positions({std::span<const std::int32_t>(row.input_ids).subspan(begin.token, count),
+                                  {},
+                                  std::span(row.grids).subspan(begin.medium, end.medium - begin.medium)},
+                                 rows_->encoder().visual(), own);
+    for (std::size_t axis = 0; axis < 3; ++axis)
+      std::copy_n(own.begin() + static_cast<std::ptrdiff_t>(axis * count), count,
+                  out.positions.begin() + static_cast<std::ptrdiff_t>(axis * width + begin.token));
+    if (!rows_->attends_across_records())
+      std::fill(out.document_start.begin() + static_cast<std::ptrdiff_t>(begin.token), out.document_start.end(),
+                static_cast<std::int32_t>(begin.token));
+  }
 }
 
 void MllmDataset::write_media(const EncodedRow& row, const SampleView& out) const {
@@ -101,13 +122,7 @@ void MllmDataset::write_media(const EncodedRow& row, const SampleView& out) cons
   }
 }
 
-std::vector<data::TokenOrigin> MllmDataset::origins(std::int64_t index) const {
-  data::TokenOrigin origin;
-  origin.count = rows_->extents(begin_ + index).tokens;
-  origin.document = origin.sequence = begin_ + index;
-  origin.place = rows_->place(begin_ + index);
-  return {origin};
-}
+std::vector<data::TokenOrigin> MllmDataset::origins(std::int64_t index) const { return rows_->origins(begin_ + index); }
 
 std::vector<std::string> MllmDataset::png_files(std::int64_t index) const {
   std::vector<std::string> all;

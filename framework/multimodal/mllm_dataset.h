@@ -9,6 +9,7 @@
 
 #include "framework/data/dataset.h"
 #include "framework/multimodal/mllm_options.h"
+#include "framework/multimodal/packing.h"
 #include "framework/multimodal/record_files.h"
 #include "framework/multimodal/row_encoder.h"
 
@@ -28,18 +29,21 @@ struct MllmCounts {
   std::int64_t as_written = 0;                  ///< paths that are not in media_dir
 };
 
-/// The samples of record files: the records that MindSpeed-MM keeps, without those whose row is cut inside an image.
+/// The samples of record files: the records that MindSpeed-MM keeps, without those whose row is cut inside an image;
+/// with packing, several of them in each sample.
 /// Opening reads and encodes all records once, but of images only the headers; a sample is encoded again, and its
 /// images are decoded, when it is read.
 class MllmRows {
  public:
   /// `workers`: threads that encode. `skip_unreadable`: a record with an image that cannot be read is dropped; else it
-  /// stays, and reading it throws data::BadSampleError. Throws ConfigError, beginning with file:line, for the first
-  /// record that cannot be used.
+  /// stays, and reading it throws data::BadSampleError; with packing, it is refused. `encoder` cuts rows to the
+  /// capacity of `packing`. Throws ConfigError, beginning with file:line, for the first record that cannot be used.
   MllmRows(std::shared_ptr<const RecordFiles> files, std::shared_ptr<const RowEncoder> encoder, std::int64_t workers,
-           bool skip_unreadable);
+           bool skip_unreadable, const Packing& packing = {});
 
-  std::int64_t samples() const { return static_cast<std::int64_t>(rows_.size()); }
+  std::int64_t samples() const { return static_cast<std::int64_t>(begins_.size()) - 1; }
+  /// Whether tokens of a sample attend to other records of it.
+  bool attends_across_records() const { return packing_.is_on() && !packing_.attends_within_record; }
   const MllmCounts& counts() const { return counts_; }
   const RowEncoder& encoder() const { return *encoder_; }
   struct Extents {
@@ -49,7 +53,10 @@ class MllmRows {
   Extents extents(std::int64_t sample) const;
   /// Throws data::BadSampleError if an image cannot be read.
   EncodedRow read(std::int64_t sample) const;
-  std::string place(std::int64_t sample) const { return files_->place(rows_[static_cast<std::size_t>(sample)].record); }
+  /// Each record of the sample, in order.
+  std::vector<data::TokenOrigin> origins(std::int64_t sample) const;
+  /// Where its record is, or the first one of several.
+  std::string place(std::int64_t sample) const { return files_->place(rows_of(sample).front().record); }
 
  private:
   struct Row {
@@ -59,10 +66,19 @@ class MllmRows {
   struct Found;
   Found look_at(std::int64_t record) const;
   void look_at_all(std::int64_t workers, std::vector<Found>& found) const;
+  EncodedRow read_record(std::int64_t record) const;
+  void refuse_unreadable(std::int64_t record) const;
+  void pack();
+  std::span<const Row> rows_of(std::int64_t sample) const {
+    const auto at = static_cast<std::size_t>(sample);
+    return std::span(rows_).subspan(begins_[at], begins_[at + 1] - begins_[at]);
+  }
 
   std::shared_ptr<const RecordFiles> files_;
   std::shared_ptr<const RowEncoder> encoder_;
-  std::vector<Row> rows_;
+  Packing packing_;
+  std::vector<Row> rows_;            // those of a sample side by side
+  std::vector<std::size_t> begins_;  // [samples + 1] index of the first row of each sample
   MllmCounts counts_;
 };
 
@@ -87,6 +103,7 @@ class MllmDataset final : public data::Dataset {
 
  private:
   void write_tokens(const EncodedRow& row, const SampleView& out) const;
+  void write_places(const EncodedRow& row, const SampleView& out) const;
   void write_media(const EncodedRow& row, const SampleView& out) const;
 
   std::shared_ptr<const MllmRows> rows_;

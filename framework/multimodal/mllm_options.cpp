@@ -126,11 +126,24 @@ void describe(options::Schema<MllmOptions>& s) {
       .when_changed(options::Change::order)
       .no_flag(in_data_json);
   s.option("preprocessing_num_workers", &O::preprocessing_num_workers,
-           "Number of threads that count the tokens of the records when the data is opened. Does not affect results.")
-      .when_changed(options::Change::silent)
+           "Number of threads that count the tokens of the records when the data is opened. Affects results with "
+           "`packing` only: each of so many contiguous shares of the records is packed alone.")
       .at_least(1)
       .at_most(256)
       .unit("threads")
+      .no_flag(in_data_json);
+  s.option("packing", &O::packing,
+           "Pack several records into each sample, up to `seq_length` - 1 tokens. Positions begin at 0 in each record.")
+      .when_changed(options::Change::order)
+      .no_flag(in_data_json);
+  s.option("neat_packing", &O::neat_packing,
+           "With `packing`, each token attends to its own record only; false: to all records before it too.")
+      .no_flag(in_data_json);
+  s.option("preprocessing_batch_size", &O::preprocessing_batch_size,
+           "With `packing`, number of successive records that are packed together.")
+      .at_least(1)
+      .at_most(options::most_samples)
+      .when_changed(options::Change::order)
       .no_flag(in_data_json);
   describe_pictures(s);
   describe_records(s);
@@ -169,6 +182,14 @@ images::ProcessorOptions processor_of(const MllmOptions& options) {
   return made;
 }
 
+Packing packing_of(const MllmOptions& options, std::int64_t seq_length) {
+  if (!options.packing) return {};
+  return {.capacity = seq_length - 1,
+          .attends_within_record = options.neat_packing,
+          .shares = options.preprocessing_num_workers,
+          .records_at_once = options.preprocessing_batch_size};
+}
+
 RowOptions row_options(const MllmOptions& options, std::int64_t seq_length) {
   const auto& o = options;
   RowOptions made;
@@ -181,7 +202,7 @@ RowOptions row_options(const MllmOptions& options, std::int64_t seq_length) {
                 o.turn_by_exif,
                 o.video_maxlen,
                 processor_of(options)};
-  made.seq_length = seq_length;
+  made.seq_length = options.packing ? seq_length - 1 : seq_length;
   made.train_on_prompt = o.train_on_prompt;
   made.mask_history = o.mask_history;
   made.loss_on_padding = !o.ignore_pad_token_for_loss;

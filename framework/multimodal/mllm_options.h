@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/images/resize.h"
+#include "framework/multimodal/packing.h"
 #include "framework/multimodal/row_encoder.h"
 #include "framework/options/schema.h"
 
@@ -22,7 +23,8 @@ struct MllmOptions {
   std::string prompt_template = "qwen2vl";
   bool train_on_prompt = false, mask_history = false, ignore_pad_token_for_loss = true;
   std::optional<std::int64_t> max_samples;
-  std::int64_t preprocessing_num_workers = 1;
+  std::int64_t preprocessing_num_workers = 1, preprocessing_batch_size = 1000;
+  bool packing = false, neat_packing = false;
   std::int64_t image_max_pixels = 589824, image_min_pixels = 1024;
   std::int64_t video_max_pixels = 65536, video_min_pixels = 256, video_maxlen = 128;
   std::string messages = "messages";
@@ -43,6 +45,9 @@ void describe(options::Schema<MllmOptions>& s);
 images::ProcessorOptions processor_of(const MllmOptions& options);
 /// The sizes of the processor that decide the fields of samples, by the options alone.
 images::ProcessorOptions sizes_of_patches(const MllmOptions& options);
+
+/// How records are packed into rows of `seq_length` tokens, the last of which is padding, as there.
+Packing packing_of(const MllmOptions& options, std::int64_t seq_length);
 
 /// How rows are made. Throws as processor_of.
 RowOptions row_options(const MllmOptions& options, std::int64_t seq_length);

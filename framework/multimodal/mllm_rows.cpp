@@ -2,6 +2,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "framework/base/error.h"
@@ -50,15 +51,18 @@ void for_each_record(std::int64_t records, std::int64_t workers, const Work& wor
 }  // namespace
 
 MllmRows::MllmRows(std::shared_ptr<const RecordFiles> files, std::shared_ptr<const RowEncoder> encoder,
-                   std::int64_t workers, bool skip_unreadable)
-    : files_(std::move(files)), encoder_(std::move(encoder)) {
+                   std::int64_t workers, bool skip_unreadable, const Packing& packing)
+    : files_(std::move(files)), encoder_(std::move(encoder)), packing_(packing) {
   std::vector<Found> found(static_cast<std::size_t>(files_->records()));
   look_at_all(workers, found);
   counts_.records = files_->records();
   for (auto& one : found) {
     const bool is_unreadable = one.dropped.empty() && one.row.tokens == 0;
     if (is_unreadable && skip_unreadable) one.dropped = "an image cannot be read";
-    if (is_unreadable && !skip_unreadable) ++counts_.unreadable;
+    if (is_unreadable && !skip_unreadable) {
+      if (packing_.is_on()) refuse_unreadable(one.row.record);
+      ++counts_.unreadable;
+    }
     counts_.as_written += one.as_written;
     if (one.dropped.empty()) {
       rows_.push_back(one.row);
@@ -66,6 +70,40 @@ MllmRows::MllmRows(std::shared_ptr<const RecordFiles> files, std::shared_ptr<con
     }
     ++counts_.dropped[one.dropped];
     if (counts_.first_dropped.empty()) counts_.first_dropped = text(files_->place(one.row.record), ": ", one.dropped);
+  }
+  if (packing_.is_on()) {
+    pack();
+  } else {
+    begins_.resize(rows_.size() + 1);
+    std::iota(begins_.begin(), begins_.end(), std::size_t{0});
+  }
+}
+
+void MllmRows::pack() {
+  const auto batches = packing_batches(files_->records(), packing_);
+  const auto batch_of = [&](const Row& row) { return batches[static_cast<std::size_t>(row.record)]; };
+  std::vector<Row> packed;
+  packed.reserve(rows_.size());
+  for (std::size_t begin = 0, end = 0; begin < rows_.size(); begin = end) {
+    std::vector<std::int64_t> lengths;
+    for (; end < rows_.size() && batch_of(rows_[end]) == batch_of(rows_[begin]); ++end)
+      lengths.push_back(rows_[end].tokens);
+    for (const auto& members : packed_rows(lengths, packing_.capacity)) {
+      begins_.push_back(packed.size());
+      for (const auto member : members) packed.push_back(rows_[begin + member]);
+    }
+  }
+  begins_.push_back(packed.size());
+  rows_ = std::move(packed);
+}
+
+void MllmRows::refuse_unreadable(std::int64_t record) const {
+  try {
+    (void)read_record(record);
+  } catch (const data::BadSampleError& error) {
+    throw ConfigError(text(files_->place(record), ": ", error.what(),
+                           "; packing needs the length of each record: mend the file, or leave such records out "
+                           "with skip_unreadable_images"));
   }
 }
 
@@ -107,20 +145,54 @@ MllmRows::Found MllmRows::look_at(std::int64_t record) const {
 }
 
 MllmRows::Extents MllmRows::extents(std::int64_t sample) const {
-  const auto& row = rows_[static_cast<std::size_t>(sample)];
-  if (row.tokens > 0) return {row.tokens, row.patches, row.media};
-  const auto now = read(sample);  // throws, unless the image can be read by now
-  return {static_cast<std::int64_t>(now.input_ids.size()), now.patches(), static_cast<std::int64_t>(now.media.size())};
+  Extents sum;
+  for (const auto& row : rows_of(sample)) {
+    if (row.tokens > 0) {
+      sum.tokens += row.tokens, sum.patches += row.patches, sum.media += row.media;
+      continue;
+    }
+    const auto now = read(sample);  // throws, unless the image can be read by now
+    return {static_cast<std::int64_t>(now.input_ids.size()), now.patches(),
+            static_cast<std::int64_t>(now.media.size())};
+  }
+  return sum;
+}
+
+std::vector<data::TokenOrigin> MllmRows::origins(std::int64_t sample) const {
+  std::vector<data::TokenOrigin> all;
+  std::int64_t first = 0;
+  for (const auto& row : rows_of(sample)) {
+    data::TokenOrigin origin;
+    origin.first = first;
+    origin.count = rows_of(sample).size() == 1 ? extents(sample).tokens : row.tokens;
+    origin.document = origin.sequence = row.record;
+    origin.place = files_->place(row.record);
+    first += origin.count;
+    all.push_back(std::move(origin));
+  }
+  return all;
 }
 
 EncodedRow MllmRows::read(std::int64_t sample) const {
+  std::optional<EncodedRow> all;
+  for (const auto& row : rows_of(sample)) {
+    auto one = read_record(row.record);
+    if (all)
+      all->append(std::move(one));
+    else
+      all = std::move(one);
+  }
+  return std::move(*all);
+}
+
+EncodedRow MllmRows::read_record(std::int64_t record) const {
   std::string why;
   try {
-    auto row = (*encoder_)(files_->record(rows_[static_cast<std::size_t>(sample)].record), why);
+    auto row = (*encoder_)(files_->record(record), why);
     if (!row || !encoder_->is_whole(*row)) throw data::BadSampleError(row ? "the row is cut inside an image" : why);
     return std::move(*row);
   } catch (const data::BadSampleError& error) {
-    throw data::BadSampleError(text(place(sample), ": ", error.what()));
+    throw data::BadSampleError(text(files_->place(record), ": ", error.what()));
   }
 }
 

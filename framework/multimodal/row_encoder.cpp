@@ -1,6 +1,7 @@
 #include "framework/multimodal/row_encoder.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "framework/base/error.h"
 
@@ -23,6 +24,14 @@ std::int64_t EncodedRow::patches() const {
   std::int64_t sum = 0;
   for (const auto& grid : grids) sum += grid.patches();
   return sum;
+}
+
+void EncodedRow::append(EncodedRow&& row) {
+  starts.push_back({input_ids.size(), media.size()});
+  input_ids.insert(input_ids.end(), row.input_ids.begin(), row.input_ids.end());
+  labels.insert(labels.end(), row.labels.begin(), row.labels.end());
+  std::move(row.media.begin(), row.media.end(), std::back_inserter(media));
+  grids.insert(grids.end(), row.grids.begin(), row.grids.end());
 }
 
 data::VisualTokens visual_tokens(const tokenizers::Tokenizer& tokenizer, const std::string& name, std::int64_t merge) {

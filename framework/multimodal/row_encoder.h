@@ -12,12 +12,20 @@
 
 namespace tessera::multimodal {
 
-/// A record as the model reads it, not padded.
+/// A record as the model reads it, or several packed ones; not padded.
 struct EncodedRow {
   std::vector<std::int32_t> input_ids, labels;  ///< labels are the ids themselves, -100 without loss
   std::vector<Medium> media;                    ///< in reading order
   std::vector<data::PatchGrid> grids;           ///< of each
+  /// The first token of each record and the first of its media.
+  struct Start {
+    std::size_t token = 0, medium = 0;
+  };
+  std::vector<Start> starts = {{}};
+
   std::int64_t patches() const;
+  /// Adds the record of `row` behind the others.
+  void append(EncodedRow&& row);
 };
 
 struct RowOptions {

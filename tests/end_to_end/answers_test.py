@@ -160,6 +160,23 @@ class Answers(harness.InOwnFolder):
         for words in ("pipeline_class is \"OpenSoraPipeline\"", "prompts is 7", "generation_config.num_beams is 4", "generation_config.top_p is 2"):
             self.assertIn(words, told)
 
+    def test_several_conversations_get_the_answers_that_each_gets_alone(self):
+        part = lambda name: {"type": "image", "image": str(CHAT / "pictures" / name)}
+        ask = lambda *parts: [{"role": "user", "content": [*parts, {"type": "text", "text": "What is in the picture?"}]}]
+        conversations = [ask(part("size_100x100.png")), {"messages": ask()}, ask(part("size_28x28.png"), part("size_100x100.png"))]
+        greedy = ["--temperature", "0", "--tokens", "12"]
+        alone = []
+        for number, one in enumerate(conversations):
+            self.write(f"{number}.json", json.dumps(one))
+            alone.append(self.tessera("generate", "weights/hf", "--messages", f"{number}.json", *greedy))
+        self.assertEqual(len(set(alone)), 3)
+        self.write("all.json", json.dumps(conversations))
+        self.assertEqual(self.tessera("generate", "weights/hf", "--messages", "all.json", *greedy), "".join(alone))
+        told = self.tessera("generate", "weights/hf", "--messages", "all.json", "--image", str(CHAT / "pictures/size_28x28.png"), code=2)
+        self.assertIn("all.json has 3 conversations", told)
+        self.write("bad.json", json.dumps([*conversations, [{"content": "?"}]]))
+        self.assertIn('conversation 4: message 1 has no "role"', self.tessera("generate", "weights/hf", "--messages", "bad.json", code=2))
+
     def test_answers_that_cannot_be_given_are_refused(self):
         picture = str(CHAT / "pictures/size_100x100.png")
         for words, complaint in [(["--image", "missing.png", "--prompt", "?"], "missing.png"),

@@ -4,9 +4,11 @@ import json
 import os
 import pathlib
 import struct
+import subprocess
 import zlib
 
 import harness
+from layouts_test import MPIRUN
 
 TOKENIZER = pathlib.Path(os.environ["TESSERA_SOURCE"]) / "tests/data/multimodal/tokenizer"
 
@@ -118,6 +120,31 @@ class Images(harness.InOwnFolder):
         self.tessera(*cached)
         self.assertEqual(self.losses("kept_run"), whole)
         self.assertIn("is trained", self.tessera("check", "run.yaml", "--set", "vision_config.feature_cache_path=kept", code=2))
+
+    def test_packed_records_that_see_themselves_only_learn_as_when_they_are_alone(self):
+        """Two steps, each over all records: nine samples, or what they are packed into. A second stage gives the same."""
+        self.convert()
+        whole = ["train", "run.yaml", "--set", "dataset_config.val_rate=0", "--set", "training_config.calculate_per_token_loss=true", "--set",
+                 "training_config.training_iters=2", "--set", "training_config.eval_interval=0", "--set", "dataset_config.batch_size=1",
+                 "--set", "model_config.seq_length=200", "--set", "model_config.hidden_dropout_rate=0", "--set", "model_config.attention_dropout_rate=0"]
+        def run(name, *more):
+            self.tessera(*whole, "--set", f"training_config.output_dir={name}", *more)
+            return self.losses(name)
+        alone = run("alone", "--set", "dataset_config.global_batch_size=9")
+        shown = self.tessera("data", "show", *whole[1:], "--set", "dataset_config.packing=true", "--count", 9, "--json").splitlines()
+        rows = len({json.loads(line)["index"] for line in shown if line.startswith("{")})
+        self.assertIn(rows, range(2, 6))
+        packed = ["--set", "dataset_config.packing=true", "--set", f"dataset_config.global_batch_size={rows}"]
+        neat = run("neat", *packed, "--set", "dataset_config.neat_packing=true")
+        for ours, theirs in zip(neat, alone, strict=True):
+            self.assertAlmostEqual(ours, theirs, delta=3e-6)
+        self.assertNotAlmostEqual(run("across", *packed)[0], alone[0], delta=1e-4)
+        done = subprocess.run([*MPIRUN, "-n", "2", harness.program(), *whole, *packed, "--set", "dataset_config.neat_packing=true", "--set",
+                               "training_config.output_dir=stages", "--set", "parallel_config.pipeline_model_parallel_size=2", "--set",
+                               "parallel_config.num_layer_list=[2, 2]"], cwd=self.folder, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for ours, theirs in zip(self.losses("stages"), neat, strict=True):
+            self.assertAlmostEqual(ours, theirs, delta=3e-6)
 
     def test_a_damaged_picture_is_replaced_or_ends_the_run(self):
         self.convert()

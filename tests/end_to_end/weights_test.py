@@ -270,6 +270,7 @@ class MmConvert(harness.InOwnFolder):
         for name in names:
             self.assertEqual((self.folder / "back" / name).read_bytes(), (MINDSPEED_MM / "hf_tied" / name).read_bytes(), name)
         (self.folder / "template.yml").write_text(self.mm("mm_to_hf", "--print_config=comments"))
+        self.assertEqual(self.mm("mm_to_hf", "--print_config"), (self.folder / "template.yml").read_text())
         wrong = self.mm("mm_to_hf", "--config", "template.yml", code=2)
         for words in ("save_hf_dir is not given", "mm_dir is not given", "hf_config.hf_dir is not given", "llm_pp_layers"):
             self.assertIn(words, wrong)

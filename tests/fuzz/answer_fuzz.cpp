@@ -30,7 +30,7 @@ std::size_t visuals_in(const Json& messages) {
 void read_messages(const std::string& file) {
   for (const auto& images : {std::vector<std::string>(), std::vector<std::string>{"a.png"}}) {
     try {
-      const auto read = cli::with_images(cli::conversation_in(file), images, "folder");
+      const auto read = cli::with_images(cli::conversations_in(file).front(), images, "folder");
       require(read.visuals.size() == visuals_in(read.messages) && read.visuals.size() >= images.size());
       for (const auto& visual : read.visuals) require(!visual.files.empty());
     } catch (const ConfigError&) {

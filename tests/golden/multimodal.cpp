@@ -11,6 +11,7 @@
 #include "framework/images/processor.h"
 #include "framework/instructions/cut_lengths.h"
 #include "framework/multimodal/llava.h"
+#include "framework/multimodal/packing.h"
 
 namespace tessera {
 namespace golden {
@@ -160,6 +161,17 @@ void judge_positions(DataFolder& data) {
     });
 }
 
+/// Lengths, the capacity, and the lengths of each packed row.
+std::string judge_packing(const Json& recorded) {
+  const auto lengths = recorded[0].get<std::vector<std::int64_t>>();
+  Json ours = Json::array();
+  for (const auto& row : multimodal::packed_rows(lengths, recorded[1])) {
+    ours.push_back(Json::array());
+    for (const auto member : row) ours.back().push_back(lengths[member]);
+  }
+  return ours == recorded[2] ? "" : text("the rows are ", ours.dump());
+}
+
 void judge_tables(DataFolder& data) {
   if (!data.has("tables.json")) return;
   const auto all = data.json("tables.json");
@@ -183,11 +195,11 @@ void judge_tables(DataFolder& data) {
       return Row{size.height, size.width};
     });
   });
-  for (const auto* table : {"video_sampling", "packing"})
-    if (all.contains(table))
-      data.run(text("tables/", table), [&]() -> std::string {
-        throw NotSupported{table == std::string("packing") ? "packing" : "files of videos"};
-      });
+  if (all.contains("packing"))
+    for (std::size_t i = 0; i < all["packing"]["rows"].size(); ++i)
+      data.run(text("tables/packing_", i), [&] { return judge_packing(all["packing"]["rows"][i]); });
+  if (all.contains("video_sampling"))
+    data.run("tables/video_sampling", [&]() -> std::string { throw NotSupported{"files of videos"}; });
 }
 
 }  // namespace golden

@@ -19,6 +19,8 @@ const std::map<std::string, std::string> tools = {{"dataset", "tools.json"}};
 const std::map<std::string, std::string> films = {{"dataset", "films.json"}, {"videos", "films"}};
 const std::map<std::string, std::string> both = {{"dataset", "other.json"}};
 
+const std::map<std::string, std::string> packed = {{"packing", "true"}};
+
 const std::map<std::string, OptionCase> option_cases = {
     {"dataset", {"films.json"}},
     {"media_dir", {"elsewhere"}},
@@ -50,6 +52,9 @@ const std::map<std::string, OptionCase> option_cases = {
     {"observation_tag", {"tool", tools}},
     {"function_tag", {"call", tools}},
     {"system_tag", {"system", both}},
+    {"packing", {"true"}},
+    {"neat_packing", {"true", packed}},
+    {"preprocessing_batch_size", {"1", packed}},
     {"val_dataset", {"other.json"}},
     {"val_rate", {"0.5"}},
     {"val_max_samples", {"1", {{"val_dataset", "records.json"}}}},
@@ -107,6 +112,7 @@ class MllmOption : public MediaFolder {
     try {
       const auto batch = read(data, {index});
       Json shown = {{"tokens", batch.tokens}, {"labels", batch.labels}, {"positions", batch.positions}};
+      shown["attends_from"] = batch.document_start;
       shown["grids"] = batch.field<std::int32_t>("grid_thw");
       shown["pixels"] = batch.field<float>("pixel_values");
       return shown.dump() + "\n";
@@ -126,6 +132,7 @@ TEST_F(MllmOption, ChangesWhatARunReads) {
     EXPECT_NE(seen(changed), before) << name;
   }
   EXPECT_EQ(seen({{"preprocessing_num_workers", "3"}}), usual[{}]);
+  EXPECT_NE(seen({{"preprocessing_num_workers", "3"}, {"packing", "true"}}), usual[packed]);
 }
 
 TEST_F(MllmOption, HasACase) {

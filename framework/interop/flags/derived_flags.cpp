@@ -262,6 +262,12 @@ Settings tower_stages(const Said& said) {
   return all;
 }
 
+// Records that are streamed are not shuffled.
+Settings record_order(const Said& said) {
+  const bool streams = said.flag("dataset_param.basic_parameters.streaming") == "true";
+  return {{"dataset_config.shuffle_epochs", said.own_word() == "true" && !streams ? "true" : "false"}};
+}
+
 Settings text_activation(const Said& said) {
   const bool gated = said.flag("text_decoder.gated_linear_unit") == "true";
   const std::string plain[] = {"silu", "quick_gelu", "gelu_tanh", "gelu_erf"},
@@ -346,6 +352,7 @@ const std::vector<Rule>& rules() {
       {"mllm_files", mllm_files,
        "`dataset_config.dataset`: the files with commas; also `training_config.eval_iters: 0` without val_dataset and "
        "val_rate"},
+      {"record_order", record_order, "`dataset_config.shuffle_epochs`; false with streaming"},
       {"text_activation", text_activation,
        "`model_config.hidden_act`: silu, quick_gelu, gelu_pytorch_tanh, anything else is exact GELU; with a gate if "
        "`gated_linear_unit` is true"},

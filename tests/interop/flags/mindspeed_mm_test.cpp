@@ -225,6 +225,30 @@ TEST_F(ModelFile, AWrongKeyOrValueIsNamedWithItsLine) {
   EXPECT_TRUE(refuses("vision_encoder.freeze: takes true or false, not 'yes'"));
 }
 
+TEST_F(ModelFile, RecordsThatAreStreamedAreNotShuffledAndAttrPackingPacks) {
+  const auto file = (folder_ / "data.json").string();
+  const auto convert_data = [&](const std::string& basic, const std::string& attr, const std::string& shuffle) {
+    std::ofstream(file) << R"({"dataset_param": {"dataset_type": "huggingface", "attr": {)" << attr
+                        << R"(}, "basic_parameters": {"dataset": "a.json", )" << basic
+                        << R"(}}, "dataloader_param": {"drop_last": true, "shuffle": )" << shuffle << "}}";
+    report_ = {};
+    source_ = flags::read_flags({"--mm-data", file}, {}, facts(), options::Mappings(), report_);
+    EXPECT_EQ(report_.problems(), Lines{});
+  };
+  convert_data(R"("streaming": false)", R"("packing": false)", "true");
+  EXPECT_EQ(at("dataset_config.shuffle_epochs"), "true");
+  EXPECT_EQ(at("dataset_config.packing"), "false");
+  convert_data(R"("streaming": true)", R"("packing": false)", "true");
+  EXPECT_EQ(at("dataset_config.shuffle_epochs"), "false");
+  convert_data(R"("streaming": false)", R"("packing": false)", "false");
+  EXPECT_EQ(at("dataset_config.shuffle_epochs"), "false");
+  convert_data(R"("packing": true, "neat_packing": true, "preprocessing_batch_size": 10)", R"("packing": true)",
+               "true");
+  EXPECT_EQ(at("dataset_config.packing"), "true");
+  EXPECT_EQ(at("dataset_config.neat_packing"), "true");
+  EXPECT_EQ(at("dataset_config.preprocessing_batch_size"), "10");
+}
+
 TEST_F(ModelFile, TheDataFileSaysWhatIsReadAndEvaluated) {
   const auto file = (folder_ / "data.json").string();
   const auto convert_data = [&](const std::string& basic, const std::string& more = "") {
