@@ -418,6 +418,47 @@ TEST_F(Ops, TokenLossesTakeASeedForEachTokenAndGiveTheBitsOfTheFusedLoss) {
     }
 }
 
+TEST_F(Ops, TokenLossesOfAFrozenOutputLayerGiveTheGradientOfTheSeededLosses) {
+  Weight w({7, 3}, 1);
+  const std::vector<std::int32_t> labels = {0, 6, -1, 3};
+  const std::vector<float> weights = {-0.25F, 3, 1, 0};
+  auto seeds = weights;
+  auto h = normal(12, 3);
+  Leaf frozen;
+  frozen.value = w.leaf.value;
+  const auto gradient = [&](DType type, double cap, Leaf& leaf, bool seeded) {
+    std::vector<float> all;
+    {
+      auto narrow = tape.make(type, {2, 2, 3}, false);
+      kernels::narrow(threads, h, narrow.value());
+      const auto in = tape.input(narrow.value(), true);
+      const auto each = token_losses(in, leaf, {.labels = labels, .mask = {}, .softcap = cap});
+      if (seeded) tape.seed(each, Tensor(std::span<float>(seeds), each.shape()));
+      tape.backward();
+      const auto grad = tape.take_grad(in);
+      EXPECT_EQ(grad.empty(), !seeded);
+      if (seeded) {
+        const auto values = tape.read(grad.tensor);
+        all.assign(values.span().begin(), values.span().end());
+      }
+    }
+    tape.clear();
+    return all;
+  };
+  // In fp16 the logits are computed again, as for a layer that is trained.
+  constexpr std::pair<DType, double> types[] = {{DType::float32, 1e-6}, {DType::float16, 0.0}, {DType::bfloat16, 0.02}};
+  for (const auto& [type, tolerance] : types)
+    for (const double cap : {0.0, 2.0}) {
+      const auto two = gradient(type, cap, w.leaf, true), one = gradient(type, cap, frozen, true);
+      ASSERT_EQ(one.size(), two.size());
+      for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], tolerance) << i << " of " << cap;
+      EXPECT_NE(one[0], 0);
+      EXPECT_EQ(one[6], 0) << "the token without a label";
+      EXPECT_EQ(one[9], 0) << "the token with seed 0";
+    }
+  gradient(DType::float32, 0, frozen, false);
+}
+
 TEST_F(Ops, TheHookFiresOnceForEachLeafWhenItsGradientIsComplete) {
   Weight tied({5, 3}, 1), other({3, 3}, 2);
   tied.leaf.number = 0;
