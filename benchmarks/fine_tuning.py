@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Fine-tuning steps by processor time and memory, of this program alone, so that other programs on the machine disturb little.
 
-    fine_tuning.py BUILD_FOLDER [--only WORD ...] [--pairs 3] [--folder DISK]     the ratios below
+    fine_tuning.py BUILD_FOLDER [--only WORD ...] [--pairs 3] [--folder DISK]    ratios of the speed of two runs
     fine_tuning.py BUILD_FOLDER --seven-billion [--steps 2] [--folder DISK]       one process of Llama-2-7B's shape, weights in bf16 and in 4 bits
     fine_tuning.py --write SHAPE FOLDER [--type bfloat16]                         only writes a folder of Transformers with random weights
 
-Both runs of a pair train the same number of tokens in turn; a figure is the processor time of the second over that of the first, that is the first
-one's tokens per second over the second one's, inverted: the share of the first one's speed. Median, least and largest of the pairs are printed. The
-7B folder needs 13.5 GB of disk, in 4 bits 4.2 GB more; both are deleted."""
+Both runs of a pair train the same number of tokens, one after the other; a figure is the processor time of a step of the first one over that of the
+second, the ratio of their speeds. Median, least and largest of the pairs are printed. The 7B folder needs 13.5 GB of disk, in 4 bits 4.2 GB more; both
+are deleted at the end."""
 
 import argparse
 import json
@@ -29,6 +29,8 @@ SHAPES = {  # layers, hidden, feed-forward, heads, key/value heads, vocabulary
 TYPES = {"bfloat16": ("BF16", 2), "float32": ("F32", 4)}
 LORA = ["lora_config.use_lora=true", "lora_config.lora_rank=16", "lora_config.lora_alpha=16", "lora_config.target_modules=all-linear"]
 BLOCK = 64 << 20
+CACHED = "run twice"  # among the options of a run: its log-probabilities are those that the run before has stored
+LOOKS = 1.0  # seconds between two looks at the memory of a run, each of which walks all of its pages
 
 
 def random_block(kind):
@@ -127,9 +129,17 @@ def memory_of(process):
 
 
 def train(build, folder, options, steps, environment=None):
-    """Trains `steps` steps; the first one is warm-up. Processor seconds and tokens a step, and the largest of memory_of."""
-    run = folder / "run"
+    """Trains `steps` steps; the first one is warm-up. Processor seconds and tokens a step, the largest of memory_of, and the rows of metrics.jsonl."""
+    run, kept = folder / "run", folder / "kept"
+    if CACHED in options:
+        options = [one for one in options if one != CACHED]
+        train(build, folder, options, steps, environment)
+        shutil.rmtree(kept, ignore_errors=True)
+        (run / "reference_logps").rename(kept)
     shutil.rmtree(run, ignore_errors=True)
+    if kept.exists():
+        run.mkdir()
+        kept.rename(run / "reference_logps")
     common = [f"training_config.training_iters={steps}", "training_config.output_dir=run", "training_config.log_interval=1",
               "training_config.eval_iters=0", "training_config.tensorboard=false", "training_config.seed=1", "optimizer_config.learning_rate=1e-4",
               "dataset_config.data_cache_path=cache"]
@@ -138,12 +148,13 @@ def train(build, folder, options, steps, environment=None):
     with open(folder / "out.txt", "w", encoding="utf-8") as out:
         job = subprocess.Popen([build / "framework/tessera", "train", "empty.yaml", *words], cwd=folder, stdout=out, stderr=out,
                                env={**os.environ, **(environment or {})})
-        metrics, times, memory = run / "metrics.jsonl", [], (0, 0, 0)
+        metrics, times, memory, looked = run / "metrics.jsonl", [], (0, 0, 0), 0.0
         while job.poll() is None:
             lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
             try:
                 times += [processor_seconds(job.pid)] * (lines - len(times))
-                memory = tuple(map(max, memory, memory_of(job.pid)))
+                if time.monotonic() - looked > LOOKS:
+                    memory, looked = tuple(map(max, memory, memory_of(job.pid))), time.monotonic()
             except (OSError, ProcessLookupError):
                 pass
             time.sleep(.05)
@@ -156,6 +167,71 @@ def train(build, folder, options, steps, environment=None):
 
 def mock(length, samples=1):
     return ["dataset_config.dataset_type=mock", f"dataset_config.batch_size={samples}", f"model_config.seq_length={length}"]
+
+
+def write_sequences(prefix, sequences):
+    """A token file of Megatron-LM with int32 elements: one document for each sequence."""
+    with open(f"{prefix}.bin", "wb") as file:
+        for one in sequences:
+            file.write(struct.pack(f"<{len(one)}i", *one))
+    lengths = [len(one) for one in sequences]
+    begins = [4 * sum(lengths[:at]) for at in range(len(lengths))]
+    with open(f"{prefix}.idx", "wb") as file:
+        file.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, len(lengths), len(lengths) + 1))
+        file.write(struct.pack(f"<{len(lengths)}i", *lengths) + struct.pack(f"<{len(lengths)}q", *begins))
+        file.write(struct.pack(f"<{len(lengths) + 1}q", *range(len(lengths) + 1)))
+
+
+def write_answers(folder, rows=64, length=512, prompt=64):
+    """The token files of `sft` and of pairs, all rows of one length, with random tokens."""
+    draw = random.Random(1)
+    texts = {name: [[draw.randrange(3, 32000) for _ in range(length)] for _ in range(rows)] for name in ("one", "chosen", "rejected")}
+    for chosen, rejected in zip(texts["chosen"], texts["rejected"]):
+        rejected[:prompt] = chosen[:prompt]
+    for name, all_rows in texts.items():
+        part = "" if name == "one" else f"{name}_"
+        write_sequences(folder / f"answers_packed_{part}input_ids_document", all_rows)
+        write_sequences(folder / f"answers_packed_{part}labels_document", [[-100] * prompt + row[prompt:] for row in all_rows])
+    write_sequences(folder / "answers_packed_attention_mask_document", [[1] * length for _ in range(rows)])
+
+
+def comparisons(folder):
+    """Name, goal, environment, options of the first and the second run. The figure is the speed of the second one over the first one's."""
+    gpt2, small, wide = (str(write_folder(shape, folder / f"{shape}-{kind}", kind))
+                         for shape, kind in (("gpt2-124m", "float32"), ("llama-52m", "float32"), ("llama-52m", "bfloat16")))
+    of = "training_config.load_checkpoint="
+    full, base = [of + gpt2, *mock(512)], [of + small, *mock(512)]
+    attention = [*LORA[:3], "lora_config.target_modules=[q_proj, v_proj]"]
+    # All weights but one vector of the first layer are frozen: the backward pass is that of LoRA without the adapters.
+    through = [*full, "training_config.trainable_parameters=['decoder.layers.0.input_layernorm.weight']"]
+    yield "LoRA of all linear layers over the full step, GPT-2 124M", "1.36", {}, full, [*full, *LORA]
+    yield "LoRA of query and value over the full step, GPT-2 124M", "1.42", {}, full, [*full, *attention]
+    yield "DoRA over LoRA, GPT-2 124M", ".93", {}, [*full, *LORA], [*full, *LORA, "lora_config.use_dora=true"]
+    yield "LoRA over the same step without adapters, GPT-2 124M", ".92", {}, through, [*full, *LORA]
+    for length in (512, 2048):
+        as_bf16 = [of + wide, *mock(length), *LORA]
+        yield f"base in bf16 over fp32, AVX2, T{length}", ".93", {"TESSERA_CPU": "avx2"}, [of + small, *mock(length), *LORA], as_bf16
+        yield (f"base in 4 bits over bf16, AVX2, T{length}", ".88" if length == 512 else ".95", {"TESSERA_CPU": "avx2"}, as_bf16,
+               [*as_bf16, "lora_config.qlora=true"])
+    write_answers(folder)
+    answers = [of + small, *LORA, "model_config.seq_length=512", "dataset_config.dataset_type=instruction", f"dataset_config.data_path={folder}/answers",
+               "dataset_config.no_shuffle=true", "dataset_config.split=1,0,0"]
+    sft = [*answers, "training_config.stage=sft", "dataset_config.batch_size=2"]
+    dpo = [*answers, "training_config.stage=dpo", "dataset_config.is_pairwise_dataset=true", "dataset_config.batch_size=1"]
+    yield "dpo over sft, reference run", ".63", {}, sft, dpo
+    yield "dpo over sft, reference cached", ".95", {}, sft, [*dpo, "preference_config.cache_reference=true", CACHED]
+
+
+def ratios(args, folder):
+    for name, goal, environment, first, second in comparisons(folder):
+        if args.only and not any(word in name for word in args.only):
+            continue
+        shares = []
+        for _ in range(args.pairs):
+            seconds = [train(args.build, folder, [*options, "training_config.num_threads=1", *args.set], args.steps, environment)[0]
+                       for options in (first, second)]
+            shares.append(seconds[0] / seconds[1])
+        print(f"{name}: {statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f}); goal {goal}", flush=True)
 
 
 def seven_billion(args, folder):
@@ -179,7 +255,7 @@ def main():
     parser.add_argument("--seven-billion", action="store_true")
     parser.add_argument("--base", help="a 7B folder that is there already")
     parser.add_argument("--set", action="append", default=[], help="a further option of each run, GROUP.NAME=VALUE")
-    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--folder", help="where runs and folders are written; default: the temporary folder")
@@ -193,6 +269,8 @@ def main():
     with tempfile.TemporaryDirectory(dir=args.folder) as place:
         if args.seven_billion:
             seven_billion(args, pathlib.Path(place))
+        else:
+            ratios(args, pathlib.Path(place))
 
 
 if __name__ == "__main__":

@@ -82,6 +82,14 @@ std::string text_of(const MemoryNeed& need) {
   return all;
 }
 
+namespace {
+
+/// Memory of a process beside what its model and data need: buffers of its threads, allocator, libraries. Measured with
+/// one to four threads in fp32 (docs/performance.md).
+constexpr std::int64_t process_bytes = std::int64_t{17} << 20;
+
+}  // namespace
+
 MemoryNeed memory_of_stage(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage) {
   using Spread = autograd::AssumedChoices::Spread;
   const RankFigures* rank = nullptr;  // of the ranks of the stage, the first of those that need most
@@ -121,6 +129,7 @@ MemoryNeed memory_of_stage(const Recipe& recipe, const LayoutFigures& layout, st
   need.parts.push_back({"data", whole(data_bytes(recipe, layout, stage))});
   if (recipe.training.async_save && recipe.training.save_interval.value_or(0) > 0)
     need.parts.push_back({"copies while saving (async_save)", rank->saved});
+  need.parts.push_back({"process", process_bytes});
   return need;
 }
 

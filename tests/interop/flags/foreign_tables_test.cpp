@@ -104,7 +104,7 @@ TEST(ForeignTables, EveryFlagThatScriptsUseHasARow) {
     EXPECT_NE(table.find(flag), nullptr) << table_name << " " << flag;
     ++count;
   }
-  EXPECT_GT(count, 500u);
+  EXPECT_GT(count, 1000u);
 }
 
 /// "reader flag" lines of a file, "# ..." lines aside.
