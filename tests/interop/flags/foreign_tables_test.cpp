@@ -199,6 +199,16 @@ TEST(ForeignTables, WhatIsNotBuiltIsPlannedUnlessItChangesNothing) {
   EXPECT_EQ(status({"--auto-settings"}), "refused");
 }
 
+TEST(ForeignTables, ARewardModelOfMindSpeedLlmHasAScoreHead) {
+  options::Report report;
+  const auto run = flags::FlagTable::named("mindspeed-llm", options::Mappings())
+                       .convert(flags::flags_of({"--stage", "orm", "--is-pairwise-dataset"}), facts(), report)
+                       .recipe;
+  EXPECT_EQ(text(*run.at("training_config.stage")), "rm");
+  EXPECT_EQ(text(*run.at("model_config.score_head")), "true");
+  EXPECT_EQ(text(*run.at("dataset_config.is_pairwise_dataset")), "true");
+}
+
 /// Of every table: no word of a tokenizer type is without a type of ours or a reason.
 TEST(ForeignTables, EveryTokenizerTypeIsOneOfOursOrRefusedByName) {
   const std::set<std::string> ours = {"GPT2BPETokenizer",     "NullTokenizer",   "BertWordPieceLowerCase",
