@@ -145,7 +145,8 @@ TEST_F(PeftTest, ModulesToSaveAreAllWhoseNamesEndAlike) {
   config.replace(config.find(none), none.size(), "\"modules_to_save\": [\"norm\", \"lm_head\"]");
   fs::permissions(folder / peft_config_file, fs::perms::owner_all);
   write_file_atomic(folder / peft_config_file, config);
-  const auto* saved = read_peft_folder(folder, mappings).lora_config.find("modules_to_save");
+  const auto read = read_peft_folder(folder, mappings);
+  const auto* saved = read.lora_config.find("modules_to_save");
   ASSERT_NE(saved, nullptr);
   EXPECT_EQ(text(*saved), "[norm, input_layernorm, q_norm]");
 }
