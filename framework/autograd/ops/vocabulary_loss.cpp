@@ -38,8 +38,8 @@ struct Sloped {
 };
 
 /// The gradients of h and u were computed in the forward pass; backward gives them, and reports those of w, b and the
-/// bias as complete. With `losses` they are those for a seed of 1 of each loss, in fp32: backward multiplies each row by
-/// the seed of its loss.
+/// bias as complete. With `losses` they are those for a seed of 1 of each loss, in fp32: backward multiplies each row
+/// by the seed of its loss.
 class VocabularyLossNode final : public Node {
  public:
   VocabularyLossNode(Sloped h, Sloped u, LeafUse w, LeafUse b, LeafUse bias, std::optional<VarId> losses = {})
