@@ -31,8 +31,8 @@ struct TokenWeights {
 ///
 /// There are two kinds. If the weight of each token is known before the forward pass (weighs_tokens), the output layer
 /// computes loss and gradient in one pass over the logits. Any other function of the losses, such as one that couples
-/// several samples, gives the weights in judge(), after the forward pass; the backward pass then computes the logits a
-/// second time. In both cases logits are stored for some rows at a time only.
+/// several samples, gives the weights in judge(), after the forward pass; if the output layer is trained, the backward
+/// pass then computes the logits a second time. In both cases logits are stored for some rows at a time only.
 ///
 /// With tensor, sequence or context parallelism every rank calls the same function with the same arguments: the batch
 /// has whole samples, and the losses of all tokens are exchanged before judge(). So an objective needs no communicator.

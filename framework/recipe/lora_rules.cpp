@@ -78,6 +78,18 @@ std::vector<std::string> known_names(const training::LoraPlan& plan, const Conte
   return {names.begin(), names.end()};
 }
 
+/// What to do about a target that selects nothing.
+std::string advice_for(const training::LoraPlan& plan, const Contents& model, const std::string& target) {
+  const std::string output = "output_layer";
+  const auto is_output = [&](const auto& layer) { return layer.first == output; };
+  const auto name = last_word(target);
+  if ((name == "lm_head" || name == output) &&
+      std::none_of(model.layers.all.begin(), model.layers.all.end(), is_output))
+    return text("the output layer is tied to the embedding: leave ", name,
+                " out, or train their table: modules_to_save: [embed_tokens, lm_head]");
+  return nearest_to(target, known_names(plan, model));
+}
+
 std::vector<training::LoraPlan::Candidate> all_chosen(const training::LoraPlan& plan, const Contents& model) {
   std::vector<training::LoraPlan::Candidate> all;
   for (const auto& [module, parts] : model.layers.all)
@@ -109,7 +121,7 @@ void check_targets(const Recipe& recipe, const Contents& model, options::Report&
     if (!chosen.empty() && names_excluded(plan, model, i)) continue;
     report.problem(origin_of(recipe, option), option,
                    text("'", plan.targets()[i], "' selects no linear layer for an adapter"),
-                   nearest_to(plan.targets()[i], known_names(plan, model)), targets_rule);
+                   advice_for(plan, model, plan.targets()[i]), targets_rule);
   }
   for (const auto& target : plan.options().target_parameters) {
     const auto names_it = [&](const auto& one) { return training::LoraPlan::names_parameter(target, one); };

@@ -63,6 +63,11 @@ double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_
   return sum + samples * static_cast<double>(gpt::index_bytes(1));
 }
 
+/// Memory of a process beside what its model and data need: buffers of its threads, allocator, libraries. 12 to 17 MiB
+/// were measured with one to four threads in fp32 (docs/performance.md).
+constexpr std::int64_t process_bytes = std::int64_t{15} << 20;
+const std::string process_part = "process";
+
 }  // namespace
 
 std::int64_t MemoryNeed::bytes() const {
@@ -72,8 +77,10 @@ std::int64_t MemoryNeed::bytes() const {
 }
 
 std::string text_of(const MemoryNeed& need) {
+  // No option changes what the process itself takes.
+  const auto of_recipe = [](const auto& part) { return part.name == process_part ? 0 : part.bytes; };
   const auto largest = std::max_element(need.parts.begin(), need.parts.end(),
-                                        [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+                                        [&](const auto& a, const auto& b) { return of_recipe(a) < of_recipe(b); });
   std::string all = in_binary_units(static_cast<double>(need.bytes())) + (need.complete ? "" : " at least");
   for (auto part = need.parts.begin(); part != need.parts.end(); ++part)
     if (part->bytes > 0)
@@ -121,6 +128,7 @@ MemoryNeed memory_of_stage(const Recipe& recipe, const LayoutFigures& layout, st
   need.parts.push_back({"data", whole(data_bytes(recipe, layout, stage))});
   if (recipe.training.async_save && recipe.training.save_interval.value_or(0) > 0)
     need.parts.push_back({"copies while saving (async_save)", rank->saved});
+  need.parts.push_back({process_part, process_bytes});
   return need;
 }
 

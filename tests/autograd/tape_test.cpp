@@ -375,49 +375,6 @@ TEST_F(Ops, OfFrozenParametersAndAnInputWithoutGradientWantNone) {
   EXPECT_EQ(wants(false, trained.leaf), "yyy");
 }
 
-/// With the seeds that the fused loss would take, the logits of the backward pass are those of the forward pass.
-TEST_F(Ops, TokenLossesTakeASeedForEachTokenAndGiveTheBitsOfTheFusedLoss) {
-  Weight w({7, 3}, 1);
-  const std::vector<std::int32_t> labels = {0, 6, -1, 3};
-  const std::vector<float> mask = {1, 0.5F, 0, 1}, weights = {-0.25F, 3, 1, 0};
-  auto seeds = weights;
-  auto h = normal(12, 3);
-  for (const auto type : {DType::float32, DType::bfloat16})
-    for (const double cap : {0.0, 2.0}) {
-      const auto backward = [&](const std::function<void(const Var& in)>& loss) {
-        std::fill(w.grad.begin(), w.grad.end(), 0.0F);
-        std::vector<float> all;
-        {
-          auto narrow = tape.make(type, {2, 2, 3}, false);
-          kernels::narrow(threads, h, narrow.value());
-          const auto in = tape.input(narrow.value(), true);
-          loss(in);
-          tape.backward();
-          const auto grad = tape.take_grad(in);
-          const auto values = tape.read(grad.tensor);
-          all.assign(values.span().begin(), values.span().end());
-        }
-        tape.clear();
-        all.insert(all.end(), w.grad.begin(), w.grad.end());
-        return all;
-      };
-      std::vector<float> fused_losses, losses;
-      const auto fused = backward([&](const Var& in) {
-        const auto result = vocabulary_loss(
-            in, w.leaf, {.labels = labels, .mask = mask, .seed = 1, .softcap = cap, .weights = weights});
-        fused_losses.assign(result.token_loss.floats().begin(), result.token_loss.floats().end());
-      });
-      const auto seeded = backward([&](const Var& in) {
-        const auto each = token_losses(in, w.leaf, {.labels = labels, .mask = mask, .softcap = cap});
-        losses.assign(each.floats().begin(), each.floats().end());
-        tape.seed(each, Tensor(std::span<float>(seeds), each.shape()));
-      });
-      EXPECT_EQ(losses, fused_losses) << cap;
-      EXPECT_EQ(seeded, fused) << cap;
-      EXPECT_NE(seeded, std::vector<float>(seeded.size())) << cap;
-    }
-}
-
 TEST_F(Ops, TheHookFiresOnceForEachLeafWhenItsGradientIsComplete) {
   Weight tied({5, 3}, 1), other({3, 3}, 2);
   tied.leaf.number = 0;

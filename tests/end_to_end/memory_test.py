@@ -111,6 +111,30 @@ class Memory(harness.InOwnFolder):
                     self.compare(recipe, layout, f"run{number}{step}")
 
 
+    def test_check_foresees_the_memory_of_fine_tuning_within_two_percent(self):
+        """The process without pages of files, as the operating system counts it, beside the sum that `check` prints."""
+        model = dict(num_layers=8, hidden_size=256, num_attention_heads=4, seq_length=256, max_position_embeddings=256, vocab_size=4096,
+                     hidden_dropout_rate=0, attention_dropout_rate=0, model_config__normalization="RMSNorm", model_config__hidden_act="swiglu",
+                     model_config__position_embedding_type="rope", model_config__add_bias_linear="false",
+                     model_config__untie_embeddings_and_output_weights="true", training_iters=1, eval_interval=0)
+        self.recipe("base.yaml", **model, batch_size=1, output_dir="base")
+        self.tessera("train", "base.yaml")
+        self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "hf", "base", "folder")
+        self.recipe("adapters.yaml", **{**model, "training_iters": 2}, batch_size=8, training_config__load_checkpoint="folder",
+                    training_config__num_threads=2)
+        adapters = ["lora_config.use_lora=true", "lora_config.lora_rank=16", "lora_config.target_modules=all-linear"]
+        for name, more in {"all linear layers": [], "query and value": ["lora_config.target_modules=[q_proj, v_proj]"],
+                           "magnitudes": ["lora_config.use_dora=true"], "4 bits": ["lora_config.qlora=true"]}.items():
+            with self.subTest(name):
+                words = [word for one in [*adapters, *more, f"training_config.output_dir={name.split()[0]}"] for word in ("--set", one)]
+                told = self.tessera("check", "adapters.yaml", *words)
+                number, unit = re.search(r"at its peak.*\n.*together\n.* ([\d.]+) (\w+)\n", told).groups()
+                foreseen = float(number) * UNITS[unit]
+                number, unit = re.search(r"the process without pages of files ([\d.]+) (\w+)", self.tessera("train", "adapters.yaml", *words)).groups()
+                measured = float(number) * UNITS[unit]
+                self.assertLess(abs(foreseen - measured) / measured, .02, f"{foreseen / 2**20:.1f} and {measured / 2**20:.1f} MiB")
+
+
 KNOWN = {key for options in harness.TINY.values() for key in options}
 
 

@@ -437,7 +437,8 @@ TEST_F(Lora, TargetsAreTheEmbeddingAndTheOutputLayer) {
   EXPECT_TRUE(
       says(refused(lora_llama + two + Lines{l + "use_dora=true"}), "'embedding.word_embeddings' gets an adapter"));
   EXPECT_TRUE(says(refused(lora_llama + two + Lines{m + "mtp_num_layers=1"}), "multi-token prediction"));
-  EXPECT_TRUE(says(refused(two), "'lm_head' selects no linear layer"));  // tied
+  EXPECT_TRUE(says(refused(two), "'lm_head' selects no linear layer"));
+  EXPECT_TRUE(says(refused(two), "the output layer is tied to the embedding: leave lm_head out"));
   EXPECT_EQ(refused({l + "use_lora=true", l + "target_modules=[embed_tokens]"}), "no error");
 }
 

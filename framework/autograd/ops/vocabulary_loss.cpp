@@ -1,9 +1,11 @@
 #include "framework/autograd/ops/vocabulary_loss.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "framework/base/range.h"
 #include "framework/kernels/cross_entropy.h"
+#include "framework/kernels/expert_rows.h"
 #include "framework/kernels/linear.h"
 #include "framework/kernels/softcap.h"
 #include "framework/kernels/type_conversion.h"
@@ -36,12 +38,17 @@ struct Sloped {
 };
 
 /// The gradients of h and u were computed in the forward pass; backward gives them, and reports those of w, b and the
-/// bias as complete.
+/// bias as complete. With `losses` they are those for a seed of 1 of each loss, in fp32: backward multiplies each row
+/// by the seed of its loss.
 class VocabularyLossNode final : public Node {
  public:
-  VocabularyLossNode(Sloped h, Sloped u, LeafUse w, LeafUse b, LeafUse bias)
-      : h_(std::move(h)), u_(std::move(u)), w_(w), b_(b), bias_(bias) {}
+  VocabularyLossNode(Sloped h, Sloped u, LeafUse w, LeafUse b, LeafUse bias, std::optional<VarId> losses = {})
+      : h_(std::move(h)), u_(std::move(u)), w_(w), b_(b), bias_(bias), losses_(losses) {}
   void backward(Tape& tape) override {
+    if (losses_) {
+      const auto seeds = tape.take_grad(*losses_);
+      for (auto* one : {&h_, &u_}) seed(tape, seeds, one->gradient);
+    }
     h_.give(tape);
     u_.give(tape);
     tape.done(w_);
@@ -50,8 +57,15 @@ class VocabularyLossNode final : public Node {
   }
 
  private:
+  static void seed(Tape& tape, const Gradient& seeds, Gradient& gradient) {
+    if (seeds.empty()) gradient = {};
+    if (gradient.empty()) return;
+    kernels::scale_rows(tape.threads(), gradient.tensor.shape().width(), seeds.tensor.floats(), gradient.tensor);
+  }
+
   Sloped h_, u_;
   LeafUse w_, b_, bias_;
+  std::optional<VarId> losses_;
 };
 
 /// A range of token rows.
@@ -101,7 +115,7 @@ struct LossPass {
   const Tensor& h;
   Leaf& w;
   const LossTerms& terms;
-  std::span<const float> weights = {};  ///< of the tokens in the gradient, without the seed
+  std::span<const float> weights = {};  ///< of the tokens in the gradient, without the seed; empty: 1 each
   bool gradient = false;
   std::span<float> loss;  ///< written
   Tensor dh = {};         ///< written; empty: not wanted
@@ -149,7 +163,8 @@ void pass_over_logits(Tape& tape, const LossPass& pass) {
     const auto logits = Tape::floats(logits_memory).first(static_cast<std::size_t>(at.size() * vocabulary));
     const auto weight = Tape::floats(weight_memory).first(gradient ? static_cast<std::size_t>(at.size()) : 0);
     for (std::size_t i = 0; i < weight.size(); ++i)
-      weight[i] = static_cast<float>(terms.seed * pass.weights[static_cast<std::size_t>(at.begin) + i]);
+      weight[i] = static_cast<float>(terms.seed *
+                                     (pass.weights.empty() ? 1 : pass.weights[static_cast<std::size_t>(at.begin) + i]));
     kernels::linear_forward(threads, e, at_rows(pass.h, at, width), weights, bias, logits);
     if (pass.b)
       kernels::linear_add(threads, {at.size(), pass.rank(), vocabulary}, at_rows(pass.u, at, pass.rank()),
@@ -199,14 +214,15 @@ void check(const Tensor& h, const Leaf& w, const LossTerms& terms, std::size_t m
 
 bool trains_bias(const LossTerms& terms) { return terms.bias && terms.bias->trained(); }
 
-/// Memory for the gradient of `h`; empty if none is wanted.
-Gradient gradient_of(Tape& tape, const Tensor& h, bool wanted) {
+/// Memory of type `type` for the gradient of `h`; empty if none is wanted.
+Gradient gradient_of(Tape& tape, const Tensor& h, DType type, bool wanted) {
   Gradient dh;
   if (!wanted) return dh;
-  dh.memory = tape.scratch(h.dtype(), static_cast<std::size_t>(h.shape().elements()));
-  dh.tensor = Tensor(dh.memory.bytes(), h.dtype(), h.shape());
+  dh.memory = tape.scratch(type, static_cast<std::size_t>(h.shape().elements()));
+  dh.tensor = Tensor(dh.memory.bytes(), type, h.shape());
   return dh;
 }
+Gradient gradient_of(Tape& tape, const Tensor& h, bool wanted) { return gradient_of(tape, h, h.dtype(), wanted); }
 
 /// Keeps h and u, and computes the logits again when the gradients of the losses are known.
 class TokenLossesNode final : public Node {
@@ -277,19 +293,35 @@ Var token_losses(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapt
   auto& tape = h.tape();
   const auto rows = terms.labels.size();
   check(h.value(), w, terms, rows, adapter);
-  const bool adapts = adapter.b != nullptr && (adapter.b->trained() || adapter.u.wants_grad());
-  const bool gradient = tape.records() && (h.wants_grad() || w.trained() || trains_bias(terms) || adapts);
+  const bool trains = w.trained() || trains_bias(terms) || (adapter.b && adapter.b->trained());
+  const bool reaches_u = adapter.b && adapter.u.wants_grad();
+  const bool gradient = tape.records() && (h.wants_grad() || trains || reaches_u);
+  // A gradient of a frozen output layer is proportional to the seed of its row. In fp16, gradients for a seed of 1
+  // would lack the loss scale.
+  const bool at_once = gradient && !trains && h.value().dtype() != DType::float16;
+  const auto u = adapter.b ? adapter.u.value() : Tensor();
   auto losses = tape.make({h.shape()[0], h.shape()[1]}, gradient);
   auto own = terms;
   own.seed = 1;
+  auto dh = gradient_of(tape, h.value(), DType::float32, at_once && h.wants_grad());
+  auto du = gradient_of(tape, u, DType::float32, at_once && reaches_u);
   pass_over_logits(tape, {.h = h.value(),
                           .w = w,
                           .terms = own,
+                          .gradient = at_once,
                           .loss = losses.floats(),
-                          .u = adapter.b ? adapter.u.value() : Tensor(),
-                          .b = adapter.b});
-  if (gradient)
-    tape.record<TokenLossesNode>(h, losses, tape.use(&w), own, adapter.u, tape.use(adapter.b), tape.use(terms.bias));
+                          .dh = dh.tensor,
+                          .u = u,
+                          .b = adapter.b,
+                          .du = du.tensor});
+  if (!gradient) return losses;
+  const auto use_w = tape.use(&w), use_b = tape.use(adapter.b), use_bias = tape.use(terms.bias);
+  if (at_once)
+    tape.record<VocabularyLossNode>(Sloped{h, std::move(dh)},
+                                    Sloped{adapter.b ? VarId(adapter.u) : VarId(), std::move(du)}, use_w, use_b,
+                                    use_bias, losses);
+  else
+    tape.record<TokenLossesNode>(h, losses, use_w, own, adapter.u, use_b, use_bias);
   return losses;
 }
 

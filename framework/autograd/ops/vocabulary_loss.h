@@ -68,10 +68,11 @@ std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary);
 VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapter& adapter = {});
 
 /// The losses of the tokens alone, for gradients that depend on them: [B, T] fp32, the same as
-/// VocabularyLoss::token_loss. The backward pass takes a gradient for each loss (Tape::seed), computes the logits a
-/// second time, chunk by chunk, and gives the gradients of h and w; without a seed there are none. Of `terms`, mask,
-/// seed and weights are not used; labels and sharers must outlive the backward pass, in which all sharers must take
-/// part.
+/// VocabularyLoss::token_loss. The backward pass takes a gradient for each loss (Tape::seed) and gives the gradients of
+/// h and w; without a seed there are none. If w, the bias or b of the adapter are trained, or h is fp16, it computes
+/// the logits a second time, chunk by chunk. Else the forward pass computes the gradient of h for a seed of 1, in fp32,
+/// and the backward pass multiplies each row by its seed. Of `terms`, mask, seed and weights are not used; labels and
+/// sharers must outlive the backward pass, in which all sharers must take part.
 Var token_losses(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapter& adapter = {});
 
 }  // namespace tessera::autograd

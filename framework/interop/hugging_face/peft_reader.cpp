@@ -88,6 +88,22 @@ void leave_out_absent(options::Value& lora_config, const std::string& option, co
   });
 }
 
+std::string last_word(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+/// PEFT takes all modules whose names end with one in modules_to_save, also within a word: norm is q_norm too. Adds the
+/// words of those that the folder has.
+void name_longer_words(options::Value& lora_config, const std::set<std::string>& whole) {
+  for (auto& [name, list] : lora_config.fields) {
+    if (name != "modules_to_save") continue;
+    const auto given = list.items;
+    std::set<std::string> words;
+    for (const auto& module : whole)
+      for (const auto& item : given)
+        if (module.ends_with(item.scalar) && !any_is({module}, item.scalar)) words.insert(last_word(module));
+    for (const auto& word : words) list.items.push_back(options::Value::of(word, list.origin));
+  }
+}
+
 /// With ensure_weight_tying PEFT trains both ends of a tied table and writes both, where one is named.
 void name_tied(options::Value& lora_config, const std::set<std::string>& whole) {
   for (auto& [name, list] : lora_config.fields) {
@@ -95,7 +111,7 @@ void name_tied(options::Value& lora_config, const std::set<std::string>& whole) 
     for (const auto& module : whole)
       if (std::none_of(list.items.begin(), list.items.end(),
                        [&](const auto& item) { return any_is({module}, item.scalar); }))
-        list.items.push_back(options::Value::of(module.substr(module.rfind('.') + 1), list.origin));
+        list.items.push_back(options::Value::of(last_word(module), list.origin));
   }
 }
 
@@ -103,6 +119,7 @@ void name_tied(options::Value& lora_config, const std::set<std::string>& whole) 
 void fit_to_tensors(PeftConfig& config, const fs::path& file) {
   const auto modules = modules_in(file);
   if (config.ties_tables) name_tied(config.lora_config, modules.whole);
+  name_longer_words(config.lora_config, modules.whole);
   leave_out_absent(config.lora_config, "target_modules", modules.adapted);
   leave_out_absent(config.lora_config, "modules_to_save", modules.whole);
 }

@@ -140,6 +140,33 @@ TEST(LlamaFactory, Preferences) {
   EXPECT_TRUE(stage("pref_loss: kto_pair\n").refuses("kto_pair"));
 }
 
+TEST(LlamaFactory, ARewardModelHasAScoreHead) {
+  auto words = sft;
+  words.replace(words.find("stage: sft"), 10, "stage: rm");
+  const Read one(words);
+  EXPECT_EQ(one.report.problems(), Lines{});
+  EXPECT_EQ(one.at("training_config.stage"), "rm");
+  EXPECT_EQ(one.at("model_config.score_head"), "true");
+  EXPECT_EQ(one.at("dataset_config.is_pairwise_dataset"), "true");
+}
+
+TEST(LlamaFactory, KeysOfItsTrainerOverMegatronAreTheLayout) {
+  const Read one(
+      sft,
+      "use_mca: true\ntensor_model_parallel_size: 4\nsequence_parallel: true\nexpert_model_parallel_size: 2\n"
+      "recompute_granularity: full\nbias_activation_fusion: true\nmoe_token_dispatcher_type: alltoall\n");
+  EXPECT_EQ(one.report.problems(), Lines{});
+  EXPECT_EQ(one.at("parallel_config.tensor_model_parallel_size"), "4");
+  EXPECT_EQ(one.at("parallel_config.sequence_parallel"), "true");
+  EXPECT_EQ(one.at("parallel_config.expert_model_parallel_size"), "2");
+  EXPECT_EQ(one.at("model_config.recompute_method"), "uniform");
+  EXPECT_EQ(one.at("model_config.recompute_num_layers"), "1");
+  const Read itself(sft,
+                    "use_mca: true\nrecompute_granularity: full\nrecompute_method: block\nrecompute_num_layers: 2\n");
+  EXPECT_EQ(itself.at("model_config.recompute_method"), "block");
+  EXPECT_EQ(itself.at("model_config.recompute_num_layers"), "2");
+}
+
 TEST(LlamaFactory, WhatChangesTheRunIsRefused) {
   const Read one(sft,
                  "use_galore: true\npissa_init: true\nquantization_bit: 8\nlora_ranks: 3\nnum_train_epochs: 0.5\n"
@@ -151,6 +178,14 @@ TEST(LlamaFactory, WhatChangesTheRunIsRefused) {
   EXPECT_TRUE(one.refuses("num_train_epochs is 0.5"));
   EXPECT_TRUE(one.refuses("val_size 100"));
   EXPECT_FALSE(one.refuses("dft"));
+  const Read changes(sft,
+                     "label_smoothing_factor: 0.1\nneftune_noise_alpha: 5\ntrain_sampling_strategy: group_by_length\n"
+                     "fp8: true\nexport_dir: merged\nkt_config:\n  kt_expert_weight_format: int8\n");
+  for (const auto* key : {"--label_smoothing_factor", "--neftune_noise_alpha", "--train_sampling_strategy", "--fp8",
+                          "--export_dir", "--kt_config.kt_expert_weight_format"})
+    EXPECT_TRUE(changes.refuses(key)) << key;
+  const Read same(sft, "label_smoothing_factor: 0.0\nneftune_noise_alpha: 0\ntrain_sampling_strategy: random\n");
+  EXPECT_EQ(same.report.problems(), Lines{});
   const Read ppo("model_name_or_path: m\nstage: ppo\n");
   EXPECT_TRUE(ppo.refuses("reinforcement learning"));
 }
@@ -189,6 +224,22 @@ TEST(Torchtune, TheRecipeForLoraIsTheRunThatItDescribes) {
   EXPECT_EQ(one.at("optimizer_config.lr_decay_style"), "cosine");
   EXPECT_EQ(one.at("optimizer_config.lr_warmup_iters"), "100");
   EXPECT_EQ(one.at("optimizer_config.clip_grad"), "0") << "null: no clipping";
+}
+
+TEST(Torchtune, ItsRecipesForOtherTasksAreRefusedByName) {
+  const auto refuses = [](const std::string& more, const std::string& words) {
+    return Read(torchtune, more).refuses(words);
+  };
+  EXPECT_TRUE(refuses("tasks: [truthfulqa_mc2]\n", "an evaluation of examination questions"));
+  EXPECT_TRUE(
+      refuses("quantizer:\n  _component_: torchtune.training.quantization.Int4WeightOnlyQuantizer\n", "quantised"));
+  EXPECT_TRUE(refuses("prompt:\n  system: null\n  user: Tell me a joke.\n", "`tessera generate`"));
+  EXPECT_TRUE(
+      refuses("kd_ratio: 0.5\nkd_loss:\n  _component_: torchtune.modules.loss.ForwardKLLoss\n", "another model"));
+  EXPECT_TRUE(refuses("grpo_samples: 16\n", "reinforcement learning"));
+  const Read wide(torchtune, "tensor_parallel_dim: 2\ndata_parallel_shard_dim: -1\n");
+  EXPECT_EQ(wide.report.problems(), Lines{});
+  EXPECT_EQ(wide.at("parallel_config.tensor_model_parallel_size"), "2");
 }
 
 TEST(Torchtune, OtherModelsAndLosses) {

@@ -14,6 +14,7 @@
 #include "framework/interop/hugging_face/merge_check.h"
 #include "framework/interop/hugging_face/peft_adapter.h"
 #include "framework/interop/hugging_face/peft_export.h"
+#include "framework/interop/hugging_face/peft_reader.h"
 #include "tests/interop/hugging_face/recorded.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -130,6 +131,24 @@ TEST_F(PeftTest, UnknownKeysThatSayNothingAreAccepted) {
   EXPECT_TRUE(config.notes.empty());
   EXPECT_EQ(parse_peft_config("{}", "a.json", mappings).lora_config.find("lora_rank")->scalar, "8");
   EXPECT_EQ(parse_peft_config("{}", "a.json", mappings).lora_config.find("lora_alpha")->scalar, "8");
+}
+
+TEST_F(PeftTest, ModulesToSaveAreAllWhoseNamesEndAlike) {
+  const auto folder = changed("llama_qv", [](auto& tensors) {
+    static float ones[32];
+    for (const auto* module : {"norm", "layers.0.input_layernorm", "layers.1.self_attn.q_norm"})
+      tensors[text("base_model.model.model.", module, ".weight")] = Tensor(std::span<float>(ones), {32});
+  });
+  auto config = read_file(folder / peft_config_file);
+  const std::string none = "\"modules_to_save\": null";
+  ASSERT_NE(config.find(none), std::string::npos);
+  config.replace(config.find(none), none.size(), "\"modules_to_save\": [\"norm\", \"lm_head\"]");
+  fs::permissions(folder / peft_config_file, fs::perms::owner_all);
+  write_file_atomic(folder / peft_config_file, config);
+  const auto read = read_peft_folder(folder, mappings);
+  const auto* saved = read.lora_config.find("modules_to_save");
+  ASSERT_NE(saved, nullptr);
+  EXPECT_EQ(text(*saved), "[norm, input_layernorm, q_norm]");
 }
 
 TEST_F(PeftTest, TheFusedExpertsAdapterBecomesOneForEachExpert) {
