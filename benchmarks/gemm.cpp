@@ -144,7 +144,9 @@ int main(int argc, char** argv) {
   const double peak = (tile > 0 ? tile : kernels::multiply_add_rate(measured)) / 1e9;
   std::printf("  peak of %s: %.1f GF/s; oneDNN: %s\n", tile > 0 ? "the bfloat16 tile" : "multiply-adds", peak,
               describe_dnnl());
-  if (stages) std::printf("  share of peak        tile    block   memory  packing    edges  threads    pages\n");
+  if (stages)
+    std::printf(
+        "  share of peak        tile    block   memory  packing    edges  threads    pages   strips     rows\n");
   for (const Layer& s :
        {Layer{"qkv", rows, width, 3 * width}, Layer{"proj", rows, width, width}, Layer{"up", rows, width, 4 * width},
         Layer{"down", rows, 4 * width, width}, Layer{"head", rows, width, width == 768 ? 50304 : 4096}})

@@ -95,6 +95,9 @@ void print_stages(kernels::Threads& threads, const std::string& name, const Matr
   const kernels::PackedOperands packed_block(one, t, block, 1), packed_product(one, t, p, t.tasks);
   const OnSmallPages small(p);
   const Clock clock = fair_clock(threads);
+  TileKernels in_strips = t, in_rows = t;
+  in_strips.block_rows = 0;
+  if (in_rows.block_rows == 0) in_rows.block_rows = 21 * t.rows;
   const double share[] = {
       rate_of_tile(t, packed, depth, values),
       rate_of(operations(block), Clock::processor, [&] { packed_block.multiply(one); }),
@@ -102,7 +105,9 @@ void print_stages(kernels::Threads& threads, const std::string& name, const Matr
       rate_of(operations(tiled), Clock::processor, [&] { kernels::multiply(one, tiled); }),
       rate_of(operations(p), Clock::processor, [&] { kernels::multiply(one, p); }),
       rate_of(operations(p), clock, [&] { kernels::multiply(threads, p); }) / threads.count(),
-      rate_of(operations(p), clock, [&] { kernels::multiply(threads, small.product()); }) / threads.count()};
+      rate_of(operations(p), clock, [&] { kernels::multiply(threads, small.product()); }) / threads.count(),
+      rate_of(operations(p), Clock::processor, [&] { kernels::multiply_packed(one, in_strips, p); }),
+      rate_of(operations(p), Clock::processor, [&] { kernels::multiply_packed(one, in_rows, p); })};
   std::printf("  %-14s", name.c_str());
   for (const double rate : share) std::printf("  %7.2f", rate / peak / 1e9);
   std::printf("\n");

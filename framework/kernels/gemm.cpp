@@ -5,6 +5,7 @@
 
 #include "framework/kernels/cpu.h"
 #include "framework/kernels/gemm_blas.h"
+#include "framework/kernels/gemm_blocks.h"
 #include "framework/kernels/gemm_packed.h"
 
 namespace tessera::kernels {
@@ -15,7 +16,10 @@ const TileKernels* tiles_of(const MatrixProduct& p) {
   const TileKernels* pairs = pair_tiles();
   if (p.K > 0 && pairs != nullptr && multiplies_pairs(p)) return pairs;
   if (p.K > 0 && chosen_isa() >= Isa::avx512) return &tiles_avx512();
-  if (p.K > 0 && chosen_isa() == Isa::avx2) return &tiles_avx2();
+  if (p.K > 0 && chosen_isa() == Isa::avx2) {
+    static const TileKernels fitted = fitted_to(tiles_avx2(), cache_sizes());
+    return &fitted;
+  }
 #endif
   return nullptr;
 }

@@ -202,8 +202,8 @@ void multiply_packed(Threads& threads, const TileKernels& t, const MatrixProduct
   if (p.a.along == 1) return matrix_product(threads, t, p, grid_of_tiles(t, p, t.tasks), {});
   must(p.c.type == DType::float32 && p.act == Activation::none,
        "a product whose left factor has k as its outer index is a float");
-  p.N <= t.cols* t.panels ? multiply_narrow(threads, t, p, packed_floats)
-                          : multiply_flipped(threads, t, p, packed_floats);
+  p.N <= (t.narrow > 0 ? t.narrow : t.cols * t.panels) ? multiply_narrow(threads, t, p, packed_floats)
+                                                       : multiply_flipped(threads, t, p, packed_floats);
 }
 
 PackedOperands::PackedOperands(Threads& threads, const TileKernels& t, const MatrixProduct& p, std::int64_t tasks)

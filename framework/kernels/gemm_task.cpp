@@ -98,11 +98,14 @@ class Task {
         depth_(even_part(words_, t.depth, t.block)) {}
 
   void run(std::int64_t first, std::int64_t last) {
+    first_ = first;
+    last_ = last;
+    rows_ = t_.block_rows == 0 ? last - first : std::min(t_.block_rows, last - first);
     const std::int64_t apart = depth_ * t_.rows + 16, panel = depth_ * t_.cols;
     const bool packs_panels = shared_.panels == nullptr, packs_strips = shared_.strips == nullptr && p_.a.along != 1;
     const Scratch own_panels(packs_panels ? static_cast<std::size_t>(ceil_div(col_end_ - col_, t_.cols) * panel) : 0);
     const Scratch own_strips(packs_strips ? static_cast<std::size_t>(ceil_div(last - first, t_.rows) * apart) : 0);
-    const Scratch rows(choose_row_memory(first, last));
+    const Scratch rows(choose_row_memory());
     divide_row_memory(rows.data());
     for (std::int64_t k = 0; k < words_; k += depth_) {
       const std::int64_t steps = std::min(depth_, words_ - k);
@@ -120,7 +123,8 @@ class Task {
                                                                  .k = k}
                             : shared_.strips != nullptr ? *shared_.strips
                                                         : rows_in_place();
-      for (std::int64_t row = first; row < last; row += t_.rows) strip(strips, row, first, last, k, steps);
+      for (std::int64_t row = first; row < last; row += rows_)
+        multiply(strips, row, std::min(row + rows_, last), k, steps);
     }
   }
 
@@ -135,70 +139,112 @@ class Task {
   }
 
   bool has_sums() const { return p_.c.type != DType::float32; }
+  /// Whether rows of `a` are widened.
   bool widens() const { return p_.a.along == 1 && !in_words(t_, p_.a.type()); }
 
-  /// Floats for the sums of a 16-bit c, of one strip if all of k is one block, else of all rows of the task; and for
-  /// one strip of a 16-bit `a` that is widened.
-  std::size_t choose_row_memory(std::int64_t first, std::int64_t last) {
+  /// Floats for the sums of a 16-bit c, and for the rows of `a` that are widened: of a block of rows or of a strip. If k
+  /// is divided, the sums are those of all rows of the task.
+  std::size_t choose_row_memory() {
     if (!has_sums() && !widens()) return 0;
-    sums_row_ = ceil_div(col_end_ - col_, 16) * 16;
-    widened_row_ = ceil_div(depth_, 16) * 16 + 16;
-    one_strip_ = depth_ >= words_;
-    sums_size_ = has_sums() ? (one_strip_ ? t_.rows : last - first) * sums_row_ : 0;
-    return static_cast<std::size_t>(sums_size_ + (widens() ? t_.rows * widened_row_ : 0));
+    const std::int64_t together = t_.block_rows == 0 ? t_.rows : rows_;
+    sums_row_ = round_up(col_end_ - col_, 16);
+    widened_row_ = round_up(depth_, 16) + 16;
+    one_block_ = depth_ >= words_;
+    sums_size_ = has_sums() ? (one_block_ ? together : last_ - first_) * sums_row_ : 0;
+    return static_cast<std::size_t>(sums_size_ + (widens() ? together * widened_row_ : 0));
   }
   void divide_row_memory(float* memory) {
     if (has_sums()) sums_ = memory;
     if (widens()) widened_ = memory + sums_size_;
   }
 
-  /// Rows [row, row + R) of c: the strip against every panel. The last panel prefetches the next strip. The bias is
-  /// added with the first block of k, the activation is applied after the last.
-  void strip(const Strips& strips, std::int64_t row, std::int64_t first, std::int64_t last, std::int64_t k,
-             std::int64_t steps) {
-    const std::int64_t count = std::min(t_.rows, last - row);
-    Strips::Strip a{widened_, widened_row_, 1};
-    const float* next = widened_;
-    if (widened_ == nullptr) {
-      a = strips.strip(row, k);
-      next = strips.strip(row + t_.rows < last ? row + t_.rows : row, k).at;
-    } else {
-      const auto& packing = packing_of(t_, p_.a.type());
-      for (std::int64_t r = 0; r < count; ++r)
-        packing.widen(p_.a.element(row + r, k), steps, widened_ + r * widened_row_);
+  /// Rows [row, row_end) of c from word k on. In blocks of rows: every panel, which the L1 cache holds, against all
+  /// strips of the block; else every strip against all panels.
+  void multiply(const Strips& strips, std::int64_t row, std::int64_t row_end, std::int64_t k, std::int64_t steps) {
+    if (t_.block_rows > 0) return multiply_block(strips, row, row_end, k, steps);
+    for (; row < row_end; row += t_.rows) {
+      const std::int64_t count = std::min(t_.rows, row_end - row);
+      Strips::Strip a{widened_, widened_row_, 1};
+      const float* next = widened_;
+      if (widened_ == nullptr) {
+        a = strips.strip(row, k);
+        next = strips.strip(row + t_.rows < row_end ? row + t_.rows : row, k).at;
+      } else {
+        widen_rows(row, count, k, steps);
+      }
+      const Sums sums = sums_of(row, count, row, k);
+      for (std::int64_t col = col_; col < col_end_; col += t_.cols)
+        tile(a, col + t_.cols < col_end_ ? a.at : next, col, sums, count, k, steps);
+      finish_rows(row, count, sums, k + steps);
     }
-    const Sums sums = sums_ != nullptr ? Sums{sums_ + (one_strip_ ? 0 : (row - first) * sums_row_), sums_row_}
-                                       : Sums{reinterpret_cast<float*>(p_.c.at) + row * p_.N + col_, p_.N};
-    if (sums_ != nullptr && p_.add && k == 0) widen_rows_of_c(row, count, sums);
-    const bool onto = p_.add || k > 0;
-    for (std::int64_t col = col_; col < col_end_; col += t_.cols) {
-      float* c = sums.at + (col - col_);
-      const float* start = onto ? c : p_.bias != nullptr ? p_.bias + col : nullptr;
-      ahead_.fetch(lines_of_call_);
-      t_.tile({a.at, a.row, a.step, col + t_.cols < col_end_ ? a.at : next, panels_ + (col - col_) * depth_, steps,
-               start, onto ? sums.row : 0, c, sums.row, count, std::min(t_.cols, col_end_ - col)});
-    }
-    if (k + steps < words_ || (sums_ == nullptr && p_.act == Activation::none)) return;
-    finish(t_, p_, row, count, col_, col_end_ - col_, sums);
   }
 
-  void widen_rows_of_c(std::int64_t row, std::int64_t count, const Sums& sums) const {
+  /// A strip prefetches the next one; the last strip, the first one for the next panel.
+  void multiply_block(const Strips& strips, std::int64_t row, std::int64_t row_end, std::int64_t k,
+                      std::int64_t steps) {
+    if (widened_ != nullptr) widen_rows(row, row_end - row, k, steps);
+    const Sums sums = sums_of(row, row_end - row, row, k);
+    const auto strip_at = [&](std::int64_t at) {
+      return widened_ == nullptr ? strips.strip(at, k)
+                                 : Strips::Strip{widened_ + (at - row) * widened_row_, widened_row_, 1};
+    };
+    for (std::int64_t col = col_; col < col_end_; col += t_.cols) {
+      for (std::int64_t at = row; at < row_end; at += t_.rows) {
+        const std::int64_t next = at + t_.rows < row_end ? at + t_.rows : row;
+        tile(strip_at(at), strip_at(next).at, col, {sums.at + (at - row) * sums.row, sums.row},
+             std::min(t_.rows, row_end - at), k, steps);
+      }
+    }
+    finish_rows(row, row_end - row, sums, k + steps);
+  }
+
+  void tile(const Strips::Strip& a, const float* next, std::int64_t col, const Sums& sums, std::int64_t count,
+            std::int64_t k, std::int64_t steps) {
+    float* c = sums.at + (col - col_);
+    const bool onto = p_.add || k > 0;
+    const float* start = onto ? c : p_.bias != nullptr ? p_.bias + col : nullptr;
+    ahead_.fetch(lines_of_call_);
+    t_.tile({a.at, a.row, a.step, next, panels_ + (col - col_) * depth_, steps, start, onto ? sums.row : 0, c, sums.row,
+             count, std::min(t_.cols, col_end_ - col)});
+  }
+
+  /// Where the sums of `count` rows from `row` on lie, in the block of rows that begins at `block`; those of a 16-bit c
+  /// that is added to are widened first.
+  Sums sums_of(std::int64_t row, std::int64_t count, std::int64_t block, std::int64_t k) const {
+    if (sums_ == nullptr) return {reinterpret_cast<float*>(p_.c.at) + row * p_.N + col_, p_.N};
+    const std::int64_t begin = one_block_ ? block : first_;
+    const Sums sums{sums_ + (row - begin) * sums_row_, sums_row_};
+    if (!p_.add || k > 0) return sums;
     const auto& packing = packing_of(t_, p_.c.type);
     for (std::int64_t r = 0; r < count; ++r)
       packing.widen(p_.c.part(static_cast<std::size_t>((row + r) * p_.N + col_), 0).at, col_end_ - col_,
                     sums.at + r * sums.row);
+    return sums;
+  }
+
+  void widen_rows(std::int64_t row, std::int64_t count, std::int64_t k, std::int64_t steps) const {
+    const auto widen = packing_of(t_, p_.a.type()).widen;
+    for (std::int64_t r = 0; r < count; ++r) widen(p_.a.element(row + r, k), steps, widened_ + r * widened_row_);
+  }
+
+  /// After the last word of k.
+  void finish_rows(std::int64_t row, std::int64_t count, const Sums& sums, std::int64_t k) const {
+    if (k < words_ || (sums_ == nullptr && p_.act == Activation::none)) return;
+    finish(t_, p_, row, count, col_, col_end_ - col_, sums);
   }
 
   const TileKernels& t_;
   const MatrixProduct& p_;
   const Shared& shared_;
   const std::int64_t col_, col_end_, next_col_, words_, depth_;
+  std::int64_t first_ = 0, last_ = 0;  ///< rows of the task
+  std::int64_t rows_ = 0;              ///< of a block of rows
   PanelsAhead ahead_;
   std::int64_t lines_of_call_ = 0;
   const float* panels_ = nullptr;
   float *sums_ = nullptr, *widened_ = nullptr;
   std::int64_t sums_row_ = 0, sums_size_ = 0, widened_row_ = 0;
-  bool one_strip_ = false;
+  bool one_block_ = false;
 };
 
 }  // namespace
