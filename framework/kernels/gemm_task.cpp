@@ -100,7 +100,7 @@ class Task {
   void run(std::int64_t first, std::int64_t last) {
     first_ = first;
     last_ = last;
-    rows_ = t_.block_rows == 0 ? last - first : std::min(t_.block_rows, last - first);
+    rows_ = t_.block_rows == 0 ? last - first : even_part(last - first, t_.block_rows, t_.rows);
     const std::int64_t apart = depth_ * t_.rows + 16, panel = depth_ * t_.cols;
     const bool packs_panels = shared_.panels == nullptr, packs_strips = shared_.strips == nullptr && p_.a.along != 1;
     const Scratch own_panels(packs_panels ? static_cast<std::size_t>(ceil_div(col_end_ - col_, t_.cols) * panel) : 0);
@@ -142,8 +142,8 @@ class Task {
   /// Whether rows of `a` are widened.
   bool widens() const { return p_.a.along == 1 && !in_words(t_, p_.a.type()); }
 
-  /// Floats for the sums of a 16-bit c, and for the rows of `a` that are widened: of a block of rows or of a strip. If k
-  /// is divided, the sums are those of all rows of the task.
+  /// Floats for the sums of a 16-bit c, and for the rows of `a` that are widened: of a block of rows or of a strip. If
+  /// k is divided, the sums are those of all rows of the task.
   std::size_t choose_row_memory() {
     if (!has_sums() && !widens()) return 0;
     const std::int64_t together = t_.block_rows == 0 ? t_.rows : rows_;

@@ -8,8 +8,8 @@
 
 namespace tessera::kernels {
 
-// The tasks of a blocked product (gemm_packed.h): what one task packs and in which order it calls the tiles. Internal to
-// this component.
+// The tasks of a blocked product (gemm_packed.h): what one task packs and in which order it calls the tiles. Internal
+// to this component.
 
 inline constexpr std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, unit) * unit; }
 
