@@ -4,10 +4,13 @@
 // multiply-adds, for bfloat16 that of its register tile where there is one. "of the best": our rate over that of the
 // faster library.
 //
-//   bench_gemm [threads] [rows] [layer, or all] [width] [float32, bfloat16 or float16]
+//   bench_gemm [--stages] [threads] [rows] [layer, or all] [width] [float32, bfloat16 or float16]
+//
+// --stages: instead, where the time of our products goes, stage by stage (gemm_stages.h).
 #include "framework/kernels/gemm.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
@@ -15,7 +18,9 @@
 #include <thread>
 
 #include "benchmarks/gemm_dnnl.h"
+#include "benchmarks/gemm_stages.h"
 #include "benchmarks/report.h"
+#include "framework/base/error.h"
 #include "framework/kernels/gemm_blas.h"
 #include "framework/kernels/machine_limits.h"
 #include "framework/kernels/type_conversion.h"
@@ -43,27 +48,56 @@ class Typed {
   DType type_;
 };
 
+constexpr const char* product_names[] = {"forward", "dgrad", "wgrad"};
+
+/// The three products of one layer, with random operands.
+class Products {
+ public:
+  Products(kernels::Threads& threads, const Layer& s, DType type)
+      : values_{random_floats(s.rows * s.in, 1), random_floats(s.out * s.in, 2), random_floats(s.rows * s.out, 3),
+                random_floats(s.out, 4)},
+        results_{Storage(values_[2].bytes().size()), Storage(values_[0].bytes().size()),
+                 Storage(values_[1].bytes().size())},
+        typed_{{threads, type, x()},
+               {threads, type, w()},
+               {threads, type, dy()},
+               {threads, type, results_[0].floats()},
+               {threads, type, results_[1].floats()}},
+        layer_(s) {}
+
+  /// In the type of the layer; OpenBLAS has only fp32.
+  std::array<kernels::MatrixProduct, 3> typed() const {
+    return products(typed_[0].elements(), typed_[1].elements(), typed_[2].elements(), typed_[3].elements(),
+                    typed_[4].elements());
+  }
+  std::array<kernels::MatrixProduct, 3> floats() const {
+    return products(x(), w(), dy(), results_[0].floats(), results_[1].floats());
+  }
+
+ private:
+  std::span<float> x() const { return values_[0].floats(); }
+  std::span<float> w() const { return values_[1].floats(); }
+  std::span<float> dy() const { return values_[2].floats(); }
+  std::array<kernels::MatrixProduct, 3> products(kernels::Elements x, kernels::Elements w, kernels::Elements dy,
+                                                 kernels::MutableElements y, kernels::MutableElements dx) const {
+    const auto& s = layer_;
+    return {{{s.rows, s.out, s.in, {x, s.in, 1}, {w, s.in, 1}, y, false, values_[3].floats().data()},
+             {s.rows, s.in, s.out, {dy, s.out, 1}, {w, 1, s.in}, dx},
+             {s.out, s.in, s.rows, {dy, 1, s.out}, {x, 1, s.in}, results_[2].floats(), true}}};
+  }
+
+  Storage values_[4], results_[3];
+  Typed typed_[5];
+  Layer layer_;
+};
+
 /// The three products of one layer, Tessera's, OpenBLAS's and oneDNN's in alternation.
 void compare(kernels::Threads& threads, const Layer& s, DType type, double peak) {
-  const Storage values[] = {random_floats(s.rows * s.in, 1), random_floats(s.out * s.in, 2),
-                            random_floats(s.rows * s.out, 3), random_floats(s.out, 4)};
-  const auto x = values[0].floats(), w = values[1].floats(), dy = values[2].floats(), bias = values[3].floats();
-  const Storage results[] = {Storage(dy.size_bytes()), Storage(x.size_bytes()), Storage(w.size_bytes())};
-  const auto y = results[0].floats(), dx = results[1].floats(), dw = results[2].floats();
-  const kernels::MatrixProduct blas_products[] = {
-      {s.rows, s.out, s.in, {x, s.in, 1}, {w, s.in, 1}, y, false, bias.data()},
-      {s.rows, s.in, s.out, {dy, s.out, 1}, {w, 1, s.in}, dx},
-      {s.out, s.in, s.rows, {dy, 1, s.out}, {x, 1, s.in}, dw, true}};
-  const Typed x16(threads, type, x), w16(threads, type, w), dy16(threads, type, dy), y16(threads, type, y),
-      dx16(threads, type, dx);
-  const kernels::MatrixProduct products[] = {
-      {s.rows, s.out, s.in, {x16.elements(), s.in, 1}, {w16.elements(), s.in, 1}, y16.elements(), false, bias.data()},
-      {s.rows, s.in, s.out, {dy16.elements(), s.out, 1}, {w16.elements(), 1, s.in}, dx16.elements()},
-      {s.out, s.in, s.rows, {dy16.elements(), 1, s.out}, {x16.elements(), 1, s.in}, dw, true}};
-  const char* names[] = {"forward", "dgrad", "wgrad"};
+  const Products operands(threads, s, type);
+  const auto products = operands.typed(), blas_products = operands.floats();
   const double operations = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out);
   const Clock clock = fair_clock(threads);
-  for (int i = 0; i < 3; ++i) {
+  for (std::size_t i = 0; i < products.size(); ++i) {
     const auto rate = [&](double seconds) { return operations / seconds / 1e9; };
     const Timing ours = time([&] { kernels::multiply(threads, products[i]); }, clock);
     const Timing blas = time([&] { kernels::multiply_blas(threads, blas_products[i]); }, clock);
@@ -72,7 +106,7 @@ void compare(kernels::Threads& threads, const Layer& s, DType type, double peak)
     std::printf(
         "  %-8s %5ld x %5ld x %5ld  %-8s %8.3f ms  %7.1f GF/s (%.1f..%.1f), %3.0f %% of peak;  OpenBLAS %7.1f "
         "(%.1f..%.1f);  %.2f x",
-        s.name, static_cast<long>(s.rows), static_cast<long>(s.in), static_cast<long>(s.out), names[i],
+        s.name, static_cast<long>(s.rows), static_cast<long>(s.in), static_cast<long>(s.out), product_names[i],
         ours.median * 1e3, rate(ours.median), rate(ours.high), rate(ours.low), 100 * rate(ours.median) / peak,
         rate(blas.median), rate(blas.high), rate(blas.low), blas.median / ours.median);
     if (by_dnnl)
@@ -82,11 +116,21 @@ void compare(kernels::Threads& threads, const Layer& s, DType type, double peak)
   }
 }
 
+/// `peak`: of one thread.
+void print_layer(kernels::Threads& threads, const Layer& s, DType type, double peak) {
+  const Products operands(threads, s, type);
+  const auto products = operands.typed();
+  for (std::size_t i = 0; i < products.size(); ++i)
+    print_stages(threads, text(s.name, " ", product_names[i]), products[i], peak);
+}
+
 }  // namespace
 }  // namespace tessera
 
 int main(int argc, char** argv) {
   using namespace tessera;
+  const bool stages = argc > 1 && std::string(argv[1]) == "--stages";
+  if (stages) --argc, ++argv;
   const int count = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
   const std::int64_t rows = argc > 2 ? std::atoll(argv[2]) : 1024;
   kernels::Threads threads(count);
@@ -94,12 +138,17 @@ int main(int argc, char** argv) {
   const std::string only = argc > 3 ? argv[3] : "all";
   const std::int64_t width = argc > 4 ? std::atoll(argv[4]) : 768;
   const DType type = dtype_named(argc > 5 ? argv[5] : "float32");
-  const double tile = type == DType::bfloat16 ? kernels::pair_tile_rate(threads) : 0;
-  const double peak = (tile > 0 ? tile : kernels::multiply_add_rate(threads)) / 1e9;
+  kernels::Threads one(1);
+  kernels::Threads& measured = stages ? one : threads;
+  const double tile = type == DType::bfloat16 ? kernels::pair_tile_rate(measured) : 0;
+  const double peak = (tile > 0 ? tile : kernels::multiply_add_rate(measured)) / 1e9;
   std::printf("  peak of %s: %.1f GF/s; oneDNN: %s\n", tile > 0 ? "the bfloat16 tile" : "multiply-adds", peak,
               describe_dnnl());
+  if (stages)
+    std::printf(
+        "  share of peak        tile    block   memory  packing    edges  threads    pages   strips     rows\n");
   for (const Layer& s :
        {Layer{"qkv", rows, width, 3 * width}, Layer{"proj", rows, width, width}, Layer{"up", rows, width, 4 * width},
         Layer{"down", rows, 4 * width, width}, Layer{"head", rows, width, width == 768 ? 50304 : 4096}})
-    if (only == "all" || only == s.name) compare(threads, s, type, peak);
+    if (only == "all" || only == s.name) stages ? print_layer(threads, s, type, peak) : compare(threads, s, type, peak);
 }

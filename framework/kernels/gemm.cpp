@@ -5,28 +5,28 @@
 
 #include "framework/kernels/cpu.h"
 #include "framework/kernels/gemm_blas.h"
+#include "framework/kernels/gemm_blocks.h"
 #include "framework/kernels/gemm_packed.h"
 
 namespace tessera::kernels {
 
-namespace {
-
-/// The register tiles for a product; null: BLAS. K == 0 leaves c = bias (or c unchanged), which only that handles.
-const TileKernels* tiles_for(const MatrixProduct& p) {
+// K == 0 leaves c = bias (or c unchanged), which only BLAS handles.
+const TileKernels* tiles_of(const MatrixProduct& p) {
 #if defined(__x86_64__)
   const TileKernels* pairs = pair_tiles();
   if (p.K > 0 && pairs != nullptr && multiplies_pairs(p)) return pairs;
   if (p.K > 0 && chosen_isa() >= Isa::avx512) return &tiles_avx512();
-  if (p.K > 0 && chosen_isa() == Isa::avx2) return &tiles_avx2();
+  if (p.K > 0 && chosen_isa() == Isa::avx2) {
+    static const TileKernels fitted = fitted_to(tiles_avx2(), cache_sizes());
+    return &fitted;
+  }
 #endif
   return nullptr;
 }
 
-}  // namespace
-
 void multiply(Threads& threads, const MatrixProduct& p) {
   if (p.M == 0 || p.N == 0) return;
-  const TileKernels* tiles = tiles_for(p);
+  const TileKernels* tiles = tiles_of(p);
   tiles != nullptr ? multiply_packed(threads, *tiles, p) : multiply_blas(threads, p);
 }
 
@@ -36,7 +36,7 @@ void multiply_group(Threads& threads, std::span<const MatrixProduct> products) {
     std::array<ProductOfGroup, at_once> group;
     std::size_t size = 0;
     for (const auto& p : products.first(std::min(at_once, products.size()))) {
-      const TileKernels* tiles = tiles_for(p);
+      const TileKernels* tiles = tiles_of(p);
       if (p.M == 0 || p.N == 0) continue;
       if (tiles != nullptr)
         group[size++] = {&p, tiles};

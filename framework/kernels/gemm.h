@@ -65,6 +65,8 @@ void multiply(Threads& threads, const MatrixProduct& product);
 void multiply_group(Threads& threads, std::span<const MatrixProduct> products);
 
 struct TileKernels;
+/// The register tiles that multiply() computes `product` with; null: OpenBLAS.
+const TileKernels* tiles_of(const MatrixProduct& product);
 /// The register tiles of chosen_isa() that multiply pairs of bfloat16; null if it has none.
 const TileKernels* pair_tiles();
 

@@ -5,264 +5,13 @@
 #include <cmath>
 
 #include "framework/base/error.h"
-#include "framework/kernels/activation_range.h"
 #include "framework/kernels/gemm_stored.h"
+#include "framework/kernels/gemm_task.h"
 #include "framework/kernels/panels_ahead.h"
 #include "framework/kernels/scratch.h"
-#include "framework/kernels/task_grid.h"
 
 namespace tessera::kernels {
 namespace {
-
-std::int64_t round_up(std::int64_t x, std::int64_t unit) { return ceil_div(x, unit) * unit; }
-
-/// The division of c into tasks: at least `enough_tasks` if the extents allow it, so that a few threads finish at about
-/// the same time. A task with few rows is expensive because b is packed again for each block of rows; a task with
-/// few columns reads strips of a more often, which costs less, and least if the strips are packed. So columns are
-/// divided first. If that gives few tasks of unequal width (128 columns: 96 and 32), rows are divided instead: packing
-/// b for 32 rows takes a fifth of the time of multiplying it with them, so less than one thread would wait (64 x 128 x
-/// 512 on two threads of a Zen 4: 137 to 188 GFLOP/s).
-TaskGrid grid_of_tiles(const TileKernels& t, const MatrixProduct& p, std::int64_t enough_tasks) {
-  constexpr std::int64_t few_rows = 384, many_rows = 1024;
-  TaskGrid grid{};
-  const auto set_rows = [&](std::int64_t most) {
-    grid.rows = even_part(p.M, most, t.rows);
-    grid.row_blocks = ceil_div(p.M, grid.rows);
-  };
-  const auto set_panels = [&](std::int64_t most) {
-    grid.cols = even_part(p.N, t.cols * most, t.cols);
-    grid.col_blocks = ceil_div(p.N, grid.cols);
-  };
-  set_rows(many_rows);
-  set_panels(t.panels);
-  const std::int64_t fewest = ceil_div(p.a.along == 1 ? 96 : 48, t.cols);
-  for (std::int64_t panels = t.panels / 2; grid.tasks() < enough_tasks && panels >= fewest; panels /= 2)
-    set_panels(panels);
-  if (grid.tasks() < enough_tasks) {
-    const std::int64_t fewest_rows = 4 * t.rows;
-    const bool unequal = p.N % grid.cols != 0;
-    if (p.a.along == 1 && unequal && p.M > fewest_rows) {
-      set_panels(t.panels);
-      set_rows(std::max(fewest_rows, ceil_div(p.M, 4)));
-    } else {
-      set_rows(std::max(few_rows, ceil_div(p.M, ceil_div(enough_tasks, grid.col_blocks))));
-    }
-  }
-  grid.rows_first = p.N > p.M;
-  return grid;
-}
-
-/// Whether words of a factor lie in memory as the tile reads them. Else a factor whose inner index is k is widened.
-bool in_words(const TileKernels& t, DType type) { return type == (t.elements == 2 ? DType::bfloat16 : DType::float32); }
-
-/// Where a task finds its strips of a: in the rows of a itself, or packed, either by all tasks together or by the task.
-/// Extents and strides along k are in words.
-struct Strips {
-  const float* at;
-  std::int64_t across;           ///< from a row of a to the next; packed: from a strip to the next
-  std::int64_t packed_rows = 0;  ///< in a strip; 0: not packed
-  std::int64_t block = 1;        ///< words of k that lie together; packed strips hold whole blocks of them
-  std::int64_t row = 0, k = 0;   ///< of the first word that is packed
-
-  struct Strip {
-    const float* at;
-    std::int64_t row, step;  ///< a_row and a_step of TileCall
-  };
-  Strip strip(std::int64_t first, std::int64_t step) const {
-    if (packed_rows == 0) return {at + first * across + step, across, 1};
-    return {at + (first - row) / packed_rows * across + (step - k) * packed_rows, block, packed_rows};
-  }
-};
-
-/// Packs `steps` words, from word k on, of rows [first, last) of a; k is its outer index.
-void pack_strips(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
-                 std::int64_t steps, std::int64_t apart, float* to) {
-  packing_of(t, p.a.type())
-      .strips(p.a.element(first, k * t.elements), p.a.along, elements_in(t, p, k, steps), last - first, apart, to);
-}
-
-/// Packs `steps` words, from word k on, of columns [first, last) of b.
-void pack_panels(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
-                 std::int64_t steps, std::int64_t apart, float* to) {
-  if (p.b.stored != nullptr)
-    return pack_stored(t, p.b, first, last, k * t.elements, elements_in(t, p, k, steps), apart, to);
-  const auto& packing = packing_of(t, p.b.type());
-  const std::byte* at = p.b.element(first, k * t.elements);
-  if (p.b.along == 1)
-    packing.along(at, p.b.across, steps, last - first, apart, to);
-  else
-    packing.across(at, p.b.along, elements_in(t, p, k, steps), last - first, apart, to);
-}
-
-/// Operands that the tasks of one product share. What is null, each task packs for itself, one block of k at a time.
-struct Shared {
-  const Strips* strips = nullptr;
-  const float* panels = nullptr;  ///< of all columns; the block that begins at k lies at k * width
-  std::int64_t width = 0;         ///< N rounded up to whole panels
-};
-
-/// Rows of c as floats, before they are rounded to the type of c. A view of c itself if that is float.
-struct Sums {
-  float* at;
-  std::int64_t row;  ///< floats from a row to the next
-};
-
-/// Finishes `count` rows of c from row `row`, columns [col, col + cols): the rounding to 16 bits, and the activation of
-/// what was rounded.
-void finish(const TileKernels& t, const MatrixProduct& p, std::int64_t row, std::int64_t count, std::int64_t col,
-            std::int64_t cols, const Sums& sums) {
-  const auto size = static_cast<std::size_t>(cols);
-  for (std::int64_t r = 0; r < count; ++r) {
-    const auto first = static_cast<std::size_t>((row + r) * p.N + col);
-    float* from = sums.at + r * sums.row;
-    const auto c = p.c.part(first, size);
-    if (c.type != DType::float32) packing_of(t, c.type).narrow(from, cols, c.at);
-    if (p.act == Activation::none) continue;
-    if (c.type != DType::float32) packing_of(t, c.type).widen(c.at, cols, from);
-    const auto y = p.y.part(first, size);
-    if (y.type == DType::float32) {
-      activation_range(p.act, from, reinterpret_cast<float*>(y.at), size);
-    } else {
-      must(c.type != DType::float32, "a product with a float result has no 16-bit activation");
-      activation_range(p.act, from, from, size);
-      packing_of(t, y.type).narrow(from, cols, y.at);
-    }
-  }
-}
-
-/// One task: rows [first, last) by columns [col, col_end) of c.
-class Task {
- public:
-  /// `next_col`: where the columns of the task begin that this thread will probably run next; p.N if there is none.
-  Task(const TileKernels& t, const MatrixProduct& p, const Shared& shared, std::int64_t col, std::int64_t col_end,
-       std::int64_t next_col)
-      : t_(t),
-        p_(p),
-        shared_(shared),
-        col_(col),
-        col_end_(col_end),
-        next_col_(next_col),
-        words_(words_in(t, p.K)),
-        depth_(even_part(words_, t.depth, t.block)) {}
-
-  void run(std::int64_t first, std::int64_t last) {
-    const std::int64_t apart = depth_ * t_.rows + 16, panel = depth_ * t_.cols;
-    const bool packs_panels = shared_.panels == nullptr, packs_strips = shared_.strips == nullptr && p_.a.along != 1;
-    const Scratch own_panels(packs_panels ? static_cast<std::size_t>(ceil_div(col_end_ - col_, t_.cols) * panel) : 0);
-    const Scratch own_strips(packs_strips ? static_cast<std::size_t>(ceil_div(last - first, t_.rows) * apart) : 0);
-    const Scratch rows(choose_row_memory(first, last));
-    divide_row_memory(rows.data());
-    for (std::int64_t k = 0; k < words_; k += depth_) {
-      const std::int64_t steps = std::min(depth_, words_ - k);
-      if (packs_panels) {
-        pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels.data());
-        look_ahead(k + steps, ceil_div(last - first, t_.rows) * ceil_div(col_end_ - col_, t_.cols));
-      }
-      if (packs_strips) pack_strips(t_, p_, first, last, k, steps, apart, own_strips.data());
-      panels_ = packs_panels ? own_panels.data() : shared_.panels + k * shared_.width + col_ * depth_;
-      const Strips strips = packs_strips                ? Strips{.at = own_strips.data(),
-                                                                 .across = apart,
-                                                                 .packed_rows = t_.rows,
-                                                                 .block = t_.block,
-                                                                 .row = first,
-                                                                 .k = k}
-                            : shared_.strips != nullptr ? *shared_.strips
-                                                        : rows_in_place();
-      for (std::int64_t row = first; row < last; row += t_.rows) strip(strips, row, first, last, k, steps);
-    }
-  }
-
- private:
-  Strips rows_in_place() const { return {reinterpret_cast<const float*>(p_.a.elements.at), p_.a.across / t_.elements}; }
-
-  /// The block of b that is packed after that which ends at word k, to be fetched during `calls` tiles.
-  void look_ahead(std::int64_t k, std::int64_t calls) {
-    ahead_ = k < words_ ? PanelsAhead(t_, p_, col_, col_end_, k, std::min(depth_, words_ - k))
-                        : PanelsAhead(t_, p_, next_col_, std::min(next_col_ + col_end_ - col_, p_.N), 0, depth_);
-    lines_of_call_ = ceil_div(ahead_.lines(), calls);
-  }
-
-  bool has_sums() const { return p_.c.type != DType::float32; }
-  bool widens() const { return p_.a.along == 1 && !in_words(t_, p_.a.type()); }
-
-  /// Floats for the sums of a 16-bit c, of one strip if all of k is one block, else of all rows of the task; and for
-  /// one strip of a 16-bit `a` that is widened.
-  std::size_t choose_row_memory(std::int64_t first, std::int64_t last) {
-    if (!has_sums() && !widens()) return 0;
-    sums_row_ = ceil_div(col_end_ - col_, 16) * 16;
-    widened_row_ = ceil_div(depth_, 16) * 16 + 16;
-    one_strip_ = depth_ >= words_;
-    sums_size_ = has_sums() ? (one_strip_ ? t_.rows : last - first) * sums_row_ : 0;
-    return static_cast<std::size_t>(sums_size_ + (widens() ? t_.rows * widened_row_ : 0));
-  }
-  void divide_row_memory(float* memory) {
-    if (has_sums()) sums_ = memory;
-    if (widens()) widened_ = memory + sums_size_;
-  }
-
-  /// Rows [row, row + R) of c: the strip against every panel. The last panel prefetches the next strip. The bias is
-  /// added with the first block of k, the activation is applied after the last.
-  void strip(const Strips& strips, std::int64_t row, std::int64_t first, std::int64_t last, std::int64_t k,
-             std::int64_t steps) {
-    const std::int64_t count = std::min(t_.rows, last - row);
-    Strips::Strip a{widened_, widened_row_, 1};
-    const float* next = widened_;
-    if (widened_ == nullptr) {
-      a = strips.strip(row, k);
-      next = strips.strip(row + t_.rows < last ? row + t_.rows : row, k).at;
-    } else {
-      const auto& packing = packing_of(t_, p_.a.type());
-      for (std::int64_t r = 0; r < count; ++r)
-        packing.widen(p_.a.element(row + r, k), steps, widened_ + r * widened_row_);
-    }
-    const Sums sums = sums_ != nullptr ? Sums{sums_ + (one_strip_ ? 0 : (row - first) * sums_row_), sums_row_}
-                                       : Sums{reinterpret_cast<float*>(p_.c.at) + row * p_.N + col_, p_.N};
-    if (sums_ != nullptr && p_.add && k == 0) widen_rows_of_c(row, count, sums);
-    const bool onto = p_.add || k > 0;
-    for (std::int64_t col = col_; col < col_end_; col += t_.cols) {
-      float* c = sums.at + (col - col_);
-      const float* start = onto ? c : p_.bias != nullptr ? p_.bias + col : nullptr;
-      ahead_.fetch(lines_of_call_);
-      t_.tile({a.at, a.row, a.step, col + t_.cols < col_end_ ? a.at : next, panels_ + (col - col_) * depth_, steps,
-               start, onto ? sums.row : 0, c, sums.row, count, std::min(t_.cols, col_end_ - col)});
-    }
-    if (k + steps < words_ || (sums_ == nullptr && p_.act == Activation::none)) return;
-    finish(t_, p_, row, count, col_, col_end_ - col_, sums);
-  }
-
-  void widen_rows_of_c(std::int64_t row, std::int64_t count, const Sums& sums) const {
-    const auto& packing = packing_of(t_, p_.c.type);
-    for (std::int64_t r = 0; r < count; ++r)
-      packing.widen(p_.c.part(static_cast<std::size_t>((row + r) * p_.N + col_), 0).at, col_end_ - col_,
-                    sums.at + r * sums.row);
-  }
-
-  const TileKernels& t_;
-  const MatrixProduct& p_;
-  const Shared& shared_;
-  const std::int64_t col_, col_end_, next_col_, words_, depth_;
-  PanelsAhead ahead_;
-  std::int64_t lines_of_call_ = 0;
-  const float* panels_ = nullptr;
-  float *sums_ = nullptr, *widened_ = nullptr;
-  std::int64_t sums_row_ = 0, sums_size_ = 0, widened_row_ = 0;
-  bool one_strip_ = false;
-};
-
-/// `threads`: how many run the tasks of the grid.
-void run_task(const TileKernels& t, const MatrixProduct& p, const TaskGrid& grid, const Shared& shared,
-              std::int64_t task, int threads) {
-  const std::int64_t row = grid.row_of(task), col = grid.col_of(task), next = task + threads;
-  Task(t, p, shared, col, std::min(col + grid.cols, p.N), next < grid.tasks() ? grid.col_of(next) : p.N)
-      .run(row, std::min(row + grid.rows, p.M));
-}
-
-void matrix_product(Threads& threads, const TileKernels& t, const MatrixProduct& p, const TaskGrid& grid,
-                    const Shared& shared) {
-  threads.parallel_for(static_cast<std::size_t>(grid.tasks()), 1, [&](std::size_t task, std::size_t) {
-    run_task(t, p, grid, shared, static_cast<std::int64_t>(task), threads.count());
-  });
-}
 
 /// For an `a` with k outermost, and an output so narrow that one task can take all columns: each task packs its own
 /// rows of a, which no other task needs. b is packed by all threads together, in pieces of k that take at most
@@ -453,8 +202,31 @@ void multiply_packed(Threads& threads, const TileKernels& t, const MatrixProduct
   if (p.a.along == 1) return matrix_product(threads, t, p, grid_of_tiles(t, p, t.tasks), {});
   must(p.c.type == DType::float32 && p.act == Activation::none,
        "a product whose left factor has k as its outer index is a float");
-  p.N <= t.cols* t.panels ? multiply_narrow(threads, t, p, packed_floats)
-                          : multiply_flipped(threads, t, p, packed_floats);
+  p.N <= (t.narrow > 0 ? t.narrow : t.cols * t.panels) ? multiply_narrow(threads, t, p, packed_floats)
+                                                       : multiply_flipped(threads, t, p, packed_floats);
+}
+
+PackedOperands::PackedOperands(Threads& threads, const TileKernels& t, const MatrixProduct& p, std::int64_t tasks)
+    : t_(t), p_(p), tasks_(tasks), apart_(round_up(words_in(t, p.K), t.block) * t.rows + 16) {
+  must(!takes_few_rows(t, p), "a product of few rows packs nothing");
+  const std::int64_t words = words_in(t, p.K), depth = even_part(words, t.depth, t.block),
+                     width = round_up(p.N, t.cols);
+  panels_ = Storage(static_cast<std::size_t>(round_up(words, depth) * width) * sizeof(float));
+  float* const panels = panels_.floats().data();
+  threads.parallel_for(static_cast<std::size_t>(words), static_cast<std::size_t>(depth),
+                       [&](std::size_t first, std::size_t last) {
+                         const auto k = static_cast<std::int64_t>(first), steps = static_cast<std::int64_t>(last) - k;
+                         pack_panels(t, p, 0, p.N, k, steps, depth * t.cols, panels + k * width);
+                       });
+  if (p.a.along == 1) return;
+  strips_ = Storage(static_cast<std::size_t>(ceil_div(p.M, t.rows) * apart_) * sizeof(float));
+  pack_strips(t, p, 0, p.M, 0, words, apart_, strips_.floats().data());
+}
+
+void PackedOperands::multiply(Threads& threads) const {
+  const Strips strips{.at = strips_.floats().data(), .across = apart_, .packed_rows = t_.rows, .block = t_.block};
+  matrix_product(threads, t_, p_, grid_of_tiles(t_, p_, tasks_),
+                 {p_.a.along == 1 ? nullptr : &strips, panels_.floats().data(), round_up(p_.N, t_.cols)});
 }
 
 void multiply_packed_group(Threads& threads, std::span<const ProductOfGroup> group) {

@@ -4,6 +4,7 @@
 
 #include "framework/kernels/gemm.h"
 #include "framework/kernels/gemm_tiles.h"
+#include "framework/tensor/arena.h"
 
 namespace tessera::kernels {
 
@@ -31,6 +32,23 @@ struct ProductOfGroup {
 /// multiply_group(): the tasks of all products in one parallel loop. A product is divided into as many tasks as its
 /// share of the group's work asks for, and a task packs what it needs itself.
 void multiply_packed_group(Threads& threads, std::span<const ProductOfGroup> group);
+
+/// A product whose operands are packed before: multiply() computes the same bits as multiply_packed() without packing.
+/// It tells what packing costs (bench_gemm --stages). `a` is packed if k is its outer index; otherwise it is read in
+/// place. Refers to the operands and the result of `product`; owns what is packed.
+class PackedOperands {
+ public:
+  /// Into `tasks` tasks, if the extents allow. The product must not have few rows.
+  PackedOperands(Threads& threads, const TileKernels& kernels, const MatrixProduct& product, std::int64_t tasks);
+  void multiply(Threads& threads) const;
+
+ private:
+  const TileKernels& t_;
+  MatrixProduct p_;
+  std::int64_t tasks_;
+  Storage panels_, strips_;
+  std::int64_t apart_;  ///< words from a strip to the next
+};
 
 /// Whether the product has few rows, as in decoding: then reading b bounds it, and b is not packed.
 bool has_few_rows(const MatrixProduct& product);

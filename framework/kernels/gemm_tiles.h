@@ -80,6 +80,12 @@ struct TileKernels {
   std::int64_t tasks = 16;  ///< of a product, if its extents allow; fewer read `a` less often
   std::int64_t block = 1;   ///< words of k that lie together in a packed strip; `depth` is a multiple of it
 
+  /// Maximum of rows that are multiplied with all panels of a task before the next ones, a multiple of `rows`: their k
+  /// block stays in the L2 cache, a panel in the L1 cache. 0: a strip is multiplied with all panels, and stays in the
+  /// L1 cache.
+  std::int64_t block_rows = 0;
+  std::int64_t narrow = 0;  ///< columns of an output that a task may take as a whole; 0: `cols` x `panels`. Orders sums
+
   void (*tile)(const TileCall& call);
   Packing float32, bfloat16, float16;
 };

@@ -1,0 +1,116 @@
+#include "benchmarks/gemm_stages.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "benchmarks/report.h"
+#include "framework/kernels/gemm_packed.h"
+#include "framework/kernels/gemm_task.h"
+#include "framework/kernels/panels_ahead.h"
+
+namespace tessera {
+namespace {
+
+using kernels::MatrixProduct;
+using kernels::TileKernels;
+
+double operations(const MatrixProduct& p) {
+  return 2.0 * static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.K);
+}
+
+/// Operations per second of a body that does `work` of them: of the fastest tenth of the repetitions, because other
+/// programs only ever make one slower.
+template <class Body>
+double rate_of(double work, Clock clock, const Body& body) {
+  return work / time(body, clock, 0.4).low;
+}
+
+/// One tile again and again.
+double rate_of_tile(const TileKernels& t, bool packed, std::int64_t depth, const Storage& values) {
+  const std::int64_t row = depth + 16, calls = 400;
+  float* const at = values.floats().data();
+  float *const b = at + kernels::round_up(t.rows * row, 16), *const c = b + t.cols * depth;
+  const kernels::TileCall call{
+      at, packed ? t.block : row, packed ? t.rows : 1, at, b, depth, nullptr, 0, c, t.cols, t.rows, t.cols};
+  const double work = 2.0 * static_cast<double>(t.rows * t.cols * depth * t.elements * calls);
+  return rate_of(work, Clock::processor, [&] {
+    for (std::int64_t i = 0; i < calls; ++i) t.tile(call);
+  });
+}
+
+/// A product of other extents with the operands of `p`.
+MatrixProduct part_of(const MatrixProduct& p, std::int64_t M, std::int64_t N, std::int64_t K) {
+  MatrixProduct part = p;
+  part.M = M;
+  part.N = N;
+  part.K = K;
+  return part;
+}
+
+/// `extent` rounded down to whole units, at least one of them if there is one.
+std::int64_t whole(std::int64_t extent, std::int64_t unit) { return extent < unit ? extent : extent / unit * unit; }
+
+/// The product with its operands copied to pages of 4 KiB.
+class OnSmallPages {
+ public:
+  explicit OnSmallPages(const MatrixProduct& p) : product_(p) {
+    product_.a.elements = copy_of(memory_[0], p.a.elements);
+    product_.b.elements = copy_of(memory_[1], p.b.elements);
+    const auto c = copy_of(memory_[2], {p.c.at, p.c.size(), p.c.type});
+    product_.c = {memory_[2].bytes().data(), c.size(), c.type};
+  }
+  const MatrixProduct& product() const { return product_; }
+
+ private:
+  static kernels::Elements copy_of(Storage& memory, const kernels::Elements& from) {
+    memory = Storage(from.size() * size_of(from.type));
+    madvise(memory.bytes().data(), memory.bytes().size(), MADV_NOHUGEPAGE);
+    std::memcpy(memory.bytes().data(), from.at, memory.bytes().size());
+    return {memory.bytes().data(), from.size(), from.type};
+  }
+
+  Storage memory_[3];
+  MatrixProduct product_;
+};
+
+}  // namespace
+
+void print_stages(kernels::Threads& threads, const std::string& name, const MatrixProduct& p, double peak) {
+  const TileKernels* tiles = kernels::tiles_of(p);
+  if (tiles == nullptr || kernels::has_few_rows(p)) {
+    std::printf("  %-14s no register tiles: OpenBLAS, or few rows\n", name.c_str());
+    return;
+  }
+  const TileKernels& t = *tiles;
+  kernels::Threads one(1);
+  const std::int64_t depth = kernels::even_part(kernels::words_in(t, p.K), t.depth, t.block);
+  const Storage values = random_floats((t.rows + t.cols) * (depth + 32) + t.rows * t.cols + 64, 7);
+  const bool packed = p.a.along != 1;
+  const auto grid = kernels::grid_of_tiles(t, p, t.tasks);
+  const auto block = part_of(p, std::min(p.M, 16 * t.rows), std::min(p.N, grid.cols), depth * t.elements);
+  const auto tiled = part_of(p, whole(p.M, t.rows), whole(p.N, t.cols), whole(p.K, depth * t.elements));
+  const kernels::PackedOperands packed_block(one, t, block, 1), packed_product(one, t, p, t.tasks);
+  const OnSmallPages small(p);
+  const Clock clock = fair_clock(threads);
+  TileKernels in_strips = t, in_rows = t;
+  in_strips.block_rows = 0;
+  if (in_rows.block_rows == 0) in_rows.block_rows = 21 * t.rows;
+  const double share[] = {
+      rate_of_tile(t, packed, depth, values),
+      rate_of(operations(block), Clock::processor, [&] { packed_block.multiply(one); }),
+      rate_of(operations(p), Clock::processor, [&] { packed_product.multiply(one); }),
+      rate_of(operations(tiled), Clock::processor, [&] { kernels::multiply(one, tiled); }),
+      rate_of(operations(p), Clock::processor, [&] { kernels::multiply(one, p); }),
+      rate_of(operations(p), clock, [&] { kernels::multiply(threads, p); }) / threads.count(),
+      rate_of(operations(p), clock, [&] { kernels::multiply(threads, small.product()); }) / threads.count(),
+      rate_of(operations(p), Clock::processor, [&] { kernels::multiply_packed(one, in_strips, p); }),
+      rate_of(operations(p), Clock::processor, [&] { kernels::multiply_packed(one, in_rows, p); })};
+  std::printf("  %-14s", name.c_str());
+  for (const double rate : share) std::printf("  %7.2f", rate / peak / 1e9);
+  std::printf("\n");
+}
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "framework/kernels/gemm.h"
+
+namespace tessera {
+
+/// Prints where the time of a product goes: its rate from stage to stage, each as a share of `peak`, the rate of one
+/// thread in operations per second. A stage adds one thing to the stage before:
+///
+///   tile      the register tile, its operands in the L1 cache
+///   block     packed panels of one task, times 16 strips of `a`: in the L2 cache
+///   memory    operands packed before, `a` and the result of the whole product
+///   packing   the product on one thread, extents rounded down to whole tiles and blocks
+///   edges     the product on one thread
+///   threads   the product on all threads, per thread
+///   pages     the same, operands on pages of 4 KiB
+///   strips    as `edges`; a strip of rows at a time (TileKernels::block_rows is 0)
+///   rows      as `edges`; rows in blocks: of the size chosen for the machine, or of 21 strips
+void print_stages(kernels::Threads& threads, const std::string& name, const kernels::MatrixProduct& product,
+                  double peak);
+
+}  // namespace tessera

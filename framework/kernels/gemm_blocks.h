@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "framework/kernels/gemm_tiles.h"
+
+namespace tessera::kernels {
+
+/// Bytes of the caches of one core. The defaults are those of a processor that tells nothing.
+struct CacheSizes {
+  std::int64_t l1 = 32 << 10, l2 = 512 << 10;
+};
+
+/// The caches that Linux describes in `folder` (index0/level, type and size, ...); defaults for what is missing.
+CacheSizes cache_sizes(const std::string& folder = "/sys/devices/system/cpu/cpu0/cache");
+
+/// The kernels with blocks of rows and panels for these caches. With an L2 cache of less than 1 MiB, and if a panel
+/// takes at most three quarters of the L1 cache, rows are read in blocks whose k block takes a quarter of the L2 cache,
+/// and the panels of a task take at most three eighths of it: a simulated L1 cache of 32 KiB then misses .44 times as
+/// often, one of 512 KiB behind it about as often (docs/performance.md). Otherwise `kernels`: with 2 MiB, blocks of
+/// rows were 0 to 4 % slower. Results do not depend on the caches: the blocks of k, which order the sums, stay.
+TileKernels fitted_to(const TileKernels& kernels, const CacheSizes& caches);
+
+}  // namespace tessera::kernels

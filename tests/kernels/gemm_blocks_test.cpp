@@ -1,0 +1,104 @@
+#include "framework/kernels/gemm_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "framework/kernels/gemm_packed.h"
+#include "tests/kernels/reference.h"
+#include "tests/kernels/typed.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr std::int64_t kib = 1 << 10;
+
+/// {avx2}, or nothing where the machine has it not.
+std::vector<Isa> isas_with_avx2() { return available_isas().size() > 1 ? std::vector{Isa::avx2} : std::vector<Isa>{}; }
+
+TEST(Blocks, OfRowsAndPanelsFitTheCachesOfTheProcessor) {
+  const std::int64_t rows[] = {60, 126, 0, 0}, panels[] = {6, 12, 12, 12};
+  for (int i = 0; i < 4; ++i) {
+    const auto t = fitted_to(tiles_avx2(), {32 * kib, (256 * kib) << i});
+    EXPECT_EQ(t.block_rows, rows[i]) << i;
+    EXPECT_EQ(t.panels, panels[i]) << i;
+    EXPECT_EQ(t.depth, tiles_avx2().depth) << "the order of sums must not depend on the cache";
+    EXPECT_EQ(t.narrow > 0 ? t.narrow : t.cols * t.panels, tiles_avx2().cols * tiles_avx2().panels)
+        << "nor must the choice between packing a or b for all tasks";
+  }
+}
+
+TEST(Blocks, OfRowsNeedAPanelInTheFirstCache) {
+  EXPECT_EQ(fitted_to(tiles_avx512(), {48 * kib, 512 * kib}).block_rows, 0);
+  EXPECT_EQ(fitted_to(tiles_avx2(), {16 * kib, 512 * kib}).block_rows, 0);
+}
+
+TEST(Blocks, FollowTheSizesThatLinuxTells) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "tessera_caches";
+  const auto cache = [&](int index, const char* level, const char* type, const char* size) {
+    const auto at = folder / ("index" + std::to_string(index));
+    std::filesystem::create_directories(at);
+    std::ofstream(at / "level") << level << "\n";
+    std::ofstream(at / "type") << type << "\n";
+    std::ofstream(at / "size") << size << "\n";
+  };
+  cache(0, "1", "Data", "48K");
+  cache(1, "1", "Instruction", "64K");
+  cache(2, "2", "Unified", "1M");
+  cache(3, "3", "Unified", "32768K");
+  const auto sizes = cache_sizes(folder.string());
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(sizes.l1, 48 * kib);
+  EXPECT_EQ(sizes.l2, 1024 * kib);
+  EXPECT_EQ(cache_sizes(folder.string()).l2, CacheSizes{}.l2) << "of a folder that does not exist";
+}
+
+class BlocksOfRows : public ForEveryIsa {};
+INSTANTIATE_TEST_SUITE_P(Kernels, BlocksOfRows, testing::ValuesIn(isas_with_avx2()), name_of_parameter);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BlocksOfRows);
+
+// The last block of k is shorter.
+TEST_P(BlocksOfRows, DoNotChangeBits) {
+  for (const auto type : {DType::float32, DType::bfloat16})
+    for (const std::int64_t K : {200, 600})
+      for (const bool flipped : {false, true}) {
+        const std::int64_t M = 133, N = 230;
+        Typed a(type, random_normal(static_cast<std::size_t>(M * K), 1));
+        Typed b(type, random_normal(static_cast<std::size_t>(N * K), 2));
+        const auto bias = random_normal(static_cast<std::size_t>(N), 3);
+        const auto product = [&](const TileKernels& t) {
+          return on_any_threads([&](Threads& threads) {
+            const DType result = flipped ? DType::float32 : type;
+            Typed c(result, std::vector<float>(static_cast<std::size_t>(M * N))), y = c;
+            MatrixProduct p{M,
+                            N,
+                            K,
+                            {a.elements(), flipped ? 1 : K, flipped ? M : 1},
+                            {b.elements(), flipped ? 1 : K, flipped ? N : 1},
+                            c.elements()};
+            if (!flipped) {
+              p.bias = bias.data();
+              p.act = Activation::gelu_tanh;
+              p.y = y.elements();
+            }
+            multiply_packed(threads, t, p);
+            p.act = Activation::none;
+            p.bias = nullptr;
+            p.add = true;
+            multiply_packed(threads, t, p);
+            return joined({c.now(), y.now()});
+          });
+        };
+        const auto expected = product(tiles_avx2());
+        for (const std::int64_t rows : {6, 60, 600}) {
+          auto t = fitted_to(tiles_avx2(), {});
+          t.block_rows = rows;
+          EXPECT_TRUE(same_bits(expected, product(t)))
+              << rows << " rows a block, K " << K << ", " << name_of(type) << (flipped ? ", k outermost" : "");
+        }
+      }
+}
+
+}  // namespace
+}  // namespace tessera::kernels
