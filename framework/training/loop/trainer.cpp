@@ -14,6 +14,7 @@
 #include "framework/kernels/scratch.h"
 #include "framework/reporting/run_notes.h"
 #include "framework/training/loop/trainer_class.h"
+#include "framework/training/saving/rates.h"
 #include "framework/training/saving/run_checkpoints.h"
 #include "framework/training/saving/saving.h"
 #include "framework/training/setup/given_checkpoint.h"

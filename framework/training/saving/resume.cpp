@@ -7,6 +7,7 @@
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
 #include "framework/nn/adapter.h"
+#include "framework/training/saving/rates.h"
 #include "framework/training/saving/run_checkpoints.h"
 #include "framework/training/saving/shared_loading.h"
 #include "framework/training/saving/strictness.h"
@@ -73,16 +74,6 @@ void add_order_changes(const checkpoint::Progress& saved, const TrainingSetup& s
   };
   add(global, now.global_batch_size, saved.global_batch_size);
   add("samples of a micro-batch on all data-parallel ranks", now.order_stride, saved.order_stride);
-}
-
-/// What plays no part in the numbers of the run is not worth a refusal: lengths of a decay that is none.
-schedule::ScheduleState without_idle_fields(schedule::ScheduleState saved, const schedule::ScheduleState& ours) {
-  if (saved.lr_decay_style == "constant" && ours.lr_decay_style == "constant") {
-    saved.min_lr = ours.min_lr;
-    saved.lr_decay_steps = ours.lr_decay_steps;
-  }
-  if (saved.wd_incr_style == "constant" && ours.wd_incr_style == "constant") saved.wd_incr_steps = ours.wd_incr_steps;
-  return saved;
 }
 
 void restore_rates(const checkpoint::Progress& progress, const std::filesystem::path& folder, TrainingSetup& setup) {
@@ -393,23 +384,6 @@ void weights_loaded(const Restored& from, const TrainingOptions& o, ModelState& 
 }
 
 }  // namespace
-
-checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup) {
-  progress.schedule = setup.optimization.schedule->state();
-  progress.global_batch_size = setup.data.batch_plan.full().samples;
-  progress.order_stride = setup.data.train_order ? setup.data.train_order->stride() : 0;
-  if (setup.optimization.loss_scaler.dynamic()) progress.loss_scale = setup.optimization.loss_scaler.state();
-  return progress;
-}
-
-void restore_rates(const checkpoint::Progress& progress, TrainingSetup& setup) {
-  auto& schedule = *setup.optimization.schedule;
-  if (progress.schedule)
-    schedule.restore(without_idle_fields(*progress.schedule, schedule.state()), setup.optimization.schedule_resume);
-  else
-    schedule.advance(progress.consumed_samples);
-  if (progress.loss_scale) setup.optimization.loss_scaler.restore(*progress.loss_scale);
-}
 
 Restored restore_position(std::int64_t step, const RunPosition& position, TrainingSetup& setup) {
   refuse_newer_checkpoint(step, position.progress.run, setup);

@@ -57,13 +57,6 @@ Restored restore_position(std::int64_t step, const RunPosition& position, Traini
 std::vector<std::string> restore_frozen(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
                                         std::int64_t saved_at, const RunFolder& folder);
 
-/// Returns `progress` with the present schedule and, if it is dynamic, the present loss scale.
-checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSetup& setup);
-/// Sets schedule and loss scale to those of `progress`. Checkpoints of the first version have neither; then the
-/// schedule advances to their number of samples. Throws ConfigError if the schedule differs and no option says which
-/// one is valid.
-void restore_rates(const checkpoint::Progress& progress, TrainingSetup& setup);
-
 /// Returns a sentence for the user: how to resume a run that ends now. `saved`: whether it has a checkpoint.
 std::string how_to_resume(const TrainingOptions& options, bool saved);
 

@@ -16,6 +16,7 @@
 #include "framework/nn/weight_parts.h"
 #include "framework/tensor/box.h"
 #include "framework/training/saving/box_exchange.h"
+#include "framework/training/saving/rates.h"
 #include "framework/training/saving/resume.h"
 #include "framework/training/saving/run_checkpoints.h"
 #include "framework/training/saving/run_hosts.h"
