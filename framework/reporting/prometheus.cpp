@@ -52,7 +52,8 @@ void PrometheusFile::take(std::string_view row, double now) {
 
 void PrometheusFile::write() {
   content_.clear();
-  for (const auto& [key, json] : values_) {
+  for (const auto& pair : values_) {  // Clang 14 captures no names of a structured binding
+    const std::string_view key = pair.first, json = pair.second;
     name_ = "tessera_";
     for (const char c : key) name_ += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
     add_type();
