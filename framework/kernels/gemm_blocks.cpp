@@ -40,12 +40,15 @@ CacheSizes cache_sizes(const std::string& folder) {
 }
 
 TileKernels fitted_to(const TileKernels& kernels, const CacheSizes& caches) {
-  constexpr std::int64_t large_l2 = 1 << 20;
+  constexpr std::int64_t large_l2 = 1 << 20, most_strip_rows = 192;
   TileKernels t = kernels;
   const std::int64_t row = t.depth * static_cast<std::int64_t>(sizeof(float)), panel = row * t.cols;
-  if (panel > caches.l1 * 3 / 4 || caches.l2 >= large_l2) return t;
+  if (panel > caches.l1 * 3 / 4) return t;
+  const std::int64_t rows = std::max(std::int64_t{1}, caches.l2 / 4 / row / t.rows) * t.rows;
+  t.strip_rows = std::min(rows, most_strip_rows / t.rows * t.rows);
+  if (caches.l2 >= large_l2) return t;
   t.narrow = t.cols * t.panels;
-  t.block_rows = std::max(std::int64_t{1}, caches.l2 / 4 / row / t.rows) * t.rows;
+  t.block_rows = rows;
   t.panels = std::clamp(caches.l2 * 3 / 8 / panel, std::int64_t{1}, t.panels);
   return t;
 }
