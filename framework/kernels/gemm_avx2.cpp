@@ -72,7 +72,7 @@ struct WidenFloat16 {
 using OfBfloat16 = OfHalf<WidenBfloat16>;
 using OfFloat16 = OfHalf<WidenFloat16>;
 
-// Sixteen k steps of the full tile, without a loop: its integer instructions would share two ports with the multiply-adds
+// Sixteen k steps of the full tile, without a loop: its integer instructions would share two ports with multiply-adds
 // on Intel's processors. In assembly, because compilers move sums between registers, and some to the stack, when they
 // unroll the same intrinsics. Vectors of b are in ymm13 and ymm14, an element of a in ymm15.
 #define MULTIPLY_ROW(a, first, second)     \

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
 
 namespace tessera::kernels {
 namespace {
@@ -22,6 +23,8 @@ std::int64_t bytes_of(const std::string& text) {
   const std::string unit = text.substr(at);
   return unit == "K" ? value << 10 : unit == "M" ? value << 20 : unit.empty() ? value : 0;
 }
+
+constexpr std::int64_t l2_ways = 8;  // of processors with less than 1 MiB: Zen 1 to 3, Haswell, Broadwell
 
 }  // namespace
 
@@ -49,8 +52,16 @@ TileKernels fitted_to(const TileKernels& kernels, const CacheSizes& caches) {
   if (caches.l2 >= large_l2) return t;
   t.narrow = t.cols * t.panels;
   t.block_rows = rows;
+  t.way = caches.l2 / l2_ways;
   t.panels = std::clamp(caches.l2 * 3 / 8 / panel, std::int64_t{1}, t.panels);
   return t;
+}
+
+std::int64_t rows_of_block(const TileKernels& t, std::int64_t stride) {
+  if (t.way == 0) return t.block_rows;
+  const std::int64_t row = t.depth * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t places = t.way / std::max(std::gcd(stride, t.way), row);  // of a row within a way
+  return std::clamp(l2_ways * 3 / 4 * places / t.rows * t.rows, t.rows, t.block_rows);
 }
 
 }  // namespace tessera::kernels

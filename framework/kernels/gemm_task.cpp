@@ -4,6 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
+#include "framework/kernels/gemm_blocks.h"
 #include "framework/kernels/gemm_packed.h"
 #include "framework/kernels/gemm_stored.h"
 #include "framework/kernels/panels_ahead.h"
@@ -101,7 +102,10 @@ class Task {
   void run(std::int64_t first, std::int64_t last) {
     first_ = first;
     last_ = last;
-    rows_ = t_.block_rows == 0 ? last - first : even_part(last - first, t_.block_rows, t_.rows);
+    const bool in_place = p_.a.along == 1 && !widens();
+    const std::int64_t most =
+        in_place ? rows_of_block(t_, p_.a.across * static_cast<std::int64_t>(size_of(p_.a.type()))) : t_.block_rows;
+    rows_ = t_.block_rows == 0 ? last - first : even_part(last - first, most, t_.rows);
     const std::int64_t apart = depth_ * t_.rows + 16, panel = depth_ * t_.cols;
     const bool packs_panels = shared_.panels == nullptr, packs_strips = shared_.strips == nullptr && p_.a.along != 1;
     const Scratch own_panels(packs_panels ? static_cast<std::size_t>(ceil_div(col_end_ - col_, t_.cols) * panel) : 0);

@@ -20,9 +20,9 @@ inline std::int64_t elements_in(const TileKernels& t, const MatrixProduct& p, st
   return std::min(steps * t.elements, p.K - k * t.elements);
 }
 
-/// Rows or columns [first, last) of a factor of `p` in words [k, k + steps), which a task will pack: a task fetches them
-/// into the cache bit by bit while it multiplies, so that packing does not wait for memory. Packing without it took 6 %
-/// of a step of GPT-2 124M with 256 tokens in fp32 (Zen 4).
+/// Rows or columns [first, last) of a factor of `p` in words [k, k + steps), which a task will pack: a task fetches
+/// them into the cache bit by bit while it multiplies, so that packing does not wait for memory. Packing without it
+/// took 6 % of a step of GPT-2 124M with 256 tokens in fp32 (Zen 4).
 class PanelsAhead {
  public:
   PanelsAhead() = default;

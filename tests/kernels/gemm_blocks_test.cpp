@@ -30,6 +30,16 @@ TEST(Blocks, OfRowsAndPanelsFitTheCachesOfTheProcessor) {
   }
 }
 
+TEST(Blocks, OfRowsThatShareSetsOfTheCacheHaveFewerRows) {
+  const auto t = fitted_to(tiles_avx2(), {32 * kib, 512 * kib});  // 8 ways of 64 KiB; a row takes 1 KiB of a way
+  EXPECT_EQ(rows_of_block(t, 3 * kib), 126) << "64 places";
+  EXPECT_EQ(rows_of_block(t, 12 * kib + 64), 126) << "64 places";
+  EXPECT_EQ(rows_of_block(t, 12 * kib), 96) << "16 places";
+  EXPECT_EQ(rows_of_block(t, 16 * kib), 24) << "4 places";
+  EXPECT_EQ(rows_of_block(t, 64 * kib), 6) << "one place";
+  EXPECT_EQ(rows_of_block(fitted_to(tiles_avx2(), {32 * kib, 2048 * kib}), 64 * kib), 0) << "no blocks";
+}
+
 TEST(Blocks, OfRowsNeedAPanelInTheFirstCache) {
   EXPECT_EQ(fitted_to(tiles_avx512(), {48 * kib, 512 * kib}).block_rows, 0);
   EXPECT_EQ(fitted_to(tiles_avx512(), {48 * kib, 512 * kib}).strip_rows, 0);
