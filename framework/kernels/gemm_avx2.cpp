@@ -85,22 +85,24 @@ using OfFloat16 = OfHalf<WidenFloat16>;
   "vmovaps 64*" #k    \
   "(%[b]), %%ymm13\n" \
   "vmovaps 64*" #k "+32(%[b]), %%ymm14\n"
-#define STEP_OF_STRIP(k)                                                                       \
-  LOAD_B(k)                                                                                    \
-  MULTIPLY_ROW("24*" #k "(%[a])", "s0", "s1")                                                  \
-  MULTIPLY_ROW("24*" #k "+4(%[a])", "s2", "s3")                                                \
-  MULTIPLY_ROW("24*" #k "+8(%[a])", "s4", "s5") MULTIPLY_ROW("24*" #k "+12(%[a])", "s6", "s7") \
-      MULTIPLY_ROW("24*" #k "+16(%[a])", "s8", "s9") MULTIPLY_ROW("24*" #k "+20(%[a])", "s10", "s11")
-#define STEP_OF_ROWS(k)                                                                           \
-  LOAD_B(k)                                                                                       \
-  MULTIPLY_ROW("4*" #k "(%[a])", "s0", "s1")                                                      \
-  MULTIPLY_ROW("4*" #k "(%[a],%[row])", "s2", "s3")                                               \
-  MULTIPLY_ROW("4*" #k "(%[a],%[row],2)", "s4", "s5") MULTIPLY_ROW("4*" #k "(%[a3])", "s6", "s7") \
-      MULTIPLY_ROW("4*" #k "(%[a3],%[row])", "s8", "s9") MULTIPLY_ROW("4*" #k "(%[a3],%[row],2)", "s10", "s11")
-#define SIXTEEN(STEP)                                                                                                  \
-  STEP(0)                                                                                                              \
-  STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7) STEP(8) STEP(9) STEP(10) STEP(11) STEP(12) STEP(13) STEP(14) \
-      STEP(15)
+#define STEP_OF_STRIP(k)                         \
+  LOAD_B(k)                                      \
+  MULTIPLY_ROW("24*" #k "(%[a])", "s0", "s1")    \
+  MULTIPLY_ROW("24*" #k "+4(%[a])", "s2", "s3")  \
+  MULTIPLY_ROW("24*" #k "+8(%[a])", "s4", "s5")  \
+  MULTIPLY_ROW("24*" #k "+12(%[a])", "s6", "s7") \
+  MULTIPLY_ROW("24*" #k "+16(%[a])", "s8", "s9") MULTIPLY_ROW("24*" #k "+20(%[a])", "s10", "s11")
+#define STEP_OF_ROWS(k)                               \
+  LOAD_B(k)                                           \
+  MULTIPLY_ROW("4*" #k "(%[a])", "s0", "s1")          \
+  MULTIPLY_ROW("4*" #k "(%[a],%[row])", "s2", "s3")   \
+  MULTIPLY_ROW("4*" #k "(%[a],%[row],2)", "s4", "s5") \
+  MULTIPLY_ROW("4*" #k "(%[a3])", "s6", "s7")         \
+  MULTIPLY_ROW("4*" #k "(%[a3],%[row])", "s8", "s9") MULTIPLY_ROW("4*" #k "(%[a3],%[row],2)", "s10", "s11")
+#define SIXTEEN(STEP) \
+  STEP(0)             \
+  STEP(1)             \
+  STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7) STEP(8) STEP(9) STEP(10) STEP(11) STEP(12) STEP(13) STEP(14) STEP(15)
 #define SUMS                                                                                                        \
   [s0] "+x"(sum[0][0]), [s1] "+x"(sum[0][1]), [s2] "+x"(sum[1][0]), [s3] "+x"(sum[1][1]), [s4] "+x"(sum[2][0]),     \
       [s5] "+x"(sum[2][1]), [s6] "+x"(sum[3][0]), [s7] "+x"(sum[3][1]), [s8] "+x"(sum[4][0]), [s9] "+x"(sum[4][1]), \
