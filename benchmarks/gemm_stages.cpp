@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <vector>
 
 #include "benchmarks/report.h"
 #include "framework/kernels/gemm_packed.h"
@@ -21,22 +22,37 @@ double operations(const MatrixProduct& p) {
   return 2.0 * static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.K);
 }
 
-/// Operations per second of a body that does `work` of them: of the fastest tenth of the repetitions, because other
-/// programs only ever make one slower.
+/// Operations per second of a body that does `work` of them, as a share of the peak that is measured before and after
+/// each repetition; median.
 template <class Body>
-double rate_of(double work, Clock clock, const Body& body) {
-  return work / time(body, clock, 0.4).low;
+double share_of(const std::function<double()>& peak, double work, Clock clock, const Body& body) {
+  constexpr double seconds = 0.5, long_enough = 0.002;
+  constexpr std::size_t least = 5;
+  body();
+  const double start = seconds_on(Clock::wall);
+  body();
+  const int together = 1 + static_cast<int>(long_enough / (seconds_on(Clock::wall) - start));
+  std::vector<double> shares;
+  for (double before = peak(); shares.size() < least || seconds_on(Clock::wall) - start < seconds;) {
+    const double begin = seconds_on(clock);
+    for (int i = 0; i < together; ++i) body();
+    const double taken = (seconds_on(clock) - begin) / together, after = peak();
+    shares.push_back(work / taken / ((before + after) / 2));
+    before = after;
+  }
+  return timing_of(std::move(shares)).median;
 }
 
 /// One tile again and again.
-double rate_of_tile(const TileKernels& t, bool packed, std::int64_t depth, const Storage& values) {
+double share_of_tile(const std::function<double()>& peak, const TileKernels& t, bool packed, std::int64_t depth,
+                     const Storage& values) {
   const std::int64_t row = depth + 16, calls = 400;
   float* const at = values.floats().data();
   float *const b = at + kernels::round_up(t.rows * row, 16), *const c = b + t.cols * depth;
   const kernels::TileCall call{
       at, packed ? t.block : row, packed ? t.rows : 1, at, b, depth, nullptr, 0, c, t.cols, t.rows, t.cols};
   const double work = 2.0 * static_cast<double>(t.rows * t.cols * depth * t.elements * calls);
-  return rate_of(work, Clock::processor, [&] {
+  return share_of(peak, work, Clock::processor, [&] {
     for (std::int64_t i = 0; i < calls; ++i) t.tile(call);
   });
 }
@@ -78,7 +94,8 @@ class OnSmallPages {
 
 }  // namespace
 
-void print_stages(kernels::Threads& threads, const std::string& name, const MatrixProduct& p, double peak) {
+void print_stages(kernels::Threads& threads, const std::string& name, const MatrixProduct& p,
+                  const std::function<double()>& peak) {
   const TileKernels* tiles = kernels::tiles_of(p);
   if (tiles == nullptr || kernels::has_few_rows(p)) {
     std::printf("  %-14s no register tiles: OpenBLAS, or few rows\n", name.c_str());
@@ -98,18 +115,23 @@ void print_stages(kernels::Threads& threads, const std::string& name, const Matr
   TileKernels in_strips = t, in_rows = t;
   in_strips.block_rows = 0;
   if (in_rows.block_rows == 0) in_rows.block_rows = 21 * t.rows;
-  const double share[] = {
-      rate_of_tile(t, packed, depth, values),
-      rate_of(operations(block), Clock::processor, [&] { packed_block.multiply(one); }),
-      rate_of(operations(p), Clock::processor, [&] { packed_product.multiply(one); }),
-      rate_of(operations(tiled), Clock::processor, [&] { kernels::multiply(one, tiled); }),
-      rate_of(operations(p), Clock::processor, [&] { kernels::multiply(one, p); }),
-      rate_of(operations(p), clock, [&] { kernels::multiply(threads, p); }) / threads.count(),
-      rate_of(operations(p), clock, [&] { kernels::multiply(threads, small.product()); }) / threads.count(),
-      rate_of(operations(p), Clock::processor, [&] { kernels::multiply_packed(one, in_strips, p); }),
-      rate_of(operations(p), Clock::processor, [&] { kernels::multiply_packed(one, in_rows, p); })};
+  const auto alone = [&](const MatrixProduct& product, const auto& body) {
+    return share_of(peak, operations(product), Clock::processor, body);
+  };
+  const auto together = [&](const MatrixProduct& product) {
+    return share_of(peak, operations(p), clock, [&] { kernels::multiply(threads, product); }) / threads.count();
+  };
+  const double share[] = {share_of_tile(peak, t, packed, depth, values),
+                          alone(block, [&] { packed_block.multiply(one); }),
+                          alone(p, [&] { packed_product.multiply(one); }),
+                          alone(tiled, [&] { kernels::multiply(one, tiled); }),
+                          alone(p, [&] { kernels::multiply(one, p); }),
+                          together(p),
+                          together(small.product()),
+                          alone(p, [&] { kernels::multiply_packed(one, in_strips, p); }),
+                          alone(p, [&] { kernels::multiply_packed(one, in_rows, p); })};
   std::printf("  %-14s", name.c_str());
-  for (const double rate : share) std::printf("  %7.2f", rate / peak / 1e9);
+  for (const double part : share) std::printf("  %7.2f", part);
   std::printf("\n");
 }
 

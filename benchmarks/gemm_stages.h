@@ -1,13 +1,15 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "framework/kernels/gemm.h"
 
 namespace tessera {
 
-/// Prints where the time of a product goes: its rate from stage to stage, each as a share of `peak`, the rate of one
-/// thread in operations per second. A stage adds one thing to the stage before:
+/// Prints where the time of a product goes: its rate from stage to stage, each as a share of `peak`, which measures
+/// the rate of one thread, in operations per second, again before each repetition: that of a shared machine changes by
+/// some percent within seconds. A stage adds one thing to the stage before:
 ///
 ///   tile      the register tile, its operands in the L1 cache
 ///   block     packed panels of one task, times 16 strips of `a`: in the L2 cache
@@ -19,6 +21,6 @@ namespace tessera {
 ///   strips    as `edges`; a strip of rows at a time (TileKernels::block_rows is 0)
 ///   rows      as `edges`; rows in blocks: of the size chosen for the machine, or of 21 strips
 void print_stages(kernels::Threads& threads, const std::string& name, const kernels::MatrixProduct& product,
-                  double peak);
+                  const std::function<double()>& peak);
 
 }  // namespace tessera

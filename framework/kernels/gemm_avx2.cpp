@@ -72,6 +72,56 @@ struct WidenFloat16 {
 using OfBfloat16 = OfHalf<WidenBfloat16>;
 using OfFloat16 = OfHalf<WidenFloat16>;
 
+// Sixteen k steps of the full tile, without a loop: its integer instructions would share two ports with multiply-adds
+// on Intel's processors. In assembly, because compilers move sums between registers, and some to the stack, when they
+// unroll the same intrinsics. Vectors of b are in ymm13 and ymm14, an element of a in ymm15.
+#define MULTIPLY_ROW(a, first, second)     \
+  "vbroadcastss " a                        \
+  ", %%ymm15\n"                            \
+  "vfmadd231ps %%ymm13, %%ymm15, %[" first \
+  "]\n"                                    \
+  "vfmadd231ps %%ymm14, %%ymm15, %[" second "]\n"
+#define LOAD_B(k)     \
+  "vmovaps 64*" #k    \
+  "(%[b]), %%ymm13\n" \
+  "vmovaps 64*" #k "+32(%[b]), %%ymm14\n"
+#define STEP_OF_STRIP(k)                         \
+  LOAD_B(k)                                      \
+  MULTIPLY_ROW("24*" #k "(%[a])", "s0", "s1")    \
+  MULTIPLY_ROW("24*" #k "+4(%[a])", "s2", "s3")  \
+  MULTIPLY_ROW("24*" #k "+8(%[a])", "s4", "s5")  \
+  MULTIPLY_ROW("24*" #k "+12(%[a])", "s6", "s7") \
+  MULTIPLY_ROW("24*" #k "+16(%[a])", "s8", "s9") MULTIPLY_ROW("24*" #k "+20(%[a])", "s10", "s11")
+#define STEP_OF_ROWS(k)                               \
+  LOAD_B(k)                                           \
+  MULTIPLY_ROW("4*" #k "(%[a])", "s0", "s1")          \
+  MULTIPLY_ROW("4*" #k "(%[a],%[row])", "s2", "s3")   \
+  MULTIPLY_ROW("4*" #k "(%[a],%[row],2)", "s4", "s5") \
+  MULTIPLY_ROW("4*" #k "(%[a3])", "s6", "s7")         \
+  MULTIPLY_ROW("4*" #k "(%[a3],%[row])", "s8", "s9") MULTIPLY_ROW("4*" #k "(%[a3],%[row],2)", "s10", "s11")
+#define SIXTEEN(STEP) \
+  STEP(0)             \
+  STEP(1)             \
+  STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7) STEP(8) STEP(9) STEP(10) STEP(11) STEP(12) STEP(13) STEP(14) STEP(15)
+#define SUMS                                                                                                        \
+  [s0] "+x"(sum[0][0]), [s1] "+x"(sum[0][1]), [s2] "+x"(sum[1][0]), [s3] "+x"(sum[1][1]), [s4] "+x"(sum[2][0]),     \
+      [s5] "+x"(sum[2][1]), [s6] "+x"(sum[3][0]), [s7] "+x"(sum[3][1]), [s8] "+x"(sum[4][0]), [s9] "+x"(sum[4][1]), \
+      [s10] "+x"(sum[5][0]), [s11] "+x"(sum[5][1])
+
+constexpr int line = 16;  ///< floats of a cache line, and k steps of sixteen_steps()
+
+template <bool packed>
+__attribute__((always_inline)) inline void sixteen_steps(const float* a, std::int64_t a_row, const float* b,
+                                                         __m256 (&sum)[tile_rows][tile_vectors]) {
+  if constexpr (packed)
+    asm volatile(SIXTEEN(STEP_OF_STRIP) : SUMS : [a] "r"(a), [b] "r"(b) : "memory", "xmm13", "xmm14", "xmm15");
+  else
+    asm volatile(SIXTEEN(STEP_OF_ROWS)
+                 : SUMS
+                 : [a] "r"(a), [a3] "r"(a + 3 * a_row), [row] "r"(4 * a_row), [b] "r"(b)
+                 : "memory", "xmm13", "xmm14", "xmm15");
+}
+
 /// R rows by J vectors; packed: a is a packed strip. Rows, columns and layout are template parameters, so that the sums
 /// stay in registers.
 template <int R, int J, bool packed>
@@ -82,11 +132,17 @@ void tile_of(const TileCall& t) {
     UNROLL for (int j = 0; j < J; ++j) sum[r][j] = _mm256_setzero_ps();
   }
   const float *a = t.a, *b = t.b;
-  constexpr int line = 16;
   for (std::int64_t k = 0; k < t.depth;) {
     UNROLL for (int r = 0; r < R; ++r) {  // 16 k steps read one cache line of each row
       _mm_prefetch(reinterpret_cast<const char*>(t.next + (packed ? k * tile_rows + r * line : r * t.a_row + k)),
                    _MM_HINT_T0);
+    }
+    if constexpr (R == tile_rows && J == tile_vectors) {
+      if (t.depth - k >= line) {
+        sixteen_steps<packed>(a, t.a_row, b, sum);
+        k += line, a += packed ? line * tile_rows : line, b += line * J * lanes;
+        continue;
+      }
     }
     const std::int64_t end = t.depth - k < line ? t.depth : k + line;
     for (; k < end; ++k, a += packed ? tile_rows : 1, b += J * lanes) {
@@ -123,8 +179,8 @@ using Tile = void (*)(const TileCall&);
 /// Selects the instantiation for `rows`.
 template <int J, bool packed>
 Tile tile_with(std::int64_t rows) {
-  constexpr Tile by_rows[] = {tile_of<1, J, packed>, tile_of<2, J, packed>, tile_of<3, J, packed>,
-                              tile_of<4, J, packed>, tile_of<5, J, packed>, tile_of<6, J, packed>};
+  static constexpr Tile by_rows[] = {tile_of<1, J, packed>, tile_of<2, J, packed>, tile_of<3, J, packed>,
+                                     tile_of<4, J, packed>, tile_of<5, J, packed>, tile_of<6, J, packed>};
   return by_rows[rows - 1];
 }
 

@@ -45,6 +45,32 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const MatrixProduct
   }
 }
 
+/// For an `a` with k outermost and more rows than the output has columns: as multiply_narrow, with all of b packed, and
+/// every panel multiplied with all strips of a task, which stay in the L2 cache. Packed into strips by all threads
+/// together, `a` would go through memory.
+void multiply_tall(Threads& threads, const TileKernels& t, const MatrixProduct& p) {
+  constexpr std::int64_t enough_tasks = 16, few_rows = 48;
+  TileKernels by_panels = t;
+  by_panels.block_rows = t.strip_rows;
+  const std::int64_t least = std::min(few_rows, t.strip_rows);
+  TaskGrid grid{};
+  grid.rows = even_part(p.M, std::clamp(ceil_div(p.M, enough_tasks), least, t.strip_rows), t.rows);
+  grid.cols = round_up(p.N, t.cols);
+  grid.row_blocks = ceil_div(p.M, grid.rows);
+  grid.col_blocks = 1;
+  const std::int64_t words = words_in(t, p.K), depth = even_part(words, t.depth, t.block), panel = depth * t.cols;
+  const std::int64_t width = t.cols * t.panels, groups = ceil_div(p.N, width), blocks = ceil_div(words, depth);
+  const Scratch memory(static_cast<std::size_t>(blocks * depth * grid.cols));
+  float* panels = memory.data();
+  threads.parallel_for(static_cast<std::size_t>(groups * blocks), 1, [&](std::size_t task, std::size_t) {
+    const std::int64_t k = static_cast<std::int64_t>(task) / groups * depth,
+                       col = static_cast<std::int64_t>(task) % groups * width;
+    pack_panels(t, p, col, std::min(col + width, p.N), k, std::min(depth, words - k), panel,
+                panels + k * grid.cols + col * depth);
+  });
+  matrix_product(threads, by_panels, p, grid, {nullptr, panels, grid.cols});
+}
+
 /// For any other `a` with k outermost: it is packed into strips by all threads together, as many rows at a time as take
 /// `packed_floats` floats.
 void multiply_flipped(Threads& threads, const TileKernels& t, const MatrixProduct& p, std::int64_t packed_floats) {
@@ -202,8 +228,10 @@ void multiply_packed(Threads& threads, const TileKernels& t, const MatrixProduct
   if (p.a.along == 1) return matrix_product(threads, t, p, grid_of_tiles(t, p, t.tasks), {});
   must(p.c.type == DType::float32 && p.act == Activation::none,
        "a product whose left factor has k as its outer index is a float");
-  p.N <= (t.narrow > 0 ? t.narrow : t.cols * t.panels) ? multiply_narrow(threads, t, p, packed_floats)
-                                                       : multiply_flipped(threads, t, p, packed_floats);
+  if (p.N <= (t.narrow > 0 ? t.narrow : t.cols * t.panels)) return multiply_narrow(threads, t, p, packed_floats);
+  const std::int64_t all_of_b = round_up(words_in(t, p.K), t.depth) * round_up(p.N, t.cols);
+  const bool tall = t.strip_rows > 0 && p.M >= p.N && all_of_b <= packed_floats;
+  tall ? multiply_tall(threads, t, p) : multiply_flipped(threads, t, p, packed_floats);
 }
 
 PackedOperands::PackedOperands(Threads& threads, const TileKernels& t, const MatrixProduct& p, std::int64_t tasks)

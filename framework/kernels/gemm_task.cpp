@@ -4,6 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
+#include "framework/kernels/gemm_blocks.h"
 #include "framework/kernels/gemm_packed.h"
 #include "framework/kernels/gemm_stored.h"
 #include "framework/kernels/panels_ahead.h"
@@ -85,14 +86,15 @@ namespace {
 /// One task: rows [first, last) by columns [col, col_end) of c.
 class Task {
  public:
-  /// `next_col`: where the columns of the task begin that this thread will probably run next; p.N if there is none.
+  /// `next_row`, `next_col`: where the task begins that this thread will probably run next; p.M, p.N if there is none.
   Task(const TileKernels& t, const MatrixProduct& p, const Shared& shared, std::int64_t col, std::int64_t col_end,
-       std::int64_t next_col)
+       std::int64_t next_row, std::int64_t next_col)
       : t_(t),
         p_(p),
         shared_(shared),
         col_(col),
         col_end_(col_end),
+        next_row_(next_row),
         next_col_(next_col),
         words_(words_in(t, p.K)),
         depth_(even_part(words_, t.depth, t.block)) {}
@@ -100,7 +102,10 @@ class Task {
   void run(std::int64_t first, std::int64_t last) {
     first_ = first;
     last_ = last;
-    rows_ = t_.block_rows == 0 ? last - first : even_part(last - first, t_.block_rows, t_.rows);
+    const bool in_place = p_.a.along == 1 && !widens();
+    const std::int64_t most =
+        in_place ? rows_of_block(t_, p_.a.across * static_cast<std::int64_t>(size_of(p_.a.type()))) : t_.block_rows;
+    rows_ = t_.block_rows == 0 ? last - first : even_part(last - first, most, t_.rows);
     const std::int64_t apart = depth_ * t_.rows + 16, panel = depth_ * t_.cols;
     const bool packs_panels = shared_.panels == nullptr, packs_strips = shared_.strips == nullptr && p_.a.along != 1;
     const Scratch own_panels(packs_panels ? static_cast<std::size_t>(ceil_div(col_end_ - col_, t_.cols) * panel) : 0);
@@ -109,11 +114,10 @@ class Task {
     divide_row_memory(rows.data());
     for (std::int64_t k = 0; k < words_; k += depth_) {
       const std::int64_t steps = std::min(depth_, words_ - k);
-      if (packs_panels) {
-        pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels.data());
-        look_ahead(k + steps, ceil_div(last - first, t_.rows) * ceil_div(col_end_ - col_, t_.cols));
-      }
+      if (packs_panels) pack_panels(t_, p_, col_, col_end_, k, steps, panel, own_panels.data());
       if (packs_strips) pack_strips(t_, p_, first, last, k, steps, apart, own_strips.data());
+      if (packs_panels) look_ahead(p_.b, col_, col_end_, next_col_, p_.N, k + steps);
+      if (packs_strips && !packs_panels) look_ahead(p_.a, first, last, next_row_, p_.M, k + steps);
       panels_ = packs_panels ? own_panels.data() : shared_.panels + k * shared_.width + col_ * depth_;
       const Strips strips = packs_strips                ? Strips{.at = own_strips.data(),
                                                                  .across = apart,
@@ -131,10 +135,13 @@ class Task {
  private:
   Strips rows_in_place() const { return {reinterpret_cast<const float*>(p_.a.elements.at), p_.a.across / t_.elements}; }
 
-  /// The block of b that is packed after that which ends at word k, to be fetched during `calls` tiles.
-  void look_ahead(std::int64_t k, std::int64_t calls) {
-    ahead_ = k < words_ ? PanelsAhead(t_, p_, col_, col_end_, k, std::min(depth_, words_ - k))
-                        : PanelsAhead(t_, p_, next_col_, std::min(next_col_ + col_end_ - col_, p_.N), 0, depth_);
+  /// What is packed after the block that ends at word k, to be fetched during the tiles of this block: the same rows or
+  /// columns [begin, end) of `factor`, or, if k ends there, those of the next task from `next` on, up to `extent`.
+  void look_ahead(const Factor& factor, std::int64_t begin, std::int64_t end, std::int64_t next, std::int64_t extent,
+                  std::int64_t k) {
+    const std::int64_t calls = ceil_div(last_ - first_, t_.rows) * ceil_div(col_end_ - col_, t_.cols);
+    ahead_ = k < words_ ? PanelsAhead(t_, p_, factor, begin, end, k, std::min(depth_, words_ - k))
+                        : PanelsAhead(t_, p_, factor, next, std::min(next + end - begin, extent), 0, depth_);
     lines_of_call_ = ceil_div(ahead_.lines(), calls);
   }
 
@@ -188,9 +195,12 @@ class Task {
       return widened_ == nullptr ? strips.strip(at, k)
                                  : Strips::Strip{widened_ + (at - row) * widened_row_, widened_row_, 1};
     };
+    const std::int64_t panel = depth_ * t_.cols, piece = ceil_div(panel, ceil_div(row_end - row, t_.rows));
     for (std::int64_t col = col_; col < col_end_; col += t_.cols) {
+      const float* after = panels_ + (col - col_) * depth_ + (col + t_.cols < col_end_ ? panel : 0);  // next panel
       for (std::int64_t at = row; at < row_end; at += t_.rows) {
         const std::int64_t next = at + t_.rows < row_end ? at + t_.rows : row;
+        for (const float* const end = after + piece; after < end; after += 16) __builtin_prefetch(after, 0, 2);
         tile(strip_at(at), strip_at(next).at, col, {sums.at + (at - row) * sums.row, sums.row},
              std::min(t_.rows, row_end - at), k, steps);
       }
@@ -236,7 +246,7 @@ class Task {
   const TileKernels& t_;
   const MatrixProduct& p_;
   const Shared& shared_;
-  const std::int64_t col_, col_end_, next_col_, words_, depth_;
+  const std::int64_t col_, col_end_, next_row_, next_col_, words_, depth_;
   std::int64_t first_ = 0, last_ = 0;  ///< rows of the task
   std::int64_t rows_ = 0;              ///< of a block of rows
   PanelsAhead ahead_;
@@ -252,7 +262,8 @@ class Task {
 void run_task(const TileKernels& t, const MatrixProduct& p, const TaskGrid& grid, const Shared& shared,
               std::int64_t task, int threads) {
   const std::int64_t row = grid.row_of(task), col = grid.col_of(task), next = task + threads;
-  Task(t, p, shared, col, std::min(col + grid.cols, p.N), next < grid.tasks() ? grid.col_of(next) : p.N)
+  const bool any = next < grid.tasks();
+  Task(t, p, shared, col, std::min(col + grid.cols, p.N), any ? grid.row_of(next) : p.M, any ? grid.col_of(next) : p.N)
       .run(row, std::min(row + grid.rows, p.M));
 }
 

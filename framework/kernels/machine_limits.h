@@ -6,14 +6,14 @@
 namespace tessera::kernels {
 
 /// Floating-point operations per second in fp32 multiply-adds (two operations each) on registers, with the vectors of
-/// the chosen instruction set and all threads together: the peak that fp32 products are compared with. Takes about 0.3
-/// s.
-double multiply_add_rate(Threads& threads);
+/// the chosen instruction set and all threads together: the peak that fp32 products are compared with. Repeats a loop of
+/// about 0.5 ms for `seconds` and reports the fastest.
+double multiply_add_rate(Threads& threads, double seconds = 0.2);
 
 /// Floating-point operations per second of the bfloat16 register tile of pair_tiles() (gemm.h), with random operands in
 /// the L1 cache and all threads together: the peak that bfloat16 products are compared with. 0 if the chosen
-/// instruction set has no such tile. Takes about 0.3 s.
-double pair_tile_rate(Threads& threads);
+/// instruction set has no such tile. `seconds` as above.
+double pair_tile_rate(Threads& threads, double seconds = 0.2);
 
 /// Floating-point operations per second of a matrix product of [512, 768] and [768, 768] elements of `type` (float32,
 /// bfloat16 or float16), which fits the caches. Repeats the product for `seconds` and reports the fastest; a process

@@ -20,17 +20,17 @@ inline std::int64_t elements_in(const TileKernels& t, const MatrixProduct& p, st
   return std::min(steps * t.elements, p.K - k * t.elements);
 }
 
-/// Columns [first, last) of b in words [k, k + steps), which a task will pack: a task fetches them into the cache bit
-/// by bit while it multiplies, so that packing does not wait for memory. Packing without it took 6 % of a step of GPT-2
-/// 124M with 256 tokens in fp32 (Zen 4).
+/// Rows or columns [first, last) of a factor of `p` in words [k, k + steps), which a task will pack: a task fetches
+/// them into the cache bit by bit while it multiplies, so that packing does not wait for memory. Packing without it
+/// took 6 % of a step of GPT-2 124M with 256 tokens in fp32 (Zen 4).
 class PanelsAhead {
  public:
   PanelsAhead() = default;
-  PanelsAhead(const TileKernels& t, const MatrixProduct& p, std::int64_t first, std::int64_t last, std::int64_t k,
-              std::int64_t steps) {
+  PanelsAhead(const TileKernels& t, const MatrixProduct& p, const Factor& factor, std::int64_t first, std::int64_t last,
+              std::int64_t k, std::int64_t steps) {
     const std::int64_t elements = elements_in(t, p, k, steps), cols = last - first;
-    const bool inner = p.b.along == 1;
-    const auto from = rows_in_place(p.b, first, cols, k * t.elements, elements);
+    const bool inner = factor.along == 1;
+    const auto from = rows_in_place(factor, first, cols, k * t.elements, elements);
     if (from.at == nullptr) return;
     const auto size = static_cast<std::int64_t>(size_of(from.type));
     at_ = from.at;

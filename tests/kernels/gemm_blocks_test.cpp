@@ -18,10 +18,11 @@ constexpr std::int64_t kib = 1 << 10;
 std::vector<Isa> isas_with_avx2() { return available_isas().size() > 1 ? std::vector{Isa::avx2} : std::vector<Isa>{}; }
 
 TEST(Blocks, OfRowsAndPanelsFitTheCachesOfTheProcessor) {
-  const std::int64_t rows[] = {60, 126, 0, 0}, panels[] = {6, 12, 12, 12};
+  const std::int64_t rows[] = {60, 126, 0, 0}, strip_rows[] = {60, 126, 192, 192}, panels[] = {6, 12, 12, 12};
   for (int i = 0; i < 4; ++i) {
     const auto t = fitted_to(tiles_avx2(), {32 * kib, (256 * kib) << i});
     EXPECT_EQ(t.block_rows, rows[i]) << i;
+    EXPECT_EQ(t.strip_rows, strip_rows[i]) << i;
     EXPECT_EQ(t.panels, panels[i]) << i;
     EXPECT_EQ(t.depth, tiles_avx2().depth) << "the order of sums must not depend on the cache";
     EXPECT_EQ(t.narrow > 0 ? t.narrow : t.cols * t.panels, tiles_avx2().cols * tiles_avx2().panels)
@@ -29,8 +30,19 @@ TEST(Blocks, OfRowsAndPanelsFitTheCachesOfTheProcessor) {
   }
 }
 
+TEST(Blocks, OfRowsThatShareSetsOfTheCacheHaveFewerRows) {
+  const auto t = fitted_to(tiles_avx2(), {32 * kib, 512 * kib});  // 8 ways of 64 KiB; a row takes 1 KiB of a way
+  EXPECT_EQ(rows_of_block(t, 3 * kib), 126) << "64 places";
+  EXPECT_EQ(rows_of_block(t, 12 * kib + 64), 126) << "64 places";
+  EXPECT_EQ(rows_of_block(t, 12 * kib), 96) << "16 places";
+  EXPECT_EQ(rows_of_block(t, 16 * kib), 24) << "4 places";
+  EXPECT_EQ(rows_of_block(t, 64 * kib), 6) << "one place";
+  EXPECT_EQ(rows_of_block(fitted_to(tiles_avx2(), {32 * kib, 2048 * kib}), 64 * kib), 0) << "no blocks";
+}
+
 TEST(Blocks, OfRowsNeedAPanelInTheFirstCache) {
   EXPECT_EQ(fitted_to(tiles_avx512(), {48 * kib, 512 * kib}).block_rows, 0);
+  EXPECT_EQ(fitted_to(tiles_avx512(), {48 * kib, 512 * kib}).strip_rows, 0);
   EXPECT_EQ(fitted_to(tiles_avx2(), {16 * kib, 512 * kib}).block_rows, 0);
 }
 
@@ -97,6 +109,35 @@ TEST_P(BlocksOfRows, DoNotChangeBits) {
           EXPECT_TRUE(same_bits(expected, product(t)))
               << rows << " rows a block, K " << K << ", " << name_of(type) << (flipped ? ", k outermost" : "");
         }
+      }
+}
+
+// More rows than columns, with k outermost in a: several tasks, the last with fewer rows; a last block of k that is
+// shorter; a last panel that is narrower.
+TEST_P(BlocksOfRows, ThatEachTaskPacksHaveTheBitsOfRowsThatAllPackTogether) {
+  for (const auto type : {DType::float32, DType::bfloat16})
+    for (const std::int64_t K : {200, 600})
+      for (const bool b_is_flipped : {false, true}) {
+        const std::int64_t M = 500, N = 230;
+        Typed a(type, random_normal(static_cast<std::size_t>(M * K), 1));
+        Typed b(type, random_normal(static_cast<std::size_t>(N * K), 2));
+        const auto product = [&](std::int64_t strip_rows) {
+          auto t = tiles_avx2();
+          t.strip_rows = strip_rows;
+          return on_any_threads([&](Threads& threads) {
+            std::vector<float> c(static_cast<std::size_t>(M * N));
+            MatrixProduct p{M, N, K, {a.elements(), 1, M}, {b.elements(), b_is_flipped ? 1 : K, b_is_flipped ? N : 1},
+                            c};
+            multiply_packed(threads, t, p);
+            p.add = true;
+            multiply_packed(threads, t, p);
+            return c;
+          });
+        };
+        const auto together = product(0);
+        for (const std::int64_t rows : {6, 60, 192})
+          EXPECT_TRUE(same_bits(together, product(rows)))
+              << rows << " rows a task, K " << K << ", " << name_of(type) << (b_is_flipped ? ", b flipped" : "");
       }
 }
 
