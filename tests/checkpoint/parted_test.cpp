@@ -112,8 +112,10 @@ TEST_F(PartedTest, AMissingPartAndThatOfAnotherSaveAreNamed) {
 }
 
 TEST_F(PartedTest, WritersWithoutACommonFolderAreToldSo) {
-  CheckpointWriter writer("run", "", 3, 2);
-  const auto write = [&](int number) { return writer.write(number, LiveState(rows(3 * number, 3))); };
+  CheckpointWriter writer("run", "", 3, 2), of_other_host("run", "", 3, 2);
+  const auto write = [&](int number) {
+    return (number == 0 ? writer : of_other_host).write(number, LiveState(rows(3 * number, 3)));
+  };
   const char* shared = "give training_config.output_dir a folder on a file system that all hosts share";
   const auto without = story_of([&] { write(1); });
   EXPECT_TRUE(says(without, "iter_0000003_tmp: is not here") && says(without, shared)) << without;
@@ -145,7 +147,7 @@ TEST_F(PartedTest, TheIndexThatWritersPassOnIsTheOneThatTheirManifestsGive) {
   writers[0]->commit(parts, {{"state.json", "{}"}});
   EXPECT_EQ(read_file(folder / "manifest.json"), words);
   fs::rename(hidden, folder / "manifest_00003.json");
-  EXPECT_EQ(trouble(), "");
+  EXPECT_EQ(trouble(), "no error");
 }
 
 TEST_F(PartedTest, AWriterWhoseManifestIsInAnotherFolderIsNamedBeforeTheCommit) {
