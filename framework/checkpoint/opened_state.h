@@ -10,8 +10,8 @@
 
 namespace tessera::checkpoint {
 
-/// Memory for the copies of one snapshot after the other: a page that is used again costs nothing, a fresh one more than
-/// the copy that goes there. Thread-safe.
+/// Memory for the copies of one snapshot after the other: a page that is used again costs nothing, a fresh one more
+/// than the copy that goes there. Thread-safe.
 class CopyMemory {
  public:
   /// At least `bytes`, not initialized. Throws Error if the system refuses the address space.

@@ -38,7 +38,8 @@ class CheckpointWriter {
   std::string index() const;
   /// Takes the index() of another object, so that commit() need not read the manifests of its writers: if each process
   /// takes those of two others, and the one that commits has all, no process reads or receives more than the index.
-  /// `part`: what the other object has written. Throws IoError if that is not here: then the two have no folder in common.
+  /// `part`: what the other object has written. Throws IoError if that is not here: then the two have no folder in
+  /// common.
   void add_index(const std::string& index, const WrittenPart& part);
   /// Before commit(), if the processes write into folders of several hosts that have none in common: names of the
   /// hosts, and list_of_ranges(), of each writer. Then one process of each host calls begin() and commit(), which write
