@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """What does saving cost a run, with and without training_config.async_save?
 
-    python3 benchmarks/async_save.py BUILD_FOLDER [--runs 5] [--small] [--folder DISK]
+    python3 benchmarks/async_save.py BUILD_FOLDER [--runs 5] [--layers 12 --width 768] [--folder DISK]
 
 GPT-2 124M with AdamW (1.5 GB of state), 2 data-parallel ranks with a distributed optimizer, a save every 10 steps. Runs without saves, with synchronous
 and with asynchronous ones come in turn. Prints medians and spreads of
-  stall          time in which training stands still: from the line of a step that is saved to the next line, less the step's own time
-                 and what is between other steps
-  added          time that a save adds to the run, over runs without saves: stalls, and steps that are slower while the threads write
+  stall          time in which training stands still for a save (stall_seconds in events.jsonl)
+  added          time that a save adds to the run, over runs without saves: stalls, and steps that are slower while the threads write;
+                 of the saves after the first, which alone takes fresh memory for copies
+  first          the same of the first
+  processor      the same of the processor time of all ranks and of all saves
   memory         peak of a rank beyond that of runs without saves"""
 
 import argparse
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -20,7 +23,7 @@ import subprocess
 import tempfile
 import time
 
-STEPS, INTERVAL = 40, 10
+STEPS, INTERVAL = 40, 10  # the checkpoint of the last step is saved synchronously in each mode that saves
 RECIPE = """training_config: {training_iters: %(steps)d, output_dir: run, log_interval: 1, eval_iters: 0, tensorboard: false, seed: 1,
                   use_distributed_optimizer: true, keep_checkpoint_max: 1}
 model_config: {num_layers: %(layers)d, hidden_size: %(width)d, num_attention_heads: 12, seq_length: 128, max_position_embeddings: 1024,
@@ -42,24 +45,28 @@ def mebibytes(count):
 
 
 def run(programs, folder, mode):
-    """Seconds of the run without its last save, of the stalls, and the peak of rank 0 in MiB."""
+    """Figures of one run by name."""
     shutil.rmtree(folder / "run", ignore_errors=True)
     options = [word for one in MODES[mode] for word in ("--set", one)]
     job = subprocess.Popen([programs / "tsrun", "--worker_num=2", programs / "tessera", "train", "recipe.yaml", *options], cwd=folder,
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     metrics, arrivals = folder / "run/metrics.jsonl", []
-    while job.poll() is None:
+    while True:
+        ended, status, used = os.wait4(job.pid, os.WNOHANG)
+        if ended:
+            break
         lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
         arrivals += [time.monotonic()] * (lines - len(arrivals))
         time.sleep(.002)
+    job.returncode = os.waitstatus_to_exitcode(status)
     if job.returncode != 0 or len(arrivals) < STEPS:
         raise SystemExit(f"a run failed ({mode}): {folder}/run/tessera.log")
-    own = [json.loads(line)["step_seconds"] for line in metrics.read_text().splitlines()]
-    gaps = [arrivals[at] - arrivals[at - 1] - own[at] for at in range(3, STEPS)]
-    usual = statistics.median(gaps)
-    stalls = [gaps[at - 3] - usual for at in range(INTERVAL, STEPS, INTERVAL)]
+    events = map(json.loads, (folder / "run/events.jsonl").read_text().splitlines())
+    stalls = [event["stall_seconds"] for event in events
+              if event["event"] == "saved" and not event["path"].endswith(f"_{STEPS:07d}")]
     peak = re.search(r"peak of the process ([\d.]+) (\w+)", (folder / "run/tessera.log").read_text())
-    return arrivals[STEPS - 1] - arrivals[2], sum(stalls) / len(stalls), mebibytes(peak.groups())
+    return {"seconds": arrivals[STEPS - 1] - arrivals[2 * INTERVAL - 1], "first": arrivals[2 * INTERVAL - 1] - arrivals[INTERVAL - 1],
+            "processor": used.ru_utime + used.ru_stime, "peak": mebibytes(peak.groups()), "stall": statistics.mean(stalls) if stalls else 0.}
 
 
 def told(values, unit):
@@ -70,31 +77,33 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="2 layers of 384: to try the script")
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--folder", help="a folder on the disk to save to")
     given = parser.parse_args()
     programs = pathlib.Path(given.build).resolve() / "framework"
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder = pathlib.Path(name)
-        size = dict(layers=2, width=384) if given.small else dict(layers=12, width=768)
-        (folder / "recipe.yaml").write_text(RECIPE % dict(size, steps=STEPS))
+        (folder / "recipe.yaml").write_text(RECIPE % dict(layers=given.layers, width=given.width, steps=STEPS))
         found = {mode: [] for mode in MODES}
         for _ in range(given.runs):
             for mode in MODES:
                 found[mode].append(run(programs, folder, mode))
-    saves = (STEPS - 1) // INTERVAL
+    saves = STEPS // INTERVAL
     base, figures = found["none"], {}
     for mode in ("synchronous", "asynchronous"):
         figures[mode] = {
-            "stall": [stall for _, stall, _ in found[mode]],
-            "added": [(ours[0] - plain[0]) / saves for ours, plain in zip(found[mode], base)],
-            "memory": [ours[2] - plain[2] for ours, plain in zip(found[mode], base)]}
+            "stall": [ours["stall"] for ours in found[mode]],
+            "added": [(ours["seconds"] - plain["seconds"]) / (saves - 2) for ours, plain in zip(found[mode], base)],
+            "first": [ours["first"] - plain["first"] for ours, plain in zip(found[mode], base)],
+            "processor": [(ours["processor"] - plain["processor"]) / saves for ours, plain in zip(found[mode], base)],
+            "memory": [ours["peak"] - plain["peak"] for ours, plain in zip(found[mode], base)]}
         for what, values in figures[mode].items():
-            print(f"{mode:13} {what:7}", told(values, "MiB" if what == "memory" else "s a save"))
-    for what in ("stall", "added"):
+            print(f"{mode:13} {what:9}", told(values, "MiB" if what == "memory" else "s a save"))
+    for what in ("stall", "added", "first", "processor"):
         ours, theirs = (statistics.median(figures[mode][what]) for mode in ("asynchronous", "synchronous"))
         print(f"asynchronous over synchronous, {what}: {ours / theirs:.3f}")
-    print("median step without saves:", told([plain[0] / (STEPS - 3) for plain in base], "s"))
+    print("median step without saves:", told([plain["seconds"] / (STEPS - 2 * INTERVAL) for plain in base], "s"))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 // On Linux both are properties of a thread. ioprio_set has no declaration; the numbers are those of linux/ioprio.h.
-constexpr int lowest = 19, one_thread = 1, no_class = 0, idle_class = 3, class_shift = 13;
+constexpr int background_nice = 10, one_thread = 1, no_class = 0, idle_class = 3, class_shift = 13;
 
 void set(int thread, int nice, int disk_class) noexcept {
   static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(thread), nice));
@@ -20,7 +20,7 @@ void set(int thread, int nice, int disk_class) noexcept {
 
 int run_in_background() noexcept {
   const auto thread = static_cast<int>(::syscall(SYS_gettid));
-  set(thread, lowest, idle_class);
+  set(thread, background_nice, idle_class);
   return thread;
 }
 

@@ -2,9 +2,10 @@
 
 namespace tessera {
 
-/// Gives the calling thread the lowest priority: nice 19, and disk access only when no other process needs the disk, if
-/// the system has such classes. So it uses only what other threads leave. Does nothing where the system refuses.
-/// Returns the number of the thread.
+/// Gives the calling thread a low priority: nice 10, and disk access only when no other process needs the disk, if the
+/// system has such classes. So it mostly uses what other threads leave; where they leave nothing, it still gets a tenth
+/// of a core; nice 19 would get a sixtieth, and whoever waits for the thread in the end would wait for all of its work.
+/// Does nothing where the system refuses. Returns the number of the thread.
 int run_in_background() noexcept;
 /// Gives the thread with this number, a living one of this process, the priority of the calling thread again. Most
 /// systems allow that only to privileged processes; then nothing changes.

@@ -1,10 +1,12 @@
 #include "framework/base/files.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -116,9 +118,28 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> into) const {
 
 std::uint64_t File::size() const { return size_of_open(path_, descriptor_); }
 
-// fallocate and not posix_fallocate: the latter would write zeros where the file system has no reservation.
+namespace {
+
+/// Whether a file is in memory; then `fits` is whether `bytes` more have room.
+bool is_in_memory(int descriptor, std::uint64_t bytes, bool& fits) {
+  struct statfs facts {};
+  if (::fstatfs(descriptor, &facts) != 0 || facts.f_type != TMPFS_MAGIC) return false;
+  fits = facts.f_blocks == 0 || bytes / static_cast<std::uint64_t>(facts.f_bsize) <= facts.f_bavail;  // 0: no limit
+  return true;
+}
+
+}  // namespace
+
+// fallocate and not posix_fallocate: the latter would write zeros where the file system has no reservation. In memory,
+// pages that are reserved have to be found again by the writes, which makes them an eighth slower: there the room is
+// only looked at.
 void File::reserve(std::uint64_t bytes) {
   if (bytes == 0) return;
+  if (bool fits = true; is_in_memory(descriptor_, bytes, fits)) {
+    errno = ENOSPC;
+    if (!fits) refuse(path_, "cannot be written");
+    return;
+  }
   const int result = uninterrupted([&] { return ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes)); });
   if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) refuse(path_, "cannot be written");
 }

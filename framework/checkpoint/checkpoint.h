@@ -174,8 +174,10 @@ using OnDamage =
 std::optional<Checkpoint> newest_good(const std::filesystem::path& root, const std::string& prefix, bool crc_check,
                                       const OnDamage& on_damage = {}, const BelongsToRun& belongs = {});
 
-/// Deletes `_tmp` folders of checkpoints with this prefix, which are left by a process that ended while it saved. Call
-/// it only while no process saves to `root`. Throws IoError.
+/// The `_tmp` folders of checkpoints with this prefix, in any order.
+std::vector<CheckpointInfo> list_unfinished(const std::filesystem::path& root, const std::string& prefix);
+/// Deletes these: a process that ended while it saved has left them. Call it only while no process saves to `root`.
+/// Throws IoError.
 void delete_unfinished(const std::filesystem::path& root, const std::string& prefix);
 /// Deletes the run's checkpoints except the newest `keep_max` (0: keep all), and `_tmp` folders left by a crash.
 /// Checkpoints for which `belongs` returns false are kept. Call it only while no other process saves to `root`. Throws

@@ -111,12 +111,19 @@ std::optional<Checkpoint> newest_good(const fs::path& root, const std::string& p
   return std::nullopt;
 }
 
-void delete_unfinished(const fs::path& root, const std::string& prefix) {
+std::vector<CheckpointInfo> list_unfinished(const fs::path& root, const std::string& prefix) {
+  std::vector<CheckpointInfo> found;
   for (const auto& path : list_folder(root)) {
     const auto name = path.filename().string();
     const auto cut = name.size() < left_over.size() ? 0 : name.size() - left_over.size();
-    if (name.substr(cut) == left_over && iteration_in(name.substr(0, cut), prefix)) delete_all(path);
+    if (name.substr(cut) != left_over) continue;
+    if (const auto iteration = iteration_in(name.substr(0, cut), prefix)) found.push_back({path, *iteration});
   }
+  return found;
+}
+
+void delete_unfinished(const fs::path& root, const std::string& prefix) {
+  for (const auto& unfinished : list_unfinished(root, prefix)) delete_all(unfinished.folder);
 }
 
 void prune(const fs::path& root, const std::string& prefix, int keep_max, const BelongsToRun& belongs) {

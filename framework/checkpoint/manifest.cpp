@@ -1,5 +1,7 @@
 #include "framework/checkpoint/manifest.h"
 
+#include <algorithm>
+
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 #include "framework/base/json.h"
@@ -111,7 +113,8 @@ bool overlap(const Checkpoint::StoredRange& a, const Checkpoint::StoredRange& b)
 
 namespace {
 
-void must_agree(const std::string& name, DType type, const Shape& shape, const Manifest::TensorEntry& other) {
+template <typename Entry>
+void must_agree(const std::string& name, DType type, const Shape& shape, const Entry& other) {
   if (type != other.dtype || shape != other.global_shape)
     throw BugError(text("checkpoint: two writers disagree about '", name, "': ", name_of(type), " ", shape, " and ",
                         name_of(other.dtype), " ", other.global_shape));
@@ -136,6 +139,23 @@ void Manifest::add_to_index(std::size_t part, const Manifest& of_part) {
     must_agree(name, mine.dtype, mine.global_shape, tensor);
     mine.parts.push_back(part);
   }
+}
+
+void Manifest::merge_index(const std::map<std::string, IndexEntry>& other) {
+  for (const auto& [name, tensor] : other) {
+    auto& mine = index.try_emplace(name, IndexEntry{tensor.dtype, tensor.global_shape, {}}).first->second;
+    must_agree(name, mine.dtype, mine.global_shape, tensor);
+    const auto before = static_cast<std::ptrdiff_t>(mine.parts.size());
+    mine.parts.insert(mine.parts.end(), tensor.parts.begin(), tensor.parts.end());
+    std::inplace_merge(mine.parts.begin(), mine.parts.begin() + before, mine.parts.end());
+  }
+}
+
+std::string write_index(const std::map<std::string, Manifest::IndexEntry>& index) { return json_of(index).dump(); }
+
+std::map<std::string, Manifest::IndexEntry> read_index(const std::string& words, std::size_t parts) {
+  const auto json = parse_json(words);
+  return index_of(json, parts);
 }
 
 std::string coverage_problem(const Manifest::TensorEntry& tensor) {

@@ -51,6 +51,8 @@ struct Manifest {
   /// Adds the tensors of a part to the index. `part` is its index in `parts`, larger than those of all calls before.
   /// Throws BugError as merge().
   void add_to_index(std::size_t part, const Manifest& of_part);
+  /// Adds another index of the same parts. Throws BugError as merge().
+  void merge_index(const std::map<std::string, IndexEntry>& other);
 };
 
 /// Versions of the format: of a manifest without parts, and with them.
@@ -62,6 +64,9 @@ std::string write_manifest(const Manifest& manifest);
 /// Parses a text of write_manifest. Throws DamageError, beginning with `speaker`, if the text was altered; ConfigError
 /// if it has a newer version of the format.
 Manifest read_manifest(const std::string& words, const std::string& speaker);
+/// An index as text, and back. `parts`: their number. read_index throws an exception if it is no such text.
+std::string write_index(const std::map<std::string, Manifest::IndexEntry>& index);
+std::map<std::string, Manifest::IndexEntry> read_index(const std::string& words, std::size_t parts);
 /// Reads the manifest of one of several writers. Throws DamageError if it is missing or was altered; IoError.
 Manifest read_part(const std::filesystem::path& folder, const std::string& name, const Manifest::SmallFile& part);
 /// If the part `name` is not in `folder` because another host has it: a sentence that says so; else empty.

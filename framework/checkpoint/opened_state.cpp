@@ -30,8 +30,28 @@ __attribute__((no_sanitize("thread"))) void copy_unguarded(const std::byte* from
 
 }  // namespace
 
-OpenedState::OpenedState(std::vector<TensorRange> ranges, Blobs blobs, Reading reading)
-    : StateSnapshot(std::move(ranges), std::move(blobs)), reading_(reading), read_(ranges_.size()) {
+Storage CopyMemory::take(std::size_t bytes) {
+  Storage kept;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(kept, kept_);
+  }
+  if (kept.bytes().size() >= bytes) return kept;
+  kept = Storage();  // both at once would be twice the memory
+  return Storage(bytes);
+}
+
+void CopyMemory::give_back(Storage memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (memory.bytes().size() > kept_.bytes().size()) kept_ = std::move(memory);
+}
+
+OpenedState::OpenedState(std::vector<TensorRange> ranges, Blobs blobs, Reading reading,
+                         std::shared_ptr<CopyMemory> copies)
+    : StateSnapshot(std::move(ranges), std::move(blobs)),
+      reading_(reading),
+      copies_(std::move(copies)),
+      read_(ranges_.size()) {
   std::size_t blocks = 0, copy = 0;
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
     const auto memory = std::as_const(ranges_[i].tensor).raw();
@@ -47,7 +67,11 @@ OpenedState::OpenedState(std::vector<TensorRange> ranges, Blobs blobs, Reading r
     must(before.memory + before.bytes <= places_[by_address_[i]].memory, "no element is in two ranges of a snapshot");
   }
   blocks_ = std::make_unique<std::atomic<Block>[]>(blocks);
-  copy_ = Storage(copy);
+  copy_ = copies_ ? copies_->take(copy) : Storage(copy);
+}
+
+OpenedState::~OpenedState() {
+  if (copies_) copies_->give_back(std::move(copy_));
 }
 
 std::span<const std::byte> OpenedState::bytes(std::size_t index, std::size_t first, std::span<std::byte> buffer) const {

@@ -3,18 +3,33 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "framework/checkpoint/state_snapshot.h"
 #include "framework/tensor/arena.h"
 
 namespace tessera::checkpoint {
 
+/// Memory for the copies of one snapshot after the other: a page that is used again costs nothing, a fresh one more
+/// than the copy that goes there. Thread-safe.
+class CopyMemory {
+ public:
+  /// At least `bytes`, not initialized. Throws Error if the system refuses the address space.
+  Storage take(std::size_t bytes);
+  /// Keeps it for the next take().
+  void give_back(Storage memory) noexcept;
+
+ private:
+  std::mutex mutex_;
+  Storage kept_;
+};
+
 /// The state as it was when this object was made, without a copy of all of it: whoever changes a part of the state
 /// calls before_change() first, which copies the blocks that this part touches, unless they are already copied or
 /// read. Reading waits for no change, and a change waits only for another thread that is copying the same block.
 ///
-/// Memory: address space as large as the ranges; of it, pages are used for the blocks that are copied, until this
-/// object is deleted.
+/// Memory: address space as large as the ranges; of it, pages are used for the blocks that are copied, until the
+/// CopyMemory is deleted, or without one this object.
 class OpenedState final : public StateSnapshot {
  public:
   /// What is copied when it changes: 32,768 elements of fp32, one piece of an update (ShardedUpdate).
@@ -26,8 +41,9 @@ class OpenedState final : public StateSnapshot {
     any    ///< in any order, and repeatedly: a copy is made of all that changes before end_reading()
   };
   /// The memory of the tensors must outlive this object, and change only after before_change(). Throws Error if the
-  /// system refuses the address space.
-  OpenedState(std::vector<TensorRange> ranges, Blobs blobs, Reading reading);
+  /// system refuses the address space. `copies`: where the memory comes from and goes back to; null: it is freed.
+  OpenedState(std::vector<TensorRange> ranges, Blobs blobs, Reading reading, std::shared_ptr<CopyMemory> copies = {});
+  ~OpenedState() override;
 
   /// Copies into `buffer`.
   std::span<const std::byte> bytes(std::size_t index, std::size_t first, std::span<std::byte> buffer) const override;
@@ -60,6 +76,7 @@ class OpenedState final : public StateSnapshot {
   std::vector<Place> places_;            ///< of each range
   std::vector<std::size_t> by_address_;  ///< indices of ranges that are not empty, in the order of their memory
   std::unique_ptr<std::atomic<Block>[]> blocks_;
+  std::shared_ptr<CopyMemory> copies_;
   Storage copy_;
   mutable std::vector<std::size_t> read_;  ///< bytes that were read of each range; Reading::once
   mutable std::atomic<bool> ended_ = false;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <memory>
+#include <set>
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
@@ -142,6 +143,7 @@ WrittenPart CheckpointWriter::write(int writer, const StateSnapshot& state) {
   write_file_of(tmp_, numbered("model", writer), state, model, part);
   write_file_of(tmp_, numbered("optimizer", writer), state, optimizer, part);
   own_.merge(part);
+  if (writers_ > 1) known_.add_to_index(static_cast<std::size_t>(writer), part);
   ++written_;
   return writers_ == 1 ? WrittenPart{.writer = writer} : write_part(tmp_, writer, part);
 }
@@ -158,12 +160,36 @@ Manifest CheckpointWriter::manifest_of(std::span<const WrittenPart> parts) const
     manifest.parts[name] = {part.bytes, part.crc};
     if (!hosts_.empty()) manifest.hosts[name] = hosts_[writer];
   }
+  std::map<std::size_t, std::size_t> numbers;  // of each writer, in `parts`
+  std::set<std::size_t> known;
+  for (const auto& [name, tensor] : known_.index) known.insert(tensor.parts.begin(), tensor.parts.end());
+  auto index = known_;
   // One at a time: the index is small, but all parts together are not.
-  std::size_t number = 0;
-  for (const auto& [name, part] : manifest.parts)
-    manifest.add_to_index(number++, lists_.empty() ? read_written(tmp_, name, part)
-                                                   : read_manifest(lists_[writers[name]], "the ranges of a writer"));
+  for (const auto& [name, part] : manifest.parts) {
+    const auto writer = writers[name];
+    numbers.emplace(writer, numbers.size());
+    if (known.contains(writer)) continue;
+    Manifest read;
+    read.add_to_index(writer, lists_.empty() ? read_written(tmp_, name, part)
+                                             : read_manifest(lists_[writer], "the ranges of a writer"));
+    index.merge_index(read.index);
+  }
+  manifest.index = std::move(index.index);
+  for (auto& [name, tensor] : manifest.index)
+    for (auto& part : tensor.parts) part = numbers.at(part);
   return manifest;
+}
+
+std::string CheckpointWriter::index() const { return known_.index.empty() ? "" : write_index(known_.index); }
+
+void CheckpointWriter::add_index(const std::string& index, const WrittenPart& part) {
+  if (part.bytes > 0) {
+    const auto file = tmp_ / part_name(part.writer);
+    std::error_code error;
+    if (const auto bytes = fs::file_size(file, error); error || bytes != part.bytes)
+      throw IoError(text(file.string(), ": is missing, though its rank has written it", same_folder));
+  }
+  if (!index.empty()) known_.merge_index(read_index(index, static_cast<std::size_t>(writers_)));
 }
 
 void CheckpointWriter::divide(std::vector<std::string> hosts, std::vector<std::string> lists) {

@@ -33,6 +33,14 @@ class CheckpointWriter {
   /// BugError if the ranges do not cover a tensor exactly once; but not if other objects wrote some of the parts: then
   /// the caller has checked that (cover_exactly()).
   void commit(std::span<const WrittenPart> parts, const Blobs& blobs) const;
+  /// The tensors of the writers that this object knows of, for the index of the checkpoint: it has written for them, or
+  /// add_index() was called. Empty if there is none.
+  std::string index() const;
+  /// Takes the index() of another object, so that commit() need not read the manifests of its writers: if each process
+  /// takes those of two others, and the one that commits has all, no process reads or receives more than the index.
+  /// `part`: what the other object has written. Throws IoError if that is not here: then the two have no folder in
+  /// common.
+  void add_index(const std::string& index, const WrittenPart& part);
   /// Before commit(), if the processes write into folders of several hosts that have none in common: names of the
   /// hosts, and list_of_ranges(), of each writer. Then one process of each host calls begin() and commit(), which write
   /// the same index.
@@ -52,6 +60,7 @@ class CheckpointWriter {
   int writers_;
   int written_ = 0;                         ///< parts that this object has written
   Manifest own_;                            ///< their entries
+  Manifest known_;                          ///< its index: the tensors of writers, by the numbers of these
   std::vector<std::string> hosts_, lists_;  ///< of each writer; empty: all have one folder
 };
 

@@ -48,6 +48,17 @@ TEST_F(FilesTest, AReplacementThatCannotBeStoredLeavesTheOldContent) {
   EXPECT_EQ(list_folder(".").size(), 1U);
 }
 
+TEST_F(FilesTest, AFileThatHasNoRoomIsRefusedBeforeItIsWrittenAlsoInMemory) {
+  const fs::path in_memory = text("/dev/shm/tessera_files_test_", ::getpid());
+  for (const fs::path& path : {fs::path("too_large"), in_memory}) {
+    if (!fs::is_directory(path.has_parent_path() ? path.parent_path() : ".")) continue;
+    auto file = File::create(path);
+    file.reserve(std::uint64_t{1} << 20);
+    EXPECT_THROW(file.reserve(std::uint64_t{1} << 59), IoError) << path;
+    EXPECT_EQ(fs::remove(path), true);
+  }
+}
+
 TEST_F(FilesTest, WhatIsWrittenIsStoredBySyncAndItsNameByTheFolders) {
   FileCalls calls(".");
   auto file = File::create("note.txt");

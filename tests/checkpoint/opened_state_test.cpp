@@ -60,6 +60,38 @@ std::vector<float> read(const StateSnapshot& snapshot, std::size_t index, std::s
   return out;
 }
 
+TEST(OpenedState, TakesTheMemoryOfTheSnapshotBeforeUnlessThatStillLives) {
+  const auto copies = std::make_shared<CopyMemory>();
+  auto first = copies->take(3000);
+  const auto* const place = first.bytes().data();
+  EXPECT_NE(copies->take(10).bytes().data(), place);  // it is in use
+  copies->give_back(std::move(first));
+  copies->give_back(Storage(10));  // the larger one is kept
+  {
+    Ranges state({700, 20});
+    const OpenedState opened(state.ranges, {}, Reading::once, copies);
+    EXPECT_NE(copies->take(10).bytes().data(), place);
+  }
+  first = copies->take(2000);
+  EXPECT_EQ(first.bytes().data(), place);
+  copies->give_back(std::move(first));
+  EXPECT_EQ(copies->take(4000).bytes().size(), 4000U);
+}
+
+TEST(OpenedState, MemoryThatIsUsedAgainHasTheElementsOfTheNewSnapshot) {
+  Ranges state({3 * block_elements, 10});
+  const auto copies = std::make_shared<CopyMemory>();
+  for (int time = 0; time < 3; ++time) {
+    OpenedState opened(state.ranges, {}, Reading::any, copies);
+    const auto before = state.memory;
+    state.change(opened, 0, state.memory.size());
+    for (std::size_t index = 0; index < 2; ++index) {
+      const auto values = read(opened, index, 100'000);
+      for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], before[state.first[index] + i]) << time;
+    }
+  }
+}
+
 TEST(OpenedState, CopiesOnlyBlocksThatChangeBeforeTheyAreRead) {
   Ranges state({3 * block_elements, 10});
   const auto opened = state.open();

@@ -41,6 +41,10 @@ class PartedTest : public InOwnFolder {
       parts.push_back(writer.write(static_cast<int>(i), LiveState(rows(first, counts[i]))));
     writer.commit(parts, {{"state.json", "{}"}});
   }
+  static fs::path hide(const fs::path& file) {
+    fs::rename(file, "hidden.json");
+    return "hidden.json";
+  }
   static std::string trouble() {
     return story_of([] { Checkpoint::open(folder).verify(); });
   }
@@ -108,8 +112,10 @@ TEST_F(PartedTest, AMissingPartAndThatOfAnotherSaveAreNamed) {
 }
 
 TEST_F(PartedTest, WritersWithoutACommonFolderAreToldSo) {
-  CheckpointWriter writer("run", "", 3, 2);
-  const auto write = [&](int number) { return writer.write(number, LiveState(rows(3 * number, 3))); };
+  CheckpointWriter writer("run", "", 3, 2), of_other_host("run", "", 3, 2);
+  const auto write = [&](int number) {
+    return (number == 0 ? writer : of_other_host).write(number, LiveState(rows(3 * number, 3)));
+  };
   const char* shared = "give training_config.output_dir a folder on a file system that all hosts share";
   const auto without = story_of([&] { write(1); });
   EXPECT_TRUE(says(without, "iter_0000003_tmp: is not here") && says(without, shared)) << without;
@@ -118,6 +124,39 @@ TEST_F(PartedTest, WritersWithoutACommonFolderAreToldSo) {
   fs::remove("run/iter_0000003_tmp/manifest_00001.json");  // it is on the disk of the other host
   const auto alone = story_of([&] { writer.commit(parts, {}); });
   EXPECT_TRUE(says(alone, "manifest_00001.json: is missing, though its rank") && says(alone, shared)) << alone;
+}
+
+TEST_F(PartedTest, TheIndexThatWritersPassOnIsTheOneThatTheirManifestsGive) {
+  save({2, 0, 3, 1});
+  const auto words = read_file(folder / "manifest.json");
+  const std::vector<std::int64_t> counts = {2, 0, 3, 1};
+  std::vector<std::unique_ptr<CheckpointWriter>> writers;
+  std::vector<WrittenPart> parts;
+  for (std::int64_t i = 0, first = 0; i < 4; first += counts[static_cast<std::size_t>(i++)]) {
+    const auto number = static_cast<std::size_t>(i);
+    writers.push_back(std::make_unique<CheckpointWriter>("run", "", 3, 4));
+    if (i == 0) writers[0]->begin();
+    parts.push_back(writers[number]->write(static_cast<int>(i), LiveState(rows(first, counts[number]))));
+  }
+  EXPECT_EQ(writers[1]->index(), "");
+  writers[2]->add_index(writers[3]->index(), parts[3]);
+  writers[0]->add_index(writers[2]->index(), parts[2]);
+  writers[0]->add_index(writers[1]->index(), parts[1]);
+  // The others' manifests need not be read any more.
+  const auto hidden = hide("run/iter_0000003_tmp/manifest_00003.json");
+  writers[0]->commit(parts, {{"state.json", "{}"}});
+  EXPECT_EQ(read_file(folder / "manifest.json"), words);
+  fs::rename(hidden, folder / "manifest_00003.json");
+  EXPECT_EQ(trouble(), "no error");
+}
+
+TEST_F(PartedTest, AWriterWhoseManifestIsInAnotherFolderIsNamedBeforeTheCommit) {
+  CheckpointWriter first("run", "", 3, 2), second("run", "", 3, 2);
+  first.begin();
+  const auto part = second.write(1, LiveState(rows(3, 3)));
+  hide("run/iter_0000003_tmp/manifest_00001.json");
+  const auto told = story_of([&] { first.add_index(second.index(), part); });
+  EXPECT_TRUE(says(told, "manifest_00001.json: is missing, though its rank has written it")) << told;
 }
 
 TEST_F(PartedTest, RangesOfSeveralWritersThatLeaveAHoleAreNotCommitted) {

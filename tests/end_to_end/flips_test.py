@@ -70,6 +70,22 @@ class Repaired(Flips):
         self.assertEqual([path.name for path in self.checkpoints("disturbed")][:1], ["network_iter_0000010"], about)
         self.assert_nothing_lost("disturbed", about=about)
 
+    def test_a_save_that_goes_on_waits_for_an_update_also_over_steps_that_are_skipped(self):
+        """Overflows follow the save, so that no update verifies what it has: it must not be committed because steps have passed. They are enough
+        for all ranks to write."""
+        rank = random.randrange(3)
+        overflows = [f"{random.randrange(3)}:{step}:reduce:nan" for step in range(41, 73)]
+        line = lambda run, *faults: ["--worker_num=3", "--tail_worker_log=9", "tessera", "train", "tiny.yaml",
+                                     *sets(training_iters=80, eval_interval=100, save_interval=40, output_dir=run, async_save="true", fp16="true"),
+                                     *NOT_COMPARED, *inject([*faults, *overflows])]
+        self.tsrun(*line("undisturbed"))
+        told = self.tsrun(*line("disturbed", f"{rank}:40:gather:flip"))
+        about = f"rank {rank}, {overflows}\n{told}"
+        names = [[path.name for path in self.checkpoints(run)] for run in ("undisturbed", "disturbed")]
+        self.assertEqual(names, [["network_iter_0000040", "network_iter_0000080"], ["network_iter_0000080"]], about)
+        self.assertRegex(self.log_of("disturbed"), "could not save iteration 40: .*weights or optimizer state had changed in memory", about)
+        self.assert_nothing_lost("disturbed", about=about)
+
     def test_what_only_the_optimizer_reads_at_any_time(self):
         """In 16 bits no gradient is computed with it. It is found by the next update, in the step after; a checkpoint that is due in between
         has nothing of it."""

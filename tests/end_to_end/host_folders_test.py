@@ -2,9 +2,12 @@
 system. Their parts become one checkpoint, for any layout; what a host lost is named, and the newest checkpoint that is whole is taken."""
 
 import json
+import os
 import shutil
+import signal
 
 import harness
+from faults_test import inject
 from harness import sets
 from launching import Launching
 
@@ -108,6 +111,33 @@ class HostFolders(Launching):
         self.assertIn("resuming from run/checkpoints/network_iter_0000006 after iteration 6", told)
         self.assertEqual(self.losses_of("run"), straight)
         self.assertTrue((newest / "manifest.json").exists())
+
+    def test_a_run_that_goes_on_from_memory_commits_what_a_host_has_left_unfinished(self):
+        """The second host is killed, with all processes, after the first has committed: it restarts from the memory of its processes, and reads no
+        checkpoint; what it has of iteration 3 is part of one all the same."""
+        straight = self.straight()
+        memory = ["--set", "resilience_config.policy=memory", *inject(["2:5:forward:stop"])]
+        port = self.free_port()
+        line = ["--worker_num=4", "--local_worker_num=2", f"--master_port={port}", "--tail_worker_log=0", "--max_restarts=1"]
+        jobs = [self.start_tsrun(f"--node_rank={host}", f"--log_dir=log{host}", *line, "tessera", "train", "tiny.yaml",
+                                 *sets(training_iters=12, eval_interval=100, output_dir="run", save_interval=3, keep_checkpoint_max=9), *memory,
+                                 cwd=self.disks[host]) for host in (1, 0)]
+        log = self.disks[1] / "log1/worker_2.log"
+        self.wait_until(lambda: log.exists() and "injected fault: rank 2, step 5" in log.read_text(), "the fault", 100, jobs[1])
+        newest = self.disks[1] / "run/checkpoints/network_iter_0000003"
+        left = newest.rename(str(newest) + "_tmp")
+        shutil.rmtree(left / "blobs")
+        (left / "manifest.json").unlink()
+        os.kill(self.process_of(2, "tessera"), signal.SIGKILL)
+        told = self.end_of(jobs[1])
+        jobs[0].communicate(timeout=100)
+        self.assertIn("starting all workers again", told)
+        self.assertEqual(self.losses_of("run"), straight)
+        self.assertTrue((newest / "manifest.json").exists(), told)
+        self.assertFalse(left.exists())
+        for host in range(2):
+            shutil.copytree(self.disks[host] / "run/checkpoints/network_iter_0000003", self.folder / "joined", dirs_exist_ok=True)
+        self.tessera("checkpoint", "verify", self.folder / "joined")
 
     def test_a_damaged_part_of_one_host_sets_the_checkpoint_aside_on_all(self):
         straight = self.straight()

@@ -89,7 +89,7 @@ class Trainer {
   void poll_save();
   void finish_save();
   void give_up_save();
-  void end_save();
+  void end_save(const Stopwatch& still);
   void approve_save();
   void verify_save();
   void saved(std::int64_t iteration, SaveKind kind);
@@ -139,6 +139,7 @@ class Trainer {
   bool has_non_persistent_ = false;     ///< this start of the run has saved a non-persistent checkpoint
   bool told_of_slow_saves_ = false, told_of_run_record_ = false;
   Stopwatch save_began_;            ///< when the save that is told next began
+  double stood_still_ = 0;          ///< seconds in which training stood still for it
   std::int64_t micro_batches_ = 0;  ///< micro-batches of the last step; 0: there was no step
 };
 

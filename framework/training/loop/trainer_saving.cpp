@@ -22,6 +22,7 @@ std::int64_t bytes_in(const std::filesystem::path& checkpoint) {
 bool Trainer::save_now(bool wait, SaveKind kind) {
   finish_save();
   if (saved_at_ == progress_.iteration) return true;
+  const Stopwatch still;
   const bool opens = !wait && saves_while_training(setup_, kind);
   // What is damaged is not published: the state is checked now or, where updates check it, by the next one. A rank that
   // has hung since its step is found after the step's time-out, not after that of a checkpoint.
@@ -38,9 +39,11 @@ bool Trainer::save_now(bool wait, SaveKind kind) {
       open_save_kind_ = kind;
       open_save_updates_ = progress_.updates;
       open_save_approved_ = false;
+      stood_still_ = still.seconds();
       if (!is_checked_later) approve_save();
     } else {
       save(setup_, state_, progress_, kind);
+      stood_still_ = still.seconds();
       saved(iteration, kind);
       commit();
     }
@@ -65,6 +68,7 @@ void Trainer::saved(std::int64_t iteration, SaveKind kind) {
         {"format", kind == SaveKind::persistent ? o_.ckpt_format.value_or("tessera") : "tessera"},
         {"bytes", log_ ? bytes_in(last_) : 0},
         {"seconds", save_began_.seconds()},
+        {"stall_seconds", stood_still_},
         {"async", iteration == open_save_at_}});
   report_saved(iteration);
 }
@@ -79,12 +83,13 @@ void Trainer::could_not_save(std::int64_t iteration, const IoError& error) {
 /// Lets a save that goes on make progress. Ranks learn of its end after different steps; what they do together does not
 /// depend on it, and the journal is told with the next step, as a position is one that all ranks have reached.
 void Trainer::poll_save() {
-  if (open_save_ && open_save_->poll()) end_save();
+  if (open_save_ && open_save_->poll()) end_save(Stopwatch());
 }
 
 /// Waits for the end of a save that goes on. From here on all ranks have the same saved_at_.
 void Trainer::finish_save() {
   if (!open_save_) return;
+  const Stopwatch still;
   verify_save();
   if (!open_save_) return;
   wait_longest();
@@ -93,7 +98,7 @@ void Trainer::finish_save() {
     note(text("training waits for the checkpoint of iteration ", open_save_at_,
               ", which is still being written; a longer save_interval avoids that"));
   }
-  end_save();
+  end_save(still);
 }
 
 /// The state that a save that goes on had at its beginning is known to be sound.
@@ -119,13 +124,15 @@ void Trainer::give_up_save() {
   if (!open_save_) return;
   wait_longest();
   open_save_->give_up("weights or optimizer state had changed in memory");
-  end_save();
+  end_save(Stopwatch());
 }
 
-void Trainer::end_save() {
+/// `still`: since training stands still for that.
+void Trainer::end_save(const Stopwatch& still) {
   const auto job = std::move(open_save_);
   try {
     job->finish();
+    stood_still_ += still.seconds();
     saved(open_save_at_, open_save_kind_);
   } catch (const IoError& error) {
     could_not_save(open_save_at_, error);

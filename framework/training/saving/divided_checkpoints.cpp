@@ -162,6 +162,23 @@ FoundDivided newest_divided(const comm::Communicator& world, const RunHosts& hos
   return out;
 }
 
+void complete_divided(const comm::Communicator& world, const RunHosts& hosts, const fs::path& root,
+                      const std::string& prefix) {
+  std::string own;
+  comm::together(world, searching, [&] {
+    if (!hosts.is_first(world.rank()) || !fs::is_directory(root)) return;
+    for (const auto& one : checkpoint::list_unfinished(root, prefix)) own += text(one.iteration, '\n');
+  });
+  std::set<std::int64_t> iterations;
+  for (const auto& lines : world.all_gather(own, searching))
+    for (std::size_t at = 0; at < lines.size(); at = lines.find('\n', at) + 1)
+      iterations.insert(std::stoll(lines.substr(at)));
+  for (const auto iteration : iterations) {
+    Candidate candidate(world, hosts, root / checkpoint::checkpoint_name(prefix, iteration));
+    if (candidate.has_index() && candidate.is_whole()) candidate.adopt();
+  }
+}
+
 PartsToRead parts_to_read(const std::vector<std::vector<bool>>& here, std::size_t rank) {
   PartsToRead out;
   const auto& own = here[rank];

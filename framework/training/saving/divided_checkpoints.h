@@ -33,6 +33,12 @@ struct FoundDivided {
 FoundDivided newest_divided(const comm::Communicator& world, const RunHosts& hosts, const HostFolder& folder,
                             std::optional<std::int64_t> step, std::vector<std::string>& notes);
 
+/// Commits what a host has left unfinished of a checkpoint that another host has committed, so that it is not deleted
+/// as the rest of a save that came to no end. Only if the hosts of the run have all parts. Collective. Throws IoError
+/// on all ranks if a host cannot write.
+void complete_divided(const comm::Communicator& world, const RunHosts& hosts, const std::filesystem::path& root,
+                      const std::string& prefix);
+
 /// Of the parts of a divided checkpoint, those that a rank of this run reads.
 struct PartsToRead {
   std::size_t which = 0, of = 1;   ///< its number among the ranks that read them, and their number

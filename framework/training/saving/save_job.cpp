@@ -52,6 +52,10 @@ class OurFiles final : public CheckpointFiles {
   checkpoint::WrittenPart write(int rank, const checkpoint::StateSnapshot& state) override {
     return writer_.write(rank, state);
   }
+  std::string index() const override { return writer_.index(); }
+  void add_index(const std::string& index, const checkpoint::WrittenPart& part) override {
+    writer_.add_index(index, part);
+  }
   void commit(std::span<const checkpoint::WrittenPart> parts, const checkpoint::Blobs& blobs) override {
     writer_.commit(parts, blobs);
   }
@@ -142,8 +146,8 @@ void SaveJob::find_folders() {
 void SaveJob::listen() {
   for (const int rank : {2 * world_.rank() + 1, 2 * world_.rank() + 2}) {
     if (rank >= world_.size()) continue;
-    const auto bytes = sizeof(Failure) + ranks_below(rank, world_.size()) * sizeof(checkpoint::WrittenPart);
-    auto& child = children_.emplace_back(Child{rank, Report(bytes), {}, {}});
+    const auto bytes = sizeof(ReportHead) + ranks_below(rank, world_.size()) * sizeof(checkpoint::WrittenPart);
+    auto& child = children_.emplace_back(Child{rank, Report(bytes), {}, false, {}, {}, {}});
     child.coming = world_.receive(child.report, rank, report_tag_, saving);
   }
 }
@@ -202,7 +206,9 @@ bool SaveJob::step(bool wait) {
       tell();
       return true;
     case Stage::waiting:
-      if (!is_done(reported_, wait) || !is_done(verdict_, wait)) return false;
+      if (!is_done(reported_, wait) || (!sent_index_.empty() && !is_done(index_reported_, wait)) ||
+          !is_done(verdict_, wait))
+        return false;
       read_verdict();
       tell();
       return true;
@@ -259,26 +265,54 @@ bool SaveJob::has_worked(bool wait) {
   try {
     work_.get();
   } catch (const std::exception& error) {
-    own_ = std::current_exception();
-    fail(error.what());
+    fail_here(error);
   }
   if (parts_.empty()) parts_.resize(1);
   return true;
 }
 
+/// In an exception handler.
+void SaveJob::fail_here(const std::exception& error) {
+  own_ = std::current_exception();
+  fail(error.what());
+}
+
+/// Whether both messages of a child are here.
+bool SaveJob::has_come(Child& child, bool wait) {
+  if (!is_done(child.coming, wait)) return false;
+  if (!child.has_reported) {
+    child.has_reported = true;
+    ReportHead head;
+    std::memcpy(&head, child.report.data(), sizeof head);
+    child.index.resize(head.index_bytes);
+    if (!child.index.empty())
+      child.index_coming =
+          world_.receive(std::as_writable_bytes(std::span(child.index)), child.rank, report_tag_, saving);
+  }
+  return child.index.empty() || is_done(child.index_coming, wait);
+}
+
 bool SaveJob::has_gathered(bool wait) {
   for (auto& child : children_)
-    if (!is_done(child.coming, wait)) return false;
-  for (const auto& child : children_) read(child.report);
+    if (!has_come(child, wait)) return false;
+  for (const auto& child : children_) read(child);
   return true;
 }
 
-void SaveJob::read(const Report& report) {
-  Failure theirs;
-  std::memcpy(&theirs, report.data(), sizeof theirs);
+void SaveJob::read(const Child& child) {
+  ReportHead head;
+  std::memcpy(&head, child.report.data(), sizeof head);
+  const auto& theirs = head.failure;
   if (theirs.rank >= 0 && (failure_.rank < 0 || theirs.rank < failure_.rank)) failure_ = theirs;
-  for (auto at = sizeof theirs; at < report.size(); at += sizeof(checkpoint::WrittenPart))
-    std::memcpy(&parts_.emplace_back(), report.data() + at, sizeof(checkpoint::WrittenPart));
+  const auto own = parts_.size();
+  for (auto at = sizeof head; at < child.report.size(); at += sizeof(checkpoint::WrittenPart))
+    std::memcpy(&parts_.emplace_back(), child.report.data() + at, sizeof(checkpoint::WrittenPart));
+  if (failure_.rank >= 0 || divided_) return;
+  try {
+    target_.files->add_index(child.index, parts_[own]);
+  } catch (const std::exception& error) {
+    fail_here(error);
+  }
 }
 
 /// All ranks of this subtree have written: on to the parent, or to the commit.
@@ -287,12 +321,16 @@ void SaveJob::report() {
     stage_ = Stage::approving;
     return;
   }
+  if (failure_.rank < 0 && !divided_) sent_index_ = target_.files->index();
+  const ReportHead head{failure_, sent_index_.size()};
   const auto parts = std::as_bytes(std::span(parts_));
-  sent_.resize(sizeof failure_ + parts.size());
-  std::memcpy(sent_.data(), &failure_, sizeof failure_);
-  std::memcpy(sent_.data() + sizeof failure_, parts.data(), parts.size());
+  sent_.resize(sizeof head + parts.size());
+  std::memcpy(sent_.data(), &head, sizeof head);
+  std::memcpy(sent_.data() + sizeof head, parts.data(), parts.size());
   const int parent = (world_.rank() - 1) / 2;
   reported_ = world_.send(sent_, parent, report_tag_, saving);
+  if (!sent_index_.empty())
+    index_reported_ = world_.send(std::as_bytes(std::span(sent_index_)), parent, report_tag_, saving);
   told_.resize(sizeof failure_ +
                (divided_ ? static_cast<std::size_t>(world_.size()) * sizeof(checkpoint::WrittenPart) : 0));
   verdict_ = world_.receive(told_, parent, report_tag_ + 1, saving);

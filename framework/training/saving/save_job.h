@@ -30,6 +30,9 @@ class CheckpointFiles {
   virtual void begin() = 0;
   /// Writes what `rank` saves. Called in another thread than the constructor.
   virtual checkpoint::WrittenPart write(int rank, const checkpoint::StateSnapshot& state) = 0;
+  /// As of CheckpointWriter. Formats that need no index of ours have none.
+  virtual std::string index() const { return {}; }
+  virtual void add_index(const std::string& /*index*/, const checkpoint::WrittenPart& /*part*/) {}
   /// Makes what all ranks have written a checkpoint.
   virtual void commit(std::span<const checkpoint::WrittenPart> parts, const checkpoint::Blobs& blobs) = 0;
   /// Deletes the temporary folder.
@@ -98,12 +101,19 @@ class SaveJob {
     std::int32_t rank = -1;  ///< the lowest that failed; -1: none
     std::array<char, 1020> message = {};
   };
-  /// What a rank sends to its parent in the tree: a Failure, then one WrittenPart for each rank of its subtree.
+  /// What a rank sends to its parent in the tree: this, then one WrittenPart for each rank of its subtree, of which it
+  /// is the first; then, as a message of its own, the index of these if it has bytes.
+  struct ReportHead {
+    Failure failure;
+    std::uint64_t index_bytes = 0;
+  };
   using Report = std::vector<std::byte>;
   struct Child {
     int rank;
     Report report;
-    comm::Transfer coming, verdict;
+    std::string index;
+    bool has_reported;
+    comm::Transfer coming, index_coming, verdict;
   };
   enum class Stage { writing, gathering, approving, committing, waiting, telling, finishing, ended };
 
@@ -119,8 +129,10 @@ class SaveJob {
   void start(std::function<void()> work);
   void write();
   bool has_worked(bool wait);
+  bool has_come(Child& child, bool wait);
   bool has_gathered(bool wait);
-  void read(const Report& report);
+  void read(const Child& child);
+  void fail_here(const std::exception& error);
   void report();
   void commit();
   void tell();
@@ -138,7 +150,8 @@ class SaveJob {
   bool leads_;            ///< this rank begins and commits
   bool divided_ = false;  ///< hosts have folders of their own
   Report sent_, told_;    ///< told_: a Failure and, if divided, the parts of all ranks
-  comm::Transfer reported_, verdict_;
+  std::string sent_index_;
+  comm::Transfer reported_, index_reported_, verdict_;
   std::atomic<bool> hurries_ = false;  ///< someone waits for the end
   std::atomic<int> thread_ = 0;        ///< the thread that runs at low priority; 0: none
   std::future<void> work_;             ///< last, so that its thread ends before what it uses

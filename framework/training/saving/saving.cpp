@@ -16,6 +16,7 @@
 #include "framework/nn/weight_parts.h"
 #include "framework/tensor/box.h"
 #include "framework/training/saving/box_exchange.h"
+#include "framework/training/saving/divided_checkpoints.h"
 #include "framework/training/saving/rates.h"
 #include "framework/training/saving/resume.h"
 #include "framework/training/saving/run_checkpoints.h"
@@ -340,7 +341,8 @@ std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state
     try {
       // Other formats store a weight twice, rounded and as fp32.
       snapshot = std::make_shared<checkpoint::OpenedState>(std::move(saved.tensors), std::move(saved.blobs),
-                                                           format == nullptr ? Reading::once : Reading::any);
+                                                           format == nullptr ? Reading::once : Reading::any,
+                                                           state.copy_memory());
     } catch (const BugError&) {
       throw;
     } catch (const Error& error) {  // no memory
@@ -357,9 +359,14 @@ std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state
 
 void delete_unfinished(const TrainingSetup& setup) {
   const auto& world = setup.model.processes.world;
-  if (!hosts_of(world).is_first(world.rank())) return;
+  const auto hosts = hosts_of(world);
   const auto& o = setup.options;
   try {
+    if (hosts.several()) {
+      complete_divided(world, hosts, checkpoint_folder(o), o.prefix);
+      if (o.saves_non_persistent()) complete_divided(world, hosts, non_persistent_folder(o), o.prefix);
+    }
+    if (!hosts.is_first(world.rank())) return;
     if (saves_in_foreign_format(o))
       checkpoint::delete_unfinished(o.output_dir, "");
     else

@@ -32,8 +32,9 @@ bool saves_while_training(const TrainingSetup& setup, SaveKind kind = SaveKind::
 std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress,
                                    SaveKind kind = SaveKind::persistent);
 
-/// Deletes what saves that were killed have left in the run folder, on each host. Throws nothing: the next save tries
-/// again. Collective.
+/// Deletes what saves that were killed have left in the run folder, on each host, except parts of a checkpoint that
+/// another host has committed: these are committed (complete_divided). Throws nothing: the next save tries again.
+/// Collective.
 void delete_unfinished(const TrainingSetup& setup);
 
 /// Saves the weights of all ranks of `world` as one checkpoint <root>/iter_0000005 (for `iteration` 5), which every

@@ -116,6 +116,11 @@ void ModelState::watch(const std::shared_ptr<checkpoint::OpenedState>& snapshot)
   for (const auto& part : parts_) part->watch(snapshot);
 }
 
+std::shared_ptr<checkpoint::CopyMemory> ModelState::copy_memory() {
+  if (!copy_memory_) copy_memory_ = std::make_shared<checkpoint::CopyMemory>();
+  return copy_memory_;
+}
+
 void ModelState::begin_update() {
   for (const auto& part : parts_) part->begin_update();
 }

@@ -54,6 +54,8 @@ class ModelState {
                        std::span<const std::size_t> group_of);
   /// See ShardedUpdate::watch. Frozen parameters do not change.
   void watch(const std::shared_ptr<checkpoint::OpenedState>& snapshot);
+  /// For the copies of the snapshots that it watches, one after the other.
+  std::shared_ptr<checkpoint::CopyMemory> copy_memory();
   /// For the first part; see ShardedUpdate::call_halfway.
   void call_halfway(std::function<void()> call) { parts_.front()->call_halfway(std::move(call)); }
   /// Marks all gradients as stale (Leaf::make_grad_stale), and sets the padding between them to zero.
@@ -82,6 +84,7 @@ class ModelState {
   FrozenWeights frozen_;
   std::vector<std::span<const float>> owned_gradients_, owned_weights_;
   std::vector<optim::StepScalars> scalars_;  ///< scalars of the update of one part
+  std::shared_ptr<checkpoint::CopyMemory> copy_memory_;
 };
 
 /// The parameters of the chunks of one rank, in order.

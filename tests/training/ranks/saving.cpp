@@ -49,6 +49,9 @@ class SaveByRanks : public testing::Test {
     opened.read(checkpoint::whole("w", Tensor(std::span(all), Shape{2 * group.size(), 4})));
     for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<float>(i / 8));
     EXPECT_TRUE(fs::exists(opened.folder() / text("manifest_0000", group.rank(), ".json")));
+    std::string parts = "\"parts\":[0";  // in the index
+    for (int rank = 1; rank < group.size(); ++rank) parts += text(",", rank);
+    EXPECT_TRUE(says(read_file(opened.folder() / "manifest.json"), parts + "]"));
     meet();
   }
   void expect_nothing_of(std::int64_t iteration) {
@@ -229,6 +232,24 @@ TEST_F(SaveByHosts, OneThatStoppedBeforeItsCommitCommitsAtTheNextSearch) {
   EXPECT_TRUE(fs::exists(folder(4) / "manifest.json"));
   EXPECT_FALSE(fs::exists(folder(4).string() + "_tmp"));
   expect_loaded(4);
+}
+
+TEST_F(SaveByHosts, WhatAHostHasOfACommittedCheckpointIsCommittedWithoutASearchAndOtherRestsAreNot) {
+  begin(4, copy())->finish();
+  begin(5, copy())->finish();
+  const auto undo = [&](std::int64_t iteration) {
+    fs::rename(folder(iteration), folder(iteration).string() + "_tmp");
+    fs::remove(folder(iteration).string() + "_tmp/manifest.json");
+  };
+  change(0, [&] { undo(5); });
+  change(1, [&] { undo(5), undo(4); });
+  complete_divided(group, hosts_of(group), root, "");
+  meet();
+  EXPECT_TRUE(fs::exists(folder(4) / "manifest.json"));
+  EXPECT_FALSE(fs::exists(folder(4).string() + "_tmp"));
+  expect_loaded(4);
+  EXPECT_FALSE(fs::exists(folder(5)));
+  EXPECT_TRUE(fs::exists(folder(5).string() + "_tmp"));
 }
 
 TEST_F(SaveByHosts, AHostWithAllFilesNeedsNoOther) {
