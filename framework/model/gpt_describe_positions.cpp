@@ -90,6 +90,9 @@ void describe_positions_alone(options::Schema<O>& s) {
       .no_flag("from weights of Hugging Face Transformers");
   describe_mrope(s);
   describe_alibi(s);
+}
+
+void describe_rotary(options::Schema<O>& s) {
   s.option("rotary_base", &O::rotary_base, "Base of the rotary embedding's frequencies (theta).")
       .above(0)
       .at_most(1e12)
@@ -136,6 +139,9 @@ void describe_positions_alone(options::Schema<O>& s) {
           "leave it out, or give sliding_window and layer_types",
           {"sliding_window", "window_size", "multi_latent_attention", "position_embedding_type"})
       .no_flag("from config.json of Hugging Face Transformers");
+}
+
+void describe_rotary_layers(options::Schema<O>& s) {
   s.option("no_rope_freq", &O::no_rope_freq,
            "Layers without rotary embedding: every N-th, the last of N, or a list with 1 for each layer without it and "
            "0 for "
@@ -317,6 +323,8 @@ void describe_rope_scaling(options::Schema<O>& s) {
 
 void describe_positions(options::Schema<O>& s) {
   describe_positions_alone(s);
+  describe_rotary(s);
+  describe_rotary_layers(s);
   describe_rope_scaling(s);
   describe_longrope(s);
 }

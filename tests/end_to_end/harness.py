@@ -162,9 +162,11 @@ class InOwnFolder(unittest.TestCase):
             waited, last = waited + min(now - last, 1), now
 
     def is_stopped(self, pid):
-        """Whether a signal such as SIGSTOP has stopped the process."""
-        status = pathlib.Path(f"/proc/{pid}/status")
-        return status.exists() and re.search(r"State:\t[Tt]", status.read_text()) is not None
+        """Whether a signal such as SIGSTOP has stopped the process; false when it has ended, also while this reads."""
+        try:
+            return re.search(r"State:\t[Tt]", pathlib.Path(f"/proc/{pid}/status").read_text()) is not None
+        except OSError:
+            return False
 
     def losses(self, run="run"):
         """The training loss of every step."""

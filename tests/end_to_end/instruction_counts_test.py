@@ -29,7 +29,7 @@ class InstructionCounts(harness.InOwnFolder):
     def counted(self, kernels):
         """Instructions of both steps, on one thread."""
         self.write("recipe.yaml", harness.to_yaml(RECIPE))
-        done = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=counts", "--toggle-collect=tessera::training::Trainer::step()",
+        done = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=counts", "--toggle-collect=tessera::training::TrainingSteps::make()",
                                harness.program(), "train", "recipe.yaml"], cwd=self.folder, text=True, capture_output=True, timeout=1100,
                               env={**os.environ, "TESSERA_CPU": kernels, "OPENBLAS_CORETYPE": "Haswell"})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

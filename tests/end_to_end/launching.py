@@ -1,5 +1,6 @@
 """What the tests of tsrun share: its program, workers that misbehave on demand, and the check that nothing is left."""
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -140,7 +141,8 @@ class Launching(harness.InOwnFolder):
 
     def end_everything(self):
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, signal.SIGKILL)
         for folder in self.segments():
             shutil.rmtree(folder, ignore_errors=True)
 

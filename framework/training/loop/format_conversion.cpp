@@ -3,10 +3,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "framework/base/cpu_limit.h"
 #include "framework/comm/together.h"
 #include "framework/log/log.h"
-#include "framework/training/guards/state_keeper.h"
+#include "framework/training/loop/run.h"
 #include "framework/training/saving/resume.h"
 #include "framework/training/saving/run_checkpoints.h"
 #include "framework/training/saving/saving.h"
@@ -42,13 +41,11 @@ RunEnd convert_checkpoint(TrainingSetup setup) {
   refuse_existing(setup);
   setup.resilience.policy = resilience::Policy::off;  // nobody continues from this memory
   const auto& o = setup.options;
-  const auto& processes = setup.model.processes;
-  kernels::Threads threads(
-      static_cast<int>(o.num_threads.value_or(processes.cores > 0 ? processes.cores : usable_core_count())));
+  kernels::Threads threads(thread_count(setup));
   StateKeeper keeper(setup);
   auto state = keeper.make_state();
   const auto restored = restore(setup, state, threads);
-  if (processes.world.rank() == 0)
+  if (setup.model.processes.world.rank() == 0)
     for (const auto& line : restored.notes) conversion_logger.info(line);
   save(setup, state, restored.progress);
   return {0, text("saved ", checkpoint_path(o, restored.progress.iteration).string(), " from ", *o.load_checkpoint,

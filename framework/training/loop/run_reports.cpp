@@ -1,3 +1,5 @@
+#include "framework/training/loop/run_reports.h"
+
 #include <algorithm>
 
 #include "framework/base/clock.h"
@@ -5,12 +7,12 @@
 #include "framework/base/memory_limit.h"
 #include "framework/base/sha256.h"
 #include "framework/base/system_call.h"
+#include "framework/comm/together.h"
 #include "framework/kernels/cpu.h"
 #include "framework/kernels/machine_limits.h"
 #include "framework/kernels/scratch.h"
 #include "framework/log/log.h"
 #include "framework/options/json_schema.h"
-#include "framework/training/loop/trainer_class.h"
 
 namespace tessera::training {
 
@@ -54,41 +56,65 @@ Json layout_of(const parallel::MeshSizes& mesh, std::int64_t chunks) {
 
 }  // namespace
 
-/// A line on the console and in the log, and an event of the run.
-void Trainer::tell(const std::string& line, std::string_view event, const Json& facts) {
+RunReports::RunReports(Run& run)
+    : run_(run),
+      o_(run.options),
+      auxiliary_(run.work.auxiliary().extents(), run.setup.optimization.objective->metrics()),
+      stragglers_(run.setup.resilience.straggler_ratio, run.world.size(), run.setup.model.processes.place.pipeline,
+                  host_name()),
+      measured_memory_(run.world.size()) {}
+
+void RunReports::adopt(const RunPosition& position) {
+  interval_ = position.interval;
+  product_rate_ = position.product_rate;
+}
+
+void RunReports::add_to(RunPosition& position) const {
+  position.interval = interval_;
+  position.product_rate = product_rate_;
+}
+
+void RunReports::tell(const std::string& line, std::string_view event, const Json& facts) {
   if (!log_) return;
   log_->note(line);
-  log_->event(event, progress_.iteration, facts);
+  log_->event(event, run_.progress.iteration, facts);
 }
 
-void Trainer::tell_start() {
+void RunReports::note(const std::vector<std::string>& lines) {
+  for (const auto& line : lines) note(line);
+}
+
+void RunReports::event(std::string_view kind, std::int64_t iteration, const Json& facts) {
+  if (log_) log_->event(kind, iteration, facts);
+}
+
+void RunReports::tell_start() {
   if (!log_) return;
-  const auto& facts = setup_.documents.facts;
-  Json event = {{"run", progress_.run}, {"start", worker::start_of_job() + 1}, {"ranks", world_.size()}};
+  const auto& facts = run_.setup.documents.facts;
+  Json event = {{"run", run_.progress.run}, {"start", worker::start_of_job() + 1}, {"ranks", run_.world.size()}};
   for (const char* name : {"hosts", "version", "command"})
     if (const auto* fact = facts.find(name)) event.put(name, name == std::string_view("hosts") ? fact->size() : *fact);
-  if (keeper_.found())
+  if (run_.keeper.found())
     event.put("resumed_from", "memory");
-  else if (restored_.continues)
-    event.put("resumed_from", restored_.folder.string());
-  log_->event("start", progress_.iteration, event);
+  else if (run_.restored.continues)
+    event.put("resumed_from", run_.restored.folder.string());
+  log_->event("start", run_.progress.iteration, event);
 }
 
-/// RunRecord::facts. Collective.
-Json Trainer::run_facts() {
-  auto& facts = setup_.documents.facts;
-  const auto& model = setup_.model;
-  facts.put("hosts", hosts_of(world_));
-  if (world_.rank() > 0) return facts;
-  if (const auto& found = keeper_.found()) product_rate_ = found->position.product_rate;
+Json RunReports::facts() {
+  auto& facts = run_.setup.documents.facts;
+  const auto& model = run_.setup.model;
+  facts.put("hosts", hosts_of(run_.world));
+  if (run_.world.rank() > 0) return facts;
+  if (const auto& found = run_.keeper.found()) product_rate_ = found->position.product_rate;
   measure_products();
   facts.update({{"started", wall_time()},
                 {"cpu", kernels::processor_name()},
                 {"instruction_set", kernels::name_of(kernels::chosen_isa())},
-                {"ranks", world_.size()},
-                {"threads", threads_.count()},
+                {"ranks", run_.world.size()},
+                {"threads", run_.threads.count()},
                 {"layout", layout_of(model.processes.mesh.sizes(), model.plan.chunks())},
-                {"recipe_hash", sha256(setup_.documents.resolved_recipe)},
+                {"recipe_hash", sha256(run_.setup.documents.resolved_recipe)},
                 {"parameters", model.parameters},
                 {"trained_parameters", model.trained_parameters},
                 {"gemm_flops_per_second", product_rate_}});
@@ -96,61 +122,90 @@ Json Trainer::run_facts() {
 }
 
 /// Of all ranks, as the operations of a step are.
-void Trainer::measure_products() {
+void RunReports::measure_products() {
   if (product_rate_ == 0)
-    product_rate_ = kernels::product_rate(threads_, setup_.model.precision.compute, 0.05) * world_.size();
+    product_rate_ = kernels::product_rate(run_.threads, run_.setup.model.precision.compute, 0.05) * run_.world.size();
+}
+
+void RunReports::measure(reporting::StepRecord& record, const StepIntent& intent, std::optional<double> waited) {
+  if (intent.changes_weights() && o_.log_num_zeros_in_grad)
+    record.num_zeros = static_cast<double>(run_.work.zeros_in_gradients());
+  if (o_.log_params_norm) record.params_norm = run_.work.weight_norm();
+  if (o_.log_tps) record.tokens_per_sample = run_.work.mean_row_length();
+  auxiliary_.add_to(record, run_.work.auxiliary());
+  record.memory = memory();
+  if (is_logged(record)) add_speed(record, waited);
+}
+
+void RunReports::watch_stragglers(double seconds, double waited) {
+  if (!stragglers_.add(seconds, waited)) return;
+  const auto& own = stragglers_.window(rank_memory());
+  const auto all = stragglers_.all_windows();
+  run_.world.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(all), "times and memory of ranks");
+  note(stragglers_.close());
+  bool grew = false;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) grew = measured_memory_.add(rank, all[rank].memory) || grew;
+  if (grew) write_measured_memory();
 }
 
 /// The part of a logged record that tells how fast the step was, and what it waited for.
-void Trainer::add_speed(reporting::StepRecord& record, std::optional<double> waited) {
-  const auto& data = *setup_.data.splits->train;
+void RunReports::add_speed(reporting::StepRecord& record, std::optional<double> waited) {
+  const auto& data = *run_.setup.data.splits->train;
   record.consumed_tokens = record.consumed_samples * data.rows_per_sample() * data.seq_length();
   if (product_rate_ > 0 && record.flops > 0 && record.step_seconds > 0)
     record.flops_utilization = record.flops / record.step_seconds / product_rate_;
-  if (world_.size() == 1) return;
+  if (run_.world.size() == 1) return;
   record.exposed_communication_seconds = waited;
   record.rank_times = stragglers_.take_rank_times();
 }
 
-/// The last event of this start: "finished", "stopped" or "failed".
-void Trainer::tell_end(std::string_view event, const std::string& words) {
+void RunReports::tell_end(std::string_view event, const std::string& words) {
   if (!log_) return;
   Json facts = Json::object();
   if (!words.empty()) facts.put(event == "failed" ? "message" : "reason", words);
-  log_->event(event, progress_.iteration, facts);
+  log_->event(event, run_.progress.iteration, facts);
 }
 
-void Trainer::open_log() {
-  log::set_log_level_from_recipe(o_.log_level);
-  if (world_.rank() > 0) return;
-  log_ = std::make_unique<reporting::RunLog>(log_options(progress_));
-  if (o_.log_progress) open_progress_file();
+void RunReports::open() {
+  comm::together(run_.world, "the reports", [&] {
+    log::set_log_level_from_recipe(o_.log_level);
+    if (run_.world.rank() > 0) return;
+    log_ = std::make_unique<reporting::RunLog>(log_options());
+    if (o_.log_progress) open_progress_file();
+  });
 }
 
-void Trainer::open_progress_file() {
+void RunReports::went_back(const Restored&) {
+  interval_.clear();
+  log_.reset();
+  open();
+}
+
+void RunReports::open_progress_file() {
   reporting::ProgressFile::Options options{.path = std::filesystem::path(o_.output_dir) / reporting::progress_file_name,
                                            .job = {},
-                                           .processes = world_.size(),
-                                           .resume_iteration = progress_.iteration};
+                                           .processes = run_.world.size(),
+                                           .resume_iteration = run_.progress.iteration};
   const std::string slurm = "slurm ";
   for (const auto& [job, start] : worker::job_starts())
     if (job.rfind(slurm, 0) == 0) options.job = job.substr(slurm.size());
   progress_file_ = std::make_unique<reporting::ProgressFile>(std::move(options));
 }
 
-void Trainer::report_saved(std::int64_t iteration) {
+void RunReports::saved(std::int64_t iteration) {
   if (!progress_file_) return;
-  const auto& data = *setup_.data.splits->train;
+  const auto& data = *run_.setup.data.splits->train;
   try {
-    progress_file_->saved(iteration,
-                          static_cast<double>(progress_.consumed_samples * data.rows_per_sample() * data.seq_length()));
+    progress_file_->saved(
+        iteration, static_cast<double>(run_.progress.consumed_samples * data.rows_per_sample() * data.seq_length()));
   } catch (const IoError& error) {
     note(error.what());
     progress_file_.reset();
   }
 }
 
-reporting::RunLogOptions Trainer::log_options(const checkpoint::Progress& from) {
+reporting::RunLogOptions RunReports::log_options() {
+  const auto& from = run_.progress;
   reporting::RunLogOptions options;
   options.folder = o_.output_dir;
   options.training_iters = o_.training_iters;
@@ -158,8 +213,8 @@ reporting::RunLogOptions Trainer::log_options(const checkpoint::Progress& from) 
   options.log_style = o_.log_style;
   options.tensorboard = o_.tensorboard;
   options.routed_layers = auxiliary_.routed_layers();
-  options.ranks = static_cast<std::size_t>(world_.size());
-  options.events_per_layer = work_.auxiliary().extents().per_layer;
+  options.ranks = static_cast<std::size_t>(run_.world.size());
+  options.events_per_layer = run_.work.auxiliary().extents().per_layer;
   options.name = std::filesystem::path(o_.output_dir).lexically_normal().filename().string();
   options.prometheus_file = o_.prometheus_file;
   options.wandb_folder = o_.wandb_save_dir;
@@ -168,12 +223,12 @@ reporting::RunLogOptions Trainer::log_options(const checkpoint::Progress& from) 
                      .project = o_.wandb_project,
                      .name = o_.wandb_exp_name.empty() ? options.name : o_.wandb_exp_name,
                      .host = host_name(),
-                     .config = config_of(setup_.documents.recipe)};
+                     .config = config_of(run_.setup.documents.recipe)};
   options.resume_iteration = from.iteration;
   options.resume_consumed_samples = from.consumed_samples;
   measure_products();
   options.gemm_flops_per_second = product_rate_;
-  if (const auto& found = keeper_.found()) {
+  if (const auto& found = run_.keeper.found()) {
     options.resume_evaluated = found->position.evaluated;
     options.resume_at_end = found->position.stepped && from.iteration >= o_.training_iters;
     options.interval = found->position.interval;
@@ -181,57 +236,52 @@ reporting::RunLogOptions Trainer::log_options(const checkpoint::Progress& from) 
   return options;
 }
 
-/// The launcher prints it if the run is ended from outside.
-void Trainer::report_how_to_resume() const {
-  if (world_.rank() == 0) launcher_.how_to_resume(how_to_resume(o_, saved_at_ >= 0 || has_non_persistent_));
+void RunReports::completed(const reporting::StepRecord& record) {
+  if (log_) log_->step(record);
+  if (progress_file_) progress_file_->add(record.flops);
+  interval_.add(record);
+  if (is_logged(record)) interval_.clear();
 }
 
-/// The launcher names this rank's position if it fails.
-void Trainer::report_position() {
-  if (!launcher_.present()) return;
-  const auto& place = setup_.model.processes.place;
-  launcher_.report(text("tp ", place.tensor,
-                        setup_.model.processes.context.size() > 1 ? text(" cp ", place.context) : "", " dp ",
-                        place.data, " pp ", place.pipeline, ", iteration ", progress_.iteration + 1));
+void RunReports::stop(bool) {
+  note(run_.profiler.after_step(run_.progress.iteration, true));
+  if (const auto line = bubble_.line(run_.setup); !line.empty()) note(line);
+  if (run_.stepped) report_memory();
 }
 
-/// `last`: no step follows.
-void Trainer::report_profile(bool last) {
-  for (const auto& line : profiler_.after_step(progress_.iteration, last)) note(line);
-}
-
-reporting::MemoryRecord Trainer::memory() const {
-  const auto state = state_.bytes();
+reporting::MemoryRecord RunReports::memory() const {
+  const auto state = run_.state.bytes();
   return {.weights = state.weights + state.mapped,  // a restarted process may read what another one maps
           .gradients = state.gradients,
           .optimizer = state.optimizer,
-          .activations = static_cast<std::int64_t>(work_.arena().high_water()),
+          .activations = static_cast<std::int64_t>(run_.work.arena().high_water()),
           .workspace = static_cast<std::int64_t>(kernels::workspace_bytes()),
-          .messages = static_cast<std::int64_t>(world_.message_bytes())};
+          .messages = static_cast<std::int64_t>(run_.world.message_bytes())};
 }
 
-RankMemory Trainer::rank_memory() const { return {.used = memory(), .process_peak = peak_resident_bytes()}; }
+RankMemory RunReports::rank_memory() const { return {.used = memory(), .process_peak = peak_resident_bytes()}; }
 
 /// Into run.json. That it cannot be written costs the record of the run, not the run.
-void Trainer::write_measured_memory() {
-  if (world_.rank() > 0 || told_of_run_record_) return;
+void RunReports::write_measured_memory() {
+  if (run_.world.rank() > 0 || told_of_run_record_) return;
   try {
-    folder_.add_fact("measured_memory", measured_memory_.json());
+    run_.folder.add_fact("measured_memory", measured_memory_.json());
   } catch (const IoError& error) {
     told_of_run_record_ = true;
     note(text(error.what(), "; run.json does not tell the memory of the ranks"));
   }
 }
 
-/// Collective: tells what the memory of this rank was used for, and with several stages of the first rank of each.
-void Trainer::report_memory() {
+/// Tells what the memory of this rank was used for, and with several stages of the first rank of each.
+void RunReports::report_memory() {
   const auto own = rank_memory();
-  std::vector<RankMemory> ranks(static_cast<std::size_t>(world_.size()));
-  world_.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(ranks)), "memory of the ranks");
+  std::vector<RankMemory> ranks(static_cast<std::size_t>(run_.world.size()));
+  run_.world.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(ranks)),
+                        "memory of the ranks");
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) measured_memory_.add(rank, ranks[rank]);
   write_measured_memory();
-  const auto& mesh = setup_.model.processes.mesh;
-  const auto all = world_.all_gather(memory_line(), "the memory of the ranks");
+  const auto& mesh = run_.setup.model.processes.mesh;
+  const auto all = run_.world.all_gather(memory_line(), "the memory of the ranks");
   if (mesh.sizes().pipeline == 1) return note("memory of this rank: " + all[0]);
   for (int stage = 0; stage < mesh.sizes().pipeline; ++stage) {
     const auto rank = mesh.rank_of({.pipeline = stage});
@@ -240,10 +290,10 @@ void Trainer::report_memory() {
 }
 
 /// Peak: what the operating system measured, with code and data.
-std::string Trainer::memory_line() const {
+std::string RunReports::memory_line() const {
   const auto words = [](std::int64_t bytes) { return in_binary_units(static_cast<double>(bytes)); };
   const auto all = memory();
-  const auto state = state_.bytes();
+  const auto state = run_.state.bytes();
   return text("weights ", words(state.weights), ", gradients ", words(all.gradients), ", optimizer state ",
               words(all.optimizer), ", activations ", words(all.activations), ", workspace ", words(all.workspace),
               all.messages > 0 ? text(", messages ", words(all.messages)) : "",
