@@ -84,10 +84,6 @@ void ModelState::derive_initial(kernels::Threads& threads, const parallel::Proce
   if (any) weights_changed();
 }
 
-void ModelState::round_main_weights() {
-  for (const auto& part : parts_) part->round_main_weights();
-}
-
 void ModelState::weights_changed() {
   for (const auto& part : parts_) part->weights_changed();
 }
@@ -113,11 +109,7 @@ void ModelState::update(kernels::Threads& threads, std::span<optim::StepScalars>
 }
 
 void ModelState::watch(const std::shared_ptr<checkpoint::OpenedState>& snapshot) {
-  for (const auto& part : parts_) part->watch(snapshot);
-}
-
-void ModelState::begin_update() {
-  for (const auto& part : parts_) part->begin_update();
+  for (const auto& part : parts_) part->updates().watch(snapshot);
 }
 
 void ModelState::complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
