@@ -15,9 +15,10 @@ void fill_drawn(kernels::Threads& threads, const Parameter& parameter, std::uint
   const RandomKey key(seed, Purpose::initial_weights);
   const auto id = name_id(parameter.name);
   constexpr std::size_t tile = 4096;
-  for (const auto& run : contiguous_ranges_of(parameter)) {
-    const auto own = values.subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count));
-    const auto offset = static_cast<std::uint64_t>(run.global_first);
+  for (const auto& range : global_ranges_of(parameter)) {
+    const auto own = values.first(static_cast<std::size_t>(range.count));
+    values = values.subspan(own.size());
+    const auto offset = static_cast<std::uint64_t>(range.first);
     threads.parallel_for(own.size(), tile, [&](std::size_t first, std::size_t last) {
       for (auto i = first; i < last; ++i)
         own[i] = static_cast<float>(parameter.init.std * draw(key, id, offset + static_cast<std::uint64_t>(i)));

@@ -62,19 +62,14 @@ void share_copied_rows(Parameter& parameter) {
   }
 }
 
-std::vector<ContiguousRange> contiguous_ranges_of(const Parameter& parameter) {
+std::vector<ElementRange> global_ranges_of(const Parameter& parameter) {
   const auto dim = parameter.cut.dim;
   const Folded whole(parameter.global_shape, dim), here(parameter.shape(), dim);
-  std::vector<ContiguousRange> runs;
-  for (std::int64_t o = 0; o < here.outer; ++o) {
-    std::int64_t place = 0;
-    for (const auto& strip : strips_of(parameter)) {
-      runs.push_back({(o * here.extent + place) * here.inner, (o * whole.extent + strip.first) * whole.inner,
-                      strip.count * here.inner});
-      place += strip.count;
-    }
-  }
-  return runs;
+  std::vector<ElementRange> ranges;
+  for (std::int64_t o = 0; o < here.outer; ++o)
+    for (const auto& strip : strips_of(parameter))
+      ranges.push_back({(o * whole.extent + strip.first) * whole.inner, strip.count * here.inner});
+  return ranges;
 }
 
 namespace {
@@ -102,28 +97,27 @@ std::int64_t rows_left(const std::vector<TensorCut::Strip>& strips, std::size_t 
 
 }  // namespace
 
-std::vector<PlacedBox> boxes_of(const Parameter& parameter, ElementRange elements) {
+std::vector<Box> boxes_of(const Parameter& parameter, ElementRange elements) {
   const auto shape = parameter.shape();
   const auto strips = strips_of(parameter);
   const auto dim = parameter.cut.dim;
   must(shape.rank() <= 2, "parameters have one or two dims");
   const auto columns = shape.rank() == 2 ? shape[1] : 1, rows = shape.rank() == 0 ? 1 : shape[0];
   const auto first_column = dim == 1 && !parameter.cut.strips.empty() ? strips[0].first : 0;
-  std::vector<PlacedBox> boxes;
+  std::vector<Box> boxes;
   for (auto at = elements.first, end = elements.first + elements.count; at < end;) {
     const auto row = at / columns, column = at % columns;
     // Either as many whole rows as possible within one strip, or a part of one row: both are contiguous in this rank's
     // part and a box of the unsharded tensor.
     const auto whole_rows = column == 0 ? std::min((end - at) / columns, rows_left(strips, dim, row, rows)) : 0;
     const auto count = whole_rows > 0 ? whole_rows * columns : std::min(columns - column, end - at);
-    PlacedBox box{{global_row(strips, dim, row)}, {}, at};
-    if (shape.rank() == 2) {
-      box.offsets.push_back(first_column + column);
-      box.shape = whole_rows > 0 ? Shape{whole_rows, columns} : Shape{1, count};
-    } else {
-      box.shape = Shape{count};
-    }
-    boxes.push_back(std::move(box));
+    const auto first_row = global_row(strips, dim, row);
+    if (shape.rank() < 2)
+      boxes.push_back({{first_row}, {count}});
+    else if (whole_rows > 0)
+      boxes.push_back({{first_row, first_column}, {whole_rows, columns}});
+    else
+      boxes.push_back({{first_row, first_column + column}, {1, count}});
     at += count;
   }
   return boxes;

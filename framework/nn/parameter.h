@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/autograd/tape.h"
+#include "framework/tensor/box.h"
 #include "framework/tensor/parameter_role.h"
 
 namespace tessera::parallel {
@@ -103,22 +104,12 @@ struct Parameter {
 /// Requests the sum of the gradients of the strips of `parameter` that are copied (TensorCut::Strip) over their ranks.
 void share_copied_rows(Parameter& parameter);
 
-/// A contiguous range of this rank's elements that is a box (hyper-rectangle) of the unsharded tensor.
-struct PlacedBox {
-  std::vector<std::int64_t> offsets;  ///< indices in the unsharded tensor of the first element, one per dimension
-  Shape shape;
-  std::int64_t first;  ///< index of the first element in this rank's part
-};
-/// Divides the range `elements` of this rank's part of `parameter` into boxes, in ascending order. For checkpoints,
-/// which address tensors by boxes. Throws BugError for more than two dimensions.
-std::vector<PlacedBox> boxes_of(const Parameter& parameter, ElementRange elements);
+/// Divides the range `elements` of this rank's part of `parameter` into boxes of the unsharded tensor. This rank's part
+/// has the elements of one box after those of the other. For checkpoints, which address tensors by boxes. Throws
+/// BugError for more than two dimensions.
+std::vector<Box> boxes_of(const Parameter& parameter, ElementRange elements);
 
-/// A range of `count` elements that is contiguous both in this rank's part, from index `first` on, and in the unsharded
-/// tensor, from index `global_first` on.
-struct ContiguousRange {
-  std::int64_t first, global_first, count;
-};
-/// Divides all elements of this rank's part into such ranges, in ascending order of `first`.
-std::vector<ContiguousRange> contiguous_ranges_of(const Parameter& parameter);
+/// The ranges of the unsharded tensor that this rank's part consists of, in the order in which it has their elements.
+std::vector<ElementRange> global_ranges_of(const Parameter& parameter);
 
 }  // namespace tessera::nn

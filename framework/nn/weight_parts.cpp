@@ -1,20 +1,15 @@
 #include "framework/nn/weight_parts.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace tessera::nn {
-namespace {
-
-void add_boxes(const Parameter& parameter, ElementRange elements, std::vector<Box>& boxes) {
-  for (const auto& placed : boxes_of(parameter, elements)) boxes.push_back(Box::of(placed.offsets, placed.shape));
-}
-
-}  // namespace
 
 std::vector<WeightPart> held_parts(const std::vector<Parameter*>& parameters) {
   std::vector<WeightPart> parts;
-  for (const auto* parameter : parameters) {
-    parts.push_back({parameter->name, parameter->role, parameter->global_shape, {}});
-    add_boxes(*parameter, {0, parameter->elements()}, parts.back().boxes);
-  }
+  for (const auto* parameter : parameters)
+    parts.push_back(
+        {parameter->name, parameter->role, parameter->global_shape, boxes_of(*parameter, {0, parameter->elements()})});
   return parts;
 }
 
@@ -22,7 +17,8 @@ std::vector<WeightPart> owned_parts(const std::vector<Parameter*>& parameters) {
   std::vector<WeightPart> parts;
   for (const auto* parameter : parameters) {
     WeightPart part{parameter->name, parameter->role, parameter->global_shape, {}};
-    for (const auto& range : parameter->owned()) add_boxes(*parameter, range, part.boxes);
+    for (const auto& range : parameter->owned())
+      std::ranges::move(boxes_of(*parameter, range), std::back_inserter(part.boxes));
     if (!part.boxes.empty()) parts.push_back(std::move(part));
   }
   return parts;

@@ -212,11 +212,11 @@ void expect_owned_once(const std::vector<Adapters*>& ranks, const std::string& n
       whole = parameter->global_shape;
       if (parameter->cut.strips.empty() && rank != ranks.front()) continue;  // a copy: see Model::share_copies
       const auto owned = parameter->owned();
-      for (const auto& range : contiguous_ranges_of(*parameter))
-        for (std::int64_t i = 0; i < range.count; ++i)
+      std::int64_t here = 0;
+      for (const auto& range : global_ranges_of(*parameter))
+        for (std::int64_t i = 0; i < range.count; ++i, ++here)
           for (const auto& mine : owned)
-            if (range.first + i >= mine.first && range.first + i < mine.first + mine.count)
-              ++owners[range.global_first + i];
+            if (here >= mine.first && here < mine.first + mine.count) ++owners[range.first + i];
     }
   EXPECT_EQ(static_cast<std::int64_t>(owners.size()), whole.elements()) << name;
   for (const auto& [element, count] : owners) EXPECT_EQ(count, 1) << name << " element " << element;

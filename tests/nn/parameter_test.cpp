@@ -25,20 +25,19 @@ std::vector<std::int64_t> by_boxes(const Parameter& p, ElementRange range) {
   const auto columns = p.global_shape.rank() == 2 ? p.global_shape[1] : 1;
   std::vector<std::int64_t> places;
   for (const auto& box : boxes_of(p, range)) {
-    EXPECT_EQ(box.first, range.first + static_cast<std::int64_t>(places.size()));
-    const auto rows = box.shape[0], width = box.shape.rank() == 2 ? box.shape[1] : 1;
+    const auto rows = box.extent[0], width = box.extent.size() == 2 ? box.extent[1] : 1;
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t c = 0; c < width; ++c)
-        places.push_back((box.offsets[0] + r) * columns + (box.offsets.size() > 1 ? box.offsets[1] + c : 0));
+        places.push_back((box.begin[0] + r) * columns + (box.begin.size() > 1 ? box.begin[1] + c : 0));
   }
   return places;
 }
 
-/// The same by contiguous_ranges_of.
+/// The same by global_ranges_of.
 std::vector<std::int64_t> by_runs(const Parameter& p) {
-  std::vector<std::int64_t> places(static_cast<std::size_t>(p.elements()), -1);
-  for (const auto& run : contiguous_ranges_of(p))
-    for (std::int64_t i = 0; i < run.count; ++i) places[static_cast<std::size_t>(run.first + i)] = run.global_first + i;
+  std::vector<std::int64_t> places;
+  for (const auto& run : global_ranges_of(p))
+    for (std::int64_t i = 0; i < run.count; ++i) places.push_back(run.first + i);
   return places;
 }
 

@@ -168,13 +168,13 @@ struct Ownership {
 
   void add(const nn::Parameter& part) {
     const auto owned = part.owned();
-    for (const auto& run : nn::contiguous_ranges_of(part))
-      for (std::int64_t i = 0; i < run.count; ++i) {
-        const auto here = run.first + i;
+    std::int64_t here = 0;
+    for (const auto& run : nn::global_ranges_of(part))
+      for (std::int64_t i = 0; i < run.count; ++i, ++here) {
         const bool own = std::any_of(owned.begin(), owned.end(), [&](const nn::ElementRange& range) {
           return here >= range.first && here < range.first + range.count;
         });
-        owners[static_cast<std::size_t>(run.global_first + i)] += own;
+        owners[static_cast<std::size_t>(run.first + i)] += own;
       }
   }
 };

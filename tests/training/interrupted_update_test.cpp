@@ -126,7 +126,7 @@ class Training {
     const auto groups = model_.groups();
     if (progress.intended == 0) {
       state.initialise(threads, 5);
-      state.seal(threads);
+      state.updates().seal(threads);
     }
     progress.works = true;
     while (progress.committed < steps_) {
@@ -136,7 +136,7 @@ class Training {
       scalars[1].balances = true;
       if (progress.intended < step) {
         fill_gradients(threads, state.gradients(), step);
-        state.begin_update();
+        state.updates().begin();
         progress.intended = step;
         state.update(threads, scalars, groups);
       } else if (undoes_) {
@@ -148,7 +148,7 @@ class Training {
       progress.committed = step;
     }
     const auto none = resilience::Damage::none;
-    progress.damaged = state.noted_damage() != none || state.damage(threads) != none;
+    progress.damaged = state.updates().noted_damage() != none || state.updates().damage(threads) != none;
     state.weights_changed();
   }
 

@@ -211,13 +211,14 @@ TEST(StateLayout, BucketsGatherWhatTheShardsOfAllRanksUpdate) {
 }
 
 /// The elements of an unsharded parameter in a box.
-void count_box(const StateLayout& layout, const StateBox& box, std::vector<int>& times) {
-  const auto& shape = layout.parameters().ranges()[box.parameter].parameter->global_shape;
-  const auto columns = shape.rank() == 2 ? shape[1] : 1, width = box.shape.rank() == 2 ? box.shape[1] : 1;
-  for (std::int64_t r = 0; r < box.shape[0]; ++r)
+void count_box(const StateLayout& layout, const StateBox& one, std::vector<int>& times) {
+  const auto& shape = layout.parameters().ranges()[one.parameter].parameter->global_shape;
+  const auto& box = one.box;
+  const auto columns = shape.rank() == 2 ? shape[1] : 1, width = box.extent.size() == 2 ? box.extent[1] : 1;
+  for (std::int64_t r = 0; r < box.extent[0]; ++r)
     for (std::int64_t c = 0; c < width; ++c)
       ++times.at(
-          static_cast<std::size_t>((box.offsets[0] + r) * columns + (box.offsets.size() > 1 ? box.offsets[1] + c : 0)));
+          static_cast<std::size_t>((box.begin[0] + r) * columns + (box.begin.size() > 1 ? box.begin[1] + c : 0)));
 }
 
 /// How often the ranks' boxes have each element of each unsharded parameter.
@@ -245,11 +246,12 @@ TEST(StateLayout, BoxesThatRanksOwnAreEachOwnedElementOnceAndThoseHeldAllThatIsH
         std::vector<int> own(owned[i].size()), here(own.size());
         std::vector<bool> is_owned(static_cast<std::size_t>(p.elements()));
         for (const auto& range : p.owned()) std::fill_n(is_owned.begin() + range.first, range.count, true);
-        for (const auto& run : nn::contiguous_ranges_of(p))
-          for (std::int64_t k = 0; k < run.count; ++k) {
-            const auto at = static_cast<std::size_t>(run.global_first + k);
+        std::size_t k_here = 0;
+        for (const auto& run : nn::global_ranges_of(p))
+          for (std::int64_t k = 0; k < run.count; ++k, ++k_here) {
+            const auto at = static_cast<std::size_t>(run.first + k);
             here[at] = drawn.sharing.shards() ? 1 : drawn.sharing.ranks;
-            own[at] = is_owned[static_cast<std::size_t>(run.first + k)] ? 1 : 0;
+            own[at] = is_owned[k_here] ? 1 : 0;
           }
         ASSERT_EQ(owned[i], own) << "seed " << seed << ", parameter " << i;
         ASSERT_EQ(held[i], here) << "seed " << seed << ", parameter " << i;
@@ -266,7 +268,7 @@ TEST(StateLayout, RanksWithTheSameElementsSaveEquallyManyOfThem) {
       const auto layout = drawn.layout(rank);
       std::int64_t bytes = 0;
       const auto add = [&](const std::vector<StateBox>& boxes) {
-        for (const auto& box : boxes) bytes += box.shape.elements() * static_cast<std::int64_t>(sizeof(float));
+        for (const auto& box : boxes) bytes += box.box.elements() * static_cast<std::int64_t>(sizeof(float));
       };
       add(layout.weight_boxes(StateScope::saved));
       for (std::size_t k = 0; k < drawn.state_tensors.size(); ++k) add(layout.state_boxes(StateScope::saved, k));

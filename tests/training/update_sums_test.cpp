@@ -32,7 +32,7 @@ struct CheckedUpdate {
     state = std::make_unique<SharedState>(std::move(layout), std::move(memory), optimizer.get(), false, nullptr,
                                           checks ? std::make_unique<resilience::StateSums>(pieces) : nullptr);
     state->initialise(threads, 5);
-    state->seal(threads);
+    state->updates().seal(threads);
   }
   void step() {
     const auto gradients = state->gradients();
@@ -56,7 +56,7 @@ TEST_P(UpdateSums, AnyBitThatChangesIsFoundNowAndByTheNextUpdate) {
     CheckedUpdate run(GetParam());
     run.step();
     run.step();
-    ASSERT_EQ(run.state->damage(run.threads), Damage::none);
+    ASSERT_EQ(run.state->updates().damage(run.threads), Damage::none);
     auto ranges = run.state->shard_elements();
     const auto tensors = run.state->layout().state_tensors().size() + 1;
     const auto which = std::uniform_int_distribution<std::size_t>(0, ranges.size() - 1)(random);
@@ -65,13 +65,13 @@ TEST_P(UpdateSums, AnyBitThatChangesIsFoundNowAndByTheNextUpdate) {
     const auto& shard = run.state->layout().shards()[which / tensors];
     const bool read = run.state->layout().parameters().ranges()[shard.parameter].parameter->type == DType::float32;
     const auto expected = which % tensors == 0 && read ? Damage::weights : Damage::state;
-    EXPECT_EQ(run.state->damage(run.threads), expected) << "seed " << seed;
-    EXPECT_EQ(run.state->noted_damage(), Damage::none);
+    EXPECT_EQ(run.state->updates().damage(run.threads), expected) << "seed " << seed;
+    EXPECT_EQ(run.state->updates().noted_damage(), Damage::none);
     run.step();
-    EXPECT_EQ(run.state->noted_damage(), expected) << "seed " << seed;
-    EXPECT_EQ(run.state->damage(run.threads), Damage::none) << "the update makes new sums";
-    run.state->seal(run.threads);
-    EXPECT_EQ(run.state->noted_damage(), Damage::none);
+    EXPECT_EQ(run.state->updates().noted_damage(), expected) << "seed " << seed;
+    EXPECT_EQ(run.state->updates().damage(run.threads), Damage::none) << "the update makes new sums";
+    run.state->updates().seal(run.threads);
+    EXPECT_EQ(run.state->updates().noted_damage(), Damage::none);
   }
 }
 
@@ -82,7 +82,7 @@ TEST_P(UpdateSums, ChangeNoBitOfAnUpdate) {
   ASSERT_EQ(ours.size(), theirs.size());
   for (std::size_t i = 0; i < ours.size(); ++i)
     EXPECT_EQ(std::memcmp(ours[i].data(), theirs[i].data(), ours[i].size_bytes()), 0) << i;
-  EXPECT_EQ(with.state->noted_damage(), Damage::none);
+  EXPECT_EQ(with.state->updates().noted_damage(), Damage::none);
 }
 
 std::vector<std::string> every_optimizer() {

@@ -61,7 +61,7 @@ bool StateChecks::due(std::int64_t step) const {
 }
 
 bool StateChecks::damaged() const {
-  const auto damaged = [](const SharedState& state) { return state.noted_damage() != Damage::none; };
+  const auto damaged = [](SharedState& state) { return state.updates().noted_damage() != Damage::none; };
   for (const auto& part : state_.parts())
     if (damaged(*part)) return true;
   if (auto* copies = keeper_.copies())
@@ -71,9 +71,9 @@ bool StateChecks::damaged() const {
 }
 
 void StateChecks::seal() {
-  for (const auto& part : state_.parts()) part->seal(threads_);
+  for (const auto& part : state_.parts()) part->updates().seal(threads_);
   if (auto* copies = keeper_.copies())
-    for (const auto shard : copies->held_shards()) copies->copy_of(shard).seal(threads_);
+    for (const auto shard : copies->held_shards()) copies->copy_of(shard).updates().seal(threads_);
 }
 
 std::string StateChecks::own_entries(bool stored) {
@@ -81,9 +81,10 @@ std::string StateChecks::own_entries(bool stored) {
   const auto& shards = keeper_.shards();
   const auto parts = state_.parts();
   const auto add = [&](Entry::Kind kind, std::size_t number, SharedState& state) {
+    auto& updates = state.updates();
     entries.push_back({kind, static_cast<std::uint32_t>(number),
-                       stored ? state.stored_checksum() : checksum_of_shard(threads_, state),
-                       stored ? Damage::none : state.damage(threads_), state.noted_damage()});
+                       stored ? updates.stored_checksum() : checksum_of_shard(threads_, state),
+                       stored ? Damage::none : updates.damage(threads_), updates.noted_damage()});
   };
   for (std::size_t i = 0; i < shards.size(); ++i)
     if (std::binary_search(shards[i].ranks.begin(), shards[i].ranks.end(), world_.rank()))
@@ -148,7 +149,7 @@ void StateChecks::repair(const resilience::StateVerdict& verdict) {
     start_transfers(world_, transfers, state_at(one.shard, gets ? one.to : one.from).shard_elements(), one.from.rank,
                     one.to.rank, static_cast<int>(one.shard), "the repair of a shard");
     for (auto& transfer : transfers) transfer.wait();
-    if (gets) state_at(one.shard, one.to).seal(threads_);
+    if (gets) state_at(one.shard, one.to).updates().seal(threads_);
   }
   state_.weights_changed();
 }

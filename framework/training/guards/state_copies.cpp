@@ -200,7 +200,7 @@ void StateCopies::refresh(ModelState& state, kernels::Threads& threads) {
   for (auto& transfer : transfers) transfer.wait();
   for (const auto& copy : plan_) {
     if (copy.holder != rank) continue;
-    held(copy.shard)->state.seal(threads);
+    held(copy.shard)->state.updates().seal(threads);
     held(copy.shard)->file.set_ready();
   }
 }
@@ -218,7 +218,7 @@ void StateCopies::send_gradients(ModelState& state) {
 }
 
 void StateCopies::begin_update() {
-  for (const auto& copy : copies_) copy->state.begin_update();
+  for (const auto& copy : copies_) copy->state.updates().begin();
 }
 
 void StateCopies::update(kernels::Threads& threads, const StepIntent& intent) {

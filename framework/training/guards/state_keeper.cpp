@@ -232,7 +232,7 @@ void StateKeeper::give_to_lost(ModelState& state, kernels::Threads& threads) {
   for (auto& transfer : transfers) transfer.wait();
   gifts_.clear();
   if (found_->rank_is_lost)
-    for (const auto& part : state.parts()) part->seal(threads);
+    for (const auto& part : state.parts()) part->updates().seal(threads);
   arrange_copies(state, threads);
   if (!found_->rank_is_lost) return;
   journal_->intend(found_->step, record_);
@@ -298,7 +298,7 @@ void StateKeeper::intend(std::int64_t step, const StepIntent& intent, nn::Auxili
 }
 
 void StateKeeper::begin_update(ModelState& state) {
-  state.begin_update();
+  for (const auto& part : state.parts()) part->updates().begin();
   if (copies_) copies_->begin_update();
 }
 

@@ -104,7 +104,8 @@ void TrainingSteps::connect() {
     run_.work.when_computed([this](double& loss, float* gradient) {
       run_.faults.change(run_.progress.iteration + 1, {.loss = &loss, .gradient = gradient});
     });
-    run_.state.call_halfway([this] { run_.faults.reach(run_.progress.iteration + 1, Phase::update); });
+    run_.state.parts().front()->updates().call_halfway(
+        [this] { run_.faults.reach(run_.progress.iteration + 1, Phase::update); });
   }
   run_.faults.flip_by([this] { return flip_a_bit(run_.state); });
 }

@@ -380,7 +380,8 @@ std::optional<std::int64_t> step_to_resume(const TrainingSetup& setup, const Run
 void weights_loaded(const Restored& from, const TrainingOptions& o, ModelState& state) {
   state.weights_changed();
   const bool without_optimizer = from.folder.empty() || o.no_load_optim;
-  if (without_optimizer && !o.load_main_params_from_ckpt.value_or(true)) state.round_main_weights();
+  if (without_optimizer && !o.load_main_params_from_ckpt.value_or(true))
+    for (const auto& part : state.parts()) part->round_main_weights();
 }
 
 }  // namespace

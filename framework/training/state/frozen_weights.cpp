@@ -23,24 +23,32 @@ std::size_t padded_bytes(const nn::Parameter& parameter) {
 }
 
 /// A box of a parameter without elements, to ask for them.
-checkpoint::TensorRange asked(const nn::Parameter& parameter, const nn::PlacedBox& box) {
+checkpoint::TensorRange asked(const nn::Parameter& parameter, const Box& box) {
   return {.name = parameter.name,
           .global_shape = parameter.global_shape,
-          .offsets = box.offsets,
-          .tensor = Tensor::without_elements(parameter.type, box.shape),
+          .offsets = box.begin,
+          .tensor = Tensor::without_elements(parameter.type, Shape(box.extent)),
           .role = parameter.role};
 }
 
-/// The elements of a box, which is contiguous in this rank's part `all`.
-checkpoint::TensorRange range_of(const nn::Parameter& parameter, const nn::PlacedBox& box, const Tensor& all) {
+/// Calls visit(box, index of its first element in this rank's part) for each box of `elements` of that part.
+template <class Visit>
+void for_boxes_of(const nn::Parameter& parameter, nn::ElementRange elements, const Visit& visit) {
+  for (const auto& box : nn::boxes_of(parameter, elements)) {
+    visit(box, elements.first);
+    elements.first += box.elements();
+  }
+}
+
+/// The elements of a box, which begins at `first` in this rank's part `all`.
+checkpoint::TensorRange range_of(const nn::Parameter& parameter, const Box& box, std::int64_t first,
+                                 const Tensor& all) {
+  auto range = asked(parameter, box);
   const auto size = size_of(parameter.type);
-  const auto raw = all.raw().subspan(static_cast<std::size_t>(box.first) * size,
-                                     static_cast<std::size_t>(box.shape.elements()) * size);
-  return {.name = parameter.name,
-          .global_shape = parameter.global_shape,
-          .offsets = box.offsets,
-          .tensor = Tensor(raw, parameter.type, box.shape),
-          .role = parameter.role};
+  const auto raw =
+      all.raw().subspan(static_cast<std::size_t>(first) * size, static_cast<std::size_t>(box.elements()) * size);
+  range.tensor = Tensor(raw, parameter.type, range.tensor.shape());
+  return range;
 }
 
 /// A permutation of 64-bit numbers that changes half of the bits on average (the finalizer of SplitMix64).
@@ -52,13 +60,13 @@ std::uint64_t mixed(std::uint64_t x) {
 
 /// The sum over the elements of a box of an unsharded tensor of `row_width` columns; row(r, floats) gives its rows.
 template <class Row>
-std::uint64_t digest_of(const nn::Parameter& parameter, const nn::PlacedBox& box, const Row& row) {
-  const bool is_matrix = box.shape.rank() == 2;
-  const auto row_width = is_matrix ? parameter.global_shape[1] : 1, width = is_matrix ? box.shape[1] : 1;
-  const auto first_column = is_matrix ? box.offsets[1] : 0, first_row = box.offsets.empty() ? 0 : box.offsets[0];
+std::uint64_t digest_of(const nn::Parameter& parameter, const Box& box, const Row& row) {
+  const bool is_matrix = box.extent.size() == 2;
+  const auto row_width = is_matrix ? parameter.global_shape[1] : 1, width = is_matrix ? box.extent[1] : 1;
+  const auto first_column = is_matrix ? box.begin[1] : 0, first_row = box.begin[0];
   std::vector<float> values(static_cast<std::size_t>(width));
   std::uint64_t sum = 0;
-  for (std::int64_t r = 0; r < box.shape.elements() / width; ++r) {
+  for (std::int64_t r = 0; r < box.elements() / width; ++r) {
     row(r, std::span(values));
     auto index = static_cast<std::uint64_t>((first_row + r) * row_width + first_column);
     for (const auto value : values)
@@ -67,18 +75,19 @@ std::uint64_t digest_of(const nn::Parameter& parameter, const nn::PlacedBox& box
   return sum;
 }
 
-std::uint64_t digest_of(const nn::Parameter& parameter, const nn::PlacedBox& box) {
+/// The same of a box that begins at `first` in this rank's part.
+std::uint64_t digest_of(const nn::Parameter& parameter, const Box& box, std::int64_t first) {
   const auto& leaf = parameter.leaf;
   if (leaf.stored) {
     const auto width = leaf.stored->width;
     return digest_of(parameter, box, [&](std::int64_t r, std::span<float> to) {
-      kernels::read_row(leaf.weight(), box.first / width + r, width, to);
+      kernels::read_row(leaf.weight(), first / width + r, width, to);
     });
   }
   const kernels::Elements all = leaf.value;
   return digest_of(parameter, box, [&](std::int64_t r, std::span<float> to) {
     const auto width = static_cast<std::int64_t>(to.size());
-    kernels::widen_range(all.part(static_cast<std::size_t>(box.first + r * width), to.size()), to);
+    kernels::widen_range(all.part(static_cast<std::size_t>(first + r * width), to.size()), to);
   });
 }
 
@@ -237,7 +246,9 @@ std::vector<checkpoint::TensorRange> FrozenWeights::ranges(StateScope scope) {
     if (wanted.empty()) continue;
     const auto elements = elements_of(i);
     for (const auto& range : wanted)
-      for (const auto& box : nn::boxes_of(*parameter, range)) all.push_back(range_of(*parameter, box, elements));
+      for_boxes_of(*parameter, range, [&, own = parameter](const Box& box, std::int64_t first) {
+        all.push_back(range_of(*own, box, first, elements));
+      });
   }
   return all;
 }
@@ -290,7 +301,9 @@ std::uint64_t FrozenWeights::digest() {
     for (const auto& [parameter, saves] : entries_) {
       if (!saves) continue;
       for (const auto& elements : parameter->owned())
-        for (const auto& box : nn::boxes_of(*parameter, elements)) *digest_ += digest_of(*parameter, box);
+        for_boxes_of(*parameter, elements, [&, own = parameter](const Box& box, std::int64_t first) {
+          *digest_ += digest_of(*own, box, first);
+        });
     }
   }
   return *digest_;

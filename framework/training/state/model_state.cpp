@@ -84,10 +84,6 @@ void ModelState::derive_initial(kernels::Threads& threads, const parallel::Proce
   if (any) weights_changed();
 }
 
-void ModelState::round_main_weights() {
-  for (const auto& part : parts_) part->round_main_weights();
-}
-
 void ModelState::weights_changed() {
   for (const auto& part : parts_) part->weights_changed();
 }
@@ -113,16 +109,12 @@ void ModelState::update(kernels::Threads& threads, std::span<optim::StepScalars>
 }
 
 void ModelState::watch(const std::shared_ptr<checkpoint::OpenedState>& snapshot) {
-  for (const auto& part : parts_) part->watch(snapshot);
+  for (const auto& part : parts_) part->updates().watch(snapshot);
 }
 
 std::shared_ptr<checkpoint::CopyMemory> ModelState::copy_memory() {
   if (!copy_memory_) copy_memory_ = std::make_shared<checkpoint::CopyMemory>();
   return copy_memory_;
-}
-
-void ModelState::begin_update() {
-  for (const auto& part : parts_) part->begin_update();
 }
 
 void ModelState::complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,

@@ -41,23 +41,18 @@ class ModelState {
   /// Collective, as weights_changed().
   void derive_initial(kernels::Threads& threads, const parallel::ProcessGroups* groups);
   void weights_changed();
-  /// As SharedState::round_main_weights, of trained parameters.
-  void round_main_weights();
   /// Also throws as FrozenWeights::require_intact.
   void weights_needed();
   /// `group_of` has one entry for each parameter of all parts, in order.
   void update(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
   /// The same with one group of parameters.
   void update(kernels::Threads& threads, optim::StepScalars scalars) { update(threads, {&scalars, 1}, {}); }
-  void begin_update();
   void complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
                        std::span<const std::size_t> group_of);
-  /// See ShardedUpdate::watch. Frozen parameters do not change.
+  /// ShardedUpdate::watch of all parts. Frozen parameters do not change.
   void watch(const std::shared_ptr<checkpoint::OpenedState>& snapshot);
   /// For the copies of the snapshots that it watches, one after the other.
   std::shared_ptr<checkpoint::CopyMemory> copy_memory();
-  /// For the first part; see ShardedUpdate::call_halfway.
-  void call_halfway(std::function<void()> call) { parts_.front()->call_halfway(std::move(call)); }
   /// Marks all gradients as stale (Leaf::make_grad_stale), and sets the padding between them to zero.
   void clear_gradients();
 

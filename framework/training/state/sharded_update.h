@@ -48,14 +48,23 @@ class ShardedUpdate {
 
   /// Updates weights and optimizer state from the gradients, then the 16-bit weights of the same shards. `groups`: the
   /// scalars of each group of parameters, which the optimizer modifies in place; `group_of[i]`: group of parameter i of
-  /// the layout; empty: all parameters are in group 0. With an undo log, call its begin() before a new step; without
+  /// the layout; empty: all parameters are in group 0. With an undo log, call begin() before a new step; without
   /// that call the step that was begun last is completed, and elements that are complete stay unchanged.
   void step(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
+
+  /// Prepares the undo log for a step; does nothing without an undo log.
+  void begin() {
+    if (undo_) undo_->begin();
+  }
 
   /// Stores the checksums of the present state. Call it after the state was changed by anything else than a step.
   void seal(kernels::Threads& threads);
   /// Compares the state with its checksums; Damage::none without checksums.
   resilience::Damage damage(kernels::Threads& threads);
+  /// The most serious damage that steps found since seal().
+  resilience::Damage noted_damage() const { return sums_ ? sums_->noted() : resilience::Damage::none; }
+  /// StateSums::stored_checksum(); 0 without checksums.
+  std::uint32_t stored_checksum() const { return sums_ ? sums_->stored_checksum() : 0; }
 
   /// Updates call snapshot->before_change() of all that they change, until another snapshot, or null, is given.
   void watch(std::shared_ptr<checkpoint::OpenedState> snapshot) { snapshot_ = std::move(snapshot); }

@@ -123,28 +123,20 @@ void SharedState::weights_needed() { gather_.finish(); }
 
 void SharedState::update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
                          std::span<const std::size_t> group_of) {
-  must(update_.has_value(), "a state without optimizer is not updated");
-  update_->step(threads, groups, group_of);
+  updates().step(threads, groups, group_of);
   gather_.begin();
   if (!overlaps_gather_) gather_.finish();
 }
 
-void SharedState::begin_update() {
-  if (undo_) undo_->begin();
+ShardedUpdate& SharedState::updates() {
+  must(update_.has_value(), "a state without optimizer is not updated");
+  return *update_;
 }
 
 void SharedState::complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
                                   std::span<const std::size_t> group_of) {
   must(update_ && undo_, "an update with an undo log can be completed");
   update_->step(threads, groups, group_of);
-}
-
-void SharedState::seal(kernels::Threads& threads) {
-  if (update_) update_->seal(threads);
-}
-
-resilience::Damage SharedState::damage(kernels::Threads& threads) {
-  return update_ ? update_->damage(threads) : resilience::Damage::none;
 }
 
 std::vector<std::span<const std::byte>> SharedState::model_weights() const {
@@ -183,20 +175,15 @@ std::vector<std::span<float>> SharedState::shard_gradients() {
   return all;
 }
 
-void SharedState::call_halfway(std::function<void()> call) {
-  if (update_) update_->call_halfway(std::move(call));
-}
-
 std::vector<checkpoint::TensorRange> SharedState::ranges(const std::vector<StateBox>& boxes,
                                                          const std::string& prefix) {
   std::vector<checkpoint::TensorRange> out;
   for (const auto& box : boxes) {
     const auto& parameter = *layout_.parameters().ranges()[box.parameter].parameter;
-    const auto elements = memory_.floats({box.array, box.first, size(box.shape.elements())});
     out.push_back({.name = prefix + parameter.name,
                    .global_shape = parameter.global_shape,
-                   .offsets = box.offsets,
-                   .tensor = Tensor(elements, box.shape),
+                   .offsets = box.box.begin,
+                   .tensor = Tensor(memory_.floats(box.elements), Shape(box.box.extent)),
                    .role = parameter.role});
   }
   return out;

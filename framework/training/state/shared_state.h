@@ -55,19 +55,12 @@ class SharedState {
   /// One optimizer step on every weight: each rank updates its shards, then the ranks exchange them. Arguments as for
   /// ShardedUpdate::step(). Throws BugError without an optimizer.
   void update(kernels::Threads& threads, std::span<optim::StepScalars> groups, std::span<const std::size_t> group_of);
-  /// Prepares the undo log for an update; does nothing without an undo log.
-  void begin_update();
+  /// The steps on this rank's shards: what begins, checks and watches them. Throws BugError without an optimizer.
+  ShardedUpdate& updates();
   /// Completes this rank's part of the update that was begun last, whose gradients are in memory. The ranks do not
   /// exchange their shards; call weights_changed() for that. Throws BugError without an undo log.
   void complete_update(kernels::Threads& threads, std::span<optim::StepScalars> groups,
                        std::span<const std::size_t> group_of);
-  // As in ShardedUpdate.
-  void seal(kernels::Threads& threads);
-  resilience::Damage damage(kernels::Threads& threads);
-  /// The most serious damage that updates found since seal().
-  resilience::Damage noted_damage() const { return sums_ ? sums_->noted() : resilience::Damage::none; }
-  /// StateSums::stored_checksum(); 0 without checksums.
-  std::uint32_t stored_checksum() const { return sums_ ? sums_->stored_checksum() : 0; }
   /// Memory that is equal on all data-parallel ranks: the weights that the model reads.
   std::vector<std::span<const std::byte>> model_weights() const;
   /// Memory that is equal on all tensor-parallel ranks: weights that are not sharded over them, for example norms, and,
@@ -79,12 +72,6 @@ class SharedState {
   std::vector<std::span<float>> shard_elements();
   /// The main gradients of each shard.
   std::vector<std::span<float>> shard_gradients();
-  /// As ShardedUpdate::watch.
-  void watch(std::shared_ptr<checkpoint::OpenedState> snapshot) {
-    if (update_) update_->watch(std::move(snapshot));
-  }
-  /// As ShardedUpdate::call_halfway.
-  void call_halfway(std::function<void()> call);
 
   /// Views of the elements that this rank owns (StateScope::owned), for sums over the run. They may include padding,
   /// which is zero; StateLayout::owned_padding() counts it.

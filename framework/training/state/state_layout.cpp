@@ -58,11 +58,8 @@ void StateLayout::place_shards() {
   const auto shards = sharing_.shards() ? parallel::shards_of(parameters_, buckets_, sharing_.rank, sharing_.ranks)
                                         : parallel::whole_parameters(parameters_);
   for (const auto& shard : shards) {
-    PlacedShard placed{.parameter = shard.parameter,
-                       .elements = shard.elements,
-                       .weights_in = in_weights(shard.parameter) ? StateArray::weights : StateArray::master_weights,
-                       .weight = masters_,
-                       .state = updated_};
+    PlacedShard placed{shard, in_weights(shard.parameter) ? StateArray::weights : StateArray::master_weights, masters_,
+                       updated_};
     if (placed.weights_in == StateArray::weights)
       placed.weight = weight_of_[shard.parameter] +
                       unsigned_count(shard.elements.first - parameters_.ranges()[shard.parameter].first);
@@ -185,12 +182,12 @@ std::vector<StateBox> StateLayout::boxes(StateScope scope, const FirstOf& first_
     const auto [array, first] = first_of(shard);
     for (const auto& elements : elements_of(shard, scope)) {
       if (elements.count <= 0) continue;  // padding alone
-      for (auto& box : nn::boxes_of(*range.parameter, elements))
-        out.push_back({.parameter = shard.parameter,
-                       .offsets = std::move(box.offsets),
-                       .shape = box.shape,
-                       .array = array,
-                       .first = first + unsigned_count(box.first - in_parameter)});
+      auto at = first + unsigned_count(elements.first - in_parameter);
+      for (auto& box : nn::boxes_of(*range.parameter, elements)) {
+        const StateRange there{array, at, unsigned_count(box.elements())};
+        at += there.count;
+        out.push_back({shard.parameter, std::move(box), there});
+      }
     }
   }
   return out;

@@ -64,12 +64,11 @@ struct StateBytes {
 };
 
 /// A range of one parameter that this rank updates, and where its weights and optimizer state are.
-struct PlacedShard {
-  std::size_t parameter;      ///< index in StateLayout::parameters().ranges()
-  nn::ElementRange elements;  ///< range in the flat arrays (`gradients` is one); may end with padding
-  StateArray weights_in;      ///< array with its fp32 weights: weights or master_weights
-  std::size_t weight;         ///< index of its first element in that array
-  std::size_t state;          ///< index of its first element in each state tensor of the optimizer
+/// `gradients` is a flat array too; the range may end with padding.
+struct PlacedShard : parallel::ParameterShard {
+  StateArray weights_in;  ///< array with its fp32 weights: weights or master_weights
+  std::size_t weight;     ///< index of its first element in that array
+  std::size_t state;      ///< index of its first element in each state tensor of the optimizer
 };
 
 /// A range of elements of one array.
@@ -78,13 +77,11 @@ struct StateRange {
   std::size_t first, count;
 };
 
-/// A box of an unsharded parameter (see PlacedBox) whose elements are contiguous in an array.
+/// A box of an unsharded parameter, and where its elements are.
 struct StateBox {
-  std::size_t parameter;              ///< index in StateLayout::parameters().ranges()
-  std::vector<std::int64_t> offsets;  ///< position of the box in the unsharded tensor
-  Shape shape;
-  StateArray array;
-  std::size_t first;  ///< index of its first element in the array
+  std::size_t parameter;  ///< index in StateLayout::parameters().ranges()
+  Box box;
+  StateRange elements;
 };
 
 /// Which elements a function returns.

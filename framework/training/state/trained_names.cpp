@@ -32,12 +32,15 @@ std::vector<nn::ElementRange> held_here(const nn::Parameter& parameter, const st
   std::vector<nn::ElementRange> here;
   if (rows.empty()) return here;
   const auto width = parameter.global_shape.elements() / parameter.global_shape[0];
-  for (const auto& range : nn::contiguous_ranges_of(parameter))
+  std::int64_t first = 0;  // of the range, in this rank's part
+  for (const auto& range : nn::global_ranges_of(parameter)) {
     for (const auto& row : rows) {
-      const auto begin = std::max(row.first * width, range.global_first);
-      const auto end = std::min((row.first + row.count) * width, range.global_first + range.count);
-      if (begin < end) here.push_back({range.first + begin - range.global_first, end - begin});
+      const auto begin = std::max(row.first * width, range.first);
+      const auto end = std::min((row.first + row.count) * width, range.first + range.count);
+      if (begin < end) here.push_back({first + begin - range.first, end - begin});
     }
+    first += range.count;
+  }
   return here;
 }
 

@@ -102,9 +102,9 @@ class Weights {
                                      [&](const auto& other) { return other.parameter->name == run.parameter->name; });
       ASSERT_NE(same, runs.end()) << run.parameter->name;
       const auto all = whole.grad(*same);
-      std::vector<float> expected(static_cast<std::size_t>(run.count));
-      for (const auto& placed : nn::contiguous_ranges_of(*run.parameter))
-        std::copy_n(all.begin() + placed.global_first, placed.count, expected.begin() + placed.first);
+      std::vector<float> expected;
+      for (const auto& range : nn::global_ranges_of(*run.parameter))
+        std::copy_n(all.begin() + range.first, range.count, std::back_inserter(expected));
       const auto here = grad(run);
       expect_near({here.begin(), here.end()}, expected, "gradient of " + run.parameter->name);
     }
