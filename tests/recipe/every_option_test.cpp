@@ -59,6 +59,11 @@ class EveryOption : public InOwnFolder {
                R"("}, {"role": "assistant", "content": ")" + std::string(1 + i % 3, 'a') +
                R"("}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]})" + "\n";
     write("talks.jsonl", talks);
+    std::string rows;
+    for (int i = 0; i < 20; ++i)
+      rows += text(R"({"instruction": ")", std::string(1 + i % 4, 'a'), R"(", "input": "", "output": ")",
+                   std::string(1 + i % 3, 'a'), R"(", "history": [["a", "a"]]})", "\n");
+    write("rows.jsonl", rows);
     plant_instructions("data/i", false);
     plant_instructions("data/p", true);
     write("run.yaml",
