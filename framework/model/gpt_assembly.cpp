@@ -73,7 +73,7 @@ void GptModel::declare_tables() {
                       o_.table_init(vocabulary_), std::move(cut));
     if (read_at_end && !(chunk_.embedding && chunk_.loss)) words_->share(nn::GradientSharers::ends);
   }
-  if (chunk_.embedding) word_adapter_ = make_word_adapter(maker_.adapters(), vocabulary_, o_.hidden_size, tensor_);
+  if (chunk_.embedding) word_adapter_ = make_word_adapter(maker_.adapters(), *words_, tensor_);
   if (word_adapter_) contains(*word_adapter_);
   if (chunk_.embedding && o_.embed_layernorm) {
     embedding_norm_ = nn::make_norm(o_.norm(), "embedding.word_embeddings.norm", o_.hidden_size);

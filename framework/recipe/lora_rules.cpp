@@ -223,16 +223,13 @@ std::string adapted_layer(const training::LoraPlan& plan, const Contents& model,
 void check_magnitudes(const Recipe& recipe, const Contents& model, options::Report& report) {
   if (!recipe.adapters->options().use_dora) return;
   const auto found = adapted_layer(*recipe.adapters, model, [](const auto& module) {
-    return module.find(".local_experts.") != std::string::npos || module.ends_with(".router") ||
-           training::is_of_vocabulary(module);
+    return module.find(".local_experts.") != std::string::npos || module.ends_with(".router");
   });
   if (found.empty()) return;
-  tell(
-      recipe, report, targets_rule, {in_lora + "use_dora"},
-      text(
-          "use_dora is true, but '", found,
-          "' gets an adapter, and adapters of experts, routers, the embedding and the output layer have no magnitudes"),
-      "leave use_dora out, or leave that module out with exclude_modules");
+  tell(recipe, report, targets_rule, {in_lora + "use_dora"},
+       text("use_dora is true, but '", found,
+            "' gets an adapter, and adapters of experts and routers have no magnitudes: PEFT has none there either"),
+       "leave use_dora out, or leave that module out with exclude_modules");
 }
 
 /// Layers of multi-token prediction embed tokens on another pipeline stage.

@@ -31,7 +31,7 @@ std::string word_of(const Json& entry, const char* key, const std::string& other
   return value->string();
 }
 
-bool is_true(const Json& entry, const char* key) {
+bool says_true(const Json& entry, const char* key) {
   const auto* value = entry.find(key);
   if (!value || value->is_null()) return false;
   if (!value->is_boolean()) throw ConfigError(text("'", key, "' is ", value->dump(), ", not true or false"));
@@ -81,7 +81,7 @@ DatasetInfo info_of(const Json& entry, const fs::path& folder) {
   if (formatting != "alpaca" && formatting != "sharegpt")
     throw ConfigError(text("its formatting is '", formatting, "'; alpaca and sharegpt are supported"));
   DatasetInfo out;
-  out.pairs = is_true(entry, "ranking");
+  out.pairs = says_true(entry, "ranking");
   const bool sharegpt = formatting == "sharegpt";
   out.handler_name = text(sharegpt ? "Sharegpt" : "Alpaca", "Style", out.pairs ? "Pairwise" : "Instruction", "Handler");
   out.map_keys = map_keys_of(entry, sharegpt, out.pairs);
