@@ -35,6 +35,7 @@ struct InstructionOptions {
   // Texts, from which token files are made.
   std::optional<std::string> handler_name, map_keys, data_cache_path;
   std::optional<bool> enable_thinking;
+  std::optional<std::int64_t> max_samples;
   bool train_on_prompt = false, mask_history = false;
 };
 
@@ -63,6 +64,12 @@ void describe_texts(options::Schema<InstructionOptions>& s) {
   s.option("enable_thinking", &O::enable_thinking,
            "Reasoning (thinking) of answers, for prompt types that have it: true adds an empty one where it is missing "
            "and trains on it, false removes it; null: it is kept, and an empty one is not trained on.")
+      .matters_when(texts, no_texts)
+      .no_flag("MindSpeed-LLM trains on token files");
+  s.option("max_samples", &O::max_samples, "Maximum number of rows of the texts, from the first; null: all.")
+      .when_changed(options::Change::order)
+      .at_least(1)
+      .at_most(std::int64_t{1} << 40)
       .matters_when(texts, no_texts)
       .no_flag("MindSpeed-LLM trains on token files");
   s.option("train_on_prompt", &O::train_on_prompt, "Compute the loss on prompts too.")
@@ -130,6 +137,7 @@ std::string prefix_of(const InstructionOptions& o, const data::DataParts& parts)
   request.map_keys = o.map_keys.value_or("");
   request.prompt_type = *o.prompt_type;
   request.enable_thinking = o.enable_thinking;
+  request.max_rows = o.max_samples;
   request.train_on_prompt = o.train_on_prompt;
   request.mask_history = o.mask_history;
   if (o.neat_pack && !o.is_pairwise_dataset) {

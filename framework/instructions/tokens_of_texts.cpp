@@ -48,6 +48,7 @@ std::string describe(const tokenizers::Tokenizer& tokenizer, const InstructionWr
                     {"map_keys", request.map_keys},
                     {"prompt_type", request.prompt_type},
                     {"seq_length", request.seq_length.value_or(0)},
+                    {"max_rows", request.max_rows.value_or(0)},
                     {"pack", request.pack},
                     {"neat_pack", request.neat_pack},
                     {"train_on_prompt", request.train_on_prompt},

@@ -121,8 +121,8 @@ std::unique_ptr<TransformerLayer> GptModel::make_layer(const std::string& name, 
                        .residual_after_norm = o_.apply_residual_connection_post_norm,
                        .residual_multiplier = o_.residual_multiplier,
                        .recomputes_feed_forward = recomputes,
-                       .recomputes_norms = recomputes_norms(o_, chunk_, at)};
-  const bool activation = !recomputes && recomputes_activation(o_, chunk_, at);
+                       .recomputes_norms = recomputes_norms(o_, chunk_, at, maker_.adapters() != nullptr)};
+  const bool activation = !recomputes && recomputes_activation(o_, chunk_, at, maker_.adapters() != nullptr);
   return std::make_unique<TransformerLayer>(name, number, form, layer_parts(name, number, activation));
 }
 

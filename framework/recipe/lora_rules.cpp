@@ -121,7 +121,10 @@ void check_targets(const Recipe& recipe, const Contents& model, options::Report&
     if (!chosen.empty() && names_excluded(plan, model, i)) continue;
     report.problem(origin_of(recipe, option), option,
                    text("'", plan.targets()[i], "' selects no linear layer for an adapter"),
-                   advice_for(plan, model, plan.targets()[i]), targets_rule);
+                   names_excluded(plan, model, i)
+                       ? "exclude_modules or layers_to_transform leaves out each layer that it names; leave out fewer"
+                       : advice_for(plan, model, plan.targets()[i]),
+                   targets_rule);
   }
   for (const auto& target : plan.options().target_parameters) {
     const auto names_it = [&](const auto& one) { return training::LoraPlan::names_parameter(target, one); };

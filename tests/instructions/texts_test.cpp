@@ -91,6 +91,7 @@ TEST_F(Texts, GiveTheSamplesOfTokenFilesThatWereMadeOfThem) {
         Case{"pairs.jsonl", "AlpacaStylePairwiseHandler", {{"enable_thinking", "true"}}},
         Case{"pairs.jsonl", "AlpacaStylePairwiseHandler", {{"enable_thinking", "false"}}},
         Case{"alpaca.parquet", "AlpacaStyleInstructionHandler", {}},
+        Case{"pairs.jsonl", "AlpacaStylePairwiseHandler", {{"max_samples", "8"}}},
         Case{"alpaca.json", "AlpacaStyleInstructionHandler", {{"train_on_prompt", "true"}}},
         Case{"alpaca.jsonl", "AlpacaStyleInstructionHandler", {{"map_keys", keys}, {"mask_history", "true"}}},
         Case{"sharegpt.jsonl",
@@ -106,6 +107,7 @@ TEST_F(Texts, GiveTheSamplesOfTokenFilesThatWereMadeOfThem) {
     if (has("map_keys")) request.map_keys = keys;
     request.train_on_prompt = has("train_on_prompt");
     request.mask_history = has("mask_history");
+    if (has("max_samples")) request.max_rows = 8;
     if (has("enable_thinking")) {
       request.prompt_type = "qwen3";
       request.enable_thinking = one.more.at("enable_thinking") == "true";

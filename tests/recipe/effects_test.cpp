@@ -255,6 +255,7 @@ const std::vector<Effect> cases = {
     {"dataset_config.data_cache_path", "one", "other", pairs},
     {"dataset_config.map_keys", "{}", "null", pairs},
     {"dataset_config.enable_thinking", "true", "false", pairs},
+    {"dataset_config.max_samples", "1", "2", pairs},
     {"dataset_config.train_on_prompt", "true", "false", pairs},
     {"dataset_config.mask_history", "true", "false", pairs},
 };

@@ -402,6 +402,7 @@ inline const std::vector<Case> cases = {
     {d + "handler_name", "AlpacaStylePairwiseHandler", Seen::outcome, texts},
     {d + "map_keys", R"("{\"prompt\": \"output\"}")", Seen::metrics, texts},
     {d + "data_cache_path", "tokens", Seen::files, texts},
+    {d + "max_samples", "10", Seen::metrics, texts},
     {d + "train_on_prompt", "true", Seen::metrics, texts},
     {d + "mask_history", "true", Seen::metrics, texts + Lines{d + R"(map_keys="{\"history\": \"history\"}")"}},
 };

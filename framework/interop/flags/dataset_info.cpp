@@ -19,6 +19,13 @@ constexpr const char* known_keys[] = {"file_name", "formatting", "ranking",    "
 constexpr const char* known_columns[] = {"prompt", "query",    "response", "history", "system",
                                          "tools",  "messages", "chosen",   "rejected"};
 
+// Templates with the texts of a prompt type of MindSpeed-LLM. Others of the same names differ, as in the system message
+// of qwen or in the line break behind the last answer of chatml.
+constexpr std::pair<const char*, const char*> same_templates[] = {
+    {"empty", "empty"}, {"llama2", "llama2"},      {"llama3", "llama3"},
+    {"qwen3", "qwen3"}, {"chatglm3", "chatglm3"},  {"qwen3_nothink", "qwen3_nothink"},
+    {"glm4", "glm4"},   {"deepseek", "deepseek2"}, {"deepseek3", "deepseek3"}};
+
 template <std::size_t N>
 bool is_one_of(const std::string& name, const char* const (&known)[N]) {
   return std::any_of(std::begin(known), std::end(known), [&](const char* one) { return name == one; });
@@ -100,6 +107,12 @@ Json parse_file(const fs::path& file) {
 }
 
 }  // namespace
+
+std::string prompt_type_of_template(const std::string& name) {
+  for (const auto& [theirs, ours] : same_templates)
+    if (name == theirs) return ours;
+  return "";
+}
 
 DatasetInfo read_dataset_info(const std::string& folder, const std::vector<std::string>& names) {
   const auto file = fs::path(folder) / "dataset_info.json";

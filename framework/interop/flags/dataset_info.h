@@ -14,6 +14,10 @@ struct DatasetInfo {
   bool pairs = false;
 };
 
+/// The prompt type that renders texts as LLaMA-Factory's template `name` does; empty: none does, also where one has the
+/// same name.
+std::string prompt_type_of_template(const std::string& name);
+
 /// Reads the entries `names` of `folder`/dataset_info.json. Throws ConfigError, naming file and entry, if the file is
 /// damaged, an entry is missing or has settings that are not supported (judgements, pictures, columns of tools, a part
 /// of the rows, a hub without a file), a file does not exist, or the entries differ in more than their files.

@@ -227,34 +227,42 @@ Settings torchtune_dataset(const Said& said) {
           {t + "eval_iters", "0"}};
 }
 
+Settings token_files(const Said& said, const std::string& why) {
+  return {{d + "data_path", said.own_word()}, {"", text(why, ", so data_path is a prefix of token files")}};
+}
+
+void check_texts(const Said& said, const DatasetInfo& info, const std::vector<std::string>& names) {
+  const bool pairs = said.word(d + "is_pairwise_dataset") == "true";
+  if (info.pairs != pairs)
+    throw ConfigError(text("the data set '", names.front(), "' has ", info.pairs ? "pairs" : "no pairs (ranking: true)",
+                           ", which stage ", said.word(t + "stage"), " does not train on; choose another one"));
+  if (said.flag("--packing") == "true" && said.flag("--neat_packing") != "true")
+    throw ConfigError("packing of texts needs neat_packing: true here; give it, or make token files with --pack");
+  if (said.flag("--max_samples") && names.size() > 1)
+    throw ConfigError("max_samples is a number of each data set; leave it out, or give one data set");
+}
+
 // Texts, if its list of data sets is here; else token files.
 Settings factory_dataset(const Said& said) {
   const auto folder = said.flag("--dataset_dir").value_or("data");
   const auto names = split_at_commas(said.own_word());
   if (!std::filesystem::exists(std::filesystem::path(folder) / "dataset_info.json"))
-    return {{d + "data_path", said.own_word()},
-            {"", text("there is no ", folder,
-                      "/dataset_info.json here, so data_path is a prefix of token files; convert "
-                      "in the folder in which LLaMA-Factory runs to read the texts themselves")}};
+    return token_files(said, text("there is no ", folder, "/dataset_info.json in the folder of `tessera convert`"));
+  const auto prompt_type = prompt_type_of_template(said.flag("--template").value_or(""));
+  if (prompt_type.empty())
+    return token_files(said, text("no prompt type renders texts as the template '",
+                                  said.flag("--template").value_or("null"), "' of LLaMA-Factory"));
   const auto info = read_dataset_info(folder, names);
-  const bool pairs = said.word(d + "is_pairwise_dataset") == "true";
-  if (info.pairs != pairs)
-    throw ConfigError(text("the data set '", names.front(), "' has ", info.pairs ? "pairs" : "no pairs (ranking: true)",
-                           ", which stage ", said.word(t + "stage"), " does not train on; choose another one"));
-  const auto prompt_type = said.flag("--template");
-  if (!prompt_type)
-    throw ConfigError("template is not given, so that the model's own chat template would be read; give its name");
-  Settings all = {{d + "data_path[]", said.own_word()}, {d + "handler_name", info.handler_name}};
-  all[0].second.clear();
-  for (const auto& file : info.files) all[0].second += (all[0].second.empty() ? "" : ",") + file;
+  check_texts(said, info, names);
+  std::string files;
+  for (const auto& file : info.files) files += (files.empty() ? "" : ",") + file;
+  Settings all = {
+      {d + "data_path[]", files}, {d + "handler_name", info.handler_name}, {d + "prompt_type", prompt_type}};
   if (!info.map_keys.empty()) all.emplace_back(d + "map_keys", info.map_keys);
-  all.emplace_back(d + "prompt_type", *prompt_type);
-  const auto thinks = said.flag("--enable_thinking").value_or("true");  // its default
-  all.emplace_back(d + "enable_thinking", thinks);
+  all.emplace_back(d + "enable_thinking", said.flag("--enable_thinking").value_or("true"));  // its default
+  if (const auto most = said.flag("--max_samples")) all.emplace_back(d + "max_samples", *most);
   for (const std::string name : {"train_on_prompt", "mask_history"})
-    if (!pairs && said.flag("--" + name) == "true") all.emplace_back(d + name, "true");
-  if (said.flag("--packing") == "true" && said.flag("--neat_packing") != "true")
-    throw ConfigError("packing of texts needs neat_packing: true here; give it, or make token files with --pack");
+    if (!info.pairs && said.flag("--" + name) == "true") all.emplace_back(d + name, "true");
   return all;
 }
 

@@ -167,6 +167,7 @@ class LlamaFactoryData : public InOwnFolder {
     auto words = sft;
     words.replace(words.find("stage: sft"), 10, stage);
     words.replace(words.find("dataset: talks"), 14, "dataset: " + data);
+    words.replace(words.find("template: qwen"), 14, "template: qwen3");
     return Read(words, more);
   }
 };
@@ -176,7 +177,7 @@ TEST_F(LlamaFactoryData, IsReadAsItsListOfDataSetsSays) {
   EXPECT_EQ(one.report.problems(), Lines{});
   EXPECT_EQ(one.at("dataset_config.data_path"), "[data/pairs.json, data/more.jsonl]");
   EXPECT_EQ(one.at("dataset_config.handler_name"), "AlpacaStylePairwiseHandler");
-  EXPECT_EQ(one.at("dataset_config.prompt_type"), "qwen");
+  EXPECT_EQ(one.at("dataset_config.prompt_type"), "qwen3");
   EXPECT_EQ(one.at("dataset_config.enable_thinking"), "true") << "its default";
   EXPECT_EQ(one.at("dataset_config.map_keys"), R"({"prompt":"question","chosen":"good","rejected":"bad","query":null})")
       << "columns that are not named are not read";
@@ -187,12 +188,23 @@ TEST_F(LlamaFactoryData, IsReadAsItsListOfDataSetsSays) {
   EXPECT_EQ(talks.at("dataset_config.map_keys"),
             R"({"messages":"messages","chosen":"chosen","rejected":"rejected","tags":{"role_tag":"role",)"
             R"("content_tag":"content","user_tag":"user","assistant_tag":"assistant"}})");
+  EXPECT_EQ(dpo("pairs", "max_samples: 5\n").at("dataset_config.max_samples"), "5");
+  EXPECT_TRUE(dpo("pairs,more", "max_samples: 5\n").refuses("max_samples"));
   const auto rows = of("stage: sft", "rows", "train_on_prompt: true\npacking: true\nneat_packing: true\n");
   EXPECT_EQ(rows.report.problems(), Lines{});
   EXPECT_EQ(rows.at("dataset_config.handler_name"), "AlpacaStyleInstructionHandler");
   EXPECT_EQ(rows.at("dataset_config.train_on_prompt"), "true");
   EXPECT_EQ(rows.at("dataset_config.neat_pack"), "true");
   EXPECT_EQ(rows.conversion.recipe.at("dataset_config.map_keys"), nullptr) << "the handler's keys are its defaults";
+}
+
+TEST_F(LlamaFactoryData, OfATemplateThatNoPromptTypeRendersAreTokenFiles) {
+  auto words = sft;
+  words.replace(words.find("dataset: talks"), 14, "dataset: rows");
+  const Read one(words);  // its system message is another one than MindSpeed-LLM's
+  EXPECT_EQ(one.report.problems(), Lines{});
+  EXPECT_EQ(one.at("dataset_config.data_path"), "rows");
+  EXPECT_EQ(one.conversion.recipe.at("dataset_config.handler_name"), nullptr);
 }
 
 TEST_F(LlamaFactoryData, ThatCannotBeReadIsRefusedByItsName) {
