@@ -128,7 +128,7 @@ class EveryOption : public InOwnFolder {
     Sight sight;
     sight[Seen::console] = std::regex_replace(
         console,
-        std::regex(R"(\[[^\]]*\] | elapsed time per iteration \(ms\): [\d.]+|Time: [\d.]+|peak of the process .*)"),
+        std::regex(R"(\[[^\]]*\] | elapsed time per iteration \(ms\): [\d.]+|Time: [\d.]+|the process without pages of files .*)"),
         "");
     sight[Seen::outcome] = console.find("refused") == std::string::npos ? "ran" : "refused";
     const std::regex clocks(
