@@ -126,10 +126,11 @@ class EveryOption : public InOwnFolder {
     if (c.damaged) damage();
     const auto console = train_once(c.with + change);
     Sight sight;
-    sight[Seen::console] = std::regex_replace(
-        console,
-        std::regex(R"(\[[^\]]*\] | elapsed time per iteration \(ms\): [\d.]+|Time: [\d.]+|the process without pages of files .*)"),
-        "");
+    sight[Seen::console] =
+        std::regex_replace(console,
+                           std::regex(R"(\[[^\]]*\] | elapsed time per iteration \(ms\): [\d.]+|Time: [\d.]+)"
+                                      R"(|the process without pages of files .*)"),
+                           "");
     sight[Seen::outcome] = console.find("refused") == std::string::npos ? "ran" : "refused";
     const std::regex clocks(
         R"re("(step_seconds|tokens_per_second|model_flops_utilization|data_wait_seconds|memory_bytes|activation_bytes|workspace_bytes)":[^,}]*)re");

@@ -168,7 +168,7 @@ class Magnified {
     kernels::scale_columns(threads, before, factors(), bias, logits);
     kernels::add(threads, rest, logits);
   }
-  /// The gradients of m and of `rest` for those of the logits, `slopes`. Returns those of h w^T + u b^T, in memory that
+  /// The gradients of m and of `rest w^T` for those of the logits, `slopes`. Returns those of h w^T + u b^T, in memory that
   /// the next chunk overwrites.
   kernels::Elements backward(const Rows& at, const RoundedWeight& weights, const kernels::Elements& slopes) {
     auto& threads = tape_.threads();
@@ -180,18 +180,23 @@ class Magnified {
     }
     const kernels::MutableElements scaled(before_.bytes().data(), slopes.size(), slopes.type);
     kernels::scale_columns(threads, slopes, factors(), {}, scaled);
-    if (!pass_.drest.empty()) {
-      const auto width = pass_.h.shape().width();
-      const kernels::MutableElements others(rest_.bytes().data(), slopes.size(), slopes.type);
-      kernels::subtract(threads, slopes, scaled, others);
-      kernels::linear_backward_input(threads, {at.size(), width, pass_.w.value.shape()[0]}, others, weights,
-                                     at_rows(pass_.drest, at, width), false);
-    }
+    if (!pass_.rest.empty()) give_rest(at, weights, slopes, scaled);
     return scaled;
   }
 
  private:
   static std::size_t extent(std::int64_t size) { return static_cast<std::size_t>(size); }
+  void give_rest(const Rows& at, const RoundedWeight& weights, const kernels::Elements& slopes,
+                 const kernels::Elements& scaled) {
+    const kernels::LinearExtents e{at.size(), pass_.h.shape().width(), pass_.w.value.shape()[0]};
+    const kernels::MutableElements others(rest_.bytes().data(), slopes.size(), slopes.type);
+    kernels::subtract(tape_.threads(), slopes, scaled, others);
+    if (!pass_.drest.empty())
+      kernels::linear_backward_input(tape_.threads(), e, others, weights, at_rows(pass_.drest, at, e.in), false);
+    if (!pass_.w.trained()) return;
+    const auto dw = pass_.w.grad_target();
+    kernels::linear_backward_weight(tape_.threads(), e, others, at_rows(pass_.rest, at, e.in), dw.floats, dw.add);
+  }
   std::span<float> factors() const { return Tape::floats(factors_).first(extent(pass_.w.value.shape()[0])); }
 
   Tape& tape_;
