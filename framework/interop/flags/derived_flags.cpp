@@ -236,7 +236,7 @@ void check_texts(const Said& said, const DatasetInfo& info, const std::vector<st
   if (info.pairs != pairs)
     throw ConfigError(text("the data set '", names.front(), "' has ", info.pairs ? "pairs" : "no pairs (ranking: true)",
                            ", which stage ", said.word(t + "stage"), " does not train on; choose another one"));
-  if (said.flag("--packing") == "true" && said.flag("--neat_packing") != "true")
+  if (said.flag("--packing") == "true" && !said.flag("--neat_packing"))
     throw ConfigError("packing of texts needs neat_packing: true here; give it, or make token files with --pack");
   if (said.flag("--max_samples") && names.size() > 1)
     throw ConfigError("max_samples is a number of each data set; leave it out, or give one data set");
