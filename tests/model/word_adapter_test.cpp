@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "framework/autograd/ops/embedding.h"
@@ -13,18 +14,18 @@
 namespace tessera::model {
 namespace {
 
-constexpr std::int64_t vocabulary = 5000, hidden = 6, rank = 2;  // several parts of the sum over a column
-constexpr double scale = 1.5;
+constexpr std::int64_t table_rows = 5000, table_width = 6, factor_rank = 2;  // several parts of the sum over a column
+constexpr double factor_scale = 1.5;
 
 /// A table of words, and its adapter.
 class AdaptedWords final : public nn::Module {
  public:
   explicit AdaptedWords(bool magnitudes)
       : Module("embedding"),
-        table(declare("word_embeddings.weight", ParameterRole::word_embedding, {vocabulary, hidden},
+        table(declare("word_embeddings.weight", ParameterRole::word_embedding, {table_rows, table_width},
                       nn::Init::normal(1))),
-        adapter({.rank = rank,
-                 .scale = scale,
+        adapter({.rank = factor_rank,
+                 .scale = factor_scale,
                  .a_init = nn::Init::normal(0.5),
                  .b_init = nn::Init::normal(0.5),
                  .magnitudes = magnitudes},
@@ -55,13 +56,13 @@ class WordAdapterTest : public testing::Test {
     const auto w = of("word_embeddings.weight"), a = of("word_embeddings.lora_A.weight"),
                b = of("word_embeddings.lora_B.weight");
     std::vector<double> sum(w.begin(), w.end());
-    norms.assign(hidden, 0);
-    for (std::size_t v = 0; v < vocabulary; ++v)
-      for (std::size_t c = 0; c < hidden; ++c) {
-        for (std::size_t r = 0; r < rank; ++r)
-          sum[v * hidden + c] +=
-              scale * static_cast<double>(b[c * rank + r]) * static_cast<double>(a[r * vocabulary + v]);
-        norms[c] += sum[v * hidden + c] * sum[v * hidden + c];
+    norms.assign(table_width, 0);
+    for (std::size_t v = 0; v < table_rows; ++v)
+      for (std::size_t c = 0; c < table_width; ++c) {
+        for (std::size_t r = 0; r < factor_rank; ++r)
+          sum[v * table_width + c] +=
+              factor_scale * static_cast<double>(b[c * factor_rank + r]) * static_cast<double>(a[r * table_rows + v]);
+        norms[c] += sum[v * table_width + c] * sum[v * table_width + c];
       }
     for (auto& norm : norms) norm = std::sqrt(norm);
     return sum;
@@ -79,8 +80,8 @@ TEST_F(WordAdapterTest, WithMagnitudesScalesTheColumnsOfTheWholeTable) {
   std::vector<double> norms;
   auto sum = dense(norms);
   const auto m = of("word_embeddings.lora_magnitude.weight");
-  for (std::size_t c = 0; c < hidden; ++c) EXPECT_NEAR(m[c], norms[c], 1e-5 * norms[c]) << "first the norms";
-  for (std::size_t c = 0; c < hidden; ++c) m[c] *= 1 + 0.1F * static_cast<float>(c);
+  for (std::size_t c = 0; c < table_width; ++c) EXPECT_NEAR(m[c], norms[c], 1e-5 * norms[c]) << "first the norms";
+  for (std::size_t c = 0; c < table_width; ++c) m[c] *= 1 + 0.1F * static_cast<float>(c);
   const std::vector<std::int32_t> tokens = {0, 17, 4999, 17, 4096, 4095}, positions = {0, 1, 2, 0, 1, 2};
   nn::Pass pass;
   pass.B = 2;
@@ -95,9 +96,9 @@ TEST_F(WordAdapterTest, WithMagnitudesScalesTheColumnsOfTheWholeTable) {
     const auto y = words.adapter.add_to(std::move(x), tokens, pass, {});
     std::vector<float> seeds(y.floats().size());
     std::iota(seeds.begin(), seeds.end(), -7.0F);
-    std::vector<double> of_m(hidden, 0);
+    std::vector<double> of_m(table_width, 0);
     for (std::size_t i = 0; i < seeds.size(); ++i) {
-      const auto c = i % hidden, at = static_cast<std::size_t>(tokens[i / hidden]) * hidden + c;
+      const auto c = i % table_width, at = static_cast<std::size_t>(tokens[i / table_width]) * table_width + c;
       EXPECT_NEAR(y.floats()[i], m[c] / norms[c] * sum[at], 1e-4) << i;
       of_m[c] += static_cast<double>(seeds[i]) * sum[at] / norms[c];
     }
@@ -105,7 +106,7 @@ TEST_F(WordAdapterTest, WithMagnitudesScalesTheColumnsOfTheWholeTable) {
     tape.seed(y, Tensor(std::span<float>(seeds), y.shape()));
     tape.backward();
     const auto dm = named.at("embedding.word_embeddings.lora_magnitude.weight")->leaf.grad().floats();
-    for (std::size_t c = 0; c < hidden; ++c) EXPECT_NEAR(dm[c], of_m[c], 1e-3 * std::max(1.0, std::abs(of_m[c])));
+    for (std::size_t c = 0; c < table_width; ++c) EXPECT_NEAR(dm[c], of_m[c], 1e-3 * std::max(1.0, std::abs(of_m[c])));
   }
 }
 
