@@ -1,8 +1,10 @@
 // Instructions and answers as token files: MindSpeed-LLM's --is-instruction-dataset.
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -10,14 +12,18 @@
 #include "framework/gpt/data_path.h"
 #include "framework/gpt/split.h"
 #include "framework/instructions/instruction_dataset.h"
+#include "framework/instructions/instruction_handlers.h"
 #include "framework/instructions/instruction_templates.h"
 #include "framework/instructions/pair_dataset.h"
+#include "framework/instructions/tokens_of_texts.h"
 #include "framework/instructions/without_label.h"
 #include "framework/tokenizers/token_origin.h"
 #include "framework/tokenizers/tokenizer.h"
 
 namespace tessera::instructions {
 namespace {
+
+constexpr int most_workers = 4;  // every rank has its threads
 
 struct InstructionOptions {
   gpt::DataPath data_path;
@@ -26,7 +32,53 @@ struct InstructionOptions {
   bool neat_pack = false, padded_samples = false, no_shuffle = false, cut_max_seqlen = false;
   std::optional<std::string> prompt_type;
   bool is_pairwise_dataset = false;
+  // Texts, from which token files are made.
+  std::optional<std::string> handler_name, map_keys, data_cache_path;
+  std::optional<bool> enable_thinking;
+  std::optional<std::int64_t> max_samples;
+  bool train_on_prompt = false, mask_history = false;
 };
+
+bool reads_texts(const InstructionOptions& o) { return o.handler_name.has_value(); }
+
+void describe_texts(options::Schema<InstructionOptions>& s) {
+  using O = InstructionOptions;
+  const auto texts = [](const O& o) { return reads_texts(o); };
+  const char* const no_texts = "`handler_name` is null";
+  const auto conversations = [](const O& o) { return reads_texts(o) && !o.is_pairwise_dataset; };
+  const char* const no_conversations = "`handler_name` is null or of pairs";
+  s.option("handler_name", &O::handler_name,
+           "Handler of MindSpeed-LLM that reads `data_path` as JSON, JSON lines or Parquet: "
+           "{Alpaca,Sharegpt}Style{Instruction,Pairwise}Handler; null: `data_path` is a prefix of token files.")
+      .when_changed(options::Change::order)
+      .no_flag("MindSpeed-LLM trains on token files");
+  s.option(
+       "map_keys", &O::map_keys,
+       "JSON object that names the keys of the texts, as --map-keys of `tessera data preprocess`; null: the keys of "
+       "the handler.")
+      .matters_when(texts, no_texts)
+      .no_flag("MindSpeed-LLM trains on token files");
+  s.option("data_cache_path", &O::data_cache_path,
+           "Folder of the token files that are made of texts; null: cache/instructions beside the first file.")
+      .matters_when(texts, no_texts);
+  s.option("enable_thinking", &O::enable_thinking,
+           "Reasoning (thinking) of answers, for prompt types that have it: true adds an empty one where it is missing "
+           "and trains on it, false removes it; null: it is kept, and an empty one is not trained on.")
+      .matters_when(texts, no_texts)
+      .no_flag("MindSpeed-LLM trains on token files");
+  s.option("max_samples", &O::max_samples, "Maximum number of rows of the texts, from the first; null: all.")
+      .when_changed(options::Change::order)
+      .at_least(1)
+      .at_most(std::int64_t{1} << 40)
+      .matters_when(texts, no_texts)
+      .no_flag("MindSpeed-LLM trains on token files");
+  s.option("train_on_prompt", &O::train_on_prompt, "Compute the loss on prompts too.")
+      .matters_when(conversations, no_conversations)
+      .no_flag("MindSpeed-LLM trains on token files");
+  s.option("mask_history", &O::mask_history, "Compute the loss on the last answer of each conversation only.")
+      .matters_when(conversations, no_conversations)
+      .no_flag("MindSpeed-LLM trains on token files");
+}
 
 void describe(options::Schema<InstructionOptions>& s) {
   using O = InstructionOptions;
@@ -35,7 +87,7 @@ void describe(options::Schema<InstructionOptions>& s) {
   s.when_changed(options::Change::told);
   s.option("data_path", &O::data_path,
            "Prefix of the files PREFIX_packed_{input_ids,attention_mask,labels}_document.bin and .idx, or of pairs "
-           "PREFIX_packed_{chosen,rejected}_{input_ids,labels}_document.")
+           "PREFIX_packed_{chosen,rejected}_{input_ids,labels}_document; with `handler_name` files of texts.")
       .when_changed(options::Change::order);
   s.option("split", &O::split, "Weights of train, valid and test, for example \"969, 30, 1\"; null: these.")
       .when_changed(options::Change::order)
@@ -58,13 +110,14 @@ void describe(options::Schema<InstructionOptions>& s) {
        "cut_max_seqlen", &O::cut_max_seqlen,
        "Cut a sample that is longer than `seq_length` at its end; false: cut its prompts and answers in proportion.")
       .matters_when(one_answer, has_pairs);
-  s.option(
-       "prompt_type", &O::prompt_type,
-       "Prompt type that the data was preprocessed with. Samples longer than `seq_length` of chatglm2, glm4, gemma and "
-       "others with `efficient_eos` are refused without `cut_max_seqlen`.")
-      .matters_when(one_answer, has_pairs);
+  s.option("prompt_type", &O::prompt_type,
+           "Prompt type that the data was preprocessed with, or is with `handler_name`. Samples longer than "
+           "`seq_length` of chatglm2, glm4, gemma and "
+           "others with `efficient_eos` are refused without `cut_max_seqlen`.")
+      .matters_when([](const O& o) { return reads_texts(o) || !o.is_pairwise_dataset; }, has_pairs);
   s.option("is_pairwise_dataset", &O::is_pairwise_dataset,
            "Samples are pairs of a chosen and a rejected answer to one prompt, for stages that learn preferences.");
+  describe_texts(s);
 }
 
 using Order = std::vector<std::int64_t>;
@@ -73,9 +126,33 @@ std::int32_t padding_of(const data::DataParts& parts) {
   return std::max(parts.pad.value_or(-1) >= 0 ? *parts.pad : parts.eod.value_or(0), 0);
 }
 
+// The prefix of token files: the option itself, or of those made of its texts.
+std::string prefix_of(const InstructionOptions& o, const data::DataParts& parts) {
+  if (!reads_texts(o)) return o.data_path.parts[0];
+  if (!parts.tokenizer)
+    throw ConfigError("handler_name is given without a tokenizer, which its texts need; choose a tokenizer_type");
+  InstructionWriteRequest request;
+  request.inputs = o.data_path.parts;
+  request.handler_name = *o.handler_name;
+  request.map_keys = o.map_keys.value_or("");
+  request.prompt_type = *o.prompt_type;
+  request.enable_thinking = o.enable_thinking;
+  request.max_rows = o.max_samples;
+  request.train_on_prompt = o.train_on_prompt;
+  request.mask_history = o.mask_history;
+  if (o.neat_pack && !o.is_pairwise_dataset) {
+    request.pack = request.neat_pack = true;
+    request.seq_length = parts.seq_length;
+  }
+  const auto threads = std::thread::hardware_concurrency();
+  request.workers = std::clamp(static_cast<int>(threads), 1, most_workers);
+  const auto folder = o.data_cache_path ? std::filesystem::path(*o.data_cache_path) : folder_of_tokens(request);
+  return tokens_of_texts(*parts.tokenizer, request, folder, parts.tell);
+}
+
 struct OneMaker {
   OneMaker(const InstructionOptions& o, const data::DataParts& parts)
-      : files(std::make_shared<InstructionFiles>(o.data_path.parts[0])) {
+      : files(std::make_shared<InstructionFiles>(prefix_of(o, parts))) {
     request.seq_length = parts.seq_length;
     request.vocab_size = parts.vocab_size;
     request.eod = parts.eod;
@@ -100,7 +177,7 @@ struct OneMaker {
 
 struct PairMaker {
   PairMaker(const InstructionOptions& o, const data::DataParts& parts)
-      : files(std::make_shared<PairFiles>(o.data_path.parts[0])),
+      : files(std::make_shared<PairFiles>(prefix_of(o, parts))),
         request{{}, parts.seq_length, parts.vocab_size, padding_of(parts)} {}
   std::unique_ptr<data::Dataset> of(Order order) const {
     auto one = request;
@@ -149,10 +226,26 @@ std::unique_ptr<data::DataSplits> splits_of(const InstructionOptions& o, const d
   return splits;
 }
 
+void check_texts(const InstructionOptions& o) {
+  if (!o.prompt_type)
+    throw ConfigError(
+        "dataset_config.handler_name is given without prompt_type; give the prompt type of the model, for example "
+        "qwen");
+  if (InstructionHandler(*o.handler_name, o.map_keys.value_or("")).makes_pairs() != o.is_pairwise_dataset)
+    throw ConfigError(text("dataset_config.handler_name is ", *o.handler_name, ", but is_pairwise_dataset is ",
+                           o.is_pairwise_dataset
+                               ? "true; give AlpacaStylePairwiseHandler or SharegptStylePairwiseHandler"
+                               : "false; set it to true for pairs, or give AlpacaStyleInstructionHandler or "
+                                 "SharegptStyleInstructionHandler"));
+}
+
 std::unique_ptr<data::DataSplits> make_instruction(const InstructionOptions& o, data::DataParts parts) {
   if (o.data_path.empty())
-    throw ConfigError("dataset_type instruction needs data_path: the prefix of PREFIX_packed_input_ids_document.bin");
-  if (o.data_path.parts.size() > 1)
+    throw ConfigError(
+        "dataset_type instruction needs data_path: the prefix of PREFIX_packed_input_ids_document.bin, or "
+        "with handler_name files of texts");
+  if (reads_texts(o)) check_texts(o);
+  if (o.data_path.parts.size() > 1 && !reads_texts(o))
     throw ConfigError(text("dataset_config.data_path has ", o.data_path.parts.size(),
                            " words; dataset_type instruction reads one prefix, as MindSpeed-LLM does"));
   if (o.prompt_type && !efficient_eos_of(*o.prompt_type))

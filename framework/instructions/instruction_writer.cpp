@@ -205,8 +205,10 @@ class InstructionWriteRun {
  private:
   bool read_batch() {
     batch_.clear();
-    std::size_t bytes = 0;
-    for (InstructionRows::Row row; batch_.size() < rows_of_batch && bytes < bytes_of_batch && rows_.next(row);) {
+    std::size_t bytes = 0, most = rows_of_batch;
+    if (request_.max_rows)
+      most = std::min<std::size_t>(most, static_cast<std::size_t>(*request_.max_rows - result_.rows));
+    for (InstructionRows::Row row; batch_.size() < most && bytes < bytes_of_batch && rows_.next(row);) {
       bytes += row.json.size();
       batch_.push_back(std::move(row));
     }

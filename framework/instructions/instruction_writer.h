@@ -25,6 +25,7 @@ struct InstructionWriteRequest {
   bool append_eod = false;
   std::optional<bool> enable_thinking;
   bool train_on_prompt = false, mask_history = false;  ///< LLaMA-Factory's; see InstructionEncoding
+  std::optional<std::int64_t> max_rows;                ///< read no more rows than these
   bool skip_bad = false;                               ///< skip rows with an error instead of stopping
   int workers = 1;                                     ///< threads that encode; they do not affect the output
 };

@@ -69,6 +69,37 @@ void row_squares(Threads& threads, const Weight& w, std::int64_t width, std::spa
   });
 }
 
+namespace {
+constexpr std::int64_t rows_of_part = 4096;
+}  // namespace
+
+std::int64_t column_parts(std::int64_t rows) { return (rows + rows_of_part - 1) / rows_of_part; }
+
+void column_squares(Threads& threads, const Weight& w, std::int64_t rows, std::span<double> partial,
+                    std::span<double> squares) {
+  const auto width = squares.size(), parts = static_cast<std::size_t>(column_parts(rows));
+  expect_values("column_squares", "w", w.size(), rows * static_cast<std::int64_t>(width));
+  expect_values("column_squares", "partial", partial.size(), static_cast<std::int64_t>(parts * width));
+  threads.parallel_for(parts, 1, [&](std::size_t first, std::size_t last) {
+    std::vector<float> row(width);
+    for (auto part = first; part < last; ++part) {
+      const auto sums = partial.subspan(part * width, width);
+      std::fill(sums.begin(), sums.end(), 0.0);
+      const auto begin = static_cast<std::int64_t>(part) * rows_of_part;
+      for (auto at = begin; at < std::min(begin + rows_of_part, rows); ++at) {
+        read_row(w, at, static_cast<std::int64_t>(width), row);
+        for (std::size_t c = 0; c < width; ++c) sums[c] += static_cast<double>(row[c]) * static_cast<double>(row[c]);
+      }
+    }
+  });
+  threads.parallel_for(width, 1024, [&](std::size_t first, std::size_t last) {
+    for (auto c = first; c < last; ++c) {
+      squares[c] = 0;
+      for (std::size_t part = 0; part < parts; ++part) squares[c] += partial[part * width + c];
+    }
+  });
+}
+
 void add_low_rank_squares(Threads& threads, const LowRankSquares& of, std::span<double> squares) {
   expect_values("add_low_rank_squares", "aw", of.aw.size(), of.rank * of.out);
   expect_values("add_low_rank_squares", "aa", of.aa.size(), of.rank * of.rank);

@@ -17,6 +17,12 @@ namespace tessera::kernels {
 /// squares[r] = the square of the norm of row r of w [squares.size(), width].
 void row_squares(Threads& threads, const Weight& w, std::int64_t width, std::span<double> squares);
 
+/// squares[c] = the square of the norm of column c of w [rows, squares.size()]. `partial` has column_parts(rows) times
+/// squares.size() elements, which are overwritten.
+void column_squares(Threads& threads, const Weight& w, std::int64_t rows, std::span<double> partial,
+                    std::span<double> squares);
+std::int64_t column_parts(std::int64_t rows);
+
 /// What an adapter adds to the squared norms of the rows of W + s B A: 2 s (W A^T) . B + s^2 B (A A^T) . B for each
 /// row, linear in the columns of W, so that parts of the columns can be added up.
 ///

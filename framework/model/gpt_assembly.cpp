@@ -73,7 +73,7 @@ void GptModel::declare_tables() {
                       o_.table_init(vocabulary_), std::move(cut));
     if (read_at_end && !(chunk_.embedding && chunk_.loss)) words_->share(nn::GradientSharers::ends);
   }
-  if (chunk_.embedding) word_adapter_ = make_word_adapter(maker_.adapters(), vocabulary_, o_.hidden_size, tensor_);
+  if (chunk_.embedding) word_adapter_ = make_word_adapter(maker_.adapters(), *words_, tensor_);
   if (word_adapter_) contains(*word_adapter_);
   if (chunk_.embedding && o_.embed_layernorm) {
     embedding_norm_ = nn::make_norm(o_.norm(), "embedding.word_embeddings.norm", o_.hidden_size);
@@ -121,8 +121,8 @@ std::unique_ptr<TransformerLayer> GptModel::make_layer(const std::string& name, 
                        .residual_after_norm = o_.apply_residual_connection_post_norm,
                        .residual_multiplier = o_.residual_multiplier,
                        .recomputes_feed_forward = recomputes,
-                       .recomputes_norms = recomputes_norms(o_, chunk_, at)};
-  const bool activation = !recomputes && recomputes_activation(o_, chunk_, at);
+                       .recomputes_norms = recomputes_norms(o_, chunk_, at, maker_.adapters() != nullptr)};
+  const bool activation = !recomputes && recomputes_activation(o_, chunk_, at, maker_.adapters() != nullptr);
   return std::make_unique<TransformerLayer>(name, number, form, layer_parts(name, number, activation));
 }
 

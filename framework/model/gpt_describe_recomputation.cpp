@@ -74,8 +74,9 @@ void describe_recomputed_norms(options::Schema<O>& s) {
   s.option("recompute_norm", &O::recompute_norm,
            "Recompute the norms before attention and the feed-forward network in the backward pass, in layers that are "
            "not fully recomputed; see `recompute_norm_num_layers`.")
+      .otherwise("true with `lora_config.use_lora`, where it costs little beside frozen weights, else false")
       .must(
-          "recompute_norm", [](const O& o) { return !o.recompute_norm || !uniform(o); },
+          "recompute_norm", [](const O& o) { return !o.recompute_norm.value_or(false) || !uniform(o); },
           [](const O&) { return "recompute_norm is true, but recompute_method uniform recomputes all layers fully"; },
           "leave it out, or give recompute_method block", {"recompute_method", "recompute_granularity"});
   s.option(
@@ -84,8 +85,8 @@ void describe_recomputed_norms(options::Schema<O>& s) {
       .at_least(0)
       .at_most(options::most_layers)
       .must(
-          "recompute_norm", [](const O& o) { return o.recompute_norm || !o.recompute_norm_num_layers; },
-          [](const O&) { return "recompute_norm_num_layers is given, but recompute_norm is false"; },
+          "recompute_norm", [](const O& o) { return o.recompute_norm.value_or(false) || !o.recompute_norm_num_layers; },
+          [](const O&) { return "recompute_norm_num_layers is given, but recompute_norm is not true"; },
           "leave it out, or give recompute_norm: true", {"recompute_norm"})
       .must(
           "recompute_norm", [](const O& o) { return o.recompute_norm_num_layers.value_or(0) <= o.num_layers; },
@@ -101,8 +102,10 @@ void describe_recomputed_activation(options::Schema<O>& s) {
            "Recompute the activation function of the feed-forward network, also of shared experts, in the backward "
            "pass, in layers that are not fully recomputed; see `recompute_activation_function_num_layers`. No effect "
            "where `recompute_modules` recompute the feed-forward network.")
+      .otherwise("as `recompute_norm`")
       .must(
-          "recompute_activation_function", [](const O& o) { return !o.recompute_activation_function || !uniform(o); },
+          "recompute_activation_function",
+          [](const O& o) { return !o.recompute_activation_function.value_or(false) || !uniform(o); },
           [](const O&) {
             return "recompute_activation_function is true, but recompute_method uniform recomputes all layers fully";
           },
@@ -117,9 +120,11 @@ void describe_recomputed_activation(options::Schema<O>& s) {
       .at_most(options::most_layers)
       .must(
           "recompute_activation_function",
-          [](const O& o) { return o.recompute_activation_function || !o.recompute_activation_function_num_layers; },
+          [](const O& o) {
+            return o.recompute_activation_function.value_or(false) || !o.recompute_activation_function_num_layers;
+          },
           [](const O&) {
-            return "recompute_activation_function_num_layers is given, but recompute_activation_function is false";
+            return "recompute_activation_function_num_layers is given, but recompute_activation_function is not true";
           },
           "leave it out, or give recompute_activation_function: true", {"recompute_activation_function"})
       .must(

@@ -203,9 +203,9 @@ struct GptOptions {
   std::optional<RecomputedLayers> recompute_method;
   std::optional<std::int64_t> recompute_num_layers;
   std::vector<RecomputedModule> recompute_modules = {RecomputedModule::core_attn};
-  bool recompute_norm = false;
+  std::optional<bool> recompute_norm;  ///< null: in a model with adapters
   std::optional<std::int64_t> recompute_norm_num_layers;
-  bool recompute_activation_function = false;
+  std::optional<bool> recompute_activation_function;  ///< null: in a model with adapters
   std::optional<std::int64_t> recompute_activation_function_num_layers;
   bool enable_recompute_layers_per_pp_rank = false;
 

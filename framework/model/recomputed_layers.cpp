@@ -18,6 +18,12 @@ std::int64_t recomputed_by_block(const GptOptions& o) {
   return block ? *o.recompute_num_layers : 0;
 }
 
+/// Layers that are recomputed together, so that none is behind them.
+bool recomputes_all(const GptOptions& o, const parallel::ModelChunk& chunk) {
+  return !chunk.recompute && o.recompute_granularity == Recomputation::full &&
+         o.recompute_method != RecomputedLayers::block;
+}
+
 /// Whether layer `at` is one of the `count` layers after the layers that are recomputed fully; `count` absent: one of
 /// all layers after them.
 bool behind_full(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at,
@@ -39,13 +45,17 @@ std::int64_t layers_recomputed_alone(const GptOptions& o, const parallel::ModelC
   return chunk.recompute ? chunk.recompute->layers : in_chunk(o, chunk, recomputed_by_block(o));
 }
 
-bool recomputes_norms(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at) {
+bool recomputes_norms(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at,
+                      bool adapted) {
   return o.recomputes(RecomputedModule::layernorm) ||
-         (o.recompute_norm && behind_full(o, chunk, at, o.recompute_norm_num_layers));
+         (o.recompute_norm.value_or(adapted && !recomputes_all(o, chunk)) &&
+          behind_full(o, chunk, at, o.recompute_norm_num_layers));
 }
 
-bool recomputes_activation(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at) {
-  return o.recompute_activation_function && behind_full(o, chunk, at, o.recompute_activation_function_num_layers);
+bool recomputes_activation(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at,
+                           bool adapted) {
+  return o.recompute_activation_function.value_or(adapted && !recomputes_all(o, chunk)) &&
+         behind_full(o, chunk, at, o.recompute_activation_function_num_layers);
 }
 
 }  // namespace tessera::model

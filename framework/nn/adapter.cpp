@@ -140,10 +140,23 @@ autograd::Var Adapters::add_to(autograd::Var y, const autograd::Var& x, const Pa
 }
 
 autograd::LogitAdapter Adapters::of_logits(const autograd::Var& h, const Pass& pass) const {
-  must(factors_.size() == 1 && magnitudes_.empty(), "the output layer has one adapter, without magnitudes");
+  must(factors_.size() == 1, "the output layer has one adapter");
   const auto mask = mask_of(0, pass, pass.gathered);
-  const auto x = mask.rate > 0 ? autograd::split_by_dropout(h, mask).first : h;
-  return {autograd::scaled(autograd::linear(x, *factors_[0].a, nullptr), factors_[0].scale), factors_[0].b};
+  autograd::LogitAdapter made{.b = factors_[0].b};
+  auto x = h;
+  if (mask.rate > 0) {
+    auto parts = autograd::split_by_dropout(h, mask);
+    x = std::move(parts.first);
+    if (!magnitudes_.empty()) made.rest = std::move(parts.second);
+  }
+  made.u = autograd::scaled(autograd::linear(x, *factors_[0].a, nullptr), factors_[0].scale);
+  if (magnitudes_.empty()) return made;
+  const auto kept = h.tape().keep_array<float>(static_cast<std::size_t>(magnitudes_[0].m->value.elements()));
+  const auto norms = norms_.norms(h.tape(), factors_, pass.groups);
+  kernels::copy(h.tape().threads(), autograd::Tape::floats(norms).first(kept.size()), kept);
+  made.m = magnitudes_[0].m;
+  made.norms = kept;
+  return made;
 }
 
 autograd::ExpertAdapters Adapters::of_expert(autograd::Tape& tape, const Pass& pass) const {

@@ -81,7 +81,8 @@ class Adapters final : public Module {
   /// y + scale * dropout(x) A^T B^T, for a layer without magnitudes whose result y [.., out] is computed elsewhere and
   /// which reads the tokens `tokens` of each sample.
   autograd::Var add_to(autograd::Var y, const autograd::Var& x, const Pass& pass, const HeldTokens& tokens) const;
-  /// For the output layer, which has one adapter without magnitudes, and whose product is part of the loss.
+  /// For the output layer, which has one adapter, and whose product is part of the loss. Valid until the tape is
+  /// cleared.
   autograd::LogitAdapter of_logits(const autograd::Var& h, const Pass& pass) const;
   /// For an operation that applies the layer, which has no magnitudes, to rows of single tokens. Valid until the tape
   /// is cleared.

@@ -38,31 +38,43 @@ RowNorms::Content RowNorms::content_of_weight() const {
   return content;
 }
 
+/// Takes the same memory whether it computes or not.
+void RowNorms::weight_squares(autograd::Tape& tape, std::span<double> squares, bool computes) const {
+  auto& threads = tape.threads();
+  const auto rows = w_.value.shape()[0], width = w_.value.shape()[1];
+  if (of_ == NormsOf::rows) {
+    if (computes) kernels::row_squares(threads, w_.weight(), width, squares);
+    return;
+  }
+  const auto parts = static_cast<std::size_t>(kernels::column_parts(rows) * width);
+  const auto memory = tape.scratch(2 * parts);
+  const std::span<double> partial(reinterpret_cast<double*>(memory.bytes().data()), parts);
+  if (computes) kernels::column_squares(threads, w_.weight(), rows, partial, squares);
+}
+
 void RowNorms::own_squares(autograd::Tape& tape, std::span<const autograd::LowRankFactors> factors,
                            std::span<double> squares) const {
   auto& threads = tape.threads();
-  const auto width = w_.value.shape()[1];
+  const bool table = of_ == NormsOf::columns;
   if (threads.idle() || w_.trained()) {
-    kernels::row_squares(threads, w_.weight(), width, squares);
-    return autograd::add_low_rank_squares(tape, w_, factors, squares);
+    weight_squares(tape, squares, true);
+    return autograd::add_low_rank_squares(tape, w_, table, factors, squares);
   }
   Content weight = content_of_weight(), content;
   for (const auto& one : factors)
     for (const auto* factor : {one.a, one.b}) content.sums.push_back(checksum_of(factor->value.raw()));
   const bool same_weight = weight == weight_, same = same_weight && content == factors_;
-  if (!same_weight) {
-    of_weight_.resize(squares.size());
-    kernels::row_squares(threads, w_.weight(), width, of_weight_);
-  }
+  of_weight_.resize(squares.size());
+  weight_squares(tape, of_weight_, !same_weight);
   if (!same) of_sum_ = of_weight_;
-  autograd::add_low_rank_squares(tape, w_, factors, of_sum_, !same);
+  autograd::add_low_rank_squares(tape, w_, table, factors, of_sum_, !same);
   weight_ = std::move(weight), factors_ = std::move(content);
   copy_squares(threads, of_sum_, squares);
 }
 
 Memory RowNorms::norms(autograd::Tape& tape, std::span<const autograd::LowRankFactors> factors,
                        const parallel::ProcessGroups* groups) const {
-  const auto rows = static_cast<std::size_t>(w_.value.shape()[0]);
+  const auto rows = static_cast<std::size_t>(w_.value.shape()[of_ == NormsOf::rows ? 0 : 1]);
   auto norms = tape.scratch(rows);
   const auto memory = tape.scratch(2 * rows);
   const std::span<double> squares(reinterpret_cast<double*>(memory.bytes().data()), rows);

@@ -60,18 +60,13 @@ autograd::Var ColumnParallelLinear::forward(const autograd::Var& x, kernels::Act
               pass);
 }
 
-namespace {
-
-/// Adds up what the ranks of a layer compute from their part of each row.
 nn::SumOverRanks sum_of_ranks(const nn::TensorRank& tensor, const std::string& layer) {
   if (tensor.whole()) return {};
   return [layer](const ProcessGroups* groups, std::span<double> numbers) {
     must(groups != nullptr, "the norms of a sharded layer are computed with the groups of this rank");
-    groups->tensor.all_reduce(numbers, "row norms of " + layer);
+    groups->tensor.all_reduce(numbers, "norms of " + layer);
   };
 }
-
-}  // namespace
 
 RowParallelLinear::RowParallelLinear(const std::string& name, const nn::LinearSizes& s, const nn::TensorRank& tensor,
                                      bool input_is_parallel)

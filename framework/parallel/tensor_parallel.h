@@ -11,6 +11,10 @@ namespace tessera::parallel {
 /// tensor.ranks > 1.
 const comm::Communicator& tensor_group(const nn::Pass& pass, const nn::TensorRank& tensor);
 
+/// Adds up what the ranks of `tensor` compute from their parts of the rows or columns of a weight; null: one rank has
+/// all. `layer`: for messages.
+nn::SumOverRanks sum_of_ranks(const nn::TensorRank& tensor, const std::string& layer);
+
 /// y = x w^T + bias with w sharded by rows (output features).
 ///
 ///   x   [B, T, in] on every rank; with sequence parallelism [B, T / n, in], which is all-gathered first

@@ -89,7 +89,8 @@ std::int64_t samples(const std::unique_ptr<data::Dataset>& split) { return split
 }  // namespace
 
 std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
-  if (recipe.dataset.type == "sft") return {};
+  const auto* handler = recipe.resolved.at("dataset_config.handler_name");  // of texts
+  if (recipe.dataset.type == "sft" || (handler && handler->kind != options::Value::Kind::none)) return {};
   const std::string suffix = "data_path";
   std::vector<Figures::DataFile> all;
   for (const auto& [name, value] : recipe.resolved.at("dataset_config")->fields) {

@@ -121,7 +121,10 @@ void check_targets(const Recipe& recipe, const Contents& model, options::Report&
     if (!chosen.empty() && names_excluded(plan, model, i)) continue;
     report.problem(origin_of(recipe, option), option,
                    text("'", plan.targets()[i], "' selects no linear layer for an adapter"),
-                   advice_for(plan, model, plan.targets()[i]), targets_rule);
+                   names_excluded(plan, model, i)
+                       ? "exclude_modules or layers_to_transform leaves out each layer that it names; leave out fewer"
+                       : advice_for(plan, model, plan.targets()[i]),
+                   targets_rule);
   }
   for (const auto& target : plan.options().target_parameters) {
     const auto names_it = [&](const auto& one) { return training::LoraPlan::names_parameter(target, one); };
@@ -223,16 +226,13 @@ std::string adapted_layer(const training::LoraPlan& plan, const Contents& model,
 void check_magnitudes(const Recipe& recipe, const Contents& model, options::Report& report) {
   if (!recipe.adapters->options().use_dora) return;
   const auto found = adapted_layer(*recipe.adapters, model, [](const auto& module) {
-    return module.find(".local_experts.") != std::string::npos || module.ends_with(".router") ||
-           training::is_of_vocabulary(module);
+    return module.find(".local_experts.") != std::string::npos || module.ends_with(".router");
   });
   if (found.empty()) return;
-  tell(
-      recipe, report, targets_rule, {in_lora + "use_dora"},
-      text(
-          "use_dora is true, but '", found,
-          "' gets an adapter, and adapters of experts, routers, the embedding and the output layer have no magnitudes"),
-      "leave use_dora out, or leave that module out with exclude_modules");
+  tell(recipe, report, targets_rule, {in_lora + "use_dora"},
+       text("use_dora is true, but '", found,
+            "' gets an adapter, and adapters of experts and routers have no magnitudes: PEFT has none there either"),
+       "leave use_dora out, or leave that module out with exclude_modules");
 }
 
 /// Layers of multi-token prediction embed tokens on another pipeline stage.

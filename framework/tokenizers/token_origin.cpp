@@ -89,6 +89,11 @@ std::string other_origin(const std::string& prefix, const Tokenizer* tokenizer) 
               "tokenizer");
 }
 
+std::string origin_text(const Tokenizer& tokenizer) {
+  const auto origin = origin_of(tokenizer);
+  return origin ? text(origin->class_name, " ", origin->vocab_size, " ", origin->ids) : "";
+}
+
 void must_have_one_origin(const std::vector<std::string>& prefixes) {
   std::map<std::uint32_t, std::string> known;  // the first prefix of each
   for (const auto& prefix : prefixes)

@@ -16,6 +16,9 @@ void write_origin(const std::string& prefix, const Tokenizer& tokenizer);
 /// were not, or it is not known. A file that cannot be read, or that belongs to a .bin of another size, tells nothing.
 std::string other_origin(const std::string& prefix, const Tokenizer* tokenizer);
 
+/// What tells `tokenizer` from others in such a file, in one line; empty if it cannot encode that text.
+std::string origin_text(const Tokenizer& tokenizer);
+
 /// Throws ConfigError, naming both, if two of the token files `prefixes` are known to be of different tokenizers.
 void must_have_one_origin(const std::vector<std::string>& prefixes);
 /// Writes origin_file(merged) for token files that consist of those of `prefixes`, if the tokenizer of all is known;

@@ -2,8 +2,11 @@
 // against central differences.
 #include "framework/autograd/ops/low_rank.h"
 
+#include <tuple>
+
 #include "framework/autograd/ops/embedding.h"
 #include "framework/autograd/ops/linear.h"
+#include "framework/autograd/ops/magnitude.h"
 #include "framework/autograd/ops/residual.h"
 #include "framework/autograd/ops/vocabulary_loss.h"
 #include "tests/autograd/ops_fixture.h"
@@ -165,6 +168,63 @@ TEST_F(LowRanks, OfTheOutputLayerHaveTheGradientsOfTheLoss) {
     tape.clear();
     for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(upper.grad[i], before[i], 1e-5);
   }
+}
+
+// y = m / n ((h - rest) w^T + u b^T) + rest w^T + bias, with the norms as constants.
+TEST_F(LowRanks, OfTheOutputLayerWithMagnitudesHaveTheGradientsOfTheLoss) {
+  constexpr std::int64_t width = 4, vocabulary = 7, rank = 2;
+  Weight head({vocabulary, width}, 1), lower({rank, width}, 2), upper({vocabulary, rank}, 3), sizes({vocabulary}, 4),
+      bias({vocabulary}, 5);
+  const std::vector<std::int32_t> labels = {0, 6, 3, -1, 2, 2};
+  const std::vector<float> mask = {1, 1, 0.5F, 0, 1, 1}, norms = {1, 2, 0.5F, 3, 1.5F, 0.75F, 1.25F};
+  auto x = normal(6 * width, 9);
+  for (const double rate : {0.0, 0.4})
+    for (const double cap : {0.0, 2.0}) {
+      const LossTerms terms{.labels = labels, .mask = mask, .softcap = cap, .bias = &bias.leaf};
+      const kernels::DropoutMask dropped{RandomKey(1, Purpose::adapter_dropout, 1), samples, rate};
+      const auto adapter_of = [&](const Var& h) {
+        LogitAdapter made{.b = &upper.leaf, .m = &sizes.leaf, .norms = norms};
+        auto kept = h;
+        if (rate > 0) std::tie(kept, made.rest) = split_by_dropout(h, dropped);
+        made.u = linear(kept, lower.leaf, nullptr);
+        return made;
+      };
+      std::vector<float> dx(x.size());
+      const auto clear = [&] {
+        for (auto* one : {&head, &lower, &upper, &sizes, &bias}) std::ranges::fill(one->grad, 0.0F);
+      };
+      clear();
+      {
+        const auto h = tape.input(Tensor(std::span<float>(x), {2, 3, width}), true);
+        vocabulary_loss(h, head.leaf, terms, adapter_of(h));
+        tape.backward();
+        const auto grad = tape.take_grad(h);
+        std::copy_n(grad.tensor.floats().begin(), dx.size(), dx.begin());
+      }
+      tape.clear();
+      const auto loss = [&] {
+        Tape looking(arena, threads, false);
+        const auto h = looking.input(Tensor(std::span<float>(x), {2, 3, width}), false);
+        return vocabulary_loss(h, head.leaf, terms, adapter_of(h)).total.sum;
+      };
+      compare(x, dx, loss, "h");
+      for (auto* one : {&head, &lower, &upper, &sizes, &bias}) compare(one->value, one->grad, loss, "a weight");
+      // The same from the losses of tokens, with the mask as their gradient.
+      const auto of_b = upper.grad, of_m = sizes.grad;
+      clear();
+      {
+        const auto h = tape.input(Tensor(std::span<float>(x), {2, 3, width}), true);
+        const auto each = token_losses(h, head.leaf, terms, adapter_of(h));
+        auto seeds = mask;
+        tape.seed(each, Tensor(std::span<float>(seeds), {2, 3}));
+        tape.backward();
+        const auto grad = tape.take_grad(h);
+        for (std::size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(grad.tensor.floats()[i], dx[i], 1e-5);
+      }
+      tape.clear();
+      for (std::size_t i = 0; i < of_b.size(); ++i) EXPECT_NEAR(upper.grad[i], of_b[i], 1e-5);
+      for (std::size_t i = 0; i < of_m.size(); ++i) EXPECT_NEAR(sizes.grad[i], of_m[i], 1e-5);
+    }
 }
 
 TEST_F(LowRanks, OfAnEmbeddingAreColumnsOfTheirFactor) {

@@ -40,7 +40,7 @@ class MagnitudesTest : public Ops {
   std::vector<double> squares(const Leaf& weight, std::span<const LowRankFactors> factors) {
     std::vector<double> all(out);
     kernels::row_squares(threads, weight.weight(), weight.value.shape()[1], all);
-    add_low_rank_squares(tape, weight, factors, all);
+    add_low_rank_squares(tape, weight, false, factors, all);
     return all;
   }
   Memory constant_norms(Tape& on) const {

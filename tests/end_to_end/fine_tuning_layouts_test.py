@@ -71,6 +71,9 @@ class FineTuningLayouts(parity_test.OnLayouts):
         self.compare(["tp8", "tp4_sp", "pp4", "dp2_zero"], "dora_fused", "fp32")
         self.compare(["tp2", "tp4_sp", "pp2_vp2"], "dora_latent", "fp32")
 
+    def test_adapters_with_magnitudes_of_the_embedding_and_the_output_layer(self):
+        self.compare(["tp2", "tp4_sp", "pp2_vp2", "pp2_recompute", "dp2_zero", "ring_cp2_tp2_sp", "tp2_sp_pp2_dp2_zero"], "dora_vocabulary", "fp32")
+
     def test_adapters_with_magnitudes_in_bf16(self):
         self.compare(["tp2_sp", "pp2", "dp2_zero"], "dora", "bf16")
 

@@ -123,10 +123,14 @@ class Memory(harness.InOwnFolder):
         self.recipe("adapters.yaml", **{**model, "training_iters": 2}, batch_size=8, training_config__load_checkpoint="folder",
                     training_config__num_threads=2)
         adapters = ["lora_config.use_lora=true", "lora_config.lora_rank=16", "lora_config.target_modules=all-linear"]
-        for name, more in {"all linear layers": [], "query and value": ["lora_config.target_modules=[q_proj, v_proj]"],
-                           "magnitudes": ["lora_config.use_dora=true"], "4 bits": ["lora_config.qlora=true"]}.items():
+        bf16 = "training_config.bf16=true"
+        for name, options in {"all weights": [], "all weights, bf16": [bf16], "all linear layers": adapters, "all linear layers, bf16": [*adapters, bf16],
+                              "query and value": [*adapters[:2], "lora_config.target_modules=[q_proj, v_proj]"],
+                              "magnitudes": [*adapters, "lora_config.use_dora=true"], "4 bits": [*adapters, "lora_config.qlora=true"],
+                              "4 bits, bf16": [*adapters, "lora_config.qlora=true", bf16]}.items():
             with self.subTest(name):
-                words = [word for one in [*adapters, *more, f"training_config.output_dir={name.split()[0]}"] for word in ("--set", one)]
+                folder = name.replace(" ", "_").replace(",", "")
+                words = [word for one in [*options, f"training_config.output_dir={folder}"] for word in ("--set", one)]
                 told = self.tessera("check", "adapters.yaml", *words)
                 number, unit = re.search(r"at its peak.*\n.*together\n.* ([\d.]+) (\w+)\n", told).groups()
                 foreseen = float(number) * UNITS[unit]

@@ -9,11 +9,12 @@ namespace tessera::model {
 namespace {
 
 /// The layers of a chunk of `layers` that recompute their norms, as digits.
-std::string with_norms(const GptOptions& o, const parallel::ModelChunk& chunk, std::int64_t layers = 4) {
+std::string with_norms(const GptOptions& o, const parallel::ModelChunk& chunk, std::int64_t layers = 4,
+                       bool adapted = false) {
   std::string out;
   for (std::int64_t at = 0; at < layers; ++at)
-    if (recomputes_norms(o, chunk, at)) out += std::to_string(at);
-  return recomputes_norms(o, chunk, {}) ? out + " and predictions" : out;
+    if (recomputes_norms(o, chunk, at, adapted)) out += std::to_string(at);
+  return recomputes_norms(o, chunk, {}, adapted) ? out + " and predictions" : out;
 }
 
 GptOptions block(std::int64_t full, std::optional<std::int64_t> light) {
@@ -25,6 +26,22 @@ GptOptions block(std::int64_t full, std::optional<std::int64_t> light) {
   o.recompute_method = RecomputedLayers::block;
   o.recompute_num_layers = full;
   return o;
+}
+
+TEST(RecomputedLayers, WithAdaptersAreAllUnlessOptionsSayOtherwise) {
+  GptOptions o;
+  EXPECT_EQ(with_norms(o, {}), "");
+  EXPECT_EQ(with_norms(o, {}, 4, true), "0123 and predictions");
+  EXPECT_TRUE(recomputes_activation(o, {}, 0, true));
+  EXPECT_FALSE(recomputes_activation(o, {}, 0, false));
+  o.recompute_norm = o.recompute_activation_function = false;
+  EXPECT_EQ(with_norms(o, {}, 4, true), "");
+  EXPECT_FALSE(recomputes_activation(o, {}, 0, true));
+  auto some = block(1, {});
+  some.recompute_norm.reset();
+  EXPECT_EQ(with_norms(some, {}, 4, true), "123") << "the first is recomputed fully";
+  some.recompute_method = RecomputedLayers::uniform;
+  EXPECT_EQ(with_norms(some, {}, 4, true), "") << "all are";
 }
 
 TEST(RecomputedLayers, BeginBehindThoseThatAreRecomputedFully) {

@@ -399,6 +399,12 @@ inline const std::vector<Case> cases = {
     {d + "cut_max_seqlen", "true", Seen::metrics, instruction},
     {d + "prompt_type", "glm4", Seen::outcome, instruction},
     {d + "is_pairwise_dataset", "true", Seen::outcome, instruction},
+    {d + "handler_name", "AlpacaStylePairwiseHandler", Seen::outcome, texts},
+    {d + "map_keys", R"("{\"prompt\": \"output\"}")", Seen::metrics, texts},
+    {d + "data_cache_path", "tokens", Seen::files, texts},
+    {d + "max_samples", "10", Seen::metrics, texts},
+    {d + "train_on_prompt", "true", Seen::metrics, texts},
+    {d + "mask_history", "true", Seen::metrics, texts + Lines{d + R"(map_keys="{\"history\": \"history\"}")"}},
 };
 
 /// An option of the parallel layout: with it and without it a run of so many ranks is taken, and its ranks hold other

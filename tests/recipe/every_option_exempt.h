@@ -25,6 +25,8 @@ inline const std::map<std::string, std::string> exempt = {
     {m + "model_type", "there is one type so far"},
     {lora + "qlora", "it needs a model of Transformers; tests/end_to_end/four_bits_test.py has its effect"},
     {lora + "qlora_double_quant", "as qlora"},
+    {d + "enable_thinking",
+     "its prompt types need tokens of their own; tests/instructions/texts_test.cpp has its effect"},
     {t + "objective", "there is one type so far"},
     {v + "vision_start_token_id", "folders of Transformers have it; the model reads placeholders alone"},
     {t + "profile_communication", "one rank has no communication; tests/training/profiler_test.cpp holds it"},

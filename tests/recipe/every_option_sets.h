@@ -68,6 +68,11 @@ inline const Lines instruction =
     null_tokenizer + Lines{d + "dataset_type=instruction", d + "data_path=data/i", d + "split=\"70,20,10\""};
 inline const Lines packed = instruction + Lines{d + "data_path=data/p", d + "reset_attention_mask=true"};
 
+/// Conversations as texts.
+inline const Lines texts =
+    bpe + Lines{d + "dataset_type=instruction", d + "data_path=rows.jsonl", d + "split=\"70,20,10\"",
+                d + "handler_name=AlpacaStyleInstructionHandler", d + "prompt_type=empty"};
+
 inline const std::string pref = "preference_config.";
 /// Stages of pairs; the reference model is a run before.
 inline const Lines pairs = {d + "dataset_type=pairs_of_rows", m + "hidden_dropout_rate=0"};

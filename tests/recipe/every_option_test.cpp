@@ -59,6 +59,11 @@ class EveryOption : public InOwnFolder {
                R"("}, {"role": "assistant", "content": ")" + std::string(1 + i % 3, 'a') +
                R"("}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]})" + "\n";
     write("talks.jsonl", talks);
+    std::string rows;
+    for (int i = 0; i < 20; ++i)
+      rows += text(R"({"instruction": ")", std::string(1 + i % 4, 'a'), R"(", "input": "", "output": ")",
+                   std::string(1 + i % 3, 'a'), R"(", "history": [["a", "a"]]})", "\n");
+    write("rows.jsonl", rows);
     plant_instructions("data/i", false);
     plant_instructions("data/p", true);
     write("run.yaml",
@@ -121,10 +126,11 @@ class EveryOption : public InOwnFolder {
     if (c.damaged) damage();
     const auto console = train_once(c.with + change);
     Sight sight;
-    sight[Seen::console] = std::regex_replace(
-        console,
-        std::regex(R"(\[[^\]]*\] | elapsed time per iteration \(ms\): [\d.]+|Time: [\d.]+|peak of the process .*)"),
-        "");
+    sight[Seen::console] =
+        std::regex_replace(console,
+                           std::regex(R"(\[[^\]]*\] | elapsed time per iteration \(ms\): [\d.]+|Time: [\d.]+)"
+                                      R"(|the process without pages of files .*)"),
+                           "");
     sight[Seen::outcome] = console.find("refused") == std::string::npos ? "ran" : "refused";
     const std::regex clocks(
         R"re("(step_seconds|tokens_per_second|model_flops_utilization|data_wait_seconds|memory_bytes|activation_bytes|workspace_bytes)":[^,}]*)re");

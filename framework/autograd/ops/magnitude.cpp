@@ -106,9 +106,9 @@ class SplitByDropout final : public Node {
 
 }  // namespace
 
-void add_low_rank_squares(Tape& tape, const Leaf& w, std::span<const LowRankFactors> factors, std::span<double> squares,
-                          bool computes) {
-  const auto out = w.value.shape()[0], in = w.value.shape()[1];
+void add_low_rank_squares(Tape& tape, const Leaf& w, bool transposed, std::span<const LowRankFactors> factors,
+                          std::span<double> squares, bool computes) {
+  const auto out = w.value.shape()[transposed ? 1 : 0], in = w.value.shape()[transposed ? 0 : 1];
   for (const auto& one : factors) {
     const auto rank = one.a->value.shape()[0], rows = one.b->value.shape()[0];
     const auto memory = tape.scratch(extent(rank * out + rank * rank + rows * rank));
@@ -116,7 +116,10 @@ void add_low_rank_squares(Tape& tape, const Leaf& w, std::span<const LowRankFact
     const auto all = Tape::floats(memory);
     const auto aw = all.first(extent(rank * out)), aa = all.subspan(aw.size(), extent(rank * rank)),
                b = all.subspan(aw.size() + aa.size(), extent(rows * rank));
-    kernels::linear_forward(tape.threads(), {rank, in, out}, one.a->value, w.weight(), {}, aw);
+    if (transposed)
+      kernels::linear_backward_input(tape.threads(), {rank, out, in}, one.a->value, w.weight(), aw, false);
+    else
+      kernels::linear_forward(tape.threads(), {rank, in, out}, one.a->value, w.weight(), {}, aw);
     kernels::linear_forward(tape.threads(), {rank, in, rank}, one.a->value, one.a->value, {}, aa);
     kernels::widen(tape.threads(), one.b->value, b);
     kernels::add_low_rank_squares(tape.threads(), {one.rows, out, rank, one.scale, aw, aa, b}, squares);

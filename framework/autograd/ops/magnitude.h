@@ -16,9 +16,10 @@ namespace tessera::autograd {
 ///   w         [out, in], or some of its columns, as the factors a have them
 ///   squares   [out]
 ///
-/// With `computes` false it takes the same memory and computes nothing.
-void add_low_rank_squares(Tape& tape, const Leaf& w, std::span<const LowRankFactors> factors, std::span<double> squares,
-                          bool computes = true);
+/// With `transposed` w is [in, out], a table whose columns are the rows of the formula. With `computes` false it takes
+/// the same memory and computes nothing.
+void add_low_rank_squares(Tape& tape, const Leaf& w, bool transposed, std::span<const LowRankFactors> factors,
+                          std::span<double> squares, bool computes = true);
 
 /// The magnitudes m of an adapter.
 struct Magnitudes {

@@ -1,12 +1,14 @@
 #include "framework/autograd/ops/vocabulary_loss.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "framework/base/range.h"
 #include "framework/kernels/cross_entropy.h"
 #include "framework/kernels/expert_rows.h"
 #include "framework/kernels/linear.h"
+#include "framework/kernels/magnitude.h"
 #include "framework/kernels/softcap.h"
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
@@ -37,23 +39,32 @@ struct Sloped {
   }
 };
 
-/// The gradients of h and u were computed in the forward pass; backward gives them, and reports those of w, b and the
-/// bias as complete. With `losses` they are those for a seed of 1 of each loss, in fp32: backward multiplies each row
-/// by the seed of its loss.
+/// The leaves that a loss reads.
+struct LossLeaves {
+  LossLeaves(Tape& tape, Leaf& w, Leaf* bias, const LogitAdapter& adapter)
+      : w(tape.use(&w)), bias(tape.use(bias)), b(tape.use(adapter.b)), m(tape.use(adapter.m)) {}
+  LeafUse w, bias, b, m;
+  /// Their gradients are complete.
+  void done(Tape& tape) const {
+    for (const auto* one : {&w, &b, &m, &bias})
+      if (*one) tape.done(*one);
+  }
+};
+
+/// The gradients of h and of the adapter's values were computed in the forward pass; backward gives them, and reports
+/// those of the leaves as complete. With `losses` they are those for a seed of 1 of each loss, in fp32: backward
+/// multiplies each row by the seed of its loss.
 class VocabularyLossNode final : public Node {
  public:
-  VocabularyLossNode(Sloped h, Sloped u, LeafUse w, LeafUse b, LeafUse bias, std::optional<VarId> losses = {})
-      : h_(std::move(h)), u_(std::move(u)), w_(w), b_(b), bias_(bias), losses_(losses) {}
+  VocabularyLossNode(std::array<Sloped, 3> values, LossLeaves leaves, std::optional<VarId> losses = {})
+      : values_(std::move(values)), leaves_(leaves), losses_(losses) {}
   void backward(Tape& tape) override {
     if (losses_) {
       const auto seeds = tape.take_grad(*losses_);
-      for (auto* one : {&h_, &u_}) seed(tape, seeds, one->gradient);
+      for (auto& one : values_) seed(tape, seeds, one.gradient);
     }
-    h_.give(tape);
-    u_.give(tape);
-    tape.done(w_);
-    if (b_) tape.done(b_);
-    if (bias_) tape.done(bias_);
+    for (auto& one : values_) one.give(tape);
+    leaves_.done(tape);
   }
 
  private:
@@ -63,8 +74,8 @@ class VocabularyLossNode final : public Node {
     kernels::scale_rows(tape.threads(), gradient.tensor.shape().width(), seeds.tensor.floats(), gradient.tensor);
   }
 
-  Sloped h_, u_;
-  LeafUse w_, b_, bias_;
+  std::array<Sloped, 3> values_;  ///< of h, u and rest
+  LossLeaves leaves_;
   std::optional<VarId> losses_;
 };
 
@@ -119,22 +130,91 @@ struct LossPass {
   bool gradient = false;
   std::span<float> loss;  ///< written
   Tensor dh = {};         ///< written; empty: not wanted
-  Tensor u = {};          ///< of the adapter; empty: none
-  Leaf* b = nullptr;
-  Tensor du = {};  ///< as dh
+  const LogitAdapter& adapter;
+  Tensor u = {}, rest = {};    ///< of the adapter; empty: none
+  Tensor du = {}, drest = {};  ///< as dh
 
-  std::int64_t rank() const { return b ? b->value.shape()[1] : 0; }
+  std::int64_t rank() const { return adapter.b ? adapter.b->value.shape()[1] : 0; }
+};
+
+/// The factors of the logits of an adapter with magnitudes, and what its gradients need of one chunk of them.
+class Magnified {
+ public:
+  Magnified(Tape& tape, const LossPass& pass, std::int64_t chunk)
+      : tape_(tape), pass_(pass), m_(pass.adapter.m), rows_{{0, 0, pass.w.value.shape()[0]}} {
+    if (!m_) return;
+    const auto vocabulary = pass.w.value.shape()[0];
+    factors_ = tape.scratch(extent(vocabulary));
+    sums_ = tape.scratch(extent(vocabulary));
+    before_ = tape.scratch(extent(chunk * vocabulary));
+    if (!pass.rest.empty()) rest_ = tape.scratch(extent(chunk * vocabulary));
+    kernels::magnitude_factors(tape.threads(), rows_, m_->value.floats(), pass.adapter.norms, factors());
+  }
+  explicit operator bool() const { return m_ != nullptr; }
+
+  /// logits [rows, V], which are h w^T + u b^T, become those with magnitudes.
+  void apply(const Rows& at, const RoundedWeight& weights, std::span<const float> bias, std::span<float> logits) {
+    auto& threads = tape_.threads();
+    const auto before = Tape::floats(before_).first(logits.size());
+    if (pass_.rest.empty()) {
+      kernels::copy(threads, logits, before);
+      return kernels::scale_columns(threads, before, factors(), bias, logits);
+    }
+    const auto width = pass_.h.shape().width();
+    const auto rest = Tape::floats(rest_).first(logits.size());
+    kernels::linear_forward(threads, {at.size(), width, pass_.w.value.shape()[0]}, at_rows(pass_.rest, at, width),
+                            weights, {}, rest);
+    kernels::subtract(threads, logits, rest, before);
+    kernels::scale_columns(threads, before, factors(), bias, logits);
+    kernels::add(threads, rest, logits);
+  }
+  /// The gradients of m and of `rest w^T` for those of the logits, `slopes`. Returns those of h w^T + u b^T, in memory that
+  /// the next chunk overwrites.
+  kernels::Elements backward(const Rows& at, const RoundedWeight& weights, const kernels::Elements& slopes) {
+    auto& threads = tape_.threads();
+    const auto before = Tape::floats(before_).first(slopes.size());
+    if (m_->trained()) {
+      const auto sums = Tape::floats(sums_).first(factors().size());
+      kernels::dot_columns(threads, slopes, before, sums);
+      kernels::magnitude_backward(threads, rows_, sums, pass_.adapter.norms, m_->grad_to_add_to(threads));
+    }
+    const kernels::MutableElements scaled(before_.bytes().data(), slopes.size(), slopes.type);
+    kernels::scale_columns(threads, slopes, factors(), {}, scaled);
+    if (!pass_.rest.empty()) give_rest(at, weights, slopes, scaled);
+    return scaled;
+  }
+
+ private:
+  static std::size_t extent(std::int64_t size) { return static_cast<std::size_t>(size); }
+  void give_rest(const Rows& at, const RoundedWeight& weights, const kernels::Elements& slopes,
+                 const kernels::Elements& scaled) {
+    const kernels::LinearExtents e{at.size(), pass_.h.shape().width(), pass_.w.value.shape()[0]};
+    const kernels::MutableElements others(rest_.bytes().data(), slopes.size(), slopes.type);
+    kernels::subtract(tape_.threads(), slopes, scaled, others);
+    if (!pass_.drest.empty())
+      kernels::linear_backward_input(tape_.threads(), e, others, weights, at_rows(pass_.drest, at, e.in), false);
+    if (!pass_.w.trained()) return;
+    const auto dw = pass_.w.grad_target();
+    kernels::linear_backward_weight(tape_.threads(), e, others, at_rows(pass_.rest, at, e.in), dw.floats, dw.add);
+  }
+  std::span<float> factors() const { return Tape::floats(factors_).first(extent(pass_.w.value.shape()[0])); }
+
+  Tape& tape_;
+  const LossPass& pass_;
+  Leaf* m_;
+  std::array<kernels::RowBlock, 1> rows_;
+  Memory factors_, sums_, before_, rest_;
 };
 
 /// The adapter's part of the gradients of one chunk of logits.
 void give_adapter(Tape& tape, const LossPass& pass, const Rows& at, const kernels::Elements& slopes) {
   const kernels::LinearExtents e{at.size(), pass.rank(), pass.w.value.shape()[0]};
-  if (pass.b->trained()) {
-    const auto db = pass.b->grad_target();
+  if (pass.adapter.b->trained()) {
+    const auto db = pass.adapter.b->grad_target();
     kernels::linear_backward_weight(tape.threads(), e, slopes, at_rows(pass.u, at, e.in), db.floats, db.add);
   }
   if (!pass.du.empty())
-    kernels::linear_backward_input(tape.threads(), e, slopes, kernels::Elements(pass.b->value),
+    kernels::linear_backward_input(tape.threads(), e, slopes, kernels::Elements(pass.adapter.b->value),
                                    at_rows(pass.du, at, e.in), false);
 }
 
@@ -152,6 +232,8 @@ void pass_over_logits(Tape& tape, const LossPass& pass) {
   const auto bias = terms.bias ? tape.read(*terms.bias, type) : Floats(tape);
   const auto logits_memory = tape.scratch(static_cast<std::size_t>(chunk * vocabulary));
   const auto weight_memory = tape.scratch(static_cast<std::size_t>(chunk));
+  Magnified magnified(tape, pass, chunk);
+  const Floats no_bias(tape);
   const bool capped = terms.softcap != 0;
   const auto capped_memory = capped && gradient ? tape.scratch(static_cast<std::size_t>(chunk * vocabulary)) : Memory();
   // The gradients of the logits are factors of two products, so they are rounded to the type of h, as in PyTorch.
@@ -165,10 +247,11 @@ void pass_over_logits(Tape& tape, const LossPass& pass) {
     for (std::size_t i = 0; i < weight.size(); ++i)
       weight[i] = static_cast<float>(terms.seed *
                                      (pass.weights.empty() ? 1 : pass.weights[static_cast<std::size_t>(at.begin) + i]));
-    kernels::linear_forward(threads, e, at_rows(pass.h, at, width), weights, bias, logits);
-    if (pass.b)
+    kernels::linear_forward(threads, e, at_rows(pass.h, at, width), weights, magnified ? no_bias : bias, logits);
+    if (pass.adapter.b)
       kernels::linear_add(threads, {at.size(), pass.rank(), vocabulary}, at_rows(pass.u, at, pass.rank()),
-                          pass.b->value, logits);
+                          pass.adapter.b->value, logits);
+    if (magnified) magnified.apply(at, weights, bias, logits);
     if (capped) kernels::softcap_forward(threads, terms.softcap, logits, logits);
     // The derivative of the cap needs the capped logits, and the cross-entropy overwrites them.
     const auto kept = Tape::floats(capped_memory).first(capped && gradient ? logits.size() : 0);
@@ -183,15 +266,16 @@ void pass_over_logits(Tape& tape, const LossPass& pass) {
       kernels::narrow(threads, logits, rounded);
       slopes = rounded;
     }
+    if (gradient && terms.bias && terms.bias->trained())
+      kernels::linear_backward_bias(threads, e.rows, e.out, slopes, terms.bias->grad_to_add_to(threads));
+    if (gradient && magnified) slopes = magnified.backward(at, weights, slopes);
     if (gradient && w.trained()) {
       const auto dw = w.grad_target();
       kernels::linear_backward_weight(threads, e, slopes, at_rows(pass.h, at, width), dw.floats, dw.add);
     }
-    if (gradient && terms.bias && terms.bias->trained())
-      kernels::linear_backward_bias(threads, e.rows, e.out, slopes, terms.bias->grad_to_add_to(threads));
     if (!pass.dh.empty())
       kernels::linear_backward_input(threads, e, slopes, weights, at_rows(pass.dh, at, width), false);
-    if (gradient && pass.b) give_adapter(tape, pass, at, slopes);
+    if (gradient && pass.adapter.b) give_adapter(tape, pass, at, slopes);
   }
   kernels::round_to(threads, terms.type, pass.loss);
 }
@@ -203,6 +287,12 @@ void check(const Tensor& h, const Leaf& w, const LossTerms& terms, std::size_t m
     throw ShapeError(text("vocabulary loss: h is ", h.shape(), " and the weight ", w.value.shape(),
                           ", but the adapter has u ", adapter.u.shape(), " and b ", adapter.b->value.shape(),
                           "; the extents do not fit together"));
+  if (adapter.m && (!adapter.b || adapter.m->value.shape() != Shape{w.value.shape()[0]} ||
+                    static_cast<std::int64_t>(adapter.norms.size()) != w.value.shape()[0] ||
+                    (!adapter.rest.empty() && adapter.rest.shape() != h.shape())))
+    throw ShapeError(text("vocabulary loss: h is ", h.shape(), " and the weight ", w.value.shape(),
+                          ", but the magnitudes are ", adapter.m->value.shape(), " with ", adapter.norms.size(),
+                          " norms; the extents do not fit together"));
   if (terms.bias && terms.bias->value.shape() != Shape{w.value.shape()[0]})
     throw ShapeError(text("vocabulary loss: the weight is ", w.value.shape(), ", but the bias ",
                           terms.bias->value.shape(), "; expected one element for each row"));
@@ -210,6 +300,15 @@ void check(const Tensor& h, const Leaf& w, const LossTerms& terms, std::size_t m
       static_cast<std::int64_t>(mask) != rows)
     throw ShapeError(text("vocabulary loss: h is ", h.shape(), ", the weight ", w.value.shape(), ", with ",
                           terms.labels.size(), " labels and ", mask, " mask values; expected one for each row"));
+}
+
+/// Empty if there is none.
+Tensor value_of(const Var& of_adapter) { return of_adapter.empty() ? Tensor() : of_adapter.value(); }
+bool wants(const Var& of_adapter) { return !of_adapter.empty() && of_adapter.wants_grad(); }
+/// Whether a gradient of the adapter is wanted, besides that of its leaves.
+bool reaches(const LogitAdapter& adapter) { return wants(adapter.u) || wants(adapter.rest); }
+bool trains(const LogitAdapter& adapter) {
+  return (adapter.b && adapter.b->trained()) || (adapter.m && adapter.m->trained());
 }
 
 bool trains_bias(const LossTerms& terms) { return terms.bias && terms.bias->trained(); }
@@ -227,51 +326,60 @@ Gradient gradient_of(Tape& tape, const Tensor& h, bool wanted) { return gradient
 /// Keeps h and u, and computes the logits again when the gradients of the losses are known.
 class TokenLossesNode final : public Node {
  public:
-  TokenLossesNode(Var h, VarId losses, LeafUse w, const LossTerms& terms, Var u, LeafUse b, LeafUse bias)
-      : h_(std::move(h)), u_(std::move(u)), losses_(losses), w_(w), b_(b), bias_(bias), terms_(terms) {}
+  TokenLossesNode(Var h, VarId losses, const LossTerms& terms, LogitAdapter adapter, LossLeaves leaves)
+      : h_(std::move(h)), losses_(losses), terms_(terms), adapter_(std::move(adapter)), leaves_(leaves) {}
   void backward(Tape& tape) override {
     const auto seeds = tape.take_grad(losses_);
     if (!seeds.empty()) {
       const auto& h = h_.value();
-      const auto u = b_ ? u_.value() : Tensor();
-      auto dh = gradient_of(tape, h, h_.wants_grad()), du = gradient_of(tape, u, b_ && u_.wants_grad());
+      const auto u = value_of(adapter_.u), rest = value_of(adapter_.rest);
+      auto dh = gradient_of(tape, h, h_.wants_grad()), du = gradient_of(tape, u, wants(adapter_.u)),
+           drest = gradient_of(tape, rest, wants(adapter_.rest));
       const auto again = tape.scratch(terms_.labels.size());
       pass_over_logits(tape, {.h = h,
-                              .w = *w_.leaf,
+                              .w = *leaves_.w.leaf,
                               .terms = terms_,
                               .weights = seeds.tensor.floats(),
                               .gradient = true,
                               .loss = Tape::floats(again).first(terms_.labels.size()),
                               .dh = dh.tensor,
+                              .adapter = adapter_,
                               .u = u,
-                              .b = b_.leaf,
-                              .du = du.tensor});
+                              .rest = rest,
+                              .du = du.tensor,
+                              .drest = drest.tensor});
       if (!dh.empty()) tape.give_grad(h_, std::move(dh));
-      if (!du.empty()) tape.give_grad(u_, std::move(du));
+      if (!du.empty()) tape.give_grad(adapter_.u, std::move(du));
+      if (!drest.empty()) tape.give_grad(adapter_.rest, std::move(drest));
     }
-    tape.done(w_);
-    if (b_) tape.done(b_);
-    if (bias_) tape.done(bias_);
+    leaves_.done(tape);
   }
 
  private:
-  Var h_, u_;
+  Var h_;
   VarId losses_;
-  LeafUse w_, b_, bias_;
   LossTerms terms_;
+  LogitAdapter adapter_;
+  LossLeaves leaves_;
 };
+
+std::array<Sloped, 3> sloped(const Var& h, const LogitAdapter& adapter, Gradient dh, Gradient du, Gradient drest) {
+  const auto id = [](const Var& value) { return value.empty() ? VarId() : VarId(value); };
+  return {Sloped{h, std::move(dh)}, Sloped{id(adapter.u), std::move(du)}, Sloped{id(adapter.rest), std::move(drest)}};
+}
 
 }  // namespace
 
 VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapter& adapter) {
   auto& tape = h.tape();
   check(h.value(), w, terms, terms.mask.size(), adapter);
-  const bool adapts = adapter.b != nullptr && (adapter.b->trained() || adapter.u.wants_grad());
-  const bool gradient = tape.records() && (h.wants_grad() || w.trained() || trains_bias(terms) || adapts);
-  const auto u = adapter.b ? adapter.u.value() : Tensor();
+  const bool gradient =
+      tape.records() && (h.wants_grad() || w.trained() || trains_bias(terms) || trains(adapter) || reaches(adapter));
+  const auto u = value_of(adapter.u), rest = value_of(adapter.rest);
   auto token_loss = tape.make({h.shape()[0], h.shape()[1]}, false);
   auto dh = gradient_of(tape, h.value(), gradient && h.wants_grad());
-  auto du = gradient_of(tape, u, gradient && adapter.b && adapter.u.wants_grad());
+  auto du = gradient_of(tape, u, gradient && wants(adapter.u));
+  auto drest = gradient_of(tape, rest, gradient && wants(adapter.rest));
   pass_over_logits(tape, {.h = h.value(),
                           .w = w,
                           .terms = terms,
@@ -279,13 +387,14 @@ VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms, co
                           .gradient = gradient,
                           .loss = token_loss.floats(),
                           .dh = dh.tensor,
+                          .adapter = adapter,
                           .u = u,
-                          .b = adapter.b,
-                          .du = du.tensor});
+                          .rest = rest,
+                          .du = du.tensor,
+                          .drest = drest.tensor});
   if (gradient)
-    tape.record<VocabularyLossNode>(Sloped{h, std::move(dh)},
-                                    Sloped{adapter.b ? VarId(adapter.u) : VarId(), std::move(du)}, tape.use(&w),
-                                    tape.use(adapter.b), tape.use(terms.bias));
+    tape.record<VocabularyLossNode>(sloped(h, adapter, std::move(dh), std::move(du), std::move(drest)),
+                                    LossLeaves(tape, w, terms.bias, adapter));
   return {sum_up(token_loss.floats(), terms), std::move(token_loss)};
 }
 
@@ -293,35 +402,35 @@ Var token_losses(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapt
   auto& tape = h.tape();
   const auto rows = terms.labels.size();
   check(h.value(), w, terms, rows, adapter);
-  const bool trains = w.trained() || trains_bias(terms) || (adapter.b && adapter.b->trained());
-  const bool reaches_u = adapter.b && adapter.u.wants_grad();
-  const bool gradient = tape.records() && (h.wants_grad() || trains || reaches_u);
+  const bool learns = w.trained() || trains_bias(terms) || trains(adapter);
+  const bool gradient = tape.records() && (h.wants_grad() || learns || reaches(adapter));
   // A gradient of a frozen output layer is proportional to the seed of its row. In fp16, gradients for a seed of 1
   // would lack the loss scale.
-  const bool at_once = gradient && !trains && h.value().dtype() != DType::float16;
-  const auto u = adapter.b ? adapter.u.value() : Tensor();
+  const bool at_once = gradient && !learns && h.value().dtype() != DType::float16;
+  const auto u = value_of(adapter.u), rest = value_of(adapter.rest);
   auto losses = tape.make({h.shape()[0], h.shape()[1]}, gradient);
   auto own = terms;
   own.seed = 1;
   auto dh = gradient_of(tape, h.value(), DType::float32, at_once && h.wants_grad());
-  auto du = gradient_of(tape, u, DType::float32, at_once && reaches_u);
+  auto du = gradient_of(tape, u, DType::float32, at_once && wants(adapter.u));
+  auto drest = gradient_of(tape, rest, DType::float32, at_once && wants(adapter.rest));
   pass_over_logits(tape, {.h = h.value(),
                           .w = w,
                           .terms = own,
                           .gradient = at_once,
                           .loss = losses.floats(),
                           .dh = dh.tensor,
+                          .adapter = adapter,
                           .u = u,
-                          .b = adapter.b,
-                          .du = du.tensor});
+                          .rest = rest,
+                          .du = du.tensor,
+                          .drest = drest.tensor});
   if (!gradient) return losses;
-  const auto use_w = tape.use(&w), use_b = tape.use(adapter.b), use_bias = tape.use(terms.bias);
+  const LossLeaves leaves(tape, w, terms.bias, adapter);
   if (at_once)
-    tape.record<VocabularyLossNode>(Sloped{h, std::move(dh)},
-                                    Sloped{adapter.b ? VarId(adapter.u) : VarId(), std::move(du)}, use_w, use_b,
-                                    use_bias, losses);
+    tape.record<VocabularyLossNode>(sloped(h, adapter, std::move(dh), std::move(du), std::move(drest)), leaves, losses);
   else
-    tape.record<TokenLossesNode>(h, losses, use_w, own, adapter.u, use_b, use_bias);
+    tape.record<TokenLossesNode>(h, losses, own, adapter, leaves);
   return losses;
 }
 

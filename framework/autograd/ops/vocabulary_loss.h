@@ -39,10 +39,14 @@ struct LossTerms {
   Leaf* bias = nullptr;                 ///< [V], rows as those of w; added to the logits; null: none
 };
 
-/// A low-rank adapter of the output layer: the logits are h w^T + u b^T.
+/// A low-rank adapter of the output layer: the logits are h w^T + u b^T + bias. With magnitudes m and norms n, which
+/// are constants, and g = m / n for each row of w, they are g ((h - rest) w^T + u b^T) + rest w^T + bias.
 struct LogitAdapter {
-  Var u = {};         ///< [B, T, rank] fp32, of the same tokens as h; empty: no adapter
-  Leaf* b = nullptr;  ///< [V, rank], rows as those of w
+  Var u = {};                         ///< [B, T, rank] fp32, of the same tokens as h; empty: no adapter
+  Leaf* b = nullptr;                  ///< [V, rank], rows as those of w
+  Leaf* m = nullptr;                  ///< [V]; null: no magnitudes
+  std::span<const float> norms = {};  ///< [V], with m; must outlive the backward pass
+  Var rest = {};                      ///< like h, with m: what dropout takes from h; empty: no dropout
 };
 
 /// Result of vocabulary_loss: the summed loss, and the loss of each token.
@@ -64,7 +68,7 @@ std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary);
 /// gradients of h and w, multiplied by `seed`, are computed in the forward pass, because the backward pass would have
 /// to compute the logits again; the gradient of w is reported complete during Tape::backward. Throws ShapeError if
 /// `labels` and `mask` do not have one element per row of h, w has another width than h, or the extents of bias or
-/// adapter do not fit.
+/// adapter do not fit. With magnitudes a chunk of logits is stored twice, with `rest` three times.
 VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapter& adapter = {});
 
 /// The losses of the tokens alone, for gradients that depend on them: [B, T] fp32, the same as

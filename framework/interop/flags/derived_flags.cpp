@@ -1,10 +1,12 @@
 #include "framework/interop/flags/derived_flags.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/interop/flags/dataset_info.h"
 #include "framework/interop/flags/tower_stages.h"
 #include "framework/options/option_type.h"
 
@@ -13,8 +15,8 @@ namespace {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-const std::string m = "model_config.", p = "parallel_config.", e = "moe_config.", l = "lora_config.",
-                  t = "training_config.";
+const std::string m = "model_config.", d = "dataset_config.", p = "parallel_config.", e = "moe_config.",
+                  l = "lora_config.", t = "training_config.";
 
 /// What the other flags say, as numbers and words.
 class Said {
@@ -225,6 +227,45 @@ Settings torchtune_dataset(const Said& said) {
           {t + "eval_iters", "0"}};
 }
 
+Settings token_files(const Said& said, const std::string& why) {
+  return {{d + "data_path", said.own_word()}, {"", text(why, ", so data_path is a prefix of token files")}};
+}
+
+void check_texts(const Said& said, const DatasetInfo& info, const std::vector<std::string>& names) {
+  const bool pairs = said.word(d + "is_pairwise_dataset") == "true";
+  if (info.pairs != pairs)
+    throw ConfigError(text("the data set '", names.front(), "' has ", info.pairs ? "pairs" : "no pairs (ranking: true)",
+                           ", which stage ", said.word(t + "stage"), " does not train on; choose another one"));
+  if (said.flag("--packing") == "true" && !said.flag("--neat_packing"))
+    throw ConfigError("packing of texts needs neat_packing: true here; give it, or make token files with --pack");
+  if (said.flag("--max_samples") && names.size() > 1)
+    throw ConfigError("max_samples is a number of each data set; leave it out, or give one data set");
+}
+
+// Texts, if its list of data sets is here; else token files.
+Settings factory_dataset(const Said& said) {
+  const auto folder = said.flag("--dataset_dir").value_or("data");
+  const auto names = split_at_commas(said.own_word());
+  if (!std::filesystem::exists(std::filesystem::path(folder) / "dataset_info.json"))
+    return token_files(said, text("there is no ", folder, "/dataset_info.json in the folder of `tessera convert`"));
+  const auto prompt_type = prompt_type_of_template(said.flag("--template").value_or(""));
+  if (prompt_type.empty())
+    return token_files(said, text("no prompt type renders texts as the template '",
+                                  said.flag("--template").value_or("null"), "' of LLaMA-Factory"));
+  const auto info = read_dataset_info(folder, names);
+  check_texts(said, info, names);
+  std::string files;
+  for (const auto& file : info.files) files += (files.empty() ? "" : ",") + file;
+  Settings all = {
+      {d + "data_path[]", files}, {d + "handler_name", info.handler_name}, {d + "prompt_type", prompt_type}};
+  if (!info.map_keys.empty()) all.emplace_back(d + "map_keys", info.map_keys);
+  all.emplace_back(d + "enable_thinking", said.flag("--enable_thinking").value_or("true"));  // its default
+  if (const auto most = said.flag("--max_samples")) all.emplace_back(d + "max_samples", *most);
+  for (const std::string name : {"train_on_prompt", "mask_history"})
+    if (!info.pairs && said.flag("--" + name) == "true") all.emplace_back(d + name, "true");
+  return all;
+}
+
 Settings steps_per_epoch(const Said& said) {
   return {{t + "training_iters", std::to_string(said.own() * said.number(t + "epochs", 1))}};
 }
@@ -343,6 +384,9 @@ const std::vector<Rule>& rules() {
       {"torchtune_output", torchtune_output, "true adds lm_head to `lora_config.target_modules`"},
       {"torchtune_dataset", torchtune_dataset,
        "`dataset_config.data_path`: its last word, of token files of `dataset_type: instruction`"},
+      {"factory_dataset", factory_dataset,
+       "`dataset_config.data_path`: the files that dataset_info.json in `--dataset_dir` names, with `handler_name`, "
+       "`map_keys` and `prompt_type`; without that file the prefix of token files"},
       {"steps_per_epoch", steps_per_epoch, "`training_config.training_iters`: this number times the epochs"},
       {"max_steps", max_steps, "`training_config.training_iters` instead of `training_config.epochs`"},
       {"epochs", epochs, "`training_config.epochs`, unless a number of steps is given; refused if it is not whole"},

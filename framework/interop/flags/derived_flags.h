@@ -26,6 +26,7 @@ namespace tessera::flags {
 ///     pref_loss            orpo and simpo are stages, the others losses of stage dpo
 ///     simpo_gamma          `value` / beta is the ratio of both
 ///     val_size             the fraction of the samples that is the validation split
+///     factory_dataset      the files that dataset_info.json names, and how they are read; without it token files
 ///     torchtune_model      a class of torchtune whose name begins with lora_ or qlora_ has adapters
 ///     torchtune_targets    names of attention's modules; torchtune_mlp and torchtune_output add those of other layers
 ///     torchtune_dataset    the last word of a class of torchtune names the token files

@@ -52,17 +52,23 @@ void merge_rows(kernels::Threads& threads, const MergedFactors& f, const std::ve
   });
 }
 
-/// The table of an embedding: row v gets s sum_r B[:, r] A[r, v].
+/// The table of an embedding: row v gets s sum_r B[:, r] A[r, v], and with magnitudes each column c is then multiplied
+/// by m_c over its norm.
 void merge_table(kernels::Threads& threads, const MergedFactors& f, std::span<float> w) {
-  threads.parallel_for(f.in, 16, [&](std::size_t first, std::size_t last) {
-    for (auto v = first; v < last; ++v)
-      for (std::size_t c = 0; c < f.out; ++c) {
+  threads.parallel_for(f.out, 16, [&](std::size_t first, std::size_t last) {
+    std::vector<double> column(f.in);
+    for (auto c = first; c < last; ++c) {
+      double squares = 0;
+      for (std::size_t v = 0; v < f.in; ++v) {
         double sum = 0;
         for (std::size_t r = 0; r < f.rank; ++r)
           sum += static_cast<double>(f.b[c * f.rank + r]) * static_cast<double>(f.a[r * f.in + v]);
-        auto& own = w[v * f.out + c];
-        own = static_cast<float>(static_cast<double>(own) + f.scale * sum);
+        column[v] = static_cast<double>(w[v * f.out + c]) + f.scale * sum;
+        squares += column[v] * column[v];
       }
+      const double size = f.magnitudes.empty() ? 1 : static_cast<double>(f.magnitudes[c]) / std::sqrt(squares);
+      for (std::size_t v = 0; v < f.in; ++v) w[v * f.out + c] = static_cast<float>(size * column[v]);
+    }
   });
 }
 

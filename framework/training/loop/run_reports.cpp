@@ -297,10 +297,9 @@ std::string RunReports::memory_line() const {
   return text("weights ", words(state.weights), ", gradients ", words(all.gradients), ", optimizer state ",
               words(all.optimizer), ", activations ", words(all.activations), ", workspace ", words(all.workspace),
               all.messages > 0 ? text(", messages ", words(all.messages)) : "",
-              state.in_files > 0 ? text("; mapped from files ", words(state.in_files),
-                                        ", the process without pages of files ", words(private_resident_bytes()))
-                                 : "",
-              "; peak of the process ", words(peak_resident_bytes()));
+              state.in_files > 0 ? text("; mapped from files ", words(state.in_files)) : "",
+              "; the process without pages of files ", words(private_resident_bytes()), "; peak of the process ",
+              words(peak_resident_bytes()));
 }
 
 }  // namespace tessera::training

@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "framework/interop/flags/forms.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
 #include "tests/interop/flags/tables.h"
+#include "tests/own_folder.h"
 
 namespace tessera {
 namespace {
@@ -138,6 +140,85 @@ TEST(LlamaFactory, Preferences) {
   EXPECT_EQ(stage("pref_loss: simpo\n").at("preference_config.gamma_beta_ratio"), "5") << "0.5 / 0.1";
   EXPECT_EQ(stage("pref_loss: orpo\n").at("training_config.stage"), "orpo");
   EXPECT_TRUE(stage("pref_loss: kto_pair\n").refuses("kto_pair"));
+}
+
+/// The folder data/ of LLaMA-Factory.
+class LlamaFactoryData : public InOwnFolder {
+ protected:
+  LlamaFactoryData() {
+    std::filesystem::create_directory("data");
+    for (const auto* name : {"pairs.json", "more.jsonl", "talks.json", "rows.json"}) write(text("data/", name), "[]");
+    write("data/dataset_info.json", R"({
+      "pairs": {"file_name": "pairs.json", "ranking": true,
+                "columns": {"prompt": "question", "chosen": "good", "rejected": "bad"}},
+      "more": {"file_name": "more.jsonl", "ranking": true,
+               "columns": {"prompt": "question", "chosen": "good", "rejected": "bad"}},
+      "talks": {"file_name": "talks.json", "formatting": "sharegpt", "ranking": true,
+                "columns": {"messages": "messages", "chosen": "chosen", "rejected": "rejected"},
+                "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}},
+      "rows": {"file_name": "rows.json"},
+      "judged": {"file_name": "rows.json", "columns": {"kto_tag": "label"}},
+      "hub": {"hf_hub_url": "someone/pairs", "ranking": true},
+      "part": {"file_name": "rows.json", "num_samples": 5},
+      "gone": {"file_name": "gone.json"}})");
+  }
+  static Read dpo(const std::string& data, const std::string& more = "") { return of("stage: dpo", data, more); }
+  static Read of(const std::string& stage, const std::string& data, const std::string& more = "") {
+    auto words = sft;
+    words.replace(words.find("stage: sft"), 10, stage);
+    words.replace(words.find("dataset: talks"), 14, "dataset: " + data);
+    words.replace(words.find("template: qwen"), 14, "template: qwen3");
+    return Read(words, more);
+  }
+};
+
+TEST_F(LlamaFactoryData, IsReadAsItsListOfDataSetsSays) {
+  const auto one = dpo("pairs,more");
+  EXPECT_EQ(one.report.problems(), Lines{});
+  EXPECT_EQ(one.at("dataset_config.data_path"), "[data/pairs.json, data/more.jsonl]");
+  EXPECT_EQ(one.at("dataset_config.handler_name"), "AlpacaStylePairwiseHandler");
+  EXPECT_EQ(one.at("dataset_config.prompt_type"), "qwen3");
+  EXPECT_EQ(one.at("dataset_config.enable_thinking"), "true") << "its default";
+  EXPECT_EQ(one.at("dataset_config.map_keys"), R"({"prompt":"question","chosen":"good","rejected":"bad","query":null})")
+      << "columns that are not named are not read";
+  const auto talks = dpo("talks", "enable_thinking: false\n");
+  EXPECT_EQ(talks.report.problems(), Lines{});
+  EXPECT_EQ(talks.at("dataset_config.handler_name"), "SharegptStylePairwiseHandler");
+  EXPECT_EQ(talks.at("dataset_config.enable_thinking"), "false");
+  EXPECT_EQ(talks.at("dataset_config.map_keys"),
+            R"({"messages":"messages","chosen":"chosen","rejected":"rejected","tags":{"role_tag":"role",)"
+            R"("content_tag":"content","user_tag":"user","assistant_tag":"assistant"}})");
+  EXPECT_EQ(dpo("pairs", "max_samples: 5\n").at("dataset_config.max_samples"), "5");
+  EXPECT_TRUE(dpo("pairs,more", "max_samples: 5\n").refuses("max_samples"));
+  const auto rows = of("stage: sft", "rows", "train_on_prompt: true\npacking: true\nneat_packing: true\n");
+  EXPECT_EQ(rows.report.problems(), Lines{});
+  EXPECT_EQ(rows.at("dataset_config.handler_name"), "AlpacaStyleInstructionHandler");
+  EXPECT_EQ(rows.at("dataset_config.train_on_prompt"), "true");
+  EXPECT_EQ(rows.at("dataset_config.neat_pack"), "true");
+  EXPECT_EQ(rows.conversion.recipe.at("dataset_config.map_keys"), nullptr) << "the handler's keys are its defaults";
+}
+
+TEST_F(LlamaFactoryData, OfATemplateThatNoPromptTypeRendersAreTokenFiles) {
+  auto words = sft;
+  words.replace(words.find("dataset: talks"), 14, "dataset: rows");
+  const Read one(words);  // its system message is another one than MindSpeed-LLM's
+  EXPECT_EQ(one.report.problems(), Lines{});
+  EXPECT_EQ(one.at("dataset_config.data_path"), "rows");
+  EXPECT_EQ(one.conversion.recipe.at("dataset_config.handler_name"), nullptr);
+}
+
+TEST_F(LlamaFactoryData, ThatCannotBeReadIsRefusedByItsName) {
+  EXPECT_TRUE(dpo("pair").refuses("data/dataset_info.json: has no data set 'pair'"));
+  EXPECT_TRUE(dpo("rows").refuses("has no pairs"));
+  EXPECT_TRUE(of("stage: sft", "pairs").refuses("has pairs"));
+  EXPECT_TRUE(of("stage: sft", "judged").refuses("kto_tag"));
+  EXPECT_TRUE(dpo("hub").refuses("'file_name'"));
+  EXPECT_TRUE(of("stage: sft", "part").refuses("num_samples"));
+  EXPECT_TRUE(of("stage: sft", "gone").refuses("data/gone.json"));
+  EXPECT_TRUE(dpo("pairs,talks").refuses("other columns"));
+  EXPECT_TRUE(of("stage: sft", "rows", "packing: true\n").refuses("neat_packing"));
+  write("data/dataset_info.json", "{");
+  EXPECT_TRUE(dpo("pairs").refuses("data/dataset_info.json"));
 }
 
 TEST(LlamaFactory, ARewardModelHasAScoreHead) {

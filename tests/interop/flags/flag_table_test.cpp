@@ -200,11 +200,12 @@ TEST(Flags, OfRecomputationAreReadAsMegatronAndMindSpeedMeanThem) {
       options_of("mindspeed-llm", {"--num-layers", "8", "--recompute-activation-function", "--recompute-norm",
                                    "--recompute-norm-num-layers", "3", "--recompute-activation-function-num-layers",
                                    "2", "--enable-recompute-layers-per-pp-rank"});
-  EXPECT_TRUE(both.recompute_norm && both.recompute_activation_function && both.enable_recompute_layers_per_pp_rank);
+  EXPECT_TRUE(both.recompute_norm.value() && both.recompute_activation_function.value() &&
+              both.enable_recompute_layers_per_pp_rank);
   EXPECT_EQ(both.recompute_norm_num_layers, 3);
   EXPECT_EQ(both.recompute_activation_function_num_layers, 2);
   const auto usual = options_of("mindspeed-llm", {"--num-layers", "8"});
-  EXPECT_FALSE(usual.recompute_norm || usual.recompute_activation_function ||
+  EXPECT_FALSE(usual.recompute_norm.value() || usual.recompute_activation_function.value() ||
                usual.enable_recompute_layers_per_pp_rank);
 }
 

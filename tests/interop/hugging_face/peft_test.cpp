@@ -79,7 +79,8 @@ const std::string first_query = "base_model.model.model.layers.0.self_attn.q_pro
 
 TEST_F(PeftTest, AnAdapterComesBackWithTheSameTensorsAndOptions) {
   for (const char* name :
-       {"gpt2_c_attn", "llama_qv", "mixtral_experts", "qwen2_bias_lora_only", "qwen2_tied_vocabulary"}) {
+       {"gpt2_c_attn", "llama_qv", "llama_dora_vocabulary", "mixtral_experts", "qwen2_bias_lora_only",
+        "qwen2_dora_embedding", "qwen2_tied_vocabulary"}) {
     SCOPED_TRACE(name);
     const auto adapter = recorded(name);
     const PeftNames names(base(base_of(name)).table());
