@@ -59,7 +59,7 @@ Json describe_machine(int threads) {
   for (const auto isa : kernels::available_isas()) out["instruction_sets"].push_back(kernels::name_of(isa));
   out["instruction_set"] = kernels::name_of(kernels::chosen_isa());
   const char* forced = std::getenv("TESSERA_CPU");
-  out["chosen_by"] = forced != nullptr && *forced != '\0' ? "TESSERA_CPU" : "highest available";
+  out["chosen_by"] = forced != nullptr && *forced != '\0' ? "TESSERA_CPU" : "fastest available";
   out["cores"] = std::thread::hardware_concurrency();
   out["allowed_cores"] = allowed_cores();
   const auto quota = cpu_quota();

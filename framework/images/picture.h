@@ -87,7 +87,8 @@ PictureHeader read_header(std::span<const std::byte> bytes, const DecodeLimits& 
 /// Decodes the file `bytes` to the bytes that Pillow 9.4 to 12 gives: in the mode of the file, not turned, colours as
 /// stored (gamma and colour profiles are ignored), of an animation the first frame. PNG: 16 bits of a colour channel
 /// become 8 (the upper byte), grey of 2 and 4 bits becomes 8. Throws ConfigError as read_header, and if the file is cut
-/// short. Thread-safe.
+/// short: a PNG may lack what follows the last row, the end of its compressed stream included, and the checksums of its
+/// pixels are not read, as in Pillow. Thread-safe.
 DecodedPicture decode(std::span<const std::byte> bytes, const DecodeLimits& limits = {});
 
 /// Reads and decodes a file. Throws ConfigError as decode, beginning with the path, also if there is no such file.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "framework/images/codecs.h"
@@ -11,8 +12,10 @@ namespace {
 
 /// A file that libpng reads. Errors of libpng jump to `place`, which png_read_header and others set.
 struct PngFile {
+  std::vector<std::byte> shortened;  ///< see with_short_chunk
   Bytes bytes;
   std::size_t at = 0;
+  bool ended = false;  ///< libpng wanted more bytes than there are
   std::jmp_buf place = {};
   char why[256] = "";
   png_structp png = nullptr;
@@ -34,12 +37,42 @@ void on_png_warning(png_structp /*png*/, png_const_charp /*message*/) {}
 
 void give_png_bytes(png_structp png, png_bytep into, std::size_t count) {
   auto& file = *static_cast<PngFile*>(png_get_io_ptr(png));
-  if (file.bytes.size() - file.at < count) png_error(png, "the file ends before the picture does");
+  file.ended = file.bytes.size() - file.at < count;
+  if (file.ended) png_error(png, "the file ends before the picture does");
   std::memcpy(into, file.bytes.data() + file.at, count);
   file.at += count;
 }
 
-PngFile::PngFile(Bytes file) : bytes(file) {
+constexpr std::size_t signature_bytes = 8, frame_bytes = 12;  // of a chunk: length, type and checksum
+
+/// Visits the chunks in order: their place, type and length; `length` may go beyond the end of the file. Stops when
+/// `visit` returns false.
+template <class Visit>
+void each_chunk(Bytes bytes, const Visit& visit) {
+  for (std::size_t at = signature_bytes; at < bytes.size() && bytes.size() - at >= frame_bytes - 4;) {
+    const auto* chunk = reinterpret_cast<png_const_bytep>(bytes.data() + at);
+    const std::size_t length = png_get_uint_32(chunk);
+    if (!visit(at, std::string_view(reinterpret_cast<const char*>(chunk) + 4, 4), length)) return;
+    at += frame_bytes + length;
+  }
+}
+
+/// A file that ends inside a chunk of pixels, with the length of that chunk corrected to what is there of it; empty for
+/// any other file. Pillow decodes such a file if all rows are there, and only the end of the stream is not; libpng reads
+/// chunks in pieces and would refuse the last piece as a whole.
+std::vector<std::byte> with_short_chunk(Bytes bytes) {
+  std::vector<std::byte> file;
+  each_chunk(bytes, [&](std::size_t at, std::string_view type, std::size_t length) {
+    const std::size_t there = bytes.size() - at - (frame_bytes - 4);
+    if (length <= there || type != "IDAT") return true;
+    file.assign(bytes.begin(), bytes.end());
+    png_save_uint_32(reinterpret_cast<png_bytep>(file.data() + at), static_cast<png_uint_32>(there));
+    return false;
+  });
+  return file;
+}
+
+PngFile::PngFile(Bytes file) : shortened(with_short_chunk(file)), bytes(shortened.empty() ? file : Bytes(shortened)) {
   png = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_png_error, on_png_warning);
   if (png) info = png_create_info_struct(png);
   must(info != nullptr, "libpng has memory for its structures");
@@ -117,19 +150,25 @@ PictureHeader png_header(const PngFile& file) {
   return header;
 }
 
-/// Whether a chunk eXIf follows the pixels. Only looks at the heads of the chunks: length, type.
+/// Whether a chunk eXIf follows the pixels. Only looks at the heads of the chunks.
 bool has_late_exif(Bytes bytes) {
-  constexpr std::size_t signature = 8, frame = 12;  // a chunk's length, type and checksum
-  bool pixels = false;
-  for (std::size_t at = signature; bytes.size() - at >= frame && at < bytes.size();) {
-    const auto* chunk = reinterpret_cast<png_const_bytep>(bytes.data() + at);
-    if (pixels && std::memcmp(chunk + 4, "eXIf", 4) == 0) return true;
-    pixels = pixels || std::memcmp(chunk + 4, "IDAT", 4) == 0;
-    const std::size_t length = png_get_uint_32(chunk);
-    if (length > bytes.size() - at - frame) break;
-    at += frame + length;
-  }
-  return false;
+  bool pixels = false, late = false;
+  each_chunk(bytes, [&](std::size_t /*at*/, std::string_view type, std::size_t /*length*/) {
+    pixels = pixels || type == "IDAT";
+    late = pixels && type == "eXIf";
+    return !late;
+  });
+  return late;
+}
+
+/// Whether nothing but the end of the file is missing: every row was decoded. libpng counts a row, or the seven passes
+/// of an interlaced picture, before it reads what follows the last one.
+bool has_all_rows(const PngFile& file, const PictureHeader& header) {
+  constexpr int passes = 7;
+  if (!file.ended) return false;
+  if (png_get_interlace_type(file.png, file.info) != PNG_INTERLACE_NONE)
+    return png_get_current_pass_number(file.png) >= passes;
+  return png_get_current_row_number(file.png) >= static_cast<png_uint_32>(header.size.height);
 }
 
 /// The rows as libpng gives them without conversion of colours, in bytes.
@@ -142,6 +181,7 @@ Picture read_png_rows(PngFile& file, const PictureHeader& header) {
   for (std::size_t y = 0; y < rows.size(); ++y) rows[y] = picture.samples.data() + y * stride;
   bool fits = false;
   const bool whole = completed(file.place, [&] {
+    png_set_crc_action(file.png, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE);  // Pillow does not read those of pixels
     png_set_packing(file.png);
     if (picture.mode != Mode::I16) png_set_strip_16(file.png);
     png_set_interlace_handling(file.png);
@@ -149,7 +189,7 @@ Picture read_png_rows(PngFile& file, const PictureHeader& header) {
     fits = png_get_rowbytes(file.png, file.info) == stride;
     if (fits) png_read_image(file.png, rows.data());
   });
-  if (!whole) refuse_damaged(Format::png, file.why);
+  if (!whole && !has_all_rows(file, header)) refuse_damaged(Format::png, file.why);
   must(fits, "libpng gives the rows that a mode has");
   if (picture.mode == Mode::one || (picture.mode == Mode::L && bits < 8)) widen_grey(picture, bits);
   if (picture.mode == Mode::I16) swap_bytes(picture);

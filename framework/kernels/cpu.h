@@ -21,9 +21,10 @@ std::string_view name_of(Isa isa);
 /// The sets this machine can run, in ascending order, beginning with `portable`. A set counts only if the processor has
 /// it and the operating system saves its registers. The first call asks Linux for permission to use tile registers.
 std::vector<Isa> available_isas();
-/// The set that all kernels of this process use: the highest available, or the one named by the environment variable
-/// TESSERA_CPU. Chosen once, at the first call. Throws ConfigError if TESSERA_CPU names no set, or one that this
-/// machine does not have.
+/// The set that all kernels of this process use: the one named by the environment variable TESSERA_CPU, else the
+/// fastest available. That is the highest, but `avx512` instead of `avx512_bf16` on processors of Intel, which multiply
+/// bfloat16 pairs at half the rate of floats. Chosen once, at the first call. Throws ConfigError if TESSERA_CPU
+/// names no set, or one that this machine does not have.
 ///
 /// The choice also limits Highway: targets above it are removed with hwy::DisableTargets, so HWY_DYNAMIC_DISPATCH takes
 /// the same set or a lower one. The constructor of Threads calls this function; a kernel that takes a Threads need not.

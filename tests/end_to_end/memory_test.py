@@ -34,6 +34,7 @@ LAYOUTS = {
     "pipeline": dict(pipeline_model_parallel_size=2),
     "interleaved": dict(pipeline_model_parallel_size=2, num_layers_per_virtual_pipeline_stage=1),
     "context": dict(context_parallel_size=2),
+    "interleaved, two chunks without layers": dict(pipeline_model_parallel_size=2, num_layer_list="[[0, 2], [2, 0]]"),
 }
 UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 COUNTED = ("weights", "gradients", "optimizer state", "activations", "workspace", "messages")

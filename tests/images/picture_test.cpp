@@ -182,6 +182,37 @@ TEST(Picture, FileCutAnywhereIsRefusedOrHasTheSamePixels) {
   }
 }
 
+/// The number of bytes at the end of a PNG file that decode() does without.
+std::size_t spare_bytes(const std::string& whole) {
+  std::size_t spare = 0;
+  while (spare < whole.size() && refusal_of(whole.substr(0, whole.size() - spare - 1)).empty()) ++spare;
+  return spare;
+}
+
+TEST(Picture, PngWithAllRowsMayLackItsEndAsInPillow) {
+  // Counted with Pillow 11.3, whose decoder stops at the last row too.
+  const std::pair<const char*, std::size_t> files[] = {{"size_113x61.png", 21},
+                                                       {"interlaced.png", 21},
+                                                       {"mode_I16.png", 21},
+                                                       {"thin_1x300.png", 20},
+                                                       {"video0_frame3.png", 22}};
+  for (const auto& [name, spare] : files) {
+    const auto whole = file_bytes(name);
+    EXPECT_EQ(spare_bytes(whole), spare) << name;
+    const auto pixels = decode(bytes_of(whole.substr(0, whole.size() - spare))).picture.samples;
+    EXPECT_EQ(pixels, decode(bytes_of(whole)).picture.samples) << name;
+    expect_words(refusal_of(whole.substr(0, whole.size() - spare - 1)), {"the file ends before the picture does"});
+  }
+}
+
+TEST(Picture, ChecksumOfThePixelsOfAPngIsNotReadAsInPillow) {
+  const auto whole = file_bytes("size_113x61.png");
+  auto damaged = whole;
+  constexpr std::size_t end_chunk = 12;
+  damaged[damaged.size() - end_chunk - 1] = static_cast<char>(damaged[damaged.size() - end_chunk - 1] ^ 1);
+  EXPECT_EQ(decode(bytes_of(damaged)).picture.samples, decode(bytes_of(whole)).picture.samples);
+}
+
 TEST(Picture, DamagedFilesAreRefusedOrDecodedSoundly) {
   const auto seed = std::random_device{}();
   std::cout << "seed " << seed << "\n";

@@ -21,9 +21,18 @@ TEST(Cpu, EveryMachineHasThePortableSetAndTheChosenOne) {
   EXPECT_NE(std::find(isas.begin(), isas.end(), chosen_isa()), isas.end());
 }
 
+/// The set that is chosen if nothing is asked for.
+Isa fastest() {
+  const auto highest = available_isas().back();
+#if defined(__x86_64__)
+  if (highest == Isa::avx512_bf16 && __builtin_cpu_is("intel")) return Isa::avx512;
+#endif
+  return highest;
+}
+
 TEST(Cpu, TheEnvironmentVariableIsObeyed) {
   const char* wish = std::getenv("TESSERA_CPU");
-  EXPECT_EQ(name_of(chosen_isa()), wish != nullptr ? std::string_view(wish) : name_of(available_isas().back()));
+  EXPECT_EQ(name_of(chosen_isa()), wish != nullptr ? std::string_view(wish) : name_of(fastest()));
 }
 
 /// Runs in a process of its own, because the choice is made once.
@@ -41,6 +50,11 @@ TEST(CpuDeathTest, ASetThatNobodyKnowsIsRefusedWithTheListOfThoseThatWork) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(choose_with("sse9"), testing::ExitedWithCode(0),
               "refused: cpu: TESSERA_CPU is 'sse9', which is not an instruction set; give one of: portable");
+}
+
+TEST(CpuDeathTest, TheSetWithProductsOfPairsIsChosenUnlessFloatsAreFasterAsOnProcessorsOfIntel) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(choose_with(""), testing::ExitedWithCode(0), "chose " + std::string(name_of(fastest())) + "$");
 }
 
 TEST(CpuDeathTest, ALowerSetCanBeForcedFromOutside) {

@@ -322,7 +322,7 @@ class Converter {
         auto at = flag.given.at;
         at.layer = row.section.empty() ? given : of_file;
         if (option.empty()) {
-          report_.note(at, value);
+          if (derived_notes_.insert(value).second) report_.note(at, value);  // once of two keys that are read together
           continue;
         }
         const bool is_list = option.ends_with("[]");
@@ -369,6 +369,7 @@ class Converter {
   Conversion out_;
   int layer_ = given;                                            ///< of the flag that is converted
   std::set<std::string> given_keys_, sections_, refused_files_;  ///< sections_: of files that are read
+  std::set<std::string> derived_notes_;
   using Given = std::vector<std::pair<std::size_t, const FlagRow*>>;
   Given derived_, agreeing_;  ///< given flags, by their index in out_.flags
 };
