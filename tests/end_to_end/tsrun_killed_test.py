@@ -223,9 +223,15 @@ class KilledOnHosts(launch_hosts_test.Hosts):
         for job in self.start_both("undisturbed"):
             self.end_of(job)
 
-    def continued(self):
-        """The same command once more, to the end; what the leader told."""
-        told = [self.end_of(job) for job in self.start_both("disturbed")][0]
+    def go_on(self, jobs):
+        """Lets rank 1 continue when the fault has stopped it."""
+        held = self.process_of(1, "tessera")
+        self.wait_until(lambda: self.is_stopped(held), "the stop of rank 1", job=jobs[0])
+        os.kill(held, signal.SIGCONT)
+
+    def assert_continued(self, jobs):
+        """They ran the same command once more, to the end; what the leader told."""
+        told = [self.end_of(job) for job in jobs][0]
         self.assert_nothing_lost("disturbed", about=told)
         self.assert_nothing_left()
         return told
@@ -245,14 +251,17 @@ class KilledOnHosts(launch_hosts_test.Hosts):
         self.assertLess(after, 40)
         self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith(f"{after:07d}"), told)
         self.assert_nothing_left()
-        self.continued()
+        self.assert_continued(self.start_both("disturbed"))
 
     def test_all_processes(self):
         self.undisturbed()
-        self.start_both("disturbed", faults=["1:30:forward:stop"])  # so the run does not end before it is killed
+        faults = ["1:30:forward:stop"]  # so the run does not end before it is killed; it has to be the same command
+        self.start_both("disturbed", faults=faults)
         self.wait_until(lambda: self.steps_logged("disturbed") >= 10, "10 steps")
         self.kill_all()
-        self.assertIn("continuing from the state in", self.continued())
+        jobs = self.start_both("disturbed", faults=faults)
+        self.go_on(jobs)
+        self.assertIn("continuing from the state in", self.assert_continued(jobs))
 
 
 class KilledInASave(Launching):
