@@ -139,19 +139,22 @@ class FineTuningLayouts(parity_test.OnLayouts):
         self.write_answers()
         self.all_axes("packed")
 
-    def preferences(self, kind):
+    def preferences(self, kind, names, in_full):
         self.write_answers()
         self.make_base("preferences_base")
-        self.all_axes("preferences", [kind])
+        self.compare(names + in_full if parity_test.IN_FULL else names, "preferences", kind)
 
     def test_preferences(self):
-        self.preferences("fp32")
+        self.preferences("fp32", AXES[:4], MORE_AXES)
         told = self.tessera("check", "preferences_fp32_alone0.yaml")
         self.assertIn("memory of a rank", told)
         self.assertRegex(told, r"pairs +[\d ]+ tokens.* 400 ")
 
+    def test_preferences_on_several_axes(self):
+        self.preferences("fp32", AXES[4:], [])
+
     def test_preferences_in_bf16(self):
-        self.preferences("bf16")
+        self.preferences("bf16", AXES[-1:], AXES[:-1])
 
     def test_rewards(self):
         self.write_answers()
