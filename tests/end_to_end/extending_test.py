@@ -10,7 +10,13 @@ import harness
 
 SOURCE = pathlib.Path(os.environ["TESSERA_SOURCE"])
 PUBLIC = re.findall(r"[\w/]+\.h", re.sub("#.*", "", (SOURCE / "framework/public_headers.cmake").read_text().split("set(installed_headers")[0]))
-OF_MODELS = re.compile("(autograd|nn|model)/")
+PARTS = {"operations": "(autograd|tensor|kernels|base)/", "models": "(nn|model)/", "runs": "(cli|recipe|training|checkpoint|parallel|comm)/"}
+
+
+def public_headers_of(part):
+    """Of a part of PARTS, or those of "none"."""
+    part_of = lambda header: next((name for name, folders in PARTS.items() if re.match(folders, header)), "none")
+    return [header for header in PUBLIC if part_of(header) == part]
 
 
 def included(header):
@@ -43,8 +49,9 @@ class Extending(harness.InOwnFolder):
         self.command("cmake", "--install", os.environ["TESSERA_BUILD"], "--component", "dev", "--prefix", self.folder / "prefix")
         return self.folder / "prefix/include/tessera"
 
-    def compile_alone(self, public):
-        headers = self.install_headers()
+    def compile_alone(self, part):
+        headers, public = self.install_headers(), public_headers_of(part)
+        self.assertTrue(public)
 
         def complaint(header):
             return subprocess.run([os.environ["TESSERA_COMPILER"], "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{headers}",
@@ -66,11 +73,17 @@ class Extending(harness.InOwnFolder):
                 self.assertEqual(others, [], f"{header} includes more than the standard library")
         self.assertEqual({str(path.relative_to(headers)) for path in headers.rglob("*.h")}, reached)
 
+    def test_each_public_header_of_operations_compiles_alone(self):
+        self.compile_alone("operations")
+
     def test_each_public_header_of_models_compiles_alone(self):
-        self.compile_alone([header for header in PUBLIC if OF_MODELS.match(header)])
+        self.compile_alone("models")
+
+    def test_each_public_header_of_runs_compiles_alone(self):
+        self.compile_alone("runs")
 
     def test_each_other_public_header_compiles_alone(self):
-        self.compile_alone([header for header in PUBLIC if not OF_MODELS.match(header)])
+        self.compile_alone("none")
 
     def test_pages_show_public_headers_only(self):
         for page in (SOURCE / "docs").glob("*.md"):
