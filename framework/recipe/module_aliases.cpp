@@ -59,8 +59,8 @@ std::optional<Numbers> numbers_in(std::string_view row, std::string_view name) {
   return numbers;
 }
 
-/// `name` with "#" instead of each place for a number and of each number: numbers_in(row, name) finds numbers only if both
-/// become the same. Models have tens of thousands of names and the tables some hundred rows, so rows are looked up by it.
+/// `name` with "#" instead of each place for a number and of each number: numbers_in(row, name) finds numbers only if
+/// both become the same. Models have tens of thousands of names, so rows of the tables are looked up by it.
 std::string without_numbers(std::string name) {
   for (const auto* place : places) name = replaced(std::move(name), place, "#");
   std::string out;
