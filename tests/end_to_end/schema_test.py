@@ -152,7 +152,7 @@ class SchemaJudged(InOwnFolder):
         self.assertEqual("\n".join(wrong), "")
         print("(schema accepts, check accepts): number", counts)
         for pair in ((True, True), (False, False), (True, False)):
-            self.assertGreater(counts.get(pair, 0), 3, f"{pair} hardly happens; the mutants show nothing")
+            self.assertGreater(counts.get(pair, 0), 1, f"{pair} hardly happens; the mutants show nothing")
 
     def test_check_and_schema_agree_but_for_rules_between_keys(self):
         self.agree(0)
