@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,7 +42,9 @@ std::string replaced(std::string name, const std::string& what, const std::strin
 std::optional<Numbers> numbers_in(std::string_view row, std::string_view name) {
   Numbers numbers;
   while (!row.empty()) {
-    const auto place = std::find_if(places.begin(), places.end(), [&](const char* p) { return row.starts_with(p); });
+    const auto* place =
+        row[0] != '{' ? places.end()
+                      : std::find_if(places.begin(), places.end(), [&](const char* p) { return row.starts_with(p); });
     if (place == places.end()) {
       if (name.empty() || name[0] != row[0]) return std::nullopt;
       row.remove_prefix(1), name.remove_prefix(1);
@@ -54,6 +57,19 @@ std::optional<Numbers> numbers_in(std::string_view row, std::string_view name) {
   }
   if (!name.empty()) return std::nullopt;
   return numbers;
+}
+
+/// `name` with "#" instead of each place for a number and of each number: numbers_in(row, name) finds numbers only if
+/// both become the same. Models have tens of thousands of names, so rows of the tables are looked up by it.
+std::string without_numbers(std::string name) {
+  for (const auto* place : places) name = replaced(std::move(name), place, "#");
+  std::string out;
+  for (const auto c : name) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) out += c;
+    if (digit && !out.ends_with('#')) out += '#';
+  }
+  return out;
 }
 
 /// The parameter that Transformers 5 has for a weight of all experts of a layer, from the module of one expert in files
@@ -107,14 +123,22 @@ void add_weights(const std::string& name, const options::Value& table, std::vect
   }
 }
 
-std::vector<AliasRow> rows_of(const options::Mappings& mappings) {
+/// By without_numbers of our name.
+using AliasRows = std::map<std::string, std::vector<AliasRow>>;
+
+AliasRows rows_of(const options::Mappings& mappings) {
   std::vector<AliasRow> rows;
   for (const auto& name : mappings.names())
     if (name.starts_with("weights/")) add_weights(name, mappings.table(name), rows);
   const auto core = mappings.table("modules/core_ms.yaml");
   if (const auto* modules = core.find("modules"))
     for (const auto& [ours, theirs] : modules->fields) rows.push_back({"", ours, {{theirs.scalar, 0}}});
-  return rows;
+  AliasRows by_name;
+  for (auto& row : rows) {
+    auto name = without_numbers(row.ours);
+    by_name[std::move(name)].push_back(std::move(row));
+  }
+  return by_name;
 }
 
 /// The tensors that every model of a table of weights has.
@@ -132,16 +156,20 @@ std::string nearest_table(const options::Mappings& mappings, const std::vector<s
   std::string nearest;
   std::size_t most = 0;
   int likes = 0;
+  std::map<std::string, std::vector<std::string_view>> by_name;
+  for (const auto& parameter : parameters) by_name[without_numbers(parameter)].push_back(parameter);
+  const auto has = [&](const auto& tensor) {
+    const auto found = by_name.find(without_numbers(tensor));
+    return found != by_name.end() &&
+           std::any_of(found->second.begin(), found->second.end(),
+                       [&](const auto& parameter) { return numbers_in(tensor, parameter).has_value(); });
+  };
   for (const auto& name : mappings.names()) {
     if (!name.starts_with("models/")) continue;
     const auto family = mappings.table(name);
     const auto* weights = family.find("weights");
     if (!weights) continue;
     const auto tensors = required_tensors(mappings.table(weights->scalar));
-    const auto has = [&](const auto& tensor) {
-      return std::any_of(parameters.begin(), parameters.end(),
-                         [&](const auto& parameter) { return numbers_in(tensor, parameter).has_value(); });
-    };
     const auto own = mappings.likes(name);
     if (tensors.size() < most || (tensors.size() == most && own >= likes) ||
         !std::all_of(tensors.begin(), tensors.end(), has))
@@ -170,7 +198,7 @@ std::string own_table(const Recipe& recipe) {
 /// The tables of a recipe, and which of them is the model's own.
 struct AliasTables {
   Recipe recipe;
-  std::vector<AliasRow> rows;
+  AliasRows rows;
   std::once_flag once;
   std::string own;
 };
@@ -209,8 +237,13 @@ training::ModuleAliases module_aliases(const Recipe& recipe) {
     std::call_once(tables->once, [&] { tables->own = own_table(tables->recipe); });
     std::vector<training::ModuleAlias> all;
     const auto known = in_tables(module);
-    for (const auto& row : tables->rows) {
-      const auto numbers = numbers_in(row.ours, known);
+    const auto rows = tables->rows.find(without_numbers(known));
+    if (rows == tables->rows.end()) return all;
+    std::optional<Numbers> numbers;
+    const std::string* read = nullptr;  // of what row the numbers are; most tables spell our names alike
+    for (const auto& row : rows->second) {
+      if (!read || *read != row.ours) numbers = numbers_in(row.ours, known);
+      read = &row.ours;
       if (!numbers) continue;
       for (auto alias : row.theirs) {
         // Other programs number the layers of multi-token prediction behind those of the decoder.

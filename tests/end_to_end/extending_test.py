@@ -10,6 +10,13 @@ import harness
 
 SOURCE = pathlib.Path(os.environ["TESSERA_SOURCE"])
 PUBLIC = re.findall(r"[\w/]+\.h", re.sub("#.*", "", (SOURCE / "framework/public_headers.cmake").read_text().split("set(installed_headers")[0]))
+PARTS = {"operations": "(autograd|tensor|kernels|base)/", "models": "(nn|model)/", "runs": "(cli|recipe|training|checkpoint|parallel|comm)/"}
+
+
+def public_headers_of(part):
+    """Of a part of PARTS, or those of "none"."""
+    part_of = lambda header: next((name for name, folders in PARTS.items() if re.match(folders, header)), "none")
+    return [header for header in PUBLIC if part_of(header) == part]
 
 
 def included(header):
@@ -38,10 +45,24 @@ class Extending(harness.InOwnFolder):
         losses = self.losses()
         self.assertLess(losses[-1], 0.5 * losses[0], losses)
 
-    def test_each_public_header_compiles_alone_with_what_is_installed(self):
+    def install_headers(self):
         self.command("cmake", "--install", os.environ["TESSERA_BUILD"], "--component", "dev", "--prefix", self.folder / "prefix")
-        headers = self.folder / "prefix/include/tessera"
+        return self.folder / "prefix/include/tessera"
 
+    def compile_alone(self, part):
+        headers, public = self.install_headers(), public_headers_of(part)
+        self.assertTrue(public)
+
+        def complaint(header):
+            return subprocess.run([os.environ["TESSERA_COMPILER"], "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{headers}",
+                                   "-x", "c++", "-"], input=f'#include "framework/{header}"\n', text=True, stderr=subprocess.PIPE, timeout=300).stderr
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for header, words in zip(public, pool.map(complaint, public)):
+                self.assertEqual(words, "", header)
+
+    def test_what_public_headers_include_is_what_is_installed(self):
+        headers = self.install_headers()
         needed, reached = [f"framework/{header}" for header in PUBLIC], set()
         while needed:
             header = needed.pop()
@@ -52,13 +73,17 @@ class Extending(harness.InOwnFolder):
                 self.assertEqual(others, [], f"{header} includes more than the standard library")
         self.assertEqual({str(path.relative_to(headers)) for path in headers.rglob("*.h")}, reached)
 
-        def complaint(header):
-            return subprocess.run([os.environ["TESSERA_COMPILER"], "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{headers}",
-                                   "-x", "c++", "-"], input=f'#include "framework/{header}"\n', text=True, stderr=subprocess.PIPE, timeout=300).stderr
+    def test_each_public_header_of_operations_compiles_alone(self):
+        self.compile_alone("operations")
 
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            for header, words in zip(PUBLIC, pool.map(complaint, PUBLIC)):
-                self.assertEqual(words, "", header)
+    def test_each_public_header_of_models_compiles_alone(self):
+        self.compile_alone("models")
+
+    def test_each_public_header_of_runs_compiles_alone(self):
+        self.compile_alone("runs")
+
+    def test_each_other_public_header_compiles_alone(self):
+        self.compile_alone("none")
 
     def test_pages_show_public_headers_only(self):
         for page in (SOURCE / "docs").glob("*.md"):

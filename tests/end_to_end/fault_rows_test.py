@@ -32,12 +32,17 @@ class FaultRows(unittest.TestCase):
         self.assertIn(fault_run.table(), (TESTS.parent.parent / "docs/resilience.md").read_text(),
                       "docs/resilience.md: replace its table by what tests/faults/fault_run.py --table prints")
 
-    def test_faults_are_injected_and_their_times_are_taken(self):
-        told = subprocess.run([sys.executable, "-B", TESTS.parent / "faults" / "fault_run.py", os.environ["TESSERA_BUILD"], "--rows", "9,12",
+    def taken_times(self, row):
+        told = subprocess.run([sys.executable, "-B", TESTS.parent / "faults" / "fault_run.py", os.environ["TESSERA_BUILD"], "--rows", row,
                                "--on", "TP 2, PP 2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(told.returncode, 0, told.stdout)
-        for row in ("9", "12"):
-            self.assertRegex(told.stdout, rf"\n\| {row} \| .* \d+ passed \| \d+\.\d\d \| \d+\.\d\d \| \d+ \|")
+        self.assertRegex(told.stdout, rf"\n\| {row} \| .* \d+ passed \| \d+\.\d\d \| \d+\.\d\d \| \d+ \|")
+
+    def test_hangs_are_injected_and_their_times_are_taken(self):
+        self.taken_times("9")
+
+    def test_kills_of_several_ranks_are_injected_and_their_times_are_taken(self):
+        self.taken_times("12")
 
 
 if __name__ == "__main__":

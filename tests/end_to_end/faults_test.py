@@ -159,12 +159,12 @@ class Faults(Launching):
         self.assert_nothing_left()
 
     def test_mpirun_may_be_killed(self):
-        length = sets(training_iters=400)
+        length = sets(training_iters=40)
         self.tsrun(*line_of("DP 3", "undisturbed", *length))
         for number in (signal.SIGKILL, signal.SIGTERM):
             with self.subTest(number):
                 run = f"disturbed{number}"
-                job = self.start_tsrun(*line_of("DP 3", run, *length, *inject(["1:350:forward:stop:0"])))
+                job = self.start_tsrun(*line_of("DP 3", run, *length, *inject(["1:30:forward:stop:0"])))
                 self.wait_until(lambda: self.steps_logged(run) >= 5, "5 steps")
                 os.kill(next(iter(self.processes("mpirun") or self.processes("orterun"))), number)
                 told = self.end_of(job)
@@ -274,13 +274,13 @@ class FaultsOnHosts(launch_hosts_test.Hosts):
 
     def beside_a_run(self, body):
         """`body` is called in the middle of a run on two hosts that is compared with an undisturbed one; returns what was told.
-        Rank 1 stops at step 90 until `body` has returned."""
-        line = lambda run, *more: line_of("DP 3", run, *sets(training_iters=100), *more)[2:]
-        hold = [*inject(["1:90:forward:stop:0"]), "--set", "resilience_config.step_time_out=60"]
+        Rank 1 stops at step 20 until `body` has returned."""
+        line = lambda run, *more: line_of("DP 3", run, *more)[2:]
+        hold = [*inject(["1:20:forward:stop:0"]), "--set", "resilience_config.step_time_out=60"]
         for job in [self.start_host(host, "--worker_log_name=undisturbed", program=line("undisturbed")) for host in range(2)]:
             self.end_of(job)
         jobs = [self.start_host(host, "--worker_log_name=disturbed", program=line("disturbed", *hold)) for host in range(2)]
-        self.wait_until(lambda: self.steps_logged("disturbed") >= 10, "10 steps")
+        self.wait_until(lambda: self.steps_logged("disturbed") >= 5, "5 steps")
         held = self.process_of(1, "tessera")
         body()
         self.wait_until(lambda: self.is_stopped(held) or not os.path.exists(f"/proc/{held}"), "the stop or the end of rank 1")

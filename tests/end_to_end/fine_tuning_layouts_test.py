@@ -18,10 +18,12 @@ MORE_AXES = ["tp4", "tp2_sp", "pp4", "pp2_recompute", "tp2_pp2_vp2_dp2", "gather
 
 
 class FineTuningLayouts(parity_test.OnLayouts):
-    def all_axes(self, model, in_bf16=None):
+    def all_axes(self, model, kinds=("fp32", "bf16"), in_bf16=None):
         """In fp32, and in bf16 within `in_bf16`; all of them with launch/test.sh --slow."""
-        self.compare(AXES + MORE_AXES if parity_test.IN_FULL else AXES, model, "fp32")
-        self.compare(AXES if parity_test.IN_FULL else ["tp2_sp_pp2_dp2_zero"], model, "bf16", in_bf16)
+        if "fp32" in kinds:
+            self.compare(AXES + MORE_AXES if parity_test.IN_FULL else AXES, model, "fp32")
+        if "bf16" in kinds:
+            self.compare(AXES if parity_test.IN_FULL else ["tp2_sp_pp2_dp2_zero"], model, "bf16", in_bf16)
 
     def make_base(self, model):
         """Weights that runs begin with: the run folder `base`."""
@@ -69,6 +71,8 @@ class FineTuningLayouts(parity_test.OnLayouts):
 
     def test_adapters_with_magnitudes_of_fused_layers(self):
         self.compare(["tp8", "tp4_sp", "pp4", "dp2_zero"], "dora_fused", "fp32")
+
+    def test_adapters_with_magnitudes_of_latent_attention(self):
         self.compare(["tp2", "tp4_sp", "pp2_vp2"], "dora_latent", "fp32")
 
     def test_adapters_with_magnitudes_of_the_embedding_and_the_output_layer(self):
@@ -118,8 +122,11 @@ class FineTuningLayouts(parity_test.OnLayouts):
         # After 50 steps one process with another instruction set is 1.7e-3 away: some tokens choose another expert.
         self.compare(["ep2", "ep2_tp2_sp"], "lora_experts", "bf16", 3e-3 if parity_test.IN_FULL else None)
 
+    def test_adapters_of_experts_go_on_from_checkpoints_of_one_process(self):
+        self.go_on(["one"], ["ep2_dp4_zero", "ep1_tp2_sp_etp4"], "lora_experts", save_frozen_parameters="true")
+
     def test_adapters_of_experts_go_on_from_checkpoints_of_other_layouts(self):
-        self.go_on(["ep2_dp4_zero", "ep1_tp2_sp_etp4"], "lora_experts", save_frozen_parameters="true")
+        self.go_on(["ep2_dp4_zero", "ep1_tp2_sp_etp4"], ["ep2_dp4_zero", "ep1_tp2_sp_etp4"], "lora_experts", save_frozen_parameters="true")
 
     def test_frozen_layers(self):
         self.all_axes("frozen")
@@ -135,36 +142,60 @@ class FineTuningLayouts(parity_test.OnLayouts):
         self.write_answers()
         self.all_axes("packed")
 
-    def test_preferences(self):
+    def preferences(self, kind, names, in_full):
         self.write_answers()
         self.make_base("preferences_base")
-        self.all_axes("preferences")
+        self.compare(names + in_full if parity_test.IN_FULL else names, "preferences", kind)
+
+    def test_preferences(self):
+        self.preferences("fp32", AXES[:4], MORE_AXES)
         told = self.tessera("check", "preferences_fp32_alone0.yaml")
         self.assertIn("memory of a rank", told)
         self.assertRegex(told, r"pairs +[\d ]+ tokens.* 400 ")
 
+    def test_preferences_on_several_axes(self):
+        self.preferences("fp32", AXES[4:], [])
+
+    def test_preferences_in_bf16(self):
+        self.preferences("bf16", AXES[-1:], AXES[:-1])
+
     def test_rewards(self):
         self.write_answers()
-        # A reward is one number of a random head: in bf16 one process with another instruction set is 1.3e-3 away.
-        self.all_axes("rewards", in_bf16=3e-3)
+        self.all_axes("rewards", ["fp32"])
 
-    def test_magnitudes_go_on_from_checkpoints_of_other_layouts(self):
-        self.go_on(["tp4_sp", "tp2_sp_pp2_dp2_zero"], "dora", save_frozen_parameters="true")
-
-    def test_going_on_in_the_same_layout_is_exact(self):
+    def test_rewards_in_bf16(self):
         self.write_answers()
+        # A reward is one number of a random head: in bf16 one process with another instruction set is 1.3e-3 away.
+        self.all_axes("rewards", ["bf16"], in_bf16=3e-3)
+
+    def test_magnitudes_go_on_from_checkpoints_of_one_process_and_of_tensor_parallelism(self):
+        self.go_on(["one", "tp4_sp"], ["tp4_sp", "tp2_sp_pp2_dp2_zero"], "dora", save_frozen_parameters="true")
+
+    def test_magnitudes_go_on_from_checkpoints_of_several_axes(self):
+        self.go_on(["tp2_sp_pp2_dp2_zero"], ["tp4_sp", "tp2_sp_pp2_dp2_zero"], "dora", save_frozen_parameters="true")
+
+    def goes_on_exactly(self, model):
+        layout = TABLE["layouts"]["tp2_sp_pp2_dp2_zero"]
+        own = {"training_iters": 4, "save_interval": 2, "save_frozen_parameters": str(model == "dora").lower()}
+        self.run_layout("straight", layout, model, **own)
+        self.run_layout("cut", layout, model, **own, exit_interval=2)
+        self.assertIn("resuming from", self.run_layout("cut", layout, model, **own))
+        self.assertEqual(self.metrics("cut"), self.metrics("straight"))
+        one, other = (tensors_of(self.checkpoints(run)[-1]) for run in ("straight", "cut"))
+        self.assertTrue(any("lora_magnitude" in name or "lora_B" in name for name in one))
+        self.assertEqual(one, other)
+
+    def test_going_on_with_magnitudes_in_the_same_layout_is_exact(self):
+        self.goes_on_exactly("dora")
+
+    def test_going_on_beside_weights_in_four_bits_in_the_same_layout_is_exact(self):
         self.make_folder("untied")
+        self.goes_on_exactly("four_bits")
+
+    def test_going_on_with_preferences_in_the_same_layout_is_exact(self):
+        self.write_answers()
         self.make_base("preferences_base")
-        for model in ("dora", "four_bits", "preferences"):
-            layout = TABLE["layouts"]["tp2_sp_pp2_dp2_zero"]
-            own = {"training_iters": 4, "save_interval": 2, "save_frozen_parameters": str(model == "dora").lower()}
-            self.run_layout(f"{model}_straight", layout, model, **own)
-            self.run_layout(f"{model}_cut", layout, model, **own, exit_interval=2)
-            self.assertIn("resuming from", self.run_layout(f"{model}_cut", layout, model, **own))
-            self.assertEqual(self.metrics(f"{model}_cut"), self.metrics(f"{model}_straight"))
-            one, other = (tensors_of(self.checkpoints(f"{model}_{run}")[-1]) for run in ("straight", "cut"))
-            self.assertTrue(any("lora_magnitude" in name or "lora_B" in name for name in one))
-            self.assertEqual(one, other)
+        self.goes_on_exactly("preferences")
 
 
 class FineTuningKilled(launching.Launching):

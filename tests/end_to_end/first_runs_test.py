@@ -58,6 +58,9 @@ class Quickstart(harness.InOwnFolder):
         again = self.quickstart()
         for name in ("corpus", "tokenizer", "token ids", "yardsticks", "length of the run", "training", "evaluation"):
             self.assertIn(f"== {name}: done before (out/", again)
+        command = re.search(r"To continue this run to the last one:\n  (.*)\n", told)[1]
+        self.assertIn("resuming from", self.command("bash", "-c", f"{command} --set training_config.exit_interval={steps + 1}"))
+        self.assertEqual(self.checkpoints("out/run")[-1].name.split("_iter_")[1], f"{steps + 1:07d}")
 
     def test_an_installed_program_of_the_same_version_and_commit_is_used_instead_of_a_build(self):
         shutil.copy(SOURCE / "CMakeLists.txt", self.folder)

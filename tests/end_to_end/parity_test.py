@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import struct
 import subprocess
 
@@ -24,6 +25,9 @@ TOLERANCE = {"fp32": 1e-6, "bf16": 1e-3}
 # seeds of the models with experts are such that all differences of the run of one process are larger, for 50 steps; rounding
 # changes scores by less than a tenth of this.
 LEAST_GAP = 1e-5
+
+# In the name of a layout: its ranks have other axes, too.
+OTHER_AXES = "_(tp|pp|dp)"
 
 
 def tsrun():
@@ -148,9 +152,9 @@ class OnLayouts(InOwnFolder):
         each = ", ".join(f"{name} {value:.1e}" for name, value in away.items())
         print(f"{model} {kind}, {STEPS} steps: at most {max(away.values()):.1e} away ({each}){least}", flush=True)
 
-    def layouts(self, *words):
-        """Layouts whose names begin with one of `words`; all must be there."""
-        names = [name for name in TABLE["layouts"] if name.split("_")[0] in words]
+    def layouts(self, *words, on="", off="^$"):
+        """Layouts whose names begin with one of `words`, of these those in which `on` and not `off` is found; there must be some."""
+        names = [name for name in TABLE["layouts"] if name.split("_")[0] in words and re.search(on, name) and not re.search(off, name)]
         self.assertTrue(names)
         return names
 
@@ -186,16 +190,16 @@ class OnLayouts(InOwnFolder):
         print(f"seed {seed}: {layout}", flush=True)
         return layout, draw
 
-    def go_on(self, names, model, **training):
-        """Each of the layouts, and one process, goes on from what each has saved."""
+    def go_on(self, savers, names, model, **training):
+        """Each of the layouts `names`, and one process ("one"), goes on from what each of `savers` has saved."""
+        layouts = {"one": {}, **{name: TABLE["layouts"][name] for name in names}}
         self.run_layout("one", {}, model, training_iters=10)
         straight = self.curve("one")
-        for kind, saver in enumerate([{}] + [TABLE["layouts"][name] for name in names]):
-            saved = f"saved{kind}"
-            self.run_layout(saved, saver, model, training_iters=10, save_interval=5, exit_interval=5, **training)
-            for k, reader in enumerate([{}] + [TABLE["layouts"][name] for name in names]):
-                on = f"on{kind}_{k}"
-                self.run_layout(on, reader, model, training_iters=10, load_checkpoint=saved, **training)
+        for saver in savers:
+            self.run_layout(f"saved_{saver}", layouts[saver], model, training_iters=10, save_interval=5, exit_interval=5, **training)
+            for reader, layout in layouts.items():
+                on = f"saved_{saver}_on_{reader}"
+                self.run_layout(on, layout, model, training_iters=10, load_checkpoint=f"saved_{saver}", **training)
                 losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
                 self.assertEqual(len(losses), 5)
                 self.assertLess(farthest(losses, straight[5:10]), TOLERANCE["fp32"], f"{saver} -> {reader}")
@@ -203,10 +207,16 @@ class OnLayouts(InOwnFolder):
 
 class Parity(OnLayouts):
     def test_tensor_parallel_tied(self):
-        self.compare(self.layouts("tp2", "tp4", "tp8"), "tied", "fp32")
+        self.compare(self.layouts("tp2", "tp4", "tp8", off=OTHER_AXES), "tied", "fp32")
+
+    def test_tensor_parallel_with_other_axes_tied(self):
+        self.compare(self.layouts("tp2", "tp4", "tp8", on=OTHER_AXES), "tied", "fp32")
 
     def test_tensor_parallel_untied(self):
-        self.compare(self.layouts("tp2", "tp4", "tp8"), "untied", "fp32")
+        self.compare(self.layouts("tp2", "tp4", "tp8", off=OTHER_AXES), "untied", "fp32")
+
+    def test_tensor_parallel_with_other_axes_untied(self):
+        self.compare(self.layouts("tp2", "tp4", "tp8", on=OTHER_AXES), "untied", "fp32")
 
     def test_pipelines_tied(self):
         self.compare(self.layouts("pp2", "pp3", "pp4"), "tied", "fp32")
@@ -221,10 +231,16 @@ class Parity(OnLayouts):
         self.compare(self.layouts("dp2", "dp3", "dp4"), "untied", "fp32")
 
     def test_rings_tied(self):
-        self.compare(self.layouts("ring"), "tied", "fp32")
+        self.compare(self.layouts("ring", off=OTHER_AXES), "tied", "fp32")
+
+    def test_rings_with_other_axes_tied(self):
+        self.compare(self.layouts("ring", on=OTHER_AXES), "tied", "fp32")
 
     def test_rings_untied(self):
-        self.compare(self.layouts("ring"), "untied", "fp32")
+        self.compare(self.layouts("ring", off=OTHER_AXES), "untied", "fp32")
+
+    def test_rings_with_other_axes_untied(self):
+        self.compare(self.layouts("ring", on=OTHER_AXES), "untied", "fp32")
 
     def test_gathered_keys_tied(self):
         self.compare(self.layouts("gather"), "tied", "fp32")
@@ -239,10 +255,16 @@ class Parity(OnLayouts):
         self.compare(self.layouts("ulysses"), "untied", "fp32")
 
     def test_exchanged_heads_and_rings_tied(self):
-        self.compare(self.layouts("hybrid"), "tied", "fp32")
+        self.compare(self.layouts("hybrid", off=OTHER_AXES), "tied", "fp32")
+
+    def test_exchanged_heads_and_rings_with_other_axes_tied(self):
+        self.compare(self.layouts("hybrid", on=OTHER_AXES), "tied", "fp32")
 
     def test_exchanged_heads_and_rings_untied(self):
-        self.compare(self.layouts("hybrid"), "untied", "fp32")
+        self.compare(self.layouts("hybrid", off=OTHER_AXES), "untied", "fp32")
+
+    def test_exchanged_heads_and_rings_with_other_axes_untied(self):
+        self.compare(self.layouts("hybrid", on=OTHER_AXES), "untied", "fp32")
 
     def test_latent_attention_and_predictions_of_shared_sequences(self):
         self.compare(["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_pp2", "gather_cp2_dp2_zero"], "latent", "fp32")
@@ -262,20 +284,30 @@ class Parity(OnLayouts):
         self.compare(["tp2_sp", "tp4", "pp2_vp2", "tp2_sp_pp2_dp2_zero"], "latent", "bf16")
         self.compare(["tp4_sp", "tp2_sp_pp2_dp2_zero"], "latent_tied", "bf16")
 
-    def test_context_parallel_in_bf16(self):
-        names = ["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_tp2_sp", "ulysses_cp2_pp2_vp2",
-                 "gather_cp2_dp2_zero"]
-        self.compare(names, "tied", "bf16")
-        self.compare(names, "untied", "bf16")
+    def context_parallel_in_bf16(self, model):
+        self.compare(["ring_cp2", "ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_tp2_sp", "ulysses_cp2_pp2_vp2",
+                      "gather_cp2_dp2_zero"], model, "bf16")
+
+    def test_context_parallel_in_bf16_tied(self):
+        self.context_parallel_in_bf16("tied")
+
+    def test_context_parallel_in_bf16_untied(self):
+        self.context_parallel_in_bf16("untied")
 
     def test_experts_on_several_ranks(self):
-        self.compare(self.layouts("ep2"), "experts", "fp32")
+        self.compare(self.layouts("ep2", off="_(tp|pp)"), "experts", "fp32")
+
+    def test_experts_on_several_ranks_with_tensor_or_pipeline_parallelism(self):
+        self.compare(self.layouts("ep2", on="_(tp|pp)"), "experts", "fp32")
 
     def test_experts_on_other_numbers_of_ranks(self):
         self.compare(self.layouts("ep1", "ep4", "ep8"), "experts", "fp32")
 
     def test_groups_of_experts_and_a_shared_one_on_several_ranks(self):
-        self.compare(self.layouts("ep2"), "shared_expert", "fp32")
+        self.compare(self.layouts("ep2", off="_(tp|pp)"), "shared_expert", "fp32")
+
+    def test_groups_of_experts_and_a_shared_one_on_several_ranks_with_tensor_or_pipeline_parallelism(self):
+        self.compare(self.layouts("ep2", on="_(tp|pp)"), "shared_expert", "fp32")
 
     def test_groups_of_experts_and_a_shared_one_on_other_numbers_of_ranks(self):
         self.compare(self.layouts("ep1", "ep4", "ep8"), "shared_expert", "fp32")
@@ -292,6 +324,8 @@ class Parity(OnLayouts):
     def test_documents_of_long_sequences(self):
         names = ["ring_cp4", "gather_cp4", "ulysses_cp4", "hybrid_cp4", "ring_cp2_tp2_sp", "ring_cp2_pp2"]
         self.compare(self.layouts("ring", "gather", "ulysses", "hybrid") if IN_FULL else names, "long", "fp32")
+
+    def test_documents_of_long_sequences_in_bf16(self):
         self.compare(["ring_cp4", "hybrid_cp4"], "long", "bf16")
 
     def test_muon_updates_the_experts_that_a_rank_has(self):
@@ -301,15 +335,23 @@ class Parity(OnLayouts):
             self.run_layout(name, {**TABLE["layouts"][name], **muon}, "experts")
             self.assertLess(farthest(self.curve(name), self.curve("alone")), TOLERANCE["fp32"], name)
 
-    def test_experts_in_bf16(self):
-        names = ["ep4", "ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep2_pp2_vp2", "ep4_cp4_ulysses"]
-        self.compare(names, "experts", "bf16")
-        self.compare(names, "shared_expert", "bf16")
+    def experts_in_bf16(self, model):
+        self.compare(["ep4", "ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep2_pp2_vp2", "ep4_cp4_ulysses"], model, "bf16")
 
-    def test_in_bf16(self):
-        names = ["tp2_sp", "tp4", "pp2_vp2", "pp4", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero"]
-        self.compare(names, "tied", "bf16")
-        self.compare(names, "untied", "bf16")
+    def test_experts_in_bf16(self):
+        self.experts_in_bf16("experts")
+
+    def test_groups_of_experts_and_a_shared_one_in_bf16(self):
+        self.experts_in_bf16("shared_expert")
+
+    def in_bf16(self, model):
+        self.compare(["tp2_sp", "tp4", "pp2_vp2", "pp4", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero"], model, "bf16")
+
+    def test_in_bf16_tied(self):
+        self.in_bf16("tied")
+
+    def test_in_bf16_untied(self):
+        self.in_bf16("untied")
 
     def test_a_random_layout(self):
         layout, draw = self.draw_layout(experts=False)
@@ -319,13 +361,10 @@ class Parity(OnLayouts):
         layout, draw = self.draw_layout(experts=True)
         self.compare([layout], draw.choice(["experts", "shared_expert", "deepseek", "lora_experts", "lora_some_experts"]), "fp32")
 
-    def test_initial_weights_are_the_same_to_the_bit(self):
+    def same_initial_weights(self, **layouts):
+        """Of each model, on its layouts."""
         still = {"training_iters": 1, "save_interval": 1}
         no_rate = {"optimizer_config": {"learning_rate": 0.0}}
-        dense = ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ulysses_cp2_tp2_sp")
-        experts = ("ep1_tp2_sp_etp4", "ep2_tp2_sp_etp1", "ep2_pp2_vp2", "ep4_cp4_ulysses")
-        layouts = {"tied": dense, "untied": dense, "latent": ("predictions_pp3", *dense[:1], *dense[2:]), "experts": ("ep2_tp2_sp", "ep2_dp4_etp2"),
-                   "deepseek": experts, "lora_experts": ("ep1_tp2_sp_etp4", "ep2_tp2_sp_etp1")}
         for model, names in layouts.items():
             self.run_layout(f"{model}_one", no_rate, model, **still)
             one = tensors_of(self.checkpoints(f"{model}_one")[-1])
@@ -338,11 +377,36 @@ class Parity(OnLayouts):
                     if not tensor.startswith("optimizer."):
                         self.assertTrue(data == other[tensor], f"{tensor} of {name}")
 
-    def test_every_layout_goes_on_from_every_checkpoint(self):
-        self.go_on(["tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ring_cp2_dp2_zero"], "untied")
+    DENSE = ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ulysses_cp2_tp2_sp")
 
-    def test_layouts_of_experts_go_on_from_each_others_checkpoints(self):
-        self.go_on(["ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep4_cp4_ulysses"], "shared_expert")
+    def test_initial_weights_are_the_same_to_the_bit(self):
+        self.same_initial_weights(tied=self.DENSE, untied=self.DENSE)
+
+    def test_initial_weights_of_latent_attention_and_predictions_are_the_same_to_the_bit(self):
+        self.same_initial_weights(latent=("predictions_pp3", *self.DENSE[:1], *self.DENSE[2:]))
+
+    def test_initial_weights_of_experts_are_the_same_to_the_bit(self):
+        self.same_initial_weights(experts=("ep2_tp2_sp", "ep2_dp4_etp2"), lora_experts=("ep1_tp2_sp_etp4", "ep2_tp2_sp_etp1"),
+                                  deepseek=("ep1_tp2_sp_etp4", "ep2_tp2_sp_etp1", "ep2_pp2_vp2", "ep4_cp4_ulysses"))
+
+    ON = ["tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ring_cp2_dp2_zero"]
+
+    def test_every_layout_goes_on_from_checkpoints_of_one_process_and_of_tensor_parallelism(self):
+        self.go_on(["one", "tp4_sp"], self.ON, "untied")
+
+    def test_every_layout_goes_on_from_checkpoints_of_a_pipeline_and_of_replicas(self):
+        self.go_on(["pp3_layout", "dp4_zero_buckets"], self.ON, "untied")
+
+    def test_every_layout_goes_on_from_checkpoints_of_several_axes(self):
+        self.go_on(["tp2_sp_pp2_dp2_zero", "ring_cp2_dp2_zero"], self.ON, "untied")
+
+    ON_EXPERTS = ["ep2_dp4_zero", "ep2_tp2_sp_etp1", "ep4_cp4_ulysses"]
+
+    def test_layouts_of_experts_go_on_from_checkpoints_of_one_process_and_of_replicas(self):
+        self.go_on(["one", "ep2_dp4_zero"], self.ON_EXPERTS, "shared_expert")
+
+    def test_layouts_of_experts_go_on_from_checkpoints_of_tensor_and_context_parallelism(self):
+        self.go_on(["ep2_tp2_sp_etp1", "ep4_cp4_ulysses"], self.ON_EXPERTS, "shared_expert")
 
     def test_experts_go_on_from_files_of_megatron(self):
         """Saved in Megatron-LM's format by ranks that divide them in every way, and resumed by the next."""
@@ -384,37 +448,46 @@ class Parity(OnLayouts):
                 if not (name == "two" and tensor.startswith("optimizer.")):  # gradients are summed in another order
                     self.assertTrue(data == back[tensor], f"{tensor} of {name} {sets}")
 
-    def test_latent_attention_and_predictions_go_on_from_every_checkpoint(self):
-        """Saved by one layout in our format and in Megatron-LM's, resumed by another; resharded in between."""
-        names = ["tp4_sp", "predictions_pp3", "tp2_sp_pp2_dp2_zero"]
+    def latent_goes_on(self, saver, reader, *cut):
+        """Saved by one layout in our format and in Megatron-LM's, resumed by one process and another layout; resharded in between, to `cut`."""
         self.run_layout("one", {}, "latent", training_iters=10)
         straight = self.curve("one")[5:10]
-        for kind, name in enumerate(names):
-            for kept_as in ("safetensors", "torch"):
-                saved = f"saved{kind}_{kept_as}"
-                self.run_layout(saved, TABLE["layouts"][name], "latent", training_iters=10, save_interval=5, exit_interval=5,
-                                ckpt_format=kept_as)
-                sources = [saved]
-                if kept_as == "safetensors":
-                    sources.append(f"resharded{kind}")
-                    self.tessera("checkpoint", "reshard", saved, sources[-1],
-                                 *("" if kind else "--set parallel_config.pipeline_model_parallel_layout=Ettt|tmmL "
-                                   "--set parallel_config.pipeline_model_parallel_size=2").split())
-                for k, reader in enumerate([{}, TABLE["layouts"][names[kind - 1]]]):
-                    for source in sources:
-                        on = f"{source}_on{k}"
-                        self.run_layout(on, reader, "latent", training_iters=10, load_checkpoint=source)
-                        losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
-                        self.assertLess(farthest(losses, straight), TOLERANCE["fp32"], f"{name} {kept_as} -> {reader}")
+        for kept_as in ("safetensors", "torch"):
+            sources = [f"saved_{kept_as}"]
+            self.run_layout(sources[0], TABLE["layouts"][saver], "latent", training_iters=10, save_interval=5, exit_interval=5,
+                            ckpt_format=kept_as)
+            if kept_as == "safetensors":
+                sources.append("resharded")
+                self.tessera("checkpoint", "reshard", *sources, *(word for one in cut for word in ("--set", f"parallel_config.{one}")))
+            for name, layout in (("one", {}), (reader, TABLE["layouts"][reader])):
+                for source in sources:
+                    on = f"{source}_on_{name}"
+                    self.run_layout(on, layout, "latent", training_iters=10, load_checkpoint=source)
+                    losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
+                    self.assertLess(farthest(losses, straight), TOLERANCE["fp32"], f"{saver} {source} -> {name}")
 
-    def test_going_on_in_the_same_layout_is_exact(self):
-        names = {name: "tied" for name in ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "tp2_sp_pp2_dp2_zero", "ring_cp2_dp2_zero")}
-        for name, model in {**names, "ep2_tp2_sp_etp1": "shared_expert", "ep2_dp4_zero_overlapped": "experts"}.items():
+    def test_latent_attention_and_predictions_go_on_from_tensor_parallelism(self):
+        self.latent_goes_on("tp4_sp", "tp2_sp_pp2_dp2_zero", "pipeline_model_parallel_layout=Ettt|tmmL", "pipeline_model_parallel_size=2")
+
+    def test_latent_attention_and_predictions_go_on_from_a_pipeline(self):
+        self.latent_goes_on("predictions_pp3", "tp4_sp")
+
+    def test_latent_attention_and_predictions_go_on_from_several_axes(self):
+        self.latent_goes_on("tp2_sp_pp2_dp2_zero", "predictions_pp3")
+
+    def goes_on_exactly(self, names):
+        for name, model in names.items():
             layout = TABLE["layouts"][name]
             self.run_layout(f"{name}_straight", layout, model, training_iters=10)
             self.run_layout(f"{name}_cut", layout, model, training_iters=10, save_interval=5, exit_interval=5)
             self.run_layout(f"{name}_cut", layout, model, training_iters=10)
             self.assert_same_run(f"{name}_straight", f"{name}_cut")
+
+    def test_going_on_in_the_same_layout_is_exact(self):
+        self.goes_on_exactly({name: "tied" for name in ("tp4_sp", "pp3_layout", "dp4_zero_buckets", "ring_cp2_dp2_zero")})
+
+    def test_going_on_in_the_same_layout_of_several_axes_or_of_experts_is_exact(self):
+        self.goes_on_exactly({"tp2_sp_pp2_dp2_zero": "tied", "ep2_tp2_sp_etp1": "shared_expert", "ep2_dp4_zero_overlapped": "experts"})
 
     def test_an_expert_whose_output_is_not_finite_is_named_on_every_layout(self):
         """Its weights are finite; the ranks that get its results see them in the output of the layer only."""

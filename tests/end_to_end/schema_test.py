@@ -134,10 +134,10 @@ class SchemaJudged(InOwnFolder):
                     mutant[dice.choice([group + "s", "base_", "model"])] = dice.choice([None, {}, {key: 1}])
             yield mutant
 
-    def test_check_and_schema_agree_but_for_rules_between_keys(self):
+    def agree(self, half):
         seed = int(os.environ.get("TESSERA_SEED", "6"))
         print(f"seed {seed}; another by TESSERA_SEED")
-        mutants = list(self.mutants(json.loads(SCHEMA.read_text()), int(os.environ.get("TESSERA_MUTANTS", "250")), random.Random(seed)))
+        mutants = list(self.mutants(json.loads(SCHEMA.read_text()), int(os.environ.get("TESSERA_MUTANTS", "250")), random.Random(seed)))[half::2]
         wrong, counts = [], {}
         environment = re.compile(r"\$\{(HOME|NO_SUCH_NAME:-1)\}")  # what these stand for, the schema cannot know
         for mutant, answer in zip(mutants, self.judged(mutants)):
@@ -152,7 +152,13 @@ class SchemaJudged(InOwnFolder):
         self.assertEqual("\n".join(wrong), "")
         print("(schema accepts, check accepts): number", counts)
         for pair in ((True, True), (False, False), (True, False)):
-            self.assertGreater(counts.get(pair, 0), 3, f"{pair} hardly happens; the mutants show nothing")
+            self.assertGreater(counts.get(pair, 0), 1, f"{pair} hardly happens; the mutants show nothing")
+
+    def test_check_and_schema_agree_but_for_rules_between_keys(self):
+        self.agree(0)
+
+    def test_check_and_schema_agree_on_the_other_half_of_the_mutants(self):
+        self.agree(1)
 
 
 if __name__ == "__main__":

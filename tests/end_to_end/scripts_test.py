@@ -3,6 +3,7 @@
 import os
 import pathlib
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -72,6 +73,7 @@ class Scripts(harness.InOwnFolder):
 
     def test_seconds_by_part_and_the_slowest_tests_are_printed_before_the_total(self):
         shutil.copytree(LAUNCH, self.folder / "launch")
+        self.write("docs/adding_things.md", "| tests | why they take longer |\n|---|---|\n| `Other`, `Test4998` | they are `Test4997` |\n\n`Test4996`\n")
         # More than a pipe holds: a reader that stops after ten lines would end the script.
         cases = "".join(f'<testcase name="Some.Test{n:04}" classname="x" time="{n}.5" status="run"/>\n' for n in range(5000))
         self.write("junit.xml", f'<testsuite name="x"\n\ttests="5000"\n\tfailures="1"\n\tdisabled="0"\n\tskipped="2">\n{cases}</testsuite>\n')
@@ -83,7 +85,18 @@ class Scripts(harness.InOwnFolder):
         lines = done.stdout.splitlines()
         self.assertEqual((done.returncode, lines[-1]), (1, "4997 passed, 1 failed, 2 skipped"), done.stdout)
         self.assertRegex(lines[-12], r"^== seconds by part: build \d+ s, tests \d+ s, \d+ s in all; the slowest tests:$")
-        self.assertEqual(lines[-11:-1], [f"{n + .5:8.2f} s  Some.Test{n:04}" for n in range(4999, 4989, -1)])
+        unexplained = " (docs/adding_things.md does not say why it takes more than 5 s)"
+        self.assertEqual(lines[-11:-1], [f"{n + .5:8.2f} s  Some.Test{n:04}{unexplained if n != 4998 else ''}" for n in range(4999, 4989, -1)])
+
+    def test_the_tests_of_which_the_page_says_why_they_take_long_exist(self):
+        tests = LAUNCH.parent / "tests"
+        words = "".join(path.read_text() for pattern in ("*_test.cpp", "*_test.py", "CMakeLists.txt") for path in tests.rglob(pattern))
+        named = set(re.findall(r"^class (\w+)|\bTEST(?:_[FP])?\((\w+),|add_test\(NAME (\w+)|^ranks_program\((\w+)", words, re.MULTILINE))
+        named = {name for names in named for name in names}
+        rows = re.search(r"\| tests \| why.*?\n\n", (LAUNCH.parent / "docs/adding_things.md").read_text(), re.DOTALL)[0].strip().splitlines()[2:]
+        for row in rows:
+            for name in re.findall(r"`(\w+)`", row.split("|")[1]):
+                self.assertIn(re.sub(r"_on_\d+_ranks$", "", name), named)
 
 
 class ChosenTests(harness.InOwnFolder):

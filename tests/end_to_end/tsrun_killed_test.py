@@ -215,30 +215,45 @@ class KilledOnHosts(launch_hosts_test.Hosts):
     state, assert_nothing_lost = Faults.state, Faults.assert_nothing_lost
     folders, kill_all = Killed.folders, Killed.kill_all
 
-    def start_both(self, run, *more):
-        return [self.start_host(host, f"--worker_log_name={run}", *more, program=line_of("DP 3", run, *LENGTH)[2:]) for host in range(2)]
+    def start_both(self, run, *more, faults=()):
+        options = [*sets(training_iters=40), "--set", "resilience_config.step_time_out=60", *inject(faults)]
+        return [self.start_host(host, f"--worker_log_name={run}", *more, program=line_of("DP 3", run, *options)[2:]) for host in range(2)]
 
-    def test_the_leading_tsrun_alone_and_all_processes(self):
+    def undisturbed(self):
         for job in self.start_both("undisturbed"):
             self.end_of(job)
-        jobs = self.start_both("disturbed", "--lease=1")
-        self.wait_until(lambda: self.steps_logged("disturbed") >= 20, "20 steps", 60)
+
+    def assert_continued(self, jobs):
+        """They ran the same command once more, to the end; what the leader told."""
+        told = [self.end_of(job) for job in jobs][0]
+        self.assert_nothing_lost("disturbed", about=told)
+        self.assert_nothing_left()
+        return told
+
+    def test_the_leading_tsrun_alone(self):
+        self.undisturbed()
+        jobs = self.start_both("disturbed", "--lease=1", faults=["1:12:forward:stop"])  # so the lease ends before the run
+        held = self.process_of(1, "tessera")
+        self.wait_until(lambda: self.is_stopped(held), "the stop of rank 1")
         jobs[0].kill()
-        self.wait_until(lambda: not self.processes(), "the workers' own end", 90)
+        time.sleep(3)
+        os.kill(held, signal.SIGCONT)
+        self.wait_until(lambda: not self.processes(), "the workers' own end")
         told = self.end_of(jobs[1], 1)
         self.assertRegex(told, "the leading tsrun, on 10.77.0.1, was killed; the workers here train on for 1 s")
         after = self.steps_logged("disturbed")
-        self.assertLess(after, STEPS)
+        self.assertLess(after, 40)
         self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith(f"{after:07d}"), told)
         self.assert_nothing_left()
-        jobs = self.start_both("disturbed")
-        self.wait_until(lambda: self.steps_logged("disturbed") >= after + 20, "20 steps more", 60)
+        self.assert_continued(self.start_both("disturbed"))
+
+    def test_all_processes(self):
+        self.undisturbed()
+        faults = ["1:30:forward:stop"]  # of the first start, so the run does not end before it is killed
+        self.start_both("disturbed", faults=faults)
+        self.wait_until(lambda: self.steps_logged("disturbed") >= 10, "10 steps")
         self.kill_all()
-        jobs = self.start_both("disturbed")
-        told = [self.end_of(job) for job in jobs]
-        self.assertIn("continuing from the state in", told[0])
-        self.assert_nothing_lost("disturbed", about=told[0])
-        self.assert_nothing_left()
+        self.assertIn("continuing from the state in", self.assert_continued(self.start_both("disturbed", faults=faults)))
 
 
 class KilledInASave(Launching):

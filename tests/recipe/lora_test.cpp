@@ -137,6 +137,16 @@ TEST_F(Lora, TargetsAreNamesOfMegatronOfCoreMsAndOfTransformers) {
                    "self_attention.linear_kv_down_proj"}));
 }
 
+TEST_F(Lora, LayersWithNumbersOfTwoDigitsHaveTheNamesOfOtherPrograms) {
+  std::set<std::string> adapters;
+  const auto model = build_model(read(lora_llama + Lines{m + "num_layers=11", l + "use_lora=true",
+                                                         l + "target_modules='model\\.layers\\.10\\..*\\.q_proj'"}),
+                                 nullptr);
+  for (const auto* parameter : model->parameters())
+    if (nn::is_of_adapter(parameter->name)) adapters.insert(parameter->name.substr(0, parameter->name.rfind(".lora_")));
+  EXPECT_EQ(adapters, std::set<std::string>{"decoder.layers.10.self_attention.linear_qkv.q_proj"});
+}
+
 TEST_F(Lora, RanksAndAlphasOfSingleLayersAreThoseOfTheirPatterns) {
   const std::string in_layer = "decoder.layers.0.", a = ".lora_A.weight";
   const auto rank = [&](const Lines& sets, const std::string& module) {
