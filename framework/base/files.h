@@ -37,7 +37,7 @@ class File {
   /// Size of the file, in bytes.
   std::uint64_t size() const;
   /// Reserves disk space for the first `bytes` bytes of the file, so that a full disk is detected before the data is
-  /// written (fallocate). Throws IoError if there is too little space; does nothing on file systems without fallocate.
+  /// written (fallocate); on tmpfs only looks whether there is room. Throws IoError if not; nothing without fallocate.
   void reserve(std::uint64_t bytes);
   /// Waits until everything written is on the disk (fsync).
   void sync();
