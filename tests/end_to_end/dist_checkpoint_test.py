@@ -50,6 +50,18 @@ def native_tensors(folder):
     return whole
 
 
+def safetensors(path):
+    """As native_tensors, of a file with fp32."""
+    data = path.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    whole = {}
+    for name, facts in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = (8 + size + place for place in facts["data_offsets"])
+            whole[name] = facts["shape"], list(struct.unpack(f"<{(end - begin) // 4}f", data[begin:end]))
+    return whole
+
+
 def key_of(name, layers):
     """Megatron-LM's key of our name, and the index in the axis of layers."""
     for ours, theirs in NORMS.items():
@@ -167,6 +179,28 @@ class DistCheckpoint(harness.InOwnFolder):
                                  *sets(use_distributed_optimizer=str(distributed).lower()), *cut(**layout))
                     (native,) = (self.folder / run / "checkpoints").glob("iter_0000002")
                     self.loaded_by_megatron(core, f"{folder}/iter_0000002", native, "--optimizer", "distributed" if distributed else "plain", *loaded)
+
+    @unittest.skipUnless(CORES, "no megatron-core; name folders with it in TESSERA_PEER_MEGATRON")
+    def test_what_megatron_core_saves_is_read(self):
+        for core in CORES:
+            (version,) = [int(path.name.split(".")[1]) for path in core.glob("megatron_core-*.dist-info")]
+            if version < 15:
+                continue  # its writer does not work with this torch
+            for number, how in enumerate((
+                    "--tensor 2 --data 2 --swiglu --grouped --bf16 --optimizer distributed --form dp_reshardable",
+                    "--tensor 2 --data 2 --swiglu --grouped --bf16 --optimizer distributed --form fully_reshardable",
+                    "--stages 2 --virtual 2 --layers 6 --first 2 --swiglu --bf16 --optimizer distributed --form dp_reshardable",
+                    "--moe --experts 2 --data 2 --swiglu --bf16 --optimizer distributed --form dp_reshardable")):
+                with self.subTest(core=core.name, how=how):
+                    out = self.folder / f"core{version}_{number}"
+                    done = subprocess.run([PEER, "-B", "-W", "ignore", SOURCE / "tests/peers/save_megatron_dist.py", out, *how.split()], capture_output=True,
+                                          text=True, timeout=280, env={**os.environ, "PYTHONPATH": str(core), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"})
+                    self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+                    self.tessera("checkpoint", "verify", out)
+                    self.tessera("checkpoint", "convert", "--from", "megatron", "--to", "tessera", out, f"ours{number}")
+                    (ours,) = self.folder.glob(f"ours{number}/iter_0000010")
+                    self.assertEqual(native_tensors(ours), safetensors(out / "whole.safetensors"))
+                    shutil.rmtree(self.folder / f"ours{number}")
 
     def test_what_a_run_saves_is_converted_back_and_resumed(self):
         theirs = sets(ckpt_format="torch_dist", use_distributed_optimizer="true")

@@ -55,6 +55,35 @@ class ResumeFormats(harness.InOwnFolder):
                 self.assertTrue((self.folder / form / "iter_0000006_damaged/why_damaged.txt").is_file())
                 self.assert_same_losses("straight", form)
 
+    def test_one_that_is_found_damaged_while_it_is_read_is_set_aside_too(self):
+        """With crc_check false nothing is verified before it is read."""
+        self.train(run="straight")
+        for form in TORCH, DIST:
+            with self.subTest(form):
+                self.train(run=form, ckpt_format=form, save_interval=2, exit_interval=6)
+                self.damage(form, 6, form)
+                told = self.train(run=form, ckpt_format=form, crc_check="false")
+                self.assertRegex(told, rf"checkpoint {form}/iter_0000006 is damaged: .*; set aside as {form}/iter_0000006_damaged")
+                self.assertIn(f"resuming from {form}/iter_0000004 after iteration 4", told)
+                self.assert_same_losses("straight", form)
+
+    def test_one_of_another_program_that_is_found_damaged_while_it_is_read_stays(self):
+        form = DIST
+        self.train(ckpt_format=form, save_interval=2, exit_interval=4)
+        for folder in self.folder.glob("run/iter_*"):
+            shutil.rmtree(folder / "blobs")
+        self.damage(form, 4)
+        for check in "false", "true":
+            told = self.train("--verbose", run="run", ckpt_format=form, crc_check=check, exit_interval=3, keep_checkpoint_max=1)
+            self.assertRegex(told, r"checkpoint run/iter_0000004 cannot be read: .*distcp")
+            self.assertIn("because of the damaged checkpoint, 2 steps are repeated", told)
+            self.assertIn("resuming from run/iter_0000002 after iteration 2", told)
+            shutil.rmtree(self.folder_of(3))
+        shutil.rmtree(self.folder_of(2))
+        for check in "false", "true":
+            self.assertRegex(self.train(ckpt_format=form, crc_check=check, code=2), r"iter_0000004.*distcp")
+        self.assertEqual([folder.name for folder in self.folder.glob("run/iter_*")], ["iter_0000004"])
+
     def test_a_tracker_that_is_missing_or_wrong_is_named_and_the_newest_is_used(self):
         form = DIST
         self.train(ckpt_format=form, save_interval=2, exit_interval=6)

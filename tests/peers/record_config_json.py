@@ -81,7 +81,19 @@ FAMILIES |= {
                 attention_dropout=0.0, layerdrop=0.0, init_std=0.02, enable_bias=True, layer_norm_elementwise_affine=True,
                 tie_word_embeddings=True, bos_token_id=0, eos_token_id=1, pad_token_id=3),
 }
-NO_ROPE = ("gpt2", "opt")
+FAMILIES |= {
+    "gemma3_text": FAMILIES["gemma2"] | dict(num_hidden_layers=4, attn_logit_softcapping=None, final_logit_softcapping=None,
+                                             rope_local_base_freq=10000.0, sliding_window_pattern=2),
+    "gpt_oss": SIZES | MOE | dict(head_dim=8, num_local_experts=4, sliding_window=4, swiglu_limit=7.0, attention_bias=True),
+    "bloom": dict(vocab_size=96, hidden_size=32, n_layer=2, n_head=4, layer_norm_epsilon=1e-5, initializer_range=0.02,
+                  apply_residual_connection_post_layernorm=False, hidden_dropout=0.0, attention_dropout=0.0, tie_word_embeddings=True,
+                  slow_but_exact=False, bos_token_id=0, eos_token_id=1, pad_token_id=3),
+    "falcon": dict(vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2, ffn_hidden_size=48, alibi=False,
+                   new_decoder_architecture=False, multi_query=True, parallel_attn=True, bias=False, layer_norm_epsilon=1e-5, activation="gelu",
+                   max_position_embeddings=64, rope_theta=20000.0, initializer_range=0.02, hidden_dropout=0.0, attention_dropout=0.0,
+                   tie_word_embeddings=True, bos_token_id=0, eos_token_id=1),
+}
+NO_ROPE = ("gpt2", "opt", "bloom")
 # Tokens and what Python does, not the model.
 QUIET = {"bos_token_id", "eos_token_id", "pad_token_id", "return_dict", "use_cache", "transformers_version", "architectures", "dtype", "id2label",
          "label2id", "problem_type", "output_hidden_states", "chunk_size_feed_forward", "is_encoder_decoder", "classifier_dropout", "is_decoder",
@@ -99,9 +111,12 @@ OTHER = dict(attention_bias=True, mlp_bias=True, qkv_bias=False, head_dim=12, hi
              use_bidirectional_attention=True, hidden_activation="gelu", moe_layer_freq=2, scoring_func="softmax", num_mtp_layers=2,
              use_mrope=True, n_ctx=32, query_pre_attn_scalar=100, logit_scale=2.0,
              attention_multiplier=2.0, embedding_multiplier=2.0, residual_multiplier=2.0, logits_scaling=2.0, final_logit_softcapping=5.0,
-             attn_logit_softcapping=5.0, use_qk_norm=True, clip_qkv=0.01, parallel_attn=True, no_rope_layers=[0, 0, 0], attention_out_bias=True,
+             attn_logit_softcapping=5.0, use_qk_norm=True, clip_qkv=0.01, no_rope_layers=[0, 0, 0], attention_out_bias=True,
              do_layer_norm_before=False, _remove_final_layer_norm=True, word_embed_proj_dim=16, enable_bias=False, ffn_dim=40, layerdrop=0.1,
              layer_norm_elementwise_affine=False, dropout=0.2,
+             n_head=8, apply_residual_connection_post_layernorm=True, alibi=True, new_decoder_architecture=True, multi_query=False,
+             parallel_attn=False, num_ln_in_parallel_attn=1, num_kv_heads=4, ffn_hidden_size=40, activation="relu", swiglu_limit=5.0,
+             rope_local_base_freq=500.0, sliding_window_pattern=3, initial_context_length=32,
              use_bias=True, bias=True, qk_layernorm=True, no_rope_layer_interval=3, use_qkv_bias=False, hidden_dropout=0.1)
 
 
@@ -213,6 +228,43 @@ def foreign_keys(family):
     return {key: value for key, value in OTHER.items() if key not in FAMILIES[family] and key not in declared(family)}
 
 
+def layer_kind_cases(family):
+    """Windows by the kind of each layer, and rotary parameters of each kind."""
+    if family not in ("gemma3_text", "gpt_oss"):
+        return
+    layers = FAMILIES[family]["num_hidden_layers"]
+    sliding, full = "sliding_attention", "full_attention"
+    for kinds in ([full] * layers, [sliding] * layers, [full] + [sliding] * (layers - 1), [sliding, sliding, full, sliding][:layers], [full]):
+        yield dict(layer_types=kinds)
+    for pattern in (1, 2, 4, 7):
+        yield dict(sliding_window_pattern=pattern)
+        yield dict(sliding_window_pattern=pattern, layer_types=[full] * layers)
+    if family == "gemma3_text":
+        gone = dict(rope_theta=ABSENT, rope_local_base_freq=ABSENT)
+        for of_full in (dict(rope_type="default"), dict(rope_type="linear", factor=8.0), dict(rope_type="linear"), dict(factor=8.0),
+                        dict(rope_type="llama3", factor=4.0, low_freq_factor=2.0, high_freq_factor=8.0, original_max_position_embeddings=16),
+                        dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)):
+            yield gone | dict(rope_parameters={full: dict(rope_theta=20000.0) | of_full, sliding: dict(rope_type="default", rope_theta=500.0)})
+        yield gone | dict(rope_parameters={full: dict(rope_type="default", rope_theta=20000.0)})
+        yield gone | dict(rope_parameters={sliding: dict(rope_type="default", rope_theta=500.0)})
+        yield gone | dict(rope_parameters={full: dict(rope_type="default"), sliding: dict(rope_type="linear", factor=2.0)})
+        yield dict(rope_parameters={full: dict(rope_type="default"), sliding: dict(rope_type="default")})
+
+
+def falcon_cases(family):
+    """Every combination of the keys that choose the layer."""
+    if family != "falcon":
+        return
+    for newer in (True, False):
+        for parallel in (True, False):
+            for multi in (True, False):
+                for keys in (ABSENT, 1, 2, 4):
+                    yield dict(new_decoder_architecture=newer, parallel_attn=parallel, multi_query=multi, num_kv_heads=keys)
+            for norms in (ABSENT, None, 1, 2):
+                yield dict(new_decoder_architecture=newer, parallel_attn=parallel, num_ln_in_parallel_attn=norms)
+    yield dict(alibi=True, parallel_attn=False, multi_query=False, bias=True)
+
+
 def cases(family):
     yield from general_cases(family)
     if family not in NO_ROPE:
@@ -220,6 +272,8 @@ def cases(family):
     if family.startswith("qwen"):
         yield from window_cases(FAMILIES[family]["num_hidden_layers"])
     yield from expert_cases(family)
+    yield from layer_kind_cases(family)
+    yield from falcon_cases(family)
     if family == "gpt2":
         for renamed, own in (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"),
                              ("max_position_embeddings", "n_positions")):
@@ -243,7 +297,7 @@ def windows_of(model, family):
         return None
     if family == "smollm3" and not config.use_sliding_window:
         return [None] * config.num_hidden_layers
-    if family in ("qwen2", "qwen3", "qwen2_moe", "gemma2", "smollm3"):
+    if family in ("qwen2", "qwen3", "qwen2_moe", "gemma2", "gemma3_text", "gpt_oss", "smollm3"):
         return [config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types]
     return [config.sliding_window] * config.num_hidden_layers
 

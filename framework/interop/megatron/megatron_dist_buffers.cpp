@@ -15,6 +15,7 @@
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/megatron/megatron_parts.h"
 #include "framework/interop/tables/our_names.h"
+#include "framework/parallel/layer_shares.h"
 
 namespace tessera::megatron {
 namespace {
@@ -107,29 +108,33 @@ class BufferReader {
     layout_.expert = saved_.count("expert_model_parallel_size", 1);
     layout_.vocabulary = saved_.count("padded_vocab_size", 0);
     if (saved_.count("num_experts", 0) > 0) layout_.expert_tensor = saved_.count("expert_tensor_parallel_size", 0);
-    const auto stages = saved_.count("pipeline_model_parallel_size", 1), layers = saved_.count("num_layers", 0);
-    const auto of_chunk = saved_.count("num_layers_per_virtual_pipeline_stage", 0);
-    const auto chunks = saved_.count("virtual_pipeline_model_parallel_size",
-                                     of_chunk > 0 ? layers / std::max<std::int64_t>(1, stages * of_chunk) : 1);
-    for (const auto& [value, most] :
-         {std::pair{layout_.tensor, 4096L}, {layout_.expert, 65536L}, {stages, 4096L}, {chunks, 4096L}})
-      if (value < 1 || value > most) refuse(text("its arguments name ", value, " ranks or chunks of a kind"));
-    const auto first = saved_.count("decoder_first_pipeline_num_layers", -1);
-    const auto last = saved_.count("decoder_last_pipeline_num_layers", -1);
-    const auto ends = (first >= 0 ? 1 : 0) + (last >= 0 ? 1 : 0);
-    const auto middle = layers - std::max<std::int64_t>(first, 0) - std::max<std::int64_t>(last, 0);
-    if (saved_.flag("account_for_embedding_in_pipeline_split") || saved_.flag("account_for_loss_in_pipeline_split") ||
-        (ends > 0 && chunks > 1) || middle < 0 ||
-        (stages > ends && middle % (std::max<std::int64_t>(1, stages - ends) * chunks) != 0))
-      refuse(
-          "has optimizer state in buffers of uneven pipeline stages, which is not read; save it with "
-          "--ckpt-fully-parallel-save, or with --ckpt-format torch");
-    for (std::int64_t stage = 0; stage < stages; ++stage) {
-      const auto own = stage == 0 && first >= 0           ? first
-                       : stage + 1 == stages && last >= 0 ? last
-                                                          : middle / ((stages - ends) * chunks);
-      layout_.layers.emplace_back(static_cast<std::size_t>(chunks), own);
-    }
+    parallel::ParallelOptions cut;
+    cut.pipeline_model_parallel_size = saved_.count("pipeline_model_parallel_size", 1);
+    const auto optional = [&](const char* name) -> std::optional<std::int64_t> {
+      const auto value = saved_.count(name, -1);
+      return value >= 0 ? std::optional(value) : std::nullopt;
+    };
+    const auto layers = saved_.count("num_layers", 0);
+    cut.virtual_pipeline_model_parallel_size = optional("virtual_pipeline_model_parallel_size");
+    if (!cut.virtual_pipeline_model_parallel_size)
+      cut.num_layers_per_virtual_pipeline_stage = optional("num_layers_per_virtual_pipeline_stage");
+    cut.decoder_first_pipeline_num_layers = optional("decoder_first_pipeline_num_layers");
+    cut.decoder_last_pipeline_num_layers = optional("decoder_last_pipeline_num_layers");
+    cut.account_for_embedding_in_pipeline_split = saved_.flag("account_for_embedding_in_pipeline_split");
+    cut.account_for_loss_in_pipeline_split = saved_.flag("account_for_loss_in_pipeline_split");
+    cut.pipeline_model_parallel_layout = saved_.words("pipeline_model_parallel_layout");
+    for (const auto& [value, most] : {std::pair{layout_.tensor, 4096L},
+                                      {layout_.expert, 65536L},
+                                      {cut.pipeline_model_parallel_size, 4096L},
+                                      {cut.virtual_pipeline_model_parallel_size.value_or(1), 4096L},
+                                      {cut.num_layers_per_virtual_pipeline_stage.value_or(1), 4096L},
+                                      {layers, 1L << 20}})
+      if (value < 1 || value > most) refuse(text("its arguments name ", value, " ranks, chunks or layers of a kind"));
+    std::vector<options::Finding> mistakes;
+    layout_.layers = parallel::layer_shares(cut, layers, mistakes);
+    if (!mistakes.empty())
+      refuse(text("has optimizer state in buffers of pipeline stages; its arguments do not say which layers each had: ",
+                  mistakes[0].message, "; save it with --ckpt-fully-parallel-save, or with --ckpt-format torch"));
   }
 
   /// Number of the first layer of a chunk: layers are numbered through chunk 0 of all stages, then chunk 1, ...

@@ -20,7 +20,7 @@ namespace {
 
 const std::string stacked_layers = "decoder.layers.", stacked_experts = ".mlp.experts.experts.",
                   single_experts = ".mlp.experts.local_experts.", chained_begin = "chained_",
-                  state_of_weights = "optimizer.state.", our_state = "optimizer.";
+                  gated_module = "linear_fc1.", state_of_weights = "optimizer.state.", our_state = "optimizer.";
 
 bool begins_with(const std::string& words, const std::string& begin) { return words.rfind(begin, 0) == 0; }
 
@@ -82,6 +82,13 @@ DistName::DistName(const std::string& key, const options::Value& table) : table_
     experts_ = !is_digit_at(name, at + stacked_experts.size());
     name.replace(at, stacked_experts.size(), single_experts);
   }
+  for (const auto& [end, half] : {std::pair<std::string_view, std::int64_t>{"_w", 0}, {"_v", 1}})
+    if (name.find(gated_module) != std::string::npos && name.ends_with(end)) {
+      name.resize(name.size() - end.size());
+      half_ = half;
+      halves_ = 2;
+      break;
+    }
   name_ = std::move(name);
   const std::vector<std::int64_t> first(axes(), 0);
   if (ours(first).empty()) name_.clear();
@@ -186,8 +193,14 @@ void DistWeights::take_flattened(const DistName& name, const torch::DcpTensor& t
 void DistWeights::take_box(const DistName& name, const Shape& size, const DistItem& item, std::int64_t first,
                            const Box& box) {
   const auto axes = name.axes();
-  const Shape own(size.dims().subspan(axes));
-  const auto part = without_dims(box, axes), outer = leading_dims(box, axes);
+  std::vector<std::int64_t> extents(size.dims().begin() + static_cast<std::ptrdiff_t>(axes), size.dims().end());
+  auto part = without_dims(box, axes);
+  if (name.halves() > 1 && !extents.empty()) {
+    part.begin[0] += name.half() * extents[0];
+    extents[0] *= name.halves();
+  }
+  const Shape own(extents);
+  const auto outer = leading_dims(box, axes);
   if (items_.empty() || items_.back().chunk != item.chunk) items_.push_back(item);
   auto index = outer.begin;
   do {

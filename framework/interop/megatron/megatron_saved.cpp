@@ -68,6 +68,14 @@ std::int64_t MegatronSaved::count(const char* name, std::int64_t otherwise) cons
   return value && *value > -most && *value < most ? static_cast<std::int64_t>(*value) : otherwise;
 }
 
+std::optional<std::string> MegatronSaved::words(const char* name) const {
+  const auto* value = argument(name);
+  if (value == nullptr || value->kind == NodeKind::none) return std::nullopt;
+  if (value->kind != NodeKind::words)
+    throw ConfigError(text(file_->name(), ": its argument ", name, " is no text; the text of the flag was expected"));
+  return value->text;
+}
+
 bool MegatronSaved::flag(const char* name) const {
   const auto* value = argument(name);
   return value != nullptr && value->kind == NodeKind::boolean && value->flag;

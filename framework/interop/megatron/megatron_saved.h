@@ -26,6 +26,8 @@ class MegatronSaved {
   const torch::PickleNode* argument(const char* name) const;
   /// An argument that is a number; `otherwise` if it is none, or was not saved.
   std::int64_t count(const char* name, std::int64_t otherwise) const;
+  /// An argument that is a text; nothing if it is None, or was not saved. Throws ConfigError if it is something else.
+  std::optional<std::string> words(const char* name) const;
   /// Whether an argument is True.
   bool flag(const char* name) const;
   /// Whether the output layer is tied to the embedding.

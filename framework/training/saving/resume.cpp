@@ -208,7 +208,8 @@ std::string continue_together(const checkpoint::FoundCheckpoint& found, Training
   std::unique_ptr<checkpoint::OpenedCheckpoint> given;
   Continuation next;
   auto damage = damage_found(world, [&] {
-    given = open_index_of(found, setup.options, setup.documents.mappings);
+    const auto open = [&] { given = open_index_of(found, setup.options, setup.documents.mappings); };
+    found.format == nullptr ? open() : naming_damage(open);
     next = begin_continuing(*given, given->progress().value_or(checkpoint::Progress{}), setup, state, out);
   });
   if (damage.empty()) damage = load_together(world, *given, next.wanted, setup.options.crc_check);
@@ -240,8 +241,9 @@ bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run,
   const auto& documents = setup.documents;
   const auto& world = setup.model.processes.world;
   FoundNewest found;
+  Unreadable unreadable;
   for (std::int64_t lost_at = -1;;) {
-    found = find_newest(world, o, documents.formats, documents.mappings, run, out.notes, step);
+    found = find_newest(world, o, documents.formats, documents.mappings, run, out.notes, step, unreadable);
     found.lost_at = std::max(found.lost_at, lost_at);
     if (!found.checkpoint) break;
     auto attempt = out;
@@ -252,7 +254,8 @@ bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run,
       break;
     }
     lost_at = std::max(found.lost_at, found.checkpoint->iteration);
-    set_damaged_aside(world, *found.checkpoint, damage, out.notes);
+    if (!set_damaged_aside(world, *found.checkpoint, damage, out.notes))
+      unreadable.emplace(found.checkpoint->folder, damage);
     forget_what_was_read(state);
   }
   if (found.lost_at >= 0)

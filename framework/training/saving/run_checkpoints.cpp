@@ -1,7 +1,6 @@
 #include "framework/training/saving/run_checkpoints.h"
 
 #include <algorithm>
-#include <exception>
 #include <set>
 #include <utility>
 
@@ -94,6 +93,13 @@ std::string told_aside(const std::filesystem::path& folder, const std::string& d
   return text("checkpoint ", folder.string(), " is damaged: ", damage, "; set aside as ", aside.string());
 }
 
+std::string told_unread(const std::filesystem::path& folder, const std::string& why) {
+  return text("checkpoint ", folder.string(), " cannot be read: ", why);
+}
+
+/// Whether another program saved it: it keeps its name although it is damaged.
+bool stays(const checkpoint::FoundCheckpoint& found) { return found.format != nullptr && run_of(found.folder).empty(); }
+
 /// Looks for the newest of `own` that is good.
 class Search {
  public:
@@ -104,7 +110,7 @@ class Search {
     const auto good = std::find_if(own.begin(), own.end(), [&](const auto& found) { return is_good(found); });
     if (good != own.end()) out_.checkpoint = *good;
     tell_unfinished(own, good == own.end() ? -1 : good->iteration);
-    if (!out_.checkpoint && unread_) std::rethrow_exception(unread_);
+    if (!out_.checkpoint && !unread_.empty()) throw ConfigError(unread_);
     return out_;
   }
 
@@ -123,14 +129,21 @@ class Search {
       return true;
     } catch (const checkpoint::DamageError& error) {
       lost(found);
-      notes_.push_back(told_aside(found.folder, error.what(), checkpoint::set_aside(found.folder, error.what())));
+      if (stays(found)) {
+        leave(found, error);
+      } else {
+        notes_.push_back(told_aside(found.folder, error.what(), checkpoint::set_aside(found.folder, error.what())));
+      }
     } catch (const ConfigError& error) {
       if (found.format == nullptr) throw;
       lost(found);
-      notes_.push_back(text("checkpoint ", found.folder.string(), " cannot be read: ", error.what()));
-      if (!unread_) unread_ = std::current_exception();
+      leave(found, error);
     }
     return false;
+  }
+  void leave(const checkpoint::FoundCheckpoint& found, const Error& error) {
+    notes_.push_back(told_unread(found.folder, error.what()));
+    if (unread_.empty()) unread_ = error.what();
   }
   void lost(const checkpoint::FoundCheckpoint& found) { out_.lost_at = std::max(out_.lost_at, found.iteration); }
 
@@ -139,7 +152,7 @@ class Search {
   std::vector<std::string>& notes_;
   bool index_;
   FoundNewest out_;
-  std::exception_ptr unread_;  ///< why the newest of another program cannot be read
+  std::string unread_;  ///< why the newest of another program cannot be read
 };
 
 void set_aside_later(const AllFound& own, std::int64_t step, std::vector<std::string>& notes) {
@@ -344,14 +357,16 @@ void delete_old_of_host(const TrainingOptions& o, const options::Mappings& mappi
 
 FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options,
                         const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
-                        const std::string& recorded, std::vector<std::string>& notes,
-                        std::optional<std::int64_t> step) {
+                        const std::string& recorded, std::vector<std::string>& notes, std::optional<std::int64_t> step,
+                        const Unreadable& unreadable) {
   const auto of_hosts = newest_of_hosts(world, options, recorded, notes, step);
   FoundNewest out;
   comm::together(world, "the search for checkpoints", [&] {
     if (world.rank() > 0) return;
     auto own = own_checkpoints(options, checkpoints_of_folder(options, formats), recorded, notes);
-    std::erase_if(own, [&](const auto& found) { return of_hosts.roots.contains(found.folder.parent_path()); });
+    std::erase_if(own, [&](const auto& found) {
+      return of_hosts.roots.contains(found.folder.parent_path()) || unreadable.contains(found.folder);
+    });
     if (of_hosts.newest.checkpoint) {
       const auto least = of_hosts.newest.checkpoint->iteration;
       std::erase_if(own, [&](const auto& found) { return found.iteration < least; });
@@ -371,24 +386,31 @@ FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& 
   if (!out.checkpoint) {
     out.checkpoint = of_hosts.newest.checkpoint;
     if (out.checkpoint && step) set_aside_later_of_hosts(world, options, *step, of_hosts.roots);
+    if (!out.checkpoint && !unreadable.empty()) throw ConfigError(unreadable.rbegin()->second);
   }
   out.lost_at = std::max(out.lost_at, of_hosts.newest.lost_at);
   return out;
 }
 
-void set_damaged_aside(const comm::Communicator& world, const checkpoint::FoundCheckpoint& found,
+bool set_damaged_aside(const comm::Communicator& world, const checkpoint::FoundCheckpoint& found,
                        const std::string& damage, std::vector<std::string>& notes) {
-  comm::together(world, "a damaged checkpoint", [&] {
-    if (found.format != nullptr) throw checkpoint::DamageError(damage);
+  const char* work = "a damaged checkpoint";
+  std::string left;
+  comm::together(world, work, [&] {
+    if (world.rank() > 0 || !stays(found)) return;
+    left = told_unread(found.folder, damage);
+    notes.push_back(left);
   });
+  if (!world.broadcast(left, 0, work).empty()) return false;
   // Before the first rank renames it, which all hosts see if they have the folder in common.
   const bool has_own = hosts_of(world).is_first(world.rank()) && world.rank() > 0 && is_surely_divided(found);
-  world.barrier("a damaged checkpoint");
-  comm::together(world, "a damaged checkpoint", [&] {
+  world.barrier(work);
+  comm::together(world, work, [&] {
     if (has_own) checkpoint::set_aside(found.folder, damage);
     if (world.rank() > 0) return;
     notes.push_back(told_aside(found.folder, damage, checkpoint::set_aside(found.folder, damage)));
   });
+  return true;
 }
 
 }  // namespace tessera::training

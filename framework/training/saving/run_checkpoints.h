@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -78,6 +79,10 @@ struct FoundNewest {
   std::optional<checkpoint::FoundCheckpoint> checkpoint;  ///< absent: there is none
   std::int64_t lost_at = -1;                              ///< newest iteration whose checkpoint is damaged; -1: none
 };
+/// Folders of checkpoints that other programs saved and that were found to be damaged while they were read, and what is
+/// damaged. They keep their names.
+using Unreadable = std::map<std::filesystem::path, std::string>;
+
 /// Finds the newest good checkpoint, in any format, of the run with id `recorded` (from run.json). If `recorded` is
 /// empty or has no checkpoints here: of the run that saved the newest one. Of our own format, only the index is judged,
 /// unless `step` is given: what the checkpoint holds is verified as it is read. Rank 0 searches and sets damaged
@@ -85,14 +90,15 @@ struct FoundNewest {
 /// ignored.
 /// `step`: only that of this iteration, if there are any; later ones are set aside. Throws ConfigError if there are
 /// only checkpoints of another program that cannot be read, or none of that iteration. Where the hosts have folders of
-/// their own, the newest that they have whole together. Collective.
+/// their own, the newest that they have whole together. `unreadable` ones are not there for it; throws
+/// ConfigError about one of them if there are no others. Collective.
 FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& options,
                         const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
                         const std::string& recorded, std::vector<std::string>& notes,
-                        std::optional<std::int64_t> step = {});
+                        std::optional<std::int64_t> step = {}, const Unreadable& unreadable = {});
 /// Sets aside a checkpoint that find_newest() found, for the reason `damage`, with a message in the `notes` of rank 0.
-/// If it is of another program, throws that reason instead. Collective.
-void set_damaged_aside(const comm::Communicator& world, const checkpoint::FoundCheckpoint& found,
+/// Returns whether it did: what another program saved stays. Collective.
+bool set_damaged_aside(const comm::Communicator& world, const checkpoint::FoundCheckpoint& found,
                        const std::string& damage, std::vector<std::string>& notes);
 
 }  // namespace tessera::training

@@ -288,8 +288,20 @@ std::string load_together(const comm::Communicator& world, const checkpoint::Ope
   if (const auto* native = dynamic_cast<const checkpoint::NativeCheckpoint*>(&from))
     return load_shared(world, native->checkpoint(), wanted, check_crc);
   return damage_found(world, [&] {
-    for (const auto& range : wanted) from.read_box(range);
+    naming_damage([&] {
+      for (const auto& range : wanted) from.read_box(range);
+    });
   });
+}
+
+void naming_damage(const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const ConfigError& error) {
+    throw DamageError(error.what());
+  } catch (const IoError& error) {
+    throw DamageError(error.what());
+  }
 }
 
 std::vector<checkpoint::TensorRange> read_other_paddings(const checkpoint::WeightSource& source,

@@ -53,6 +53,10 @@ std::string load_shared(const comm::Communicator& world, const checkpoint::Check
 std::string load_together(const comm::Communicator& world, const checkpoint::OpenedCheckpoint& from,
                           std::span<const checkpoint::TensorRange> wanted, bool check_crc);
 
+/// Reads from a checkpoint of another program of which only reading tells whether it is what its index says: throws
+/// DamageError where `read` throws ConfigError or IoError.
+void naming_damage(const std::function<void()>& read);
+
 /// Fills those of `ranges` whose vocabulary has another padding in `source` than here, on this rank alone. Returns all
 /// others. `tokens` as for checkpoint::differs_in_padding; `notes` get what was done.
 std::vector<checkpoint::TensorRange> read_other_paddings(const checkpoint::WeightSource& source,
