@@ -58,8 +58,8 @@ void each_chunk(Bytes bytes, const Visit& visit) {
 }
 
 /// A file that ends inside a chunk of pixels, with the length of that chunk corrected to what is there of it; empty for
-/// any other file. Pillow decodes such a file if all rows are there, and only the end of the stream is not; libpng reads
-/// chunks in pieces and would refuse the last piece as a whole.
+/// any other file. Pillow decodes such a file if all rows are there, and only the end of the stream is not; libpng
+/// reads chunks in pieces and would refuse the last piece as a whole.
 std::vector<std::byte> with_short_chunk(Bytes bytes) {
   std::vector<std::byte> file;
   each_chunk(bytes, [&](std::size_t at, std::string_view type, std::size_t length) {

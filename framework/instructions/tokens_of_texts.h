@@ -15,7 +15,7 @@ namespace tessera::instructions {
 /// others wait; it appears complete or not at all. `tell` gets a line before it is written, and one with what rows were
 /// left out.
 ///
-/// Throws what write_instructions throws; ConfigError for standard input as an input, and if `folder` cannot be written.
+/// Throws what write_instructions throws; ConfigError for standard input as an input, and if `folder` is read-only.
 std::string tokens_of_texts(const tokenizers::Tokenizer& tokenizer, const InstructionWriteRequest& request,
                             const std::filesystem::path& folder, const data::TellLine& tell);
 

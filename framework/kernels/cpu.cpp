@@ -80,9 +80,9 @@ Isa best_isa() {
   return has_tiles && may_use_tiles() ? Isa::amx : Isa::avx512_bf16;
 }
 
-/// Intel's processors start one product of bfloat16 pairs (VDPBF16PS, 512 bits) in two cycles, but two multiply-adds of
-/// floats in each, so products of widened floats need .57 of the time (Sapphire Rapids, 1260 x 1280 x 5120, one thread).
-/// AMD's multiply pairs at twice the rate of floats.
+/// Intel's processors start one product of bfloat16 pairs (VDPBF16PS, 512 bits) in two cycles, but two multiply-adds
+/// of floats in each, so products of widened floats need .57 of the time (Sapphire Rapids, 1260 x 1280 x 5120, one
+/// thread). AMD's multiply pairs at twice the rate of floats.
 bool pairs_are_slow() {
   const Registers vendor = cpuid(0);
   constexpr unsigned genu = 0x756e6547, inei = 0x49656e69, ntel = 0x6c65746e;  // "GenuineIntel", little endian

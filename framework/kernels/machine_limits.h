@@ -5,9 +5,9 @@
 
 namespace tessera::kernels {
 
-/// Floating-point operations per second in fp32 multiply-adds (two operations each) on registers, with the vectors of
-/// the chosen instruction set and all threads together: the peak that fp32 products are compared with. Repeats a loop of
-/// about 0.5 ms for `seconds` and reports the fastest.
+/// Floating-point operations per second in fp32 multiply-adds (two operations each) on registers, with the vectors
+/// of the chosen instruction set and all threads together: the peak that fp32 products are compared with. Repeats a
+/// loop of about 0.5 ms for `seconds` and reports the fastest.
 double multiply_add_rate(Threads& threads, double seconds = 0.2);
 
 /// Floating-point operations per second of the bfloat16 register tile of pair_tiles() (gemm.h), with random operands in

@@ -237,9 +237,9 @@ autograd::Var GptModel::logits(autograd::Tape& tape, const TokenBatch& batch, co
 autograd::Var GptModel::project(const autograd::Var& h, const nn::Pass& pass) const {
   if (score_) return autograd::linear(h, score_->leaf, nullptr);
   const auto before = before_head(h, pass);
-  auto logits = autograd::linear(before, head(), head_bias());
-  if (output_ && output_->adapters())
-    logits = output_->adapters()->add_to(std::move(logits), before, pass, pass.gathered);
+  const auto* adapters = output_ ? output_->adapters() : nullptr;
+  auto logits =
+      adapters ? adapters->forward(before, head(), head_bias(), pass) : autograd::linear(before, head(), head_bias());
   if (!tensor_.whole())
     logits = parallel::gather_from_tensor_region(logits, parallel::tensor_group(pass, tensor_), "logits");
   return o_.output_logit_softcap ? autograd::softcapped(logits, *o_.output_logit_softcap) : logits;

@@ -16,8 +16,8 @@ std::int64_t layers_recomputed_alone(const GptOptions& o, const parallel::ModelC
 
 /// Whether layer `at` recomputes the norms before its branches (recomputes_norms) or the activation function of its
 /// feed-forward network (recomputes_activation). `at` nullopt: a layer of multi-token prediction; options that limit
-/// the number of layers do not include it. `adapted`: the model has adapters; then both are the default, because products
-/// with frozen weights need no inputs, and those of the adapters get them again.
+/// the number of layers do not include it. `adapted`: the model has adapters; then both are the default, because
+/// products with frozen weights need no inputs, and those of the adapters get them again.
 bool recomputes_norms(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at,
                       bool adapted);
 bool recomputes_activation(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at,

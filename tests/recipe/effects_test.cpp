@@ -253,7 +253,7 @@ const std::vector<Effect> cases = {
     {"training_config.wandb_save_dir", "one", "other"},
     {"dataset_config.prompt_type", "glm4", "qwen", pairs},
     {"dataset_config.data_cache_path", "one", "other", pairs},
-    {"dataset_config.map_keys", "{}", "null", pairs},
+    {"dataset_config.map_keys", R"("{}")", "null", pairs},
     {"dataset_config.enable_thinking", "true", "false", pairs},
     {"dataset_config.max_samples", "1", "2", pairs},
     {"dataset_config.train_on_prompt", "true", "false", pairs},

@@ -113,8 +113,6 @@ inline const std::map<std::string, std::string> exempt = {
     {d + "media_dir", "as messages"},
     {d + "model_name_or_path", "as messages"},
     {d + "template", "as messages"},
-    {d + "train_on_prompt", "as messages"},
-    {d + "max_samples", "as messages"},
     {d + "preprocessing_num_workers", "as messages"},
     {d + "packing", "as messages"},
     {d + "neat_packing", "as messages"},

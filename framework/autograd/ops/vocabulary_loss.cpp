@@ -168,8 +168,8 @@ class Magnified {
     kernels::scale_columns(threads, before, factors(), bias, logits);
     kernels::add(threads, rest, logits);
   }
-  /// The gradients of m and of `rest w^T` for those of the logits, `slopes`. Returns those of h w^T + u b^T, in memory that
-  /// the next chunk overwrites.
+  /// The gradients of m and of `rest w^T` for those of the logits, `slopes`. Returns those of h w^T + u b^T, in memory
+  /// that the next chunk overwrites.
   kernels::Elements backward(const Rows& at, const RoundedWeight& weights, const kernels::Elements& slopes) {
     auto& threads = tape_.threads();
     const auto before = Tape::floats(before_).first(slopes.size());

@@ -32,8 +32,8 @@ class DistName {
   std::size_t axes() const { return (layers_ ? 1U : 0U) + (experts_ ? 1U : 0U); }
   bool has_layers() const { return layers_; }    ///< the first axis is that of the layers
   bool has_experts() const { return experts_; }  ///< the last of these axes is that of the experts
-  /// Where in the weight the tensor lies along its first dim, in extents of the tensor, and how many of these the weight
-  /// has: gate and up of linear_fc1 can have keys of their own, "..._w" and "..._v".
+  /// Where in the weight the tensor lies along its first dim, in extents of the tensor, and how many of these the
+  /// weight has: gate and up of linear_fc1 can have keys of their own, "..._w" and "..._v".
   std::int64_t half() const { return half_; }
   std::int64_t halves() const { return halves_; }
   /// Our name of the weight at these indices of the leading axes; empty if it is none.

@@ -77,10 +77,12 @@ class PeftTest : public InOwnFolder {
 
 const std::string first_query = "base_model.model.model.layers.0.self_attn.q_proj";
 
+/// PEFT's copies of embeddings that are not trained; they are left out.
+constexpr const char* base_copy = ".base_layer.weight";
+
 TEST_F(PeftTest, AnAdapterComesBackWithTheSameTensorsAndOptions) {
-  for (const char* name :
-       {"gpt2_c_attn", "llama_qv", "llama_dora_vocabulary", "mixtral_experts", "qwen2_bias_lora_only",
-        "qwen2_dora_embedding", "qwen2_tied_vocabulary"}) {
+  for (const char* name : {"gpt2_c_attn", "llama_qv", "llama_dora_vocabulary", "mixtral_experts",
+                           "qwen2_bias_lora_only", "qwen2_dora_embedding", "qwen2_tied_vocabulary"}) {
     SCOPED_TRACE(name);
     const auto adapter = recorded(name);
     const PeftNames names(base(base_of(name)).table());
@@ -89,8 +91,10 @@ TEST_F(PeftTest, AnAdapterComesBackWithTheSameTensorsAndOptions) {
     write_peft(name, names, adapter, how, mappings);
     const auto from = recorded_tuning / "lora" / name / "adapter";
     const checkpoint::SafetensorsReader was(from / peft_weights_file), is(fs::path(name) / peft_weights_file);
-    EXPECT_EQ(is.names(), was.names());
-    for (const auto& one : was.names()) {
+    auto names_of_adapter = was.names();
+    std::erase_if(names_of_adapter, [](const std::string& one) { return one.ends_with(base_copy); });
+    EXPECT_EQ(is.names(), names_of_adapter);
+    for (const auto& one : names_of_adapter) {
       const auto a = was.tensor(one), b = is.tensor(one);
       ASSERT_EQ(a.shape(), b.shape());
       EXPECT_EQ(std::memcmp(a.raw().data(), b.raw().data(), a.bytes()), 0) << one;
