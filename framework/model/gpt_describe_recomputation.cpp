@@ -74,7 +74,8 @@ void describe_recomputed_norms(options::Schema<O>& s) {
   s.option("recompute_norm", &O::recompute_norm,
            "Recompute the norms before attention and the feed-forward network in the backward pass, in layers that are "
            "not fully recomputed; see `recompute_norm_num_layers`.")
-      .otherwise("true with `lora_config.use_lora`, where it costs little beside frozen weights, else false")
+      .otherwise(
+          "true with `lora_config.use_lora` and a `hidden_size` of at least 2048, where it costs little, else false")
       .must(
           "recompute_norm", [](const O& o) { return !o.recompute_norm.value_or(false) || !uniform(o); },
           [](const O&) { return "recompute_norm is true, but recompute_method uniform recomputes all layers fully"; },

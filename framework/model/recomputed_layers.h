@@ -14,10 +14,13 @@ bool recomputes_layers(const GptOptions& o, const parallel::ModelChunk& chunk);
 /// block, or by the recompute lists (ModelChunk::recompute). May exceed the number of layers of the chunk.
 std::int64_t layers_recomputed_alone(const GptOptions& o, const parallel::ModelChunk& chunk);
 
+/// hidden_size from which on a layer is wide.
+constexpr std::int64_t wide_layers = 2048;
+
 /// Whether layer `at` recomputes the norms before its branches (recomputes_norms) or the activation function of its
 /// feed-forward network (recomputes_activation). `at` nullopt: a layer of multi-token prediction; options that limit
-/// the number of layers do not include it. `adapted`: the model has adapters; then both are the default, because
-/// products with frozen weights need no inputs, and those of the adapters get them again.
+/// the number of layers do not include it. `adapted`: the model has adapters; then both are the default of
+/// wide layers, because products with frozen weights need no inputs, and those of the adapters get them again.
 bool recomputes_norms(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at,
                       bool adapted);
 bool recomputes_activation(const GptOptions& o, const parallel::ModelChunk& chunk, std::optional<std::int64_t> at,

@@ -28,8 +28,11 @@ GptOptions block(std::int64_t full, std::optional<std::int64_t> light) {
   return o;
 }
 
-TEST(RecomputedLayers, WithAdaptersAreAllUnlessOptionsSayOtherwise) {
+TEST(RecomputedLayers, OfWideModelsWithAdaptersAreAllUnlessOptionsSayOtherwise) {
   GptOptions o;
+  o.hidden_size = wide_layers - 64;
+  EXPECT_EQ(with_norms(o, {}, 4, true), "");
+  o.hidden_size = wide_layers;
   EXPECT_EQ(with_norms(o, {}), "");
   EXPECT_EQ(with_norms(o, {}, 4, true), "0123 and predictions");
   EXPECT_TRUE(recomputes_activation(o, {}, 0, true));
@@ -39,6 +42,7 @@ TEST(RecomputedLayers, WithAdaptersAreAllUnlessOptionsSayOtherwise) {
   EXPECT_FALSE(recomputes_activation(o, {}, 0, true));
   auto some = block(1, {});
   some.recompute_norm.reset();
+  some.hidden_size = wide_layers;
   EXPECT_EQ(with_norms(some, {}, 4, true), "123") << "the first is recomputed fully";
   some.recompute_method = RecomputedLayers::uniform;
   EXPECT_EQ(with_norms(some, {}, 4, true), "") << "all are";

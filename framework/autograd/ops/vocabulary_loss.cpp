@@ -141,7 +141,7 @@ struct LossPass {
 class Magnified {
  public:
   Magnified(Tape& tape, const LossPass& pass, std::int64_t chunk)
-      : tape_(tape), pass_(pass), m_(pass.adapter.m), rows_{{0, 0, pass.w.value.shape()[0]}} {
+      : tape_(tape), pass_(pass), m_(pass.adapter.m), rows_{{{0, 0, pass.w.value.shape()[0]}}} {
     if (!m_) return;
     const auto vocabulary = pass.w.value.shape()[0];
     factors_ = tape.scratch(extent(vocabulary));

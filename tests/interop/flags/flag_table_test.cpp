@@ -205,7 +205,7 @@ TEST(Flags, OfRecomputationAreReadAsMegatronAndMindSpeedMeanThem) {
   EXPECT_EQ(both.recompute_norm_num_layers, 3);
   EXPECT_EQ(both.recompute_activation_function_num_layers, 2);
   const auto usual = options_of("mindspeed-llm", {"--num-layers", "8"});
-  EXPECT_FALSE(usual.recompute_norm.value() || usual.recompute_activation_function.value() ||
+  EXPECT_FALSE(usual.recompute_norm || usual.recompute_activation_function ||
                usual.enable_recompute_layers_per_pp_rank);
 }
 
