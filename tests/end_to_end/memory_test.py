@@ -86,7 +86,7 @@ class Memory(harness.InOwnFolder):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         first = json.loads((self.folder / run / "metrics.jsonl").read_text().splitlines()[-1])
         return (dict(zip(COUNTED, (first[key] for key in KEYS))),
-                re.findall(r"memory of rank \d+, stage \d+: (.*);", done.stdout + done.stderr))
+                re.findall(r"memory of rank \d+, stage \d+: ([^;]*);", done.stdout + done.stderr))
 
     def compare(self, recipe, layout, run):
         options = {**dict(num_layers=4, training_iters=1, batch_size=2, eval_interval=0, dataset_config__micro_batch_num=4), **recipe}
