@@ -168,6 +168,11 @@ class InOwnFolder(unittest.TestCase):
         except OSError:
             return False
 
+    def is_pending(self, pid, number):
+        """Whether the stopped process was sent the signal, which it meets when it continues."""
+        pending = re.search(r"ShdPnd:\t(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)
+        return int(pending, 16) >> number - 1 & 1 == 1
+
     def losses(self, run="run"):
         """The training loss of every step."""
         return [line["loss"] for line in self.metrics(run) if "loss" in line]

@@ -236,7 +236,7 @@ class KilledOnHosts(launch_hosts_test.Hosts):
         held = self.process_of(1, "tessera")
         self.wait_until(lambda: self.is_stopped(held), "the stop of rank 1")
         jobs[0].kill()
-        time.sleep(3)
+        self.wait_until(lambda: self.is_pending(held, signal.SIGTERM), "the end of the lease")
         os.kill(held, signal.SIGCONT)
         self.wait_until(lambda: not self.processes(), "the workers' own end")
         told = self.end_of(jobs[1], 1)

@@ -10,9 +10,9 @@
 
 namespace tessera::training {
 
-/// A part of a run beside the steps: reports, saving, guards, evaluation. The loop
-/// calls every participant in the order of the list, on all ranks, at the same points of the run; so each call may be
-/// collective. A participant that has nothing to do in a call does not override it.
+/// A part of a run beside the steps: reports, saving, guards, evaluation. The loop calls every participant in the order
+/// of the list, on all ranks, at the same points of the run; so each call may be collective. A participant that has
+/// nothing to do in a call does not override it.
 ///
 ///     adopt                                        the run continues from memory of earlier processes
 ///     resumed                                      and after each went_back
