@@ -48,25 +48,26 @@ StateLayout::StateLayout(std::vector<nn::Parameter*> parameters, const optim::Op
 
 /// The weights of shards that are not in `weights`, and the state of all shards, lie one after the other.
 void StateLayout::place_shards() {
-  const auto in_weights = [&](std::size_t parameter) {
-    return !sharing_.shards() || parameters_.ranges()[parameter].parameter->type == DType::float32;
-  };
+  auto updated = std::vector<nn::ElementRange>{{0, parameters_.elements()}};
+  if (sharing_.shards()) updated = parallel::shards_of(buckets_, sharing_.rank, sharing_.ranks);
+  auto next = updated.begin();
   for (std::size_t i = 0; i < parameters_.ranges().size(); ++i) {
+    const auto& range = parameters_.ranges()[i];
+    const auto end = range.first + range.padded();
+    const bool in_weights = !sharing_.shards() || range.parameter->type == DType::float32;
     weight_of_.push_back(weights_);
-    if (in_weights(i)) weights_ += unsigned_count(parameters_.ranges()[i].padded());
-  }
-  const auto shards = sharing_.shards() ? parallel::shards_of(parameters_, buckets_, sharing_.rank, sharing_.ranks)
-                                        : parallel::whole_parameters(parameters_);
-  for (const auto& shard : shards) {
-    PlacedShard placed{shard, in_weights(shard.parameter) ? StateArray::weights : StateArray::master_weights, masters_,
-                       updated_};
-    if (placed.weights_in == StateArray::weights)
-      placed.weight = weight_of_[shard.parameter] +
-                      unsigned_count(shard.elements.first - parameters_.ranges()[shard.parameter].first);
-    else
-      masters_ += unsigned_count(shard.elements.count);
-    updated_ += unsigned_count(shard.elements.count);
-    shards_.push_back(placed);
+    while (next != updated.end() && next->first + next->count <= range.first) ++next;
+    for (auto part = next; part != updated.end() && part->first < end; ++part) {
+      const auto first = std::max(part->first, range.first), count = std::min(part->first + part->count, end) - first;
+      shards_.push_back({i,
+                         {first, count},
+                         in_weights ? StateArray::weights : StateArray::master_weights,
+                         in_weights ? weights_ + unsigned_count(first - range.first) : masters_,
+                         updated_});
+      if (!in_weights) masters_ += unsigned_count(count);
+      updated_ += unsigned_count(count);
+    }
+    if (in_weights) weights_ += unsigned_count(range.padded());
   }
 }
 

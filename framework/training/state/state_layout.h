@@ -64,11 +64,12 @@ struct StateBytes {
 };
 
 /// A range of one parameter that this rank updates, and where its weights and optimizer state are.
-/// `gradients` is a flat array too; the range may end with padding.
-struct PlacedShard : parallel::ParameterShard {
-  StateArray weights_in;  ///< array with its fp32 weights: weights or master_weights
-  std::size_t weight;     ///< index of its first element in that array
-  std::size_t state;      ///< index of its first element in each state tensor of the optimizer
+struct PlacedShard {
+  std::size_t parameter;      ///< index in StateLayout::parameters().ranges()
+  nn::ElementRange elements;  ///< range in the flat arrays, as `gradients`; may end with padding
+  StateArray weights_in;      ///< array with its fp32 weights: weights or master_weights
+  std::size_t weight;         ///< index of its first element in that array
+  std::size_t state;          ///< index of its first element in each state tensor of the optimizer
 };
 
 /// A range of elements of one array.
