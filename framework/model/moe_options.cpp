@@ -101,7 +101,8 @@ bool are_flags(const std::vector<std::int64_t>& list) {
 
 std::string LayerFrequency::Option::json_schema() {
   return R"({"not": {"enum": [0, "0"]}, "anyOf": [{"$ref": "#/$defs/int"},
-             {"type": "array", "items": {"enum": [0, 1]}, "minItems": 1}, {"type": "string"}]})";
+             {"type": "array", "items": {"enum": [0, 1]}, "minItems": 1},
+             {"type": "string", "pattern": "^[\\s\\d*(]*\\[[\\s\\d,]*\\][\\s\\d,*+()\\[\\]]*$"}]})";
 }
 
 bool LayerFrequency::Option::read(const options::Value& value, LayerFrequency& out) {

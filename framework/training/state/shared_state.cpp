@@ -75,18 +75,20 @@ std::span<float> SharedState::weights() {
   return memory_.floats(StateArray::weights);
 }
 
-void SharedState::initialise(kernels::Threads& threads, std::uint64_t seed) {
+void SharedState::draw(kernels::Threads& threads, std::uint64_t seed,
+                       const std::function<bool(const std::string&)>& is_given) {
   std::vector<float> scratch;
   const auto& ranges = layout_.parameters().ranges();
+  const auto is_drawn = [&](std::size_t i) { return !is_given || !is_given(ranges[i].parameter->name); };
   for (std::size_t i = 0; i < ranges.size(); ++i)
-    if (!layout_.sharing().shards() || ranges[i].parameter->type == DType::float32)
+    if (is_drawn(i) && (!layout_.sharing().shards() || ranges[i].parameter->type == DType::float32))
       nn::FlatParameters::initialise(
           threads, seed, *ranges[i].parameter,
           memory_.floats({StateArray::weights, layout_.weight_of(i), size(ranges[i].count)}));
   // Every rank draws the whole parameter and keeps its shard, so that initial values do not depend on the layout.
   std::size_t drawn = ranges.size();  // the parameter whose initial values are in scratch
   for (const auto& shard : layout_.shards()) {
-    if (shard.weights_in != StateArray::master_weights) continue;
+    if (shard.weights_in != StateArray::master_weights || !is_drawn(shard.parameter)) continue;
     const auto& range = ranges[shard.parameter];
     if (drawn != shard.parameter) {
       scratch.assign(size(range.padded()), 0);
@@ -97,7 +99,6 @@ void SharedState::initialise(kernels::Threads& threads, std::uint64_t seed) {
     std::copy(part.begin(), part.end(),
               memory_.floats({shard.weights_in, shard.weight, size(shard.elements.count)}).begin());
   }
-  weights_changed();
 }
 
 void SharedState::weights_changed() {
