@@ -7,13 +7,11 @@
 #include <set>
 
 #include "framework/kernels/weight.h"
-#include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
 #include "framework/recipe/saved_model.h"
-#include "framework/training/loop/trainer.h"
 #include "framework/training/step/step.h"
 #include "tests/own_folder.h"
-#include "tests/recipe/groups.h"
+#include "tests/recipe/console_runs.h"
 #include "tests/recipe/small_run.h"
 #include "tests/story.h"
 
@@ -48,7 +46,6 @@ class Lora : public InOwnFolder {
           "optimizer_config: {learning_rate: 1e-2, lr_decay_style: constant, weight_decay: 0.1}\n"
           "dataset_config: {data_path: data, split: \"100,0,0\", batch_size: 2, global_batch_size: 4}\n");
   }
-  static Recipe read(const Lines& sets) { return read_recipe("run.yaml", sets, Registries{}); }
   static std::string refused(const Lines& sets) {
     return story_of([&] { read(sets); });
   }
@@ -82,29 +79,6 @@ class Lora : public InOwnFolder {
     state.initialise(threads, 1);
     training::TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
     return work.backward(0).loss;
-  }
-  static std::string train(const Lines& sets) {
-    testing::internal::CaptureStdout();
-    std::string error;
-    try {
-      training::train(build(read(sets)), training::StopSignal{});
-    } catch (const ConfigError& wrong) {
-      error = text("refused: ", wrong.what());
-    }
-    return testing::internal::GetCapturedStdout() + error;
-  }
-  static checkpoint::Checkpoint saved(const std::string& run, int iteration) {
-    return checkpoint::Checkpoint::open(std::filesystem::path(run) / "checkpoints" /
-                                        checkpoint::checkpoint_name("network", iteration));
-  }
-  static std::map<std::string, std::vector<float>> content(const checkpoint::Checkpoint& one) {
-    std::map<std::string, std::vector<float>> all;
-    for (const auto& name : one.names()) {
-      auto& values = all[name];
-      values.resize(static_cast<std::size_t>(one.shape(name).elements()));
-      one.read(checkpoint::whole(name, Tensor(std::span(values), one.shape(name))), {true, true});
-    }
-    return all;
   }
 };
 
