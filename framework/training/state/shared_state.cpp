@@ -176,28 +176,38 @@ std::vector<std::span<float>> SharedState::shard_gradients() {
   return all;
 }
 
-std::vector<checkpoint::TensorRange> SharedState::ranges(const std::vector<StateBox>& boxes,
-                                                         const std::string& prefix) {
+/// `range_of`: where the elements of a part are.
+template <class RangeOf>
+std::vector<checkpoint::TensorRange> SharedState::ranges(StateScope scope, const std::string& prefix,
+                                                         const RangeOf& range_of) {
   std::vector<checkpoint::TensorRange> out;
-  for (const auto& box : boxes) {
-    const auto& parameter = *layout_.parameters().ranges()[box.parameter].parameter;
-    out.push_back({.name = prefix + parameter.name,
-                   .global_shape = parameter.global_shape,
-                   .offsets = box.box.begin,
-                   .tensor = Tensor(memory_.floats(box.elements), Shape(box.box.extent)),
-                   .role = parameter.role});
+  for (const auto& part : layout_.parts(scope)) {
+    const auto& parameter = *layout_.parameters().ranges()[part.parameter].parameter;
+    auto elements = memory_.floats(range_of(part));
+    for (auto& box : layout_.boxes_of(part)) {
+      const auto count = size(box.elements());
+      out.push_back({.name = prefix + parameter.name,
+                     .global_shape = parameter.global_shape,
+                     .offsets = std::move(box.begin),
+                     .tensor = Tensor(elements.first(count), Shape(box.extent)),
+                     .role = parameter.role});
+      elements = elements.subspan(count);
+    }
   }
   return out;
 }
 
 std::vector<checkpoint::TensorRange> SharedState::weight_ranges(StateScope scope) {
-  return ranges(layout_.weight_boxes(scope), "");
+  return ranges(scope, "", [](const PlacedShard& part) {
+    return StateRange{part.weights_in, part.weight, size(part.elements.count)};
+  });
 }
 
 std::vector<checkpoint::TensorRange> SharedState::optimizer_ranges(StateScope scope) {
   std::vector<checkpoint::TensorRange> all;
   for (std::size_t k = 0; k < layout_.state_tensors().size(); ++k) {
-    auto own = ranges(layout_.state_boxes(scope, k), "optimizer." + layout_.state_tensors()[k] + ".");
+    auto own = ranges(scope, "optimizer." + layout_.state_tensors()[k] + ".",
+                      [&](const PlacedShard& part) { return layout_.state_of(part, k); });
     std::move(own.begin(), own.end(), std::back_inserter(all));
   }
   return all;

@@ -88,7 +88,8 @@ class SharedState {
  private:
   void connect(const optim::Optimizer* optimizer);
   void bind();
-  std::vector<checkpoint::TensorRange> ranges(const std::vector<StateBox>& boxes, const std::string& prefix);
+  template <class RangeOf>
+  std::vector<checkpoint::TensorRange> ranges(StateScope scope, const std::string& prefix, const RangeOf& range_of);
 
   StateLayout layout_;
   StateMemory memory_;
