@@ -121,6 +121,22 @@ TEST_F(Lora, LayersWithNumbersOfTwoDigitsHaveTheNamesOfOtherPrograms) {
   EXPECT_EQ(adapters, std::set<std::string>{"decoder.layers.10.self_attention.linear_qkv.q_proj"});
 }
 
+TEST_F(Lora, APlanAsksForTheAliasesOfEachModuleOnce) {
+  model::LoraOptions options;
+  options.target_modules = model::ModuleNames{{"one"}};
+  std::map<std::string, int> asked;
+  const training::LoraPlan plan(
+      options,
+      [&](const std::string& module) {
+        ++asked[module];
+        return std::vector<training::ModuleAlias>{{.name = "their." + module, .own = true}};
+      },
+      [] { return std::vector<std::string>{"one", "two"}; });
+  for (int times = 0; times < 3; ++times)
+    for (const char* module : {"one", "two"}) plan.adapters_of(module, 4, {});
+  EXPECT_EQ(asked, (std::map<std::string, int>{{"one", 1}, {"two", 1}}));
+}
+
 TEST_F(Lora, RanksAndAlphasOfSingleLayersAreThoseOfTheirPatterns) {
   const std::string in_layer = "decoder.layers.0.", a = ".lora_A.weight";
   const auto rank = [&](const Lines& sets, const std::string& module) {
