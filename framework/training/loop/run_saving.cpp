@@ -69,9 +69,8 @@ bool RunSaving::save_now(bool wait, SaveKind kind) {
       open_save_at_ = iteration;
       open_save_kind_ = kind;
       open_save_updates_ = run_.progress.updates;
-      open_save_approved_ = false;
       stood_still_ = still.seconds();
-      if (!is_checked_later) approve_save();
+      if (!is_checked_later) open_save_->approve();
     } else {
       training::save(run_.setup, run_.state, run_.progress, kind);
       stood_still_ = still.seconds();
@@ -113,7 +112,7 @@ void RunSaving::could_not_save(std::int64_t iteration, const IoError& error) {
 
 /// An update after the beginning of the save has verified what was saved, on all ranks.
 void RunSaving::computed() {
-  if (run_.progress.updates > open_save_updates_) approve_save();
+  if (open_save_ && run_.progress.updates > open_save_updates_) open_save_->approve();
 }
 
 /// Lets a save that goes on make progress. Ranks learn of its end after different steps; what they do together does not
@@ -127,7 +126,7 @@ void RunSaving::finish_pending() {
   if (!open_save_) return;
   const Stopwatch still;
   // What the next update would have checked. Who uses the state next learns of damage by itself.
-  if (!open_save_approved_) state_checked(guard_.check());
+  if (!open_save_->approved()) state_checked(guard_.check());
   if (!open_save_) return;
   run_.wait_longest();
   if (!open_save_->poll() && !run_.is_complete() && !told_of_slow_saves_ && !run_.stop.asked()) {
@@ -138,18 +137,10 @@ void RunSaving::finish_pending() {
   end_save(still);
 }
 
-/// The state that a save that goes on had at its beginning is known to be sound.
-void RunSaving::approve_save() {
-  if (!open_save_ || open_save_approved_) return;
-  open_save_->approve();
-  open_save_approved_ = true;
-}
-
-void RunSaving::state_checked(bool sound) { sound ? approve_save() : give_up_save(); }
-
-/// The state was wrong while it was being written.
-void RunSaving::give_up_save() {
+/// Of the state that a save that goes on had at its beginning.
+void RunSaving::state_checked(bool sound) {
   if (!open_save_) return;
+  if (sound) return open_save_->approve();
   run_.wait_longest();
   open_save_->give_up("weights or optimizer state had changed in memory");
   end_save(Stopwatch());

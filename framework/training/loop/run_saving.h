@@ -36,10 +36,8 @@ class RunSaving final : public Participant {
 
  private:
   bool is_due(std::optional<std::int64_t> interval) const;
-  void give_up_save();
   /// `still`: since training stands still for that.
   void end_save(const Stopwatch& still);
-  void approve_save();
   void saved(std::int64_t iteration, SaveKind kind);
   void could_not_save(std::int64_t iteration, const IoError& error);
 
@@ -52,7 +50,6 @@ class RunSaving final : public Participant {
   std::int64_t open_save_at_ = -1;      ///< its iteration
   SaveKind open_save_kind_ = SaveKind::persistent;
   std::int64_t open_save_updates_ = 0;  ///< updates before it began
-  bool open_save_approved_ = false;     ///< its state is known to be sound
   bool has_non_persistent_ = false;     ///< this start of the run has saved a non-persistent checkpoint
   bool told_of_slow_saves_ = false;
   Stopwatch save_began_;    ///< when the save that is told next began
