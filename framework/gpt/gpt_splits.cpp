@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -68,6 +69,19 @@ std::int32_t pad_of(const tokenizers::Tokenizer& tokenizer, bool may_be_ambiguou
               "would then ignore those tokens "
               "(dataset_config.allow_ambiguous_pad_tokens)"));
   return -1;
+}
+
+/// `part_index`: the part of each sample of a blend; `lengths`: the samples that were prepared of each part.
+void refuse_missing_samples(const IndexArray& part_index, const std::vector<std::int64_t>& lengths, const Blend& blend,
+                            std::size_t split) {
+  std::vector<std::int64_t> used(lengths.size());
+  const auto parts = part_index.values<std::int16_t>();
+  for (const auto part : parts) ++used[static_cast<std::size_t>(part)];
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    if (used[i] > lengths[i])
+      throw ConfigError(text("the ", split_names[split], " blend reads ", used[i], " samples of ", blend.prefixes[i],
+                             ", for which ", lengths[i],
+                             " were prepared; make dataset_config.mid_level_dataset_surplus larger"));
 }
 
 }  // namespace
@@ -214,6 +228,7 @@ std::unique_ptr<data::Dataset> GptSplits::blended(std::vector<Part> parts, const
                                                   SplitWanted wanted) const {
   std::vector<std::int64_t> lengths;
   for (const auto& part : parts) lengths.push_back(part.dataset->samples());
+  const auto all = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   std::vector<double> weights;
   std::optional<std::int64_t> size;
   if (blend.weights) {
@@ -222,11 +237,7 @@ std::unique_ptr<data::Dataset> GptSplits::blended(std::vector<Part> parts, const
     for (const auto weight : weights) *size += samples_of_part(*wanted.samples, weight);
   } else {
     weights.assign(lengths.begin(), lengths.end());
-    if (wanted.samples) {
-      std::int64_t all = 0;
-      for (const auto length : lengths) all += length;
-      size = std::min(*wanted.samples, all);
-    }
+    if (wanted.samples) size = std::min(*wanted.samples, all);
   }
   Json description = {{"class", "BlendedDataset"},
                       {"datasets", Json::array()},
@@ -240,9 +251,7 @@ std::unique_ptr<data::Dataset> GptSplits::blended(std::vector<Part> parts, const
     description["size"] = *size;
   }
   auto words = files::python_json(description);
-  std::int64_t samples = 0;
-  for (const auto length : lengths) samples += length;
-  if (size) samples = *size;
+  const auto samples = size.value_or(all);
   const IndexCache::Request request{
       .description = words,
       .kind = text("BlendedDataset-", split_names[split]),
@@ -258,16 +267,7 @@ std::unique_ptr<data::Dataset> GptSplits::blended(std::vector<Part> parts, const
       .check = [&](const std::vector<IndexArray>& arrays) { return wrong_blend_index(arrays[0], arrays[1], lengths); },
       .source_sum = [&] { return crc32c(std::as_bytes(std::span(lengths))); }};
   auto result = cache(options_.cache_folder).get(request);
-  if (result.built) {
-    std::vector<std::int64_t> used(parts.size());
-    const auto part_index = std::as_const(result.arrays[0]).values<std::int16_t>();
-    for (const auto part : part_index) ++used[static_cast<std::size_t>(part)];
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      if (used[i] > lengths[i])
-        throw ConfigError(text("the ", split_names[split], " blend reads ", used[i], " samples of ", blend.prefixes[i],
-                               ", for which ", lengths[i],
-                               " were prepared; make dataset_config.mid_level_dataset_surplus larger"));
-  }
+  if (result.built) refuse_missing_samples(result.arrays[0], lengths, blend, split);
   std::vector<std::unique_ptr<GptDataset>> datasets;
   for (auto& part : parts) datasets.push_back(std::move(part.dataset));
   return std::make_unique<BlendedDataset>(

@@ -8,8 +8,6 @@
 namespace tessera::images {
 namespace {
 
-using LevelTable = std::array<std::array<float, 256>, 3>;
-
 /// Scaled values of every level of a channel, in the order of operations of the backend, in fp32.
 void set_scaled(const ProcessorOptions& options, std::size_t channel, std::array<float, 256>& values) {
   auto mean = static_cast<float>(options.mean[channel]);

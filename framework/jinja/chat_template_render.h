@@ -59,6 +59,8 @@ class Renderer {
   TemplateValue global(const std::string& name, const Arguments& arguments);
   bool contains(const TemplateValue& container, const TemplateValue& value);
   /// `left` + `right` and the other operators of numbers, by their sign.
+  std::optional<TemplateValue> sum_of(const TemplateValue& left, const TemplateValue& right);
+  std::optional<TemplateValue> repeated(const TemplateValue& value, std::int64_t times);
   TemplateValue compute(const std::string& sign, const TemplateValue& left, const TemplateValue& right);
   /// Compares two values: -1, 0 or 1. Throws ConfigError if Python cannot order them.
   int order(const TemplateValue& one, const TemplateValue& other);

@@ -176,6 +176,26 @@ void describe_attention(options::Schema<O>& s) {
 constexpr auto sandwiches = [](const O& o) { return o.use_sandwich_norm; };
 constexpr const char* no_sandwich = "`use_sandwich_norm` is false";
 
+template <double O::*scale>
+void describe_post_norm_scale(options::Schema<O>& s, const char* words) {
+  static constexpr const char* name =
+      scale == &O::attn_post_norm_scale ? "attn_post_norm_scale" : "ffn_post_norm_scale";
+  s.option(name, scale, words)
+      .when_changed(options::Change::silent)
+      .at_least(0)
+      .at_most(options::most_factor)
+      .matters_when(sandwiches, no_sandwich)
+      .must(
+          "sandwich scales",
+          [](const O& o) {
+            return !sandwiches(o) || o.*scale == 1 || o.normalization != nn::Normalization::layer_norm;
+          },
+          [](const O& o) {
+            return text(name, " is ", o.*scale, ", but normalization is LayerNorm; it is for RMSNorm");
+          },
+          "leave it out, or choose RMSNorm", {"normalization", "use_sandwich_norm"});
+}
+
 void describe_norms(options::Schema<O>& s) {
   s.option("normalization", &O::normalization,
            "Type of the norms before attention, before the feed-forward network and after the last layer.")
@@ -205,37 +225,8 @@ void describe_norms(options::Schema<O>& s) {
       .no_flag("from config.json of Hugging Face Transformers");
   s.option("use_sandwich_norm", &O::use_sandwich_norm,
            "Also normalize the outputs of attention and feed-forward network, before the residual addition.");
-  s.option("attn_post_norm_scale", &O::attn_post_norm_scale, "Initial weight of the RMSNorm after attention.")
-      .when_changed(options::Change::silent)
-      .at_least(0)
-      .at_most(options::most_factor)
-      .matters_when(sandwiches, no_sandwich)
-      .must(
-          "sandwich scales",
-          [](const O& o) {
-            return !sandwiches(o) || o.attn_post_norm_scale == 1 || o.normalization != nn::Normalization::layer_norm;
-          },
-          [](const O& o) {
-            return text("attn_post_norm_scale is ", o.attn_post_norm_scale,
-                        ", but normalization is LayerNorm; it is for RMSNorm");
-          },
-          "leave it out, or choose RMSNorm", {"normalization", "use_sandwich_norm"});
-  s.option("ffn_post_norm_scale", &O::ffn_post_norm_scale,
-           "Initial weight of the RMSNorm after the feed-forward network.")
-      .when_changed(options::Change::silent)
-      .at_least(0)
-      .at_most(options::most_factor)
-      .matters_when(sandwiches, no_sandwich)
-      .must(
-          "sandwich scales",
-          [](const O& o) {
-            return !sandwiches(o) || o.ffn_post_norm_scale == 1 || o.normalization != nn::Normalization::layer_norm;
-          },
-          [](const O& o) {
-            return text("ffn_post_norm_scale is ", o.ffn_post_norm_scale,
-                        ", but normalization is LayerNorm; it is for RMSNorm");
-          },
-          "leave it out, or choose RMSNorm", {"normalization", "use_sandwich_norm"});
+  describe_post_norm_scale<&O::attn_post_norm_scale>(s, "Initial weight of the RMSNorm after attention.");
+  describe_post_norm_scale<&O::ffn_post_norm_scale>(s, "Initial weight of the RMSNorm after the feed-forward network.");
   s.option("spec", &O::spec,
            "Layer specification, as [Python module, name]. No Python code is run: only specifications of MindSpeed-LLM "
            "that Tessera's options can describe are accepted, and these options must be set accordingly. null: none.")

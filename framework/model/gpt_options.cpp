@@ -33,10 +33,6 @@ std::int64_t GptOptions::experts(const MoeOptions& moe) const {
   return num_experts.value_or(moe.num_experts > 1 ? moe.num_experts : 0);
 }
 
-std::int64_t GptOptions::latent_width() const {
-  return num_attention_heads * 3 * std::max(qk_head_dim + qk_pos_emb_head_dim, v_head_dim);
-}
-
 namespace {
 
 /// The mscale function of yarn, which grows with the logarithm of the scaling factor.

@@ -251,8 +251,6 @@ struct GptOptions {
   }
   /// Whether mrope_section, which must be given, divides the rotary pairs of a head into three sections.
   bool sections_fit() const;
-  /// Width of the fused projection of multi-latent attention (autograd::latent_heads), in elements per token.
-  std::int64_t latent_width() const;
   /// Factor of the attention scores of multi-latent attention.
   double latent_scale() const;
   /// Number of layers of multi-token prediction.

@@ -100,8 +100,12 @@ bool are_flags(const std::vector<std::int64_t>& list) {
 }  // namespace
 
 std::string LayerFrequency::Option::json_schema() {
+  // What ListExpression reads, but for the pairs of parentheses.
+  const std::string list = R"(\\[\\s*(?:0*[01]\\s*(?:,\\s*0*[01]\\s*)*)?\\])",
+                    product = R"([\\s(]*(?:\\d+\\s*\\*[\\s(]*)*)" + list + R"([\\s)]*(?:\\*\\s*\\d+[\\s)]*)*)";
   return R"({"not": {"enum": [0, "0"]}, "anyOf": [{"$ref": "#/$defs/int"},
-             {"type": "array", "items": {"enum": [0, 1]}, "minItems": 1}, {"type": "string"}]})";
+             {"type": "array", "items": {"enum": [0, 1]}, "minItems": 1},
+             {"type": "string", "pattern": "^)" + product + R"((?:\\+)" + product + R"()*$"}]})";
 }
 
 bool LayerFrequency::Option::read(const options::Value& value, LayerFrequency& out) {

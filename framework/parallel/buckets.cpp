@@ -39,32 +39,18 @@ std::vector<Bucket> make_buckets(const nn::FlatParameters& layout, std::int64_t 
   return buckets;
 }
 
-std::vector<ParameterShard> shards_of(const nn::FlatParameters& layout, std::span<const Bucket> buckets, int rank,
-                                      int ranks) {
-  std::vector<ParameterShard> shards;
+std::vector<nn::ElementRange> shards_of(std::span<const Bucket> buckets, int rank, int ranks) {
+  std::vector<nn::ElementRange> shards;
   constexpr auto bytes = static_cast<std::int64_t>(sizeof(float));
   for (const auto& bucket : buckets) {
     // The same division as GroupBuffer's, which reduces the gradients: shards must agree to the element.
     const comm::ByteRange all{static_cast<std::size_t>(bucket.elements.first * bytes),
                               static_cast<std::size_t>(bucket.elements.count * bytes)};
     const auto own = comm::GroupBuffer::share(all, rank, ranks);
-    const auto begin = static_cast<std::int64_t>(own.first) / bytes,
-               end = begin + static_cast<std::int64_t>(own.count) / bytes;
-    for (auto i = bucket.first_parameter; i < bucket.first_parameter + bucket.parameters; ++i) {
-      const auto& range = layout.ranges()[i];
-      const auto first = std::max(begin, range.first), last = std::min(end, range.first + range.padded());
-      if (first < last) shards.push_back({i, {first, last - first}});
-    }
+    if (own.count > 0)
+      shards.push_back({static_cast<std::int64_t>(own.first) / bytes, static_cast<std::int64_t>(own.count) / bytes});
   }
-  std::sort(shards.begin(), shards.end(),
-            [](const auto& a, const auto& b) { return a.elements.first < b.elements.first; });
-  return shards;
-}
-
-std::vector<ParameterShard> whole_parameters(const nn::FlatParameters& layout) {
-  std::vector<ParameterShard> shards;
-  for (std::size_t i = 0; i < layout.ranges().size(); ++i)
-    shards.push_back({i, {layout.ranges()[i].first, layout.ranges()[i].padded()}});
+  std::sort(shards.begin(), shards.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return shards;
 }
 

@@ -17,17 +17,8 @@ struct Bucket {
 /// order in which the backward pass completes their gradients: from the last parameter to the first.
 std::vector<Bucket> make_buckets(const nn::FlatParameters& layout, std::int64_t elements);
 
-/// A range of elements within one parameter that one data-parallel rank updates.
-struct ParameterShard {
-  std::size_t parameter;      ///< index in FlatParameters::ranges()
-  nn::ElementRange elements;  ///< range in the flat arrays
-};
-
-/// The shards that rank `rank` of `ranks` updates with a distributed optimizer: its part of every bucket, split at
-/// parameter boundaries. In ascending order, in whole blocks of 64 elements.
-std::vector<ParameterShard> shards_of(const nn::FlatParameters& layout, std::span<const Bucket> buckets, int rank,
-                                      int ranks);
-/// One shard for each whole parameter: what each rank updates without a distributed optimizer.
-std::vector<ParameterShard> whole_parameters(const nn::FlatParameters& layout);
+/// The ranges of the flat arrays that rank `rank` of `ranks` updates with a distributed optimizer: its part of every
+/// bucket. In ascending order, in whole blocks of 64 elements.
+std::vector<nn::ElementRange> shards_of(std::span<const Bucket> buckets, int rank, int ranks);
 
 }  // namespace tessera::parallel

@@ -140,48 +140,28 @@ void to_sequence(autograd::Tape& tape, const Swap& s, std::size_t element, std::
   });
 }
 
-std::span<const std::byte> bytes_of(const autograd::Floats& floats) { return std::as_bytes(floats.span()); }
-
-class ToHeads final : public autograd::Node {
+/// An exchange, whose gradient is exchanged back.
+class Exchanged final : public autograd::Node {
  public:
-  ToHeads(autograd::VarId y, autograd::VarId x, Swap swap) : y_(y), x_(x), swap_(std::move(swap)) {}
+  Exchanged(autograd::VarId y, autograd::VarId x, Swap swap, bool in_heads)
+      : y_(y), x_(x), swap_(std::move(swap)), in_heads_(in_heads) {}
   void backward(autograd::Tape& tape) override {
     const auto dy = tape.take_grad(y_);
     const auto target = tape.grad_target(x_);
     if (dy.empty() || target.tensor.empty()) return;
-    must(!target.add, "a fused projection has one attention");
-    if (!swap_.cut.copies && dy.tensor.dtype() == target.tensor.dtype()) {
-      to_sequence(tape, swap_, size_of(dy.tensor.dtype()), dy.tensor.raw(), target.tensor.raw());
-      return;
-    }
+    must(!target.add, "a fused projection has one attention, whose result has one use");
+    const auto back = in_heads_ ? to_sequence : to_heads;
+    const bool sums = in_heads_ && swap_.cut.copies;
+    if (!sums && dy.tensor.dtype() == target.tensor.dtype())
+      return back(tape, swap_, size_of(dy.tensor.dtype()), dy.tensor.raw(), target.tensor.raw());
     const auto from = tape.read(dy.tensor), to = tape.write(target);
-    to_sequence(tape, swap_, sizeof(float), bytes_of(from), std::as_writable_bytes(to.span()));
+    back(tape, swap_, sizeof(float), std::as_bytes(from.span()), std::as_writable_bytes(to.span()));
   }
 
  private:
   autograd::VarId y_, x_;
   Swap swap_;
-};
-
-class ToSequence final : public autograd::Node {
- public:
-  ToSequence(autograd::VarId y, autograd::VarId x, Swap swap) : y_(y), x_(x), swap_(std::move(swap)) {}
-  void backward(autograd::Tape& tape) override {
-    const auto dy = tape.take_grad(y_);
-    const auto target = tape.grad_target(x_);
-    if (dy.empty() || target.tensor.empty()) return;
-    must(!target.add, "the result of attention has one use");
-    if (dy.tensor.dtype() == target.tensor.dtype()) {
-      to_heads(tape, swap_, size_of(dy.tensor.dtype()), dy.tensor.raw(), target.tensor.raw());
-      return;
-    }
-    const auto from = tape.read(dy.tensor), to = tape.write(target);
-    to_heads(tape, swap_, sizeof(float), bytes_of(from), std::as_writable_bytes(to.span()));
-  }
-
- private:
-  autograd::VarId y_, x_;
-  Swap swap_;
+  bool in_heads_;
 };
 
 }  // namespace
@@ -213,7 +193,7 @@ autograd::Var sequence_to_heads(const autograd::Var& qkv, const kernels::Attenti
   const auto type = qkv.value().dtype();
   auto y = tape.make(type, {e.B, e.T * group.size(), swap.cut.own_row}, qkv.wants_grad());
   to_heads(tape, swap, size_of(type), qkv.value().raw(), y.value().raw());
-  if (y.wants_grad()) tape.record<ToHeads>(y, qkv, swap);
+  if (y.wants_grad()) tape.record<Exchanged>(y, qkv, swap, true);
   return y;
 }
 
@@ -225,7 +205,7 @@ autograd::Var heads_to_sequence(const autograd::Var& heads, const kernels::Atten
   const auto type = heads.value().dtype();
   auto y = tape.make(type, {e.B, e.T, e.H * e.D}, heads.wants_grad());
   to_sequence(tape, swap, size_of(type), heads.value().raw(), y.value().raw());
-  if (y.wants_grad()) tape.record<ToSequence>(y, heads, swap);
+  if (y.wants_grad()) tape.record<Exchanged>(y, heads, swap, false);
   return y;
 }
 

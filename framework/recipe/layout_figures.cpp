@@ -70,6 +70,59 @@ std::vector<PartFigures> state_of_data_ranks(const std::vector<nn::Parameter*>& 
   return all;
 }
 
+/// Figures of the ranks of one stage, or of those of its ranks that have one block of experts.
+struct StageFigures {
+  std::int64_t parameters = 0;
+  std::vector<PartFigures> state = {};    ///< of each data-parallel rank, of the dense layers
+  std::vector<PartFigures> experts = {};  ///< of each rank with the same experts; empty: none are trained apart
+  std::int64_t frozen = 0;                ///< bytes of frozen parameters
+  training::FrozenWeights::Mapped mapped = {};
+  std::size_t journal = 0;  ///< bytes of that section of a state file
+};
+
+/// `source`: from which frozen parameters are mapped; null: from none.
+StageFigures figures_of(const std::vector<std::unique_ptr<model::Model>>& chunks, const Recipe& recipe,
+                        const parallel::MeshSizes& sizes, const checkpoint::WeightSource* source) {
+  StageFigures out;
+  out.journal = training::journal_section(model::report_extents(*chunks.front(), *recipe.objective.make()));
+  std::vector<nn::Parameter*> held;
+  for (const auto& chunk : chunks) std::ranges::copy(chunk->parameters(), std::back_inserter(held));
+  out.frozen = training::FrozenWeights::bytes_of(held);
+  if (source) out.mapped = training::FrozenWeights::mappable(held, *source, !recipe.saves_frozen());
+  for (const auto* parameter : held)
+    out.parameters = checked_sum({{"parameters", out.parameters}, {"more", parameter->elements()}});
+  const auto optimizer = recipe.optimizer.make();
+  for (const auto& group : training::groups_of_parameters(held, sizes)) {
+    const auto sharers = group.experts ? sizes.expert_data() : sizes.context * sizes.data;
+    (group.experts ? out.experts : out.state) =
+        state_of_data_ranks(group.parameters, *optimizer,
+                            {.ranks = sharers,
+                             .distributed_optimizer = recipe.data_parallel.use_distributed_optimizer,
+                             .bucket_elements = recipe.data_parallel.bucket_elements(sharers)});
+  }
+  return out;
+}
+
+RankFigures figures_of_rank(int rank, const parallel::Mesh& mesh, const StageFigures& stage) {
+  const auto place = mesh.place_of(rank);
+  const auto& dense = stage.state[static_cast<std::size_t>(place.context + mesh.sizes().context * place.data)];
+  auto state = dense.bytes;
+  state.weights += stage.frozen - stage.mapped.reserved;
+  state.mapped = stage.mapped.reserved, state.in_files = stage.mapped.in_files;
+  std::vector kept = {dense.kept};
+  std::array<std::int64_t, 2> copy = {dense.copy, 0};
+  auto saved = dense.saved;
+  if (!stage.experts.empty()) {
+    const auto& experts = stage.experts[static_cast<std::size_t>(mesh.expert_place_of(rank).data)];
+    state += experts.bytes;
+    kept.push_back(experts.kept);
+    copy[1] = experts.copy;
+    saved += experts.saved;
+  }
+  const auto in_memory = static_cast<std::int64_t>(training::state_file_bytes(stage.journal, kept));
+  return {place, stage.parameters, state, in_memory, saved, copy};
+}
+
 }  // namespace
 
 double LayoutFigures::bubble() const {
@@ -82,86 +135,43 @@ double LayoutFigures::bubble() const {
 // others too.
 LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   const auto mesh = mesh_of(recipe, world);
+  const auto& sizes = mesh.sizes();
   LayoutFigures out{.mesh = mesh,
                     .plan = recipe.layer_plan(),
                     .ranks = {},
-                    .shape = recipe.pipeline_shape(mesh.sizes().data),
+                    .shape = recipe.pipeline_shape(sizes.data),
                     .costs = {},
                     .experts = recipe.experts(),
                     .shards = {}};
   const auto rows = vocabulary(recipe, recipe.tokenizer.make().get());
-  const auto optimizer = recipe.optimizer.make();
-  const auto& sizes = mesh.sizes();
-  const auto state_of = [&](const std::vector<nn::Parameter*>& parameters, int sharers) {
-    return state_of_data_ranks(parameters, *optimizer,
-                               {.ranks = sharers,
-                                .distributed_optimizer = recipe.data_parallel.use_distributed_optimizer,
-                                .bucket_elements = recipe.data_parallel.bucket_elements(sharers)});
-  };
   // Patterns of names can freeze the experts of one rank and not those of another.
   const int blocks = recipe.experts() > 0 && recipe.may_freeze() ? sizes.expert : 1;
-  const nn::TensorRank tensor{0, mesh.sizes().tensor, recipe.parallel.sequence_parallel};
+  const nn::TensorRank tensor{0, sizes.tensor, recipe.parallel.sequence_parallel};
   const auto active = active_share(recipe, sizes);
-  struct Stage {
-    std::int64_t parameters = 0;
-    std::vector<PartFigures> state = {};    ///< of each data-parallel rank, of the dense layers
-    std::vector<PartFigures> experts = {};  ///< of each rank with the same experts; empty: none are trained apart
-    std::int64_t frozen = 0;                ///< bytes of frozen parameters
-    training::FrozenWeights::Mapped mapped = {};
-    std::size_t journal = 0;  ///< bytes of that section of a state file
-  };
   const auto& given = recipe.training.load_checkpoint;
   const bool maps = given && recipe.may_freeze() && !recipe.moe.moe_use_upcycling;
   const auto source = maps ? mapped_source(recipe, *given) : nullptr;
-  std::vector<Stage> stages;  // [stage, block of experts]
+  std::vector<StageFigures> stages;  // [stage, block of experts]
   const auto samples = schedule::BatchPlan(recipe.ramp, recipe.batch_sizes(sizes.data)).full().samples;
   for (int i = 0; i < static_cast<int>(out.plan.stages()) * blocks; ++i) {
     const auto p = static_cast<std::int64_t>(i / blocks);
     const auto chunks =
         build_stage(recipe, rows, out.plan, p, tensor, {}, {i % blocks, sizes.expert, 0, sizes.sharers_of_expert()});
-    auto& stage = stages.emplace_back();
-    std::vector<double> costs;
-    std::vector<nn::Parameter*> held;
-    stage.journal = training::journal_section(model::report_extents(*chunks.front(), *recipe.objective.make()));
+    stages.push_back(figures_of(chunks, recipe, sizes, source.get()));
+    if (i % blocks > 0) continue;
+    auto& costs = out.costs.emplace_back();
+    auto& flops = out.flops.emplace_back(0);
     for (std::size_t c = 0; c < chunks.size(); ++c) {
-      const auto own = chunks[c]->parameters();
-      costs.push_back(products(own, out.plan.at(p, static_cast<std::int64_t>(c)).loss, active));
-      held.insert(held.end(), own.begin(), own.end());
+      const bool loss = out.plan.at(p, static_cast<std::int64_t>(c)).loss;
+      costs.push_back(products(chunks[c]->parameters(), loss, active));
+      flops += foreseen_flops(recipe, *chunks[c], samples);
     }
-    if (i % blocks == 0) {
-      out.costs.push_back(std::move(costs));
-      auto& flops = out.flops.emplace_back(0);
-      for (const auto& chunk : chunks) flops += foreseen_flops(recipe, *chunk, samples);
-    }
-    stage.frozen = training::FrozenWeights::bytes_of(held);
-    if (source) stage.mapped = training::FrozenWeights::mappable(held, *source, !recipe.saves_frozen());
-    for (const auto* parameter : held)
-      stage.parameters = checked_sum({{"parameters", stage.parameters}, {"more", parameter->elements()}});
-    for (const auto& group : training::groups_of_parameters(held, sizes))
-      (group.experts ? stage.experts : stage.state) =
-          state_of(group.parameters, group.experts ? sizes.expert_data() : sizes.context * sizes.data);
   }
   std::vector<int> parts;
   for (int rank = 0; rank < world; ++rank) {
-    const auto place = mesh.place_of(rank);
     const auto block = blocks > 1 ? mesh.expert_place_of(rank).expert : 0;
-    const auto& stage = stages[static_cast<std::size_t>(place.pipeline * blocks + block)];
-    const auto& dense = stage.state[static_cast<std::size_t>(place.context + sizes.context * place.data)];
-    auto state = dense.bytes;
-    state.weights += stage.frozen - stage.mapped.reserved;
-    state.mapped = stage.mapped.reserved, state.in_files = stage.mapped.in_files;
-    std::vector kept = {dense.kept};
-    std::array<std::int64_t, 2> copy = {dense.copy, 0};
-    auto saved = dense.saved;
-    if (!stage.experts.empty()) {
-      const auto& experts = stage.experts[static_cast<std::size_t>(mesh.expert_place_of(rank).data)];
-      state += experts.bytes;
-      kept.push_back(experts.kept);
-      copy[1] = experts.copy;
-      saved += experts.saved;
-    }
-    out.ranks.push_back({place, stage.parameters, state,
-                         static_cast<std::int64_t>(training::state_file_bytes(stage.journal, kept)), saved, copy});
+    const auto& stage = stages[static_cast<std::size_t>(mesh.place_of(rank).pipeline * blocks + block)];
+    out.ranks.push_back(figures_of_rank(rank, mesh, stage));
     parts.push_back(stage.experts.empty() ? 1 : 2);
   }
   out.shards = training::shards_of_run(mesh, recipe.data_parallel.use_distributed_optimizer, parts);

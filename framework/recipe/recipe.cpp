@@ -20,7 +20,8 @@ void report_unknown_groups(const options::Value& tree, const options::Facts& fac
     if (facts.count(name)) continue;
     const auto hint = options::did_you_mean(name, known);
     if (is_nested_form(name))
-      report.problem(value.origin, name, text("'", name, "' is a group of the nested recipe, which is not read yet"),
+      report.problem(value.origin, name,
+                     text("'", name, "' is a group of a nested recipe, in a file with groups of ours"),
                      "write training_config, model_config, parallel_config, optimizer_config, dataset_config");
     else
       report.problem(value.origin, name, text("no group '", name, "'"),
@@ -55,6 +56,51 @@ void add_trained_layers(Recipe& recipe, const options::Report& report) {
       std::make_shared<const TrainedLayers>(recipe.training, decoder_layers(recipe), module_aliases(recipe));
 }
 
+void read_training(Recipe& recipe, const Registries& registries, options::Group& group) {
+  recipe.training = options::read_own<training::TrainingOptions>(group);
+  recipe.objective = registries.objectives.read(group);
+  recipe.half = options::read_own<model::HalfPrecisionOptions>(group);
+  recipe.loss_scale = options::read_own<training::LossScaleOptions>(group);
+  recipe.data_parallel = options::read_own<parallel::DataParallelOptions>(group);
+  recipe.profile = options::read_own<training::ProfileOptions>(group);
+  recipe.mappings.ignore_keys(recipe.training.ignore_config_keys);
+}
+
+void read_preference(Recipe& recipe, options::Group& group) {
+  recipe.preference = options::read_own<model::PreferenceOptions>(group);
+  if (const auto stage = recipe.pair_stage())
+    recipe.objective.make = [stage = *stage, o = recipe.preference] { return make_preference_objective(stage, o); };
+}
+
+void read_parallel(Recipe& recipe, options::Group& group) {
+  recipe.parallel = options::read_own<parallel::ParallelOptions>(group);
+  auto& overlap = recipe.data_parallel.overlap_grad_reduce;
+  overlap = recipe.parallel.overlap_grad_reduce.value_or(overlap);
+  if (recipe.parallel.zero_level) recipe.data_parallel.use_distributed_optimizer = true;
+}
+
+void read_optimizer(Recipe& recipe, const Registries& registries, options::Group& group) {
+  recipe.optimizer = registries.optimizers.read(group);
+  recipe.learning_rate = options::read_own<schedule::LearningRateOptions>(group);
+  recipe.decay = registries.decays.read(group);
+  recipe.weight_decay = options::read_own<schedule::WeightDecayOptions>(group);
+  recipe.schedule_resume = options::read_own<schedule::ScheduleResumeOptions>(group);
+  recipe.groups = options::read_own<optim::ParameterGroupOptions>(group);
+  recipe.clipping = options::read_own<optim::ClippingOptions>(group);
+  recipe.parameter_gather = options::read_own<parallel::ParameterGatherOptions>(group);
+}
+
+void read_dataset(Recipe& recipe, const Registries& registries, options::Group& group) {
+  recipe.dataset = registries.datasets.read(group);
+  recipe.tokenizer = registries.tokenizers.read(group);
+  recipe.sampler = data::with_external(registries.samplers).read(group);
+  if (data::external_is_missing(recipe.sampler))
+    group.problem(group.resolved().at("dataloader_type")->origin, "dataloader_type",
+                  "dataloader_type external: no sampler is registered under this name", data::how_to_register_external);
+  recipe.batch = options::read_own<data::BatchOptions>(group);
+  recipe.ramp = options::read_own<schedule::BatchRampOptions>(group);
+}
+
 }  // namespace
 
 Recipe read_recipe(const options::Value& tree, const Registries& registries, options::Report& report) {
@@ -73,56 +119,23 @@ Recipe read_recipe(const options::Value& tree, const Registries& registries, opt
     recipe.facts[name] = group.schemas();
     recipe.resolved.set(name, group.resolved());
   };
-  read("training_config", [&](options::Group& group) {
-    recipe.training = options::read_own<training::TrainingOptions>(group);
-    recipe.objective = registries.objectives.read(group);
-    recipe.half = options::read_own<model::HalfPrecisionOptions>(group);
-    recipe.loss_scale = options::read_own<training::LossScaleOptions>(group);
-    recipe.data_parallel = options::read_own<parallel::DataParallelOptions>(group);
-    recipe.profile = options::read_own<training::ProfileOptions>(group);
-  });
-  read("preference_config",
-       [&](options::Group& group) { recipe.preference = options::read_own<model::PreferenceOptions>(group); });
-  if (const auto stage = recipe.pair_stage())
-    recipe.objective.make = [stage = *stage, o = recipe.preference] { return make_preference_objective(stage, o); };
-  recipe.mappings.ignore_keys(recipe.training.ignore_config_keys);
+  using Group = options::Group;
+  read("training_config", [&](Group& group) { read_training(recipe, registries, group); });
+  read("preference_config", [&](Group& group) { read_preference(recipe, group); });
   read("resilience_config",
-       [&](options::Group& group) { recipe.resilience = options::read_own<resilience::ResilienceOptions>(group); });
-  read("model_config", [&](options::Group& group) {
+       [&](Group& group) { recipe.resilience = options::read_own<resilience::ResilienceOptions>(group); });
+  read("model_config", [&](Group& group) {
     recipe.model = registries.models.read(group);
     recipe.size = options::read_own<model::ModelSizeOptions>(group);
     recipe.precision = options::read_own<model::PrecisionOptions>(group);
   });
-  read("moe_config", [&](options::Group& group) { recipe.moe = options::read_own<model::MoeOptions>(group); });
-  read("vision_config", [&](options::Group& group) { recipe.vision = options::read_own<model::VisionOptions>(group); });
+  read("moe_config", [&](Group& group) { recipe.moe = options::read_own<model::MoeOptions>(group); });
+  read("vision_config", [&](Group& group) { recipe.vision = options::read_own<model::VisionOptions>(group); });
   if (recipe.model.make) recipe.architecture = recipe.model.make({recipe.size.seq_length, recipe.moe, recipe.vision});
-  read("lora_config", [&](options::Group& group) { recipe.lora = options::read_own<model::LoraOptions>(group); });
-  read("parallel_config",
-       [&](options::Group& group) { recipe.parallel = options::read_own<parallel::ParallelOptions>(group); });
-  auto& overlap = recipe.data_parallel.overlap_grad_reduce;
-  overlap = recipe.parallel.overlap_grad_reduce.value_or(overlap);
-  if (recipe.parallel.zero_level) recipe.data_parallel.use_distributed_optimizer = true;
-  read("optimizer_config", [&](options::Group& group) {
-    recipe.optimizer = registries.optimizers.read(group);
-    recipe.learning_rate = options::read_own<schedule::LearningRateOptions>(group);
-    recipe.decay = registries.decays.read(group);
-    recipe.weight_decay = options::read_own<schedule::WeightDecayOptions>(group);
-    recipe.schedule_resume = options::read_own<schedule::ScheduleResumeOptions>(group);
-    recipe.groups = options::read_own<optim::ParameterGroupOptions>(group);
-    recipe.clipping = options::read_own<optim::ClippingOptions>(group);
-    recipe.parameter_gather = options::read_own<parallel::ParameterGatherOptions>(group);
-  });
-  read("dataset_config", [&](options::Group& group) {
-    recipe.dataset = registries.datasets.read(group);
-    recipe.tokenizer = registries.tokenizers.read(group);
-    recipe.sampler = data::with_external(registries.samplers).read(group);
-    if (data::external_is_missing(recipe.sampler))
-      group.problem(group.resolved().at("dataloader_type")->origin, "dataloader_type",
-                    "dataloader_type external: no sampler is registered under this name",
-                    data::how_to_register_external);
-    recipe.batch = options::read_own<data::BatchOptions>(group);
-    recipe.ramp = options::read_own<schedule::BatchRampOptions>(group);
-  });
+  read("lora_config", [&](Group& group) { recipe.lora = options::read_own<model::LoraOptions>(group); });
+  read("parallel_config", [&](Group& group) { read_parallel(recipe, group); });
+  read("optimizer_config", [&](Group& group) { read_optimizer(recipe, registries, group); });
+  read("dataset_config", [&](Group& group) { read_dataset(recipe, registries, group); });
   for (const auto& group : planned_options().groups())
     if (!recipe.facts.count(group)) read(group, [](options::Group&) {});
   recipe_schema().complete(recipe.facts);

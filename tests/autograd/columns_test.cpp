@@ -1,40 +1,13 @@
 // Parts of rows as differentiable operations. They are linear and copy, so values and gradients are exact.
 #include "framework/autograd/ops/columns.h"
 
-#include <gtest/gtest.h>
-
-#include <random>
-
 #include "framework/base/error.h"
+#include "tests/autograd/exact_ops.h"
 
 namespace tessera::autograd {
 namespace {
 
-std::vector<float> integers(std::int64_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<float> out(static_cast<std::size_t>(n));
-  for (auto& v : out) v = static_cast<float>(static_cast<int>(random() % 17) - 8);
-  return out;
-}
-
-class Columns : public testing::Test {
- protected:
-  Var input(std::vector<float>& of, const Shape& shape) {
-    return tape.input(Tensor(std::span<float>(of), shape), true);
-  }
-  std::vector<float> grad(const Var& of) {
-    const auto g = tape.take_grad(of);
-    return {g.tensor.floats().begin(), g.tensor.floats().end()};
-  }
-  void run(const Var& y, std::vector<float>& dy) {
-    tape.seed(y, Tensor(std::span<float>(dy), y.shape()));
-    tape.backward();
-  }
-
-  Arena arena;
-  kernels::Threads threads{2};
-  Tape tape{arena, threads, true};
-};
+using Columns = ExactOps;
 
 TEST_F(Columns, OfTwoValuesAreSetSideBySideAndTheGradientIsCutApart) {
   auto a = integers(2 * 3 * 4, 1), b = integers(2 * 3 * 3, 2), d = integers(2 * 3 * 7, 3);

@@ -1,46 +1,20 @@
 // Rows as wholes: they are copied, so values and gradients are exact.
 #include "framework/autograd/ops/rows.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <numeric>
-#include <random>
 
 #include "framework/autograd/ops/residual.h"
 #include "framework/base/error.h"
+#include "tests/autograd/exact_ops.h"
 
 namespace tessera::autograd {
 namespace {
 
-std::vector<float> some_numbers(std::int64_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<float> out(static_cast<std::size_t>(n));
-  for (auto& v : out) v = static_cast<float>(static_cast<int>(random() % 17) - 8);
-  return out;
-}
-
-class Rows : public testing::Test {
- protected:
-  Var input(std::vector<float>& of, const Shape& shape) {
-    return tape.input(Tensor(std::span<float>(of), shape), true);
-  }
-  std::vector<float> grad(const Var& of) {
-    const auto g = tape.take_grad(of);
-    return {g.tensor.floats().begin(), g.tensor.floats().end()};
-  }
-  void run(const Var& y, std::vector<float>& dy) {
-    tape.seed(y, Tensor(std::span<float>(dy), y.shape()));
-    tape.backward();
-  }
-
-  Arena arena;
-  kernels::Threads threads{2};
-  Tape tape{arena, threads, true};
-};
+using Rows = ExactOps;
 
 TEST_F(Rows, JoinedRowsAreTheSameElementsInAnotherShape) {
-  auto x = some_numbers(12 * 3, 1), d = some_numbers(12 * 3, 2);
+  auto x = integers(12 * 3, 1), d = integers(12 * 3, 2);
   {
     const auto in = input(x, {1, 12, 3});
     const auto y = joined_rows(in, 4);
@@ -67,8 +41,7 @@ TEST_F(Rows, ReplacedRowsAndTheirGradientsGoToTheOtherValue) {
     std::vector<RowPlace> places;
     const auto count = static_cast<std::size_t>(random()) % (std::min(to.size(), from.size()) + 1);
     for (std::size_t i = 0; i < count; ++i) places.push_back({to[i], from[i]});
-    auto x = some_numbers(rows * 3, seed), other = some_numbers(given * 3, seed + 1),
-         d = some_numbers(rows * 3, seed + 2);
+    auto x = integers(rows * 3, seed), other = integers(given * 3, seed + 1), d = integers(rows * 3, seed + 2);
     auto expected = x, dx = d;
     std::vector<float> dother(other.size(), 0);
     for (const auto& place : places)
@@ -92,8 +65,7 @@ TEST_F(Rows, ReplacedRowsAndTheirGradientsGoToTheOtherValue) {
 
 /// Without dropout both summands of a residual have the same gradient, in the same memory.
 TEST_F(Rows, ReplacedRowsLeaveAGradientThatAnotherValueSharesAsItIs) {
-  auto x = some_numbers(4 * 2, 1), other = some_numbers(2 * 2, 2), residual = some_numbers(4 * 2, 3),
-       d = some_numbers(4 * 2, 4);
+  auto x = integers(4 * 2, 1), other = integers(2 * 2, 2), residual = integers(4 * 2, 3), d = integers(4 * 2, 4);
   const auto dy = d;
   {
     const auto in = input(x, {1, 4, 2}), features = input(other, {1, 2, 2}), beside = input(residual, {1, 4, 2});
@@ -107,7 +79,7 @@ TEST_F(Rows, ReplacedRowsLeaveAGradientThatAnotherValueSharesAsItIs) {
 }
 
 TEST_F(Rows, ThatDoNotExistAreRefused) {
-  auto x = some_numbers(6, 1), other = some_numbers(4, 2);
+  auto x = integers(6, 1), other = integers(4, 2);
   {
     const auto in = input(x, {1, 3, 2}), features = input(other, {1, 2, 2}), narrow = input(other, {1, 4, 1});
     for (const RowPlace place : {RowPlace{3, 0}, RowPlace{-1, 0}, RowPlace{0, 2}, RowPlace{0, -1}})

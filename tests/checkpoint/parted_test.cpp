@@ -8,6 +8,7 @@
 #include "framework/checkpoint/writer.h"
 #include "framework/tensor/box.h"
 #include "tests/own_folder.h"
+#include "tests/random_boxes.h"
 #include "tests/story.h"
 
 namespace tessera::checkpoint {
@@ -164,21 +165,6 @@ TEST_F(PartedTest, RangesOfSeveralWritersThatLeaveAHoleAreNotCommitted) {
   EXPECT_FALSE(fs::exists(folder));
 }
 
-// Divides the box by random planes, as layouts do.
-void divide(const Box& box, std::mt19937& random, std::vector<Box>& into) {
-  std::vector<std::size_t> divisible;
-  for (std::size_t dim = 0; dim < box.extent.size(); ++dim)
-    if (box.extent[dim] > 1) divisible.push_back(dim);
-  if (divisible.empty() || random() % 4 == 0) return into.push_back(box);
-  const auto dim = divisible[random() % divisible.size()];
-  auto low = box, high = box;
-  low.extent[dim] = 1 + static_cast<std::int64_t>(random() % static_cast<std::size_t>(box.extent[dim] - 1));
-  high.begin[dim] += low.extent[dim];
-  high.extent[dim] -= low.extent[dim];
-  divide(low, random, into);
-  divide(high, random, into);
-}
-
 /// Ranges of zeros over several ranks.
 struct Ranks {
   std::vector<float> zeros = std::vector<float>(4000);
@@ -210,7 +196,7 @@ TEST(CoverageSum, FindsEveryRandomDivisionWholeAndEveryFaultOfIt) {
       std::vector<std::int64_t> dims(1 + random() % 3);
       for (auto& extent : dims) extent = 1 + static_cast<std::int64_t>(random() % 9);
       std::vector<Box> boxes;
-      divide(Box::whole(Shape(dims)), random, boxes);
+      divide_at_random(Box::whole(Shape(dims)), random, boxes);
       for (const auto& box : boxes) ranks.add(random() % 4, text("t", t), Shape(dims), box);
     }
     ASSERT_TRUE(ranks.fits()) << "seed " << seed << " round " << round;

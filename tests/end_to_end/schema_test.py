@@ -77,7 +77,8 @@ class SchemaJudged(InOwnFolder):
             ("optimizer_config", "betas", [0.9, 1]), ("optimizer_config", "betas", [0.9]), ("optimizer_config", "adam_beta1", 1.5),
             ("optimizer_config", "optimizer_type", "adamm"), ("model_config", "num_layers", 0), ("model_config", "fa_config", {"pre": 1}),
             ("parallel_config", "cp_comm_type", ["p2p", "ring"]), ("parallel_config", "use_custom_fsdp", True), ("optimizer_config", "muon_momentum", 0.9), ("moe_config", "moe_router_topk", 0),
-            ("trainig_config", "seed", 1), ("optimizer_config", "lr", "-3e-4"), ("model_config", "normalization", "rmsnorm")]]
+            ("trainig_config", "seed", 1), ("optimizer_config", "lr", "-3e-4"), ("model_config", "normalization", "rmsnorm"),
+            ("model_config", "no_rope_freq", "never"), ("model_config", "no_rope_freq", "[0]*2+"), ("moe_config", "moe_layer_freq", "[2]")]]
         accepted = [with_key(*what) for what in [
             ("training_config", "seed", "${SEED:-1}"), ("training_config", "seed", "7"), ("optimizer_config", "adam_beta1", 0.5),
             ("optimizer_config", "optimizer_type", "AdamW"), ("model_config", "fa_config", {"pre_tokens": 4}), ("x-notes", "any", {"thing": [1]}),

@@ -9,12 +9,10 @@
 #include "framework/kernels/scratch.h"
 #include "framework/kernels/type_conversion.h"
 #include "framework/options/yaml.h"
-#include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
-#include "framework/training/loop/trainer.h"
 #include "framework/training/step/step.h"
 #include "tests/own_folder.h"
-#include "tests/recipe/groups.h"
+#include "tests/recipe/console_runs.h"
 #include "tests/recipe/small_run.h"
 #include "tests/story.h"
 
@@ -37,8 +35,6 @@ class Freezing : public InOwnFolder {
           "optimizer_config: {learning_rate: 1e-2, lr_decay_style: constant, clip_grad: 0, weight_decay: 0.1}\n"
           "dataset_config: {data_path: data, split: \"100,0,0\", batch_size: 2, global_batch_size: 4}\n");
   }
-
-  static Recipe read(const Lines& sets) { return read_recipe("run.yaml", sets, Registries{}); }
 
   static std::map<std::string, std::vector<float>> values_of(training::ModelState& state) {
     std::map<std::string, std::vector<float>> all;
@@ -105,34 +101,10 @@ class Freezing : public InOwnFolder {
       EXPECT_NEAR(frozen.norms[i], by_hand.norms[i], 1e-12 * by_hand.norms[i]);
   }
 
-  static std::string train(const Lines& sets) {
-    testing::internal::CaptureStdout();
-    std::string error;
-    try {
-      training::train(build(read(sets)), training::StopSignal{});
-    } catch (const ConfigError& refused) {
-      error = text("refused: ", refused.what());
-    }
-    return testing::internal::GetCapturedStdout() + error;
-  }
   static std::string train_well(const Lines& sets) {
     auto story = train(sets);
     EXPECT_FALSE(says(story, "refused")) << story;
     return story;
-  }
-  static checkpoint::Checkpoint saved(const std::string& run, int iteration) {
-    return checkpoint::Checkpoint::open(std::filesystem::path(run) / "checkpoints" /
-                                        checkpoint::checkpoint_name("network", iteration));
-  }
-  /// Every byte of every tensor.
-  static std::map<std::string, std::vector<float>> content(const checkpoint::Checkpoint& one) {
-    std::map<std::string, std::vector<float>> all;
-    for (const auto& name : one.names()) {
-      auto& values = all[name];
-      values.resize(static_cast<std::size_t>(one.shape(name).elements()));
-      one.read(checkpoint::whole(name, Tensor(std::span(values), one.shape(name))), {true, true});
-    }
-    return all;
   }
 };
 

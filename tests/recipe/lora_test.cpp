@@ -7,13 +7,11 @@
 #include <set>
 
 #include "framework/kernels/weight.h"
-#include "framework/recipe/build.h"
 #include "framework/recipe/memory.h"
 #include "framework/recipe/saved_model.h"
-#include "framework/training/loop/trainer.h"
 #include "framework/training/step/step.h"
 #include "tests/own_folder.h"
-#include "tests/recipe/groups.h"
+#include "tests/recipe/console_runs.h"
 #include "tests/recipe/small_run.h"
 #include "tests/story.h"
 
@@ -48,7 +46,6 @@ class Lora : public InOwnFolder {
           "optimizer_config: {learning_rate: 1e-2, lr_decay_style: constant, weight_decay: 0.1}\n"
           "dataset_config: {data_path: data, split: \"100,0,0\", batch_size: 2, global_batch_size: 4}\n");
   }
-  static Recipe read(const Lines& sets) { return read_recipe("run.yaml", sets, Registries{}); }
   static std::string refused(const Lines& sets) {
     return story_of([&] { read(sets); });
   }
@@ -82,29 +79,6 @@ class Lora : public InOwnFolder {
     state.initialise(threads, 1);
     training::TrainingStep work(all.model, all.optimization, all.data, state, threads, 1);
     return work.backward(0).loss;
-  }
-  static std::string train(const Lines& sets) {
-    testing::internal::CaptureStdout();
-    std::string error;
-    try {
-      training::train(build(read(sets)), training::StopSignal{});
-    } catch (const ConfigError& wrong) {
-      error = text("refused: ", wrong.what());
-    }
-    return testing::internal::GetCapturedStdout() + error;
-  }
-  static checkpoint::Checkpoint saved(const std::string& run, int iteration) {
-    return checkpoint::Checkpoint::open(std::filesystem::path(run) / "checkpoints" /
-                                        checkpoint::checkpoint_name("network", iteration));
-  }
-  static std::map<std::string, std::vector<float>> content(const checkpoint::Checkpoint& one) {
-    std::map<std::string, std::vector<float>> all;
-    for (const auto& name : one.names()) {
-      auto& values = all[name];
-      values.resize(static_cast<std::size_t>(one.shape(name).elements()));
-      one.read(checkpoint::whole(name, Tensor(std::span(values), one.shape(name))), {true, true});
-    }
-    return all;
   }
 };
 
@@ -145,6 +119,22 @@ TEST_F(Lora, LayersWithNumbersOfTwoDigitsHaveTheNamesOfOtherPrograms) {
   for (const auto* parameter : model->parameters())
     if (nn::is_of_adapter(parameter->name)) adapters.insert(parameter->name.substr(0, parameter->name.rfind(".lora_")));
   EXPECT_EQ(adapters, std::set<std::string>{"decoder.layers.10.self_attention.linear_qkv.q_proj"});
+}
+
+TEST_F(Lora, APlanAsksForTheAliasesOfEachModuleOnce) {
+  model::LoraOptions options;
+  options.target_modules = model::ModuleNames{{"one"}};
+  std::map<std::string, int> asked;
+  const training::LoraPlan plan(
+      options,
+      [&](const std::string& module) {
+        ++asked[module];
+        return std::vector<training::ModuleAlias>{{.name = "their." + module, .own = true}};
+      },
+      [] { return std::vector<std::string>{"one", "two"}; });
+  for (int times = 0; times < 3; ++times)
+    for (const char* module : {"one", "two"}) plan.adapters_of(module, 4, {});
+  EXPECT_EQ(asked, (std::map<std::string, int>{{"one", 1}, {"two", 1}}));
 }
 
 TEST_F(Lora, RanksAndAlphasOfSingleLayersAreThoseOfTheirPatterns) {

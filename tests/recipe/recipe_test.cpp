@@ -210,7 +210,7 @@ TEST_F(RecipeFile, WhatACommandLineHasWrongCarriesItsName) {
 
 TEST_F(RecipeFile, TheNestedFormIsRecognised) {
   EXPECT_EQ(problems(least + length + "accelerate_config: {}\n"),
-            Lines{"run.yaml:4: 'accelerate_config' is a group of the nested recipe, which is not read yet; write "
+            Lines{"run.yaml:4: 'accelerate_config' is a group of a nested recipe, in a file with groups of ours; write "
                   "training_config, "
                   "model_config, parallel_config, optimizer_config, dataset_config"});
 }

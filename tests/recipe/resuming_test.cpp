@@ -6,12 +6,10 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/manifest.h"
 #include "framework/options/yaml.h"
-#include "framework/recipe/build.h"
 #include "framework/recipe/recipe_changes.h"
-#include "framework/training/loop/trainer.h"
 #include "framework/training/saving/run_checkpoints.h"
 #include "tests/own_folder.h"
-#include "tests/recipe/groups.h"
+#include "tests/recipe/console_runs.h"
 #include "tests/recipe/small_run.h"
 #include "tests/story.h"
 
@@ -30,18 +28,6 @@ class Resuming : public InOwnFolder {
           "  position_embedding_type: rope}\n"
           "optimizer_config: {learning_rate: 1e-2, lr_decay_style: constant}\n"
           "dataset_config: {data_path: data, split: \"100,0,0\", batch_size: 2, global_batch_size: 4}\n");
-  }
-
-  /// Trains two more steps, and returns what the console showed, or the error.
-  static std::string train(const Lines& sets) {
-    testing::internal::CaptureStdout();
-    std::string error;
-    try {
-      training::train(build(read_recipe("run.yaml", sets, Registries{})), training::StopSignal{});
-    } catch (const ConfigError& refused) {
-      error = text("refused: ", refused.what());
-    }
-    return testing::internal::GetCapturedStdout() + error;
   }
 
   /// What a start with `sets` says about a checkpoint that a run with `earlier` saved.

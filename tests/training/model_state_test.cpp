@@ -59,6 +59,18 @@ TEST(ModelState, AnUpdateReachesWhatTheModelReadsInEitherPrecision) {
   EXPECT_NE(read(model.narrow, 69), narrow);
 }
 
+TEST(ModelState, DrawsTheWeightsThatAreNotGivenAsIfItDrewAll) {
+  TwoTensors all, model;
+  kernels::Threads threads(2);
+  ModelState drawn(all, nullptr), state(model, nullptr);
+  drawn.initialise(threads, 3);
+  const auto given = state.weights()[14];
+  state.draw(threads, 3, [](const std::string& name) { return name == "plain"; });
+  state.weights_changed();
+  EXPECT_EQ(read(model.plain, 14), given);
+  for (std::size_t i = 0; i < 70; ++i) EXPECT_EQ(read(model.narrow, i), read(all.narrow, i));
+}
+
 TEST(ModelState, TheBiasOfARouterMovesByItsRateAndIsInNoSumOverTheModel) {
   class Routed final : public StandInModel {
    public:

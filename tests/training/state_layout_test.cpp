@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <tuple>
 
 namespace tessera::training {
 namespace {
@@ -211,9 +212,7 @@ TEST(StateLayout, BucketsGatherWhatTheShardsOfAllRanksUpdate) {
 }
 
 /// The elements of an unsharded parameter in a box.
-void count_box(const StateLayout& layout, const StateBox& one, std::vector<int>& times) {
-  const auto& shape = layout.parameters().ranges()[one.parameter].parameter->global_shape;
-  const auto& box = one.box;
+void count_box(const Shape& shape, const Box& box, std::vector<int>& times) {
   const auto columns = shape.rank() == 2 ? shape[1] : 1, width = box.extent.size() == 2 ? box.extent[1] : 1;
   for (std::int64_t r = 0; r < box.extent[0]; ++r)
     for (std::int64_t c = 0; c < width; ++c)
@@ -222,13 +221,14 @@ void count_box(const StateLayout& layout, const StateBox& one, std::vector<int>&
 }
 
 /// How often the ranks' boxes have each element of each unsharded parameter.
-std::vector<std::vector<int>> times_in_boxes(Drawn& drawn, StateScope scope, bool weights) {
+std::vector<std::vector<int>> times_in_boxes(Drawn& drawn, StateScope scope) {
   std::vector<std::vector<int>> times;
   for (const auto& p : drawn.parameters) times.emplace_back(static_cast<std::size_t>(p.global_shape.elements()));
   for (int rank = 0; rank < drawn.sharing.ranks; ++rank) {
     const auto layout = drawn.layout(rank);
-    for (const auto& box : weights ? layout.weight_boxes(scope) : layout.state_boxes(scope, 0))
-      count_box(layout, box, times[box.parameter]);
+    for (const auto& part : layout.parts(scope))
+      for (const auto& box : layout.boxes_of(part))
+        count_box(drawn.parameters[part.parameter].global_shape, box, times[part.parameter]);
   }
   return times;
 }
@@ -236,26 +236,46 @@ std::vector<std::vector<int>> times_in_boxes(Drawn& drawn, StateScope scope, boo
 TEST(StateLayout, BoxesThatRanksOwnAreEachOwnedElementOnceAndThoseHeldAllThatIsHere) {
   for (unsigned seed = 0; seed < layouts; ++seed) {
     Drawn drawn(seed);
-    for (const bool weights : {true, false}) {
-      if (!weights && drawn.state_tensors.empty()) continue;
-      const auto owned = times_in_boxes(drawn, StateScope::owned, weights);
-      ASSERT_EQ(times_in_boxes(drawn, StateScope::saved, weights), owned) << "seed " << seed;
-      const auto held = times_in_boxes(drawn, StateScope::held, weights);
-      for (std::size_t i = 0; i < drawn.parameters.size(); ++i) {
-        const auto& p = drawn.parameters[i];
-        std::vector<int> own(owned[i].size()), here(own.size());
-        std::vector<bool> is_owned(static_cast<std::size_t>(p.elements()));
-        for (const auto& range : p.owned()) std::fill_n(is_owned.begin() + range.first, range.count, true);
-        std::size_t k_here = 0;
-        for (const auto& run : nn::global_ranges_of(p))
-          for (std::int64_t k = 0; k < run.count; ++k, ++k_here) {
-            const auto at = static_cast<std::size_t>(run.first + k);
-            here[at] = drawn.sharing.shards() ? 1 : drawn.sharing.ranks;
-            own[at] = is_owned[k_here] ? 1 : 0;
-          }
-        ASSERT_EQ(owned[i], own) << "seed " << seed << ", parameter " << i;
-        ASSERT_EQ(held[i], here) << "seed " << seed << ", parameter " << i;
-      }
+    const auto owned = times_in_boxes(drawn, StateScope::owned);
+    ASSERT_EQ(times_in_boxes(drawn, StateScope::saved), owned) << "seed " << seed;
+    const auto held = times_in_boxes(drawn, StateScope::held);
+    for (std::size_t i = 0; i < drawn.parameters.size(); ++i) {
+      const auto& p = drawn.parameters[i];
+      std::vector<int> own(owned[i].size()), here(own.size());
+      std::vector<bool> is_owned(static_cast<std::size_t>(p.elements()));
+      for (const auto& range : p.owned()) std::fill_n(is_owned.begin() + range.first, range.count, true);
+      std::size_t k_here = 0;
+      for (const auto& run : nn::global_ranges_of(p))
+        for (std::int64_t k = 0; k < run.count; ++k, ++k_here) {
+          const auto at = static_cast<std::size_t>(run.first + k);
+          here[at] = drawn.sharing.shards() ? 1 : drawn.sharing.ranks;
+          own[at] = is_owned[k_here] ? 1 : 0;
+        }
+      ASSERT_EQ(owned[i], own) << "seed " << seed << ", parameter " << i;
+      ASSERT_EQ(held[i], here) << "seed " << seed << ", parameter " << i;
+    }
+  }
+}
+
+TEST(StateLayout, APartOfAShardLiesInItsArraysWhereItLiesInTheShard) {
+  for (unsigned seed = 0; seed < layouts; ++seed) {
+    Drawn drawn(seed);
+    for (int rank = 0; rank < drawn.sharing.ranks; ++rank) {
+      const auto layout = drawn.layout(rank);
+      const auto shards = layout.shards();
+      for (const auto scope : {StateScope::held, StateScope::owned, StateScope::saved})
+        for (const auto& part : layout.parts(scope)) {
+          const auto first = part.elements.first;
+          const auto shard = std::find_if(shards.begin(), shards.end(), [&](const auto& one) {
+            return one.elements.first <= first && first < one.elements.first + one.elements.count;
+          });
+          ASSERT_NE(shard, shards.end()) << "seed " << seed;
+          ASSERT_LE(first + part.elements.count, shard->elements.first + shard->elements.count) << "seed " << seed;
+          const auto before = static_cast<std::size_t>(first - shard->elements.first);
+          ASSERT_EQ(std::tuple(part.parameter, part.weights_in, part.weight, part.state),
+                    std::tuple(shard->parameter, shard->weights_in, shard->weight + before, shard->state + before))
+              << "seed " << seed;
+        }
     }
   }
 }
@@ -267,11 +287,9 @@ TEST(StateLayout, RanksWithTheSameElementsSaveEquallyManyOfThem) {
     for (int rank = 0; rank < drawn.sharing.ranks; ++rank) {
       const auto layout = drawn.layout(rank);
       std::int64_t bytes = 0;
-      const auto add = [&](const std::vector<StateBox>& boxes) {
-        for (const auto& box : boxes) bytes += box.box.elements() * static_cast<std::int64_t>(sizeof(float));
-      };
-      add(layout.weight_boxes(StateScope::saved));
-      for (std::size_t k = 0; k < drawn.state_tensors.size(); ++k) add(layout.state_boxes(StateScope::saved, k));
+      for (const auto& part : layout.parts(StateScope::saved))
+        for (const auto& box : layout.boxes_of(part))
+          bytes += box.elements() * static_cast<std::int64_t>(sizeof(float) * (1 + drawn.state_tensors.size()));
       ASSERT_EQ(layout.saved_bytes(), bytes) << "seed " << seed;
       least = std::min(least, bytes), most = std::max(most, bytes);
     }

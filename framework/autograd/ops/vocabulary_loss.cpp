@@ -22,14 +22,6 @@ std::int64_t chunk_rows(std::int64_t vocabulary) {
   return std::clamp(most_floats / vocabulary / least * least, least, most);
 }
 
-}  // namespace
-
-std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary) {
-  return std::min(tokens, chunk_rows(vocabulary));
-}
-
-namespace {
-
 /// A value and its gradient.
 struct Sloped {
   VarId value;

@@ -55,20 +55,17 @@ struct VocabularyLoss {
   Var token_loss;  ///< [B, T] fp32, not multiplied by the mask
 };
 
-/// Number of rows of logits that vocabulary_loss stores at a time for `tokens` tokens and `vocabulary` columns: about
-/// 64 MiB of fp32, rounded to a multiple of 128 rows between 128 and 4096; at most `tokens`.
-std::int64_t logit_rows(std::int64_t tokens, std::int64_t vocabulary);
-
 /// Cross-entropy of the logits h w^T.
 ///
 ///   h   [B, T, C]
 ///   w   [V, C]      the output layer, or this rank's rows of it
 ///
-/// Works on chunks of token rows (logit_rows), so the [B T, V] logits never exist as a whole. If the tape records, the
-/// gradients of h and w, multiplied by `seed`, are computed in the forward pass, because the backward pass would have
-/// to compute the logits again; the gradient of w is reported complete during Tape::backward. Throws ShapeError if
-/// `labels` and `mask` do not have one element per row of h, w has another width than h, or the extents of bias or
-/// adapter do not fit. With magnitudes a chunk of logits is stored twice, with `rest` three times.
+/// Works on chunks of token rows, of about 64 MiB of logits and 128 rows at least, so the [B T, V] logits never exist
+/// as a whole. If the tape records, the gradients of h and w, multiplied by `seed`, are computed in the forward pass,
+/// because the backward pass would have to compute the logits again; the gradient of w is reported complete during
+/// Tape::backward. Throws ShapeError if `labels` and `mask` do not have one element per row of h, w has another width
+/// than h, or the extents of bias or adapter do not fit. With magnitudes a chunk of logits is stored twice, with `rest`
+/// three times.
 VocabularyLoss vocabulary_loss(const Var& h, Leaf& w, const LossTerms& terms, const LogitAdapter& adapter = {});
 
 /// The losses of the tokens alone, for gradients that depend on them: [B, T] fp32, the same as

@@ -48,30 +48,6 @@ void refuse_form(const options::Value& tree, const options::Mappings& mappings, 
   report.incomplete();
 }
 
-std::string words_for(RecipeForm form) {
-  switch (form) {
-    case RecipeForm::flat:
-      return "a recipe";
-    case RecipeForm::core_ms:
-      return "a flat recipe of MindSpeed-Core-MS";
-    case RecipeForm::nested:
-      return "a nested recipe of MindSpeed-Core-MS";
-    case RecipeForm::br_master:
-      return "a --yaml-cfg file of MindSpeed-Core-MS";
-    case RecipeForm::megatron_yaml:
-      return "a --yaml-cfg file of Megatron-LM";
-    case RecipeForm::arguments:
-      return "a configuration of LLaMA-Factory or torchtune";
-    case RecipeForm::model_args:
-      return "a functional test of Megatron-LM";
-    case RecipeForm::other:
-      return "another program's configuration";
-    case RecipeForm::none:
-      break;
-  }
-  return "no recipe";
-}
-
 Conversion read_any(const options::Value& tree, const options::Mappings& mappings, const options::Facts& facts,
                     options::Report& report) {
   const auto form = form_of(tree, mappings);

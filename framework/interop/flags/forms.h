@@ -26,8 +26,6 @@ RecipeForm form_of(const options::Value& tree, const options::Mappings& mappings
 std::string other_program_of(const options::Value& tree, const options::Mappings& mappings);
 /// Reports that `tree` is of no form that is read, and which forms are.
 void refuse_form(const options::Value& tree, const options::Mappings& mappings, options::Report& report);
-/// Description of a form: "a nested recipe of MindSpeed-Core-MS".
-std::string words_for(RecipeForm form);
 
 /// Converts `tree`, of any form, to a tree of our groups; each value keeps its position in the user's file. For
 /// arguments in YAML, the result of each is in `flags`. Mistakes and dropped keys go to `report`, also if the form is

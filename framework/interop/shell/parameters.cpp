@@ -20,7 +20,7 @@ void Parser::dollar(std::vector<Part>& out, bool in_quotes) {
     ++i_;  // arithmetic_end looks from "(("
     const auto end = ahead(1) == '(' ? arithmetic_end() : 0;
     --i_;
-    return end != 0 ? arithmetic(out, end) : substitution(out);
+    return end != 0 ? arithmetic(out, end) : commands(out, Part::Kind::command);
   }
   if (next == '[') {
     const auto end = bracket_end();
@@ -85,30 +85,15 @@ void Parser::arithmetic_from(std::vector<Part>& out, std::size_t begin, std::siz
                  .inside = std::move(inside.parts)});
 }
 
-void Parser::substitution(std::vector<Part>& out) {
+void Parser::commands(std::vector<Part>& out, Part::Kind kind) {
   const Deeper deeper(*this);
   const auto begin = i_;
   i_ += 2;
   auto body = list();
   skip_lines();
-  if (ahead() != ')') fail("')' is missing, for the '$(' that begins here", begin);
+  if (ahead() != ')') fail(text("')' is missing, for the '", text_.substr(begin, 2), "' that begins here"), begin);
   ++i_;
-  out.push_back({.kind = Part::Kind::command,
-                 .words = without_places(text_.substr(begin, i_ - begin)),
-                 .parameter = nullptr,
-                 .body = std::move(body),
-                 .inside = {}});
-}
-
-void Parser::stream(std::vector<Part>& out) {
-  const Deeper deeper(*this);
-  const auto begin = i_;
-  i_ += 2;
-  auto body = list();
-  skip_lines();
-  if (ahead() != ')') fail("')' is missing, for the '<(' that begins here", begin);
-  ++i_;
-  out.push_back({.kind = Part::Kind::stream,
+  out.push_back({.kind = kind,
                  .words = without_places(text_.substr(begin, i_ - begin)),
                  .parameter = nullptr,
                  .body = std::move(body),

@@ -131,10 +131,8 @@ class Parser {
   void dollar(std::vector<Part>& out, bool in_quotes);
   /// `commands`
   void backticks(std::vector<Part>& out);
-  /// $( commands )
-  void substitution(std::vector<Part>& out);
-  /// <( commands ), >( commands )
-  void stream(std::vector<Part>& out);
+  /// $( commands ); <( commands ), >( commands ): a stream
+  void commands(std::vector<Part>& out, Part::Kind kind);
   /// Index of the )) that closes the (( ahead; 0 when it does not close that way.
   std::size_t arithmetic_end() const;
   void arithmetic(std::vector<Part>& out, std::size_t end);

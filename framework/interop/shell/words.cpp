@@ -105,7 +105,7 @@ bool Parser::word_piece(Word& out) {
       return true;
     }
     if (ahead(1) != '(' || !out.parts.empty()) return false;
-    stream(out.parts);
+    commands(out.parts, Part::Kind::stream);
     return true;
   }
   if (c == '(' && !out.parts.empty() && out.parts.back().kind == Part::Kind::text &&

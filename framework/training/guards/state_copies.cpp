@@ -188,33 +188,29 @@ void StateCopies::arrange(const std::vector<resilience::ShardCopy>& plan, ModelS
   plan_ = plan;
 }
 
-void StateCopies::refresh(ModelState& state, kernels::Threads& threads) {
+void StateCopies::send(ModelState& state, std::vector<std::span<float>> (SharedState::*elements)(), const char* what) {
   std::vector<comm::Transfer> transfers;
   const auto rank = run_.world.rank();
   for (const auto& copy : plan_) {
     if (copy.owner != rank && copy.holder != rank) continue;
     auto& from = copy.holder == rank ? copy_of(copy.shard) : *state.parts()[run_.shards[copy.shard].part];
-    start_transfers(run_.world, transfers, from.shard_elements(), copy.owner, copy.holder,
-                    first_tag + static_cast<int>(copy.shard), "the copy of a shard");
+    start_transfers(run_.world, transfers, (from.*elements)(), copy.owner, copy.holder,
+                    first_tag + static_cast<int>(copy.shard), what);
   }
   for (auto& transfer : transfers) transfer.wait();
+}
+
+void StateCopies::refresh(ModelState& state, kernels::Threads& threads) {
+  send(state, &SharedState::shard_elements, "the copy of a shard");
   for (const auto& copy : plan_) {
-    if (copy.holder != rank) continue;
+    if (copy.holder != run_.world.rank()) continue;
     held(copy.shard)->state.updates().seal(threads);
     held(copy.shard)->file.set_ready();
   }
 }
 
 void StateCopies::send_gradients(ModelState& state) {
-  std::vector<comm::Transfer> transfers;
-  const auto rank = run_.world.rank();
-  for (const auto& copy : plan_) {
-    if (copy.owner != rank && copy.holder != rank) continue;
-    auto& from = copy.holder == rank ? copy_of(copy.shard) : *state.parts()[run_.shards[copy.shard].part];
-    start_transfers(run_.world, transfers, from.shard_gradients(), copy.owner, copy.holder,
-                    first_tag + static_cast<int>(copy.shard), "the gradients of a copy");
-  }
-  for (auto& transfer : transfers) transfer.wait();
+  send(state, &SharedState::shard_gradients, "the gradients of a copy");
 }
 
 void StateCopies::begin_update() {

@@ -72,6 +72,8 @@ class StateCopies {
   std::filesystem::path path_of(std::size_t shard) const;
   std::unique_ptr<Copy> open(std::size_t shard) const;
   Copy* held(std::size_t shard) const;
+  /// Sends ranges of shards from their owners to the ranks that hold copies; waits until all have arrived.
+  void send(ModelState& state, std::vector<std::span<float>> (SharedState::*elements)(), const char* what);
 
   Run run_;
   std::vector<std::string> outlines_;  ///< one for each shard

@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "framework/reporting/metrics.h"
-#include "framework/training/saving/resume.h"
-#include "framework/training/step/run_position.h"
 
 namespace tessera::training {
 
@@ -14,7 +12,6 @@ namespace tessera::training {
 /// of the list, on all ranks, at the same points of the run; so each call may be collective. A participant that has
 /// nothing to do in a call does not override it.
 ///
-///     adopt                                        the run continues from memory of earlier processes
 ///     resumed                                      and after each went_back
 ///     begin_iteration                              each iteration, also one that is skipped
 ///       begin_step                                 only if it is trained
@@ -31,11 +28,6 @@ class Participant {
   Participant(const Participant&) = delete;
   Participant& operator=(const Participant&) = delete;
   virtual ~Participant() = default;
-
-  /// Takes its numbers from the position that earlier processes left in memory.
-  virtual void adopt(const RunPosition&) {}
-  /// Adds its numbers to the position of the run. Not collective; called after every step if state is kept in memory.
-  virtual void add_to(RunPosition&) const {}
 
   /// The run has its state: at its start, or after it has returned to a checkpoint.
   virtual void resumed() {}
@@ -56,8 +48,8 @@ class Participant {
   virtual void state_checked(bool /*sound*/) {}
   /// Ends what goes on beside the steps, because the state is about to be replaced, or the run to fail.
   virtual void finish_pending() {}
-  /// The run has returned to a checkpoint; Run::progress is that of the checkpoint.
-  virtual void went_back(const Restored&) {}
+  /// The run has returned to a checkpoint: Run::restored.
+  virtual void went_back() {}
 };
 
 /// The participants of a run, in the order in which they are called.

@@ -22,6 +22,17 @@ Restored restored_state(Run& run) {
   return restore(run.setup, run.state, run.threads, &run.folder);
 }
 
+PositionNumbers numbers_of(const Restored& restored) {
+  PositionNumbers all;
+  if (restored.is_saved) all.saved_at = restored.progress.iteration;
+  return all;
+}
+
+PositionNumbers first_numbers(const Run& run) {
+  if (const auto& found = run.keeper.found()) return found->position;
+  return numbers_of(run.restored);
+}
+
 double longest_wait(const TrainingOptions& o) { return 60.0 * static_cast<double>(o.distributed_timeout_minutes); }
 
 void set_time_out(const comm::Communicator& world, double seconds) {
@@ -52,18 +63,23 @@ Run::Run(TrainingSetup given, const StopSignal& signal)
       state(keeper.make_state()),
       restored(restored_state(*this)),
       progress(restored.progress),
+      numbers(first_numbers(*this)),
       work(setup.model, setup.optimization, setup.data, state, threads, progress.seed),
       faults(setup.resilience.inject_fault, world.rank(), worker::full_world(world.size()), worker::start_of_job()),
       step_time_out(setup.resilience.step_time_out, longest_wait(options)),
       stop(options, signal, world),
+      checks(setup, keeper, state, threads),
       saved_last(restored.folder) {}
 
-RunPosition Run::position() const {
-  RunPosition all;
-  if (!keeper.keeps()) return all;
-  all.progress = with_rates(progress, setup);
-  participants.call(&Participant::add_to, all);
-  return all;
+RunPosition Run::position() const { return {numbers, with_rates(progress, setup)}; }
+
+void Run::go_back(Restored to) {
+  restored = std::move(to);
+  progress = restored.progress;
+  saved_last = restored.folder;
+  const auto product_rate = numbers.product_rate;
+  numbers = numbers_of(restored);
+  numbers.product_rate = product_rate;
 }
 
 void Run::begin_memory() {

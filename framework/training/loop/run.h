@@ -3,11 +3,11 @@
 #include "framework/kernels/threads.h"
 #include "framework/resilience/faults.h"
 #include "framework/training/guards/run_stop.h"
-#include "framework/training/guards/state_keeper.h"
+#include "framework/training/guards/state_checks.h"
 #include "framework/training/guards/step_time_out.h"
 #include "framework/training/loop/participant.h"
 #include "framework/training/reports/profiler.h"
-#include "framework/training/step/step.h"
+#include "framework/training/saving/resume.h"
 #include "framework/worker/launch_link.h"
 
 namespace tessera::training {
@@ -24,8 +24,10 @@ struct Run {
   /// Of the next step.
   schedule::StepSize next_step() const { return setup.data.batch_plan.at(progress.consumed_samples); }
 
-  // The position for processes that continue from the memory of these; without StateKeeper::keeps() nothing.
+  /// For processes that continue from the memory of these.
   RunPosition position() const;
+  /// The run continues from a checkpoint.
+  void go_back(Restored to);
   /// The run begins with the present state. Collective.
   void begin_memory();
   /// From now on a later process continues here. Call it at a point that all ranks reach.
@@ -48,13 +50,14 @@ struct Run {
   ModelState state;
   Restored restored;              ///< from where the run began, or to where it went back last
   checkpoint::Progress progress;  ///< after the last complete step
+  PositionNumbers numbers;        ///< what else later processes continue from
   TrainingStep work;
   worker::LaunchLink launcher;
   resilience::Faults faults;
   StepTimeOut step_time_out;
   RunStop stop;
+  StateChecks checks;
   std::filesystem::path saved_last;  ///< see last_checkpoint(); empty: none
-  bool stepped = false;              ///< a step was made since the run began or was loaded
 };
 
 /// Number of threads with which a rank computes.

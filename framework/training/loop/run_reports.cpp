@@ -64,16 +64,6 @@ RunReports::RunReports(Run& run)
                   host_name()),
       measured_memory_(run.world.size()) {}
 
-void RunReports::adopt(const RunPosition& position) {
-  interval_ = position.interval;
-  product_rate_ = position.product_rate;
-}
-
-void RunReports::add_to(RunPosition& position) const {
-  position.interval = interval_;
-  position.product_rate = product_rate_;
-}
-
 void RunReports::tell(const std::string& line, std::string_view event, const Json& facts) {
   if (!log_) return;
   log_->note(line);
@@ -106,7 +96,6 @@ Json RunReports::facts() {
   const auto& model = run_.setup.model;
   facts.put("hosts", hosts_of(run_.world));
   if (run_.world.rank() > 0) return facts;
-  if (const auto& found = run_.keeper.found()) product_rate_ = found->position.product_rate;
   measure_products();
   facts.update({{"started", wall_time()},
                 {"cpu", kernels::processor_name()},
@@ -117,14 +106,15 @@ Json RunReports::facts() {
                 {"recipe_hash", sha256(run_.setup.documents.resolved_recipe)},
                 {"parameters", model.parameters},
                 {"trained_parameters", model.trained_parameters},
-                {"gemm_flops_per_second", product_rate_}});
+                {"gemm_flops_per_second", run_.numbers.product_rate}});
   return facts;
 }
 
 /// Of all ranks, as the operations of a step are.
 void RunReports::measure_products() {
-  if (product_rate_ == 0)
-    product_rate_ = kernels::product_rate(run_.threads, run_.setup.model.precision.compute, 0.05) * run_.world.size();
+  auto& rate = run_.numbers.product_rate;
+  if (rate == 0)
+    rate = kernels::product_rate(run_.threads, run_.setup.model.precision.compute, 0.05) * run_.world.size();
 }
 
 void RunReports::measure(reporting::StepRecord& record, const StepIntent& intent, std::optional<double> waited) {
@@ -152,8 +142,8 @@ void RunReports::watch_stragglers(double seconds, double waited) {
 void RunReports::add_speed(reporting::StepRecord& record, std::optional<double> waited) {
   const auto& data = *run_.setup.data.splits->train;
   record.consumed_tokens = record.consumed_samples * data.rows_per_sample() * data.seq_length();
-  if (product_rate_ > 0 && record.flops > 0 && record.step_seconds > 0)
-    record.flops_utilization = record.flops / record.step_seconds / product_rate_;
+  if (run_.numbers.product_rate > 0 && record.flops > 0 && record.step_seconds > 0)
+    record.flops_utilization = record.flops / record.step_seconds / run_.numbers.product_rate;
   if (run_.world.size() == 1) return;
   record.exposed_communication_seconds = waited;
   record.rank_times = stragglers_.take_rank_times();
@@ -175,8 +165,7 @@ void RunReports::open() {
   });
 }
 
-void RunReports::went_back(const Restored&) {
-  interval_.clear();
+void RunReports::went_back() {
   log_.reset();
   open();
 }
@@ -227,26 +216,24 @@ reporting::RunLogOptions RunReports::log_options() {
   options.resume_iteration = from.iteration;
   options.resume_consumed_samples = from.consumed_samples;
   measure_products();
-  options.gemm_flops_per_second = product_rate_;
-  if (const auto& found = run_.keeper.found()) {
-    options.resume_evaluated = found->position.evaluated;
-    options.resume_at_end = found->position.stepped && from.iteration >= o_.training_iters;
-    options.interval = found->position.interval;
-  }
+  options.gemm_flops_per_second = run_.numbers.product_rate;
+  options.resume_evaluated = run_.numbers.evaluated;
+  options.resume_at_end = run_.numbers.stepped && run_.is_complete();
+  options.interval = run_.numbers.interval;
   return options;
 }
 
 void RunReports::completed(const reporting::StepRecord& record) {
   if (log_) log_->step(record);
   if (progress_file_) progress_file_->add(record.flops);
-  interval_.add(record);
-  if (is_logged(record)) interval_.clear();
+  run_.numbers.interval.add(record);
+  if (is_logged(record)) run_.numbers.interval.clear();
 }
 
 void RunReports::stop(bool) {
   note(run_.profiler.after_step(run_.progress.iteration, true));
   if (const auto line = bubble_.line(run_.setup); !line.empty()) note(line);
-  if (run_.stepped) report_memory();
+  if (run_.numbers.stepped) report_memory();
 }
 
 reporting::MemoryRecord RunReports::memory() const {

@@ -49,13 +49,11 @@ class RunReports final : public Participant {
   /// Adds the duration of a step to the search for slow ranks. Collective.
   void watch_stragglers(double seconds, double waited);
 
-  void adopt(const RunPosition& position) override;
-  void add_to(RunPosition& position) const override;
   void begin_step() override { run_.profiler.before_step(run_.progress.iteration + 1); }
   void completed(const reporting::StepRecord& record) override;
   void end_step() override { note(run_.profiler.after_step(run_.progress.iteration, false)); }
   void stop(bool completed) override;
-  void went_back(const Restored&) override;
+  void went_back() override;
 
  private:
   bool is_logged(const reporting::StepRecord& r) const { return r.iteration % run_.options.log_interval == 0; }
@@ -75,8 +73,6 @@ class RunReports final : public Participant {
   StragglerWatch stragglers_;
   MeasuredMemory measured_memory_;
   PipelineBubble bubble_;
-  reporting::Interval interval_;  ///< since the last progress line, as in the log of rank 0
-  double product_rate_ = 0;       ///< FLOP/s of a matrix product, sum over all ranks; 0: not measured
   bool told_of_run_record_ = false;
   std::unique_ptr<reporting::RunLog> log_;                  ///< only on rank 0; else null
   std::unique_ptr<reporting::ProgressFile> progress_file_;  ///< only on rank 0 with log_progress; else null

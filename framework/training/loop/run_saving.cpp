@@ -18,27 +18,6 @@ std::int64_t bytes_in(const std::filesystem::path& checkpoint) {
 
 }  // namespace
 
-RunSaving::RunSaving(Run& run, RunReports& reports, StateGuard& guard)
-    : run_(run), o_(run.options), reports_(reports), guard_(guard) {
-  if (run.restored.is_saved) saved_at_ = run.progress.iteration;
-}
-
-void RunSaving::adopt(const RunPosition& position) {
-  micro_batches_ = position.micro_batches;
-  saved_at_ = position.saved_at;
-}
-
-void RunSaving::add_to(RunPosition& position) const {
-  position.micro_batches = micro_batches_;
-  position.saved_at = saved_at_;
-}
-
-void RunSaving::went_back(const Restored& restored) {
-  run_.saved_last = restored.folder;
-  saved_at_ = restored.is_saved ? run_.progress.iteration : -1;
-  micro_batches_ = 0;
-}
-
 /// State that only one host had is in danger until others have it again: it is saved before anything else. So are the
 /// findings with which a run has gone back to a checkpoint.
 void RunSaving::resumed() {
@@ -49,8 +28,9 @@ void RunSaving::resumed() {
 /// Megatron-LM saves before the batch grows.
 void RunSaving::begin_iteration() {
   const auto micro_batches = run_.next_step().micro_batches;
-  if (o_.save_interval && micro_batches_ > 0 && micro_batches != micro_batches_) save_now(false);
-  micro_batches_ = micro_batches;
+  auto& before = run_.numbers.micro_batches;
+  if (o_.save_interval && before > 0 && micro_batches != before) save_now(false);
+  before = micro_batches;
 }
 
 bool RunSaving::is_due(std::optional<std::int64_t> interval) const {
@@ -66,18 +46,19 @@ void RunSaving::save() {
 }
 
 void RunSaving::report_how_to_resume() const {
-  if (run_.world.rank() == 0) run_.launcher.how_to_resume(how_to_resume(o_, saved_at_ >= 0 || has_non_persistent_));
+  if (run_.world.rank() == 0)
+    run_.launcher.how_to_resume(how_to_resume(o_, run_.numbers.saved_at >= 0 || has_non_persistent_));
 }
 
 bool RunSaving::save_now(bool wait, SaveKind kind) {
   finish_pending();
-  if (saved_at_ == run_.progress.iteration) return true;
+  if (run_.numbers.saved_at == run_.progress.iteration) return true;
   const Stopwatch still;
   const bool opens = !wait && saves_while_training(run_.setup, kind);
   // What is damaged is not published: the state is checked now or, where updates check it, by the next one. A rank that
   // has hung since its step is found after the step's time-out, not after that of a checkpoint.
-  const bool is_checked_later = opens && guard_.updates_agree();
-  if (!is_checked_later && !guard_.state_was_sound() && saved_at_ == run_.progress.iteration) return true;
+  const bool is_checked_later = opens && run_.checks.updates_agree();
+  if (!is_checked_later && !guard_.state_was_sound() && run_.numbers.saved_at == run_.progress.iteration) return true;
   run_.wait_longest();
   run_.faults.reach(run_.progress.iteration, resilience::Phase::save);
   const auto iteration = run_.progress.iteration;
@@ -88,9 +69,8 @@ bool RunSaving::save_now(bool wait, SaveKind kind) {
       open_save_at_ = iteration;
       open_save_kind_ = kind;
       open_save_updates_ = run_.progress.updates;
-      open_save_approved_ = false;
       stood_still_ = still.seconds();
-      if (!is_checked_later) approve_save();
+      if (!is_checked_later) open_save_->approve();
     } else {
       training::save(run_.setup, run_.state, run_.progress, kind);
       stood_still_ = still.seconds();
@@ -106,8 +86,8 @@ bool RunSaving::save_now(bool wait, SaveKind kind) {
 
 void RunSaving::saved(std::int64_t iteration, SaveKind kind) {
   if (kind == SaveKind::persistent) {
-    saved_at_ = iteration;
-    run_.saved_last = checkpoint_path(o_, saved_at_);
+    run_.numbers.saved_at = iteration;
+    run_.saved_last = checkpoint_path(o_, run_.numbers.saved_at);
   } else {
     has_non_persistent_ = true;
     run_.saved_last = non_persistent_folder(o_) / checkpoint::checkpoint_name(o_.prefix, iteration);
@@ -132,7 +112,7 @@ void RunSaving::could_not_save(std::int64_t iteration, const IoError& error) {
 
 /// An update after the beginning of the save has verified what was saved, on all ranks.
 void RunSaving::computed() {
-  if (run_.progress.updates > open_save_updates_) approve_save();
+  if (open_save_ && run_.progress.updates > open_save_updates_) open_save_->approve();
 }
 
 /// Lets a save that goes on make progress. Ranks learn of its end after different steps; what they do together does not
@@ -141,12 +121,12 @@ void RunSaving::end_step() {
   if (open_save_ && open_save_->poll()) end_save(Stopwatch());
 }
 
-/// Waits for the end of a save that goes on. From here on all ranks have the same saved_at_.
+/// Waits for the end of a save that goes on. From here on all ranks have the same run_.numbers.saved_at.
 void RunSaving::finish_pending() {
   if (!open_save_) return;
   const Stopwatch still;
   // What the next update would have checked. Who uses the state next learns of damage by itself.
-  if (!open_save_approved_) state_checked(guard_.check());
+  if (!open_save_->approved()) state_checked(guard_.check());
   if (!open_save_) return;
   run_.wait_longest();
   if (!open_save_->poll() && !run_.is_complete() && !told_of_slow_saves_ && !run_.stop.asked()) {
@@ -157,18 +137,10 @@ void RunSaving::finish_pending() {
   end_save(still);
 }
 
-/// The state that a save that goes on had at its beginning is known to be sound.
-void RunSaving::approve_save() {
-  if (!open_save_ || open_save_approved_) return;
-  open_save_->approve();
-  open_save_approved_ = true;
-}
-
-void RunSaving::state_checked(bool sound) { sound ? approve_save() : give_up_save(); }
-
-/// The state was wrong while it was being written.
-void RunSaving::give_up_save() {
+/// Of the state that a save that goes on had at its beginning.
+void RunSaving::state_checked(bool sound) {
   if (!open_save_) return;
+  if (sound) return open_save_->approve();
   run_.wait_longest();
   open_save_->give_up("weights or optimizer state had changed in memory");
   end_save(Stopwatch());

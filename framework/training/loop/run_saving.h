@@ -15,7 +15,8 @@ namespace tessera::training {
 class RunSaving final : public Participant {
  public:
   /// All references must outlive this object.
-  RunSaving(Run& run, RunReports& reports, StateGuard& guard);
+  RunSaving(Run& run, RunReports& reports, StateGuard& guard)
+      : run_(run), o_(run.options), reports_(reports), guard_(guard) {}
 
   /// Saves the present state, unless that is done. `wait`: also if the run saves while it trains. Returns whether it is
   /// saved, or being saved. Collective.
@@ -25,8 +26,6 @@ class RunSaving final : public Participant {
   /// To the launcher, which prints it if the run is ended from outside.
   void report_how_to_resume() const;
 
-  void adopt(const RunPosition& position) override;
-  void add_to(RunPosition& position) const override;
   void resumed() override;
   void begin_iteration() override;
   void computed() override;
@@ -34,14 +33,11 @@ class RunSaving final : public Participant {
   void save() override;
   void state_checked(bool sound) override;
   void finish_pending() override;
-  void went_back(const Restored& restored) override;
 
  private:
   bool is_due(std::optional<std::int64_t> interval) const;
-  void give_up_save();
   /// `still`: since training stands still for that.
   void end_save(const Stopwatch& still);
-  void approve_save();
   void saved(std::int64_t iteration, SaveKind kind);
   void could_not_save(std::int64_t iteration, const IoError& error);
 
@@ -49,14 +45,11 @@ class RunSaving final : public Participant {
   const TrainingOptions& o_;
   RunReports& reports_;
   StateGuard& guard_;
-  std::int64_t saved_at_ = -1;          ///< iteration of the run's newest checkpoint; -1: none
-  std::int64_t micro_batches_ = 0;      ///< micro-batches of the last step; 0: there was no step
   std::string problem_;                 ///< why the last attempt to save failed
   std::unique_ptr<SaveJob> open_save_;  ///< a save that goes on while the run trains; null: none
   std::int64_t open_save_at_ = -1;      ///< its iteration
   SaveKind open_save_kind_ = SaveKind::persistent;
   std::int64_t open_save_updates_ = 0;  ///< updates before it began
-  bool open_save_approved_ = false;     ///< its state is known to be sound
   bool has_non_persistent_ = false;     ///< this start of the run has saved a non-persistent checkpoint
   bool told_of_slow_saves_ = false;
   Stopwatch save_began_;    ///< when the save that is told next began

@@ -2,11 +2,8 @@
 
 namespace tessera::training {
 
-StateGuard::StateGuard(Run& run, RunReports& reports, const RunEvaluation& evaluation)
-    : run_(run), reports_(reports), evaluation_(evaluation), checks_(run.setup, run.keeper, run.state, run.threads) {}
-
 StateChecks::Result StateGuard::checked() {
-  auto found = checks_.check(run_.progress.iteration);
+  auto found = run_.checks.check(run_.progress.iteration);
   reports_.note(found.notes);
   return found;
 }
@@ -32,20 +29,18 @@ void StateGuard::go_back(std::int64_t back_to, const std::string& reason) {
   kept.back_to = back_to;
   run_.keeper.withdraw(kept);
   run_.faults.reach(reached, resilience::Phase::roll_back);
-  run_.restored = restore_back(run_.setup, run_.state, run_.progress, back_to);
+  run_.go_back(restore_back(run_.setup, run_.state, run_.progress, back_to));
   reports_.note(run_.restored.notes);
-  run_.progress = run_.restored.progress;
-  run_.stepped = false;
-  run_.participants.call(&Participant::went_back, run_.restored);
+  run_.participants.call(&Participant::went_back);
   reports_.event("went_back", reached, {{"to", run_.progress.iteration}, {"reason", reason}});
-  checks_.seal();
+  run_.checks.seal();
   run_.begin_memory();
   run_.faults.reach(run_.progress.iteration, resilience::Phase::roll_back);
   run_.participants.call(&Participant::resumed);
 }
 
 void StateGuard::end_step() {
-  if (checks_.due(run_.progress.iteration) || evaluation_.is_due()) state_was_sound();
+  if (run_.checks.due(run_.progress.iteration) || evaluation_.is_due()) state_was_sound();
 }
 
 }  // namespace tessera::training

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "framework/training/guards/state_checks.h"
 #include "framework/training/loop/run_evaluation.h"
 
 namespace tessera::training {
@@ -10,12 +9,8 @@ namespace tessera::training {
 class StateGuard final : public Participant {
  public:
   /// All references must outlive this object.
-  StateGuard(Run& run, RunReports& reports, const RunEvaluation& evaluation);
-
-  /// As those of StateChecks.
-  bool damaged() const { return checks_.damaged(); }
-  bool updates_agree() { return checks_.updates_agree(); }
-  void seal() { checks_.seal(); }
+  StateGuard(Run& run, RunReports& reports, const RunEvaluation& evaluation)
+      : run_(run), reports_(reports), evaluation_(evaluation) {}
 
   /// Checks the state of all ranks and repairs it where possible. Returns whether it had no damage. Collective.
   bool check() { return is_undamaged(checked()); }
@@ -38,7 +33,6 @@ class StateGuard final : public Participant {
   Run& run_;
   RunReports& reports_;
   const RunEvaluation& evaluation_;
-  StateChecks checks_;
 };
 
 }  // namespace tessera::training

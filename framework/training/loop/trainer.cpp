@@ -37,18 +37,16 @@ Trainer::Trainer(TrainingSetup setup, const StopSignal& signal) : run_(std::move
                                         reporting::with_notes(documents.resolved_recipe, documents.notes),
                                         documents.same_recipe, reports_.facts());
   delete_unfinished(run_.setup);
-  const auto& found = run_.keeper.found();
-  if (found) run_.participants.call(&Participant::adopt, found->position);
   reports_.open();
   reports_.tell_start();
   saving_.report_how_to_resume();
   tell_notes();
   steps_.prepare();
-  if (found) {
+  if (run_.keeper.found()) {
     steps_.recover();
     guard_.state_was_sound();
   } else {
-    guard_.seal();
+    run_.checks.seal();
     run_.begin_memory();
   }
   reports_.note(run_.keeper.take_notes());
@@ -70,7 +68,7 @@ void Trainer::tell_notes() {
 
 /// What follows the last step of earlier processes.
 void Trainer::finish_earlier_step() {
-  if (!run_.stepped) return;
+  if (!run_.numbers.stepped) return;
   run_.participants.call(&Participant::end_step);
   run_.participants.call(&Participant::save);
 }
@@ -111,11 +109,11 @@ RunEnd Trainer::run_to_end() {
     reports_.tell_end("stopped", "the launcher asked for the last step to be completed");
     return {0, text("the state after iteration ", run_.progress.iteration, " is complete")};
   }
-  const bool done_before = run_.is_complete() && !run_.stepped;
+  const bool done_before = run_.is_complete() && !run_.numbers.stepped;
   run_.stop.agree();
   finish_earlier_step();
   run_.participants.call(&Participant::resumed);
-  std::string why = run_.stepped ? run_.stop.reason(run_.progress.iteration) : "";
+  std::string why = run_.numbers.stepped ? run_.stop.reason(run_.progress.iteration) : "";
   bool done = false, saved = false;
   for (bool again = true; again;) {
     why = run_steps(steps_, run_.participants, why);

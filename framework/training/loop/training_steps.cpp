@@ -95,7 +95,7 @@ void TrainingSteps::connect() {
   run_.work.when_reduced([this] {
     run_.keeper.prepare(run_.progress.iteration + 1, run_.state);
     run_.faults.reach(run_.progress.iteration + 1, Phase::reduce);
-    return guard_.damaged();
+    return run_.checks.damaged();
   });
   if (o_.rerun_mode != RerunMode::disabled)
     run_.faults.draw({o_.error_injection_rate, o_.error_injection_type != InjectedError::transient_error,
@@ -213,7 +213,7 @@ void TrainingSteps::complete(const StepIntent& intent, double seconds, std::opti
   advance(intent, samples);
   complete_record(record, run_.setup, run_.progress);
   reports_.measure(record, intent, waited);
-  run_.stepped = true;
+  run_.numbers.stepped = true;
   run_.participants.call(&Participant::completed, record);
   run_.commit();
 }

@@ -26,11 +26,9 @@ class TrainingSteps final : public Participant, public LoopSteps {
   bool skip() override;
   bool make() override;
   std::string reason_to_stop() override;
-  void adopt(const RunPosition& position) override { run_.stepped = position.stepped; }
-  void add_to(RunPosition& position) const override { position.stepped = run_.stepped; }
   void begin_iteration() override;
   void begin_step() override { run_.wait_for_step(); }
-  void went_back(const Restored&) override { run_.progress.quarantine = quarantine_.found(); }
+  void went_back() override { run_.progress.quarantine = quarantine_.found(); }
 
  private:
   void begin_data();

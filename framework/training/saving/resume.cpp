@@ -311,7 +311,9 @@ void override_iteration(checkpoint::Progress& progress, const TrainingSetup& set
 }
 
 /// Begin with, or continue from, what load_checkpoint names, which is at `place`. Returns whether there is one.
-bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::path& place, Restored& out) {
+/// `draw_others`: gives initial values to the weights that a source does not have.
+bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::path& place,
+                const std::function<void(const checkpoint::WeightSource&)>& draw_others, Restored& out) {
   const auto& o = setup.options;
   const auto given = open_any(setup, place, out.notes, setup.model.weights_alone ? std::nullopt : o.ckpt_step);
   if (!given) {
@@ -327,6 +329,7 @@ bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
   const bool resumes =
       o.resume_training != Resume::never && !setup.model.weights_alone && !setup.model.upcycles && !is_base;
   const auto progress = resumes ? given->progress() : std::nullopt;
+  draw_others(*given);
   if (!progress) {
     begin_with(*given, setup, state, out);
     return true;
@@ -405,7 +408,7 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
   Restored out;
   out.progress.seed = static_cast<std::uint64_t>(o.seed);
   const bool resumes = folder != nullptr ? folder->resumes() : o.resume_training != Resume::never;
-  if (resumes && o.may_lack_tensors()) state.initialise_trained(threads, out.progress.seed);
+  if (resumes && o.may_lack_tensors()) state.draw(threads, out.progress.seed);
   if (resumes &&
       resume_own(setup, state, folder != nullptr ? folder->found().run : "", out, step_to_resume(setup, folder))) {
     out.continues = true;
@@ -415,18 +418,27 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
     return out;
   }
   const auto seed = static_cast<std::uint64_t>(o.seed);
-  state.initialise_trained(threads, seed);
-  // The memory of frozen parameters that will be mapped is not touched.
+  // What is given is not drawn: that takes longer than reading it. The memory of frozen parameters that will be mapped
+  // is not touched.
+  const auto draw_all = [&] {
+    state.draw(threads, seed);
+    state.frozen().initialise(threads, seed);
+  };
   const bool fills_later = o.load_checkpoint && !setup.model.upcycles;
-  if (!fills_later) state.frozen().initialise(threads, seed);
+  if (!fills_later) draw_all();
   if (!o.load_checkpoint) {
+    state.weights_changed();
     state.derive_initial(threads, &setup.model.processes);
     return out;
   }
   comm::together(setup.model.processes.world, "loading", [&] {
     const std::filesystem::path given = *o.load_checkpoint;
-    const bool filled = load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, out);
-    if (fills_later && !filled) state.frozen().initialise(threads, seed);
+    const auto draw_others = [&](const checkpoint::WeightSource& source) {
+      if (fills_later) state.draw(threads, seed, [&](const auto& name) { return source.has(name); });
+    };
+    if (!load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, draw_others, out) &&
+        fills_later)
+      draw_all();
   });
   weights_loaded(out, o, state);
   if (out.new_adapters) state.derive_initial(threads, &setup.model.processes);

@@ -91,6 +91,7 @@ class SaveJob {
   /// Allows to commit what was saved, if the target needs that: the state was found to be right. Call it on all ranks,
   /// before finish().
   void approve() { approved_ = true; }
+  bool approved() const { return approved_; }
   /// Lets the job fail on all ranks, unless this rank's part is already reported as written: for a state that was found
   /// to be wrong. Call it on all ranks, then finish().
   void give_up(const std::string& why);

@@ -82,11 +82,17 @@ bool LoraPlan::Wanted::is_in(const std::vector<std::string>& names) const {
   return pattern ? any_matches_one(*pattern, names) : any_ends_in(names, end);
 }
 
+const std::vector<ModuleAlias>& LoraPlan::aliases_of(const std::string& module) const {
+  const std::lock_guard lock(asking_);
+  const auto found = found_aliases_.find(module);
+  return found != found_aliases_.end() ? found->second : found_aliases_.emplace(module, aliases_(module)).first->second;
+}
+
 void LoraPlan::find_own() const {
   std::vector<std::string> names;
   for (const auto& module : modules_())
-    for (auto& alias : aliases_(module))
-      if (alias.own && !alias.parameter) names.push_back(std::move(alias.name));
+    for (const auto& alias : aliases_of(module))
+      if (alias.own && !alias.parameter) names.push_back(alias.name);
   const auto find = [&](Wanted& wanted) { wanted.own = wanted.is_in(names); };
   std::ranges::for_each(wanted_, find);
   std::ranges::for_each(excluded_, find);
@@ -154,18 +160,18 @@ bool LoraPlan::excludes(std::size_t item, const Candidate& candidate) const {
 
 std::vector<LoraPlan::Candidate> LoraPlan::candidates(const std::string& module,
                                                       std::span<const nn::LinearPart> parts) const {
-  auto aliases = aliases_(module);
+  const auto& aliases = aliases_of(module);
   const bool of_expert = module.find(".local_experts.") != std::string::npos;  // Transformers 5 has them fused
   const bool apart = !parts.empty() && !of_expert && std::any_of(aliases.begin(), aliases.end(), [](const auto& alias) {
     return alias.own && alias.part > 0;
   });
   std::vector<Candidate> all = {{.names = {module}, .linear = !apart, .gate_and_up = of_expert && parts.size() == 2}};
   for (const auto& part : parts) all.push_back({.part = part, .names = {module + "." + part.name}, .linear = apart});
-  for (auto& alias : aliases) {
+  for (const auto& alias : aliases) {
     if (alias.part >= all.size()) continue;
     auto& one = all[alias.part];
     if (alias.own && !alias.parameter) one.own.push_back(alias.name);
-    (alias.parameter ? one.parameters : one.names).push_back(std::move(alias.name));
+    (alias.parameter ? one.parameters : one.names).push_back(alias.name);
   }
   return all;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -36,7 +37,7 @@ bool is_of_vocabulary(const std::string& module);
 /// one calls them so. Every other name or pattern may be that of any program.
 class LoraPlan final : public nn::AdapterPlan {
  public:
-  /// Asks for aliases and modules when it is first used. Throws ConfigError, naming the option, for a pattern that
+  /// Asks for aliases, once for each module, and modules when it is first used. Throws ConfigError, naming the option, for a pattern that
   /// cannot be read.
   LoraPlan(const model::LoraOptions& options, ModuleAliases aliases, ModuleList modules);
 
@@ -92,6 +93,7 @@ class LoraPlan final : public nn::AdapterPlan {
   std::int64_t by_pattern(const NumbersOf& patterns, const Candidate& candidate, std::int64_t otherwise) const;
   bool matches(const Wanted& wanted, const Candidate& candidate) const;
   void find_own() const;
+  const std::vector<ModuleAlias>& aliases_of(const std::string& module) const;
 
   model::LoraOptions o_;
   ModuleAliases aliases_;
@@ -99,6 +101,8 @@ class LoraPlan final : public nn::AdapterPlan {
   std::vector<std::string> targets_;
   std::vector<Size> sizes_;  ///< of targets_
   bool all_linear_ = false;
+  mutable std::mutex asking_;
+  mutable std::map<std::string, std::vector<ModuleAlias>> found_aliases_;  ///< by module
   mutable std::once_flag own_found_;
   mutable std::vector<Wanted> wanted_, excluded_;  ///< of targets_, of exclude_modules
   mutable NumbersOf ranks_, alphas_;

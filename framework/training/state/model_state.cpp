@@ -61,12 +61,14 @@ std::vector<const nn::Parameter*> ModelState::parameters() const {
   return all;
 }
 
-void ModelState::initialise_trained(kernels::Threads& threads, std::uint64_t seed) {
-  for (const auto& part : parts_) part->initialise(threads, seed);
+void ModelState::draw(kernels::Threads& threads, std::uint64_t seed,
+                      const std::function<bool(const std::string&)>& is_given) {
+  for (const auto& part : parts_) part->draw(threads, seed, is_given);
 }
 
 void ModelState::initialise(kernels::Threads& threads, std::uint64_t seed) {
-  initialise_trained(threads, seed);
+  draw(threads, seed);
+  weights_changed();
   frozen_.initialise(threads, seed);
   derive_initial(threads, nullptr);
 }

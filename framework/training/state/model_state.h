@@ -34,7 +34,8 @@ class ModelState {
 
   // These call the functions of SharedState for all parts.
   /// Trained parameters only; FrozenWeights::initialise does the others.
-  void initialise_trained(kernels::Threads& threads, std::uint64_t seed);
+  void draw(kernels::Threads& threads, std::uint64_t seed,
+            const std::function<bool(const std::string&)>& is_given = {});
   /// All parameters of a whole model.
   void initialise(kernels::Threads& threads, std::uint64_t seed);
   /// Computes the initial values that follow from other parameters (Parameter::derive), which must have theirs.

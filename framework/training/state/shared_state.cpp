@@ -75,18 +75,20 @@ std::span<float> SharedState::weights() {
   return memory_.floats(StateArray::weights);
 }
 
-void SharedState::initialise(kernels::Threads& threads, std::uint64_t seed) {
+void SharedState::draw(kernels::Threads& threads, std::uint64_t seed,
+                       const std::function<bool(const std::string&)>& is_given) {
   std::vector<float> scratch;
   const auto& ranges = layout_.parameters().ranges();
+  const auto is_drawn = [&](std::size_t i) { return !is_given || !is_given(ranges[i].parameter->name); };
   for (std::size_t i = 0; i < ranges.size(); ++i)
-    if (!layout_.sharing().shards() || ranges[i].parameter->type == DType::float32)
+    if (is_drawn(i) && (!layout_.sharing().shards() || ranges[i].parameter->type == DType::float32))
       nn::FlatParameters::initialise(
           threads, seed, *ranges[i].parameter,
           memory_.floats({StateArray::weights, layout_.weight_of(i), size(ranges[i].count)}));
   // Every rank draws the whole parameter and keeps its shard, so that initial values do not depend on the layout.
   std::size_t drawn = ranges.size();  // the parameter whose initial values are in scratch
   for (const auto& shard : layout_.shards()) {
-    if (shard.weights_in != StateArray::master_weights) continue;
+    if (shard.weights_in != StateArray::master_weights || !is_drawn(shard.parameter)) continue;
     const auto& range = ranges[shard.parameter];
     if (drawn != shard.parameter) {
       scratch.assign(size(range.padded()), 0);
@@ -97,7 +99,6 @@ void SharedState::initialise(kernels::Threads& threads, std::uint64_t seed) {
     std::copy(part.begin(), part.end(),
               memory_.floats({shard.weights_in, shard.weight, size(shard.elements.count)}).begin());
   }
-  weights_changed();
 }
 
 void SharedState::weights_changed() {
@@ -175,28 +176,38 @@ std::vector<std::span<float>> SharedState::shard_gradients() {
   return all;
 }
 
-std::vector<checkpoint::TensorRange> SharedState::ranges(const std::vector<StateBox>& boxes,
-                                                         const std::string& prefix) {
+/// `range_of`: where the elements of a part are.
+template <class RangeOf>
+std::vector<checkpoint::TensorRange> SharedState::ranges(StateScope scope, const std::string& prefix,
+                                                         const RangeOf& range_of) {
   std::vector<checkpoint::TensorRange> out;
-  for (const auto& box : boxes) {
-    const auto& parameter = *layout_.parameters().ranges()[box.parameter].parameter;
-    out.push_back({.name = prefix + parameter.name,
-                   .global_shape = parameter.global_shape,
-                   .offsets = box.box.begin,
-                   .tensor = Tensor(memory_.floats(box.elements), Shape(box.box.extent)),
-                   .role = parameter.role});
+  for (const auto& part : layout_.parts(scope)) {
+    const auto& parameter = *layout_.parameters().ranges()[part.parameter].parameter;
+    auto elements = memory_.floats(range_of(part));
+    for (auto& box : layout_.boxes_of(part)) {
+      const auto count = size(box.elements());
+      out.push_back({.name = prefix + parameter.name,
+                     .global_shape = parameter.global_shape,
+                     .offsets = std::move(box.begin),
+                     .tensor = Tensor(elements.first(count), Shape(box.extent)),
+                     .role = parameter.role});
+      elements = elements.subspan(count);
+    }
   }
   return out;
 }
 
 std::vector<checkpoint::TensorRange> SharedState::weight_ranges(StateScope scope) {
-  return ranges(layout_.weight_boxes(scope), "");
+  return ranges(scope, "", [](const PlacedShard& part) {
+    return StateRange{part.weights_in, part.weight, size(part.elements.count)};
+  });
 }
 
 std::vector<checkpoint::TensorRange> SharedState::optimizer_ranges(StateScope scope) {
   std::vector<checkpoint::TensorRange> all;
   for (std::size_t k = 0; k < layout_.state_tensors().size(); ++k) {
-    auto own = ranges(layout_.state_boxes(scope, k), "optimizer." + layout_.state_tensors()[k] + ".");
+    auto own = ranges(scope, "optimizer." + layout_.state_tensors()[k] + ".",
+                      [&](const PlacedShard& part) { return layout_.state_of(part, k); });
     std::move(own.begin(), own.end(), std::back_inserter(all));
   }
   return all;

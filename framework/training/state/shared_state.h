@@ -41,9 +41,11 @@ class SharedState {
   /// Reduces the gradients over the data-parallel ranks.
   BucketReducer& reducer() { return reducer_; }
 
-  /// Sets all weights to their initial values, which do not depend on the parallel layout. Collective as
-  /// weights_changed().
-  void initialise(kernels::Threads& threads, std::uint64_t seed);
+  /// Draws initial values, which do not depend on the parallel layout, of all weights but those for whose name
+  /// `is_given` (empty: none) is true. weights_changed() must follow.
+  void draw(kernels::Threads& threads, std::uint64_t seed, const std::function<bool(const std::string&)>& is_given);
+  /// Draws all weights. Collective as weights_changed().
+  void initialise(kernels::Threads& threads, std::uint64_t seed) { draw(threads, seed, {}), weights_changed(); }
   /// Updates the weights that the model reads after the fp32 weights were written through weight_ranges(). Collective
   /// over the data-parallel ranks.
   void weights_changed();
@@ -86,7 +88,8 @@ class SharedState {
  private:
   void connect(const optim::Optimizer* optimizer);
   void bind();
-  std::vector<checkpoint::TensorRange> ranges(const std::vector<StateBox>& boxes, const std::string& prefix);
+  template <class RangeOf>
+  std::vector<checkpoint::TensorRange> ranges(StateScope scope, const std::string& prefix, const RangeOf& range_of);
 
   StateLayout layout_;
   StateMemory memory_;

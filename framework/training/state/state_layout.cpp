@@ -48,25 +48,26 @@ StateLayout::StateLayout(std::vector<nn::Parameter*> parameters, const optim::Op
 
 /// The weights of shards that are not in `weights`, and the state of all shards, lie one after the other.
 void StateLayout::place_shards() {
-  const auto in_weights = [&](std::size_t parameter) {
-    return !sharing_.shards() || parameters_.ranges()[parameter].parameter->type == DType::float32;
-  };
+  auto updated = std::vector<nn::ElementRange>{{0, parameters_.elements()}};
+  if (sharing_.shards()) updated = parallel::shards_of(buckets_, sharing_.rank, sharing_.ranks);
+  auto next = updated.begin();
   for (std::size_t i = 0; i < parameters_.ranges().size(); ++i) {
+    const auto& range = parameters_.ranges()[i];
+    const auto end = range.first + range.padded();
+    const bool in_weights = !sharing_.shards() || range.parameter->type == DType::float32;
     weight_of_.push_back(weights_);
-    if (in_weights(i)) weights_ += unsigned_count(parameters_.ranges()[i].padded());
-  }
-  const auto shards = sharing_.shards() ? parallel::shards_of(parameters_, buckets_, sharing_.rank, sharing_.ranks)
-                                        : parallel::whole_parameters(parameters_);
-  for (const auto& shard : shards) {
-    PlacedShard placed{shard, in_weights(shard.parameter) ? StateArray::weights : StateArray::master_weights, masters_,
-                       updated_};
-    if (placed.weights_in == StateArray::weights)
-      placed.weight = weight_of_[shard.parameter] +
-                      unsigned_count(shard.elements.first - parameters_.ranges()[shard.parameter].first);
-    else
-      masters_ += unsigned_count(shard.elements.count);
-    updated_ += unsigned_count(shard.elements.count);
-    shards_.push_back(placed);
+    while (next != updated.end() && next->first + next->count <= range.first) ++next;
+    for (auto part = next; part != updated.end() && part->first < end; ++part) {
+      const auto first = std::max(part->first, range.first), count = std::min(part->first + part->count, end) - first;
+      shards_.push_back({i,
+                         {first, count},
+                         in_weights ? StateArray::weights : StateArray::master_weights,
+                         in_weights ? weights_ + unsigned_count(first - range.first) : masters_,
+                         updated_});
+      if (!in_weights) masters_ += unsigned_count(count);
+      updated_ += unsigned_count(count);
+    }
+    if (in_weights) weights_ += unsigned_count(range.padded());
   }
 }
 
@@ -130,8 +131,7 @@ void StateLayout::deal_out() {
 
 std::int64_t StateLayout::saved_bytes() const {
   std::int64_t elements = 0;
-  for (const auto& shard : shards_)
-    for (const auto& range : elements_of(shard, StateScope::saved)) elements += range.count;
+  for (const auto& part : parts(StateScope::saved)) elements += part.elements.count;
   return elements * static_cast<std::int64_t>(sizeof(float) * (1 + state_tensors_.size()));
 }
 
@@ -173,35 +173,24 @@ std::vector<nn::ElementRange> StateLayout::elements_of(const PlacedShard& shard,
   return ranges;
 }
 
-template <class FirstOf>
-std::vector<StateBox> StateLayout::boxes(StateScope scope, const FirstOf& first_of) const {
-  std::vector<StateBox> out;
+std::vector<PlacedShard> StateLayout::parts(StateScope scope) const {
+  std::vector<PlacedShard> all;
   for (const auto& shard : shards_) {
-    const auto& range = parameters_.ranges()[shard.parameter];
-    const auto in_parameter = shard.elements.first - range.first;
-    const auto [array, first] = first_of(shard);
+    const auto first = parameters_.ranges()[shard.parameter].first;
     for (const auto& elements : elements_of(shard, scope)) {
       if (elements.count <= 0) continue;  // padding alone
-      auto at = first + unsigned_count(elements.first - in_parameter);
-      for (auto& box : nn::boxes_of(*range.parameter, elements)) {
-        const StateRange there{array, at, unsigned_count(box.elements())};
-        at += there.count;
-        out.push_back({shard.parameter, std::move(box), there});
-      }
+      auto& part = all.emplace_back(shard);
+      part.elements = {first + elements.first, elements.count};
+      const auto before = unsigned_count(part.elements.first - shard.elements.first);
+      part.weight += before, part.state += before;
     }
   }
-  return out;
+  return all;
 }
 
-std::vector<StateBox> StateLayout::weight_boxes(StateScope scope) const {
-  return boxes(scope, [](const PlacedShard& shard) { return std::pair(shard.weights_in, shard.weight); });
-}
-
-std::vector<StateBox> StateLayout::state_boxes(StateScope scope, std::size_t tensor) const {
-  return boxes(scope, [&](const PlacedShard& shard) {
-    const auto range = state_of(shard, tensor);
-    return std::pair(range.array, range.first);
-  });
+std::vector<Box> StateLayout::boxes_of(const PlacedShard& part) const {
+  const auto& range = parameters_.ranges()[part.parameter];
+  return nn::boxes_of(*range.parameter, {part.elements.first - range.first, part.elements.count});
 }
 
 }  // namespace tessera::training

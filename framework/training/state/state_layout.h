@@ -64,24 +64,18 @@ struct StateBytes {
 };
 
 /// A range of one parameter that this rank updates, and where its weights and optimizer state are.
-/// `gradients` is a flat array too; the range may end with padding.
-struct PlacedShard : parallel::ParameterShard {
-  StateArray weights_in;  ///< array with its fp32 weights: weights or master_weights
-  std::size_t weight;     ///< index of its first element in that array
-  std::size_t state;      ///< index of its first element in each state tensor of the optimizer
+struct PlacedShard {
+  std::size_t parameter;      ///< index in StateLayout::parameters().ranges()
+  nn::ElementRange elements;  ///< range in the flat arrays, as `gradients`; may end with padding
+  StateArray weights_in;      ///< array with its fp32 weights: weights or master_weights
+  std::size_t weight;         ///< index of its first element in that array
+  std::size_t state;          ///< index of its first element in each state tensor of the optimizer
 };
 
 /// A range of elements of one array.
 struct StateRange {
   StateArray array;
   std::size_t first, count;
-};
-
-/// A box of an unsharded parameter, and where its elements are.
-struct StateBox {
-  std::size_t parameter;  ///< index in StateLayout::parameters().ranges()
-  Box box;
-  StateRange elements;
 };
 
 /// Which elements a function returns.
@@ -123,7 +117,7 @@ class StateLayout {
   /// Index of the first element of a parameter in `weights`. With shards, only for parameters that the model reads in
   /// fp32.
   std::size_t weight_of(std::size_t parameter) const { return weight_of_[parameter]; }
-  /// Range of state tensor `tensor` of a shard.
+  /// Range of state tensor `tensor` of a shard or part.
   StateRange state_of(const PlacedShard& shard, std::size_t tensor) const;
   /// Array and byte range that ranks all-gather after an update, for one bucket: the weights that the model reads.
   struct GatherRange {
@@ -141,12 +135,12 @@ class StateLayout {
   /// Number of padding elements in owned_gradients().
   std::int64_t owned_padding() const { return owned_padding_; }
 
-  /// The fp32 weights as boxes, for checkpoints.
-  std::vector<StateBox> weight_boxes(StateScope scope) const;
-  /// Bytes of the boxes that this rank saves of weights and state tensors.
+  /// The parts of the shards that have the elements of `scope`, without padding: for checkpoints.
+  std::vector<PlacedShard> parts(StateScope scope) const;
+  /// The elements of a part, as boxes of the unsharded parameter: those of one box lie after those of the other.
+  std::vector<Box> boxes_of(const PlacedShard& part) const;
+  /// Bytes that this rank saves of weights and state tensors.
   std::int64_t saved_bytes() const;
-  /// State tensor `tensor` as boxes.
-  std::vector<StateBox> state_boxes(StateScope scope, std::size_t tensor) const;
 
  private:
   void place_shards();
@@ -156,9 +150,6 @@ class StateLayout {
   /// Number of owned elements that the ranks before `rank` save.
   std::int64_t first_dealt(int rank) const { return owned_before_.back() * rank / sharing_.ranks; }
   std::vector<nn::ElementRange> elements_of(const PlacedShard& shard, StateScope scope) const;
-  /// The boxes of the shards' elements. `first_of` returns the array and the index of a shard's first element.
-  template <class FirstOf>
-  std::vector<StateBox> boxes(StateScope scope, const FirstOf& first_of) const;
 
   StateSharing sharing_;
   nn::FlatParameters parameters_;

@@ -9,26 +9,11 @@
 #include <vector>
 
 #include "framework/checkpoint/checkpoint.h"
-#include "framework/tensor/box.h"
+#include "tests/random_boxes.h"
 #include "tests/ranks/ranks.h"
 
 namespace tessera::training {
 namespace {
-
-/// Divides a box by random planes.
-void divide_at_random(const Box& box, std::mt19937& random, std::vector<Box>& into) {
-  std::vector<std::size_t> divisible;
-  for (std::size_t dim = 0; dim < box.extent.size(); ++dim)
-    if (box.extent[dim] > 1) divisible.push_back(dim);
-  if (divisible.empty() || random() % 4 == 0) return into.push_back(box);
-  const auto dim = divisible[random() % divisible.size()];
-  auto low = box, high = box;
-  low.extent[dim] = 1 + static_cast<std::int64_t>(random() % static_cast<std::size_t>(box.extent[dim] - 1));
-  high.begin[dim] += low.extent[dim];
-  high.extent[dim] -= low.extent[dim];
-  divide_at_random(low, random, into);
-  divide_at_random(high, random, into);
-}
 
 Box random_box(const Shape& shape, std::mt19937& random) {
   auto box = Box::whole(shape);
