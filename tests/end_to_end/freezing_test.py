@@ -1,12 +1,11 @@
 """Frozen parameters on every layout: the losses of one process, resuming on another layout, and ranks that die."""
 
 import shutil
-import subprocess
 
 import harness
 from harness import sets
 from launching import Launching
-from layouts_test import MPIRUN, cut, in_group
+from layouts_test import DeepRuns, cut, in_group
 
 BOTTOM = ["--set", "training_config.frozen_parameters=['embedding.*', 'decoder\\.layers\\.[0-3]\\..*']"]
 MATRICES = ["--set", "training_config.trainable_parameters=['.*bias', '.*norm.*', '.*linear_proj.*']"]
@@ -16,19 +15,7 @@ BF16 = ["--set", "training_config.bf16=true"]
 Z1 = dict(zero_level="z1")
 
 
-class Freezing(harness.InOwnFolder):
-    def setUp(self):
-        super().setUp()
-        self.recipe("deep.yaml", num_layers=8, training_iters=3, batch_size=1, dataset_config__global_batch_size=8,
-                    training_config__tensorboard="false")
-
-    def run_on(self, ranks, run, *more):
-        words = [harness.program(), "train", "deep.yaml", *sets(output_dir=run), *more]
-        done = subprocess.run([*MPIRUN, "-np", str(ranks), *words] if ranks > 1 else words, cwd=self.folder,
-                              capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return self.losses(run)
-
+class Freezing(DeepRuns):
     def assert_alike(self, one, other, what, tolerance):
         self.assertEqual(len(one), len(other))
         for a, b in zip(one, other):

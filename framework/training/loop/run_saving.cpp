@@ -121,7 +121,7 @@ void RunSaving::end_step() {
   if (open_save_ && open_save_->poll()) end_save(Stopwatch());
 }
 
-/// Waits for the end of a save that goes on. From here on all ranks have the same run_.numbers.saved_at.
+/// Waits for the end of a save that goes on. From here on all ranks have the same saved_at.
 void RunSaving::finish_pending() {
   if (!open_save_) return;
   const Stopwatch still;
