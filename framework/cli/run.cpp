@@ -89,9 +89,7 @@ int report(const std::string& message, int code) {
 int run_command(int argc, char** argv, recipe::Registries registries, StandardOutput& output) {
   try {
     CommandContext context{std::move(registries), output, {argv, argv + argc}};
-    formats::add_all_formats(context.registries.formats);
-    context.registries.adapters = std::make_shared<hugging_face::PeftReader>();
-    context.registries.rules.push_back(flags::check_spec);
+    add_interop(context.registries);
     Command app("tessera", "Trains language models from a recipe.", "tessera " TESSERA_VERSION);
     app.add_option(
            "--mappings",
@@ -132,6 +130,12 @@ int run_command(int argc, char** argv, recipe::Registries registries, StandardOu
 }
 
 }  // namespace
+
+void add_interop(recipe::Registries& registries) {
+  formats::add_all_formats(registries.formats);
+  registries.adapters = std::make_shared<hugging_face::PeftReader>();
+  registries.rules.push_back(flags::check_spec);
+}
 
 int run(int argc, char** argv, recipe::Registries registries) {
   occupy_standard_descriptors();

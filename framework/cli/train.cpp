@@ -32,13 +32,13 @@ struct TrainFlags {
 };
 
 /// The notes to log: only those that an earlier start of the same run has not logged.
-std::vector<std::string> news(const TrainFlags& flags, const options::Report& report, const recipe::Recipe& recipe) {
+std::vector<std::string> news(const RecipeArguments& arguments, const options::Report& report,
+                              const recipe::Recipe& recipe) {
   const auto resolved = std::filesystem::path(recipe.training.output_dir) / checkpoint::recipe_blob;
   std::error_code unreadable;  // the run folder says so
   const bool begins =
       recipe.training.resume_training == training::Resume::never || !std::filesystem::exists(resolved, unreadable);
-  return reporting::new_notes(report.notes(),
-                              flags.arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
+  return reporting::new_notes(report.notes(), arguments.verbose || begins || !report.good() ? "" : read_file(resolved));
 }
 
 /// The foreseen memory of a rank, with the names that metrics.jsonl and run.json have.
@@ -123,43 +123,14 @@ void print_end(const std::string& line) {
   if (!(std::cout << line << std::endl) && errno == EPIPE) std::cout.clear();
 }
 
-void train_recipe(const TrainFlags& flags, CommandContext& context) {
+void train_recipe(const RecipeArguments& arguments, CommandContext& context) {
   outlive_failed_writes();
   std::optional<worker::ThreadStacks> stacks;
   if (worker::LaunchLink().present()) stacks.emplace();
   training::StopSignal stop;  // installed before any long work, so that a signal never loses work
   const comm::World world;
-  log::set_log_rank(world.rank(), world.size());
+  const auto end = train_on(world, arguments, context, stop);
   const bool first = world.rank() == 0;
-  options::Report report;
-  recipe::Recipe recipe;
-  parallel::ProcessGroups processes;
-  training::TrainingSetup setup;
-  comm::together(world.all(), "reading the recipe", [&] {
-    flags::Source source;
-    recipe = read_recipe(flags.arguments, context, report, source);
-    log::set_log_level_from_recipe(recipe.training.log_level);  // set now, because it applies to the notes too
-    if (first) log_notes(news(flags, report, recipe), source.flags, flags.arguments.verbose);
-    problems_in_flags(report, source, context).must_be_good();
-  });
-  comm::together(world.all(), "arranging the processes", [&] {
-    const auto full = worker::full_world(world.size());
-    recipe::check_ranks(recipe, full);
-    if (first) worker::LaunchLink().can_continue_with(recipe::numbers_of_ranks(recipe, full));
-    if (full > world.size()) recipe::keep_global_batch(recipe, full);
-    processes = recipe::arrange(recipe, world);
-  });
-  Json foreseen_memory;
-  comm::together(world.all(), "memory of the hosts",
-                 [&] { foreseen_memory = check_memory(flags.arguments.file, recipe, processes, world); });
-  auto data = recipe::open_data(recipe, processes);
-  comm::together(world.all(), "building the run", [&] { setup = recipe::build(recipe, processes, std::move(data)); });
-  setup.documents.notes = report.notes();
-  comm::together(world.all(), "describing the run", [&] {
-    if (first) setup.documents.facts = facts_of(recipe, context, std::move(foreseen_memory));
-  });
-  const auto end = recipe.training.ckpt_convert_format ? training::convert_checkpoint(std::move(setup))
-                                                       : training::train(std::move(setup), stop);
   if (first) print_end(end.last_line);
   context.exit_code = end.exit_code;
   stop.keep_until_exit(end.exit_code);
@@ -177,6 +148,41 @@ void print_output_dir(const RecipeArguments& arguments, const CommandContext& co
 
 }  // namespace
 
+training::RunEnd train_on(const comm::World& world, const RecipeArguments& arguments, const CommandContext& context,
+                          const training::StopSignal& stop) {
+  log::set_log_rank(world.rank(), world.size());
+  const bool first = world.rank() == 0;
+  options::Report report;
+  recipe::Recipe recipe;
+  parallel::ProcessGroups processes;
+  training::TrainingSetup setup;
+  comm::together(world.all(), "reading the recipe", [&] {
+    flags::Source source;
+    recipe = read_recipe(arguments, context, report, source);
+    log::set_log_level_from_recipe(recipe.training.log_level);  // set now, because it applies to the notes too
+    if (first) log_notes(news(arguments, report, recipe), source.flags, arguments.verbose);
+    problems_in_flags(report, source, context).must_be_good();
+  });
+  comm::together(world.all(), "arranging the processes", [&] {
+    const auto full = worker::full_world(world.size());
+    recipe::check_ranks(recipe, full);
+    if (first) worker::LaunchLink().can_continue_with(recipe::numbers_of_ranks(recipe, full));
+    if (full > world.size()) recipe::keep_global_batch(recipe, full);
+    processes = recipe::arrange(recipe, world);
+  });
+  Json foreseen_memory;
+  comm::together(world.all(), "memory of the hosts",
+                 [&] { foreseen_memory = check_memory(arguments.file, recipe, processes, world); });
+  auto data = recipe::open_data(recipe, processes);
+  comm::together(world.all(), "building the run", [&] { setup = recipe::build(recipe, processes, std::move(data)); });
+  setup.documents.notes = report.notes();
+  comm::together(world.all(), "describing the run", [&] {
+    if (first) setup.documents.facts = facts_of(recipe, context, std::move(foreseen_memory));
+  });
+  return recipe.training.ckpt_convert_format ? training::convert_checkpoint(std::move(setup))
+                                             : training::train(std::move(setup), stop);
+}
+
 void add_train_commands(Command& app, CommandContext& context) {
   auto* command = app.add_subcommand("train", "Train from a recipe, or resume: see training_config.resume_training");
   const auto flags = std::make_shared<TrainFlags>();
@@ -186,7 +192,7 @@ void add_train_commands(Command& app, CommandContext& context) {
     if (flags->only_where) {
       print_output_dir(flags->arguments, context);
     } else {
-      train_recipe(*flags, context);
+      train_recipe(flags->arguments, context);
     }
   });
 }

@@ -7,7 +7,7 @@ namespace tessera::comm {
 Communicator::State::~State() {
   // The exchange may have messages in flight in `comm`.
   exchange.reset();
-  if (comm != MPI_COMM_NULL && comm != MPI_COMM_WORLD && world->mpi) MPI_Comm_free(&comm);
+  if (comm != MPI_COMM_NULL && comm != world->comm && world->mpi) MPI_Comm_free(&comm);
 }
 
 const Peer& Communicator::State::peer(int member) const {

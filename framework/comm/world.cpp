@@ -39,9 +39,24 @@ std::shared_ptr<WorldState> start(Transport transport) {
   must(running == 0, "a process has one World");
   launcher.joining();
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
-  auto state = std::make_shared<WorldState>(transport);
+  auto state = std::make_shared<WorldState>(transport, MPI_COMM_WORLD);
   launcher.joined();
   return state;
+}
+
+/// Of the first `ranks` ranks of `whole`, this one among them.
+std::shared_ptr<WorldState> part_of(const WorldState& whole, int ranks) {
+  must(ranks > 0 && ranks <= whole.size && whole.rank < ranks, "a part of a world is made by its ranks");
+  if (ranks == 1) return std::make_shared<WorldState>();
+  MPI_Group all = MPI_GROUP_NULL, first = MPI_GROUP_NULL;
+  int range[1][3] = {{0, ranks - 1, 1}};
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_group(whole.comm, &all), "MPI_Comm_group");
+  check_mpi(MPI_Group_range_incl(all, 1, range, &first), "MPI_Group_range_incl");
+  check_mpi(MPI_Comm_create_group(whole.comm, first, first_meeting_tag, &comm), "MPI_Comm_create_group");
+  MPI_Group_free(&first);
+  MPI_Group_free(&all);
+  return std::make_shared<WorldState>(whole.transport, comm);
 }
 
 /// All members exchange messages, with a time-out, before any calls MPI_Comm_create_group: that call blocks inside MPI
@@ -50,7 +65,7 @@ void meet_members(const Communicator::State& group, const Operation& operation, 
   const std::uint64_t mark = fingerprint(group.name, group.world_ranks);
   // These messages use the world's communicator, so each group gets tags of its own.
   const auto tag = [mark](int turn) { return first_meeting_tag + static_cast<int>(mark % (1 << 24)) * 4 + turn; };
-  Messages messages(MPI_COMM_WORLD, *group.world);
+  Messages messages(group.world->comm, *group.world);
   const int leader = group.world_ranks.front();
   std::vector<std::uint64_t> marks(group.world_ranks.size(), mark);
   if (group.rank == 0) {
@@ -82,10 +97,10 @@ void create_comm(Communicator::State& group) {
   const Operation operation(group, name);
   meet_members(group, operation, name);
   MPI_Group world = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
-  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(group.world->comm, &world), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(world, group.size(), group.world_ranks.data(), &members), "MPI_Group_incl");
   const int tag = static_cast<int>(fingerprint(group.name, group.world_ranks) % (1 << 20));
-  check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &group.comm), "MPI_Comm_create_group");
+  check_mpi(MPI_Comm_create_group(group.world->comm, members, tag, &group.comm), "MPI_Comm_create_group");
   MPI_Comm_set_errhandler(group.comm, MPI_ERRORS_RETURN);
   MPI_Group_free(&members);
   MPI_Group_free(&world);
@@ -115,7 +130,11 @@ bool is_launched() {
   return std::any_of(given.begin(), given.end(), [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-World::World(Transport transport) : state_(start(transport)) {
+World::World(Transport transport) : World(start(transport)) {}
+
+World::World(const World& whole, int ranks) : World(part_of(*whole.state_, ranks)) {}
+
+World::World(std::shared_ptr<WorldState> world_state) : state_(std::move(world_state)) {
   auto state = std::make_shared<Communicator::State>();
   state->name = "world";
   state->world = state_;
@@ -123,7 +142,7 @@ World::World(Transport transport) : state_(start(transport)) {
   std::iota(all.begin(), all.end(), 0);
   state->set_members(std::move(all), state_->rank);
   if (state_->size > 1) {
-    state->comm = MPI_COMM_WORLD;
+    state->comm = state_->comm;
     open_group(*state);
   }
   all_ = Communicator(std::move(state));
@@ -141,6 +160,7 @@ World::~World() {
       together = false;
     }
   }
+  if (state_->comm != MPI_COMM_WORLD) return;
   if (together) {
     MPI_Finalize();
     state_->launcher.done();

@@ -29,11 +29,14 @@ enum class Transport { fastest, messages };
 class WorldState;
 
 /// All ranks of a run. Initializes MPI if a launcher started this process, and finalizes it when destroyed. The program
-/// constructs it once; it must outlive all groups. MPI is called from one thread only (MPI_THREAD_FUNNELED).
+/// constructs one such object; it must outlive all groups. MPI is called from one thread only (MPI_THREAD_FUNNELED).
 class World {
  public:
   /// Throws CommError if not all ranks arrive within the time-out.
   explicit World(Transport transport = Transport::fastest);
+  /// The first `ranks` ranks of `whole`, which outlives this object, as a run of their own: several runs follow each
+  /// other in the same processes. Collective over these ranks, and waits for them without a time-out.
+  World(const World& whole, int ranks);
   /// Waits for the other ranks and finalizes MPI. If an exception is being handled, or the others do not arrive within
   /// the time-out, MPI is not finalized, because MPI_Finalize would block.
   ~World();
@@ -62,6 +65,8 @@ class World {
   Communicator group(const std::string& name, std::span<const int> world_ranks) const;
 
  private:
+  explicit World(std::shared_ptr<WorldState> state);
+
   std::shared_ptr<WorldState> state_;
   Communicator all_;
 };

@@ -67,10 +67,10 @@ WorldState::WorldState() {
   peers.push_back({host.data(), ::getpid(), true, std::nullopt});
 }
 
-WorldState::WorldState(Transport how) : transport(how), mpi(true) {
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+WorldState::WorldState(Transport how, MPI_Comm all_ranks) : comm(all_ranks), transport(how), mpi(true) {
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   const auto& folder = launcher.folder();
   record = folder.empty() ? worker::OperationRecord::create(rank)
                           : worker::OperationRecord::create(worker::operations_file(folder, rank), rank);
@@ -78,7 +78,7 @@ WorldState::WorldState(Transport how) : transport(how), mpi(true) {
       introduce(folder.empty() ? record->descriptor_path() : worker::operations_file(folder, rank));
   std::vector<Introduction> all(static_cast<std::size_t>(size));
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Iallgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE, MPI_COMM_WORLD, &request),
+  check_mpi(MPI_Iallgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE, comm, &request),
             "MPI_Iallgather");
   // Non-blocking with a time-out of our own: a blocking collective would hang if a rank never comes.
   Patience patience(*this);
@@ -101,7 +101,9 @@ WorldState::WorldState(Transport how) : transport(how), mpi(true) {
   if (local_size <= ::sysconf(_SC_NPROCESSORS_ONLN)) spins = 4000;
 }
 
-WorldState::~WorldState() = default;
+WorldState::~WorldState() {
+  if (mpi && comm != MPI_COMM_WORLD) MPI_Comm_free(&comm);
+}
 
 // Open MPI moves messages only inside MPI calls. Probing a communicator on which nothing ever arrives is such a call
 // without side effects.

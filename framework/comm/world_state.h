@@ -33,8 +33,9 @@ class WorldState {
  public:
   /// A run of one process, without MPI.
   WorldState();
-  /// Collective; MPI must be initialized. Exchanges host, process id and operation record with all ranks.
-  explicit WorldState(Transport transport);
+  /// Collective over `comm`, which this object frees unless it is MPI_COMM_WORLD; MPI must be initialized. Exchanges
+  /// host, process id and operation record with all ranks.
+  WorldState(Transport transport, MPI_Comm comm);
   ~WorldState();
   WorldState(const WorldState&) = delete;
   WorldState& operator=(const WorldState&) = delete;
@@ -44,6 +45,7 @@ class WorldState {
   /// Describes a rank: "rank 3 (process 17 of host b) is in all_reduce ...", from its record if it is on this host.
   std::string where_is(int world_rank) const;
 
+  MPI_Comm comm = MPI_COMM_NULL;  ///< of all ranks; null for a run of one process
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;
   Transport transport = Transport::fastest;
@@ -55,7 +57,7 @@ class WorldState {
   std::size_t message_bytes = 0;  ///< this rank's part of the shared memory of its groups
   int open_transfers = 0;         ///< messages in flight; they make progress only while this process calls MPI
   worker::LaunchLink launcher;
-  bool mpi = false;  ///< this run has initialized MPI and not finalized it
+  bool mpi = false;  ///< MPI is initialized and not finalized
 };
 
 /// The back-off of one wait: first polls, then yields the core, then sleeps for 50 us at a time.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <sstream>
 
 #include "framework/base/error.h"
@@ -48,8 +50,15 @@ std::string Mappings::text(const std::string& name) const {
   return words.str();
 }
 
+// To parse a table of 250 lines takes 10 ms of a start, which uses some tables several times.
 Value Mappings::table(const std::string& name) const {
-  return parse_yaml(text(name), (folder_.empty() ? "mappings" : folder_) + "/" + name);
+  if (!folder_.empty()) return parse_yaml(text(name), folder_ + "/" + name);
+  static std::map<std::string, Value> parsed;
+  static std::mutex guard;
+  const std::lock_guard lock(guard);
+  const auto known = parsed.find(name);
+  if (known != parsed.end()) return known->second;
+  return parsed.emplace(name, parse_yaml(text(name), "mappings/" + name)).first->second;
 }
 
 int Mappings::likes(const std::string& name) const {

@@ -27,8 +27,9 @@
 namespace tessera::recipe {
 namespace {
 
-checkpoint::Blobs files_to_keep(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer) {
-  checkpoint::Blobs files = {{checkpoint::recipe_blob, resolved_yaml(recipe)}};
+checkpoint::Blobs files_to_keep(const Recipe& recipe, const std::string& resolved,
+                                const tokenizers::Tokenizer* tokenizer) {
+  checkpoint::Blobs files = {{checkpoint::recipe_blob, resolved}};
   const auto& given = recipe.training.load_checkpoint;
   if (const auto* format = given ? recipe.formats.of(*given) : nullptr) files.merge(format->carried_files(*given));
   if (tokenizer) files.merge(tokenizer_blobs(*tokenizer));
@@ -393,7 +394,7 @@ parallel::ProcessGroups arrange(const Recipe& recipe, const comm::World& world) 
   world.set_time_out(std::chrono::minutes(recipe.training.distributed_timeout_minutes));
   const auto ranks = world.size();
   comm::check_promised_size(ranks);
-  const auto all = world.all().all_gather(std::to_string(name_id(resolved_yaml(recipe))), "the recipes");
+  const auto all = world.all().all_gather(std::to_string(name_id(text(recipe.resolved))), "the recipes");
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
       throw ConfigError(text("the recipe of rank ", rank,
@@ -446,7 +447,7 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
         checked_product({{"steps", setup.options.training_iters}, {"samples of a step", length.samples_per_step}});
   optimization.schedule = build_schedule(recipe, length);
   setup.documents.resolved_recipe = resolved_yaml(recipe);
-  setup.documents.files = files_to_keep(recipe, tokenizer);
+  setup.documents.files = files_to_keep(recipe, setup.documents.resolved_recipe, tokenizer);
   setup.documents.recipe = options::parse_yaml(setup.documents.resolved_recipe, checkpoint::recipe_blob);
   training::saving_format(setup.options,
                           setup.documents.formats);  // throws before the run instead of at its first save

@@ -27,11 +27,11 @@ class FineTuningLayouts(parity_test.OnLayouts):
 
     def make_base(self, model):
         """Weights that runs begin with: the run folder `base`."""
-        self.run_layout("base", {}, model, training_iters=1)
+        self.in_turn("base", {}, model, training_iters=1)
 
     def make_folder(self, model):
         """The same as a folder of Transformers, `folder`."""
-        self.run_layout("of_folder", {}, model, training_iters=1)
+        self.in_turn("of_folder", {}, model, training_iters=1)
         self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "hf", "of_folder", "folder")
 
     def write_answers(self):
@@ -177,8 +177,8 @@ class FineTuningLayouts(parity_test.OnLayouts):
     def goes_on_exactly(self, model):
         layout = TABLE["layouts"]["tp2_sp_pp2_dp2_zero"]
         own = {"training_iters": 4, "save_interval": 2, "save_frozen_parameters": str(model == "dora").lower()}
-        self.run_layout("straight", layout, model, **own)
-        self.run_layout("cut", layout, model, **own, exit_interval=2)
+        self.in_turn("straight", layout, model, **own)
+        self.in_turn("cut", layout, model, **own, exit_interval=2)
         self.assertIn("resuming from", self.run_layout("cut", layout, model, **own))
         self.assertEqual(self.metrics("cut"), self.metrics("straight"))
         one, other = (tensors_of(self.checkpoints(run)[-1]) for run in ("straight", "cut"))

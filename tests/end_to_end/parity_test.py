@@ -10,6 +10,7 @@ import struct
 import subprocess
 
 from harness import InOwnFolder, to_yaml, main
+from layouts_test import MPIRUN
 
 TABLE = json.loads((pathlib.Path(os.environ["TESSERA_SOURCE"]) / "tests/data/parity/layouts.json").read_text())
 IN_FULL = os.environ.get("TESSERA_SLOW_TESTS") == "1"  # launch/test.sh --slow
@@ -25,6 +26,9 @@ TOLERANCE = {"fp32": 1e-6, "bf16": 1e-3}
 # seeds of the models with experts are such that all differences of the run of one process are larger, for 50 steps; rounding
 # changes scores by less than a tenth of this.
 LEAST_GAP = 1e-5
+
+# Of a layout.
+MOST_RANKS = max(layout.get("ranks", 1) for layout in TABLE["layouts"].values())
 
 # In the name of a layout: its ranks have other axes, too.
 OTHER_AXES = "_(tp|pp|dp)"
@@ -101,8 +105,55 @@ def tensors_of(checkpoint):
     return out
 
 
+class JobInTurn:
+    """An MPI job that trains recipes in `folder` one after the other (tests/ranks/train_in_turn.cpp): a start of processes takes most of the
+    processor time of such a run."""
+
+    def __init__(self, ranks, folder):
+        self.ranks, self.folder, self.told = ranks, folder, folder / "job.log"
+        with open(self.told, "w") as told:
+            self.process = subprocess.Popen(
+                [*MPIRUN, "-n", str(ranks), str(pathlib.Path(os.environ["TESSERA_BUILD"]) / "tests/train_in_turn")],
+                cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told, text=True)
+
+    def train(self, ranks, name):
+        """Returns nothing, or what the job told when it failed."""
+        try:
+            self.process.stdin.write(f"{ranks} {name}.yaml\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the job has ended, and its output ends, too
+        told = []
+        for line in self.process.stdout:
+            if line == f"done {name}.yaml\n":
+                return ""
+            told.append(line)
+        return f"{name}:\n{''.join(told)[-6000:]}{self.told.read_text()[-6000:]}"
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        return self.process.wait(timeout=60)
+
+
 class OnLayouts(InOwnFolder):
     """Runs of the table's models on its layouts, and on random ones."""
+
+    job = None
+
+    def in_turn(self, name, layout, model, **training):
+        """Train in the job of this test, which is started by the first run."""
+        if self.job is None:
+            self.job = JobInTurn(MOST_RANKS, self.folder)
+            self.addCleanup(self.end_of_job)
+        self.write(f"{name}.yaml", recipe(model, layout, name, **training))
+        failure = self.job.train(layout.get("ranks", 1), name)
+        self.assertEqual(failure, "")
+
+    def end_of_job(self):
+        job, self.job = self.job, None
+        code = job.end()
+        self.assertEqual(code, 0, job.told.read_text()[-6000:])
 
     def run_layout(self, name, layout, model, code=0, **training):
         ranks = layout.get("ranks", 1)
@@ -132,12 +183,12 @@ class OnLayouts(InOwnFolder):
             layout = TABLE["layouts"][name] if isinstance(name, str) else name
             short = name if isinstance(name, str) else "drawn"
             label = f"{model}_{kind}_{short}"
-            self.run_layout(label, layout, model, **training)
+            self.in_turn(label, layout, model, **training)
             same = {group: layout.get(group, {}) for group in ("model_config", "moe_config", "dataset_config")}
             key = str(same)
             if key not in alone:
                 run = f"{model}_{kind}_alone{len(alone)}"
-                self.run_layout(run, same, model, **training)
+                self.in_turn(run, same, model, **training)
                 alone[key] = self.curve(run)
                 gaps = [gap for line in self.metrics(run) for gap in line.get("smallest_router_gap", []) if gap is not None]
                 if gaps:
@@ -193,13 +244,13 @@ class OnLayouts(InOwnFolder):
     def go_on(self, savers, names, model, **training):
         """Each of the layouts `names`, and one process ("one"), goes on from what each of `savers` has saved."""
         layouts = {"one": {}, **{name: TABLE["layouts"][name] for name in names}}
-        self.run_layout("one", {}, model, training_iters=10)
+        self.in_turn("one", {}, model, training_iters=10)
         straight = self.curve("one")
         for saver in savers:
-            self.run_layout(f"saved_{saver}", layouts[saver], model, training_iters=10, save_interval=5, exit_interval=5, **training)
+            self.in_turn(f"saved_{saver}", layouts[saver], model, training_iters=10, save_interval=5, exit_interval=5, **training)
             for reader, layout in layouts.items():
                 on = f"saved_{saver}_on_{reader}"
-                self.run_layout(on, layout, model, training_iters=10, load_checkpoint=f"saved_{saver}", **training)
+                self.in_turn(on, layout, model, training_iters=10, load_checkpoint=f"saved_{saver}", **training)
                 losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
                 self.assertEqual(len(losses), 5)
                 self.assertLess(farthest(losses, straight[5:10]), TOLERANCE["fp32"], f"{saver} -> {reader}")
@@ -330,9 +381,9 @@ class Parity(OnLayouts):
 
     def test_muon_updates_the_experts_that_a_rank_has(self):
         muon = {"optimizer_config": {"optimizer_type": "muon"}}
-        self.run_layout("alone", muon, "experts")
+        self.in_turn("alone", muon, "experts")
         for name in ("ep4", "ep2_cp2"):
-            self.run_layout(name, {**TABLE["layouts"][name], **muon}, "experts")
+            self.in_turn(name, {**TABLE["layouts"][name], **muon}, "experts")
             self.assertLess(farthest(self.curve(name), self.curve("alone")), TOLERANCE["fp32"], name)
 
     def experts_in_bf16(self, model):
@@ -366,11 +417,11 @@ class Parity(OnLayouts):
         still = {"training_iters": 1, "save_interval": 1}
         no_rate = {"optimizer_config": {"learning_rate": 0.0}}
         for model, names in layouts.items():
-            self.run_layout(f"{model}_one", no_rate, model, **still)
+            self.in_turn(f"{model}_one", no_rate, model, **still)
             one = tensors_of(self.checkpoints(f"{model}_one")[-1])
             self.assertTrue(any(struct.unpack("<f", data[:4])[0] != 0 for data in one.values()))
             for name in names:
-                self.run_layout(f"{model}_{name}", {**TABLE["layouts"][name], **no_rate}, model, **still)
+                self.in_turn(f"{model}_{name}", {**TABLE["layouts"][name], **no_rate}, model, **still)
                 other = tensors_of(self.checkpoints(f"{model}_{name}")[-1])
                 self.assertEqual(sorted(one), sorted(other))
                 for tensor, data in one.items():
@@ -410,19 +461,19 @@ class Parity(OnLayouts):
 
     def test_experts_go_on_from_files_of_megatron(self):
         """Saved in Megatron-LM's format by ranks that divide them in every way, and resumed by the next."""
-        self.run_layout("one", {}, "shared_expert", training_iters=10)
+        self.in_turn("one", {}, "shared_expert", training_iters=10)
         straight = self.curve("one")[5:10]
         names = {"ep1_tp2_sp": "mp_rank_01", "ep2_dp4_zero": "mp_rank_00_001", "ep2_tp2_sp_etp1": "mp_rank_01_001",
                  "ep2_pp2_vp2": "mp_rank_00_001_001", "ep2_tp2_sp": "mp_rank_01_001"}
         layouts = [TABLE["layouts"][name] for name in names]
         for k, (name, last) in enumerate(names.items()):
             saved = f"saved_{name}"
-            self.run_layout(saved, layouts[k], "shared_expert", training_iters=10, save_interval=5, exit_interval=5, ckpt_format="torch")
+            self.in_turn(saved, layouts[k], "shared_expert", training_iters=10, save_interval=5, exit_interval=5, ckpt_format="torch")
             folders = sorted(folder.name for folder in (self.folder / saved / "iter_0000005").glob("mp_rank_*"))
             self.assertEqual((folders[0][:10], folders[-1]), ("mp_rank_00", last))
             for reader in ({}, layouts[(k + 1) % len(layouts)]):
                 on = f"on_{name}_{reader.get('ranks', 1)}"
-                self.run_layout(on, reader, "shared_expert", training_iters=10, load_checkpoint=saved)
+                self.in_turn(on, reader, "shared_expert", training_iters=10, load_checkpoint=saved)
                 losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
                 self.assertEqual(len(losses), 5)
                 self.assertLess(farthest(losses, straight), TOLERANCE["fp32"], on)
@@ -450,19 +501,19 @@ class Parity(OnLayouts):
 
     def latent_goes_on(self, saver, reader, *cut):
         """Saved by one layout in our format and in Megatron-LM's, resumed by one process and another layout; resharded in between, to `cut`."""
-        self.run_layout("one", {}, "latent", training_iters=10)
+        self.in_turn("one", {}, "latent", training_iters=10)
         straight = self.curve("one")[5:10]
         for kept_as in ("safetensors", "torch"):
             sources = [f"saved_{kept_as}"]
-            self.run_layout(sources[0], TABLE["layouts"][saver], "latent", training_iters=10, save_interval=5, exit_interval=5,
-                            ckpt_format=kept_as)
+            self.in_turn(sources[0], TABLE["layouts"][saver], "latent", training_iters=10, save_interval=5, exit_interval=5,
+                         ckpt_format=kept_as)
             if kept_as == "safetensors":
                 sources.append("resharded")
                 self.tessera("checkpoint", "reshard", *sources, *(word for one in cut for word in ("--set", f"parallel_config.{one}")))
             for name, layout in (("one", {}), (reader, TABLE["layouts"][reader])):
                 for source in sources:
                     on = f"{source}_on_{name}"
-                    self.run_layout(on, layout, "latent", training_iters=10, load_checkpoint=source)
+                    self.in_turn(on, layout, "latent", training_iters=10, load_checkpoint=source)
                     losses = [line["loss"] for line in self.metrics(on) if "loss" in line]
                     self.assertLess(farthest(losses, straight), TOLERANCE["fp32"], f"{saver} {source} -> {name}")
 
@@ -478,8 +529,8 @@ class Parity(OnLayouts):
     def goes_on_exactly(self, names):
         for name, model in names.items():
             layout = TABLE["layouts"][name]
-            self.run_layout(f"{name}_straight", layout, model, training_iters=10)
-            self.run_layout(f"{name}_cut", layout, model, training_iters=10, save_interval=5, exit_interval=5)
+            self.in_turn(f"{name}_straight", layout, model, training_iters=10)
+            self.in_turn(f"{name}_cut", layout, model, training_iters=10, save_interval=5, exit_interval=5)
             self.run_layout(f"{name}_cut", layout, model, training_iters=10)
             self.assert_same_run(f"{name}_straight", f"{name}_cut")
 

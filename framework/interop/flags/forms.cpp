@@ -1,5 +1,8 @@
 #include "framework/interop/flags/forms.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "framework/base/error.h"
 #include "framework/interop/flags/nested_recipe.h"
 #include "framework/interop/flags/yaml_arguments.h"
@@ -17,7 +20,11 @@ RecipeForm form_of(const options::Value& tree, const options::Mappings& mappings
   if (tree.find("MODEL_ARGS")) return RecipeForm::model_args;
   if (tree.find("train_config") || tree.find("accelerate_config") || tree.at("model_config.llm"))
     return RecipeForm::nested;
-  const auto program = program_of_yaml_arguments(tree, mappings);
+  // Most recipes have no other keys at the top level; the table of programs is large.
+  const bool all_ours = std::all_of(tree.fields.begin(), tree.fields.end(), [](const auto& field) {
+    return std::find(std::begin(groups), std::end(groups), field.name) != std::end(groups);
+  });
+  const auto program = all_ours && !tree.fields.empty() ? "" : program_of_yaml_arguments(tree, mappings);
   if (program == "br_master") return RecipeForm::br_master;
   if (program == "megatron_yaml") return RecipeForm::megatron_yaml;
   for (const auto* group : groups)
