@@ -60,6 +60,7 @@ struct NamedRange;
 struct ReadOptions {
   bool check_crc = false;  ///< read each stored range that is needed completely, and verify its checksum
   bool convert = false;    ///< allow the stored element type to differ from the requested one, and convert
+  bool once = false;       ///< with check_crc: not the stored ranges that this object has verified so before
 };
 
 /// An opened checkpoint: the manifest is read, the elements are still on disk. Reading is thread-safe.
