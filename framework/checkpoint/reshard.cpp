@@ -33,10 +33,9 @@ class Resharder {
         if (const auto states = states_.find(saved.name); states != states_.end())
           for (const auto& state : states->second) ranges.push_back(range_of(saved, box, state));
       }
-    return writer.write(static_cast<int>(number),
-                        FilledState(
-                            std::move(ranges), [this](const auto& into) { fill(into); },
-                            [](const auto&) { return true; }));
+    return writer.write(static_cast<int>(number), FilledState(
+                                                      std::move(ranges), [this](const auto& into) { fill(into); },
+                                                      [](const auto&) { return true; }));
   }
 
  private:

@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 using namespace tessera;
 
 struct Folder {
-  fs::path path = fs::path(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") / ("tessera_weight_index_fuzz." + std::to_string(getpid()));
+  fs::path path = fs::path(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") /
+                  ("tessera_weight_index_fuzz." + std::to_string(getpid()));
   Folder() {
     fs::create_directories(path);
     std::array<float, 4> values = {1, 2, 3, 4};

@@ -29,7 +29,7 @@ struct MegatronContent {
   bool shared = false;                              ///< data-parallel ranks share the optimizer state: distrib_optim.pt
   bool chains_optimizers = false;                   ///< expert parallelism: experts have their own optimizer
   bool first_of_replicas = true;  ///< no data-parallel rank before it has the same weights, experts aside
-  std::deque<std::vector<std::byte>> memory = {};  ///< of tensors that had to be assembled
+  std::deque<std::vector<std::byte>> memory = {};    ///< of tensors that had to be assembled
   std::deque<checkpoint::LiveState> assembled = {};  ///< these tensors
 };
 

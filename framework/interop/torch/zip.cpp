@@ -241,10 +241,7 @@ std::uint64_t ArchiveWriter::finish() {
 }
 
 ZipWriter::ZipWriter(fs::path path, std::uint64_t bytes)
-    : path_(std::move(path)),
-      unfinished_(path_.string() + "_tmp"),
-      file_(File::create(unfinished_)),
-      archive_(&file_) {
+    : path_(std::move(path)), unfinished_(path_.string() + "_tmp"), file_(File::create(unfinished_)), archive_(&file_) {
   try {
     if (bytes > 0) file_.reserve(bytes);
   } catch (const IoError&) {

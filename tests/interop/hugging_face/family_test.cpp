@@ -155,7 +155,8 @@ TEST_P(EveryFamily, IsWrittenAFewRowsAtATime) {
   std::mt19937 random(seed);
   const hugging_face::HuggingFaceModel model(families / GetParam(), mappings);
   const WholeWeights whole(model);
-  hugging_face::HuggingFaceExport how{.family = model.family()};
+  hugging_face::HuggingFaceExport how;
+  how.family = model.family();
   fs::remove_all("one");
   hugging_face::write_hugging_face("one", model.model_config(), whole, how, mappings);
   const auto expected = read_file("one/model.safetensors");

@@ -407,7 +407,8 @@ TEST_F(HuggingFaceTest, AnIndexThatIsNotThatOfItsFilesIsNamed) {
   changed.erase(missing);
   EXPECT_PRED2(says, story(changed), "index.json: does not name tensor '" + missing + "', which b.safetensors has");
   changed[missing] = "c.safetensors";
-  EXPECT_PRED2(says, story(changed), "index.json: names c.safetensors for tensor '" + missing + "', but that file is not");
+  EXPECT_PRED2(says, story(changed),
+               "index.json: names c.safetensors for tensor '" + missing + "', but that file is not");
   changed[missing] = "a.safetensors";
   EXPECT_PRED2(says, story(changed), "tensor '" + missing + "' is not in a.safetensors where it should be");
   std::vector<float> other(file.tensor("model.layers.1.self_attn.k_proj.weight").floats().size() * 2);
