@@ -243,6 +243,7 @@ std::string Checkpoint::about_left_out() const {
 }
 
 std::optional<MappedTensor> Checkpoint::map(const TensorRange& range, bool check_crc) const {
+  if (is_divided()) return std::nullopt;  // its file can be on another host
   const auto& tensor = content_->tensor(range.name);
   const auto box = Box::of(range.offsets, range.tensor.shape());
   for (const auto& one : tensor.ranges) {
@@ -259,6 +260,7 @@ std::optional<MappedTensor> Checkpoint::map(const TensorRange& range, bool check
 }
 
 std::optional<StoredMatrix> Checkpoint::stored(const TensorRange& range, bool check_crc) const {
+  if (is_divided()) return std::nullopt;
   const auto& tensor = content_->tensor(range.name);
   const auto box = Box::of(range.offsets, range.tensor.shape());
   if (box.begin.size() != 2) return std::nullopt;

@@ -103,12 +103,6 @@ struct Continuation {
   std::vector<checkpoint::TensorRange> wanted;  ///< weights and optimizer state that are to be read
 };
 
-/// Whether its files can be in folders of several hosts: then what a rank needs is sent to it, and cannot be mapped.
-bool is_divided(const checkpoint::OpenedCheckpoint& given) {
-  const auto* own = dynamic_cast<const checkpoint::NativeCheckpoint*>(&given);
-  return own != nullptr && own->checkpoint().is_divided();
-}
-
 /// All of it: weights, optimizer, counters, as far as the options ask. What is left to be read, the caller reads, and
 /// then calls finish_continuing().
 Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpoint::Progress progress,
@@ -149,7 +143,7 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
   if (left_out) {
     auto more = load_frozen(given, setup, state, out.base);
     std::move(more.begin(), more.end(), std::back_inserter(notes));
-  } else if (!is_divided(given)) {
+  } else {
     map_frozen(given, state, weights, notes);
   }
   weights.insert(weights.end(), slots.begin(), slots.end());
