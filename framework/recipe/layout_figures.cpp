@@ -113,6 +113,8 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
   const auto& given = recipe.training.load_checkpoint;
   const bool maps = given && recipe.may_freeze() && !recipe.moe.moe_use_upcycling;
   const auto source = maps ? mapped_source(recipe, *given) : nullptr;
+  const bool foreign = source && recipe.formats.of(source->folder()) != nullptr;
+  const training::FrozenWeights::Ways ways{!recipe.saves_frozen(), foreign && !recipe.saves_frozen()};
   std::vector<Stage> stages;  // [stage, block of experts]
   const auto samples = schedule::BatchPlan(recipe.ramp, recipe.batch_sizes(sizes.data)).full().samples;
   for (int i = 0; i < static_cast<int>(out.plan.stages()) * blocks; ++i) {
@@ -134,7 +136,7 @@ LayoutFigures layout_figures(const Recipe& recipe, std::int64_t world) {
       for (const auto& chunk : chunks) flops += foreseen_flops(recipe, *chunk, samples);
     }
     stage.frozen = training::FrozenWeights::bytes_of(held);
-    if (source) stage.mapped = training::FrozenWeights::mappable(held, *source, !recipe.saves_frozen());
+    if (source) stage.mapped = training::FrozenWeights::mappable(held, *source, ways);
     for (const auto* parameter : held)
       stage.parameters = checked_sum({{"parameters", stage.parameters}, {"more", parameter->elements()}});
     for (const auto& group : training::groups_of_parameters(held, sizes))
