@@ -109,7 +109,7 @@ class TextsThatTeachNothing(Texts):
         loss, p = "preference_config.dpo_loss_type=", "preference_config."
         for settings, says in (([loss + "robust", p + "dpo_label_smoothing=0.5"], "give a value below 0.5"),
                                ([loss + "exo_pair"], "takes the logarithm of dpo_label_smoothing, which is 0; give a value above 0"),
-                               ([p + "ref_model=other"], "the reference model other/checkpoints/network_iter_0000001 has a vocabulary of 320 rows"),
+                               ([p + "ref_model=other"], "its vocabulary has 320 rows and the model here 300"),
                                (["training_config.load_checkpoint=null"], "there is no reference model"),
                                (["training_config.stage=kto"], "stage is kto, which is not supported"),
                                (["training_config.stage=sft"], "the samples of dataset_type instruction are pairs of completions")):
