@@ -192,7 +192,8 @@ TEST(FlatRecipeOfCoreMs, ATestOfTheirOptimizerConverts) {
   EXPECT_EQ(text_at(recipe, "dataset_config.dataset_size"), "nothing");
   EXPECT_EQ(text_at(recipe, "lora_config.use_lora"), "false");
   const auto says_it = [](const auto& note) { return note.find("zero_level z3 becomes z1") != std::string::npos; };
-  EXPECT_EQ(std::count_if(report.notes().begin(), report.notes().end(), says_it), 1);
+  const auto notes = report.notes();
+  EXPECT_EQ(std::count_if(notes.begin(), notes.end(), says_it), 1);
 }
 
 TEST(FlatRecipeOfCoreMs, ARecipeWithoutItsMarksIsOurs) {
