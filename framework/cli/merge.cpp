@@ -64,7 +64,7 @@ void choose_base(recipe::AdaptedModel& adapted, const MergeFlags& flags, const r
   if (flags.into == dequantised) return;
   adapted.base = recipe::open_newest(flags.into, registries);
   adapted.base_digest.reset();
-  recipe::refuse_merged(adapted, *adapted.base);
+  recipe::refuse_merged(*adapted.trained, *adapted.base);
 }
 
 /// The digest of the base is that of its values in the types of the run.

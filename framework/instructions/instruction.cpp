@@ -168,7 +168,8 @@ struct OneMaker {
     one.order = std::move(order);
     return std::make_unique<InstructionDataset>(files, std::move(one));
   }
-  void warn(const data::Dataset&, const gpt::SequenceRange&, const data::TellLine&) const {}
+  std::int64_t longest(std::int64_t sample) const { return files->input_ids.length(sample); }
+  static void warn(const data::Dataset&, const gpt::SequenceRange&, const data::TellLine&) {}
   const std::string& prefix() const { return files->input_ids.prefix(); }
 
   std::shared_ptr<const InstructionFiles> files;
@@ -184,24 +185,29 @@ struct PairMaker {
     one.order = std::move(order);
     return std::make_unique<PairDataset>(files, std::move(one));
   }
-  void warn(const data::Dataset& train, const gpt::SequenceRange& range, const data::TellLine& warn) const {
-    if (!warn) return;
+  std::int64_t longest(std::int64_t sample) const { return files->longest(sample); }
+  static void warn(const data::Dataset& train, const gpt::SequenceRange& range, const data::TellLine& warn) {
     warn_of_equal_pairs(train, range.size(), warn);
-    std::int64_t cut = 0, longest = 0;
-    for (auto i = range.begin; i < range.end; ++i) {
-      cut += files->longest(i) > request.seq_length ? 1 : 0;
-      longest = std::max(longest, files->longest(i));
-    }
-    if (cut > 0)
-      warn(text(cut, " of ", range.size(), " training pairs are longer than seq_length ", request.seq_length,
-                ", the longest has ", longest,
-                " tokens; their prompts and answers are cut, raise seq_length to keep them"));
   }
   const std::string& prefix() const { return files->chosen.input_ids.prefix(); }
 
   std::shared_ptr<const PairFiles> files;
   PairDataset::Request request;
 };
+
+template <class Maker>
+void examine(const Maker& maker, const data::Dataset& train, const gpt::SequenceRange& range,
+             const data::TellLine& warn) {
+  refuse_if_without_labels(train, range.size());
+  warn_of_samples_without_label(train, range.size(), warn);
+  maker.warn(train, range, warn);
+  std::int64_t cut = 0, longest = 0;
+  for (auto i = range.begin; warn && i < range.end; ++i) {
+    cut += maker.longest(i) > train.seq_length() ? 1 : 0;
+    longest = std::max(longest, maker.longest(i));
+  }
+  warn_of_cut_samples(cut, range.size(), longest, train, warn);
+}
 
 template <class Maker>
 std::unique_ptr<data::DataSplits> splits_of(const InstructionOptions& o, const data::DataParts& parts,
@@ -217,10 +223,7 @@ std::unique_ptr<data::DataSplits> splits_of(const InstructionOptions& o, const d
   };
   auto splits = std::make_unique<data::DataSplits>();
   splits->train = of(ranges[0], parts.asked.train);
-  if (splits->train) {
-    warn_of_samples_without_label(*splits->train, ranges[0].size(), parts.warn);
-    maker.warn(*splits->train, ranges[0], parts.warn);
-  }
+  if (splits->train) examine(maker, *splits->train, ranges[0], parts.warn);
   splits->valid = of(ranges[1], parts.asked.valid);
   splits->test = of(ranges[2], parts.asked.test);
   return splits;

@@ -72,7 +72,9 @@ struct Maker {
   }
 
   void warn(const data::Dataset* train, const gpt::SequenceRange& lines) const {
-    if (!train || !parts.warn) return;
+    if (!train) return;
+    refuse_if_without_labels(*train, epoch_of(lines));
+    if (!parts.warn) return;
     if (const auto note = tokenizer->padding_note(); !note.empty()) parts.warn(note);
     warn_of_samples_without_label(*train, epoch_of(lines), parts.warn);
   }

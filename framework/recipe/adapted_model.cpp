@@ -106,6 +106,8 @@ AdaptedModel open_foreign(const fs::path& folder, const std::optional<fs::path>&
   out.recipe = saved_recipe(*out.base, registries, description.sets, tree_of(description)).recipe;
   auto opened = reader.open(folder, out.recipe, *out.base);
   out.notes = std::move(opened.description.notes);
+  if (auto note = note_of_other_base(folder, description.base, out.base->folder().string()); !note.empty())
+    out.notes.push_back(std::move(note));
   out.trained = std::move(opened.weights);
   return out;
 }
@@ -201,9 +203,9 @@ bool is_adapter_folder(const fs::path& folder, const Registries& registries) {
   return registries.adapters != nullptr && registries.adapters->is_adapter(folder);
 }
 
-void refuse_merged(const AdaptedModel& adapted, const checkpoint::OpenedCheckpoint& base) {
-  if (const auto line = merged_before(base.blobs(), *adapted.trained))
-    throw ConfigError(text(adapted.folder.string(), ": this adapter is merged into the weights of ",
+void refuse_merged(const checkpoint::WeightSource& adapter, const checkpoint::OpenedCheckpoint& base) {
+  if (const auto line = merged_before(base.blobs(), adapter))
+    throw ConfigError(text(adapter.folder().string(), ": this adapter is merged into the weights of ",
                            base.folder().string(), " already, as its ", merged_record, " says (", *line,
                            "); use that folder as it is, or give the model without it"));
 }
@@ -211,7 +213,7 @@ void refuse_merged(const AdaptedModel& adapted, const checkpoint::OpenedCheckpoi
 AdaptedModel open_adapted(const fs::path& folder, const std::optional<fs::path>& base, const Registries& registries) {
   auto opened = is_adapter_folder(folder, registries) ? open_foreign(folder, base, registries)
                                                       : open_native(folder, base, registries);
-  refuse_merged(opened, *opened.base);
+  refuse_merged(*opened.trained, *opened.base);
   return opened;
 }
 

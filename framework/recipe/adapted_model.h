@@ -41,7 +41,7 @@ AdaptedModel open_adapted(const std::filesystem::path& folder, const std::option
                           const Registries& registries);
 
 /// Throws ConfigError if `base` says that the adapter is merged into its weights already.
-void refuse_merged(const AdaptedModel& adapted, const checkpoint::OpenedCheckpoint& base);
+void refuse_merged(const checkpoint::WeightSource& adapter, const checkpoint::OpenedCheckpoint& base);
 
 /// The adapters that the model of `recipe` has, by layer or part of one, "decoder.layers.0.mlp.linear_fc1.up_proj".
 std::map<std::string, nn::AdapterForm> adapters_of(const Recipe& recipe);

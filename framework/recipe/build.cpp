@@ -16,6 +16,7 @@
 #include "framework/options/same.h"
 #include "framework/options/yaml.h"
 #include "framework/parallel/context_options.h"
+#include "framework/recipe/adapted_model.h"
 #include "framework/recipe/noted_adapters.h"
 #include "framework/recipe/peft_adapter.h"
 #include "framework/recipe/recipe_changes.h"
@@ -265,7 +266,9 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, con
       if (!peft_reader(*recipe.registries).is_adapter(*recipe.lora.adapter))
         throw ConfigError(text("lora_config.adapter: ", *recipe.lora.adapter,
                                " has no adapter_config.json; give the folder of an adapter of PEFT"));
-      return open_peft_adapter(recipe, *recipe.lora.adapter, base).weights;
+      auto weights = open_peft_adapter(recipe, *recipe.lora.adapter, base).weights;
+      refuse_merged(*weights, base);
+      return weights;
     };
   setup.trained = trained_names(recipe);
   setup.frozen_chunks = frozen_chunks(recipe, setup.plan);

@@ -88,7 +88,11 @@ StageFigures figures_of(const std::vector<std::unique_ptr<model::Model>>& chunks
   std::vector<nn::Parameter*> held;
   for (const auto& chunk : chunks) std::ranges::copy(chunk->parameters(), std::back_inserter(held));
   out.frozen = training::FrozenWeights::bytes_of(held);
-  if (source) out.mapped = training::FrozenWeights::mappable(held, *source, !recipe.saves_frozen());
+  if (source) {
+    const bool rows = !recipe.saves_frozen();
+    const bool foreign = recipe.formats.of(source->folder()) != nullptr;
+    out.mapped = training::FrozenWeights::mappable(held, *source, {rows, rows && foreign});
+  }
   for (const auto* parameter : held)
     out.parameters = checked_sum({{"parameters", out.parameters}, {"more", parameter->elements()}});
   const auto optimizer = recipe.optimizer.make();

@@ -1,6 +1,7 @@
 #include "framework/recipe/lora_rules.h"
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 #include <string>
 #include <utility>
@@ -67,10 +68,8 @@ std::vector<std::string> known_parameters(const training::LoraPlan& plan, const 
   return {names.begin(), names.end()};
 }
 
-/// The names that a user can have meant: last words for a list of names, else whole names.
-std::vector<std::string> known_names(const training::LoraPlan& plan, const Contents& model) {
-  const auto& target = plan.options().target_modules;
-  const bool whole = !target || target->one_text;
+/// The names that a user can have meant: whole names, or their last words.
+std::vector<std::string> known_names(const training::LoraPlan& plan, const Contents& model, bool whole) {
   std::set<std::string> names;
   for (const auto& [module, parts] : model.layers.all)
     for (const auto& candidate : plan.candidates(module, parts))
@@ -87,7 +86,13 @@ std::string advice_for(const training::LoraPlan& plan, const Contents& model, co
       std::none_of(model.layers.all.begin(), model.layers.all.end(), is_output))
     return text("the output layer is tied to the embedding: leave ", name,
                 " out, or train their table: modules_to_save: [embed_tokens, lm_head]");
-  return nearest_to(target, known_names(plan, model));
+  const auto& modules = plan.options().target_modules;
+  if (modules && !modules->one_text) return nearest_to(target, known_names(plan, model, false));
+  // Of a pattern, the word at its end, if it has one, is that of a layer.
+  const auto is_of_word = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  const auto word = std::find_if_not(target.rbegin(), target.rend(), is_of_word).base();
+  if (word == target.end()) return nearest_to(target, known_names(plan, model, true));
+  return nearest_to(std::string(word, target.end()), known_names(plan, model, false));
 }
 
 std::vector<training::LoraPlan::Candidate> all_chosen(const training::LoraPlan& plan, const Contents& model) {
@@ -180,6 +185,12 @@ void note_unused_exclusions(const Recipe& recipe, const Contents& model, options
              "none; ", nearest_to(name, {names.begin(), names.end()}),
              excluded->one_text ? "" : ". A pattern, as '.*visual.*', leaves out all layers of a module"));
   }
+}
+
+void note_unused_patterns(const Recipe& recipe, const Contents& model, options::Report& report) {
+  for (const auto& pattern : recipe.adapters->unused_patterns(all_chosen(*recipe.adapters, model)))
+    report.note(origin_of(recipe, in_lora + pattern.substr(0, pattern.find(':'))),
+                text(pattern, " is the name of no layer with an adapter, so it changes none"));
 }
 
 /// The layers, or parts of them, with adapters of which nothing is trained.
@@ -286,6 +297,7 @@ void check_lora(const Recipe& recipe, options::Report& report) {
   if (!report.good()) return;
   note_without_adapters(recipe, *model, report);
   note_unused_exclusions(recipe, *model, report);
+  note_unused_patterns(recipe, *model, report);
   note_frozen_adapters(recipe, *model, report);
   check_saved_adapter(recipe, report);
 }

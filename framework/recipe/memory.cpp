@@ -37,7 +37,8 @@ void add_reference(const Recipe& recipe, const LayoutFigures& layout, const Rank
   for (const auto& chunk : chunks) {
     part.bytes += training::FrozenWeights::bytes_of(chunk->parameters());
     if (!source) continue;
-    const auto mapped = training::FrozenWeights::mappable(chunk->parameters(), *source, true);
+    const bool foreign = recipe.formats.of(source->folder()) != nullptr;
+    const auto mapped = training::FrozenWeights::mappable(chunk->parameters(), *source, {.laid_out = foreign});
     part.bytes -= mapped.reserved;
     need.mapped += mapped.reserved, need.in_files += mapped.in_files;
   }

@@ -16,6 +16,7 @@
 #include "framework/recipe/adapter_reader.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/module_aliases.h"
+#include "framework/recipe/peft_adapter.h"
 #include "framework/recipe/planned_options.h"
 #include "framework/recipe/recipe.h"
 #include "framework/recipe/rules.h"
@@ -178,8 +179,13 @@ void check_saved_adapter(const Recipe& recipe, options::Report& report) {
   if (!recipe.registries->adapters->is_adapter(*recipe.lora.adapter))
     return wrong(text(*recipe.lora.adapter, " has no adapter_config.json"), "give the folder of an adapter of PEFT");
   try {
-    const auto saved = options_of(recipe.registries->adapters->describe(*recipe.lora.adapter, recipe.mappings));
+    const auto described = recipe.registries->adapters->describe(*recipe.lora.adapter, recipe.mappings);
+    const auto saved = options_of(described);
     Agreement(recipe, saved, report).check();
+    const auto* written = recipe.resolved.at(lora_group + "adapter");
+    if (auto note = note_of_other_base(*recipe.lora.adapter, described.base, *recipe.training.load_checkpoint);
+        written && !note.empty())
+      report.note(written->origin, std::move(note));
   } catch (const Error& error) {
     wrong(text("the adapter cannot be used: ", error.what()), "give the folder of an adapter of PEFT");
   }

@@ -83,6 +83,25 @@ class Peft(harness.InOwnFolder):
                                str(self.folder / "ours_of_theirs")], capture_output=True, text=True, timeout=280)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    @unittest.skipUnless(PEER, "no Python with torch, trl and bitsandbytes; name one in TESSERA_PEER_PYTHON")
+    def test_adapters_of_trl_and_weights_of_bitsandbytes_are_what_those_programs_make_of_them(self):
+        if subprocess.run([PEER, "-c", "import trl, bitsandbytes"], capture_output=True, timeout=120).returncode != 0:
+            self.skipTest("the Python of TESSERA_PEER_PYTHON has no trl or no bitsandbytes")
+        base, script = TUNED / "bases/llama/hf", SOURCE / "tests/peers/tuned_folders.py"
+        self.command(PEER, script, "write", base, ".")
+        for name, of in (("dpo", base), ("reward", "reward_base")):
+            self.tessera("merge", name, f"our_{name}", "--base", of)
+            self.command(PEER, script, "compare", f"our_{name}", f"{name}_merged")
+        for name, double in (("nf4", "false"), ("nf4_double", "true")):
+            self.tessera("merge", f"{name}_adapter", f"our_{name}", "--base", name, "--into", "dequantised", "--dtype", "float32")
+            self.command(PEER, script, "compare", f"our_{name}", f"{name}_merged")
+            self.write("train.yaml", harness.to_yaml({
+                "training_config": {"training_iters": 1, "output_dir": f"run_{name}", "load_checkpoint": "wide", "tensorboard": "false", "eval_iters": 0},
+                "model_config": {"seq_length": 16}, "dataset_config": {"dataset_type": "mock", "batch_size": 2},
+                "lora_config": {"use_lora": "true", "lora_rank": 4, "target_modules": "all-linear", "qlora": "true", "qlora_double_quant": double}}))
+            self.tessera("train", "train.yaml")
+            self.command(PEER, script, "compare", "--bits", f"run_{name}/quantised/wide-nf4", name)
+
 
 if __name__ == "__main__":
     harness.main()

@@ -1,5 +1,6 @@
 """Frozen parameters on every layout: the losses of one process, resuming on another layout, and ranks that die."""
 
+import re
 import shutil
 
 import harness
@@ -81,6 +82,26 @@ class Freezing(DeepRuns):
         starts = lambda run, base, *more: self.run_on(1, run, *gated, *BOTTOM, *sets(load_checkpoint=base, resume_training="false"), *more)
         self.assertEqual(starts("rows16", "hf16"), starts("dense32", "ours32"))
         self.assertEqual(starts("rows32", "hf32", *BF16), starts("dense16", "hf16", *BF16))
+
+    def test_weights_that_transformers_transposes_are_written_once_in_our_layout_and_mapped(self):
+        adapters = in_group("lora_config", dict(use_lora="true", lora_rank=4, target_modules="[q_proj, linear_fc2]"))
+        self.run_on(1, "base", "--set", "training_config.exit_interval=1")
+        self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "hf", "base", "hf")
+        starts = lambda ranks, run, base, *more: self.run_on(ranks, run, *adapters, *sets(load_checkpoint=base), *more)
+        native = starts(1, "ours", "base", "--set", "training_config.resume_training=false")
+        self.assertEqual(starts(1, "theirs", "hf", "--set", "training_config.exit_interval=2"), native[:2])
+        made = [path for path in (self.folder / "theirs/laid_out").iterdir()]
+        self.assertEqual(len(made), 1)
+        written = (made[0] / "model.safetensors").stat().st_ino
+        self.assertEqual(starts(1, "theirs", "hf"), native)  # continues
+        self.assertEqual((made[0] / "model.safetensors").stat().st_ino, written)
+        log = (self.folder / "theirs/tessera.log").read_text()
+        self.assertEqual(log.count("32 frozen matrices, which hf has in another layout, were written to theirs/laid_out/"), 1)
+        self.assertEqual(log.count("32 more are mapped from theirs/laid_out/"), 2)
+        self.assert_alike(starts(2, "cut", "hf", *cut(tensor_model_parallel_size=2)), native, "tensor parallel", 2e-5)
+        # No matrix counts as memory of the process.
+        weights = lambda base: re.search(r"weights +([\d.]+ \w+)", self.tessera("check", "deep.yaml", *adapters, *sets(load_checkpoint=base)))[1]
+        self.assertEqual(weights("hf"), weights("base"))
 
     def test_checkpoints_of_other_programs_are_refused(self):
         told = self.tessera("check", "deep.yaml", *BOTTOM, *sets(ckpt_format="torch"), code=2)

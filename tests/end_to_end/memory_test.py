@@ -136,6 +136,14 @@ class Memory(harness.InOwnFolder):
         self.recipe("base.yaml", **model, batch_size=1, output_dir="base")
         self.tessera("train", "base.yaml")
         self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "hf", "base", "folder")
+        like_gpt2 = {**model, "model_config__normalization": "LayerNorm", "model_config__hidden_act": "gelu",
+                     "model_config__position_embedding_type": "learned_absolute", "model_config__add_bias_linear": "true",
+                     "model_config__untie_embeddings_and_output_weights": "false"}
+        self.recipe("base.yaml", **like_gpt2, batch_size=1, output_dir="base_of_gpt2")
+        self.tessera("train", "base.yaml")
+        self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "hf", "base_of_gpt2", "transposed")
+        self.recipe("transposed.yaml", **{**like_gpt2, "training_iters": 2}, batch_size=8, training_config__load_checkpoint="transposed",
+                    training_config__num_threads=2)
         self.recipe("adapters.yaml", **{**model, "training_iters": 2}, batch_size=8, training_config__load_checkpoint="folder",
                     training_config__num_threads=2)
         adapters = ["lora_config.use_lora=true", "lora_config.lora_rank=16", "lora_config.target_modules=all-linear"]
@@ -143,14 +151,16 @@ class Memory(harness.InOwnFolder):
         for name, options in {"all weights": [], "all weights, bf16": [bf16], "all linear layers": adapters, "all linear layers, bf16": [*adapters, bf16],
                               "query and value": [*adapters[:2], "lora_config.target_modules=[q_proj, v_proj]"],
                               "magnitudes": [*adapters, "lora_config.use_dora=true"], "4 bits": [*adapters, "lora_config.qlora=true"],
-                              "4 bits, bf16": [*adapters, "lora_config.qlora=true", bf16]}.items():
+                              "4 bits, bf16": [*adapters, "lora_config.qlora=true", bf16], "transposed weights": adapters,
+                              "transposed weights, 4 bits": [*adapters, "lora_config.qlora=true"]}.items():
             with self.subTest(name):
+                recipe = "transposed.yaml" if "transposed" in name else "adapters.yaml"
                 folder = name.replace(" ", "_").replace(",", "")
                 words = [word for one in [*options, f"training_config.output_dir={folder}"] for word in ("--set", one)]
-                told = self.tessera("check", "adapters.yaml", *words)
+                told = self.tessera("check", recipe, *words)
                 number, unit = re.search(r"at its peak.*\n.*together\n.* ([\d.]+) (\w+)\n", told).groups()
                 foreseen = float(number) * UNITS[unit]
-                number, unit = re.search(r"the process without pages of files ([\d.]+) (\w+)", self.tessera("train", "adapters.yaml", *words)).groups()
+                number, unit = re.search(r"the process without pages of files ([\d.]+) (\w+)", self.tessera("train", recipe, *words)).groups()
                 measured = float(number) * UNITS[unit]
                 self.assertLess(abs(foreseen - measured) / measured, .02, f"{foreseen / 2**20:.1f} and {measured / 2**20:.1f} MiB")
 

@@ -236,10 +236,12 @@ TEST_F(SftText, SamplesWithoutALabelAreCountedWhenTheRunOpensItsData) {
                                                       {"sft_tokenizer_prompt_format", "default"},
                                                       {"sft_answers_only", "true"}};
   chosen(datasets(), options, parts);
-  ASSERT_EQ(warnings.size(), 2U);  // the first is about the padding token
+  ASSERT_EQ(warnings.size(), 3U);  // the first is about the padding token
   EXPECT_EQ(warnings[1].find("2 of 4 training samples have no label, the first of them is sample 1"), 0U)
       << warnings[1];
   EXPECT_NE(warnings[1].find("seq_length 32"), std::string::npos);
+  EXPECT_EQ(warnings[2].find("1 of 4 training samples cannot be used, the first of them is sample 2: "), 0U)
+      << warnings[2];
 }
 
 TEST_F(SftText, LinesArePackedWithTheirBoundaries) {
@@ -414,6 +416,36 @@ TEST_F(Instructions, SamplesWithoutALabelAreCountedWhenTheRunOpensItsData) {
          parts);
   ASSERT_EQ(warnings.size(), 1U);
   EXPECT_EQ(warnings[0].find("1 of 2 training samples have no label, the first of them is sample 1"), 0U);
+}
+
+TEST_F(Instructions, WithoutALabelInAnySampleAreRefusedOnEveryRank) {
+  write_files("d", LibraryJson::parse("[[[5, 6, 7, 8], [1, 1, 1, 1], [-100, -100, -100, -100]],"
+                                      " [[5, 6, 7, 8], [1, 1, 1, 1], [5, -100, -100, -100]]]"));
+  data::DataParts parts;
+  parts.seq_length = 4;
+  parts.asked = {6, 0, 0};
+  parts.eod = 2;
+  const auto open = [&] {
+    chosen(datasets(), {{"dataset_type", "instruction"}, {"data_path", "d"}, {"split", "1,0,0"}}, parts);
+  };
+  expect_refused(open, {"none of the 2 training samples has a label within seq_length 4", "trains nothing"});
+  parts.asked = {0, 6, 0};
+  EXPECT_NO_THROW(open()) << "nothing is trained";
+}
+
+TEST_F(Instructions, ARunIsToldOfSamplesThatAreCut) {
+  write_files("d", LibraryJson::parse("[[[5, 6, 7, 8, 9, 2], [1, 1, 1, 1, 1, 1], [-100, -100, 7, 8, 9, 2]],"
+                                      " [[5, 6, 7, 8], [1, 1, 1, 1], [-100, -100, 7, 8]]]"));
+  std::vector<std::string> warnings;
+  data::DataParts parts;
+  parts.seq_length = 4;
+  parts.asked = {6, 0, 0};
+  parts.eod = 2;
+  parts.warn = [&](const std::string& line) { warnings.push_back(line); };
+  chosen(datasets(), {{"dataset_type", "instruction"}, {"data_path", "d"}, {"split", "1,0,0"}}, parts);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0].find("1 of 2 training samples are longer than seq_length 4, the longest has 6 tokens"), 0U)
+      << warnings[0];
 }
 
 TEST_F(Instructions, ARecipeReadsThem) {

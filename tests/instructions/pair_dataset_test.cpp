@@ -164,11 +164,24 @@ TEST_F(Pairs, ARunIsToldOfThoseThatTeachNothing) {
   ASSERT_EQ(splits->train->samples(), 8);
   ASSERT_EQ(splits->train->rows_per_sample(), 2);
   ASSERT_EQ(warnings.size(), 3U);
-  EXPECT_EQ(warnings[0].find("1 of 4 training samples have no label, the first of them is sample 2"), 0U);
+  EXPECT_EQ(warnings[0].find("1 of 4 training pairs have an answer without a label, the first of them is sample 2"),
+            0U);
   EXPECT_EQ(warnings[1].find("1 of 4 training pairs have equal chosen and rejected answers, the first of them is "
                              "sample 0"),
             0U);
   EXPECT_EQ(warnings[2].find("1 of 4 training pairs are longer than seq_length 8, the longest has 10 tokens"), 0U);
+}
+
+TEST_F(Pairs, ARunIsToldOfThoseThatItCannotUseBeforeItMeetsThem) {
+  write_pairs("d", {{Row{1, 2}, Row{3, 4}, Row{3, 5}}, {Row{1, 2}, Row{}, Row{3, 5}}, {Row{1, 2}, Row{}, Row{3}}});
+  std::vector<std::string> warnings;
+  data::DataParts parts;
+  parts.asked = {8, 0, 0};
+  parts.warn = [&](const std::string& line) { warnings.push_back(line); };
+  of_recipe(parts);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0].find("2 of 3 training samples cannot be used, the first of them is sample 1: "), 0U);
+  EXPECT_NE(warnings[0].find("the chosen answer has no label"), std::string::npos) << warnings[0];
 }
 
 TEST_F(Pairs, ARunIsToldThatTheyWereMadeWithAnotherTokenizer) {

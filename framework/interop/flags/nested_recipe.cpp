@@ -125,6 +125,9 @@ class Translation {
 
   void follow(const options::Value& row, const std::string& path, const options::Value& value) {
     if (is_empty(value)) return;
+    if (const auto* noted = row.find("noted"))
+      if (const auto* what = noted->find(plain(value)))
+        report_.note(value.origin, text(path, " ", value, " ", what->scalar));
     if (const auto* means = row.find("means"))
       mean(*means, path, value);
     else if (const auto* list = row.find("operators"))

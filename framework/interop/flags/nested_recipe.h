@@ -14,6 +14,7 @@ namespace tessera::flags {
 ///     paths:                            a path, or "x.y.*" for every key of a map
 ///       x.y: {to: group.key, and: group.other}    the value is copied, to one option or two
 ///       x.y: {means: {word: {group.key: value}}}  a word means these settings
+///            noted: {word: what}                  of which this is noted
 ///       x.y: {operators: fused}                   a list of words of `operators`; "a, b" is also a list
 ///       x.y: {ignored: why}                       can be dropped without changing results; it is noted
 ///     operators: {word: {fused: {group.key: value}, nofused: {...}}}   any other setting overrides these

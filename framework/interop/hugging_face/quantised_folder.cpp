@@ -13,6 +13,7 @@
 #include "framework/base/json.h"
 #include "framework/base/memory_limit.h"
 #include "framework/checkpoint/copy_converted.h"
+#include "framework/checkpoint/laid_out_weights.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/interop/hugging_face/packed_weights.h"
 
@@ -35,12 +36,7 @@ bool is_quantised(const std::string& weight) {
 
 /// What a quantised folder is made of.
 std::string description_of(const fs::path& folder, bool nested) {
-  std::string all = text("version 1, maxima in ", nested ? 8 : 32, " bits\n");
-  for (const auto& path : list_folder(folder))
-    if (fs::is_regular_file(path))
-      all += text(path.filename().string(), " ", fs::file_size(path), " bytes, ",
-                  fs::last_write_time(path).time_since_epoch().count(), "\n");
-  return all;
+  return text("version 1, maxima in ", nested ? 8 : 32, " bits\n", checkpoint::identity_of_files(folder));
 }
 
 std::vector<float> turned_values(const std::vector<float>& values, std::int64_t rows, std::int64_t columns) {

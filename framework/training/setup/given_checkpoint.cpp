@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "framework/checkpoint/find.h"
+#include "framework/checkpoint/laid_out_weights.h"
 #include "framework/comm/together.h"
 #include "framework/nn/adapter.h"
 #include "framework/training/setup/upcycling.h"
@@ -211,6 +212,22 @@ void map_frozen(const checkpoint::WeightSource& source, ModelState& state, std::
                          " frozen parameters of the first rank are mapped from ", source.folder().string()));
 }
 
+void map_laid_out(const checkpoint::OpenedCheckpoint& source, const TrainingSetup& setup,
+                  const std::function<bool(const std::string& name)>& wanted, FrozenWeights& frozen,
+                  std::vector<checkpoint::TensorRange>& ranges, std::vector<std::string>& notes) {
+  const auto needs = [&](const auto& range) {
+    return source.has(range.name) && checkpoint::needs_layout(source, range.name);
+  };
+  if (setup.documents.formats.of(source.folder()) == nullptr || std::none_of(ranges.begin(), ranges.end(), needs))
+    return;
+  const auto cache = std::filesystem::path(setup.options.output_dir) / "laid_out";
+  const auto laid_out = checkpoint::lay_out(source, wanted, cache, notes);
+  if (!laid_out) return;
+  const auto mapped = frozen.map(*laid_out);
+  notes.push_back(text(mapped.size(), " more are mapped from ", laid_out->folder().string()));
+  std::erase_if(ranges, [&](const auto& range) { return mapped.contains(range.name); });
+}
+
 std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, const TrainingSetup& setup,
                                      ModelState& state, std::optional<checkpoint::FrozenBase>& needed) {
   auto& frozen = state.frozen();
@@ -223,6 +240,9 @@ std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, 
   const auto every = all.empty() ? state.weight_ranges() : all;
   std::vector<std::string> notes;
   if (!setup.model.upcycles) map_frozen(source, state, ranges, notes);
+  if (!setup.model.upcycles && !setup.options.save_frozen_parameters.value_or(true))
+    map_laid_out(
+        source, setup, [&](const auto& name) { return !setup.model.trained.trains(name); }, frozen, ranges, notes);
   const auto known = without_new_adapters(source, every);
   const auto more = load_weights(source, ranges, known, setup.model.upcycles);
   notes.insert(notes.end(), more.begin(), more.end());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,13 @@ void refuse_packed(const checkpoint::WeightSource& source, const std::vector<che
 /// their ranges from `ranges` and adds a note.
 void map_frozen(const checkpoint::WeightSource& source, ModelState& state, std::vector<checkpoint::TensorRange>& ranges,
                 std::vector<std::string>& notes);
+
+/// Maps those of the frozen parameters `ranges` that `source`, a checkpoint of another program, has in another layout
+/// from a folder that is written once in the run's folder, with all matrices that `wanted` is true for; see
+/// checkpoint::lay_out. Removes their ranges from `ranges` and adds notes.
+void map_laid_out(const checkpoint::OpenedCheckpoint& source, const TrainingSetup& setup,
+                  const std::function<bool(const std::string& name)>& wanted, FrozenWeights& frozen,
+                  std::vector<checkpoint::TensorRange>& ranges, std::vector<std::string>& notes);
 
 /// Fills the frozen parameters with those of `given`, or of its base if it was saved without them: maps what can be
 /// mapped, reads the rest. Returns notes; `needed` gets the base that was read. Throws ConfigError if a parameter is in

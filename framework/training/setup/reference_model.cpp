@@ -74,6 +74,8 @@ std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
   if (all.empty()) all = ranges;
   const auto mapped = frozen_.map(*source);
   std::erase_if(ranges, [&](const auto& range) { return mapped.contains(range.name); });
+  map_laid_out(
+      *source, setup, [](const auto&) { return true; }, frozen_, ranges, notes);
   std::erase_if(all, [](const auto& range) { return nn::is_of_adapter(range.name); });  // the reference has none
   const auto more = load_weights(*source, ranges, all, false);
   notes.insert(notes.end(), more.begin(), more.end());

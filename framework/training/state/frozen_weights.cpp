@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "framework/base/random.h"
+#include "framework/checkpoint/laid_out_weights.h"
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/weight.h"
 #include "framework/nn/flat_parameters.h"
@@ -144,6 +145,13 @@ void count_mapped(FrozenWeights::Mapped& all, const nn::Parameter& parameter, co
   all.in_files += rows ? rows->bytes() : static_cast<std::int64_t>(stored_bytes(parameter));
 }
 
+void count_laid_out(FrozenWeights::Mapped& all, const nn::Parameter& parameter,
+                    const checkpoint::WeightSource& source) {
+  all.reserved += static_cast<std::int64_t>(padded_bytes(parameter));
+  const auto size = size_of(checkpoint::laid_out_type(source, parameter.name));
+  all.in_files += parameter.elements() * static_cast<std::int64_t>(size);
+}
+
 }  // namespace
 
 // Vectors come first: pages of their memory are then not among those of matrices, which stay untouched while they are
@@ -171,14 +179,16 @@ std::int64_t FrozenWeights::bytes_of(std::span<nn::Parameter* const> parameters)
 }
 
 FrozenWeights::Mapped FrozenWeights::mappable(std::span<nn::Parameter* const> parameters,
-                                              const checkpoint::WeightSource& source, bool rows) {
+                                              const checkpoint::WeightSource& source, Ways ways) {
   Mapped all;
   for (const auto* parameter : parameters) {
     if (parameter->trained || !is_in(*parameter, source)) continue;
     if (dense_in(source, *parameter))
       count_mapped(all, *parameter, nullptr);
-    else if (const auto stored = rows ? rows_in(source, *parameter) : std::nullopt)
+    else if (const auto stored = ways.rows ? rows_in(source, *parameter) : std::nullopt)
       count_mapped(all, *parameter, &*stored);
+    else if (ways.laid_out && may_be_stored(*parameter) && checkpoint::needs_layout(source, parameter->name))
+      count_laid_out(all, *parameter, source);
   }
   return all;
 }

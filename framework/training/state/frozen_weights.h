@@ -43,8 +43,13 @@ class FrozenWeights {
   };
   /// Of the parameters that are mapped and that `ranges` has not copied.
   Mapped mapped() const;
-  /// Of those of `parameters` that `map` would map; without `rows`, that it would map as the model reads them.
-  static Mapped mappable(std::span<nn::Parameter* const> parameters, const checkpoint::WeightSource& source, bool rows);
+  /// What `mappable` counts beside parameters that a file has as the model reads them.
+  struct Ways {
+    bool rows = true;       ///< those that it has in blocks of rows
+    bool laid_out = false;  ///< those that checkpoint::lay_out would write
+  };
+  /// Of those of `parameters` that `map` would map.
+  static Mapped mappable(std::span<nn::Parameter* const> parameters, const checkpoint::WeightSource& source, Ways ways);
   std::size_t count() const { return entries_.size(); }
   std::vector<nn::Parameter*> parameters() const;
 

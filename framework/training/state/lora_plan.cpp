@@ -136,11 +136,25 @@ std::optional<LoraPlan::Size> LoraPlan::size_of(const Candidate& candidate) cons
   return Size{by_pattern(ranks_, candidate, size->rank), by_pattern(alphas_, candidate, size->alpha)};
 }
 
+bool LoraPlan::matches_size(const Wanted& wanted, const Candidate& candidate) const {
+  return matches(wanted, candidate) || wanted.is_in(candidate.parameters);
+}
+
 std::int64_t LoraPlan::by_pattern(const NumbersOf& patterns, const Candidate& candidate, std::int64_t otherwise) const {
-  const auto found = std::find_if(patterns.begin(), patterns.end(), [&](const auto& one) {
-    return matches(one.first, candidate) || one.first.is_in(candidate.parameters);
-  });
+  const auto found = std::find_if(patterns.begin(), patterns.end(),
+                                  [&](const auto& one) { return matches_size(one.first, candidate); });
   return found == patterns.end() ? otherwise : found->second;
+}
+
+std::vector<std::string> LoraPlan::unused_patterns(const std::vector<Candidate>& chosen) const {
+  std::vector<std::string> unused;
+  for (const auto& [option, patterns] : {std::pair{"rank_pattern", &ranks_}, std::pair{"alpha_pattern", &alphas_}})
+    for (const auto& pattern : *patterns) {
+      const auto& wanted = pattern.first;
+      if (std::none_of(chosen.begin(), chosen.end(), [&](const auto& one) { return matches_size(wanted, one); }))
+        unused.push_back(text(option, ": '", wanted.end, "'"));
+    }
+  return unused;
 }
 
 bool LoraPlan::excluded(const std::string& module, const Candidate& one, std::span<const Candidate> all) const {

@@ -70,6 +70,8 @@ class LoraPlan final : public nn::AdapterPlan {
   bool names(std::size_t target, const Candidate& candidate) const;
   /// Whether exclude_modules[item], or the one pattern that it is, names the candidate.
   bool excludes(std::size_t item, const Candidate& candidate) const;
+  /// The patterns of rank_pattern and alpha_pattern that name none of `chosen`: "rank_pattern: 'k_proj'".
+  std::vector<std::string> unused_patterns(const std::vector<Candidate>& chosen) const;
   /// Whether modules_to_save or the name `module` of it names the module of `parameter`.
   bool saves(const std::string& parameter) const;
   bool saves(const std::string& module, const std::string& parameter) const;
@@ -90,6 +92,7 @@ class LoraPlan final : public nn::AdapterPlan {
   std::optional<Size> target_size_of(const Candidate& candidate) const;
   std::optional<Size> size_of(const Candidate& candidate) const;
   bool is_left_out(const std::string& module, const Candidate& candidate) const;
+  bool matches_size(const Wanted& wanted, const Candidate& candidate) const;
   std::int64_t by_pattern(const NumbersOf& patterns, const Candidate& candidate, std::int64_t otherwise) const;
   bool matches(const Wanted& wanted, const Candidate& candidate) const;
   void find_own() const;

@@ -102,6 +102,15 @@ TEST(DerivedFlags, AWordSaysSeveralOptions) {
             std::string::npos);
 }
 
+TEST(DerivedFlags, ScriptsThatTuneModelsConvertInBothWordsForRewardModels) {
+  for (const auto* word : {"rm", "orm"}) {
+    const auto one = convert({"--stage", word, "--variable-seq-lengths"});
+    EXPECT_EQ(one.at("training_config.stage"), "rm");
+    EXPECT_EQ(one.at("model_config.score_head"), "true");
+    EXPECT_EQ(one.problems, "");
+  }
+}
+
 TEST(DerivedFlags, AModuleOfLayersIsOptionsOfOursOrRefusedByName) {
   const auto spec = [](const std::string& module) {
     return convert({"--spec", "mindspeed_llm.tasks.models.spec." + module, "layer_spec"});

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "framework/interop/flags/forms.h"
 #include "framework/options/yaml.h"
 #include "framework/recipe/figures.h"
@@ -175,6 +177,23 @@ TEST(FlatRecipeOfCoreMs, ItsWordsAndDefaultsHold) {
   EXPECT_EQ(text_at(recipe, "model_config.mlp_has_bias"), "true");
   ASSERT_FALSE(report.notes().empty());
   EXPECT_EQ(report.notes().at(0).find("flat.yaml"), 0u);
+}
+
+TEST(FlatRecipeOfCoreMs, ATestOfTheirOptimizerConverts) {
+  options::Report report;
+  const auto tree = options::parse_yaml(
+      "parallel_config: {zero_level: z3}\ndataset_config: {batch_size: 1, dataset_size: 2, seq_length: 16}\n"
+      "lora_config: {use_lora: false}\n",
+      "mlp.yaml");
+  const auto recipe = flags::read_any(tree, options::Mappings(), recipe::all_facts({}), report).recipe;
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(text_at(recipe, "parallel_config.zero_level"), "z1");
+  EXPECT_EQ(text_at(recipe, "model_config.seq_length"), "16");
+  EXPECT_EQ(text_at(recipe, "dataset_config.dataset_size"), "nothing");
+  EXPECT_EQ(text_at(recipe, "lora_config.use_lora"), "false");
+  const auto says_it = [](const auto& note) { return note.find("zero_level z3 becomes z1") != std::string::npos; };
+  const auto notes = report.notes();
+  EXPECT_EQ(std::count_if(notes.begin(), notes.end(), says_it), 1);
 }
 
 TEST(FlatRecipeOfCoreMs, ARecipeWithoutItsMarksIsOurs) {
