@@ -8,10 +8,8 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <numeric>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "benchmarks/report.h"
@@ -145,7 +143,7 @@ void measure_decoding(kernels::Threads& threads, std::int64_t keys, double reads
 
 int main(int argc, char** argv) {
   using namespace tessera;
-  kernels::Threads threads(argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency()));
+  kernels::Threads threads(threads_argument(argc, argv, 1));
   print_head("attention", threads.count());
   const double peak = kernels::multiply_add_rate(threads) / 1e9, reads = kernels::memory_rates(threads).read / 1e9;
   std::printf("multiply-adds from registers %.1f GF/s\n", peak);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -56,7 +55,7 @@ void measure(double source_ms, double step_ms, std::int64_t workers, int steps) 
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  const int steps = argc > 1 ? std::atoi(argv[1]) : 40;
+  const auto steps = static_cast<int>(tessera::count_argument(argc, argv, 1, 40));
   tessera::print_head("How long does a step wait for data that are slow to read?", 1);
   for (const double source : {0.0, 20.0, 80.0})
     for (const std::int64_t workers : {0, 1, 2, 4}) tessera::measure(source, 50, workers, steps);

@@ -3,10 +3,8 @@
 //
 //   bench_elementwise [threads]
 #include <cstdio>
-#include <cstdlib>
 #include <numeric>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "benchmarks/report.h"
@@ -138,7 +136,7 @@ void losses(const Printer& line, kernels::Threads& threads) {
 
 int main(int argc, char** argv) {
   using namespace tessera;
-  kernels::Threads threads(argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency()));
+  kernels::Threads threads(threads_argument(argc, argv, 1));
   print_head("elementwise", threads.count());
   const kernels::MemoryRates limits = kernels::memory_rates(threads);
   std::printf("memory: read %.1f GB/s, triad %.1f GB/s\n", limits.read / 1e9, limits.triad / 1e9);

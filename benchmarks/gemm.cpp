@@ -12,11 +12,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <span>
 #include <string>
-#include <thread>
 
 #include "benchmarks/gemm_dnnl.h"
 #include "benchmarks/gemm_stages.h"
@@ -117,6 +115,20 @@ void compare(kernels::Threads& threads, const Layer& s, DType type, double peak)
   }
 }
 
+std::array<Layer, 5> layers_of(std::int64_t rows, std::int64_t width) {
+  return {{{"qkv", rows, width, 3 * width},
+           {"proj", rows, width, width},
+           {"up", rows, width, 4 * width},
+           {"down", rows, 4 * width, width},
+           {"head", rows, width, width == 768 ? 50304 : 4096}}};
+}
+
+DType type_argument(const char* name) {
+  for (const auto type : {DType::float32, DType::bfloat16, DType::float16})
+    if (name == name_of(type)) return type;
+  refuse_argument(name, "float32, bfloat16 or float16");
+}
+
 /// `peak` measures that of one thread.
 void print_layer(kernels::Threads& threads, const Layer& s, DType type, const std::function<double()>& peak) {
   const Products operands(threads, s, type);
@@ -132,13 +144,16 @@ int main(int argc, char** argv) {
   using namespace tessera;
   const bool stages = argc > 1 && std::string(argv[1]) == "--stages";
   if (stages) --argc, ++argv;
-  const int count = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
-  const std::int64_t rows = argc > 2 ? std::atoll(argv[2]) : 1024;
+  const int count = threads_argument(argc, argv, 1);
+  const auto rows = count_argument(argc, argv, 2, 1024), width = count_argument(argc, argv, 4, 768);
+  const std::string only = argc > 3 ? argv[3] : "all";
+  const auto layers = layers_of(rows, width);
+  if (only != "all" && std::none_of(layers.begin(), layers.end(), [&](const Layer& s) { return only == s.name; }))
+    refuse_argument(argv[3], "qkv, proj, up, down, head or all");
+  const DType type = type_argument(argc > 5 ? argv[5] : "float32");
+  if (argc > 6) refuse_argument(argv[6], "no more arguments; --stages comes first");
   kernels::Threads threads(count);
   print_head("gemm: products of a linear layer, rows x in x out", count);
-  const std::string only = argc > 3 ? argv[3] : "all";
-  const std::int64_t width = argc > 4 ? std::atoll(argv[4]) : 768;
-  const DType type = dtype_named(argc > 5 ? argv[5] : "float32");
   kernels::Threads one(1);
   kernels::Threads& measured = stages ? one : threads;
   const double tile = type == DType::bfloat16 ? kernels::pair_tile_rate(measured) : 0;
@@ -152,9 +167,7 @@ int main(int argc, char** argv) {
   if (stages)
     std::printf(
         "  share of peak        tile    block   memory  packing    edges  threads    pages   strips     rows\n");
-  for (const Layer& s :
-       {Layer{"qkv", rows, width, 3 * width}, Layer{"proj", rows, width, width}, Layer{"up", rows, width, 4 * width},
-        Layer{"down", rows, 4 * width, width}, Layer{"head", rows, width, width == 768 ? 50304 : 4096}})
+  for (const Layer& s : layers)
     if (only == "all" || only == s.name)
       stages ? print_layer(threads, s, type, peak_now) : compare(threads, s, type, peak);
 }

@@ -7,7 +7,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <thread>
 #include <vector>
 
 #include "benchmarks/report.h"
@@ -19,7 +18,7 @@
 
 int main(int argc, char** argv) {
   using namespace tessera;
-  const int count = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
+  const int count = threads_argument(argc, argv, 1);
   const auto size = static_cast<std::size_t>(1e6 * (argc > 2 ? std::atof(argv[2]) : 124.5)) / 64 * 64;
   kernels::Threads threads(count);
   print_head("optimizer: AdamW, gradient norm", count);

@@ -6,7 +6,9 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <thread>
 
+#include "framework/base/error.h"
 #include "framework/kernels/cpu.h"
 
 namespace tessera {
@@ -31,6 +33,27 @@ std::string commit_of_checkout() {
 }
 
 }  // namespace
+
+std::int64_t count_argument(int argc, char** argv, int index, std::int64_t otherwise) {
+  if (index >= argc) return otherwise;
+  char* end = nullptr;
+  const long long count = std::strtoll(argv[index], &end, 10);
+  if (end == argv[index] || *end != '\0' || count < 1) refuse_argument(argv[index], "a whole number of at least 1");
+  return count;
+}
+
+int threads_argument(int argc, char** argv, int index) {
+  constexpr std::int64_t most = 1024;
+  const std::int64_t processors = std::max(1U, std::thread::hardware_concurrency());
+  const auto count = count_argument(argc, argv, index, processors);
+  if (count > most) refuse_argument(argv[index], text("at most ", most, " threads"));
+  return static_cast<int>(count);
+}
+
+void refuse_argument(const char* argument, const std::string& expected) {
+  std::fprintf(stderr, "argument '%s': expected %s\n", argument, expected.c_str());
+  std::exit(2);
+}
 
 double seconds_on(Clock clock) {
   timespec now{};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "framework/kernels/threads.h"
@@ -77,6 +78,14 @@ Timing time(const Body& body, Clock clock = Clock::wall, double seconds = 0.3, i
   }
   return timing_of(std::move(taken));
 }
+
+/// Argument `index` of main: a whole number of at least 1, `otherwise` if there are fewer arguments. Any other text ends
+/// the program with a message and exit code 2.
+std::int64_t count_argument(int argc, char** argv, int index, std::int64_t otherwise);
+/// The same for a number of threads; one for each processor if there are fewer arguments.
+int threads_argument(int argc, char** argv, int index);
+/// Ends the program with a message and exit code 2.
+[[noreturn]] void refuse_argument(const char* argument, const std::string& expected);
 
 /// Random values in [-1, 1), on huge pages as the memory of a run.
 Storage random_floats(std::int64_t size, unsigned seed);

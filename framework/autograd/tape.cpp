@@ -3,6 +3,7 @@
 #include <typeinfo>
 
 #include "framework/base/trace.h"
+#include "framework/kernels/linear.h"
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 
@@ -85,6 +86,12 @@ RoundedWeight::RoundedWeight(Tape& tape, const Leaf& weight, DType type) : weigh
   if (type == DType::float32 || weight_.type() != DType::float32) return;
   if (weight.stored) {
     weight_.elements.type = type;
+    return;
+  }
+  if (const auto& shape = weight.value.shape();
+      shape.rank() == 2 && shape[1] >= 2 && kernels::multiplies_floats(type)) {
+    view_ = dense_rows(weight.value);
+    weight_ = kernels::Weight(view_, type);
     return;
   }
   const auto count = weight_.size();

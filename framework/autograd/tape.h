@@ -25,7 +25,8 @@ class Tape;
 /// Parameter (nn/parameter.h).
 class Leaf {
  public:
-  /// If the elements are `stored` in a file: only type and shape; operations read weight() or Tape::read.
+  /// If the elements are `stored` in a file, or as floats that operations round: only type and shape; operations read
+  /// weight() or Tape::read.
   Tensor value;
   std::shared_ptr<const StoredMatrix> stored;
   std::uint64_t seen_by = 0;  ///< Tape::run_ of the last pass that used it
@@ -148,15 +149,18 @@ class Floats {
   std::span<float> floats_;
 };
 
-/// A weight as factor of a matrix product with results in `type`: the tensor itself, or a copy rounded to `type` in
-/// arena memory if an fp32 weight enters a 16-bit product. A stored weight is rounded by the product.
+/// A weight as factor of a matrix product with results in `type`: the tensor itself, or, if an fp32 weight enters a
+/// 16-bit product, a view that the product rounds, or a copy rounded to `type` in arena memory if it multiplies `type`.
 class RoundedWeight {
  public:
   RoundedWeight(Tape& tape, const Leaf& weight, DType type);
+  RoundedWeight(const RoundedWeight&) = delete;
+  RoundedWeight& operator=(const RoundedWeight&) = delete;
   operator kernels::Weight() const { return weight_; }  // NOLINT(google-explicit-constructor): passed to kernels
 
  private:
   Memory memory_;
+  StoredMatrix view_;
   kernels::Weight weight_;
 };
 

@@ -49,6 +49,8 @@ MatrixProduct backward_weight(const char* who, LinearExtents e, const Elements& 
 
 }  // namespace
 
+bool multiplies_floats(DType type) { return type != DType::bfloat16 || pair_tiles() == nullptr; }
+
 void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const Weight& w, std::span<const float> bias,
                     const MutableElements& y) {
   constexpr auto me = "linear_forward";

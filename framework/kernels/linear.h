@@ -34,6 +34,10 @@ enum class Activation { none, gelu_tanh, gelu_erf, quick_gelu, silu, relu, squar
 void linear_forward(Threads& threads, LinearExtents e, const Elements& x, const Weight& w, std::span<const float> bias,
                     const MutableElements& y);
 
+/// Whether a product with results in `type`, a 16-bit type, multiplies floats: elements of its factors are rounded to
+/// `type` before, so an fp32 weight can be rounded while it is packed. false: the instruction set multiplies `type`.
+bool multiplies_floats(DType type);
+
 /// y += x w^T.
 void linear_add(Threads& threads, LinearExtents e, const Elements& x, const Elements& w, const MutableElements& y);
 

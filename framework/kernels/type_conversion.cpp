@@ -12,6 +12,7 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/cpu.h"
+#include "framework/kernels/round_range.h"
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/vector.h"
 
@@ -56,6 +57,26 @@ void narrow_bfloat16(const float* x, bfloat16* y, std::size_t size) {
   for (; i < size; ++i) y[i] = bfloat16(x[i]);
 }
 
+/// The values of narrow_bfloat16, widened, without its lanes that change places.
+void round_to_bfloat16(float* x, std::size_t size) {
+  const hn::ScalableTag<float> real;
+  const hn::Rebind<std::uint32_t, decltype(real)> d;
+  const std::size_t lanes = hn::Lanes(real);
+  const auto one = hn::Set(d, 1), below_half = hn::Set(d, 0x7fff), quiet = hn::Set(d, 0x400000);
+  const auto upper = hn::Set(d, 0xffff0000);
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) {
+    const auto value = hn::LoadU(real, x + i);
+    const auto word = hn::BitCast(d, value);
+    const auto even = hn::And(hn::ShiftRight<16>(word), one);
+    const auto rounded = hn::Add(word, hn::Add(below_half, even));
+    const auto nan = hn::RebindMask(d, hn::IsNaN(value));
+    const auto result = hn::And(hn::IfThenElse(nan, hn::Or(word, quiet), rounded), upper);
+    hn::StoreU(hn::BitCast(real, result), real, x + i);
+  }
+  for (; i < size; ++i) x[i] = static_cast<float>(bfloat16(x[i]));
+}
+
 void widen_float16(const float16* x, float* y, std::size_t size) {
   std::size_t i = 0;
 #if HWY_TARGET <= HWY_AVX2
@@ -89,6 +110,7 @@ namespace {
 
 HWY_EXPORT(widen_bfloat16);
 HWY_EXPORT(narrow_bfloat16);
+HWY_EXPORT(round_to_bfloat16);
 HWY_EXPORT(widen_float16);
 HWY_EXPORT(narrow_float16);
 
@@ -160,16 +182,26 @@ void narrow(Threads& threads, std::span<const float> x, const MutableElements& y
 
 void round_to(Threads& threads, DType type, std::span<float> x) {
   if (type == DType::float32) return;
-  constexpr std::size_t piece = 256;
   threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
-    std::array<std::byte, piece * 2> memory;
-    for (auto i = first; i < last; i += piece) {
-      const auto count = std::min(piece, last - i);
-      const MutableElements rounded(memory.data(), count, type);
-      narrow_range(x.subspan(i, count), rounded);
-      widen_range(rounded, x.subspan(i, count));
-    }
+    round_range(type, x.subspan(first, last - first));
   });
+}
+
+void round_range(DType type, std::span<float> x) {
+  if (type == DType::float32) return;
+  if (type == DType::bfloat16) {
+    chosen_isa();
+    HWY_DYNAMIC_DISPATCH(round_to_bfloat16)(x.data(), x.size());
+    return;
+  }
+  constexpr std::size_t piece = 256;
+  std::array<std::byte, piece * 2> memory;
+  for (; !x.empty(); x = x.subspan(std::min(piece, x.size()))) {
+    const auto some = x.first(std::min(piece, x.size()));
+    const MutableElements rounded(memory.data(), some.size(), type);
+    narrow_range(some, rounded);
+    widen_range(rounded, some);
+  }
 }
 
 std::int64_t first_not_finite(Threads& threads, const Tensor& x) {

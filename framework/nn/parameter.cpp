@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "framework/nn/adapter.h"
+
 namespace tessera::nn {
 namespace {
 
@@ -51,6 +53,19 @@ std::vector<ElementRange> Parameter::owned() const {
     first += strip.count;
   }
   return ranges;
+}
+
+bool may_be_stored(const Parameter& parameter) {
+  switch (parameter.role) {
+    case ParameterRole::word_embedding:
+    case ParameterRole::position_embedding:
+    case ParameterRole::output_layer:
+    case ParameterRole::matrix:
+    case ParameterRole::expert:
+      return parameter.global_shape.rank() == 2 && !is_of_adapter(parameter.name);
+    default:
+      return false;
+  }
 }
 
 void share_copied_rows(Parameter& parameter) {

@@ -71,7 +71,9 @@ struct Parameter {
   ParameterRole role = ParameterRole::matrix;
   Shape global_shape;  ///< shape of the unsharded tensor
   Init init;
-  DType type = DType::float32;  ///< type of leaf.value; a trained 16-bit value is a rounded copy of the fp32 weight
+  /// Type of leaf.value. A trained 16-bit value is a rounded copy of the fp32 weight, or that weight (leaf.stored), which
+  /// operations round when they read it.
+  DType type = DType::float32;
   /// false: the parameter is frozen. It has no gradient, no fp32 copy and no optimizer state. Equal on all ranks that
   /// have the parameter.
   bool trained = true;
@@ -100,6 +102,9 @@ struct Parameter {
   /// The ranges of this rank's part that this rank owns (see TensorCut).
   std::vector<ElementRange> owned() const;
 };
+
+/// Whether every operation that reads the parameter also reads a StoredMatrix: matrices, except those of adapters.
+bool may_be_stored(const Parameter& parameter);
 
 /// Requests the sum of the gradients of the strips of `parameter` that are copied (TensorCut::Strip) over their ranks.
 void share_copied_rows(Parameter& parameter);

@@ -61,4 +61,10 @@ struct StoredMatrix {
   }
 };
 
+/// The rows of a matrix in memory, one after the other.
+inline StoredMatrix dense_rows(const Tensor& matrix) {
+  const auto& shape = matrix.shape();
+  return {.width = shape[1], .blocks = {{.rows = shape[0], .stride = shape[1], .plain = matrix}}, .files = {}};
+}
+
 }  // namespace tessera

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import unittest
 
 from harness import InOwnFolder, main
 
@@ -128,6 +129,31 @@ class Benchmarks(InOwnFolder):
         told = self.script("compare.py", old, "r.json", code=1)
         self.assertRegex(told, r"float32 4x256 over PyTorch +2 +1.5 +0.750 +WORSE")
         self.assertIn("0 worse", self.script("compare.py", old, old))
+
+
+class RealBenchmarks(unittest.TestCase):
+    """The programs themselves: that they run, and refuse what they do not understand. No figure is judged."""
+
+    def gemm(self, *words):
+        path = pathlib.Path(os.environ["TESSERA_BUILD"]) / "benchmarks/bench_gemm"
+        if not path.exists():
+            self.skipTest("the benchmarks are not built")
+        return subprocess.run([path, *map(str, words)], capture_output=True, text=True)
+
+    def test_stages_are_printed_for_one_thread_and_for_several(self):
+        for threads in (1, 2, 3):
+            done = self.gemm("--stages", threads, 48, "proj", 64)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            for product in ("forward", "dgrad", "wgrad"):
+                self.assertRegex(done.stdout, rf"proj {product} .*[0-9]|proj {product} +no register tiles")
+
+    def test_arguments_that_are_not_understood_are_named(self):
+        for words, named in ((["--stages", "all", 768], "'all': expected a whole number"), ([0, 64], "'0'"), (["2x", 64], "'2x'"),
+                             ([1, 64, "q"], "'q': expected qkv, proj"), ([1, 64, "proj", 64, "int8"], "'int8': expected float32"),
+                             ([1, 64, "proj", 64, "float32", "--stages"], "'--stages': expected no more arguments")):
+            done = self.gemm(*words)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(named, done.stderr)
 
 
 if __name__ == "__main__":

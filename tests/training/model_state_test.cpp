@@ -6,8 +6,10 @@
 #include <array>
 #include <cmath>
 
-#include "framework/checkpoint/copy_converted.h"
+#include "framework/kernels/linear.h"
+#include "framework/kernels/type_conversion.h"
 #include "tests/story.h"
+#include "tests/training/parameter_values.h"
 #include "tests/training/stand_in_model.h"
 
 namespace tessera::training {
@@ -36,11 +38,7 @@ class TwoTensors final : public StandInModel {
   nn::Parameter &plain, &narrow;
 };
 
-float read(const nn::Parameter& parameter, std::size_t element) {
-  std::vector<float> out(static_cast<std::size_t>(parameter.elements()));
-  checkpoint::copy_converted(parameter.leaf.value, Tensor(std::span(out), parameter.shape()));
-  return out[element];
-}
+float read(const nn::Parameter& parameter, std::size_t element) { return values_of(parameter)[element]; }
 
 TEST(ModelState, AnUpdateReachesWhatTheModelReadsInEitherPrecision) {
   TwoTensors model;
@@ -69,6 +67,39 @@ TEST(ModelState, DrawsTheWeightsThatAreNotGivenAsIfItDrewAll) {
   state.weights_changed();
   EXPECT_EQ(read(model.plain, 14), given);
   for (std::size_t i = 0; i < 70; ++i) EXPECT_EQ(read(model.narrow, i), read(all.narrow, i));
+}
+
+/// Copies of the values that the model reads in 16 bits would be two bytes an element.
+TEST(ModelState, AMatrixIn16BitsIsRoundedWhenItIsReadIfProductsMultiplyFloatsAndElseACopyFollowsIt) {
+  class Matrix final : public StandInModel {
+   public:
+    explicit Matrix(DType type) : matrix(declare("m", ParameterRole::matrix, {40, 24}, nn::Init::normal(1))) {
+      matrix.type = type;
+    }
+    nn::Parameter& matrix;
+  };
+  const Descent descent;
+  kernels::Threads threads(2);
+  for (const auto type : {DType::bfloat16, DType::float16}) {
+    Matrix model(type);
+    ModelState state(model, &descent);
+    state.initialise(threads, 7);
+    std::fill(state.gradients().begin(), state.gradients().end(), 0.37F);
+    state.update(threads, optim::StepScalars{.step = 1, .lr = 1});
+    const bool reads = kernels::multiplies_floats(type);
+    EXPECT_EQ(model.matrix.leaf.stored != nullptr, reads);
+    EXPECT_EQ(state.bytes().weights, 40 * 24 * (reads ? 4 : 6));
+    std::vector<float> rounded(40 * 24);
+    std::copy_n(state.weights().begin(), rounded.size(), rounded.begin());
+    ASSERT_NE(values_of(model.matrix), rounded);  // the fp32 weights are not rounded themselves
+    kernels::round_to(threads, type, rounded);
+    EXPECT_EQ(values_of(model.matrix), rounded);
+    state.parts()[0]->round_main_weights();
+    EXPECT_TRUE(std::equal(rounded.begin(), rounded.end(), state.weights().begin()));
+    Matrix read_only(type);
+    const ModelState without(read_only, nullptr);  // generation reads the weights often: in 16 bits
+    EXPECT_EQ(read_only.matrix.leaf.stored, nullptr);
+  }
 }
 
 TEST(ModelState, TheBiasOfARouterMovesByItsRateAndIsInNoSumOverTheModel) {
@@ -116,8 +147,7 @@ TEST(ModelState, AParameterOfSeveralPiecesIsUpdatedAndRoundedWhole) {
   ModelState state(model, &descent);
   for (std::size_t i = 0; i < 100'003; ++i) model.values.leaf.grad().floats()[i] = static_cast<float>(i % 251);
   state.update(threads, optim::StepScalars{.step = 1, .lr = -1});
-  std::vector<float> read(100'003);  // whole numbers up to 256 have a bfloat16
-  checkpoint::copy_converted(model.values.leaf.value, Tensor(std::span(read), model.values.shape()));
+  const auto read = values_of(model.values);  // whole numbers up to 256 have a bfloat16
   for (std::size_t i = 0; i < read.size(); ++i) ASSERT_EQ(read[i], static_cast<float>(i % 251)) << i;
 }
 

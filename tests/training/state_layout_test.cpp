@@ -10,6 +10,8 @@
 #include <random>
 #include <tuple>
 
+#include "framework/kernels/linear.h"
+
 namespace tessera::training {
 namespace {
 
@@ -208,6 +210,24 @@ TEST(StateLayout, BucketsGatherWhatTheShardsOfAllRanksUpdate) {
     for (const auto& range : layout.parameters().ranges())
       if (range.parameter->type != DType::float32) wanted += static_cast<std::size_t>(range.padded());
     ASSERT_EQ(narrow, wanted) << "seed " << seed;
+  }
+}
+
+TEST(StateLayout, RoundedCopiesFillTheirArrayWithoutOverlaps) {
+  for (unsigned seed = 0; seed < layouts; ++seed) {
+    Drawn drawn(seed);
+    const bool shards = drawn.sharing.shards();
+    const auto layout = drawn.layout(0);
+    Cover cover(elements_of(layout, StateArray::rounded_weights));
+    for (std::size_t i = 0; i < drawn.parameters.size(); ++i) {
+      const auto& range = layout.parameters().ranges()[i];
+      const auto& p = drawn.parameters[i];
+      const bool narrow = p.type != DType::float32;
+      const bool read_as_floats = kernels::multiplies_floats(p.type) && p.global_shape.rank() == 2 && p.shape()[1] >= 2;
+      ASSERT_EQ(layout.keeps_rounded(i), narrow && (shards || !read_as_floats)) << "seed " << seed << ", " << i;
+      if (layout.keeps_rounded(i)) cover.add(layout.rounded_of(i), static_cast<std::size_t>(range.padded()));
+    }
+    ASSERT_TRUE(shards || cover.each(1)) << "seed " << seed;  // with shards all parameters have a place
   }
 }
 

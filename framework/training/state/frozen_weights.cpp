@@ -92,20 +92,6 @@ std::uint64_t digest_of(const nn::Parameter& parameter, const Box& box, std::int
   });
 }
 
-/// Whether every operation that reads the parameter reads stored matrices row by row or packs them.
-bool may_be_stored(const nn::Parameter& parameter) {
-  switch (parameter.role) {
-    case ParameterRole::word_embedding:
-    case ParameterRole::position_embedding:
-    case ParameterRole::output_layer:
-    case ParameterRole::matrix:
-    case ParameterRole::expert:
-      return parameter.global_shape.rank() == 2;
-    default:
-      return false;
-  }
-}
-
 bool is_in(const nn::Parameter& parameter, const checkpoint::WeightSource& source) {
   return source.has(parameter.name) && source.shape(parameter.name) == parameter.global_shape;
 }
@@ -128,7 +114,7 @@ std::optional<checkpoint::MappedTensor> dense_in(const checkpoint::WeightSource&
 
 /// The rows of the parameter in files of `source`, in blocks of any type; nothing: no file has them so.
 std::optional<StoredMatrix> rows_in(const checkpoint::WeightSource& source, const nn::Parameter& parameter) {
-  if (!may_be_stored(parameter)) return std::nullopt;
+  if (!nn::may_be_stored(parameter)) return std::nullopt;
   StoredMatrix all;
   for (const auto& box : nn::boxes_of(parameter, {0, parameter.elements()})) {
     auto rows = source.stored(asked(parameter, box));
@@ -163,7 +149,7 @@ FrozenWeights::FrozenWeights(std::vector<Entry> entries)
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       const auto& parameter = *entries_[i].parameter;
       must(!parameter.trained, "memory of frozen parameters is for frozen parameters");
-      if (may_be_stored(parameter) != stored) continue;
+      if (nn::may_be_stored(parameter) != stored) continue;
       places_[i] = end;
       end += padded_bytes(parameter);
     }

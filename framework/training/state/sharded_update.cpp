@@ -96,7 +96,7 @@ optim::Block ShardedUpdate::block(const Piece& piece) {
 }
 
 bool ShardedUpdate::model_reads(const Piece& piece) const {
-  return layout_.parameters().ranges()[shard_of(piece).parameter].parameter->type == DType::float32;
+  return !layout_.keeps_rounded(shard_of(piece).parameter);
 }
 
 /// The undo log copies the same elements once more, 64 at a time and in the processor's cache, while they are updated:
@@ -207,13 +207,13 @@ void ShardedUpdate::step(kernels::Threads& threads, std::span<optim::StepScalars
 void round_weights(const StateLayout& layout, StateMemory& memory, const PlacedShard& shard, std::size_t first,
                    std::size_t count) {
   const auto& range = layout.parameters().ranges()[shard.parameter];
-  if (range.parameter->type == DType::float32) return;
+  if (!layout.keeps_rounded(shard.parameter)) return;
   const auto all = static_cast<std::size_t>(range.count);
   const auto in_parameter = static_cast<std::size_t>(shard.elements.first - range.first) + first;
   if (in_parameter >= all) return;
   count = std::min(count, all - in_parameter);  // padding is not rounded
   const auto raw =
-      memory.bytes(StateArray::rounded_weights).subspan(2 * (static_cast<std::size_t>(range.first) + in_parameter));
+      memory.bytes(StateArray::rounded_weights).subspan(2 * (layout.rounded_of(shard.parameter) + in_parameter));
   kernels::narrow_range(memory.floats({shard.weights_in, shard.weight + first, count}),
                         Tensor(raw, range.parameter->type, {static_cast<std::int64_t>(count)}));
 }

@@ -15,6 +15,19 @@ bool is_unsharded(const nn::Parameter& parameter) {
   return !is_of_expert(parameter.role) && parameter.shape() == parameter.global_shape;
 }
 
+/// Gives floats the values that a 16-bit type has for them.
+void round_in_place(std::span<float> values, DType type) {
+  constexpr std::size_t at_once = 4096;
+  std::vector<std::byte> rounded(2 * at_once);
+  while (!values.empty()) {
+    const auto some = values.first(std::min(at_once, values.size()));
+    const Tensor narrow(std::span<std::byte>(rounded), type, {static_cast<std::int64_t>(some.size())});
+    kernels::narrow_range(some, narrow);
+    kernels::widen_range(narrow, some);
+    values = values.subspan(some.size());
+  }
+}
+
 }  // namespace
 
 SharedState::SharedState(StateLayout layout, StateMemory memory, const optim::Optimizer* optimizer,
@@ -50,12 +63,19 @@ void SharedState::bind() {
   const auto& ranges = layout_.parameters().ranges();
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     auto& parameter = *ranges[i].parameter;
-    if (parameter.type == DType::float32)
-      parameter.leaf.value =
+    auto& leaf = parameter.leaf;
+    leaf.stored.reset();
+    if (layout_.keeps_rounded(i)) {
+      const auto raw = memory_.bytes(StateArray::rounded_weights).subspan(2 * layout_.rounded_of(i));
+      leaf.value = Tensor(raw, parameter.type, parameter.shape());
+    } else {
+      leaf.value =
           Tensor(memory_.floats({StateArray::weights, layout_.weight_of(i), size(ranges[i].count)}), parameter.shape());
-    else
-      parameter.leaf.value = Tensor(memory_.bytes(StateArray::rounded_weights).subspan(2 * size(ranges[i].first)),
-                                    parameter.type, parameter.shape());
+      if (parameter.type != DType::float32) {
+        leaf.stored = std::make_shared<const StoredMatrix>(dense_rows(leaf.value));
+        leaf.value = Tensor::without_elements(parameter.type, parameter.shape());
+      }
+    }
     parameter.leaf.bind_grad(gradients().empty() ? Tensor{} : nn::FlatParameters::view(ranges[i], gradients()));
   }
 }
@@ -114,9 +134,14 @@ void SharedState::round_main_weights() {
     const auto first = shard.elements.first - range.first;
     const auto count = std::min(shard.elements.count, range.count - first);
     if (count <= 0) continue;
-    const auto raw = memory_.bytes(StateArray::rounded_weights).subspan(2 * size(range.first + first));
-    kernels::widen_range(Tensor(raw, range.parameter->type, {count}),
-                         memory_.floats({shard.weights_in, shard.weight, size(count)}));
+    const auto main = memory_.floats({shard.weights_in, shard.weight, size(count)});
+    if (!layout_.keeps_rounded(shard.parameter)) {
+      round_in_place(main, range.parameter->type);
+      continue;
+    }
+    const auto raw = memory_.bytes(StateArray::rounded_weights)
+                         .subspan(2 * (layout_.rounded_of(shard.parameter) + size(first)));
+    kernels::widen_range(Tensor(raw, range.parameter->type, {count}), main);
   }
 }
 
@@ -148,7 +173,8 @@ std::vector<std::span<const std::byte>> SharedState::unsharded_elements() const 
   std::vector<std::span<const std::byte>> all;
   const auto& ranges = layout_.parameters().ranges();
   for (const auto& range : ranges)
-    if (is_unsharded(*range.parameter)) all.push_back(range.parameter->leaf.value.raw());
+    if (is_unsharded(*range.parameter) && !range.parameter->leaf.stored)
+      all.push_back(range.parameter->leaf.value.raw());
   if (layout_.sharing().shards()) return all;
   for (const auto& shard : layout_.shards()) {
     if (!is_unsharded(*ranges[shard.parameter].parameter)) continue;

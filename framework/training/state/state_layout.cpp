@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/checked.h"
+#include "framework/kernels/linear.h"
 
 namespace tessera::training {
 namespace {
@@ -41,6 +42,7 @@ StateLayout::StateLayout(std::vector<nn::Parameter*> parameters, const optim::Op
   must(state_tensors_.size() <= optim::most_slots, "an optimizer has no more state tensors than a block can name");
   buckets_ = parallel::make_buckets(parameters_, sharing.bucket_elements);
   place_shards();
+  place_rounded(optimizer != nullptr);
   size_arrays(optimizer != nullptr);
   join_owned();
   deal_out();
@@ -71,6 +73,28 @@ void StateLayout::place_shards() {
   }
 }
 
+/// Ranks with shards gather the copies, in the flat layout.
+void StateLayout::place_rounded(bool trains) {
+  for (const auto& range : parameters_.ranges()) {
+    const auto& parameter = *range.parameter;
+    auto& at = rounded_of_.emplace_back();
+    if (parameter.type == DType::float32) continue;
+    if (sharing_.shards()) {
+      at = unsigned_count(range.first);
+      rounded_ = unsigned_count(parameters_.elements());
+    } else if (!trains || !nn::may_be_stored(parameter) || parameter.shape()[1] < 2 ||  // see kernels::Weight
+               !kernels::multiplies_floats(parameter.type)) {
+      at = rounded_;
+      rounded_ += unsigned_count(range.padded());
+    }
+  }
+}
+
+std::size_t StateLayout::rounded_of(std::size_t parameter) const {
+  must(keeps_rounded(parameter), "a parameter without a rounded copy is read from its fp32 weight");
+  return *rounded_of_[parameter];
+}
+
 /// Arrays that are not exchanged come first: one rank's own memory may hold these alone.
 void StateLayout::size_arrays(bool trains) {
   const auto bytes = [](const char* name, std::size_t elements, std::size_t tensors = 1) {
@@ -85,7 +109,7 @@ void StateLayout::size_arrays(bool trains) {
   };
   set(StateArray::weights, bytes("weights", weights_), sharing_.shards());
   set(StateArray::gradients, trains ? bytes("gradients", all) : 0, sharing_.ranks > 1);
-  set(StateArray::rounded_weights, parameters_.has_16_bit() ? bytes("weights", all) / 2 : 0, sharing_.shards());
+  set(StateArray::rounded_weights, bytes("weights", rounded_) / 2, sharing_.shards());
   set(StateArray::master_weights, bytes("weights", masters_), false);
   set(StateArray::optimizer_state, bytes("elements of optimizer state", updated_, state_tensors_.size()), false);
   for (const bool exchanged : {false, true}) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,11 +26,13 @@ struct StateSharing {
 /// The arrays with everything that training changes on one rank (frozen parameters: FrozenWeights). "With shards":
 /// StateSharing::shards() is true.
 enum class StateArray {
-  weights,          ///< fp32 weights; with shards, only of parameters that the model reads in fp32
-  gradients,        ///< fp32 main gradients of all parameters; empty without an optimizer
-  rounded_weights,  ///< 16-bit weights, 2 bytes per element of the flat layout; empty if no parameter is 16-bit
-  master_weights,   ///< with shards: this rank's shards of the fp32 weights of rounded_weights; else empty
-  optimizer_state   ///< fp32: this rank's shards of the first state tensor, then of the second, ...
+  weights,    ///< fp32 weights; with shards, only of parameters that the model reads in fp32
+  gradients,  ///< fp32 main gradients of all parameters; empty without an optimizer
+  /// 16-bit weights: with shards, 2 bytes per element of the flat layout; else only of the 16-bit parameters whose
+  /// rounded copy is kept (StateLayout::keeps_rounded). Empty if there are none.
+  rounded_weights,
+  master_weights,  ///< with shards: this rank's shards of the fp32 weights of rounded_weights; else empty
+  optimizer_state  ///< fp32: this rank's shards of the first state tensor, then of the second, ...
 };
 inline constexpr std::size_t state_arrays = 5;
 
@@ -117,6 +120,11 @@ class StateLayout {
   /// Index of the first element of a parameter in `weights`. With shards, only for parameters that the model reads in
   /// fp32.
   std::size_t weight_of(std::size_t parameter) const { return weight_of_[parameter]; }
+  /// Whether a 16-bit parameter has a rounded copy of its fp32 weight. false: operations round the weight when they read
+  /// it, which takes no memory; so with an optimizer and all fp32 weights on the rank, where products multiply floats.
+  bool keeps_rounded(std::size_t parameter) const { return rounded_of_[parameter].has_value(); }
+  /// Index of the first element of such a copy in `rounded_weights`. Throws BugError if there is none.
+  std::size_t rounded_of(std::size_t parameter) const;
   /// Range of state tensor `tensor` of a shard or part.
   StateRange state_of(const PlacedShard& shard, std::size_t tensor) const;
   /// Array and byte range that ranks all-gather after an update, for one bucket: the weights that the model reads.
@@ -144,6 +152,7 @@ class StateLayout {
 
  private:
   void place_shards();
+  void place_rounded(bool trains);
   void size_arrays(bool trains);
   void join_owned();
   void deal_out();
@@ -157,6 +166,8 @@ class StateLayout {
   std::vector<parallel::Bucket> buckets_;
   std::vector<PlacedShard> shards_;
   std::vector<std::size_t> weight_of_;
+  std::vector<std::optional<std::size_t>> rounded_of_;
+  std::size_t rounded_ = 0;                 ///< elements of rounded_weights
   std::vector<std::int64_t> owned_before_;  ///< without shards: owned elements of the parameters before each, and all
   std::size_t weights_ = 0, masters_ = 0, updated_ = 0;  ///< elements of weights, master_weights and one state tensor
   StateSegment segment_;

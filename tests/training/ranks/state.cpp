@@ -2,10 +2,10 @@
 // between stages.
 #include <gtest/gtest.h>
 
-#include "framework/checkpoint/copy_converted.h"
 #include "framework/training/state/model_state.h"
 #include "framework/training/step/stage_channel.h"
 #include "tests/ranks/ranks.h"
+#include "tests/training/parameter_values.h"
 #include "tests/training/stand_in_model.h"
 
 namespace tessera::training {
@@ -35,8 +35,7 @@ class SomeTensors final : public StandInModel {
   std::vector<float> read() const {
     std::vector<float> out;
     for (const auto* p : all) {
-      std::vector<float> own(static_cast<std::size_t>(p->elements()));
-      checkpoint::copy_converted(p->leaf.value, Tensor(std::span(own), p->shape()));
+      const auto own = values_of(*p);
       out.insert(out.end(), own.begin(), own.end());
     }
     return out;
