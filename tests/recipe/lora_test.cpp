@@ -131,7 +131,9 @@ TEST_F(Lora, APlanAsksForTheAliasesOfEachModuleOnce) {
         ++asked[module];
         return std::vector<training::ModuleAlias>{{.name = "their." + module, .own = true}};
       },
-      [] { return std::vector<std::string>{"one", "two"}; });
+      [] {
+        return std::vector<std::string>{"one", "two"};
+      });
   for (int times = 0; times < 3; ++times)
     for (const char* module : {"one", "two"}) plan.adapters_of(module, 4, {});
   EXPECT_EQ(asked, (std::map<std::string, int>{{"one", 1}, {"two", 1}}));
@@ -451,7 +453,8 @@ TEST_F(Lora, WithWrongTargetsIsRefused) {
   EXPECT_TRUE(says(two, "'linear_fc3' selects no linear layer")) << two;
   EXPECT_FALSE(says(two, "'v_proj'")) << two;
   const auto pattern = refused(lora_llama + on + Lines{l + "target_modules='.*q_projj'"});
-  EXPECT_TRUE(says(pattern, "'.*q_projj' selects no linear layer for an adapter; the nearest names are q_proj")) << pattern;
+  EXPECT_TRUE(says(pattern, "'.*q_projj' selects no linear layer for an adapter; the nearest names are q_proj"))
+      << pattern;
   // The whole fused layer has an adapter, so that its part has none.
   EXPECT_TRUE(says(refused(lora_llama + on + Lines{l + "target_modules=[linear_qkv, q_proj]"}), "'q_proj' selects no"));
   EXPECT_TRUE(says(refused(every_linear + Lines{l + "exclude_modules='.*'"}), "selects no linear layer"));
