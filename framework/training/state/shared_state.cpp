@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "framework/kernels/round_range.h"
 #include "framework/kernels/type_conversion.h"
 
 namespace tessera::training {
@@ -13,19 +14,6 @@ std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elemen
 /// Whether every tensor-parallel rank has the whole parameter.
 bool is_unsharded(const nn::Parameter& parameter) {
   return !is_of_expert(parameter.role) && parameter.shape() == parameter.global_shape;
-}
-
-/// Gives floats the values that a 16-bit type has for them.
-void round_in_place(std::span<float> values, DType type) {
-  constexpr std::size_t at_once = 4096;
-  std::vector<std::byte> rounded(2 * at_once);
-  while (!values.empty()) {
-    const auto some = values.first(std::min(at_once, values.size()));
-    const Tensor narrow(std::span<std::byte>(rounded), type, {static_cast<std::int64_t>(some.size())});
-    kernels::narrow_range(some, narrow);
-    kernels::widen_range(narrow, some);
-    values = values.subspan(some.size());
-  }
 }
 
 }  // namespace
@@ -136,7 +124,7 @@ void SharedState::round_main_weights() {
     if (count <= 0) continue;
     const auto main = memory_.floats({shard.weights_in, shard.weight, size(count)});
     if (!layout_.keeps_rounded(shard.parameter)) {
-      round_in_place(main, range.parameter->type);
+      kernels::round_range(range.parameter->type, main);
       continue;
     }
     const auto raw =
