@@ -80,19 +80,6 @@ YAML::Mark second_document(const std::string& words) {
   return second.at;
 }
 
-/// Whether a text cannot have a second document if its first one is a block map, which ends only at the end of the text
-/// or at a line with a marker; and has no more values than the limit.
-bool is_short_without_marker(const std::string& words) {
-  if (words.size() > most_nodes) return false;
-  for (std::size_t at = 0; at < words.size();) {
-    const auto start = words.compare(at, 3, "---") == 0 || words.compare(at, 3, "...") == 0 || words[at] == '%';
-    if (start) return false;
-    const auto end = words.find('\n', at);
-    at = end == std::string::npos ? words.size() : end + 1;
-  }
-  return words.find('\r') == std::string::npos;
-}
-
 /// The first line, counted from 1, with invalid UTF-8; 0 if there is none.
 int line_of_bad_byte(const std::string& words) {
   int line = 1;
@@ -315,8 +302,6 @@ Documents Reader::parse(std::string_view given, const Origin& origin) {
   const bool tabs = untab(words, origin);
   if (tabs) report_.incomplete();
   try {
-    if (is_short_without_marker(words))  // most texts: they are parsed once, which takes 40 us a line
-      if (auto node = YAML::Load(words); node.IsMap() && node.Style() == YAML::EmitterStyle::Block) return {node};
     const auto second = second_document(words);
     if (second.is_null()) return {YAML::Load(words)};
     give_up(on_line(origin, second), "a second document begins here", "a recipe is one document");

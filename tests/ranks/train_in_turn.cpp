@@ -36,8 +36,8 @@ bool train(const comm::World& world, const std::string& file, const cli::Command
   return end.exit_code == 0;
 }
 
-/// The next line of rank 0's standard input, on all ranks; empty at its end. Ranks without work would use a third of the
-/// processors while they poll for a message; so a byte of a file announces each line.
+/// The next line of rank 0's standard input, on all ranks; empty at its end. Ranks without work would use a third of
+/// the processors while they poll for a message; so a byte of a file announces each line.
 std::string next_line(const comm::World& world) {
   static const std::string announced = "train_in_turn.lines";
   static std::uintmax_t count = 0;
