@@ -73,6 +73,17 @@ struct Checkpoint::Content {
   std::map<std::string, Manifest::TensorEntry> tensors;  ///< that were found in parts
   std::mutex mapping;
   std::map<std::string, std::weak_ptr<const MappedFile>> mapped;  ///< files that somebody has mapped
+  std::mutex verifying;
+  std::set<std::pair<std::string, std::uint64_t>> verified;  ///< file and byte of ranges read with ReadOptions::once
+
+  bool is_verified(const StoredRange& range) {
+    const std::lock_guard lock(verifying);
+    return verified.contains({range.file, range.byte_offset});
+  }
+  void set_verified(const StoredRange& range) {
+    const std::lock_guard lock(verifying);
+    verified.emplace(range.file, range.byte_offset);
+  }
 
   std::shared_ptr<const MappedFile> map(const std::string& file) {
     const std::lock_guard lock(mapping);
@@ -232,6 +243,7 @@ std::string Checkpoint::about_left_out() const {
 }
 
 std::optional<MappedTensor> Checkpoint::map(const TensorRange& range, bool check_crc) const {
+  if (is_divided()) return std::nullopt;  // its file can be on another host
   const auto& tensor = content_->tensor(range.name);
   const auto box = Box::of(range.offsets, range.tensor.shape());
   for (const auto& one : tensor.ranges) {
@@ -248,6 +260,7 @@ std::optional<MappedTensor> Checkpoint::map(const TensorRange& range, bool check
 }
 
 std::optional<StoredMatrix> Checkpoint::stored(const TensorRange& range, bool check_crc) const {
+  if (is_divided()) return std::nullopt;
   const auto& tensor = content_->tensor(range.name);
   const auto box = Box::of(range.offsets, range.tensor.shape());
   if (box.begin.size() != 2) return std::nullopt;
@@ -289,7 +302,9 @@ void Checkpoint::read(const TensorRange& into, const ReadOptions& options) const
   for (const auto& range : stored.ranges) {
     if (!intersection(Box::of(range.offsets, range.extents), box)) continue;
     try {
-      read_range(File::open(folder() / range.file), {into.name, stored.dtype, range}, into, options.check_crc);
+      const bool check = options.check_crc && !(options.once && content_->is_verified(range));
+      read_range(File::open(folder() / range.file), {into.name, stored.dtype, range}, into, check);
+      if (check && options.once) content_->set_verified(range);
     } catch (const IoError& error) {
       throw DamageError(text(error.what(), " (tensor '", into.name, "')"));
     }

@@ -60,6 +60,7 @@ struct NamedRange;
 struct ReadOptions {
   bool check_crc = false;  ///< read each stored range that is needed completely, and verify its checksum
   bool convert = false;    ///< allow the stored element type to differ from the requested one, and convert
+  bool once = false;       ///< with check_crc: not the stored ranges that this object has verified so before
 };
 
 /// An opened checkpoint: the manifest is read, the elements are still on disk. Reading is thread-safe.
@@ -98,9 +99,9 @@ class Checkpoint {
   void read(const TensorRange& into, const ReadOptions& options = {}) const;
 
   /// The elements of the box `range` in a mapped file, if one stored range has them one after the other, in the type of
-  /// `range` and aligned to the size of an element; else nothing. `range` is not written. Throws ConfigError if there
-  /// is no such tensor; DamageError if the file cannot be read or, with `check_crc`, the checksum of the stored range
-  /// is wrong.
+  /// `range` and aligned to the size of an element; else nothing, as if the checkpoint is divided. `range` is not
+  /// written. Throws ConfigError if there is no such tensor; DamageError if the file cannot be read or, with
+  /// `check_crc`, the checksum of the stored range is wrong.
   std::optional<MappedTensor> map(const TensorRange& range, bool check_crc) const;
   /// The box `range` of a matrix as blocks of rows in mapped files, in the type in which it was saved; nothing if a row
   /// of it is in several stored ranges, or is not aligned. Throws as map().

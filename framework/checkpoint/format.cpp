@@ -83,7 +83,7 @@ namespace {
 
 }  // namespace
 
-void CheckpointFormat::write_rank(const ForeignSave&, const RankWeights&, std::span<const TensorRange>) const {
+void CheckpointFormat::write_rank(const ForeignSave&, const RankWeights&, const StateSnapshot&) const {
   refuse_to_save(*this);
 }
 
@@ -122,9 +122,10 @@ void must_be_of_one_model(std::span<const RankWeights> ranks, std::span<const Te
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, std::span<const TensorRange> tensors) {
   must_be_of_one_model(ranks, tensors);
+  const LiveState state({tensors.begin(), tensors.end()});
   try {
     format.begin(save);
-    for (const auto& rank : ranks) format.write_rank(save, rank, tensors);
+    for (const auto& rank : ranks) format.write_rank(save, rank, state);
     return format.finish(save);
   } catch (...) {
     format.abandon(save);
@@ -134,11 +135,11 @@ std::filesystem::path save_all_ranks(const CheckpointFormat& format, const Forei
 
 namespace {
 
-/// The boxes of a rank's part of the weights, and the same of their optimizer state, to be read as fp32.
-std::vector<TensorRange> stored_ranges(const std::vector<WeightPart>& owned, const Checkpoint& source,
-                                       const std::multimap<std::string, std::string>& states) {
+/// The boxes of `parts`, and the same of their optimizer state, to be read as fp32.
+std::vector<TensorRange> stored_ranges(const std::vector<WeightPart>& parts, const Checkpoint& source,
+                                       const std::map<std::string, std::vector<std::string>>& states) {
   std::vector<TensorRange> ranges;
-  for (const auto& part : owned)
+  for (const auto& part : parts)
     for (const auto& box : part.boxes) {
       const auto add = [&](const std::string& name) {
         ranges.push_back({.name = name,
@@ -148,8 +149,8 @@ std::vector<TensorRange> stored_ranges(const std::vector<WeightPart>& owned, con
                           .role = part.role});
       };
       add(part.name);
-      const auto [first, last] = states.equal_range(part.name);
-      for (auto state = first; state != last; ++state) add(state->second);
+      if (const auto found = states.find(part.name); found != states.end())
+        for (const auto& state : found->second) add(state);
     }
   return ranges;
 }
@@ -166,30 +167,51 @@ void must_have_room(const ForeignSave& save, const Checkpoint& source) {
                        space.available, " left; nothing was written; free some, or give another folder"));
 }
 
-}  // namespace
-
-std::filesystem::path save_owned_ranks(const CheckpointFormat& format, const ForeignSave& save,
-                                       std::span<const RankWeights> ranks,
-                                       std::span<const std::vector<WeightPart>> owned, const Checkpoint& source) {
+/// `parts`: what is read for each of the ranks. `write` writes the files of rank `i`.
+std::filesystem::path save_stored(const CheckpointFormat& format, const ForeignSave& save,
+                                  std::span<const RankWeights> ranks, const Checkpoint& source,
+                                  const std::function<std::vector<WeightPart>(std::size_t i)>& parts,
+                                  const std::function<void(std::size_t i, const StateSnapshot& state)>& write) {
   std::vector<TensorRange> all;
-  std::multimap<std::string, std::string> states;  // by weight
-  for (const auto& name : source.names()) {
+  for (const auto& name : source.names())
     all.push_back(whole(name, Tensor::without_elements(source.dtype(name), source.shape(name))));
-    if (is_optimizer_state(name)) states.emplace(weight_of(name), name);
-  }
   must_be_of_one_model(ranks, all);
   must_have_room(save, source);
   source.verify();
+  const auto states = states_by_weight(source);
   try {
     format.begin(save);
     for (std::size_t i = 0; i < ranks.size(); ++i)
-      format.write_owned(save, ranks[i], static_cast<std::int64_t>(i),
-                         StoredState(source, stored_ranges(owned[i], source, states)));
+      write(i, StoredState(source, stored_ranges(parts(i), source, states)));
     return format.finish(save);
   } catch (...) {
     format.abandon(save);
     throw;
   }
+}
+
+}  // namespace
+
+std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
+                                     std::span<const RankWeights> ranks, const Checkpoint& source) {
+  return save_stored(
+      format, save, ranks, source,
+      [&](std::size_t i) {
+        std::vector<WeightPart> parts;
+        for (const auto& chunk : ranks[i].chunks) parts.insert(parts.end(), chunk.begin(), chunk.end());
+        return parts;
+      },
+      [&](std::size_t i, const StateSnapshot& state) { format.write_rank(save, ranks[i], state); });
+}
+
+std::filesystem::path save_owned_ranks(const CheckpointFormat& format, const ForeignSave& save,
+                                       std::span<const RankWeights> ranks,
+                                       std::span<const std::vector<WeightPart>> owned, const Checkpoint& source) {
+  return save_stored(
+      format, save, ranks, source, [&](std::size_t i) { return owned[i]; },
+      [&](std::size_t i, const StateSnapshot& state) {
+        format.write_owned(save, ranks[i], static_cast<std::int64_t>(i), state);
+      });
 }
 
 std::vector<FoundCheckpoint> CheckpointFormats::list(const std::filesystem::path& folder) const {

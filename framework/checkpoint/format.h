@@ -219,9 +219,10 @@ class CheckpointFormat {
   // After all calls have returned, one process calls finish; if one threw, abandon. A format that cannot save throws
   // ConfigError.
 
-  /// Writes the files of one rank. `tensors` cover all weights of `rank`, and the same elements of their optimizer
-  /// state. Throws IoError; ConfigError if the layout does not fit.
-  virtual void write_rank(const ForeignSave& save, const RankWeights& rank, std::span<const TensorRange> tensors) const;
+  /// Writes the files of one rank. `state` covers all weights of `rank`, and the same elements of their optimizer
+  /// state: in ranges that are the boxes of `rank`, or in any ranges that have their elements in memory. Throws
+  /// IoError; ConfigError if the layout does not fit.
+  virtual void write_rank(const ForeignSave& save, const RankWeights& rank, const StateSnapshot& state) const;
   /// Writes `files` and the tracker file with the iteration. Returns the checkpoint's folder.
   virtual std::filesystem::path finish(const ForeignSave& save) const;
 };
@@ -231,6 +232,11 @@ class CheckpointFormat {
 /// as write_rank and finish do.
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, std::span<const TensorRange> tensors);
+
+/// The same from `source`, which is read in pieces; its checksums are verified first. Throws also DamageError; then
+/// nothing remains.
+std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
+                                     std::span<const RankWeights> ranks, const Checkpoint& source);
 
 /// Saves all `ranks` of save.layout in one process, in a format that saves_owned(): rank i saves the boxes `owned[i]`
 /// of weights, and of their optimizer state in `source`, which is read in pieces; its checksums are verified first.

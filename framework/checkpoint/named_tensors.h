@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/checkpoint/mapped_tensor.h"
+#include "framework/tensor/box.h"
 #include "framework/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -30,6 +31,11 @@ class NamedTensors {
   virtual WholeTensor whole(const std::string& name) const = 0;
   /// The elements if they lie in one place in a file; else nothing. Throws as whole().
   virtual std::optional<MappedTensor> mapped_whole(const std::string& name) const = 0;
+  virtual bool reads_boxes() const { return false; }  ///< whether there is read_box()
+  /// Copies the elements of the box to `into`, which has its shape, and converts to its type. Throws as whole().
+  virtual void read_box(const std::string& /*name*/, const Box& /*box*/, const Tensor& /*into*/) const {
+    throw BugError("these tensors are not read in boxes");
+  }
   /// Throws IoError if elements that were read may be wrong, because a file was truncated or its disk failed.
   virtual void require_intact() const = 0;
   /// Verifies all checksums. Returns false if the files have none. Throws DamageError.

@@ -33,8 +33,9 @@ class Resharder {
         if (const auto states = states_.find(saved.name); states != states_.end())
           for (const auto& state : states->second) ranges.push_back(range_of(saved, box, state));
       }
-    return writer.write(static_cast<int>(number),
-                        FilledState(std::move(ranges), [this](const auto& into) { fill(into); }));
+    return writer.write(static_cast<int>(number), FilledState(
+                                                      std::move(ranges), [this](const auto& into) { fill(into); },
+                                                      [](const auto&) { return true; }));
   }
 
  private:
@@ -67,10 +68,12 @@ class Resharder {
             .role = saved.role};
   }
 
+  /// Damaged data must not be saved again with a valid checksum.
+  static constexpr ReadOptions verified = {.check_crc = true, .convert = false, .once = true};
+
   void fill(const TensorRange& range) const {
     const auto there = from_.shape(range.name);
-    // Verifies checksums: damaged data must not be saved again with a valid checksum.
-    if (there == range.global_shape) return from_.read(range, {true, false});
+    if (there == range.global_shape) return from_.read(range, verified);
     const auto extent = range.tensor.shape()[0];
     const auto rows = std::min(there[0] - range.offsets[0], extent);  // that the checkpoint has
     if (!is_optimizer_state(range.name) && rows < extent)
@@ -81,7 +84,7 @@ class Resharder {
                   .offsets = range.offsets,
                   .tensor = range.tensor.slice(0, rows),
                   .role = range.role},
-                 {true, false});
+                 verified);
   }
 
   const Checkpoint& from_;

@@ -7,6 +7,7 @@
 #include "framework/base/json.h"
 #include "framework/base/mapped_pages.h"
 #include "framework/base/memory_limit.h"
+#include "framework/checkpoint/copy_converted.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -189,13 +190,20 @@ void SafetensorsReader::add_index(const fs::path& path) {
     file_of[name] = words;
   }
   std::map<std::string, std::size_t> opened;
-  for (const auto& [name, file] : file_of)
-    if (opened.emplace(file, files_.size()).second) add_file(path.parent_path() / file);
+  for (const auto& [name, file] : file_of) {
+    if (!opened.emplace(file, files_.size()).second) continue;
+    if (!fs::exists(path.parent_path() / file))
+      throw ConfigError(text(path.string(), ": names ", file, " for tensor '", name,
+                             "', but that file is not beside it; fetch or copy the whole folder"));
+    add_file(path.parent_path() / file);
+  }
   for (const auto& [name, file] : file_of) {
     const auto found = tensors_.find(name);
     if (found == tensors_.end() || found->second.file != opened[file])
       throw ConfigError(text(path.string(), ": tensor '", name, "' is not in ", file, " where it should be"));
   }
+  for (const auto& [name, place] : tensors_)
+    if (!file_of.contains(name)) unnamed_.emplace(name, files_[place.file]->path().filename().string());
 }
 
 std::vector<std::string> SafetensorsReader::names() const {
@@ -221,6 +229,10 @@ MappedTensor SafetensorsReader::mapped(const std::string& name) const {
   return {files_[stored(name).file], tensor(name)};
 }
 
+void SafetensorsReader::read_box(const std::string& name, const Box& box, const Tensor& into) const {
+  copy_box(box, tensor(name), Box::whole(shape(name)), into, box);
+}
+
 void SafetensorsReader::require_intact() const {
   for (const auto& file : files_) file->require_intact();
 }
@@ -241,15 +253,17 @@ void write_safetensors(const fs::path& path, const std::map<std::string, Tensor>
 namespace {
 
 using Entries = std::vector<std::pair<std::string, SafetensorsEntry>>;
-using Elements = std::function<std::span<const std::byte>(const std::string& name)>;
+constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
 void write_new(const fs::path& path, Entries tensors, const std::map<std::string, std::string>& metadata,
-               std::size_t alignment, const Elements& elements) {
+               std::size_t alignment, const std::function<void(File& file, const std::string& name)>& write) {
   lay_out(tensors);
   auto file = File::create(path);
-  file.write(write_safetensors_header(tensors, metadata, alignment));
+  const auto header = write_safetensors_header(tensors, metadata, alignment);
+  file.reserve(header.size() + (tensors.empty() ? 0 : tensors.back().second.end));  // a full disk is noticed here
+  file.write(header);
   for (const auto& [name, entry] : tensors) {
-    file.write(elements(name));
+    write(file, name);
     mapped_pages_used();
   }
   file.sync();
@@ -258,11 +272,24 @@ void write_new(const fs::path& path, Entries tensors, const std::map<std::string
 
 }  // namespace
 
-void write_safetensors(const fs::path& path, Entries tensors, const std::map<std::string, std::string>& metadata,
-                       const Elements& elements) {
+void write_safetensors(const fs::path& path, const StateSnapshot& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  Entries entries;
+  std::map<std::string, std::size_t> numbers;
+  for (const auto& range : tensors.ranges()) {
+    numbers.emplace(range.name, entries.size());
+    entries.push_back({range.name, {range.tensor.dtype(), range.tensor.shape(), 0, 0}});
+  }
+  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(piece_bytes);
+  const auto write = [&](File& file, const std::string& name) {
+    const auto index = numbers.at(name);
+    const auto bytes = tensors.ranges()[index].tensor.bytes();
+    for (std::size_t first = 0; first < bytes; first += std::min(piece_bytes, bytes - first))
+      file.write(tensors.bytes(index, first, {buffer.get(), std::min(piece_bytes, bytes - first)}));
+  };
   const fs::path unfinished = path.string() + "_tmp";
   try {
-    write_new(unfinished, std::move(tensors), metadata, alignment_of_ours, elements);
+    write_new(unfinished, std::move(entries), metadata, alignment_of_ours, write);
     rename_or_exchange(unfinished, path);
     sync_folder(path.parent_path());
   } catch (...) {
@@ -274,8 +301,10 @@ void write_safetensors(const fs::path& path, Entries tensors, const std::map<std
 }
 
 void write_safetensors_as_library(const fs::path& path, Entries tensors,
-                                  const std::map<std::string, std::string>& metadata, const Elements& elements) {
-  write_new(path, std::move(tensors), metadata, alignment_of_library, elements);
+                                  const std::map<std::string, std::string>& metadata,
+                                  const std::function<std::span<const std::byte>(const std::string& name)>& elements) {
+  write_new(path, std::move(tensors), metadata, alignment_of_library,
+            [&](File& file, const std::string& name) { file.write(elements(name)); });
 }
 
 }  // namespace tessera::checkpoint

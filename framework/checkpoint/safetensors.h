@@ -15,6 +15,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/mapped_tensor.h"
 #include "framework/checkpoint/named_tensors.h"
+#include "framework/checkpoint/state_snapshot.h"
 #include "framework/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -66,9 +67,13 @@ class SafetensorsReader final : public NamedTensors {
   MappedTensor mapped(const std::string& name) const;
   WholeTensor whole(const std::string& name) const override { return {tensor(name)}; }
   std::optional<MappedTensor> mapped_whole(const std::string& name) const override { return mapped(name); }
+  bool reads_boxes() const override { return true; }
+  void read_box(const std::string& name, const Box& box, const Tensor& into) const override;
   DType dtype(const std::string& name) const override { return tensor(name).dtype(); }
   const Shape& shape(const std::string& name) const override;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// The tensors of the files that the index does not name, with their files; empty without an index.
+  const std::map<std::string, std::string>& unnamed() const { return unnamed_; }
   void require_intact() const override;
 
  private:
@@ -83,18 +88,16 @@ class SafetensorsReader final : public NamedTensors {
   std::filesystem::path path_;
   std::vector<std::shared_ptr<const MappedFile>> files_;
   std::map<std::string, TensorInFile> tensors_;
-  std::map<std::string, std::string> metadata_;
+  std::map<std::string, std::string> metadata_, unnamed_;
 };
 
 /// Writes tensors as one safetensors file, atomically as write_file_atomic does. Throws IoError.
 void write_safetensors(const std::filesystem::path& path, const std::map<std::string, Tensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
-/// The same, tensor by tensor: `elements` gives those of one of the tensors, which stay valid until its next call.
-/// `tensors` need no positions.
-void write_safetensors(const std::filesystem::path& path, std::vector<std::pair<std::string, SafetensorsEntry>> tensors,
-                       const std::map<std::string, std::string>& metadata,
-                       const std::function<std::span<const std::byte>(const std::string& name)>& elements);
+/// The same for a snapshot of whole tensors, whose elements are asked for in pieces of 1 MiB.
+void write_safetensors(const std::filesystem::path& path, const StateSnapshot& tensors,
+                       const std::map<std::string, std::string>& metadata);
 
 /// Writes a new file, tensor by tensor, byte for byte as the format's own library does; `elements` gives those of one
 /// of the tensors, which stay valid until its next call. `tensors` need no positions. Throws IoError.

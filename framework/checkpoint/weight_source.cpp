@@ -44,10 +44,11 @@ std::size_t first_not_finite(const Tensor& tensor) {
   return count;
 }
 
-std::string place_of(std::size_t element, const Shape& shape) {
+std::string place_of(std::size_t element, const Shape& shape, std::span<const std::int64_t> offsets) {
   std::vector<std::int64_t> place(shape.rank());
   auto rest = static_cast<std::int64_t>(element);
-  for (std::size_t dim = shape.rank(); dim-- > 0; rest /= shape[dim]) place[dim] = rest % shape[dim];
+  for (std::size_t dim = shape.rank(); dim-- > 0; rest /= shape[dim])
+    place[dim] = rest % shape[dim] + (dim < offsets.size() ? offsets[dim] : 0);
   std::string words = "[";
   for (std::size_t dim = 0; dim < place.size(); ++dim) words += text(dim == 0 ? "" : ", ", place[dim]);
   return words + "]";
@@ -71,25 +72,44 @@ std::string problem_with(const WeightSource& source, const TensorRange& range) {
               " tokens would be lost; give model_config.vocab_size: ", there[0]);
 }
 
-void fill_with_mean(const Tensor& all, std::int64_t given) {
-  const auto width = static_cast<std::size_t>(all.shape().elements() / std::max<std::int64_t>(all.shape()[0], 1));
-  std::vector<double> mean(width, 0.0);
-  const auto values = all.floats();
-  for (std::size_t i = 0; i < static_cast<std::size_t>(given) * width; ++i) mean[i % width] += values[i];
-  for (auto i = static_cast<std::size_t>(given) * width; i < values.size(); ++i)
-    values[i] = static_cast<float>(mean[i % width] / static_cast<double>(std::max<std::int64_t>(given, 1)));
+constexpr std::int64_t bytes_of_rows = std::int64_t{16} << 20;  // that are read at a time
+
+/// The mean of all rows of a tensor, in the columns of the box `range`.
+std::vector<float> mean_row(const WeightSource& source, const TensorRange& range) {
+  const auto there = source.shape(range.name);
+  const auto given = there[0];
+  auto extents = std::vector<std::int64_t>(range.tensor.shape().dims().begin(), range.tensor.shape().dims().end());
+  const auto width = Shape(extents).elements() / std::max<std::int64_t>(extents[0], 1);
+  const auto few = std::max<std::int64_t>(1, bytes_of_rows / (width * static_cast<std::int64_t>(sizeof(float))));
+  const auto most = source.reads_rows(range.name) ? std::min(few, given) : given;
+  std::vector<float> values(static_cast<std::size_t>(most * width));
+  std::vector<double> sums(static_cast<std::size_t>(width), 0.0);
+  auto offsets = range.offsets;
+  for (std::int64_t row = 0; row < given; row += extents[0]) {
+    extents[0] = std::min(most, given - row);
+    offsets[0] = row;
+    const auto part = std::span(values).first(static_cast<std::size_t>(extents[0] * width));
+    source.read_box({range.name, there, offsets, Tensor(part, Shape(extents)), range.role});
+    for (std::size_t i = 0; i < part.size(); ++i) sums[i % sums.size()] += part[i];
+  }
+  std::vector<float> mean;
+  for (const auto sum : sums)
+    mean.push_back(static_cast<float>(sum / static_cast<double>(std::max<std::int64_t>(given, 1))));
+  return mean;
 }
 
 }  // namespace
 
 std::string read_padded(const WeightSource& source, const TensorRange& range) {
-  const auto given = source.shape(range.name)[0], rows = range.global_shape[0];
-  std::vector<float> memory(static_cast<std::size_t>(range.global_shape.elements()));
-  const Tensor all{std::span(memory), range.global_shape};
-  source.read(range.name, all.slice(0, given));
-  fill_with_mean(all, given);
-  const auto box = Box::of(range.offsets, range.tensor.shape());
-  copy_box(box, all, Box::whole(range.global_shape), range.tensor, box);
+  const auto there = source.shape(range.name);
+  const auto given = there[0], rows = range.global_shape[0], here = range.tensor.shape()[0];
+  const auto kept = std::clamp<std::int64_t>(given - range.offsets[0], 0, here);
+  if (kept > 0) source.read_box({range.name, there, range.offsets, range.tensor.slice(0, kept), range.role});
+  if (kept < here) {
+    auto mean = mean_row(source, range);
+    const Tensor one{std::span<float>(mean), Shape{static_cast<std::int64_t>(mean.size())}};
+    for (auto row = kept; row < here; ++row) copy_converted(one, range.tensor.slice(row, 1));
+  }
   return text(range.name, ": ", given, " rows kept, ", rows - given, " rows of padding filled with their mean");
 }
 
@@ -149,18 +169,20 @@ std::optional<StoredMatrix> WeightSource::stored(const TensorRange&) const { ret
 void CheckpointWeights::read(const std::string& name, const Tensor& into) const { read_box(whole(name, into)); }
 
 void CheckpointWeights::read_box(const TensorRange& into) const {
-  checkpoint_.read(into, {true, true});
-  must_be_finite(into.tensor, text(folder().string(), ": tensor '", into.name, "'"));
+  checkpoint_.read(into, {.check_crc = true, .convert = true, .once = true});
+  must_be_finite(into.tensor, text(folder().string(), ": tensor '", into.name, "'"), into.offsets);
 }
 
-void must_be_finite(const Tensor& tensor, const std::string& speaker) {
+bool is_finite(const Tensor& tensor) { return first_not_finite(tensor) == static_cast<std::size_t>(tensor.elements()); }
+
+void must_be_finite(const Tensor& tensor, const std::string& speaker, std::span<const std::int64_t> offsets) {
   const auto at = first_not_finite(tensor);
   if (at == static_cast<std::size_t>(tensor.elements())) return;
   std::vector<double> one(1);
   const auto size = size_of(tensor.dtype());
   const Tensor element(tensor.raw().subspan(at * size, size), tensor.dtype(), Shape{1});
   copy_converted(element, Tensor(std::span(one), Shape{1}));
-  throw ConfigError(text(speaker, ": element ", place_of(at, tensor.shape()), " is ",
+  throw ConfigError(text(speaker, ": element ", place_of(at, tensor.shape(), offsets), " is ",
                          one[0] != one[0] ? "NaN" : "infinite",
                          "; weights must be finite, so these were saved by a run that had diverged, or are damaged"));
 }

@@ -32,6 +32,8 @@ class WeightSource {
   virtual void read(const std::string& name, const Tensor& into) const = 0;
   /// Reads one box of a tensor. The default implementation reads the whole tensor and copies the box.
   virtual void read_box(const TensorRange& into) const;
+  /// Whether read_box() of some rows of `name` reads no others: it needs no memory beside theirs.
+  virtual bool reads_rows(const std::string& /*name*/) const { return false; }
   /// The elements of the box `range` in a mapped file, if a file has them one after the other, in the type and order of
   /// `range` and aligned to the size of an element; else nothing. `range` is not written; the elements may be any
   /// numbers. Throws as Checkpoint::map.
@@ -58,6 +60,7 @@ class CheckpointWeights final : public WeightSource {
   DType dtype(const std::string& name) const override { return checkpoint_.dtype(name); }
   void read(const std::string& name, const Tensor& into) const override;
   void read_box(const TensorRange& into) const override;
+  bool reads_rows(const std::string&) const override { return true; }
   std::optional<MappedTensor> map(const TensorRange& range) const override { return checkpoint_.map(range, true); }
   std::optional<StoredMatrix> stored(const TensorRange& range) const override {
     return checkpoint_.stored(range, true);
@@ -96,7 +99,9 @@ std::string read_other_padding(const WeightSource& source, const TensorRange& ra
 void must_fit(const WeightSource& source, std::span<const TensorRange> wanted);
 
 /// Throws ConfigError, "<speaker>: element [3, 5] is NaN; ...", for the first element that is not finite. `tensor` may
-/// be at any address (unaligned); integers are always finite.
-void must_be_finite(const Tensor& tensor, const std::string& speaker);
+/// be at any address (unaligned); integers are always finite. `offsets`: of its first element in the tensor that
+/// `speaker` names.
+void must_be_finite(const Tensor& tensor, const std::string& speaker, std::span<const std::int64_t> offsets = {});
+bool is_finite(const Tensor& tensor);  ///< all elements are
 
 }  // namespace tessera::checkpoint

@@ -56,21 +56,19 @@ std::vector<checkpoint::TensorRange> ranges_of(model::Model& model, const checkp
   return ranges;
 }
 
-/// Saves them, one at a time in memory. Nothing remains if one cannot be read.
+/// Saves them, one at a time in memory, or some rows of one. Nothing remains if one cannot be read.
 void save_one_by_one(const checkpoint::OpenedCheckpoint& source, const std::vector<checkpoint::TensorRange>& ranges,
                      const checkpoint::Blobs& blobs, const fs::path& out) {
   std::vector<std::string> notes;
   const auto read = [&](const checkpoint::TensorRange& into) {
-    if (source.shape(into.name) != into.global_shape)
-      notes.push_back(checkpoint::read_padded(source, into));
-    else if (checkpoint::is_optimizer_state(into.name))
-      source.read(into.name, into.tensor);
-    else
-      source.read_box(into);
+    if (source.shape(into.name) == into.global_shape) return source.read_box(into);
+    auto note = checkpoint::read_padded(source, into);
+    if (notes.empty() || notes.back() != note) notes.push_back(std::move(note));  // once for all rows of a tensor
   };
+  const auto in_rows = [&](const checkpoint::TensorRange& range) { return source.reads_rows(range.name); };
   const bool is_new = !fs::exists(out);
   try {
-    checkpoint::save_checkpoint(out, "", source.iteration(), checkpoint::FilledState(ranges, read), blobs);
+    checkpoint::save_checkpoint(out, "", source.iteration(), checkpoint::FilledState(ranges, read, in_rows), blobs);
   } catch (const Error&) {
     std::error_code ignored;
     if (is_new) fs::remove(out, ignored);
@@ -111,6 +109,12 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
   if (auto* described = dynamic_cast<mindspeed_mm::MmCheckpoint*>(source.get()); described && !flags.like.empty())
     described->describe_by(flags.like, context.mappings());
   tell_notes(source->notes());
+  if (*in != fs::path(flags.in) && fs::exists(in->parent_path() / checkpoint::tracker_name("")))
+    if (const auto note = checkpoint::about_tracker(
+            in->parent_path(), format.list(in->parent_path()),
+            {.folder = *in, .iteration = source->iteration(), .format = &format, .unfinished = {}});
+        !note.empty())
+      tell_notes({note});
   const auto saved = recipe::saved_recipe(*source, context.registries, flags.sets);
   const auto progress = source->progress();
   const auto model = recipe::build_model(saved.recipe, progress ? saved.tokenizer.get() : nullptr);
@@ -173,32 +177,6 @@ void export_peft(const ConvertCheckpointFlags& flags, const CommandContext& cont
             << " tensors of ours\n";
 }
 
-/// All tensors of a checkpoint in fp32.
-struct WholeTensors {
-  std::vector<checkpoint::TensorRange> ranges;
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<checkpoint::MappedTensor> mapped;
-};
-
-/// Those that lie in a file one after the other are mapped: they need no memory before they are used.
-WholeTensors whole_in_fp32(const checkpoint::Checkpoint& checkpoint) {
-  WholeTensors all;
-  for (const auto& name : checkpoint.names()) {
-    const auto& shape = checkpoint.shape(name);
-    auto range = checkpoint::whole(name, Tensor::without_elements(DType::float32, shape));
-    if (const auto mapped = checkpoint.map(range, true)) {
-      range.tensor = all.mapped.emplace_back(*mapped).tensor;
-    } else {
-      auto& memory = all.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * sizeof(float));
-      range.tensor = Tensor{std::span(memory), DType::float32, shape};
-      checkpoint.read(range, {true, true});
-    }
-    all.ranges.push_back(range);
-    mapped_pages_used();
-  }
-  return all;
-}
-
 /// 17 of "core_v0.17" or "core_v0.17.2"; 0 of no text. Throws ConfigError.
 int minor_version(const std::string& version) {
   if (version.empty()) return 0;
@@ -254,7 +232,7 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
   const auto folder =
       format.saves_owned()
           ? checkpoint::save_owned_ranks(format, save, ranks, recipe::saved_parts(saved.recipe, rows), checkpoint)
-          : checkpoint::save_all_ranks(format, save, ranks, whole_in_fp32(checkpoint).ranges);
+          : checkpoint::save_all_ranks(format, save, ranks, checkpoint);
   const auto differs = what_arguments_leave_out(saved.recipe, rows, save, context.registries);
   std::cout << folder.string() << ": " << name_of(save.type)
             << (format.saves_owned() || !differs.empty() ? "" : "; Megatron-LM takes it with --no-load-rng") << "\n";
@@ -372,7 +350,8 @@ void convert(const ConvertCheckpointFlags& flags, const CommandContext& context)
   refuse_options_of_megatron(flags);
   if (!flags.targets.empty() && flags.to != "megatron" && !flags.quiet)
     throw ConfigError(text("--target-... is for --to megatron, not --to ", flags.to,
-                           ", whose files do not depend on the layout of ranks; leave it out"));
+                           ", whose files do not depend on the layout of ranks; leave it out, as --num-layer-list, "
+                           "--num-layers-per-virtual-pipeline-stage and --make-vocab-size-divisible-by"));
   if (flags.to == "tessera")
     if (const auto* format = format_of(context.registries.formats, flags))
       return import_checkpoint(*format, flags, context);
@@ -418,7 +397,7 @@ void add_convert_checkpoint_command(Command& group, CommandContext& context) {
   command->add_option("OUT", flags->out, "Folder to write, new or empty")->required();
   command->add_option("--dtype", flags->folder.dtype, "Element type of the weights; default: as stored")
       ->one_of({"float32", "bfloat16", "float16"});
-  command->add_option("--shard-size", flags->folder.shard_size, "Maximum size of one file, for hf")->show_default();
+  command->add_option("--shard-size", flags->folder.shard_size, shard_size_text)->show_default();
   command
       ->add_option("--model-type", flags->folder.family,
                    "model_type to write, for hf; default: the one that IN was converted from, or the first that fits")

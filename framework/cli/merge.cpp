@@ -155,7 +155,7 @@ void add_merge_commands(Command& app, CommandContext& context) {
       ->suggest({dequantised});
   command->add_option("--dtype", flags->folder.dtype, "Element type of the weights; default: as in the base")
       ->one_of({"float32", "bfloat16", "float16"});
-  command->add_option("--shard-size", flags->folder.shard_size, "Maximum size of one file")->show_default();
+  command->add_option("--shard-size", flags->folder.shard_size, shard_size_text)->show_default();
   flags->threads.add_to(*command);
   add_ignore_key_argument(*command, flags->ignored_keys);
   command->callback([flags, &context] {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 
 #include "framework/checkpoint/find.h"
@@ -44,14 +45,30 @@ void add_set_arguments(Command& command, std::vector<std::string>& sets) {
 }
 
 void add_target_arguments(Command& command, std::vector<std::string>& sets) {
-  for (const std::string kind : {"tensor", "pipeline", "expert"}) {
-    const auto option = text("parallel_config.", kind, "_model_parallel_size");
+  struct Target {
+    const char *flag, *option, *program;
+    bool is_list = false;
+  };
+  const char *megatron = "Megatron-LM's tools/checkpoint/convert.py", *mindspeed = "MindSpeed-LLM's convert_ckpt.py";
+  for (const auto& target : std::initializer_list<Target>{
+           {"--target-tensor-parallel-size", "parallel_config.tensor_model_parallel_size", megatron},
+           {"--target-pipeline-parallel-size", "parallel_config.pipeline_model_parallel_size", megatron},
+           {"--target-expert-parallel-size", "parallel_config.expert_model_parallel_size", megatron},
+           {"--make-vocab-size-divisible-by", "model_config.make_vocab_size_divisible_by", megatron},
+           {"--num-layers-per-virtual-pipeline-stage", "parallel_config.num_layers_per_virtual_pipeline_stage",
+            mindspeed},
+           {"--num-layer-list", "parallel_config.num_layer_list", mindspeed, true}}) {
+    const std::string option = target.option;
+    const bool is_list = target.is_list;
     command
         .add_option(
-            text("--target-", kind, "-parallel-size"),
-            [&sets, option](const std::string& value) { sets.push_back(text(option, "=", value)); },
-            text("The same as --set ", option, "=N, in the words of Megatron-LM's tools/checkpoint/convert.py"))
-        ->type_name("N");
+            target.flag,
+            [&sets, option, is_list](const std::string& value) {
+              sets.push_back(text(option, "=", is_list ? "[" + value + "]" : value));
+            },
+            text("Sets ", option.substr(option.find('.') + 1), " of ", option.substr(0, option.find('.')),
+                 ", as the flag of ", target.program))
+        ->type_name(is_list ? "N,N,..." : "N");
   }
 }
 

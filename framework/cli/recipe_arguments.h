@@ -29,8 +29,8 @@ struct RecipeArguments {
 void add_recipe_arguments(Command& command, RecipeArguments& arguments);
 /// Only [--set group.key=value ...].
 void add_set_arguments(Command& command, std::vector<std::string>& sets);
-/// The layout of ranks in the words of Megatron-LM's converter, --target-tensor-parallel-size N and others, as settings
-/// "group.key=value".
+/// The layout of ranks in the words of the converters of Megatron-LM and MindSpeed-LLM, --target-tensor-parallel-size N
+/// and others, as settings "group.key=value".
 void add_target_arguments(Command& command, std::vector<std::string>& sets);
 
 /// [--ignore-key NAME ...]: the argument of every command that reads a folder of Hugging Face Transformers. The

@@ -32,7 +32,8 @@ std::uint64_t bytes_of(const std::string& words) {
   for (const auto& [name, factor] : units)
     if (used > 0 && (unit == name || (unit.empty() && factor == 1)) && count * factor >= 1 && count * factor <= 1e18)
       return static_cast<std::uint64_t>(count * factor);
-  throw ConfigError(text("--shard-size ", words, ": a size such as 5GB, 500MB or a number of bytes was expected"));
+  throw ConfigError(text("--shard-size ", words,
+                         ": a size such as 5GB, 500MB or a number of bytes was expected, or layer, or source"));
 }
 
 /// The token fields of config.json, for a model that was not imported with one.
@@ -153,7 +154,14 @@ std::string write_transformers_folder(const fs::path& out, const ModelToWrite& m
   hugging_face::HuggingFaceExport how;
   how.vocabulary = true_vocabulary(flags, model, files, rows_of(model));
   how.dtype = wanted_type(flags);
-  how.shard_bytes = bytes_of(flags.shard_size);
+  if (flags.shard_size == "layer")
+    how.shards = hugging_face::Shards::layer;
+  else if (flags.shard_size == "source")
+    how.shards = hugging_face::Shards::source;
+  else
+    how.shard_bytes = bytes_of(flags.shard_size);
+  if (const auto index = model.blobs.find(hugging_face::carried_index); index != model.blobs.end())
+    how.index = index->second;
   auto candidates = hugging_face::families_to_choose_from(mappings);
   if (!flags.family.empty())
     candidates = {flags.family};

@@ -15,9 +15,13 @@ namespace tessera::cli {
 struct FolderFlags {
   std::string dtype;               ///< of every tensor; empty: as stored
   std::string family;              ///< model_type; empty: the one that fits
-  std::string shard_size = "5GB";  ///< maximum size of one file
+  std::string shard_size = "5GB";  ///< maximum size of one file, or "layer" or "source"
   std::int64_t vocabulary = 0;     ///< rows to write; 0: those that hold tokens
 };
+/// Text of the argument --shard-size.
+inline constexpr const char* shard_size_text =
+    "Maximum size of one file of weights for hf; layer: a file for each layer; source: the files of the folder of "
+    "Transformers that the model was read from";
 std::optional<DType> wanted_type(const FolderFlags& flags);
 
 /// A model to be written for Transformers, with the files that are saved with it.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
@@ -96,6 +97,28 @@ TEST_F(CheckpointTest, WhatIsSavedComesBackBitForBit) {
     const auto saved_bytes = range.tensor.raw();
     EXPECT_TRUE(std::equal(memory.begin(), memory.end(), saved_bytes.begin(), saved_bytes.end())) << range.name;
   }
+}
+
+TEST_F(CheckpointTest, ARangeThatIsReadInPiecesIsVerifiedOnce) {
+  const auto full = counting(Shape{6, 8});
+  save_checkpoint("run", "", 1, std::vector{whole("w", full.tensor)}, {});
+  const auto checkpoint = Checkpoint::open("run/iter_0000001");
+  const auto byte = checkpoint.ranges("w")[0].byte_offset;
+  const auto change = [&] {  // the last element
+    std::fstream file("run/iter_0000001/model_00000.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(byte + 47 * sizeof(float)));
+    file.put('x');
+  };
+  Owned<float> rows(Shape{2, 8});
+  const auto read = [&](std::int64_t first, bool once) {
+    checkpoint.read({"w", Shape{6, 8}, {first, 0}, rows.tensor}, {.check_crc = true, .once = once});
+  };
+  read(0, true);
+  change();
+  read(2, true);  // the whole range was verified before
+  EXPECT_THROW(read(2, false), DamageError);
+  EXPECT_THROW(Checkpoint::open("run/iter_0000001").read({"w", Shape{6, 8}, {0, 0}, rows.tensor}, {true, false, true}),
+               DamageError);
 }
 
 TEST_F(CheckpointTest, APrefixStandsBeforeTheNameAndSeparatesRuns) {

@@ -169,5 +169,30 @@ TEST_F(SizesTest, ElementsThatAreMadeWhenTheyAreSavedAreMadeOnceAndOneRangeAtATi
   EXPECT_FALSE(fs::exists("run/iter_0000002") || fs::exists("run/iter_0000002_tmp"));
 }
 
+TEST_F(SizesTest, RowsOfALargeRangeAreMadeAFewAtATime) {
+  const Shape wide{7, 1'500'001}, small{2, 3};  // rows of 6 MB: two at a time, of which no piece is a multiple
+  std::vector<TensorRange> ranges;
+  for (const char* name : {"whole", "rows"})
+    ranges.push_back(whole(name, Tensor::without_elements(DType::float32, wide)));
+  ranges.push_back(whole("small", Tensor::without_elements(DType::float32, small)));
+  std::vector<std::string> made;
+  const auto fill = [&](const TensorRange& into) {
+    made.push_back(text(into.name, " ", into.offsets[0], " ", into.tensor.shape()[0]));
+    const auto first = static_cast<float>(into.offsets[0] * into.global_shape[1] % 1'000'000);
+    std::iota(into.tensor.floats().begin(), into.tensor.floats().end(), first);
+  };
+  save_checkpoint("run", "", 1, FilledState(ranges, fill, [](const auto& range) { return range.name != "whole"; }), {});
+  std::ranges::sort(made);
+  EXPECT_EQ(made, (std::vector<std::string>{"rows 0 2", "rows 2 2", "rows 4 2", "rows 6 1", "small 0 2", "whole 0 7"}));
+  const auto checkpoint = Checkpoint::open("run/iter_0000001");
+  auto rows = numbers(wide, 0);
+  checkpoint.read(whole("rows", rows.tensor()), {.check_crc = true});
+  for (std::int64_t row = 0; row < wide[0]; ++row) {
+    const auto first = static_cast<float>(row / 2 * 2 * wide[1] % 1'000'000) + static_cast<float>(row % 2 * wide[1]);
+    EXPECT_EQ(rows.elements[static_cast<std::size_t>(row * wide[1])], first) << row;
+    EXPECT_EQ(rows.elements[static_cast<std::size_t>((row + 1) * wide[1] - 1)], first + 1'500'000) << row;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::checkpoint

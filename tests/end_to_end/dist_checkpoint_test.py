@@ -190,7 +190,8 @@ class DistCheckpoint(harness.InOwnFolder):
                     "--tensor 2 --data 2 --swiglu --grouped --bf16 --optimizer distributed --form dp_reshardable",
                     "--tensor 2 --data 2 --swiglu --grouped --bf16 --optimizer distributed --form fully_reshardable",
                     "--stages 2 --virtual 2 --layers 6 --first 2 --swiglu --bf16 --optimizer distributed --form dp_reshardable",
-                    "--moe --experts 2 --data 2 --swiglu --bf16 --optimizer distributed --form dp_reshardable")):
+                    "--moe --experts 2 --data 2 --swiglu --bf16 --optimizer distributed --form dp_reshardable",
+                    "--tensor 2 --moe --swiglu --qk-layernorm --untied --form singleton --optimizer plain")):
                 with self.subTest(core=core.name, how=how):
                     out = self.folder / f"core{version}_{number}"
                     done = subprocess.run([PEER, "-B", "-W", "ignore", SOURCE / "tests/peers/save_megatron_dist.py", out, *how.split()], capture_output=True,
@@ -218,7 +219,7 @@ class DistCheckpoint(harness.InOwnFolder):
 
     def test_walks_through_formats_and_layouts_give_every_byte_back(self):
         """TESSERA_WALKS says how many; TESSERA_WALK_SEED repeats one."""
-        self.run_on(1, "start")
+        self.run_on(1, "start", "--set", "model_config.num_layers=4")
         (start,) = self.folder.glob("start/checkpoints/iter_0000002")
         expected = native_tensors(start)
         walks, given = int(os.environ.get("TESSERA_WALKS", 2)), os.environ.get("TESSERA_WALK_SEED")
@@ -235,7 +236,12 @@ class DistCheckpoint(harness.InOwnFolder):
             target = f"walk{number}"
             shutil.rmtree(self.folder / target, ignore_errors=True)
             layout = ["--target-tensor-parallel-size", tensor, "--target-pipeline-parallel-size", stages] + sets(use_distributed_optimizer=distributed)
-            told.append(f"{program} -> {form} {tensor} x {stages} {distributed}")
+            for cut_before in "num_layer_list", "decoder_first_pipeline_num_layers", "num_layers_per_virtual_pipeline_stage":
+                layout += ["--set", f"parallel_config.{cut_before}=null"]
+            if stages == 2:
+                layout += draw.choice([[], ["--num-layer-list", "1,3"], ["--num-layer-list", "3,1"], ["--num-layers-per-virtual-pipeline-stage", 1],
+                                       ["--num-layer-list", "[1,1],[1,1]"], ["--set", "parallel_config.decoder_first_pipeline_num_layers=3"]])
+            told.append(f"{program} -> {form} {tensor} {' '.join(map(str, layout))}")
             if form == "tessera" and program == "tessera":
                 self.tessera("checkpoint", "reshard", folder, target, *layout)
             elif form == "tessera":

@@ -75,6 +75,17 @@ class HostFolders(Launching):
                 for path in ["joined", "straight", *(f"disk{host}/run" for host in range(2))]:
                     shutil.rmtree(self.folder / path)
 
+    def test_frozen_parameters_come_from_the_host_that_has_them(self):
+        frozen = ["--set", "training_config.frozen_parameters=[embedding.*, decoder.layers.0.*]"]
+        straight = self.straight(*frozen)
+        self.both(*frozen, save_interval=6, exit_interval=6)
+        told = self.both(*frozen)
+        self.assertIn("resuming from run/checkpoints/network_iter_0000006 after iteration 6", told)
+        found = self.losses_of("run")
+        self.assertEqual(len(found), 12)
+        for ours, theirs in zip(found, straight):
+            self.assertAlmostEqual(ours, theirs, places=4)
+
     def test_non_persistent_checkpoints_of_type_local_lie_on_each_host(self):
         straight = self.straight()
         shared = str(self.folder / "shared")

@@ -6,6 +6,7 @@ The real ones need torch and transformers: name a Python that has them in TESSER
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -56,6 +57,36 @@ class Weights(harness.InOwnFolder):
             config = json.loads((self.folder / f"{family}.theirs/config.json").read_text())
             given = json.loads((FAMILIES / family / "config.json").read_text())
             self.assertEqual(config["model_type"], given["model_type"], family)
+
+    def test_files_hold_a_layer_each_or_what_those_of_the_source_held(self):
+        tensors = tensors_of(FAMILIES / "qwen2/model.safetensors")
+        self.convert(FAMILIES / "qwen2", "ours")
+        told = self.convert("ours", "theirs", "--shard-size", "source", out_of="tessera", into="hf", code=2)
+        self.assertRegex(told, "has no model.safetensors.index.json of the files that it was read from; give a size or `layer`")
+        self.convert("ours", "layers", "--shard-size", "layer", out_of="tessera", into="hf")
+        files = sorted((self.folder / "layers").glob("*.safetensors"))
+        layers = [{re.search(r"layers\.(\d+)", name)[1] for name in tensors_of(path) if ".layers." in name} for path in files]
+        self.assertEqual(layers, [{str(number)} for number in range(len(files))])
+        self.assertGreater(len(files), 1)
+        # The same with other names.
+        index = json.loads((self.folder / "layers/model.safetensors.index.json").read_text())
+        names = {path.name: f"part-{len(files) - number}.safetensors" for number, path in enumerate(files)}
+        (self.folder / "source").mkdir()
+        for path in files:
+            (self.folder / "source" / names[path.name]).write_bytes(path.read_bytes())
+        index["weight_map"] = {name: names[file] for name, file in index["weight_map"].items()}
+        self.write("source/model.safetensors.index.json", json.dumps(index))
+        shutil.copy(self.folder / "layers/config.json", self.folder / "source")
+        self.convert("source", "again")
+        self.convert("again", "back", "--shard-size", "source", out_of="tessera", into="hf")
+        found = {}
+        for path in (self.folder / "source").glob("*.safetensors"):
+            self.assertEqual(tensors_of(self.folder / "back" / path.name), tensors_of(path))
+            found.update(tensors_of(path))
+        self.assertEqual(found, tensors)
+        self.assertEqual(json.loads((self.folder / "back/model.safetensors.index.json").read_text())["weight_map"], index["weight_map"])
+        told = self.convert("again", "none", "--shard-size", "layers", out_of="tessera", into="hf", code=2)
+        self.assertRegex(told, "--shard-size layers: a size such as 5GB, .* was expected, or layer, or source")
 
     def test_greedy_tokens_of_a_folder_and_of_what_was_converted_are_those_of_transformers(self):
         for family in ("qwen3", "gemma"):

@@ -33,9 +33,9 @@ class TextFormat final : public checkpoint::CheckpointFormat {
   }
   bool saves() const override { return true; }
   void write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights&,
-                  std::span<const checkpoint::TensorRange> tensors) const override {
+                  const checkpoint::StateSnapshot& state) const override {
     std::string names;
-    for (const auto& range : tensors) names += range.name + "\n";
+    for (const auto& range : state.ranges()) names += range.name + "\n";
     const auto folder = save.root / checkpoint::checkpoint_name("", save.iteration);
     make_folder(folder);
     write_file_atomic(folder / "names.txt", names);

@@ -216,7 +216,7 @@ HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappin
   for (std::size_t i = 0; i < table_.rows().size(); ++i) rows_.emplace(table_.rows()[i].name, i);
   refuse_missing_and_left_over();
   refuse_other_types();
-  for (const auto& row : table_.rows()) shape_of(row, part_shapes(row));
+  for (const auto& row : table_.rows()) (void)shape(row.name);
   refuse_another_size();
   refuse_copies_that_differ();
 }
@@ -244,6 +244,11 @@ void HuggingFaceModel::refuse_missing_and_left_over() const {
       else
         taken.insert(file_name);
     }
+  if (const auto* files = dynamic_cast<const checkpoint::SafetensorsReader*>(files_.get()))
+    for (const auto& [name, file] : files->unnamed())
+      if (taken.contains(name))
+        throw ConfigError(text((folder_ / index_file).string(), ": does not name tensor '", name, "', which ", file,
+                               " has; the index is not that of these files: fetch or copy the folder again"));
   for (const auto& name : files_->names())
     if (taken.count(name) == 0 && !packed_.has_part(name) && !table_.ignores(name)) left_over.push_back(name);
   if (missing.empty() && left_over.empty()) return;
@@ -331,7 +336,11 @@ DType HuggingFaceModel::type_of_part(const std::string& part) const {
 
 Shape HuggingFaceModel::shape(const std::string& name) const {
   const auto& wanted = row(name);
-  return shape_of(wanted, part_shapes(wanted));
+  try {
+    return shape_of(wanted, part_shapes(wanted));
+  } catch (const ShapeError& error) {
+    throw ConfigError(text(folder_.string(), ": ", error.what(), "; a file is of another model than config.json"));
+  }
 }
 
 DType HuggingFaceModel::dtype(const std::string& name) const {

@@ -84,6 +84,9 @@ class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
   checkpoint::Blobs carried_files(const std::filesystem::path& folder) const override;
 };
 inline constexpr const char* carried_prefix = "hf.";
+/// The index of a folder with several files of weights, and the blob in which carried_files() has it.
+inline constexpr const char* index_file = "model.safetensors.index.json";
+inline constexpr const char* carried_index = "hf_index.json";
 
 /// The options of dataset_config ("group.key=value") that select the tokenizer in such a folder: HuggingFaceTokenizer
 /// for tokenizer.json, GPT2BPETokenizer for GPT-2's vocab.json and merges.txt alone. Empty if it has neither.
@@ -119,6 +122,9 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   DType dtype(const std::string& name) const override;  ///< float32 if the types of its parts differ
   void read(const std::string& name, const Tensor& into) const override;
   void read(const std::string& name, std::span<float> into) const;
+  /// Of a matrix, reads no other elements.
+  void read_box(const checkpoint::TensorRange& into) const override;
+  bool reads_rows(const std::string& name) const override;
   /// Maps weights that the files have as one tensor in our layout.
   std::optional<checkpoint::MappedTensor> map(const checkpoint::TensorRange& range) const override;
   /// The rows of a matrix in the tensors of the files, unless a step of its row in the table moves elements in rows.
@@ -128,7 +134,7 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   const checkpoint::Blobs& blobs() const override { return carried_; }  ///< the carried_files of its folder
   options::Value recipe() const override { return recipe_with(config_.model_config); }
   std::vector<std::string> tokenizer_options() const override { return folder_tokenizer_sets(folder_); }
-  std::vector<std::string> notes() const override { return config_.notes; }
+  std::vector<std::string> notes() const override;
   std::string description() const override;
   std::uint64_t bytes() const override;
   void verify() const override;  ///< Throws DamageError; ConfigError if the files have no checksums.
@@ -151,6 +157,12 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   DType type_of_part(const std::string& part) const;
   Shape shape_of_expert(const WeightRow& row, const std::string& name, const Shape& whole) const;
   void read_part(const WeightRow& row, std::size_t number, const Tensor& into) const;
+  void read_rows(const std::string& name, const StoredRows& rows, const Tensor& into) const;
+  bool has_boxes(const WeightRow& row) const;
+  void read_parts(const WeightRow& row, const checkpoint::TensorRange& into) const;
+  std::optional<checkpoint::MappedTensor> moved(const WeightRow& row) const;
+  void read_moved(const WeightRow& row, const Tensor& from, const checkpoint::TensorRange& into) const;
+  void find_not_finite(const std::string& name) const;
   bool append_part(StoredMatrix& matrix, const std::string& part, const RowsOfPart& rows, std::int64_t column) const;
   void refuse_missing_and_left_over() const;
   void refuse_other_types() const;

@@ -10,7 +10,7 @@
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/base/new_folder.h"
-#include "framework/checkpoint/copy_converted.h"
+#include "framework/checkpoint/layout.h"
 #include "framework/interop/hugging_face/config_rules.h"
 #include "framework/interop/tables/config_table.h"
 #include "framework/interop/tables/our_names.h"
@@ -58,15 +58,15 @@ class Exporter {
     Json map = Json::object();
     std::uint64_t total = 0;
     for (std::size_t i = 0; i < shards_.size(); ++i) {
-      const auto name = shard_name(i, shards_.size());
+      const auto name = names_.empty() ? shard_name(i, shards_.size()) : names_[i];
       write_shard(folder / name, shards_[i]);
       for (const auto& piece : shards_[i]) {
         map[piece.name] = name;
         total += piece.bytes();
       }
     }
-    if (shards_.size() > 1)
-      write_file_atomic(folder / "model.safetensors.index.json",
+    if (shards_.size() > 1 || !names_.empty())
+      write_file_atomic(folder / index_file,
                         Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
     for (const auto& [name, content] : how_.files) write_file_atomic(folder / name, content);
   }
@@ -100,7 +100,8 @@ class Exporter {
   }
 
   void plan() {
-    shards_.emplace_back();
+    if (how_.shards == Shards::source) know_files_of_source();
+    shards_.resize(std::max<std::size_t>(1, names_.size()));
     for (std::size_t i = 0; i < table_.rows().size(); ++i) {
       const auto& row = table_.rows()[i];
       if (is_padded(row.name))
@@ -115,6 +116,27 @@ class Exporter {
         place({row.from[part], i, part, shapes[part], type(row)});
     }
     plan_copies();
+    for (std::size_t i = shards_.size(); i-- > 0 && !names_.empty();)
+      if (shards_[i].empty()) {  // all of its tensors are left out
+        shards_.erase(shards_.begin() + static_cast<std::ptrdiff_t>(i));
+        names_.erase(names_.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+  }
+
+  void know_files_of_source() {
+    const auto index = parse_json(how_.index);
+    const auto* map = index.is_object() ? index.find("weight_map") : nullptr;
+    if (map == nullptr || !map->is_object() || map->empty())
+      throw ConfigError(text(weights_.folder().string(), ": has no ", index_file,
+                             " of the files that it was read from; give a size or `layer`"));
+    std::set<std::string> names;
+    for (const auto& [tensor, file] : map->items())
+      if (file.is_string() && file.string().ends_with(".safetensors") && file.string().find('/') == std::string::npos)
+        names.insert(files_[tensor] = file.string());
+      else
+        throw ConfigError(text(weights_.folder().string(), ": ", index_file, " names ", file.dump(), " for tensor '",
+                               tensor, "'; a file *.safetensors without folder was expected"));
+    names_.assign(names.begin(), names.end());
   }
 
   /// The tensor of all experts that begins with row `first`, of the first expert: its rows are in the order of experts.
@@ -139,12 +161,22 @@ class Exporter {
       }
   }
 
-  /// Into the file that is being filled, or a new one.
+  /// Into its file: the one that is being filled, or a new one.
   void place(Piece piece) {
-    if (filled_ > 0 && filled_ + piece.bytes() > how_.shard_bytes) {
+    if (how_.shards == Shards::source) {
+      const auto file = files_.find(piece.name);
+      const auto at = file == files_.end() ? names_.end() - 1 : std::ranges::find(names_, file->second);
+      shards_[static_cast<std::size_t>(at - names_.begin())].push_back(std::move(piece));
+      return;
+    }
+    const auto layer = checkpoint::layer_of(table_.rows()[piece.row].name);
+    const bool is_full = how_.shards == Shards::layer ? layer >= 0 && layer_ >= 0 && layer != layer_
+                                                      : filled_ + piece.bytes() > how_.shard_bytes;
+    if (filled_ > 0 && is_full) {
       shards_.emplace_back();
       filled_ = 0;
     }
+    if (layer >= 0) layer_ = layer;
     filled_ += piece.bytes();
     shards_.back().push_back(std::move(piece));
   }
@@ -177,45 +209,94 @@ class Exporter {
     return held_.emplace_back(row, std::move(elements)).second;
   }
 
-  /// The rows of all experts that a piece has, one behind the other; until the next call.
-  std::span<const std::byte> of_all_experts(const Piece& piece) {
-    joined_.clear();
-    for (const auto row : piece.experts) {
-      const auto one = converted(row);
-      joined_.insert(joined_.end(), one.begin(), one.end());
-    }
-    return joined_;
+  /// Our box from `offsets` on, in the type in which it is written.
+  void read_ours(const WeightRow& row, std::vector<std::int64_t> offsets, const Tensor& into) const {
+    const checkpoint::TensorRange box{
+        .name = row.name, .global_shape = weights_.shape(row.name), .offsets = std::move(offsets), .tensor = into};
+    weights_.read_box(box);
+    checkpoint::must_be_finite(
+        into, text(weights_.folder().string(), ": tensor '", row.name, "' as ", name_of(into.dtype())), box.offsets);
   }
 
-  std::span<const std::byte> elements_of(const Piece& piece) {
-    if (!piece.experts.empty()) return of_all_experts(piece);
+  bool in_rows(const Piece& piece) const {
     const auto& row = table_.rows()[piece.row];
+    return !piece.experts.empty() || (makes_rows(row) && weights_.reads_rows(row.name));
+  }
+
+  /// Rows of theirs that are columns of ours, from the column `first` on.
+  void fill_columns(const WeightRow& row, std::int64_t first, const Tensor& into) const {
+    const auto rows = weights_.shape(row.name)[0], columns = into.shape()[0];
+    std::vector<std::byte> ours(into.bytes());
+    read_ours(row, {0, first}, Tensor(std::span(ours), into.dtype(), Shape{rows, columns}));
+    auto one = row;
+    one.from.resize(1);
+    const auto theirs = to_theirs(one, std::move(ours), size_of(into.dtype()), {Shape{columns, rows}});
+    std::ranges::copy(theirs, into.raw().begin());
+  }
+
+  /// Rows of theirs that are rows of ours, from row `first` of the concatenated parts on.
+  void fill_rows(const WeightRow& row, std::int64_t rows, std::int64_t first, const Tensor& into) const {
+    const auto count = into.shape()[0], width = weights_.shape(row.name).elements() / weights_.shape(row.name)[0];
+    const auto ours = [&](std::int64_t at) { return our_row_of(row, rows, first + at); };
+    for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
+      for (end = begin + 1; end < count && ours(end) == ours(begin) + end - begin;) ++end;
+      const bool is_matrix = weights_.shape(row.name).rank() == 2;
+      read_ours(row, is_matrix ? std::vector<std::int64_t>{ours(begin), 0} : std::vector<std::int64_t>{ours(begin)},
+                into.slice(begin, end - begin)
+                    .reshaped(is_matrix ? Shape{end - begin, width} : Shape{(end - begin) * width}));
+    }
+  }
+
+  /// Writes `into`, a piece or some rows of it.
+  void fill(const Piece& piece, const checkpoint::TensorRange& into) {
+    const auto& row = table_.rows()[piece.row];
+    const auto first = into.offsets.empty() ? 0 : into.offsets[0];
+    if (!piece.experts.empty()) {
+      for (std::int64_t i = 0; i < into.tensor.shape()[0]; ++i)
+        std::ranges::copy(converted(piece.experts[static_cast<std::size_t>(first + i)]),
+                          into.tensor.slice(i, 1).raw().begin());
+      return;
+    }
     const auto shapes = part_shapes_of(row, kept_shape(row.name));
-    std::size_t before = 0;
-    for (std::size_t i = 0; i < piece.part; ++i)
-      before += static_cast<std::size_t>(shapes[i].elements()) * size_of(piece.dtype);
-    return std::span(held(piece.row)).subspan(before, piece.bytes());
+    std::int64_t before = 0, rows = 0, bytes_before = 0;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      rows += shapes[i].rank() > 0 ? shapes[i][0] : 1;
+      if (i + 1 == piece.part) before = rows;
+      if (i < piece.part) bytes_before += shapes[i].elements() * static_cast<std::int64_t>(size_of(piece.dtype));
+    }
+    if (!in_rows(piece) || shapes[0].rank() == 0)  // then the whole piece is wanted
+      std::ranges::copy(std::span(held(piece.row)).subspan(static_cast<std::size_t>(bytes_before), piece.bytes()),
+                        into.tensor.raw().begin());
+    else if (!row.steps.empty() && row.steps.front() == WeightStep::transpose)
+      fill_columns(row, before + first, into.tensor);
+    else
+      fill_rows(row, rows, before + first, into.tensor);
   }
 
   void write_shard(const fs::path& path, const std::vector<Piece>& pieces) {
-    std::vector<std::pair<std::string, checkpoint::SafetensorsEntry>> entries;
+    std::vector<checkpoint::TensorRange> ranges;
     std::map<std::string, const Piece*> by_name;
     for (const auto& piece : pieces) {
-      entries.push_back({piece.name, {piece.dtype, piece.shape, 0, 0}});
+      ranges.push_back(checkpoint::whole(piece.name, Tensor::without_elements(piece.dtype, piece.shape)));
       by_name.emplace(piece.name, &piece);
     }
-    checkpoint::write_safetensors(path, std::move(entries), {{"format", "pt"}},
-                                  [&](const std::string& name) { return elements_of(*by_name.at(name)); });
+    const checkpoint::FilledState tensors(
+        std::move(ranges), [&](const auto& into) { fill(*by_name.at(into.name), into); },
+        [&](const auto& range) { return in_rows(*by_name.at(range.name)); }, how_.bytes_of_rows);
+    checkpoint::write_safetensors(path, tensors, {{"format", "pt"}});
+    held_.clear();
   }
 
   const checkpoint::WeightSource& weights_;
   const HuggingFaceExport& how_;
   WeightTable table_;
   std::vector<std::vector<Piece>> shards_;
-  std::uint64_t filled_ = 0;  ///< bytes of the last of them
+  std::uint64_t filled_ = 0;                       ///< bytes of the last of them
+  std::int64_t layer_ = -1;                        ///< of the last tensor that belongs to one
+  std::vector<std::string> names_ = {};            ///< Shards::source: of the files, else empty
+  std::map<std::string, std::string> files_ = {};  ///< Shards::source: the file of each of their tensors
   std::vector<std::string> notes_;
   std::deque<std::pair<std::size_t, std::vector<std::byte>>> held_;  ///< converted tensors of ours, by row
-  std::vector<std::byte> joined_;
 };
 
 /// The class of Transformers; with a score head the classifier of the family, with one label.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/checkpoint/filled_state.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 
 namespace tessera::hugging_face {
@@ -18,13 +19,23 @@ namespace tessera::hugging_face {
 std::string write_hugging_face_config(const options::Value& model_config, const std::string& family, DType dtype,
                                       const std::string& carried, const options::Mappings& mappings);
 
+/// Which tensors are written to one file.
+enum class Shards {
+  size,   ///< as many as fit, in their order
+  layer,  ///< those of a layer; of the first file also what precedes, of the last also what follows
+  source  ///< those of a file that the model was read from; what it did not have, to the last file
+};
+
 /// How weights are written for Transformers.
 struct HuggingFaceExport {
   std::string family;                         ///< model_type
   std::optional<DType> dtype;                 ///< type of every tensor; nothing: the type in the source
-  std::uint64_t shard_bytes = 5'000'000'000;  ///< maximum bytes of one file; several files get an index
+  Shards shards = Shards::size;               ///< several files get an index
+  std::uint64_t shard_bytes = 5'000'000'000;  ///< Shards::size: maximum bytes of one file
+  std::string index;                          ///< Shards::source: text of the model.safetensors.index.json
   std::int64_t vocabulary = 0;                ///< rows that are tokens; further rows are padding and are dropped
   checkpoint::Blobs files;                    ///< further files to write: config.json, tokenizer.json, ...
+  std::size_t bytes_of_rows = checkpoint::FilledState::bytes_of_rows;  ///< of a tensor, in memory at a time
 };
 
 /// Writes a folder as `save_pretrained` does: model.safetensors, or several files with an index, and `files`. The

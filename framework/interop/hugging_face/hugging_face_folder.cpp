@@ -110,6 +110,7 @@ checkpoint::Blobs HuggingFaceFormat::carried_files(const fs::path& folder) const
   checkpoint::Blobs files;
   for (const auto* name : carried)
     if (fs::exists(folder / name)) files[std::string(carried_prefix) + name] = read_file(folder / name);
+  if (const auto index = folder / index_file; fs::exists(index)) files[carried_index] = read_file(index);
   return files;
 }
 
@@ -159,6 +160,15 @@ std::uint64_t HuggingFaceModel::bytes() const {
 std::string HuggingFaceModel::description() const {
   const auto form = files_->form();
   return text("Hugging Face Transformers, ", config_.family, form.empty() ? "" : ", ", form);
+}
+
+std::vector<std::string> HuggingFaceModel::notes() const {
+  auto notes = config_.notes;
+  if (const auto* saved = dynamic_cast<const torch::DcpTensors*>(files_.get()); saved && saved->left_out().second > 0)
+    notes.push_back(text(folder_.string(), ": ", saved->left_out().second,
+                         " tensors beside those of the model are not read, such as '", saved->left_out().first,
+                         "': the optimizer state of torch.distributed.checkpoint is not converted"));
+  return notes;
 }
 
 void HuggingFaceModel::verify() const {

@@ -128,6 +128,15 @@ std::int64_t ungrouped_row(std::int64_t row, const model::HeadLayout& h) {
   return (h.heads + kind * h.groups + group) * h.channels + channel;
 }
 
+/// The inverse of ungrouped_row.
+std::int64_t grouped_row(std::int64_t row, const model::HeadLayout& h) {
+  const auto queries = h.heads / h.groups;
+  const auto channel = row % h.channels, head = row / h.channels;
+  if (head < h.heads) return (head / queries * (queries + 2) + head % queries) * h.channels + channel;
+  const auto kind = (head - h.heads) / h.groups, group = (head - h.heads) % h.groups;
+  return (group * (queries + 2) + queries + kind) * h.channels + channel;
+}
+
 Bytes regrouped(const Bytes& from, const model::HeadLayout& heads, bool to_grouped) {
   Bytes out(from.size());
   const auto width = from.size() / static_cast<std::size_t>(heads.rows());
@@ -373,6 +382,27 @@ std::optional<std::vector<RowsOfPart>> rows_in_parts(const WeightRow& row, const
       all.push_back({part, theirs, 1});
   }
   return all;
+}
+
+bool makes_rows(const WeightRow& row) {
+  const auto transposes = std::ranges::count(row.steps, WeightStep::transpose);
+  return transposes == 0 || (transposes == 1 && row.steps.front() == WeightStep::transpose);
+}
+
+std::int64_t our_row_of(const WeightRow& row, std::int64_t rows, std::int64_t theirs) {
+  for (const auto step : row.steps) {
+    if (step == WeightStep::group_qkv) theirs = grouped_row(theirs, row.heads);
+    if (step == WeightStep::interleaved) theirs = theirs % 2 * (rows / 2) + theirs / 2;
+  }
+  return theirs;
+}
+
+std::int64_t their_row_of(const WeightRow& row, std::int64_t rows, std::int64_t ours) {
+  for (auto step = row.steps.rbegin(); step != row.steps.rend(); ++step) {
+    if (*step == WeightStep::group_qkv) ours = ungrouped_row(ours, row.heads);
+    if (*step == WeightStep::interleaved) ours = ours < rows / 2 ? 2 * ours : 2 * (ours - rows / 2) + 1;
+  }
+  return ours;
 }
 
 Bytes to_ours(const WeightRow& row, Bytes elements, std::size_t size, const std::vector<Shape>& parts) {

@@ -99,6 +99,15 @@ struct RowsOfPart {
 std::optional<std::vector<RowsOfPart>> rows_in_parts(const WeightRow& row, const std::vector<Shape>& parts,
                                                      std::int64_t first, std::int64_t count);
 
+/// Whether rows of the concatenated parts can be made without the others: they are whole rows of ours, or its columns.
+bool makes_rows(const WeightRow& row);
+/// The number of our row that row `theirs` of the concatenated parts is, of `rows` in all; if they are transposed, that
+/// row of the transpose.
+std::int64_t our_row_of(const WeightRow& row, std::int64_t rows, std::int64_t theirs);
+
+/// The inverse of our_row_of.
+std::int64_t their_row_of(const WeightRow& row, std::int64_t rows, std::int64_t ours);
+
 /// Converts `elements`, each of `size` bytes, of the concatenated parts to our layout. Elements are moved, not changed.
 std::vector<std::byte> to_ours(const WeightRow& row, std::vector<std::byte> elements, std::size_t size,
                                const std::vector<Shape>& parts);

@@ -320,12 +320,20 @@ void MegatronCheckpoint::read_box(const checkpoint::TensorRange& into) const {
       row += box.extent[0];
       const auto common = intersection(box, wanted);
       if (!common) continue;
-      checkpoint::must_be_finite(rows, text(folder_.string(), ": tensor '", into.name, "'"));
+      auto first = box.begin;
+      first[0] = common->begin[0];
+      checkpoint::must_be_finite(rows.slice(common->begin[0] - box.begin[0], common->extent[0]),
+                                 text(folder_.string(), ": tensor '", into.name, "'"), first);
       checkpoint::copy_box(*common, rows, box, into.tensor, wanted);
     }
     rank(r, own.stage).require_intact();
     if (there.shape() == all) return;  // every rank has all of it
   }
+}
+
+bool MegatronCheckpoint::reads_rows(const std::string& name) const {
+  const auto& own = holder(name);
+  return rank(own.ranks[0], own.stage).has_rows_of_ours(name);
 }
 
 std::vector<std::string> MegatronCheckpoint::optimizer_names() const {
@@ -345,7 +353,11 @@ std::uint64_t MegatronCheckpoint::bytes() const {
 }
 
 void MegatronCheckpoint::verify() const {
-  for (const auto& rank : ranks_) rank->verify();
+  try {
+    for (const auto& rank : ranks_) rank->verify();
+  } catch (const ConfigError& error) {
+    throw checkpoint::DamageError(error.what());
+  }
 }
 
 std::string MegatronCheckpoint::description() const {

@@ -38,7 +38,7 @@ class MegatronFormat final : public checkpoint::CheckpointFormat {
   /// weights as their master weights. `finish` writes latest_checkpointed_iteration.txt.
   void begin(const checkpoint::ForeignSave& save) const override;
   void write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
-                  std::span<const checkpoint::TensorRange> tensors) const override;
+                  const checkpoint::StateSnapshot& state) const override;
   std::filesystem::path finish(const checkpoint::ForeignSave& save) const override;
   void abandon(const checkpoint::ForeignSave& save) const noexcept override;
 };
@@ -71,6 +71,7 @@ class MegatronCheckpoint final : public checkpoint::OpenedCheckpoint {
   DType dtype(const std::string& name) const override;
   void read(const std::string& name, const Tensor& into) const override;
   void read_box(const checkpoint::TensorRange& into) const override;
+  bool reads_rows(const std::string& name) const override;
 
   std::vector<std::string> optimizer_names() const override;
   std::int64_t iteration() const override;

@@ -21,6 +21,7 @@ using torch::DcpFolder;
 using torch::PickleNode;
 
 constexpr const char* end_mark_file = "metadata.json";  // Megatron-LM writes it last
+constexpr std::int64_t newest_version = 1;              // of its backends
 constexpr const char* common_file = "common.pt";
 constexpr const char* common_object = "common_state/shard_0_1";
 
@@ -51,6 +52,14 @@ const fs::path& whole_folder(const fs::path& folder) {
     throw ConfigError(text(mark.string(), ": sharded_backend is '", backend,
                            "'; torch_dist is read: convert the checkpoint with Megatron-LM's "
                            "--ckpt-convert-format torch_dist"));
+  for (const char* key : {"sharded_backend_version", "common_backend_version"})
+    if (const auto version = json.value(key, std::int64_t{newest_version}); version > newest_version)
+      throw ConfigError(text(mark.string(), ": ", key, " is ", version, "; at most ", newest_version,
+                             " is read: convert the checkpoint with the Megatron-LM that saved it, to --ckpt-format "
+                             "torch"));
+  if (!fs::exists(folder / torch::dcp_index_file))
+    throw ConfigError(text(folder.string(), ": has no ", torch::dcp_index_file,
+                           ", the index of its tensors: copy the whole folder, or give an earlier iteration"));
   return folder;
 }
 
@@ -205,9 +214,13 @@ std::uint64_t MegatronDistCheckpoint::bytes() const {
 }
 
 void MegatronDistCheckpoint::verify() const {
-  verify_integrity(folder_);
-  common_->verify();
-  files_.verify();
+  try {
+    verify_integrity(folder_);
+    common_->verify();
+    files_.verify();
+  } catch (const ConfigError& error) {
+    throw checkpoint::DamageError(error.what());
+  }
 }
 
 std::optional<checkpoint::Progress> MegatronDistCheckpoint::progress() const {

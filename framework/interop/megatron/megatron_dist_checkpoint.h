@@ -33,6 +33,7 @@ class MegatronDistCheckpoint final : public checkpoint::OpenedCheckpoint {
   DType dtype(const std::string& name) const override { return weights_.tensor(name).type; }
   void read(const std::string& name, const Tensor& into) const override;
   void read_box(const checkpoint::TensorRange& into) const override;
+  bool reads_rows(const std::string&) const override { return true; }
 
   std::vector<std::string> optimizer_names() const override;
   std::int64_t iteration() const override { return saved_.iteration(); }

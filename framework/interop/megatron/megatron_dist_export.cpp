@@ -7,7 +7,6 @@
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/blobs.h"
-#include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/dcp_writer.h"
 #include "framework/interop/megatron/megatron_arguments.h"
 #include "framework/interop/megatron/megatron_dist_format.h"
@@ -15,6 +14,7 @@
 #include "framework/interop/megatron/megatron_files.h"
 #include "framework/interop/megatron/megatron_folders.h"
 #include "framework/interop/megatron/megatron_writer.h"
+#include "framework/interop/megatron/state_piece.h"
 #include "framework/tensor/box.h"
 
 namespace tessera::megatron {
@@ -23,49 +23,12 @@ namespace {
 namespace fs = std::filesystem;
 using Numbers = std::vector<std::int64_t>;
 
-constexpr std::int64_t streamed_elements = std::int64_t{1} << 18;  // converted at a time
 const std::string state_mark = "optimizer.";
-
-/// Elements [first, first + count) of a range of the state, in row-major order.
-struct Piece {
-  const checkpoint::StateSnapshot* state;
-  std::size_t range;
-  std::int64_t first, count;
-
-  torch::ArchiveWriter::Stream as(DType type) const {
-    return [piece = *this, type](const torch::ArchiveWriter::Sink& sink) { piece.pour(type, sink); };
-  }
-
- private:
-  void pour(DType type, const torch::ArchiveWriter::Sink& sink) const {
-    const auto from = state->ranges()[range].tensor.dtype();
-    const auto size = size_of(from);
-    const auto most = static_cast<std::size_t>(std::min(count, streamed_elements));
-    std::vector<std::byte> buffer(most * size), converted(from == type ? 0 : most * size_of(type));
-    for (std::int64_t done = 0; done < count;) {
-      const auto now = static_cast<std::size_t>(std::min(count - done, streamed_elements));
-      const auto bytes =
-          state->bytes(range, static_cast<std::size_t>(first + done) * size, std::span(buffer).first(now * size));
-      if (from == type)
-        sink(bytes);
-      else
-        sink(rounded(bytes, from, std::span(converted).first(now * size_of(type)), type));
-      done += static_cast<std::int64_t>(now);
-    }
-  }
-  static std::span<const std::byte> rounded(std::span<const std::byte> bytes, DType from, std::span<std::byte> into,
-                                            DType type) {
-    const Shape shape{static_cast<std::int64_t>(bytes.size() / size_of(from))};
-    const std::span<std::byte> source(const_cast<std::byte*>(bytes.data()), bytes.size());  // only read
-    checkpoint::copy_converted(Tensor(source, from, shape), Tensor(into, type, shape));
-    return into;
-  }
-};
 
 /// A box of a weight, and where the state has its elements.
 struct Part {
   Box box;
-  Piece piece;
+  StatePiece piece;
 };
 
 /// The rows [first, first + count) of the box, and their elements.

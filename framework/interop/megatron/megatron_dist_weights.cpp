@@ -282,7 +282,7 @@ void DistWeights::read(const std::string& name, const Box& wanted, const Tensor&
     else
       item.object->require_intact();
   }
-  checkpoint::must_be_finite(into, text(speaker_, ": tensor '", name, "'"));
+  checkpoint::must_be_finite(into, text(speaker_, ": tensor '", name, "'"), wanted.begin);
 }
 
 }  // namespace tessera::megatron

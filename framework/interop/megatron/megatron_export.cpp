@@ -51,12 +51,13 @@ class RankContent {
  public:
   /// `copied`: the last of several stages has a copy of the embedding, for a tied output layer or for multi-token
   /// prediction.
-  RankContent(std::span<const checkpoint::TensorRange> tensors, const options::Value& table,
+  RankContent(const checkpoint::StateSnapshot& state, const options::Value& table,
               const checkpoint::CheckpointLayout& layout, bool copied)
-      : table_(table), layout_(layout), copied_(copied) {
+      : state_(state), table_(table), layout_(layout), copied_(copied) {
     std::set<std::string> slots;
-    for (const auto& range : tensors) {
-      boxes_[range.name].push_back(&range);
+    for (std::size_t i = 0; i < state.ranges().size(); ++i) {
+      const auto& range = state.ranges()[i];
+      boxes_[range.name].push_back(i);
       if (checkpoint::is_optimizer_state(range.name))
         slots.insert(range.name.substr(optimizer_mark.size(),
                                        range.name.find('.', optimizer_mark.size()) - optimizer_mark.size()));
@@ -95,7 +96,7 @@ class RankContent {
   MegatronWeight weight(const WeightPart& part, const std::string& theirs, MegatronContent& out) const {
     MegatronWeight weight;
     weight.name = theirs;
-    weight.tensor = joined(part.name, part, out);
+    weight.elements = joined(part.name, part, out);
     weight.decays = decays(part.role);
     weight.of_expert = is_of_expert(part.role);
     weight.buffer = part.role == ParameterRole::expert_bias;
@@ -104,16 +105,24 @@ class RankContent {
     return weight;
   }
 
-  /// The elements of `part` of the tensor `name`, the weight or its optimizer state: memory that is there if it has
-  /// just these, else put together.
-  Tensor joined(const std::string& name, const WeightPart& part, MegatronContent& out) const {
+  /// The elements of `part` of the tensor `name`, the weight or its optimizer state: ranges of the state that are its
+  /// boxes, else assembled in memory.
+  StatePieces joined(const std::string& name, const WeightPart& part, MegatronContent& out) const {
     const auto found = boxes_.find(name);
     must(found != boxes_.end(), "every weight of a rank is given with every slot of the optimizer");
-    const auto& given = found->second;
-    for (const auto* range : given)
-      if (part.boxes.size() == 1 && Box::of(range->offsets, range->tensor.shape()) == part.boxes[0])
-        return range->tensor;
-    const auto type = given[0]->tensor.dtype();
+    StatePieces elements{part.shape(), {}};
+    for (const auto& box : part.boxes)
+      for (const auto index : found->second)
+        if (const auto& range = state_.ranges()[index]; Box::of(range.offsets, range.tensor.shape()) == box) {
+          elements.pieces.push_back({&state_, index, 0, box.elements()});
+          break;
+        }
+    return elements.pieces.size() == part.boxes.size() ? elements : assembled(name, part, found->second, out);
+  }
+
+  StatePieces assembled(const std::string& name, const WeightPart& part, const std::vector<std::size_t>& given,
+                        MegatronContent& out) const {
+    const auto type = state_.ranges()[given[0]].tensor.dtype();
     const auto shape = part.shape();
     auto& bytes = out.memory.emplace_back(static_cast<std::size_t>(shape.elements()) * size_of(type));
     const Tensor into{std::span(bytes), type, shape};
@@ -121,24 +130,27 @@ class RankContent {
     for (const auto& box : part.boxes) {
       const auto rows = part.boxes.size() == 1 ? into : into.slice(row, box.extent[0]);
       row += box.extent[0];
-      for (const auto* range : given) {
-        const auto there = Box::of(range->offsets, range->tensor.shape());
+      for (const auto index : given) {
+        const auto& range = state_.ranges()[index];
+        const auto there = Box::of(range.offsets, range.tensor.shape());
         const auto common = intersection(box, there);
         if (!common) continue;
-        checkpoint::copy_box(*common, range->tensor, there, rows, box);
+        checkpoint::copy_box(*common, range.tensor, there, rows, box);
         filled += common->elements();
       }
     }
     if (filled < shape.elements())
       throw BugError(text("saving for Megatron-LM: '", name, "' is given in boxes that lack ",
                           shape.elements() - filled, " elements of this rank"));
-    return into;
+    out.assembled.emplace_back(std::vector{checkpoint::whole(name, into)});
+    return {shape, {{&out.assembled.back(), 0, 0, shape.elements()}}};
   }
 
+  const checkpoint::StateSnapshot& state_;
   const options::Value& table_;
   const checkpoint::CheckpointLayout& layout_;
   bool copied_;
-  std::map<std::string, std::vector<const checkpoint::TensorRange*>> boxes_;
+  std::map<std::string, std::vector<std::size_t>> boxes_;  ///< indices of ranges, by name
   std::vector<std::string> slots_;
 };
 
@@ -216,7 +228,7 @@ std::vector<options::Finding> MegatronFormat::refusals(const checkpoint::SavedRu
 }
 
 void MegatronFormat::write_rank(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
-                                std::span<const checkpoint::TensorRange> tensors) const {
+                                const checkpoint::StateSnapshot& state) const {
   const auto& layout = save.layout;
   const auto table = save.mappings.table("weights/megatron.yaml");
   const auto args = megatron_arguments(save);
@@ -225,7 +237,7 @@ void MegatronFormat::write_rank(const checkpoint::ForeignSave& save, const check
                       (predictions != nullptr && predictions->is_number() && predictions->get<double>() > 0);
   const auto folder = unfinished_folder(save) / megatron_rank_folder(layout, rank.rank, rank.stage);
   make_folder(folder);
-  write_megatron_rank(folder, save.iteration, RankContent(tensors, table, layout, copied).of(rank), save.progress, args,
+  write_megatron_rank(folder, save.iteration, RankContent(state, table, layout, copied).of(rank), save.progress, args,
                       save.type);
   sync_folder(folder);
 }

@@ -419,6 +419,11 @@ const MegatronRank::Piece& MegatronRank::piece(const std::string& name) const {
   return found->second;
 }
 
+bool MegatronRank::has_rows_of_ours(const std::string& name) const {
+  const auto& own = piece(name);
+  return !own.turned && own.rows == FusedRows::by_head;
+}
+
 Shape MegatronRank::shape(const std::string& name) const {
   const auto& own = piece(name);
   if (own.turned) return Shape{own.shape[1], own.shape[0]};

@@ -62,6 +62,8 @@ class MegatronRank {
   /// This rank's shard of a tensor. Valid as long as this object; for one that is stored with its rows in another order
   /// or transposed, until the next call. Throws ConfigError.
   Tensor tensor(const std::string& name) const;
+  /// Whether the file has the elements in our order, so that tensor() does not copy them.
+  bool has_rows_of_ours(const std::string& name) const;
   Shape shape(const std::string& name) const;
   DType dtype(const std::string& name) const;
   std::uint64_t bytes() const { return file_->bytes() + (shared_ ? shared_->bytes() : 0); }  ///< size of its files

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
-#include "framework/checkpoint/copy_converted.h"
 #include "framework/checkpoint/layout.h"
 #include "framework/interop/megatron/megatron_files.h"
+#include "framework/interop/torch/torch_file.h"
 
 namespace tessera::megatron {
 namespace {
@@ -149,14 +150,7 @@ class Writer {
     p_.none();
   }
 
-  /// A tensor of another element type, in memory that stays.
-  Tensor as(const Tensor& tensor, DType type) {
-    if (tensor.dtype() == type) return tensor;
-    auto& bytes = memory_.emplace_back(static_cast<std::size_t>(tensor.elements()) * size_of(type));
-    const Tensor out{std::span(bytes), type, tensor.shape()};
-    checkpoint::copy_converted(tensor, out);
-    return out;
-  }
+  void tensor(const StatePieces& elements, DType type) { file_.tensor(type, elements.shape, elements.as(type)); }
   void scalar_tensor(float value) {
     auto& bytes = memory_.emplace_back(sizeof value);
     std::memcpy(bytes.data(), &value, sizeof value);
@@ -168,7 +162,7 @@ class Writer {
     p_.mark();
     for (const auto& weight : chunk) {
       key(weight.name);
-      file_.tensor(as(weight.tensor, weight.buffer ? DType::float32 : type_));
+      tensor(weight.elements, weight.buffer ? DType::float32 : type_);
     }
     p_.set_items();
   }
@@ -199,7 +193,7 @@ class Writer {
     for (const auto& members : groups.members) {
       p_.empty_list();
       p_.mark();
-      for (const auto* weight : members) file_.tensor(as(weight->tensor, DType::float32));
+      for (const auto* weight : members) tensor(weight->elements, DType::float32);
       p_.append_items();
     }
     p_.append_items();
@@ -325,7 +319,7 @@ class Writer {
     }
     for (std::size_t i = 0; i < weight.slots.size(); ++i) {
       key(content_.slots[i]);
-      file_.tensor(as(weight.slots[i], DType::float32));
+      tensor(weight.slots[i], DType::float32);
     }
     p_.set_items();
   }
@@ -429,7 +423,7 @@ class SharedWriter {
 
   void buffer(const std::vector<const MegatronWeight*>& chunk) {
     std::vector<MegatronFlat> flats;
-    for (const auto* weight : chunk) flats.push_back({weight->tensor.elements(), weight->bucket_of_its_own});
+    for (const auto* weight : chunk) flats.push_back({weight->elements.shape.elements(), weight->bucket_of_its_own});
     const auto places = megatron_flat_places(flats, 0);
     p_.empty_dict();
     p_.mark();
@@ -440,10 +434,10 @@ class SharedWriter {
     p_.empty_dict();
     p_.mark();
     p_.text("param");
-    flat(chunk, places, [](const MegatronWeight& weight) { return weight.tensor; });
+    flat(chunk, places, [](const MegatronWeight& weight) { return &weight.elements; });
     for (std::size_t i = 0; i < content_.slots.size(); ++i) {
       p_.text(content_.slots[i]);
-      flat(chunk, places, [i](const MegatronWeight& weight) { return weight.slots[i]; });
+      flat(chunk, places, [i](const MegatronWeight& weight) { return &weight.slots[i]; });
     }
     p_.text("numel_unpadded");
     p_.integer(places.back());
@@ -454,21 +448,29 @@ class SharedWriter {
   template <class Pick>
   void flat(const std::vector<const MegatronWeight*>& chunk, const std::vector<std::int64_t>& places,
             const Pick& pick) {
-    auto& values = memory_.emplace_back(static_cast<std::size_t>(places.back()));
-    for (std::size_t i = 0; i < chunk.size(); ++i) {
-      const auto from = pick(*chunk[i]);
-      const auto into =
-          std::span(values).subspan(static_cast<std::size_t>(places[i]), static_cast<std::size_t>(from.elements()));
-      checkpoint::copy_converted(from, Tensor(into, from.shape()));
-    }
-    file_.tensor(Tensor(std::span(values), Shape{places.back()}));
+    std::map<std::int64_t, const StatePieces*> by_place;
+    for (std::size_t i = 0; i < chunk.size(); ++i)
+      if (const auto* elements = pick(*chunk[i]); elements->shape.elements() > 0) by_place[places[i]] = elements;
+    file_.tensor(DType::float32, Shape{places.back()},
+                 [by_place, end = places.back()](const torch::ArchiveWriter::Sink& sink) {
+                   std::int64_t at = 0;
+                   for (const auto& [place, elements] : by_place) {
+                     zeros(place - at, sink);
+                     elements->as(DType::float32)(sink);
+                     at = place + elements->shape.elements();
+                   }
+                   zeros(end - at, sink);
+                 });
+  }
+
+  static void zeros(std::int64_t count, const torch::ArchiveWriter::Sink& sink) {
+    if (count > 0) sink(std::vector<std::byte>(static_cast<std::size_t>(count) * sizeof(float)));
   }
 
   const MegatronContent& content_;
   DType type_;
   torch::TorchFileWriter file_;
   torch::PickleWriter& p_ = file_.pickle;
-  std::deque<std::vector<float>> memory_;
 };
 
 }  // namespace

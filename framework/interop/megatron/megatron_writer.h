@@ -7,15 +7,15 @@
 
 #include "framework/base/json.h"
 #include "framework/checkpoint/progress.h"
-#include "framework/interop/torch/torch_file.h"
+#include "framework/interop/megatron/state_piece.h"
 
 namespace tessera::megatron {
 
 /// A weight as one rank of Megatron-LM has it.
 struct MegatronWeight {
-  std::string name;           ///< Megatron-LM's name: layers are counted from 0 in every chunk
-  Tensor tensor;              ///< this rank's shard, in fp32
-  std::vector<Tensor> slots;  ///< optimizer state, in the order of MegatronContent::slots
+  std::string name;                ///< Megatron-LM's name: layers are counted from 0 in every chunk
+  StatePieces elements;            ///< this rank's shard
+  std::vector<StatePieces> slots;  ///< optimizer state, in the order of MegatronContent::slots
   bool decays = true;
   bool of_expert = false;
   bool buffer = false;             ///< fp32 in the model, not in the optimizer
@@ -29,7 +29,8 @@ struct MegatronContent {
   bool shared = false;                              ///< data-parallel ranks share the optimizer state: distrib_optim.pt
   bool chains_optimizers = false;                   ///< expert parallelism: experts have their own optimizer
   bool first_of_replicas = true;  ///< no data-parallel rank before it has the same weights, experts aside
-  std::deque<std::vector<std::byte>> memory = {};  ///< memory of tensors that had to be assembled
+  std::deque<std::vector<std::byte>> memory = {};    ///< of tensors that had to be assembled
+  std::deque<checkpoint::LiveState> assembled = {};  ///< these tensors
 };
 
 /// Writes model_optim_rng.pt, and distrib_optim.pt if the optimizer state is shared, into `folder`, which must exist.

@@ -79,7 +79,10 @@ DcpTensors::DcpTensors(const fs::path& folder) : path_(folder), folder_(folder) 
 void DcpTensors::take_below(const std::string& prefix) {
   std::map<std::string, const DcpTensor*> taken;
   for (const auto& [name, tensor] : tensors_)
-    if (name.size() > prefix.size() && name.rfind(prefix, 0) == 0) taken.emplace(name.substr(prefix.size()), tensor);
+    if (name.size() > prefix.size() && name.rfind(prefix, 0) == 0)
+      taken.emplace(name.substr(prefix.size()), tensor);
+    else if (left_out_.second++ == 0)
+      left_out_.first = name;
   tensors_ = std::move(taken);
 }
 
@@ -105,14 +108,21 @@ WholeTensor DcpTensors::whole(const std::string& name) const {
     return {elements};
   }
   auto [memory, into] = new_tensor(tensor.type, tensor.size);
-  const auto all = Box::whole(tensor.size);
-  for (const auto& chunk : chunks) {
+  read_box(name, Box::whole(tensor.size), into);
+  return {into, std::move(memory)};
+}
+
+void DcpTensors::read_box(const std::string& name, const Box& box, const Tensor& into) const {
+  const auto& tensor = stored(name);
+  const auto& index = folder_.index();
+  for (const auto& chunk : index.chunks_of(tensor)) {
     const auto offsets = index.offsets(tensor, chunk);
-    const auto box = Box::of({offsets.begin(), offsets.end()}, Shape(index.extents(tensor, chunk)));
-    checkpoint::copy_box(box, folder_.elements(tensor, chunk), box, into, all);
+    const auto there = Box::of({offsets.begin(), offsets.end()}, Shape(index.extents(tensor, chunk)));
+    const auto common = intersection(there, box);
+    if (!common) continue;
+    checkpoint::copy_box(*common, folder_.elements(tensor, chunk), there, into, box);
     folder_.require_intact(chunk);
   }
-  return {into, std::move(memory)};
 }
 
 bool DcpTensors::verify() const {
@@ -202,9 +212,14 @@ WholeTensor PartedSafetensors::whole(const std::string& name) const {
   const auto& tensor = stored(name);
   if (tensor.parts.size() == 1) return {files_[tensor.parts[0].file].tensor(name)};
   auto [memory, into] = new_tensor(tensor.type, tensor.shape);
-  for (const auto& part : tensor.parts)
-    checkpoint::copy_box(part.box, files_[part.file].tensor(name), part.box, into, Box::whole(tensor.shape));
+  read_box(name, Box::whole(tensor.shape), into);
   return {into, std::move(memory)};
+}
+
+void PartedSafetensors::read_box(const std::string& name, const Box& box, const Tensor& into) const {
+  for (const auto& part : stored(name).parts)
+    if (const auto common = intersection(part.box, box))
+      checkpoint::copy_box(*common, files_[part.file].tensor(name), part.box, into, box);
 }
 
 std::optional<checkpoint::MappedTensor> PartedSafetensors::mapped_whole(const std::string& name) const {

@@ -31,6 +31,10 @@ class DcpTensors final : public checkpoint::NamedTensors {
   DType dtype(const std::string& name) const override { return stored(name).type; }
   checkpoint::WholeTensor whole(const std::string& name) const override;
   std::optional<checkpoint::MappedTensor> mapped_whole(const std::string&) const override { return std::nullopt; }
+  bool reads_boxes() const override { return true; }
+  void read_box(const std::string& name, const Box& box, const Tensor& into) const override;
+  /// The first of the tensors that take_below() took away, and their number.
+  const std::pair<std::string, std::size_t>& left_out() const { return left_out_; }
   /// whole() has verified the checksums of what it gave.
   void require_intact() const override {}
   bool verify() const override;
@@ -42,6 +46,7 @@ class DcpTensors final : public checkpoint::NamedTensors {
   std::filesystem::path path_;
   DcpFolder folder_;
   std::map<std::string, const DcpTensor*> tensors_;
+  std::pair<std::string, std::size_t> left_out_ = {};
 };
 
 /// The tensors of a folder that HuggingFaceStorageWriter of torch.distributed.checkpoint has written with
@@ -61,6 +66,8 @@ class PartedSafetensors final : public checkpoint::NamedTensors {
   DType dtype(const std::string& name) const override { return stored(name).type; }
   checkpoint::WholeTensor whole(const std::string& name) const override;
   std::optional<checkpoint::MappedTensor> mapped_whole(const std::string& name) const override;
+  bool reads_boxes() const override { return true; }
+  void read_box(const std::string& name, const Box& box, const Tensor& into) const override;
   void require_intact() const override;
   std::string form() const override { return "of several processes of torch.distributed.checkpoint"; }
 

@@ -271,8 +271,11 @@ void TorchFileWriter::put(ArchiveWriter& archive, const std::string& folder) con
 }
 
 void TorchFileWriter::write(const fs::path& path) const {
-  ZipWriter zip(path);
-  put(zip.archive(), path.stem().string() + "/");
+  const auto folder = path.stem().string() + "/";
+  ArchiveWriter counted(nullptr);
+  put(counted, folder);
+  ZipWriter zip(path, counted.finish());
+  put(zip.archive(), folder);
   zip.finish();
 }
 

@@ -240,11 +240,16 @@ std::uint64_t ArchiveWriter::finish() {
   return at_;
 }
 
-ZipWriter::ZipWriter(fs::path path)
-    : path_(std::move(path)),
-      unfinished_(path_.string() + "_tmp"),
-      file_(File::create(unfinished_)),
-      archive_(&file_) {}
+ZipWriter::ZipWriter(fs::path path, std::uint64_t bytes)
+    : path_(std::move(path)), unfinished_(path_.string() + "_tmp"), file_(File::create(unfinished_)), archive_(&file_) {
+  try {
+    if (bytes > 0) file_.reserve(bytes);
+  } catch (const IoError&) {
+    std::error_code ignored;
+    fs::remove(unfinished_, ignored);
+    throw;
+  }
+}
 
 ZipWriter::~ZipWriter() {
   std::error_code ignored;

@@ -65,8 +65,8 @@ class ArchiveWriter {
 /// Writes a file that is one archive.
 class ZipWriter {
  public:
-  /// Writes to `<path>_tmp`, which `finish` renames. Throws IoError.
-  explicit ZipWriter(std::filesystem::path path);
+  /// Writes to `<path>_tmp`, which `finish` renames. Reserves disk space for `bytes` bytes. Throws IoError.
+  explicit ZipWriter(std::filesystem::path path, std::uint64_t bytes = 0);
   ZipWriter(const ZipWriter&) = delete;
   ZipWriter& operator=(const ZipWriter&) = delete;
   ~ZipWriter();  ///< deletes an unfinished archive

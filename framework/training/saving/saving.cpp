@@ -198,7 +198,7 @@ void save_by_ranks(const checkpoint::CheckpointFormat& format, const checkpoint:
     });
     const auto tensors = all_delivered(setup, needed, state);
     attempt(world, [&] {
-      if (writes) format.write_rank(save, own, tensors);
+      if (writes) format.write_rank(save, own, checkpoint::LiveState(tensors));
     });
     attempt(world, [&] {
       if (world.rank() == 0) format.finish(save);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "framework/base/files.h"
 #include "framework/interop/hugging_face/hugging_face_export.h"
@@ -83,7 +84,22 @@ class Family {
   autograd::Tape tape_{arena_, threads_, false};
 };
 
-class EveryFamily : public testing::TestWithParam<const char*> {};
+/// The weights of a source, each as a whole.
+class WholeWeights final : public checkpoint::WeightSource {
+ public:
+  explicit WholeWeights(const checkpoint::WeightSource& of) : of_(of) {}
+  const fs::path& folder() const override { return of_.folder(); }
+  std::vector<std::string> names() const override { return of_.names(); }
+  bool has(const std::string& name) const override { return of_.has(name); }
+  Shape shape(const std::string& name) const override { return of_.shape(name); }
+  DType dtype(const std::string& name) const override { return of_.dtype(name); }
+  void read(const std::string& name, const Tensor& into) const override { of_.read(name, into); }
+
+ private:
+  const checkpoint::WeightSource& of_;
+};
+
+class EveryFamily : public InOwnFolder, public testing::WithParamInterface<const char*> {};
 
 TEST_P(EveryFamily, ComputesWhatTransformersComputes) { Family(GetParam()).expect_its_logits(); }
 
@@ -100,6 +116,56 @@ TEST_P(EveryFamily, IsFoundAgainByItsConfiguration) {
   const auto config = hugging_face::write_hugging_face_config(hugging_face::whole_model_config(recipe, 96), found,
                                                               DType::float32, "", mappings);
   EXPECT_NO_THROW(hugging_face::parse_hugging_face_config(config, "config.json", mappings)) << config;
+}
+
+/// Also of weights that are fused from several, whose rows are in another order, or that are transposed in the files.
+TEST_P(EveryFamily, ABoxOfAWeightIsThatOfTheWholeWeight) {
+  const hugging_face::HuggingFaceModel model(families / GetParam(), options::Mappings(MAPPINGS_DIR));
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const auto draw = [&](std::int64_t from, std::int64_t to) {
+    return std::uniform_int_distribution<std::int64_t>(from, to)(random);
+  };
+  int in_rows = 0;
+  for (const auto& name : model.names()) {
+    const auto shape = model.shape(name);
+    if (shape.rank() != 2) continue;
+    in_rows += model.reads_rows(name) ? 1 : 0;
+    std::vector<float> all(static_cast<std::size_t>(shape.elements()));
+    model.read(name, all);
+    const std::vector<std::int64_t> first = {draw(0, shape[0] - 1), draw(0, shape[1] - 1)};
+    const Shape extent{draw(1, shape[0] - first[0]), draw(1, shape[1] - first[1])};
+    std::vector<float> part(static_cast<std::size_t>(extent.elements())), expected;
+    for (auto row = first[0]; row < first[0] + extent[0]; ++row) {
+      const auto at = all.begin() + row * shape[1] + first[1];
+      expected.insert(expected.end(), at, at + extent[1]);
+    }
+    model.read_box({name, shape, first, Tensor(std::span(part), extent)});
+    EXPECT_EQ(part, expected) << name;
+  }
+  EXPECT_GT(in_rows, 0);
+}
+
+/// Of any number of rows in memory, files are the same; also of a source that gives whole weights alone.
+TEST_P(EveryFamily, IsWrittenAFewRowsAtATime) {
+  const options::Mappings mappings(MAPPINGS_DIR);
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const hugging_face::HuggingFaceModel model(families / GetParam(), mappings);
+  const WholeWeights whole(model);
+  hugging_face::HuggingFaceExport how;
+  how.family = model.family();
+  fs::remove_all("one");
+  hugging_face::write_hugging_face("one", model.model_config(), whole, how, mappings);
+  const auto expected = read_file("one/model.safetensors");
+  for (int i = 0; i < 3; ++i) {
+    how.bytes_of_rows = std::uniform_int_distribution<std::size_t>(1, 2000)(random);
+    fs::remove_all("two");
+    hugging_face::write_hugging_face("two", model.model_config(), model, how, mappings);
+    EXPECT_EQ(read_file("two/model.safetensors"), expected) << how.bytes_of_rows;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryFamily,

@@ -386,6 +386,40 @@ TEST_F(HuggingFaceTest, Bfloat16WeightsInSeveralFilesAreWidened) {
   for (std::size_t i = 0; i < a.size(); ++i) ASSERT_EQ(a[i], static_cast<float>(bfloat16(b[i])));
 }
 
+TEST_F(HuggingFaceTest, AnIndexThatIsNotThatOfItsFilesIsNamed) {
+  write_config("llama", [](LibraryJson&) {});
+  const checkpoint::SafetensorsReader file(models / "llama/hf");
+  std::map<std::string, std::map<std::string, Tensor>> files;
+  LibraryJson map;
+  for (const auto& name : file.names()) {
+    const auto part = name.find("layers.1") != std::string::npos ? "b.safetensors" : "a.safetensors";
+    files[part][name] = file.tensor(name);
+    map[name] = part;
+  }
+  const auto story = [&](const LibraryJson& index) {
+    write("model.safetensors.index.json", LibraryJson{{"weight_map", index}}.dump());
+    return story_of([&] { hugging_face::HuggingFaceModel model(".", mappings); });
+  };
+  const std::string missing = "model.layers.1.mlp.up_proj.weight";
+  for (const auto& [name, tensors] : files) checkpoint::write_safetensors(name, tensors);
+  EXPECT_EQ(story(map), "no error");
+  auto changed = map;
+  changed.erase(missing);
+  EXPECT_PRED2(says, story(changed), "index.json: does not name tensor '" + missing + "', which b.safetensors has");
+  changed[missing] = "c.safetensors";
+  EXPECT_PRED2(says, story(changed),
+               "index.json: names c.safetensors for tensor '" + missing + "', but that file is not");
+  changed[missing] = "a.safetensors";
+  EXPECT_PRED2(says, story(changed), "tensor '" + missing + "' is not in a.safetensors where it should be");
+  std::vector<float> other(file.tensor("model.layers.1.self_attn.k_proj.weight").floats().size() * 2);
+  const auto shape = file.shape("model.layers.1.self_attn.k_proj.weight");
+  files["b.safetensors"]["model.layers.1.self_attn.k_proj.weight"] =
+      Tensor(std::span<float>(other), Shape{shape[0], 2 * shape[1]});
+  checkpoint::write_safetensors("b.safetensors", files["b.safetensors"]);
+  EXPECT_PRED2(says, story(map), "self_attn.k_proj.weight of");
+  EXPECT_PRED2(says, story(map), "a file is of another model than config.json");
+}
+
 TEST_F(HuggingFaceTest, EveryTableOfAFamilyNamesATableOfWeights) {
   int families = 0;
   for (const auto& name : mappings.names()) {

@@ -84,6 +84,31 @@ TEST_F(SavedByProcesses, ABoxIsReadAndOnlyWholeFilesAreMapped) {
       {.name = norm, .global_shape = {8}, .offsets = {0}, .tensor = {std::span(memory), {8}}}));  // one process has it
 }
 
+TEST_F(SavedByProcesses, RowsOfAFusedWeightAreReadWithoutTheOthers) {
+  const std::string fused = "decoder.layers.0.self_attention.linear_qkv.weight";
+  const auto whole = open("whole");
+  const auto expected = floats(whole, fused);
+  for (const char* form : {"plain", "parts"}) {
+    const auto model = open(form);
+    for (const auto& name : {fused, std::string("decoder.layers.0.mlp.linear_fc1.weight")})
+      EXPECT_TRUE(model.reads_rows(name)) << form << " " << name;
+    for (std::int64_t row = 0; row < 16; ++row) {
+      std::vector<float> box(2 * 5);
+      const Tensor rows{std::span(box), {std::min<std::int64_t>(2, 16 - row), 5}};
+      model.read_box({.name = fused, .global_shape = {16, 8}, .offsets = {row, 2}, .tensor = rows});
+      for (std::int64_t i = 0; i < rows.elements(); ++i)
+        EXPECT_EQ(box[static_cast<std::size_t>(i)], expected[static_cast<std::size_t>((row + i / 5) * 8 + 2 + i % 5)]);
+    }
+  }
+}
+
+TEST_F(SavedByProcesses, TensorsBesideTheModelAreNamed) {
+  const auto notes = open("plain").notes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_TRUE(says(notes[0], "are not read, such as 'optimizer.exp_avg.model.layers.0.self_attn.k_proj.weight'"))
+      << notes[0];
+}
+
 TEST_F(SavedByProcesses, ChecksumsAreVerifiedWhereThereAreSome) {
   open("plain").verify();
   EXPECT_TRUE(says(story_of([&] { open("parts").verify(); }), "have no checksums"));

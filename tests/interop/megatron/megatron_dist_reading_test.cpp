@@ -165,6 +165,19 @@ TEST_F(DistCheckpoint, ASaveThatWasInterruptedIsNamed) {
   EXPECT_PRED2(says, refusal(), "the save was interrupted");
   write_file_atomic("metadata.json", std::string(R"({"sharded_backend": "zarr"})"));
   EXPECT_PRED2(says, refusal(), "sharded_backend is 'zarr'");
+  write_file_atomic("metadata.json", std::string(R"({"sharded_backend": "torch_dist", "sharded_backend_version": 2})"));
+  EXPECT_PRED2(says, refusal(), "metadata.json: sharded_backend_version is 2; at most 1 is read");
+  write_file_atomic("metadata.json", std::string(R"({"sharded_backend": "torch_dist", "common_backend_version": 1})"));
+  EXPECT_EQ(refusal(), "");
+  fs::remove(".metadata");
+  EXPECT_PRED2(says, refusal(), "has no .metadata, the index of its tensors");
+}
+
+TEST_F(DistCheckpoint, VerifyingTellsAnItemThatIsNoneAsDamage) {
+  auto writer = two_chunks();
+  writer.chunks[1].bytes -= 50;
+  writer.write();
+  EXPECT_THROW(open().verify(), checkpoint::DamageError);
 }
 
 TEST_F(DistCheckpoint, VerifyingNamesTheFileThatChanged) {

@@ -257,9 +257,10 @@ TEST_F(MegatronRanks, RanksThatSaveTogetherNeedOnlyWhatIsTheirs) {
         own.back().tensor = range.tensor.slice(tensor * rows, rows);
         own.back().offsets[0] = tensor * rows;
       }
-      megatron::MegatronFormat().write_rank(to_save, ranks[static_cast<std::size_t>(stage * 2 + tensor)], own);
+      const checkpoint::LiveState state(own);
+      megatron::MegatronFormat().write_rank(to_save, ranks[static_cast<std::size_t>(stage * 2 + tensor)], state);
       if (stage == 1 && tensor == 0) {
-        EXPECT_THROW(megatron::MegatronFormat().write_rank(to_save, ranks[3], own), BugError);
+        EXPECT_THROW(megatron::MegatronFormat().write_rank(to_save, ranks[3], state), BugError);
       }
     }
   EXPECT_EQ(megatron::MegatronFormat().finish(to_save), fs::path("run/iter_0000007"));
