@@ -136,8 +136,9 @@ void warn_of_equal_pairs(const data::Dataset& data, std::int64_t epoch, const da
   if (!warn) return;
   const auto found = count(data, epoch, [](const SampleReader& sample) { return sample.has_equal_rows(); });
   if (found.count == 0) return;
-  warn(text(found.words(found.count), " training pairs have equal chosen and rejected answers, the first of them is sample ",
-            found.first, ". No preference is learned from them; correct or remove these pairs"));
+  warn(text(found.words(found.count),
+            " training pairs have equal chosen and rejected answers, the first of them is sample ", found.first,
+            ". No preference is learned from them; correct or remove these pairs"));
 }
 
 }  // namespace tessera::instructions

@@ -461,7 +461,8 @@ TEST_F(Lora, WithWrongTargetsIsRefused) {
   EXPECT_TRUE(says(two, "'linear_fc3' selects no linear layer")) << two;
   EXPECT_FALSE(says(two, "'v_proj'")) << two;
   const auto pattern = refused(lora_llama + on + Lines{l + "target_modules='.*q_projj'"});
-  EXPECT_TRUE(says(pattern, "'.*q_projj' selects no linear layer for an adapter; the nearest names are q_proj")) << pattern;
+  EXPECT_TRUE(says(pattern, "'.*q_projj' selects no linear layer for an adapter; the nearest names are q_proj"))
+      << pattern;
   // The whole fused layer has an adapter, so that its part has none.
   EXPECT_TRUE(says(refused(lora_llama + on + Lines{l + "target_modules=[linear_qkv, q_proj]"}), "'q_proj' selects no"));
   EXPECT_TRUE(says(refused(every_linear + Lines{l + "exclude_modules='.*'"}), "selects no linear layer"));
