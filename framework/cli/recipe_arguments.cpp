@@ -66,12 +66,8 @@ void add_target_arguments(Command& command, std::vector<std::string>& sets) {
             [&sets, option, is_list](const std::string& value) {
               sets.push_back(text(option, "=", is_list ? "[" + value + "]" : value));
             },
-<<<<<<< HEAD
-            text("The same as --set ", option, is_list ? "=[N,N,...]" : "=N", ", in the words of ", target.program))
-=======
             text("Sets ", option.substr(option.find('.') + 1), " of ", option.substr(0, option.find('.')),
                  ", as the flag of ", target.program))
->>>>>>> h-b
         ->type_name(is_list ? "N,N,..." : "N");
   }
 }
