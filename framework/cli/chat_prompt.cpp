@@ -40,8 +40,9 @@ bool has_several(const Json& json) {
 }  // namespace
 
 std::vector<Json> conversations_in(const std::string& file) {
-  const auto json = parse_json(files::read_input(file, "file of --messages"));
-  if (json.is_discarded()) throw ConfigError(text(file, ": is not JSON; ", expected_messages));
+  std::string why;
+  const auto json = parse_json(files::read_input(file, "file of --messages"), &why);
+  if (json.is_discarded()) throw ConfigError(text(file, ": is not JSON: ", why, "; ", expected_messages));
   if (!has_several(json)) return {checked_conversation(file, json)};
   std::vector<Json> all;
   for (std::size_t i = 0; i < json.size(); ++i)

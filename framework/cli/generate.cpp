@@ -99,33 +99,93 @@ std::vector<std::int32_t> stop_tokens(const recipe::TrainedModel& trained) {
   return all;
 }
 
-/// Text in, text out. Of a conversation only the answer is printed.
-void generate_text(const GenerateFlags& flags, const VisualConversation& conversation,
-                   const recipe::TrainedModel& trained, autograd::Tape& tape) {
-  if (!conversation.visuals.empty() && trained.recipe.architecture->vision() == nullptr)
-    throw ConfigError(text(trained.folder.string(), ": the model has no vision tower, so it reads no images"));
-  if (!trained.tokenizer)
-    throw ConfigError(text(trained.folder.string(),
-                           ": has no tokenizer that this program knows, so there is no text to "
-                           "generate; give --prompt-tokens, a list of token ids"));
-  const auto prompt = chats(flags) ? chat_prompt(*trained.tokenizer, conversation.messages)
-                                   : prompt_ids(*trained.tokenizer, flags.prompt);
-  const auto seen = visual_prompt(flags, prompt, conversation, trained);
-  const auto given = seen ? seen->prompt() : model::Prompt(prompt);
-  model::GenerationLimits limits{flags.tokens, stop_tokens(trained), trained.tokenizer->vocab_size()};
-  limits.stop_tokens.insert(limits.stop_tokens.end(), flags.end_tokens.begin(), flags.end_tokens.end());
-  for (std::int64_t i = 0; i < flags.samples; ++i) {
-    const auto decoder = trained.tokenizer->decoder();
-    // So that the decoder does not treat the next token as the beginning of a text.
-    for (const auto token : given.tokens) (void)decoder->push(token);
-    if (!chats(flags)) std::cout << flags.prompt << std::flush;
-    const auto made =
-        model::generate(*trained.model, tape, given, flags.sampling, limits, static_cast<std::uint64_t>(i),
-                        [&](std::int32_t token) { std::cout << decoder->push(token) << std::flush; });
-    std::cout << decoder->finish() << std::endl;
-    tell_end(*trained.model, given.tokens.size(), made, flags.tokens);
+/// What to continue: a text, or a conversation that the model's chat template renders. Owns its tokens and images.
+class TextPrompt {
+ public:
+  /// Throws ConfigError if the model reads no images, or has no tokenizer.
+  TextPrompt(const GenerateFlags& flags, const VisualConversation& conversation, const recipe::TrainedModel& trained) {
+    if (!conversation.visuals.empty() && trained.recipe.architecture->vision() == nullptr)
+      throw ConfigError(text(trained.folder.string(), ": the model has no vision tower, so it reads no images"));
+    if (!trained.tokenizer)
+      throw ConfigError(text(trained.folder.string(),
+                             ": has no tokenizer that this program knows, so there is no text to "
+                             "generate; give --prompt-tokens, a list of token ids"));
+    tokens_ = chats(flags) ? chat_prompt(*trained.tokenizer, conversation.messages)
+                           : prompt_ids(*trained.tokenizer, flags.prompt);
+    seen_ = visual_prompt(flags, tokens_, conversation, trained);
   }
+  model::Prompt get() const { return seen_ ? seen_->prompt() : model::Prompt(tokens_); }
+
+ private:
+  std::vector<std::int32_t> tokens_;
+  std::unique_ptr<VisualPrompt> seen_;
+};
+
+/// The text of tokens behind a prompt, so that the first one is not treated as the beginning of a text.
+std::unique_ptr<tokenizers::Tokenizer::Decoder> decoder_behind(const recipe::TrainedModel& trained, const model::Prompt& prompt) {
+  auto decoder = trained.tokenizer->decoder();
+  for (const auto token : prompt.tokens) (void)decoder->push(token);
+  return decoder;
 }
+
+/// Text in, text out. Of conversations only the answers are printed, in their order; some are generated together.
+class TextGenerator {
+ public:
+  TextGenerator(const GenerateFlags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape)
+      : flags_(flags), trained_(trained), tape_(tape) {}
+
+  void run(std::span<const VisualConversation> conversations) {
+    constexpr std::size_t together = 8;
+    while (!conversations.empty()) {
+      const auto some = conversations.first(std::min(together, conversations.size()));
+      conversations = conversations.subspan(some.size());
+      std::vector<TextPrompt> made;
+      std::vector<model::Prompt> prompts;
+      for (const auto& one : some) made.emplace_back(flags_, one, trained_);
+      for (const auto& one : made) prompts.push_back(one.get());
+      limits_ = {flags_.tokens, stop_tokens(trained_), trained_.tokenizer->vocab_size()};
+      limits_.stop_tokens.insert(limits_.stop_tokens.end(), flags_.end_tokens.begin(), flags_.end_tokens.end());
+      if (may_be_together(*trained_.model, prompts, limits_))
+        print_together(prompts);
+      else
+        for (const auto& prompt : prompts) print_one(prompt);
+    }
+  }
+
+ private:
+  /// Each token as soon as it is there.
+  void print_one(const model::Prompt& prompt) {
+    for (std::int64_t i = 0; i < flags_.samples; ++i) {
+      const auto decoder = decoder_behind(trained_, prompt);
+      if (!chats(flags_)) std::cout << flags_.prompt << std::flush;
+      const auto made =
+          model::generate(*trained_.model, tape_, prompt, flags_.sampling, limits_, static_cast<std::uint64_t>(i),
+                          [&](std::int32_t token) { std::cout << decoder->push(token) << std::flush; });
+      std::cout << decoder->finish() << std::endl;
+      tell_end(*trained_.model, prompt.tokens.size(), made, flags_.tokens);
+    }
+  }
+
+  /// When all answers are there; all samples of a conversation follow one another.
+  void print_together(std::span<const model::Prompt> prompts) {
+    std::vector<std::string> answers(prompts.size());
+    for (std::int64_t i = 0; i < flags_.samples; ++i) {
+      std::vector<std::unique_ptr<tokenizers::Tokenizer::Decoder>> decoders;
+      for (const auto& prompt : prompts) decoders.push_back(decoder_behind(trained_, prompt));
+      model::generate_together(
+          *trained_.model, tape_, prompts, flags_.sampling, limits_, static_cast<std::uint64_t>(i),
+          [&](std::size_t which, std::int32_t token) { answers[which] += decoders[which]->push(token); });
+      for (std::size_t k = 0; k < prompts.size(); ++k) answers[k] += decoders[k]->finish() + "\n";
+    }
+    for (const auto& answer : answers) std::cout << answer;
+    std::cout << std::flush;
+  }
+
+  const GenerateFlags& flags_;
+  const recipe::TrainedModel& trained_;
+  autograd::Tape& tape_;
+  model::GenerationLimits limits_;
+};
 
 /// Reads ids and prints the ids of the continuation, one line per sample. Only --tokens ends the generation, because
 /// the end-of-document id is known only with a tokenizer.
@@ -176,7 +236,7 @@ void generate(GenerateFlags flags, const CommandContext& context) {
     Arena arena;
     autograd::Tape tape(arena, threads, false);
     if (flags.prompt_tokens.empty())
-      for (const auto& messages : conversations) generate_text(flags, messages, trained, tape);
+      TextGenerator(flags, trained, tape).run(conversations);
     else
       generate_tokens(flags, trained, tape);
   });
@@ -202,7 +262,7 @@ void add_generate_commands(Command& app, CommandContext& context) {
   auto* messages = command->add_option(
       "--messages", flags->messages,
       "JSON file with a conversation to answer, [{\"role\": \"user\", \"content\": \"...\"}, ...], or with a list of "
-      "them, which are answered one after the other; as --chat");
+      "them, which are answered together, up to eight at a time; as --chat");
   messages->type_name("FILE")->excludes(prompt)->excludes(tokens);
   chat->excludes(tokens);
   auto* images = command->add_option(

@@ -66,6 +66,39 @@ void check_prompt(const Model& model, std::span<const std::int32_t> prompt, std:
                            model.most_positions(), " positions; shorten it"));
 }
 
+/// One text while it is generated.
+class Text {
+ public:
+  Text(std::span<const std::int32_t> prompt, const Sampling& sampling, const GenerationLimits& limits,
+       std::uint64_t sequence)
+      : sampling_(sampling),
+        limits_(limits),
+        sequence_(sequence),
+        tokens_(std::ssize(prompt)),
+        seen_(static_cast<std::size_t>(limits.vocabulary)) {
+    for (const auto token : prompt) seen_[static_cast<std::size_t>(token)] = true;
+  }
+  /// Samples the next token from its logits, which it may change. Returns whether the text goes on with it.
+  bool take(std::span<float> logits) {
+    const auto real = logits.first(static_cast<std::size_t>(limits_.vocabulary));
+    check_logits(real, tokens_);
+    if (sampling_.repetition_penalty != 1) penalise(real, seen_, sampling_.repetition_penalty);
+    last_ = choose_token(real, sampling_, sequence_, static_cast<std::uint64_t>(tokens_));
+    seen_[static_cast<std::size_t>(last_)] = true;
+    ++tokens_;
+    return std::find(limits_.stop_tokens.begin(), limits_.stop_tokens.end(), last_) == limits_.stop_tokens.end();
+  }
+  std::int32_t last() const { return last_; }
+
+ private:
+  const Sampling& sampling_;
+  const GenerationLimits& limits_;
+  const std::uint64_t sequence_;
+  std::int64_t tokens_;
+  std::vector<bool> seen_;
+  std::int32_t last_ = 0;
+};
+
 }  // namespace
 
 std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std::uint64_t sequence,
@@ -94,26 +127,62 @@ std::int64_t generate(const Model& model, autograd::Tape& tape, const Prompt& pr
   // The last generated token is not an input, so one token more can be generated than there are positions left.
   const auto most = std::min(limits.most_tokens, model.most_positions() - given + 1);
   auto cache = model.make_cache(1, std::min(model.most_positions(), given + most));
-  std::vector<bool> seen(static_cast<std::size_t>(limits.vocabulary));
-  for (const auto token : prompt.tokens) seen[static_cast<std::size_t>(token)] = true;
-  std::int32_t last = 0;
+  Text made_text(prompt.tokens, sampling, limits, sequence);
   for (std::int64_t made = 0; made < most; ++made) {
+    const auto last = made_text.last();
     const auto fed = made == 0 ? prompt.tokens : std::span<const std::int32_t>(&last, 1);
-    {
-      const auto logits = model.next_logits(tape, fed, static_cast<std::int64_t>(fed.size()), cache,
-                                            made == 0 ? prompt.given : nullptr);
-      if (made == 0) cache.shift_positions(0, prompt.position_shift);
-      const auto real = logits.floats().first(static_cast<std::size_t>(limits.vocabulary));
-      check_logits(real, given + made);
-      if (sampling.repetition_penalty != 1) penalise(real, seen, sampling.repetition_penalty);
-      last = choose_token(real, sampling, sequence, static_cast<std::uint64_t>(given + made));
-    }
-    seen[static_cast<std::size_t>(last)] = true;
+    const bool goes_on = made_text.take(model.next_logits(tape, fed, std::ssize(fed), cache,
+                                                          made == 0 ? prompt.given : nullptr).floats());
+    if (made == 0) cache.shift_positions(0, prompt.position_shift);
     tape.clear();
-    if (std::find(limits.stop_tokens.begin(), limits.stop_tokens.end(), last) != limits.stop_tokens.end()) return made;
-    on_token(last);
+    if (!goes_on) return made;
+    on_token(made_text.last());
   }
   return most;
+}
+
+bool may_be_together(const Model& model, std::span<const Prompt> prompts, const GenerationLimits& limits) {
+  std::int64_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, std::ssize(prompt.tokens));
+  return prompts.size() > 1 && !model.computes_again() && longest + limits.most_tokens - 1 <= model.most_positions();
+}
+
+void generate_together(const Model& model, autograd::Tape& tape, std::span<const Prompt> prompts,
+                       const Sampling& sampling, const GenerationLimits& limits, std::uint64_t sequence,
+                       const std::function<void(std::size_t, std::int32_t)>& on_token) {
+  must(may_be_together(model, prompts, limits), "prompts are answered together if the model can");
+  std::vector<Text> texts;
+  std::vector<nn::KeyValueCache> caches;
+  std::vector<bool> goes_on;
+  std::int64_t longest = 0;
+  for (const auto& prompt : prompts) {
+    check_prompt(model, prompt.tokens, limits.vocabulary);
+    const auto given = std::ssize(prompt.tokens);
+    longest = std::max(longest, given);
+    auto& cache = caches.emplace_back(model.make_cache(1, given));
+    auto& own = texts.emplace_back(prompt.tokens, sampling, limits, sequence);
+    goes_on.push_back(own.take(model.next_logits(tape, prompt.tokens, given, cache, prompt.given).floats()));
+    cache.shift_positions(0, prompt.position_shift);
+    tape.clear();
+    if (goes_on.back()) on_token(texts.size() - 1, own.last());
+  }
+  auto cache = model.make_cache(std::ssize(prompts), longest + limits.most_tokens - 1);
+  cache.join(caches);
+  caches.clear();
+  std::vector<std::int32_t> fed(texts.size());
+  // A text that has ended is computed on, and not looked at.
+  for (std::int64_t made = 1; made < limits.most_tokens && std::ranges::count(goes_on, true) > 0; ++made) {
+    std::ranges::transform(texts, fed.begin(), [](const Text& one) { return one.last(); });
+    {
+      const auto all = model.next_logits(tape, fed, 1, cache, nullptr);
+      const auto width = all.floats().size() / texts.size();
+      for (std::size_t i = 0; i < texts.size(); ++i)
+        if (goes_on[i]) goes_on[i] = texts[i].take(all.floats().subspan(i * width, width));
+    }
+    tape.clear();
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      if (goes_on[i]) on_token(i, texts[i].last());
+  }
 }
 
 }  // namespace tessera::model

@@ -43,6 +43,18 @@ struct Prompt {
   Prompt(const TokenBatch& sample, std::int64_t shift) : tokens(sample.tokens), given(&sample), position_shift(shift) {}
 };
 
+/// Whether generate_together can answer these prompts: with all tokens that are asked for, the longest one fits the
+/// maximum sequence length, and the model computes no earlier token again.
+bool may_be_together(const Model& model, std::span<const Prompt> prompts, const GenerationLimits& limits);
+
+/// As generate() for each of `prompts`: a step computes the next token of all of them, so it reads the weights once.
+/// Earlier tokens of different number are aligned at their ends, so the order of sums of attention, and with it the last
+/// bits of the logits, can differ from those of a prompt alone. `on_token` gets the index of the prompt too. Throws
+/// BugError unless may_be_together(...).
+void generate_together(const Model& model, autograd::Tape& tape, std::span<const Prompt> prompts,
+                       const Sampling& sampling, const GenerationLimits& limits, std::uint64_t sequence,
+                       const std::function<void(std::size_t prompt, std::int32_t token)>& on_token);
+
 /// Generates tokens after `prompt`, which has at least one token, and passes each to `on_token` as soon as it is
 /// sampled. Returns their number, which is less than most_tokens if a stop token was sampled or the maximum sequence
 /// length is reached. `tape` must not record; it is cleared after each token. `sequence` keys the random numbers.

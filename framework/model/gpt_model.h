@@ -33,6 +33,7 @@ class GptModel final : public Model {
   nn::KeyValueCache make_cache(std::int64_t samples, std::int64_t capacity) const override;
   autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
                             nn::KeyValueCache& cache, const TokenBatch* given) const override;
+  bool computes_again() const override { return o_.has_longrope(); }
   std::int64_t vocabulary() const override { return vocabulary_; }
   std::int64_t most_positions() const override { return positions_; }
   double flops(std::int64_t samples, std::int64_t seq_length) const override {

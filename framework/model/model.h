@@ -108,6 +108,9 @@ class Model : public nn::Module {
   /// cache or the maximum sequence length.
   virtual autograd::Var next_logits(autograd::Tape& tape, std::span<const std::int32_t> tokens, std::int64_t count,
                                     nn::KeyValueCache& cache, const TokenBatch* given = nullptr) const = 0;
+  /// Whether tokens that next_logits has computed may be computed again, because their rotary frequencies depend on the
+  /// number of tokens.
+  virtual bool computes_again() const { return false; }
   /// Number of rows of the vocabulary, including padding.
   virtual std::int64_t vocabulary() const = 0;
   /// Maximum sequence length, in tokens.

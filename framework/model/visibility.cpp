@@ -87,10 +87,11 @@ nn::Pass generating_pass(autograd::Tape& tape, std::int64_t count, nn::KeyValueC
              positions = integers(tape, rows);
   for (std::size_t i = 0; i < rows; ++i) {
     const auto place = cache.length() + static_cast<std::int64_t>(i) % count;
-    first[i] = 0;
-    near[i] = window[0] < 0 ? 0 : narrow(std::max<std::int64_t>(0, place - window[0]));
+    const auto sample = static_cast<std::int64_t>(i) / count, begin = cache.begin(sample);
+    first[i] = narrow(begin);
+    near[i] = narrow(window[0] < 0 ? begin : std::max(begin, place - window[0]));
     last[i] = narrow(place);
-    positions[i] = narrow(place + cache.position_shift(static_cast<std::int64_t>(i) / count));
+    positions[i] = narrow(place + cache.position_shift(sample));
   }
   nn::Pass pass;
   pass.B = cache.samples();

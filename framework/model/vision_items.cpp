@@ -154,8 +154,10 @@ std::span<const autograd::RowPlace> feature_places(autograd::Tape& tape, const T
   for (const auto token : batch.tokens) tokens += o.is_placeholder(token) ? 1 : 0;
   const auto features = items.placeholder ? 0 : static_cast<std::int64_t>(items.features.size());
   if (tokens != features)
-    throw ShapeError(text("vision tower: the micro-batch has ", tokens, " placeholder tokens, but its images have ",
-                          features, " features"));
+    throw ConfigError(text("vision tower: the micro-batch has ", tokens, " placeholder tokens (image_token_id ",
+                           o.image_token_id, ", video_token_id ", o.video_token_id, "), but its images have ", features,
+                           " features; texts without images must not contain these tokens: train on other data, or "
+                           "correct the two options of vision_config"));
   // The tower's feature with each number in reading order.
   const auto of_number = tape.keep_array<std::int32_t>(items.features.size());
   for (std::size_t i = 0; i < items.features.size(); ++i)

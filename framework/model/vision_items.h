@@ -49,7 +49,7 @@ PatchPairs pairs_of(std::span<const std::int32_t> grids, const VisionOptions& o)
 ///
 ///   first, count   the tokens [first, first + count) of each sample are those that this rank has; places count these
 ///
-/// Throws ShapeError if there are not as many placeholder tokens as features.
+/// Throws ConfigError if there are not as many placeholder tokens as features.
 std::span<const autograd::RowPlace> feature_places(autograd::Tape& tape, const TokenBatch& batch,
                                                    const VisionItems& items, const VisionOptions& o, std::int64_t first,
                                                    std::int64_t count);

@@ -48,6 +48,8 @@ Json RecordFiles::record(std::int64_t index) const {
   auto parsed = parse_json(words(entry), &why);
   if (mapped) mapped->require_pages();
   if (parsed.is_discarded()) throw ConfigError(text(place(index), ": is not JSON: ", why));
+  if (!parsed.is_object())
+    throw ConfigError(text(place(index), ": is ", parsed.type_name(), "; expected an object with messages"));
   return parsed;
 }
 

@@ -21,6 +21,7 @@ class KeyValueCache {
         width_(width),
         arrays_(has_values ? 2 : 1),
         shifts_(static_cast<std::size_t>(samples)),
+        begins_(static_cast<std::size_t>(samples)),
         layer_floats_(static_cast<std::size_t>(samples * capacity * width)),
         memory_(static_cast<std::size_t>(layers * arrays_) * layer_floats_ * sizeof(float)) {}
 
@@ -49,12 +50,20 @@ class KeyValueCache {
     length_ = 0;
     texts_.clear();
     shifts_.assign(shifts_.size(), 0);
+    begins_.assign(begins_.size(), 0);
   }
 
   /// What is added to the index of a token in `sample` to get its position, from the next token on. Not 0 behind
   /// images, whose tokens share positions.
   std::int64_t position_shift(std::int64_t sample) const { return shifts_[static_cast<std::size_t>(sample)]; }
   void shift_positions(std::int64_t sample, std::int64_t by) { shifts_[static_cast<std::size_t>(sample)] = by; }
+
+  /// Number of padding tokens before the tokens of `sample`, which no token sees.
+  std::int64_t begin(std::int64_t sample) const { return begins_[static_cast<std::size_t>(sample)]; }
+  /// Takes the only sample of each of `others`, caches of the same model, as samples in their order. Padding before the
+  /// shorter ones lets all end at the same token. This cache is empty and has room for the longest of them. Throws
+  /// BugError if one noted tokens to be computed again.
+  void join(std::span<const KeyValueCache> others);
 
   /// The keys and the values of one layer, [samples, capacity, width]; the first length() tokens of a sample are valid.
   std::span<float> keys(std::int64_t layer) { return part(arrays_ * layer); }
@@ -65,7 +74,7 @@ class KeyValueCache {
     return memory_.floats().subspan(static_cast<std::size_t>(index) * layer_floats_, layer_floats_);
   }
   std::int64_t samples_, capacity_, width_, arrays_, length_ = 0;
-  std::vector<std::int64_t> shifts_;              ///< [samples]
+  std::vector<std::int64_t> shifts_, begins_;     ///< [samples]
   std::vector<std::vector<std::int32_t>> texts_;  ///< [samples] of remember()
   std::size_t layer_floats_;
   Storage memory_;

@@ -100,7 +100,12 @@ std::int64_t Towers::layers() const {
 
 std::string Towers::options() const {
   std::string all;
-  for (const auto& tower : towers_) all += (all.empty() ? "" : " + ") + options::name_in_group(tower.option);
+  for (const auto& tower : towers_) {
+    const auto name = options::name_in_group(tower.option);
+    const auto same = std::ranges::count_if(
+        towers_, [&](const Tower& other) { return options::name_in_group(other.option) == name; });
+    all += (all.empty() ? "" : " + ") + (same > 1 ? tower.option : name);
+  }
   return all;
 }
 

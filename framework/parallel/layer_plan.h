@@ -50,7 +50,8 @@ class Towers {
 
   const std::vector<Tower>& all() const { return towers_; }
   std::int64_t layers() const;  ///< of all towers together
-  /// The options with the numbers of layers, for messages: "num_layers", "num_encoder_layers + num_decoder_layers".
+  /// The options with the numbers of layers, for messages: "num_layers", "encoder_layers + decoder_layers"; of the same
+  /// name with their groups.
   std::string options() const;
 
   /// Consecutive layers of one tower: [first, first + layers) within it.

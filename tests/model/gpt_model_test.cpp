@@ -239,6 +239,32 @@ TEST(Generate, ARepetitionPenaltyMakesTokensOfTheTextLessLikely) {
   EXPECT_EQ(made.size(), 6U);
 }
 
+/// Prompts of other lengths, a stop token that ends some texts early, windows of attention, and drawn tokens.
+TEST(Generate, PromptsTogetherGetTheTokensThatEachGetsAlone) {
+  const std::vector<std::vector<std::int32_t>> texts = {{1, 2, 3, 4, 5}, {7}, {9, 8}, {1, 2, 3}};
+  const std::vector<Prompt> prompts(texts.begin(), texts.end());
+  for (const auto* words : {gpt2_like, llama_like}) {
+    Built b(words);
+    autograd::Tape tape(b.arena, b.threads, false);
+    for (const Sampling sampling : {Sampling{.temperature = 0}, Sampling{.temperature = 0, .repetition_penalty = 3},
+                                    Sampling{.temperature = 2, .seed = 5}}) {
+      GenerationLimits limits{8, {}, 29};
+      for (const bool stops : {false, true}) {
+        std::vector<std::vector<std::int32_t>> alone(texts.size()), together(texts.size());
+        for (std::size_t i = 0; i < texts.size(); ++i)
+          generate(*b.model, tape, prompts[i], sampling, limits, 3, [&](std::int32_t t) { alone[i].push_back(t); });
+        ASSERT_TRUE(may_be_together(*b.model, prompts, limits));
+        generate_together(*b.model, tape, prompts, sampling, limits, 3,
+                          [&](std::size_t i, std::int32_t token) { together[i].push_back(token); });
+        EXPECT_EQ(together, alone) << words << ", temperature " << sampling.temperature << ", stops " << stops;
+        if (!stops) limits.stop_tokens = {alone[0][3], alone[1][0]};
+      }
+    }
+    EXPECT_FALSE(may_be_together(*b.model, prompts, {9, {}, 29}));  // 12 positions
+    EXPECT_FALSE(may_be_together(*b.model, std::span(prompts).first(1), {8, {}, 29}));
+  }
+}
+
 TEST(Generate, StopsAtTheStopTokenAndWhereThePositionsEnd) {
   Built b(gpt2_like);
   autograd::Tape tape(b.arena, b.threads, false);
