@@ -20,8 +20,11 @@ std::string address_of(const Json& part) {
   for (const char* key : {"image", "url", "path", "image_url"}) {
     if (!part.contains(key)) continue;
     const auto& value = part[key];
+    if (value.is_null()) continue;
     if (value.is_string()) return value.get<std::string>();
     if (value.is_object() && value.contains("url") && value["url"].is_string()) return value["url"].get<std::string>();
+    throw ConfigError(text("generate: the image ", shortened(part.dump()), " has ", value.type_name(), " as \"", key,
+                           "\"; expected the path of a file"));
   }
   return "";
 }
@@ -48,7 +51,7 @@ void check_part(const Json& part) {
     throw ConfigError(text("generate: a message has the part ", shortened(part.dump()),
                            "; text, images and videos as lists of frames are supported"));
   for (const char* key : {"min_pixels", "max_pixels", "resized_height", "resized_width", "nframes", "fps"})
-    if (part.contains(key))
+    if (part.contains(key) && !(is_video(part) && std::string_view(key) == "fps"))
       throw ConfigError(text("generate: a part of a message has ", key,
                              ", which is not supported; the limits are those of the model's image processor"));
 }
@@ -64,6 +67,12 @@ Visual video_of(const Json& part, const fs::path& folder) {
         text("generate: the video ", shortened(part.dump()),
              " is no list of frames, {\"type\": \"video\", \"video\": [\"1.png\", \"2.png\"]}; files of videos "
              "are not read"));
+  if (const auto* fps = part.find("fps")) {
+    if (!fps->is_number() || fps->get<double>() <= 0)
+      throw ConfigError(text("generate: \"fps\" of a video is ", shortened(fps->dump()),
+                             "; expected a number above 0, its frames in a second"));
+    out.fps = fps->get<double>();
+  }
   return out;
 }
 
@@ -92,6 +101,20 @@ void add_parts(Json& messages, std::size_t count) {
   else
     for (auto& part : content) parts.push_back(part);
   content = std::move(parts);
+}
+
+/// Distance of two time steps in positions.
+double time_step_of(const Visual& visual, const model::VisionOptions& vision) {
+  if (!visual.is_video) return 1;
+  const auto& rate = vision.tokens_per_second;
+  if (rate && !visual.fps)
+    throw ConfigError(text("generate: the model places the frames of a video by their times, and the video of ",
+                           visual.files.front(), " has no \"fps\"; give its frames in a second, {\"type\": \"video\", "
+                           "\"video\": [...], \"fps\": 2}"));
+  if (!rate && visual.fps)
+    throw ConfigError(text("generate: the video of ", visual.files.front(),
+                           " has \"fps\", but the model does not place frames by their times; leave \"fps\" out"));
+  return rate ? *rate * static_cast<double>(vision.temporal_patch_size) / *visual.fps : 1;
 }
 
 images::Picture loaded(const std::string& file, PictureLoading loading) {
@@ -190,7 +213,7 @@ VisualPrompt::VisualPrompt(const std::vector<std::int32_t>& tokens, const std::v
   std::vector<data::PatchGrid> grids;
   for (const auto& visual : visuals) {
     all.push_back(patches_of(visual, visual.is_video ? of_videos : of_images, loading));
-    grids.push_back({all.back().grid.t, all.back().grid.h, all.back().grid.w});
+    grids.push_back({all.back().grid.t, all.back().grid.h, all.back().grid.w, time_step_of(visual, vision)});
   }
   std::vector<std::int32_t> ids;
   std::int64_t patches = 0;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace tessera::cli {
 struct Visual {
   bool is_video = false;
   std::vector<std::string> files;  ///< one for an image
+  std::optional<double> fps = {};  ///< frames of the video in a second, if the conversation says it
 };
 
 /// A conversation and its images and videos, in reading order.
@@ -29,7 +31,7 @@ struct VisualConversation {
 /// Puts `images` into a conversation: in front of the text of its last user's message, or, if messages have parts
 /// {"type": "image"} without a file, into these in order. Collects the files of all parts: of {"type": "image"} its
 /// "image", "url" or "path", also as {"image_url": {"url": ...}} and with "file://"; of {"type": "video"} the list
-/// "video". Relative paths are looked for beside `folder`, if they are no files themselves. Throws ConfigError for
+/// "video" and its "fps". Relative paths are looked for beside `folder`, if they are no files themselves. Throws ConfigError for
 /// parts without a file, files without a part, addresses that are no files, and videos that are no lists of frames.
 VisualConversation with_images(Json messages, const std::vector<std::string>& images,
                                const std::filesystem::path& folder);
@@ -55,8 +57,8 @@ class VisualPrompt {
  public:
   /// `tokens`: of the rendered conversation, with one placeholder for each image or video, which becomes as many as it
   /// has features. `folder` has preprocessor_config.json or processor_config.json; `backend` chooses how images are
-  /// resized (videos always as torchvision does it, all frames). Throws ConfigError if a picture cannot be read, or the
-  /// placeholders do not fit.
+  /// resized (videos always as torchvision does it, all frames). Throws ConfigError if a picture cannot be read, the
+  /// placeholders do not fit, or a video has no "fps" although the tower has tokens_per_second.
   VisualPrompt(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
                const model::VisionOptions& vision, const std::filesystem::path& folder, images::Backend backend,
                PictureLoading loading = PictureLoading::rgb);

@@ -111,6 +111,11 @@ void describe_form(options::Schema<Vision>& s) {
                         "; expected layers from 0 to ", o.num_layers - 1);
           },
           "leave out the others", {"num_layers"});
+  s.option("tokens_per_second", &Vision::tokens_per_second,
+           "Positions of one second of a video, as Qwen2.5-VL has them; null: time steps are one position apart.")
+      .above(0)
+      .at_most(1e6)
+      .no_flag("only Qwen2.5-VL has it, whose scripts are not converted");
   s.option("init_method_std", &Vision::init_method_std, "Standard deviation of the tower's initial weights.")
       .when_changed(options::Change::silent)
       .above(0)

@@ -32,6 +32,7 @@ struct VisionOptions {
   double rotary_base = 10000;
   std::optional<std::int64_t> window_size;
   std::vector<std::int64_t> full_attention_layers;
+  std::optional<double> tokens_per_second;
   double init_method_std = 0.02;
   std::int64_t image_token_id = 151655;
   std::int64_t video_token_id = 151656;

@@ -106,6 +106,11 @@ void check_patches(const Recipe& r, options::Report& report) {
     tell(r, report, "visual encoder", {"vision_config.in_channels", "dataset_config.dataset_type"},
          text("in_channels is ", tower->in_channels, ", but dataset_type mllm gives images of three channels"),
          "leave in_channels out");
+  if (tower->tokens_per_second && data->videos)
+    tell(r, report, "visual encoder", {"dataset_config.videos", "vision_config.tokens_per_second"},
+         text("records have videos, and tokens_per_second of the tower is ", *tower->tokens_per_second,
+              ": positions by the times of frames are not implemented for training"),
+         "leave dataset_config.videos out");
   const auto must_agree = [&](const std::string& option, std::int64_t of_data, std::int64_t of_tower) {
     if (of_data != of_tower)
       tell(r, report, "visual encoder", {"dataset_config." + option, "vision_config." + option},

@@ -192,6 +192,7 @@ const std::vector<Effect> cases = {
     {v + "rotary_base", "10", "100"},
     {v + "window_size", "112", "224"},
     {v + "full_attention_layers", "[0]", "[1]"},
+    {v + "tokens_per_second", "2", "4"},
     {v + "init_method_std", "0.1", "0.2"},
     {v + "image_token_id", "1", "2"},
     {v + "video_token_id", "1", "2"},

@@ -29,6 +29,7 @@ inline const std::map<std::string, std::string> exempt = {
      "its prompt types need tokens of their own; tests/instructions/texts_test.cpp has its effect"},
     {t + "objective", "there is one type so far"},
     {v + "vision_start_token_id", "folders of Transformers have it; the model reads placeholders alone"},
+    {v + "tokens_per_second", "it places the frames of videos in generation; tests/cli/visual_prompt_test.cpp holds it"},
     {t + "profile_communication", "one rank has no communication; tests/training/profiler_test.cpp holds it"},
     {e + "moe_layer_recompute", "the promise is that no bit changes; tests/model holds it"},
     {e + "moe_per_layer_logging", "curves of TensorBoard; tests/reporting/run_log_test.cpp reads them"},
