@@ -122,7 +122,8 @@ class TextPrompt {
 };
 
 /// The text of tokens behind a prompt, so that the first one is not treated as the beginning of a text.
-std::unique_ptr<tokenizers::Tokenizer::Decoder> decoder_behind(const recipe::TrainedModel& trained, const model::Prompt& prompt) {
+std::unique_ptr<tokenizers::Tokenizer::Decoder> decoder_behind(const recipe::TrainedModel& trained,
+                                                               const model::Prompt& prompt) {
   auto decoder = trained.tokenizer->decoder();
   for (const auto token : prompt.tokens) (void)decoder->push(token);
   return decoder;

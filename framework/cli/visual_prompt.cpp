@@ -109,7 +109,8 @@ double time_step_of(const Visual& visual, const model::VisionOptions& vision) {
   const auto& rate = vision.tokens_per_second;
   if (rate && !visual.fps)
     throw ConfigError(text("generate: the model places the frames of a video by their times, and the video of ",
-                           visual.files.front(), " has no \"fps\"; give its frames in a second, {\"type\": \"video\", "
+                           visual.files.front(),
+                           " has no \"fps\"; give its frames in a second, {\"type\": \"video\", "
                            "\"video\": [...], \"fps\": 2}"));
   if (!rate && visual.fps)
     throw ConfigError(text("generate: the video of ", visual.files.front(),

@@ -182,9 +182,8 @@ void narrow(Threads& threads, std::span<const float> x, const MutableElements& y
 
 void round_to(Threads& threads, DType type, std::span<float> x) {
   if (type == DType::float32) return;
-  threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
-    round_range(type, x.subspan(first, last - first));
-  });
+  threads.parallel_for(x.size(), tile,
+                       [&](std::size_t first, std::size_t last) { round_range(type, x.subspan(first, last - first)); });
 }
 
 void round_range(DType type, std::span<float> x) {

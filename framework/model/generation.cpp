@@ -131,8 +131,8 @@ std::int64_t generate(const Model& model, autograd::Tape& tape, const Prompt& pr
   for (std::int64_t made = 0; made < most; ++made) {
     const auto last = made_text.last();
     const auto fed = made == 0 ? prompt.tokens : std::span<const std::int32_t>(&last, 1);
-    const bool goes_on = made_text.take(model.next_logits(tape, fed, std::ssize(fed), cache,
-                                                          made == 0 ? prompt.given : nullptr).floats());
+    const bool goes_on = made_text.take(
+        model.next_logits(tape, fed, std::ssize(fed), cache, made == 0 ? prompt.given : nullptr).floats());
     if (made == 0) cache.shift_positions(0, prompt.position_shift);
     tape.clear();
     if (!goes_on) return made;

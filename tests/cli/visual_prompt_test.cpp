@@ -11,8 +11,9 @@ namespace {
 const std::string pictures = TESTS_DATA "/multimodal/text/pictures/";
 
 Json video(const std::string& more) {
-  return read_json(text(R"([{"role": "user", "content": [{"type": "video", "video": ["a.png", "a.png", "a.png", "a.png"])",
-                        more, R"(}, {"type": "text", "text": "what"}]}])"));
+  return read_json(
+      text(R"([{"role": "user", "content": [{"type": "video", "video": ["a.png", "a.png", "a.png", "a.png"])", more,
+           R"(}, {"type": "text", "text": "what"}]}])"));
 }
 
 model::VisionOptions tower(std::optional<double> rate) {

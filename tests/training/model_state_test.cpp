@@ -38,9 +38,7 @@ class TwoTensors final : public StandInModel {
   nn::Parameter &plain, &narrow;
 };
 
-float read(const nn::Parameter& parameter, std::size_t element) {
-  return values_of(parameter)[element];
-}
+float read(const nn::Parameter& parameter, std::size_t element) { return values_of(parameter)[element]; }
 
 TEST(ModelState, AnUpdateReachesWhatTheModelReadsInEitherPrecision) {
   TwoTensors model;

@@ -95,9 +95,7 @@ optim::Block ShardedUpdate::block(const Piece& piece) {
   return block;
 }
 
-bool ShardedUpdate::model_reads(const Piece& piece) const {
-  return !layout_.keeps_rounded(shard_of(piece).parameter);
-}
+bool ShardedUpdate::model_reads(const Piece& piece) const { return !layout_.keeps_rounded(shard_of(piece).parameter); }
 
 /// The undo log copies the same elements once more, 64 at a time and in the processor's cache, while they are updated:
 /// that copy outlives this process, and is of no use when the next block is updated.

@@ -138,8 +138,8 @@ void SharedState::round_main_weights() {
       round_in_place(main, range.parameter->type);
       continue;
     }
-    const auto raw = memory_.bytes(StateArray::rounded_weights)
-                         .subspan(2 * (layout_.rounded_of(shard.parameter) + size(first)));
+    const auto raw =
+        memory_.bytes(StateArray::rounded_weights).subspan(2 * (layout_.rounded_of(shard.parameter) + size(first)));
     kernels::widen_range(Tensor(raw, range.parameter->type, {count}), main);
   }
 }

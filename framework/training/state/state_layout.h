@@ -26,13 +26,13 @@ struct StateSharing {
 /// The arrays with everything that training changes on one rank (frozen parameters: FrozenWeights). "With shards":
 /// StateSharing::shards() is true.
 enum class StateArray {
-  weights,          ///< fp32 weights; with shards, only of parameters that the model reads in fp32
-  gradients,        ///< fp32 main gradients of all parameters; empty without an optimizer
+  weights,    ///< fp32 weights; with shards, only of parameters that the model reads in fp32
+  gradients,  ///< fp32 main gradients of all parameters; empty without an optimizer
   /// 16-bit weights: with shards, 2 bytes per element of the flat layout; else only of the 16-bit parameters whose
   /// rounded copy is kept (StateLayout::keeps_rounded). Empty if there are none.
   rounded_weights,
-  master_weights,   ///< with shards: this rank's shards of the fp32 weights of rounded_weights; else empty
-  optimizer_state   ///< fp32: this rank's shards of the first state tensor, then of the second, ...
+  master_weights,  ///< with shards: this rank's shards of the fp32 weights of rounded_weights; else empty
+  optimizer_state  ///< fp32: this rank's shards of the first state tensor, then of the second, ...
 };
 inline constexpr std::size_t state_arrays = 5;
 
@@ -176,7 +176,7 @@ class StateLayout {
   std::vector<PlacedShard> shards_;
   std::vector<std::size_t> weight_of_;
   std::vector<std::optional<std::size_t>> rounded_of_;
-  std::size_t rounded_ = 0;  ///< elements of rounded_weights
+  std::size_t rounded_ = 0;                 ///< elements of rounded_weights
   std::vector<std::int64_t> owned_before_;  ///< without shards: owned elements of the parameters before each, and all
   std::size_t weights_ = 0, masters_ = 0, updated_ = 0;  ///< elements of weights, master_weights and one state tensor
   StateSegment segment_;
