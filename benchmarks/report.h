@@ -79,7 +79,8 @@ Timing time(const Body& body, Clock clock = Clock::wall, double seconds = 0.3, i
   return timing_of(std::move(taken));
 }
 
-/// Argument `index` of main: a whole number of at least 1, `otherwise` if there are fewer arguments. Any other text ends
+/// Argument `index` of main: a whole number of at least 1, `otherwise` if there are fewer arguments. Any other text
+/// ends
 /// the program with a message and exit code 2.
 std::int64_t count_argument(int argc, char** argv, int index, std::int64_t otherwise);
 /// The same for a number of threads; one for each processor if there are fewer arguments.

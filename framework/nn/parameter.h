@@ -71,7 +71,8 @@ struct Parameter {
   ParameterRole role = ParameterRole::matrix;
   Shape global_shape;  ///< shape of the unsharded tensor
   Init init;
-  /// Type of leaf.value. A trained 16-bit value is a rounded copy of the fp32 weight, or that weight (leaf.stored), which
+  /// Type of leaf.value. A trained 16-bit value is a rounded copy of the fp32 weight, or that weight (leaf.stored),
+  /// which
   /// operations round when they read it.
   DType type = DType::float32;
   /// false: the parameter is frozen. It has no gradient, no fp32 copy and no optimizer state. Equal on all ranks that

@@ -120,7 +120,8 @@ class StateLayout {
   /// Index of the first element of a parameter in `weights`. With shards, only for parameters that the model reads in
   /// fp32.
   std::size_t weight_of(std::size_t parameter) const { return weight_of_[parameter]; }
-  /// Whether a 16-bit parameter has a rounded copy of its fp32 weight. false: operations round the weight when they read
+  /// Whether a 16-bit parameter has a rounded copy of its fp32 weight. false: operations round the weight when they
+  /// read
   /// it, which takes no memory; so with an optimizer and all fp32 weights on the rank, where products multiply floats.
   bool keeps_rounded(std::size_t parameter) const { return rounded_of_[parameter].has_value(); }
   /// Index of the first element of such a copy in `rounded_weights`. Throws BugError if there is none.
