@@ -105,7 +105,8 @@ std::string LayerFrequency::Option::json_schema() {
                     product = R"([\\s(]*(?:\\d+\\s*\\*[\\s(]*)*)" + list + R"([\\s)]*(?:\\*\\s*\\d+[\\s)]*)*)";
   return R"({"not": {"enum": [0, "0"]}, "anyOf": [{"$ref": "#/$defs/int"},
              {"type": "array", "items": {"enum": [0, 1]}, "minItems": 1},
-             {"type": "string", "pattern": "^)" + product + R"((?:\\+)" + product + R"()*$"}]})";
+             {"type": "string", "pattern": "^)" +
+         product + R"((?:\\+)" + product + R"()*$"}]})";
 }
 
 bool LayerFrequency::Option::read(const options::Value& value, LayerFrequency& out) {

@@ -131,7 +131,9 @@ TEST_F(Lora, APlanAsksForTheAliasesOfEachModuleOnce) {
         ++asked[module];
         return std::vector<training::ModuleAlias>{{.name = "their." + module, .own = true}};
       },
-      [] { return std::vector<std::string>{"one", "two"}; });
+      [] {
+        return std::vector<std::string>{"one", "two"};
+      });
   for (int times = 0; times < 3; ++times)
     for (const char* module : {"one", "two"}) plan.adapters_of(module, 4, {});
   EXPECT_EQ(asked, (std::map<std::string, int>{{"one", 1}, {"two", 1}}));
