@@ -309,20 +309,22 @@ void override_iteration(checkpoint::Progress& progress, const TrainingSetup& set
     progress.schedule->num_steps = samples;
 }
 
-void draw_all(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads) {
-  state.draw(threads, static_cast<std::uint64_t>(setup.options.seed));
-  state.frozen().initialise(threads, static_cast<std::uint64_t>(setup.options.seed));
+/// Initial weights; with `given`, trained ones that it does not have. Memory of frozen ones may then be mapped.
+void draw(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
+          const checkpoint::WeightSource* given = nullptr) {
+  const auto seed = static_cast<std::uint64_t>(setup.options.seed);
+  state.draw(threads, seed, [&](const auto& name) { return given != nullptr && given->has(name); });
+  if (given == nullptr) state.frozen().initialise(threads, seed);
 }
 
-/// Begin with, or continue from, what load_checkpoint names, which is at `place`. What it has is not drawn: that takes
-/// longer than reading it, and the memory of frozen parameters that will be mapped is not to be touched.
+/// Begin with, or continue from, what load_checkpoint names, which is at `place`.
 void load_given(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const std::filesystem::path& place,
                 Restored& out) {
   const auto& o = setup.options;
   const auto given = open_any(setup, place, out.notes, setup.model.weights_alone ? std::nullopt : o.ckpt_step);
   if (!given) {
     out.notes.push_back(text("no checkpoint in ", place.string(), " yet: starting from scratch"));
-    return draw_all(setup, state, threads);
+    return draw(setup, state, threads);
   }
   const auto all = setup.model.all_weights.empty() ? state.trained_ranges() : setup.model.all_weights;
   const bool is_base = without_new_adapters(*given, all).size() < all.size();
@@ -333,10 +335,7 @@ void load_given(TrainingSetup& setup, ModelState& state, kernels::Threads& threa
   const bool resumes =
       o.resume_training != Resume::never && !setup.model.weights_alone && !setup.model.upcycles && !is_base;
   const auto progress = resumes ? given->progress() : std::nullopt;
-  if (setup.model.upcycles)
-    draw_all(setup, state, threads);
-  else
-    state.draw(threads, static_cast<std::uint64_t>(o.seed), [&](const auto& name) { return given->has(name); });
+  draw(setup, state, threads, setup.model.upcycles ? nullptr : given.get());
   if (!progress) return begin_with(*given, setup, state, out);
   auto next = begin_continuing(*given, *progress, setup, state, out);
   for (const auto& range : next.wanted) given->read_box(range);
@@ -421,13 +420,14 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
     return out;
   }
   if (!o.load_checkpoint) {
-    draw_all(setup, state, threads);
+    draw(setup, state, threads);
     state.weights_changed();
     state.derive_initial(threads, &setup.model.processes);
     return out;
   }
   comm::together(setup.model.processes.world, "loading", [&] {
-    load_given(setup, state, threads, folder != nullptr ? folder->given_checkpoint() : *o.load_checkpoint, out);
+    const std::filesystem::path given = *o.load_checkpoint;
+    load_given(setup, state, threads, folder != nullptr ? folder->given_checkpoint() : given, out);
   });
   weights_loaded(out, o, state);
   if (out.new_adapters) state.derive_initial(threads, &setup.model.processes);
