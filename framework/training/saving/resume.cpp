@@ -189,8 +189,7 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   std::move(more.begin(), more.end(), std::back_inserter(changes));
   if (setup.model.upcycles)
     changes.emplace_back(
-        "every expert begins with the feed-forward network of its layer; routers keep their initial "
-        "weights");
+        "every expert begins with the feed-forward network of its layer; routers keep their initial weights");
   if (setup.model.open_adapter) {
     more = load_adapter(*setup.model.open_adapter(given), setup.model, state);
     std::move(more.begin(), more.end(), std::back_inserter(changes));
@@ -310,15 +309,22 @@ void override_iteration(checkpoint::Progress& progress, const TrainingSetup& set
     progress.schedule->num_steps = samples;
 }
 
-/// Begin with, or continue from, what load_checkpoint names, which is at `place`. Returns whether there is one.
-/// `draw_others`: gives initial values to the weights that a source does not have.
-bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::path& place,
-                const std::function<void(const checkpoint::WeightSource&)>& draw_others, Restored& out) {
+/// Initial weights; with `given`, trained ones that it does not have. Memory of frozen ones may then be mapped.
+void draw(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
+          const checkpoint::WeightSource* given = nullptr) {
+  const auto seed = static_cast<std::uint64_t>(setup.options.seed);
+  state.draw(threads, seed, [&](const auto& name) { return given != nullptr && given->has(name); });
+  if (given == nullptr) state.frozen().initialise(threads, seed);
+}
+
+/// Begin with, or continue from, what load_checkpoint names, which is at `place`.
+void load_given(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const std::filesystem::path& place,
+                Restored& out) {
   const auto& o = setup.options;
   const auto given = open_any(setup, place, out.notes, setup.model.weights_alone ? std::nullopt : o.ckpt_step);
   if (!given) {
     out.notes.push_back(text("no checkpoint in ", place.string(), " yet: starting from scratch"));
-    return false;
+    return draw(setup, state, threads);
   }
   const auto all = setup.model.all_weights.empty() ? state.trained_ranges() : setup.model.all_weights;
   const bool is_base = without_new_adapters(*given, all).size() < all.size();
@@ -329,17 +335,13 @@ bool load_given(TrainingSetup& setup, ModelState& state, const std::filesystem::
   const bool resumes =
       o.resume_training != Resume::never && !setup.model.weights_alone && !setup.model.upcycles && !is_base;
   const auto progress = resumes ? given->progress() : std::nullopt;
-  draw_others(*given);
-  if (!progress) {
-    begin_with(*given, setup, state, out);
-    return true;
-  }
+  draw(setup, state, threads, setup.model.upcycles ? nullptr : given.get());
+  if (!progress) return begin_with(*given, setup, state, out);
   auto next = begin_continuing(*given, *progress, setup, state, out);
   for (const auto& range : next.wanted) given->read_box(range);
   if (o.override_ckpt_iteration) override_iteration(next.progress, setup, out.notes);
   finish_continuing(*given, std::move(next.progress), setup, out);
   out.continues = is_of_run_folder(o, place);
-  return true;
 }
 
 /// The newest checkpoint of the run with that id in its folder, and its iteration; -1: there is none. One in another
@@ -417,28 +419,15 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
     if (out.base) check_base(setup.model.processes.world, state, *out.base);
     return out;
   }
-  const auto seed = static_cast<std::uint64_t>(o.seed);
-  // What is given is not drawn: that takes longer than reading it. The memory of frozen parameters that will be mapped
-  // is not touched.
-  const auto draw_all = [&] {
-    state.draw(threads, seed);
-    state.frozen().initialise(threads, seed);
-  };
-  const bool fills_later = o.load_checkpoint && !setup.model.upcycles;
-  if (!fills_later) draw_all();
   if (!o.load_checkpoint) {
+    draw(setup, state, threads);
     state.weights_changed();
     state.derive_initial(threads, &setup.model.processes);
     return out;
   }
   comm::together(setup.model.processes.world, "loading", [&] {
     const std::filesystem::path given = *o.load_checkpoint;
-    const auto draw_others = [&](const checkpoint::WeightSource& source) {
-      if (fills_later) state.draw(threads, seed, [&](const auto& name) { return source.has(name); });
-    };
-    if (!load_given(setup, state, folder != nullptr ? folder->given_checkpoint() : given, draw_others, out) &&
-        fills_later)
-      draw_all();
+    load_given(setup, state, threads, folder != nullptr ? folder->given_checkpoint() : given, out);
   });
   weights_loaded(out, o, state);
   if (out.new_adapters) state.derive_initial(threads, &setup.model.processes);

@@ -37,8 +37,8 @@ bool is_of_vocabulary(const std::string& module);
 /// one calls them so. Every other name or pattern may be that of any program.
 class LoraPlan final : public nn::AdapterPlan {
  public:
-  /// Asks for aliases, once for each module, and modules when it is first used. Throws ConfigError, naming the option, for a pattern that
-  /// cannot be read.
+  /// Asks for modules when it is first used, and once for the aliases of each. Throws ConfigError, naming the option,
+  /// for a pattern that cannot be read.
   LoraPlan(const model::LoraOptions& options, ModuleAliases aliases, ModuleList modules);
 
   std::vector<nn::AdapterForm> adapters_of(const std::string& module, std::int64_t in,
