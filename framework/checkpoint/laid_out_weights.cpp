@@ -1,8 +1,7 @@
 #include "framework/checkpoint/laid_out_weights.h"
 
-#include <cstdint>
 #include <span>
-#include <utility>
+#include <vector>
 
 #include "framework/base/build_lock.h"
 #include "framework/base/error.h"
@@ -10,6 +9,7 @@
 #include "framework/base/memory_limit.h"
 #include "framework/base/sha256.h"
 #include "framework/checkpoint/copy_converted.h"
+#include "framework/checkpoint/filled_state.h"
 #include "framework/tensor/box.h"
 
 namespace tessera::checkpoint {
@@ -19,34 +19,25 @@ namespace fs = std::filesystem;
 
 constexpr const char* file_of_matrices = "model.safetensors";
 
-using Entries = std::vector<std::pair<std::string, SafetensorsEntry>>;
-
-Entries entries_of(const WeightSource& source, const std::function<bool(const std::string&)>& wanted) {
-  Entries all;
+/// Whole matrices, without elements in memory.
+std::vector<TensorRange> matrices_of(const WeightSource& source,
+                                     const std::function<bool(const std::string&)>& wanted) {
+  std::vector<TensorRange> all;
   for (const auto& name : source.names())
     if (wanted(name) && needs_layout(source, name))
-      all.emplace_back(name, SafetensorsEntry{laid_out_type(source, name), source.shape(name), 0, 0});
+      all.push_back(whole(name, Tensor::without_elements(laid_out_type(source, name), source.shape(name))));
   return all;
 }
 
-std::string digest_of(const WeightSource& source, const Entries& entries) {
+std::string digest_of(const WeightSource& source, std::span<const TensorRange> matrices) {
   auto all = "version 1\n" + identity_of_files(source.folder());
-  for (const auto& [name, entry] : entries) all += text(name, " ", entry.shape, "\n");
+  for (const auto& matrix : matrices) all += text(matrix.name, " ", matrix.tensor.shape(), "\n");
   return sha256(all).substr(0, 16);
 }
 
-/// Returns the number of bytes.
-std::uint64_t write(const WeightSource& source, const Entries& entries, const fs::path& file) {
-  std::uint64_t bytes = 0;
-  std::vector<std::byte> memory;
-  write_safetensors(file, entries, {}, [&](const std::string& name) {
-    const auto type = laid_out_type(source, name);
-    const auto shape = source.shape(name);
-    memory.resize(static_cast<std::size_t>(shape.elements()) * size_of(type));
-    source.read(name, Tensor(std::span(memory), type, shape));
-    bytes += memory.size();
-    return std::span<const std::byte>(memory);
-  });
+std::size_t bytes_of(std::span<const TensorRange> matrices) {
+  std::size_t bytes = 0;
+  for (const auto& matrix : matrices) bytes += matrix.tensor.bytes();
   return bytes;
 }
 
@@ -96,9 +87,9 @@ std::optional<StoredMatrix> LaidOutWeights::stored(const TensorRange& range) con
 std::unique_ptr<LaidOutWeights> lay_out(const WeightSource& source,
                                         const std::function<bool(const std::string& name)>& wanted,
                                         const fs::path& cache, std::vector<std::string>& notes) {
-  const auto entries = entries_of(source, wanted);
-  if (entries.empty()) return nullptr;
-  const auto name = digest_of(source, entries);
+  const auto matrices = matrices_of(source, wanted);
+  if (matrices.empty()) return nullptr;
+  const auto name = digest_of(source, matrices);
   const auto out = cache / name;
   make_folder(cache);
   const auto lock = BuildLock::take(cache / (name + ".lock"));
@@ -106,12 +97,13 @@ std::unique_ptr<LaidOutWeights> lay_out(const WeightSource& source,
     const auto unfinished = cache / (name + "_tmp");
     delete_all(unfinished);
     make_folder(unfinished);
-    const auto bytes = write(source, entries, unfinished / file_of_matrices);
+    const FilledState read(matrices, [&](const TensorRange& into) { source.read(into.name, into.tensor); });
+    write_safetensors(unfinished / file_of_matrices, read, {});
     rename_or_exchange(unfinished, out);
     sync_folder(cache);
-    notes.push_back(text(entries.size(), " frozen matrices, which ", source.folder().string(),
+    notes.push_back(text(matrices.size(), " frozen matrices, which ", source.folder().string(),
                          " has in another layout, were written to ", out.string(), ", ",
-                         in_binary_units(static_cast<double>(bytes)), ", to be mapped from there"));
+                         in_binary_units(static_cast<double>(bytes_of(matrices))), ", to be mapped from there"));
   }
   return std::make_unique<LaidOutWeights>(out);
 }
