@@ -32,8 +32,8 @@ struct VisualConversation {
 /// {"type": "image"} without a file, into these in order. Collects the files of all parts: of {"type": "image"} its
 /// "image", "url" or "path", also as {"image_url": {"url": ...}} and with "file://"; of {"type": "video"} the list
 /// "video" and its "fps". Relative paths are looked for beside `folder`, if they are no files themselves. Throws
-/// ConfigError for parts without a file, files without a part, addresses that are no files, and videos that are no lists
-/// of frames.
+/// ConfigError for parts without a file, files without a part, addresses that are no files, and videos that are no
+/// lists of frames.
 VisualConversation with_images(Json messages, const std::vector<std::string>& images,
                                const std::filesystem::path& folder);
 

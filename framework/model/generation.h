@@ -49,8 +49,8 @@ bool may_be_together(const Model& model, std::span<const Prompt> prompts, const 
 
 /// As generate() for each of `prompts`: a step computes the next token of all of them, so it reads the weights once.
 /// Earlier tokens of different number are aligned at their ends, so the order of sums of attention, and with it the
-/// last bits of the logits, can differ from those of a prompt alone. `on_token` gets the index of the prompt too. Throws
-/// BugError unless may_be_together(...).
+/// last bits of the logits, can differ from those of a prompt alone. `on_token` gets the index of the prompt too.
+/// Throws BugError unless may_be_together(...).
 void generate_together(const Model& model, autograd::Tape& tape, std::span<const Prompt> prompts,
                        const Sampling& sampling, const GenerationLimits& limits, std::uint64_t sequence,
                        const std::function<void(std::size_t prompt, std::int32_t token)>& on_token);
