@@ -133,6 +133,17 @@ class InOwnFolder(unittest.TestCase):
         return sorted(path for path in (self.folder / run / "checkpoints").glob("*iter_*")
                       if re.search(r"iter_\d+$", path.name))
 
+    def tensors(self, folder, pattern):
+        """Name -> bytes of those tensors in files of safetensors whose names begin so."""
+        found = {}
+        for path in folder.glob("*.safetensors"):
+            data = path.read_bytes()
+            begin = 8 + int.from_bytes(data[:8], "little")
+            for name, facts in json.loads(data[8:begin]).items():
+                if re.match(pattern, name):
+                    found[name] = data[begin + facts["data_offsets"][0]:begin + facts["data_offsets"][1]]
+        return found
+
     def last_checkpoint(self, run="run"):
         """Relative name -> bytes of every file of the newest checkpoint but those that repeat the command."""
         newest = self.checkpoints(run)[-1]

@@ -137,6 +137,50 @@ class Layouts(DeepRuns):
             self.assertIn(f"{table} float32 [{rows}, 32]", told)
             self.assertIn(f"{state} float32 [{rows}, 32]", told)
 
+    def test_a_checkpoint_of_megatron_goes_on_with_another_padding_of_the_vocabulary(self):
+        """51 tokens: 128 rows, 256 on two tensor parallel ranks, shrink to 56 and 64; these grow."""
+        self.recipe("deep.yaml", num_layers=2, training_iters=2, batch_size=1, dataset_config__global_batch_size=4, vocab_size=None,
+                    training_config__tensorboard="false", dataset_config__tokenizer_type="NullTokenizer", dataset_config__vocab_size=50)
+        padded = lambda rows, ranks: ["--set", f"model_config.make_vocab_size_divisible_by={rows}", *cut(tensor_model_parallel_size=ranks)]
+        tables = r"(optimizer\.exp_avg(_sq)?\.)?embedding\.word_embeddings\.weight"
+        convert = lambda *words: self.tessera("checkpoint", "convert", "--from", "megatron", "--to", *words)
+
+        def kept(folder):
+            """The rows of the tokens in the table and its moments; what is behind them is padding."""
+            convert("tessera", folder, folder + "_kept", *cut(tensor_model_parallel_size=1))
+            found = self.tensors(next(self.folder.glob(f"{folder}_kept/iter_*")), tables)
+            self.assertEqual(len(found), 3)
+            return {name: data[:51 * 32 * 4] for name, data in found.items()}
+
+        rows_of = lambda folder: [self.tessera("checkpoint", "inspect", folder, "--tensors").split(f"{name} float32 [")[1].split(",")[0]
+                                  for name in ("\nembedding.word_embeddings.weight", "exp_avg.embedding.word_embeddings.weight")]
+        for form in "torch", "torch_dist":
+            for ranks in 1, 2:
+                for rows, others in (128, 8), (8, 128):
+                    start = f"{form}{rows}_{ranks}"
+                    self.run_on(ranks, start, *sets(ckpt_format=form, exit_interval=1), *padded(rows, ranks))
+                    self.assertEqual(rows_of(start), [str(-(-51 // (rows * ranks)) * rows * ranks)] * 2)
+                    for into in {1, 3 - ranks}:
+                        expected = [str(-(-51 // (others * into)) * others * into)] * 2
+                        with self.subTest(form=form, ranks=ranks, rows=rows, into=into):
+                            run = f"{start}_into_{into}"
+                            self.run_on(into, run, *sets(load_checkpoint=start), *padded(others, into))
+                            self.assertEqual(rows_of(run), expected)
+                            self.run_on(into, "weights" + run, *sets(load_checkpoint=start, resume_training="false"), *padded(others, into))
+                    convert("tessera", start, start + "_ours", "--set", f"model_config.make_vocab_size_divisible_by={others}",
+                            *cut(tensor_model_parallel_size=1))
+                    self.assertEqual(rows_of(start + "_ours"), [str(-(-51 // others) * others)] * 2)
+                    before = kept(start)
+                    ours = self.tensors(next(self.folder.glob(f"{start}_ours/iter_*")), tables)
+                    self.assertEqual({name: data[:51 * 32 * 4] for name, data in ours.items()}, before)
+                    for other_form in "torch", "torch_dist":
+                        theirs = f"{start}_{other_form}"
+                        told = convert("megatron", "--ckpt-format", other_form, start, theirs, "--make-vocab-size-divisible-by", others,
+                                       "--target-tensor-parallel-size", 2)
+                        self.assertIn("embedding.word_embeddings.weight: ", told)
+                        self.assertEqual(rows_of(theirs), [str(-(-51 // (2 * others)) * 2 * others)] * 2)
+                        self.assertEqual(kept(theirs), before)
+
 
 if __name__ == "__main__":
     harness.main()

@@ -213,13 +213,17 @@ void FrozenWeights::unmap() {
   for (std::size_t i = 0; i < entries_.size(); ++i) bind(i);
 }
 
-void FrozenWeights::initialise(kernels::Threads& threads, std::uint64_t seed) {
-  unmap();
+void FrozenWeights::initialise(kernels::Threads& threads, std::uint64_t seed,
+                               const std::function<bool(const std::string& name)>& is_given) {
+  digest_.reset();
   std::vector<float> values;
-  for (const auto& [parameter, saves] : entries_) {
-    values.resize(static_cast<std::size_t>(parameter->elements()));
-    nn::FlatParameters::initialise(threads, seed, *parameter, values);
-    kernels::narrow(threads, values, parameter->leaf.value);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    auto& parameter = *entries_[i].parameter;
+    if (is_given && is_given(parameter.name)) continue;
+    bind(i);
+    values.resize(static_cast<std::size_t>(parameter.elements()));
+    nn::FlatParameters::initialise(threads, seed, parameter, values);
+    kernels::narrow(threads, values, parameter.leaf.value);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -53,8 +54,10 @@ class FrozenWeights {
   std::size_t count() const { return entries_.size(); }
   std::vector<nn::Parameter*> parameters() const;
 
-  /// Sets all of them to their initial values, as SharedState::initialise does.
-  void initialise(kernels::Threads& threads, std::uint64_t seed);
+  /// Sets those whose name `is_given` is false for, else all of them, to their initial values, as
+  /// SharedState::initialise does. The others stay as they are.
+  void initialise(kernels::Threads& threads, std::uint64_t seed,
+                  const std::function<bool(const std::string& name)>& is_given = {});
   /// Views of the elements with their global names. May be written only if no parameter is mapped. Elements that are
   /// stored in blocks of rows are copied to memory of this object.
   std::vector<checkpoint::TensorRange> ranges(StateScope scope);

