@@ -180,7 +180,7 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   if (setup.options.dist_ckpt_strictness != Strictness::raise_all && !setup.model.upcycles)
     all = as_far_as_strict(given, std::move(all), setup.options, notes);
   if (!setup.model.upcycles && !left_out)
-    naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, false)); });
+    naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, true)); });
   judge_changes(given, since, {.progress = false, .optimizer_state = false}, setup.options, notes);
   auto changes = load_frozen(given, setup, state, out.base);
   auto trained = without_new_adapters(given, state.trained_ranges());
