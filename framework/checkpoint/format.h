@@ -202,6 +202,11 @@ class CheckpointFormat {
   /// call this at the same time: one writes. Adds what was done to `notes`. Throws ConfigError, IoError.
   virtual std::filesystem::path quantised(const std::filesystem::path& folder, const Quantisation& how,
                                           const options::Mappings& mappings, std::vector<std::string>& notes) const;
+  /// The bytes that `elements` elements of the weight `name` have in that folder; nothing: it is not in NF4 there.
+  virtual std::optional<std::int64_t> quantised_bytes(const std::string& /*name*/, std::int64_t /*elements*/,
+                                                      const Quantisation&) const {
+    return std::nullopt;
+  }
 
   /// Whether a run can save in this format.
   virtual bool saves() const { return false; }

@@ -79,6 +79,8 @@ class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
   /// See quantised_folder.h.
   std::filesystem::path quantised(const std::filesystem::path& folder, const checkpoint::Quantisation& how,
                                   const options::Mappings& mappings, std::vector<std::string>& notes) const override;
+  std::optional<std::int64_t> quantised_bytes(const std::string& name, std::int64_t elements,
+                                              const checkpoint::Quantisation& how) const override;
   /// Files that Transformers needs beside a model and that Tessera only copies: config.json, tokenizer.json,
   /// generation_config.json, ..., as blobs "hf.<name>" of a checkpoint.
   checkpoint::Blobs carried_files(const std::filesystem::path& folder) const override;

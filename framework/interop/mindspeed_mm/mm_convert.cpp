@@ -77,6 +77,8 @@ class Conversion {
     if (embedding != model.embedding())
       throw ConfigError(text(o.mm_dir, ": the embedding is ", embedding, "; ", config_in(options_.hf.hf_dir).string(),
                              " says ", model.embedding(), " (vocab_size, hidden_size)"));
+    if (!o.tower_qkv)
+      tell(text(o.mm_dir, ": ", table_.assumption_of(release_), "; --mm-version names another release"));
     write_hf(source, model);
   }
 

@@ -176,7 +176,7 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   const auto since = changes_since(setup, given);
   const auto all = expected_in(given, without_new_adapters(given, all_of_model(setup.model, ranges)), setup, notes);
   if (!setup.model.upcycles && !left_out)
-    naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, false)); });
+    naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, true)); });
   judge_changes(given, since, {.progress = false, .optimizer_state = false}, setup.options, notes);
   auto changes = load_frozen(given, setup, state, out.base);
   auto trained = without_new_adapters(given, state.trained_ranges());

@@ -226,7 +226,7 @@ void map_laid_out(const checkpoint::OpenedCheckpoint& source, const TrainingSetu
   };
   if (setup.documents.formats.of(source.folder()) == nullptr || std::none_of(ranges.begin(), ranges.end(), needs))
     return;
-  const auto cache = std::filesystem::path(setup.options.output_dir) / "laid_out";
+  const auto cache = checkpoint::laid_out_in(setup.options.output_dir);
   const auto laid_out = checkpoint::lay_out(source, wanted, cache, notes);
   if (!laid_out) return;
   const auto mapped = frozen.map(*laid_out);

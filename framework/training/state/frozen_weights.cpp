@@ -169,7 +169,10 @@ FrozenWeights::Mapped FrozenWeights::mappable(std::span<nn::Parameter* const> pa
   Mapped all;
   for (const auto* parameter : parameters) {
     if (parameter->trained || !is_in(*parameter, source)) continue;
-    if (dense_in(source, *parameter))
+    if (const auto bytes = ways.quantised ? ways.quantised(*parameter) : std::nullopt) {
+      all.reserved += static_cast<std::int64_t>(padded_bytes(*parameter));
+      all.in_files += *bytes;
+    } else if (dense_in(source, *parameter))
       count_mapped(all, *parameter, nullptr);
     else if (const auto stored = ways.rows ? rows_in(source, *parameter) : std::nullopt)
       count_mapped(all, *parameter, &*stored);

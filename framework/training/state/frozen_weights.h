@@ -48,6 +48,8 @@ class FrozenWeights {
   struct Ways {
     bool rows = true;       ///< those that it has in blocks of rows
     bool laid_out = false;  ///< those that checkpoint::lay_out would write
+    /// The bytes in files of a parameter that is to be quantised; nothing: it is not. May be empty: none is.
+    std::function<std::optional<std::int64_t>(const nn::Parameter&)> quantised = {};
   };
   /// Of those of `parameters` that `map` would map.
   static Mapped mappable(std::span<nn::Parameter* const> parameters, const checkpoint::WeightSource& source, Ways ways);
