@@ -11,7 +11,6 @@
 namespace tessera::tsrun {
 namespace {
 
-constexpr double last_hosts_seconds = 30;  // seconds: workers of other hosts may take longer than those of this host
 constexpr std::size_t own_words = 9;       // number of words before those of mpirun
 
 /// The words of guard_words(), parsed.
@@ -68,7 +67,8 @@ int end_alone(const Guarded& job, pid_t mpirun, worker::SharedFolder& files, wor
     int status = 0;
     bool gone = false;
     outlive_leader(job.longest, job.stop_time_out, [&] { gone = gone || has_ended(mpirun, status); });
-    for (const double until = now() + last_hosts_seconds; !gone && now() < until; wait_for({}, .05))
+    // Workers of other hosts may take longer than those of this host.
+    for (const double until = now() + job.stop_time_out; !gone && now() < until; wait_for({}, .05))
       gone = has_ended(mpirun, status);
     saved = all_saved(job.memory, job.first, job.ranks);
     reporter.note(saved ? "all workers have saved their state; the same command resumes from the newest checkpoint"

@@ -1,12 +1,8 @@
 """Cuts of layers over real processes, and Megatron-LM's checkpoints saved by them: the losses of one process."""
 
-import subprocess
-
 import harness
 from harness import sets
-
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader,tcp", "--mca", "btl_tcp_if_include", "lo",
-          "--mca", "oob_tcp_if_include", "lo"]
+from in_turn import MPIRUN, InTurn
 
 
 def cut(**options):
@@ -18,7 +14,7 @@ def in_group(group, options):
     return [word for name, value in options.items() for word in ("--set", f"{group}.{name}={value}")]
 
 
-class DeepRuns(harness.InOwnFolder):
+class DeepRuns(InTurn):
     steps = 3
 
     def setUp(self):
@@ -28,19 +24,22 @@ class DeepRuns(harness.InOwnFolder):
 
     def run_on(self, ranks, run, *more):
         """The losses of a run."""
-        words = [harness.program(), "train", "deep.yaml", *sets(output_dir=run), *more]
-        done = subprocess.run([*MPIRUN, "-np", str(ranks), *words] if ranks > 1 else words, cwd=self.folder,
-                              capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.train_in_turn(ranks, "deep.yaml", [word for word in (*sets(output_dir=run), *more) if word != "--set"])
         return self.losses(run)
 
 
 class Layouts(DeepRuns):
     steps = 4
 
-    def run_on(self, ranks, run, *more):
+    def losses(self, run="run"):
         """Rounded: sums of many ranks are made in another order."""
-        return [round(loss, 4) for loss in super().run_on(ranks, run, *more)]
+        return [round(loss, 4) for loss in super().losses(run)]
+
+    def run_alone(self, ranks, run, *more):
+        """As run_on, by a command with processes of its own."""
+        words = [harness.program(), "train", "deep.yaml", *sets(output_dir=run), *more]
+        self.command(*([*MPIRUN, "-np", str(ranks)] if ranks > 1 else []), *words)
+        return self.losses(run)
 
     def test_every_way_to_cut_layers_gives_the_losses_of_one_process(self):
         alone = self.run_on(1, "alone")
@@ -60,7 +59,7 @@ class Layouts(DeepRuns):
     def test_without_tsrun_several_ranks_say_that_the_state_is_not_kept(self):
         line = "the state is not kept for a restart (resilience_config.policy), because the run was not started by tsrun"
         for run, ranks, more, times in (("two", 2, [], 1), ("one", 1, [], 0), ("off", 2, ["--set", "resilience_config.policy=off"], 0)):
-            self.run_on(ranks, run, *more)
+            self.run_alone(ranks, run, *more)
             self.assertEqual((self.folder / run / "tessera.log").read_text().count(line), times, run)
 
     def test_layers_that_do_nothing_do_so_in_every_cut(self):
@@ -91,13 +90,13 @@ class Layouts(DeepRuns):
                 self.assert_same_run(f"plain{number}", f"less{number}")
 
     def test_a_run_in_megatrons_format_goes_on_in_any_layout(self):
-        alone = self.run_on(1, "alone")
+        alone = self.run_alone(1, "alone")
         torch = ["--set", "training_config.ckpt_format=torch"]
         until = lambda step: ["--set", f"training_config.exit_interval={step}"]
-        self.run_on(4, "moving", *torch, *until(1), *cut(tensor_model_parallel_size=2, pipeline_model_parallel_size=2))
-        self.run_on(2, "moving", *torch, *until(2), *cut(pipeline_model_parallel_size=2, virtual_pipeline_model_parallel_size=2))
-        self.run_on(4, "moving", *torch, *until(3), *cut(tensor_model_parallel_size=2, zero_level="z1"))
-        self.assertEqual(self.run_on(1, "moving", *torch), alone)
+        self.run_alone(4, "moving", *torch, *until(1), *cut(tensor_model_parallel_size=2, pipeline_model_parallel_size=2))
+        self.run_alone(2, "moving", *torch, *until(2), *cut(pipeline_model_parallel_size=2, virtual_pipeline_model_parallel_size=2))
+        self.run_alone(4, "moving", *torch, *until(3), *cut(tensor_model_parallel_size=2, zero_level="z1"))
+        self.assertEqual(self.run_alone(1, "moving", *torch), alone)
         files = sorted(str(path.relative_to(self.folder / "moving")) for path in (self.folder / "moving").rglob("*.pt"))
         self.assertEqual(files, [*(f"iter_0000001/mp_rank_0{tensor}_00{stage}/model_optim_rng.pt" for tensor in (0, 1) for stage in (0, 1)),
                                  *(f"iter_0000002/mp_rank_00_00{stage}/model_optim_rng.pt" for stage in (0, 1)),

@@ -9,7 +9,8 @@ import subprocess
 import time
 
 import harness
-from layouts_test import MPIRUN, cut
+from in_turn import MPIRUN
+from layouts_test import cut
 
 LATENT = {"multi_latent_attention": "true", "kv_lora_rank": 8, "qk_head_dim": 8, "qk_pos_emb_head_dim": 8, "v_head_dim": 8,
           "position_embedding_type": "rope"}

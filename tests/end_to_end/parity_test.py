@@ -9,8 +9,8 @@ import re
 import struct
 import subprocess
 
-from harness import InOwnFolder, to_yaml, main
-from layouts_test import MPIRUN
+from harness import to_yaml, main
+from in_turn import InTurn
 
 TABLE = json.loads((pathlib.Path(os.environ["TESSERA_SOURCE"]) / "tests/data/parity/layouts.json").read_text())
 IN_FULL = os.environ.get("TESSERA_SLOW_TESTS") == "1"  # launch/test.sh --slow
@@ -55,7 +55,8 @@ def recipe(model, layout, run, **training):
         "preference_config": {},
         "parallel_config": {},
         "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3, "lr_decay_style": "constant"},
-        "dataset_config": {"dataset_type": "mock", "batch_size": 1, "global_batch_size": 8, "data_cache_path": "cache"},
+        "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 1, "global_batch_size": 8,
+                           "data_cache_path": "cache"},
     }
     in_fp32 = {} if "bf16" in training else TABLE["models_in_fp32"].get(model, {})
     for options, own in ((model_options(model), "model_config"), (in_fp32, "model_config"), (layout, "parallel_config")):
@@ -105,55 +106,14 @@ def tensors_of(checkpoint):
     return out
 
 
-class JobInTurn:
-    """An MPI job that trains recipes in `folder` one after the other (tests/ranks/train_in_turn.cpp): a start of processes takes most of the
-    processor time of such a run."""
-
-    def __init__(self, ranks, folder):
-        self.ranks, self.folder, self.told = ranks, folder, folder / "job.log"
-        with open(self.told, "w") as told:
-            self.process = subprocess.Popen(
-                [*MPIRUN, "-n", str(ranks), str(pathlib.Path(os.environ["TESSERA_BUILD"]) / "tests/train_in_turn")],
-                cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told, text=True)
-
-    def train(self, ranks, name):
-        """Returns nothing, or what the job told when it failed."""
-        try:
-            self.process.stdin.write(f"{ranks} {name}.yaml\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the job has ended, and its output ends, too
-        told = []
-        for line in self.process.stdout:
-            if line == f"done {name}.yaml\n":
-                return ""
-            told.append(line)
-        return f"{name}:\n{''.join(told)[-6000:]}{self.told.read_text()[-6000:]}"
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.stdout.close()
-        return self.process.wait(timeout=60)
-
-
-class OnLayouts(InOwnFolder):
+class OnLayouts(InTurn):
     """Runs of the table's models on its layouts, and on random ones."""
 
-    job = None
+    most_ranks = MOST_RANKS
 
     def in_turn(self, name, layout, model, **training):
-        """Train in the job of this test, which is started by the first run."""
-        if self.job is None:
-            self.job = JobInTurn(MOST_RANKS, self.folder)
-            self.addCleanup(self.end_of_job)
         self.write(f"{name}.yaml", recipe(model, layout, name, **training))
-        failure = self.job.train(layout.get("ranks", 1), name)
-        self.assertEqual(failure, "")
-
-    def end_of_job(self):
-        job, self.job = self.job, None
-        code = job.end()
-        self.assertEqual(code, 0, job.told.read_text()[-6000:])
+        self.train_in_turn(layout.get("ranks", 1), f"{name}.yaml")
 
     def run_layout(self, name, layout, model, code=0, **training):
         ranks = layout.get("ranks", 1)

@@ -12,9 +12,9 @@ import time
 
 import harness
 import launch_hosts_test
-import layouts_test
 from faults_test import Faults, inject, line_of
 from harness import sets
+from in_turn import MPIRUN
 from launching import Launching
 
 STEPS = 200
@@ -101,7 +101,7 @@ class Killed(Launching):
         self.kill_all()
         self.end_of(job, -signal.SIGKILL)
         folder, = self.folders("disturbed")
-        self.command(*layouts_test.MPIRUN, "-np", 3, harness.program(), *line[3:], *sets(exit_interval=150))
+        self.command(*MPIRUN, "-np", 3, harness.program(), *line[3:], *sets(exit_interval=150))
         self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith("0000150"))
         before = self.state("disturbed")
         told = self.tsrun(*line, code=2)
@@ -232,7 +232,7 @@ class KilledOnHosts(launch_hosts_test.Hosts):
 
     def test_the_leading_tsrun_alone(self):
         self.undisturbed()
-        jobs = self.start_both("disturbed", "--lease=1", faults=["1:12:forward:stop"])  # so the lease ends before the run
+        jobs = self.start_both("disturbed", "--lease=1", "--stop_time_out=3", faults=["1:12:forward:stop"])  # so the lease ends before the run
         held = self.process_of(1, "tessera")
         self.wait_until(lambda: self.is_stopped(held), "the stop of rank 1")
         jobs[0].kill()

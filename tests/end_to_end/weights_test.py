@@ -121,7 +121,7 @@ class Weights(harness.InOwnFolder):
         recipe = self.write("train.yaml", harness.to_yaml({
             "training_config": {"training_iters": 2, "output_dir": "run", "load_checkpoint": "hf", "tensorboard": "false"},
             "model_config": {"seq_length": 16, "vocab_size": 100}, "optimizer_config": {"learning_rate": 0},
-            "dataset_config": {"dataset_type": "mock", "batch_size": 2}}))
+            "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 2}}))
         told = self.tessera("train", recipe)
         self.assertIn("embedding.word_embeddings.weight: 96 rows kept, 4 rows of padding filled with their mean", told)
         self.assertIn("starting from the weights of hf", told)
@@ -197,7 +197,7 @@ class Weights(harness.InOwnFolder):
             "model_config": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "seq_length": 16, "vocab_size": 64,
                              "num_experts": 4, "add_bias_linear": "false", "hidden_act": "swiglu", "ffn_hidden_size": 24},
             "moe_config": {"moe_router_score_function": "sigmoid", "moe_router_enable_expert_bias": "true"},
-            "optimizer_config": {"learning_rate": 1e-2, "lr_decay_style": "constant"}, "dataset_config": {"dataset_type": "mock", "batch_size": 4}}))
+            "optimizer_config": {"learning_rate": 1e-2, "lr_decay_style": "constant"}, "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 4}}))
         self.tessera("train", "experts.yaml")
 
         def files(run):

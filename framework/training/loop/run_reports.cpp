@@ -114,7 +114,7 @@ Json RunReports::facts() {
 void RunReports::measure_products() {
   auto& rate = run_.numbers.product_rate;
   if (rate == 0)
-    rate = kernels::product_rate(run_.threads, run_.setup.model.precision.compute, 0.05) * run_.world.size();
+    rate = kernels::product_rate(run_.threads, run_.setup.model.precision.compute, 0.02) * run_.world.size();
 }
 
 void RunReports::measure(reporting::StepRecord& record, const StepIntent& intent, std::optional<double> waited) {
