@@ -248,8 +248,8 @@ std::map<std::string, Shape> other_paddings(std::span<const RankWeights> ranks, 
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, std::span<const TensorRange> tensors);
 
-/// The same from `source`, which is read in pieces; its checksums are verified first. Rows of other_paddings() are added
-/// or left out. Throws also DamageError; then nothing remains.
+/// The same from `source`, which is read in pieces; its checksums are verified first. Rows of other_paddings() are
+/// added or left out. Throws also DamageError; then nothing remains.
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, const Checkpoint& source);
 

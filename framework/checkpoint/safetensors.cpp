@@ -164,7 +164,7 @@ SafetensorsReader::SafetensorsReader(const fs::path& path) : path_(path) {
   if (!is_one && !fs::exists(index))
     throw ConfigError(text(path.string(), ": holds neither model.safetensors nor model.safetensors.index.json"));
   is_one ? add_file(file) : add_index(index);
-  note_unread_files(is_one ? file : index);
+  if (fs::exists(index)) note_unread_files(is_one ? file : index);
 }
 
 void SafetensorsReader::add_file(const fs::path& path, const std::map<std::string, std::string>& file_of) {

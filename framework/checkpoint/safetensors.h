@@ -79,8 +79,8 @@ class SafetensorsReader final : public NamedTensors {
   /// The tensors of the files that the index does not name, with their files; empty without an index.
   const std::map<std::string, std::string>& unnamed() const { return unnamed_; }
   void require_intact() const override;
-  /// A total_size of the index that is not the sum of the tensors that it names, and files of safetensors in the folder
-  /// that are not read. As Transformers, no reader depends on either.
+  /// A total_size of the index that is not the sum of the tensors that it names, and files of safetensors beside an
+  /// index that are not read. As Transformers, no reader depends on either.
   std::vector<std::string> notes() const override { return notes_; }
 
  private:

@@ -77,8 +77,8 @@ std::map<std::string, std::vector<std::string>> states_by_weight(const Checkpoin
 /// Reads all `wanted` tensors or boxes of tensors from `source`. Returns notes about what differs from the source.
 /// Vocabulary rows beyond the source's rows are padding: each is set to the mean of the source's rows, so that their
 /// logits are unremarkable. Throws ConfigError, naming the first problems, if a tensor is missing or has another shape,
-/// if the source has a tensor that is not in `all` (empty: `wanted`), or if its vocabulary is larger than that in `all`;
-/// see with_paddings_of().
+/// if the source has a tensor that is not in `all` (empty: `wanted`), or if its vocabulary is larger than that in
+/// `all`; see with_paddings_of().
 std::vector<std::string> load_all(const WeightSource& source, std::span<const TensorRange> wanted,
                                   std::span<const TensorRange> all = {});
 

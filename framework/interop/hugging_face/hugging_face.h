@@ -100,8 +100,9 @@ std::vector<std::int32_t> end_tokens(const std::filesystem::path& folder);
 
 /// A folder with config.json and *.safetensors, as `save_pretrained` writes it, accessed with our names and layouts; or
 /// with config.json and what torch.distributed.checkpoint saved of several processes. Opening reads only headers.
-/// Weights may be in a storage type of packed_weights.h. Optimizer state that torch.distributed.checkpoint saved beside the
-/// model, as torch's get_optimizer_state_dict names it, is there as "optimizer.<word>.<weight>", in our layouts too.
+/// Weights may be in a storage type of packed_weights.h. Optimizer state that torch.distributed.checkpoint saved beside
+/// the model, as torch's get_optimizer_state_dict names it, is there as "optimizer.<word>.<weight>", in our layouts
+/// too.
 class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
  public:
   /// Opens the folder. A model whose files have no layers of multi-token prediction has none, whatever config.json

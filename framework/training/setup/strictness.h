@@ -15,9 +15,10 @@ namespace tessera::training {
 void leave_out_lacking(const checkpoint::WeightSource& given, const TrainingOptions& options,
                        std::vector<checkpoint::TensorRange>& ranges);
 
-/// What `given` must have: `all`, names and shapes of all weights of the model, with the vocabulary paddings of `given`,
-/// without those that it may lack and with those that only it may have, with their shapes there. `notes` get a line for
-/// each kind that is to be logged. With moe_use_upcycling, `all`. Throws ConfigError if `given` has none of the weights.
+/// What `given` must have: `all`, names and shapes of all weights of the model, with the vocabulary paddings of
+/// `given`, without those that it may lack and with those that only it may have, with their shapes there. `notes` get a
+/// line for each kind that is to be logged. With moe_use_upcycling, `all`. Throws ConfigError if `given` has none of
+/// the weights.
 std::vector<checkpoint::TensorRange> expected_in(const checkpoint::OpenedCheckpoint& given,
                                                  std::vector<checkpoint::TensorRange> all, const TrainingSetup& setup,
                                                  std::vector<std::string>& notes);
