@@ -9,6 +9,7 @@ import subprocess
 import time
 
 import harness
+import mllm_test
 from in_turn import MPIRUN
 from layouts_test import cut
 
@@ -200,6 +201,23 @@ class Memory(harness.InOwnFolder):
                                       ("rm.yaml", "rewards", []), ("rm.yaml", "rewards, adapters", adapters)):
             with self.subTest(name):
                 self.assert_foreseen(recipe, name, options)
+
+
+    def test_check_foresees_the_memory_of_images_within_two_percent(self):
+        """`check` assumes that each token of a sample stands for an image: here nearly all do."""
+        options = {group: dict(own) for group, own in mllm_test.RECIPE.items()}
+        options["training_config"].update(training_iters=2, eval_interval=0, save_interval=100, num_threads=2)
+        options["model_config"].update(num_layers=4, hidden_size=128, seq_length=1144, vocab_size=436, mrope_section="[8, 4, 4]")
+        options["vision_config"].update(num_layers=4, hidden_size=128)
+        options["dataset_config"].update(batch_size=1, image_max_pixels=4000000)
+        del options["dataset_config"]["val_rate"]
+        self.write("images.yaml", harness.to_yaml(options))
+        self.write("large.png", mllm_test.png(28 * 33, 28 * 33, 3))  # 1089 tokens
+        turns = [{"role": "user", "content": "<image>"}, {"role": "assistant", "content": "a"}]
+        self.write("mllm.json", json.dumps([{"images": ["large.png"], "messages": turns} for _ in range(6)]))
+        for name, sets in {"all trained": [], "frozen tower": ["training_config.frozen_parameters=['vision_.*']"]}.items():
+            with self.subTest(name):
+                self.assert_foreseen("images.yaml", name, sets)
 
 
 KNOWN = {key for options in harness.TINY.values() for key in options}
