@@ -111,6 +111,10 @@ struct Recorded {
       if (value != absent && (!five || !key.starts_with("rope_") || is_complete(key, value, result)))
         whole[key] = value;
     }
+    const std::string share = "partial_rotary_factor";  // which Transformers keeps where only it is left out
+    if (five && whole.at("rope_parameters").is_object() && family.at("config").at("rope_parameters").contains(share) &&
+        !whole.at("rope_parameters").contains(share))
+      whole["rope_parameters"][share] = family.at("config").at("rope_parameters").at(share);
     if (result != "same")
       for (const auto& [key, value] : result.at("config").items()) whole[key] = value;
     whole["model_type"] = model_type;
