@@ -47,7 +47,8 @@ void add_reference(const Recipe& recipe, const LayoutFigures& layout, const Rank
   need.in_files = same_pages ? std::max(need.in_files, in_files) : need.in_files + in_files;
 }
 
-/// What a thread has of a pixel of the picture that it decodes: three levels, and copies of some rows. Measured: 4 to 5.
+/// What a thread has of a pixel of the picture that it decodes: three levels, and copies of some rows. 4 to 5 were
+/// measured.
 constexpr double bytes_of_decoded_pixel = 5;
 
 /// The sample indices, the batch that a step uses, the batches that are read ahead, and the pictures that are decoded.
