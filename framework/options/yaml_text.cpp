@@ -54,8 +54,8 @@ YAML::Mark second_document(const std::string& words) {
   return second.at;
 }
 
-/// Whether a text has no second document if its first one is a block map, which ends only at the end of the text or at a
-/// line with a marker; and has no more values than the limit.
+/// Whether a text has no second document if its first one is a block map, which ends only at the end of the text or at
+/// a line with a marker; and has no more values than the limit.
 bool is_short_without_marker(const std::string& words) {
   if (words.size() > most_yaml_nodes || words.find('\r') != std::string::npos) return false;
   for (std::size_t at = 0; at < words.size();) {

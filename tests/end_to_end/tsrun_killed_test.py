@@ -19,6 +19,8 @@ from launching import Launching
 
 STEPS = 200
 LENGTH = sets(training_iters=STEPS)
+# A start that is killed does not end before; those that continue from its state have other numbers.
+HELD = inject(["1:190:forward:stop:0", "1:195:forward:stop:1"])
 
 
 class Killed(Launching):
@@ -71,7 +73,7 @@ class Killed(Launching):
 
     def all_killed(self, configuration):
         self.tsrun(*line_of(configuration, "undisturbed", *LENGTH), timeout=120)
-        line = line_of(configuration, "disturbed", *LENGTH)
+        line = line_of(configuration, "disturbed", *LENGTH, *HELD)
         for _ in range(2):
             job = self.running("disturbed", line, self.steps_logged("disturbed") + 20)
             self.kill_all()
@@ -96,7 +98,7 @@ class Killed(Launching):
         """Killed, then continued from a checkpoint by MPI alone, to iteration 150. The command, the folder of the state and what is
         told of it."""
         self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
-        line = line_of("DP 3", "disturbed", *LENGTH)
+        line = line_of("DP 3", "disturbed", *LENGTH, *HELD)
         job = self.running("disturbed", line)
         self.kill_all()
         self.end_of(job, -signal.SIGKILL)
@@ -125,9 +127,9 @@ class Killed(Launching):
         self.assert_nothing_left()
 
     def test_a_later_checkpoint_counts_when_the_state_is_deleted(self):
-        line, folder, _ = self.continued_without_the_state()
+        _, folder, _ = self.continued_without_the_state()
         self.told_of(folder.name.split(".")[1], "clean")
-        told = self.tsrun(*line, timeout=120)
+        told = self.tsrun(*line_of("DP 3", "disturbed", *LENGTH), timeout=120)
         self.assertIn("after iteration 150", self.log("worker_0.log", "disturbed/log"))
         self.assert_nothing_lost("disturbed", about=told)
         self.assert_nothing_left()
@@ -150,7 +152,7 @@ class Killed(Launching):
 
     def test_its_state_can_be_seen_completed_saved_and_deleted(self):
         self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
-        line = line_of("DP 3", "disturbed", *LENGTH)
+        line = line_of("DP 3", "disturbed", *LENGTH, *HELD)
         job = self.running("disturbed", line)
         folder, = self.folders("disturbed")
         number = folder.name.split(".")[1]
@@ -175,13 +177,13 @@ class Killed(Launching):
         folder = next(folder for folder in self.folders("disturbed") if folder.exists())
         self.told_of(folder.name.split(".")[1], "clean")
         self.assert_nothing_left()
-        told = self.tsrun(*line, timeout=120)
+        told = self.tsrun(*line_of("DP 3", "disturbed", *LENGTH), timeout=120)
         self.assert_nothing_lost("disturbed", about=told)
 
     def test_a_rank_that_fails_in_the_lease_leaves_the_state(self):
         self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
-        line = line_of("DP 3", "disturbed", *LENGTH, "--set", "resilience_config.step_time_out=2")
-        job = self.running("disturbed", ["--lease=3", *line])
+        line = line_of("DP 3", "disturbed", *LENGTH, *HELD, "--set", "resilience_config.step_time_out=2")
+        job = self.running("disturbed", ["--lease=3", "--stop_time_out=5", *line])
         rank = self.process_of(1, "tessera")
         job.kill()
         self.end_of(job, -signal.SIGKILL)

@@ -451,6 +451,10 @@ TEST_F(MockInFolder, ASmallerNumberOfDocumentsHasAnIndexOfItsOwn) {
     EXPECT_EQ(of("30", "cache"), thirty);
     EXPECT_EQ(of("60", "cache"), sixty);
   }
+  int descriptions = 0;
+  for (const auto& file : std::filesystem::directory_iterator("cache"))
+    descriptions += file.path().string().ends_with("description.txt") ? 1 : 0;
+  EXPECT_EQ(descriptions, 6) << "of three splits each";
   EXPECT_THROW(of("2"), ConfigError);
 }
 
