@@ -152,9 +152,10 @@ class Memory(harness.InOwnFolder):
             with self.subTest(name):
                 self.assert_foreseen("recipe.yaml", name, options)
 
-    def assert_foreseen(self, recipe, name, options):
+    def assert_foreseen(self, recipe, name, options, ahead=0):
         """Memory of the process without pages of files, as the operating system counts it, and bytes of weights that are mapped, those of a reference
-        with the same folder once, beside what `check` prints. It runs before weights in 4 bits are written."""
+        with the same folder once, beside what `check` prints. It runs before weights in 4 bits are written. `ahead`: bytes that reading threads hold
+        at the peak of a step or before it, which depends on what the machine does."""
         words = [word for one in [*options, f"training_config.output_dir={re.sub('[^a-z0-9]', '_', name)}"] for word in ("--set", one)]
         size = lambda pattern, told: max([0, *(float(number) * UNITS[unit] for number, unit in re.findall(pattern, told))])
         told = self.tessera("check", recipe, *words)
@@ -162,8 +163,8 @@ class Memory(harness.InOwnFolder):
         told = self.tessera("train", recipe, *words)
         measured = size(r"the process without pages of files ([\d.]+) (\w+)", told), size(r"; mapped (?:from files|by the reference model) ([\d.]+) (\w+)", told)
         mib = lambda sizes: " and ".join(f"{size / 2**20:.1f}" for size in sizes)
-        for one, other in zip(foreseen, measured):
-            self.assertLessEqual(abs(one - other), .02 * other, f"{name}: foreseen {mib(foreseen)} MiB, in memory and in files; measured {mib(measured)}")
+        for one, other, early in zip(foreseen, measured, (ahead, 0)):
+            self.assertLessEqual(max(other - one, one - early - other), .02 * other, f"{name}: foreseen {mib(foreseen)} MiB, in memory and in files; measured {mib(measured)}")
 
     def test_check_foresees_the_memory_of_preferences_and_rewards_within_two_percent(self):
         self.recipe("base.yaml", **SMALL, training_iters=1, batch_size=1, output_dir="base")
@@ -179,7 +180,8 @@ class Memory(harness.InOwnFolder):
                      "--input", "rows.jsonl", "--output-prefix", "pairs", "--vocab-file", "bpe/vocab.json", "--merge-file", "bpe/merges.txt")
         pairs = dict(dataset_config__dataset_type="instruction", dataset_config__data_path="pairs", dataset_config__is_pairwise_dataset="true",
                      dataset_config__split="'100,0,0'", dataset_config__tokenizer_type="GPT2BPETokenizer",
-                     dataset_config__vocab_file="bpe/vocab.json", dataset_config__merge_file="bpe/merges.txt", dataset_config__data_cache_path=None)
+                     dataset_config__vocab_file="bpe/vocab.json", dataset_config__merge_file="bpe/merges.txt", dataset_config__data_cache_path=None,
+                     dataset_config__mock_documents=None)
         of_pairs = {**SMALL, **pairs, "training_iters": 2, "batch_size": 4, "training_config__load_checkpoint": "folder", "training_config__num_threads": 2}
         self.recipe("dpo.yaml", **of_pairs, training_config__stage="dpo")
         self.recipe("rm.yaml", **of_pairs, training_config__stage="rm", model_config__score_head="true")
@@ -203,7 +205,7 @@ class Memory(harness.InOwnFolder):
         self.write("mllm.json", json.dumps([{"images": ["large.png"], "messages": turns} for _ in range(6)]))
         for name, sets in {"all trained": [], "frozen tower": ["training_config.frozen_parameters=['vision_.*']"]}.items():
             with self.subTest(name):
-                self.assert_foreseen("images.yaml", name, sets)
+                self.assert_foreseen("images.yaml", name, sets, ahead=2 * 5 * (28 * 33) ** 2)  # two threads, 5 bytes a pixel
 
     def test_check_foresees_the_memory_of_fine_tuning_within_two_percent(self):
         self.compare_processes("folder", {

@@ -55,8 +55,7 @@ def recipe(model, layout, run, **training):
         "preference_config": {},
         "parallel_config": {},
         "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3, "lr_decay_style": "constant"},
-        "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 1, "global_batch_size": 8,
-                           "data_cache_path": "cache"},
+        "dataset_config": {"dataset_type": "mock", "batch_size": 1, "global_batch_size": 8, "data_cache_path": "cache"},
     }
     in_fp32 = {} if "bf16" in training else TABLE["models_in_fp32"].get(model, {})
     for options, own in ((model_options(model), "model_config"), (in_fp32, "model_config"), (layout, "parallel_config")):
