@@ -205,7 +205,7 @@ class ConfigJson : public testing::TestWithParam<const char*> {
     return facts.at("parameters").get<std::int64_t>() > 60'000'000 ? LibraryJson() : family.at(key);
   }
 
-  options::Mappings mappings_{MAPPINGS_DIR};
+  options::Mappings mappings_;
   std::vector<Recorded> recorded_;
 };
 

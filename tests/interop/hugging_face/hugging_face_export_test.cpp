@@ -18,7 +18,7 @@ using LibraryJson = nlohmann::json;
 
 class HuggingFaceExportTest : public InOwnFolder {
  protected:
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 
   /// The model of `folder` written anew as `out`.
   std::vector<std::string> write_again(const fs::path& folder, const fs::path& out,

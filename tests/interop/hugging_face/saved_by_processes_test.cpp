@@ -47,7 +47,7 @@ class SavedByProcesses : public InOwnFolder {
     std::ofstream(file, std::ios::binary) << content;
   }
 
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 };
 
 TEST_F(SavedByProcesses, EveryTensorIsWhatTheProcessesHadTogether) {

@@ -88,7 +88,7 @@ class MmConvert : public InOwnFolder {
   }
 
   const std::string parallel = "parallel_config";
-  options::Mappings mappings_{MAPPINGS_DIR};
+  options::Mappings mappings_;
   std::vector<std::string> lines_;
 };
 
