@@ -78,7 +78,8 @@ class Conversion {
       throw ConfigError(text(o.mm_dir, ": the embedding is ", embedding, "; ", config_in(options_.hf.hf_dir).string(),
                              " says ", model.embedding(), " (vocab_size, hidden_size)"));
     if (!o.tower_qkv)
-      tell(text(o.mm_dir, ": ", table_.assumption_of(release_), "; if it is of another one, name that with --mm-version"));
+      tell(text(o.mm_dir, ": ", table_.assumption_of(release_),
+                "; if it is of another one, name that with --mm-version"));
     write_hf(source, model);
   }
 
